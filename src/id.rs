@@ -1,0 +1,44 @@
+//! Ids: newtypes over `u32` that index a slab and the tables beside it.
+//! They know nothing of what they index.
+
+use std::fmt;
+
+/// A slab key with a type of its own, so that a place is never taken for a pool.
+pub trait Id: Copy + Eq + fmt::Debug {
+    /// The id of the entry at `index`.
+    fn from_index(index: usize) -> Self;
+
+    /// Where the entry is.
+    fn index(self) -> usize;
+}
+
+/// Declares an [`Id`].
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub struct $name(u32);
+
+        impl $crate::id::Id for $name {
+            fn from_index(index: usize) -> Self {
+                Self(u32::try_from(index).expect("memory ends long before 2^32 entries"))
+            }
+
+            fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+pub(crate) use id;
+
+id! {
+    /// A connection. Closing it erases every reference to it, so the number is free for the next one.
+    ConnId
+}
+
+impl fmt::Display for ConnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "connection {}", self.0)
+    }
+}

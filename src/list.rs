@@ -1,0 +1,179 @@
+//! Queues of slab keys. The links live in a table beside the slab, so that an entry can leave the middle of its queue in
+//! constant time. A table of links serves any number of queues, but an entry stands in one of them at a time.
+
+use crate::id::Id;
+use std::marker::PhantomData;
+
+/// No neighbour on this side: the end of the queue.
+const END: u32 = u32::MAX;
+/// In no queue at all. Slab keys stay far below both marks, because memory ends first.
+const LOOSE: u32 = u32::MAX - 1;
+
+#[derive(Clone, Copy)]
+struct Link {
+    prev: u32,
+    next: u32,
+}
+
+/// The links of every entry of a slab, by key.
+#[derive(Default)]
+pub struct Links {
+    links: Vec<Link>,
+}
+
+/// A queue of ids, first in first out, whose links are kept in a [`Links`].
+pub struct List<K> {
+    head: u32,
+    tail: u32,
+    len: u32,
+    kind: PhantomData<K>,
+}
+
+impl Links {
+    /// Whether `key` stands in some queue of these links.
+    pub fn is_linked<K: Id>(&self, key: K) -> bool {
+        self.links.get(key.index()).is_some_and(|link| link.prev != LOOSE)
+    }
+
+    fn at(&mut self, key: u32) -> &mut Link {
+        &mut self.links[key as usize]
+    }
+
+    fn make_room(&mut self, key: u32) {
+        if self.links.len() <= key as usize {
+            self.links.resize(key as usize + 1, Link { prev: LOOSE, next: LOOSE });
+        }
+    }
+}
+
+impl<K> Default for List<K> {
+    fn default() -> Self {
+        List { head: END, tail: END, len: 0, kind: PhantomData }
+    }
+}
+
+impl<K: Id> List<K> {
+    /// How many ids stand in the queue.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether nobody stands in the queue.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The id that came first.
+    pub fn front(&self) -> Option<K> {
+        id_of(self.head)
+    }
+
+    /// The id that came last.
+    pub fn back(&self) -> Option<K> {
+        id_of(self.tail)
+    }
+
+    /// Puts `key` at the end. It must stand in no other queue of `links`.
+    pub fn push_back(&mut self, links: &mut Links, key: K) {
+        let key = number_of(key);
+        links.make_room(key);
+        debug_assert!(links.at(key).prev == LOOSE, "an entry stands in one queue at a time");
+        *links.at(key) = Link { prev: self.tail, next: END };
+        match self.tail {
+            END => self.head = key,
+            tail => links.at(tail).next = key,
+        }
+        self.tail = key;
+        self.len += 1;
+    }
+
+    /// Takes the id that came first.
+    pub fn pop_front(&mut self, links: &mut Links) -> Option<K> {
+        let key = self.front()?;
+        self.remove(links, key);
+        Some(key)
+    }
+
+    /// Takes `key` out, wherever it stands. It must stand in this queue.
+    pub fn remove(&mut self, links: &mut Links, key: K) {
+        let key = number_of(key);
+        let Link { prev, next } = std::mem::replace(links.at(key), Link { prev: LOOSE, next: LOOSE });
+        debug_assert!(prev != LOOSE, "only an entry that stands in the queue can leave it");
+        match prev {
+            END => self.head = next,
+            prev => links.at(prev).next = next,
+        }
+        match next {
+            END => self.tail = prev,
+            next => links.at(next).prev = prev,
+        }
+        self.len -= 1;
+    }
+
+    /// The ids, first come first.
+    pub fn iter<'a>(&self, links: &'a Links) -> impl Iterator<Item = K> + use<'a, K> {
+        walk(self.head, |key| links.links[key as usize].next)
+    }
+
+    /// The ids, last come first.
+    pub fn iter_back<'a>(&self, links: &'a Links) -> impl Iterator<Item = K> + use<'a, K> {
+        walk(self.tail, |key| links.links[key as usize].prev)
+    }
+}
+
+fn walk<K: Id>(start: u32, step: impl Fn(u32) -> u32) -> impl Iterator<Item = K> {
+    std::iter::successors(id_of(start), move |key: &K| id_of(step(number_of(*key))))
+}
+
+fn id_of<K: Id>(number: u32) -> Option<K> {
+    (number != END).then(|| K::from_index(number as usize))
+}
+
+fn number_of<K: Id>(key: K) -> u32 {
+    // Lossless: every Id is made from a u32.
+    key.index() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::ConnId;
+    use std::collections::VecDeque;
+
+    fn id(n: usize) -> ConnId {
+        ConnId::from_index(n)
+    }
+
+    /// Two queues over one table of links do what two plain deques do.
+    #[test]
+    fn behaves_like_a_deque() {
+        let mut links = Links::default();
+        let mut lists = [List::default(), List::default()];
+        let mut model = [VecDeque::new(), VecDeque::new()];
+        let mut seed = 1_u64;
+        for _ in 0..20_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let which = (seed >> 40) as usize % 2;
+            let key = id((seed >> 33) as usize % 50);
+            match (seed >> 60, model.iter().position(|m| m.contains(&key))) {
+                (0..=9, None) => {
+                    lists[which].push_back(&mut links, key);
+                    model[which].push_back(key);
+                }
+                (10..=12, _) => assert_eq!(lists[which].pop_front(&mut links), model[which].pop_front()),
+                (_, Some(holder)) => {
+                    lists[holder].remove(&mut links, key);
+                    model[holder].retain(|k| *k != key);
+                }
+                (_, None) => assert!(!links.is_linked(key)),
+            }
+            for (list, model) in lists.iter().zip(&model) {
+                assert_eq!(list.len() as usize, model.len());
+                assert!(list.iter(&links).eq(model.iter().copied()));
+                assert!(list.iter_back(&links).eq(model.iter().rev().copied()));
+                assert_eq!((list.front(), list.back()), (model.front().copied(), model.back().copied()));
+                assert!(model.iter().all(|key| links.is_linked(*key)));
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The poolcounter daemon. Everything is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    poolcounter::cli::main(std::env::args_os())
+}

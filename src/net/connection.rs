@@ -1,0 +1,89 @@
+//! One connection: its stream, and what is known of it. It knows nothing of the others.
+
+use super::inlet::{Inlet, Received};
+use crate::services::Kind;
+use crate::wheel::TimerId;
+use std::io::{self, Read, Write};
+
+/// A non-blocking stream of bytes.
+pub trait Stream: Read + Write {
+    /// Tells the peer that nothing more will be written.
+    ///
+    /// # Errors
+    ///
+    /// When the peer is gone.
+    fn finish(&mut self) -> io::Result<()>;
+}
+
+/// What an event says of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct News {
+    /// There is something to read.
+    pub readable: bool,
+    /// There is room to write.
+    pub writable: bool,
+    /// The peer has closed its sending side or is gone: a short read is not the end of what can be read.
+    pub hangup: bool,
+}
+
+pub(super) struct Connection<S> {
+    pub stream: S,
+    pub kind: Kind,
+    pub stage: Stage,
+    /// A read may bring something.
+    pub readable: bool,
+    /// The peer has said that it will send no more, though some of what it sent may be unread.
+    pub hangup: bool,
+    /// Everything that the peer sent has been read.
+    pub ended: bool,
+    /// The last write did not take all: an event will say when there is room.
+    pub blocked: bool,
+    /// Its output was full at its turn: it has no other until that drains.
+    pub parked: bool,
+    /// Reading or writing failed, or its time is over: whatever is unsent stays so.
+    pub broken: bool,
+    /// Whole or partial requests that were read and not served.
+    pub unserved: Box<[u8]>,
+}
+
+/// How far a connection is.
+pub(super) enum Stage {
+    /// Its service serves it.
+    Open,
+    /// Its service has forgotten it.
+    Closed,
+    /// So it has, but the last replies are not sent, or the peer has not noticed yet.
+    Lingering { patience: TimerId },
+}
+
+impl<S: Stream> Connection<S> {
+    pub fn new(stream: S, kind: Kind) -> Self {
+        Connection {
+            stream,
+            kind,
+            stage: Stage::Open,
+            readable: false,
+            hangup: false,
+            ended: false,
+            blocked: false,
+            parked: false,
+            broken: false,
+            unserved: Box::default(),
+        }
+    }
+
+    /// Reads once, and notes whether another read may bring more.
+    pub fn read(&mut self, inlet: &mut Inlet) -> io::Result<()> {
+        match inlet.read(&mut self.stream)? {
+            Received::Filled => {}
+            // Data and the end that arrive together are announced together: then the end is still to be read.
+            Received::Short => self.readable = self.hangup,
+            Received::Nothing => self.readable = false,
+            Received::End => {
+                self.readable = false;
+                self.ended = true;
+            }
+        }
+        Ok(())
+    }
+}

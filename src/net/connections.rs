@@ -1,0 +1,301 @@
+//! Every connection, and the phases of the tick that work on them: serve, expire, flush, reap. It knows streams that read
+//! and write, but neither sockets nor the clock, so that the simulator runs the very same code.
+//!
+//! Invariant: a connection with work that no event will announce (bytes not read, requests not served) stands in `ready`,
+//! unless it is parked, and then the flush that drains its output puts it there.
+//! Invariant: a service knows a connection from its first turn until `reap` closes it, and never after.
+
+use super::connection::{Connection, News, Stage, Stream};
+use super::inlet::Inlet;
+use crate::id::{ConnId, Id};
+use crate::list::{Links, List};
+use crate::output::Output;
+use crate::service::{Context, Service, Then};
+use crate::services::{Kind, Services};
+use crate::time::{Span, Time};
+use crate::wheel::{Due, Owner, Wheel};
+use log::debug;
+use slab::Slab;
+use std::io::ErrorKind;
+
+/// How long a connection that is to be closed may take to read its last replies, and to notice.
+const LINGER: Span = Span::from_secs(5);
+/// The loop's own timers; the services' owners count up from zero.
+const LINGERING: Owner = Owner(u8::MAX);
+
+/// The connections of all services, with everything they share.
+pub struct Connections<S> {
+    slab: Slab<Connection<S>>,
+    /// Whoever is to be served in the next tick, in order.
+    ready: List<ConnId>,
+    links: Links,
+    /// Whoever `reap` is to look at; may name a connection twice.
+    closing: Vec<ConnId>,
+    inlet: Inlet,
+    core: Core,
+}
+
+/// The services and what they work with.
+struct Core {
+    services: Services,
+    wheel: Wheel,
+    output: Output,
+}
+
+impl<S: Stream> Connections<S> {
+    /// No connections yet.
+    pub fn new(services: Services) -> Self {
+        Connections {
+            slab: Slab::new(),
+            ready: List::default(),
+            links: Links::default(),
+            closing: Vec::new(),
+            inlet: Inlet::new(services.longest_request()),
+            core: Core { services, wheel: Wheel::default(), output: Output::default() },
+        }
+    }
+
+    /// How many connections there are.
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Whether there are none, and nothing is left of any.
+    pub fn is_empty(&self) -> bool {
+        self.slab.is_empty() && self.ready.is_empty() && self.closing.is_empty() && self.core.is_empty()
+    }
+
+    /// Takes a new connection in.
+    pub fn open(&mut self, stream: S, kind: Kind) -> ConnId {
+        let id = ConnId::from_index(self.slab.insert(Connection::new(stream, kind)));
+        debug!("{id} opened");
+        id
+    }
+
+    /// The stream of a connection that is not gone yet.
+    pub fn stream(&mut self, id: ConnId) -> Option<&mut S> {
+        self.slab.get_mut(id.index()).map(|conn| &mut conn.stream)
+    }
+
+    /// Gives a connection up that was just opened and cannot be polled.
+    pub fn abandon(&mut self, id: ConnId) {
+        self.break_off(id, &"no event will tell of it");
+    }
+
+    /// Counts a connection that could not be accepted or served.
+    pub fn count_error(&mut self, kind: Kind) {
+        self.core.services.traffic(kind).connect_errors += 1;
+    }
+
+    /// Notes what an event said. Nothing is read or written yet.
+    pub fn mark(&mut self, id: ConnId, news: News) {
+        let Some(conn) = self.slab.get_mut(id.index()) else { return };
+        if news.writable {
+            conn.blocked = false;
+            if !self.core.output.unsent(id).is_empty() {
+                self.core.output.touch(id);
+            }
+        }
+        if news.readable || news.hangup {
+            conn.readable = true;
+            conn.hangup |= news.hangup;
+            self.make_ready(id);
+        }
+    }
+
+    /// When there is work that no event will announce: at once if some is left over, else when the next timer is due.
+    pub fn next_work(&self) -> Option<Time> {
+        let left_over = !self.ready.is_empty() || self.core.output.is_dirty();
+        if left_over { Some(Time::START) } else { self.core.wheel.next() }
+    }
+
+    /// Gives each ready connection one turn: one read, and a bounded number of requests.
+    pub fn serve(&mut self, clock: impl Fn() -> Time) {
+        for _ in 0..self.ready.len() {
+            let Some(id) = self.ready.pop_front(&mut self.links) else { return };
+            let conn = &mut self.slab[id.index()];
+            match conn.stage {
+                _ if conn.broken => {}
+                Stage::Open if self.core.output.is_full(id) => conn.parked = true,
+                Stage::Open => self.serve_one(id, &clock),
+                Stage::Closed | Stage::Lingering { .. } => self.read_to_the_end(id),
+            }
+        }
+    }
+
+    /// Fires every timer that is due.
+    pub fn expire(&mut self, now: Time) {
+        while let Some(Due { owner, key }) = self.core.wheel.expire(now) {
+            match Kind::of(owner) {
+                Some(kind) => self.core.call(kind, now, |service, context| service.expire(key, context)),
+                None => self.end_patience(ConnId::from_index(key)),
+            }
+        }
+    }
+
+    /// Writes to each connection that has news, once.
+    pub fn flush(&mut self) {
+        while let Some(id) = self.core.output.pop_dirty() {
+            let conn = &mut self.slab[id.index()];
+            if conn.blocked || conn.broken {
+                continue;
+            }
+            let unsent = self.core.output.unsent(id);
+            match conn.stream.write(unsent) {
+                Ok(len) => {
+                    conn.blocked = len < unsent.len();
+                    self.core.output.consume(id, len);
+                    self.note_progress(id);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => conn.blocked = true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => self.core.output.touch(id),
+                Err(error) => self.break_off(id, &error),
+            }
+        }
+    }
+
+    /// Closes: the only place where services learn that a connection is gone, and where it is dropped. What they then
+    /// have to say to others is written in the next tick, which follows at once.
+    pub fn reap(&mut self, now: Time) {
+        while let Some(id) = self.core.output.pop_overflown() {
+            self.break_off(id, &"it does not read what it is told");
+        }
+        for n in 0..self.closing.len() {
+            let id = self.closing[n];
+            let Some(conn) = self.slab.get_mut(id.index()) else { continue };
+            if let Stage::Open = conn.stage {
+                conn.stage = Stage::Closed;
+                self.core.call(conn.kind, now, |service, context| service.close(id, context));
+            }
+            let drained = self.core.output.unsent(id).is_empty();
+            if conn.broken || drained && (conn.ended || conn.stream.finish().is_err()) {
+                self.drop(id);
+            } else {
+                self.linger(id, now);
+            }
+        }
+        self.closing.clear();
+    }
+
+    fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
+        let conn = &mut self.slab[id.index()];
+        self.inlet.load(&mut conn.unserved);
+        if conn.readable && self.inlet.wants_more() {
+            if let Err(error) = conn.read(&mut self.inlet) {
+                return self.break_off(id, &error);
+            }
+        }
+        let input = self.inlet.bytes();
+        let served = self.core.call(conn.kind, clock(), |service, context| service.serve(id, input, context));
+        conn.unserved = self.inlet.unserved(served.consumed);
+        let is_over = conn.ended && served.then == Then::Read;
+        if is_over || served.then == Then::Close {
+            self.closing.push(id);
+        } else if conn.readable || served.then == Then::Serve {
+            self.make_ready(id);
+        }
+    }
+
+    /// What a peer still sends after it was told that the connection ends is of no interest, except for its end. If it were
+    /// left unread, closing the socket would reset the connection and the last replies might be lost.
+    fn read_to_the_end(&mut self, id: ConnId) {
+        let conn = &mut self.slab[id.index()];
+        self.inlet.load(&mut Box::default());
+        match conn.read(&mut self.inlet) {
+            Ok(()) if conn.ended => self.closing.push(id),
+            Ok(()) if conn.readable => self.make_ready(id),
+            Ok(()) => {}
+            Err(error) => self.break_off(id, &error),
+        }
+    }
+
+    fn make_ready(&mut self, id: ConnId) {
+        if !self.slab[id.index()].parked && !self.links.is_linked(id) {
+            self.ready.push_back(&mut self.links, id);
+        }
+    }
+
+    /// Some of the connection's output was sent: a reason to serve it again, or to be done with it.
+    fn note_progress(&mut self, id: ConnId) {
+        let conn = &mut self.slab[id.index()];
+        match conn.stage {
+            Stage::Open if conn.parked && !self.core.output.is_full(id) => {
+                conn.parked = false;
+                self.make_ready(id);
+            }
+            Stage::Open => {}
+            Stage::Closed | Stage::Lingering { .. } if !conn.blocked => self.closing.push(id),
+            Stage::Closed | Stage::Lingering { .. } => {}
+        }
+    }
+
+    fn break_off(&mut self, id: ConnId, why: &dyn std::fmt::Display) {
+        debug!("{id} breaks off: {why}");
+        self.slab[id.index()].broken = true;
+        self.closing.push(id);
+    }
+
+    fn linger(&mut self, id: ConnId, now: Time) {
+        let conn = &mut self.slab[id.index()];
+        if let Stage::Closed = conn.stage {
+            conn.parked = false;
+            conn.stage = Stage::Lingering { patience: self.core.wheel.of(LINGERING).arm(now + LINGER, id) };
+        }
+        if conn.readable {
+            self.make_ready(id);
+        }
+    }
+
+    fn end_patience(&mut self, id: ConnId) {
+        let conn = &mut self.slab[id.index()];
+        if let Stage::Lingering { patience } = std::mem::replace(&mut conn.stage, Stage::Closed) {
+            patience.fired();
+        }
+        self.break_off(id, &"it took too long to read its last replies");
+    }
+
+    fn drop(&mut self, id: ConnId) {
+        let conn = self.slab.remove(id.index());
+        if self.links.is_linked(id) {
+            self.ready.remove(&mut self.links, id);
+        }
+        if let Stage::Lingering { patience } = conn.stage {
+            self.core.wheel.of(LINGERING).cancel(patience);
+        }
+        let lost = self.core.output.discard(id);
+        self.core.services.traffic(conn.kind).failed_sends += u64::from(lost);
+        debug!("{id} closed");
+    }
+
+    /// Compares every table with every other.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
+    pub fn check(&self) {
+        self.core.services.check();
+        self.core.wheel.check();
+        self.core.output.check();
+        for (index, conn) in &self.slab {
+            let id = ConnId::from_index(index);
+            let waits_for_turn = self.links.is_linked(id) || conn.parked || self.closing.contains(&id);
+            assert!(waits_for_turn || !conn.readable, "{id} may have something to read, and nobody will look");
+            let can_drain = self.core.output.unsent(id).is_empty() || conn.blocked || conn.broken;
+            assert!(can_drain || self.core.output.is_dirty(), "{id} has something unsent, and nobody will send it");
+        }
+        assert!(self.ready.iter(&self.links).all(|id| self.slab.contains(id.index())), "only connections are served");
+    }
+}
+
+impl Core {
+    /// Calls a service, at the time `now`.
+    fn call<R>(&mut self, kind: Kind, now: Time, call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R) -> R {
+        let (service, traffic) = self.services.split(kind);
+        let timers = self.wheel.of(kind.owner());
+        call(service, &mut Context { now, timers, output: &mut self.output, traffic })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.services.is_empty() && self.wheel.is_empty() && self.output.is_empty()
+    }
+}

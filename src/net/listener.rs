@@ -1,0 +1,253 @@
+//! Where connections come from: an address, and the socket that listens on it.
+
+use super::socket::Socket;
+use mio::event::Source;
+use mio::net::{TcpListener, UnixListener};
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, SockAddr, SockRef, TcpKeepalive, Type};
+use std::fmt;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where to listen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Address {
+    /// An IP address and a port; port 0 lets the system choose one.
+    Tcp(SocketAddr),
+    /// A path in the file system.
+    Unix(PathBuf),
+}
+
+/// When to give up a peer that does not answer: its machine may be dead, and it may hold a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keepalive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// Time between probes.
+    pub interval: Duration,
+    /// Unanswered probes after which the connection is closed.
+    pub probes: u32,
+}
+
+/// How to listen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// How many connections may wait to be accepted. The kernel's own limit is `net.core.somaxconn`.
+    pub backlog: i32,
+    /// None: a dead peer is not noticed as long as nothing is sent to it.
+    pub keepalive: Option<Keepalive>,
+    /// The permissions of a socket in the file system; None leaves them to the umask.
+    pub mode: Option<u32>,
+}
+
+/// A socket that listens.
+pub enum Listener {
+    /// On a TCP port.
+    Tcp(TcpListener),
+    /// On a path. The file is removed when the daemon stops, if the daemon made it.
+    Unix(UnixListener),
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Keepalive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 6 }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { backlog: 4096, keepalive: Some(Keepalive::default()), mode: None }
+    }
+}
+
+impl Address {
+    /// Reads `IP`, `IP:PORT`, `[IP6]`, `[IP6]:PORT` or `unix:PATH`; None when it is none of these.
+    pub fn parse(text: &str, default_port: u16) -> Option<Address> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return (!path.is_empty()).then(|| Address::Unix(path.into()));
+        }
+        let in_brackets = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+        let with_default = |ip: IpAddr| SocketAddr::new(ip, default_port);
+        let address = text.parse().ok().or_else(|| text.parse().ok().or_else(in_brackets).map(with_default));
+        address.map(Address::Tcp)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Listener {
+    /// Listens on `address`. A socket file that nobody listens on any more is replaced.
+    ///
+    /// # Errors
+    ///
+    /// The system's, such as an address in use.
+    pub fn bind(address: &Address, options: &Options) -> io::Result<Listener> {
+        match address {
+            Address::Tcp(address) => bind_tcp(*address, options),
+            Address::Unix(path) => bind_unix(path, options),
+        }
+    }
+
+    /// Takes over a socket that somebody else made, if it listens; the other side of a terminal or a file does not.
+    pub fn inherit(fd: OwnedFd, options: &Options) -> Option<Listener> {
+        let socket = socket2::Socket::from(fd);
+        if !socket.is_listener().unwrap_or(false) || socket.set_nonblocking(true).is_err() {
+            return None;
+        }
+        let family = socket.local_addr().ok()?.domain();
+        if family == Domain::UNIX {
+            return Some(Listener::Unix(UnixListener::from_std(socket.into())));
+        }
+        if let Err(error) = prepare_tcp(&SockRef::from(&socket), options) {
+            log::warn!("the inherited socket keeps its options: {error}");
+        }
+        Some(Listener::Tcp(TcpListener::from_std(socket.into())))
+    }
+
+    /// Takes one connection from the backlog. The socket does not block, and is closed by exec.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when there is none; else the system's.
+    pub fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Listener::Tcp(listener) => listener.accept().map(|(stream, _)| Socket::Tcp(stream)),
+            Listener::Unix(listener) => listener.accept().map(|(stream, _)| Socket::Unix(stream)),
+        }
+    }
+
+    /// The address, with the port that the system chose.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn address(&self) -> io::Result<Address> {
+        match self {
+            Listener::Tcp(listener) => listener.local_addr().map(Address::Tcp),
+            Listener::Unix(listener) => {
+                let path = listener.local_addr()?.as_pathname().map(Path::to_path_buf);
+                Ok(Address::Unix(path.unwrap_or_else(|| "(unnamed)".into())))
+            }
+        }
+    }
+
+    /// The socket as mio polls it.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        match self {
+            Listener::Tcp(listener) => listener.register(registry, token, Interest::READABLE),
+            Listener::Unix(listener) => listener.register(registry, token, Interest::READABLE),
+        }
+    }
+}
+
+fn bind_tcp(address: SocketAddr, options: &Options) -> io::Result<Listener> {
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), None)?;
+    if address.is_ipv6() {
+        // So that 0.0.0.0 and [::] can both be listened on, whatever the system's default is.
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    prepare_tcp(&SockRef::from(&socket), options)?;
+    socket.bind(&address.into())?;
+    socket.listen(options.backlog)?;
+    Ok(Listener::Tcp(TcpListener::from_std(socket.into())))
+}
+
+/// Sets what Linux hands on to every accepted connection, so that accepting one takes no further system call.
+fn prepare_tcp(socket: &SockRef<'_>, options: &Options) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    match options.keepalive {
+        None => socket.set_keepalive(false),
+        Some(Keepalive { idle, interval, probes }) => {
+            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes))
+        }
+    }
+}
+
+fn bind_unix(path: &Path, options: &Options) -> io::Result<Listener> {
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    let address = SockAddr::unix(path)?;
+    match socket.bind(&address) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse && is_stale(path, &address) => {
+            fs::remove_file(path)?;
+            socket.bind(&address)?;
+        }
+        result => result?,
+    }
+    if let Some(mode) = options.mode {
+        // Nobody can connect before `listen`, so nobody slips in under the old permissions.
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
+    socket.listen(options.backlog)?;
+    Ok(Listener::Unix(UnixListener::from_std(socket.into())))
+}
+
+/// Whether the path is a socket that nobody listens on, left behind by a process that died.
+fn is_stale(path: &Path, address: &SockAddr) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
+    let refuses = || {
+        let probe = socket2::Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+        probe.connect(address)
+    };
+    is_socket && refuses().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+    use std::time::Instant;
+
+    #[test]
+    fn reads_addresses() {
+        for (text, want) in [
+            ("127.0.0.1", "127.0.0.1:7531"),
+            ("10.1.2.3:99", "10.1.2.3:99"),
+            ("::1", "[::1]:7531"),
+            ("[::1]", "[::1]:7531"),
+            ("[2001:db8::1]:80", "[2001:db8::1]:80"),
+            ("unix:/run/p.sock", "unix:/run/p.sock"),
+        ] {
+            assert_eq!(Address::parse(text, 7531).map(|a| a.to_string()).as_deref(), Some(want));
+        }
+        for text in ["", "localhost", "1.2.3", "1.2.3.4:", "1.2.3.4:99999", "[::1", "unix:", "[1.2.3.4]x"] {
+            assert_eq!(Address::parse(text, 7531), None, "{text}");
+        }
+    }
+
+    /// Accepting sets no options, because Linux copies the listener's.
+    #[test]
+    fn an_accepted_connection_has_the_options_of_its_listener() {
+        let address = Address::parse("127.0.0.1", 0).expect("an address");
+        let listener = Listener::bind(&address, &Options::default()).expect("a free port");
+        let Ok(Address::Tcp(address)) = listener.address() else { panic!("no TCP address") };
+        let _client = TcpStream::connect(address).expect("connects");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let socket = loop {
+            match listener.accept() {
+                Ok(Socket::Tcp(stream)) => break stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => {}
+                _ => panic!("not accepted"),
+            }
+        };
+        let socket = SockRef::from(&socket);
+        assert!(socket.tcp_nodelay().expect("an option"));
+        assert!(socket.keepalive().expect("an option"));
+        let keepalive = Keepalive::default();
+        assert_eq!(socket.tcp_keepalive_time().expect("an option"), keepalive.idle);
+        assert_eq!(socket.tcp_keepalive_interval().expect("an option"), keepalive.interval);
+        assert_eq!(socket.tcp_keepalive_retries().expect("an option"), keepalive.probes);
+    }
+}

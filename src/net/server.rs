@@ -1,0 +1,211 @@
+//! The daemon's loop: it owns every socket and runs the tick. It knows no protocol.
+
+use super::clock::Clock;
+use super::connection::News;
+use super::connections::Connections;
+use super::listener::{Address, Listener};
+use super::signals::Signals;
+use super::socket::Socket;
+use crate::id::{ConnId, Id};
+use crate::services::{Kind, Services};
+use crate::time::{Span, Time};
+use log::{debug, warn};
+use mio::event::Event;
+use mio::{Events, Interest, Poll, Token};
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+/// Events taken from the kernel in one tick. More stay there for the next one, so this bounds a tick's work.
+const EVENTS_PER_TICK: usize = 1024;
+/// Connections accepted in one tick, so that a flood of new ones does not starve those that are served.
+const ACCEPTS_PER_TICK: usize = 256;
+/// How long no connection is accepted after the system refused one for lack of descriptors or memory.
+const REST: Span = Span::from_millis(100);
+/// How often that is logged at most.
+const LOG_INTERVAL: Span = Span::from_secs(1);
+
+const SIGNALS: Token = Token(usize::MAX);
+/// The token of the first listener; the others count down from it, far above any connection's id.
+const FIRST_LISTENER: usize = usize::MAX - 1;
+
+/// The event loop with everything that it serves.
+pub struct Server {
+    poll: Poll,
+    events: Events,
+    clock: Clock,
+    signals: Option<Signals>,
+    ports: Vec<Port>,
+    connections: Connections<Socket>,
+    max_connections: usize,
+    /// Until when nothing is accepted, after the system had no means for it.
+    resting_until: Option<Time>,
+    complained_at: Option<Time>,
+}
+
+struct Port {
+    listener: Listener,
+    kind: Kind,
+    /// The backlog may hold connections.
+    ready: bool,
+}
+
+impl Server {
+    /// A server that listens nowhere yet and keeps at most `max_connections` at a time.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no event queue left.
+    pub fn new(services: Services, max_connections: usize) -> io::Result<Self> {
+        Ok(Server {
+            poll: Poll::new()?,
+            events: Events::with_capacity(EVENTS_PER_TICK),
+            clock: Clock::start(),
+            signals: None,
+            ports: Vec::new(),
+            connections: Connections::new(services),
+            max_connections,
+            resting_until: None,
+            complained_at: None,
+        })
+    }
+
+    /// Serves the connections of one more listener.
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot poll it.
+    pub fn listen(&mut self, mut listener: Listener, kind: Kind) -> io::Result<()> {
+        listener.register(self.poll.registry(), Token(FIRST_LISTENER - self.ports.len()))?;
+        self.ports.push(Port { listener, kind, ready: false });
+        Ok(())
+    }
+
+    /// Has SIGTERM and SIGINT end [`Server::run`], and SIGHUP do nothing.
+    ///
+    /// # Errors
+    ///
+    /// When no descriptors are left.
+    pub fn handle_signals(&mut self) -> io::Result<()> {
+        self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Vec<Address> {
+        self.ports.iter().filter_map(|port| port.listener.address().ok()).collect()
+    }
+
+    /// Serves until a signal asks it to stop.
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot wait for events any more.
+    pub fn run(&mut self) -> io::Result<()> {
+        while !self.signals.as_mut().is_some_and(Signals::stop_asked) {
+            self.tick()?;
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> io::Result<()> {
+        self.wait()?;
+        self.accept();
+        let clock = self.clock;
+        self.connections.serve(|| clock.now());
+        self.connections.expire(clock.now());
+        self.connections.flush();
+        self.connections.reap(clock.now());
+        Ok(())
+    }
+
+    /// Sleeps until something happens, and notes what.
+    fn wait(&mut self) -> io::Result<()> {
+        let timeout = self.time_to_sleep();
+        match self.poll.poll(&mut self.events, timeout) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.events.clear(),
+            result => result?,
+        }
+        for event in &self.events {
+            match event.token() {
+                SIGNALS => {}
+                Token(index) if index > FIRST_LISTENER - self.ports.len() => {
+                    self.ports[FIRST_LISTENER - index].ready = true;
+                }
+                Token(index) => self.connections.mark(ConnId::from_index(index), news_of(event)),
+            }
+        }
+        Ok(())
+    }
+
+    fn time_to_sleep(&self) -> Option<Duration> {
+        let backlog = self.ports.iter().any(|port| port.ready).then(|| self.resting_until.unwrap_or_default());
+        let wake_at = self.connections.next_work().into_iter().chain(backlog).min()?;
+        Some(match wake_at {
+            Time::START => Duration::ZERO,
+            at => at.since(self.clock.now()).into(),
+        })
+    }
+
+    /// Takes connections from the backlogs until these are empty or the tick has enough.
+    fn accept(&mut self) {
+        if !self.ports.iter().any(|port| port.ready) || self.is_resting() {
+            return;
+        }
+        let mut budget = ACCEPTS_PER_TICK;
+        for port in 0..self.ports.len() {
+            while self.ports[port].ready && budget > 0 {
+                budget -= 1;
+                let kind = self.ports[port].kind;
+                match self.ports[port].listener.accept() {
+                    Ok(socket) => self.admit(socket, kind),
+                    Err(error) => match error.kind() {
+                        ErrorKind::WouldBlock => self.ports[port].ready = false,
+                        ErrorKind::Interrupted => {}
+                        ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => self.connections.count_error(kind),
+                        _ => return self.rest(kind, &error),
+                    },
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: Socket, kind: Kind) {
+        if self.connections.len() >= self.max_connections {
+            debug!("a connection is closed: there are {} already", self.max_connections);
+            return self.connections.count_error(kind);
+        }
+        let id = self.connections.open(socket, kind);
+        let Some(socket) = self.connections.stream(id) else { return };
+        let interests = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self.poll.registry().register(socket, Token(id.index()), interests) {
+            debug!("{id} cannot be polled: {error}");
+            self.connections.count_error(kind);
+            self.connections.abandon(id);
+        }
+    }
+
+    fn is_resting(&mut self) -> bool {
+        let now = self.clock.now();
+        self.resting_until = self.resting_until.filter(|until| now < *until);
+        self.resting_until.is_some()
+    }
+
+    /// The system has no descriptors or memory for another connection: those that are there must not suffer for it.
+    fn rest(&mut self, kind: Kind, error: &io::Error) {
+        let now = self.clock.now();
+        self.connections.count_error(kind);
+        self.resting_until = Some(now + REST);
+        if self.complained_at.is_none_or(|at| now.since(at) >= LOG_INTERVAL) {
+            self.complained_at = Some(now);
+            warn!("cannot accept more than {} connections now: {error}", self.connections.len());
+        }
+    }
+}
+
+fn news_of(event: &Event) -> News {
+    News {
+        readable: event.is_readable(),
+        writable: event.is_writable(),
+        hangup: event.is_read_closed() || event.is_write_closed() || event.is_error(),
+    }
+}

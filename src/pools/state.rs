@@ -1,0 +1,468 @@
+//! The pools themselves: who holds a place, who waits for one, and who is woken. It knows no sockets, no bytes on the wire
+//! and no clock: it takes a connection, a request and the time, and emits replies for any connection.
+//!
+//! Invariant: a pool exists while somebody holds or waits. A place stands in two queues: that of its connection, oldest
+//! first, and one of its pool's three, by what it is. A connection waits for one place at most, and that is its newest.
+
+use crate::id::{ConnId, Id, id};
+use crate::list::{Links, List};
+use crate::names::Names;
+use crate::stats::{Figures, Pools as Stat};
+use crate::time::{Span, Time};
+use crate::wheel::{TimerId, Timers};
+use slab::Slab;
+
+/// What `ACQ4ME` and `ACQ4ANY` ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Acquire<'a> {
+    /// The pool's name: opaque bytes, at least one.
+    pub key: &'a [u8],
+    /// For whom the work is done.
+    pub purpose: Purpose,
+    /// A place is free while fewer hold one. At least 1.
+    pub workers: u32,
+    /// Nobody is let in once so many hold or wait. At least 1.
+    pub max_queue: u32,
+    /// How long to wait for a place; zero means not at all.
+    pub timeout: Span,
+    /// How long to hold it at most.
+    pub hold: Span,
+}
+
+/// For whom a client does the work that it wants a place for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// For itself alone: it needs a place of its own.
+    Me,
+    /// For everybody who asked: once somebody has finished, the waiters need not work.
+    Anyone,
+}
+
+/// A request whose key, workers or maxqueue is missing, zero or not a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadSyntax;
+
+/// What a connection is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// The connection has a place and is to do the work.
+    Locked,
+    /// Somebody finished the work; no place is held.
+    Done,
+    /// A place was given back, or a wait withdrawn.
+    Released,
+    /// Too many hold or wait already.
+    QueueFull,
+    /// No place came free in time.
+    Timeout,
+    /// The connection has as many places as it may have.
+    LockHeld,
+    /// The connection holds no such place.
+    NotLocked,
+    /// The connection still waits for its last request.
+    WaitForResponse,
+    /// See [`BadSyntax`].
+    BadSyntax,
+}
+
+/// What the operator allows every client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Places that one connection may hold or wait for.
+    pub max_locks: u32,
+    /// The longest that a place may be held, whatever the client asks for.
+    pub max_hold: Span,
+    /// The longest request in bytes, without its line feed.
+    pub max_line: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { max_locks: 4, max_hold: Span::FOREVER, max_line: 8192 }
+    }
+}
+
+/// One step of the state machine: when it happens, and where its effects go.
+pub struct Step<'a, 'w> {
+    /// The time of the step.
+    pub now: Time,
+    /// The timers of the pools; each is armed for a place.
+    pub timers: &'a mut Timers<'w>,
+    /// Who is told what, in order.
+    pub replies: &'a mut Vec<(ConnId, Reply)>,
+}
+
+id! { PoolId }
+id! { PlaceId }
+
+#[derive(Default)]
+struct Pool {
+    key: Box<[u8]>,
+    holders: List<PlaceId>,
+    waiting_for_me: List<PlaceId>,
+    waiting_for_anyone: List<PlaceId>,
+}
+
+struct Place {
+    pool: PoolId,
+    conn: ConnId,
+    /// When the wait, or else the hold, began.
+    since: Time,
+    stage: Stage,
+}
+
+enum Stage {
+    Waiting {
+        purpose: Purpose,
+        /// How long the place may be held once it is granted.
+        hold: Span,
+        timeout: TimerId,
+    },
+    Holding {
+        /// Armed when the hold has a limit.
+        end: Option<TimerId>,
+    },
+}
+
+/// All pools, and what each connection has in them.
+pub struct State {
+    limits: Limits,
+    names: Names<PoolId>,
+    pools: Slab<Pool>,
+    places: Slab<Place>,
+    /// Each connection's places, oldest first.
+    clients: Vec<List<PlaceId>>,
+    links_by_client: Links,
+    links_by_pool: Links,
+    holding: u64,
+    figures: Figures<Stat>,
+}
+
+impl State {
+    /// No pools.
+    pub fn new(limits: Limits) -> Self {
+        State {
+            limits,
+            names: Names::default(),
+            pools: Slab::new(),
+            places: Slab::new(),
+            clients: Vec::new(),
+            links_by_client: Links::default(),
+            links_by_pool: Links::default(),
+            holding: 0,
+            figures: Figures::default(),
+        }
+    }
+
+    /// `ACQ4ME` and `ACQ4ANY`: a place at once, a wait for one, or a refusal.
+    pub fn acquire(&mut self, conn: ConnId, request: Result<Acquire<'_>, BadSyntax>, step: &mut Step<'_, '_>) {
+        let Err(refusal) = self.try_acquire(conn, request, step) else { return };
+        match refusal {
+            Reply::QueueFull => self.figures.count(Stat::FullQueues),
+            Reply::LockHeld => self.figures.count(Stat::LockMismatch),
+            Reply::WaitForResponse => self.figures.count(Stat::LockWhileWaiting),
+            _ => {}
+        }
+        step.replies.push((conn, refusal));
+    }
+
+    /// `RELEASE` and `RELEASE key`: gives back the connection's newest place, or the newest on `key`. A wait is withdrawn.
+    pub fn release(&mut self, conn: ConnId, key: Option<&[u8]>, step: &mut Step<'_, '_>) {
+        let newest = self.places_of(conn).find(|place| key.is_none_or(|key| key == self.key_of(*place)));
+        let Some(id) = newest else {
+            self.figures.count(Stat::ReleaseMismatch);
+            step.replies.push((conn, Reply::NotLocked));
+            return;
+        };
+        let place = self.vacate(id, step);
+        if place.was_held {
+            self.wake_after_work(&place, step);
+        }
+        self.drop_if_unused(place.pool);
+        self.figures.count(Stat::TotalReleases);
+        step.replies.push((conn, Reply::Released));
+    }
+
+    /// The timer of the place with this index is due: its wait has lasted too long, or its hold has.
+    pub fn expire(&mut self, place: usize, step: &mut Step<'_, '_>) {
+        let id = PlaceId::from_index(place);
+        let place = self.detach(id, step.now);
+        match place.stage {
+            Stage::Waiting { timeout, .. } => {
+                timeout.fired();
+                self.figures.add(Stat::WastedTimeoutTime, step.now.since(place.since));
+                step.replies.push((place.conn, Reply::Timeout));
+            }
+            Stage::Holding { end } => {
+                end.into_iter().for_each(TimerId::fired);
+                self.hand_over(place.pool, step);
+            }
+        }
+        self.drop_if_unused(place.pool);
+    }
+
+    /// The connection is gone: gives back all that it has, newest first.
+    pub fn close(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
+        while let Some(id) = self.clients.get(conn.index()).and_then(List::back) {
+            let place = self.vacate(id, step);
+            if place.was_held {
+                self.hand_over(place.pool, step);
+            }
+            self.drop_if_unused(place.pool);
+        }
+    }
+
+    /// What was counted, with the levels as they are now. What happens below the protocol is not known here.
+    pub fn figures(&self, now: Time) -> Figures<Stat> {
+        let mut figures = self.figures.clone();
+        let locks_back = figures.of(Stat::ProcessedCount).max(1);
+        figures.set(Stat::Uptime, now.as_micros());
+        figures.set(Stat::AverageProcessingTime, figures.of(Stat::ProcessingTime) / locks_back);
+        figures.set(
+            Stat::WaitingTime,
+            figures.of(Stat::WaitingTimeForMe).saturating_add(figures.of(Stat::WaitingTimeForAnyone)),
+        );
+        figures.set(Stat::HashtableEntries, self.pools.len() as u64);
+        figures.set(Stat::ProcessingWorkers, self.holding);
+        figures.set(Stat::WaitingWorkers, self.places.len() as u64 - self.holding);
+        figures
+    }
+
+    /// Whether nobody holds or waits.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty() && self.pools.is_empty() && self.names.is_empty() && self.holding == 0
+    }
+
+    /// Lets the request in, or says why not. The order of the checks is part of the protocol.
+    fn try_acquire(
+        &mut self,
+        conn: ConnId,
+        request: Result<Acquire<'_>, BadSyntax>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Reply> {
+        self.check_client(conn)?;
+        let request = request.map_err(|BadSyntax| Reply::BadSyntax)?;
+        let known = self.find(request.key);
+        let (holding, occupied) = known.map_or((0, 0), |pool| self.pools[pool.index()].occupancy());
+        if occupied >= request.max_queue {
+            return Err(Reply::QueueFull);
+        }
+        let is_free = holding < request.workers;
+        if !is_free && request.timeout == Span::ZERO {
+            return Err(Reply::Timeout);
+        }
+        let pool = known.unwrap_or_else(|| self.create(request.key));
+        let hold = request.hold.min(self.limits.max_hold);
+        let id = PlaceId::from_index(self.places.vacant_key());
+        let stage = if is_free {
+            Stage::Holding { end: None }
+        } else {
+            let timeout = step.timers.arm(step.now + request.timeout, id);
+            Stage::Waiting { purpose: request.purpose, hold, timeout }
+        };
+        self.attach(id, Place { pool, conn, since: step.now, stage });
+        if is_free {
+            self.begin_hold(id, hold, step);
+        }
+        Ok(())
+    }
+
+    fn check_client(&self, conn: ConnId) -> Result<(), Reply> {
+        let Some(places) = self.clients.get(conn.index()) else { return Ok(()) };
+        if places.len() >= self.limits.max_locks {
+            return Err(Reply::LockHeld);
+        }
+        match places.back().map(|id| &self.places[id.index()].stage) {
+            Some(Stage::Waiting { .. }) => Err(Reply::WaitForResponse),
+            Some(Stage::Holding { .. }) | None => Ok(()),
+        }
+    }
+
+    /// After the work is finished: whoever waited for its result is done, and the next who wants to work may.
+    fn wake_after_work(&mut self, finished: &Vacated, step: &mut Step<'_, '_>) {
+        let worked = step.now.since(finished.since);
+        while let Some(id) = self.pools[finished.pool.index()].waiting_for_anyone.front() {
+            let waiter = self.vacate(id, step);
+            self.figures.add(Stat::GainedTime, worked);
+            self.figures.add(Stat::WaitingTimeForGood, step.now.since(waiter.since));
+            step.replies.push((waiter.conn, Reply::Done));
+        }
+        self.hand_over(finished.pool, step);
+    }
+
+    /// A place has come free: grants it to the oldest waiter, one who works for itself first.
+    fn hand_over(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
+        let pool = &mut self.pools[pool.index()];
+        let waiter = pool.waiting_for_me.front().or_else(|| pool.waiting_for_anyone.front());
+        let Some(id) = waiter else { return };
+        let place = &mut self.places[id.index()];
+        let waited = step.now.since(place.since);
+        pool.queue_of(&place.stage).remove(&mut self.links_by_pool, id);
+        let stage = std::mem::replace(&mut place.stage, Stage::Holding { end: None });
+        pool.queue_of(&place.stage).push_back(&mut self.links_by_pool, id);
+        let Stage::Waiting { purpose, hold, timeout } = stage else {
+            unreachable!("the queues of waiters hold only places that wait");
+        };
+        step.timers.cancel(timeout);
+        self.figures.add(
+            match purpose {
+                Purpose::Me => Stat::WaitingTimeForMe,
+                Purpose::Anyone => Stat::WaitingTimeForAnyone,
+            },
+            waited,
+        );
+        self.begin_hold(id, hold, step);
+    }
+
+    /// The place is its holder's from now on.
+    fn begin_hold(&mut self, id: PlaceId, hold: Span, step: &mut Step<'_, '_>) {
+        let place = &mut self.places[id.index()];
+        place.since = step.now;
+        if hold != Span::FOREVER {
+            place.stage = Stage::Holding { end: Some(step.timers.arm(step.now + hold, id)) };
+        }
+        self.holding += 1;
+        self.figures.count(Stat::TotalAcquired);
+        step.replies.push((place.conn, Reply::Locked));
+    }
+
+    /// Takes a place from whoever has it and disarms its timer. Its pool may be left without anybody.
+    fn vacate(&mut self, id: PlaceId, step: &mut Step<'_, '_>) -> Vacated {
+        let Place { pool, conn, since, stage } = self.detach(id, step.now);
+        let was_held = matches!(stage, Stage::Holding { .. });
+        let timer = match stage {
+            Stage::Waiting { timeout, .. } => Some(timeout),
+            Stage::Holding { end } => end,
+        };
+        timer.into_iter().for_each(|timer| step.timers.cancel(timer));
+        Vacated { pool, conn, since, was_held }
+    }
+
+    /// Puts a place into every table, with `id` the next free key of the places.
+    fn attach(&mut self, id: PlaceId, place: Place) {
+        if self.clients.len() <= place.conn.index() {
+            self.clients.resize_with(place.conn.index() + 1, List::default);
+        }
+        self.clients[place.conn.index()].push_back(&mut self.links_by_client, id);
+        self.pools[place.pool.index()].queue_of(&place.stage).push_back(&mut self.links_by_pool, id);
+        let index = self.places.insert(place);
+        debug_assert_eq!(index, id.index(), "the timer of the place was armed for its key");
+    }
+
+    /// Takes a place out of every table. Its timer is the caller's to deal with.
+    fn detach(&mut self, id: PlaceId, now: Time) -> Place {
+        let place = self.places.remove(id.index());
+        self.clients[place.conn.index()].remove(&mut self.links_by_client, id);
+        self.pools[place.pool.index()].queue_of(&place.stage).remove(&mut self.links_by_pool, id);
+        if let Stage::Holding { .. } = place.stage {
+            self.holding -= 1;
+            self.figures.count(Stat::ProcessedCount);
+            self.figures.add(Stat::ProcessingTime, now.since(place.since));
+        }
+        place
+    }
+
+    fn find(&self, key: &[u8]) -> Option<PoolId> {
+        self.names.find(key, |pool| &self.pools[pool.index()].key)
+    }
+
+    fn create(&mut self, key: &[u8]) -> PoolId {
+        let pool = PoolId::from_index(self.pools.insert(Pool { key: key.into(), ..Pool::default() }));
+        self.names.insert(pool, |pool| &self.pools[pool.index()].key);
+        pool
+    }
+
+    fn drop_if_unused(&mut self, pool: PoolId) {
+        if self.pools[pool.index()].occupancy() == (0, 0) {
+            self.names.remove(pool, |pool| &self.pools[pool.index()].key);
+            self.pools.remove(pool.index());
+        }
+    }
+
+    /// The connection's places, newest first.
+    fn places_of(&self, conn: ConnId) -> impl Iterator<Item = PlaceId> {
+        self.clients.get(conn.index()).into_iter().flat_map(|places| places.iter_back(&self.links_by_client))
+    }
+
+    fn key_of(&self, place: PlaceId) -> &[u8] {
+        &self.pools[self.places[place.index()].pool.index()].key
+    }
+
+    /// Compares every table with every other.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
+    pub fn check(&self) {
+        let mut places_seen = 0;
+        for (index, pool) in &self.pools {
+            let id = PoolId::from_index(index);
+            assert_eq!(self.find(&pool.key), Some(id), "a pool is found by its name");
+            assert_ne!(pool.occupancy(), (0, 0), "a pool exists while somebody holds or waits");
+            for queue in [&pool.holders, &pool.waiting_for_me, &pool.waiting_for_anyone] {
+                for place in queue.iter(&self.links_by_pool).map(|place| &self.places[place.index()]) {
+                    assert_eq!(place.pool, id, "a place stands in a queue of its own pool");
+                    assert!(
+                        std::ptr::eq(pool.queue_for(&place.stage), queue),
+                        "a place stands in the queue of its stage"
+                    );
+                    places_seen += 1;
+                }
+            }
+        }
+        assert_eq!(self.names.len(), self.pools.len(), "each pool has one name");
+        assert_eq!(places_seen, self.places.len(), "each place stands in one queue of a pool");
+        self.check_clients();
+    }
+
+    fn check_clients(&self) {
+        let mut holding = 0;
+        let mut places_seen = 0;
+        for (index, client) in self.clients.iter().enumerate() {
+            assert!(client.len() <= self.limits.max_locks, "nobody has more places than allowed");
+            for (n, place) in client.iter_back(&self.links_by_client).enumerate() {
+                let place = &self.places[place.index()];
+                assert_eq!(place.conn.index(), index, "a place stands in the queue of its own connection");
+                match place.stage {
+                    Stage::Waiting { .. } => assert_eq!(n, 0, "a connection waits for its newest place only"),
+                    Stage::Holding { .. } => holding += 1,
+                }
+                places_seen += 1;
+            }
+        }
+        assert_eq!(places_seen, self.places.len(), "each place belongs to one connection");
+        assert_eq!(self.holding, holding, "the count of places held");
+    }
+}
+
+/// A place that nobody has any more.
+struct Vacated {
+    pool: PoolId,
+    conn: ConnId,
+    since: Time,
+    was_held: bool,
+}
+
+impl Pool {
+    /// How many hold a place, and how many hold or wait.
+    fn occupancy(&self) -> (u32, u32) {
+        let holding = self.holders.len();
+        (holding, holding + self.waiting_for_me.len() + self.waiting_for_anyone.len())
+    }
+
+    fn queue_for(&self, stage: &Stage) -> &List<PlaceId> {
+        match stage {
+            Stage::Holding { .. } => &self.holders,
+            Stage::Waiting { purpose: Purpose::Me, .. } => &self.waiting_for_me,
+            Stage::Waiting { purpose: Purpose::Anyone, .. } => &self.waiting_for_anyone,
+        }
+    }
+
+    fn queue_of(&mut self, stage: &Stage) -> &mut List<PlaceId> {
+        match stage {
+            Stage::Holding { .. } => &mut self.holders,
+            Stage::Waiting { purpose: Purpose::Me, .. } => &mut self.waiting_for_me,
+            Stage::Waiting { purpose: Purpose::Anyone, .. } => &mut self.waiting_for_anyone,
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The PoolCounter protocol: lines to requests, replies to lines. It knows nothing of who holds what.
+
+use super::state::{Acquire, BadSyntax, Purpose, Reply};
+use crate::stats::{Figures, Pools as Stat, Stat as _, Unit};
+use crate::time::Span;
+use std::io::Write;
+
+/// One line of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request<'a> {
+    /// `ACQ4ME` or `ACQ4ANY`.
+    Acquire(Result<Acquire<'a>, BadSyntax>),
+    /// `RELEASE`, of the newest place or the newest on a key.
+    Release(Option<&'a [u8]>),
+    /// `STATS`.
+    Stats(Query),
+    /// Anything else.
+    Unknown,
+}
+
+/// What `STATS` asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Query {
+    /// Every statistic.
+    Full,
+    /// One of them. The durations cannot be asked for alone: their names are several words.
+    One(Stat),
+    /// No statistic at all.
+    Unknown,
+}
+
+/// What stands at the front of a connection's input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Line<'a> {
+    /// A line without its end, and how many bytes it takes with it.
+    Whole(&'a [u8], usize),
+    /// No end of line yet.
+    Partial,
+    /// More bytes than a line may have.
+    TooLong,
+}
+
+/// The answer to a line that is no request.
+pub const BAD_COMMAND: &[u8] = b"ERROR BAD_COMMAND\n";
+/// The answer to a line that is too long; the connection ends after it.
+pub const LINE_TOO_LONG: &[u8] = b"ERROR LINE_TOO_LONG\n";
+/// The answer to `STATS` of something that is no statistic.
+pub const WRONG_STAT: &[u8] = b"ERROR WRONG_STAT\n";
+
+/// Finds the end of the first line, LF or CR LF. A line may have `max` bytes before its LF.
+pub fn first_line(input: &[u8], max: usize) -> Line<'_> {
+    match input.iter().take(max + 1).position(|byte| *byte == b'\n') {
+        Some(end) => Line::Whole(input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]), end + 1),
+        None if input.len() > max => Line::TooLong,
+        None => Line::Partial,
+    }
+}
+
+/// Reads a line without its end.
+pub fn parse(line: &[u8]) -> Request<'_> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let command = words.next().unwrap_or_default();
+    // Parameters are separated by one or more spaces.
+    let mut parameters = words.filter(|word| !word.is_empty());
+    match command {
+        b"ACQ4ME" => Request::Acquire(parse_acquire(Purpose::Me, parameters)),
+        b"ACQ4ANY" => Request::Acquire(parse_acquire(Purpose::Anyone, parameters)),
+        b"RELEASE" => Request::Release(parameters.next()),
+        b"STATS" => Request::Stats(parse_query(parameters.next(), parameters.next())),
+        _ => Request::Unknown,
+    }
+}
+
+fn parse_acquire<'a>(
+    purpose: Purpose,
+    mut parameters: impl Iterator<Item = &'a [u8]>,
+) -> Result<Acquire<'a>, BadSyntax> {
+    let key = parameters.next().filter(|key| !key.contains(&0)).ok_or(BadSyntax)?;
+    let mut positive = || parameters.next().and_then(parse_number).filter(|n| *n > 0).ok_or(BadSyntax);
+    let (workers, max_queue) = (positive()?, positive()?);
+    let timeout = parameters.next().and_then(parse_seconds).unwrap_or(Span::ZERO);
+    let hold = parameters.filter_map(|word| parse_seconds(word.strip_prefix(b"hold=")?)).next();
+    let hold = hold.filter(|hold| *hold != Span::ZERO).unwrap_or(Span::FOREVER);
+    Ok(Acquire { key, purpose, workers, max_queue, timeout, hold })
+}
+
+fn parse_query(name: Option<&[u8]>, more: Option<&[u8]>) -> Query {
+    match (name, more) {
+        (None, _) => Query::Full,
+        (Some(name), None) if name.eq_ignore_ascii_case(b"FULL") => Query::Full,
+        (Some(name), None) => {
+            let wanted = |stat: &&Stat| name.eq_ignore_ascii_case(stat.row().name.as_bytes());
+            Stat::ALL.iter().find(wanted).map_or(Query::Unknown, |stat| Query::One(*stat))
+        }
+        (Some(_), Some(_)) => Query::Unknown,
+    }
+}
+
+/// Unsigned decimal digits. What is beyond 2^32-1 counts as 2^32-1.
+pub fn parse_number(word: &[u8]) -> Option<u32> {
+    if word.is_empty() || !word.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(word.iter().fold(0_u32, |n, digit| n.saturating_mul(10).saturating_add(u32::from(digit - b'0'))))
+}
+
+/// Seconds with decimals. What is finer than a millisecond is rounded up, so that nothing ends early.
+pub fn parse_seconds(word: &[u8]) -> Option<Span> {
+    let (whole, decimals) = match word.iter().position(|byte| *byte == b'.') {
+        Some(point) => (&word[..point], &word[point + 1..]),
+        None => (word, &[][..]),
+    };
+    if whole.is_empty() && decimals.is_empty() || !decimals.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let seconds = if whole.is_empty() { 0 } else { parse_number(whole)? };
+    let (exact, finer) = decimals.split_at(decimals.len().min(3));
+    let ms = exact.iter().fold(0, |ms, digit| ms * 10 + u64::from(digit - b'0')) * [1, 100, 10, 1][exact.len()];
+    let round_up = u64::from(finer.iter().any(|digit| *digit != b'0'));
+    Some(Span::from_secs(u64::from(seconds)) + Span::from_millis(ms + round_up))
+}
+
+/// The line that tells a connection of `reply`.
+pub fn text_of(reply: Reply) -> &'static [u8] {
+    match reply {
+        Reply::Locked => b"LOCKED\n",
+        Reply::Done => b"DONE\n",
+        Reply::Released => b"RELEASED\n",
+        Reply::QueueFull => b"QUEUE_FULL\n",
+        Reply::Timeout => b"TIMEOUT\n",
+        Reply::LockHeld => b"LOCK_HELD\n",
+        Reply::NotLocked => b"NOT_LOCKED\n",
+        Reply::WaitForResponse => b"ERROR WAIT_FOR_RESPONSE\n",
+        Reply::BadSyntax => b"ERROR BAD_SYNTAX\n",
+    }
+}
+
+/// Writes the answer to `STATS`.
+pub fn write_stats(bytes: &mut Vec<u8>, query: Query, figures: &Figures<Stat>) {
+    match query {
+        Query::Full => {
+            for (row, value) in figures.rows() {
+                write_figure(bytes, row.name, row.unit, value);
+            }
+            bytes.push(b'\n');
+        }
+        Query::One(stat) => {
+            let row = stat.row();
+            write_figure(bytes, row.name, row.unit, figures.of(stat));
+        }
+        Query::Unknown => bytes.extend_from_slice(WRONG_STAT),
+    }
+}
+
+fn write_figure(bytes: &mut Vec<u8>, name: &str, unit: Unit, value: u64) {
+    let (days, hours, minutes) = (value / 86_400_000_000, value / 3_600_000_000 % 24, value / 60_000_000 % 60);
+    let (seconds, us) = (value / 1_000_000 % 60, value % 1_000_000);
+    let written = match unit {
+        Unit::Count | Unit::Level => writeln!(bytes, "{name}: {value}"),
+        Unit::Uptime => writeln!(bytes, "{name}: {days} days, {hours}h {minutes}m {seconds}s"),
+        Unit::Duration if days > 0 => writeln!(bytes, "{name}: {days} days {hours}h {minutes}m {seconds}.{us:06}s"),
+        Unit::Duration if hours > 0 => writeln!(bytes, "{name}: {hours}h {minutes}m {seconds}.{us:06}s"),
+        Unit::Duration if minutes > 0 => writeln!(bytes, "{name}: {minutes}m {seconds}.{us:06}s"),
+        Unit::Duration => writeln!(bytes, "{name}: {seconds}.{us:06}s"),
+    };
+    written.expect("a vector takes every byte");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acquire(line: &str) -> Option<Acquire<'_>> {
+        match parse(line.as_bytes()) {
+            Request::Acquire(acquire) => acquire.ok(),
+            other => panic!("{line} is no acquire but {other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_acquire_has_its_fields() {
+        let got = acquire("ACQ4ANY  ArticleView:x  2 30   5.5 junk hold=0.25").expect("is well-formed");
+        assert_eq!(got.key, b"ArticleView:x");
+        assert_eq!((got.purpose, got.workers, got.max_queue), (Purpose::Anyone, 2, 30));
+        assert_eq!((got.timeout, got.hold), (Span::from_millis(5_500), Span::from_millis(250)));
+    }
+
+    #[test]
+    fn an_acquire_without_its_fields_is_bad_syntax() {
+        for line in
+            ["", " k", " k 1", " k 0 1 1", " k 1 0 1", " k x 1 1", " k 1 1x 1", " k -1 1 1", " k +1 1 1", " a\0b 1 1 1"]
+        {
+            assert_eq!(acquire(&format!("ACQ4ME{line}")), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_no_timeout() {
+        for word in ["", "b'0'", "-1", ".", "1.x", "1e3", "hold=3"] {
+            assert_eq!(acquire(&format!("ACQ4ME k 1 1 {word}")).map(|a| a.timeout), Some(Span::ZERO), "{word}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_exact_to_the_millisecond() {
+        for (word, ms) in
+            [("0", 0), ("7", 7_000), ("0.25", 250), (".5", 500), ("5.", 5_000), ("0.0001", 1), ("1.0010", 1_001)]
+        {
+            assert_eq!(parse_seconds(word.as_bytes()), Some(Span::from_millis(ms)), "{word}");
+        }
+        assert_eq!(parse_seconds(b"99999999999"), Some(Span::from_secs(u64::from(u32::MAX))));
+    }
+
+    #[test]
+    fn a_hold_of_zero_is_no_limit() {
+        for word in ["", "hold=0", "hold=", "hold=x", "HOLD=1"] {
+            assert_eq!(acquire(&format!("ACQ4ME k 1 1 1 {word}")).map(|a| a.hold), Some(Span::FOREVER), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_a_whole_word() {
+        for line in ["", " ", "RELEASEXYZ", "release", " RELEASE", "ACQ4MEk 1 1 1", "ACQ4ME\tk", "STATSFULL", "\0"] {
+            assert_eq!(parse(line.as_bytes()), Request::Unknown, "{line}");
+        }
+        assert_eq!(parse(b"RELEASE  k x"), Request::Release(Some(b"k")));
+        assert_eq!(parse(b"RELEASE "), Request::Release(None));
+    }
+
+    #[test]
+    fn every_count_can_be_asked_for_alone() {
+        for row in Stat::ALL.iter().map(|stat| stat.row()) {
+            let asked =
+                parse(format!("STATS {}", row.name.to_uppercase()).as_bytes()) != Request::Stats(Query::Unknown);
+            assert_eq!(asked, row.unit != Unit::Duration, "{}", row.name);
+        }
+        assert_eq!(parse(b"STATS  full "), Request::Stats(Query::Full));
+        assert_eq!(parse(b"STATS"), Request::Stats(Query::Full));
+    }
+
+    #[test]
+    fn lines_end_in_lf_or_cr_lf() {
+        assert_eq!(first_line(b"a\r\nb\n", 9), Line::Whole(b"a", 3));
+        assert_eq!(first_line(b"a\rb\r\r\n", 9), Line::Whole(b"a\rb\r", 6));
+        assert_eq!(first_line(b"abc\n", 3), Line::Whole(b"abc", 4));
+        assert_eq!(first_line(b"abc", 3), Line::Partial);
+        assert_eq!(first_line(b"abcd", 3), Line::TooLong);
+        assert_eq!(first_line(b"abcd\n", 3), Line::TooLong);
+    }
+
+    #[test]
+    fn leading_parts_of_a_duration_that_are_zero_are_left_out() {
+        let text = |us| {
+            let mut bytes = Vec::new();
+            write_figure(&mut bytes, "t", Unit::Duration, us);
+            String::from_utf8(bytes).expect("is text")
+        };
+        assert_eq!(text(957_994), "t: 0.957994s\n");
+        assert_eq!(text(61_000_001), "t: 1m 1.000001s\n");
+        assert_eq!(text(3_600_000_000), "t: 1h 0m 0.000000s\n");
+        assert_eq!(
+            text(85_809 * 86_400_000_000 + 14 * 3_600_000_000 + 24_000_000),
+            "t: 85809 days 14h 0m 24.000000s\n"
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! The contract between the loop and a service. The loop brings bytes, the time and the news that a connection is gone;
+//! the service answers through [`Context::output`], to any connection.
+//!
+//! A service is called in the middle of a tick and never calls back. For each connection the order is: [`Service::serve`]
+//! any number of times, then [`Service::close`] once, after which the service must not know the connection any more.
+
+use crate::id::ConnId;
+use crate::output::Output;
+use crate::time::Time;
+use crate::wheel::Timers;
+
+/// What one port of the daemon speaks.
+pub trait Service {
+    /// Serves requests from the front of `input`, in order, [`REQUESTS_PER_TURN`] at most, and stops when the connection's
+    /// output is full. Bytes that it does not consume are brought again, with more behind them.
+    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served;
+
+    /// The longest request in bytes: as much is read and kept of a connection before it is served.
+    fn longest_request(&self) -> usize;
+
+    /// The timer that was armed for `key` is due.
+    fn expire(&mut self, key: usize, context: &mut Context<'_>);
+
+    /// The connection is gone: gives back all that it held and forgets it.
+    fn close(&mut self, conn: ConnId, context: &mut Context<'_>);
+
+    /// Compares every table with every other, and panics when they contradict each other.
+    fn check(&self);
+
+    /// Whether nothing is held, waited for or remembered of any connection.
+    fn is_empty(&self) -> bool;
+}
+
+/// How many requests of one connection are served before it is another's turn. A few microseconds each, so that the
+/// greediest client delays the others by less than a millisecond.
+pub const REQUESTS_PER_TURN: usize = 512;
+
+/// What a service may use while it is called.
+pub struct Context<'a> {
+    /// The time after the request was received, so that a wait that starts now cannot end early.
+    pub now: Time,
+    /// The service's timers.
+    pub timers: Timers<'a>,
+    /// Replies, by connection.
+    pub output: &'a mut Output,
+    /// What happened to the service's connections.
+    pub traffic: &'a Traffic,
+}
+
+/// What came of a call to [`Service::serve`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Served {
+    /// How many bytes of the input are done with.
+    pub consumed: usize,
+    /// What to do next.
+    pub then: Then,
+}
+
+/// What the loop does with a connection after it was served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Then {
+    /// The rest of the input is no whole request: wait for more bytes.
+    Read,
+    /// The rest may hold whole requests: serve again in the next tick.
+    Serve,
+    /// Send what is unsent, then close.
+    Close,
+}
+
+/// What happened to the connections of a service since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traffic {
+    /// Connections that could not be accepted or served.
+    pub connect_errors: u64,
+    /// Replies that could not be delivered.
+    pub failed_sends: u64,
+}

@@ -1,0 +1,137 @@
+//! What a service counts: one table per service, which the code, the `STATS` replies and the manual's test all read.
+
+use crate::time::Span;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// One line of a service's table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// The name on the wire.
+    pub name: &'static str,
+    /// What the value means, and how it is printed.
+    pub unit: Unit,
+    /// One sentence for people.
+    pub help: &'static str,
+}
+
+/// What a statistic's value means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// Microseconds since the server started.
+    Uptime,
+    /// A duration in microseconds.
+    Duration,
+    /// A number that only grows.
+    Count,
+    /// A number as it is now.
+    Level,
+}
+
+/// A statistic of one service's table.
+pub trait Stat: Copy + 'static {
+    /// Every statistic of the service, in the order in which they are printed.
+    const ALL: &'static [Self];
+
+    /// The statistic's place in that order.
+    fn index(self) -> usize;
+
+    /// Its name, unit and help.
+    fn row(self) -> &'static Row;
+}
+
+/// The values of one service's table.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Figures<S> {
+    values: Vec<u64>,
+    table: PhantomData<S>,
+}
+
+impl<S: Stat> Default for Figures<S> {
+    fn default() -> Self {
+        Figures { values: vec![0; S::ALL.len()], table: PhantomData }
+    }
+}
+
+impl<S: Stat> Figures<S> {
+    /// One more of something.
+    pub fn count(&mut self, stat: S) {
+        self.values[stat.index()] += 1;
+    }
+
+    /// A duration more.
+    pub fn add(&mut self, stat: S, span: Span) {
+        self.values[stat.index()] += span.as_micros();
+    }
+
+    /// Sets a value that is known from elsewhere.
+    pub fn set(&mut self, stat: S, value: u64) {
+        self.values[stat.index()] = value;
+    }
+
+    /// A value: a number, or microseconds.
+    pub fn of(&self, stat: S) -> u64 {
+        self.values[stat.index()]
+    }
+
+    /// Every line of the table with its value, in order.
+    pub fn rows(&self) -> impl Iterator<Item = (&'static Row, u64)> {
+        S::ALL.iter().map(|stat| stat.row()).zip(self.values.iter().copied())
+    }
+}
+
+impl<S: Stat> fmt::Debug for Figures<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.rows().map(|(row, value)| (row.name, value))).finish()
+    }
+}
+
+/// Declares the statistics of a service: an enum and its table.
+macro_rules! statistics {
+    ($(#[$doc:meta])* $name:ident { $($stat:ident = $text:literal, $unit:ident, $help:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum $name { $(#[doc = $help] $stat,)* }
+
+        impl Stat for $name {
+            const ALL: &'static [$name] = &[$($name::$stat,)*];
+
+            fn index(self) -> usize {
+                self as usize
+            }
+
+            fn row(self) -> &'static Row {
+                match self {
+                    $($name::$stat => &Row { name: $text, unit: Unit::$unit, help: $help },)*
+                }
+            }
+        }
+    };
+}
+
+statistics! {
+    /// What the pools service counts. Names and order are those of `STATS FULL`, on which exporters depend.
+    Pools {
+        Uptime = "uptime", Uptime, "Time since the server started.";
+        ProcessingTime = "total processing time", Duration, "Time from LOCKED to the giving back, summed over all locks given back.";
+        AverageProcessingTime = "average processing time", Duration, "The total processing time divided by processed_count.";
+        GainedTime = "gained time", Duration, "Work that waiters sent DONE did not have to do: for each, how long the releaser had been working.";
+        WaitingTime = "waiting time", Duration, "Time spent in waits that ended in LOCKED.";
+        WaitingTimeForMe = "waiting time for me", Duration, "The part of the waiting time that ACQ4ME requests spent.";
+        WaitingTimeForAnyone = "waiting time for anyone", Duration, "The part of the waiting time that ACQ4ANY requests spent.";
+        WaitingTimeForGood = "waiting time for good", Duration, "Time spent in waits that ended in DONE.";
+        WastedTimeoutTime = "wasted timeout time", Duration, "Time spent in waits that ended in TIMEOUT.";
+        TotalAcquired = "total_acquired", Count, "Locks granted.";
+        TotalReleases = "total_releases", Count, "RELEASED replies: locks given back and waits withdrawn on request.";
+        HashtableEntries = "hashtable_entries", Level, "Keys that somebody holds or waits for.";
+        ProcessingWorkers = "processing_workers", Level, "Locks held.";
+        WaitingWorkers = "waiting_workers", Level, "Requests that wait for a lock.";
+        ConnectErrors = "connect_errors", Count, "Connections that could not be accepted or served.";
+        FailedSends = "failed_sends", Count, "Replies that could not be delivered.";
+        FullQueues = "full_queues", Count, "QUEUE_FULL replies.";
+        LockMismatch = "lock_mismatch", Count, "LOCK_HELD replies.";
+        LockWhileWaiting = "lock_while_waiting", Count, "ERROR WAIT_FOR_RESPONSE replies.";
+        ReleaseMismatch = "release_mismatch", Count, "NOT_LOCKED replies.";
+        ProcessedCount = "processed_count", Count, "Locks given back: released, lost with their connection, or taken back when their hold ended.";
+    }
+}

@@ -1,0 +1,96 @@
+//! Moments and spans in whole microseconds. Nothing here reads a clock: time is always an argument.
+
+use std::ops::{Add, AddAssign, Div};
+use std::time::Duration;
+
+/// A moment: microseconds since the server started.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Time(u64);
+
+/// A length of time in microseconds. Sums stay exact for half a million years.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Span(u64);
+
+impl Time {
+    /// When the server started.
+    pub const START: Time = Time(0);
+
+    /// The moment `us` microseconds after the start.
+    pub const fn from_micros(us: u64) -> Time {
+        Time(us)
+    }
+
+    /// Microseconds since the start.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// How long ago `earlier` was; zero if it is still to come.
+    pub fn since(self, earlier: Time) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Span> for Time {
+    type Output = Time;
+
+    fn add(self, span: Span) -> Time {
+        Time(self.0.saturating_add(span.0))
+    }
+}
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Span = Span(0);
+
+    /// Longer than any server runs: the span of what has no limit.
+    pub const FOREVER: Span = Span(u64::MAX);
+
+    /// `us` microseconds.
+    pub const fn from_micros(us: u64) -> Span {
+        Span(us)
+    }
+
+    /// `ms` milliseconds.
+    pub const fn from_millis(ms: u64) -> Span {
+        Span(ms.saturating_mul(1_000))
+    }
+
+    /// `s` seconds.
+    pub const fn from_secs(s: u64) -> Span {
+        Span(s.saturating_mul(1_000_000))
+    }
+
+    /// Whole microseconds.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+}
+
+impl Add for Span {
+    type Output = Span;
+
+    fn add(self, other: Span) -> Span {
+        Span(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Span {
+    fn add_assign(&mut self, other: Span) {
+        *self = *self + other;
+    }
+}
+
+impl Div<u64> for Span {
+    type Output = Span;
+
+    fn div(self, parts: u64) -> Span {
+        Span(self.0 / parts)
+    }
+}
+
+impl From<Span> for Duration {
+    fn from(span: Span) -> Duration {
+        Duration::from_micros(span.0)
+    }
+}

@@ -1,0 +1,320 @@
+//! A hierarchical timer wheel with ticks of one millisecond. It knows neither the clock nor what its timers are for.
+//!
+//! Eight levels of 64 slots: a slot of level 0 is one tick wide, a slot of each further level 64 times as wide as one of
+//! the level below. A timer lies on the level of the highest base-64 digit in which its tick differs from the wheel's, and
+//! moves down when the wheel reaches its slot. So it is armed and cancelled in constant time, and moved seven times at most.
+//!
+//! Invariant: on each level the occupied slots lie at or after the wheel's own position, and every timer of a level is due
+//! before every timer of the levels above. The first occupied slot of the lowest occupied level is therefore the next.
+
+use crate::id::{Id, id};
+use crate::list::{Links, List};
+use crate::time::Time;
+use slab::Slab;
+
+const TICK_US: u64 = 1_000;
+const SLOT_BITS: u32 = 6;
+const SLOTS: usize = 1 << SLOT_BITS;
+const LEVELS: usize = 8;
+/// 2^48 ms are 8900 years. Later deadlines count as this one.
+const LAST_TICK: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
+
+/// Who armed a timer, and so who is told when it is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner(pub u8);
+
+id! {
+    /// An armed timer in the wheel's slab.
+    Entry
+}
+
+/// The right to cancel one armed timer. It is spent once: by [`Timers::cancel`], or by [`TimerId::fired`] when its time came.
+#[derive(Debug)]
+#[must_use = "a timer that nobody can cancel fires into the void"]
+pub struct TimerId(Entry);
+
+/// A timer whose time has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Due {
+    /// Who armed it.
+    pub owner: Owner,
+    /// What for: the index of the owner's [`Id`].
+    pub key: usize,
+}
+
+struct Timer {
+    tick: u64,
+    key: u32,
+    owner: Owner,
+}
+
+/// All timers of the server.
+pub struct Wheel {
+    /// How far the wheel has turned, in ticks.
+    now: u64,
+    timers: Slab<Timer>,
+    links: Links,
+    slots: [[List<Entry>; SLOTS]; LEVELS],
+    /// One bit per slot that is not empty.
+    occupied: [u64; LEVELS],
+}
+
+/// One owner's view of the wheel.
+pub struct Timers<'a> {
+    wheel: &'a mut Wheel,
+    owner: Owner,
+}
+
+impl Timers<'_> {
+    /// Arms a timer for `key` that is due at `at`, at most one tick later and never earlier.
+    pub fn arm(&mut self, at: Time, key: impl Id) -> TimerId {
+        self.wheel.arm(at, self.owner, key)
+    }
+
+    /// Disarms a timer; nothing of it is left.
+    pub fn cancel(&mut self, timer: TimerId) {
+        self.wheel.cancel(timer);
+    }
+
+    /// When an armed timer fires.
+    pub fn deadline(&self, timer: &TimerId) -> Time {
+        self.wheel.deadline(timer)
+    }
+}
+
+impl TimerId {
+    /// Spends the id of a timer that has fired.
+    pub fn fired(self) {}
+}
+
+impl Default for Wheel {
+    fn default() -> Self {
+        Wheel {
+            now: 0,
+            timers: Slab::new(),
+            links: Links::default(),
+            slots: std::array::from_fn(|_| std::array::from_fn(|_| List::default())),
+            occupied: [0; LEVELS],
+        }
+    }
+}
+
+impl Wheel {
+    /// The wheel as `owner` sees it.
+    pub fn of(&mut self, owner: Owner) -> Timers<'_> {
+        Timers { wheel: self, owner }
+    }
+
+    /// Whether no timer is armed.
+    pub fn is_empty(&self) -> bool {
+        self.timers.is_empty()
+    }
+
+    /// The moment for which to wake: never after the earliest deadline, and before it only where a slot of a higher level begins.
+    pub fn next(&self) -> Option<Time> {
+        let (level, slot) = self.first_slot()?;
+        Some(Time::from_micros(self.start_of(level, slot) * TICK_US))
+    }
+
+    /// Takes one timer that is due at `now`; call until there is none.
+    pub fn expire(&mut self, now: Time) -> Option<Due> {
+        let now = now.as_micros() / TICK_US;
+        while let Some((level, slot)) = self.first_slot() {
+            let start = self.start_of(level, slot);
+            if start > now {
+                break;
+            }
+            self.now = start;
+            if level == 0 {
+                return self.pop(slot);
+            }
+            self.move_down(level, slot);
+        }
+        self.now = self.now.max(now.min(LAST_TICK));
+        None
+    }
+
+    fn arm(&mut self, at: Time, owner: Owner, key: impl Id) -> TimerId {
+        let tick = at.as_micros().div_ceil(TICK_US).clamp(self.now, LAST_TICK);
+        // Lossless: every Id is made from a u32.
+        let timer = Timer { tick, key: key.index() as u32, owner };
+        let entry = Entry::from_index(self.timers.insert(timer));
+        self.link(entry, tick);
+        TimerId(entry)
+    }
+
+    fn cancel(&mut self, TimerId(entry): TimerId) {
+        let timer = self.timers.remove(entry.index());
+        let (level, slot) = self.slot_of(timer.tick);
+        self.slots[level][slot].remove(&mut self.links, entry);
+        self.note_if_empty(level, slot);
+    }
+
+    fn deadline(&self, timer: &TimerId) -> Time {
+        Time::from_micros(self.timers[timer.0.index()].tick * TICK_US)
+    }
+
+    fn link(&mut self, entry: Entry, tick: u64) {
+        let (level, slot) = self.slot_of(tick);
+        self.slots[level][slot].push_back(&mut self.links, entry);
+        self.occupied[level] |= 1 << slot;
+    }
+
+    fn pop(&mut self, slot: usize) -> Option<Due> {
+        let entry = self.slots[0][slot].pop_front(&mut self.links)?;
+        self.note_if_empty(0, slot);
+        let Timer { key, owner, .. } = self.timers.remove(entry.index());
+        Some(Due { owner, key: key as usize })
+    }
+
+    fn move_down(&mut self, level: usize, slot: usize) {
+        let mut list = std::mem::take(&mut self.slots[level][slot]);
+        self.occupied[level] &= !(1 << slot);
+        while let Some(entry) = list.pop_front(&mut self.links) {
+            self.link(entry, self.timers[entry.index()].tick);
+        }
+    }
+
+    fn note_if_empty(&mut self, level: usize, slot: usize) {
+        if self.slots[level][slot].is_empty() {
+            self.occupied[level] &= !(1 << slot);
+        }
+    }
+
+    /// Where a timer for `tick` belongs as long as the wheel has not reached its slot.
+    fn slot_of(&self, tick: u64) -> (usize, usize) {
+        let highest_bit = 63 - ((tick ^ self.now) | 1).leading_zeros();
+        let level = highest_bit / SLOT_BITS;
+        let slot = (tick >> (level * SLOT_BITS)) as usize % SLOTS;
+        (level as usize, slot)
+    }
+
+    fn first_slot(&self) -> Option<(usize, usize)> {
+        let level = self.occupied.iter().position(|bits| *bits != 0)?;
+        Some((level, self.occupied[level].trailing_zeros() as usize))
+    }
+
+    /// The first tick of a slot that lies ahead.
+    fn start_of(&self, level: usize, slot: usize) -> u64 {
+        let shift = level as u32 * SLOT_BITS;
+        let above = self.now >> (shift + SLOT_BITS) << (shift + SLOT_BITS);
+        above | (slot as u64) << shift
+    }
+
+    /// Compares every table with every other.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
+    pub fn check(&self) {
+        let mut seen = 0;
+        for (level, slots) in self.slots.iter().enumerate() {
+            for (slot, list) in slots.iter().enumerate() {
+                assert_eq!(self.occupied[level] >> slot & 1 == 1, !list.is_empty(), "the bit of slot {level}/{slot}");
+                for entry in list.iter(&self.links) {
+                    let timer = &self.timers[entry.index()];
+                    assert!(timer.tick >= self.now, "a timer was left behind");
+                    assert_eq!(self.slot_of(timer.tick), (level, slot), "a timer lies in the wrong slot");
+                    seen += 1;
+                }
+            }
+        }
+        assert_eq!(seen, self.timers.len(), "every timer lies in one slot");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::ConnId;
+    use crate::time::Span;
+    use std::collections::BTreeMap;
+
+    const OWNER: Owner = Owner(3);
+
+    fn key(n: usize) -> ConnId {
+        ConnId::from_index(n)
+    }
+
+    fn fired(wheel: &mut Wheel, now: Time) -> Vec<usize> {
+        std::iter::from_fn(|| wheel.expire(now)).map(|due| due.key).collect()
+    }
+
+    #[test]
+    fn fires_in_time_and_never_early() {
+        for at in [1, 999, 1_000, 1_001, 63_999, 64_000, 64_001, 5_000_000, 3_600_000_000, 1 << 52] {
+            let mut wheel = Wheel::default();
+            wheel.of(OWNER).arm(Time::from_micros(at), key(1)).fired();
+            let tick = Time::from_micros(at.div_ceil(1_000) * 1_000);
+            assert_eq!(wheel.expire(Time::from_micros(tick.as_micros() - 1)), None, "{at} fired early");
+            wheel.check();
+            assert!(wheel.next() <= Some(tick), "{at} would be slept through");
+            assert_eq!(wheel.expire(tick), Some(Due { owner: OWNER, key: 1 }), "{at} is late");
+            assert!(wheel.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_cancelled_timer_leaves_nothing() {
+        let mut wheel = Wheel::default();
+        let ids: Vec<TimerId> =
+            (0..1_000).map(|n| wheel.of(OWNER).arm(Time::from_micros(n * 7_777_777), key(n as usize))).collect();
+        wheel.expire(Time::from_micros(500));
+        for id in ids.into_iter().skip(1) {
+            wheel.of(OWNER).cancel(id);
+            wheel.check();
+        }
+        assert!(wheel.is_empty());
+        assert_eq!(wheel.next(), None);
+    }
+
+    #[test]
+    fn a_deadline_in_the_past_is_due_at_once() {
+        let mut wheel = Wheel::default();
+        wheel.expire(Time::from_micros(10_000_000));
+        wheel.of(OWNER).arm(Time::from_micros(5), key(1)).fired();
+        assert_eq!(wheel.expire(Time::from_micros(10_000_000)), Some(Due { owner: OWNER, key: 1 }));
+    }
+
+    /// Random arming, cancelling and turning beside a sorted map, from spans of a millisecond to ones of years.
+    #[test]
+    fn behaves_like_a_sorted_map() {
+        let mut wheel = Wheel::default();
+        let mut model: BTreeMap<(u64, usize), TimerId> = BTreeMap::new();
+        let mut now = Time::START;
+        let mut seed = 7_u64;
+        for n in 0..30_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let span = Span::from_micros((seed >> 20) >> (seed >> 58));
+            match seed >> 8 & 7 {
+                0..=3 => {
+                    let at = now + span;
+                    let id = wheel.of(OWNER).arm(at, key(n));
+                    model.insert((at.as_micros().div_ceil(1_000), n), id);
+                }
+                4..=5 => {
+                    if let Some(at) = model.keys().nth(seed as usize % model.len().max(1)).copied() {
+                        wheel.of(OWNER).cancel(model.remove(&at).expect("just seen"));
+                    }
+                }
+                _ => {
+                    now = now + Span::from_micros(span.as_micros() >> 8);
+                    let later = model.split_off(&(now.as_micros() / 1_000 + 1, 0));
+                    let mut due: Vec<usize> = model.into_keys().map(|(_, n)| n).collect();
+                    let mut got = fired(&mut wheel, now);
+                    due.sort_unstable();
+                    got.sort_unstable();
+                    assert_eq!(got, due);
+                    model = later;
+                }
+            }
+            let earliest = model.keys().next().map(|(tick, _)| Time::from_micros(tick * 1_000));
+            assert_eq!(wheel.next().is_some(), earliest.is_some());
+            assert!(wheel.next() <= earliest, "would sleep past a deadline");
+            assert_eq!(wheel.timers.len(), model.len());
+            if n % 64 == 0 {
+                wheel.check();
+            }
+        }
+    }
+}
