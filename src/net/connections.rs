@@ -180,10 +180,11 @@ impl<S: Stream> Connections<S> {
     fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
         let conn = &mut self.slab[id.index()];
         self.inlet.load(&mut conn.unserved);
-        if conn.readable && self.inlet.wants_more() {
-            if let Err(error) = conn.read(&mut self.inlet) {
-                return self.break_off(id, &error);
-            }
+        if conn.readable
+            && self.inlet.wants_more()
+            && let Err(error) = conn.read(&mut self.inlet)
+        {
+            return self.break_off(id, &error);
         }
         let input = self.inlet.bytes();
         let served = self.core.call(conn.kind, clock(), |service, context| service.serve(id, input, context));
@@ -223,9 +224,8 @@ impl<S: Stream> Connections<S> {
                 conn.parked = false;
                 self.make_ready(id);
             }
-            Stage::Open => {}
             Stage::Closed | Stage::Lingering { .. } if !conn.blocked => self.closing.push(id),
-            Stage::Closed | Stage::Lingering { .. } => {}
+            _ => {}
         }
     }
 
