@@ -102,6 +102,7 @@ impl Output {
         if self.links.is_linked(conn) {
             self.dirty.remove(&mut self.links, conn);
         }
+        self.overflown.retain(|other| *other != conn);
         let Some(owned) = self.owned.get_mut(conn.index()).filter(|owned| **owned != NO_BUFFER) else { return 0 };
         let index = std::mem::replace(owned, NO_BUFFER);
         let buffer = &mut self.buffers[index as usize];

@@ -1,0 +1,5 @@
+//! What the tests share.
+
+#![allow(dead_code, reason = "each test uses its own part")]
+
+pub mod world;

@@ -1,0 +1,191 @@
+//! The loop and its services without sockets and without a clock: streams are kept in memory, and time passes when the
+//! test says so. Everything above the sockets is the daemon's own code.
+
+use poolcounter::id::ConnId;
+use poolcounter::net::{Connections, News, Stream};
+use poolcounter::pools::Limits;
+use poolcounter::services::{Kind, Services};
+use poolcounter::time::{Span, Time};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::rc::Rc;
+
+/// What is between a client and the server.
+#[derive(Default)]
+struct Link {
+    to_server: VecDeque<u8>,
+    to_client: Vec<u8>,
+    /// How many more bytes the client's side takes before it is full.
+    room: usize,
+    /// The client will send no more.
+    finished: bool,
+    /// The client is gone.
+    reset: bool,
+    /// The server will send no more.
+    server_finished: bool,
+    /// The server has dropped the connection.
+    closed: bool,
+}
+
+/// The server's end of a link.
+pub struct Pipe(Rc<RefCell<Link>>);
+
+/// A client's end of a link.
+struct Client {
+    link: Rc<RefCell<Link>>,
+    id: ConnId,
+}
+
+/// A server and its clients, in which time stands still until it is moved.
+pub struct World {
+    connections: Connections<Pipe>,
+    clients: Vec<Client>,
+    now: Time,
+}
+
+impl Read for Pipe {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut link = self.0.borrow_mut();
+        match link.to_server.len() {
+            _ if link.reset => Err(ErrorKind::ConnectionReset.into()),
+            0 if link.finished => Ok(0),
+            0 => Err(ErrorKind::WouldBlock.into()),
+            _ => link.to_server.read(bytes),
+        }
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut link = self.0.borrow_mut();
+        match link.room.min(bytes.len()) {
+            _ if link.reset => Err(ErrorKind::BrokenPipe.into()),
+            0 => Err(ErrorKind::WouldBlock.into()),
+            len => {
+                link.room -= len;
+                link.to_client.extend_from_slice(&bytes[..len]);
+                Ok(len)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Stream for Pipe {
+    fn finish(&mut self) -> io::Result<()> {
+        self.0.borrow_mut().server_finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        self.0.borrow_mut().closed = true;
+    }
+}
+
+impl World {
+    /// A server without clients, at the time of its start.
+    pub fn new(limits: Limits) -> Self {
+        World { connections: Connections::new(Services::new(limits)), clients: Vec::new(), now: Time::START }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Connects a client, and tells its number: clients are counted from 0 and never forgotten.
+    pub fn connect(&mut self) -> usize {
+        let link = Rc::new(RefCell::new(Link { room: usize::MAX, ..Link::default() }));
+        let id = self.connections.open(Pipe(link.clone()), Kind::Pools);
+        self.clients.push(Client { link, id });
+        self.clients.len() - 1
+    }
+
+    /// The client sends bytes; the server has not read them yet.
+    pub fn send(&mut self, client: usize, bytes: &[u8]) {
+        self.clients[client].link.borrow_mut().to_server.extend(bytes);
+        self.mark(client, News { readable: true, ..News::default() });
+    }
+
+    /// The client closes its sending side.
+    pub fn finish(&mut self, client: usize) {
+        self.clients[client].link.borrow_mut().finished = true;
+        self.mark(client, News { readable: true, hangup: true, ..News::default() });
+    }
+
+    /// The client is gone without a word; what the server sent is lost, and what it has not read too.
+    pub fn reset(&mut self, client: usize) {
+        self.clients[client].link.borrow_mut().reset = true;
+        self.mark(client, News { readable: true, writable: true, hangup: true });
+    }
+
+    /// The client takes so many more bytes before its side of the connection is full. At first there is no limit.
+    pub fn set_room(&mut self, client: usize, room: usize) {
+        self.clients[client].link.borrow_mut().room = room;
+        self.mark(client, News { writable: room > 0, ..News::default() });
+    }
+
+    /// What the client has received since the last call.
+    pub fn take_received(&mut self, client: usize) -> Vec<u8> {
+        std::mem::take(&mut self.clients[client].link.borrow_mut().to_client)
+    }
+
+    /// Whether the client sees the end of the connection.
+    pub fn is_ended(&self, client: usize) -> bool {
+        let link = self.clients[client].link.borrow();
+        link.closed || link.server_finished
+    }
+
+    /// Whether the server has dropped the connection.
+    pub fn is_closed(&self, client: usize) -> bool {
+        self.clients[client].link.borrow().closed
+    }
+
+    /// One tick of the loop, without the sleep before it.
+    pub fn tick(&mut self) {
+        let now = self.now;
+        self.connections.serve(|| now);
+        self.connections.expire(now);
+        self.connections.flush();
+        self.connections.reap(now);
+        self.connections.check();
+    }
+
+    /// Ticks until the loop would sleep.
+    pub fn settle(&mut self) {
+        while self.connections.next_work().is_some_and(|at| at <= self.now) {
+            self.tick();
+        }
+    }
+
+    /// Lets time pass, waking the loop whenever it wants to be woken.
+    pub fn advance(&mut self, span: Span) {
+        self.settle();
+        let target = self.now + span;
+        while let Some(at) = self.connections.next_work().filter(|at| *at <= target) {
+            self.now = self.now.max(at);
+            self.settle();
+        }
+        self.now = target;
+        self.settle();
+    }
+
+    /// Whether nothing is left of any connection.
+    pub fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    fn mark(&mut self, client: usize, news: News) {
+        let Client { link, id } = &self.clients[client];
+        // A dropped connection gets no events, and its number may be another's.
+        if !link.borrow().closed {
+            self.connections.mark(*id, news);
+        }
+    }
+}
