@@ -1,13 +1,79 @@
-//! poolcounter
+//! poolcounter: one event loop that keeps what a fleet of servers shares, so that they do not stampede.
+//!
+//! # Bird's-eye view
+//!
+//! A single thread owns every socket, every pool and one timer wheel. Nothing is shared, so nothing is locked; a request is
+//! a function call. Whatever a connection holds is given back when it closes.
+//!
+//! ```text
+//!   sockets ──▶ net: who is readable? ──bytes──▶ services ──▶ pools::wire ──requests──▶ pools::state
+//!      ▲                                                                                     │
+//!      └── net: one write each ◀── output: bytes by connection ◀── pools::wire ◀──replies────┘
+//! ```
+//!
+//! # A tick
+//!
+//! [`net::Server`] runs one function over and over, whose phases are in this order:
+//!
+//! | phase | what it does |
+//! |---|---|
+//! | wait | sleeps until a socket has news or a timer is due; news only marks connections |
+//! | accept | takes new connections, until there are none or the tick has enough |
+//! | serve | gives each marked connection one turn: one read, a bounded number of requests |
+//! | expire | fires the timers that are due |
+//! | flush | writes to each connection that was told something, once |
+//! | reap | closes: tells the service, which gives back what was held, and drops the socket |
+//!
+//! A connection with work left over waits in a ready list, because edge-triggered events do not come twice.
+//!
+//! # Modules, from the bottom up
+//!
+//! | module | what it is | what it must not know |
+//! |---|---|---|
+//! | [`id`], [`time`] | newtypes over integers | clocks |
+//! | [`list`] | queues of slab keys with O(1) removal from the middle | what the keys are for |
+//! | [`wheel`] | a hierarchical timer wheel: arm and cancel in O(1), never early | clocks, what timers are for |
+//! | [`names`] | from names to slab keys | the entities |
+//! | [`stats`] | one table of statistics per service | who counts |
+//! | [`output`] | unsent bytes by connection | sockets |
+//! | [`service`] | the contract between the loop and a service | any service |
+//! | [`pools`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
+//! | [`services`] | the registry | the loop |
+//! | [`net`] | sockets, clock, tick, signals, the upgrade without loss | protocols |
+//! | [`cli`] | options and start | the loop's insides |
+//!
+//! `tests/tidy.rs` holds the modules to it.
+//!
+//! # Invariants
+//!
+//! Invariant: a state machine takes the time as an argument and emits replies; it never calls back. The server, the
+//! simulator, the fuzzer and the exhaustive test run the same code.
+//!
+//! Invariant: bytes from a peer may end its connection, never the process. Every loop over them has a budget and every
+//! buffer a cap, each a named constant.
+//!
+//! Invariant: closing a connection erases every reference to it, so its id can be used again at once.
+//!
+//! Invariant: a timer's id is spent once, by cancelling it or when it fires; it lies in the state that it belongs to.
+//!
+//! Invariant: `check()` of each table compares it with the others; tests call it after every step.
+//!
+//! # How to add a service
+//!
+//! 1. A directory like `pools/`: `state.rs`, `wire.rs`, and `mod.rs` with the [`service::Service`].
+//! 2. Its statistics as a table in [`stats`].
+//! 3. A [`services::Kind`] and a field in [`services::Services`].
+//! 4. Its options, and the ports that speak it, in [`cli`].
+
 pub mod cli;
 pub mod id;
-mod list;
-mod names;
+pub mod list;
+pub mod names;
 pub mod net;
-mod output;
+pub mod output;
 pub mod pools;
-mod service;
+pub mod service;
 pub mod services;
 pub mod stats;
 pub mod time;
-mod wheel;
+pub mod wheel;

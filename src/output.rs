@@ -54,6 +54,19 @@ impl Output {
         self.touch(conn);
     }
 
+    /// Gives back to a connection what another process left unsent, with how many replies that was.
+    pub fn restore(&mut self, conn: ConnId, unsent: &[u8], replies: u32) {
+        if !unsent.is_empty() {
+            self.reply(conn, |bytes| bytes.extend_from_slice(unsent));
+            self.buffer_of(conn).replies = replies;
+        }
+    }
+
+    /// How many replies are in the connection's output, those partly sent among them.
+    pub fn replies(&self, conn: ConnId) -> u32 {
+        self.owned_by(conn).map_or(0, |buffer| buffer.replies)
+    }
+
     /// Puts the connection at the end of those to be written to in this tick.
     pub fn touch(&mut self, conn: ConnId) {
         if self.dirty.back() == Some(conn) {

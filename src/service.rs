@@ -8,6 +8,8 @@ use crate::id::ConnId;
 use crate::output::Output;
 use crate::time::Time;
 use crate::wheel::Timers;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// What one port of the daemon speaks.
 pub trait Service {
@@ -23,6 +25,16 @@ pub trait Service {
 
     /// The connection is gone: gives back all that it held and forgets it.
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>);
+
+    /// Everything that it knows, for a process that takes over. Connections keep their ids.
+    fn save(&self, context: &mut Context<'_>) -> Vec<u8>;
+
+    /// Goes on from what another process saved. Called once, before anything else.
+    ///
+    /// # Errors
+    ///
+    /// When this is not what [`Service::save`] writes.
+    fn restore(&mut self, saved: &[u8], context: &mut Context<'_>) -> Result<(), Unreadable>;
 
     /// Compares every table with every other, and panics when they contradict each other.
     fn check(&self);
@@ -67,8 +79,18 @@ pub enum Then {
     Close,
 }
 
+/// Something that another process saved and this one cannot read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unreadable(pub String);
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// What happened to the connections of a service since the start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Traffic {
     /// Connections that could not be accepted or served.
     pub connect_errors: u64,

@@ -3,9 +3,10 @@
 use crate::pools::{self, Pools};
 use crate::service::{Service, Traffic};
 use crate::wheel::Owner;
+use serde::{Deserialize, Serialize};
 
 /// Which service a port speaks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Kind {
     /// The PoolCounter protocol.
     Pools,

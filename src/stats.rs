@@ -74,6 +74,19 @@ impl<S: Stat> Figures<S> {
         self.values[stat.index()]
     }
 
+    /// What was counted, by name, so that it can be restored where the table has other rows.
+    pub fn save(&self) -> Vec<(String, u64)> {
+        self.rows().map(|(row, value)| (row.name.into(), value)).collect()
+    }
+
+    /// Goes on from what was saved.
+    pub fn restore(&mut self, saved: &[(String, u64)]) {
+        for (value, stat) in self.values.iter_mut().zip(S::ALL) {
+            let same = |(name, _): &&(String, u64)| name == stat.row().name;
+            *value = saved.iter().find(same).map_or(*value, |(_, value)| *value);
+        }
+    }
+
     /// Every line of the table with its value, in order.
     pub fn rows(&self) -> impl Iterator<Item = (&'static Row, u64)> {
         S::ALL.iter().map(|stat| stat.row()).zip(self.values.iter().copied())

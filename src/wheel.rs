@@ -150,7 +150,8 @@ impl Wheel {
         self.note_if_empty(level, slot);
     }
 
-    fn deadline(&self, timer: &TimerId) -> Time {
+    /// When an armed timer fires.
+    pub fn deadline(&self, timer: &TimerId) -> Time {
         Time::from_micros(self.timers[timer.0.index()].tick * TICK_US)
     }
 

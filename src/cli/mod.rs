@@ -5,6 +5,8 @@ mod serve;
 
 pub use options::{OPTIONS, Opt};
 
+use crate::net;
+use crate::services::Services;
 use options::{Action, Settings};
 use std::ffi::OsString;
 use std::io::Write;
@@ -16,6 +18,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let result = Settings::parse(&arguments).and_then(|settings| match settings.action {
         Action::Help => print(&options::help()),
         Action::Version => print(concat!("poolcounter ", env!("CARGO_PKG_VERSION"), "\n")),
+        Action::CheckHandover => net::check(Services::new(settings.pools)),
         Action::Serve => serve::serve(&settings),
     });
     match result {

@@ -49,6 +49,8 @@ pub struct Settings {
 pub enum Action {
     /// Serve.
     Serve,
+    /// Tell whether this program could take over from a running daemon.
+    CheckHandover,
     /// Print the help.
     Help,
     /// Print the version.
@@ -122,6 +124,13 @@ pub const OPTIONS: &[Opt] = &[
         hint: "BYTES",
         help: "the longest request (default: 8192)",
         set: |settings, value| assign(&mut settings.pools.max_line, number(value, 64..=1024 * 1024)),
+    },
+    Opt {
+        short: "",
+        long: "check-handover",
+        hint: "",
+        help: "only check that the state on standard input can be taken over; an upgrade does this first",
+        set: |settings, _| assign(&mut settings.action, Ok(Action::CheckHandover)),
     },
     Opt {
         short: "v",

@@ -6,17 +6,20 @@
 //! Invariant: a service knows a connection from its first turn until `reap` closes it, and never after.
 
 use super::connection::{Connection, News, Stage, Stream};
+use super::core::Core;
 use super::inlet::Inlet;
 use crate::id::{ConnId, Id};
 use crate::list::{Links, List};
-use crate::output::Output;
-use crate::service::{Context, Service, Then};
+use crate::service::Then;
 use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
-use crate::wheel::{Due, Owner, Wheel};
+use crate::wheel::{Due, Owner};
 use log::debug;
 use slab::Slab;
 use std::io::ErrorKind;
+
+mod saved;
+pub use saved::Saved;
 
 /// How long a connection that is to be closed may take to read its last replies, and to notice.
 const LINGER: Span = Span::from_secs(5);
@@ -35,13 +38,6 @@ pub struct Connections<S> {
     core: Core,
 }
 
-/// The services and what they work with.
-struct Core {
-    services: Services,
-    wheel: Wheel,
-    output: Output,
-}
-
 impl<S: Stream> Connections<S> {
     /// No connections yet.
     pub fn new(services: Services) -> Self {
@@ -51,7 +47,7 @@ impl<S: Stream> Connections<S> {
             links: Links::default(),
             closing: Vec::new(),
             inlet: Inlet::new(services.longest_request()),
-            core: Core { services, wheel: Wheel::default(), output: Output::default() },
+            core: Core::new(services),
         }
     }
 
@@ -105,7 +101,7 @@ impl<S: Stream> Connections<S> {
 
     /// When there is work that no event will announce: at once if some is left over, else when the next timer is due.
     pub fn next_work(&self) -> Option<Time> {
-        let left_over = !self.ready.is_empty() || self.core.output.is_dirty();
+        let left_over = !self.ready.is_empty() || self.core.output.is_dirty() || !self.closing.is_empty();
         if left_over { Some(Time::START) } else { self.core.wheel.next() }
     }
 
@@ -273,9 +269,7 @@ impl<S: Stream> Connections<S> {
     ///
     /// When they contradict each other.
     pub fn check(&self) {
-        self.core.services.check();
-        self.core.wheel.check();
-        self.core.output.check();
+        self.core.check();
         for (index, conn) in &self.slab {
             let id = ConnId::from_index(index);
             let waits_for_turn = self.links.is_linked(id) || conn.parked || self.closing.contains(&id);
@@ -284,18 +278,5 @@ impl<S: Stream> Connections<S> {
             assert!(can_drain || self.core.output.is_dirty(), "{id} has something unsent, and nobody will send it");
         }
         assert!(self.ready.iter(&self.links).all(|id| self.slab.contains(id.index())), "only connections are served");
-    }
-}
-
-impl Core {
-    /// Calls a service, at the time `now`.
-    fn call<R>(&mut self, kind: Kind, now: Time, call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R) -> R {
-        let (service, traffic) = self.services.split(kind);
-        let timers = self.wheel.of(kind.owner());
-        call(service, &mut Context { now, timers, output: &mut self.output, traffic })
-    }
-
-    fn is_empty(&self) -> bool {
-        self.services.is_empty() && self.wheel.is_empty() && self.output.is_empty()
     }
 }

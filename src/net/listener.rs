@@ -1,15 +1,16 @@
 //! Where connections come from: an address, and the socket that listens on it.
 
 use super::socket::Socket;
-use mio::event::Source;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, SockRef, TcpKeepalive, Type};
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,11 +47,23 @@ pub struct Options {
 }
 
 /// A socket that listens.
-pub enum Listener {
-    /// On a TCP port.
+pub struct Listener {
+    socket: ListeningSocket,
+    /// The file that goes when the daemon stops: of a local socket that it made itself.
+    made: Option<PathBuf>,
+}
+
+enum ListeningSocket {
     Tcp(TcpListener),
-    /// On a path. The file is removed when the daemon stops, if the daemon made it.
     Unix(UnixListener),
+}
+
+/// What of a listener outlives the process.
+#[derive(Serialize, Deserialize)]
+pub struct SavedListener {
+    /// Its descriptor.
+    pub fd: RawFd,
+    made: Option<OsString>,
 }
 
 impl Default for Keepalive {
@@ -102,18 +115,52 @@ impl Listener {
 
     /// Takes over a socket that somebody else made, if it listens; the other side of a terminal or a file does not.
     pub fn inherit(fd: OwnedFd, options: &Options) -> Option<Listener> {
-        let socket = socket2::Socket::from(fd);
-        if !socket.is_listener().unwrap_or(false) || socket.set_nonblocking(true).is_err() {
-            return None;
-        }
-        let family = socket.local_addr().ok()?.domain();
-        if family == Domain::UNIX {
-            return Some(Listener::Unix(UnixListener::from_std(socket.into())));
-        }
-        if let Err(error) = prepare_tcp(&SockRef::from(&socket), options) {
+        let listener = Listener::of(fd, None).ok()?;
+        if let ListeningSocket::Tcp(socket) = &listener.socket
+            && let Err(error) = prepare_tcp(&SockRef::from(socket), options)
+        {
             log::warn!("the inherited socket keeps its options: {error}");
         }
-        Some(Listener::Tcp(TcpListener::from_std(socket.into())))
+        Some(listener)
+    }
+
+    /// What of it outlives the process.
+    pub fn save(&self) -> SavedListener {
+        let fd = match &self.socket {
+            ListeningSocket::Tcp(listener) => listener.as_raw_fd(),
+            ListeningSocket::Unix(listener) => listener.as_raw_fd(),
+        };
+        SavedListener { fd, made: self.made.clone().map(PathBuf::into_os_string) }
+    }
+
+    /// The listener that another process saved, with its descriptor.
+    ///
+    /// # Errors
+    ///
+    /// When the descriptor is no listening socket.
+    pub fn restore(fd: OwnedFd, saved: SavedListener) -> io::Result<Listener> {
+        Listener::of(fd, saved.made.map(PathBuf::from))
+    }
+
+    fn of(fd: OwnedFd, made: Option<PathBuf>) -> io::Result<Listener> {
+        let socket = socket2::Socket::from(fd);
+        if !socket.is_listener()? {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "not a listening socket"));
+        }
+        socket.set_nonblocking(true)?;
+        let socket = match socket.local_addr()?.domain() {
+            Domain::UNIX => ListeningSocket::Unix(UnixListener::from_std(socket.into())),
+            _ => ListeningSocket::Tcp(TcpListener::from_std(socket.into())),
+        };
+        Ok(Listener { socket, made })
+    }
+
+    /// Stops to listen, and removes the file that was made for it.
+    pub fn retire(self) {
+        if let Some(path) = self.made {
+            // Somebody may have removed it before.
+            let _ = fs::remove_file(path);
+        }
     }
 
     /// Takes one connection from the backlog. The socket does not block, and is closed by exec.
@@ -122,9 +169,9 @@ impl Listener {
     ///
     /// `WouldBlock` when there is none; else the system's.
     pub fn accept(&self) -> io::Result<Socket> {
-        match self {
-            Listener::Tcp(listener) => listener.accept().map(|(stream, _)| Socket::Tcp(stream)),
-            Listener::Unix(listener) => listener.accept().map(|(stream, _)| Socket::Unix(stream)),
+        match &self.socket {
+            ListeningSocket::Tcp(listener) => listener.accept().map(|(stream, _)| Socket::Tcp(stream)),
+            ListeningSocket::Unix(listener) => listener.accept().map(|(stream, _)| Socket::Unix(stream)),
         }
     }
 
@@ -134,20 +181,24 @@ impl Listener {
     ///
     /// The system's.
     pub fn address(&self) -> io::Result<Address> {
-        match self {
-            Listener::Tcp(listener) => listener.local_addr().map(Address::Tcp),
-            Listener::Unix(listener) => {
+        match &self.socket {
+            ListeningSocket::Tcp(listener) => listener.local_addr().map(Address::Tcp),
+            ListeningSocket::Unix(listener) => {
                 let path = listener.local_addr()?.as_pathname().map(Path::to_path_buf);
                 Ok(Address::Unix(path.unwrap_or_else(|| "(unnamed)".into())))
             }
         }
     }
 
-    /// The socket as mio polls it.
+    /// Has the loop told, under `token`, when somebody connects.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        match self {
-            Listener::Tcp(listener) => listener.register(registry, token, Interest::READABLE),
-            Listener::Unix(listener) => listener.register(registry, token, Interest::READABLE),
+        match &mut self.socket {
+            ListeningSocket::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
+            ListeningSocket::Unix(listener) => registry.register(listener, token, Interest::READABLE),
         }
     }
 }
@@ -162,7 +213,7 @@ fn bind_tcp(address: SocketAddr, options: &Options) -> io::Result<Listener> {
     prepare_tcp(&SockRef::from(&socket), options)?;
     socket.bind(&address.into())?;
     socket.listen(options.backlog)?;
-    Ok(Listener::Tcp(TcpListener::from_std(socket.into())))
+    Listener::of(socket.into(), None)
 }
 
 /// Sets what Linux hands on to every accepted connection, so that accepting one takes no further system call.
@@ -191,7 +242,7 @@ fn bind_unix(path: &Path, options: &Options) -> io::Result<Listener> {
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
     socket.listen(options.backlog)?;
-    Ok(Listener::Unix(UnixListener::from_std(socket.into())))
+    Listener::of(socket.into(), Some(path.into()))
 }
 
 /// Whether the path is a socket that nobody listens on, left behind by a process that died.

@@ -3,6 +3,8 @@
 mod clock;
 mod connection;
 mod connections;
+mod core;
+mod handover;
 mod inlet;
 mod listener;
 mod server;
@@ -10,6 +12,7 @@ mod signals;
 mod socket;
 
 pub use connection::{News, Stream};
-pub use connections::Connections;
+pub use connections::{Connections, Saved};
+pub use handover::{Handover, check};
 pub use listener::{Address, Keepalive, Listener, Options};
 pub use server::Server;

@@ -3,6 +3,7 @@
 use super::clock::Clock;
 use super::connection::News;
 use super::connections::Connections;
+use super::handover::Program;
 use super::listener::{Address, Listener};
 use super::signals::Signals;
 use super::socket::Socket;
@@ -14,6 +15,9 @@ use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
+use upgrade::{Upgrade, VERDICT};
+
+mod upgrade;
 
 /// Events taken from the kernel in one tick. More stay there for the next one, so this bounds a tick's work.
 const EVENTS_PER_TICK: usize = 1024;
@@ -26,7 +30,7 @@ const LOG_INTERVAL: Span = Span::from_secs(1);
 
 const SIGNALS: Token = Token(usize::MAX);
 /// The token of the first listener; the others count down from it, far above any connection's id.
-const FIRST_LISTENER: usize = usize::MAX - 1;
+const FIRST_LISTENER: usize = VERDICT.0 - 1;
 
 /// The event loop with everything that it serves.
 pub struct Server {
@@ -34,6 +38,9 @@ pub struct Server {
     events: Events,
     clock: Clock,
     signals: Option<Signals>,
+    /// A signal has come.
+    is_signalled: bool,
+    upgrade: Upgrade,
     ports: Vec<Port>,
     connections: Connections<Socket>,
     max_connections: usize,
@@ -56,13 +63,19 @@ impl Server {
     ///
     /// When the system has no event queue left.
     pub fn new(services: Services, max_connections: usize) -> io::Result<Self> {
+        Server::with(Connections::new(services), Clock::start(), max_connections)
+    }
+
+    fn with(connections: Connections<Socket>, clock: Clock, max_connections: usize) -> io::Result<Self> {
         Ok(Server {
             poll: Poll::new()?,
             events: Events::with_capacity(EVENTS_PER_TICK),
-            clock: Clock::start(),
+            clock,
             signals: None,
+            is_signalled: false,
+            upgrade: Upgrade::default(),
             ports: Vec::new(),
-            connections: Connections::new(services),
+            connections,
             max_connections,
             resting_until: None,
             complained_at: None,
@@ -80,13 +93,14 @@ impl Server {
         Ok(())
     }
 
-    /// Has SIGTERM and SIGINT end [`Server::run`], and SIGHUP do nothing.
+    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, and SIGHUP do nothing.
     ///
     /// # Errors
     ///
     /// When no descriptors are left.
     pub fn handle_signals(&mut self) -> io::Result<()> {
         self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
+        self.upgrade.program = Program::current().ok();
         Ok(())
     }
 
@@ -101,10 +115,25 @@ impl Server {
     ///
     /// When the system cannot wait for events any more.
     pub fn run(&mut self) -> io::Result<()> {
-        while !self.signals.as_mut().is_some_and(Signals::stop_asked) {
+        loop {
             self.tick()?;
+            if self.is_signalled && self.obey_signals() {
+                self.ports.drain(..).for_each(|port| port.listener.retire());
+                return Ok(());
+            }
+            self.go_on_with_upgrade();
         }
-        Ok(())
+    }
+
+    /// Whether the daemon is to stop.
+    fn obey_signals(&mut self) -> bool {
+        self.is_signalled = false;
+        let Some(signals) = &mut self.signals else { return false };
+        let stop_asked = signals.stop_asked();
+        if signals.upgrade_asked() && !stop_asked {
+            self.begin_upgrade();
+        }
+        stop_asked
     }
 
     fn tick(&mut self) -> io::Result<()> {
@@ -127,7 +156,8 @@ impl Server {
         }
         for event in &self.events {
             match event.token() {
-                SIGNALS => {}
+                SIGNALS => self.is_signalled = true,
+                VERDICT => self.upgrade.has_news = true,
                 Token(index) if index > FIRST_LISTENER - self.ports.len() => {
                     self.ports[FIRST_LISTENER - index].ready = true;
                 }
@@ -139,7 +169,8 @@ impl Server {
 
     fn time_to_sleep(&self) -> Option<Duration> {
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.resting_until.unwrap_or_default());
-        let wake_at = self.connections.next_work().into_iter().chain(backlog).min()?;
+        let rehearsal = self.upgrade.rehearsal.as_ref().map(|(_, deadline)| *deadline);
+        let wake_at = self.connections.next_work().into_iter().chain(backlog).chain(rehearsal).min()?;
         Some(match wake_at {
             Time::START => Duration::ZERO,
             at => at.since(self.clock.now()).into(),
@@ -175,13 +206,16 @@ impl Server {
             return self.connections.count_error(kind);
         }
         let id = self.connections.open(socket, kind);
-        let Some(socket) = self.connections.stream(id) else { return };
-        let interests = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = self.poll.registry().register(socket, Token(id.index()), interests) {
+        if let Err(error) = self.poll_connection(id) {
             debug!("{id} cannot be polled: {error}");
             self.connections.count_error(kind);
             self.connections.abandon(id);
         }
+    }
+
+    fn poll_connection(&mut self, id: ConnId) -> io::Result<()> {
+        let socket = self.connections.stream(id).ok_or(ErrorKind::NotFound)?;
+        self.poll.registry().register(socket, Token(id.index()), Interest::READABLE | Interest::WRITABLE)
     }
 
     fn is_resting(&mut self) -> bool {

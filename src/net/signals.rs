@@ -2,7 +2,8 @@
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use nix::sys::signal::{SigSet, Signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::low_level::pipe;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 /// The signals that the daemon answers.
 pub struct Signals {
     stop: UnixStream,
+    upgrade: UnixStream,
 }
 
 impl Signals {
@@ -21,16 +23,42 @@ impl Signals {
     /// When no descriptors are left.
     pub fn listen(registry: &Registry, token: Token) -> io::Result<Self> {
         let mut stop = receiver_of(&[SIGTERM, SIGINT])?;
+        let mut upgrade = receiver_of(&[SIGUSR1])?;
         registry.register(&mut stop, token, Interest::READABLE)?;
+        registry.register(&mut upgrade, token, Interest::READABLE)?;
         // A terminal that goes away is no reason to stop. (SIGPIPE is ignored before `main` runs.)
         signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)))?;
-        Ok(Signals { stop })
+        Signals::release();
+        Ok(Signals { stop, upgrade })
     }
 
     /// Whether the daemon was asked to stop since the last call.
     pub fn stop_asked(&mut self) -> bool {
-        matches!(self.stop.read(&mut [0; 16]), Ok(len) if len > 0)
+        has_come(&mut self.stop)
     }
+
+    /// Whether the daemon was asked to replace itself since the last call.
+    pub fn upgrade_asked(&mut self) -> bool {
+        has_come(&mut self.upgrade)
+    }
+
+    /// Has the system keep these signals back, over exec too, until [`Signals::release`].
+    pub fn hold() {
+        if let Err(error) = ours().thread_block() {
+            log::warn!("cannot hold signals back: {error}");
+        }
+    }
+
+    /// Lets them through.
+    pub fn release() {
+        if let Err(error) = ours().thread_unblock() {
+            log::warn!("cannot let signals through: {error}");
+        }
+    }
+}
+
+fn ours() -> SigSet {
+    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1].into_iter().collect()
 }
 
 /// A socket that receives a byte whenever one of `signals` comes.
@@ -41,4 +69,8 @@ fn receiver_of(signals: &[i32]) -> io::Result<UnixStream> {
     }
     receiver.set_nonblocking(true)?;
     Ok(UnixStream::from_std(receiver))
+}
+
+fn has_come(receiver: &mut UnixStream) -> bool {
+    matches!(receiver.read(&mut [0; 64]), Ok(len) if len > 0)
 }

@@ -6,6 +6,7 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// A connected, non-blocking socket.
 pub enum Socket {
@@ -13,6 +14,25 @@ pub enum Socket {
     Tcp(TcpStream),
     /// From a path in the file system.
     Unix(UnixStream),
+}
+
+impl Socket {
+    /// The socket with this descriptor.
+    pub fn restore(fd: OwnedFd, is_unix: bool) -> Socket {
+        if is_unix {
+            Socket::Unix(UnixStream::from_std(fd.into()))
+        } else {
+            Socket::Tcp(TcpStream::from_std(fd.into()))
+        }
+    }
+
+    /// Its descriptor, and whether it is a local socket.
+    pub fn descriptor(&self) -> (RawFd, bool) {
+        match self {
+            Socket::Tcp(stream) => (stream.as_raw_fd(), false),
+            Socket::Unix(stream) => (stream.as_raw_fd(), true),
+        }
+    }
 }
 
 impl Read for Socket {

@@ -8,7 +8,7 @@ pub use state::{Acquire, BadSyntax, Limits, Purpose, Reply, State, Step};
 
 use crate::id::ConnId;
 use crate::output::Output;
-use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then};
+use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Unreadable};
 use crate::stats::Pools as Stat;
 use log::trace;
 use wire::{Line, Query, Request};
@@ -87,6 +87,15 @@ impl Service for Pools {
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
         self.step(context, |state, step| state.close(conn, step));
+    }
+
+    fn save(&self, context: &mut Context<'_>) -> Vec<u8> {
+        postcard::to_allocvec(&self.state.save(&context.timers)).expect("a vector takes every byte")
+    }
+
+    fn restore(&mut self, saved: &[u8], context: &mut Context<'_>) -> Result<(), Unreadable> {
+        let saved = postcard::from_bytes(saved).map_err(|error| Unreadable(format!("pools: {error}")))?;
+        self.state.restore(saved, &mut context.timers)
     }
 
     fn check(&self) {

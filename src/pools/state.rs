@@ -10,7 +10,10 @@ use crate::names::Names;
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers};
+use serde::{Deserialize, Serialize};
 use slab::Slab;
+
+mod saved;
 
 /// What `ACQ4ME` and `ACQ4ANY` ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +33,7 @@ pub struct Acquire<'a> {
 }
 
 /// For whom a client does the work that it wants a place for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Purpose {
     /// For itself alone: it needs a place of its own.
     Me,
@@ -340,10 +343,18 @@ impl State {
 
     /// Puts a place into every table, with `id` the next free key of the places.
     fn attach(&mut self, id: PlaceId, place: Place) {
-        if self.clients.len() <= place.conn.index() {
-            self.clients.resize_with(place.conn.index() + 1, List::default);
+        self.attach_to_client(id, place.conn);
+        self.attach_to_pool(id, place);
+    }
+
+    fn attach_to_client(&mut self, id: PlaceId, conn: ConnId) {
+        if self.clients.len() <= conn.index() {
+            self.clients.resize_with(conn.index() + 1, List::default);
         }
-        self.clients[place.conn.index()].push_back(&mut self.links_by_client, id);
+        self.clients[conn.index()].push_back(&mut self.links_by_client, id);
+    }
+
+    fn attach_to_pool(&mut self, id: PlaceId, place: Place) {
         self.pools[place.pool.index()].queue_of(&place.stage).push_back(&mut self.links_by_pool, id);
         let index = self.places.insert(place);
         debug_assert_eq!(index, id.index(), "the timer of the place was armed for its key");

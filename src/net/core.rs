@@ -1,0 +1,67 @@
+//! The services and what they share: the wheel and the output. It knows no connections, only their ids.
+
+use crate::output::Output;
+use crate::service::{Context, Service, Traffic, Unreadable};
+use crate::services::{Kind, Services};
+use crate::time::Time;
+use crate::wheel::Wheel;
+use serde::{Deserialize, Serialize};
+
+/// Everything of the loop but the connections.
+pub struct Core {
+    pub services: Services,
+    pub wheel: Wheel,
+    pub output: Output,
+}
+
+/// What a service leaves to the process that takes over.
+#[derive(Serialize, Deserialize)]
+pub struct SavedService {
+    kind: Kind,
+    traffic: Traffic,
+    state: Vec<u8>,
+}
+
+impl Core {
+    pub fn new(services: Services) -> Self {
+        Core { services, wheel: Wheel::default(), output: Output::default() }
+    }
+
+    /// Calls a service, at the time `now`.
+    pub fn call<R>(&mut self, kind: Kind, now: Time, call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R) -> R {
+        let (service, traffic) = self.services.split(kind);
+        let timers = self.wheel.of(kind.owner());
+        call(service, &mut Context { now, timers, output: &mut self.output, traffic })
+    }
+
+    /// What the services know, for a process that takes over.
+    pub fn save(&mut self, now: Time) -> Vec<SavedService> {
+        let mut save = |kind| {
+            let state = self.call(kind, now, |service, context| service.save(context));
+            SavedService { kind, traffic: *self.services.traffic(kind), state }
+        };
+        Kind::ALL.into_iter().map(&mut save).collect()
+    }
+
+    /// Goes on from what another process saved.
+    pub fn restore(&mut self, saved: &[SavedService], now: Time) -> Result<(), Unreadable> {
+        // Turns the wheel to the present, so that the timers find their slots.
+        while self.wheel.expire(now).is_some() {}
+        for SavedService { kind, traffic, state } in saved {
+            *self.services.traffic(*kind) = *traffic;
+            self.call(*kind, now, |service, context| service.restore(state, context))?;
+        }
+        Ok(())
+    }
+
+    /// Compares every table with every other.
+    pub fn check(&self) {
+        self.services.check();
+        self.wheel.check();
+        self.output.check();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty() && self.wheel.is_empty() && self.output.is_empty()
+    }
+}

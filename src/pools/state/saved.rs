@@ -1,0 +1,102 @@
+//! What of the pools outlives the process: written by one that ends, read by the one that takes over.
+//! It is independent of the tables, so that these can change. What is written here cannot, without a new version of the handover.
+
+use super::{Place, PlaceId, Pool, Purpose, Stage, State};
+use crate::id::{ConnId, Id};
+use crate::service::Unreadable;
+use crate::time::{Span, Time};
+use crate::wheel::Timers;
+use serde::{Deserialize, Serialize};
+
+/// All pools, and what was counted.
+#[derive(Serialize, Deserialize)]
+pub struct Saved {
+    figures: Vec<(String, u64)>,
+    pools: Vec<SavedPool>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SavedPool {
+    key: Vec<u8>,
+    /// In the order of their queues.
+    places: Vec<SavedPlace>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SavedPlace {
+    conn: ConnId,
+    /// How many places the connection has that are newer.
+    newer: u32,
+    since: Time,
+    stage: SavedStage,
+}
+
+#[derive(Serialize, Deserialize)]
+enum SavedStage {
+    Waiting { purpose: Purpose, hold: Span, until: Time },
+    Holding { until: Option<Time> },
+}
+
+impl State {
+    /// Everything, with deadlines in place of timers.
+    pub fn save(&self, timers: &Timers<'_>) -> Saved {
+        let pools = self.pools.iter().map(|(_, pool)| SavedPool {
+            key: pool.key.to_vec(),
+            places: pool
+                .queues()
+                .flat_map(|queue| queue.iter(&self.links_by_pool))
+                .map(|id| self.save_place(id, timers))
+                .collect(),
+        });
+        Saved { figures: self.figures.save(), pools: pools.collect() }
+    }
+
+    /// Goes on from what another process saved.
+    ///
+    /// # Errors
+    ///
+    /// When it contradicts itself.
+    pub fn restore(&mut self, saved: Saved, timers: &mut Timers<'_>) -> Result<(), Unreadable> {
+        self.figures.restore(&saved.figures);
+        let mut ranks = Vec::new();
+        for SavedPool { key, places } in saved.pools {
+            if self.find(&key).is_some() || places.is_empty() {
+                return Err(Unreadable("pools: a key stands there twice, or without places".into()));
+            }
+            let pool = self.create(&key);
+            for SavedPlace { conn, newer, since, stage } in places {
+                let id = PlaceId::from_index(self.places.vacant_key());
+                self.holding += u64::from(matches!(stage, SavedStage::Holding { .. }));
+                let stage = match stage {
+                    SavedStage::Waiting { purpose, hold, until } => {
+                        Stage::Waiting { purpose, hold, timeout: timers.arm(until, id) }
+                    }
+                    SavedStage::Holding { until } => Stage::Holding { end: until.map(|until| timers.arm(until, id)) },
+                };
+                self.attach_to_pool(id, Place { pool, conn, since, stage });
+                ranks.push((conn, std::cmp::Reverse(newer), id));
+            }
+        }
+        ranks.sort_unstable();
+        ranks.into_iter().for_each(|(conn, _, id)| self.attach_to_client(id, conn));
+        Ok(())
+    }
+
+    fn save_place(&self, id: PlaceId, timers: &Timers<'_>) -> SavedPlace {
+        let Place { conn, since, stage, .. } = &self.places[id.index()];
+        let newer = self.places_of(*conn).take_while(|other| *other != id).count() as u32;
+        let stage = match stage {
+            Stage::Waiting { purpose, hold, timeout } => {
+                SavedStage::Waiting { purpose: *purpose, hold: *hold, until: timers.deadline(timeout) }
+            }
+            Stage::Holding { end } => SavedStage::Holding { until: end.as_ref().map(|end| timers.deadline(end)) },
+        };
+        SavedPlace { conn: *conn, newer, since: *since, stage }
+    }
+}
+
+impl Pool {
+    fn queues(&self) -> impl Iterator<Item = &super::List<PlaceId>> {
+        [&self.holders, &self.waiting_for_me, &self.waiting_for_anyone].into_iter()
+    }
+}
