@@ -109,7 +109,7 @@ impl Handover {
     }
 }
 
-/// Tells, as the child of a [`Rehearsal`], whether this program could take over what is on the standard input.
+/// Tells, as the child of a rehearsal, whether this program could take over what is on the standard input.
 ///
 /// # Errors
 ///

@@ -13,6 +13,7 @@ use crate::wheel::{TimerId, Timers};
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 
+mod check;
 mod saved;
 
 /// What `ACQ4ME` and `ACQ4ANY` ask for.
@@ -398,52 +399,6 @@ impl State {
     fn key_of(&self, place: PlaceId) -> &[u8] {
         &self.pools[self.places[place.index()].pool.index()].key
     }
-
-    /// Compares every table with every other.
-    ///
-    /// # Panics
-    ///
-    /// When they contradict each other.
-    pub fn check(&self) {
-        let mut places_seen = 0;
-        for (index, pool) in &self.pools {
-            let id = PoolId::from_index(index);
-            assert_eq!(self.find(&pool.key), Some(id), "a pool is found by its name");
-            assert_ne!(pool.occupancy(), (0, 0), "a pool exists while somebody holds or waits");
-            for queue in [&pool.holders, &pool.waiting_for_me, &pool.waiting_for_anyone] {
-                for place in queue.iter(&self.links_by_pool).map(|place| &self.places[place.index()]) {
-                    assert_eq!(place.pool, id, "a place stands in a queue of its own pool");
-                    assert!(
-                        std::ptr::eq(pool.queue_for(&place.stage), queue),
-                        "a place stands in the queue of its stage"
-                    );
-                    places_seen += 1;
-                }
-            }
-        }
-        assert_eq!(self.names.len(), self.pools.len(), "each pool has one name");
-        assert_eq!(places_seen, self.places.len(), "each place stands in one queue of a pool");
-        self.check_clients();
-    }
-
-    fn check_clients(&self) {
-        let mut holding = 0;
-        let mut places_seen = 0;
-        for (index, client) in self.clients.iter().enumerate() {
-            assert!(client.len() <= self.limits.max_locks, "nobody has more places than allowed");
-            for (n, place) in client.iter_back(&self.links_by_client).enumerate() {
-                let place = &self.places[place.index()];
-                assert_eq!(place.conn.index(), index, "a place stands in the queue of its own connection");
-                match place.stage {
-                    Stage::Waiting { .. } => assert_eq!(n, 0, "a connection waits for its newest place only"),
-                    Stage::Holding { .. } => holding += 1,
-                }
-                places_seen += 1;
-            }
-        }
-        assert_eq!(places_seen, self.places.len(), "each place belongs to one connection");
-        assert_eq!(self.holding, holding, "the count of places held");
-    }
 }
 
 /// A place that nobody has any more.
@@ -459,14 +414,6 @@ impl Pool {
     fn occupancy(&self) -> (u32, u32) {
         let holding = self.holders.len();
         (holding, holding + self.waiting_for_me.len() + self.waiting_for_anyone.len())
-    }
-
-    fn queue_for(&self, stage: &Stage) -> &List<PlaceId> {
-        match stage {
-            Stage::Holding { .. } => &self.holders,
-            Stage::Waiting { purpose: Purpose::Me, .. } => &self.waiting_for_me,
-            Stage::Waiting { purpose: Purpose::Anyone, .. } => &self.waiting_for_anyone,
-        }
     }
 
     fn queue_of(&mut self, stage: &Stage) -> &mut List<PlaceId> {
