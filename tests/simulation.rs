@@ -9,6 +9,7 @@ fn smoke() {
     w.send(b, b"ACQ4ME k 1 5 5\n");
     w.settle();
     assert_eq!(w.take_received(a), b"LOCKED\n");
+    w.upgrade();
     w.advance(poolcounter::time::Span::from_millis(4999));
     assert_eq!(w.take_received(b), b"");
     w.advance(poolcounter::time::Span::from_millis(1));

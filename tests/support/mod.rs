@@ -2,4 +2,5 @@
 
 #![allow(dead_code, reason = "each test uses its own part")]
 
+pub mod daemon;
 pub mod world;

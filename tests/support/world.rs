@@ -2,7 +2,7 @@
 //! test says so. Everything above the sockets is the daemon's own code.
 
 use poolcounter::id::ConnId;
-use poolcounter::net::{Connections, News, Stream};
+use poolcounter::net::{Connections, News, Saved, Stream};
 use poolcounter::pools::Limits;
 use poolcounter::services::{Kind, Services};
 use poolcounter::time::{Span, Time};
@@ -24,12 +24,19 @@ struct Link {
     reset: bool,
     /// The server will send no more.
     server_finished: bool,
-    /// The server has dropped the connection.
-    closed: bool,
+    /// How many server's ends there are: two for the moment of an upgrade, none once the connection is dropped.
+    pipes: u32,
 }
 
 /// The server's end of a link.
 pub struct Pipe(Rc<RefCell<Link>>);
+
+impl Pipe {
+    fn new(link: &Rc<RefCell<Link>>) -> Pipe {
+        link.borrow_mut().pipes += 1;
+        Pipe(link.clone())
+    }
+}
 
 /// A client's end of a link.
 struct Client {
@@ -39,6 +46,7 @@ struct Client {
 
 /// A server and its clients, in which time stands still until it is moved.
 pub struct World {
+    limits: Limits,
     connections: Connections<Pipe>,
     clients: Vec<Client>,
     now: Time,
@@ -84,14 +92,15 @@ impl Stream for Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        self.0.borrow_mut().closed = true;
+        self.0.borrow_mut().pipes -= 1;
     }
 }
 
 impl World {
     /// A server without clients, at the time of its start.
     pub fn new(limits: Limits) -> Self {
-        World { connections: Connections::new(Services::new(limits)), clients: Vec::new(), now: Time::START }
+        let connections = Connections::new(Services::new(limits));
+        World { limits, connections, clients: Vec::new(), now: Time::START }
     }
 
     /// The time.
@@ -102,7 +111,7 @@ impl World {
     /// Connects a client, and tells its number: clients are counted from 0 and never forgotten.
     pub fn connect(&mut self) -> usize {
         let link = Rc::new(RefCell::new(Link { room: usize::MAX, ..Link::default() }));
-        let id = self.connections.open(Pipe(link.clone()), Kind::Pools);
+        let id = self.connections.open(Pipe::new(&link), Kind::Pools);
         self.clients.push(Client { link, id });
         self.clients.len() - 1
     }
@@ -139,12 +148,12 @@ impl World {
     /// Whether the client sees the end of the connection.
     pub fn is_ended(&self, client: usize) -> bool {
         let link = self.clients[client].link.borrow();
-        link.closed || link.server_finished
+        link.pipes == 0 || link.server_finished
     }
 
     /// Whether the server has dropped the connection.
     pub fn is_closed(&self, client: usize) -> bool {
-        self.clients[client].link.borrow().closed
+        self.clients[client].link.borrow().pipes == 0
     }
 
     /// One tick of the loop, without the sleep before it.
@@ -176,6 +185,29 @@ impl World {
         self.settle();
     }
 
+    /// Replaces the server by another that takes over from it, as an upgrade does between two ticks. The new event queue
+    /// announces at once what there is to read and where there is room.
+    pub fn upgrade(&mut self) {
+        let saved = postcard::to_allocvec(&self.connections.save(self.now)).expect("can be written");
+        let saved: Saved = postcard::from_bytes(&saved).expect("can be read");
+        saved.rehearse(Services::new(self.limits), self.now).expect("can be taken over");
+        let open: Vec<usize> = (0..self.clients.len()).filter(|client| !self.is_closed(*client)).collect();
+        let stream_of = |id| {
+            let client = open.iter().map(|client| &self.clients[*client]).find(|client| client.id == id);
+            Ok(Pipe::new(&client.expect("every connection has a client").link))
+        };
+        self.connections =
+            Connections::restore(Services::new(self.limits), saved, self.now, stream_of).expect("is taken over");
+        for client in open {
+            let link = self.clients[client].link.borrow();
+            let hangup = link.finished || link.reset;
+            let news = News { readable: hangup || !link.to_server.is_empty(), writable: link.room > 0, hangup };
+            drop(link);
+            self.mark(client, news);
+        }
+        self.connections.check();
+    }
+
     /// Whether nothing is left of any connection.
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
@@ -184,7 +216,7 @@ impl World {
     fn mark(&mut self, client: usize, news: News) {
         let Client { link, id } = &self.clients[client];
         // A dropped connection gets no events, and its number may be another's.
-        if !link.borrow().closed {
+        if link.borrow().pipes > 0 {
             self.connections.mark(*id, news);
         }
     }
