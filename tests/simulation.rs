@@ -50,16 +50,16 @@ enum Move {
     Upgrade,
 }
 
-const MOVES: [Move; 9] = [
-    Move::Speak,
-    Move::Connect,
-    Move::Pass,
-    Move::Finish,
-    Move::Reset,
-    Move::Block,
-    Move::Unblock,
-    Move::Flood,
-    Move::Upgrade,
+const MOVES: [(Move, usize); 9] = [
+    (Move::Speak, 40),
+    (Move::Connect, 6),
+    (Move::Pass, 8),
+    (Move::Finish, 3),
+    (Move::Reset, 2),
+    (Move::Block, 1),
+    (Move::Unblock, 2),
+    (Move::Flood, 1),
+    (Move::Upgrade, 1),
 ];
 
 /// What one seed makes happen.
@@ -124,7 +124,7 @@ impl Simulation {
             twin: Twin::new(limits, replay),
             chatter: Chatter::new(&mut random, limits.max_line),
             moves: random.swarm(&MOVES),
-            most_clients: 2 + random.below(10),
+            most_clients: 2 + random.below(12),
             clients: Vec::new(),
             random,
         }
@@ -147,7 +147,6 @@ impl Simulation {
             Move::Speak => self.speak(),
             Move::Connect => self.connect(),
             Move::Pass => self.pass(),
-            Move::Finish | Move::Reset if self.random.once_in(2) => self.speak(),
             Move::Finish => self.fall_silent(Action::Finish),
             Move::Reset => self.fall_silent(Action::Reset),
             Move::Block => {
@@ -187,9 +186,9 @@ impl Simulation {
 
     /// A client asks for more than it reads, or just for very much.
     fn flood(&mut self) {
-        let Some(n) = self.speaker().filter(|_| self.random.once_in(5)) else { return };
+        let Some(n) = self.speaker() else { return };
         let mut words = std::mem::take(&mut self.clients[n].pending);
-        let lines = [(&b"STATS\n"[..], 150), (b"RELEASE\n", 1_200), (b"ACQ4ME k 9 9\nRELEASE\n", 300), (b"\n", 5_000)];
+        let lines = [(&b"STATS\n"[..], 150), (b"RELEASE\n", 600), (b"ACQ4ME k 9 9\nRELEASE\n", 50), (b"\n", 1_000)];
         let (line, most) = self.random.pick(&lines);
         words.extend(line.repeat(1 + self.random.below(most)));
         let number = self.clients[n].number;

@@ -14,8 +14,15 @@ enum Line {
     Long,
 }
 
-const LINES: [Line; 7] =
-    [Line::Acquire, Line::Release, Line::ReleaseKey, Line::OddAcquire, Line::Stats, Line::Odd, Line::Long];
+const LINES: [(Line, usize); 7] = [
+    (Line::Acquire, 20),
+    (Line::Release, 9),
+    (Line::ReleaseKey, 8),
+    (Line::OddAcquire, 3),
+    (Line::Stats, 3),
+    (Line::Odd, 1),
+    (Line::Long, 1),
+];
 const KEYS: [&[u8]; 5] = [b"k", b"ArticleView:a%20b", b"\xff\xfe\r\t", b"K", b"hold=1"];
 const TIMEOUTS: [&str; 9] = ["0", "0.001", "0.25", "1", "1", "2", "5", "60", "86400"];
 const HOLDS: [&str; 6] = ["", "", "", " hold=0.001", " hold=1", " hold=90"];
@@ -88,8 +95,8 @@ impl Chatter {
         Chatter {
             lines: random.swarm(&LINES),
             keys: 1 + random.below(KEYS.len()),
-            workers: random.pick(&[1, 1, 2, 3]),
-            max_queue: random.pick(&[2, 5, 50]),
+            workers: random.pick(&[1, 1, 1, 3]),
+            max_queue: random.pick(&[3, 9, 50]),
             max_line,
         }
     }
@@ -111,7 +118,7 @@ impl Chatter {
     }
 
     fn acquire(&self, random: &mut Random, key: &[u8]) -> Vec<u8> {
-        let command = random.pick(&["ACQ4ME", "ACQ4ANY"]);
+        let command = random.pick(&["ACQ4ME", "ACQ4ANY", "ACQ4ANY"]);
         let (workers, max_queue) = (1 + random.below(self.workers), 1 + random.below(self.max_queue));
         let (timeout, hold) = (random.pick(&TIMEOUTS), random.pick(&HOLDS));
         let numbers = format!(" {workers} {max_queue} {timeout}{hold}");

@@ -222,9 +222,11 @@ impl Model {
     fn read(&mut self, client: usize) {
         let Client { sent, input, finished, heard_out, .. } = &mut self.clients[client];
         let longest = self.limits.max_line + 1;
-        if sent.is_empty() {
+        if input.len() > longest {
+            // There is a line to answer first.
+        } else if sent.is_empty() {
             *heard_out |= *finished;
-        } else if input.len() <= longest {
+        } else {
             let len = sent.len().min(longest + READ_BYTES - input.len());
             input.extend(sent.drain(..len));
         }

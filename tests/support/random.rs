@@ -45,10 +45,12 @@ impl Random {
         unreachable!("the rest is less than the sum of the weights");
     }
 
-    /// Weights for things, so that each seed has some that never happen and some that happen all the time.
-    pub fn swarm<T: Copy>(&mut self, things: &[T]) -> Vec<(T, usize)> {
-        let mut weighed: Vec<_> = things.iter().map(|thing| (*thing, self.pick(&[0, 1, 1, 3, 10]))).collect();
-        weighed[0].1 += 1;
-        weighed
+    /// The same things with other weights, so that each seed has some that never happen and some that happen all the time.
+    /// The first always may.
+    pub fn swarm<T: Copy>(&mut self, things: &[(T, usize)]) -> Vec<(T, usize)> {
+        let mut swarm: Vec<_> =
+            things.iter().map(|(thing, weight)| (*thing, weight * self.pick(&[0, 1, 1, 2, 5]))).collect();
+        swarm[0].1 += things[0].1;
+        swarm
     }
 }

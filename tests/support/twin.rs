@@ -136,11 +136,12 @@ impl Twin {
         let Twin { world, model, received, .. } = self;
         for client in self.open.iter().copied() {
             let (told, predicted) = (world.take_received(client), model.take_received(client));
+            let same = told.iter().zip(&predicted).take_while(|(one, other)| one == other).count();
             assert!(
                 told == predicted,
-                "client {client} was told \"{}\" rather than \"{}\"",
-                told.escape_ascii(),
-                predicted.escape_ascii()
+                "client {client} was told \"{}\" rather than \"{}\", after {same} bytes on which both agree",
+                told[same..].escape_ascii(),
+                predicted[same..].escape_ascii()
             );
             let end = |is_ended, is_closed| match (is_ended, is_closed) {
                 (_, true) => "closed",

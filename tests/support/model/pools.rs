@@ -175,7 +175,7 @@ impl Pools {
 
     /// A place of the key came free.
     fn hand_over(&mut self, key: &[u8], now: u64, replies: &mut Replies) {
-        let mut waiting =
+        let waiting =
             |for_me| self.places.iter().position(|place| place.key == key && !place.held && place.for_me == for_me);
         let Some(next) = waiting(true).or_else(|| waiting(false)) else { return };
         let (waited, for_me) = (now - self.places[next].since, self.places[next].for_me);
