@@ -3,7 +3,7 @@
 use super::Choices;
 use poolcounter::id::{ConnId, Id};
 use poolcounter::time::{Span, Time};
-use poolcounter::wheel::{Due, Owner, TimerId, Wheel};
+use poolcounter::wheel::{Due, LAST_TICK, Owner, TimerId, Wheel};
 use std::collections::BTreeMap;
 
 const OWNER: Owner = Owner(0);
@@ -24,7 +24,7 @@ pub fn run(data: &[u8]) {
             0 | 1 => {
                 let at = now + Span::from_micros(choices.number());
                 let id = wheel.of(OWNER).arm(at, ConnId::from_index(number));
-                model.insert((at.as_micros().div_ceil(1_000).max(turned_to), number), id);
+                model.insert((at.as_micros().div_ceil(1_000).clamp(turned_to, LAST_TICK), number), id);
             }
             2 => {
                 let nth = usize::from(choices.byte()) % model.len().max(1);
@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
             }
             _ => {
                 now = now + Span::from_micros(choices.number());
-                turned_to = now.as_micros() / 1_000;
+                turned_to = (now.as_micros() / 1_000).min(LAST_TICK);
                 fire(&mut wheel, &mut model, now);
             }
         }
