@@ -4,6 +4,9 @@ use crate::id::Id;
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+/// Room for so many names from the start: 10 KiB, so that a table of few names, where removed ones weigh most, never grows.
+const FIRST_CAPACITY: usize = 1024;
+
 /// An index of entities by name.
 ///
 /// The hash is SipHash with random keys: names come from peers, who must not be able to make them collide.
@@ -14,7 +17,7 @@ pub struct Names<K> {
 
 impl<K> Default for Names<K> {
     fn default() -> Self {
-        Names { table: HashTable::new(), hasher: RandomState::new() }
+        Names { table: HashTable::with_capacity(FIRST_CAPACITY), hasher: RandomState::new() }
     }
 }
 
