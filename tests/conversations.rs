@@ -6,7 +6,6 @@ mod support;
 use socket2::SockAddr;
 use std::process::Command;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 use support::daemon::{Daemon, PATIENCE};
@@ -16,8 +15,8 @@ use support::script::{Scenario, Script};
 use support::sockets::Sockets;
 use support::stage::{Twist, VirtualStage};
 
-/// Scenarios that are played at a time where they sleep for real. Most of their time goes by in sleep.
-const AT_A_TIME: usize = 24;
+/// Scenarios that are played at a time where they sleep for real.
+const AT_A_TIME: usize = 16;
 /// How long the C daemon may take to answer before it counts as silent. Several scenarios are about its silence.
 const IMPATIENCE: Duration = Duration::from_millis(1_500);
 
@@ -50,9 +49,11 @@ fn in_virtual_time_with_an_upgrade_after_every_step() {
 #[test]
 fn over_tcp() {
     let script = pools();
-    let failures = at_once(&in_real_time(&script), |scenario| {
+    let start = |scenario: &Scenario| {
         let options: Vec<&str> = scenario.options.iter().map(String::as_str).collect();
-        let daemon = Daemon::start(&options);
+        Daemon::start(&options)
+    };
+    let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
         play(&script, scenario, &mut Sockets::new(daemon.address, PATIENCE)).err()
     });
     report(&failures);
@@ -61,20 +62,19 @@ fn over_tcp() {
 #[test]
 fn over_a_local_socket() {
     let script = pools();
-    let quick: Vec<&Scenario> = in_real_time(&script).into_iter().filter(|scenario| !sleeps(scenario)).collect();
-    let paths = AtomicUsize::new(0);
-    let failures = at_once(&quick, |scenario| {
-        let name = format!("poolcounter-talk-{}-{}", std::process::id(), paths.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        let listen = format!("unix:{}", path.display());
-        let mut daemon = Daemon::run(Command::new(Daemon::PROGRAM).args(["-l", &listen]).args(&scenario.options));
-        let address = SockAddr::unix(&path).expect("a short path");
-        let failure = play(&script, scenario, &mut Sockets::new(address, PATIENCE)).err();
-        // So that it removes its socket.
-        daemon.signal(nix::sys::signal::Signal::SIGTERM);
-        daemon.wait();
-        failure
+    let quick: Vec<&Scenario> = in_real_time(&script).into_iter().filter(|scenario| !scenario.sleeps()).collect();
+    let directory = std::env::temp_dir().join(format!("poolcounter-talk-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("can be made");
+    let path_of = |scenario: &Scenario| directory.join(format!("{}", scenario.steps[0].line));
+    let start = |scenario: &Scenario| {
+        let listen = format!("unix:{}", path_of(scenario).display());
+        Daemon::run(Command::new(Daemon::PROGRAM).args(["-l", &listen]).args(&scenario.options))
+    };
+    let failures = in_parallel(&quick, start, |scenario, _daemon| {
+        let address = SockAddr::unix(path_of(scenario)).expect("a short path");
+        play(&script, scenario, &mut Sockets::new(address, PATIENCE)).err()
     });
+    std::fs::remove_dir_all(&directory).expect("can be removed");
     report(&failures);
 }
 
@@ -87,8 +87,8 @@ fn against_the_c_daemon() {
     };
     let script = pools();
     let shared: Vec<&Scenario> = in_real_time(&script).into_iter().filter(|scenario| scenario.ours.is_none()).collect();
-    let failures = at_once(&shared, |scenario| {
-        let original = Original::start(&program);
+    let start = |_: &Scenario| Original::start(&program);
+    let failures = in_parallel(&shared, start, |scenario, original| {
         let patience = if scenario.differs.is_some() { IMPATIENCE } else { PATIENCE };
         let failure = play(&script, scenario, &mut Sockets::new(original.address, patience)).err();
         match &scenario.differs {
@@ -99,36 +99,44 @@ fn against_the_c_daemon() {
             Some(_) => None,
         }
     });
-    report(&failures);
     println!("Where the C daemon differs:");
-    for scenario in shared.iter().filter(|scenario| scenario.differs.is_some()) {
-        println!("- {}: {}", scenario.title, scenario.differs.as_deref().unwrap_or_default());
+    for (scenario, why) in shared.iter().filter_map(|scenario| Some((scenario, scenario.differs.as_ref()?))) {
+        println!("- {}: {why}", scenario.title);
     }
+    report(&failures);
 }
 
 fn in_real_time(script: &Script) -> Vec<&Scenario> {
     script.scenarios.iter().filter(|scenario| scenario.virtual_only.is_none()).collect()
 }
 
-fn sleeps(scenario: &Scenario) -> bool {
-    scenario.steps.iter().any(|step| matches!(step.action, support::script::Action::Pass(_)))
-}
-
-/// Plays scenarios in several threads, longest first come first served, and collects what went wrong.
-fn at_once(scenarios: &[&Scenario], play_one: impl Fn(&Scenario) -> Option<String> + Sync) -> Vec<String> {
-    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+/// Plays scenarios in several threads, each with a server of its own, and collects what went wrong.
+fn in_parallel<S: Send>(
+    scenarios: &[&Scenario],
+    start: impl Fn(&Scenario) -> S,
+    play_one: impl Fn(&Scenario, &mut S) -> Option<String> + Sync,
+) -> Vec<String> {
+    /// No server is started while conversations are played, not by another test either: see [`Sockets`].
+    static PLAYING: Mutex<()> = Mutex::new(());
+    let _guard = PLAYING.lock();
+    // Whoever sleeps begins first.
+    let (mut scenarios, quick): (Vec<&Scenario>, Vec<&Scenario>) =
+        scenarios.iter().partition(|scenario| scenario.sleeps());
+    scenarios.extend(quick);
+    let waiting: Vec<(&Scenario, S)> = scenarios.into_iter().map(|scenario| (scenario, start(scenario))).collect();
+    let (waiting, failures) = (Mutex::new(waiting.into_iter()), Mutex::new(Vec::new()));
+    let next = || waiting.lock().expect("no thread panics here").next();
     thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
             scope.spawn(|| {
-                while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Some(failure) = play_one(scenario) {
-                        failures.lock().expect("nobody panics here").push(failure);
-                    }
+                while let Some((scenario, mut server)) = next() {
+                    let failure = play_one(scenario, &mut server);
+                    failures.lock().expect("no thread panics here").extend(failure);
                 }
             });
         }
     });
-    failures.into_inner().expect("nobody panics here")
+    failures.into_inner().expect("no thread panics here")
 }
 
 fn report(failures: &[String]) {

@@ -29,12 +29,9 @@ impl Original {
     pub fn start(program: &Path) -> Original {
         loop {
             let address = free_address();
-            let mut child = Command::new(program)
-                .args(["-l", &address.ip().to_string()])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("the program runs");
+            let mut command = Command::new(program);
+            command.args(["-l", &address.ip().to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+            let mut child = command.spawn().expect("the program runs");
             let deadline = Instant::now() + PATIENCE;
             // When another process was faster, this one ends and the next address is tried.
             while child.try_wait().expect("is our child").is_none() {

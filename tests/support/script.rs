@@ -96,6 +96,13 @@ impl Script {
     }
 }
 
+impl Scenario {
+    /// Whether time passes in it.
+    pub fn sleeps(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.action, Action::Pass(_)))
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.line, self.text)

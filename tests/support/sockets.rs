@@ -1,4 +1,7 @@
 //! Conversations over sockets, in real time, with whatever process listens there.
+//!
+//! No process must be started meanwhile: until a new process runs its program, it has a copy of every socket, and one that
+//! is closed here is not closed for the server.
 
 use super::player::Stage;
 use super::script::Then;
