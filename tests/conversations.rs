@@ -18,7 +18,7 @@ use support::stage::{Twist, VirtualStage};
 /// Scenarios that are played at a time where they sleep for real.
 const AT_A_TIME: usize = 16;
 /// How long the C daemon may take to answer before it counts as silent. Several scenarios are about its silence.
-const IMPATIENCE: Duration = Duration::from_millis(1_500);
+const IMPATIENCE: Duration = Duration::from_millis(700);
 
 fn pools() -> Script {
     Script::parse("tests/conversations/pools.txt", include_str!("conversations/pools.txt"))
