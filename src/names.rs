@@ -2,7 +2,7 @@
 
 use crate::id::Id;
 use hashbrown::HashTable;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// An index of entities by name.
 ///
@@ -18,6 +18,10 @@ impl<K> Default for Names<K> {
     }
 }
 
+/// The hash of a name. An entity that keeps it spares the table from asking for its name again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Hash(u64);
+
 impl<K: Id> Names<K> {
     /// How many names there are.
     pub fn len(&self) -> usize {
@@ -29,23 +33,27 @@ impl<K: Id> Names<K> {
         self.table.is_empty()
     }
 
-    /// The key of `name`, where `name_of` tells the name of a key of this table.
-    pub fn find<'a>(&self, name: &[u8], name_of: impl Fn(K) -> &'a [u8]) -> Option<K> {
-        let hash = self.hasher.hash_one(name);
-        self.table.find(hash, |key| name_of(*key) == name).copied()
+    /// The hash under which this table finds a name.
+    pub fn hash(&self, name: &[u8]) -> Hash {
+        // Not `Hash for [u8]`, which also hashes the length: a name stands alone here, and SipHash counts its bytes.
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(name);
+        Hash(hasher.finish())
     }
 
-    /// Adds a key whose name is not in the table yet.
-    pub fn insert<'a>(&mut self, key: K, name_of: impl Fn(K) -> &'a [u8]) {
-        let hasher = &self.hasher;
-        let hash_of = |key: &K| hasher.hash_one(name_of(*key));
-        self.table.insert_unique(hash_of(&key), key, hash_of);
+    /// The key with this hash of which `is_named` is true.
+    pub fn find(&self, hash: Hash, is_named: impl Fn(K) -> bool) -> Option<K> {
+        self.table.find(hash.0, |key| is_named(*key)).copied()
     }
 
-    /// Takes a key out while `name_of` still knows it.
-    pub fn remove<'a>(&mut self, key: K, name_of: impl Fn(K) -> &'a [u8]) {
-        let hash = self.hasher.hash_one(name_of(key));
-        if let Ok(entry) = self.table.find_entry(hash, |other| *other == key) {
+    /// Adds a key whose name is not in the table yet, where `hash_of` tells the hash of any key in it.
+    pub fn insert(&mut self, hash: Hash, key: K, hash_of: impl Fn(K) -> Hash) {
+        self.table.insert_unique(hash.0, key, |key| hash_of(*key).0);
+    }
+
+    /// Takes a key out.
+    pub fn remove(&mut self, hash: Hash, key: K) {
+        if let Ok(entry) = self.table.find_entry(hash.0, |other| *other == key) {
             entry.remove();
         }
     }
@@ -63,19 +71,22 @@ mod tests {
         let mut entities: Slab<Vec<u8>> = Slab::new();
         let mut names: Names<ConnId> = Names::default();
         let mut model: HashMap<Vec<u8>, ConnId> = HashMap::new();
+        let mut hashes: HashMap<ConnId, Hash> = HashMap::new();
         let mut seed = 5_u64;
         for _ in 0..20_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let name = vec![b'x'; (seed >> 33) as usize % 300];
-            let found = names.find(&name, |key| entities[key.index()].as_slice());
+            let hash = names.hash(&name);
+            let found = names.find(hash, |key| entities[key.index()] == name);
             assert_eq!(found, model.get(&name).copied());
             if let Some(key) = found {
-                names.remove(key, |key| entities[key.index()].as_slice());
+                names.remove(hash, key);
                 entities.remove(key.index());
                 model.remove(&name);
             } else {
                 let key = ConnId::from_index(entities.insert(name.clone()));
-                names.insert(key, |key| entities[key.index()].as_slice());
+                hashes.insert(key, hash);
+                names.insert(hash, key, |key| hashes[&key]);
                 model.insert(name, key);
             }
             assert_eq!(names.len(), model.len());

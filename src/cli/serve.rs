@@ -21,7 +21,6 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// One sentence that says why it cannot.
 pub fn serve(settings: &Settings) -> Result<(), String> {
     start_logging(settings.verbosity);
-    raise_descriptor_limit();
     let mut server = match Handover::inherited() {
         Some(handover) => take_over(handover?, settings)?,
         None => start(settings)?,
@@ -32,6 +31,7 @@ pub fn serve(settings: &Settings) -> Result<(), String> {
 }
 
 fn start(settings: &Settings) -> Result<Server, String> {
+    raise_descriptor_limit();
     let mut server = Server::new(Services::new(settings.pools), settings.max_connections)
         .map_err(|error| format!("cannot wait for events: {error}"))?;
     handle_signals(&mut server)?;
@@ -44,7 +44,10 @@ fn take_over(handover: Handover, settings: &Settings) -> Result<Server, String> 
     let mut server = Server::take_over(handover, Services::new(settings.pools), settings.max_connections)?;
     handle_signals(&mut server)?;
     let addresses = enumerate(&server.addresses());
-    info!("poolcounter {VERSION} has taken over {} connections and listens on {addresses}", server.connections());
+    info!(
+        "poolcounter {VERSION} has taken over, with {} connections, and listens on {addresses}",
+        server.connections()
+    );
     Ok(server)
 }
 
@@ -54,17 +57,15 @@ fn handle_signals(server: &mut Server) -> Result<(), String> {
 }
 
 fn start_logging(verbosity: u8) {
-    let mut builder = env_logger::Builder::new();
-    builder.format_target(false);
-    match verbosity {
-        0 => builder.filter_level(LevelFilter::Info).parse_default_env(),
-        1 => builder.filter_level(LevelFilter::Debug),
-        _ => builder.filter_level(LevelFilter::Trace),
+    let level = match verbosity {
+        0 => LevelFilter::Info,
+        1 => LevelFilter::Debug,
+        _ => LevelFilter::Trace,
     };
-    builder.init();
+    env_logger::Builder::new().format_target(false).filter_level(level).parse_default_env().init();
 }
 
-/// Takes as many descriptors as the system gives: every connection needs one.
+/// Takes as many descriptors as the system gives: every connection needs one. Whoever takes over keeps the limit.
 fn raise_descriptor_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| {
         setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
@@ -85,6 +86,9 @@ fn listen(server: &mut Server, settings: &Settings) -> Result<(), String> {
     let stdin = io::stdin().as_fd().try_clone_to_owned();
     if let Some(listener) = stdin.ok().and_then(|fd| Listener::inherit(fd, &settings.net)) {
         let inherited = "the socket on the standard input";
+        if !settings.listens_by_default() {
+            warn!("--listen is ignored: {inherited} is listened on instead");
+        }
         server.listen(listener, Kind::Pools).map_err(|error| format!("cannot listen on {inherited}: {error}"))?;
         return Ok(());
     }

@@ -222,6 +222,9 @@ fn prepare_tcp(socket: &SockRef<'_>, options: &Options) -> io::Result<()> {
     match options.keepalive {
         None => socket.set_keepalive(false),
         Some(Keepalive { idle, interval, probes }) => {
+            // There are no probes while something is unacknowledged, and the kernel would send that again for a quarter of
+            // an hour: a waiter that died just before it was granted the lock would have it as long.
+            socket.set_tcp_user_timeout(Some(idle + interval * probes))?;
             socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes))
         }
     }
@@ -300,5 +303,6 @@ mod tests {
         assert_eq!(socket.tcp_keepalive_time().expect("an option"), keepalive.idle);
         assert_eq!(socket.tcp_keepalive_interval().expect("an option"), keepalive.interval);
         assert_eq!(socket.tcp_keepalive_retries().expect("an option"), keepalive.probes);
+        assert_eq!(socket.tcp_user_timeout().expect("an option"), Some(Duration::from_secs(120)));
     }
 }

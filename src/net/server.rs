@@ -141,9 +141,10 @@ impl Server {
         self.accept();
         let clock = self.clock;
         self.connections.serve(|| clock.now());
-        self.connections.expire(clock.now());
+        let now = clock.now();
+        self.connections.expire(now);
         self.connections.flush();
-        self.connections.reap(clock.now());
+        self.connections.reap(now);
         Ok(())
     }
 

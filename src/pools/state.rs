@@ -6,7 +6,7 @@
 
 use crate::id::{ConnId, Id, id};
 use crate::list::{Links, List};
-use crate::names::Names;
+use crate::names::{Hash, Names};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers};
@@ -99,9 +99,14 @@ pub struct Step<'a, 'w> {
 id! { PoolId }
 id! { PlaceId }
 
+/// How many emptied keys are kept, and how large one may be: at most 256 KiB rest here.
+const SPARE_KEYS: usize = 1024;
+const SPARE_KEY_BYTES: usize = 256;
+
 #[derive(Default)]
 struct Pool {
-    key: Box<[u8]>,
+    key: Vec<u8>,
+    hash: Hash,
     holders: List<PlaceId>,
     waiting_for_me: List<PlaceId>,
     waiting_for_anyone: List<PlaceId>,
@@ -133,6 +138,8 @@ pub struct State {
     limits: Limits,
     names: Names<PoolId>,
     pools: Slab<Pool>,
+    /// Emptied buffers for the keys of pools to come, so that these are made without allocating.
+    spare_keys: Vec<Vec<u8>>,
     places: Slab<Place>,
     /// Each connection's places, oldest first.
     clients: Vec<List<PlaceId>>,
@@ -149,6 +156,7 @@ impl State {
             limits,
             names: Names::default(),
             pools: Slab::new(),
+            spare_keys: Vec::new(),
             places: Slab::new(),
             clients: Vec::new(),
             links_by_client: Links::default(),
@@ -246,7 +254,8 @@ impl State {
     ) -> Result<(), Reply> {
         self.check_client(conn)?;
         let request = request.map_err(|BadSyntax| Reply::BadSyntax)?;
-        let known = self.find(request.key);
+        let hash = self.names.hash(request.key);
+        let known = self.find(hash, request.key);
         let (holding, occupied) = known.map_or((0, 0), |pool| self.pools[pool.index()].occupancy());
         if occupied >= request.max_queue {
             return Err(Reply::QueueFull);
@@ -255,7 +264,7 @@ impl State {
         if !is_free && request.timeout == Span::ZERO {
             return Err(Reply::Timeout);
         }
-        let pool = known.unwrap_or_else(|| self.create(request.key));
+        let pool = known.unwrap_or_else(|| self.create(hash, request.key));
         let hold = request.hold.min(self.limits.max_hold);
         let id = PlaceId::from_index(self.places.vacant_key());
         let stage = if is_free {
@@ -374,20 +383,26 @@ impl State {
         place
     }
 
-    fn find(&self, key: &[u8]) -> Option<PoolId> {
-        self.names.find(key, |pool| &self.pools[pool.index()].key)
+    fn find(&self, hash: Hash, key: &[u8]) -> Option<PoolId> {
+        self.names.find(hash, |pool| self.pools[pool.index()].key == key)
     }
 
-    fn create(&mut self, key: &[u8]) -> PoolId {
-        let pool = PoolId::from_index(self.pools.insert(Pool { key: key.into(), ..Pool::default() }));
-        self.names.insert(pool, |pool| &self.pools[pool.index()].key);
+    fn create(&mut self, hash: Hash, key: &[u8]) -> PoolId {
+        let mut own_key = self.spare_keys.pop().unwrap_or_default();
+        own_key.extend_from_slice(key);
+        let pool = PoolId::from_index(self.pools.insert(Pool { key: own_key, hash, ..Pool::default() }));
+        self.names.insert(hash, pool, |pool| self.pools[pool.index()].hash);
         pool
     }
 
     fn drop_if_unused(&mut self, pool: PoolId) {
         if self.pools[pool.index()].occupancy() == (0, 0) {
-            self.names.remove(pool, |pool| &self.pools[pool.index()].key);
-            self.pools.remove(pool.index());
+            let Pool { mut key, hash, .. } = self.pools.remove(pool.index());
+            self.names.remove(hash, pool);
+            if self.spare_keys.len() < SPARE_KEYS && key.capacity() <= SPARE_KEY_BYTES {
+                key.clear();
+                self.spare_keys.push(key);
+            }
         }
     }
 

@@ -49,7 +49,7 @@ pub const WRONG_STAT: &[u8] = b"ERROR WRONG_STAT\n";
 
 /// Finds the end of the first line, LF or CR LF. A line may have `max` bytes before its LF.
 pub fn first_line(input: &[u8], max: usize) -> Line<'_> {
-    match input.iter().take(max + 1).position(|byte| *byte == b'\n') {
+    match input[..input.len().min(max + 1)].iter().position(|byte| *byte == b'\n') {
         Some(end) => Line::Whole(input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]), end + 1),
         None if input.len() > max => Line::TooLong,
         None => Line::Partial,

@@ -68,7 +68,7 @@ impl Daemon {
 
     /// Connects a client.
     pub fn connect(&self) -> Client {
-        Client::of(TcpStream::connect(self.address).expect("connects"))
+        Client::to(self.address)
     }
 
     /// Its process id.
@@ -142,6 +142,11 @@ impl Drop for Daemon {
 }
 
 impl Client {
+    /// A client of the daemon at this address.
+    pub fn to(address: SocketAddr) -> Client {
+        Client::of(TcpStream::connect(address).expect("connects"))
+    }
+
     /// A client on this connection.
     pub fn of(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(PATIENCE)).expect("an option");

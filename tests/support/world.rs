@@ -145,6 +145,11 @@ impl World {
         std::mem::take(&mut self.clients[client].link.borrow_mut().to_client)
     }
 
+    /// How much of what the client sent the server has not read.
+    pub fn unread(&self, client: usize) -> usize {
+        self.clients[client].link.borrow().to_server.len()
+    }
+
     /// Whether the client sees the end of the connection.
     pub fn is_ended(&self, client: usize) -> bool {
         let link = self.clients[client].link.borrow();

@@ -98,11 +98,11 @@ impl Server {
             }
         };
         self.upgrade.rehearsal = None;
-        let handover = self.save();
+        let handover = verdict.map(|()| self.save());
         let Some(program) = &self.upgrade.program else { return };
         let path = program.path().display();
-        match verdict {
-            Ok(()) => warn!("no upgrade: {path} cannot be run: {}", program.take_over(&handover)),
+        match handover {
+            Ok(handover) => warn!("no upgrade: {path} cannot be run: {}", program.take_over(&handover)),
             Err(reason) => warn!("no upgrade: {path} cannot take over: {reason}"),
         }
     }

@@ -13,7 +13,7 @@ impl State {
         let mut places_seen = 0;
         for (index, pool) in &self.pools {
             let id = PoolId::from_index(index);
-            assert_eq!(self.find(&pool.key), Some(id), "a pool is found by its name");
+            assert_eq!(self.find(self.names.hash(&pool.key), &pool.key), Some(id), "a pool is found by its name");
             assert_ne!(pool.occupancy(), (0, 0), "a pool exists while somebody holds or waits");
             for queue in [&pool.holders, &pool.waiting_for_me, &pool.waiting_for_anyone] {
                 for place in queue.iter(&self.links_by_pool).map(|place| &self.places[place.index()]) {

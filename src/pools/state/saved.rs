@@ -41,7 +41,7 @@ impl State {
     /// Everything, with deadlines in place of timers.
     pub fn save(&self, timers: &Timers<'_>) -> Saved {
         let pools = self.pools.iter().map(|(_, pool)| SavedPool {
-            key: pool.key.to_vec(),
+            key: pool.key.clone(),
             places: pool
                 .queues()
                 .flat_map(|queue| queue.iter(&self.links_by_pool))
@@ -60,10 +60,11 @@ impl State {
         self.figures.restore(&saved.figures);
         let mut ranks = Vec::new();
         for SavedPool { key, places } in saved.pools {
-            if self.find(&key).is_some() || places.is_empty() {
+            let hash = self.names.hash(&key);
+            if self.find(hash, &key).is_some() || places.is_empty() {
                 return Err(Unreadable("pools: a key stands there twice, or without places".into()));
             }
-            let pool = self.create(&key);
+            let pool = self.create(hash, &key);
             for SavedPlace { conn, newer, since, stage } in places {
                 let id = PlaceId::from_index(self.places.vacant_key());
                 self.holding += u64::from(matches!(stage, SavedStage::Holding { .. }));

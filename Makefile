@@ -1,0 +1,74 @@
+# Builds, tests and installs the daemon. `make help` lists the targets.
+#
+# Everything needs cargo and a C compiler for linking; what a target needs beyond that, it installs with rustup or cargo.
+# Tests that compare with other programs are skipped where these are missing, and say so.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+CARGO_TARGET_DIR ?= target
+BINARY = $(CARGO_TARGET_DIR)/release/poolcounter
+
+# What `make fuzz` runs, and for how many seconds.
+TARGET ?= pools_stream
+TIME ?= 60
+# How long `make soak` runs.
+MINUTES ?= 20
+
+DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
+
+.PHONY: all test check bench fuzz sim soak install clean help
+
+## all: the daemon, optimised
+all:
+	$(CARGO) build --release
+
+## test: every test, short enough for each change
+test:
+	$(CARGO) test
+
+## check: all that a change must pass: format, lints, tests, documentation, fuzz targets
+check:
+	$(CARGO) fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+	$(CARGO) clippy --version >/dev/null 2>&1 || rustup component add clippy
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) test
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps
+	if [ -f fuzz/Cargo.toml ]; then cd fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) check; fi
+
+## bench: the benchmarks
+bench:
+	$(CARGO) bench
+
+## fuzz: one fuzz target for a while: make fuzz TARGET=pools_stream TIME=60
+fuzz:
+	$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install cargo-fuzz --locked
+	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $(TARGET) -- -max_total_time=$(TIME) $(DICTIONARY:%=-dict=$(CURDIR)/%)
+
+## sim: random days of a simulated fleet: make sim [SEED=0x1234] [SEEDS=100] [STEPS=10000]
+sim:
+	$(if $(SEED),SIM_SEED=$(SEED)) $(if $(SEEDS),SIM_SEEDS=$(SEEDS)) $(if $(STEPS),SIM_STEPS=$(STEPS)) \
+		$(CARGO) test --release --test simulation -- --nocapture
+
+## soak: the daemon under load for a long time: make soak MINUTES=20
+soak:
+	SOAK_MINUTES=$(MINUTES) $(CARGO) test --release --test soak -- --ignored --nocapture
+
+## install: the daemon and its manual page, under DESTDIR and PREFIX (/usr/local)
+install: $(BINARY)
+	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/man/man8
+	install -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/sbin/poolcounter
+	ln -sf poolcounter $(DESTDIR)$(PREFIX)/sbin/poolcounterd
+	install -m 644 poolcounter.8 $(DESTDIR)$(PREFIX)/share/man/man8/poolcounter.8
+
+# Only where nothing is built yet, so that root may install without cargo what somebody else has built.
+$(BINARY):
+	$(CARGO) build --release
+
+## clean: removes what was built
+clean:
+	$(CARGO) clean
+	if [ -f fuzz/Cargo.toml ]; then cd fuzz && $(CARGO) clean; fi
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)

@@ -1,0 +1,129 @@
+//! Every limit that the manual lists, reached: what happens there, and that nobody else notices.
+
+mod support;
+
+use poolcounter::output::FULL_BYTES;
+use poolcounter::pools::Limits;
+use poolcounter::service::REQUESTS_PER_TURN;
+use poolcounter::time::Span;
+use support::world::World;
+
+fn world() -> World {
+    World::new(Limits::default())
+}
+
+fn text(world: &mut World, client: usize) -> String {
+    world.settle();
+    String::from_utf8(world.take_received(client)).expect("replies are text")
+}
+
+#[test]
+fn a_line_has_8192_bytes_at_most() {
+    let mut world = world();
+    let (fits, too_long, endless) = (world.connect(), world.connect(), world.connect());
+    world.send(fits, &[b"x".repeat(8192), b"\n".to_vec()].concat());
+    assert_eq!(text(&mut world, fits), "ERROR BAD_COMMAND\n");
+    world.send(too_long, &[b"x".repeat(8193), b"\nSTATS\n".to_vec()].concat());
+    assert_eq!(text(&mut world, too_long), "ERROR LINE_TOO_LONG\n");
+    assert!(world.is_ended(too_long) && !world.is_ended(fits));
+    world.send(endless, &b"x".repeat(8193));
+    assert_eq!(text(&mut world, endless), "ERROR LINE_TOO_LONG\n", "its end is not waited for");
+}
+
+#[test]
+fn a_connection_has_4_locks_at_most() {
+    let mut world = world();
+    let client = world.connect();
+    world.send(client, b"ACQ4ME a 1 1 0\nACQ4ME b 1 1 0\nACQ4ME c 1 1 0\nACQ4ME d 1 1 0\nACQ4ME e 1 1 0\nRELEASE\n");
+    world.send(client, b"ACQ4ME e 1 1 0\n");
+    assert_eq!(text(&mut world, client), "LOCKED\nLOCKED\nLOCKED\nLOCKED\nLOCK_HELD\nRELEASED\nLOCKED\n");
+}
+
+#[test]
+fn numbers_end_at_2_to_the_32() {
+    let mut world = world();
+    let client = world.connect();
+    world.send(client, b"ACQ4ME k 99999999999999999999 4294967296 99999999999999999999\n");
+    world.send(client, b"ACQ4ME k 1 9 99999999999999999999\n");
+    assert_eq!(text(&mut world, client), "LOCKED\n");
+    world.advance(Span::from_secs(u64::from(u32::MAX) - 1));
+    assert_eq!(text(&mut world, client), "", "it waits for 136 years");
+    world.advance(Span::from_secs(1));
+    assert_eq!(text(&mut world, client), "TIMEOUT\n");
+}
+
+#[test]
+fn a_turn_is_short_so_that_a_greedy_client_delays_nobody() {
+    let mut world = world();
+    let (greedy, modest) = (world.connect(), world.connect());
+    world.send(greedy, &b"RELEASE\n".repeat(20 * REQUESTS_PER_TURN));
+    world.send(modest, b"RELEASE\n");
+    world.tick();
+    assert_eq!(world.take_received(modest), b"NOT_LOCKED\n");
+    assert_eq!(world.take_received(greedy).len(), REQUESTS_PER_TURN * "NOT_LOCKED\n".len());
+    assert_eq!(text(&mut world, greedy).lines().count(), 19 * REQUESTS_PER_TURN, "the rest follows");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_served() {
+    let mut world = world();
+    let client = world.connect();
+    world.set_room(client, 0);
+    let requests = 50_000;
+    world.send(client, &b"STATS UPTIME\n".repeat(requests));
+    world.settle();
+    let unread = world.unread(client);
+    let served = requests - unread / "STATS UPTIME\n".len();
+    assert!(served * "uptime: 0 days, 0h 0m 0s\n".len() < 4 * FULL_BYTES, "{served} requests were served");
+    world.set_room(client, usize::MAX);
+    assert_eq!(text(&mut world, client).lines().count(), requests, "nothing was lost");
+}
+
+#[test]
+fn whoever_is_to_be_closed_has_5_seconds_to_read() {
+    let mut world = world();
+    let (deaf, observer) = (world.connect(), world.connect());
+    world.set_room(deaf, 0);
+    world.send(deaf, &b"x".repeat(9000));
+    world.advance(Span::from_millis(4_999));
+    assert!(!world.is_closed(deaf));
+    world.advance(Span::from_millis(1));
+    assert!(world.is_closed(deaf));
+    world.send(observer, b"STATS failed_sends\n");
+    assert_eq!(text(&mut world, observer), "failed_sends: 1\n");
+}
+
+#[test]
+fn whoever_was_told_has_5_seconds_to_close() {
+    let mut world = world();
+    let (polite, stubborn) = (world.connect(), world.connect());
+    for client in [polite, stubborn] {
+        world.send(client, &b"x".repeat(9000));
+        assert_eq!(text(&mut world, client), "ERROR LINE_TOO_LONG\n");
+        assert!(world.is_ended(client) && !world.is_closed(client), "so that the reply is not lost to a reset");
+    }
+    world.send(polite, b"STATS\nand whatever else");
+    world.finish(polite);
+    world.settle();
+    assert!(world.is_closed(polite));
+    world.send(stubborn, b"STATS\n");
+    world.advance(Span::from_secs(5));
+    assert!(world.is_closed(stubborn));
+    assert!(world.take_received(stubborn).is_empty() && world.take_received(polite).is_empty());
+    assert!(world.is_empty());
+}
+
+#[test]
+fn the_options_move_the_limits() {
+    let mut world = World::new(Limits { max_locks: 1, max_hold: Span::from_secs(2), max_line: 64 });
+    let (holder, waiter, talker) = (world.connect(), world.connect(), world.connect());
+    world.send(holder, b"ACQ4ME k 1 9 9 hold=60\nACQ4ME other 1 1 0\n");
+    assert_eq!(text(&mut world, holder), "LOCKED\nLOCK_HELD\n");
+    world.send(waiter, b"ACQ4ANY k 1 9 9\n");
+    world.advance(Span::from_millis(1_999));
+    assert_eq!(text(&mut world, waiter), "");
+    world.advance(Span::from_millis(1));
+    assert_eq!(text(&mut world, waiter), "LOCKED\n");
+    world.send(talker, &b"x".repeat(65));
+    assert_eq!(text(&mut world, talker), "ERROR LINE_TOO_LONG\n");
+}

@@ -1,0 +1,225 @@
+//! The sources keep to the architecture: who knows whom, who touches the outside world, and how long a file may be.
+
+use std::fs;
+use std::path::Path;
+
+/// Who may import whom. A row is for a module and all below it that have no row of their own; imports within a row are free.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("main", &["cli"]),
+    ("cli", &["net", "services", "pools", "pools/wire", "time"]),
+    ("net", &["services", "service", "output", "wheel", "list", "id", "time"]),
+    ("services", &["pools", "service", "wheel"]),
+    ("pools", &["pools/state", "pools/wire", "service", "output", "stats", "id"]),
+    ("pools/state", &["service", "wheel", "names", "list", "stats", "id", "time"]),
+    ("pools/wire", &["pools/state", "stats", "time"]),
+    ("service", &["output", "wheel", "id", "time"]),
+    ("output", &["list", "id"]),
+    ("wheel", &["list", "id", "time"]),
+    ("names", &["id"]),
+    ("list", &["id"]),
+    ("stats", &["time"]),
+    ("id", &[]),
+    ("time", &[]),
+    ("lib", &[]),
+];
+
+/// Sockets, files, clocks and threads: what a state machine must not know.
+const OUTSIDE_WORLD: &[&str] = &[
+    "std::net",
+    "std::os",
+    "std::fs",
+    "std::thread",
+    "mio",
+    "socket2",
+    "nix",
+    "Instant",
+    "SystemTime",
+    "clock_gettime",
+];
+/// Who may know it.
+const WORLDLY: &[&str] = &["net", "client", "cli"];
+
+/// Where `unsafe` may stand.
+const UNSAFE: &[&str] = &["net/handover"];
+
+const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
+
+/// How many lines a file may have before its tests.
+const LONG: usize = 400;
+/// Files that may be longer, because what is in them belongs together, and how long these may be.
+const LONGER: (&[&str], usize) = (&["pools/state"], 500);
+
+/// A source file.
+struct Source {
+    /// Its module, with slashes: `pools/wire`.
+    module: String,
+    /// Its lines before its tests, with comments left empty.
+    code: Vec<String>,
+}
+
+#[test]
+fn the_sources_are_tidy() {
+    let mut sources = Vec::new();
+    read_all(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), "", &mut sources);
+    let faults: Vec<String> = sources.iter().flat_map(Source::faults).collect();
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+    for (row, _) in MAY_IMPORT {
+        assert!(
+            sources.iter().any(|source| source.module == *row),
+            "the table has a row for {row}, which is no module"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_tidy_is_found() {
+    let faults_of = |module: &str, text: &str| Source::new(module, text).faults();
+    assert_eq!(
+        faults_of(
+            "pools/state",
+            "use crate::time::Time;\n// use crate::net::Clock;\n\nuse crate::net::{Clock, News};\n"
+        ),
+        ["src/pools/state, line 4: pools/state must not import net"]
+    );
+    assert_eq!(
+        faults_of("pools/state/check", "use super::Pool;\nfn f(w: super::super::wire::Line) {}\n"),
+        ["src/pools/state/check, line 2: pools/state must not import pools/wire"]
+    );
+    assert_eq!(
+        faults_of("services", "use crate::pools::{\n    Pools, state,\n};\n"),
+        ["src/services, line 1: services must not import pools/state"]
+    );
+    assert_eq!(
+        faults_of("output", "use std::time::Instant;\n"),
+        ["src/output, line 1: Instant belongs to net, client, cli"]
+    );
+    assert_eq!(faults_of("list", "    unsafe { f() }\n"), ["src/list, line 1: unsafe belongs to net/handover"]);
+    assert_eq!(faults_of("cli/serve", "todo!()\n"), ["src/cli/serve, line 1: todo! is not finished"]);
+    assert_eq!(faults_of("novel", ""), ["src/novel: the table does not say what novel may import"]);
+    assert_eq!(faults_of("id", &"\n".repeat(401)), ["src/id: 401 lines before the tests, 400 are enough"]);
+    assert_eq!(
+        faults_of("wheel", "#![deny(unsafe_code)]\n#[cfg(test)]\nmod tests {\n    use crate::net;\n}\n"),
+        [""; 0]
+    );
+}
+
+impl Source {
+    fn new(module: &str, text: &str) -> Self {
+        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let without_comment = |line: &str| if line.trim_start().starts_with("//") { "" } else { line }.to_string();
+        Source { module: module.into(), code: text.lines().map(without_comment).collect() }
+    }
+
+    /// Each fault with its place, in one line.
+    fn faults(&self) -> Vec<String> {
+        let Some((row, allowed)) = row_of(&self.module) else {
+            return vec![format!("src/{0}: the table does not say what {0} may import", self.module)];
+        };
+        let mut faults = Vec::new();
+        for (line, target) in self.imports() {
+            match row_of(&target) {
+                Some((target, _)) if target == row || allowed.contains(&target) => {}
+                Some((target, _)) => faults.push(self.fault(line, &format!("{row} must not import {target}"))),
+                None => faults.push(self.fault(line, &format!("the table does not know {target:?}"))),
+            }
+        }
+        // A list in braces is one fault.
+        faults.dedup();
+        faults.extend(self.misplaced(OUTSIDE_WORLD, WORLDLY));
+        faults.extend(self.misplaced(&["unsafe"], UNSAFE));
+        for word in UNFINISHED {
+            faults.extend(self.lines_with(word).map(|line| self.fault(line, &format!("{word} is not finished"))));
+        }
+        let (lines, most) = (self.code.len(), if LONGER.0.contains(&&*self.module) { LONGER.1 } else { LONG });
+        if lines > most {
+            faults.push(format!("src/{}: {lines} lines before the tests, {most} are enough", self.module));
+        }
+        faults
+    }
+
+    fn fault(&self, line: usize, what: &str) -> String {
+        format!("src/{}, line {line}: {what}", self.module)
+    }
+
+    fn misplaced(&self, words: &[&str], homes: &[&str]) -> Vec<String> {
+        if homes.iter().any(|home| is_within(&self.module, home)) {
+            return Vec::new();
+        }
+        let fault = |word| move |line| self.fault(line, &format!("{word} belongs to {}", homes.join(", ")));
+        words.iter().flat_map(|word| self.lines_with(word).map(fault(word))).collect()
+    }
+
+    fn lines_with(&self, word: &str) -> impl Iterator<Item = usize> {
+        let has_word = move |line: &str| starts_of(line, word).any(|at| !continues(&line[at + word.len()..]));
+        self.code.iter().enumerate().filter(move |(_, line)| has_word(line)).map(|(index, _)| index + 1)
+    }
+
+    /// The line of each path that begins at the crate or at the parent module, and the module that it leads to.
+    fn imports(&self) -> Vec<(usize, String)> {
+        let text = self.code.join("\n");
+        let mut imports = Vec::new();
+        for root in ["crate::", "super::", "poolcounter::"] {
+            for at in starts_of(&text, root).filter(|at| !text[..*at].ends_with("::")) {
+                let line = text[..at].matches('\n').count() + 1;
+                imports.extend(self.targets(&text[at..]).into_iter().map(|target| (line, target)));
+            }
+        }
+        imports
+    }
+
+    /// Where a path leads; to several places if it ends with a list in braces.
+    fn targets(&self, path: &str) -> Vec<String> {
+        let end = path.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(path.len());
+        let mut module: Vec<&str> = self.module.split('/').collect();
+        for segment in path[..end].split("::") {
+            match segment {
+                "crate" | "poolcounter" => module.clear(),
+                "super" => drop(module.pop()),
+                "" => {}
+                name => module.push(name),
+            }
+        }
+        let module = module.join("/");
+        match path[end..].strip_prefix('{').and_then(|list| list.split('}').next()) {
+            Some(list) => {
+                list.split(',').map(|name| format!("{module}/{}", name.trim()).trim_matches('/').into()).collect()
+            }
+            None => vec![module],
+        }
+    }
+}
+
+/// The longest row of the table that a module or something in it belongs to.
+fn row_of(path: &str) -> Option<(&'static str, &'static [&'static str])> {
+    let rows = MAY_IMPORT.iter().filter(|(row, _)| is_within(path, row));
+    rows.max_by_key(|(row, _)| row.len()).copied()
+}
+
+fn is_within(path: &str, module: &str) -> bool {
+    path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Where `word` stands in `text` and is not the end of a longer word.
+fn starts_of(text: &str, word: &str) -> impl Iterator<Item = usize> {
+    let is_start = |at: &usize| !text[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+    text.match_indices(word).map(|(at, _)| at).filter(is_start)
+}
+
+/// Whether a word that ends before `rest` goes on in it.
+fn continues(rest: &str) -> bool {
+    rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+}
+
+fn read_all(directory: &Path, prefix: &str, sources: &mut Vec<Source>) {
+    for entry in fs::read_dir(directory).expect("the sources can be listed") {
+        let path = entry.expect("the sources can be listed").path();
+        let name = path.file_stem().and_then(|name| name.to_str()).expect("the sources have plain names");
+        let module = format!("{prefix}{name}");
+        if path.is_dir() {
+            read_all(&path, &format!("{module}/"), sources);
+        } else {
+            let text = fs::read_to_string(&path).expect("the sources can be read");
+            sources.push(Source::new(module.strip_suffix("/mod").unwrap_or(&module), &text));
+        }
+    }
+}
