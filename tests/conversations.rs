@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 use support::daemon::{Daemon, PATIENCE};
 use support::original::Original;
+use support::place::Place;
 use support::player::play;
 use support::script::{Scenario, Script};
 use support::sockets::Sockets;
@@ -63,9 +64,8 @@ fn over_tcp() {
 fn over_a_local_socket() {
     let script = pools();
     let quick: Vec<&Scenario> = in_real_time(&script).into_iter().filter(|scenario| !scenario.sleeps()).collect();
-    let directory = std::env::temp_dir().join(format!("poolcounter-talk-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).expect("can be made");
-    let path_of = |scenario: &Scenario| directory.join(format!("{}", scenario.steps[0].line));
+    let place = Place::new();
+    let path_of = |scenario: &Scenario| place.file(&scenario.steps[0].line.to_string());
     let start = |scenario: &Scenario| {
         let listen = format!("unix:{}", path_of(scenario).display());
         Daemon::run(Command::new(Daemon::PROGRAM).args(["-l", &listen]).args(&scenario.options))
@@ -74,7 +74,6 @@ fn over_a_local_socket() {
         let address = SockAddr::unix(path_of(scenario)).expect("a short path");
         play(&script, scenario, &mut Sockets::new(address, PATIENCE)).err()
     });
-    std::fs::remove_dir_all(&directory).expect("can be removed");
     report(&failures);
 }
 

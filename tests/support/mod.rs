@@ -4,6 +4,7 @@
 
 pub mod daemon;
 pub mod original;
+pub mod place;
 pub mod player;
 pub mod script;
 pub mod sockets;
