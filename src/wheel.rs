@@ -16,8 +16,8 @@ const TICK_US: u64 = 1_000;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 8;
-/// 2^48 ms are 8900 years. Later deadlines count as this one.
-const LAST_TICK: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
+/// The last tick of all: 2^48 ms are 8900 years. Later deadlines count as this one.
+pub const LAST_TICK: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
 
 /// Who armed a timer, and so who is told when it is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

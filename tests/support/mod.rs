@@ -2,11 +2,15 @@
 
 #![allow(dead_code, reason = "each test uses its own part")]
 
+pub mod chatter;
 pub mod daemon;
+pub mod model;
 pub mod original;
 pub mod place;
 pub mod player;
+pub mod random;
 pub mod script;
 pub mod sockets;
 pub mod stage;
+pub mod twin;
 pub mod world;

@@ -1,0 +1,43 @@
+//! One body per target, and how they read their input.
+
+pub mod pools_model;
+pub mod pools_stream;
+pub mod pools_wire;
+pub mod wheel;
+
+/// Reads choices from the fuzzer's bytes. When these are used up, everything is zero.
+pub struct Choices<'a>(&'a [u8]);
+
+impl<'a> Choices<'a> {
+    /// The choices in these bytes.
+    pub fn new(data: &'a [u8]) -> Self {
+        Choices(data)
+    }
+
+    /// Whether all bytes are used up.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next byte.
+    pub fn byte(&mut self) -> u8 {
+        self.bytes(1).first().copied().unwrap_or(0)
+    }
+
+    /// The next bytes, or as many as there are.
+    pub fn bytes(&mut self, len: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    /// A number from any range: a mantissa of one byte, and its shift in another.
+    pub fn number(&mut self) -> u64 {
+        u64::from(self.byte()) << (self.byte() % 56)
+    }
+
+    /// One of some things.
+    pub fn pick<T: Copy>(&mut self, things: &[T]) -> T {
+        things[usize::from(self.byte()) % things.len()]
+    }
+}

@@ -1,0 +1,73 @@
+//! Streams of bytes, cut into chunks, through the whole service.
+
+use super::Choices;
+use crate::support::world::World;
+use poolcounter::pools::Limits;
+use poolcounter::time::Span;
+
+const CLIENTS: usize = 4;
+
+/// Several clients as the input says, and then the input as what one client says.
+pub fn run(data: &[u8]) {
+    converse(&mut Choices::new(data));
+    cut(data);
+}
+
+fn converse(choices: &mut Choices<'_>) {
+    let mut world = World::new(Limits { max_line: 64, ..Limits::default() });
+    let mut clients: Vec<usize> = (0..CLIENTS).map(|_| world.connect()).collect();
+    while !choices.is_empty() {
+        let turn = choices.byte();
+        let slot = usize::from(turn) % CLIENTS;
+        let client = clients[slot];
+        match turn / 16 {
+            0..=7 => {
+                let len = usize::from(choices.byte());
+                world.send(client, choices.bytes(len));
+            }
+            8 => world.advance(Span::from_micros(choices.number())),
+            9 => world.set_room(client, choices.number() as usize),
+            10 => {
+                world.finish(client);
+                clients[slot] = world.connect();
+            }
+            11 => {
+                world.reset(client);
+                clients[slot] = world.connect();
+            }
+            12 => {
+                world.settle();
+                world.upgrade();
+            }
+            _ => world.tick(),
+        }
+    }
+    clients.iter().for_each(|client| world.finish(*client));
+    // Whoever does not read is given up after some seconds.
+    world.advance(Span::from_secs(6));
+    assert!(world.is_empty(), "something is left of somebody");
+}
+
+/// However a stream is cut, the replies are the same.
+fn cut(data: &[u8]) {
+    let listen = |sizes: &mut dyn FnMut() -> usize| {
+        let mut world = World::new(Limits { max_line: 64, ..Limits::default() });
+        let client = world.connect();
+        let mut rest = data;
+        while !rest.is_empty() && !world.is_ended(client) {
+            let (chunk, later) = rest.split_at(sizes().clamp(1, rest.len()));
+            world.send(client, chunk);
+            world.settle();
+            rest = later;
+        }
+        let received = world.take_received(client);
+        world.finish(client);
+        world.settle();
+        assert!(world.is_empty(), "something is left of somebody");
+        received
+    };
+    let whole = listen(&mut || usize::MAX);
+    let mut sizes = data.iter().map(|byte| usize::from(byte % 8)).cycle();
+    let cut = listen(&mut || sizes.next().unwrap_or(1));
+    assert!(whole == cut, "{:?} is {:?} when cut", whole.escape_ascii().to_string(), cut.escape_ascii().to_string());
+}

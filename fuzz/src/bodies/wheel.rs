@@ -1,0 +1,64 @@
+//! The timer wheel beside a sorted map.
+
+use super::Choices;
+use poolcounter::id::{ConnId, Id};
+use poolcounter::time::{Span, Time};
+use poolcounter::wheel::{Due, LAST_TICK, Owner, TimerId, Wheel};
+use std::collections::BTreeMap;
+
+const OWNER: Owner = Owner(0);
+
+/// Arms, cancels and turns as the input says.
+pub fn run(data: &[u8]) {
+    let mut choices = Choices::new(data);
+    let mut wheel = Wheel::default();
+    // By the tick in which a timer fires, and its number.
+    let mut model: BTreeMap<(u64, usize), TimerId> = BTreeMap::new();
+    let mut now = Time::START;
+    let mut turned_to = 0;
+    for number in 0.. {
+        if choices.is_empty() {
+            break;
+        }
+        match choices.byte() % 4 {
+            0 | 1 => {
+                let at = now + Span::from_micros(choices.number());
+                let id = wheel.of(OWNER).arm(at, ConnId::from_index(number));
+                model.insert((at.as_micros().div_ceil(1_000).clamp(turned_to, LAST_TICK), number), id);
+            }
+            2 => {
+                let nth = usize::from(choices.byte()) % model.len().max(1);
+                if let Some(key) = model.keys().nth(nth).copied() {
+                    let id = model.remove(&key).expect("was there a moment ago");
+                    assert_eq!(wheel.deadline(&id), Time::from_micros(key.0 * 1_000));
+                    wheel.of(OWNER).cancel(id);
+                }
+            }
+            _ => {
+                now = now + Span::from_micros(choices.number());
+                turned_to = (now.as_micros() / 1_000).min(LAST_TICK);
+                fire(&mut wheel, &mut model, now);
+            }
+        }
+        wheel.check();
+        let earliest = model.keys().next().map(|(tick, _)| Time::from_micros(tick * 1_000));
+        assert!(wheel.next().is_some() == earliest.is_some() && wheel.next() <= earliest);
+    }
+    fire(&mut wheel, &mut model, Time::from_micros(u64::MAX));
+    assert!(wheel.is_empty() && wheel.next().is_none());
+}
+
+/// Both fire the same timers, tick by tick.
+fn fire(wheel: &mut Wheel, model: &mut BTreeMap<(u64, usize), TimerId>, now: Time) {
+    let later = model.split_off(&(now.as_micros() / 1_000 + 1, 0));
+    let due = std::mem::replace(model, later);
+    let mut fired: Vec<usize> = Vec::new();
+    while let Some(Due { key, .. }) = wheel.expire(now) {
+        fired.push(key);
+    }
+    let ticks: BTreeMap<usize, u64> = due.keys().map(|(tick, number)| (*number, *tick)).collect();
+    assert!(fired.iter().map(|number| ticks.get(number)).is_sorted(), "timers fire in the order of their ticks");
+    fired.sort_unstable();
+    assert!(fired.iter().copied().eq(ticks.into_keys()), "those that are due fire, and no others");
+    due.into_values().for_each(TimerId::fired);
+}

@@ -1,0 +1,4 @@
+//! What the fuzz targets do with their input. The bodies know nothing of the fuzzer: `tests/corpus.rs` runs them too.
+
+pub mod bodies;
+pub mod support;

@@ -1,0 +1,10 @@
+//! The parts of the tests that the bodies need.
+
+#![allow(dead_code, reason = "the tests use more of it")]
+
+#[path = "../../tests/support/model/mod.rs"]
+pub mod model;
+#[path = "../../tests/support/twin.rs"]
+pub mod twin;
+#[path = "../../tests/support/world.rs"]
+pub mod world;

@@ -1,0 +1,52 @@
+//! The bodies of the fuzz targets, over the inputs that the fuzzer found worth keeping and over variations of these.
+
+#[path = "../fuzz/src/bodies/mod.rs"]
+mod bodies;
+mod support;
+
+use std::fs;
+use std::path::Path;
+use support::random::Random;
+
+/// How many variations of the inputs are tried.
+const VARIATIONS: usize = 200;
+
+fn play(target: &str, run: fn(&[u8])) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+    let files = fs::read_dir(&directory).expect("the corpus is there").map(|file| file.expect("is readable").path());
+    let inputs: Vec<Vec<u8>> = files.map(|path| fs::read(path).expect("is readable")).collect();
+    assert!(inputs.len() >= 10, "{target} has few inputs");
+    inputs.iter().for_each(|input| run(input));
+    let mut random = Random::new(1);
+    for _ in 0..VARIATIONS {
+        let mut input = inputs[random.below(inputs.len())].clone();
+        input.extend_from_slice(&inputs[random.below(inputs.len())]);
+        for _ in 0..1 + random.below(4) {
+            let at = random.below(input.len().max(1)).min(input.len().saturating_sub(1));
+            if let Some(byte) = input.get_mut(at) {
+                *byte = random.below(256) as u8;
+            }
+        }
+        run(&input);
+    }
+}
+
+#[test]
+fn pools_wire() {
+    play("pools_wire", bodies::pools_wire::run);
+}
+
+#[test]
+fn pools_stream() {
+    play("pools_stream", bodies::pools_stream::run);
+}
+
+#[test]
+fn pools_model() {
+    play("pools_model", bodies::pools_model::run);
+}
+
+#[test]
+fn wheel() {
+    play("wheel", bodies::wheel::run);
+}

@@ -1,0 +1,329 @@
+//! A naive model of the daemon above its sockets: which bytes each client receives in which order, and when its connection
+//! ends. Plain vectors, every question answered by looking at everything; no code is shared with the daemon.
+//!
+//! Clients that sent something get a turn each, in the order in which they began to; then timers fire, output goes out, and
+//! those who left are forgotten. This is a round, and rounds go on until nobody has anything to do.
+
+mod pools;
+
+pub use pools::Limits;
+
+use pools::{Pools, Replies};
+
+/// With so much output that does not go out, a client's requests wait.
+const FULL_BYTES: usize = 64 * 1024;
+/// A turn is one read and so many lines, so that nobody waits long for the others.
+const READ_BYTES: usize = 64 * 1024;
+const LINES_PER_TURN: usize = 512;
+/// How long a client may take to read its last replies.
+const LINGER_US: u64 = 5_000_000;
+
+/// The daemon and its clients.
+pub struct Model {
+    limits: Limits,
+    pools: Pools,
+    clients: Vec<Client>,
+    now: u64,
+    /// Who has a turn in the next round, in order.
+    ready: Vec<usize>,
+    /// Who has something to be sent in this round, in order.
+    dirty: Vec<usize>,
+    /// Who is looked at when the round ends, in order.
+    leaving: Vec<usize>,
+    failed_sends: u64,
+}
+
+#[derive(Default)]
+struct Client {
+    /// Sent by the client, and not read.
+    sent: Vec<u8>,
+    finished: bool,
+    reset: bool,
+    /// Read, and not answered.
+    input: Vec<u8>,
+    /// Its end was read.
+    heard_out: bool,
+    unsent: Vec<u8>,
+    /// Replies since the last time that nothing was unsent.
+    replies: u64,
+    received: Vec<u8>,
+    /// How many more bytes it takes.
+    room: usize,
+    /// It has no turn until its output drains.
+    parked: bool,
+    broken: bool,
+    stage: Stage,
+    /// No more will be sent to it.
+    ended: bool,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Open,
+    /// The pools have forgotten it; the connection ends at this millisecond at the latest.
+    Lingering {
+        until_ms: u64,
+    },
+    Gone,
+}
+
+impl Model {
+    pub fn new(limits: Limits) -> Self {
+        Model {
+            limits,
+            pools: Pools::new(limits),
+            clients: Vec::new(),
+            now: 0,
+            ready: Vec::new(),
+            dirty: Vec::new(),
+            leaving: Vec::new(),
+            failed_sends: 0,
+        }
+    }
+
+    pub fn connect(&mut self) -> usize {
+        self.clients.push(Client { room: usize::MAX, ..Client::default() });
+        self.clients.len() - 1
+    }
+
+    pub fn send(&mut self, client: usize, bytes: &[u8]) {
+        self.clients[client].sent.extend(bytes);
+        self.make_ready(client);
+    }
+
+    pub fn finish(&mut self, client: usize) {
+        self.clients[client].finished = true;
+        self.make_ready(client);
+    }
+
+    pub fn reset(&mut self, client: usize) {
+        self.clients[client].reset = true;
+        self.make_ready(client);
+        self.touch(client);
+    }
+
+    pub fn set_room(&mut self, client: usize, room: usize) {
+        self.clients[client].room = room;
+        self.touch(client);
+    }
+
+    /// Another process goes on in its place.
+    pub fn upgrade(&mut self) {
+        self.pools.rearm();
+    }
+
+    /// Lets everything happen that happens without time passing.
+    pub fn settle(&mut self) {
+        while !(self.ready.is_empty() && self.dirty.is_empty() && self.leaving.is_empty()) {
+            self.round();
+        }
+    }
+
+    pub fn advance(&mut self, us: u64) {
+        self.settle();
+        let target = self.now + us;
+        while let Some(at) = self.deadline().filter(|at| *at <= target) {
+            self.now = at;
+            self.round();
+            self.settle();
+        }
+        self.now = target;
+    }
+
+    /// When the next thing happens that happens by itself.
+    pub fn deadline(&self) -> Option<u64> {
+        let lingering = self.clients.iter().filter_map(|client| match client.stage {
+            Stage::Lingering { until_ms } => Some(until_ms * 1_000),
+            Stage::Open | Stage::Gone => None,
+        });
+        lingering.chain(self.pools.deadline()).min()
+    }
+
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    pub fn take_received(&mut self, client: usize) -> Vec<u8> {
+        std::mem::take(&mut self.clients[client].received)
+    }
+
+    pub fn is_ended(&self, client: usize) -> bool {
+        self.clients[client].ended || self.is_closed(client)
+    }
+
+    pub fn is_closed(&self, client: usize) -> bool {
+        self.clients[client].stage == Stage::Gone
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pools.is_empty() && (0..self.clients.len()).all(|client| self.is_closed(client))
+    }
+
+    fn round(&mut self) {
+        for client in std::mem::take(&mut self.ready) {
+            match self.clients[client].stage {
+                Stage::Gone => {}
+                _ if self.clients[client].broken => {}
+                Stage::Open => self.take_turn(client),
+                Stage::Lingering { .. } => self.ignore(client),
+            }
+        }
+        self.fire();
+        for client in std::mem::take(&mut self.dirty) {
+            self.deliver(client);
+        }
+        for client in std::mem::take(&mut self.leaving) {
+            self.see_off(client);
+        }
+    }
+
+    /// Reads what a client sent, or that it has ended, and answers line by line.
+    fn take_turn(&mut self, id: usize) {
+        if self.clients[id].unsent.len() >= FULL_BYTES {
+            self.clients[id].parked = true;
+            return;
+        }
+        if self.clients[id].reset {
+            return self.break_off(id);
+        }
+        self.read(id);
+        for _ in 0..LINES_PER_TURN {
+            if self.clients[id].unsent.len() >= FULL_BYTES {
+                break;
+            }
+            let input = &mut self.clients[id].input;
+            let end = input.iter().position(|byte| *byte == b'\n');
+            if end.unwrap_or(input.len()) > self.limits.max_line {
+                input.clear();
+                self.tell(vec![(id, "ERROR LINE_TOO_LONG\n".into())]);
+                return self.leaving.push(id);
+            }
+            let Some(end) = end else { return self.await_more(id) };
+            let line: Vec<u8> = input.drain(..=end).take(end).collect();
+            let line = line.strip_suffix(b"\r").unwrap_or(&line);
+            let replies = self.pools.answer(id, line, self.now, self.failed_sends);
+            self.tell(replies);
+        }
+        self.make_ready(id);
+    }
+
+    /// What a client sends after its connection was given up is read up to its end.
+    fn ignore(&mut self, id: usize) {
+        if self.clients[id].reset {
+            return self.break_off(id);
+        }
+        self.clients[id].input.clear();
+        self.read(id);
+        self.await_more(id);
+    }
+
+    /// What was sent and that there is no more are two reads.
+    fn read(&mut self, client: usize) {
+        let Client { sent, input, finished, heard_out, .. } = &mut self.clients[client];
+        let longest = self.limits.max_line + 1;
+        if input.len() > longest {
+            // There is a line to answer first.
+        } else if sent.is_empty() {
+            *heard_out |= *finished;
+        } else {
+            let len = sent.len().min(longest + READ_BYTES - input.len());
+            input.extend(sent.drain(..len));
+        }
+    }
+
+    /// Everything that was read is dealt with.
+    fn await_more(&mut self, id: usize) {
+        let client = &self.clients[id];
+        if client.heard_out {
+            self.leaving.push(id);
+        } else if client.finished || !client.sent.is_empty() {
+            self.make_ready(id);
+        }
+    }
+
+    fn fire(&mut self) {
+        let replies = self.pools.fire(self.now);
+        self.tell(replies);
+        for id in 0..self.clients.len() {
+            if matches!(self.clients[id].stage, Stage::Lingering { until_ms } if until_ms * 1_000 <= self.now) {
+                self.break_off(id);
+            }
+        }
+    }
+
+    fn deliver(&mut self, id: usize) {
+        let client = &mut self.clients[id];
+        if client.broken || client.stage == Stage::Gone {
+            return;
+        }
+        if client.reset {
+            return self.break_off(id);
+        }
+        let len = client.room.min(client.unsent.len());
+        client.room -= len;
+        client.received.extend(client.unsent.drain(..len));
+        if client.unsent.is_empty() {
+            client.replies = 0;
+        }
+        if client.parked && client.unsent.len() < FULL_BYTES {
+            client.parked = false;
+            self.make_ready(id);
+        } else if client.stage != Stage::Open && client.unsent.is_empty() {
+            self.leaving.push(id);
+        }
+    }
+
+    fn see_off(&mut self, id: usize) {
+        let now = self.now;
+        match self.clients[id].stage {
+            Stage::Gone => return,
+            Stage::Lingering { .. } => {}
+            Stage::Open => {
+                self.clients[id].stage = Stage::Lingering { until_ms: (now + LINGER_US).div_ceil(1_000) };
+                let replies = self.pools.leave(id, now);
+                self.tell(replies);
+            }
+        }
+        let client = &mut self.clients[id];
+        let is_drained = client.unsent.is_empty();
+        if client.broken || is_drained && client.heard_out {
+            client.stage = Stage::Gone;
+            self.failed_sends += if is_drained { 0 } else { client.replies };
+            self.dirty.retain(|other| *other != id);
+            return;
+        }
+        client.ended |= is_drained;
+        if !client.heard_out && (client.finished || !client.sent.is_empty()) {
+            self.make_ready(id);
+        }
+    }
+
+    fn tell(&mut self, replies: Replies) {
+        for (client, text) in replies {
+            self.clients[client].unsent.extend(text.bytes());
+            self.clients[client].replies += 1;
+            self.touch(client);
+        }
+    }
+
+    fn break_off(&mut self, client: usize) {
+        self.clients[client].broken = true;
+        self.leaving.push(client);
+    }
+
+    fn make_ready(&mut self, client: usize) {
+        let Client { parked, stage, .. } = self.clients[client];
+        if !parked && stage != Stage::Gone && !self.ready.contains(&client) {
+            self.ready.push(client);
+        }
+    }
+
+    /// Whoever has news last is written to last.
+    fn touch(&mut self, client: usize) {
+        self.dirty.retain(|other| *other != client);
+        if !self.clients[client].unsent.is_empty() && self.clients[client].stage != Stage::Gone {
+            self.dirty.push(client);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The pools as naively as can be: one vector of places, searched from end to end at every step. Written from the
+//! description of the protocol, it shares no code with the daemon.
+
+use std::collections::BTreeMap;
+
+/// What the operator allows.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub max_locks: usize,
+    pub max_hold_us: Option<u64>,
+    pub max_line: usize,
+}
+
+/// Who is told what, in order.
+pub type Replies = Vec<(usize, String)>;
+
+/// Everything that is held or waited for.
+pub struct Pools {
+    limits: Limits,
+    /// In the order in which they were asked for.
+    places: Vec<Place>,
+    armed: u64,
+    /// Microseconds and counts, by the names of `STATS FULL`.
+    totals: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Clone)]
+struct Place {
+    client: usize,
+    key: Vec<u8>,
+    for_me: bool,
+    /// Whether it is held: else it is waited for.
+    held: bool,
+    /// When the wait, or else the hold, began.
+    since: u64,
+    hold_us: Option<u64>,
+    timer: Option<Timer>,
+}
+
+/// Fires at the first whole millisecond at or after its deadline. Those of the same millisecond fire as they were armed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Timer {
+    ms: u64,
+    serial: u64,
+}
+
+/// A well-formed ACQ.
+struct Wish {
+    key: Vec<u8>,
+    workers: u64,
+    max_queue: u64,
+    timeout_us: u64,
+    hold_us: Option<u64>,
+}
+
+impl Pools {
+    pub fn new(limits: Limits) -> Self {
+        Pools { limits, places: Vec::new(), armed: 0, totals: BTreeMap::new() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Answers one line, which has lost its end.
+    pub fn answer(&mut self, client: usize, line: &[u8], now: u64, failed_sends: u64) -> Replies {
+        let (command, rest) = match line.iter().position(|byte| *byte == b' ') {
+            Some(space) => line.split_at(space),
+            None => (line, &[][..]),
+        };
+        let parameters: Vec<&[u8]> = rest.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();
+        match command {
+            b"ACQ4ME" => self.acquire(client, true, &parameters, now),
+            b"ACQ4ANY" => self.acquire(client, false, &parameters, now),
+            b"RELEASE" => self.release(client, parameters.first().copied(), now),
+            b"STATS" => vec![(client, self.stats(&parameters, now, failed_sends))],
+            _ => say(client, "ERROR BAD_COMMAND"),
+        }
+    }
+
+    /// A client is gone: it gives everything back, newest first.
+    pub fn leave(&mut self, client: usize, now: u64) -> Replies {
+        let mut replies = Vec::new();
+        while let Some(newest) = self.places.iter().rposition(|place| place.client == client) {
+            let place = self.give_back(newest, now);
+            if place.held {
+                self.hand_over(&place.key, now, &mut replies);
+            }
+        }
+        replies
+    }
+
+    /// When the next timer fires, in microseconds.
+    pub fn deadline(&self) -> Option<u64> {
+        self.places.iter().filter_map(|place| place.timer).min().map(|timer| timer.ms * 1_000)
+    }
+
+    /// Fires the timers that are due.
+    pub fn fire(&mut self, now: u64) -> Replies {
+        let mut replies = Vec::new();
+        while self.deadline().is_some_and(|at| at <= now) {
+            let armed = |n: &usize| self.places[*n].timer.is_some();
+            let first = (0..self.places.len()).filter(armed).min_by_key(|n| self.places[*n].timer);
+            let place = self.give_back(first.expect("one is due"), now);
+            if place.held {
+                self.hand_over(&place.key, now, &mut replies);
+            } else {
+                self.add("wasted timeout time", now - place.since);
+                replies.extend(say(place.client, "TIMEOUT"));
+            }
+        }
+        replies
+    }
+
+    /// Another process goes on. It arms the timers of a key anew: those of the holders, of ACQ4ME, of ACQ4ANY.
+    pub fn rearm(&mut self) {
+        for rank in 0..3 {
+            for place in &mut self.places {
+                if rank_of(place) == rank
+                    && let Some(timer) = &mut place.timer
+                {
+                    self.armed += 1;
+                    timer.serial = self.armed;
+                }
+            }
+        }
+    }
+
+    fn acquire(&mut self, client: usize, for_me: bool, parameters: &[&[u8]], now: u64) -> Replies {
+        let own: Vec<&Place> = self.places.iter().filter(|place| place.client == client).collect();
+        if own.len() >= self.limits.max_locks {
+            return self.refuse(client, "LOCK_HELD", "lock_mismatch");
+        }
+        if own.iter().any(|place| !place.held) {
+            return self.refuse(client, "ERROR WAIT_FOR_RESPONSE", "lock_while_waiting");
+        }
+        let Some(Wish { key, workers, max_queue, timeout_us, hold_us }) = read_wish(parameters) else {
+            return say(client, "ERROR BAD_SYNTAX");
+        };
+        let there: Vec<&Place> = self.places.iter().filter(|place| place.key == key).collect();
+        if there.len() as u64 >= max_queue {
+            return self.refuse(client, "QUEUE_FULL", "full_queues");
+        }
+        let is_free = (there.iter().filter(|place| place.held).count() as u64) < workers;
+        if !is_free && timeout_us == 0 {
+            return say(client, "TIMEOUT");
+        }
+        let hold_us = hold_us.into_iter().chain(self.limits.max_hold_us).min();
+        let timer = if is_free { None } else { self.arm(now + timeout_us) };
+        self.places.push(Place { client, key, for_me, held: false, since: now, hold_us, timer });
+        if is_free { self.grant(self.places.len() - 1, now) } else { Vec::new() }
+    }
+
+    fn release(&mut self, client: usize, key: Option<&[u8]>, now: u64) -> Replies {
+        let is_meant = |place: &Place| place.client == client && key.is_none_or(|key| place.key == key);
+        let Some(newest) = self.places.iter().rposition(is_meant) else {
+            return self.refuse(client, "NOT_LOCKED", "release_mismatch");
+        };
+        let mut replies = Vec::new();
+        let own = self.give_back(newest, now);
+        if own.held {
+            let saved = |place: &Place| place.key == own.key && !place.held && !place.for_me;
+            while let Some(waiter) = self.places.iter().position(saved) {
+                let waiter = self.places.remove(waiter);
+                self.add("gained time", now - own.since);
+                self.add("waiting time for good", now - waiter.since);
+                replies.extend(say(waiter.client, "DONE"));
+            }
+            self.hand_over(&own.key, now, &mut replies);
+        }
+        self.add("total_releases", 1);
+        replies.extend(say(client, "RELEASED"));
+        replies
+    }
+
+    /// A place of the key came free.
+    fn hand_over(&mut self, key: &[u8], now: u64, replies: &mut Replies) {
+        let waiting =
+            |for_me| self.places.iter().position(|place| place.key == key && !place.held && place.for_me == for_me);
+        let Some(next) = waiting(true).or_else(|| waiting(false)) else { return };
+        let (waited, for_me) = (now - self.places[next].since, self.places[next].for_me);
+        self.add("waiting time", waited);
+        self.add(if for_me { "waiting time for me" } else { "waiting time for anyone" }, waited);
+        replies.extend(self.grant(next, now));
+    }
+
+    fn grant(&mut self, place: usize, now: u64) -> Replies {
+        let timer = self.places[place].hold_us.and_then(|hold_us| self.arm(now + hold_us));
+        let place = &mut self.places[place];
+        place.held = true;
+        place.since = now;
+        place.timer = timer;
+        let client = place.client;
+        self.add("total_acquired", 1);
+        say(client, "LOCKED")
+    }
+
+    fn give_back(&mut self, place: usize, now: u64) -> Place {
+        let place = self.places.remove(place);
+        if place.held {
+            self.add("processed_count", 1);
+            self.add("total processing time", now - place.since);
+        }
+        place
+    }
+
+    fn arm(&mut self, at: u64) -> Option<Timer> {
+        self.armed += 1;
+        Some(Timer { ms: at.div_ceil(1_000), serial: self.armed })
+    }
+
+    fn refuse(&mut self, client: usize, text: &str, counter: &'static str) -> Replies {
+        self.add(counter, 1);
+        say(client, text)
+    }
+
+    fn add(&mut self, name: &'static str, more: u64) {
+        *self.totals.entry(name).or_default() += more;
+    }
+
+    fn stats(&self, parameters: &[&[u8]], now: u64, failed_sends: u64) -> String {
+        let figures = self.figures(now, failed_sends);
+        let wanted = match parameters {
+            [] => "full".to_string(),
+            [name] => String::from_utf8_lossy(name).to_ascii_lowercase(),
+            _ => return "ERROR WRONG_STAT\n".into(),
+        };
+        if wanted == "full" {
+            return figures.iter().map(|(name, value)| format!("{name}: {value}\n")).collect::<String>() + "\n";
+        }
+        match figures.iter().find(|(name, _)| *name == wanted) {
+            Some((name, value)) => format!("{name}: {value}\n"),
+            None => "ERROR WRONG_STAT\n".into(),
+        }
+    }
+
+    /// The lines of `STATS FULL`.
+    fn figures(&self, now: u64, failed_sends: u64) -> Vec<(&'static str, String)> {
+        let total = |name| self.totals.get(name).copied().unwrap_or(0);
+        let span = |name| (name, duration(total(name)));
+        let count = |name| (name, total(name).to_string());
+        let average = total("total processing time").checked_div(total("processed_count")).unwrap_or(0);
+        let mut keys: Vec<&[u8]> = self.places.iter().map(|place| &place.key[..]).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let working = self.places.iter().filter(|place| place.held).count();
+        vec![
+            ("uptime", uptime(now)),
+            span("total processing time"),
+            ("average processing time", duration(average)),
+            span("gained time"),
+            span("waiting time"),
+            span("waiting time for me"),
+            span("waiting time for anyone"),
+            span("waiting time for good"),
+            span("wasted timeout time"),
+            count("total_acquired"),
+            count("total_releases"),
+            ("hashtable_entries", keys.len().to_string()),
+            ("processing_workers", working.to_string()),
+            ("waiting_workers", (self.places.len() - working).to_string()),
+            // Nothing here stands between a client and its connection.
+            ("connect_errors", "0".to_string()),
+            ("failed_sends", failed_sends.to_string()),
+            count("full_queues"),
+            count("lock_mismatch"),
+            count("lock_while_waiting"),
+            count("release_mismatch"),
+            count("processed_count"),
+        ]
+    }
+}
+
+fn rank_of(place: &Place) -> u32 {
+    match (place.held, place.for_me) {
+        (true, _) => 0,
+        (false, true) => 1,
+        (false, false) => 2,
+    }
+}
+
+fn say(client: usize, line: &str) -> Replies {
+    vec![(client, format!("{line}\n"))]
+}
+
+fn read_wish(parameters: &[&[u8]]) -> Option<Wish> {
+    let word = |n: usize| parameters.get(n).copied();
+    let key = word(0).filter(|key| !key.contains(&0))?.to_vec();
+    let workers = word(1).and_then(number).filter(|n| *n > 0)?;
+    let max_queue = word(2).and_then(number).filter(|n| *n > 0)?;
+    let timeout_us = word(3).and_then(microseconds).unwrap_or(0);
+    let extensions = parameters.iter().skip(4).filter_map(|word| word.strip_prefix(b"hold="));
+    // A hold of no time at all is one without limit.
+    let hold_us = extensions.filter_map(microseconds).next().filter(|us| *us > 0);
+    Some(Wish { key, workers, max_queue, timeout_us, hold_us })
+}
+
+fn number(word: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(word).ok().filter(|word| word.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let most = u64::from(u32::MAX);
+    match digits.trim_start_matches('0') {
+        "" => (!digits.is_empty()).then_some(0),
+        digits if digits.len() > 10 => Some(most),
+        digits => digits.parse().ok().map(|n: u64| n.min(most)),
+    }
+}
+
+/// Seconds, perhaps with decimals, of which those beyond the third count as one more millisecond unless they are zeros.
+fn microseconds(word: &[u8]) -> Option<u64> {
+    let word = std::str::from_utf8(word).ok()?;
+    let (seconds, decimals) = word.split_once('.').unwrap_or((word, ""));
+    if word.is_empty() || word == "." || !decimals.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let seconds = if seconds.is_empty() { 0 } else { number(seconds.as_bytes())? };
+    let ms: u64 = format!("{decimals}000")[..3].parse().ok()?;
+    let is_finer = decimals.bytes().skip(3).any(|digit| digit != b'0');
+    Some(seconds * 1_000_000 + (ms + u64::from(is_finer)) * 1_000)
+}
+
+fn uptime(us: u64) -> String {
+    let seconds = us / 1_000_000;
+    format!("{} days, {}h {}m {}s", seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60)
+}
+
+fn duration(us: u64) -> String {
+    let (seconds, us) = (us / 1_000_000, us % 1_000_000);
+    let parts = [(seconds / 86_400, " days "), (seconds / 3_600 % 24, "h "), (seconds / 60 % 60, "m ")];
+    let leading: String = parts.iter().skip_while(|(n, _)| *n == 0).map(|(n, unit)| format!("{n}{unit}")).collect();
+    format!("{leading}{}.{us:06}s", seconds % 60)
+}

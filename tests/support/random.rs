@@ -1,0 +1,56 @@
+//! Random numbers that a seed repeats on every machine: splitmix64.
+
+/// A source of numbers.
+pub struct Random(u64);
+
+impl Random {
+    /// The source whose numbers follow from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    /// Any number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`, which is not 0.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// Whether something happens that happens once in `times`.
+    pub fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    /// One of several things, which are not none.
+    pub fn pick<T: Copy>(&mut self, things: &[T]) -> T {
+        things[self.below(things.len())]
+    }
+
+    /// One of the things with weights, the sum of which is not 0.
+    pub fn weigh<T: Copy>(&mut self, things: &[(T, usize)]) -> T {
+        let mut rest = self.below(things.iter().map(|(_, weight)| weight).sum());
+        for (thing, weight) in things {
+            if rest < *weight {
+                return *thing;
+            }
+            rest -= weight;
+        }
+        unreachable!("the rest is less than the sum of the weights");
+    }
+
+    /// The same things with other weights, so that each seed has some that never happen and some that happen all the time.
+    /// The first always may.
+    pub fn swarm<T: Copy>(&mut self, things: &[(T, usize)]) -> Vec<(T, usize)> {
+        let mut swarm: Vec<_> =
+            things.iter().map(|(thing, weight)| (*thing, weight * self.pick(&[0, 1, 1, 2, 5]))).collect();
+        swarm[0].1 += things[0].1;
+        swarm
+    }
+}
