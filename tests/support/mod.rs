@@ -5,6 +5,12 @@
 pub mod chatter;
 pub mod daemon;
 pub mod model;
+pub mod original;
+pub mod place;
+pub mod player;
 pub mod random;
+pub mod script;
+pub mod sockets;
+pub mod stage;
 pub mod twin;
 pub mod world;

@@ -1,0 +1,485 @@
+//! The program as a process: how it starts, where it listens, what it logs, and how it ends.
+
+mod support;
+
+use nix::sys::signal::Signal;
+use poolcounter::cli::OPTIONS;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::daemon::{Client, Daemon, PATIENCE};
+use support::place::Place;
+
+/// "At once", on a machine that has other things to do.
+const PROMPT: Duration = Duration::from_secs(2);
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(Daemon::PROGRAM).args(arguments).stdin(Stdio::null()).output().expect("the program runs")
+}
+
+/// The one sentence with which the program refuses to start.
+fn refusal(arguments: &[&str]) -> String {
+    let Output { status, stdout, stderr } = run(arguments);
+    let sentence = String::from_utf8(stderr).expect("is text");
+    assert_eq!(status.code(), Some(1), "{arguments:?}: {sentence}");
+    assert!(stdout.is_empty(), "{arguments:?} prints");
+    // Warnings of the machine's own limits come from the log.
+    let sentences: Vec<&str> = sentence.lines().filter(|line| !line.contains(" WARN ")).collect();
+    assert_eq!(sentences.len(), 1, "{arguments:?}: {sentence}");
+    let sentence = sentences[0].strip_prefix("poolcounter: ").expect("the sentence says who speaks");
+    sentence.to_string()
+}
+
+fn unix(path: &Path) -> String {
+    format!("unix:{}", path.display())
+}
+
+/// Asks for a lock on `key` at a local socket.
+fn lock_at(path: &Path, key: &str) -> (String, UnixStream) {
+    let mut stream = UnixStream::connect(path).expect("connects");
+    stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+    writeln!(stream, "ACQ4ME {key} 1 9 0").expect("is sent");
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line).expect("a line comes");
+    (line, stream)
+}
+
+/// The connection ends, in whatever way.
+fn is_closed(stream: &mut impl Read) -> bool {
+    !matches!(stream.read(&mut [0; 64]), Ok(len) if len > 0)
+}
+
+/// Runs a tool that this machine may not have.
+fn has(tool: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|place| place.join(tool).is_file());
+    if !found {
+        println!("skipped: {tool} is not installed");
+    }
+    found
+}
+
+// Starting
+
+#[test]
+fn it_says_that_it_listens() {
+    let mut daemon = Daemon::start(&[]);
+    let start = daemon.lines.last().expect("it has said so").clone();
+    let address = daemon.address;
+    assert_ne!(address.port(), 0, "{start}");
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(start.ends_with(&format!(" INFO ] poolcounter {version} listens on {address}")), "{start}");
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait();
+}
+
+#[test]
+fn it_listens_on_the_machine_itself_unless_told_otherwise() {
+    let daemon = Daemon::run(Command::new(Daemon::PROGRAM).args(["-p", "0"]).stdin(Stdio::null()));
+    let start = daemon.lines.last().expect("it has said so");
+    let addresses: Vec<&str> =
+        start.split(" listens on ").nth(1).unwrap_or_default().split(" and ").map(str::trim).collect();
+    assert!(addresses[0].starts_with("127.0.0.1:"), "{start}");
+    // A machine may be without IPv6.
+    assert!(addresses[1..].iter().all(|address| address.starts_with("[::1]:")), "{start}");
+    for address in addresses {
+        let mut client = Client::to(address.parse().expect("an address"));
+        assert_eq!(client.ask("RELEASE"), "NOT_LOCKED", "{address}");
+    }
+}
+
+#[test]
+fn it_listens_wherever_it_is_told() {
+    let place = Place::new();
+    let path = place.file("socket");
+    let listen = ["-l", "127.0.0.2:0", "--listen", &unix(&path), "-l", "127.0.0.3:0"];
+    let daemon = Daemon::run(Command::new(Daemon::PROGRAM).args(listen).stdin(Stdio::null()));
+    let start = daemon.lines.last().expect("it has said so");
+    let last: SocketAddr = start.rsplit(' ').next().expect("a word").parse().expect("an address");
+    assert_eq!(
+        (daemon.address.ip(), last.ip()),
+        (Ipv4Addr::new(127, 0, 0, 2).into(), Ipv4Addr::new(127, 0, 0, 3).into())
+    );
+    assert!(start.contains(&format!(", {} and ", unix(&path))), "{start}");
+    // All doors lead to the same pools.
+    let (first, _holder) = lock_at(&path, "k");
+    assert_eq!(first, "LOCKED\n");
+    assert_eq!(daemon.connect().ask("ACQ4ME k 1 9 0"), "TIMEOUT");
+    assert_eq!(Client::to(last).ask("ACQ4ME k 1 9 0"), "TIMEOUT");
+}
+
+#[test]
+fn what_it_cannot_use_is_named() {
+    let place = Place::new();
+    let nowhere = unix(&place.file("no/socket"));
+    for (arguments, named) in [
+        (["-l", "nowhere"], "nowhere"),
+        (["-l", "127.0.0.1:99999"], "127.0.0.1:99999"),
+        (["-l", "192.0.2.1:0"], "192.0.2.1:0"),
+        (["-l", &nowhere], &nowhere),
+        (["--port", "many"], "many"),
+        (["--max-line", "1"], "--max-line"),
+        (["--socket-mode", "rw"], "--socket-mode"),
+        (["--frobnicate", "1"], "frobnicate"),
+        (["-l", "127.0.0.1:0"], "surplus"),
+    ] {
+        let mut all = arguments.to_vec();
+        all.extend((named == "surplus").then_some("surplus"));
+        let sentence = refusal(&all);
+        assert!(sentence.contains(named), "{all:?}: {sentence}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let first = Daemon::start(&[]);
+    let sentence = refusal(&["-l", &first.address.to_string()]);
+    assert!(sentence.starts_with(&format!("cannot listen on {}: ", first.address)), "{sentence}");
+    assert_eq!(first.connect().ask("RELEASE"), "NOT_LOCKED");
+}
+
+#[test]
+fn help_and_version_are_printed() {
+    let Output { status, stdout, stderr } = run(&["--help"]);
+    let help = String::from_utf8(stdout).expect("is text");
+    assert!(status.success() && stderr.is_empty());
+    for option in OPTIONS {
+        assert!(help.contains(&format!("--{}", option.long)), "--{} is missing", option.long);
+    }
+    assert_eq!(run(&["-h"]).stdout, help.as_bytes());
+    for option in ["--version", "-V"] {
+        let Output { status, stdout, stderr } = run(&[option]);
+        assert!(status.success() && stderr.is_empty());
+        assert_eq!(stdout, concat!("poolcounter ", env!("CARGO_PKG_VERSION"), "\n").as_bytes());
+    }
+}
+
+// Local sockets
+
+#[test]
+fn a_socket_left_behind_is_replaced() {
+    let place = Place::new();
+    let path = place.file("socket");
+    drop(UnixListener::bind(&path).expect("can be made"));
+    assert!(path.exists());
+    let _daemon = Daemon::start(&["-l", &unix(&path)]);
+    assert_eq!(lock_at(&path, "k").0, "LOCKED\n");
+}
+
+#[test]
+fn a_socket_in_use_is_left_alone() {
+    let place = Place::new();
+    let path = place.file("socket");
+    let _first = Daemon::start(&["-l", &unix(&path)]);
+    let sentence = refusal(&["-l", &unix(&path)]);
+    assert!(sentence.starts_with(&format!("cannot listen on {}: ", unix(&path))), "{sentence}");
+    assert_eq!(lock_at(&path, "k").0, "LOCKED\n");
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_left_alone() {
+    let place = Place::new();
+    let path = place.file("precious");
+    fs::write(&path, "data").expect("can be written");
+    let sentence = refusal(&["-l", &unix(&path)]);
+    assert!(sentence.contains(&unix(&path)), "{sentence}");
+    assert_eq!(fs::read_to_string(&path).expect("is there"), "data");
+}
+
+#[test]
+fn a_socket_has_the_permissions_asked_for() {
+    let place = Place::new();
+    for (mode, bits) in [("600", 0o600), ("666", 0o666), ("0660", 0o660)] {
+        let path = place.file(mode);
+        let _daemon = Daemon::start(&["-l", &unix(&path), "--socket-mode", mode]);
+        let permissions = fs::metadata(&path).expect("is there").permissions();
+        assert_eq!(permissions.mode() & 0o777, bits, "{mode}");
+    }
+}
+
+// Sockets from elsewhere
+
+#[test]
+fn a_tcp_socket_on_the_standard_input_is_listened_on() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let stdin = Stdio::from(OwnedFd::from(listener));
+    let mut daemon = Daemon::run(Command::new(Daemon::PROGRAM).args(["-l", "127.0.0.1:0"]).stdin(stdin));
+    assert!(daemon.lines.iter().any(|line| line.contains("--listen is ignored")), "{:?}", daemon.lines);
+    assert!(daemon.lines.last().expect("a line").ends_with(&format!("listens on {address}")), "{:?}", daemon.lines);
+    assert_eq!(Client::to(address).ask("RELEASE"), "NOT_LOCKED");
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+}
+
+#[test]
+fn a_local_socket_on_the_standard_input_is_listened_on_and_left_to_its_maker() {
+    let place = Place::new();
+    let path = place.file("socket");
+    let listener = UnixListener::bind(&path).expect("can be made");
+    let mut daemon = Daemon::run(Command::new(Daemon::PROGRAM).stdin(Stdio::from(OwnedFd::from(listener))));
+    assert!(daemon.lines.last().expect("a line").ends_with(&format!("listens on {}", unix(&path))));
+    assert_eq!(lock_at(&path, "k").0, "LOCKED\n");
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+    assert!(path.exists(), "whoever made it removes it");
+}
+
+#[test]
+fn a_connection_on_the_standard_input_is_no_listener() {
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let stdin = Stdio::from(OwnedFd::from(theirs));
+    let daemon = Daemon::run(Command::new(Daemon::PROGRAM).args(["-l", "127.0.0.1:0"]).stdin(stdin));
+    assert_eq!(daemon.connect().ask("RELEASE"), "NOT_LOCKED");
+    drop(ours);
+    assert_eq!(daemon.connect().ask("RELEASE"), "NOT_LOCKED");
+}
+
+// Ending
+
+fn stops_at_once(signal: Signal) {
+    let place = Place::new();
+    let path = place.file("socket");
+    let mut daemon = Daemon::start(&["-l", &unix(&path)]);
+    let (mut holder, mut waiter) = (daemon.connect(), daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME k 1 9 60"), "LOCKED");
+    waiter.send(b"ACQ4ME k 1 9 60\n");
+    holder.wait_for_stat("waiting_workers", 1);
+    let asked = Instant::now();
+    daemon.signal(signal);
+    let status: ExitStatus = daemon.wait();
+    assert!(asked.elapsed() < PROMPT, "{signal} took {:?}", asked.elapsed());
+    assert_eq!(status.code(), Some(0), "{signal}: {status}");
+    assert!(is_closed(&mut holder.stream()) && is_closed(&mut waiter.stream()));
+    assert!(!path.exists(), "its socket goes with it");
+    daemon.wait_for_log("poolcounter stops");
+}
+
+#[test]
+fn sigterm_and_sigint_end_it_at_once() {
+    stops_at_once(Signal::SIGTERM);
+    stops_at_once(Signal::SIGINT);
+}
+
+#[test]
+fn sighup_and_sigpipe_change_nothing() {
+    let mut daemon = Daemon::start(&[]);
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 9 60"), "LOCKED");
+    for _ in 0..3 {
+        daemon.signal(Signal::SIGHUP);
+        daemon.signal(Signal::SIGPIPE);
+        assert_eq!(daemon.connect().ask("ACQ4ME k 1 9 0"), "TIMEOUT");
+    }
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0));
+}
+
+// Limits of the process
+
+#[test]
+fn connections_beyond_the_limit_are_closed_and_counted() {
+    let daemon = Daemon::start(&["--max-connections", "2"]);
+    let (mut first, mut second) = (daemon.connect(), daemon.connect());
+    assert_eq!(first.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    assert_eq!(second.ask("ACQ4ME k 1 9 0"), "TIMEOUT");
+    let mut third = daemon.connect();
+    assert_eq!(third.rest(), "", "the third is closed without a word");
+    assert_eq!(first.stat("connect_errors"), 1);
+    // Those that were there are as well as before, and there is room again once one has gone.
+    assert_eq!(second.ask("ACQ4ME k 1 9 0"), "TIMEOUT");
+    drop(second);
+    let deadline = Instant::now() + PATIENCE;
+    while is_turned_away(&daemon) {
+        assert!(Instant::now() < deadline, "the place of a connection that has gone stays taken");
+    }
+    assert_eq!(first.ask("RELEASE"), "RELEASED");
+}
+
+fn is_turned_away(daemon: &Daemon) -> bool {
+    let client = daemon.connect();
+    // The daemon may have closed it already.
+    let _ = client.stream().write_all(b"RELEASE\n");
+    is_closed(&mut client.stream())
+}
+
+// Logs
+
+/// What a daemon with these arguments logs of one connection and its two requests.
+fn log_of_a_visit(environment: &str, arguments: &[&str]) -> Vec<String> {
+    let mut command = Command::new("env");
+    command.arg(environment).args([Daemon::PROGRAM, "-l", "127.0.0.1:0"]).args(arguments).stdin(Stdio::null());
+    let mut daemon = Daemon::run(&mut command);
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("ACQ4ME key 1 5 5"), "LOCKED");
+    assert_eq!(client.ask("RELEASE"), "RELEASED");
+    client.finish();
+    assert_eq!(client.rest(), "");
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait();
+    daemon.wait_for_log("poolcounter stops");
+    let is_of_visit =
+        |line: &&String| !line.contains("listens on") && !line.contains("stops") && !line.contains("WARN");
+    daemon.lines.iter().filter(is_of_visit).cloned().collect()
+}
+
+#[test]
+fn requests_are_not_logged() {
+    assert_eq!(log_of_a_visit("RUST_LOG=", &[]), [""; 0]);
+}
+
+#[test]
+fn connections_are_logged_when_asked_for() {
+    for log in [log_of_a_visit("RUST_LOG=", &["-v"]), log_of_a_visit("RUST_LOG=debug", &[])] {
+        assert!(log.iter().any(|line| line.ends_with(" opened")), "{log:#?}");
+        assert!(log.iter().any(|line| line.ends_with(" closed")), "{log:#?}");
+        assert!(!log.iter().any(|line| line.contains("ACQ4ME")), "{log:#?}");
+    }
+}
+
+#[test]
+fn lines_are_logged_when_asked_for_twice() {
+    let first = log_of_a_visit("RUST_LOG=", &["-vv"]);
+    for log in [first, log_of_a_visit("RUST_LOG=", &["-v", "--verbose"]), log_of_a_visit("RUST_LOG=trace", &[])] {
+        for text in [" opened", "> ACQ4ME key 1 5 5", "< LOCKED", "> RELEASE", "< RELEASED", " closed"] {
+            assert!(log.iter().any(|line| line.contains(text)), "{text}: {log:#?}");
+        }
+    }
+}
+
+#[test]
+fn what_the_environment_says_of_the_log_counts() {
+    assert_eq!(log_of_a_visit("RUST_LOG=info", &["-vv"]), [""; 0]);
+}
+
+// Tools
+
+/// The first example of the README, as it stands there.
+#[test]
+fn the_example_of_the_readme_is_true() {
+    let readme = include_str!("../README.md");
+    let example = readme.split("```console\n$ printf").nth(1).and_then(|rest| rest.split("```").next());
+    let (command, want) = example.expect("the README has an example").split_once('\n').expect("with a reply");
+    if !has("nc") {
+        return;
+    }
+    let daemon = Daemon::start(&[]);
+    let local = format!("127.0.0.1 {}", daemon.address.port());
+    let script = format!("printf{}", command.replace("localhost 7531", &local));
+    let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
+    assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    let got = String::from_utf8(output.stdout).expect("is text");
+    let without_uptime = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| !line.starts_with("uptime: ")).map(String::from).collect()
+    };
+    assert_eq!(without_uptime(&got), without_uptime(want));
+}
+
+#[test]
+fn start_stop_daemon_starts_and_stops_it() {
+    if !has("start-stop-daemon") {
+        return;
+    }
+    let place = Place::new();
+    let (socket, pidfile) = (place.file("socket"), place.file("pid"));
+    let start_stop_daemon = |arguments: &[&str]| {
+        let status = Command::new("start-stop-daemon")
+            .args(["--quiet", "--pidfile", &pidfile.display().to_string(), "--exec", Daemon::PROGRAM])
+            .args(arguments)
+            .status();
+        status.expect("is installed")
+    };
+    assert!(start_stop_daemon(&["--start", "-b", "--make-pidfile", "--", "-l", &unix(&socket)]).success());
+    let deadline = Instant::now() + PATIENCE;
+    while UnixStream::connect(&socket).is_err() {
+        assert!(Instant::now() < deadline, "it does not listen");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let (reply, mut holder) = lock_at(&socket, "k");
+    assert_eq!(reply, "LOCKED\n");
+    assert!(start_stop_daemon(&["--status"]).success());
+    assert!(start_stop_daemon(&["--stop", "--retry", "10"]).success());
+    assert!(is_closed(&mut holder));
+    assert!(!socket.exists(), "it stopped by itself");
+    assert!(!start_stop_daemon(&["--status"]).success());
+}
+
+/// One receive, one send and one wait a request, and nothing else.
+#[test]
+fn a_request_takes_three_system_calls() {
+    const REQUESTS: usize = 100;
+    /// What a batch begins and ends with.
+    const FEW: usize = 5;
+    if !has("strace") {
+        return;
+    }
+    let place = Place::new();
+    let trace = place.file("trace");
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("RELEASE"), "NOT_LOCKED");
+    let mut strace = Command::new("strace")
+        .args(["-f", "-p", &daemon.pid().to_string(), "-o", &trace.display().to_string()])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("is installed");
+    if !is_traced(&daemon) {
+        println!("skipped: strace may not trace here");
+        let _ = strace.kill();
+        let _ = strace.wait();
+        return;
+    }
+    for n in 0..REQUESTS {
+        let (request, reply) = if n % 2 == 0 { ("ACQ4ME k 1 5 5", "LOCKED") } else { ("RELEASE", "RELEASED") };
+        assert_eq!(client.ask(request), reply);
+    }
+    drop(daemon);
+    strace.wait().expect("is our child");
+    let calls = fs::read_to_string(&trace).expect("is written");
+    let count = |names: &[&str]| calls.lines().filter(|line| names.contains(&name_of(line))).count();
+    let (receives, sends) = (count(&["recvfrom", "read", "recvmsg", "readv"]), count(&["sendto", "write", "sendmsg"]));
+    let waits = count(&["epoll_wait", "epoll_pwait", "epoll_pwait2"]);
+    let others = calls.lines().count() - receives - sends - waits;
+    println!("{REQUESTS} requests: {receives} receives, {sends} sends, {waits} waits, {others} other calls");
+    for (what, times) in [("receives", receives), ("sends", sends), ("waits", waits)] {
+        assert!((REQUESTS..=REQUESTS + FEW).contains(&times), "{times} {what}");
+    }
+    assert_eq!(count(&["epoll_ctl"]), 0, "a connection is registered once");
+    assert!(others <= FEW, "{others} other calls:\n{calls}");
+}
+
+/// The system call of a line such as `4711 recvfrom(9, ...) = 5`.
+fn name_of(line: &str) -> &str {
+    line.split_whitespace().nth(1).and_then(|call| call.split('(').next()).unwrap_or_default()
+}
+
+fn is_traced(daemon: &Daemon) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < deadline {
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("the process is there");
+        if status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0")) {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+#[test]
+fn an_idle_connection_costs_nobody_anything() {
+    let daemon = Daemon::start(&[]);
+    let idle = TcpStream::connect(daemon.address).expect("connects");
+    let before = daemon.cpu_time();
+    thread::sleep(Duration::from_millis(300));
+    assert!(daemon.cpu_time() - before < Duration::from_millis(100), "an idle daemon sleeps");
+    let mut client = Client::of(idle);
+    assert_eq!(client.ask("RELEASE"), "NOT_LOCKED");
+}

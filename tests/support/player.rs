@@ -1,0 +1,170 @@
+//! Plays conversations on a stage: a server of some kind, with clients, and time that can pass.
+
+use super::script::{Action, Pattern, Scenario, Script, Step, Then};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A server that clients can talk to. What they do has had its full effect when the call returns.
+pub trait Stage {
+    /// A client as the stage knows it.
+    type Client;
+
+    /// Connects a client.
+    fn connect(&mut self) -> Self::Client;
+
+    /// The client sends bytes in one piece, and perhaps ends the connection before the server can answer.
+    fn send(&mut self, client: &mut Self::Client, bytes: &[u8], then: Then);
+
+    /// The client closes its sending side.
+    fn finish(&mut self, client: &mut Self::Client);
+
+    /// The client closes the connection.
+    fn close(&mut self, client: &mut Self::Client);
+
+    /// The client resets the connection.
+    fn reset(&mut self, client: &mut Self::Client);
+
+    /// Time passes.
+    fn pass(&mut self, time: Duration);
+
+    /// The next line that the client receives, without its line feed.
+    ///
+    /// # Errors
+    ///
+    /// What came instead.
+    fn line(&mut self, client: &mut Self::Client) -> Result<Vec<u8>, String>;
+
+    /// What the client has received beyond the lines taken.
+    fn rest(&mut self, client: &mut Self::Client) -> Vec<u8>;
+
+    /// Whether the client sees the end of the connection.
+    fn is_ended(&mut self, client: &mut Self::Client) -> bool;
+
+    /// Checks, once every client has gone, that the server remembers none.
+    ///
+    /// # Errors
+    ///
+    /// What it remembers.
+    fn check_empty(&mut self) -> Result<(), String>;
+
+    /// How much longer a duration in a reply may be than the script says.
+    fn tolerance(&self) -> Duration;
+}
+
+/// A client of a scenario.
+struct Actor<C> {
+    client: C,
+    /// Its connection is there, as far as it knows.
+    is_present: bool,
+}
+
+/// Plays a scenario to its end. Once it is over, nobody may have received more than it says.
+///
+/// # Errors
+///
+/// One sentence that begins with the file and the line where the conversation went another way.
+pub fn play<S: Stage>(script: &Script, scenario: &Scenario, stage: &mut S) -> Result<(), String> {
+    let mut actors: BTreeMap<u32, Actor<S::Client>> = BTreeMap::new();
+    for step in &scenario.steps {
+        take(step, &mut actors, stage).map_err(|wrong| format!("{}:{step}: {wrong}", script.name))?;
+    }
+    let at_end = |wrong| format!("{}: at the end of \"{}\": {wrong}", script.name, scenario.title);
+    for (number, actor) in actors.iter_mut().filter(|(_, actor)| actor.is_present) {
+        expect_nothing(stage, &mut actor.client).map_err(|wrong| at_end(format!("client {number}: {wrong}")))?;
+    }
+    for actor in actors.values_mut().filter(|actor| actor.is_present) {
+        stage.close(&mut actor.client);
+    }
+    stage.check_empty().map_err(at_end)
+}
+
+fn take<S: Stage>(step: &Step, actors: &mut BTreeMap<u32, Actor<S::Client>>, stage: &mut S) -> Result<(), String> {
+    let (Action::Send(number, ..)
+    | Action::Trickle(number, _)
+    | Action::Finish(number)
+    | Action::Close(number)
+    | Action::Reset(number)
+    | Action::Expect(number, _)
+    | Action::ExpectAmong(number, _)
+    | Action::ExpectNothing(number)
+    | Action::ExpectEnd(number)) = step.action
+    else {
+        let Action::Pass(time) = step.action else { unreachable!("every other action is some client's") };
+        stage.pass(time);
+        return Ok(());
+    };
+    let actor = actors.entry(number).or_insert_with(|| Actor { client: stage.connect(), is_present: true });
+    if !actor.is_present {
+        return Err(format!("client {number} has gone"));
+    }
+    let client = &mut actor.client;
+    match &step.action {
+        Action::Send(_, bytes, then) => {
+            stage.send(client, bytes, *then);
+            actor.is_present = *then != Then::Close;
+        }
+        Action::Trickle(_, bytes) => bytes.iter().for_each(|byte| stage.send(client, &[*byte], Then::Stay)),
+        Action::Finish(_) => stage.finish(client),
+        Action::Close(_) => {
+            stage.close(client);
+            actor.is_present = false;
+        }
+        Action::Reset(_) => {
+            stage.reset(client);
+            actor.is_present = false;
+        }
+        Action::Expect(_, pattern) => {
+            let line = stage.line(client)?;
+            if !is_as_said(pattern, &line, stage.tolerance()) {
+                return Err(format!("got {:?}", line.escape_ascii().to_string()));
+            }
+        }
+        Action::ExpectAmong(_, pattern) => loop {
+            let line = stage.line(client)?;
+            if is_as_said(pattern, &line, stage.tolerance()) {
+                break;
+            }
+            if line.is_empty() {
+                return Err("the list ended without it".into());
+            }
+        },
+        Action::ExpectNothing(_) => expect_nothing(stage, client)?,
+        Action::ExpectEnd(_) if stage.is_ended(client) => expect_nothing(stage, client)?,
+        Action::ExpectEnd(_) => return Err("the connection goes on".into()),
+        Action::Pass(_) => {}
+    }
+    Ok(())
+}
+
+fn expect_nothing<S: Stage>(stage: &mut S, client: &mut S::Client) -> Result<(), String> {
+    let rest = stage.rest(client);
+    if rest.is_empty() { Ok(()) } else { Err(format!("got {:?}", rest.escape_ascii().to_string())) }
+}
+
+fn is_as_said(pattern: &Pattern, line: &[u8], tolerance: Duration) -> bool {
+    pattern.matches(line) || is_a_little_longer(&pattern.0, line, tolerance)
+}
+
+/// Whether two lines name the same duration, but for what a real clock adds.
+fn is_a_little_longer(want: &[u8], got: &[u8], tolerance: Duration) -> bool {
+    let (Some((name, want)), Some((got_name, got))) = (duration_of(want), duration_of(got)) else { return false };
+    name == got_name && want <= got && got <= want + tolerance
+}
+
+/// The name and the value of a line such as `waiting time: 1m 2.500000s`.
+fn duration_of(line: &[u8]) -> Option<(&str, Duration)> {
+    let (name, value) = std::str::from_utf8(line).ok()?.split_once(": ")?;
+    let mut total = Duration::ZERO;
+    for word in value.replace(" days", "d").split([' ', ',']).filter(|word| !word.is_empty()) {
+        let (number, unit) = word.split_at(word.len() - 1);
+        let seconds = match unit {
+            "d" => 86_400,
+            "h" => 3_600,
+            "m" => 60,
+            "s" => 1,
+            _ => return None,
+        };
+        total += Duration::try_from_secs_f64(number.parse().ok()?).ok()? * seconds;
+    }
+    Some((name, total))
+}

@@ -1,0 +1,251 @@
+//! Conversations as text: a file of scenarios, read into typed steps. It knows neither who plays them nor any protocol
+//! but that of lines. The file's own header explains the notation.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A file of scenarios.
+#[derive(Debug)]
+pub struct Script {
+    /// Its name, for messages.
+    pub name: String,
+    pub scenarios: Vec<Scenario>,
+}
+
+/// One conversation, from the start of a server to the moment when every client has gone.
+#[derive(Debug, Default)]
+pub struct Scenario {
+    pub title: String,
+    /// What the server is started with.
+    pub options: Vec<String>,
+    /// Why it cannot be played in real time.
+    pub virtual_only: Option<String>,
+    /// Why the C daemon is known to fail it.
+    pub differs: Option<String>,
+    /// Why the C daemon is not asked: it has nothing of the kind.
+    pub ours: Option<String>,
+    pub steps: Vec<Step>,
+}
+
+/// One line of a conversation.
+#[derive(Debug)]
+pub struct Step {
+    /// Its number in the file, counted from 1.
+    pub line: usize,
+    pub text: String,
+    pub action: Action,
+}
+
+/// What happens in a step. Clients go by the numbers that the script gives them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// The client sends bytes in one piece.
+    Send(u32, Vec<u8>, Then),
+    /// The client sends bytes one at a time.
+    Trickle(u32, Vec<u8>),
+    /// The client closes its sending side.
+    Finish(u32),
+    /// The client closes the connection.
+    Close(u32),
+    /// The client resets the connection.
+    Reset(u32),
+    /// The next line that the client receives is this one.
+    Expect(u32, Pattern),
+    /// One of the next lines that the client receives, before an empty one, is this one.
+    ExpectAmong(u32, Pattern),
+    /// The client has received nothing more.
+    ExpectNothing(u32),
+    /// The server closes the connection.
+    ExpectEnd(u32),
+    /// Time passes.
+    Pass(Duration),
+}
+
+/// What a client does right after it has sent something, before the server can answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Then {
+    /// It waits.
+    Stay,
+    /// It closes its sending side.
+    Finish,
+    /// It closes the connection.
+    Close,
+}
+
+/// A line in which `*` stands for any text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pattern(pub Vec<u8>);
+
+impl Script {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that begins with the file's name and the number of the line that makes no sense.
+    pub fn parse(name: &str, text: &str) -> Result<Script, String> {
+        let mut scenarios: Vec<Scenario> = Vec::new();
+        for (n, line) in text.lines().enumerate() {
+            let line_number = n + 1;
+            read_line(&mut scenarios, line, line_number).map_err(|wrong| format!("{name}:{line_number}: {wrong}"))?;
+        }
+        match scenarios.iter().find(|scenario| scenario.steps.is_empty()) {
+            Some(empty) => Err(format!("{name}: nothing happens in \"{}\"", empty.title)),
+            None => Ok(Script { name: name.into(), scenarios }),
+        }
+    }
+}
+
+impl Scenario {
+    /// Whether time passes in it.
+    pub fn sleeps(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.action, Action::Pass(_)))
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.line, self.text)
+    }
+}
+
+impl Pattern {
+    /// Whether `line` is what the pattern describes.
+    pub fn matches(&self, line: &[u8]) -> bool {
+        let mut parts = self.0.split(|byte| *byte == b'*');
+        let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+        let mut parts = parts.peekable();
+        if parts.peek().is_none() {
+            return rest.is_empty();
+        }
+        while let Some(part) = parts.next() {
+            if parts.peek().is_none() {
+                return rest.ends_with(part);
+            }
+            let found = (0..=rest.len()).find(|at| rest[*at..].starts_with(part));
+            let Some(at) = found else { return false };
+            rest = &rest[at + part.len()..];
+        }
+        true
+    }
+}
+
+fn read_line(scenarios: &mut Vec<Scenario>, line: &str, number: usize) -> Result<(), String> {
+    if let Some(title) = line.strip_prefix("## ") {
+        scenarios.push(Scenario { title: title.trim().into(), ..Scenario::default() });
+        return Ok(());
+    }
+    if line.trim().is_empty() || line.starts_with('#') {
+        return Ok(());
+    }
+    let scenario = scenarios.last_mut().ok_or("a scenario begins with \"## \" and its title")?;
+    if line.starts_with(|c: char| c.is_ascii_lowercase()) {
+        return read_property(scenario, line);
+    }
+    let action = line.parse()?;
+    scenario.steps.push(Step { line: number, text: line.into(), action });
+    Ok(())
+}
+
+fn read_property(scenario: &mut Scenario, line: &str) -> Result<(), String> {
+    let (name, value) = line.split_once(": ").ok_or("a property is a name, a colon, a space and a value")?;
+    if !scenario.steps.is_empty() {
+        return Err(format!("\"{name}\" comes before the first step"));
+    }
+    match name {
+        "options" => scenario.options = value.split_whitespace().map(String::from).collect(),
+        "virtual" => scenario.virtual_only = Some(value.into()),
+        "differs" => scenario.differs = Some(value.into()),
+        "ours" => scenario.ours = Some(value.into()),
+        _ => return Err(format!("\"{name}\" is no property of a scenario")),
+    }
+    Ok(())
+}
+
+impl FromStr for Action {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Action, String> {
+        if let Some(span) = line.strip_prefix('+') {
+            return read_span(span).map(Action::Pass);
+        }
+        let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+        let client = line[..digits].parse().map_err(|_| "a step begins with the number of a client, or with +")?;
+        let rest = &line[digits..];
+        let (sign, text) = rest.split_once(' ').unwrap_or((rest, ""));
+        let bytes = unescape(text)?;
+        let with_end = |mut bytes: Vec<u8>| {
+            bytes.push(b'\n');
+            bytes
+        };
+        let action = match sign {
+            ">" => Action::Send(client, with_end(bytes), Then::Stay),
+            ">>" => Action::Send(client, bytes, Then::Stay),
+            ">>/" => Action::Send(client, bytes, Then::Finish),
+            ">>x" => Action::Send(client, bytes, Then::Close),
+            ">." => Action::Trickle(client, with_end(bytes)),
+            "<" => Action::Expect(client, Pattern(bytes)),
+            "<~" => Action::ExpectAmong(client, Pattern(bytes)),
+            "-" if text.is_empty() => Action::ExpectNothing(client),
+            "<x" if text.is_empty() => Action::ExpectEnd(client),
+            "/" if text.is_empty() => Action::Finish(client),
+            "x" if text.is_empty() => Action::Close(client),
+            "!" if text.is_empty() => Action::Reset(client),
+            _ => return Err(format!("\"{sign}\" is nothing that a client does")),
+        };
+        Ok(action)
+    }
+}
+
+/// `3s`, `250ms`, `2d`: a whole number and its unit.
+fn read_span(text: &str) -> Result<Duration, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let number: u64 = text[..digits].parse().map_err(|_| format!("\"{text}\" is no time"))?;
+    match &text[digits..] {
+        "us" => Ok(Duration::from_micros(number)),
+        "ms" => Ok(Duration::from_millis(number)),
+        "s" => Ok(Duration::from_secs(number)),
+        "m" => Ok(Duration::from_secs(number * 60)),
+        "h" => Ok(Duration::from_secs(number * 3_600)),
+        "d" => Ok(Duration::from_secs(number * 86_400)),
+        unit => Err(format!("\"{unit}\" is no unit of time (us, ms, s, m, h, d)")),
+    }
+}
+
+/// Replaces `\n \r \t \0 \\ \xNN` by the bytes that they stand for, and `{k*900}` by 900 times `k`.
+fn unescape(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            '\\' => bytes.push(read_escape(&mut rest)?),
+            '{' => {
+                let wrong = || "repeated text is written {k*900}".to_string();
+                let (inside, behind) = rest.split_once('}').ok_or_else(wrong)?;
+                let (what, times) = inside.rsplit_once('*').ok_or_else(wrong)?;
+                bytes.extend_from_slice(what.repeat(times.parse().map_err(|_| wrong())?).as_bytes());
+                rest = behind;
+            }
+            c => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    Ok(bytes)
+}
+
+/// Reads what stands behind a backslash.
+fn read_escape(rest: &mut &str) -> Result<u8, String> {
+    let (byte, len) = match rest.as_bytes() {
+        [b'n', ..] => (b'\n', 1),
+        [b'r', ..] => (b'\r', 1),
+        [b't', ..] => (b'\t', 1),
+        [b'0', ..] => (0, 1),
+        [b'\\', ..] => (b'\\', 1),
+        [b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+            (u8::from_str_radix(&rest[1..3], 16).map_err(|error| error.to_string())?, 3)
+        }
+        _ => return Err(format!("\"\\{}\" is no escape", rest.chars().next().unwrap_or_default())),
+    };
+    *rest = &rest[len..];
+    Ok(byte)
+}

@@ -1,0 +1,191 @@
+//! Conversations over sockets, in real time, with whatever process listens there.
+//!
+//! No process must be started meanwhile: until a new process runs its program, it has a copy of every socket, and one that
+//! is closed here is not closed for the server.
+
+use super::player::Stage;
+use super::script::Then;
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What sleeps that last too long add to the durations that a server measures.
+const TOLERANCE: Duration = Duration::from_millis(700);
+/// How many requests are answered before everything that was sent earlier has had its effect: the end of a connection may
+/// take a tick to be read, another to be acted upon, and a third until others are told.
+const ROUND_TRIPS: u32 = 4;
+
+/// The clients of one server.
+pub struct Sockets {
+    address: SockAddr,
+    /// How long a reply may take.
+    patience: Duration,
+    /// A client of the stage's own.
+    probe: SocketClient,
+}
+
+/// One client.
+pub struct SocketClient {
+    /// None once it is closed.
+    socket: Option<Socket>,
+    received: VecDeque<u8>,
+    is_ended: bool,
+}
+
+impl Sockets {
+    /// The clients of the server that listens on `address`.
+    pub fn new(address: impl Into<SockAddr>, patience: Duration) -> Self {
+        let address = address.into();
+        let probe = SocketClient::connect(&address);
+        Sockets { address, patience, probe }
+    }
+
+    /// Waits until what was done has had its effect. The server works through what it is sent in the order of arrival.
+    fn settle(&mut self) {
+        for _ in 0..ROUND_TRIPS {
+            // A server that is gone will be missed by whoever expects a reply.
+            let _ = self.ask("STATS uptime");
+        }
+    }
+
+    fn ask(&mut self, request: &str) -> Result<String, String> {
+        self.probe.send(format!("{request}\n").as_bytes());
+        let line = self.probe.line(self.patience)?;
+        Ok(String::from_utf8_lossy(&line).into_owned())
+    }
+}
+
+impl SocketClient {
+    fn connect(address: &SockAddr) -> SocketClient {
+        let socket = Socket::new(address.domain(), Type::STREAM, None).expect("a socket");
+        socket.connect(address).expect("connects");
+        if address.domain() != Domain::UNIX {
+            socket.set_tcp_nodelay(true).expect("an option");
+        }
+        SocketClient { socket: Some(socket), received: VecDeque::new(), is_ended: false }
+    }
+
+    /// Sends bytes. A server that has closed the connection is missed later, by whoever expects a reply.
+    fn send(&mut self, bytes: &[u8]) {
+        if let Some(socket) = &mut self.socket {
+            let _ = socket.write_all(bytes);
+        }
+    }
+
+    /// Takes in what comes within `patience`. Tells whether something came.
+    fn receive(&mut self, patience: Duration) -> bool {
+        let Some(socket) = &mut self.socket else { return false };
+        if patience.is_zero() {
+            socket.set_nonblocking(true).expect("an option");
+        } else {
+            socket.set_nonblocking(false).expect("an option");
+            socket.set_read_timeout(Some(patience)).expect("an option");
+        }
+        let mut bytes = [0; 4096];
+        let result = socket.read(&mut bytes);
+        socket.set_nonblocking(false).expect("an option");
+        match &result {
+            Ok(0) => self.is_ended = true,
+            Ok(len) => self.received.extend(&bytes[..*len]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(_) => self.is_ended = true,
+        }
+        matches!(result, Ok(len) if len > 0)
+    }
+
+    fn line(&mut self, patience: Duration) -> Result<Vec<u8>, String> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+                let line = self.received.drain(..end).collect();
+                self.received.pop_front();
+                return Ok(line);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.is_ended || left.is_zero() {
+                let rest = self.received.make_contiguous().escape_ascii().to_string();
+                let why = if self.is_ended { "the connection ended" } else { "no line came" };
+                return Err(format!("{why}, after {rest:?}"));
+            }
+            self.receive(left);
+        }
+    }
+}
+
+impl Stage for Sockets {
+    type Client = SocketClient;
+
+    fn connect(&mut self) -> SocketClient {
+        SocketClient::connect(&self.address)
+    }
+
+    fn send(&mut self, client: &mut SocketClient, bytes: &[u8], then: Then) {
+        client.send(bytes);
+        match then {
+            Then::Stay => self.settle(),
+            Then::Finish => self.finish(client),
+            Then::Close => self.close(client),
+        }
+    }
+
+    fn finish(&mut self, client: &mut SocketClient) {
+        if let Some(socket) = &client.socket {
+            // The server may have closed it already.
+            let _ = socket.shutdown(Shutdown::Write);
+        }
+        self.settle();
+    }
+
+    fn close(&mut self, client: &mut SocketClient) {
+        client.socket = None;
+        self.settle();
+    }
+
+    fn reset(&mut self, client: &mut SocketClient) {
+        if let Some(socket) = client.socket.take() {
+            socket.set_linger(Some(Duration::ZERO)).expect("an option");
+        }
+        self.settle();
+    }
+
+    fn pass(&mut self, time: Duration) {
+        thread::sleep(time);
+        self.settle();
+    }
+
+    fn line(&mut self, client: &mut SocketClient) -> Result<Vec<u8>, String> {
+        client.line(self.patience)
+    }
+
+    fn rest(&mut self, client: &mut SocketClient) -> Vec<u8> {
+        while client.receive(Duration::ZERO) {}
+        client.received.drain(..).collect()
+    }
+
+    fn is_ended(&mut self, client: &mut SocketClient) -> bool {
+        let deadline = Instant::now() + self.patience;
+        while !client.is_ended && Instant::now() < deadline {
+            if client.receive(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))) {
+                break;
+            }
+        }
+        client.is_ended
+    }
+
+    fn check_empty(&mut self) -> Result<(), String> {
+        for level in ["processing_workers", "waiting_workers", "hashtable_entries"] {
+            let line = self.ask(&format!("STATS {level}"))?;
+            if line != format!("{level}: 0") {
+                return Err(line);
+            }
+        }
+        Ok(())
+    }
+
+    fn tolerance(&self) -> Duration {
+        TOLERANCE
+    }
+}

@@ -1,0 +1,133 @@
+//! Conversations in virtual time: the daemon's own loop and services, without sockets.
+
+use super::player::Stage;
+use super::script::{Scenario, Then};
+use super::world::World;
+use poolcounter::pools::{Limits, wire};
+use poolcounter::time::Span;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What happens besides what the script says, and must make no difference.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Twist {
+    /// Nothing.
+    None,
+    /// Every byte arrives alone.
+    ByteByByte,
+    /// After each step the server is replaced by another that takes over.
+    Upgrades,
+}
+
+/// A [`World`] that plays scenarios.
+pub struct VirtualStage {
+    world: World,
+    twist: Twist,
+}
+
+/// A client of the world, with what it has received and not looked at.
+pub struct VirtualClient {
+    number: usize,
+    received: VecDeque<u8>,
+}
+
+impl VirtualStage {
+    /// A server with the scenario's options.
+    pub fn new(scenario: &Scenario, twist: Twist) -> Self {
+        VirtualStage { world: World::new(limits_of(&scenario.options)), twist }
+    }
+
+    fn settle(&mut self) {
+        self.world.settle();
+        if self.twist == Twist::Upgrades {
+            self.world.upgrade();
+            self.world.settle();
+        }
+    }
+}
+
+impl Stage for VirtualStage {
+    type Client = VirtualClient;
+
+    fn connect(&mut self) -> VirtualClient {
+        VirtualClient { number: self.world.connect(), received: VecDeque::new() }
+    }
+
+    fn send(&mut self, client: &mut VirtualClient, bytes: &[u8], then: Then) {
+        let piece = if self.twist == Twist::ByteByByte { 1 } else { bytes.len().max(1) };
+        for piece in bytes.chunks(piece) {
+            self.world.send(client.number, piece);
+            if then == Then::Stay {
+                self.settle();
+            }
+        }
+        match then {
+            Then::Stay => {}
+            Then::Finish | Then::Close => self.finish(client),
+        }
+    }
+
+    fn finish(&mut self, client: &mut VirtualClient) {
+        self.world.finish(client.number);
+        self.settle();
+    }
+
+    /// All that the server sees of a close is the end of what the client sends.
+    fn close(&mut self, client: &mut VirtualClient) {
+        self.finish(client);
+    }
+
+    fn reset(&mut self, client: &mut VirtualClient) {
+        self.world.reset(client.number);
+        self.settle();
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let us = u64::try_from(time.as_micros()).expect("scripts end before half a million years");
+        self.world.advance(Span::from_micros(us));
+        self.settle();
+    }
+
+    fn line(&mut self, client: &mut VirtualClient) -> Result<Vec<u8>, String> {
+        client.received.extend(self.world.take_received(client.number));
+        let end = client.received.iter().position(|byte| *byte == b'\n').ok_or_else(|| {
+            let rest: Vec<u8> = client.received.iter().copied().collect();
+            format!("no line came, but {:?}", rest.escape_ascii().to_string())
+        })?;
+        let line = client.received.drain(..end).collect();
+        client.received.pop_front();
+        Ok(line)
+    }
+
+    fn rest(&mut self, client: &mut VirtualClient) -> Vec<u8> {
+        client.received.extend(self.world.take_received(client.number));
+        client.received.drain(..).collect()
+    }
+
+    fn is_ended(&mut self, client: &mut VirtualClient) -> bool {
+        self.world.is_ended(client.number)
+    }
+
+    fn check_empty(&mut self) -> Result<(), String> {
+        if self.world.is_empty() { Ok(()) } else { Err("something is left of a connection".into()) }
+    }
+
+    fn tolerance(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+fn limits_of(options: &[String]) -> Limits {
+    let mut limits = Limits::default();
+    for option in options.chunks(2) {
+        let [name, value] = option else { panic!("{option:?}: an option of a scenario has a value") };
+        let number = || value.parse::<u32>().expect("a number");
+        match name.as_str() {
+            "--max-locks" => limits.max_locks = number(),
+            "--max-line" => limits.max_line = number() as usize,
+            "--max-hold" => limits.max_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
+            _ => panic!("{name} means nothing in virtual time"),
+        }
+    }
+    limits
+}
