@@ -37,6 +37,12 @@ fn three_clients_in_five_steps() {
     all_histories(3, &["ACQ4ANY k 1 9 1\n", "RELEASE\n"], 5);
 }
 
+/// Three clients: those who want to work go first when one is lost, in the order in which they came.
+#[test]
+fn three_clients_in_five_steps_without_release() {
+    all_histories(3, &["ACQ4ME k 1 9 1\n", "ACQ4ANY k 1 9 1\n"], 5);
+}
+
 /// Holds that end just when waits do, and a queue that is full.
 #[test]
 fn two_clients_with_limited_holds_in_five_steps() {
@@ -109,6 +115,9 @@ fn play(clients: usize, history: &[Letter]) {
             }
         }
     }
+    // What was counted is compared as well, some time after it happened.
+    twin.act(Action::Pass(1));
+    twin.act(Action::Send(numbers[0], b"STATS FULL\n".to_vec()));
     numbers.iter().for_each(|number| twin.act(Action::Finish(*number)));
     twin.act(Action::Settle);
     assert!(twin.is_empty(), "something is left of somebody who is gone");
