@@ -276,6 +276,19 @@ fn a_peer_that_vanishes_loses_its_lock() {
     drop(daemon);
 }
 
+/// A peer whose side is full is probed like one that is silent, and it does not help that its system answers.
+#[test]
+fn a_holder_that_never_reads_loses_its_lock() {
+    let daemon = Daemon::start(&["--keepalive", "1,1,2"]);
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 9 9"), "LOCKED");
+    holder.stream().set_nonblocking(true).expect("an option");
+    while holder.stream().write(&b"STATS FULL\n".repeat(1_000)).is_ok() {}
+    let begun = Instant::now();
+    assert_eq!(daemon.connect().ask("ACQ4ME k 1 9 60"), "LOCKED");
+    println!("the lock came back after {:?}", begun.elapsed());
+}
+
 /// Bytes of all kinds end a connection at worst.
 #[test]
 fn garbage_is_answered() {

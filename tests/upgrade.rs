@@ -8,34 +8,12 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE, install, install_program};
-
-/// A directory of the test's own, with the program in it where it matters.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Place {
-        let path = std::env::temp_dir().join(format!("poolcounter-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("can be made");
-        Place(path)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // A leftover in the temporary directory harms nobody.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use support::place::Place;
 
 #[test]
 fn everything_goes_on() {
@@ -108,7 +86,7 @@ fn a_hold_ends_in_time() {
 
 #[test]
 fn a_local_socket_goes_on() {
-    let place = Place::new("upgrade-unix");
+    let place = Place::new();
     let path = place.file("socket");
     let mut daemon = Daemon::start(&["-l", &format!("unix:{}", path.display())]);
     let mut client = UnixStream::connect(&path).expect("connects");
@@ -133,7 +111,7 @@ fn an_inherited_listener_goes_on() {
     let mut client = Client::of(TcpStream::connect(address).expect("still listens"));
     assert_eq!(client.ask("ACQ4ME k 1 1 0"), "LOCKED");
 
-    let place = Place::new("upgrade-stdin");
+    let place = Place::new();
     let path = place.file("socket");
     let listener = UnixListener::bind(&path).expect("a new file");
     let mut daemon = Daemon::run(Command::new(Daemon::PROGRAM).stdin(Stdio::from(OwnedFd::from(listener))));
@@ -149,7 +127,7 @@ fn an_inherited_listener_goes_on() {
 fn under_load_nobody_notices() {
     const KEYS: usize = 3;
     const CLIENTS: usize = 24;
-    let place = Place::new("upgrade-load");
+    let place = Place::new();
     let program = place.file("poolcounter");
     install_program(&program);
     let mut daemon = Daemon::run(Command::new(&program).args(["-l", "127.0.0.1:0"]));
@@ -193,7 +171,7 @@ fn under_load_nobody_notices() {
 
 #[test]
 fn a_program_that_cannot_take_over_does_not() {
-    let place = Place::new("upgrade-broken");
+    let place = Place::new();
     let program = place.file("poolcounter");
     install_program(&program);
     let mut daemon = Daemon::run(Command::new(&program).args(["-l", "127.0.0.1:0"]));
@@ -228,7 +206,7 @@ fn a_program_that_cannot_take_over_does_not() {
 /// A program that neither answers nor ends is given up; meanwhile everybody is served.
 #[test]
 fn a_program_that_hangs_holds_nobody_up() {
-    let place = Place::new("upgrade-hangs");
+    let place = Place::new();
     let program = place.file("poolcounter");
     install_program(&program);
     let mut daemon = Daemon::run(Command::new(&program).args(["-l", "127.0.0.1:0"]));
