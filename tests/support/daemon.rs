@@ -1,5 +1,6 @@
 //! The real program as a process: started on a free port, and ended when the test is done with it.
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -208,6 +209,13 @@ impl Client {
     pub fn reset(self) {
         socket2::SockRef::from(self.stream()).set_linger(Some(Duration::ZERO)).expect("an option");
     }
+}
+
+/// Lets this process and the daemons that it starts have as many files open as the system gives, and tells how many.
+pub fn raise_descriptor_limit() -> usize {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("every process has one");
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("up to the hard limit everybody may");
+    most as usize
 }
 
 /// Puts the program at `path`, as an installation does: the new file replaces the old one at once.
