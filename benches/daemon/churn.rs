@@ -27,7 +27,7 @@ enum Stage {
 /// time from there to LOCKED, in milliseconds.
 pub fn measure(server: &Server, count: usize, settings: &Settings) -> io::Result<Values> {
     let mut churn = Churn {
-        clients: Clients::new(server.address, count)?,
+        clients: Clients::new(server, count)?,
         stages: vec![Stage::Releasing; count],
         acquires: (0..count).map(|client| format!("ACQ4ANY Article:{client} 2 100 5\n").into_bytes()).collect(),
         lives: 0,

@@ -1,14 +1,19 @@
 //! Many connections to one server, driven by one loop: the load of every case.
 
+use super::server::Server;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::IpBindAddressNoPort;
 use socket2::{Domain, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// Connections made before the server is given time to accept them: fewer than the C daemon's backlog holds.
 const CONNECTS_AT_ONCE: usize = 16;
 const EVENTS: usize = 1024;
+/// Addresses from which short connections come.
+const SOURCES: usize = 64;
 /// How long a server may be silent before the run is given up.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -23,9 +28,9 @@ pub struct Clients {
 
 impl Clients {
     /// `count` clients that are not connected yet.
-    pub fn new(address: SocketAddr, count: usize) -> io::Result<Clients> {
+    pub fn new(server: &Server, count: usize) -> io::Result<Clients> {
         Ok(Clients {
-            address,
+            address: server.address,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             streams: (0..count).map(|_| None).collect(),
             events: vec![EpollEvent::empty(); EVENTS],
@@ -33,17 +38,17 @@ impl Clients {
         })
     }
 
-    /// `count` connected clients, which the server has accepted. `greeting` must be answered with one line.
-    pub fn connect(address: SocketAddr, count: usize, greeting: &[u8]) -> io::Result<Clients> {
-        let mut clients = Clients::new(address, count)?;
+    /// `count` connected clients, which the server has accepted.
+    pub fn connect(server: &Server, count: usize) -> io::Result<Clients> {
+        let mut clients = Clients::new(server, count)?;
         for client in 0..count {
-            let stream = TcpStream::connect(address)?;
+            let stream = TcpStream::connect(server.address)?;
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;
             clients.epoll.add(&stream, event(EpollFlags::EPOLLIN, client))?;
             clients.streams[client] = Some(stream);
             if client % CONNECTS_AT_ONCE == 0 || client == count - 1 {
-                clients.ask(client, greeting)?;
+                clients.ask(client, server.program.greeting())?;
             }
         }
         Ok(clients)
@@ -58,6 +63,10 @@ impl Clients {
     pub fn open(&mut self, client: usize) -> io::Result<()> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), None)?;
         socket.set_tcp_nodelay(true)?;
+        // Each source address has ports of its own. With one for all, the system would soon search for a free one.
+        setsockopt(&socket, IpBindAddressNoPort, &true)?;
+        let source = Ipv4Addr::new(127, 0, 1, (client % SOURCES) as u8 + 1);
+        socket.bind(&SocketAddr::from((source, 0)).into())?;
         match socket.connect(&self.address.into()) {
             Err(error) if error.raw_os_error() != Some(nix::errno::Errno::EINPROGRESS as i32) => return Err(error),
             _ => {}

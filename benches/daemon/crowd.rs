@@ -11,7 +11,7 @@ pub const HOLDER: usize = 0;
 
 /// A holder and `waiters` others, connected.
 pub fn gather(server: &Server, waiters: usize) -> io::Result<Clients> {
-    Clients::connect(server.address, waiters + 1, server.program.greeting())
+    Clients::connect(server, waiters + 1)
 }
 
 /// Returns when as many wait as are to.

@@ -17,7 +17,7 @@ pub fn measure(program: Program, pairs: usize, settings: &Settings) -> io::Resul
 
 fn count(program: Program, pairs: usize, settings: &Settings) -> io::Result<u64> {
     let server = Server::start_under(&VALGRIND, program, settings)?;
-    let mut clients = Clients::connect(server.address, 1, program.greeting())?;
+    let mut clients = Clients::connect(&server, 1)?;
     for _ in 0..pairs {
         clients.expect(0, b"ACQ4ME Article:1 1 100 5\n", "LOCKED")?;
         clients.expect(0, b"RELEASE\n", "RELEASED")?;

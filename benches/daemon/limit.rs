@@ -2,6 +2,7 @@
 //! connection, one `accept` for each wake of the listener, and no state but the unfinished line's first letter.
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,8 +13,10 @@ struct Limit {
     epoll: Epoll,
     /// By descriptor.
     peers: Vec<Option<Peer>>,
-    /// Who said `W`, in that order.
-    waiting: Vec<usize>,
+    /// Who said `W` or `Q`, in that order.
+    waiting: VecDeque<usize>,
+    /// Somebody was told LOCKED for a `Q`, and has not said `H`.
+    is_held: bool,
     /// The answer to `S`.
     stats: Vec<u8>,
     buffer: Vec<u8>,
@@ -28,14 +31,16 @@ struct Peer {
 }
 
 /// Serves the socket on the standard input until the process is killed. `A` is answered with LOCKED, `R` with RELEASED,
-/// `S` with one line of statistics; `W` waits for the DONE that `D` has everyone sent.
+/// `S` with one line of statistics; `W` waits for the DONE that `D` has everyone sent. `Q` is told LOCKED in
+/// turn, when the one before says `H`.
 pub fn serve() -> io::Result<()> {
     let listener = TcpListener::from(io::stdin().as_fd().try_clone_to_owned()?);
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
     let stats = b"waiting_workers: 0\n".to_vec();
     let (buffer, replies) = (vec![0; 64 * 1024], Vec::with_capacity(64 * 1024));
-    let mut limit = Limit { epoll, peers: Vec::new(), waiting: Vec::new(), stats, buffer, replies };
+    let mut limit =
+        Limit { epoll, peers: Vec::new(), waiting: VecDeque::new(), is_held: false, stats, buffer, replies };
     let mut events = vec![EpollEvent::empty(); 1024];
     loop {
         let count = limit.epoll.wait(&mut events, EpollTimeout::NONE)?;
@@ -67,7 +72,7 @@ impl Limit {
             return;
         };
         self.replies.clear();
-        let mut wakes = false;
+        let mut last = 0;
         for piece in self.buffer[..len].split_inclusive(|byte| *byte == b'\n') {
             if peer.letter == 0 {
                 peer.letter = piece[0];
@@ -78,20 +83,36 @@ impl Limit {
             match std::mem::take(&mut peer.letter) {
                 b'A' => self.replies.extend_from_slice(b"LOCKED\n"),
                 b'S' => self.replies.extend_from_slice(&self.stats),
+                b'Q' if !self.is_held => {
+                    self.is_held = true;
+                    self.replies.extend_from_slice(b"LOCKED\n");
+                }
+                b'Q' => self.waiting.push_back(slot),
                 b'W' => {
-                    self.waiting.push(slot);
+                    self.waiting.push_back(slot);
                     self.stats = format!("waiting_workers: {}\n", self.waiting.len()).into_bytes();
                 }
                 letter => {
-                    wakes |= letter == b'D';
+                    last = letter;
                     self.replies.extend_from_slice(b"RELEASED\n");
                 }
             }
         }
-        if wakes {
-            self.wake_everyone();
+        match last {
+            b'D' => self.wake_everyone(),
+            b'H' => self.wake_one(),
+            _ => {}
         }
         self.send(slot);
+    }
+
+    fn wake_one(&mut self) {
+        let next = self.waiting.pop_front();
+        self.is_held = next.is_some();
+        if let Some(peer) = next.and_then(|slot| self.peers[slot].as_mut()) {
+            // Whoever is gone needs no reply.
+            let _ = peer.stream.write(b"LOCKED\n");
+        }
     }
 
     /// The bare loop of sends.

@@ -34,7 +34,7 @@ struct Talk {
 
 /// Plays until the time is over: replies per second, and the server's processor time per reply in microseconds.
 pub fn play(server: &Server, count: usize, player: &mut impl Player, settings: &Settings) -> io::Result<Values> {
-    let clients = Clients::connect(server.address, count, server.program.greeting())?;
+    let clients = Clients::connect(server, count)?;
     let mut load = Loop { clients, player, talks: vec![Talk::default(); count], requests: Vec::new(), replies: 0 };
     (0..count).try_for_each(|client| load.speak(client))?;
     load.run_for(settings.time / 4)?;

@@ -24,12 +24,12 @@ const LOCKS_PER_HOLDER: usize = 4;
 /// Resident bytes per connection.
 pub fn measure(server: &Server, wanted: usize, idleness: Idleness, settings: &Settings) -> io::Result<Values> {
     let (holders, count) = population(wanted, idleness, settings);
-    let mut clients = Clients::connect(server.address, holders, server.program.greeting())?;
+    let mut clients = Clients::connect(server, holders)?;
     for key in 0..if idleness == Idleness::WaitForOwn { count } else { 1 } {
         clients.expect(key / LOCKS_PER_HOLDER, &acquire(key), "LOCKED")?;
     }
     let before = server.resident()?;
-    let mut others = Clients::connect(server.address, count, server.program.greeting())?;
+    let mut others = Clients::connect(server, count)?;
     for client in 0..count {
         match idleness {
             Idleness::Idle => {

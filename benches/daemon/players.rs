@@ -37,8 +37,12 @@ impl Turns {
     }
 
     /// One key for all, which one client has at a time.
-    pub fn hot(clients: usize) -> Turns {
-        Turns::of(clients, 1, |_| ["ACQ4ME Article:hot 1 100000 60\n".into(), "RELEASE\n".into()])
+    pub fn hot(program: Program, clients: usize) -> Turns {
+        let [acquire, release] = match program {
+            Program::Limit => ["Q\n", "H\n"],
+            _ => ["ACQ4ME Article:hot 1 100000 60\n", "RELEASE\n"],
+        };
+        Turns::of(clients, 1, |_| [acquire.into(), release.into()])
     }
 
     fn of(clients: usize, replies: usize, batches: impl Fn(usize) -> [String; 2]) -> Turns {

@@ -141,6 +141,13 @@ impl Server {
     /// Asks it to end, and tells what it and its wrapper wrote on the standard error.
     pub fn stop(mut self) -> io::Result<String> {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM)?;
+        let deadline = Instant::now() + PATIENCE;
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > deadline {
+                return Err(io::Error::other("it does not end"));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
         let mut said = String::new();
         if let Some(stderr) = &mut self.child.stderr {
             stderr.read_to_string(&mut said)?;
