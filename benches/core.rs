@@ -1,0 +1,234 @@
+//! What the daemon's insides cost without sockets, at few and at very many keys, waiters and timers: nanoseconds per
+//! operation against size. The cost may grow with what the caches hold, and with nothing else.
+//!
+//! `BENCH_SECONDS` is the time for each cell of the table, `BENCH_CASES` chooses lines by words of their names.
+
+#[path = "daemon/random.rs"]
+mod random;
+
+use poolcounter::id::{ConnId, Id};
+use poolcounter::names::Names;
+use poolcounter::pools::{Acquire, Limits, Purpose, Reply, State, Step, wire};
+use poolcounter::time::{Span, Time};
+use poolcounter::wheel::{Owner, TimerId, Wheel};
+use random::Random;
+use std::env;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+const OWNER: Owner = Owner(0);
+/// Operations between two looks at the clock.
+const BATCH: usize = 1_000;
+
+/// A line of the table: what is done, and its nanoseconds at a size.
+type Line = (&'static str, fn(usize, Duration) -> f64);
+
+const LINES: [Line; 10] = [
+    ("parse a line", parse),
+    ("find a name", find_name),
+    ("insert and remove a name", insert_name),
+    ("acquire and release a new key", lock_new_key),
+    ("acquire and release a live key", lock_live_key),
+    ("hand over, and wait again", hand_over),
+    ("wake one of all who wait for a key", wake),
+    ("arm and cancel a timer", arm_and_cancel),
+    ("arm and expire a timer", arm_and_expire),
+    ("time out one wait of all", time_out),
+];
+
+fn main() {
+    let is_rehearsal = !env::args().any(|argument| argument == "--bench");
+    let sizes: &[usize] = if is_rehearsal { &[1, 100] } else { &[1_000, 100_000, 1_000_000] };
+    let seconds = env::var("BENCH_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    let time = Duration::from_secs_f64(seconds.unwrap_or(if is_rehearsal { 0.0 } else { 0.3 }));
+    let filter = env::var("BENCH_CASES").unwrap_or_default();
+    let head: String = sizes.iter().map(|size| format!(" {size:>9} |")).collect();
+    println!("| {:<36} |{head}", "ns per operation, by size");
+    println!("|{}|{}", "-".repeat(38), format!("{}|", "-".repeat(11)).repeat(sizes.len()));
+    for (name, measure) in LINES.iter().filter(|(name, _)| filter.split(',').any(|word| name.contains(word))) {
+        let cells: String = sizes.iter().map(|size| format!(" {:>9.1} |", measure(*size, time))).collect();
+        println!("| {name:<36} |{cells}");
+    }
+}
+
+/// Nanoseconds of an operation that leaves everything as it was: the median batch.
+fn steady(time: Duration, mut operation: impl FnMut()) -> f64 {
+    whole(time, BATCH, || (), |()| (0..BATCH).for_each(|_| operation()))
+}
+
+/// Nanoseconds of one of the `count` operations of `run`: the median run. `prepare` is not counted.
+fn whole<T>(time: Duration, count: usize, mut prepare: impl FnMut() -> T, mut run: impl FnMut(T)) -> f64 {
+    let start = Instant::now();
+    let mut runs = Vec::new();
+    while runs.is_empty() || start.elapsed() < time {
+        let prepared = prepare();
+        let begin = Instant::now();
+        run(prepared);
+        runs.push(begin.elapsed().as_nanos() as f64 / count as f64);
+    }
+    runs.sort_by(f64::total_cmp);
+    runs[runs.len() / 2]
+}
+
+fn parse(size: usize, time: Duration) -> f64 {
+    let lines: Vec<Vec<u8>> = names(size).map(|name| [b"ACQ4ANY ", name.as_slice(), b" 2 100 5"].concat()).collect();
+    let mut random = Random::new(1);
+    steady(time, || {
+        black_box(wire::parse(&lines[pick(&mut random, size)]));
+    })
+}
+
+fn find_name(size: usize, time: Duration) -> f64 {
+    let keys: Vec<Vec<u8>> = names(size).collect();
+    let mut table: Names<ConnId> = Names::default();
+    (0..size).for_each(|n| table.insert(id(n), |key| &keys[key.index()]));
+    let mut random = Random::new(1);
+    steady(time, || {
+        black_box(table.find(&keys[pick(&mut random, size)], |key| &keys[key.index()]));
+    })
+}
+
+fn insert_name(size: usize, time: Duration) -> f64 {
+    let keys: Vec<Vec<u8>> = names(size + 1).collect();
+    let mut table: Names<ConnId> = Names::default();
+    (0..size).for_each(|n| table.insert(id(n), |key| &keys[key.index()]));
+    steady(time, || {
+        table.insert(id(size), |key| &keys[key.index()]);
+        table.remove(id(size), |key| &keys[key.index()]);
+    })
+}
+
+fn lock_new_key(size: usize, time: Duration) -> f64 {
+    let mut rig = Rig::with_keys(size);
+    steady(time, || {
+        rig.acquire(size, b"Article:new", Purpose::Me);
+        rig.release(size);
+    })
+}
+
+fn lock_live_key(size: usize, time: Duration) -> f64 {
+    let mut rig = Rig::with_keys(size);
+    let keys: Vec<Vec<u8>> = names(size).collect();
+    let mut random = Random::new(1);
+    rig.workers = 2;
+    steady(time, || {
+        rig.acquire(size, &keys[pick(&mut random, size)], Purpose::Me);
+        rig.release(size);
+    })
+}
+
+fn hand_over(size: usize, time: Duration) -> f64 {
+    let mut rig = Rig::with_waiters(size, Purpose::Me);
+    let mut holder = 0;
+    steady(time, || {
+        rig.release(holder);
+        rig.acquire(holder, b"Article:hot", Purpose::Me);
+        holder = (holder + 1) % (size + 1);
+    })
+}
+
+fn wake(size: usize, time: Duration) -> f64 {
+    let everyone = || Rig::with_waiters(size, Purpose::Anyone);
+    whole(time, size, everyone, |mut rig| {
+        rig.release(0);
+        assert_eq!(rig.replies.len(), size + 1, "everyone is told");
+    })
+}
+
+fn arm_and_cancel(size: usize, time: Duration) -> f64 {
+    let (mut wheel, mut random) = (Wheel::default(), Random::new(1));
+    let _armed: Vec<TimerId> = (0..size).map(|n| arm(&mut wheel, &mut random, n)).collect();
+    steady(time, || {
+        let timer = arm(&mut wheel, &mut random, size);
+        wheel.of(OWNER).cancel(timer);
+    })
+}
+
+fn arm_and_expire(size: usize, time: Duration) -> f64 {
+    let mut random = Random::new(1);
+    whole(time, size, Wheel::default, |mut wheel| {
+        (0..size).for_each(|n| arm(&mut wheel, &mut random, n).fired());
+        let mut due = 0;
+        while let Some(at) = wheel.next() {
+            due += std::iter::from_fn(|| wheel.expire(at)).count();
+        }
+        assert_eq!(due, size, "every timer fires");
+    })
+}
+
+fn time_out(size: usize, time: Duration) -> f64 {
+    let everyone = || Rig::with_waiters(size, Purpose::Me);
+    whole(time, size, everyone, |mut rig| {
+        let now = rig.now + Span::from_secs(3_600);
+        while let Some(due) = rig.wheel.expire(now) {
+            rig.step(|state, step| state.expire(due.key, step));
+        }
+        assert_eq!(rig.replies.last(), Some(&(id(size), Reply::Timeout)), "everyone is told, in order");
+    })
+}
+
+/// The pools, with what they need of the loop.
+struct Rig {
+    state: State,
+    wheel: Wheel,
+    replies: Vec<(ConnId, Reply)>,
+    now: Time,
+    workers: u32,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let (state, wheel) = (State::new(Limits::default()), Wheel::default());
+        Rig { state, wheel, replies: Vec::new(), now: Time::START, workers: 1 }
+    }
+
+    /// Each of `size` connections holds a key of its own.
+    fn with_keys(size: usize) -> Rig {
+        let mut rig = Rig::new();
+        names(size).enumerate().for_each(|(n, key)| rig.acquire(n, &key, Purpose::Me));
+        rig
+    }
+
+    /// Connection 0 holds a key for which `size` others wait.
+    fn with_waiters(size: usize, purpose: Purpose) -> Rig {
+        let mut rig = Rig::new();
+        (0..=size).for_each(|n| rig.acquire(n, b"Article:hot", purpose));
+        rig
+    }
+
+    fn acquire(&mut self, conn: usize, key: &[u8], purpose: Purpose) {
+        let timeout = Span::from_secs(60);
+        let request =
+            Acquire { key, purpose, workers: self.workers, max_queue: u32::MAX, timeout, hold: Span::FOREVER };
+        self.replies.clear();
+        self.step(|state, step| state.acquire(id(conn), Ok(request), step));
+    }
+
+    fn release(&mut self, conn: usize) {
+        self.replies.clear();
+        self.step(|state, step| state.release(id(conn), None, step));
+    }
+
+    fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
+        self.now = self.now + Span::from_micros(1);
+        let mut step = Step { now: self.now, timers: &mut self.wheel.of(OWNER), replies: &mut self.replies };
+        take(&mut self.state, &mut step);
+    }
+}
+
+/// A timer that is due within the next minute, as most are.
+fn arm(wheel: &mut Wheel, random: &mut Random, n: usize) -> TimerId {
+    wheel.of(OWNER).arm(Time::from_micros((random.fraction() * 60e6) as u64), id(n))
+}
+
+fn names(count: usize) -> impl Iterator<Item = Vec<u8>> {
+    (0..count).map(|n| format!("ArticleView:enwiki:{n}").into_bytes())
+}
+
+fn id(n: usize) -> ConnId {
+    ConnId::from_index(n)
+}
+
+fn pick(random: &mut Random, size: usize) -> usize {
+    (random.fraction() * size as f64) as usize
+}

@@ -1,0 +1,154 @@
+//! The table of cases: which servers take part, what is measured, and what is wanted of our daemon.
+
+use super::memory::Idleness;
+use super::players::{Mixed, Turns};
+use super::report::{Case, Figure, Values, Wanted};
+use super::server::{Program, Server};
+use super::settings::Settings;
+use super::timers::Due;
+use super::{churn, instructions, load, memory, stampede, timers};
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use Program::{C, Limit, Ours, Redis};
+use Wanted::{AtMost, Nothing, RatioAtLeast, RatioAtMost};
+
+/// Rounds of the cases that take several seconds each.
+const FEW_ROUNDS: usize = 3;
+
+/// All cases, in the order of the table. Their sizes are what the system allows.
+pub fn all(settings: &Settings) -> Vec<Case<'_>> {
+    let mut cases: Vec<Case<'_>> = [1, 64, 1_000, 10_000].map(|clients| pair(clients, settings)).into();
+    cases.push(churn(settings));
+    cases.push(pipeline(settings));
+    cases.extend([64, 1_000].map(|clients| hot(clients, settings)));
+    cases.push(mixed(settings));
+    cases.push(stampede(settings));
+    cases.extend([Due::Spread, Due::AtOnce].map(|due| timers(due, settings)));
+    cases.extend([Idleness::Idle, Idleness::WaitForOne, Idleness::WaitForOwn].map(|what| memory(what, settings)));
+    cases.extend(is_installed("valgrind").then(|| instructions(settings)));
+    cases
+}
+
+fn pair(clients: usize, settings: &Settings) -> Case<'_> {
+    let clients = settings.connections(clients);
+    let figures = speed("replies/s", RatioAtLeast(0.95), "CPU us/reply", RatioAtMost(1.05));
+    case(format!("pair, {clients} clients"), &[Ours, Limit, C, Redis], figures, settings, move |server| {
+        load::play(server, clients, &mut Turns::pairs(server.program, clients), settings)
+    })
+}
+
+fn churn(settings: &Settings) -> Case<'_> {
+    let clients = settings.connections(64);
+    let mut figures = speed("connections/s", RatioAtLeast(1.0), "CPU us/connection", Nothing);
+    figures.push(Figure { name: "slowest connect ms", wanted: AtMost(50.0) });
+    figures.push(Figure { name: "slowest lock ms", wanted: Nothing });
+    case(format!("churn, {clients} at a time"), &[Ours, Limit, C], figures, settings, move |server| {
+        churn::measure(server, clients, settings)
+    })
+}
+
+fn pipeline(settings: &Settings) -> Case<'_> {
+    let clients = settings.connections(64);
+    let figures = speed("replies/s", RatioAtLeast(0.6), "CPU us/reply", Nothing);
+    // The C daemon loses all but the first line of a packet.
+    case(format!("pipeline of 32 pairs, {clients}"), &[Ours, Limit], figures, settings, move |server| {
+        load::play(server, clients, &mut Turns::pipelines(clients, 32), settings)
+    })
+}
+
+fn hot(clients: usize, settings: &Settings) -> Case<'_> {
+    let clients = settings.connections(clients);
+    let figures = speed("replies/s", RatioAtLeast(2.0), "CPU us/reply", Nothing);
+    let play = move |server: &Server| load::play(server, clients, &mut Turns::hot(server.program, clients), settings);
+    Case { against: C, ..case(format!("hot key, {clients} clients"), &[Ours, Limit, C], figures, settings, play) }
+}
+
+fn mixed(settings: &Settings) -> Case<'_> {
+    let clients = settings.connections(64);
+    let figures = speed("replies/s", RatioAtLeast(0.85), "CPU us/reply", Nothing);
+    case(format!("mixed, {clients} clients"), &[Ours, Limit, C], figures, settings, move |server| {
+        load::play(server, clients, &mut Mixed::new(clients, 1_000), settings)
+    })
+}
+
+fn stampede(settings: &Settings) -> Case<'_> {
+    let waiters = settings.connections(10_000);
+    let figures = speed("ms to last DONE", RatioAtMost(1.15), "CPU us/DONE", Nothing);
+    case(format!("stampede of {waiters}"), &[Ours, Limit, C], figures, settings, move |server| {
+        stampede::measure(server, waiters, settings)
+    })
+}
+
+fn timers(due: Due, settings: &Settings) -> Case<'_> {
+    let (waiters, when) = match due {
+        Due::Spread => (settings.connections(15_000), "in a second"),
+        Due::AtOnce => (settings.connections(10_000), "at once"),
+    };
+    let p99 = if due == Due::Spread { AtMost(5.0) } else { Nothing };
+    let figures =
+        [("early", AtMost(0.0)), ("late ms, median", Nothing), ("late ms, p99", p99), ("late ms, most", Nothing)];
+    let figures = figures.map(|(name, wanted)| Figure { name, wanted }).into();
+    let programs: &[Program] = match due {
+        Due::Spread if !settings.is_rehearsal => &[Ours, C],
+        // The C daemon knows whole seconds only.
+        Due::Spread | Due::AtOnce => &[Ours],
+    };
+    let measure = move |server: &Server| timers::measure(server, waiters, due, settings);
+    let rounds = settings.rounds.min(FEW_ROUNDS);
+    Case { against: Ours, rounds, ..case(format!("{waiters} timers {when}"), programs, figures, settings, measure) }
+}
+
+fn memory(idleness: Idleness, settings: &Settings) -> Case<'_> {
+    let (_, count) = memory::population(15_000, idleness, settings);
+    let (what, most, programs): (_, _, &[Program]) = match idleness {
+        Idleness::Idle => ("idle", 200.0, &[Ours, Limit, C]),
+        Idleness::WaitForOne => ("wait for one key", 300.0, &[Ours, C]),
+        Idleness::WaitForOwn => ("wait for own keys", 300.0, &[Ours, C]),
+    };
+    let figures = vec![Figure { name: "bytes/connection", wanted: AtMost(most) }];
+    let measure = move |server: &Server| memory::measure(server, 15_000, idleness, settings);
+    let rounds = settings.rounds.min(FEW_ROUNDS);
+    Case { against: Ours, rounds, ..case(format!("{count} {what}"), programs, figures, settings, measure) }
+}
+
+fn instructions(settings: &Settings) -> Case<'_> {
+    let pairs = if settings.is_rehearsal { 10 } else { 5_000 };
+    // The C daemon does not end when it is asked to under callgrind, which then tells nothing.
+    let programs = if settings.is_rehearsal { vec![Ours] } else { vec![Ours, Limit] };
+    Case {
+        name: "user space, pair, 1 client".into(),
+        programs,
+        against: Limit,
+        rounds: 1,
+        figures: vec![Figure { name: "instructions/reply", wanted: Nothing }],
+        measure: Box::new(move |program| instructions::measure(program, pairs, settings)),
+    }
+}
+
+/// How fast, and at what cost.
+fn speed(fast: &'static str, wanted: Wanted, cost: &'static str, wanted_cost: Wanted) -> Vec<Figure> {
+    vec![Figure { name: fast, wanted }, Figure { name: cost, wanted: wanted_cost }]
+}
+
+/// A case against the limit, with a new server for each round.
+fn case<'a>(
+    name: String,
+    programs: &[Program],
+    figures: Vec<Figure>,
+    settings: &'a Settings,
+    measure: impl Fn(&Server) -> io::Result<Values> + 'a,
+) -> Case<'a> {
+    let measure = move |program| measure(&Server::start(program, settings)?);
+    let programs = installed(programs);
+    Case { name, programs, against: Limit, rounds: settings.rounds, figures, measure: Box::new(measure) }
+}
+
+fn installed(programs: &[Program]) -> Vec<Program> {
+    programs.iter().copied().filter(|program| program.path().is_some()).collect()
+}
+
+fn is_installed(program: &str) -> bool {
+    Command::new(Path::new(program)).arg("--version").output().is_ok()
+}

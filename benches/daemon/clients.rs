@@ -1,0 +1,151 @@
+//! Many connections to one server, driven by one loop: the load of every case.
+
+use super::server::Server;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::IpBindAddressNoPort;
+use socket2::{Domain, Socket, Type};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Connections made before the server is given time to accept them: fewer than the C daemon's backlog holds.
+const CONNECTS_AT_ONCE: usize = 16;
+const EVENTS: usize = 1024;
+/// Addresses from which short connections come.
+const SOURCES: usize = 64;
+/// How long a server may be silent before the run is given up.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connections by number.
+pub struct Clients {
+    address: SocketAddr,
+    epoll: Epoll,
+    streams: Vec<Option<TcpStream>>,
+    events: Vec<EpollEvent>,
+    buffer: Vec<u8>,
+}
+
+impl Clients {
+    /// `count` clients that are not connected yet.
+    pub fn new(server: &Server, count: usize) -> io::Result<Clients> {
+        Ok(Clients {
+            address: server.address,
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            streams: (0..count).map(|_| None).collect(),
+            events: vec![EpollEvent::empty(); EVENTS],
+            buffer: vec![0; 64 * 1024],
+        })
+    }
+
+    /// `count` connected clients, which the server has accepted.
+    pub fn connect(server: &Server, count: usize) -> io::Result<Clients> {
+        let mut clients = Clients::new(server, count)?;
+        for client in 0..count {
+            let stream = TcpStream::connect(server.address)?;
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+            clients.epoll.add(&stream, event(EpollFlags::EPOLLIN, client))?;
+            clients.streams[client] = Some(stream);
+            if client % CONNECTS_AT_ONCE == 0 || client == count - 1 {
+                clients.ask(client, server.program.greeting())?;
+            }
+        }
+        Ok(clients)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Begins to connect a client. It is ready, and [`Clients::is_connected`], when that is done.
+    pub fn open(&mut self, client: usize) -> io::Result<()> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), None)?;
+        socket.set_tcp_nodelay(true)?;
+        // Each source address has ports of its own. With one for all, the system would soon search for a free one.
+        setsockopt(&socket, IpBindAddressNoPort, &true)?;
+        let source = Ipv4Addr::new(127, 0, 1, (client % SOURCES) as u8 + 1);
+        socket.bind(&SocketAddr::from((source, 0)).into())?;
+        match socket.connect(&self.address.into()) {
+            Err(error) if error.raw_os_error() != Some(nix::errno::Errno::EINPROGRESS as i32) => return Err(error),
+            _ => {}
+        }
+        let stream = TcpStream::from(socket);
+        self.epoll.add(&stream, event(EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT, client))?;
+        self.streams[client] = Some(stream);
+        Ok(())
+    }
+
+    /// Closes a client's connection.
+    pub fn close(&mut self, client: usize) {
+        self.streams[client] = None;
+    }
+
+    /// Sends all of `bytes`, which the socket's buffer must have room for.
+    pub fn send(&mut self, client: usize, bytes: &[u8]) -> io::Result<()> {
+        let sent = self.stream(client)?.write(bytes)?;
+        if sent == bytes.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
+    }
+
+    /// What a client has received; nothing if there is nothing.
+    pub fn receive(&mut self, client: usize) -> io::Result<&[u8]> {
+        let stream = self.streams[client].as_mut().ok_or(ErrorKind::NotConnected)?;
+        match stream.read(&mut self.buffer) {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(len) => Ok(&self.buffer[..len]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(&[]),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a request and waits for one line, apart from everything else.
+    pub fn ask(&mut self, client: usize, request: &[u8]) -> io::Result<String> {
+        self.send(client, request)?;
+        let stream = self.stream(client)?;
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') {
+            let mut byte = [0];
+            stream.read_exact(&mut byte)?;
+            line.push(byte[0]);
+        }
+        stream.set_nonblocking(true)?;
+        Ok(String::from_utf8_lossy(line.trim_ascii_end()).into_owned())
+    }
+
+    /// Sends a request to which the reply must be `wanted`.
+    pub fn expect(&mut self, client: usize, request: &[u8], wanted: &str) -> io::Result<()> {
+        let reply = self.ask(client, request)?;
+        if reply == wanted { Ok(()) } else { Err(io::Error::other(format!("{reply} instead of {wanted}"))) }
+    }
+
+    /// Waits until some clients are ready, and tells how many; [`Clients::ready`] says which.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<usize> {
+        let timeout = EpollTimeout::try_from(timeout).map_err(io::Error::other)?;
+        Ok(self.epoll.wait(&mut self.events, timeout)?)
+    }
+
+    /// As [`Clients::wait`], but for a server that has something to say.
+    pub fn wait_for_some(&mut self) -> io::Result<usize> {
+        match self.wait(PATIENCE)? {
+            0 => Err(io::Error::other("the server is silent")),
+            count => Ok(count),
+        }
+    }
+
+    /// A client that is ready, and whether there is something to read.
+    pub fn ready(&self, n: usize) -> (usize, bool) {
+        let event = &self.events[n];
+        (event.data() as usize, !(event.events() & !EpollFlags::EPOLLOUT).is_empty())
+    }
+
+    fn stream(&mut self, client: usize) -> io::Result<&mut TcpStream> {
+        self.streams[client].as_mut().ok_or_else(|| ErrorKind::NotConnected.into())
+    }
+}
+
+fn event(interest: EpollFlags, client: usize) -> EpollEvent {
+    EpollEvent::new(interest | EpollFlags::EPOLLET, client as u64)
+}

@@ -1,0 +1,135 @@
+//! The bare limit: what an event loop costs that does nothing but answer. One `recv` and one `send` for each wake of a
+//! connection, one `accept` for each wake of the listener, and no state but the unfinished line's first letter.
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+
+const LISTENER: u64 = u64::MAX;
+
+struct Limit {
+    epoll: Epoll,
+    /// By descriptor.
+    peers: Vec<Option<Peer>>,
+    /// Who said `W` or `Q`, in that order.
+    waiting: VecDeque<usize>,
+    /// Somebody was told LOCKED for a `Q`, and has not said `H`.
+    is_held: bool,
+    /// The answer to `S`.
+    stats: Vec<u8>,
+    buffer: Vec<u8>,
+    replies: Vec<u8>,
+}
+
+struct Peer {
+    /// Blocking, for it is read once for each event and its send buffer never fills: that saves a system call.
+    stream: TcpStream,
+    /// The first letter of a line whose end has not come yet, or zero.
+    letter: u8,
+}
+
+/// Serves the socket on the standard input until the process is killed. `A` is answered with LOCKED, `R` with RELEASED,
+/// `S` with one line of statistics; `W` waits for the DONE that `D` has everyone sent. `Q` is told LOCKED in
+/// turn, when the one before says `H`.
+pub fn serve() -> io::Result<()> {
+    let listener = TcpListener::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
+    let stats = b"waiting_workers: 0\n".to_vec();
+    let (buffer, replies) = (vec![0; 64 * 1024], Vec::with_capacity(64 * 1024));
+    let mut limit =
+        Limit { epoll, peers: Vec::new(), waiting: VecDeque::new(), is_held: false, stats, buffer, replies };
+    let mut events = vec![EpollEvent::empty(); 1024];
+    loop {
+        let count = limit.epoll.wait(&mut events, EpollTimeout::NONE)?;
+        for event in &events[..count] {
+            match event.data() {
+                LISTENER => limit.accept(&listener)?,
+                slot => limit.answer(slot as usize),
+            }
+        }
+    }
+}
+
+impl Limit {
+    fn accept(&mut self, listener: &TcpListener) -> io::Result<()> {
+        let (stream, _) = listener.accept()?;
+        let slot = stream.as_raw_fd() as usize;
+        self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, slot as u64))?;
+        if self.peers.len() <= slot {
+            self.peers.resize_with(slot + 1, || None);
+        }
+        self.peers[slot] = Some(Peer { stream, letter: 0 });
+        Ok(())
+    }
+
+    fn answer(&mut self, slot: usize) {
+        let Some(peer) = &mut self.peers[slot] else { return };
+        let Ok(len @ 1..) = peer.stream.read(&mut self.buffer) else {
+            self.peers[slot] = None;
+            return;
+        };
+        self.replies.clear();
+        let mut last = 0;
+        for piece in self.buffer[..len].split_inclusive(|byte| *byte == b'\n') {
+            if peer.letter == 0 {
+                peer.letter = piece[0];
+            }
+            if !piece.ends_with(b"\n") {
+                break;
+            }
+            match std::mem::take(&mut peer.letter) {
+                b'A' => self.replies.extend_from_slice(b"LOCKED\n"),
+                b'S' => self.replies.extend_from_slice(&self.stats),
+                b'Q' if !self.is_held => {
+                    self.is_held = true;
+                    self.replies.extend_from_slice(b"LOCKED\n");
+                }
+                b'Q' => self.waiting.push_back(slot),
+                b'W' => {
+                    self.waiting.push_back(slot);
+                    self.stats = format!("waiting_workers: {}\n", self.waiting.len()).into_bytes();
+                }
+                letter => {
+                    last = letter;
+                    self.replies.extend_from_slice(b"RELEASED\n");
+                }
+            }
+        }
+        match last {
+            b'D' => self.wake_everyone(),
+            b'H' => self.wake_one(),
+            _ => {}
+        }
+        self.send(slot);
+    }
+
+    fn wake_one(&mut self) {
+        let next = self.waiting.pop_front();
+        self.is_held = next.is_some();
+        if let Some(peer) = next.and_then(|slot| self.peers[slot].as_mut()) {
+            // Whoever is gone needs no reply.
+            let _ = peer.stream.write(b"LOCKED\n");
+        }
+    }
+
+    /// The bare loop of sends.
+    fn wake_everyone(&mut self) {
+        for slot in self.waiting.drain(..) {
+            if let Some(peer) = &mut self.peers[slot] {
+                // Whoever is gone needs no reply.
+                let _ = peer.stream.write(b"DONE\n");
+            }
+        }
+        self.stats = b"waiting_workers: 0\n".to_vec();
+    }
+
+    fn send(&mut self, slot: usize) {
+        if let Some(peer) = self.peers[slot].as_mut().filter(|_| !self.replies.is_empty()) {
+            // An error is followed by an end of file, which closes the connection.
+            let _ = peer.stream.write(&self.replies);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! A steady load in a closed loop: every client sends, waits for its replies, and sends again.
+
+use super::clients::Clients;
+use super::report::Values;
+use super::server::Server;
+use super::settings::Settings;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Decides what the clients say.
+pub trait Player {
+    /// Appends a client's next requests, and tells how many replies they have.
+    fn speak(&mut self, client: usize, requests: &mut Vec<u8>) -> usize;
+
+    /// Hears a reply, by its first letter, and tells whether it makes sense.
+    fn hear(&mut self, client: usize, letter: u8) -> bool;
+}
+
+struct Loop<'a, P> {
+    clients: Clients,
+    player: &'a mut P,
+    talks: Vec<Talk>,
+    requests: Vec<u8>,
+    replies: usize,
+}
+
+#[derive(Clone, Default)]
+struct Talk {
+    /// Replies that are to come.
+    awaited: usize,
+    /// The last bytes were no whole line.
+    in_line: bool,
+}
+
+/// Plays until the time is over: replies per second, and the server's processor time per reply in microseconds.
+pub fn play(server: &Server, count: usize, player: &mut impl Player, settings: &Settings) -> io::Result<Values> {
+    let clients = Clients::connect(server, count)?;
+    let mut load = Loop { clients, player, talks: vec![Talk::default(); count], requests: Vec::new(), replies: 0 };
+    (0..count).try_for_each(|client| load.speak(client))?;
+    load.run_for(settings.time / 4)?;
+    let (replies, used, start) = (load.replies, server.cpu_time()?, Instant::now());
+    load.run_for(settings.time)?;
+    let (time, used, replies) = (start.elapsed(), server.cpu_time()? - used, (load.replies - replies) as f64);
+    Ok(vec![replies / time.as_secs_f64(), used.as_secs_f64() * 1e6 / replies])
+}
+
+impl<P: Player> Loop<'_, P> {
+    fn run_for(&mut self, time: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + time;
+        while Instant::now() < deadline {
+            let count = self.clients.wait_for_some()?;
+            for n in 0..count {
+                let (client, _) = self.clients.ready(n);
+                self.hear(client)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, client: usize) -> io::Result<()> {
+        let talk = &mut self.talks[client];
+        for piece in self.clients.receive(client)?.split_inclusive(|byte| *byte == b'\n') {
+            if !talk.in_line && !self.player.hear(client, piece[0]) {
+                return Err(io::Error::other(format!("unexpected reply: {}", piece.escape_ascii())));
+            }
+            talk.in_line = !piece.ends_with(b"\n");
+            if !talk.in_line {
+                self.replies += 1;
+                talk.awaited -= 1;
+            }
+        }
+        if talk.awaited == 0 { self.speak(client) } else { Ok(()) }
+    }
+
+    fn speak(&mut self, client: usize) -> io::Result<()> {
+        self.requests.clear();
+        self.talks[client].awaited = self.player.speak(client, &mut self.requests);
+        self.clients.send(client, &self.requests)
+    }
+}

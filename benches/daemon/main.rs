@@ -1,0 +1,56 @@
+//! The daemon against the bare limit of an event loop, the C daemon and redis, in one run: `cargo bench --bench daemon`.
+//!
+//! Each case has rounds in which the servers take turns; the table shows the medians, and the median of the rounds' ratios.
+//! `BENCH_SECONDS`, `BENCH_ROUNDS` and `BENCH_CASES` (words of the cases' names, between commas) say how much is measured.
+//! The C daemon (`poolcounterd`), `redis-server` and `valgrind` take part where they are installed.
+
+mod cases;
+mod churn;
+mod clients;
+mod crowd;
+mod instructions;
+mod limit;
+mod load;
+mod machine;
+mod memory;
+mod players;
+mod random;
+mod report;
+mod server;
+mod settings;
+mod stampede;
+mod timers;
+
+use settings::Settings;
+use std::env;
+use std::io;
+use std::process::ExitCode;
+
+fn main() -> io::Result<ExitCode> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == server::LIMIT_ARGUMENT) {
+        limit::serve()?;
+    }
+    let settings = Settings::read(&arguments)?;
+    print_conditions(&settings);
+    report::print_head();
+    let mut has_failed = false;
+    for case in cases::all(&settings).iter().filter(|case| settings.wants(&case.name)) {
+        let outcome = case.run();
+        outcome.print();
+        has_failed |= outcome.has_failed();
+    }
+    println!("\nLoad average at the end: {}", machine::load_average());
+    Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn print_conditions(settings: &Settings) {
+    println!("{}", machine::describe());
+    let place = match settings.cores {
+        Some(_) => "servers on one core, load on another",
+        None => "servers and load on one core",
+    };
+    let seconds = settings.time.as_secs_f64();
+    println!("Medians of {} rounds of {seconds} s, {place}.", settings.rounds);
+    println!("Load average at the start: {}\n", machine::load_average());
+}

@@ -1,0 +1,118 @@
+//! What the clients of the steady loads say.
+
+use super::load::Player;
+use super::random::Random;
+use super::server::Program;
+
+/// Each client takes and gives back, over and over, whatever it is told.
+pub struct Turns {
+    /// By client: what it sends in turn.
+    batches: Vec<[Batch; 2]>,
+    /// Whose turn is the second.
+    second: Vec<bool>,
+    replies: usize,
+}
+
+type Batch = Vec<u8>;
+
+impl Turns {
+    /// One acquire and one release of a key of the client's own.
+    pub fn pairs(program: Program, clients: usize) -> Turns {
+        Turns::of(clients, 1, |client| match program {
+            Program::Redis => {
+                let key = format!("Article:{client}");
+                let set = format!("*4\r\n$3\r\nSET\r\n${}\r\n{key}\r\n$1\r\n1\r\n$2\r\nNX\r\n", key.len());
+                [set, format!("*2\r\n$3\r\nDEL\r\n${}\r\n{key}\r\n", key.len())]
+            }
+            _ => [format!("ACQ4ME Article:{client} 1 100 5\n"), "RELEASE\n".into()],
+        })
+    }
+
+    /// The same, `depth` pairs in one write.
+    pub fn pipelines(clients: usize, depth: usize) -> Turns {
+        Turns::of(clients, 2 * depth, |client| {
+            let pairs = format!("ACQ4ME Article:{client} 1 100 5\nRELEASE\n").repeat(depth);
+            [pairs.clone(), pairs]
+        })
+    }
+
+    /// One key for all, which one client has at a time.
+    pub fn hot(program: Program, clients: usize) -> Turns {
+        let [acquire, release] = match program {
+            Program::Limit => ["Q\n", "H\n"],
+            _ => ["ACQ4ME Article:hot 1 100000 60\n", "RELEASE\n"],
+        };
+        Turns::of(clients, 1, |_| [acquire.into(), release.into()])
+    }
+
+    fn of(clients: usize, replies: usize, batches: impl Fn(usize) -> [String; 2]) -> Turns {
+        let batches = (0..clients).map(|client| batches(client).map(String::into_bytes)).collect();
+        Turns { batches, second: vec![false; clients], replies }
+    }
+}
+
+impl Player for Turns {
+    fn speak(&mut self, client: usize, requests: &mut Vec<u8>) -> usize {
+        let second = &mut self.second[client];
+        requests.extend_from_slice(&self.batches[client][usize::from(*second)]);
+        *second = !*second;
+        self.replies
+    }
+
+    fn hear(&mut self, _: usize, letter: u8) -> bool {
+        // LOCKED, RELEASED; redis's +OK and :1.
+        matches!(letter, b'L' | b'R' | b'+' | b':')
+    }
+}
+
+/// Keys of very different popularity, and now and then a question about the server.
+pub struct Mixed {
+    requests: Vec<Vec<u8>>,
+    /// By key, the share of requests that are for it or a more popular one.
+    shares: Vec<f64>,
+    holds: Vec<bool>,
+    random: Random,
+}
+
+impl Mixed {
+    /// `keys` keys, the n-th of which has 1/n of the first one's popularity.
+    pub fn new(clients: usize, keys: usize) -> Mixed {
+        let total: f64 = (1..=keys).map(|n| 1.0 / n as f64).sum();
+        let shares = (1..=keys).scan(0.0, |sum, n| {
+            *sum += 1.0 / n as f64 / total;
+            Some(*sum)
+        });
+        Mixed {
+            requests: (0..keys).map(|key| format!("ACQ4ANY Article:{key} 2 100000 60\n").into_bytes()).collect(),
+            shares: shares.collect(),
+            holds: vec![false; clients],
+            random: Random::new(1),
+        }
+    }
+}
+
+impl Player for Mixed {
+    fn speak(&mut self, client: usize, requests: &mut Vec<u8>) -> usize {
+        if self.random.fraction() < 0.2 {
+            requests.extend_from_slice(b"STATS UPTIME\n");
+        } else if self.holds[client] {
+            requests.extend_from_slice(b"RELEASE\n");
+        } else {
+            let place = self.random.fraction();
+            let key = self.shares.partition_point(|share| *share < place).min(self.requests.len() - 1);
+            requests.extend_from_slice(&self.requests[key]);
+        }
+        1
+    }
+
+    fn hear(&mut self, client: usize, letter: u8) -> bool {
+        match letter {
+            b'L' => self.holds[client] = true,
+            b'R' => self.holds[client] = false,
+            // DONE leaves nothing to give back; a statistic changes nothing.
+            b'D' | b'u' | b'w' => {}
+            _ => return false,
+        }
+        true
+    }
+}

@@ -1,0 +1,196 @@
+//! The servers that are compared, each a process of its own on a loopback address.
+
+use super::machine;
+use super::settings::Settings;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use socket2::{Domain, Socket, Type};
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The argument that makes this very program the limit server.
+pub const LIMIT_ARGUMENT: &str = "--limit-server";
+/// The backlog of the sockets that are handed to our daemon and to the limit: our daemon's default.
+const BACKLOG: i32 = 4096;
+const PATIENCE: Duration = Duration::from_secs(20);
+const POOLS_PORT: u16 = 7531;
+
+/// What can be started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Program {
+    /// Our daemon.
+    Ours,
+    /// The server that keeps no locks.
+    Limit,
+    /// The original daemon, in C.
+    C,
+    /// A redis server, for context.
+    Redis,
+}
+
+/// A running server; dropping it kills it.
+pub struct Server {
+    child: Child,
+    /// What it is.
+    pub program: Program,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Program {
+    /// Every program, in the order of the table's columns.
+    pub const ALL: [Program; 4] = [Program::Ours, Program::Limit, Program::C, Program::Redis];
+
+    /// The head of its column.
+    pub fn name(self) -> &'static str {
+        match self {
+            Program::Ours => "ours",
+            Program::Limit => "limit",
+            Program::C => "C daemon",
+            Program::Redis => "redis",
+        }
+    }
+
+    /// Its file, if it is installed.
+    pub fn path(self) -> Option<PathBuf> {
+        match self {
+            Program::Ours => Some(env!("CARGO_BIN_EXE_poolcounter").into()),
+            Program::Limit => env::current_exe().ok(),
+            Program::C => find("poolcounterd"),
+            Program::Redis => find("redis-server"),
+        }
+    }
+
+    fn arguments(self, address: SocketAddr) -> Vec<String> {
+        let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        let words: &[&str] = match self {
+            Program::Ours => &[],
+            Program::Limit => &[LIMIT_ARGUMENT],
+            Program::C => &["-l", &ip],
+            Program::Redis => &["--bind", &ip, "--port", &port, "--save", "", "--appendonly", "no"],
+        };
+        words.iter().map(ToString::to_string).collect()
+    }
+
+    /// A request that is answered with one line and changes nothing.
+    pub fn greeting(self) -> &'static [u8] {
+        if self == Program::Redis { b"PING\r\n" } else { b"STATS UPTIME\n" }
+    }
+
+    /// Whether it takes its listening socket on the standard input, so that it is ready before it has started.
+    fn inherits_socket(self) -> bool {
+        matches!(self, Program::Ours | Program::Limit)
+    }
+}
+
+impl Server {
+    /// Starts a server on its core.
+    pub fn start(program: Program, settings: &Settings) -> io::Result<Server> {
+        Server::start_under(&[], program, settings)
+    }
+
+    /// Starts a server inside another program, such as valgrind.
+    pub fn start_under(wrapper: &[&str], program: Program, settings: &Settings) -> io::Result<Server> {
+        let path = program.path().ok_or_else(|| io::Error::other(format!("{} is not installed", program.name())))?;
+        let listener = listen()?;
+        let address = match program {
+            Program::C => SocketAddr::new(unused_ip().into(), POOLS_PORT),
+            _ => listener.local_addr()?,
+        };
+        let mut words: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
+        words.push(path.into());
+        words.extend(program.arguments(address).into_iter().map(OsString::from));
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdout(Stdio::null());
+        command.stderr(if wrapper.is_empty() { Stdio::null() } else { Stdio::piped() });
+        if program.inherits_socket() {
+            command.stdin(OwnedFd::from(listener));
+        } else {
+            command.stdin(Stdio::null());
+            drop(listener);
+        }
+        let child = match settings.cores {
+            Some(cores) => cores.on_server_core(|| command.spawn())??,
+            None => command.spawn()?,
+        };
+        // Until it is dropped, the command keeps the listening socket open in this process too.
+        drop(command);
+        let mut server = Server { child, program, address };
+        server.await_start()?;
+        Ok(server)
+    }
+
+    /// The processor time that it has used.
+    pub fn cpu_time(&self) -> io::Result<Duration> {
+        machine::cpu_time(self.child.id())
+    }
+
+    /// Its resident memory in bytes.
+    pub fn resident(&self) -> io::Result<u64> {
+        machine::resident(self.child.id())
+    }
+
+    /// Asks it to end, and tells what it and its wrapper wrote on the standard error.
+    pub fn stop(mut self) -> io::Result<String> {
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM)?;
+        let deadline = Instant::now() + PATIENCE;
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > deadline {
+                return Err(io::Error::other("it does not end"));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let mut said = String::new();
+        if let Some(stderr) = &mut self.child.stderr {
+            stderr.read_to_string(&mut said)?;
+        }
+        Ok(said)
+    }
+
+    fn await_start(&mut self) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(error) = TcpStream::connect(self.address) {
+            if Instant::now() > deadline || self.child.try_wait()?.is_some() {
+                return Err(error);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A socket on a free port. The options that connections inherit are the same for whoever takes it.
+fn listen() -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM.cloexec(), None)?;
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// A loopback address of this process's own: the C daemon's port is fixed.
+fn unused_ip() -> Ipv4Addr {
+    static STARTED: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, high.max(1), low, STARTED.fetch_add(1, Ordering::Relaxed).clamp(1, 254))
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    env::split_paths(&env::var_os("PATH")?).map(|directory| directory.join(name)).find(|path| path.is_file())
+}

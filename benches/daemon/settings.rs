@@ -1,0 +1,66 @@
+//! How much to measure: read from the environment and the command line.
+
+use super::machine::{self, Cores};
+use std::env;
+use std::fmt::Debug;
+use std::io;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Descriptors that are left for other things than connections.
+const SPARE_DESCRIPTORS: usize = 200;
+/// Connections of a case in a run that only shows that the case works.
+const FEW: usize = 8;
+
+/// How much to measure.
+pub struct Settings {
+    /// Only show that every case works, as quickly as that goes.
+    pub is_rehearsal: bool,
+    /// How long a case with a steady load is measured in each round.
+    pub time: Duration,
+    /// How often each server has its turn.
+    pub rounds: usize,
+    /// Words of which a case's name must contain one, if there are any.
+    filter: Vec<String>,
+    /// Where to run.
+    pub cores: Option<Cores>,
+    /// How many connections one process can have.
+    most_connections: usize,
+}
+
+impl Settings {
+    /// Reads `BENCH_SECONDS`, `BENCH_ROUNDS`, `BENCH_CASES` and the arguments. Without `--bench`, which `cargo bench`
+    /// gives and `cargo test` does not, this is a rehearsal.
+    pub fn read(arguments: &[String]) -> io::Result<Settings> {
+        let is_rehearsal = !arguments.iter().any(|argument| argument == "--bench");
+        let words = arguments.iter().filter(|argument| !argument.starts_with('-')).cloned();
+        let cases: String = variable("BENCH_CASES", String::new())?;
+        let filter = words.chain(cases.split(',').filter(|word| !word.is_empty()).map(String::from)).collect();
+        let seconds = variable("BENCH_SECONDS", if is_rehearsal { 0.01 } else { 1.0 })?;
+        let most_connections = machine::raise_descriptor_limit()?.saturating_sub(SPARE_DESCRIPTORS);
+        Ok(Settings {
+            is_rehearsal,
+            time: Duration::try_from_secs_f64(seconds).map_err(io::Error::other)?,
+            rounds: variable("BENCH_ROUNDS", if is_rehearsal { 1 } else { 5 })?,
+            filter,
+            cores: Cores::choose(),
+            most_connections: if is_rehearsal { FEW } else { most_connections },
+        })
+    }
+
+    /// Whether a case is to be run.
+    pub fn wants(&self, case: &str) -> bool {
+        self.filter.is_empty() || self.filter.iter().any(|word| case.contains(word.as_str()))
+    }
+
+    /// As many connections as are wanted, or as the system allows.
+    pub fn connections(&self, wanted: usize) -> usize {
+        wanted.min(self.most_connections)
+    }
+}
+
+fn variable<T: FromStr<Err: Debug>>(name: &str, default: T) -> io::Result<T> {
+    let Some(text) = env::var_os(name) else { return Ok(default) };
+    let value = text.to_str().and_then(|text| text.parse().ok());
+    value.ok_or_else(|| io::Error::other(format!("{name} is not understood: {}", text.display())))
+}
