@@ -7,7 +7,7 @@
 mod random;
 
 use poolcounter::id::{ConnId, Id};
-use poolcounter::names::Names;
+use poolcounter::names::{Hash, Names};
 use poolcounter::pools::{Acquire, Limits, Purpose, Reply, State, Step, wire};
 use poolcounter::time::{Span, Time};
 use poolcounter::wheel::{Owner, TimerId, Wheel};
@@ -80,22 +80,30 @@ fn parse(size: usize, time: Duration) -> f64 {
 
 fn find_name(size: usize, time: Duration) -> f64 {
     let keys: Vec<Vec<u8>> = names(size).collect();
-    let mut table: Names<ConnId> = Names::default();
-    (0..size).for_each(|n| table.insert(id(n), |key| &keys[key.index()]));
+    let (table, _) = table_of(&keys);
     let mut random = Random::new(1);
     steady(time, || {
-        black_box(table.find(&keys[pick(&mut random, size)], |key| &keys[key.index()]));
+        let name = &keys[pick(&mut random, size)];
+        black_box(table.find(table.hash(name), |key| keys[key.index()] == *name));
     })
 }
 
 fn insert_name(size: usize, time: Duration) -> f64 {
     let keys: Vec<Vec<u8>> = names(size + 1).collect();
-    let mut table: Names<ConnId> = Names::default();
-    (0..size).for_each(|n| table.insert(id(n), |key| &keys[key.index()]));
+    let (mut table, hashes) = table_of(&keys[..size]);
     steady(time, || {
-        table.insert(id(size), |key| &keys[key.index()]);
-        table.remove(id(size), |key| &keys[key.index()]);
+        let hash = table.hash(&keys[size]);
+        table.insert(hash, id(size), |key| hashes[key.index()]);
+        table.remove(hash, id(size));
     })
+}
+
+/// A table of these names, and their hashes.
+fn table_of(names: &[Vec<u8>]) -> (Names<ConnId>, Vec<Hash>) {
+    let mut table = Names::default();
+    let hashes: Vec<Hash> = names.iter().map(|name| table.hash(name)).collect();
+    hashes.iter().enumerate().for_each(|(n, hash)| table.insert(*hash, id(n), |key: ConnId| hashes[key.index()]));
+    (table, hashes)
 }
 
 fn lock_new_key(size: usize, time: Duration) -> f64 {

@@ -90,6 +90,12 @@ impl Div<u64> for Span {
     }
 }
 
+impl From<Duration> for Span {
+    fn from(duration: Duration) -> Span {
+        Span(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
 impl From<Span> for Duration {
     fn from(span: Span) -> Duration {
         Duration::from_micros(span.0)

@@ -1,7 +1,8 @@
 //! The daemon against the bare limit of an event loop, the C daemon and redis, in one run: `cargo bench --bench daemon`.
 //!
 //! Each case has rounds in which the servers take turns; the table shows the medians, and the median of the rounds' ratios.
-//! `BENCH_SECONDS`, `BENCH_ROUNDS` and `BENCH_CASES` (words of the cases' names, between commas) say how much is measured.
+//! `BENCH_SECONDS`, `BENCH_ROUNDS` and `BENCH_CASES` (words of the cases' names, between commas) say how much is measured,
+//! `BENCH_OPTIONS` with which options the daemon runs.
 //! The C daemon (`poolcounterd`), `redis-server` and `valgrind` take part where they are installed.
 
 mod cases;

@@ -77,7 +77,8 @@ impl Program {
             Program::C => &["-l", &ip],
             Program::Redis => &["--bind", &ip, "--port", &port, "--save", "", "--appendonly", "no"],
         };
-        words.iter().map(ToString::to_string).collect()
+        let further = if self == Program::Ours { env::var("BENCH_OPTIONS").unwrap_or_default() } else { String::new() };
+        words.iter().copied().chain(further.split_whitespace()).map(String::from).collect()
     }
 
     /// A request that is answered with one line and changes nothing.

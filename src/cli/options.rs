@@ -36,8 +36,8 @@ pub struct Settings {
     port: u16,
     /// How to listen.
     pub net: net::Options,
-    /// Connections that are kept at a time.
-    pub max_connections: usize,
+    /// What is wanted of the loop.
+    pub policy: net::Policy,
     /// What pools clients are allowed.
     pub pools: pools::Limits,
     /// How often `-v` was given.
@@ -102,7 +102,9 @@ pub const OPTIONS: &[Opt] = &[
         long: "max-connections",
         hint: "N",
         help: "connections at a time; more are closed at once; 0: as many as the system allows (default: 0)",
-        set: |settings, value| assign(&mut settings.max_connections, number(value, 0..=usize::MAX).map(or_unlimited)),
+        set: |settings, value| {
+            assign(&mut settings.policy.max_connections, number(value, 0..=usize::MAX).map(or_unlimited))
+        },
     },
     Opt {
         short: "",
@@ -124,6 +126,15 @@ pub const OPTIONS: &[Opt] = &[
         hint: "BYTES",
         help: "the longest request (default: 8192)",
         set: |settings, value| assign(&mut settings.pools.max_line, number(value, 64..=1024 * 1024)),
+    },
+    Opt {
+        short: "",
+        long: "busy-poll",
+        hint: "MICROSECONDS",
+        help: "look for requests so long before sleeping: faster answers for a busy processor (default: 0)",
+        set: |settings, value| {
+            assign(&mut settings.policy.busy_poll, number(value, 0..=1_000_000).map(Span::from_micros))
+        },
     },
     Opt {
         short: "",
@@ -165,7 +176,7 @@ impl Default for Settings {
             listen: Vec::new(),
             port: POOLS_PORT,
             net: net::Options::default(),
-            max_connections: usize::MAX,
+            policy: net::Policy::default(),
             pools: pools::Limits::default(),
             verbosity: 0,
         }
@@ -294,14 +305,15 @@ mod tests {
     #[test]
     fn options_set_what_they_say() {
         let line = "-l 10.0.0.1 --listen unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
-                    --max-connections 10 --max-locks 2 --max-hold 1.5 --max-line 100 -v -vv";
+                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -v -vv";
         let settings = parse(line).expect("is well-formed");
         let addresses: Vec<String> = settings.addresses().expect("addresses").iter().map(Address::to_string).collect();
         assert_eq!(addresses, ["10.0.0.1:99", "unix:/run/p"]);
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
         assert_eq!(settings.net, net::Options { backlog: 7, keepalive: Some(keepalive), mode: Some(0o660) });
         assert_eq!(settings.pools, pools::Limits { max_locks: 2, max_hold: Span::from_millis(1_500), max_line: 100 });
-        assert_eq!((settings.max_connections, settings.verbosity), (10, 3));
+        assert_eq!(settings.policy, net::Policy { max_connections: 10, busy_poll: Span::from_micros(50) });
+        assert_eq!(settings.verbosity, 3);
         assert_eq!(parse("--keepalive off").expect("is well-formed").net.keepalive, None);
         assert_eq!(parse("-V").expect("is well-formed").action, Action::Version);
     }
@@ -315,6 +327,7 @@ mod tests {
             ("--socket-mode 9", "--socket-mode: \"9\""),
             ("--keepalive 1,2,3,4", "--keepalive: \"1,2,3,4\""),
             ("--keepalive 0", "--keepalive: \"0\""),
+            ("--busy-poll -1", "--busy-poll: \"-1\""),
             ("--max-hold x", "--max-hold: \"x\" is not a number of seconds"),
             ("--max-line 1", "--max-line: \"1\""),
             ("--frobnicate", "frobnicate"),

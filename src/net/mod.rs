@@ -15,4 +15,4 @@ pub use connection::{News, Stream};
 pub use connections::{Connections, Saved};
 pub use handover::{Handover, check};
 pub use listener::{Address, Keepalive, Listener, Options};
-pub use server::Server;
+pub use server::{Policy, Server};

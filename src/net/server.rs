@@ -32,6 +32,21 @@ const SIGNALS: Token = Token(usize::MAX);
 /// The token of the first listener; the others count down from it, far above any connection's id.
 const FIRST_LISTENER: usize = VERDICT.0 - 1;
 
+/// What the operator wants of the loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// How many connections are kept at a time.
+    pub max_connections: usize,
+    /// How long to look for events before sleeping. It spares the time to wake up, at the cost of a processor that is never idle.
+    pub busy_poll: Span,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy { max_connections: usize::MAX, busy_poll: Span::ZERO }
+    }
+}
+
 /// The event loop with everything that it serves.
 pub struct Server {
     poll: Poll,
@@ -43,7 +58,7 @@ pub struct Server {
     upgrade: Upgrade,
     ports: Vec<Port>,
     connections: Connections<Socket>,
-    max_connections: usize,
+    policy: Policy,
     /// Until when nothing is accepted, after the system had no means for it.
     resting_until: Option<Time>,
     complained_at: Option<Time>,
@@ -57,16 +72,16 @@ struct Port {
 }
 
 impl Server {
-    /// A server that listens nowhere yet and keeps at most `max_connections` at a time.
+    /// A server that listens nowhere yet.
     ///
     /// # Errors
     ///
     /// When the system has no event queue left.
-    pub fn new(services: Services, max_connections: usize) -> io::Result<Self> {
-        Server::with(Connections::new(services), Clock::start(), max_connections)
+    pub fn new(services: Services, policy: Policy) -> io::Result<Self> {
+        Server::with(Connections::new(services), Clock::start(), policy)
     }
 
-    fn with(connections: Connections<Socket>, clock: Clock, max_connections: usize) -> io::Result<Self> {
+    fn with(connections: Connections<Socket>, clock: Clock, policy: Policy) -> io::Result<Self> {
         Ok(Server {
             poll: Poll::new()?,
             events: Events::with_capacity(EVENTS_PER_TICK),
@@ -76,7 +91,7 @@ impl Server {
             upgrade: Upgrade::default(),
             ports: Vec::new(),
             connections,
-            max_connections,
+            policy,
             resting_until: None,
             complained_at: None,
         })
@@ -151,9 +166,8 @@ impl Server {
     /// Sleeps until something happens, and notes what.
     fn wait(&mut self) -> io::Result<()> {
         let timeout = self.time_to_sleep();
-        match self.poll.poll(&mut self.events, timeout) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => self.events.clear(),
-            result => result?,
+        if self.policy.busy_poll == Span::ZERO || !self.look_busily(timeout)? {
+            self.poll(timeout)?;
         }
         for event in &self.events {
             match event.token() {
@@ -164,6 +178,27 @@ impl Server {
                 }
                 Token(index) => self.connections.mark(ConnId::from_index(index), news_of(event)),
             }
+        }
+        Ok(())
+    }
+
+    /// Looks for events without sleeping, for a while but no longer than it might sleep. Tells whether there are some.
+    fn look_busily(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        let begun = self.clock.now();
+        let time = timeout.map_or(self.policy.busy_poll, |timeout| self.policy.busy_poll.min(timeout.into()));
+        while self.clock.now().since(begun) < time {
+            self.poll(Some(Duration::ZERO))?;
+            if !self.events.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        match self.poll.poll(&mut self.events, timeout) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.events.clear(),
+            result => result?,
         }
         Ok(())
     }
@@ -202,8 +237,8 @@ impl Server {
     }
 
     fn admit(&mut self, socket: Socket, kind: Kind) {
-        if self.connections.len() >= self.max_connections {
-            debug!("a connection is closed: there are {} already", self.max_connections);
+        if self.connections.len() >= self.policy.max_connections {
+            debug!("a connection is closed: there are {} already", self.policy.max_connections);
             return self.connections.count_error(kind);
         }
         let id = self.connections.open(socket, kind);

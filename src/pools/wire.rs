@@ -58,11 +58,11 @@ pub fn first_line(input: &[u8], max: usize) -> Line<'_> {
 
 /// Reads a line without its end.
 pub fn parse(line: &[u8]) -> Request<'_> {
-    let mut words = line.split(|byte| *byte == b' ');
-    let command = words.next().unwrap_or_default();
-    // Parameters are separated by one or more spaces.
-    let mut parameters = words.filter(|word| !word.is_empty());
-    match command {
+    if line.first() == Some(&b' ') {
+        return Request::Unknown;
+    }
+    let mut parameters = Words(line);
+    match parameters.next().unwrap_or_default() {
         b"ACQ4ME" => Request::Acquire(parse_acquire(Purpose::Me, parameters)),
         b"ACQ4ANY" => Request::Acquire(parse_acquire(Purpose::Anyone, parameters)),
         b"RELEASE" => Request::Release(parameters.next()),
@@ -71,10 +71,23 @@ pub fn parse(line: &[u8]) -> Request<'_> {
     }
 }
 
-fn parse_acquire<'a>(
-    purpose: Purpose,
-    mut parameters: impl Iterator<Item = &'a [u8]>,
-) -> Result<Acquire<'a>, BadSyntax> {
+/// The words of a line, which are separated by one or more spaces.
+struct Words<'a>(&'a [u8]);
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let start = self.0.iter().position(|byte| *byte != b' ')?;
+        let rest = &self.0[start..];
+        let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
+        let (word, rest) = rest.split_at(end);
+        self.0 = rest;
+        Some(word)
+    }
+}
+
+fn parse_acquire<'a>(purpose: Purpose, mut parameters: Words<'a>) -> Result<Acquire<'a>, BadSyntax> {
     let key = parameters.next().filter(|key| !key.contains(&0)).ok_or(BadSyntax)?;
     let mut positive = || parameters.next().and_then(parse_number).filter(|n| *n > 0).ok_or(BadSyntax);
     let (workers, max_queue) = (positive()?, positive()?);
@@ -98,10 +111,12 @@ fn parse_query(name: Option<&[u8]>, more: Option<&[u8]>) -> Query {
 
 /// Unsigned decimal digits. What is beyond 2^32-1 counts as 2^32-1.
 pub fn parse_number(word: &[u8]) -> Option<u32> {
-    if word.is_empty() || !word.iter().all(u8::is_ascii_digit) {
-        return None;
+    let mut number = None;
+    for byte in word {
+        let digit = char::from(*byte).to_digit(10)?;
+        number = Some(number.unwrap_or(0_u32).saturating_mul(10).saturating_add(digit));
     }
-    Some(word.iter().fold(0_u32, |n, digit| n.saturating_mul(10).saturating_add(u32::from(digit - b'0'))))
+    number
 }
 
 /// Seconds with decimals. What is finer than a millisecond is rounded up, so that nothing ends early.

@@ -1,6 +1,6 @@
 //! The server's part in an upgrade: when to rehearse, when to be replaced, and how to go on in a new process.
 
-use super::Server;
+use super::{Policy, Server};
 use crate::id::ConnId;
 use crate::net::connections::Connections;
 use crate::net::handover::{Handover, Program, Rehearsal, SavedPort, SavedSocket, adopt};
@@ -35,7 +35,7 @@ impl Server {
     /// # Errors
     ///
     /// One sentence that says what is missing. The connections are lost then.
-    pub fn take_over(handover: Handover, services: Services, max_connections: usize) -> Result<Server, String> {
+    pub fn take_over(handover: Handover, services: Services, policy: Policy) -> Result<Server, String> {
         let Handover { clock, ports, sockets, connections, .. } = handover;
         let mut sockets: HashMap<ConnId, SavedSocket> = sockets.into_iter().map(|socket| (socket.id, socket)).collect();
         let ids: Vec<ConnId> = sockets.keys().copied().collect();
@@ -46,7 +46,7 @@ impl Server {
         let connections = Connections::restore(services, connections, clock.now(), stream_of)
             .map_err(|error| format!("cannot take over: {error}"))?;
         let restore = || -> io::Result<Server> {
-            let mut server = Server::with(connections, clock, max_connections)?;
+            let mut server = Server::with(connections, clock, policy)?;
             for SavedPort { kind, listener } in ports {
                 server.listen(Listener::restore(adopt(listener.fd)?, listener)?, kind)?;
             }
