@@ -483,3 +483,18 @@ fn an_idle_connection_costs_nobody_anything() {
     let mut client = Client::of(idle);
     assert_eq!(client.ask("RELEASE"), "NOT_LOCKED");
 }
+
+#[test]
+fn busy_polling_serves_and_ends_when_nothing_comes() {
+    let daemon = Daemon::start(&["--busy-poll", "20000"]);
+    let (mut holder, mut waiter) = (daemon.connect(), daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME k 1 5 5"), "LOCKED");
+    let begun = Instant::now();
+    assert_eq!(waiter.ask("ACQ4ME k 1 5 0.03"), "TIMEOUT");
+    assert!(begun.elapsed() >= Duration::from_millis(30), "it ended early");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    let before = daemon.cpu_time();
+    thread::sleep(Duration::from_secs(1));
+    let used = daemon.cpu_time() - before;
+    assert!(used < Duration::from_millis(200), "it goes on looking: {used:?}");
+}

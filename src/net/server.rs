@@ -21,7 +21,7 @@ mod upgrade;
 
 /// Events taken from the kernel in one tick. More stay there for the next one, so this bounds a tick's work.
 const EVENTS_PER_TICK: usize = 1024;
-/// Connections accepted in one tick, so that a flood of new ones does not starve those that are served.
+/// Connections accepted from one port in one tick, so that a flood of new ones does not starve those that are served.
 const ACCEPTS_PER_TICK: usize = 256;
 /// How long no connection is accepted after the system refused one for lack of descriptors or memory.
 const REST: Span = Span::from_millis(100);
@@ -151,6 +151,7 @@ impl Server {
         stop_asked
     }
 
+    /// One turn of the loop.
     fn tick(&mut self) -> io::Result<()> {
         self.wait()?;
         self.accept();
@@ -165,9 +166,8 @@ impl Server {
 
     /// Sleeps until something happens, and notes what.
     fn wait(&mut self) -> io::Result<()> {
-        let timeout = self.time_to_sleep();
-        if self.policy.busy_poll == Span::ZERO || !self.look_busily(timeout)? {
-            self.poll(timeout)?;
+        if self.policy.busy_poll == Span::ZERO || !self.look_busily()? {
+            self.poll(self.time_to_sleep())?;
         }
         for event in &self.events {
             match event.token() {
@@ -183,9 +183,10 @@ impl Server {
     }
 
     /// Looks for events without sleeping, for a while but no longer than it might sleep. Tells whether there are some.
-    fn look_busily(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+    fn look_busily(&mut self) -> io::Result<bool> {
         let begun = self.clock.now();
-        let time = timeout.map_or(self.policy.busy_poll, |timeout| self.policy.busy_poll.min(timeout.into()));
+        let longest = self.time_to_sleep().map_or(Span::FOREVER, Span::from);
+        let time = self.policy.busy_poll.min(longest);
         while self.clock.now().since(begun) < time {
             self.poll(Some(Duration::ZERO))?;
             if !self.events.is_empty() {
@@ -218,8 +219,8 @@ impl Server {
         if !self.ports.iter().any(|port| port.ready) || self.is_resting() {
             return;
         }
-        let mut budget = ACCEPTS_PER_TICK;
         for port in 0..self.ports.len() {
+            let mut budget = ACCEPTS_PER_TICK;
             while self.ports[port].ready && budget > 0 {
                 budget -= 1;
                 let kind = self.ports[port].kind;
