@@ -48,26 +48,39 @@ fn converse(choices: &mut Choices<'_>) {
     assert!(world.is_empty(), "something is left of somebody");
 }
 
-/// However a stream is cut, the replies are the same.
+/// However a stream is cut, however slowly the replies are read, and whether the end comes with the last bytes or later:
+/// the replies are the same.
 fn cut(data: &[u8]) {
-    let listen = |sizes: &mut dyn FnMut() -> usize| {
-        let mut world = World::new(Limits { max_line: 64, ..Limits::default() });
-        let client = world.connect();
-        let mut rest = data;
-        while !rest.is_empty() && !world.is_ended(client) {
-            let (chunk, later) = rest.split_at(sizes().clamp(1, rest.len()));
-            world.send(client, chunk);
-            world.settle();
-            rest = later;
-        }
-        let received = world.take_received(client);
-        world.finish(client);
-        world.settle();
-        assert!(world.is_empty(), "something is left of somebody");
-        received
+    let whole = converse_alone(data, || usize::MAX, usize::MAX);
+    let sizes = || {
+        let mut sizes = data.iter().map(|byte| usize::from(byte % 8)).cycle();
+        move || sizes.next().unwrap_or(1)
     };
-    let whole = listen(&mut || usize::MAX);
-    let mut sizes = data.iter().map(|byte| usize::from(byte % 8)).cycle();
-    let cut = listen(&mut || sizes.next().unwrap_or(1));
-    assert!(whole == cut, "{:?} is {:?} when cut", whole.escape_ascii().to_string(), cut.escape_ascii().to_string());
+    for room in [usize::MAX, data.len() % 32] {
+        let cut = converse_alone(data, sizes(), room);
+        let [whole, cut] = [&whole, &cut].map(|bytes| bytes.escape_ascii().to_string());
+        assert_eq!(whole, cut, "cut, with room for {room} bytes of reply after each chunk");
+    }
+}
+
+/// What one client receives that sends chunks of some sizes, and takes so many bytes after each.
+fn converse_alone(data: &[u8], mut sizes: impl FnMut() -> usize, room: usize) -> Vec<u8> {
+    let mut world = World::new(Limits { max_line: 64, ..Limits::default() });
+    let client = world.connect();
+    let mut rest = data;
+    while !rest.is_empty() && !world.is_ended(client) {
+        let (chunk, later) = rest.split_at(sizes().clamp(1, rest.len()));
+        world.set_room(client, room);
+        world.send(client, chunk);
+        if !later.is_empty() {
+            world.settle();
+        }
+        rest = later;
+    }
+    world.finish(client);
+    world.settle();
+    world.set_room(client, usize::MAX);
+    world.settle();
+    assert!(world.is_empty(), "something is left of somebody");
+    world.take_received(client)
 }
