@@ -31,11 +31,11 @@ pub fn serve(settings: &Settings) -> Result<(), String> {
 }
 
 fn start(settings: &Settings) -> Result<Server, String> {
-    raise_descriptor_limit();
     let mut server = Server::new(Services::new(settings.pools), settings.policy)
         .map_err(|error| format!("cannot wait for events: {error}"))?;
     handle_signals(&mut server)?;
     listen(&mut server, settings)?;
+    raise_descriptor_limit();
     info!("poolcounter {VERSION} listens on {}", enumerate(&server.addresses()));
     Ok(server)
 }

@@ -21,6 +21,8 @@ use std::io::ErrorKind;
 mod saved;
 pub use saved::Saved;
 
+/// How long a tick serves before it looks after timers and output, however many clients pipeline.
+const SERVING_TIME: Span = Span::from_millis(10);
 /// How long a connection that is to be closed may take to read its last replies, and to notice.
 const LINGER: Span = Span::from_secs(5);
 /// The loop's own timers; the services' owners count up from zero.
@@ -105,16 +107,24 @@ impl<S: Stream> Connections<S> {
         if left_over { Some(Time::START) } else { self.core.wheel.next() }
     }
 
-    /// Gives each ready connection one turn: one read, and a bounded number of requests.
+    /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for whom the tick has no
+    /// time left are the first of the next one.
     pub fn serve(&mut self, clock: impl Fn() -> Time) {
+        if self.ready.is_empty() {
+            return;
+        }
+        let end = clock() + SERVING_TIME;
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front(&mut self.links) else { return };
             let conn = &mut self.slab[id.index()];
-            match conn.stage {
-                _ if conn.broken => {}
-                Stage::Open if self.core.output.is_full(id) => conn.parked = true,
-                Stage::Open => self.serve_one(id, &clock),
-                Stage::Closed | Stage::Lingering { .. } => self.read_to_the_end(id),
+            if conn.broken {
+                continue;
+            } else if !matches!(conn.stage, Stage::Open) {
+                self.read_to_the_end(id);
+            } else if self.core.output.is_full(id) {
+                conn.parked = true;
+            } else if self.serve_one(id, &clock) > end {
+                return;
             }
         }
     }
@@ -173,17 +183,19 @@ impl<S: Stream> Connections<S> {
         self.closing.clear();
     }
 
-    fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
+    /// Gives a connection its turn, and tells when that began to be served.
+    fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Time {
         let conn = &mut self.slab[id.index()];
         self.inlet.load(&mut conn.unserved);
-        if conn.readable
-            && self.inlet.wants_more()
-            && let Err(error) = conn.read(&mut self.inlet)
-        {
-            return self.break_off(id, &error);
+        let received = if conn.readable && self.inlet.wants_more() { conn.read(&mut self.inlet) } else { Ok(()) };
+        // After the request was received, so that a wait that begins with it cannot end early.
+        let now = clock();
+        if let Err(error) = received {
+            self.break_off(id, &error);
+            return now;
         }
         let input = self.inlet.bytes();
-        let served = self.core.call(conn.kind, clock(), |service, context| service.serve(id, input, context));
+        let served = self.core.call(conn.kind, now, |service, context| service.serve(id, input, context));
         conn.unserved = self.inlet.unserved(served.consumed);
         let is_over = conn.ended && served.then == Then::Read;
         if is_over || served.then == Then::Close {
@@ -191,6 +203,7 @@ impl<S: Stream> Connections<S> {
         } else if conn.readable || served.then == Then::Serve {
             self.make_ready(id);
         }
+        now
     }
 
     /// What a peer still sends after it was told that the connection ends is of no interest, except for its end. If it were

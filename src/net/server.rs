@@ -13,6 +13,7 @@ use crate::time::{Span, Time};
 use log::{debug, warn};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 use upgrade::{Upgrade, VERDICT};
@@ -239,7 +240,7 @@ impl Server {
 
     fn admit(&mut self, socket: Socket, kind: Kind) {
         if self.connections.len() >= self.policy.max_connections {
-            debug!("a connection is closed: there are {} already", self.policy.max_connections);
+            self.complain(&"--max-connections allows no more");
             return self.connections.count_error(kind);
         }
         let id = self.connections.open(socket, kind);
@@ -263,12 +264,16 @@ impl Server {
 
     /// The system has no descriptors or memory for another connection: those that are there must not suffer for it.
     fn rest(&mut self, kind: Kind, error: &io::Error) {
-        let now = self.clock.now();
         self.connections.count_error(kind);
-        self.resting_until = Some(now + REST);
+        self.resting_until = Some(self.clock.now() + REST);
+        self.complain(error);
+    }
+
+    fn complain(&mut self, reason: &dyn fmt::Display) {
+        let now = self.clock.now();
         if self.complained_at.is_none_or(|at| now.since(at) >= LOG_INTERVAL) {
             self.complained_at = Some(now);
-            warn!("cannot accept more than {} connections now: {error}", self.connections.len());
+            warn!("cannot accept more than {} connections now: {reason}", self.connections.len());
         }
     }
 }

@@ -6,7 +6,7 @@ use poolcounter::net::{Connections, News, Saved, Stream};
 use poolcounter::pools::Limits;
 use poolcounter::services::{Kind, Services};
 use poolcounter::time::{Span, Time};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::rc::Rc;
@@ -166,8 +166,15 @@ impl World {
 
     /// One tick of the loop, without the sleep before it.
     pub fn tick(&mut self) {
+        self.tick_slowly(Span::ZERO);
+    }
+
+    /// One tick, in which the clock goes on by `step` whenever it is looked at while clients are served.
+    pub fn tick_slowly(&mut self, step: Span) {
+        let clock = Cell::new(self.now);
+        self.connections.serve(|| clock.replace(clock.get() + step));
+        self.now = clock.get();
         let now = self.now;
-        self.connections.serve(|| now);
         self.connections.expire(now);
         self.connections.flush();
         self.connections.reap(now);
