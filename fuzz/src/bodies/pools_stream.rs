@@ -43,6 +43,7 @@ fn converse(choices: &mut Choices<'_>) {
                 world.settle();
                 world.upgrade();
             }
+            13 => world.tick_slowly(Span::from_micros(choices.number())),
             _ => world.tick(),
         }
     }
