@@ -9,13 +9,19 @@ use std::path::Path;
 use support::random::Random;
 
 /// How many variations of the inputs are tried.
-const VARIATIONS: usize = 200;
+const VARIATIONS: usize = 500;
 
 fn play(target: &str, run: fn(&[u8])) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let files = fs::read_dir(&directory).expect("the corpus is there").map(|file| file.expect("is readable").path());
-    let inputs: Vec<Vec<u8>> = files.map(|path| fs::read(path).expect("is readable")).collect();
+    let mut inputs: Vec<Vec<u8>> = files.map(|path| fs::read(path).expect("is readable")).collect();
+    // The order of the files differs between machines, and the variations must not.
+    inputs.sort();
     assert!(inputs.len() >= 10, "{target} has few inputs");
+    let run = |input: &[u8]| {
+        let _shown = Shown { target, input };
+        run(input);
+    };
     inputs.iter().for_each(|input| run(input));
     let mut random = Random::new(1);
     for _ in 0..VARIATIONS {
@@ -28,6 +34,20 @@ fn play(target: &str, run: fn(&[u8])) {
             }
         }
         run(&input);
+    }
+}
+
+/// An input that is shown when it makes the test fail.
+struct Shown<'a> {
+    target: &'a str,
+    input: &'a [u8],
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{} failed on \"{}\"", self.target, self.input.escape_ascii());
+        }
     }
 }
 

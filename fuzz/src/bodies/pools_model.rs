@@ -10,6 +10,9 @@ const NUMBERS: [&str; 5] = ["1", "2", "3", "0", "4294967296"];
 const TIMEOUTS: [&str; 6] = ["", "0", "0.001", "1", "2.5", "60"];
 const HOLDS: [&str; 4] = ["", "", " hold=1", " hold=0.002"];
 const STATS: [&str; 4] = ["", " UPTIME", " waiting_workers", " nothing"];
+/// How often bytes are repeated in one go. The last is more lines than a turn takes, more bytes than one read, and with
+/// `STATS` more output than may stay unsent.
+const TIMES: [usize; 4] = [1, 1, 40, 700];
 /// Time does not jump farther: a month.
 const FAR_US: u64 = 30 * 86_400_000_000;
 
@@ -39,7 +42,7 @@ pub fn run(data: &[u8]) {
             7 => Action::Send(client, format!("STATS{}\n", choices.pick(&STATS)).into_bytes()),
             8 => {
                 let len = usize::from(choices.byte());
-                Action::Send(client, choices.bytes(len).to_vec())
+                Action::Send(client, choices.bytes(len).repeat(TIMES[usize::from(turn) / CLIENTS % TIMES.len()]))
             }
             9 | 10 => Action::Pass(choices.number().min(FAR_US)),
             11 => Action::Finish(client),
@@ -56,6 +59,10 @@ pub fn run(data: &[u8]) {
     }
     slots.into_iter().for_each(|client| twin.act(Action::Finish(client)));
     twin.act(Action::Pass(6_000_000));
+    // Whoever is told much and reads nothing has no turn in which its end could be seen. The system gives it up in time.
+    let stuck: Vec<usize> = (0..twin.received().len()).filter(|client| twin.is_open(*client)).collect();
+    stuck.into_iter().for_each(|client| twin.act(Action::Reset(client)));
+    twin.act(Action::Settle);
     assert!(twin.is_empty(), "something is left of somebody");
 }
 

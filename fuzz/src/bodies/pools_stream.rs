@@ -16,6 +16,7 @@ pub fn run(data: &[u8]) {
 fn converse(choices: &mut Choices<'_>) {
     let mut world = World::new(Limits { max_line: 64, ..Limits::default() });
     let mut clients: Vec<usize> = (0..CLIENTS).map(|_| world.connect()).collect();
+    let mut slow = Vec::new();
     while !choices.is_empty() {
         let turn = choices.byte();
         let slot = usize::from(turn) % CLIENTS;
@@ -26,7 +27,10 @@ fn converse(choices: &mut Choices<'_>) {
                 world.send(client, choices.bytes(len));
             }
             8 => world.advance(Span::from_micros(choices.number())),
-            9 => world.set_room(client, choices.number() as usize),
+            9 => {
+                world.set_room(client, choices.number() as usize);
+                slow.push(client);
+            }
             10 => {
                 world.finish(client);
                 clients[slot] = world.connect();
@@ -39,35 +43,52 @@ fn converse(choices: &mut Choices<'_>) {
                 world.settle();
                 world.upgrade();
             }
+            13 => world.tick_slowly(Span::from_micros(choices.number())),
             _ => world.tick(),
         }
     }
     clients.iter().for_each(|client| world.finish(*client));
     // Whoever does not read is given up after some seconds.
     world.advance(Span::from_secs(6));
+    // Whoever is told much and reads nothing has no turn in which its end could be seen. The system gives it up in time.
+    slow.into_iter().for_each(|client| world.reset(client));
+    world.settle();
     assert!(world.is_empty(), "something is left of somebody");
 }
 
-/// However a stream is cut, the replies are the same.
+/// However a stream is cut, however slowly the replies are read, and whether the end comes with the last bytes or later:
+/// the replies are the same.
 fn cut(data: &[u8]) {
-    let listen = |sizes: &mut dyn FnMut() -> usize| {
-        let mut world = World::new(Limits { max_line: 64, ..Limits::default() });
-        let client = world.connect();
-        let mut rest = data;
-        while !rest.is_empty() && !world.is_ended(client) {
-            let (chunk, later) = rest.split_at(sizes().clamp(1, rest.len()));
-            world.send(client, chunk);
-            world.settle();
-            rest = later;
-        }
-        let received = world.take_received(client);
-        world.finish(client);
-        world.settle();
-        assert!(world.is_empty(), "something is left of somebody");
-        received
+    let whole = converse_alone(data, || usize::MAX, usize::MAX);
+    let sizes = || {
+        let mut sizes = data.iter().map(|byte| usize::from(byte % 8)).cycle();
+        move || sizes.next().unwrap_or(1)
     };
-    let whole = listen(&mut || usize::MAX);
-    let mut sizes = data.iter().map(|byte| usize::from(byte % 8)).cycle();
-    let cut = listen(&mut || sizes.next().unwrap_or(1));
-    assert!(whole == cut, "{:?} is {:?} when cut", whole.escape_ascii().to_string(), cut.escape_ascii().to_string());
+    for room in [usize::MAX, data.len() % 32] {
+        let cut = converse_alone(data, sizes(), room);
+        let [whole, cut] = [&whole, &cut].map(|bytes| bytes.escape_ascii().to_string());
+        assert_eq!(whole, cut, "cut, with room for {room} bytes of reply after each chunk");
+    }
+}
+
+/// What one client receives that sends chunks of some sizes, and takes so many bytes after each.
+fn converse_alone(data: &[u8], mut sizes: impl FnMut() -> usize, room: usize) -> Vec<u8> {
+    let mut world = World::new(Limits { max_line: 64, ..Limits::default() });
+    let client = world.connect();
+    let mut rest = data;
+    while !rest.is_empty() && !world.is_ended(client) {
+        let (chunk, later) = rest.split_at(sizes().clamp(1, rest.len()));
+        world.set_room(client, room);
+        world.send(client, chunk);
+        if !later.is_empty() {
+            world.settle();
+        }
+        rest = later;
+    }
+    world.finish(client);
+    world.settle();
+    world.set_room(client, usize::MAX);
+    world.settle();
+    assert!(world.is_empty(), "something is left of somebody");
+    world.take_received(client)
 }

@@ -1,6 +1,8 @@
-//! Raw bytes into the parser of the pools protocol.
+//! Raw bytes into the parser of the pools protocol, beside a naive reading of the same words.
 
-use poolcounter::pools::wire::{Line, Request, first_line, parse, parse_number, parse_seconds};
+use poolcounter::pools::wire::{Line, Query, Request, first_line, parse, parse_number, parse_seconds};
+use poolcounter::pools::{Acquire, BadSyntax, Purpose};
+use poolcounter::stats::{Pools, Stat as _};
 use poolcounter::time::Span;
 
 /// The longest line that is tried.
@@ -12,7 +14,11 @@ pub fn run(data: &[u8]) {
     loop {
         match first_line(rest, MAX_LINE) {
             Line::Whole(line, len) => {
-                assert!(line.len() < len && len <= MAX_LINE + 1 && rest[len - 1] == b'\n' && !line.contains(&b'\n'));
+                assert!(len <= MAX_LINE + 1 && rest[len - 1] == b'\n' && !line.contains(&b'\n'));
+                let bare = &rest[..len - 1];
+                assert_eq!(line, bare.strip_suffix(b"\r").unwrap_or(bare), "only what ends the line is taken off");
+                assert_eq!(first_line(bare, MAX_LINE), Line::Partial, "no line without its end");
+                assert_eq!(first_line(&rest[..len], MAX_LINE), Line::Whole(line, len), "what follows changes nothing");
                 look_at(line);
                 rest = &rest[len..];
             }
@@ -23,25 +29,77 @@ pub fn run(data: &[u8]) {
 }
 
 fn look_at(line: &[u8]) {
-    match parse(line) {
-        Request::Acquire(Ok(acquire)) => {
-            assert!(acquire.workers > 0 && acquire.max_queue > 0 && acquire.hold > Span::ZERO);
-            assert!(!acquire.key.is_empty() && !acquire.key.iter().any(|byte| matches!(byte, 0 | b' ' | b'\n')));
-            assert!(acquire.timeout <= Span::from_secs(u64::from(u32::MAX)) + Span::from_secs(1));
-        }
-        Request::Release(key) => assert!(key.is_none_or(|key| !key.is_empty() && !key.contains(&b' '))),
-        Request::Acquire(Err(_)) | Request::Stats(_) | Request::Unknown => {}
+    let request = parse(line);
+    assert_eq!(request, read(line));
+    if let Request::Acquire(Ok(acquire)) = request {
+        assert!(acquire.workers > 0 && acquire.max_queue > 0 && acquire.hold > Span::ZERO);
+        assert!(!acquire.key.is_empty() && !acquire.key.iter().any(|byte| matches!(byte, 0 | b' ' | b'\n')));
+        assert!(acquire.timeout <= Span::from_secs(u64::from(u32::MAX) + 1));
     }
     // One space separates as well as several, and none matters at the end.
-    let wide = line.escape_ascii().to_string().replace(' ', "   ") + " ";
-    let narrow = line.escape_ascii().to_string();
-    assert_eq!(format!("{:?}", parse(wide.as_bytes())), format!("{:?}", parse(narrow.as_bytes())));
+    let mut wide = line.split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"   "[..]);
+    wide.push(b' ');
+    assert_eq!(parse(&wide), request);
     for word in line.split(|byte| *byte == b' ') {
-        let text = std::str::from_utf8(word).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-        let exact = text.filter(|text| !text.is_empty()).map(|text| text.parse::<u32>().unwrap_or(u32::MAX));
-        assert_eq!(parse_number(word), exact);
-        if let Some(exact) = exact {
-            assert_eq!(parse_seconds(word), Some(Span::from_secs(u64::from(exact))));
-        }
+        assert_eq!(parse_number(word), number(word));
+        assert_eq!(parse_seconds(word), seconds(word));
     }
+}
+
+fn read(line: &[u8]) -> Request<'_> {
+    let mut pieces = line.split(|byte| *byte == b' ');
+    let command = pieces.next().unwrap_or_default();
+    let words: Vec<&[u8]> = pieces.filter(|word| !word.is_empty()).collect();
+    match command {
+        b"ACQ4ME" => Request::Acquire(read_acquire(Purpose::Me, &words)),
+        b"ACQ4ANY" => Request::Acquire(read_acquire(Purpose::Anyone, &words)),
+        b"RELEASE" => Request::Release(words.first().copied()),
+        b"STATS" => Request::Stats(read_query(&words)),
+        _ => Request::Unknown,
+    }
+}
+
+fn read_acquire<'a>(purpose: Purpose, words: &[&'a [u8]]) -> Result<Acquire<'a>, BadSyntax> {
+    let [key, workers, max_queue, more @ ..] = words else { return Err(BadSyntax) };
+    let (workers, max_queue) = (number(workers).unwrap_or(0), number(max_queue).unwrap_or(0));
+    if key.contains(&0) || workers == 0 || max_queue == 0 {
+        return Err(BadSyntax);
+    }
+    let timeout = more.first().and_then(|word| seconds(word)).unwrap_or(Span::ZERO);
+    let mut holds = more.iter().skip(1).filter_map(|word| seconds(word.strip_prefix(b"hold=")?));
+    let hold = holds.next().filter(|hold| *hold > Span::ZERO).unwrap_or(Span::FOREVER);
+    Ok(Acquire { key, purpose, workers, max_queue, timeout, hold })
+}
+
+fn read_query(words: &[&[u8]]) -> Query {
+    let names: Vec<String> = words.iter().map(|word| word.escape_ascii().to_string().to_lowercase()).collect();
+    match names.as_slice() {
+        [] => Query::Full,
+        [name] if name == "full" => Query::Full,
+        [name] => {
+            Pools::ALL.iter().find(|stat| stat.row().name == *name).map_or(Query::Unknown, |stat| Query::One(*stat))
+        }
+        _ => Query::Unknown,
+    }
+}
+
+fn digits(word: &[u8]) -> Option<&str> {
+    std::str::from_utf8(word).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn number(word: &[u8]) -> Option<u32> {
+    digits(word).filter(|text| !text.is_empty()).map(|text| text.parse().unwrap_or(u32::MAX))
+}
+
+fn seconds(word: &[u8]) -> Option<Span> {
+    let mut parts = word.splitn(2, |byte| *byte == b'.');
+    let (whole, decimals) = (digits(parts.next()?)?, digits(parts.next().unwrap_or_default())?);
+    if whole.is_empty() && decimals.is_empty() {
+        return None;
+    }
+    let padded = format!("{decimals:0<3}");
+    let (ms, finer) = padded.split_at(3);
+    let round_up = u64::from(finer.contains(|digit| digit != '0'));
+    let ms = ms.parse::<u64>().expect("three digits are a number") + round_up;
+    Some(Span::from_secs(number(whole.as_bytes()).unwrap_or(0).into()) + Span::from_millis(ms))
 }
