@@ -141,3 +141,22 @@ fn a_tick_serves_10_milliseconds_at_most() {
     world.settle();
     assert_eq!(clients.iter().filter(|client| !world.take_received(**client).is_empty()).count(), 50 - served);
 }
+
+/// It may just have died, and nobody knows: what it holds must come back.
+#[test]
+fn whoever_leaves_without_reading_has_5_seconds() {
+    let mut world = world();
+    let (leaver, waiter) = (world.connect(), world.connect());
+    world.set_room(leaver, 0);
+    world.send(leaver, &[b"ACQ4ME k 1 9 9\n".to_vec(), b"STATS FULL\n".repeat(1_000)].concat());
+    world.settle();
+    world.send(waiter, b"ACQ4ME k 1 9 60\n");
+    world.advance(Span::from_secs(30));
+    assert_eq!(text(&mut world, waiter), "", "as long as it has not left, it may come back");
+    world.finish(leaver);
+    world.advance(Span::from_millis(4_999));
+    assert_eq!(text(&mut world, waiter), "");
+    world.advance(Span::from_millis(1));
+    assert_eq!(text(&mut world, waiter), "LOCKED\n");
+    assert!(world.is_closed(leaver));
+}

@@ -50,6 +50,8 @@ pub(super) struct Connection<S> {
 pub(super) enum Stage {
     /// Its service serves it.
     Open,
+    /// So it does, but the peer has closed its side and does not read what it asked for: parked, until it reads on.
+    Leaving { patience: TimerId },
     /// Its service has forgotten it.
     Closed,
     /// So it has, but the last replies are not sent, or the peer has not noticed yet.

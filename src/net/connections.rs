@@ -97,6 +97,8 @@ impl<S: Stream> Connections<S> {
         if news.readable || news.hangup {
             conn.readable = true;
             conn.hangup |= news.hangup;
+            // Whoever leaves without reading is parked anew, and not for ever.
+            conn.parked &= !conn.hangup;
             self.make_ready(id);
         }
     }
@@ -119,10 +121,10 @@ impl<S: Stream> Connections<S> {
             let conn = &mut self.slab[id.index()];
             if conn.broken {
                 continue;
-            } else if !matches!(conn.stage, Stage::Open) {
+            } else if let Stage::Closed | Stage::Lingering { .. } = conn.stage {
                 self.read_to_the_end(id);
             } else if self.core.output.is_full(id) {
-                conn.parked = true;
+                self.park(id, clock());
             } else if self.serve_one(id, &clock) > end {
                 return;
             }
@@ -169,8 +171,10 @@ impl<S: Stream> Connections<S> {
         for n in 0..self.closing.len() {
             let id = self.closing[n];
             let Some(conn) = self.slab.get_mut(id.index()) else { continue };
-            if let Stage::Open = conn.stage {
-                conn.stage = Stage::Closed;
+            if let Stage::Open | Stage::Leaving { .. } = conn.stage {
+                if let Stage::Leaving { patience } = std::mem::replace(&mut conn.stage, Stage::Closed) {
+                    self.core.wheel.of(LINGERING).cancel(patience);
+                }
                 self.core.call(conn.kind, now, |service, context| service.close(id, context));
             }
             let drained = self.core.output.unsent(id).is_empty();
@@ -219,6 +223,16 @@ impl<S: Stream> Connections<S> {
         }
     }
 
+    /// A client that does not read has no turn. If it has closed its side too, it may just have died, and what it holds
+    /// must come back.
+    fn park(&mut self, id: ConnId, now: Time) {
+        let conn = &mut self.slab[id.index()];
+        conn.parked = true;
+        if conn.hangup && matches!(conn.stage, Stage::Open) {
+            conn.stage = Stage::Leaving { patience: self.core.wheel.of(LINGERING).arm(now + LINGER, id) };
+        }
+    }
+
     fn make_ready(&mut self, id: ConnId) {
         if !self.slab[id.index()].parked && !self.links.is_linked(id) {
             self.ready.push_back(&mut self.links, id);
@@ -228,13 +242,17 @@ impl<S: Stream> Connections<S> {
     /// Some of the connection's output was sent: a reason to serve it again, or to be done with it.
     fn note_progress(&mut self, id: ConnId) {
         let conn = &mut self.slab[id.index()];
-        match conn.stage {
-            Stage::Open if conn.parked && !self.core.output.is_full(id) => {
-                conn.parked = false;
+        if let Stage::Closed | Stage::Lingering { .. } = conn.stage {
+            if !conn.blocked {
+                self.closing.push(id);
+            }
+        } else if !self.core.output.is_full(id) {
+            if let Stage::Leaving { patience } = std::mem::replace(&mut conn.stage, Stage::Open) {
+                self.core.wheel.of(LINGERING).cancel(patience);
+            }
+            if std::mem::take(&mut conn.parked) {
                 self.make_ready(id);
             }
-            Stage::Closed | Stage::Lingering { .. } if !conn.blocked => self.closing.push(id),
-            _ => {}
         }
     }
 
@@ -257,9 +275,17 @@ impl<S: Stream> Connections<S> {
 
     fn end_patience(&mut self, id: ConnId) {
         let conn = &mut self.slab[id.index()];
-        if let Stage::Lingering { patience } = std::mem::replace(&mut conn.stage, Stage::Closed) {
-            patience.fired();
-        }
+        conn.stage = match std::mem::replace(&mut conn.stage, Stage::Closed) {
+            Stage::Leaving { patience } => {
+                patience.fired();
+                Stage::Open
+            }
+            Stage::Lingering { patience } => {
+                patience.fired();
+                Stage::Closed
+            }
+            other => other,
+        };
         self.break_off(id, &"it took too long to read its last replies");
     }
 

@@ -44,7 +44,8 @@ impl<S: Stream> Connections<S> {
             replies: self.core.output.replies(id),
             ended: conn.ended,
             patience: match &conn.stage {
-                Stage::Open => None,
+                // Whoever takes over finds again that it does not read.
+                Stage::Open | Stage::Leaving { .. } => None,
                 Stage::Closed => Some(now),
                 Stage::Lingering { patience } => Some(self.core.wheel.deadline(patience)),
             },

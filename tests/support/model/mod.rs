@@ -51,6 +51,8 @@ struct Client {
     room: usize,
     /// It has no turn until its output drains.
     parked: bool,
+    /// It has left and does not read: in this millisecond it is given up.
+    given_up_ms: Option<u64>,
     broken: bool,
     stage: Stage,
     /// No more will be sent to it.
@@ -94,11 +96,13 @@ impl Model {
 
     pub fn finish(&mut self, client: usize) {
         self.clients[client].finished = true;
+        self.clients[client].parked = false;
         self.make_ready(client);
     }
 
     pub fn reset(&mut self, client: usize) {
         self.clients[client].reset = true;
+        self.clients[client].parked = false;
         self.make_ready(client);
         self.touch(client);
     }
@@ -111,6 +115,8 @@ impl Model {
     /// Another process goes on in its place.
     pub fn upgrade(&mut self) {
         self.pools.rearm();
+        let until_ms = self.patience_ms();
+        self.clients.iter_mut().filter_map(|client| client.given_up_ms.as_mut()).for_each(|at| *at = until_ms);
     }
 
     /// Lets everything happen that happens without time passing.
@@ -137,7 +143,8 @@ impl Model {
             Stage::Lingering { until_ms } => Some(until_ms * 1_000),
             Stage::Open | Stage::Gone => None,
         });
-        lingering.chain(self.pools.deadline()).min()
+        let given_up = self.clients.iter().filter_map(|client| client.given_up_ms.map(|ms| ms * 1_000));
+        lingering.chain(given_up).chain(self.pools.deadline()).min()
     }
 
     pub fn now(&self) -> u64 {
@@ -181,7 +188,12 @@ impl Model {
     /// Reads what a client sent, or that it has ended, and answers line by line.
     fn take_turn(&mut self, id: usize) {
         if self.clients[id].unsent.len() >= FULL_BYTES {
-            self.clients[id].parked = true;
+            let until_ms = self.patience_ms();
+            let client = &mut self.clients[id];
+            client.parked = true;
+            if client.finished || client.reset {
+                client.given_up_ms.get_or_insert(until_ms);
+            }
             return;
         }
         if self.clients[id].reset {
@@ -249,7 +261,16 @@ impl Model {
             if matches!(self.clients[id].stage, Stage::Lingering { until_ms } if until_ms * 1_000 <= self.now) {
                 self.break_off(id);
             }
+            if self.clients[id].given_up_ms.is_some_and(|ms| ms * 1_000 <= self.now) {
+                self.clients[id].given_up_ms = None;
+                self.break_off(id);
+            }
         }
+    }
+
+    /// The millisecond in which patience that begins now ends.
+    fn patience_ms(&self) -> u64 {
+        (self.now + LINGER_US).div_ceil(1_000)
     }
 
     fn deliver(&mut self, id: usize) {
@@ -266,6 +287,9 @@ impl Model {
         if client.unsent.is_empty() {
             client.replies = 0;
         }
+        if client.unsent.len() < FULL_BYTES {
+            client.given_up_ms = None;
+        }
         if client.parked && client.unsent.len() < FULL_BYTES {
             client.parked = false;
             self.make_ready(id);
@@ -276,11 +300,12 @@ impl Model {
 
     fn see_off(&mut self, id: usize) {
         let now = self.now;
+        self.clients[id].given_up_ms = None;
         match self.clients[id].stage {
             Stage::Gone => return,
             Stage::Lingering { .. } => {}
             Stage::Open => {
-                self.clients[id].stage = Stage::Lingering { until_ms: (now + LINGER_US).div_ceil(1_000) };
+                self.clients[id].stage = Stage::Lingering { until_ms: self.patience_ms() };
                 let replies = self.pools.leave(id, now);
                 self.tell(replies);
             }
