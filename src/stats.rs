@@ -59,9 +59,10 @@ impl<S: Stat> Figures<S> {
         self.values[stat.index()] += 1;
     }
 
-    /// A duration more.
+    /// A duration more. A sum that reaches its end, after half a million years of many clients together, stays there.
     pub fn add(&mut self, stat: S, span: Span) {
-        self.values[stat.index()] += span.as_micros();
+        let value = &mut self.values[stat.index()];
+        *value = value.saturating_add(span.as_micros());
     }
 
     /// Sets a value that is known from elsewhere.
@@ -146,5 +147,20 @@ statistics! {
         LockWhileWaiting = "lock_while_waiting", Count, "ERROR WAIT_FOR_RESPONSE replies.";
         ReleaseMismatch = "release_mismatch", Count, "NOT_LOCKED replies.";
         ProcessedCount = "processed_count", Count, "Locks given back: released, lost with their connection, or taken back when their hold ended.";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waiters together gain more time than passes, and no sum may end the process.
+    #[test]
+    fn a_sum_stays_at_its_end() {
+        let mut figures: Figures<Pools> = Figures::default();
+        figures.add(Pools::GainedTime, Span::from_micros(u64::MAX - 1));
+        assert_eq!(figures.of(Pools::GainedTime), u64::MAX - 1);
+        figures.add(Pools::GainedTime, Span::from_secs(1));
+        assert_eq!(figures.of(Pools::GainedTime), u64::MAX);
     }
 }
