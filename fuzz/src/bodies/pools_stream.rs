@@ -16,7 +16,6 @@ pub fn run(data: &[u8]) {
 fn converse(choices: &mut Choices<'_>) {
     let mut world = World::new(Limits { max_line: 64, ..Limits::default() });
     let mut clients: Vec<usize> = (0..CLIENTS).map(|_| world.connect()).collect();
-    let mut slow = Vec::new();
     while !choices.is_empty() {
         let turn = choices.byte();
         let slot = usize::from(turn) % CLIENTS;
@@ -27,10 +26,7 @@ fn converse(choices: &mut Choices<'_>) {
                 world.send(client, choices.bytes(len));
             }
             8 => world.advance(Span::from_micros(choices.number())),
-            9 => {
-                world.set_room(client, choices.number() as usize);
-                slow.push(client);
-            }
+            9 => world.set_room(client, choices.number() as usize),
             10 => {
                 world.finish(client);
                 clients[slot] = world.connect();
@@ -50,9 +46,6 @@ fn converse(choices: &mut Choices<'_>) {
     clients.iter().for_each(|client| world.finish(*client));
     // Whoever does not read is given up after some seconds.
     world.advance(Span::from_secs(6));
-    // Whoever is told much and reads nothing has no turn in which its end could be seen. The system gives it up in time.
-    slow.into_iter().for_each(|client| world.reset(client));
-    world.settle();
     assert!(world.is_empty(), "something is left of somebody");
 }
 
