@@ -20,9 +20,12 @@ pub fn run(data: &[u8]) {
         if choices.is_empty() {
             break;
         }
-        match choices.byte() % 4 {
+        let turn = choices.byte();
+        match turn % 4 {
             0 | 1 => {
-                let at = now + Span::from_micros(choices.number());
+                // Some deadlines are long past.
+                let from = if turn / 4 % 4 == 3 { Time::START } else { now };
+                let at = from + Span::from_micros(choices.number());
                 let id = wheel.of(OWNER).arm(at, ConnId::from_index(number));
                 model.insert((at.as_micros().div_ceil(1_000).clamp(turned_to, LAST_TICK), number), id);
             }
