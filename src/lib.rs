@@ -35,6 +35,7 @@
 //! | [`wheel`] | a hierarchical timer wheel: arm and cancel in O(1), never early | clocks, what timers are for |
 //! | [`names`] | from names to slab keys | the entities |
 //! | [`stats`] | one table of statistics per service | who counts |
+//! | [`histogram`], [`report`] | how long things took; what a service tells its operators | who shows it
 //! | [`output`] | unsent bytes by connection | sockets |
 //! | [`service`] | the contract between the loop and a service | any service |
 //! | [`pools`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
@@ -66,12 +67,14 @@
 //! 4. Its options, and the ports that speak it, in [`cli`].
 
 pub mod cli;
+pub mod histogram;
 pub mod id;
 pub mod list;
 pub mod names;
 pub mod net;
 pub mod output;
 pub mod pools;
+pub mod report;
 pub mod service;
 pub mod services;
 pub mod stats;

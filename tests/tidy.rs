@@ -18,6 +18,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("names", &["id"]),
     ("list", &["id"]),
     ("stats", &["time"]),
+    ("histogram", &["time"]),
+    ("report", &["histogram", "stats", "time"]),
     ("id", &[]),
     ("time", &[]),
     ("lib", &[]),
