@@ -1,7 +1,8 @@
 //! The daemon's options: one table, which parsing, `--help` and the manual's test read.
 
 use crate::net::{self, Address, Keepalive};
-use crate::pools::{self, wire};
+use crate::pools::wire;
+use crate::services::{Kind, Limits};
 use crate::time::Span;
 use getopts::{HasArg, Occur};
 use std::ops::RangeInclusive;
@@ -38,8 +39,8 @@ pub struct Settings {
     pub net: net::Options,
     /// What is wanted of the loop.
     pub policy: net::Policy,
-    /// What pools clients are allowed.
-    pub pools: pools::Limits,
+    /// What clients are allowed.
+    pub limits: Limits,
     /// How often `-v` was given.
     pub verbosity: u8,
 }
@@ -103,7 +104,7 @@ pub const OPTIONS: &[Opt] = &[
         hint: "N",
         help: "connections at a time; more are closed at once; 0: as many as the system allows (default: 0)",
         set: |settings, value| {
-            assign(&mut settings.policy.max_connections, number(value, 0..=usize::MAX).map(or_unlimited))
+            assign(&mut settings.policy.max_connections[Kind::Pools], number(value, 0..=u64::MAX).map(or_unlimited))
         },
     },
     Opt {
@@ -111,21 +112,21 @@ pub const OPTIONS: &[Opt] = &[
         long: "max-locks",
         hint: "N",
         help: "locks and waits of one connection (default: 4)",
-        set: |settings, value| assign(&mut settings.pools.max_locks, number(value, 1..=65535)),
+        set: |settings, value| assign(&mut settings.limits.pools.max_locks, number(value, 1..=65535)),
     },
     Opt {
         short: "",
         long: "max-hold",
         hint: "SECONDS",
         help: "the longest that a lock may be held before it is taken back; 0: without limit (default: 0)",
-        set: |settings, value| assign(&mut settings.pools.max_hold, hold(value)),
+        set: |settings, value| assign(&mut settings.limits.pools.max_hold, hold(value)),
     },
     Opt {
         short: "",
         long: "max-line",
         hint: "BYTES",
         help: "the longest request (default: 8192)",
-        set: |settings, value| assign(&mut settings.pools.max_line, number(value, 64..=1024 * 1024)),
+        set: |settings, value| assign(&mut settings.limits.pools.max_line, number(value, 64..=1024 * 1024)),
     },
     Opt {
         short: "",
@@ -177,7 +178,7 @@ impl Default for Settings {
             port: POOLS_PORT,
             net: net::Options::default(),
             policy: net::Policy::default(),
-            pools: pools::Limits::default(),
+            limits: Limits::default(),
             verbosity: 0,
         }
     }
@@ -255,8 +256,8 @@ fn number<T: FromStr + PartialOrd + std::fmt::Display>(text: &str, range: RangeI
     in_range.ok_or_else(|| format!("a number from {} to {}", range.start(), range.end()))
 }
 
-fn or_unlimited(number: usize) -> usize {
-    if number == 0 { usize::MAX } else { number }
+fn or_unlimited(number: u64) -> u64 {
+    if number == 0 { u64::MAX } else { number }
 }
 
 fn mode(text: &str) -> Result<u32, String> {
@@ -311,8 +312,12 @@ mod tests {
         assert_eq!(addresses, ["10.0.0.1:99", "unix:/run/p"]);
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
         assert_eq!(settings.net, net::Options { backlog: 7, keepalive: Some(keepalive), mode: Some(0o660) });
-        assert_eq!(settings.pools, pools::Limits { max_locks: 2, max_hold: Span::from_millis(1_500), max_line: 100 });
-        assert_eq!(settings.policy, net::Policy { max_connections: 10, busy_poll: Span::from_micros(50) });
+        assert_eq!(
+            settings.limits.pools,
+            crate::pools::Limits { max_locks: 2, max_hold: Span::from_millis(1_500), max_line: 100 }
+        );
+        assert_eq!(settings.policy.max_connections[Kind::Pools], 10);
+        assert_eq!(settings.policy.busy_poll, Span::from_micros(50));
         assert_eq!(settings.verbosity, 3);
         assert_eq!(parse("--keepalive off").expect("is well-formed").net.keepalive, None);
         assert_eq!(parse("-V").expect("is well-formed").action, Action::Version);

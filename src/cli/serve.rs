@@ -31,7 +31,7 @@ pub fn serve(settings: &Settings) -> Result<(), String> {
 }
 
 fn start(settings: &Settings) -> Result<Server, String> {
-    let mut server = Server::new(Services::new(settings.pools), settings.policy)
+    let mut server = Server::new(Services::new(settings.limits), settings.policy)
         .map_err(|error| format!("cannot wait for events: {error}"))?;
     handle_signals(&mut server)?;
     listen(&mut server, settings)?;
@@ -41,7 +41,7 @@ fn start(settings: &Settings) -> Result<Server, String> {
 }
 
 fn take_over(handover: Handover, settings: &Settings) -> Result<Server, String> {
-    let mut server = Server::take_over(handover, Services::new(settings.pools), settings.policy)?;
+    let mut server = Server::take_over(handover, Services::new(settings.limits), settings.policy)?;
     handle_signals(&mut server)?;
     let addresses = enumerate(&server.addresses());
     info!(
