@@ -229,7 +229,7 @@ mod tests {
         for words in [Words::Last, Words::Anywhere] {
             let arguments = ["-l".into(), "--".into(), odd.clone()];
             let given = Given::read(&[TABLE[0].describe()], words, &arguments).expect("is well-formed");
-            assert_eq!(given.words, [odd.clone()]);
+            assert_eq!(given.words, std::slice::from_ref(&odd));
         }
     }
 }
