@@ -3,7 +3,8 @@
 use super::config;
 use super::table::{Given, Opt, assign, flag, number};
 use crate::net::{self, Address, Keepalive};
-use crate::pools::{self, wire};
+use crate::pools::wire;
+use crate::services::{Kind, Limits};
 use crate::time::Span;
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ pub struct Settings {
     pub net: net::Options,
     /// What is wanted of the loop.
     pub policy: net::Policy,
-    /// What pools clients are allowed.
-    pub pools: pools::Limits,
+    /// What clients are allowed.
+    pub limits: Limits,
     /// Only tell whether this program could take over from a running daemon.
     pub is_rehearsal: bool,
     /// How often `-v` was given.
@@ -97,7 +98,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         hint: "N",
         help: "connections at a time; more are closed at once; 0: as many as the system allows (default: 0)",
         set: |settings, value| {
-            assign(&mut settings.policy.max_connections, number(value, 0..=usize::MAX).map(or_unlimited))
+            assign(&mut settings.policy.max_connections[Kind::Pools], number(value, 0..=u64::MAX).map(or_unlimited))
         },
         ..Opt::BLANK
     },
@@ -106,7 +107,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         key: "max_locks",
         hint: "N",
         help: "locks and waits of one connection (default: 4)",
-        set: |settings, value| assign(&mut settings.pools.max_locks, number(value, 1..=65535)),
+        set: |settings, value| assign(&mut settings.limits.pools.max_locks, number(value, 1..=65535)),
         ..Opt::BLANK
     },
     Opt {
@@ -114,7 +115,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         key: "max_hold",
         hint: "SECONDS",
         help: "the longest that a lock may be held before it is taken back; 0: without limit (default: 0)",
-        set: |settings, value| assign(&mut settings.pools.max_hold, hold(value)),
+        set: |settings, value| assign(&mut settings.limits.pools.max_hold, hold(value)),
         ..Opt::BLANK
     },
     Opt {
@@ -122,7 +123,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         key: "max_line",
         hint: "BYTES",
         help: "the longest request (default: 8192)",
-        set: |settings, value| assign(&mut settings.pools.max_line, number(value, 64..=1024 * 1024)),
+        set: |settings, value| assign(&mut settings.limits.pools.max_line, number(value, 64..=1024 * 1024)),
         ..Opt::BLANK
     },
     Opt {
@@ -164,7 +165,7 @@ impl Default for Settings {
             port: POOLS_PORT,
             net: net::Options::default(),
             policy: net::Policy::default(),
-            pools: pools::Limits::default(),
+            limits: Limits::default(),
             is_rehearsal: false,
             verbosity: 0,
         }
@@ -207,8 +208,8 @@ pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }
 
-fn or_unlimited(number: usize) -> usize {
-    if number == 0 { usize::MAX } else { number }
+fn or_unlimited(number: u64) -> u64 {
+    if number == 0 { u64::MAX } else { number }
 }
 
 fn mode(text: &str) -> Result<u32, String> {
@@ -277,8 +278,12 @@ mod tests {
         assert_eq!(texts(&settings), ["10.0.0.1:99", "unix:/run/p"]);
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
         assert_eq!(settings.net, net::Options { backlog: 7, keepalive: Some(keepalive), mode: Some(0o660) });
-        assert_eq!(settings.pools, pools::Limits { max_locks: 2, max_hold: Span::from_millis(1_500), max_line: 100 });
-        assert_eq!(settings.policy, net::Policy { max_connections: 10, busy_poll: Span::from_micros(50) });
+        assert_eq!(
+            settings.limits.pools,
+            crate::pools::Limits { max_locks: 2, max_hold: Span::from_millis(1_500), max_line: 100 }
+        );
+        assert_eq!(settings.policy.max_connections[Kind::Pools], 10);
+        assert_eq!(settings.policy.busy_poll, Span::from_micros(50));
         assert_eq!(settings.verbosity, 3);
         assert_eq!(parse("--keepalive off").expect("is well-formed").net.keepalive, None);
     }

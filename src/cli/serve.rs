@@ -25,7 +25,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let settings = Settings::of(given)?;
     if settings.is_rehearsal {
-        net::check(Services::new(settings.pools))?;
+        net::check(Services::new(settings.limits))?;
     } else {
         serve(&settings)?;
     }
@@ -44,7 +44,7 @@ fn serve(settings: &Settings) -> Result<(), String> {
 }
 
 fn start(settings: &Settings) -> Result<Server, String> {
-    let mut server = Server::new(Services::new(settings.pools), settings.policy)
+    let mut server = Server::new(Services::new(settings.limits), settings.policy)
         .map_err(|error| format!("cannot wait for events: {error}"))?;
     handle_signals(&mut server)?;
     listen(&mut server, settings)?;
@@ -54,7 +54,7 @@ fn start(settings: &Settings) -> Result<Server, String> {
 }
 
 fn take_over(handover: Handover, settings: &Settings) -> Result<Server, String> {
-    let mut server = Server::take_over(handover, Services::new(settings.pools), settings.policy)?;
+    let mut server = Server::take_over(handover, Services::new(settings.limits), settings.policy)?;
     handle_signals(&mut server)?;
     let addresses = enumerate(&server.addresses());
     info!(
