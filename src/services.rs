@@ -32,6 +32,13 @@ impl Kind {
     }
 }
 
+impl Default for Services {
+    /// The services with their default limits.
+    fn default() -> Self {
+        Services::new(pools::Limits::default())
+    }
+}
+
 impl Services {
     /// The services with nobody connected.
     pub fn new(pools: pools::Limits) -> Self {
