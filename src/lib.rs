@@ -67,6 +67,7 @@
 //! 4. Its options, and the ports that speak it, in [`cli`].
 
 pub mod cli;
+pub mod client;
 pub mod histogram;
 pub mod id;
 pub mod list;
