@@ -1,25 +1,38 @@
 //! Starts the daemon: logs, descriptors, listeners, and then the loop.
 
+use super::commands::Failure;
 use super::options::Settings;
-use crate::net::{Address, Handover, Listener, Server};
+use super::table::Given;
+use crate::net::{self, Address, Handover, Listener, Server};
 use crate::services::{Kind, Services};
 use log::{LevelFilter, info, warn};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
+use std::process::ExitCode;
 
 /// A fleet's daemon with fewer descriptors than this will turn clients away on a busy day.
 const ENOUGH_DESCRIPTORS: u64 = 65_535;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Serves until a signal ends it.
+/// The command: serves until a signal ends it, or only tells whether it could take over.
 ///
 /// # Errors
 ///
-/// One sentence that says why it cannot.
-pub fn serve(settings: &Settings) -> Result<(), String> {
+/// When it cannot.
+pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+    let settings = Settings::of(given)?;
+    if settings.is_rehearsal {
+        net::check(Services::new(settings.limits))?;
+    } else {
+        serve(&settings)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(settings: &Settings) -> Result<(), String> {
     start_logging(settings.verbosity);
     let mut server = match Handover::inherited() {
         Some(handover) => take_over(handover?, settings)?,
@@ -31,7 +44,7 @@ pub fn serve(settings: &Settings) -> Result<(), String> {
 }
 
 fn start(settings: &Settings) -> Result<Server, String> {
-    let mut server = Server::new(Services::new(settings.pools), settings.policy)
+    let mut server = Server::new(Services::new(settings.limits), settings.policy)
         .map_err(|error| format!("cannot wait for events: {error}"))?;
     handle_signals(&mut server)?;
     listen(&mut server, settings)?;
@@ -41,7 +54,7 @@ fn start(settings: &Settings) -> Result<Server, String> {
 }
 
 fn take_over(handover: Handover, settings: &Settings) -> Result<Server, String> {
-    let mut server = Server::take_over(handover, Services::new(settings.pools), settings.policy)?;
+    let mut server = Server::take_over(handover, Services::new(settings.limits), settings.policy)?;
     handle_signals(&mut server)?;
     let addresses = enumerate(&server.addresses());
     info!(
@@ -92,7 +105,7 @@ fn listen(server: &mut Server, settings: &Settings) -> Result<(), String> {
         server.listen(listener, Kind::Pools).map_err(|error| format!("cannot listen on {inherited}: {error}"))?;
         return Ok(());
     }
-    for address in settings.addresses()? {
+    for address in settings.addresses() {
         match Listener::bind(&address, &settings.net) {
             Ok(listener) => server.listen(listener, Kind::Pools).map_err(|error| failed(&address, error))?,
             // A machine without IPv6 is served all the same, if nobody asked for it by name.

@@ -9,7 +9,7 @@ use super::signals::Signals;
 use super::socket::Socket;
 use super::stopper::Stopper;
 use crate::id::{ConnId, Id};
-use crate::services::{Kind, Services};
+use crate::services::{ByKind, Kind, Limits, Services};
 use crate::time::{Span, Time};
 use log::{debug, warn};
 use mio::event::Event;
@@ -39,15 +39,15 @@ const FIRST_LISTENER: usize = WAKE.0 - 1;
 /// What the operator wants of the loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// How many connections are kept at a time.
-    pub max_connections: usize,
+    /// How many connections of each kind are kept at a time.
+    pub max_connections: ByKind<u64>,
     /// How long to look for events before sleeping. It spares the time to wake up, at the cost of a processor that is never idle.
     pub busy_poll: Span,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { max_connections: usize::MAX, busy_poll: Span::ZERO }
+        Policy { max_connections: ByKind::all(u64::MAX), busy_poll: Span::ZERO }
     }
 }
 
@@ -84,7 +84,8 @@ impl Server {
     ///
     /// When the system has no event queue left.
     pub fn new(services: Services, policy: Policy) -> io::Result<Self> {
-        Server::with(Connections::new(services), Clock::start(), policy)
+        let clock = Clock::start();
+        Server::with(Connections::new(services, clock.epoch()), clock, policy)
     }
 
     /// A server within another program: with the default limits, on one address to begin with, such as `127.0.0.1:0` for
@@ -108,7 +109,7 @@ impl Server {
     /// `InvalidInput` when this is no [`Address`] with a port; else the system's, such as an address in use.
     pub fn bind(address: &str, kind: Kind) -> io::Result<Self> {
         let address = Address::parse(address, 0).ok_or(ErrorKind::InvalidInput)?;
-        let mut server = Server::new(Services::default(), Policy::default())?;
+        let mut server = Server::new(Services::new(Limits::default()), Policy::default())?;
         server.listen(Listener::bind(&address, &Options::default())?, kind)?;
         Ok(server)
     }
@@ -285,8 +286,8 @@ impl Server {
     }
 
     fn admit(&mut self, socket: Socket, kind: Kind) {
-        if self.connections.len() >= self.policy.max_connections {
-            self.complain(&"--max-connections allows no more");
+        if self.connections.open_of(kind) >= self.policy.max_connections[kind] {
+            self.complain(&"no more are allowed");
             return self.connections.count_error(kind);
         }
         let id = self.connections.open(socket, kind);
