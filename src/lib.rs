@@ -67,6 +67,7 @@
 //! 4. Its options, and the ports that speak it, in [`cli`].
 
 pub mod cli;
+pub mod client;
 pub mod counters;
 pub mod histogram;
 pub mod id;
