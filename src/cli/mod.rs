@@ -2,8 +2,11 @@
 
 mod commands;
 mod config;
+mod exec;
 mod options;
 mod serve;
+mod servers;
+mod supervise;
 mod table;
 
 pub use commands::{COMMANDS, Command, Failure};
@@ -18,9 +21,14 @@ use std::process::ExitCode;
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.skip(1).collect();
     commands::run(&arguments).unwrap_or_else(|Failure { status, sentence }| {
-        eprintln!("poolcounter: {sentence}");
+        warn(&sentence);
         ExitCode::from(status)
     })
+}
+
+/// Says something on the standard error, which may be closed.
+fn warn(sentence: &str) {
+    let _ = writeln!(std::io::stderr(), "poolcounter: {sentence}");
 }
 
 /// Prints to the standard output, whose reader may have gone.

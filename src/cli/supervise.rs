@@ -7,14 +7,17 @@
 use super::commands::Failure;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use nix::errno::Errno;
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use std::ffi::OsString;
+use std::env;
+use std::ffi::{CString, OsString};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -37,6 +40,8 @@ const NOT_FOUND: u8 = 127;
 
 /// What is held while the command runs.
 pub struct Held<'a> {
+    /// What to call it: `the lock`.
+    pub name: &'static str,
     /// The socket that closes when it is lost.
     pub descriptor: RawFd,
     /// Whether it is lost, asked when the socket has news.
@@ -74,9 +79,10 @@ pub struct Ended {
 /// When it cannot be run, with the status that shells have for that.
 pub fn run(words: &[OsString], held: Option<&Held<'_>>) -> Result<Ended, Failure> {
     let failed = |error: io::Error| Failure { status: CANNOT_RUN, sentence: format!("cannot run commands: {error}") };
-    let (name, arguments) = words.split_first().expect("whoever runs a command has one");
-    let signals = signals().map_err(failed)?;
-    let child = Command::new(name).args(arguments).spawn().map_err(|error| Failure {
+    let name = words.first().expect("whoever runs a command has one");
+    let mask = SigSet::thread_get_mask().map_err(|errno| failed(errno.into()))?;
+    let signals = hold_signals().map_err(failed)?;
+    let child = spawn(words, &mask).map_err(|error| Failure {
         status: if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN },
         sentence: format!("{}: {error}", name.display()),
     })?;
@@ -97,7 +103,7 @@ impl OnLost {
 
 struct Supervision<'a> {
     signals: SignalFd,
-    child: Child,
+    child: Pid,
     held: Option<&'a Held<'a>>,
     was_lost: bool,
 }
@@ -114,8 +120,13 @@ impl Supervision<'_> {
             while let Some(signal) = self.signals.read_signal()? {
                 self.pass_on(&signal);
             }
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(Ended { status: status_of(status), was_lost: self.was_lost });
+            let status = match waitpid(self.child, Some(WaitPidFlag::WNOHANG)) {
+                // It was ended by a signal that has no name, a real-time signal, and which one is not told.
+                Err(Errno::EINVAL) => Some(u8::MAX),
+                status => status_of(status?),
+            };
+            if let Some(status) = status {
+                return Ok(Ended { status, was_lost: self.was_lost });
             }
             self.look_after_held();
             match poll.poll(&mut events, self.next_end().map(|end| end.saturating_duration_since(Instant::now()))) {
@@ -136,9 +147,9 @@ impl Supervision<'_> {
 
     fn look_after_held(&mut self) {
         let Some(held) = self.held.filter(|_| !self.was_lost) else { return };
-        let sentence = match held.until {
-            Some(until) if until <= Instant::now() => "the time to hold the lock is over",
-            _ if (held.is_lost)() => "the connection, and so the lock, is lost",
+        let reason = match held.until {
+            Some(until) if until <= Instant::now() => "its time is over",
+            _ if (held.is_lost)() => "the connection is gone",
             _ => return,
         };
         self.was_lost = true;
@@ -147,7 +158,7 @@ impl Supervision<'_> {
             OnLost::Term => ("the command is terminated", Some(Signal::SIGTERM)),
             OnLost::Kill => ("the command is killed", Some(Signal::SIGKILL)),
         };
-        eprintln!("poolcounter: {sentence}; {consequence}");
+        super::warn(&format!("{} is lost, because {reason}; {consequence}", held.name));
         signal.into_iter().for_each(|signal| self.send(signal));
     }
 
@@ -157,12 +168,12 @@ impl Supervision<'_> {
 
     fn send(&self, signal: Signal) {
         // Until it is waited for, the child has its number for itself, even if it has ended.
-        let _ = kill(Pid::from_raw(self.child.id() as i32), signal);
+        let _ = kill(self.child, signal);
     }
 }
 
 /// Holds the signals back from now on, to be read from this. What comes before the command runs waits for it.
-fn signals() -> io::Result<SignalFd> {
+fn hold_signals() -> io::Result<SignalFd> {
     // Where the end of children is ignored, nobody could be told of it, nor wait for them.
     signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::new(AtomicBool::new(false)))?;
     let mut signals: SigSet = PASSED_ON.into_iter().collect();
@@ -171,8 +182,24 @@ fn signals() -> io::Result<SignalFd> {
     Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
-fn status_of(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| Some(128 + status.signal()?));
-    // A code has 8 bits, and no signal has a number above 64.
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+/// Starts the command with the signals that `mask` holds back. The standard library would have it inherit ours.
+fn spawn(words: &[OsString], mask: &SigSet) -> io::Result<Pid> {
+    let mut attributes = PosixSpawnAttr::init()?;
+    attributes.set_sigmask(mask)?;
+    // The runtime ignores this one before `main`, which is not meant for commands.
+    attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
+    attributes.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
+    let words = words.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<Vec<_>, _>>()?;
+    let pair = |(name, value): (OsString, OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
+    let environment = env::vars_os().map(pair).map(CString::new).collect::<Result<Vec<_>, _>>()?;
+    Ok(posix_spawnp(&words[0], &PosixSpawnFileActions::init()?, &attributes, &words, &environment)?)
+}
+
+fn status_of(status: WaitStatus) -> Option<u8> {
+    match status {
+        // A status has 8 bits, and no signal has a number above 64.
+        WaitStatus::Exited(_, code) => Some(u8::try_from(code).unwrap_or(u8::MAX)),
+        WaitStatus::Signaled(_, signal, _) => Some(128 + signal as u8),
+        _ => None,
+    }
 }

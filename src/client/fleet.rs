@@ -113,6 +113,17 @@ impl Fleet {
         answer.map(|(answer, _)| answer).ok_or(Error::Lost)
     }
 
+    /// The connection where something is held, if it has not failed since.
+    pub fn holder(&self, held: Held) -> Option<&Connection> {
+        let kept = self.servers[held.server].connection.as_ref()?;
+        (kept.number == held.number).then_some(&kept.connection)
+    }
+
+    /// Closes the connection where something is held.
+    pub fn close(&mut self, held: Held) {
+        self.servers[held.server].connection.take_if(|kept| kept.number == held.number);
+    }
+
     /// Asks on this connection, and keeps it if that went well.
     fn ask_on<T>(
         &mut self,

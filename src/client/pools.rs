@@ -10,6 +10,7 @@ use crate::pools::{Acquire, Purpose, Reply};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::Span;
 use std::cell::RefCell;
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 /// Where a server listens that is named without a port.
@@ -92,13 +93,28 @@ impl Client {
     /// [`Error::BadName`] for an empty key or one with a line feed, a carriage return or a NUL; [`Error::Unavailable`],
     /// [`Error::LockHeld`] or [`Error::Refused`].
     pub fn acquire(&self, purpose: Purpose, key: impl AsRef<[u8]>, limits: &Limits) -> Result<Outcome<'_>, Error> {
+        self.acquire_watched(purpose, key, limits, |_| {})
+    }
+
+    /// The same, for whoever shows that it waits: `watch` is called each second with the time since the call.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::acquire`].
+    pub fn acquire_watched(
+        &self,
+        purpose: Purpose,
+        key: impl AsRef<[u8]>,
+        limits: &Limits,
+        mut watch: impl FnMut(Duration),
+    ) -> Result<Outcome<'_>, Error> {
         let order = self.placement.order(key.as_ref());
         let key = wire::escape_key(key.as_ref()).map_err(|_| Error::BadName)?;
         let begun = Instant::now();
         let (verdict, held) = self.fleet.borrow_mut().ask_first(&order, |connection| {
             let timeout = rest_of(limits.timeout, begun.elapsed());
             connection.send(&limits.request(purpose, &key, timeout), timeout)?;
-            verdict_of(&connection.line()?)
+            verdict_of(&connection.line_watched(&mut || watch(begun.elapsed()))?)
         })?;
         let locked = || Outcome::Locked(Lock { client: self, held: Some(held), key: key.to_vec() });
         Ok(verdict?.unwrap_or_else(locked))
@@ -148,6 +164,27 @@ impl Lock<'_> {
     pub fn release(mut self) -> Result<(), Error> {
         let held = self.held.take().ok_or(Error::Lost)?;
         self.client.release(held, &self.key)
+    }
+
+    /// Gives the place back by closing the connection: the work was not done. Whoever waits with [`Purpose::Anyone`] is not
+    /// told that it is, but gets the place in turn. What else is held on this connection is given back, too.
+    pub fn abandon(mut self) {
+        if let Some(held) = self.held.take() {
+            self.client.fleet.borrow_mut().close(held);
+        }
+    }
+
+    /// Whether the connection, and so the place, is lost already. Does not wait, and so does not notice that the longest time
+    /// to hold it is over, or that the server's machine has just died.
+    pub fn is_lost(&self) -> bool {
+        let fleet = self.client.fleet.borrow();
+        self.held.and_then(|held| fleet.holder(held)).is_none_or(Connection::is_closed)
+    }
+
+    /// The descriptor of the connection, if there still is one: it is readable when the connection may be lost.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        let fleet = self.client.fleet.borrow();
+        Some(fleet.holder(self.held?)?.descriptor())
     }
 }
 
