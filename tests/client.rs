@@ -351,12 +351,12 @@ fn an_answer_that_comes_too_late_is_for_nobody() {
     let server = thread::spawn(move || {
         let mut request = [0; 1024];
         let (mut first, _) = listener.accept().expect("the client connects");
-        first.read(&mut request).expect("it asks");
+        assert_ne!(first.read(&mut request).expect("it asks"), 0);
         // The client has given up, and connects once more.
         let (mut second, _) = listener.accept().expect("it connects again");
         // Nobody may be there to hear it.
         let _ = first.write_all(b"LOCKED\n");
-        second.read(&mut request).expect("it asks again");
+        assert_ne!(second.read(&mut request).expect("it asks again"), 0);
         second.write_all(b"QUEUE_FULL\n").expect("it listens");
     });
     let client = Client::with(MediaWiki::new([address]), Timeouts { retry: Duration::ZERO, ..SHORT });
