@@ -11,7 +11,7 @@
 //!
 //! // A server for this example; yours is the daemon.
 //! let mut server = Server::bind("127.0.0.1:0", Kind::Pools)?;
-//! let (address, stopper) = (server.addresses()[0].to_string(), server.stopper()?);
+//! let (address, stopper) = (server.addresses(Kind::Pools)[0].to_string(), server.stopper()?);
 //! let thread = std::thread::spawn(move || server.run());
 //!
 //! const RENDERING: Limits =
@@ -49,7 +49,7 @@
 //! # use poolcounter::stats::Pools;
 //! # use std::time::Duration;
 //! # let mut server = Server::bind("127.0.0.1:0", Kind::Pools)?;
-//! # let (address, stopper) = (server.addresses()[0].to_string(), server.stopper()?);
+//! # let (address, stopper) = (server.addresses(Kind::Pools)[0].to_string(), server.stopper()?);
 //! # let thread = std::thread::spawn(move || server.run());
 //! # let client = Client::new(MediaWiki::new([address]));
 //! # let limits = Limits { workers: 1, max_queue: 100, timeout: Duration::ZERO, hold: None };
@@ -75,7 +75,7 @@
 //! use poolcounter::client::{Counters, MediaWiki};
 //!
 //! # let mut server = Server::bind("127.0.0.1:0", Kind::Counters)?;
-//! # let (address, stopper) = (server.addresses()[0].to_string(), server.stopper()?);
+//! # let (address, stopper) = (server.addresses(Kind::Counters)[0].to_string(), server.stopper()?);
 //! # let thread = std::thread::spawn(move || server.run());
 //! let counters = Counters::new(MediaWiki::new([address]));
 //! match counters.acquire("transcoders", 3, 10)? {

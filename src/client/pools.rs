@@ -201,3 +201,27 @@ fn read_stats(connection: &mut Connection) -> Result<Figures<Stat>, Failure> {
     }
     Err(Failure::Garbled)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_timeout_has_its_unit() {
+        let ms = Duration::from_millis;
+        for (timeout, elapsed, rest) in [
+            (5_000, 0, 5_000),
+            (5_000, 1, 5_000),
+            (5_000, 4_001, 1_000),
+            (5_000, 4_000, 1_000),
+            (5_000, 5_000, 0),
+            (5_000, 6_000, 0),
+            (0, 1, 0),
+            (1_500, 1, 1_499),
+            (1_500, 2_000, 0),
+        ] {
+            assert_eq!(rest_of(ms(timeout), ms(elapsed)), ms(rest), "{elapsed} of {timeout} ms");
+        }
+        assert_eq!(rest_of(Duration::MAX, ms(1)), Duration::MAX - ms(1));
+    }
+}

@@ -1,6 +1,8 @@
 //! The client's side of the protocol: requests to frames, frames to answers. Codes and texts are the server's own.
 
-use super::{FIELDS_BYTES, HEADER_BYTES, OK, Opcode, REPLY_MAGIC, REQUEST_MAGIC, Request, code_of, write_text};
+use super::{
+    FIELDS_BYTES, HEADER_BYTES, OK, Opcode, REPLY_MAGIC, REQUEST_MAGIC, Request, UNKNOWN, code_of, write_text,
+};
 use crate::counters::state::{Acquire, Record, Refusal, Release};
 use crate::stats::{Counters as Stat, Figures, Stat as _};
 
@@ -70,7 +72,7 @@ impl ReplyHeader {
     pub fn parse(header: &[u8; HEADER_BYTES], request: &Request<'_>) -> Option<ReplyHeader> {
         let [magic, opcode, status, _reserved, a, b, c, d, opaque @ ..] = *header;
         let body_bytes = u32::from_be_bytes([a, b, c, d]) as usize;
-        let answers = opcode == opcode_of(request) as u8 || opcode == Opcode::Unknown as u8 && status != OK;
+        let answers = opcode == opcode_of(request) as u8 || opcode == UNKNOWN && status != OK;
         let is_reply = magic == REPLY_MAGIC && answers && opaque == OPAQUE && body_bytes <= FIELDS_BYTES;
         is_reply.then_some(ReplyHeader { body_bytes, status })
     }
@@ -153,7 +155,7 @@ mod tests {
 
     #[test]
     fn every_reply_is_read_as_it_was_written() {
-        let (header, body) = read(&REQUESTS[0], |bytes, header| write_ok(bytes, header));
+        let (header, body) = read(&REQUESTS[0], write_ok);
         assert_eq!((header.body_bytes, header.answer(&body)), (0, Answer::Success(b"")));
         let (header, body) = read(&REQUESTS[1], |bytes, header| write_number(bytes, header, 7));
         let Answer::Success(number) = header.answer(&body) else { panic!("{header:?}") };
