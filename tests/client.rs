@@ -381,10 +381,10 @@ fn garbage_is_no_answer() {
 
 #[test]
 fn an_answer_that_nobody_asked_for_costs_the_connection() {
-    let strange = Strange::start(b"LOCKED\nLOCKED\n");
+    let strange = Strange::start(b"LOCKED\nRELEASED\n");
     let client = client(&[&strange.address]);
     let held = lock(&client, "k");
-    assert_eq!(held.release(), Err(Error::Lost), "the second line is no answer to the release");
+    assert_eq!(held.release(), Err(Error::Lost), "the second line came before the release");
 }
 
 #[test]
