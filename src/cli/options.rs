@@ -4,12 +4,14 @@ use super::config;
 use super::table::{Given, Opt, assign, flag, number};
 use crate::net::{self, Address, Keepalive};
 use crate::pools::wire;
-use crate::services::{Kind, Limits};
+use crate::services::{ByKind, Kind, Limits};
 use crate::time::Span;
 use std::time::Duration;
 
 /// The port of the PoolCounter protocol.
 pub const POOLS_PORT: u16 = 7531;
+/// The port of the yrmcds counter protocol.
+pub const COUNTERS_PORT: u16 = 11215;
 /// The addresses of the machine itself, on which the daemon listens unless it is told otherwise.
 const LOCALHOST: [&str; 2] = ["127.0.0.1", "::1"];
 
@@ -18,9 +20,8 @@ const LOCALHOST: [&str; 2] = ["127.0.0.1", "::1"];
 pub struct Settings {
     /// Where more settings are.
     config: Option<String>,
-    /// Addresses to listen on; none means on [`Settings::addresses`]' default.
-    listen: Vec<String>,
-    port: u16,
+    /// Where each service listens.
+    pub endpoints: ByKind<Endpoint>,
     /// How to listen.
     pub net: net::Options,
     /// What is wanted of the loop.
@@ -31,6 +32,17 @@ pub struct Settings {
     pub is_rehearsal: bool,
     /// How often `-v` was given.
     pub verbosity: u8,
+}
+
+/// Where a service listens.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Endpoint {
+    /// Whether it does at all.
+    pub is_enabled: bool,
+    /// Addresses to listen on; none means on those of the machine itself.
+    listen: Vec<String>,
+    /// The port of addresses that name none.
+    port: u16,
 }
 
 /// The table. A name in the file is that of the option with underscores, and in a section if it belongs to a service that has
@@ -51,12 +63,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         hint: "ADDRESS",
         help: "listen on IP, IP:PORT, [IP6]:PORT or unix:PATH; repeatable (default: 127.0.0.1 and [::1])",
         repeats: true,
-        set: |settings, value| {
-            // Without a port, as that may come later; this only tells whether it is an address at all.
-            Address::parse(value, 0).ok_or("an address (IP, IP:PORT, [IP6]:PORT or unix:PATH)")?;
-            settings.listen.push(value.into());
-            Ok(())
-        },
+        set: |settings, value| settings.endpoints[Kind::Pools].listen_on(value),
         ..Opt::BLANK
     },
     Opt {
@@ -65,7 +72,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         key: "port",
         hint: "PORT",
         help: "the port of addresses that name none (default: 7531)",
-        set: |settings, value| assign(&mut settings.port, number(value, 0..=u16::MAX)),
+        set: |settings, value| assign(&mut settings.endpoints[Kind::Pools].port, number(value, 0..=u16::MAX)),
         ..Opt::BLANK
     },
     Opt {
@@ -96,7 +103,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         long: "max-connections",
         key: "max_connections",
         hint: "N",
-        help: "connections at a time; more are closed at once; 0: as many as the system allows (default: 0)",
+        help: "PoolCounter connections at a time; more are closed at once; 0: as many as the system allows (default: 0)",
         set: |settings, value| {
             assign(&mut settings.policy.max_connections[Kind::Pools], number(value, 0..=u64::MAX).map(or_unlimited))
         },
@@ -124,6 +131,72 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         hint: "BYTES",
         help: "the longest request (default: 8192)",
         set: |settings, value| assign(&mut settings.limits.pools.max_line, number(value, 64..=1024 * 1024)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "counter",
+        key: "counter.enable",
+        help: "serve the yrmcds counter protocol too",
+        set: |settings, value| assign(&mut settings.endpoints[Kind::Counters].is_enabled, flag(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "counter-listen",
+        key: "counter.listen",
+        hint: "ADDRESS",
+        help: "listen there for counters; repeatable (default: 127.0.0.1 and [::1])",
+        repeats: true,
+        set: |settings, value| settings.endpoints[Kind::Counters].listen_on(value),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "counter-port",
+        key: "counter.port",
+        hint: "PORT",
+        help: "the port of counter addresses that name none (default: 11215)",
+        set: |settings, value| assign(&mut settings.endpoints[Kind::Counters].port, number(value, 0..=u16::MAX)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "counter-max-connections",
+        key: "counter.max_connections",
+        hint: "N",
+        help: "counter connections at a time; 0: as many as the system allows (default: 0)",
+        set: |settings, value| {
+            assign(&mut settings.policy.max_connections[Kind::Counters], number(value, 0..=u64::MAX).map(or_unlimited))
+        },
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "counter-buckets",
+        key: "counter.buckets",
+        hint: "N",
+        help: "counters for which there is room from the start; there can be more (default: 1000000)",
+        set: |settings, value| assign(&mut settings.limits.counters.buckets, number(value, 1..=100_000_000)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "counter-stats-interval",
+        key: "counter.stats_interval",
+        // What yrmcds really reads.
+        aliases: &["counter.stat_interval"],
+        hint: "SECONDS",
+        help: "how long an unused counter and its maximum are remembered, at least 10 (default: 86400)",
+        set: |settings, value| {
+            let interval = number(value, 10..=1_000_000_000).map(Span::from_secs);
+            assign(&mut settings.limits.counters.interval, interval)
+        },
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "counter-max-memory",
+        key: "counter.max_memory",
+        hint: "MEGABYTES",
+        help: "what counters may take; beyond that they are OutOfMemory (default: 1024)",
+        set: |settings, value| {
+            let bytes = number(value, 1..=1_000_000).map(|megabytes: u64| megabytes << 20);
+            assign(&mut settings.limits.counters.max_memory, bytes)
+        },
         ..Opt::BLANK
     },
     Opt {
@@ -161,8 +234,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             config: None,
-            listen: Vec::new(),
-            port: POOLS_PORT,
+            endpoints: ByKind::each(Endpoint::of),
             net: net::Options::default(),
             policy: net::Policy::default(),
             limits: Limits::default(),
@@ -188,17 +260,35 @@ impl Settings {
         }
         Ok(settings)
     }
+}
+
+impl Endpoint {
+    /// Where the service listens unless it is told otherwise.
+    fn of(kind: Kind) -> Self {
+        let (is_enabled, port) = match kind {
+            Kind::Pools => (true, POOLS_PORT),
+            Kind::Counters => (false, COUNTERS_PORT),
+        };
+        Endpoint { is_enabled, listen: Vec::new(), port }
+    }
+
+    fn listen_on(&mut self, address: &str) -> Result<(), String> {
+        // Without a port, as that may come later; this only tells whether it is an address at all.
+        Address::parse(address, 0).ok_or("an address (IP, IP:PORT, [IP6]:PORT or unix:PATH)")?;
+        self.listen.push(address.into());
+        Ok(())
+    }
 
     /// Where to listen.
     pub fn addresses(&self) -> Vec<Address> {
         let texts: Vec<&str> = self.listen.iter().map(String::as_str).collect();
-        let texts = if self.listens_by_default() { &LOCALHOST[..] } else { &texts };
+        let texts = if self.is_default() { &LOCALHOST[..] } else { &texts };
         let read = |text: &&str| Address::parse(text, self.port).expect("only addresses get into the list");
         texts.iter().map(read).collect()
     }
 
     /// Whether nobody said where to listen.
-    pub fn listens_by_default(&self) -> bool {
+    pub fn is_default(&self) -> bool {
         self.listen.is_empty()
     }
 }
@@ -260,7 +350,7 @@ mod tests {
     }
 
     fn texts(settings: &Settings) -> Vec<String> {
-        settings.addresses().iter().map(Address::to_string).collect()
+        settings.endpoints[Kind::Pools].addresses().iter().map(Address::to_string).collect()
     }
 
     #[test]
@@ -273,7 +363,9 @@ mod tests {
     #[test]
     fn options_set_what_they_say() {
         let line = "-l 10.0.0.1 --listen unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
-                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -v -vv";
+                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -v -vv \
+                    --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
+                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14";
         let settings = parse(line).expect("is well-formed");
         assert_eq!(texts(&settings), ["10.0.0.1:99", "unix:/run/p"]);
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
@@ -282,8 +374,14 @@ mod tests {
             settings.limits.pools,
             crate::pools::Limits { max_locks: 2, max_hold: Span::from_millis(1_500), max_line: 100 }
         );
-        assert_eq!(settings.policy.max_connections[Kind::Pools], 10);
+        assert_eq!(settings.policy.max_connections, ByKind::each(|kind| if kind == Kind::Pools { 10 } else { 11 }));
         assert_eq!(settings.policy.busy_poll, Span::from_micros(50));
+        let counters = Endpoint { is_enabled: true, listen: vec!["::1".into()], port: 98 };
+        assert_eq!(settings.endpoints[Kind::Counters], counters);
+        assert_eq!(
+            settings.limits.counters,
+            crate::counters::Limits { buckets: 12, interval: Span::from_secs(13), max_memory: 14 << 20 }
+        );
         assert_eq!(settings.verbosity, 3);
         assert_eq!(parse("--keepalive off").expect("is well-formed").net.keepalive, None);
     }
@@ -300,6 +398,8 @@ mod tests {
             ("--busy-poll -1", "--busy-poll: \"-1\""),
             ("--max-hold x", "--max-hold: \"x\" is not a number of seconds"),
             ("--max-line 1", "--max-line: \"1\""),
+            ("--counter-stats-interval 9", "--counter-stats-interval: \"9\""),
+            ("--counter-listen x", "--counter-listen: \"x\" is not an address"),
             ("--frobnicate", "frobnicate"),
             ("surplus", "\"surplus\" is no option"),
             ("-p", "'p'"),
@@ -323,11 +423,15 @@ mod tests {
     fn everything_can_stand_in_a_file() {
         let text = "listen = ['10.0.0.1', 'unix:/run/p']\nport = 99\nbacklog = 7\nsocket_mode = 660\n".to_string()
             + "keepalive = '5,2'\nmax_connections = 1_0\nbusy_poll = 50\nmax_locks = 2\nmax_hold = 1.5\n"
-            + "max_line = 100\nverbose = 2\n";
+            + "max_line = 100\nverbose = 2\n"
+            + "counter.enable = true\ncounter.listen = '::1'\ncounter.port = 98\ncounter.max_connections = 11\n"
+            + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n";
         let mut settings = Settings::default();
         config::apply_text(&text, OPTIONS, &Given::default(), &mut settings).expect("is well-formed");
         let line = "-l 10.0.0.1 -l unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
-                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -vv";
+                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -vv \
+                    --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
+                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14";
         assert_eq!(settings, parse(line).expect("is well-formed"));
         assert_eq!(text.lines().count(), OPTIONS.iter().filter(|option| !option.key.is_empty()).count());
     }

@@ -26,8 +26,10 @@ const CHUNK: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
-    /// Received and not yet read.
+    /// What was received.
     input: Vec<u8>,
+    /// How much of it was read.
+    read: usize,
     /// How long an answer may take that has nothing to wait for.
     patience: Duration,
     /// When the present answer must be here.
@@ -53,18 +55,23 @@ impl Connection {
         let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(PROBE_INTERVAL).with_retries(PROBES);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
         stream.set_write_timeout(Some(patience))?;
-        Ok(Connection { stream, input: Vec::new(), patience, deadline: Instant::now() })
+        Ok(Connection { stream, input: Vec::new(), read: 0, patience, deadline: Instant::now() })
     }
 
     /// Sends a request that the server may think about for as long as `wait`.
     pub fn send(&mut self, request: &[u8], wait: Duration) -> Result<(), Failure> {
-        if !self.input.is_empty() {
+        if self.read < self.input.len() {
             // It answered what nobody had asked.
             return Err(Failure::Garbled);
         }
         self.stream.write_all(request)?;
         self.deadline = Instant::now() + wait.min(LONGEST) + self.patience;
         Ok(())
+    }
+
+    /// The answer is in many parts, of which one has come: there is as much time for the next.
+    pub fn renew(&mut self) {
+        self.deadline = Instant::now() + self.patience;
     }
 
     /// The next line of the answer, without its line feed.
@@ -76,12 +83,13 @@ impl Connection {
     pub fn line_watched(&mut self, watch: &mut dyn FnMut()) -> Result<Vec<u8>, Failure> {
         let mut searched = 0;
         loop {
-            if let Some(len) = self.input[searched..].iter().position(|byte| *byte == b'\n') {
-                let mut line = self.take(searched + len + 1);
-                line.pop();
+            let unread = &self.input[self.read..];
+            if let Some(len) = unread[searched..].iter().position(|byte| *byte == b'\n') {
+                let line = unread[..searched + len].to_vec();
+                self.read += line.len() + 1;
                 return Ok(line);
             }
-            searched = self.input.len();
+            searched = unread.len();
             if searched > LONGEST_LINE {
                 return Err(Failure::Garbled);
             }
@@ -110,18 +118,25 @@ impl Connection {
         }
     }
 
-    fn take(&mut self, len: usize) -> Vec<u8> {
-        let rest = self.input.split_off(len);
-        std::mem::replace(&mut self.input, rest)
+    /// The next bytes of the answer, so many.
+    pub fn bytes(&mut self, len: usize) -> Result<Vec<u8>, Failure> {
+        while self.input.len() - self.read < len {
+            self.receive()?;
+        }
+        let bytes = self.input[self.read..][..len].to_vec();
+        self.read += len;
+        Ok(bytes)
     }
 
-    /// Waits for more bytes, but not longer than a tick, and tells whether some came.
+    /// Forgets the bytes that were read, and waits for more, but not longer than a tick. Tells whether some came.
     fn receive(&mut self) -> Result<bool, Failure> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Failure::Silent);
         }
         self.stream.set_read_timeout(Some(left.min(TICK)))?;
+        self.input.drain(..self.read);
+        self.read = 0;
         let mut chunk = [0; CHUNK];
         match self.stream.read(&mut chunk) {
             Ok(0) => Err(Failure::Closed),

@@ -36,7 +36,7 @@ struct Numbered {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Held {
     /// The index of the server.
-    pub server: usize,
+    server: usize,
     number: u64,
 }
 
@@ -44,11 +44,6 @@ impl Fleet {
     pub fn new(addresses: &[String], default_port: u16, timeouts: Timeouts) -> Self {
         let server = |address: &String| Server { address: address.clone(), connection: None, dead: None };
         Fleet { servers: addresses.iter().map(server).collect(), default_port, timeouts: timeouts.cut(), opened: 0 }
-    }
-
-    /// The address of a server.
-    pub fn address(&self, server: usize) -> &str {
-        &self.servers[server].address
     }
 
     /// Asks the first server of `order` that answers, and tells on which connection that was.
@@ -61,14 +56,27 @@ impl Fleet {
         for server in order {
             match self.ask(*server, &mut ask) {
                 Ok(answer) => return Ok(answer),
-                Err(failure) => failures.push((self.address(*server).to_string(), failure)),
+                Err(failure) => failures.push((self.servers[*server].address.clone(), failure)),
             }
         }
         Err(Error::Unavailable(failures))
     }
 
+    /// Asks each server, and tells what it says by its address.
+    pub fn ask_each<T>(
+        &mut self,
+        mut ask: impl FnMut(&mut Connection) -> Result<T, Failure>,
+    ) -> Vec<(String, Result<T, Failure>)> {
+        let servers = 0..self.servers.len();
+        let answers = servers.map(|index| {
+            let answer = self.ask(index, &mut ask).map(|(answer, _)| answer);
+            (self.servers[index].address.clone(), answer)
+        });
+        answers.collect()
+    }
+
     /// Asks one server, unless it was dead not long ago.
-    pub fn ask<T>(
+    fn ask<T>(
         &mut self,
         server: usize,
         mut ask: impl FnMut(&mut Connection) -> Result<T, Failure>,
@@ -96,7 +104,7 @@ impl Fleet {
                 result => return result,
             }
         }
-        let connection = Connection::open(self.address(server), self.default_port, &self.timeouts)?;
+        let connection = Connection::open(&self.servers[server].address, self.default_port, &self.timeouts)?;
         self.opened += 1;
         let number = self.opened;
         self.ask_on(server, Numbered { connection, number }, ask)

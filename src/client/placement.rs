@@ -1,24 +1,25 @@
-//! Which server keeps a key. Servers know nothing of each other; clients that place keys in the same way meet at the same
-//! server. Pure functions of the configuration and the key.
-//!
-//! [`MediaWiki`] agrees with MediaWiki's PHP client, and [`Ring`] is the consistent hashing of Wikimedia's Python library. The
-//! two place keys differently, so all clients that share keys must use the same one.
-//!
-//! How many of the 10,000 keys `key 0` to `key 9999` change their server when one joins or leaves, and how many keys the
-//! servers have before:
-//!
-//! | | servers | keys of each | one joins | fair share | the second leaves | fair share |
-//! |---|---|---|---|---|---|---|
-//! | `MediaWiki` | 3 | 3278 to 3377 | 2428 move | 2500 | 3377 move | 3333 |
-//! | `Ring` | 3 | 3150 to 3700 | 2021 move | 2500 | 3700 move | 3333 |
-//! | `MediaWiki` | 10 | 953 to 1049 | 895 move | 909 | 1002 move | 1000 |
-//! | `Ring` | 10 | 860 to 1282 | 997 move | 909 | 977 move | 1000 |
-//!
-//! In both, the keys that move are those that the new server takes, or those of the server that leaves; all others stay.
-//! MediaWiki's order draws a lot for each key and server, and so spreads keys more evenly than the ring, whose arcs differ
-//! in length.
+//! Which server keeps a key: pure functions of the configuration and the key. It knows no connections.
 
-/// The servers, and for each key the order in which they are asked.
+/// Which server keeps a key: the servers, and for each key the order in which they are asked. Servers know nothing of each
+/// other; clients that place keys in the same way meet at the same server.
+///
+/// [`MediaWiki`] is the order of MediaWiki's PHP client, and [`Ring`] the consistent hashing of Wikimedia's Python library, as
+/// far as its description goes: it was not compared with the library itself. The two place keys differently, so all
+/// clients that share keys must use the same one.
+///
+/// How many of the 10,000 keys `key 0` to `key 9999` change their server when one joins or leaves, and how many keys the
+/// servers have before:
+///
+/// | | servers | keys of each | one joins | fair share | the second leaves | fair share |
+/// |---|---|---|---|---|---|---|
+/// | `MediaWiki` | 3 | 3278 to 3377 | 2428 move | 2500 | 3377 move | 3333 |
+/// | `Ring` | 3 | 3150 to 3700 | 2021 move | 2500 | 3700 move | 3333 |
+/// | `MediaWiki` | 10 | 953 to 1049 | 895 move | 909 | 1002 move | 1000 |
+/// | `Ring` | 10 | 860 to 1282 | 997 move | 909 | 977 move | 1000 |
+///
+/// In both, the keys that move are those that the new server takes, or those of the server that leaves; all others stay.
+/// MediaWiki's order draws a lot for each key and server, and so spreads keys more evenly than the ring, whose arcs differ
+/// in length.
 #[derive(Clone, Debug)]
 pub enum Placement {
     /// As MediaWiki does it.
@@ -200,7 +201,7 @@ mod tests {
     }
 
     fn assert_documented(row: &str) {
-        assert!(include_str!("placement.rs").contains(&format!("//! {row}\n")), "the table has no row {row}");
+        assert!(include_str!("placement.rs").contains(&format!("/// {row}\n")), "the table has no row {row}");
     }
 
     /// A row of the table, measured.

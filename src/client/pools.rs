@@ -1,10 +1,10 @@
 //! Places in pools: the client of the PoolCounter protocol.
 
-use super::Timeouts;
 use super::connection::Connection;
 use super::error::{Error, Failure};
 use super::fleet::{Fleet, Held};
 use super::placement::Placement;
+use super::{Said, Timeouts};
 use crate::pools::wire::asking as wire;
 use crate::pools::{Acquire, Purpose, Reply};
 use crate::stats::{Figures, Pools as Stat};
@@ -58,6 +58,9 @@ pub enum Outcome<'a> {
 }
 
 /// A place in a pool. It is given back when this is dropped, or when the connection or the process ends.
+///
+/// Locks may be released in any order. Only the C daemon gives back the newest of the connection, whatever the key: with it,
+/// release the newest first, as the compiler does at the end of a block.
 #[derive(Debug)]
 #[must_use = "a lock that is dropped is released"]
 pub struct Lock<'a> {
@@ -122,11 +125,7 @@ impl Client {
 
     /// The statistics of each server, by its address.
     pub fn stats(&self) -> Vec<(String, Result<Figures<Stat>, Failure>)> {
-        let mut fleet = self.fleet.borrow_mut();
-        let servers = self.placement.servers().iter().enumerate();
-        servers
-            .map(|(index, address)| (address.clone(), fleet.ask(index, read_stats).map(|(stats, _)| stats)))
-            .collect()
+        self.fleet.borrow_mut().ask_each(read_stats)
     }
 
     fn release(&self, held: Held, key: &[u8]) -> Result<(), Error> {
@@ -138,7 +137,7 @@ impl Client {
             match wire::parse_reply(&line) {
                 Some(Reply::Released) => Ok(Ok(())),
                 Some(Reply::NotLocked) => Ok(Err(Error::Expired)),
-                _ => refusal(&line).map(Err),
+                _ => refusal(&line),
             }
         })?
     }
@@ -207,21 +206,21 @@ fn rest_of(timeout: Duration, elapsed: Duration) -> Duration {
 }
 
 /// What an acquire came to, if the line is an answer to one; None is a lock.
-fn verdict_of(line: &[u8]) -> Result<Result<Option<Outcome<'static>>, Error>, Failure> {
+fn verdict_of(line: &[u8]) -> Said<Option<Outcome<'static>>> {
     Ok(Ok(match wire::parse_reply(line) {
         Some(Reply::Locked) => None,
         Some(Reply::Done) => Some(Outcome::Done),
         Some(Reply::QueueFull) => Some(Outcome::QueueFull),
         Some(Reply::Timeout) => Some(Outcome::Timeout),
         Some(Reply::LockHeld) => return Ok(Err(Error::LockHeld)),
-        _ => return refusal(line).map(Err),
+        _ => return refusal(line),
     }))
 }
 
 /// The server's refusal, if the line is one.
-fn refusal(line: &[u8]) -> Result<Error, Failure> {
+fn refusal<T>(line: &[u8]) -> Said<T> {
     let words = wire::parse_error(line).ok_or(Failure::Garbled)?;
-    Ok(Error::Refused(String::from_utf8_lossy(words).into_owned()))
+    Ok(Err(Error::Refused(String::from_utf8_lossy(words).into_owned())))
 }
 
 fn read_stats(connection: &mut Connection) -> Result<Figures<Stat>, Failure> {
@@ -238,4 +237,28 @@ fn read_stats(connection: &mut Connection) -> Result<Figures<Stat>, Failure> {
         wire::parse_figure(&line, &mut figures);
     }
     Err(Failure::Garbled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_timeout_has_its_unit() {
+        let ms = Duration::from_millis;
+        for (timeout, elapsed, rest) in [
+            (5_000, 0, 5_000),
+            (5_000, 1, 5_000),
+            (5_000, 4_001, 1_000),
+            (5_000, 4_000, 1_000),
+            (5_000, 5_000, 0),
+            (5_000, 6_000, 0),
+            (0, 1, 0),
+            (1_500, 1, 1_499),
+            (1_500, 2_000, 0),
+        ] {
+            assert_eq!(rest_of(ms(timeout), ms(elapsed)), ms(rest), "{elapsed} of {timeout} ms");
+        }
+        assert_eq!(rest_of(Duration::MAX, ms(1)), Duration::MAX - ms(1));
+    }
 }

@@ -47,7 +47,7 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { max_connections: ByKind::all(u64::MAX), busy_poll: Span::ZERO }
+        Policy { max_connections: ByKind::each(|_| u64::MAX), busy_poll: Span::ZERO }
     }
 }
 
@@ -97,7 +97,7 @@ impl Server {
     ///
     /// let mut server = Server::bind("127.0.0.1:0", Kind::Pools)?;
     /// let stopper = server.stopper()?;
-    /// println!("it listens on {}", server.addresses()[0]);
+    /// println!("it listens on {}", server.addresses(Kind::Pools)[0]);
     /// let thread = std::thread::spawn(move || server.run());
     /// stopper.stop()?;
     /// thread.join().expect("the server does not panic")?;
@@ -166,9 +166,10 @@ impl Server {
         Ok(self.stopper.insert(stopper).clone())
     }
 
-    /// Where it listens.
-    pub fn addresses(&self) -> Vec<Address> {
-        self.ports.iter().filter_map(|port| port.listener.address().ok()).collect()
+    /// Where it listens for the clients of a service.
+    pub fn addresses(&self, kind: Kind) -> Vec<Address> {
+        let ports = self.ports.iter().filter(|port| port.kind == kind);
+        ports.filter_map(|port| port.listener.address().ok()).collect()
     }
 
     /// Serves until a signal or a [`Stopper`] asks it to stop.

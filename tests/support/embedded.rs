@@ -23,7 +23,7 @@ impl Embedded {
     pub fn start_on(address: &str, kind: Kind) -> Embedded {
         let mut server = Server::bind(address, kind).expect("the address is free");
         let stopper = server.stopper().expect("there are descriptors");
-        let address = server.addresses()[0].to_string();
+        let address = server.addresses(kind)[0].to_string();
         Embedded { address, stopper, thread: Some(std::thread::spawn(move || server.run())) }
     }
 }
