@@ -1,8 +1,10 @@
 //! The commands of the program: one table, which the start, `help` and the tests read.
 
+use super::counter;
 use super::exec;
 use super::options;
 use super::serve;
+use super::stats;
 use super::table::{self, Given, Opt, Words};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -56,6 +58,31 @@ pub const COMMANDS: &[Command] = &[
         words: Words::Last,
         misuse: exec::MISUSE,
         run: exec::run,
+    },
+    Command {
+        name: "stats",
+        usage: "[options] [FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY]",
+        summary: "print the statistics of servers, or of their keys",
+        options: stats::described,
+        words: Words::Anywhere,
+        misuse: FAILURE,
+        run: stats::run,
+    },
+    Command {
+        name: "counter",
+        usage: "[options] REQUEST\n\n\
+                Requests:\n    \
+                noop\n    \
+                get NAME\n    \
+                acquire NAME RESOURCES MAXIMUM [-- COMMAND [ARGUMENT ...]]\n    \
+                release NAME RESOURCES\n    \
+                stats\n    \
+                dump",
+        summary: "make a request to servers of the yrmcds counter protocol",
+        options: counter::described,
+        words: Words::Anywhere,
+        misuse: FAILURE,
+        run: counter::run,
     },
     Command {
         name: "help",

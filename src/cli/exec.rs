@@ -84,7 +84,7 @@ fn wait<'a>(client: &'a Client, settings: &Settings) -> Result<Outcome<'a>, Erro
 fn run_with(lock: Lock<'_>, settings: &Settings, words: &[OsString]) -> Result<ExitCode, Failure> {
     let is_lost = || lock.is_lost();
     let held = lock.descriptor().map(|descriptor| Held {
-        name: "the lock",
+        loss: "the lock is lost",
         descriptor,
         is_lost: &is_lost,
         until: settings.hold.and_then(|hold| Instant::now().checked_add(hold)),

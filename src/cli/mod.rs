@@ -2,10 +2,13 @@
 
 mod commands;
 mod config;
+mod counter;
 mod exec;
+mod json;
 mod options;
 mod serve;
 mod servers;
+mod stats;
 mod supervise;
 mod table;
 
@@ -35,4 +38,10 @@ fn warn(sentence: &str) {
 fn print(text: &str) -> Result<ExitCode, Failure> {
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("cannot print: {error}"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Text of peers for a terminal, where control characters could do harm.
+fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
 }

@@ -1,7 +1,10 @@
 //! The servers that a command asks, and the option that names them.
 
+use super::commands::Failure;
 use super::table::Opt;
 use crate::client::{MediaWiki, Timeouts};
+use std::fmt::Display;
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// Where to ask, if nobody says where.
@@ -44,4 +47,30 @@ impl<S: AsMut<Servers>> Opt<S> {
         },
         ..Opt::BLANK
     };
+}
+
+/// Prints the answer of each server, behind its name if there are several. One that gave none is told of, and makes the
+/// status 1.
+///
+/// # Errors
+///
+/// When nothing can be printed.
+pub fn print_answers<T>(
+    answers: Vec<(String, Result<T, impl Display>)>,
+    lines_of: impl Fn(T) -> Vec<String>,
+) -> Result<ExitCode, Failure> {
+    let is_one = answers.len() == 1;
+    let (mut text, mut is_complete) = (String::new(), true);
+    for (server, answer) in answers {
+        let prefix = if is_one { String::new() } else { format!("{server}: ") };
+        match answer {
+            Ok(answer) => text.extend(lines_of(answer).iter().map(|line| format!("{prefix}{line}\n"))),
+            Err(reason) => {
+                super::warn(&format!("{server}: {reason}"));
+                is_complete = false;
+            }
+        }
+    }
+    super::print(&text)?;
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -40,8 +40,8 @@ const NOT_FOUND: u8 = 127;
 
 /// What is held while the command runs.
 pub struct Held<'a> {
-    /// What to call it: `the lock`.
-    pub name: &'static str,
+    /// How to say that it is lost: `the lock is lost`.
+    pub loss: &'static str,
     /// The socket that closes when it is lost.
     pub descriptor: RawFd,
     /// Whether it is lost, asked when the socket has news.
@@ -158,7 +158,7 @@ impl Supervision<'_> {
             OnLost::Term => ("the command is terminated", Some(Signal::SIGTERM)),
             OnLost::Kill => ("the command is killed", Some(Signal::SIGKILL)),
         };
-        super::warn(&format!("{} is lost, because {reason}; {consequence}", held.name));
+        super::warn(&format!("{}, because {reason}; {consequence}", held.loss));
         signal.into_iter().for_each(|signal| self.send(signal));
     }
 

@@ -3,6 +3,7 @@
 use super::Timeouts;
 use super::connection::Connection;
 use super::error::{Error, Failure};
+use std::os::fd::RawFd;
 use std::time::Instant;
 
 /// Servers, by index.
@@ -121,8 +122,17 @@ impl Fleet {
         answer.map(|(answer, _)| answer).ok_or(Error::Lost)
     }
 
-    /// The connection where something is held, if it has not failed since.
-    pub fn holder(&self, held: Held) -> Option<&Connection> {
+    /// Whether the connection where something is held is lost already. Does not wait.
+    pub fn is_lost(&self, held: Held) -> bool {
+        self.holder(held).is_none_or(Connection::is_closed)
+    }
+
+    /// The descriptor of the connection where something is held, if it has not failed since.
+    pub fn descriptor(&self, held: Held) -> Option<RawFd> {
+        self.holder(held).map(Connection::descriptor)
+    }
+
+    fn holder(&self, held: Held) -> Option<&Connection> {
         let kept = self.servers[held.server].connection.as_ref()?;
         (kept.number == held.number).then_some(&kept.connection)
     }

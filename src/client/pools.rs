@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 /// Where a server listens that is named without a port.
 const DEFAULT_PORT: u16 = 7531;
-/// `STATS FULL` has 21 lines, and a later server may have more. An answer without end is none.
-const MOST_LINES: usize = 1000;
+/// `STATS FULL` has 21 lines, the lists have a thousand and two, and a later server may have more. An answer without end is
+/// none.
+const MOST_LINES: usize = 10_000;
 
 /// A client of one or several servers, with one connection to each that it had to ask.
 ///
@@ -128,6 +129,20 @@ impl Client {
         self.fleet.borrow_mut().ask_each(read_stats)
     }
 
+    /// What each server answers to `STATS` with these words, line by line, by its address: the lines as they are, but for the
+    /// empty one that ends a list.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] for words that a server does not know, and [`Error::BadName`] for what cannot be sent.
+    pub fn query(&self, words: &str) -> Vec<(String, Result<Result<Vec<Vec<u8>>, Error>, Failure>)> {
+        let is_sendable = !words.contains(['\n', '\r', '\0']);
+        self.fleet.borrow_mut().ask_each(|connection| match is_sendable {
+            true => read_lines(connection, words),
+            false => Ok(Err(Error::BadName)),
+        })
+    }
+
     fn release(&self, held: Held, key: &[u8]) -> Result<(), Error> {
         let mut request = Vec::new();
         wire::write_release(&mut request, key);
@@ -176,14 +191,12 @@ impl Lock<'_> {
     /// Whether the connection, and so the place, is lost already. Does not wait, and so does not notice that the longest time
     /// to hold it is over, or that the server's machine has just died.
     pub fn is_lost(&self) -> bool {
-        let fleet = self.client.fleet.borrow();
-        self.held.and_then(|held| fleet.holder(held)).is_none_or(Connection::is_closed)
+        self.held.is_none_or(|held| self.client.fleet.borrow().is_lost(held))
     }
 
     /// The descriptor of the connection, if there still is one: it is readable when the connection may be lost.
     pub fn descriptor(&self) -> Option<RawFd> {
-        let fleet = self.client.fleet.borrow();
-        Some(fleet.holder(self.held?)?.descriptor())
+        self.client.fleet.borrow().descriptor(self.held?)
     }
 }
 
@@ -234,7 +247,9 @@ fn read_stats(connection: &mut Connection) -> Result<Figures<Stat>, Failure> {
         if wire::parse_error(&line).is_some() {
             break;
         }
-        wire::parse_figure(&line, &mut figures);
+        if let Some((stat, value)) = wire::parse_figure(&line) {
+            figures.set(stat, value);
+        }
     }
     Err(Failure::Garbled)
 }
@@ -261,4 +276,23 @@ mod tests {
         }
         assert_eq!(rest_of(Duration::MAX, ms(1)), Duration::MAX - ms(1));
     }
+}
+
+fn read_lines(connection: &mut Connection, words: &str) -> Said<Vec<Vec<u8>>> {
+    connection.send(format!("STATS {words}\n").as_bytes(), Duration::ZERO)?;
+    let first = connection.line()?;
+    if wire::parse_error(&first).is_some() {
+        return refusal(&first);
+    }
+    let mut lines = vec![first];
+    if !wire::is_list(words) {
+        return Ok(Ok(lines));
+    }
+    for _ in 0..MOST_LINES {
+        if lines.pop_if(|last| last.is_empty()).is_some() {
+            return Ok(Ok(lines));
+        }
+        lines.push(connection.line()?);
+    }
+    Err(Failure::Garbled)
 }

@@ -2,16 +2,21 @@
 
 use super::{BadSyntax, parse_number, text_of};
 use crate::pools::state::{Acquire, Purpose, Reply};
-use crate::stats::{Figures, Pools as Stat, Stat as _, Unit};
+use crate::stats::{Pools as Stat, Stat as _, Unit};
 use crate::time::Span;
 use std::borrow::Cow;
 use std::io::Write;
+
+pub mod listed;
 
 /// Asks for every statistic. An empty line ends the answer.
 pub const STATS_FULL: &[u8] = b"STATS FULL\n";
 
 /// What every line begins with that tells of a failure.
 const ERROR: &[u8] = b"ERROR ";
+
+/// The words after `STATS` that ask for more than one line.
+const LISTS: [&str; 4] = ["FULL", "KEYS", "TYPES", "HOLDERS"];
 
 /// Every reply, in the order of the enum.
 const REPLIES: [Reply; 9] = [
@@ -75,20 +80,21 @@ pub fn parse_error(line: &[u8]) -> Option<&[u8]> {
     line.strip_prefix(ERROR)
 }
 
-/// Notes what a line of `STATS` says; a line that this version does not know says nothing.
-pub fn parse_figure(line: &[u8], figures: &mut Figures<Stat>) {
-    let parse = || {
-        let (name, value) = std::str::from_utf8(line).ok()?.split_once(": ")?;
-        let stat = Stat::ALL.iter().find(|stat| stat.row().name == name)?;
-        let value = match stat.row().unit {
-            Unit::Count | Unit::Level => value.parse().ok()?,
-            Unit::Uptime | Unit::Duration => parse_duration(value)?,
-        };
-        Some((*stat, value))
+/// Whether the answer to `STATS` with these words is a list with an empty line at its end, and not a single line.
+pub fn is_list(words: &str) -> bool {
+    let first = words.split_ascii_whitespace().next();
+    first.is_none_or(|first| LISTS.iter().any(|list| list.eq_ignore_ascii_case(first)))
+}
+
+/// Reads a line of `STATS`: a statistic and its value, durations in microseconds. None: this version does not know it.
+pub fn parse_figure(line: &[u8]) -> Option<(Stat, u64)> {
+    let (name, value) = std::str::from_utf8(line).ok()?.split_once(": ")?;
+    let stat = Stat::ALL.iter().find(|stat| stat.row().name == name)?;
+    let value = match stat.row().unit {
+        Unit::Count | Unit::Level => value.parse().ok()?,
+        Unit::Uptime | Unit::Duration => parse_duration(value)?,
     };
-    if let Some((stat, value)) = parse() {
-        figures.set(stat, value);
-    }
+    Some((*stat, value))
 }
 
 /// Microseconds in `2 days, 10h 42m 26s`, or with decimals in the seconds.
@@ -125,6 +131,7 @@ impl std::fmt::Display for Seconds {
 mod tests {
     use super::super::{Line, Query, Request, first_line, parse, write_stats};
     use super::*;
+    use crate::stats::Figures;
 
     #[test]
     fn every_reply_is_read_as_it_was_written() {
@@ -193,13 +200,13 @@ mod tests {
         let mut bytes = Vec::new();
         write_stats(&mut bytes, Query::Full, &figures);
         let mut read = Figures::default();
-        bytes.split(|byte| *byte == b'\n').for_each(|line| parse_figure(line, &mut read));
+        let lines = bytes.split(|byte| *byte == b'\n');
+        lines.filter_map(parse_figure).for_each(|(stat, value)| read.set(stat, value));
         assert_eq!(read, figures);
     }
 
     #[test]
     fn what_is_no_figure_says_nothing() {
-        let mut figures = Figures::default();
         for line in [
             "",
             "uptime",
@@ -213,8 +220,7 @@ mod tests {
             "total_acquired: 18446744073709551616",
             "new: 1",
         ] {
-            parse_figure(line.as_bytes(), &mut figures);
-            assert_eq!(figures, Figures::default(), "{line}");
+            assert_eq!(parse_figure(line.as_bytes()), None, "{line}");
         }
     }
 }
