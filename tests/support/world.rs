@@ -17,6 +17,8 @@ const TICKS_TO_SETTLE: usize = 10_000;
 /// What is between a client and the server.
 #[derive(Default)]
 struct Link {
+    /// The number of its client.
+    client: usize,
     to_server: VecDeque<u8>,
     to_client: Vec<u8>,
     /// How many more bytes the client's side takes before it is full.
@@ -91,6 +93,11 @@ impl Stream for Pipe {
         self.0.borrow_mut().server_finished = true;
         Ok(())
     }
+
+    fn peer(&self) -> io::Result<String> {
+        let link = self.0.borrow();
+        if link.reset { Err(ErrorKind::NotConnected.into()) } else { Ok(format!("client:{}", link.client)) }
+    }
 }
 
 impl Drop for Pipe {
@@ -113,7 +120,7 @@ impl World {
 
     /// Connects a client, and tells its number: clients are counted from 0 and never forgotten.
     pub fn connect(&mut self) -> usize {
-        let link = Rc::new(RefCell::new(Link { room: usize::MAX, ..Link::default() }));
+        let link = Rc::new(RefCell::new(Link { client: self.clients.len(), room: usize::MAX, ..Link::default() }));
         let id = self.connections.open(Pipe::new(&link), Kind::Pools);
         self.clients.push(Client { link, id });
         self.clients.len() - 1
