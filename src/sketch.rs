@@ -41,7 +41,10 @@ pub struct Hot<'a> {
     pub waits: u64,
 }
 
-id! { CounterId }
+id! {
+    /// A counter of the sketch.
+    CounterId
+}
 
 struct Counter {
     key: Vec<u8>,
@@ -259,7 +262,8 @@ impl Sketch {
         assert_eq!(self.names.len(), self.counters.len(), "each counter has one key");
         for (index, counter) in self.counters.iter().enumerate() {
             let id = CounterId::from_index(index);
-            let found = self.names.find(self.names.hash(&counter.key), |id| self.counters[id.index()].key == counter.key);
+            let found =
+                self.names.find(self.names.hash(&counter.key), |id| self.counters[id.index()].key == counter.key);
             assert_eq!(found, Some(id), "a counter is found by its key");
             assert_eq!(self.least[counter.position], id, "a counter knows its place in the heap");
             let parent = counter.position.saturating_sub(1) / 2;

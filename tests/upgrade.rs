@@ -229,7 +229,7 @@ fn a_handover_that_is_none_is_refused() {
         (b"GET / HTTP/1.1\r\n\r\n", "no handover"),
         (b"poolcounter\0\0\0", "cut off"),
         (b"poolcounter\0\x00\x00\x03\xe7", "version 999"),
-        (b"poolcounter\0\x00\x00\x00\x01", "damaged"),
+        (b"poolcounter\0\x00\x00\x00\x02", "damaged"),
     ] {
         let mut child = Command::new(Daemon::PROGRAM)
             .arg("--check-handover")

@@ -122,6 +122,20 @@ pub const OPTIONS: &[Opt] = &[
     },
     Opt {
         short: "",
+        long: "warn-hold",
+        hint: "SECONDS",
+        help: "log a lock that is held for so long, and again when that time has doubled; 0: never (default: 300)",
+        set: |settings, value| assign(&mut settings.pools.warn_hold, hold(value)),
+    },
+    Opt {
+        short: "",
+        long: "warn-refusals",
+        hint: "N",
+        help: "log a key that refuses more than N requests a second, over a minute; 0: never (default: 100)",
+        set: |settings, value| assign(&mut settings.pools.warn_refusals, number(value, 0..=1_000_000).map(or_never)),
+    },
+    Opt {
+        short: "",
         long: "max-line",
         hint: "BYTES",
         help: "the longest request (default: 8192)",
@@ -259,6 +273,10 @@ fn or_unlimited(number: usize) -> usize {
     if number == 0 { usize::MAX } else { number }
 }
 
+fn or_never(number: u32) -> u32 {
+    if number == 0 { u32::MAX } else { number }
+}
+
 fn mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| "an octal mode from 0 to 777".into())
@@ -305,13 +323,18 @@ mod tests {
     #[test]
     fn options_set_what_they_say() {
         let line = "-l 10.0.0.1 --listen unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
-                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -v -vv";
+                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 \
+                    --warn-hold 0 --warn-refusals 7 -v -vv";
         let settings = parse(line).expect("is well-formed");
         let addresses: Vec<String> = settings.addresses().expect("addresses").iter().map(Address::to_string).collect();
         assert_eq!(addresses, ["10.0.0.1:99", "unix:/run/p"]);
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
         assert_eq!(settings.net, net::Options { backlog: 7, keepalive: Some(keepalive), mode: Some(0o660) });
-        assert_eq!(settings.pools, pools::Limits { max_locks: 2, max_hold: Span::from_millis(1_500), max_line: 100 });
+        let (max_hold, warn_hold) = (Span::from_millis(1_500), Span::FOREVER);
+        assert_eq!(
+            settings.pools,
+            pools::Limits { max_locks: 2, max_hold, max_line: 100, warn_hold, warn_refusals: 7 }
+        );
         assert_eq!(settings.policy, net::Policy { max_connections: 10, busy_poll: Span::from_micros(50) });
         assert_eq!(settings.verbosity, 3);
         assert_eq!(parse("--keepalive off").expect("is well-formed").net.keepalive, None);

@@ -119,10 +119,7 @@ impl<S: Stream> Connections<S> {
     /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for whom the tick has no
     /// time left are the first of the next one.
     pub fn serve(&mut self, clock: impl Fn() -> Time) {
-        if self.ready.is_empty() {
-            return;
-        }
-        let end = clock() + SERVING_TIME;
+        let mut end = None;
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front(&mut self.links) else { return };
             let conn = &mut self.slab[id.index()];
@@ -132,8 +129,11 @@ impl<S: Stream> Connections<S> {
                 self.read_to_the_end(id);
             } else if self.core.output.is_full(id) {
                 self.park(id, clock());
-            } else if self.serve_one(id, &clock) > end {
-                return;
+            } else {
+                let now = self.serve_one(id, &clock);
+                if now > *end.get_or_insert(now + SERVING_TIME) {
+                    return;
+                }
             }
         }
     }
