@@ -2,7 +2,7 @@
 //!
 //! # Bird's-eye view
 //!
-//! A single thread owns every socket, every pool and one timer wheel. Nothing is shared, so nothing is locked; a request is
+//! A single thread owns every socket, every pool, every counter and one timer wheel. Nothing is shared, so nothing is locked; a request is
 //! a function call. Whatever a connection holds is given back when it closes.
 //!
 //! ```text
@@ -39,7 +39,7 @@
 //! | [`sketch`] | the keys with most events lately, in fixed memory | clocks, what the keys name |
 //! | [`output`] | unsent bytes by connection | sockets |
 //! | [`service`] | the contract between the loop and a service | any service |
-//! | [`pools`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
+//! | [`pools`], [`counters`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
 //! | [`services`] | the registry | the loop |
 //! | [`net`] | sockets, clock, tick, signals, the upgrade without loss | protocols |
 //! | [`cli`] | options and start | the loop's insides |
@@ -68,6 +68,7 @@
 //! 4. Its options, and the ports that speak it, in [`cli`].
 
 pub mod cli;
+pub mod counters;
 pub mod histogram;
 pub mod id;
 pub mod list;

@@ -203,6 +203,41 @@ fn a_program_that_cannot_take_over_does_not() {
     assert_eq!(client.ask("RELEASE"), "RELEASED");
 }
 
+/// The new program reads the configuration file again: new limits are for all, the addresses stay. Nothing is taken over
+/// with a file that is wrong.
+#[test]
+fn the_configuration_file_is_read_again() {
+    let place = Place::new();
+    let path = place.file("conf");
+    let configure = |text: &str| fs::write(&path, text).expect("can be written");
+    configure("max_locks = 2\nmax_line = 1000\n");
+    let mut daemon = Daemon::start(&["--config", &path.display().to_string()]);
+    let (mut client, mut other) = (daemon.connect(), daemon.connect());
+    assert_eq!(client.ask("ACQ4ME a 1 1 0"), "LOCKED");
+    assert_eq!(client.ask("ACQ4ME b 1 1 0"), "LOCKED");
+    other.send("x".repeat(500).as_bytes());
+    for (text, reason) in [
+        ("max_locks = 2\nmax_lokcs = 3\n", "conf:2: max_lokcs: there is no such setting"),
+        ("\nmax_locks = 0\n", "conf:2: max_locks: \"0\" is not a number from 1 to 65535"),
+    ] {
+        configure(text);
+        daemon.signal(Signal::SIGUSR1);
+        let line = daemon.wait_for_log("no upgrade: ");
+        assert!(line.contains(reason), "{line:?} does not tell {reason:?}");
+        assert_eq!(client.ask("ACQ4ME c 1 1 0"), "LOCK_HELD", "the daemon serves on");
+    }
+    configure("max_locks = 1\nmax_line = 100\nlisten = '127.0.0.1:1'\n");
+    daemon.upgrade();
+    assert_eq!(client.ask("ACQ4ME c 1 1 0"), "LOCK_HELD", "whoever has more than the new limit keeps them");
+    assert_eq!(client.ask("RELEASE"), "RELEASED");
+    assert_eq!(client.ask("ACQ4ME c 1 1 0"), "LOCK_HELD", "but one is enough now");
+    assert_eq!(daemon.connect().ask("ACQ4ME a 1 1 0"), "QUEUE_FULL");
+    other.send(b"\n");
+    assert_eq!(other.line(), "ERROR LINE_TOO_LONG", "also for a line that had begun before");
+    assert_eq!(client.ask("RELEASE"), "RELEASED");
+    client.wait_for_stat("hashtable_entries", 0);
+}
+
 /// A program that neither answers nor ends is given up; meanwhile everybody is served.
 #[test]
 fn a_program_that_hangs_holds_nobody_up() {
@@ -229,20 +264,26 @@ fn a_handover_that_is_none_is_refused() {
         (b"GET / HTTP/1.1\r\n\r\n", "no handover"),
         (b"poolcounter\0\0\0", "cut off"),
         (b"poolcounter\0\x00\x00\x03\xe7", "version 999"),
-        (b"poolcounter\0\x00\x00\x00\x02", "damaged"),
     ] {
-        let mut child = Command::new(Daemon::PROGRAM)
-            .arg("--check-handover")
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program runs");
-        child.stdin.take().expect("is piped").write_all(input).expect("is read");
-        let output = child.wait_with_output().expect("ends");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1));
-        assert!(said.contains(reason) && said.lines().count() == 1, "{said:?} does not tell {reason:?}");
+        let said = refusal(input);
+        assert!(said.contains(reason), "{said:?} does not tell {reason:?}");
     }
+    let of_another_version = refusal(b"poolcounter\0\x00\x00\x03\xe7");
+    let version = of_another_version.trim_end().rsplit(' ').next().and_then(|word| word.parse::<u32>().ok());
+    let header = [b"poolcounter\0", &version.expect("it tells which version it reads").to_be_bytes()[..]].concat();
+    assert!(refusal(&header).contains("damaged"));
+}
+
+/// What the program says of a handover that it refuses.
+fn refusal(handover: &[u8]) -> String {
+    let mut command = Command::new(Daemon::PROGRAM);
+    command.arg("--check-handover").stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program runs");
+    child.stdin.take().expect("is piped").write_all(handover).expect("is read");
+    let output = child.wait_with_output().expect("ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    said
 }
 
 /// Many connections, and one that asks all the time: its longest wait is the gap.

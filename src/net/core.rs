@@ -3,7 +3,7 @@
 use crate::output::Output;
 use crate::service::{Context, Nobody, Peers, Service, Traffic, Unreadable};
 use crate::services::{Kind, Services};
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::wheel::Wheel;
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,8 @@ pub struct Core {
     pub services: Services,
     pub wheel: Wheel,
     pub output: Output,
+    /// The time of day at [`Time::START`].
+    epoch: Span,
 }
 
 /// What a service leaves to the process that takes over.
@@ -23,8 +25,8 @@ pub struct SavedService {
 }
 
 impl Core {
-    pub fn new(services: Services) -> Self {
-        Core { services, wheel: Wheel::default(), output: Output::default() }
+    pub fn new(services: Services, epoch: Span) -> Self {
+        Core { services, wheel: Wheel::default(), output: Output::default(), epoch }
     }
 
     /// Calls a service, at the time `now`.
@@ -37,7 +39,8 @@ impl Core {
     ) -> R {
         let (service, traffic) = self.services.split(kind);
         let timers = self.wheel.of(kind.owner());
-        call(service, &mut Context { now, timers, output: &mut self.output, traffic, peers })
+        let output = &mut self.output;
+        call(service, &mut Context { now, epoch: self.epoch, timers, output, traffic, peers })
     }
 
     /// What the services know, for a process that takes over.

@@ -8,7 +8,7 @@ use super::listener::{Address, Listener};
 use super::signals::Signals;
 use super::socket::Socket;
 use crate::id::{ConnId, Id};
-use crate::services::{Kind, Services};
+use crate::services::{ByKind, Kind, Services};
 use crate::time::{Span, Time};
 use log::{debug, warn};
 use mio::event::Event;
@@ -36,15 +36,15 @@ const FIRST_LISTENER: usize = VERDICT.0 - 1;
 /// What the operator wants of the loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// How many connections are kept at a time.
-    pub max_connections: usize,
+    /// How many connections of each kind are kept at a time.
+    pub max_connections: ByKind<u64>,
     /// How long to look for events before sleeping. It spares the time to wake up, at the cost of a processor that is never idle.
     pub busy_poll: Span,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { max_connections: usize::MAX, busy_poll: Span::ZERO }
+        Policy { max_connections: ByKind::each(|_| u64::MAX), busy_poll: Span::ZERO }
     }
 }
 
@@ -79,7 +79,8 @@ impl Server {
     ///
     /// When the system has no event queue left.
     pub fn new(services: Services, policy: Policy) -> io::Result<Self> {
-        Server::with(Connections::new(services), Clock::start(), policy)
+        let clock = Clock::start();
+        Server::with(Connections::new(services, clock.epoch()), clock, policy)
     }
 
     fn with(connections: Connections<Socket>, clock: Clock, policy: Policy) -> io::Result<Self> {
@@ -120,9 +121,10 @@ impl Server {
         Ok(())
     }
 
-    /// Where it listens.
-    pub fn addresses(&self) -> Vec<Address> {
-        self.ports.iter().filter_map(|port| port.listener.address().ok()).collect()
+    /// Where it listens for the clients of a service.
+    pub fn addresses(&self, kind: Kind) -> Vec<Address> {
+        let ports = self.ports.iter().filter(|port| port.kind == kind);
+        ports.filter_map(|port| port.listener.address().ok()).collect()
     }
 
     /// Serves until a signal asks it to stop.
@@ -239,8 +241,8 @@ impl Server {
     }
 
     fn admit(&mut self, socket: Socket, kind: Kind) {
-        if self.connections.len() >= self.policy.max_connections {
-            self.complain(&"--max-connections allows no more");
+        if self.connections.open_of(kind) >= self.policy.max_connections[kind] {
+            self.complain(&"no more are allowed");
             return self.connections.count_error(kind);
         }
         let id = self.connections.open(socket, kind);

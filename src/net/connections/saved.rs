@@ -6,7 +6,7 @@ use crate::net::connection::{Connection, Stage, Stream};
 use crate::net::core::{Core, SavedService};
 use crate::service::Unreadable;
 use crate::services::{Kind, Services};
-use crate::time::Time;
+use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -62,9 +62,10 @@ impl<S: Stream> Connections<S> {
         services: Services,
         saved: Saved,
         now: Time,
+        epoch: Span,
         mut stream_of: impl FnMut(ConnId) -> io::Result<S>,
     ) -> Result<Self, Unreadable> {
-        let mut connections = Connections::new(services);
+        let mut connections = Connections::new(services, epoch);
         connections.core.restore(&saved.services, now)?;
         let streams: io::Result<Vec<_>> =
             saved.connections.iter().map(|saved| Ok((saved.id, stream_of(saved.id)?))).collect();
@@ -105,7 +106,7 @@ impl Saved {
     ///
     /// When it contradicts itself.
     pub fn rehearse(&self, services: Services, now: Time) -> Result<(), Unreadable> {
-        let mut core = Core::new(services);
+        let mut core = Core::new(services, Span::ZERO);
         core.restore(&self.services, now)?;
         core.check();
         Ok(())
