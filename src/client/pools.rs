@@ -19,6 +19,9 @@ const DEFAULT_PORT: u16 = 7531;
 /// none.
 const MOST_LINES: usize = 10_000;
 
+/// The lines of an answer, or a refusal.
+pub type Lines = Result<Vec<Vec<u8>>, Error>;
+
 /// A client of one or several servers, with one connection to each that it had to ask.
 ///
 /// Its methods take `&self`, and a [`Lock`] borrows the client. So locks nest, on one connection where their keys have
@@ -135,7 +138,7 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Refused`] for words that a server does not know, and [`Error::BadName`] for what cannot be sent.
-    pub fn query(&self, words: &str) -> Vec<(String, Result<Result<Vec<Vec<u8>>, Error>, Failure>)> {
+    pub fn query(&self, words: &str) -> Vec<(String, Result<Lines, Failure>)> {
         let is_sendable = !words.contains(['\n', '\r', '\0']);
         self.fleet.borrow_mut().ask_each(|connection| match is_sendable {
             true => read_lines(connection, words),
@@ -254,6 +257,25 @@ fn read_stats(connection: &mut Connection) -> Result<Figures<Stat>, Failure> {
     Err(Failure::Garbled)
 }
 
+fn read_lines(connection: &mut Connection, words: &str) -> Result<Lines, Failure> {
+    connection.send(format!("STATS {words}\n").as_bytes(), Duration::ZERO)?;
+    let first = connection.line()?;
+    if wire::parse_error(&first).is_some() {
+        return refusal(&first);
+    }
+    let mut lines = vec![first];
+    if !wire::is_list(words) {
+        return Ok(Ok(lines));
+    }
+    for _ in 0..MOST_LINES {
+        if lines.pop_if(|last| last.is_empty()).is_some() {
+            return Ok(Ok(lines));
+        }
+        lines.push(connection.line()?);
+    }
+    Err(Failure::Garbled)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,23 +298,4 @@ mod tests {
         }
         assert_eq!(rest_of(Duration::MAX, ms(1)), Duration::MAX - ms(1));
     }
-}
-
-fn read_lines(connection: &mut Connection, words: &str) -> Said<Vec<Vec<u8>>> {
-    connection.send(format!("STATS {words}\n").as_bytes(), Duration::ZERO)?;
-    let first = connection.line()?;
-    if wire::parse_error(&first).is_some() {
-        return refusal(&first);
-    }
-    let mut lines = vec![first];
-    if !wire::is_list(words) {
-        return Ok(Ok(lines));
-    }
-    for _ in 0..MOST_LINES {
-        if lines.pop_if(|last| last.is_empty()).is_some() {
-            return Ok(Ok(lines));
-        }
-        lines.push(connection.line()?);
-    }
-    Err(Failure::Garbled)
 }
