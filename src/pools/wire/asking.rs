@@ -101,6 +101,9 @@ pub fn parse_figure(line: &[u8]) -> Option<(Stat, u64)> {
 fn parse_duration(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 4] = [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)];
     let mut total = 0_u64;
+    if text.is_empty() {
+        return None;
+    }
     for word in text.replace(" days", "d").split([' ', ',']).filter(|word| !word.is_empty()) {
         let (number, unit) = UNITS.iter().find_map(|(name, us)| Some((word.strip_suffix(name)?, us)))?;
         let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
@@ -129,7 +132,7 @@ impl std::fmt::Display for Seconds {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Line, Query, Request, first_line, parse, write_figures};
+    use super::super::{Line, Request, first_line, parse, write_figures};
     use super::*;
     use crate::stats::Figures;
 
