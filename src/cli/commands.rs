@@ -1,11 +1,13 @@
 //! The commands of the program: one table, which the start, `help` and the tests read.
 
+use super::completions;
 use super::counter;
 use super::exec;
 use super::options;
 use super::serve;
 use super::stats;
 use super::table::{self, Given, Opt, Words};
+use super::top;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -21,6 +23,8 @@ pub struct Command {
     pub options: fn() -> Vec<Opt<()>>,
     /// What may stand beside the options.
     pub words: Words,
+    /// What the first of these words may be, as far as that is known; shells complete it.
+    pub first_words: fn() -> Vec<&'static str>,
     /// The exit status when the command line is wrong.
     pub misuse: u8,
     /// Does it.
@@ -47,6 +51,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "run the daemon; this needs no name",
         options: options::described,
         words: Words::None,
+        first_words: Vec::new,
         misuse: FAILURE,
         run: serve::run,
     },
@@ -56,6 +61,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "run a command when there is a place for it in a pool",
         options: exec::described,
         words: Words::Last,
+        first_words: Vec::new,
         misuse: exec::MISUSE,
         run: exec::run,
     },
@@ -65,8 +71,19 @@ pub const COMMANDS: &[Command] = &[
         summary: "print the statistics of servers, or of their keys",
         options: stats::described,
         words: Words::Anywhere,
+        first_words: stats::first_words,
         misuse: FAILURE,
         run: stats::run,
+    },
+    Command {
+        name: "top",
+        usage: "[options]",
+        summary: "show what goes on at servers, over and over",
+        options: top::described,
+        words: Words::None,
+        first_words: Vec::new,
+        misuse: FAILURE,
+        run: top::run,
     },
     Command {
         name: "counter",
@@ -81,8 +98,19 @@ pub const COMMANDS: &[Command] = &[
         summary: "make a request to servers of the yrmcds counter protocol",
         options: counter::described,
         words: Words::Anywhere,
+        first_words: counter::first_words,
         misuse: FAILURE,
         run: counter::run,
+    },
+    Command {
+        name: "completions",
+        usage: "bash | zsh | fish",
+        summary: "print what a shell completes",
+        options: completions::described,
+        words: Words::Anywhere,
+        first_words: completions::first_words,
+        misuse: FAILURE,
+        run: completions::run,
     },
     Command {
         name: "help",
@@ -90,6 +118,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "print the help, of a command if one is named",
         options: || vec![Opt::HELP, Opt::VERSION],
         words: Words::Anywhere,
+        first_words: || COMMANDS.iter().map(|command| command.name).collect(),
         misuse: FAILURE,
         run: help,
     },

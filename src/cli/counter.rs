@@ -28,8 +28,8 @@ const OPTIONS: &[Opt<Settings>] = &[
     Opt::SERVER,
     Opt {
         long: "on-lost",
-        hint: "ACTION",
-        help: "when the units are lost while the command runs: warn, or also term or kill the command (default: warn)",
+        hint: "warn|term|kill",
+        help: "when the units are lost while the command runs: only say so, or also terminate or kill it (default: warn)",
         set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
         ..Opt::BLANK
     },
@@ -131,4 +131,9 @@ impl AsMut<Servers> for Settings {
 /// The table's rows, without what they set.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
+}
+
+/// The requests.
+pub fn first_words() -> Vec<&'static str> {
+    vec!["noop", "get", "acquire", "release", "stats", "dump"]
 }

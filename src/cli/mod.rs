@@ -1,6 +1,7 @@
 //! The command line: reads it, does what it says, and turns what went wrong into one sentence and an exit status.
 
 mod commands;
+mod completions;
 mod config;
 mod counter;
 mod exec;
@@ -11,6 +12,7 @@ mod servers;
 mod stats;
 mod supervise;
 mod table;
+mod top;
 
 pub use commands::{COMMANDS, Command, Failure};
 pub use options::{OPTIONS, Settings};

@@ -53,7 +53,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     given.apply(OPTIONS, &mut settings)?;
     let words: Vec<String> = given.words.iter().map(|word| word.to_string_lossy().replace(' ', "%20")).collect();
     let answers: Vec<Answer> = Client::with(settings.servers.placement(), TIMEOUTS)
-        .query(&words.join(" "))
+        .query(words.join(" "))
         .into_iter()
         .map(|(server, answer)| {
             let flat = answer.map_err(|failure| failure.to_string());
@@ -115,4 +115,9 @@ impl AsMut<Servers> for Settings {
 /// The table's rows, without what they set.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
+}
+
+/// What can be asked for, but for single statistics.
+pub fn first_words() -> Vec<&'static str> {
+    ["FULL"].into_iter().chain(LISTS.iter().map(|(list, ..)| *list)).collect()
 }

@@ -138,8 +138,9 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Refused`] for words that a server does not know, and [`Error::BadName`] for what cannot be sent.
-    pub fn query(&self, words: &str) -> Vec<(String, Result<Lines, Failure>)> {
-        let is_sendable = !words.contains(['\n', '\r', '\0']);
+    pub fn query(&self, words: impl AsRef<[u8]>) -> Vec<(String, Result<Lines, Failure>)> {
+        let words = words.as_ref();
+        let is_sendable = !words.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0));
         self.fleet.borrow_mut().ask_each(|connection| match is_sendable {
             true => read_lines(connection, words),
             false => Ok(Err(Error::BadName)),
@@ -257,8 +258,8 @@ fn read_stats(connection: &mut Connection) -> Result<Figures<Stat>, Failure> {
     Err(Failure::Garbled)
 }
 
-fn read_lines(connection: &mut Connection, words: &str) -> Result<Lines, Failure> {
-    connection.send(format!("STATS {words}\n").as_bytes(), Duration::ZERO)?;
+fn read_lines(connection: &mut Connection, words: &[u8]) -> Result<Lines, Failure> {
+    connection.send(&[b"STATS ", words, b"\n"].concat(), Duration::ZERO)?;
     let first = connection.line()?;
     if wire::parse_error(&first).is_some() {
         return refusal(&first);

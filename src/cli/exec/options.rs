@@ -104,8 +104,8 @@ pub const OPTIONS: &[Opt<Settings>] = &[
     },
     Opt {
         long: "on-lost",
-        hint: "ACTION",
-        help: "when the place is lost while the command runs: warn, or also term or kill the command (default: warn)",
+        hint: "warn|term|kill",
+        help: "when the place is lost while the command runs: only say so, or also terminate or kill it (default: warn)",
         set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
         ..Opt::BLANK
     },

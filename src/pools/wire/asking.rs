@@ -81,9 +81,9 @@ pub fn parse_error(line: &[u8]) -> Option<&[u8]> {
 }
 
 /// Whether the answer to `STATS` with these words is a list with an empty line at its end, and not a single line.
-pub fn is_list(words: &str) -> bool {
-    let first = words.split_ascii_whitespace().next();
-    first.is_none_or(|first| LISTS.iter().any(|list| list.eq_ignore_ascii_case(first)))
+pub fn is_list(words: &[u8]) -> bool {
+    let first = words.split(|byte| *byte == b' ').find(|word| !word.is_empty());
+    first.is_none_or(|first| LISTS.iter().any(|list| first.eq_ignore_ascii_case(list.as_bytes())))
 }
 
 /// Reads a line of `STATS`: a statistic and its value, durations in microseconds. None: this version does not know it.

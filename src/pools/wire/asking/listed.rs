@@ -50,6 +50,18 @@ impl Listed {
             Amount::Time(span) => span.as_micros(),
         })
     }
+
+    /// Adds what another server says of the same: numbers add up, and so do times, but for `oldest`, which is the longer.
+    pub fn add(&mut self, other: &Listed) {
+        for (word, amount) in &mut self.amounts {
+            let more = other.amount(word);
+            match amount {
+                Amount::Count(count) => *count = count.saturating_add(more),
+                Amount::Time(span) if word == "oldest" => *span = Span::from_micros(span.as_micros().max(more)),
+                Amount::Time(span) => *span += Span::from_micros(more),
+            }
+        }
+    }
 }
 
 impl Client {
@@ -91,6 +103,10 @@ mod tests {
         assert_eq!((key.amount("working"), key.amount("waiting"), key.amount("oldest")), (1, 22, 7_200_000_001));
         assert_eq!(key.amount("unheard of"), 0);
         assert_eq!(key.amounts[1], ("waiting".into(), Amount::Count(22)));
+        let mut both = key.clone();
+        both.add(&Listed::parse(b"Article:x\xff:y: 3 working, 0 waiting, oldest 1.0s").expect("is a line"));
+        assert_eq!((both.amount("working"), both.amount("waiting")), (4, 22));
+        assert_eq!(both.amount("oldest"), 7_200_000_001);
         assert_eq!(parse_more(b"and 17 more"), Some(17));
         let client = Client::parse(b"[::1]:5000 waiting_for_me 3.250000s").expect("is a line");
         let expected =
