@@ -10,6 +10,7 @@ mod listener;
 mod server;
 mod signals;
 mod socket;
+mod stopper;
 mod supervisor;
 
 pub use connection::{News, Stream};
@@ -17,4 +18,5 @@ pub use connections::{Connections, Saved};
 pub use handover::{Handover, check};
 pub use listener::{Address, Keepalive, Listener, Options};
 pub use server::{Policy, Server};
+pub use stopper::Stopper;
 pub use supervisor::sockets_from_supervisor;
