@@ -2,7 +2,8 @@
 
 mod support;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -201,11 +202,39 @@ fn sockets_that_are_of_no_use_are_named() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("the socket \"cuonter\" of LISTEN_FDS is for no service"), "{said}");
 
-    let mut one_of_two = Command::new("sh");
-    one_of_two.args(["-c", "exec 3</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\"", Daemon::PROGRAM]);
-    let output = one_of_two.output().expect("the program runs");
+    let mut deaf = Command::new("sh");
+    deaf.args(["-c", "exec 3</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\"", Daemon::PROGRAM]);
+    let output = deaf.output().expect("the program runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("the socket \"unknown\" of LISTEN_FDS does not listen"), "{said}");
+}
+
+// As the first process of a container
+
+/// The first process gets no signal that it does not handle, and adopts the children of others. It is upgraded like any other.
+#[test]
+fn the_first_process_obeys_signals() {
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]);
+    if !command.args(["true"]).status().is_ok_and(|status| status.success()) {
+        writeln!(std::io::stderr(), "skipped: the first process, because this system gives no new namespaces")
+            .expect("the standard error is open");
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]);
+    let mut unshare = Daemon::run(command.args([Daemon::PROGRAM, "-l", "127.0.0.1:0"]).stdin(Stdio::null()));
+    let children = format!("/proc/{0}/task/{0}/children", unshare.pid());
+    let pid = fs::read_to_string(children).expect("is there").trim().parse().expect("one child");
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("is there");
+    assert!(status.lines().any(|line| line.starts_with("NSpid:") && line.ends_with("\t1")), "{status}");
+    let mut holder = unshare.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 9 9"), "LOCKED");
+    kill(Pid::from_raw(pid), Signal::SIGUSR1).expect("is there");
+    unshare.wait_for_log("has taken over");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    kill(Pid::from_raw(pid), Signal::SIGTERM).expect("is there");
+    assert_eq!(unshare.wait().code(), Some(0));
 }
 
 // Its name

@@ -10,9 +10,10 @@ NEXT=(/packages/next/poolcounter_0*.deb)
 THEIRS=(/packages/poolcounter_1*.deb)
 export DEBIAN_FRONTEND=noninteractive
 
-step() { echo "== $INIT: $*"; }
+step() { echo "== $INIT, $SECONDS s: $*"; }
 
-install() { dpkg -i "$1" </dev/null >/dev/null; }
+# Both say a lot that is of no interest unless they fail.
+install() { dpkg -i "$1" </dev/null >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; return 1; }; }
 
 show_log() {
 	if [ "$INIT" = systemd ]; then journalctl -q -o cat -u poolcounter; else cat /var/log/poolcounter.log; fi
@@ -29,9 +30,10 @@ wait_for() {
 
 # Asks the daemon at an address one thing.
 ask() {
-	exec 5<>"/dev/tcp/$1/7531"
+	local reply
+	{ exec 5<>"/dev/tcp/$1/7531"; } 2>/dev/null || { echo "no connection"; return; }
 	echo "$2" >&5
-	read -r -t 10 -u 5 reply
+	read -r -t 10 -u 5 reply || reply="no answer"
 	exec 5>&-
 	echo "$reply"
 }
@@ -167,6 +169,15 @@ if [ "$INIT" = systemd ]; then
 	rm -r /run/systemd/system/poolcounter.service.d
 	systemctl daemon-reload
 
+	step "at a local socket, in the directory that is its own"
+	echo 'ARGS="--listen unix:/run/poolcounter/socket --socket-mode 666"' >/etc/default/poolcounter
+	control restart
+	[ "$(stat -c %a /run/poolcounter/socket)" = 666 ]
+	refuses 127.0.0.1
+	control reload
+	wait_for is_logged "taken over.* listens on unix:/run/poolcounter/socket"
+	echo 'ARGS=' >/etc/default/poolcounter
+
 	step "activated by its socket, and reloaded"
 	control stop
 	systemctl start poolcounter.socket
@@ -177,7 +188,7 @@ if [ "$INIT" = systemd ]; then
 		control reload
 		wait_for expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
 	done
-	install "${OURS[0]}" 2>/dev/null
+	install "${OURS[0]}"
 	wait_for is_logged "$(poolcounter --version) has taken over"
 	expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
 	[ "$(pid)" = "$before" ]
