@@ -64,7 +64,7 @@ soak:
 static:
 	rustup target list --installed | grep -qx $(STATIC) || rustup target add $(STATIC)
 	$(CARGO) build --release --target $(STATIC)
-	@echo $(CARGO_TARGET_DIR)/$(STATIC)/release/poolcounter
+	@echo "built $(CARGO_TARGET_DIR)/$(STATIC)/release/poolcounter"
 
 ## deb: the Debian package, in the directory above this one
 deb:
