@@ -29,6 +29,9 @@ const REST: Span = Span::from_millis(100);
 /// How often that is logged at most.
 const LOG_INTERVAL: Span = Span::from_secs(1);
 
+/// Longer than the rest of a tick takes after its timers have fired.
+const LONG_TICK: Span = Span::from_secs(1);
+
 const SIGNALS: Token = Token(usize::MAX);
 /// The token of the first listener; the others count down from it, far above any connection's id.
 const FIRST_LISTENER: usize = VERDICT.0 - 1;
@@ -63,6 +66,8 @@ pub struct Server {
     /// Until when nothing is accepted, after the system had no means for it.
     resting_until: Option<Time>,
     complained_at: Option<Time>,
+    /// When the last tick looked for timers that are due.
+    ticked_at: Time,
 }
 
 struct Port {
@@ -96,6 +101,7 @@ impl Server {
             policy,
             resting_until: None,
             complained_at: None,
+            ticked_at: clock.now(),
         })
     }
 
@@ -161,6 +167,7 @@ impl Server {
         let clock = self.clock;
         self.connections.serve(|| clock.now());
         let now = clock.now();
+        self.ticked_at = now;
         self.connections.expire(now);
         self.connections.flush();
         self.connections.reap(now);
@@ -213,6 +220,8 @@ impl Server {
         let wake_at = self.connections.next_work().into_iter().chain(backlog).chain(rehearsal).min()?;
         Some(match wake_at {
             Time::START => Duration::ZERO,
+            // To sleep for long, and wake a little before it is time, takes no look at the clock.
+            at if at > self.ticked_at + LONG_TICK => at.since(self.ticked_at + LONG_TICK).into(),
             at => at.since(self.clock.now()).into(),
         })
     }
