@@ -8,6 +8,7 @@ use super::listener::{Address, Listener, Options};
 use super::signals::Signals;
 use super::socket::Socket;
 use super::stopper::Stopper;
+use super::supervisor::{Status, Supervisor};
 use crate::id::{ConnId, Id};
 use crate::services::{ByKind, Kind, Limits, Services};
 use crate::time::{Span, Time};
@@ -65,6 +66,7 @@ pub struct Server {
     /// None as long as no other thread may stop it.
     stopper: Option<Stopper>,
     upgrade: Upgrade,
+    supervisor: Supervisor,
     ports: Vec<Port>,
     connections: Connections<Socket>,
     policy: Policy,
@@ -128,6 +130,7 @@ impl Server {
             is_signalled: false,
             stopper: None,
             upgrade: Upgrade::default(),
+            supervisor: Supervisor::default(),
             ports: Vec::new(),
             connections,
             policy,
@@ -148,7 +151,8 @@ impl Server {
         Ok(())
     }
 
-    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, and SIGHUP do nothing.
+    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, and SIGHUP do nothing. From now on the supervisor
+    /// that started the process is told how it is.
     ///
     /// # Errors
     ///
@@ -156,6 +160,7 @@ impl Server {
     pub fn handle_signals(&mut self) -> io::Result<()> {
         self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
         self.upgrade.program = Program::current().ok();
+        self.supervisor = Supervisor::of_environment();
         Ok(())
     }
 
@@ -184,14 +189,20 @@ impl Server {
     ///
     /// When the system cannot wait for events any more.
     pub fn run(&mut self) -> io::Result<()> {
+        self.tell_supervisor(Status::Ready);
         loop {
             self.tick()?;
             if self.is_signalled && self.obey_signals() || self.stopper.as_ref().is_some_and(Stopper::is_asked) {
+                self.tell_supervisor(Status::Stopping);
                 self.ports.drain(..).for_each(|port| port.listener.retire());
                 return Ok(());
             }
             self.go_on_with_upgrade();
         }
+    }
+
+    fn tell_supervisor(&mut self, status: Status) {
+        self.supervisor.tell(status, self.clock.now());
     }
 
     /// Whether the daemon is to stop.
@@ -214,6 +225,7 @@ impl Server {
         let now = clock.now();
         self.ticked_at = now;
         self.connections.expire(now);
+        self.supervisor.speak(now);
         self.connections.flush();
         self.connections.reap(now);
         Ok(())
@@ -263,7 +275,8 @@ impl Server {
     fn time_to_sleep(&self) -> Option<Duration> {
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.resting_until.unwrap_or_default());
         let rehearsal = self.upgrade.rehearsal.as_ref().map(|(_, deadline)| *deadline);
-        let wake_at = self.connections.next_work().into_iter().chain(backlog).chain(rehearsal).min()?;
+        let word = self.supervisor.next_word();
+        let wake_at = self.connections.next_work().into_iter().chain(backlog).chain(rehearsal).chain(word).min()?;
         Some(match wake_at {
             Time::START => Duration::ZERO,
             // To sleep for long, and wake a little before it is time, takes no look at the clock.
