@@ -31,6 +31,9 @@ const REST: Span = Span::from_millis(100);
 /// How often that is logged at most.
 const LOG_INTERVAL: Span = Span::from_secs(1);
 
+/// Longer than the rest of a tick takes after its timers have fired.
+const LONG_TICK: Span = Span::from_secs(1);
+
 const SIGNALS: Token = Token(usize::MAX);
 /// The token of the stopper's waker; the one above is the upgrade's.
 const WAKE: Token = Token(VERDICT.0 - 1);
@@ -70,6 +73,8 @@ pub struct Server {
     /// Until when nothing is accepted, after the system had no means for it.
     resting_until: Option<Time>,
     complained_at: Option<Time>,
+    /// When the last tick looked for timers that are due.
+    ticked_at: Time,
 }
 
 struct Port {
@@ -131,6 +136,7 @@ impl Server {
             policy,
             resting_until: None,
             complained_at: None,
+            ticked_at: clock.now(),
         })
     }
 
@@ -217,6 +223,7 @@ impl Server {
         let clock = self.clock;
         self.connections.serve(|| clock.now());
         let now = clock.now();
+        self.ticked_at = now;
         self.connections.expire(now);
         self.supervisor.speak(now);
         self.connections.flush();
@@ -272,6 +279,8 @@ impl Server {
         let wake_at = self.connections.next_work().into_iter().chain(backlog).chain(rehearsal).chain(word).min()?;
         Some(match wake_at {
             Time::START => Duration::ZERO,
+            // To sleep for long, and wake a little before it is time, takes no look at the clock.
+            at if at > self.ticked_at + LONG_TICK => at.since(self.ticked_at + LONG_TICK).into(),
             at => at.since(self.clock.now()).into(),
         })
     }
