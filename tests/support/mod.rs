@@ -4,13 +4,17 @@
 
 pub mod chatter;
 pub mod daemon;
+pub mod frames;
+pub mod lines;
 pub mod model;
 pub mod original;
 pub mod place;
 pub mod player;
+pub mod protocol;
 pub mod random;
 pub mod script;
 pub mod sockets;
 pub mod stage;
 pub mod twin;
 pub mod world;
+pub mod yrmcds;

@@ -114,6 +114,11 @@ impl World {
         World { limits, connections, clients: Vec::new(), now: Time::START }
     }
 
+    /// What the operator allows.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// The time.
     pub fn now(&self) -> Time {
         self.now
