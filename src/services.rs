@@ -39,6 +39,14 @@ impl Kind {
     /// Every kind of service.
     pub const ALL: [Kind; 2] = [Kind::Pools, Kind::Counters];
 
+    /// What it is called in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Pools => "pools",
+            Kind::Counters => "counters",
+        }
+    }
+
     /// Whose timers are whose.
     pub fn owner(self) -> Owner {
         Owner(self as u8)
@@ -50,10 +58,10 @@ impl Kind {
     }
 }
 
-impl<T: Copy> ByKind<T> {
-    /// The same for all.
-    pub fn all(value: T) -> Self {
-        ByKind([value; Kind::ALL.len()])
+impl<T> ByKind<T> {
+    /// What `of` has for each.
+    pub fn each(of: impl FnMut(Kind) -> T) -> Self {
+        ByKind(Kind::ALL.map(of))
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { max_connections: ByKind::all(u64::MAX), busy_poll: Span::ZERO }
+        Policy { max_connections: ByKind::each(|_| u64::MAX), busy_poll: Span::ZERO }
     }
 }
 
@@ -121,9 +121,10 @@ impl Server {
         Ok(())
     }
 
-    /// Where it listens.
-    pub fn addresses(&self) -> Vec<Address> {
-        self.ports.iter().filter_map(|port| port.listener.address().ok()).collect()
+    /// Where it listens for the clients of a service.
+    pub fn addresses(&self, kind: Kind) -> Vec<Address> {
+        let ports = self.ports.iter().filter(|port| port.kind == kind);
+        ports.filter_map(|port| port.listener.address().ok()).collect()
     }
 
     /// Serves until a signal asks it to stop.
