@@ -23,7 +23,7 @@ const AT_A_TIME: usize = 16;
 /// How long an original daemon may take to answer before it counts as silent. Several scenarios are about its silence.
 const IMPATIENCE: Duration = Duration::from_millis(700);
 /// How long the threads of yrmcds may take until all of them have done what they were told.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(50);
 
 fn pools() -> Script {
     Script::parse("tests/conversations/pools.txt", Protocol::Pools, include_str!("conversations/pools.txt"))

@@ -81,13 +81,27 @@ impl Sockets {
 
     /// Counters stay for a while, but nobody holds any.
     fn check_counters_empty(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            match self.first_held()? {
+                Some(_) if !self.pause.is_zero() && Instant::now() < deadline => thread::sleep(self.pause),
+                Some(record) => return Err(format!("somebody still holds {}", self.protocol.describe(&record))),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The first counter of a Dump that somebody holds.
+    fn first_held(&mut self) -> Result<Option<Vec<u8>>, String> {
         self.probe.send(&frames::frame(0x11, &[]));
+        let mut held = None;
         loop {
             let record = self.probe.reply(self.protocol, self.patience)?;
-            match &record[..] {
-                [_, _, _, _, _, _, _, _, _, _, _, _] => return Ok(()),
-                [_, _, _, _, _, _, _, _, _, _, _, _, 0, 0, 0, 0, ..] => {}
-                _ => return Err(format!("somebody still holds {}", self.protocol.describe(&record))),
+            if self.protocol.ends_list(&record) {
+                return Ok(held);
+            }
+            if record[frames::HEADER_BYTES..][..4] != [0; 4] {
+                held.get_or_insert(record);
             }
         }
     }

@@ -10,12 +10,15 @@ use poolcounter::time::Span;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// So many bytes that do not all have to arrive alone.
+const MANY: usize = 10_000;
+
 /// What happens besides what the script says, and must make no difference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Twist {
     /// Nothing.
     None,
-    /// Every byte arrives alone.
+    /// Every byte arrives alone; of very many, the first ones do.
     ByteByByte,
     /// After each step the server is replaced by another that takes over.
     Upgrades,
@@ -57,8 +60,9 @@ impl Stage for VirtualStage {
     }
 
     fn send(&mut self, client: &mut VirtualClient, bytes: &[u8], then: Then) {
-        let piece = if self.twist == Twist::ByteByByte { 1 } else { bytes.len().max(1) };
-        for piece in bytes.chunks(piece) {
+        let alone = if self.twist == Twist::ByteByByte { bytes.len().min(MANY) } else { 0 };
+        let (alone, together) = bytes.split_at(alone);
+        for piece in alone.chunks(1).chain([together].into_iter().filter(|rest| !rest.is_empty())) {
             self.world.send(client.number, piece);
             if then == Then::Stay {
                 self.settle();
@@ -134,7 +138,6 @@ fn limits_of(options: &[String]) -> Limits {
             "--max-line" => limits.pools.max_line = number() as usize,
             "--max-hold" => limits.pools.max_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
             "--counter-stats-interval" => limits.counters.interval = Span::from_secs(number().into()),
-            "--counter-max-memory" => limits.counters.max_memory = number().into(),
             _ => panic!("{name} means nothing in virtual time"),
         }
     }

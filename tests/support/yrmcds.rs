@@ -5,11 +5,11 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const PORT: u16 = 11215;
+/// It serves here, and is its own master where every machine is at home; it insists that these two differ.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running yrmcds, with files of its own.
@@ -29,16 +29,17 @@ impl Yrmcds {
         programs.into_iter().flatten().find(|program| program.is_file())
     }
 
-    /// Starts it on local addresses of its own: it serves on one, and is its own master on the other.
+    /// Starts it on ports of its own.
     pub fn start(program: &Path) -> Yrmcds {
         loop {
-            let [address, master] = free_addresses();
+            let [port, memcache, replication] = free_ports();
+            let address = SocketAddr::from((ADDRESS, port));
             let place = Place::new();
             let config = format!(
-                "virtual_ip = \"{}\"\nbind_ip = \"{}\"\ntemp_dir = \"{}\"\nbuckets = 1000\nworkers = 2\n\
-                 memory_limit = 16M\nlog.threshold = error\ncounter.enable = true\ncounter.buckets = 1000\n",
-                master.ip(),
-                address.ip(),
+                "virtual_ip = \"{}\"\nbind_ip = \"{ADDRESS}\"\ntemp_dir = \"{}\"\nport = {memcache}\n\
+                 repl_port = {replication}\nbuckets = 1000\nworkers = 2\nmemory_limit = 16M\n\
+                 log.threshold = error\ncounter.enable = true\ncounter.port = {port}\ncounter.buckets = 1000\n",
+                Ipv4Addr::LOCALHOST,
                 place.file("").display()
             );
             fs::write(place.file("yrmcds.conf"), config).expect("can be written");
@@ -46,7 +47,7 @@ impl Yrmcds {
             command.arg("-f").arg(place.file("yrmcds.conf")).stdout(Stdio::null()).stderr(Stdio::null());
             let mut child = command.spawn().expect("the program runs");
             let deadline = Instant::now() + PATIENCE;
-            // When another process was faster, this one ends and the next addresses are tried.
+            // When another process was faster, this one ends and other ports are tried.
             while child.try_wait().expect("is our child").is_none() {
                 if TcpStream::connect(address).is_ok() {
                     return Yrmcds { child, address, _place: place };
@@ -66,18 +67,8 @@ impl Drop for Yrmcds {
     }
 }
 
-/// Two addresses on which nobody listens, different in each call and most likely in each process.
-fn free_addresses() -> [SocketAddr; 2] {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let place = std::process::id() % 200;
-    let is_free = |address: &SocketAddr| TcpListener::bind(address).is_ok();
-    loop {
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (high, low) = ((n / 120) as u8, (n % 120 * 2 + 2) as u8);
-        let addresses =
-            [low, low + 1].map(|low| SocketAddr::from((Ipv4Addr::new(127, 20 + place as u8, 100 + high, low), PORT)));
-        if addresses.iter().all(is_free) {
-            return addresses;
-        }
-    }
+/// Ports that nobody uses, until somebody else is faster.
+fn free_ports() -> [u16; 3] {
+    let listeners = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a free port"));
+    listeners.map(|listener| listener.local_addr().expect("has an address").port())
 }
