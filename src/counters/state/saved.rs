@@ -72,8 +72,10 @@ impl State {
     /// When it contradicts itself.
     pub fn restore(&mut self, saved: Saved, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
         let (number, length) = saved.interval;
-        // Where intervals are longer or shorter now than they were, everything that was used counts as used in this one.
-        self.interval = if length == self.limits.interval { number } else { self.interval_at(step) };
+        // Where intervals are longer or shorter now than they were, or where the date has been put back, everything that was
+        // used counts as used in this one.
+        let present = self.interval_at(step);
+        self.interval = if length == self.limits.interval { number.min(present) } else { present };
         let past = self.interval.saturating_sub(1);
         for SavedCounter { name, peak, is_used } in saved.counters {
             let is_there = |id: CounterId| *self.counters[id.index()].name == *name;
