@@ -50,6 +50,45 @@ pub fn get(name: &[u8]) -> Vec<u8> {
     frame(0x01, &with_len(name))
 }
 
+/// A request for every counter.
+pub fn dump() -> Vec<u8> {
+    frame(0x11, &[])
+}
+
+/// A request for statistics.
+pub fn stats() -> Vec<u8> {
+    frame(0x10, &[])
+}
+
+/// Whole replies, one after the other.
+pub fn replies(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (reply, rest) = bytes.split_at(first_len(bytes)?);
+        bytes = rest;
+        Some(reply)
+    })
+}
+
+/// The value of one item of a Stats reply.
+pub fn stat(reply: &[u8], name: &str) -> u64 {
+    let mut rest = &reply[HEADER_BYTES..];
+    while let [a, b, c, d, items @ ..] = rest {
+        let (own, value) = items.split_at(usize::from(u16::from_be_bytes([*a, *b])));
+        let (value, behind) = value.split_at(usize::from(u16::from_be_bytes([*c, *d])));
+        if own == name.as_bytes() {
+            return std::str::from_utf8(value).ok().and_then(|value| value.parse().ok()).expect("a number");
+        }
+        rest = behind;
+    }
+    panic!("{name} is not in {}", describe(reply))
+}
+
+/// The consumption, the maximum and the name in one reply to a Dump; None at its end.
+pub fn record(reply: &[u8]) -> Option<(u32, u32, &[u8])> {
+    let [a, b, c, d, e, f, g, h, _, _, name @ ..] = &reply[HEADER_BYTES..] else { return None };
+    Some((u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h]), name))
+}
+
 /// The length of the frame at the front, if all of it is there.
 pub fn first_len(bytes: &[u8]) -> Option<usize> {
     let [_, _, _, _, a, b, c, d, ..] = *bytes else { return None };
@@ -63,8 +102,8 @@ pub fn request(text: &str) -> Result<Vec<u8>, String> {
     let Some((verb, rest)) = words.split_first() else { return Ok(Vec::new()) };
     match (verb.as_str(), rest) {
         ("noop", []) => Ok(frame(0x00, &[])),
-        ("stats", []) => Ok(frame(0x10, &[])),
-        ("dump", []) => Ok(frame(0x11, &[])),
+        ("stats", []) => Ok(stats()),
+        ("dump", []) => Ok(dump()),
         ("get", [name]) => Ok(get(&read_bytes(name)?)),
         ("release", [resources, name]) => Ok(release(read_number(resources)?, &read_bytes(name)?)),
         ("acquire", [resources, of, maximum, name]) if of == "of" => {
@@ -86,7 +125,7 @@ pub fn reply(text: &str) -> Result<Pattern, String> {
     }
     let words = split(result)?;
     let body = match (opcode, &words[..]) {
-        (0x10, items) => return stats(items),
+        (0x10, items) => return read_stats(items),
         (_, [ok]) if ok == "ok" => Vec::new(),
         (0x01 | 0x02, [number]) => read_number(number)?.to_be_bytes().to_vec(),
         (0x11, [consumption, peak, name]) => {
@@ -105,7 +144,7 @@ pub fn describe(bytes: &[u8]) -> String {
 }
 
 /// The items of a Stats reply, each as `name=value`, where `*` stands for any value.
-fn stats(items: &[String]) -> Result<Pattern, String> {
+fn read_stats(items: &[String]) -> Result<Pattern, String> {
     let mut pieces = Vec::new();
     let mut piece = Vec::new();
     for item in items {

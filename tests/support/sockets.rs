@@ -93,7 +93,7 @@ impl Sockets {
 
     /// The first counter of a Dump that somebody holds.
     fn first_held(&mut self) -> Result<Option<Vec<u8>>, String> {
-        self.probe.send(&frames::frame(0x11, &[]));
+        self.probe.send(&frames::dump());
         let mut held = None;
         loop {
             let record = self.probe.reply(self.protocol, self.patience)?;
