@@ -366,7 +366,7 @@ impl State {
     }
 
     fn held(&self, conn: ConnId, id: CounterId) -> u32 {
-        self.clients.get(conn.index()).map_or(0, |holdings| holdings.of(id, &self.names.hashing()))
+        self.clients.get(conn.index()).map_or(0, |holdings| holdings.of(id))
     }
 
     /// Sets what a connection holds of a counter.
@@ -374,7 +374,7 @@ impl State {
         if self.clients.len() <= conn.index() {
             self.clients.resize_with(conn.index() + 1, Holdings::default);
         }
-        let had = self.clients[conn.index()].set(id, resources, &self.names.hashing());
+        let had = self.clients[conn.index()].set(id, resources);
         self.holdings += u64::from(resources > 0);
         self.holdings -= u64::from(had);
     }
