@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses its own part")]
 
 pub mod chatter;
+pub mod counter;
 pub mod counting;
 pub mod daemon;
 pub mod frames;
