@@ -7,6 +7,7 @@ use std::path::Path;
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     ("cli", &["net", "services", "pools", "counters", "pools/wire", "time"]),
+    ("client", &["pools", "counters", "pools/wire", "counters/wire", "stats", "time"]),
     ("net", &["services", "service", "output", "wheel", "list", "id", "time"]),
     ("services", &["pools", "counters", "service", "wheel"]),
     ("pools", &["pools/state", "pools/wire", "service", "output", "stats", "id"]),

@@ -6,6 +6,7 @@ pub mod chatter;
 pub mod counter;
 pub mod counting;
 pub mod daemon;
+pub mod embedded;
 pub mod frames;
 pub mod lines;
 pub mod model;
