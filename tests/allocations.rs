@@ -84,14 +84,17 @@ impl Stream for Script {
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }
+
+    fn peer(&self) -> io::Result<String> {
+        Ok("script".into())
+    }
 }
 
 /// Has each client send its two requests by turns, and asserts that only the first turns ask for memory.
 fn assert_steady(kind: Kind, scripts: &[[Vec<u8>; 2]]) {
     let mut connections = Connections::new(Services::new(Limits::default()), Span::ZERO);
-    let open = |requests: &[Vec<u8>; 2]| {
-        connections.open(Script { requests: requests.clone(), sent: 0, full: false }, kind)
-    };
+    let open =
+        |requests: &[Vec<u8>; 2]| connections.open(Script { requests: requests.clone(), sent: 0, full: false }, kind);
     let ids: Vec<ConnId> = scripts.iter().map(open).collect();
     let mut rounds = |range: std::ops::Range<u64>| {
         let before = ALLOCATIONS.get();
@@ -119,6 +122,7 @@ fn the_steady_state_allocates_nothing() {
         ["RELEASE\n", "ACQ4ANY a:page-with-a-name-of-some-length 1 50 10\n"],
         ["RELEASE\n", "ACQ4ME another 2 50 10 hold=5\n"],
         ["RELEASE\nACQ4ME pipelined 1 1 0\n", "RELEASE\nACQ4ANY pipelined 1 1 0\n"],
+        ["ACQ4ME a:page-with-a-name-of-some-length 1 1 0\n", "ACQ4ME another 1 50 0\n"],
     ];
     assert_steady(Kind::Pools, &scripts.map(|requests| requests.map(|lines| lines.into())));
 }

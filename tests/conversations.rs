@@ -128,17 +128,21 @@ fn against<S: Send>(
     sockets: impl Fn(&S, Duration) -> Sockets + Sync,
 ) {
     let shared: Vec<&Scenario> = in_real_time(script).into_iter().filter(|scenario| scenario.ours.is_none()).collect();
-    let failures = in_parallel(&shared, |_| start(), |scenario, original| {
-        let patience = if scenario.differs.is_some() { IMPATIENCE } else { PATIENCE };
-        let failure = play(script, scenario, &mut sockets(original, patience)).err();
-        match &scenario.differs {
-            None => failure,
-            Some(why) if failure.is_none() => {
-                Some(format!("\"{}\": {name} passes, though it is said to differ: {why}", scenario.title))
+    let failures = in_parallel(
+        &shared,
+        |_| start(),
+        |scenario, original| {
+            let patience = if scenario.differs.is_some() { IMPATIENCE } else { PATIENCE };
+            let failure = play(script, scenario, &mut sockets(original, patience)).err();
+            match &scenario.differs {
+                None => failure,
+                Some(why) if failure.is_none() => {
+                    Some(format!("\"{}\": {name} passes, though it is said to differ: {why}", scenario.title))
+                }
+                Some(_) => None,
             }
-            Some(_) => None,
-        }
-    });
+        },
+    );
     println!("Where {name} differs:");
     for (scenario, why) in shared.iter().filter_map(|scenario| Some((scenario, scenario.differs.as_ref()?))) {
         println!("- {}: {why}", scenario.title);

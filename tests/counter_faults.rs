@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use support::counter::CounterClient;
-use support::daemon::{Daemon, PATIENCE};
+use support::daemon::Daemon;
 use support::frames::{self, acquire, dump, get, record, release};
 
 const MIB: u64 = 1024 * 1024;
@@ -77,7 +77,9 @@ fn dumps_that_nobody_reads_cost_little_and_go_on_over_an_upgrade() {
         slowest = slowest.max(serves_promptly(&mut other));
     }
     let grown = daemon.memory().saturating_sub(before);
-    println!("{READERS} Dumps of {MANY} counters are not read: {grown} bytes more, others waited for {slowest:?} at most");
+    println!(
+        "{READERS} Dumps of {MANY} counters are not read: {grown} bytes more, others waited for {slowest:?} at most"
+    );
     assert!(grown < READERS as u64 * MIB / 4, "the daemon grew by {grown} bytes");
     // Some are read now, some after an upgrade, some never.
     read_dump(&mut readers[0]);

@@ -76,7 +76,10 @@ fn a_sweep_goes_on_until_all_are_gone() {
     assert_eq!(stat_of(&mut world, "objects"), MANY.into());
     world.advance(INTERVAL);
     let left = stat_of(&mut world, "objects");
-    assert!(0 < left && left < MANY.into(), "a sweep takes several ticks, so that nobody waits for it: {left} are left");
+    assert!(
+        0 < left && left < MANY.into(),
+        "a sweep takes several ticks, so that nobody waits for it: {left} are left"
+    );
     let other = connect(&mut world);
     assert!(names_of(&ask(&mut world, other, &dump())).is_empty(), "those that are left are not told of");
     assert_eq!(ask(&mut world, other, &get(&name(MANY - 1)))[2], 1, "nor known");

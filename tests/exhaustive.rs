@@ -93,7 +93,7 @@ fn all_counts(clients: usize, requests: &[Vec<u8>], len: usize) {
 
 fn all_lines(clients: usize, lines: &[&str], len: usize) {
     let requests: Vec<Vec<u8>> = lines.iter().map(|line| line.as_bytes().to_vec()).collect();
-    let last = b"STATS FULL\n";
+    let last = b"STATS FULL\nSTATS TYPES\n";
     let language = Language { service: Service::Pools, requests: &requests, last, pass_us: SECOND_US };
     all_histories(clients, &language, len);
 }

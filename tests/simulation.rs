@@ -23,7 +23,7 @@ const FAR_US: u64 = 30 * 86_400_000_000;
 const FAR_INTERVALS: u64 = 2_000;
 
 /// Every reply of the pools.
-const REPLIES: [&str; 15] = [
+const REPLIES: [&str; 16] = [
     "LOCKED",
     "DONE",
     "RELEASED",
@@ -39,6 +39,7 @@ const REPLIES: [&str; 15] = [
     "uptime",
     "total processing time",
     "total_acquired",
+    "ArticleView",
 ];
 
 /// Every reply of the counters: the opcode and the status.
@@ -160,11 +161,7 @@ impl Simulation {
             twin: Twin::new(limits, replay),
             chatter: Chatter::new(&mut random, limits.max_line),
             counting: Counting::new(&mut random),
-            services: random.pick(&[
-                &[Service::Pools],
-                &[Service::Counters],
-                &[Service::Pools, Service::Counters],
-            ]),
+            services: random.pick(&[&[Service::Pools], &[Service::Counters], &[Service::Pools, Service::Counters]]),
             interval_us: limits.interval_us,
             far_us: FAR_US.min(FAR_INTERVALS * limits.interval_us),
             moves: random.swarm(&MOVES),
@@ -238,7 +235,8 @@ impl Simulation {
         let mut words = std::mem::take(&mut self.clients[n].pending);
         let (request, most) = match self.clients[n].service {
             Service::Pools => {
-                let lines = [(&b"STATS\n"[..], 150), (b"RELEASE\n", 600), (b"ACQ4ME k 9 9\nRELEASE\n", 50), (b"\n", 1_000)];
+                let lines =
+                    [(&b"STATS\n"[..], 150), (b"RELEASE\n", 600), (b"ACQ4ME k 9 9\nRELEASE\n", 50), (b"\n", 1_000)];
                 let (line, most) = self.random.pick(&lines);
                 (line.to_vec(), most)
             }

@@ -41,11 +41,7 @@ pub struct Counting {
 impl Counting {
     /// A habit, some of which never say one thing or another.
     pub fn new(random: &mut Random) -> Self {
-        Counting {
-            frames: random.swarm(&FRAMES),
-            names: random.pick(&[1, 2, 3, 5, 6]),
-            maximum: random.pick(&MAXIMA),
-        }
+        Counting { frames: random.swarm(&FRAMES), names: random.pick(&[1, 2, 3, 5, 6]), maximum: random.pick(&MAXIMA) }
     }
 
     /// One frame.
@@ -92,7 +88,8 @@ fn odd(random: &mut Random, name: &[u8]) -> Vec<u8> {
 }
 
 fn long(random: &mut Random, name: &[u8]) -> Vec<u8> {
-    let mut whole = random.pick(&[acquire(1, 5, name), release(1, name), get(name), dump(), frame(0x55, name)].each_ref()).clone();
+    let mut whole =
+        random.pick(&[acquire(1, 5, name), release(1, name), get(name), dump(), frame(0x55, name)].each_ref()).clone();
     whole.resize(12 + random.pick(&LENGTHS), 0x90);
     let body = (whole.len() - 12) as u32;
     whole[4..8].copy_from_slice(&body.to_be_bytes());

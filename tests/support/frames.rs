@@ -139,7 +139,8 @@ pub fn reply(text: &str) -> Result<Pattern, String> {
 
 /// Frames as people read them: words of four bytes, and what is text in quotes behind.
 pub fn describe(bytes: &[u8]) -> String {
-    let words: Vec<String> = bytes.chunks(4).map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+    let words: Vec<String> =
+        bytes.chunks(4).map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
     format!("{} ({})", words.join(" "), bytes.escape_ascii())
 }
 
@@ -202,7 +203,8 @@ fn read_number(word: &str) -> Result<u32, String> {
 
 fn read_pattern(words: &[String]) -> Result<Pattern, String> {
     let pieces = words.split(|word| word == "*");
-    let read = |piece: &[String]| Ok(piece.iter().map(|word| read_bytes(word)).collect::<Result<Vec<_>, _>>()?.concat());
+    let read =
+        |piece: &[String]| Ok(piece.iter().map(|word| read_bytes(word)).collect::<Result<Vec<_>, _>>()?.concat());
     Ok(Pattern(pieces.map(read).collect::<Result<_, String>>()?))
 }
 
@@ -217,7 +219,7 @@ fn read_bytes(word: &str) -> Result<Vec<u8>, String> {
         return Ok(text.as_bytes().to_vec());
     }
     let pair = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
-    let is_hex = word.len() % 2 == 0 && word.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let is_hex = word.len().is_multiple_of(2) && word.bytes().all(|digit| digit.is_ascii_hexdigit());
     let bytes: Option<Vec<u8>> = if is_hex { word.as_bytes().chunks(2).map(pair).collect() } else { None };
     bytes.ok_or_else(|| format!("\"{word}\" is neither hexadecimal nor quoted"))
 }

@@ -125,12 +125,7 @@ impl Pattern {
     }
 }
 
-fn read_line(
-    scenarios: &mut Vec<Scenario>,
-    protocol: Protocol,
-    line: &str,
-    number: usize,
-) -> Result<(), String> {
+fn read_line(scenarios: &mut Vec<Scenario>, protocol: Protocol, line: &str, number: usize) -> Result<(), String> {
     if let Some(title) = line.strip_prefix("## ") {
         scenarios.push(Scenario { title: title.trim().into(), ..Scenario::default() });
         return Ok(());

@@ -138,6 +138,7 @@ fn limits_of(options: &[String]) -> Limits {
             "--max-line" => limits.pools.max_line = number() as usize,
             "--max-hold" => limits.pools.max_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
             "--counter-stats-interval" => limits.counters.interval = Span::from_secs(number().into()),
+            "--warn-hold" => limits.pools.warn_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
             _ => panic!("{name} means nothing in virtual time"),
         }
     }

@@ -59,7 +59,7 @@ impl Twin {
         let interval = Span::from_micros(limits.interval_us);
         Twin {
             world: World::with(Limits {
-                pools: pools::Limits { max_locks, max_hold, max_line: limits.max_line },
+                pools: pools::Limits { max_locks, max_hold, max_line: limits.max_line, ..pools::Limits::default() },
                 // Room for so few that a server is made quickly, and for so many that names hardly ever conflict.
                 counters: counters::Limits { buckets: 4096, interval, max_memory: limits.max_memory },
             }),
@@ -160,7 +160,8 @@ impl Twin {
             let before = received[client].len();
             received[client].extend(&told);
             let is_same = |n: &usize| {
-                told.get(*n) == predicted.get(*n) || is_chance(&received[client][..before + n], &told[*n..], &predicted[*n..])
+                told.get(*n) == predicted.get(*n)
+                    || is_chance(&received[client][..before + n], &told[*n..], &predicted[*n..])
             };
             let same = (0..told.len().max(predicted.len())).take_while(is_same).count();
             assert!(

@@ -1,6 +1,8 @@
 //! Raw bytes into the parser of the counters protocol, beside a naive reading of the same bytes.
 
-use poolcounter::counters::wire::{FIELDS_BYTES, HEADER_BYTES, Header, MAX_BODY_BYTES, Malformed, Request, write_malformed};
+use poolcounter::counters::wire::{
+    FIELDS_BYTES, HEADER_BYTES, Header, MAX_BODY_BYTES, Malformed, Request, write_malformed,
+};
 use poolcounter::counters::{Acquire, Release};
 
 /// Reads everything as frames, and looks at what comes out.

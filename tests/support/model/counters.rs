@@ -233,8 +233,7 @@ impl Counters {
     }
 
     fn drop_if_over(&mut self, place: usize) {
-        let is_over =
-            |counter: &Counter| self.sum(&counter.name) == 0 && counter.used_in != self.interval;
+        let is_over = |counter: &Counter| self.sum(&counter.name) == 0 && counter.used_in != self.interval;
         if self.places[place].as_ref().is_some_and(is_over) {
             self.places[place] = None;
             self.left.push(place);

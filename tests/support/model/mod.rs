@@ -34,13 +34,8 @@ pub struct Limits {
 
 impl Limits {
     /// What they are unless the operator says otherwise.
-    pub const USUAL: Limits = Limits {
-        max_locks: 4,
-        max_hold_us: None,
-        max_line: 8192,
-        interval_us: 86_400_000_000,
-        max_memory: 1 << 30,
-    };
+    pub const USUAL: Limits =
+        Limits { max_locks: 4, max_hold_us: None, max_line: 8192, interval_us: 86_400_000_000, max_memory: 1 << 30 };
 }
 
 /// Whose client somebody is.
@@ -204,7 +199,9 @@ impl Model {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.pools.is_empty() && self.counters.is_empty() && (0..self.clients.len()).all(|client| self.is_closed(client))
+        self.pools.is_empty()
+            && self.counters.is_empty()
+            && (0..self.clients.len()).all(|client| self.is_closed(client))
     }
 
     fn round(&mut self) {
@@ -300,7 +297,7 @@ impl Model {
         let Some(len) = input.get(4..8).filter(|_| input.len() >= 12) else { return Progress::Lacking };
         let body = len.iter().fold(0, |sum, byte| sum * 256 + usize::from(*byte));
         if body > MAX_BODY_BYTES {
-            let frame: Vec<u8> = input.drain(..).collect();
+            let frame = std::mem::take(input);
             self.say(id, counters::invalid(&frame));
             return Progress::Over;
         }
