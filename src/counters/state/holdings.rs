@@ -4,7 +4,7 @@ use super::CounterId;
 use crate::id::Id;
 use crate::names::{Hash, Hashing};
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
+use hashbrown::hash_table::{Entry, IntoIter};
 
 /// Units held, by counter.
 pub(super) enum Holdings {
@@ -19,6 +19,12 @@ pub(super) enum Holdings {
 pub(super) struct Holding {
     counter: CounterId,
     resources: u32,
+}
+
+/// What was held, and is given back counter by counter.
+pub(super) struct Leaving {
+    one: Option<Holding>,
+    many: IntoIter<Holding>,
 }
 
 impl Default for Holdings {
@@ -56,6 +62,15 @@ impl Holdings {
         }
     }
 
+    /// Nothing is held any more: all is to be given back.
+    pub fn leave(self) -> Leaving {
+        let (one, table) = match self {
+            Holdings::One(holding) => (Some(holding).filter(|holding| holding.resources > 0), HashTable::new()),
+            Holdings::Many(table) => (None, table),
+        };
+        Leaving { one, many: table.into_iter() }
+    }
+
     /// Every counter of which something is held, with how much.
     pub fn iter(&self) -> impl Iterator<Item = (CounterId, u32)> {
         let (one, many) = match self {
@@ -64,6 +79,22 @@ impl Holdings {
         };
         let holdings = one.into_iter().chain(many.into_iter().flatten());
         holdings.map(|holding| (holding.counter, holding.resources))
+    }
+}
+
+impl Leaving {
+    /// What is yet to be given back.
+    pub fn iter(&self) -> impl Iterator<Item = (CounterId, u32)> {
+        self.one.iter().chain(self.many.iter()).map(|holding| (holding.counter, holding.resources))
+    }
+}
+
+impl Iterator for Leaving {
+    type Item = (CounterId, u32);
+
+    fn next(&mut self) -> Option<(CounterId, u32)> {
+        let holding = self.one.take().or_else(|| self.many.next())?;
+        Some((holding.counter, holding.resources))
     }
 }
 

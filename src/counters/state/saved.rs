@@ -1,7 +1,7 @@
 //! What of the counters outlives the process: written by one that ends, read by the one that takes over.
 //! It is independent of the tables, so that these can change. What is written here cannot, without a new version of the handover.
 
-use super::{CounterId, State, Step};
+use super::{Counter, CounterId, State, Step};
 use crate::id::{ConnId, Id};
 use crate::service::Unreadable;
 use crate::time::Span;
@@ -35,12 +35,12 @@ struct SavedHolding {
 }
 
 impl State {
-    /// Everything. The counters keep their order.
+    /// Everything. The counters keep their order. What those held who are gone is not held any more.
     pub fn save(&self) -> Saved {
         let counters = self.counters.iter().map(|(_, counter)| SavedCounter {
-            name: counter.name.to_vec(),
-            peak: (counter.peak_in == self.interval).then_some(counter.peak),
-            is_used: counter.used_in == self.interval,
+            name: counter.name().to_vec(),
+            peak: counter.levels().has_changed(self.interval).then(|| counter.levels().peak(self.interval)),
+            is_used: counter.levels().is_used(self.interval),
         });
         let mut ranks = vec![0; self.slots];
         for (rank, (index, _)) in self.counters.iter().enumerate() {
@@ -72,19 +72,16 @@ impl State {
     /// When it contradicts itself.
     pub fn restore(&mut self, saved: Saved, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
         let (number, length) = saved.interval;
-        // Where intervals are longer or shorter now than they were, everything that was used counts as used in this one.
-        self.interval = if length == self.limits.interval { number } else { self.interval_at(step) };
-        let past = self.interval.saturating_sub(1);
+        // Where intervals are longer or shorter now than they were, or where the date has been put back, everything that was
+        // used counts as used in this one.
+        let (present, _) = self.interval_at(step);
+        self.interval = if length == self.limits.interval { number.min(present) } else { present };
         for SavedCounter { name, peak, is_used } in saved.counters {
-            let is_there = |id: CounterId| *self.counters[id.index()].name == *name;
+            let is_there = |id: CounterId| *self.counters[id.index()].name() == *name;
             if self.names.find(self.names.hash(&name), is_there).is_some() {
                 return Err(Unreadable("counters: a name stands there twice".into()));
             }
-            let id = self.create(&name, step);
-            let counter = &mut self.counters[id.index()];
-            counter.peak = peak.unwrap_or(0);
-            counter.peak_in = if peak.is_some() { self.interval } else { past };
-            counter.used_in = if is_used { self.interval } else { past };
+            self.create(Counter::restored(&name, peak, is_used, self.interval), step);
         }
         for SavedHolding { conn, counter, resources } in saved.holdings {
             self.restore_holding(conn, CounterId::from_index(counter as usize), resources)?;
@@ -98,8 +95,7 @@ impl State {
     fn restore_holding(&mut self, conn: ConnId, id: CounterId, resources: u32) -> Result<(), Unreadable> {
         let wrong = || Unreadable("counters: somebody holds what there is not".into());
         let counter = self.counters.get_mut(id.index()).filter(|_| resources > 0).ok_or_else(wrong)?;
-        counter.consumption = counter.consumption.checked_add(resources).ok_or_else(wrong)?;
-        counter.peak = counter.peak.max(counter.consumption);
+        counter.levels_mut().restore(resources).ok_or_else(wrong)?;
         self.hold(conn, id, resources);
         Ok(())
     }
