@@ -83,28 +83,28 @@ fn close(settings: &Settings) -> Case<'_> {
     let count = million::size(settings);
     let figures = against_yrmcds([("others wait ms at most", Nothing), ("ms until all is back", Nothing)]);
     let measure = move |server: &Server| million::close(server, count);
-    few(case(format!("close with {count} held"), &[Ours, Yrmcds], figures, settings, measure))
+    few(case(format!("counters, close with {count}"), &[Ours, Yrmcds], figures, settings, measure))
 }
 
 fn memory(name_bytes: usize, settings: &Settings) -> Case<'_> {
     let count = million::size(settings);
     let figures = against_yrmcds([("bytes/counter, less name", AtMost(64.0))]);
     let measure = move |server: &Server| million::memory(server, count, name_bytes);
-    few(case(format!("{count} names of {name_bytes} bytes"), &[Ours, Yrmcds], figures, settings, measure))
+    few(case(format!("{count} counters, {name_bytes} B names"), &[Ours, Yrmcds], figures, settings, measure))
 }
 
 fn idle(settings: &Settings) -> Case<'_> {
     let clients = settings.connections(15_000);
     let figures = against_yrmcds([("bytes/connection", AtMost(200.0))]);
     let measure = move |server: &Server| million::idle(server, clients);
-    few(case(format!("{clients} idle, counters"), &[Ours, Yrmcds], figures, settings, measure))
+    few(case(format!("counters, {clients} idle"), &[Ours, Yrmcds], figures, settings, measure))
 }
 
 fn holders(each: usize, clients: usize, settings: &Settings) -> Case<'_> {
     let holders = Holders { clients: settings.connections(clients), each };
     let figures = against_yrmcds([("bytes/holding", AtMost(32.0))]);
     let measure = move |server: &Server| million::holdings(server, holders);
-    few(case(format!("{} clients hold {each}", holders.clients), &[Ours, Yrmcds], figures, settings, measure))
+    few(case(format!("counters, {} hold {each}", holders.clients), &[Ours, Yrmcds], figures, settings, measure))
 }
 
 fn instructions(settings: &Settings) -> Case<'_> {
