@@ -8,7 +8,7 @@ mod random;
 
 use poolcounter::id::{ConnId, Id};
 use poolcounter::names::{Hash, Names};
-use poolcounter::pools::{Acquire, Limits, Purpose, Reply, State, Step, wire};
+use poolcounter::pools::{Acquire, Limits, Notice, Purpose, Reply, State, Step, wire};
 use poolcounter::time::{Span, Time};
 use poolcounter::wheel::{Owner, TimerId, Wheel};
 use random::Random;
@@ -23,7 +23,7 @@ const BATCH: usize = 1_000;
 /// A line of the table: what is done, and its nanoseconds at a size.
 type Line = (&'static str, fn(usize, Duration) -> f64);
 
-const LINES: [Line; 10] = [
+const LINES: [Line; 11] = [
     ("parse a line", parse),
     ("find a name", find_name),
     ("insert and remove a name", insert_name),
@@ -34,6 +34,7 @@ const LINES: [Line; 10] = [
     ("arm and cancel a timer", arm_and_cancel),
     ("arm and expire a timer", arm_and_expire),
     ("time out one wait of all", time_out),
+    ("find the 20 busiest of all keys", busiest),
 ];
 
 fn main() {
@@ -168,6 +169,7 @@ fn time_out(size: usize, time: Duration) -> f64 {
     let everyone = || Rig::with_waiters(size, Purpose::Me);
     whole(time, size, everyone, |mut rig| {
         let now = rig.now + Span::from_secs(3_600);
+        rig.now = now;
         while let Some(due) = rig.wheel.expire(now) {
             rig.step(|state, step| state.expire(due.key, step));
         }
@@ -175,11 +177,17 @@ fn time_out(size: usize, time: Duration) -> f64 {
     })
 }
 
+fn busiest(size: usize, time: Duration) -> f64 {
+    let rig = Rig::with_keys(size);
+    whole(time, 1, || (), |()| assert_eq!(black_box(rig.state.busiest(20)).len(), size.min(20)))
+}
+
 /// The pools, with what they need of the loop.
 struct Rig {
     state: State,
     wheel: Wheel,
     replies: Vec<(ConnId, Reply)>,
+    notices: Vec<Notice>,
     now: Time,
     workers: u32,
 }
@@ -187,7 +195,7 @@ struct Rig {
 impl Rig {
     fn new() -> Rig {
         let (state, wheel) = (State::new(Limits::default()), Wheel::default());
-        Rig { state, wheel, replies: Vec::new(), now: Time::START, workers: 1 }
+        Rig { state, wheel, replies: Vec::new(), notices: Vec::new(), now: Time::START, workers: 1 }
     }
 
     /// Each of `size` connections holds a key of its own.
@@ -219,7 +227,8 @@ impl Rig {
 
     fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
         self.now = self.now + Span::from_micros(1);
-        let mut step = Step { now: self.now, timers: &mut self.wheel.of(OWNER), replies: &mut self.replies };
+        let (timers, replies, notices) = (&mut self.wheel.of(OWNER), &mut self.replies, &mut self.notices);
+        let mut step = Step { now: self.now, timers, replies, notices };
         take(&mut self.state, &mut step);
     }
 }

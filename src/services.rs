@@ -125,6 +125,11 @@ impl Services {
         self.all().into_iter().all(Service::is_empty)
     }
 
+    /// How many timers are armed on no connection's behalf.
+    pub fn own_timers(&self) -> usize {
+        self.all().into_iter().map(Service::own_timers).sum()
+    }
+
     fn all(&self) -> [&dyn Service; Kind::ALL.len()] {
         [&self.pools.0, &self.counters.0]
     }

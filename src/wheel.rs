@@ -105,6 +105,11 @@ impl Wheel {
         Timers { wheel: self, owner }
     }
 
+    /// How many timers are armed.
+    pub fn len(&self) -> usize {
+        self.timers.len()
+    }
+
     /// Whether no timer is armed.
     pub fn is_empty(&self) -> bool {
         self.timers.is_empty()

@@ -126,6 +126,24 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         ..Opt::BLANK
     },
     Opt {
+        long: "warn-hold",
+        key: "warn_hold",
+        hint: "SECONDS",
+        help: "log a lock that is held for so long, and again when that time has doubled; 0: never (default: 300)",
+        set: |settings, value| assign(&mut settings.limits.pools.warn_hold, hold(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "warn-refusals",
+        key: "warn_refusals",
+        hint: "N",
+        help: "log a key that refuses more than N requests a second, over a minute; 0: never (default: 100)",
+        set: |settings, value| {
+            assign(&mut settings.limits.pools.warn_refusals, number(value, 0..=1_000_000).map(or_never))
+        },
+        ..Opt::BLANK
+    },
+    Opt {
         long: "max-line",
         key: "max_line",
         hint: "BYTES",
@@ -302,6 +320,10 @@ fn or_unlimited(number: u64) -> u64 {
     if number == 0 { u64::MAX } else { number }
 }
 
+fn or_never(number: u32) -> u32 {
+    if number == 0 { u32::MAX } else { number }
+}
+
 fn mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| "an octal mode from 0 to 777".into())
@@ -364,15 +386,17 @@ mod tests {
     fn options_set_what_they_say() {
         let line = "-l 10.0.0.1 --listen unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
                     --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -v -vv \
+                    --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14";
         let settings = parse(line).expect("is well-formed");
         assert_eq!(texts(&settings), ["10.0.0.1:99", "unix:/run/p"]);
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
         assert_eq!(settings.net, net::Options { backlog: 7, keepalive: Some(keepalive), mode: Some(0o660) });
+        let (max_hold, warn_hold) = (Span::from_millis(1_500), Span::FOREVER);
         assert_eq!(
             settings.limits.pools,
-            crate::pools::Limits { max_locks: 2, max_hold: Span::from_millis(1_500), max_line: 100 }
+            crate::pools::Limits { max_locks: 2, max_hold, max_line: 100, warn_hold, warn_refusals: 7 }
         );
         assert_eq!(settings.policy.max_connections, ByKind::each(|kind| if kind == Kind::Pools { 10 } else { 11 }));
         assert_eq!(settings.policy.busy_poll, Span::from_micros(50));
@@ -423,13 +447,14 @@ mod tests {
     fn everything_can_stand_in_a_file() {
         let text = "listen = ['10.0.0.1', 'unix:/run/p']\nport = 99\nbacklog = 7\nsocket_mode = 660\n".to_string()
             + "keepalive = '5,2'\nmax_connections = 1_0\nbusy_poll = 50\nmax_locks = 2\nmax_hold = 1.5\n"
-            + "max_line = 100\nverbose = 2\n"
+            + "max_line = 100\nverbose = 2\nwarn_hold = 0\nwarn_refusals = 7\n"
             + "counter.enable = true\ncounter.listen = '::1'\ncounter.port = 98\ncounter.max_connections = 11\n"
             + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n";
         let mut settings = Settings::default();
         config::apply_text(&text, OPTIONS, &Given::default(), &mut settings).expect("is well-formed");
         let line = "-l 10.0.0.1 -l unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
                     --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -vv \
+                    --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14";
         assert_eq!(settings, parse(line).expect("is well-formed"));

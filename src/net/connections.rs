@@ -10,7 +10,7 @@ use super::core::Core;
 use super::inlet::Inlet;
 use crate::id::{ConnId, Id};
 use crate::list::{Links, List};
-use crate::service::Then;
+use crate::service::{GONE, Peers, Then};
 use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
 use crate::wheel::{Due, Owner};
@@ -38,6 +38,13 @@ pub struct Connections<S> {
     closing: Vec<ConnId>,
     inlet: Inlet,
     core: Core,
+}
+
+impl<S: Stream> Peers for Slab<Connection<S>> {
+    fn peer(&self, conn: ConnId) -> String {
+        let peer = self.get(conn.index()).and_then(|conn| conn.stream.peer().ok());
+        peer.unwrap_or_else(|| GONE.into())
+    }
 }
 
 impl<S: Stream> Connections<S> {
@@ -120,10 +127,7 @@ impl<S: Stream> Connections<S> {
     /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for whom the tick has no
     /// time left are the first of the next one.
     pub fn serve(&mut self, clock: impl Fn() -> Time) {
-        if self.ready.is_empty() {
-            return;
-        }
-        let end = clock() + SERVING_TIME;
+        let mut end = None;
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front(&mut self.links) else { return };
             let conn = &mut self.slab[id.index()];
@@ -133,8 +137,11 @@ impl<S: Stream> Connections<S> {
                 self.read_to_the_end(id);
             } else if self.core.output.is_full(id) {
                 self.park(id, clock());
-            } else if self.serve_one(id, &clock) > end {
-                return;
+            } else {
+                let now = self.serve_one(id, &clock);
+                if now > *end.get_or_insert(now + SERVING_TIME) {
+                    return;
+                }
             }
         }
     }
@@ -143,7 +150,7 @@ impl<S: Stream> Connections<S> {
     pub fn expire(&mut self, now: Time) {
         while let Some(Due { owner, key }) = self.core.wheel.expire(now) {
             match Kind::of(owner) {
-                Some(kind) => self.core.call(kind, now, |service, context| service.expire(key, context)),
+                Some(kind) => self.core.call(kind, now, &self.slab, |service, context| service.expire(key, context)),
                 None => self.end_patience(ConnId::from_index(key)),
             }
         }
@@ -183,8 +190,10 @@ impl<S: Stream> Connections<S> {
                 if let Stage::Leaving { patience } = std::mem::replace(&mut conn.stage, Stage::Closed) {
                     self.core.wheel.of(LINGERING).cancel(patience);
                 }
-                self.core.call(conn.kind, now, |service, context| service.close(id, context));
+                let kind = conn.kind;
+                self.core.call(kind, now, &self.slab, |service, context| service.close(id, context));
             }
+            let conn = &mut self.slab[id.index()];
             let drained = self.core.output.unsent(id).is_empty();
             if conn.broken || drained && (conn.ended || conn.stream.finish().is_err()) {
                 self.drop(id);
@@ -207,7 +216,9 @@ impl<S: Stream> Connections<S> {
             return now;
         }
         let input = self.inlet.bytes();
-        let served = self.core.call(conn.kind, now, |service, context| service.serve(id, input, context));
+        let kind = conn.kind;
+        let served = self.core.call(kind, now, &self.slab, |service, context| service.serve(id, input, context));
+        let conn = &mut self.slab[id.index()];
         conn.unserved = self.inlet.unserved(served.consumed);
         let is_over = conn.ended && served.then == Then::Read;
         if is_over || served.then == Then::Close {

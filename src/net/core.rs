@@ -1,7 +1,7 @@
 //! The services and what they share: the wheel and the output. It knows no connections, only their ids.
 
 use crate::output::Output;
-use crate::service::{Context, Service, Traffic, Unreadable};
+use crate::service::{Context, Nobody, Peers, Service, Traffic, Unreadable};
 use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
 use crate::wheel::Wheel;
@@ -30,16 +30,23 @@ impl Core {
     }
 
     /// Calls a service, at the time `now`.
-    pub fn call<R>(&mut self, kind: Kind, now: Time, call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R) -> R {
+    pub fn call<R>(
+        &mut self,
+        kind: Kind,
+        now: Time,
+        peers: &dyn Peers,
+        call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R,
+    ) -> R {
         let (service, traffic) = self.services.split(kind);
         let timers = self.wheel.of(kind.owner());
-        call(service, &mut Context { now, epoch: self.epoch, timers, output: &mut self.output, traffic })
+        let output = &mut self.output;
+        call(service, &mut Context { now, epoch: self.epoch, timers, output, traffic, peers })
     }
 
     /// What the services know, for a process that takes over.
     pub fn save(&mut self, now: Time) -> Vec<SavedService> {
         let mut save = |kind| {
-            let state = self.call(kind, now, |service, context| service.save(context));
+            let state = self.call(kind, now, &Nobody, |service, context| service.save(context));
             SavedService { kind, traffic: *self.services.traffic(kind), state }
         };
         Kind::ALL.into_iter().map(&mut save).collect()
@@ -51,7 +58,7 @@ impl Core {
         while self.wheel.expire(now).is_some() {}
         for SavedService { kind, traffic, state } in saved {
             *self.services.traffic(*kind) = *traffic;
-            self.call(*kind, now, |service, context| service.restore(state, context))?;
+            self.call(*kind, now, &Nobody, |service, context| service.restore(state, context))?;
         }
         Ok(())
     }
@@ -64,6 +71,7 @@ impl Core {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.services.is_empty() && self.wheel.is_empty() && self.output.is_empty()
+        let has_own_timers_only = self.wheel.len() == self.services.own_timers();
+        self.services.is_empty() && has_own_timers_only && self.output.is_empty()
     }
 }

@@ -8,6 +8,7 @@ use super::listener::{Address, Listener, Options};
 use super::signals::Signals;
 use super::socket::Socket;
 use super::stopper::Stopper;
+use super::supervisor::{Status, Supervisor};
 use crate::id::{ConnId, Id};
 use crate::services::{ByKind, Kind, Limits, Services};
 use crate::time::{Span, Time};
@@ -29,6 +30,9 @@ const ACCEPTS_PER_TICK: usize = 256;
 const REST: Span = Span::from_millis(100);
 /// How often that is logged at most.
 const LOG_INTERVAL: Span = Span::from_secs(1);
+
+/// Longer than the rest of a tick takes after its timers have fired.
+const LONG_TICK: Span = Span::from_secs(1);
 
 const SIGNALS: Token = Token(usize::MAX);
 /// The token of the stopper's waker; the one above is the upgrade's.
@@ -62,12 +66,15 @@ pub struct Server {
     /// None as long as no other thread may stop it.
     stopper: Option<Stopper>,
     upgrade: Upgrade,
+    supervisor: Supervisor,
     ports: Vec<Port>,
     connections: Connections<Socket>,
     policy: Policy,
     /// Until when nothing is accepted, after the system had no means for it.
     resting_until: Option<Time>,
     complained_at: Option<Time>,
+    /// When the last tick looked for timers that are due.
+    ticked_at: Time,
 }
 
 struct Port {
@@ -123,11 +130,13 @@ impl Server {
             is_signalled: false,
             stopper: None,
             upgrade: Upgrade::default(),
+            supervisor: Supervisor::default(),
             ports: Vec::new(),
             connections,
             policy,
             resting_until: None,
             complained_at: None,
+            ticked_at: clock.now(),
         })
     }
 
@@ -142,7 +151,8 @@ impl Server {
         Ok(())
     }
 
-    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, and SIGHUP do nothing.
+    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, and SIGHUP do nothing. From now on the supervisor
+    /// that started the process is told how it is.
     ///
     /// # Errors
     ///
@@ -150,6 +160,7 @@ impl Server {
     pub fn handle_signals(&mut self) -> io::Result<()> {
         self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
         self.upgrade.program = Program::current().ok();
+        self.supervisor = Supervisor::of_environment();
         Ok(())
     }
 
@@ -178,14 +189,20 @@ impl Server {
     ///
     /// When the system cannot wait for events any more.
     pub fn run(&mut self) -> io::Result<()> {
+        self.tell_supervisor(Status::Ready);
         loop {
             self.tick()?;
             if self.is_signalled && self.obey_signals() || self.stopper.as_ref().is_some_and(Stopper::is_asked) {
+                self.tell_supervisor(Status::Stopping);
                 self.ports.drain(..).for_each(|port| port.listener.retire());
                 return Ok(());
             }
             self.go_on_with_upgrade();
         }
+    }
+
+    fn tell_supervisor(&mut self, status: Status) {
+        self.supervisor.tell(status, self.clock.now());
     }
 
     /// Whether the daemon is to stop.
@@ -206,7 +223,9 @@ impl Server {
         let clock = self.clock;
         self.connections.serve(|| clock.now());
         let now = clock.now();
+        self.ticked_at = now;
         self.connections.expire(now);
+        self.supervisor.speak(now);
         self.connections.flush();
         self.connections.reap(now);
         Ok(())
@@ -256,9 +275,12 @@ impl Server {
     fn time_to_sleep(&self) -> Option<Duration> {
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.resting_until.unwrap_or_default());
         let rehearsal = self.upgrade.rehearsal.as_ref().map(|(_, deadline)| *deadline);
-        let wake_at = self.connections.next_work().into_iter().chain(backlog).chain(rehearsal).min()?;
+        let word = self.supervisor.next_word();
+        let wake_at = self.connections.next_work().into_iter().chain(backlog).chain(rehearsal).chain(word).min()?;
         Some(match wake_at {
             Time::START => Duration::ZERO,
+            // To sleep for long, and wake a little before it is time, takes no look at the clock.
+            at if at > self.ticked_at + LONG_TICK => at.since(self.ticked_at + LONG_TICK).into(),
             at => at.since(self.clock.now()).into(),
         })
     }

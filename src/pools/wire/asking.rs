@@ -123,7 +123,7 @@ impl std::fmt::Display for Seconds {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Line, Query, Request, first_line, parse, write_stats};
+    use super::super::{Line, Request, first_line, parse, write_figures};
     use super::*;
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
             figures.set(*stat, 7_u64.pow(n).wrapping_mul(86_400_000_001) / precision * precision);
         }
         let mut bytes = Vec::new();
-        write_stats(&mut bytes, Query::Full, &figures);
+        write_figures(&mut bytes, &figures);
         let mut read = Figures::default();
         bytes.split(|byte| *byte == b'\n').for_each(|line| parse_figure(line, &mut read));
         assert_eq!(read, figures);
