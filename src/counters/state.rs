@@ -18,7 +18,7 @@ use crate::stats::{Counters as Stat, Figures};
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers};
 use counter::Counter;
-use holdings::{Holdings, Leaving};
+use holdings::Holdings;
 use slab::Slab;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -130,7 +130,7 @@ pub struct State {
     clients: Vec<Holdings>,
     holdings: u64,
     /// What those hold who are gone, until it is given back.
-    leaving: VecDeque<Leaving>,
+    leaving: VecDeque<Holdings>,
     /// The number of the interval that the table was last used in.
     interval: u32,
     /// When that interval is over.
@@ -221,7 +221,7 @@ impl State {
     pub fn close(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         let Some(holdings) = self.clients.get_mut(conn.index()).map(std::mem::take) else { return };
         self.turn(step);
-        self.leaving.push_back(holdings.leave());
+        self.leaving.push_back(holdings);
         self.give_back(step);
         if !self.leaving.is_empty() {
             self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
@@ -233,7 +233,7 @@ impl State {
     fn give_back(&mut self, step: &mut Step<'_, '_>) {
         for _ in 0..RETURNED_AT_ONCE {
             let Some(holdings) = self.leaving.front_mut() else { return };
-            let Some((id, resources)) = holdings.next() else {
+            let Some((id, resources)) = holdings.pop() else {
                 self.leaving.pop_front();
                 continue;
             };
@@ -310,14 +310,19 @@ impl State {
                 self.drop_if_over(CounterId::from_index(slot), step);
             }
         }
+        let sweep = Sweep { next: end, began };
         if end < self.slots {
-            self.sweep = Some(Sweep { next: end, began });
+            self.sweep = Some(sweep);
         } else {
-            let elapsed = step.now.since(began);
-            self.figures.count(Stat::GcCount);
-            self.figures.set(Stat::LastGcElapsed, elapsed.as_micros());
-            self.figures.add(Stat::TotalGcElapsed, elapsed);
+            self.end_sweep(&sweep, step);
         }
+    }
+
+    fn end_sweep(&mut self, sweep: &Sweep, step: &Step<'_, '_>) {
+        let elapsed = step.now.since(sweep.began);
+        self.figures.count(Stat::GcCount);
+        self.figures.set(Stat::LastGcElapsed, elapsed.as_micros());
+        self.figures.add(Stat::TotalGcElapsed, elapsed);
     }
 
     fn find(&mut self, name: &[u8], step: &mut Step<'_, '_>) -> Option<CounterId> {
@@ -355,6 +360,7 @@ impl State {
         self.name_bytes -= counter.name().len() as u64;
         if self.counters.is_empty() {
             self.slots = 0;
+            self.sweep.take().into_iter().for_each(|sweep| self.end_sweep(&sweep, step));
             self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         }
         true
@@ -380,7 +386,7 @@ impl State {
     }
 
     fn held(&self, conn: ConnId, id: CounterId) -> u32 {
-        self.clients.get(conn.index()).map_or(0, |holdings| holdings.of(id, &self.names.hashing()))
+        self.clients.get(conn.index()).map_or(0, |holdings| holdings.of(id))
     }
 
     /// Sets what a connection holds of a counter.
@@ -388,7 +394,7 @@ impl State {
         if self.clients.len() <= conn.index() {
             self.clients.resize_with(conn.index() + 1, Holdings::default);
         }
-        let had = self.clients[conn.index()].set(id, resources, &self.names.hashing());
+        let had = self.clients[conn.index()].set(id, resources);
         self.holdings += u64::from(resources > 0);
         self.holdings -= u64::from(had);
     }

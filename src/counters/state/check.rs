@@ -1,6 +1,6 @@
 //! The proof that the tables of the counters agree with each other. It changes nothing.
 
-use super::{CounterId, Holdings, Leaving, State};
+use super::{CounterId, Holdings, State};
 use crate::id::Id;
 
 impl State {
@@ -12,7 +12,7 @@ impl State {
     pub fn check(&self) {
         let mut held = vec![0; self.slots];
         let mut holdings = 0;
-        let leaving = self.leaving.iter().flat_map(Leaving::iter);
+        let leaving = self.leaving.iter().flat_map(Holdings::iter);
         for (counter, resources) in self.clients.iter().flat_map(Holdings::iter).chain(leaving) {
             assert!(resources > 0, "what is held is something");
             held[counter.index()] += u64::from(resources);
@@ -30,6 +30,7 @@ impl State {
         }
         assert_eq!(self.names.len(), self.counters.len(), "each counter has one name");
         assert_eq!(self.name_bytes, name_bytes, "the count of the names' bytes");
+        assert!(self.sweep.is_none() || !self.counters.is_empty(), "a sweep ends when there is nothing left");
         assert_eq!(self.timer.is_some(), !self.counters.is_empty(), "the timer is armed while there are counters");
     }
 }

@@ -35,17 +35,15 @@ struct SavedHolding {
 }
 
 impl State {
-    /// Everything. The counters keep their order. What those held who are gone is not held any more.
+    /// Everything, but for counters that are over and only wait for the sweep. The others keep their order. What those held
+    /// who are gone is not held any more.
     pub fn save(&self) -> Saved {
-        let counters = self.counters.iter().map(|(_, counter)| SavedCounter {
+        let counters = self.going_on().map(|(_, counter)| SavedCounter {
             name: counter.name().to_vec(),
             peak: counter.levels().has_changed(self.interval).then(|| counter.levels().peak(self.interval)),
             is_used: counter.levels().is_used(self.interval),
         });
-        let mut ranks = vec![0; self.slots];
-        for (rank, (index, _)) in self.counters.iter().enumerate() {
-            ranks[index] = rank as u32;
-        }
+        let ranks = self.ranks();
         let clients = self.clients.iter().enumerate().map(|(index, client)| (ConnId::from_index(index), client));
         let holdings = clients.flat_map(|(conn, client)| {
             let ranks = &ranks;
@@ -60,9 +58,20 @@ impl State {
         }
     }
 
-    /// How many counters there are in the places below `slot`: the place of the next one after [`State::restore`].
-    pub fn rank(&self, slot: usize) -> usize {
-        self.counters.iter().take_while(|(index, _)| *index < slot).count()
+    /// By place, and for the first one that can have no counter: where the next counter is after [`State::restore`].
+    pub fn ranks(&self) -> Vec<u32> {
+        let mut ranks = vec![0; self.slots + 1];
+        for (rank, (index, _)) in self.going_on().enumerate() {
+            ranks[index + 1] = rank as u32 + 1;
+        }
+        for slot in 1..ranks.len() {
+            ranks[slot] = ranks[slot].max(ranks[slot - 1]);
+        }
+        ranks
+    }
+
+    fn going_on(&self) -> impl Iterator<Item = (usize, &Counter)> {
+        self.counters.iter().filter(|(_, counter)| !counter.levels().is_over(self.interval))
     }
 
     /// Goes on from what another process saved.
@@ -88,7 +97,10 @@ impl State {
         }
         self.figures.restore(&saved.figures);
         self.conflicts.set(saved.conflicts);
+        // The timer waits for the interval's end, but the sweep of the one before may go on.
         self.turn(step);
+        self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+        self.arm(step);
         Ok(())
     }
 
