@@ -68,12 +68,14 @@
 
 pub mod cli;
 pub mod histogram;
+pub mod http;
 pub mod id;
 pub mod list;
 pub mod names;
 pub mod net;
 pub mod output;
 pub mod pools;
+pub mod pulse;
 pub mod report;
 pub mod service;
 pub mod services;

@@ -1,8 +1,29 @@
 //! What a service tells those who operate it: plain values, taken at one moment. Who shows them, and how, is not known here.
 
 use crate::histogram::Histogram;
+use crate::service::Traffic;
 use crate::stats::Row;
 use crate::time::Span;
+
+/// Everything that the services tell.
+#[derive(Clone, Debug, Default)]
+pub struct Overview {
+    /// Every service, whatever it is.
+    pub services: Vec<Service>,
+    /// What only pools have.
+    pub pools: Pools,
+}
+
+/// What every service can tell of itself.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// The name of its kind.
+    pub name: &'static str,
+    /// What happened to its connections.
+    pub traffic: Traffic,
+    /// Its table with its values.
+    pub figures: Vec<(&'static Row, u64)>,
+}
 
 /// The pools as they are now, and what has happened in them.
 #[derive(Clone, Debug, Default)]

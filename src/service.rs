@@ -6,6 +6,7 @@
 
 use crate::id::ConnId;
 use crate::output::Output;
+use crate::pulse::Pulse;
 use crate::time::Time;
 use crate::wheel::Timers;
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,8 @@ pub struct Context<'a> {
     pub output: &'a mut Output,
     /// What happened to the service's connections.
     pub traffic: &'a Traffic,
+    /// What the loop knows of itself.
+    pub pulse: &'a Pulse,
 }
 
 /// What came of a call to [`Service::serve`].
@@ -96,4 +99,19 @@ pub struct Traffic {
     pub connect_errors: u64,
     /// Replies that could not be delivered.
     pub failed_sends: u64,
+    /// Connections that were taken in.
+    pub opened: u64,
+    /// Those of them that are gone.
+    pub closed: u64,
+    /// Bytes read.
+    pub received_bytes: u64,
+    /// Bytes written.
+    pub sent_bytes: u64,
+}
+
+impl Traffic {
+    /// Connections that are open.
+    pub fn open(&self) -> u64 {
+        self.opened.saturating_sub(self.closed)
+    }
 }

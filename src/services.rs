@@ -1,7 +1,11 @@
 //! The registry: one field per service, one match that hands out the right one.
 
+use crate::http::{Http, Sample, Serving, Sources};
 use crate::pools::{self, Pools};
+use crate::report::{self, Overview};
 use crate::service::{Service, Traffic};
+use crate::stats::Pools as Stat;
+use crate::time::Time;
 use crate::wheel::Owner;
 use serde::{Deserialize, Serialize};
 
@@ -10,16 +14,33 @@ use serde::{Deserialize, Serialize};
 pub enum Kind {
     /// The PoolCounter protocol.
     Pools,
+    /// Metrics and the status page, which look at the other services.
+    Http,
 }
 
 /// Every service of the daemon, with what happened to its connections.
 pub struct Services {
     pools: (Pools, Traffic),
+    http: (Http, Traffic),
+}
+
+/// What the http service may look at while it is served.
+struct Others<'a> {
+    pools: &'a (Pools, Traffic),
+    http: Traffic,
 }
 
 impl Kind {
     /// Every kind of service.
-    pub const ALL: [Kind; 1] = [Kind::Pools];
+    pub const ALL: [Kind; 2] = [Kind::Pools, Kind::Http];
+
+    /// Its name, for people and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Pools => "pools",
+            Kind::Http => "http",
+        }
+    }
 
     /// Whose timers are whose.
     pub fn owner(self) -> Owner {
@@ -35,24 +56,52 @@ impl Kind {
 impl Services {
     /// The services with nobody connected.
     pub fn new(pools: pools::Limits) -> Self {
-        Services { pools: (Pools::new(pools), Traffic::default()) }
+        Services { pools: (Pools::new(pools), Traffic::default()), http: (Http::default(), Traffic::default()) }
     }
 
-    /// A service, and what happened to its connections.
-    pub fn split(&mut self, kind: Kind) -> (&mut dyn Service, &mut Traffic) {
+    /// Calls with a service, and with what happened to its connections.
+    pub fn with<R>(&mut self, kind: Kind, call: impl FnOnce(&mut dyn Service, &Traffic) -> R) -> R {
+        let Services { pools, http } = self;
         match kind {
-            Kind::Pools => (&mut self.pools.0, &mut self.pools.1),
+            Kind::Pools => call(&mut pools.0, &pools.1),
+            Kind::Http => {
+                let others = Others { pools, http: http.1 };
+                call(&mut Serving { http: &mut http.0, sources: &others }, &http.1)
+            }
         }
     }
 
     /// What happened to the connections of a service.
     pub fn traffic(&mut self, kind: Kind) -> &mut Traffic {
-        self.split(kind).1
+        match kind {
+            Kind::Pools => &mut self.pools.1,
+            Kind::Http => &mut self.http.1,
+        }
+    }
+
+    /// Whether it is time for [`Services::sample`].
+    pub fn wants_sample(&self, now: Time) -> bool {
+        self.http.0.wants_sample(now)
+    }
+
+    /// Notes how things stand, for those who look back.
+    pub fn sample(&mut self, now: Time) {
+        let figures = self.pools.0.figures(now, &self.pools.1);
+        self.http.0.sample(
+            now,
+            Sample {
+                acquired: figures.of(Stat::TotalAcquired),
+                refused: figures.of(Stat::FullQueues),
+                working: figures.of(Stat::ProcessingWorkers),
+                waiting: figures.of(Stat::WaitingWorkers),
+            },
+        );
     }
 
     /// The longest request that some service takes, in bytes.
-    pub fn longest_request(&self) -> usize {
-        self.all().into_iter().map(Service::longest_request).max().unwrap_or(0)
+    pub fn longest_request(&mut self) -> usize {
+        let longest = |kind| self.with(kind, |service, _| service.longest_request());
+        Kind::ALL.into_iter().map(longest).max().unwrap_or(0)
     }
 
     /// Has every service compare its tables.
@@ -61,15 +110,27 @@ impl Services {
     ///
     /// When they contradict each other.
     pub fn check(&self) {
-        self.all().into_iter().for_each(Service::check);
+        self.with_tables().into_iter().for_each(Service::check);
     }
 
     /// Whether no service remembers any connection.
     pub fn is_empty(&self) -> bool {
-        self.all().into_iter().all(Service::is_empty)
+        self.with_tables().into_iter().all(Service::is_empty)
     }
 
-    fn all(&self) -> [&dyn Service; Kind::ALL.len()] {
+    /// The services that remember something of connections; http remembers nothing.
+    fn with_tables(&self) -> [&dyn Service; 1] {
         [&self.pools.0]
+    }
+}
+
+impl Sources for Others<'_> {
+    fn overview(&self, now: Time) -> Overview {
+        let (pools, traffic) = self.pools;
+        let mut pools = pools.report(now, traffic);
+        let service = |kind: Kind, traffic, figures| report::Service { name: kind.name(), traffic, figures };
+        let figures = std::mem::take(&mut pools.figures);
+        let services = vec![service(Kind::Pools, *traffic, figures), service(Kind::Http, self.http, Vec::new())];
+        Overview { services, pools }
     }
 }

@@ -10,6 +10,7 @@ use super::core::Core;
 use super::inlet::Inlet;
 use crate::id::{ConnId, Id};
 use crate::list::{Links, List};
+use crate::pulse::{Budget, Pulse};
 use crate::service::Then;
 use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
@@ -42,7 +43,7 @@ pub struct Connections<S> {
 
 impl<S: Stream> Connections<S> {
     /// No connections yet.
-    pub fn new(services: Services) -> Self {
+    pub fn new(mut services: Services) -> Self {
         Connections {
             slab: Slab::new(),
             ready: List::default(),
@@ -66,6 +67,7 @@ impl<S: Stream> Connections<S> {
     /// Takes a new connection in.
     pub fn open(&mut self, stream: S, kind: Kind) -> ConnId {
         let id = ConnId::from_index(self.slab.insert(Connection::new(stream, kind)));
+        self.core.services.traffic(kind).opened += 1;
         debug!("{id} opened");
         id
     }
@@ -109,26 +111,42 @@ impl<S: Stream> Connections<S> {
         if left_over { Some(Time::START) } else { self.core.wheel.next() }
     }
 
-    /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for whom the tick has no
-    /// time left are the first of the next one.
-    pub fn serve(&mut self, clock: impl Fn() -> Time) {
-        if self.ready.is_empty() {
-            return;
+    /// What the loop notes of itself.
+    pub fn pulse(&mut self) -> &mut Pulse {
+        &mut self.core.pulse
+    }
+
+    /// Notes how things stand, now and then, for those who look back. Nobody wakes up for it: what no tick has changed is
+    /// as it was.
+    pub fn sample(&mut self, now: Time, memory_bytes: impl FnOnce() -> u64) {
+        if self.core.services.wants_sample(now) {
+            self.core.pulse.memory_bytes = memory_bytes();
+            self.core.services.sample(now);
         }
-        let end = clock() + SERVING_TIME;
+    }
+
+    /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for whom the tick has no
+    /// time left are the first of the next one. The tick began at `begun`; tells when its last turn began.
+    pub fn serve(&mut self, begun: Time, clock: impl Fn() -> Time) -> Time {
+        let mut now = begun;
         for _ in 0..self.ready.len() {
-            let Some(id) = self.ready.pop_front(&mut self.links) else { return };
+            if now > begun + SERVING_TIME {
+                self.core.pulse.count_spent(Budget::Serving);
+                break;
+            }
+            let Some(id) = self.ready.pop_front(&mut self.links) else { break };
             let conn = &mut self.slab[id.index()];
             if conn.broken {
                 continue;
             } else if let Stage::Closed | Stage::Lingering { .. } = conn.stage {
                 self.read_to_the_end(id);
             } else if self.core.output.is_full(id) {
-                self.park(id, clock());
-            } else if self.serve_one(id, &clock) > end {
-                return;
+                self.park(id, now);
+            } else {
+                now = self.serve_one(id, &clock);
             }
         }
+        now
     }
 
     /// Fires every timer that is due.
@@ -152,6 +170,7 @@ impl<S: Stream> Connections<S> {
             match conn.stream.write(unsent) {
                 Ok(len) => {
                     conn.blocked = len < unsent.len();
+                    self.core.services.traffic(conn.kind).sent_bytes += len as u64;
                     self.core.output.consume(id, len);
                     self.note_progress(id);
                 }
@@ -190,7 +209,9 @@ impl<S: Stream> Connections<S> {
     /// Gives a connection its turn, and tells when that began to be served.
     fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Time {
         let conn = &mut self.slab[id.index()];
+        self.core.pulse.count_turn();
         self.inlet.load(&mut conn.unserved);
+        let kept = self.inlet.bytes().len();
         let received = if conn.readable && self.inlet.wants_more() { conn.read(&mut self.inlet) } else { Ok(()) };
         // After the request was received, so that a wait that begins with it cannot end early.
         let now = clock();
@@ -199,8 +220,12 @@ impl<S: Stream> Connections<S> {
             return now;
         }
         let input = self.inlet.bytes();
+        self.core.services.traffic(conn.kind).received_bytes += (input.len() - kept) as u64;
         let served = self.core.call(conn.kind, now, |service, context| service.serve(id, input, context));
         conn.unserved = self.inlet.unserved(served.consumed);
+        if served.then == Then::Serve && !conn.unserved.is_empty() && !self.core.output.is_full(id) {
+            self.core.pulse.count_spent(Budget::Requests);
+        }
         let is_over = conn.ended && served.then == Then::Read;
         if is_over || served.then == Then::Close {
             self.closing.push(id);
@@ -226,6 +251,7 @@ impl<S: Stream> Connections<S> {
     /// A client that does not read has no turn. If it has closed its side too, it may just have died, and what it holds
     /// must come back.
     fn park(&mut self, id: ConnId, now: Time) {
+        self.core.pulse.count_spent(Budget::Output);
         let conn = &mut self.slab[id.index()];
         conn.parked = true;
         if conn.hangup && matches!(conn.stage, Stage::Open) {
@@ -298,7 +324,9 @@ impl<S: Stream> Connections<S> {
             self.core.wheel.of(LINGERING).cancel(patience);
         }
         let lost = self.core.output.discard(id);
-        self.core.services.traffic(conn.kind).failed_sends += u64::from(lost);
+        let traffic = self.core.services.traffic(conn.kind);
+        traffic.failed_sends += u64::from(lost);
+        traffic.closed += 1;
         debug!("{id} closed");
     }
 

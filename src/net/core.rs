@@ -1,6 +1,7 @@
 //! The services and what they share: the wheel and the output. It knows no connections, only their ids.
 
 use crate::output::Output;
+use crate::pulse::Pulse;
 use crate::service::{Context, Service, Traffic, Unreadable};
 use crate::services::{Kind, Services};
 use crate::time::Time;
@@ -12,6 +13,7 @@ pub struct Core {
     pub services: Services,
     pub wheel: Wheel,
     pub output: Output,
+    pub pulse: Pulse,
 }
 
 /// What a service leaves to the process that takes over.
@@ -24,14 +26,14 @@ pub struct SavedService {
 
 impl Core {
     pub fn new(services: Services) -> Self {
-        Core { services, wheel: Wheel::default(), output: Output::default() }
+        Core { services, wheel: Wheel::default(), output: Output::default(), pulse: Pulse::default() }
     }
 
     /// Calls a service, at the time `now`.
     pub fn call<R>(&mut self, kind: Kind, now: Time, call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R) -> R {
-        let (service, traffic) = self.services.split(kind);
-        let timers = self.wheel.of(kind.owner());
-        call(service, &mut Context { now, timers, output: &mut self.output, traffic })
+        let Core { services, wheel, output, pulse } = self;
+        let timers = wheel.of(kind.owner());
+        services.with(kind, |service, traffic| call(service, &mut Context { now, timers, output, traffic, pulse }))
     }
 
     /// What the services know, for a process that takes over.

@@ -5,9 +5,11 @@ use super::connection::News;
 use super::connections::Connections;
 use super::handover::Program;
 use super::listener::{Address, Listener};
+use super::memory;
 use super::signals::Signals;
 use super::socket::Socket;
 use crate::id::{ConnId, Id};
+use crate::pulse::Budget;
 use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
 use log::{debug, warn};
@@ -54,6 +56,8 @@ pub struct Server {
     events: Events,
     clock: Clock,
     signals: Option<Signals>,
+    /// Somebody may ask how things stand.
+    is_observed: bool,
     /// A signal has come.
     is_signalled: bool,
     upgrade: Upgrade,
@@ -88,6 +92,7 @@ impl Server {
             events: Events::with_capacity(EVENTS_PER_TICK),
             clock,
             signals: None,
+            is_observed: false,
             is_signalled: false,
             upgrade: Upgrade::default(),
             ports: Vec::new(),
@@ -105,6 +110,7 @@ impl Server {
     /// When the system cannot poll it.
     pub fn listen(&mut self, mut listener: Listener, kind: Kind) -> io::Result<()> {
         listener.register(self.poll.registry(), Token(FIRST_LISTENER - self.ports.len()))?;
+        self.is_observed |= kind == Kind::Http;
         self.ports.push(Port { listener, kind, ready: false });
         Ok(())
     }
@@ -120,9 +126,10 @@ impl Server {
         Ok(())
     }
 
-    /// Where it listens.
-    pub fn addresses(&self) -> Vec<Address> {
-        self.ports.iter().filter_map(|port| port.listener.address().ok()).collect()
+    /// Where it listens for clients of a service.
+    pub fn addresses(&self, kind: Kind) -> Vec<Address> {
+        let ports = self.ports.iter().filter(|port| port.kind == kind);
+        ports.filter_map(|port| port.listener.address().ok()).collect()
     }
 
     /// Serves until a signal asks it to stop.
@@ -154,21 +161,31 @@ impl Server {
 
     /// One turn of the loop.
     fn tick(&mut self) -> io::Result<()> {
-        self.wait()?;
-        self.accept();
         let clock = self.clock;
-        self.connections.serve(|| clock.now());
         let now = clock.now();
+        self.connections.pulse().end_tick(now);
+        self.wait(now)?;
+        let begun = clock.now();
+        self.connections.pulse().begin_tick(begun);
+        if self.is_observed {
+            self.connections.sample(begun, memory::resident_bytes);
+        }
+        self.accept(begun);
+        let now = self.connections.serve(begun, || clock.now());
         self.connections.expire(now);
         self.connections.flush();
         self.connections.reap(now);
         Ok(())
     }
 
-    /// Sleeps until something happens, and notes what.
-    fn wait(&mut self) -> io::Result<()> {
-        if self.policy.busy_poll == Span::ZERO || !self.look_busily()? {
-            self.poll(self.time_to_sleep())?;
+    /// Sleeps from `now` until something happens, and notes what.
+    fn wait(&mut self, now: Time) -> io::Result<()> {
+        let looked = if self.policy.busy_poll == Span::ZERO { Some(now) } else { self.look_busily(now)? };
+        if let Some(now) = looked {
+            self.poll(self.time_to_sleep(now))?;
+        }
+        if self.events.iter().count() == EVENTS_PER_TICK {
+            self.connections.pulse().count_spent(Budget::Events);
         }
         for event in &self.events {
             match event.token() {
@@ -183,18 +200,20 @@ impl Server {
         Ok(())
     }
 
-    /// Looks for events without sleeping, for a while but no longer than it might sleep. Tells whether there are some.
-    fn look_busily(&mut self) -> io::Result<bool> {
-        let begun = self.clock.now();
-        let longest = self.time_to_sleep().map_or(Span::FOREVER, Span::from);
+    /// Looks for events without sleeping, for a while but no longer than it might sleep. Tells when it gave up, unless
+    /// there are some.
+    fn look_busily(&mut self, begun: Time) -> io::Result<Option<Time>> {
+        let longest = self.time_to_sleep(begun).map_or(Span::FOREVER, Span::from);
         let time = self.policy.busy_poll.min(longest);
-        while self.clock.now().since(begun) < time {
+        let mut now = begun;
+        while now.since(begun) < time {
             self.poll(Some(Duration::ZERO))?;
             if !self.events.is_empty() {
-                return Ok(true);
+                return Ok(None);
             }
+            now = self.clock.now();
         }
-        Ok(false)
+        Ok(Some(now))
     }
 
     fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -205,19 +224,19 @@ impl Server {
         Ok(())
     }
 
-    fn time_to_sleep(&self) -> Option<Duration> {
+    fn time_to_sleep(&self, now: Time) -> Option<Duration> {
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.resting_until.unwrap_or_default());
         let rehearsal = self.upgrade.rehearsal.as_ref().map(|(_, deadline)| *deadline);
         let wake_at = self.connections.next_work().into_iter().chain(backlog).chain(rehearsal).min()?;
         Some(match wake_at {
             Time::START => Duration::ZERO,
-            at => at.since(self.clock.now()).into(),
+            at => at.since(now).into(),
         })
     }
 
     /// Takes connections from the backlogs until these are empty or the tick has enough.
-    fn accept(&mut self) {
-        if !self.ports.iter().any(|port| port.ready) || self.is_resting() {
+    fn accept(&mut self, now: Time) {
+        if !self.ports.iter().any(|port| port.ready) || self.is_resting(now) {
             return;
         }
         for port in 0..self.ports.len() {
@@ -234,6 +253,9 @@ impl Server {
                         _ => return self.rest(kind, &error),
                     },
                 }
+            }
+            if self.ports[port].ready {
+                self.connections.pulse().count_spent(Budget::Accepts);
             }
         }
     }
@@ -256,8 +278,7 @@ impl Server {
         self.poll.registry().register(socket, Token(id.index()), Interest::READABLE | Interest::WRITABLE)
     }
 
-    fn is_resting(&mut self) -> bool {
-        let now = self.clock.now();
+    fn is_resting(&mut self, now: Time) -> bool {
         self.resting_until = self.resting_until.filter(|until| now < *until);
         self.resting_until.is_some()
     }

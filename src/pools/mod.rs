@@ -8,8 +8,10 @@ pub use state::{Acquire, BadSyntax, Limits, Purpose, Reply, State, Step};
 
 use crate::id::ConnId;
 use crate::output::Output;
-use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Unreadable};
-use crate::stats::Pools as Stat;
+use crate::report;
+use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
+use crate::stats::{Figures, Pools as Stat};
+use crate::time::Time;
 use log::trace;
 use wire::{Line, Query, Request};
 
@@ -25,6 +27,19 @@ impl Pools {
     /// A service without pools.
     pub fn new(limits: Limits) -> Self {
         Pools { state: State::new(limits), max_line: limits.max_line, replies: Vec::new() }
+    }
+
+    /// What was counted, and the levels as they are now.
+    pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
+        let mut figures = self.state.figures(now);
+        figures.set(Stat::ConnectErrors, traffic.connect_errors);
+        figures.set(Stat::FailedSends, traffic.failed_sends);
+        figures
+    }
+
+    /// What operators are told.
+    pub fn report(&self, now: Time, traffic: &Traffic) -> report::Pools {
+        report::Pools { figures: self.figures(now, traffic).rows().collect(), ..report::Pools::default() }
     }
 
     fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) {
@@ -47,9 +62,7 @@ impl Pools {
     }
 
     fn tell_stats(&self, conn: ConnId, query: Query, context: &mut Context<'_>) {
-        let mut figures = self.state.figures(context.now);
-        figures.set(Stat::ConnectErrors, context.traffic.connect_errors);
-        figures.set(Stat::FailedSends, context.traffic.failed_sends);
+        let figures = self.figures(context.now, context.traffic);
         trace!("{conn} < {query:?}");
         context.output.reply(conn, |bytes| wire::write_stats(bytes, query, &figures));
     }

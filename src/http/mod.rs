@@ -1,0 +1,200 @@
+//! Metrics for machines and a status page for people, over HTTP: the adapter between the loop and the pages. It looks at the
+//! other services through [`Sources`], while it is served, and remembers nothing of its connections.
+
+mod metrics;
+mod page;
+mod samples;
+mod status;
+mod text;
+pub mod wire;
+
+pub use samples::Sample;
+
+use crate::id::ConnId;
+use crate::pulse::Pulse;
+use crate::report::Overview;
+use crate::service::{Context, Served, Service, Then, Unreadable};
+use crate::time::Time;
+use log::trace;
+use samples::Samples;
+use wire::{Connection, Head, Method, Parsed, Request, Status};
+
+/// How many pages one connection is served before it is another's turn: one takes up to a millisecond when there is much
+/// to tell.
+const PAGES_PER_TURN: usize = 4;
+
+/// The service: what it remembers between requests.
+#[derive(Default)]
+pub struct Http {
+    samples: Samples,
+}
+
+/// The service while it is called, with what it may look at.
+pub struct Serving<'a> {
+    /// The service.
+    pub http: &'a mut Http,
+    /// The others.
+    pub sources: &'a dyn Sources,
+}
+
+/// What there is to look at.
+pub trait Sources {
+    /// Everything that the services tell at the time `now`.
+    fn overview(&self, now: Time) -> Overview;
+}
+
+/// Everything that a page may show, at one moment.
+struct Moment<'a> {
+    now: Time,
+    overview: Overview,
+    pulse: &'a Pulse,
+    /// Timers that are armed.
+    timers: usize,
+    samples: &'a Samples,
+}
+
+/// What there is to ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Page {
+    Status,
+    Json,
+    Metrics,
+    Health,
+}
+
+impl Http {
+    /// Whether it is time for [`Http::sample`].
+    pub fn wants_sample(&self, now: Time) -> bool {
+        self.samples.wants(now)
+    }
+
+    /// Notes how things stand now, and have stood since the last tick.
+    pub fn sample(&mut self, now: Time, sample: Sample) {
+        self.samples.note(now, sample);
+    }
+}
+
+impl Page {
+    fn at(path: &str) -> Option<Page> {
+        match path {
+            "/" => Some(Page::Status),
+            "/status.json" => Some(Page::Json),
+            "/metrics" => Some(Page::Metrics),
+            "/healthz" => Some(Page::Health),
+            _ => None,
+        }
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            Page::Status => "text/html; charset=utf-8",
+            Page::Json => "application/json",
+            Page::Metrics => "text/plain; version=0.0.4; charset=utf-8",
+            Page::Health => PLAIN,
+        }
+    }
+}
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+impl Serving<'_> {
+    fn answer(&self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) {
+        let Request { method, path, connection } = request;
+        let page = Page::at(path);
+        let status = match (page, method) {
+            (None, _) => Status::NotFound,
+            (Some(_), Method::Other) => Status::MethodNotAllowed,
+            (Some(_), Method::Get | Method::Head) => Status::Ok,
+        };
+        trace!("{conn} > {method:?} {path:?}: {}", status.text());
+        let body = match page {
+            Some(page) if status == Status::Ok => self.render(page, context),
+            _ => format!("{}\n", status.text()),
+        };
+        let content_type = page.filter(|_| status == Status::Ok).map_or(PLAIN, Page::content_type);
+        let policy = (page == Some(Page::Status)).then_some(page::POLICY);
+        let head = Head { status, content_type, length: body.len(), policy, connection };
+        let sent = if method == Method::Head { "" } else { &body };
+        context.output.reply(conn, |bytes| {
+            head.write(bytes);
+            bytes.extend_from_slice(sent.as_bytes());
+        });
+    }
+
+    fn render(&self, page: Page, context: &Context<'_>) -> String {
+        let moment = || Moment {
+            now: context.now,
+            overview: self.sources.overview(context.now),
+            pulse: context.pulse,
+            timers: context.timers.armed(),
+            samples: &self.http.samples,
+        };
+        match page {
+            Page::Status => page::render(&status::Status::of(&moment())),
+            Page::Json => status::Status::of(&moment()).to_json(),
+            Page::Metrics => metrics::render(&moment()),
+            Page::Health => "ok\n".into(),
+        }
+    }
+}
+
+/// The last answer on a connection.
+fn refuse(conn: ConnId, status: Status, context: &mut Context<'_>) {
+    let body = format!("{}\n", status.text());
+    let connection = Connection::Ends;
+    let head = Head { status, content_type: PLAIN, length: body.len(), policy: None, connection };
+    context.output.reply(conn, |bytes| {
+        head.write(bytes);
+        bytes.extend_from_slice(body.as_bytes());
+    });
+}
+
+impl Service for Serving<'_> {
+    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
+        let mut consumed = 0;
+        for _ in 0..PAGES_PER_TURN {
+            if context.output.is_full(conn) {
+                break;
+            }
+            match wire::parse(&input[consumed..]) {
+                Parsed::Whole(request, len) => {
+                    self.answer(conn, request, context);
+                    consumed += len;
+                    if request.connection == Connection::Ends {
+                        return Served { consumed: input.len(), then: Then::Close };
+                    }
+                }
+                Parsed::Partial => return Served { consumed, then: Then::Read },
+                Parsed::Refused(status) => {
+                    refuse(conn, status, context);
+                    return Served { consumed: input.len(), then: Then::Close };
+                }
+            }
+        }
+        Served { consumed, then: Then::Serve }
+    }
+
+    fn longest_request(&self) -> usize {
+        wire::MAX_REQUEST
+    }
+
+    fn expire(&mut self, _: usize, _: &mut Context<'_>) {}
+
+    fn close(&mut self, _: ConnId, _: &mut Context<'_>) {}
+
+    fn save(&self, _: &mut Context<'_>) -> Vec<u8> {
+        postcard::to_allocvec(&self.http.samples).expect("a vector takes every byte")
+    }
+
+    fn restore(&mut self, saved: &[u8], _: &mut Context<'_>) -> Result<(), Unreadable> {
+        let samples = postcard::from_bytes(saved).map_err(|error| Unreadable(format!("http: {error}")))?;
+        self.http.samples = samples;
+        Ok(())
+    }
+
+    fn check(&self) {}
+
+    fn is_empty(&self) -> bool {
+        true
+    }
+}
