@@ -2,7 +2,7 @@
 //!
 //! # Bird's-eye view
 //!
-//! A single thread owns every socket, every pool and one timer wheel. Nothing is shared, so nothing is locked; a request is
+//! A single thread owns every socket, every pool, every counter and one timer wheel. Nothing is shared, so nothing is locked; a request is
 //! a function call. Whatever a connection holds is given back when it closes.
 //!
 //! ```text
@@ -38,7 +38,7 @@
 //! | [`histogram`], [`report`] | how long things took; what a service tells its operators | who shows it
 //! | [`output`] | unsent bytes by connection | sockets |
 //! | [`service`] | the contract between the loop and a service | any service |
-//! | [`pools`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
+//! | [`pools`], [`counters`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
 //! | [`services`] | the registry | the loop |
 //! | [`net`] | sockets, clock, tick, signals, the upgrade without loss | protocols |
 //! | [`cli`] | options and start | the loop's insides |
@@ -67,6 +67,7 @@
 //! 4. Its options, and the ports that speak it, in [`cli`].
 
 pub mod cli;
+pub mod counters;
 pub mod histogram;
 pub mod http;
 pub mod id;

@@ -12,18 +12,49 @@ const FIRST_CAPACITY: usize = 1024;
 /// The hash is SipHash with random keys: names come from peers, who must not be able to make them collide.
 pub struct Names<K> {
     table: HashTable<K>,
-    hasher: RandomState,
+    hashing: Hashing,
 }
 
 impl<K> Default for Names<K> {
     fn default() -> Self {
-        Names { table: HashTable::with_capacity(FIRST_CAPACITY), hasher: RandomState::new() }
+        Names::with_capacity(FIRST_CAPACITY)
     }
 }
 
 /// The hash of a name. An entity that keeps it spares the table from asking for its name again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Hash(u64);
+pub struct Hash(pub u64);
+
+/// How names are hashed: SipHash with random keys.
+#[derive(Clone)]
+pub struct Hashing(RandomState);
+
+impl Hashing {
+    /// The hash of a name.
+    pub fn hash(&self, name: &[u8]) -> Hash {
+        // Not `Hash for [u8]`, which also hashes the length: a name stands alone here, and SipHash counts its bytes.
+        let mut hasher = self.0.build_hasher();
+        hasher.write(name);
+        Hash(hasher.finish())
+    }
+}
+
+impl<K> Names<K> {
+    /// An index with room for so many names.
+    pub fn with_capacity(names: usize) -> Self {
+        Names { table: HashTable::with_capacity(names), hashing: Hashing(RandomState::new()) }
+    }
+
+    /// Makes room for so many names in a table that is still empty.
+    pub fn reserve(&mut self, names: usize) {
+        self.table.reserve(names, |_| unreachable!("nothing is moved in an empty table"));
+    }
+
+    /// How this table hashes names, for entities that do not keep their hash.
+    pub fn hashing(&self) -> Hashing {
+        self.hashing.clone()
+    }
+}
 
 impl<K: Id> Names<K> {
     /// How many names there are.
@@ -38,10 +69,7 @@ impl<K: Id> Names<K> {
 
     /// The hash under which this table finds a name.
     pub fn hash(&self, name: &[u8]) -> Hash {
-        // Not `Hash for [u8]`, which also hashes the length: a name stands alone here, and SipHash counts its bytes.
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(name);
-        Hash(hasher.finish())
+        self.hashing.hash(name)
     }
 
     /// The key with this hash of which `is_named` is true.

@@ -33,8 +33,6 @@ pub struct Pulse {
     pub turns: Spread,
     /// The resident memory of the process when it was last looked at, in bytes.
     pub memory_bytes: u64,
-    /// When the process started, in seconds since 1970; zero where nobody knows the date.
-    pub started_at: u64,
     spent: [u64; Budget::ALL.len()],
     begun: Option<Time>,
     turns_now: u64,
@@ -72,7 +70,6 @@ impl Default for Pulse {
             durations: Spread::new(TICK_MICROS),
             turns: Spread::new(TICK_TURNS),
             memory_bytes: 0,
-            started_at: 0,
             spent: [0; Budget::ALL.len()],
             begun: None,
             turns_now: 0,

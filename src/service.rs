@@ -7,7 +7,7 @@
 use crate::id::ConnId;
 use crate::output::Output;
 use crate::pulse::Pulse;
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::wheel::Timers;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -15,7 +15,8 @@ use std::fmt;
 /// What one port of the daemon speaks.
 pub trait Service {
     /// Serves requests from the front of `input`, in order, [`REQUESTS_PER_TURN`] at most, and stops when the connection's
-    /// output is full. Bytes that it does not consume are brought again, with more behind them.
+    /// output is full. Bytes that it does not consume are brought again, with more behind them: so a request whose answer is
+    /// too long for one turn stays in the input until all of the answer is given.
     fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served;
 
     /// The longest request in bytes: as much is read and kept of a connection before it is served.
@@ -52,6 +53,8 @@ pub const REQUESTS_PER_TURN: usize = 512;
 pub struct Context<'a> {
     /// The time after the request was received, so that a wait that starts now cannot end early.
     pub now: Time,
+    /// The time of day at [`Time::START`], since 1970. It is read once: no change of the date disturbs a running server.
+    pub epoch: Span,
     /// The service's timers.
     pub timers: Timers<'a>,
     /// Replies, by connection.
@@ -92,26 +95,19 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// What happened to the connections of a service since the start.
+/// The connections of a service, and what happened to them since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Traffic {
+    /// Connections that there are now.
+    pub open: u64,
+    /// Connections that there ever were.
+    pub opened: u64,
     /// Connections that could not be accepted or served.
     pub connect_errors: u64,
     /// Replies that could not be delivered.
     pub failed_sends: u64,
-    /// Connections that were taken in.
-    pub opened: u64,
-    /// Those of them that are gone.
-    pub closed: u64,
     /// Bytes read.
     pub received_bytes: u64,
     /// Bytes written.
     pub sent_bytes: u64,
-}
-
-impl Traffic {
-    /// Connections that are open.
-    pub fn open(&self) -> u64 {
-        self.opened.saturating_sub(self.closed)
-    }
 }

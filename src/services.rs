@@ -1,5 +1,6 @@
 //! The registry: one field per service, one match that hands out the right one.
 
+use crate::counters::{self, Counters};
 use crate::http::{Http, Sample, Serving, Sources};
 use crate::pools::{self, Pools};
 use crate::report::{self, Overview};
@@ -8,36 +9,55 @@ use crate::stats::Pools as Stat;
 use crate::time::Time;
 use crate::wheel::Owner;
 use serde::{Deserialize, Serialize};
+use std::ops::{Index, IndexMut};
 
 /// Which service a port speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Kind {
     /// The PoolCounter protocol.
     Pools,
+    /// The yrmcds counter protocol.
+    Counters,
     /// Metrics and the status page, which look at the other services.
     Http,
+}
+
+/// Something that each kind of service has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ByKind<T>([T; Kind::ALL.len()]);
+
+/// What the operator allows the clients of each service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// Of the pools.
+    pub pools: pools::Limits,
+    /// Of the counters.
+    pub counters: counters::Limits,
 }
 
 /// Every service of the daemon, with what happened to its connections.
 pub struct Services {
     pools: (Pools, Traffic),
+    counters: (Counters, Traffic),
     http: (Http, Traffic),
 }
 
 /// What the http service may look at while it is served.
 struct Others<'a> {
     pools: &'a (Pools, Traffic),
+    counters: &'a (Counters, Traffic),
     http: Traffic,
 }
 
 impl Kind {
     /// Every kind of service.
-    pub const ALL: [Kind; 2] = [Kind::Pools, Kind::Http];
+    pub const ALL: [Kind; 3] = [Kind::Pools, Kind::Counters, Kind::Http];
 
     /// Its name, for people and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Pools => "pools",
+            Kind::Counters => "counters",
             Kind::Http => "http",
         }
     }
@@ -53,19 +73,45 @@ impl Kind {
     }
 }
 
+impl<T: Copy> ByKind<T> {
+    /// The same for all.
+    pub fn all(value: T) -> Self {
+        ByKind([value; Kind::ALL.len()])
+    }
+}
+
+impl<T> Index<Kind> for ByKind<T> {
+    type Output = T;
+
+    fn index(&self, kind: Kind) -> &T {
+        &self.0[kind as usize]
+    }
+}
+
+impl<T> IndexMut<Kind> for ByKind<T> {
+    fn index_mut(&mut self, kind: Kind) -> &mut T {
+        &mut self.0[kind as usize]
+    }
+}
+
 impl Services {
     /// The services with nobody connected.
-    pub fn new(pools: pools::Limits) -> Self {
-        Services { pools: (Pools::new(pools), Traffic::default()), http: (Http::default(), Traffic::default()) }
+    pub fn new(limits: Limits) -> Self {
+        Services {
+            pools: (Pools::new(limits.pools), Traffic::default()),
+            counters: (Counters::new(limits.counters), Traffic::default()),
+            http: (Http::default(), Traffic::default()),
+        }
     }
 
     /// Calls with a service, and with what happened to its connections.
     pub fn with<R>(&mut self, kind: Kind, call: impl FnOnce(&mut dyn Service, &Traffic) -> R) -> R {
-        let Services { pools, http } = self;
+        let Services { pools, counters, http } = self;
         match kind {
             Kind::Pools => call(&mut pools.0, &pools.1),
+            Kind::Counters => call(&mut counters.0, &counters.1),
             Kind::Http => {
-                let others = Others { pools, http: http.1 };
+                let others = Others { pools, counters, http: http.1 };
                 call(&mut Serving { http: &mut http.0, sources: &others }, &http.1)
             }
         }
@@ -75,6 +121,7 @@ impl Services {
     pub fn traffic(&mut self, kind: Kind) -> &mut Traffic {
         match kind {
             Kind::Pools => &mut self.pools.1,
+            Kind::Counters => &mut self.counters.1,
             Kind::Http => &mut self.http.1,
         }
     }
@@ -98,6 +145,11 @@ impl Services {
         );
     }
 
+    /// How many connections there are.
+    pub fn open(&self) -> u64 {
+        self.pools.1.open + self.counters.1.open + self.http.1.open
+    }
+
     /// The longest request that some service takes, in bytes.
     pub fn longest_request(&mut self) -> usize {
         let longest = |kind| self.with(kind, |service, _| service.longest_request());
@@ -119,8 +171,8 @@ impl Services {
     }
 
     /// The services that remember something of connections; http remembers nothing.
-    fn with_tables(&self) -> [&dyn Service; 1] {
-        [&self.pools.0]
+    fn with_tables(&self) -> [&dyn Service; 2] {
+        [&self.pools.0, &self.counters.0]
     }
 }
 
@@ -128,9 +180,14 @@ impl Sources for Others<'_> {
     fn overview(&self, now: Time) -> Overview {
         let (pools, traffic) = self.pools;
         let mut pools = pools.report(now, traffic);
-        let service = |kind: Kind, traffic, figures| report::Service { name: kind.name(), traffic, figures };
         let figures = std::mem::take(&mut pools.figures);
-        let services = vec![service(Kind::Pools, *traffic, figures), service(Kind::Http, self.http, Vec::new())];
+        let counters = self.counters.0.figures(&self.counters.1).rows().collect();
+        let service = |kind: Kind, traffic, figures| report::Service { name: kind.name(), traffic, figures };
+        let services = vec![
+            service(Kind::Pools, *traffic, figures),
+            service(Kind::Counters, self.counters.1, counters),
+            service(Kind::Http, self.http, Vec::new()),
+        ];
         Overview { services, pools }
     }
 }

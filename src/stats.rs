@@ -22,8 +22,8 @@ pub enum Unit {
     Uptime,
     /// A duration in microseconds, of which more and more come together.
     Duration,
-    /// A duration in microseconds, as it is now.
-    Mean,
+    /// A duration in microseconds, as it is now or was lately.
+    Latest,
     /// A number that only grows.
     Count,
     /// A number as it is now.
@@ -130,7 +130,7 @@ statistics! {
     Pools {
         Uptime = "uptime", Uptime, "Time since the server started.";
         ProcessingTime = "total processing time", Duration, "Time from LOCKED to the giving back, summed over all locks given back.";
-        AverageProcessingTime = "average processing time", Mean, "The total processing time divided by processed_count.";
+        AverageProcessingTime = "average processing time", Latest, "The total processing time divided by processed_count.";
         GainedTime = "gained time", Duration, "Work that waiters sent DONE did not have to do: for each, how long the releaser had been working.";
         WaitingTime = "waiting time", Duration, "Time spent in waits that ended in LOCKED.";
         WaitingTimeForMe = "waiting time for me", Duration, "The part of the waiting time that ACQ4ME requests spent.";
@@ -149,6 +149,27 @@ statistics! {
         LockWhileWaiting = "lock_while_waiting", Count, "ERROR WAIT_FOR_RESPONSE replies.";
         ReleaseMismatch = "release_mismatch", Count, "NOT_LOCKED replies.";
         ProcessedCount = "processed_count", Count, "Locks given back: released, lost with their connection, or taken back when their hold ended.";
+    }
+}
+
+statistics! {
+    /// What the counters service counts. Names and order are those of its Stats reply.
+    Counters {
+        Objects = "objects", Level, "Counters that there are.";
+        TotalObjects = "total_objects", Count, "Counters that there ever were.";
+        UsedMemory = "used_memory", Level, "Bytes that counters and holdings take, as --counter-max-memory reckons them.";
+        Conflicts = "conflicts", Count, "Names that were compared in vain because their hashes were alike.";
+        GcCount = "gc_count", Count, "How often the counters of a past interval were swept out.";
+        LastGcElapsed = "last_gc_elapsed", Latest, "How long that took the last time.";
+        TotalGcElapsed = "total_gc_elapsed", Duration, "How long that took altogether.";
+        CurrConnections = "curr_connections", Level, "Connections that there are.";
+        TotalConnections = "total_connections", Count, "Connections that there ever were.";
+        Noop = "command:noop", Count, "Noop requests.";
+        Get = "command:get", Count, "Get requests that were well-formed.";
+        Acquire = "command:acquire", Count, "Acquire requests that were well-formed.";
+        Release = "command:release", Count, "Release requests that were well-formed.";
+        Stats = "command:stats", Count, "Stats requests.";
+        Dump = "command:dump", Count, "Dump requests.";
     }
 }
 

@@ -3,9 +3,9 @@
 #![allow(unsafe_code, reason = "an allocator cannot be written without")]
 
 use poolcounter::net::{Connections, News, Stream};
-use poolcounter::pools::Limits;
-use poolcounter::services::{Kind, Services};
-use poolcounter::time::Time;
+
+use poolcounter::services::{Kind, Limits, Services};
+use poolcounter::time::{Span, Time};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
@@ -80,7 +80,7 @@ impl Stream for Script {
 
 #[test]
 fn the_steady_state_allocates_nothing() {
-    let mut connections = Connections::new(Services::new(Limits::default()));
+    let mut connections = Connections::new(Services::new(Limits::default()), Span::ZERO);
     let scripts: [[&[u8]; 2]; 4] = [
         [b"RELEASE\n", b"ACQ4ME a:page-with-a-name-of-some-length 1 50 10\n"],
         [b"RELEASE\n", b"ACQ4ANY a:page-with-a-name-of-some-length 1 50 10\n"],

@@ -6,12 +6,15 @@ use std::path::Path;
 /// Who may import whom. A row is for a module and all below it that have no row of their own; imports within a row are free.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
-    ("cli", &["net", "services", "pools", "pools/wire", "time"]),
+    ("cli", &["net", "services", "pools", "counters", "pools/wire", "time"]),
     ("net", &["services", "service", "output", "wheel", "list", "id", "time"]),
-    ("services", &["pools", "service", "wheel"]),
+    ("services", &["pools", "counters", "service", "wheel"]),
     ("pools", &["pools/state", "pools/wire", "service", "output", "stats", "id"]),
     ("pools/state", &["service", "wheel", "names", "list", "stats", "id", "time"]),
     ("pools/wire", &["pools/state", "stats", "time"]),
+    ("counters", &["counters/state", "counters/wire", "service", "stats", "id"]),
+    ("counters/state", &["service", "wheel", "names", "stats", "id", "time"]),
+    ("counters/wire", &["counters/state", "stats"]),
     ("service", &["output", "wheel", "id", "time"]),
     ("output", &["list", "id"]),
     ("wheel", &["list", "id", "time"]),

@@ -18,7 +18,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let result = Settings::parse(&arguments).and_then(|settings| match settings.action {
         Action::Help => print(&options::help()),
         Action::Version => print(concat!("poolcounter ", env!("CARGO_PKG_VERSION"), "\n")),
-        Action::CheckHandover => net::check(Services::new(settings.pools)),
+        Action::CheckHandover => net::check(Services::new(settings.limits)),
         Action::Serve => serve::serve(&settings),
     });
     match result {

@@ -1,7 +1,8 @@
 //! The daemon's options: one table, which parsing, `--help` and the manual's test read.
 
 use crate::net::{self, Address, Keepalive};
-use crate::pools::{self, wire};
+use crate::pools::wire;
+use crate::services::{Kind, Limits};
 use crate::time::Span;
 use getopts::{HasArg, Occur};
 use std::ops::RangeInclusive;
@@ -10,6 +11,8 @@ use std::time::Duration;
 
 /// The port of the PoolCounter protocol.
 pub const POOLS_PORT: u16 = 7531;
+/// The port of metrics and the status page.
+pub const HTTP_PORT: u16 = 7580;
 /// The addresses of the machine itself, on which the daemon listens unless it is told otherwise.
 const LOCALHOST: [&str; 2] = ["127.0.0.1", "::1"];
 
@@ -34,12 +37,14 @@ pub struct Settings {
     /// Addresses to listen on; none means on [`Settings::addresses`]' default.
     listen: Vec<String>,
     port: u16,
+    /// Where to serve metrics and the status page.
+    pub http: Vec<Address>,
     /// How to listen.
     pub net: net::Options,
     /// What is wanted of the loop.
     pub policy: net::Policy,
-    /// What pools clients are allowed.
-    pub pools: pools::Limits,
+    /// What clients are allowed.
+    pub limits: Limits,
     /// How often `-v` was given.
     pub verbosity: u8,
 }
@@ -78,6 +83,17 @@ pub const OPTIONS: &[Opt] = &[
     },
     Opt {
         short: "",
+        long: "http",
+        hint: "ADDRESS",
+        help: "serve metrics and a status page on IP, IP:PORT, [IP6]:PORT or unix:PATH; repeatable (default: off; port 7580)",
+        set: |settings, value| {
+            let address = Address::parse(value, HTTP_PORT).ok_or("an address (IP, IP:PORT, [IP6]:PORT or unix:PATH)")?;
+            settings.http.push(address);
+            Ok(())
+        },
+    },
+    Opt {
+        short: "",
         long: "backlog",
         hint: "N",
         help: "connections that may wait to be accepted (default: 4096)",
@@ -103,7 +119,7 @@ pub const OPTIONS: &[Opt] = &[
         hint: "N",
         help: "connections at a time; more are closed at once; 0: as many as the system allows (default: 0)",
         set: |settings, value| {
-            assign(&mut settings.policy.max_connections, number(value, 0..=usize::MAX).map(or_unlimited))
+            assign(&mut settings.policy.max_connections[Kind::Pools], number(value, 0..=u64::MAX).map(or_unlimited))
         },
     },
     Opt {
@@ -111,21 +127,21 @@ pub const OPTIONS: &[Opt] = &[
         long: "max-locks",
         hint: "N",
         help: "locks and waits of one connection (default: 4)",
-        set: |settings, value| assign(&mut settings.pools.max_locks, number(value, 1..=65535)),
+        set: |settings, value| assign(&mut settings.limits.pools.max_locks, number(value, 1..=65535)),
     },
     Opt {
         short: "",
         long: "max-hold",
         hint: "SECONDS",
         help: "the longest that a lock may be held before it is taken back; 0: without limit (default: 0)",
-        set: |settings, value| assign(&mut settings.pools.max_hold, hold(value)),
+        set: |settings, value| assign(&mut settings.limits.pools.max_hold, hold(value)),
     },
     Opt {
         short: "",
         long: "max-line",
         hint: "BYTES",
         help: "the longest request (default: 8192)",
-        set: |settings, value| assign(&mut settings.pools.max_line, number(value, 64..=1024 * 1024)),
+        set: |settings, value| assign(&mut settings.limits.pools.max_line, number(value, 64..=1024 * 1024)),
     },
     Opt {
         short: "",
@@ -175,9 +191,10 @@ impl Default for Settings {
             action: Action::Serve,
             listen: Vec::new(),
             port: POOLS_PORT,
+            http: Vec::new(),
             net: net::Options::default(),
             policy: net::Policy::default(),
-            pools: pools::Limits::default(),
+            limits: Limits::default(),
             verbosity: 0,
         }
     }
@@ -255,8 +272,8 @@ fn number<T: FromStr + PartialOrd + std::fmt::Display>(text: &str, range: RangeI
     in_range.ok_or_else(|| format!("a number from {} to {}", range.start(), range.end()))
 }
 
-fn or_unlimited(number: usize) -> usize {
-    if number == 0 { usize::MAX } else { number }
+fn or_unlimited(number: u64) -> u64 {
+    if number == 0 { u64::MAX } else { number }
 }
 
 fn mode(text: &str) -> Result<u32, String> {
@@ -309,10 +326,16 @@ mod tests {
         let settings = parse(line).expect("is well-formed");
         let addresses: Vec<String> = settings.addresses().expect("addresses").iter().map(Address::to_string).collect();
         assert_eq!(addresses, ["10.0.0.1:99", "unix:/run/p"]);
+        let http = parse("--http ::1 --http 10.0.0.1:80").expect("is well-formed").http;
+        assert_eq!(http.iter().map(Address::to_string).collect::<Vec<_>>(), ["[::1]:7580", "10.0.0.1:80"]);
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
         assert_eq!(settings.net, net::Options { backlog: 7, keepalive: Some(keepalive), mode: Some(0o660) });
-        assert_eq!(settings.pools, pools::Limits { max_locks: 2, max_hold: Span::from_millis(1_500), max_line: 100 });
-        assert_eq!(settings.policy, net::Policy { max_connections: 10, busy_poll: Span::from_micros(50) });
+        assert_eq!(
+            settings.limits.pools,
+            crate::pools::Limits { max_locks: 2, max_hold: Span::from_millis(1_500), max_line: 100 }
+        );
+        assert_eq!(settings.policy.max_connections[Kind::Pools], 10);
+        assert_eq!(settings.policy.busy_poll, Span::from_micros(50));
         assert_eq!(settings.verbosity, 3);
         assert_eq!(parse("--keepalive off").expect("is well-formed").net.keepalive, None);
         assert_eq!(parse("-V").expect("is well-formed").action, Action::Version);
@@ -322,6 +345,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (line, named) in [
             ("-l nowhere", "--listen: \"nowhere\" is not an address"),
+            ("--http nowhere", "--http: \"nowhere\" is not an address"),
             ("--port 65536", "--port: \"65536\" is not a number from 0 to 65535"),
             ("--backlog 0", "--backlog: \"0\""),
             ("--socket-mode 9", "--socket-mode: \"9\""),

@@ -31,23 +31,26 @@ pub fn serve(settings: &Settings) -> Result<(), String> {
 }
 
 fn start(settings: &Settings) -> Result<Server, String> {
-    let mut server = Server::new(Services::new(settings.pools), settings.policy)
+    let mut server = Server::new(Services::new(settings.limits), settings.policy)
         .map_err(|error| format!("cannot wait for events: {error}"))?;
     handle_signals(&mut server)?;
     listen(&mut server, settings)?;
+    listen_for_http(&mut server, settings)?;
     raise_descriptor_limit();
-    info!("poolcounter {VERSION} listens on {}", enumerate(&server.addresses()));
+    info!("poolcounter {VERSION} listens on {}", enumerate(&server.addresses(Kind::Pools)));
+    announce_http(&server);
     Ok(server)
 }
 
 fn take_over(handover: Handover, settings: &Settings) -> Result<Server, String> {
-    let mut server = Server::take_over(handover, Services::new(settings.pools), settings.policy)?;
+    let mut server = Server::take_over(handover, Services::new(settings.limits), settings.policy)?;
     handle_signals(&mut server)?;
-    let addresses = enumerate(&server.addresses());
+    let addresses = enumerate(&server.addresses(Kind::Pools));
     info!(
         "poolcounter {VERSION} has taken over, with {} connections, and listens on {addresses}",
         server.connections()
     );
+    announce_http(&server);
     Ok(server)
 }
 
@@ -96,13 +99,30 @@ fn listen(server: &mut Server, settings: &Settings) -> Result<(), String> {
         match Listener::bind(&address, &settings.net) {
             Ok(listener) => server.listen(listener, Kind::Pools).map_err(|error| failed(&address, error))?,
             // A machine without IPv6 is served all the same, if nobody asked for it by name.
-            Err(error) if settings.listens_by_default() && !server.addresses().is_empty() && is_unsupported(&error) => {
+            Err(error) if settings.listens_by_default() && !server.addresses(Kind::Pools).is_empty() && is_unsupported(&error) => {
                 continue;
             }
             Err(error) => return Err(failed(&address, error)),
         }
     }
     Ok(())
+}
+
+/// Listens for those who want metrics or the status page, wherever the clients of the pools come from.
+fn listen_for_http(server: &mut Server, settings: &Settings) -> Result<(), String> {
+    for address in &settings.http {
+        let listener = Listener::bind(address, &settings.net);
+        let result = listener.and_then(|listener| server.listen(listener, Kind::Http));
+        result.map_err(|error| format!("cannot listen on {address}: {error}"))?;
+    }
+    Ok(())
+}
+
+fn announce_http(server: &Server) {
+    let addresses = server.addresses(Kind::Http);
+    if !addresses.is_empty() {
+        info!("metrics and the status page are on {}", enumerate(&addresses));
+    }
 }
 
 fn is_unsupported(error: &io::Error) -> bool {

@@ -72,7 +72,7 @@ impl Exposition {
         let name = name_of(service, row);
         match row.unit {
             Unit::Count | Unit::Level => self.single(&name, kind, row.help, value),
-            Unit::Uptime | Unit::Duration | Unit::Mean => {
+            Unit::Uptime | Unit::Duration | Unit::Latest => {
                 self.single(&name, kind, row.help, seconds(Span::from_micros(value)));
             }
         }
@@ -85,7 +85,7 @@ impl Exposition {
                 self.value(name, &format!("service=\"{}\"", service.name), value(&service.traffic));
             }
         };
-        by_service("poolcounter_connections", GAUGE, "Connections that are open.", Traffic::open);
+        by_service("poolcounter_connections", GAUGE, "Connections that are open.", |traffic| traffic.open);
         by_service("poolcounter_connections_opened_total", COUNTER, "Connections that were accepted.", |traffic| traffic.opened);
         by_service("poolcounter_connect_errors_total", COUNTER, "Connections that could not be accepted or served.", |traffic| {
             traffic.connect_errors
@@ -139,7 +139,7 @@ impl Exposition {
         }
         self.single("poolcounter_timers", GAUGE, "Timers that are armed.", moment.timers);
         self.single("process_resident_memory_bytes", GAUGE, "Resident memory of the process.", pulse.memory_bytes);
-        self.single("process_start_time_seconds", GAUGE, "When the process started, since 1970.", pulse.started_at);
+        self.single("process_start_time_seconds", GAUGE, "When the process started, since 1970.", seconds(moment.epoch));
     }
 
     fn histogram(
@@ -171,7 +171,7 @@ fn name_of(service: &str, row: &Row) -> String {
     let (dropped, suffix): (&[&str], _) = match row.unit {
         Unit::Uptime => (&[], "_seconds"),
         Unit::Duration => (&["total", "time"], "_seconds_total"),
-        Unit::Mean => (&["time"], "_seconds"),
+        Unit::Latest => (&["time"], "_seconds"),
         Unit::Count => (&["total", "count"], "_total"),
         Unit::Level => (&[], ""),
     };

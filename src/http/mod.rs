@@ -14,7 +14,7 @@ use crate::id::ConnId;
 use crate::pulse::Pulse;
 use crate::report::Overview;
 use crate::service::{Context, Served, Service, Then, Unreadable};
-use crate::time::Time;
+use crate::time::{Span, Time};
 use log::trace;
 use samples::Samples;
 use wire::{Connection, Head, Method, Parsed, Request, Status};
@@ -46,6 +46,8 @@ pub trait Sources {
 /// Everything that a page may show, at one moment.
 struct Moment<'a> {
     now: Time,
+    /// The time of day at the start, since 1970.
+    epoch: Span,
     overview: Overview,
     pulse: &'a Pulse,
     /// Timers that are armed.
@@ -124,6 +126,7 @@ impl Serving<'_> {
     fn render(&self, page: Page, context: &Context<'_>) -> String {
         let moment = || Moment {
             now: context.now,
+            epoch: context.epoch,
             overview: self.sources.overview(context.now),
             pulse: context.pulse,
             timers: context.timers.armed(),

@@ -26,7 +26,7 @@ pub struct Status {
     pub version: &'static str,
     pub uptime: f64,
     /// When the process started, in seconds since 1970.
-    pub started_at: u64,
+    pub started_at: f64,
     pub services: Vec<Service>,
     pub pools: Pools,
     pub history: History,
@@ -147,7 +147,7 @@ impl Status {
         Status {
             version: env!("CARGO_PKG_VERSION"),
             uptime: seconds(moment.now.since(Time::START)),
-            started_at: pulse.started_at,
+            started_at: seconds(moment.epoch),
             services: moment.overview.services.iter().map(Service::of).collect(),
             pools: Pools::of(&moment.overview.pools),
             history: History::of(moment),
@@ -172,7 +172,7 @@ impl Service {
     fn of(service: &report::Service) -> Service {
         let traffic = &service.traffic;
         let figures = service.figures.iter().map(|(row, value)| {
-            let is_seconds = matches!(row.unit, Unit::Uptime | Unit::Duration | Unit::Mean);
+            let is_seconds = matches!(row.unit, Unit::Uptime | Unit::Duration | Unit::Latest);
             Figure {
                 name: row.name,
                 help: row.help,
@@ -183,7 +183,7 @@ impl Service {
         });
         Service {
             name: service.name,
-            connections: traffic.open(),
+            connections: traffic.open,
             connections_opened: traffic.opened,
             connect_errors: traffic.connect_errors,
             failed_sends: traffic.failed_sends,

@@ -42,21 +42,26 @@ pub struct Connections<S> {
 }
 
 impl<S: Stream> Connections<S> {
-    /// No connections yet.
-    pub fn new(mut services: Services) -> Self {
+    /// No connections yet. `epoch` is the time of day at [`Time::START`], since 1970.
+    pub fn new(mut services: Services, epoch: Span) -> Self {
         Connections {
             slab: Slab::new(),
             ready: List::default(),
             links: Links::default(),
             closing: Vec::new(),
             inlet: Inlet::new(services.longest_request()),
-            core: Core::new(services),
+            core: Core::new(services, epoch),
         }
     }
 
     /// How many connections there are.
     pub fn len(&self) -> usize {
         self.slab.len()
+    }
+
+    /// How many connections of one kind there are.
+    pub fn open_of(&mut self, kind: Kind) -> u64 {
+        self.core.services.traffic(kind).open
     }
 
     /// Whether there are none, and nothing is left of any.
@@ -67,7 +72,9 @@ impl<S: Stream> Connections<S> {
     /// Takes a new connection in.
     pub fn open(&mut self, stream: S, kind: Kind) -> ConnId {
         let id = ConnId::from_index(self.slab.insert(Connection::new(stream, kind)));
-        self.core.services.traffic(kind).opened += 1;
+        let traffic = self.core.services.traffic(kind);
+        traffic.open += 1;
+        traffic.opened += 1;
         debug!("{id} opened");
         id
     }
@@ -210,7 +217,8 @@ impl<S: Stream> Connections<S> {
     fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Time {
         let conn = &mut self.slab[id.index()];
         self.core.pulse.count_turn();
-        self.inlet.load(&mut conn.unserved);
+        let longest = self.core.services.with(conn.kind, |service, _| service.longest_request());
+        self.inlet.load(&mut conn.unserved, longest);
         let kept = self.inlet.bytes().len();
         let received = if conn.readable && self.inlet.wants_more() { conn.read(&mut self.inlet) } else { Ok(()) };
         // After the request was received, so that a wait that begins with it cannot end early.
@@ -239,7 +247,7 @@ impl<S: Stream> Connections<S> {
     /// left unread, closing the socket would reset the connection and the last replies might be lost.
     fn read_to_the_end(&mut self, id: ConnId) {
         let conn = &mut self.slab[id.index()];
-        self.inlet.load(&mut Box::default());
+        self.inlet.load(&mut Box::default(), 0);
         match conn.read(&mut self.inlet) {
             Ok(()) if conn.ended => self.closing.push(id),
             Ok(()) if conn.readable => self.make_ready(id),
@@ -326,7 +334,7 @@ impl<S: Stream> Connections<S> {
         let lost = self.core.output.discard(id);
         let traffic = self.core.services.traffic(conn.kind);
         traffic.failed_sends += u64::from(lost);
-        traffic.closed += 1;
+        traffic.open -= 1;
         debug!("{id} closed");
     }
 
@@ -337,6 +345,7 @@ impl<S: Stream> Connections<S> {
     /// When they contradict each other.
     pub fn check(&self) {
         self.core.check();
+        assert_eq!(self.core.services.open(), self.slab.len() as u64, "each connection is counted for its service");
         for (index, conn) in &self.slab {
             let id = ConnId::from_index(index);
             let waits_for_turn = self.links.is_linked(id) || conn.parked || self.closing.contains(&id);

@@ -4,7 +4,7 @@ use crate::output::Output;
 use crate::pulse::Pulse;
 use crate::service::{Context, Service, Traffic, Unreadable};
 use crate::services::{Kind, Services};
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::wheel::Wheel;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,8 @@ pub struct Core {
     pub wheel: Wheel,
     pub output: Output,
     pub pulse: Pulse,
+    /// The time of day at [`Time::START`].
+    epoch: Span,
 }
 
 /// What a service leaves to the process that takes over.
@@ -25,15 +27,23 @@ pub struct SavedService {
 }
 
 impl Core {
-    pub fn new(services: Services) -> Self {
-        Core { services, wheel: Wheel::default(), output: Output::default(), pulse: Pulse::default() }
+    pub fn new(services: Services, epoch: Span) -> Self {
+        Core {
+            services,
+            wheel: Wheel::default(),
+            output: Output::default(),
+            pulse: Pulse::default(),
+            epoch,
+        }
     }
 
     /// Calls a service, at the time `now`.
     pub fn call<R>(&mut self, kind: Kind, now: Time, call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R) -> R {
-        let Core { services, wheel, output, pulse } = self;
+        let Core { services, wheel, output, pulse, epoch } = self;
         let timers = wheel.of(kind.owner());
-        services.with(kind, |service, traffic| call(service, &mut Context { now, timers, output, traffic, pulse }))
+        services.with(kind, |service, traffic| {
+            call(service, &mut Context { now, epoch: *epoch, timers, output, traffic, pulse })
+        })
     }
 
     /// What the services know, for a process that takes over.

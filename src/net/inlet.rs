@@ -10,6 +10,7 @@ const READ_BYTES: usize = 64 * 1024;
 pub struct Inlet {
     buffer: Box<[u8]>,
     filled: usize,
+    /// The longest request of the connection whose turn it is.
     request_bytes: usize,
 }
 
@@ -29,11 +30,12 @@ pub enum Received {
 impl Inlet {
     /// A buffer for services whose longest request has `request_bytes`.
     pub fn new(request_bytes: usize) -> Self {
-        Inlet { buffer: vec![0; request_bytes + READ_BYTES].into(), filled: 0, request_bytes }
+        Inlet { buffer: vec![0; request_bytes + READ_BYTES].into(), filled: 0, request_bytes: 0 }
     }
 
-    /// Begins a connection's turn with what it left unserved.
-    pub fn load(&mut self, unserved: &mut Box<[u8]>) {
+    /// Begins a connection's turn with what it left unserved. Its longest request has `request_bytes`.
+    pub fn load(&mut self, unserved: &mut Box<[u8]>, request_bytes: usize) {
+        self.request_bytes = request_bytes;
         self.filled = unserved.len();
         self.buffer[..self.filled].copy_from_slice(unserved);
         *unserved = Box::default();
@@ -46,7 +48,7 @@ impl Inlet {
 
     /// Reads once, behind what is there.
     pub fn read(&mut self, stream: &mut impl Read) -> io::Result<Received> {
-        let room = &mut self.buffer[self.filled..];
+        let room = &mut self.buffer[self.filled..self.request_bytes + READ_BYTES];
         let len = match stream.read(room) {
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),

@@ -10,7 +10,7 @@ use super::signals::Signals;
 use super::socket::Socket;
 use crate::id::{ConnId, Id};
 use crate::pulse::Budget;
-use crate::services::{Kind, Services};
+use crate::services::{ByKind, Kind, Services};
 use crate::time::{Span, Time};
 use log::{debug, warn};
 use mio::event::Event;
@@ -31,6 +31,9 @@ const REST: Span = Span::from_millis(100);
 /// How often that is logged at most.
 const LOG_INTERVAL: Span = Span::from_secs(1);
 
+/// Connections for metrics and the status page. A few look at them; others must not take descriptors from those who work.
+const HTTP_CONNECTIONS: u64 = 100;
+
 const SIGNALS: Token = Token(usize::MAX);
 /// The token of the first listener; the others count down from it, far above any connection's id.
 const FIRST_LISTENER: usize = VERDICT.0 - 1;
@@ -38,15 +41,17 @@ const FIRST_LISTENER: usize = VERDICT.0 - 1;
 /// What the operator wants of the loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// How many connections are kept at a time.
-    pub max_connections: usize,
+    /// How many connections of each kind are kept at a time.
+    pub max_connections: ByKind<u64>,
     /// How long to look for events before sleeping. It spares the time to wake up, at the cost of a processor that is never idle.
     pub busy_poll: Span,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { max_connections: usize::MAX, busy_poll: Span::ZERO }
+        let mut max_connections = ByKind::all(u64::MAX);
+        max_connections[Kind::Http] = HTTP_CONNECTIONS;
+        Policy { max_connections, busy_poll: Span::ZERO }
     }
 }
 
@@ -83,7 +88,8 @@ impl Server {
     ///
     /// When the system has no event queue left.
     pub fn new(services: Services, policy: Policy) -> io::Result<Self> {
-        Server::with(Connections::new(services), Clock::start(), policy)
+        let clock = Clock::start();
+        Server::with(Connections::new(services, clock.epoch()), clock, policy)
     }
 
     fn with(connections: Connections<Socket>, clock: Clock, policy: Policy) -> io::Result<Self> {
@@ -261,8 +267,8 @@ impl Server {
     }
 
     fn admit(&mut self, socket: Socket, kind: Kind) {
-        if self.connections.len() >= self.policy.max_connections {
-            self.complain(&"--max-connections allows no more");
+        if self.connections.open_of(kind) >= self.policy.max_connections[kind] {
+            self.complain(&"no more are allowed");
             return self.connections.count_error(kind);
         }
         let id = self.connections.open(socket, kind);

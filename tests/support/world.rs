@@ -3,8 +3,8 @@
 
 use poolcounter::id::ConnId;
 use poolcounter::net::{Connections, News, Saved, Stream};
-use poolcounter::pools::Limits;
-use poolcounter::services::{Kind, Services};
+use poolcounter::pools;
+use poolcounter::services::{Kind, Limits, Services};
 use poolcounter::time::{Span, Time};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,6 +13,9 @@ use std::rc::Rc;
 
 /// No test has so much to do at once: a loop that goes on for longer spins.
 const TICKS_TO_SETTLE: usize = 10_000;
+
+/// The time of day at the start: noon, at the end of August 2026.
+pub const EPOCH: Span = Span::from_secs(1_788_177_600);
 
 /// What is between a client and the server.
 #[derive(Default)]
@@ -100,9 +103,14 @@ impl Drop for Pipe {
 }
 
 impl World {
+    /// A server without clients, at the time of its start, with these limits for pools.
+    pub fn new(pools: pools::Limits) -> Self {
+        World::with(Limits { pools, ..Limits::default() })
+    }
+
     /// A server without clients, at the time of its start.
-    pub fn new(limits: Limits) -> Self {
-        let connections = Connections::new(Services::new(limits));
+    pub fn with(limits: Limits) -> Self {
+        let connections = Connections::new(Services::new(limits), EPOCH);
         World { limits, connections, clients: Vec::new(), now: Time::START }
     }
 
@@ -111,10 +119,15 @@ impl World {
         self.now
     }
 
-    /// Connects a client, and tells its number: clients are counted from 0 and never forgotten.
+    /// Connects a client of the pools, and tells its number: clients are counted from 0 and never forgotten.
     pub fn connect(&mut self) -> usize {
+        self.connect_to(Kind::Pools)
+    }
+
+    /// Connects a client of some service.
+    pub fn connect_to(&mut self, kind: Kind) -> usize {
         let link = Rc::new(RefCell::new(Link { room: usize::MAX, ..Link::default() }));
-        let id = self.connections.open(Pipe::new(&link), Kind::Pools);
+        let id = self.connections.open(Pipe::new(&link), kind);
         self.clients.push(Client { link, id });
         self.clients.len() - 1
     }
@@ -216,7 +229,7 @@ impl World {
             Ok(Pipe::new(&client.expect("every connection has a client").link))
         };
         self.connections =
-            Connections::restore(Services::new(self.limits), saved, self.now, stream_of).expect("is taken over");
+            Connections::restore(Services::new(self.limits), saved, self.now, EPOCH, stream_of).expect("is taken over");
         for client in open {
             let link = self.clients[client].link.borrow();
             let hangup = link.finished || link.reset;

@@ -7,7 +7,7 @@ use crate::net::core::{Core, SavedService};
 use crate::pulse::Pulse;
 use crate::service::Unreadable;
 use crate::services::{Kind, Services};
-use crate::time::Time;
+use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -64,9 +64,10 @@ impl<S: Stream> Connections<S> {
         services: Services,
         saved: Saved,
         now: Time,
+        epoch: Span,
         mut stream_of: impl FnMut(ConnId) -> io::Result<S>,
     ) -> Result<Self, Unreadable> {
-        let mut connections = Connections::new(services);
+        let mut connections = Connections::new(services, epoch);
         connections.core.restore(&saved.services, now)?;
         connections.core.pulse = saved.pulse;
         let streams: io::Result<Vec<_>> =
@@ -108,7 +109,7 @@ impl Saved {
     ///
     /// When it contradicts itself.
     pub fn rehearse(&self, services: Services, now: Time) -> Result<(), Unreadable> {
-        let mut core = Core::new(services);
+        let mut core = Core::new(services, Span::ZERO);
         core.restore(&self.services, now)?;
         core.check();
         Ok(())

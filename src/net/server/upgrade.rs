@@ -43,7 +43,7 @@ impl Server {
             let SavedSocket { fd, is_unix, .. } = sockets.remove(&id).ok_or(io::ErrorKind::NotFound)?;
             Ok(Socket::restore(adopt(fd)?, is_unix))
         };
-        let connections = Connections::restore(services, connections, clock.now(), stream_of)
+        let connections = Connections::restore(services, connections, clock.now(), clock.epoch(), stream_of)
             .map_err(|error| format!("cannot take over: {error}"))?;
         let restore = || -> io::Result<Server> {
             let mut server = Server::with(connections, clock, policy)?;

@@ -1,0 +1,267 @@
+//! Counters: the adapter between the loop and the counters. It turns bytes into requests and results into bytes, and decides
+//! nothing itself.
+
+mod state;
+pub mod wire;
+
+pub use state::{Acquire, COUNTER_BYTES, HOLDING_BYTES, Limits, Record, Refusal, Release, State, Step};
+
+use crate::id::{ConnId, Id};
+use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
+use crate::stats::{Counters as Stat, Figures};
+use log::trace;
+use serde::{Deserialize, Serialize};
+use wire::{FIELDS_BYTES, HEADER_BYTES, Header, Malformed, Request};
+
+/// How many places of the table a Dump looks at in one turn, whether counters are in them or not.
+const DUMP_SLOTS: usize = 4096;
+
+/// The counters service.
+pub struct Counters {
+    state: State,
+    sessions: Vec<Session>,
+}
+
+/// What is known of a connection beyond what it holds.
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct Session {
+    /// The first place of the table that the Dump under way has not told of.
+    dumped: u32,
+    /// A request with a long body, most of which does not matter.
+    long: Option<Box<Long>>,
+}
+
+/// A request whose body is longer than its fields can be. All of it must come before it is answered, but it need not be kept.
+#[derive(Clone, Serialize, Deserialize)]
+struct Long {
+    /// The header and the fields.
+    kept: Vec<u8>,
+    /// Bytes of the body that are still to come.
+    missing: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    state: state::Saved,
+    /// Those with something to know.
+    sessions: Vec<(ConnId, Session)>,
+}
+
+/// How far a request is.
+enum Progress {
+    /// Answered.
+    Done,
+    /// To be served again: its answer is longer than what can be said at once.
+    Partly,
+    /// Refused, and the connection with it.
+    Over,
+}
+
+impl Counters {
+    /// A service without counters.
+    pub fn new(limits: Limits) -> Self {
+        Counters { state: State::new(limits), sessions: Vec::new() }
+    }
+
+    /// What was counted, and the levels as they are now.
+    pub fn figures(&self, traffic: &Traffic) -> Figures<Stat> {
+        let mut figures = self.state.figures();
+        figures.set(Stat::CurrConnections, traffic.open);
+        figures.set(Stat::TotalConnections, traffic.opened);
+        figures
+    }
+
+    /// Serves the first request of the input, and tells how many bytes are done with; None when it is not all there.
+    fn serve_one(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Option<(usize, Progress)> {
+        if let Some(long) = self.session(conn).long.take() {
+            return self.go_on_with_long(conn, long, input, context);
+        }
+        let header = Header::parse(input)?;
+        let is_too_long = header.body_bytes > wire::MAX_BODY_BYTES;
+        let kept = HEADER_BYTES + header.body_bytes.min(FIELDS_BYTES);
+        if !is_too_long && input.len() < kept {
+            return None;
+        }
+        if !is_too_long && header.body_bytes > FIELDS_BYTES {
+            let long = Long { kept: input[..kept].to_vec(), missing: header.body_bytes - FIELDS_BYTES };
+            self.session(conn).long = Some(Box::new(long));
+            return Some((kept, Progress::Done));
+        }
+        let body = if is_too_long { &[] } else { &input[HEADER_BYTES..kept] };
+        Some(match self.handle(conn, &header, body, context) {
+            Progress::Done => (kept, Progress::Done),
+            Progress::Partly => (0, Progress::Partly),
+            Progress::Over => (input.len(), Progress::Over),
+        })
+    }
+
+    /// Takes what came of a long body. Once all of it did, the request is served.
+    fn go_on_with_long(
+        &mut self,
+        conn: ConnId,
+        mut long: Box<Long>,
+        input: &[u8],
+        context: &mut Context<'_>,
+    ) -> Option<(usize, Progress)> {
+        let skipped = long.missing.min(input.len());
+        long.missing -= skipped;
+        if long.missing == 0 {
+            let header = Header::parse(&long.kept).expect("a header is kept whole");
+            let progress = self.handle(conn, &header, &long.kept[HEADER_BYTES..], context);
+            if !matches!(progress, Progress::Partly) {
+                return Some((skipped, progress));
+            }
+            // The last byte stays in the input for as long as the request is not done with.
+            long.missing = 1;
+            self.session(conn).long = Some(long);
+            return Some((skipped - 1, Progress::Partly));
+        }
+        self.session(conn).long = Some(long);
+        (skipped > 0).then_some((skipped, Progress::Done))
+    }
+
+    fn handle(&mut self, conn: ConnId, header: &Header, body: &[u8], context: &mut Context<'_>) -> Progress {
+        trace!("{conn} > {:?} {}", header.opcode, body.escape_ascii());
+        let request = match header.request(body) {
+            Ok(request) => request,
+            Err(malformed) => {
+                context.output.reply(conn, |bytes| wire::write_malformed(bytes, header, malformed));
+                return if malformed == Malformed::TooLong { Progress::Over } else { Progress::Done };
+            }
+        };
+        if let Request::Dump = request {
+            return self.go_on_with_dump(conn, header, context);
+        }
+        let number = match request {
+            Request::Noop => self.counting(Stat::Noop, |_| Ok(None)),
+            Request::Get(name) => self.counting(Stat::Get, |state| state.get(name, &mut step(context)).map(Some)),
+            Request::Acquire(acquire) => {
+                self.counting(Stat::Acquire, |state| state.acquire(conn, acquire, &mut step(context)).map(Some))
+            }
+            Request::Release(release) => {
+                self.counting(Stat::Release, |state| state.release(conn, release, &mut step(context)).map(|()| None))
+            }
+            Request::Stats | Request::Dump => {
+                self.tell_stats(conn, header, context);
+                return Progress::Done;
+            }
+        };
+        trace!("{conn} < {number:?}");
+        context.output.reply(conn, |bytes| match number {
+            Ok(None) => wire::write_ok(bytes, header),
+            Ok(Some(number)) => wire::write_number(bytes, header, number),
+            Err(refusal) => wire::write_refusal(bytes, header, refusal),
+        });
+        Progress::Done
+    }
+
+    fn counting<R>(&mut self, command: Stat, act: impl FnOnce(&mut State) -> R) -> R {
+        self.state.count(command);
+        act(&mut self.state)
+    }
+
+    fn tell_stats(&mut self, conn: ConnId, header: &Header, context: &mut Context<'_>) {
+        self.state.count(Stat::Stats);
+        self.state.turn(&mut step(context));
+        let figures = self.figures(context.traffic);
+        context.output.reply(conn, |bytes| wire::write_stats(bytes, header, &figures));
+    }
+
+    /// Tells of as many counters as the connection's output takes. Those that come or go meanwhile may be told of or not;
+    /// every other is told of once.
+    fn go_on_with_dump(&mut self, conn: ConnId, header: &Header, context: &mut Context<'_>) -> Progress {
+        self.state.turn(&mut step(context));
+        let first = std::mem::take(&mut self.session(conn).dumped) as usize;
+        if first == 0 {
+            self.state.count(Stat::Dump);
+        }
+        let mut slot = first;
+        while slot < self.state.slots() {
+            if slot - first == DUMP_SLOTS || context.output.is_full(conn) {
+                self.session(conn).dumped = slot as u32;
+                return Progress::Partly;
+            }
+            if let Some(record) = self.state.record(slot) {
+                context.output.reply(conn, |bytes| wire::write_record(bytes, header, &record));
+            }
+            slot += 1;
+        }
+        context.output.reply(conn, |bytes| wire::write_ok(bytes, header));
+        Progress::Done
+    }
+
+    fn session(&mut self, conn: ConnId) -> &mut Session {
+        if self.sessions.len() <= conn.index() {
+            self.sessions.resize_with(conn.index() + 1, Session::default);
+        }
+        &mut self.sessions[conn.index()]
+    }
+}
+
+/// The state machine's step at this moment.
+fn step<'s, 'w>(context: &'s mut Context<'w>) -> Step<'s, 'w> {
+    Step { now: context.now, epoch: context.epoch, timers: &mut context.timers }
+}
+
+impl Service for Counters {
+    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
+        let mut consumed = 0;
+        for _ in 0..REQUESTS_PER_TURN {
+            if context.output.is_full(conn) {
+                break;
+            }
+            let Some((len, progress)) = self.serve_one(conn, &input[consumed..], context) else {
+                return Served { consumed, then: Then::Read };
+            };
+            consumed += len;
+            match progress {
+                Progress::Done => {}
+                Progress::Partly => break,
+                Progress::Over => return Served { consumed, then: Then::Close },
+            }
+        }
+        Served { consumed, then: Then::Serve }
+    }
+
+    fn longest_request(&self) -> usize {
+        HEADER_BYTES + FIELDS_BYTES
+    }
+
+    fn expire(&mut self, key: usize, context: &mut Context<'_>) {
+        self.state.expire(key, &mut step(context));
+    }
+
+    fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        if let Some(session) = self.sessions.get_mut(conn.index()) {
+            *session = Session::default();
+        }
+        self.state.close(conn, &mut step(context));
+    }
+
+    fn save(&self, _context: &mut Context<'_>) -> Vec<u8> {
+        let sessions =
+            self.sessions.iter().enumerate().filter(|(_, session)| session.dumped > 0 || session.long.is_some());
+        let sessions = sessions.map(|(index, session)| {
+            let dumped = self.state.rank(session.dumped as usize) as u32;
+            (ConnId::from_index(index), Session { dumped, ..session.clone() })
+        });
+        let saved = Saved { state: self.state.save(), sessions: sessions.collect() };
+        postcard::to_allocvec(&saved).expect("a vector takes every byte")
+    }
+
+    fn restore(&mut self, saved: &[u8], context: &mut Context<'_>) -> Result<(), Unreadable> {
+        let saved: Saved = postcard::from_bytes(saved).map_err(|error| Unreadable(format!("counters: {error}")))?;
+        for (conn, session) in saved.sessions {
+            *self.session(conn) = session;
+        }
+        self.state.restore(saved.state, &mut step(context))
+    }
+
+    fn check(&self) {
+        self.state.check();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state.is_empty() && self.sessions.iter().all(|session| session.dumped == 0 && session.long.is_none())
+    }
+}

@@ -1,0 +1,106 @@
+//! What of the counters outlives the process: written by one that ends, read by the one that takes over.
+//! It is independent of the tables, so that these can change. What is written here cannot, without a new version of the handover.
+
+use super::{CounterId, State, Step};
+use crate::id::{ConnId, Id};
+use crate::service::Unreadable;
+use crate::time::Span;
+use serde::{Deserialize, Serialize};
+
+/// All counters, and what was counted.
+#[derive(Serialize, Deserialize)]
+pub struct Saved {
+    figures: Vec<(String, u64)>,
+    conflicts: u64,
+    /// The interval in which it was saved, and the length of intervals.
+    interval: (u32, Span),
+    counters: Vec<SavedCounter>,
+    holdings: Vec<SavedHolding>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SavedCounter {
+    name: Vec<u8>,
+    /// The highest consumption in the interval, if it changed in it.
+    peak: Option<u32>,
+    is_used: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SavedHolding {
+    conn: ConnId,
+    /// Its place among the saved counters.
+    counter: u32,
+    resources: u32,
+}
+
+impl State {
+    /// Everything. The counters keep their order.
+    pub fn save(&self) -> Saved {
+        let counters = self.counters.iter().map(|(_, counter)| SavedCounter {
+            name: counter.name.to_vec(),
+            peak: (counter.peak_in == self.interval).then_some(counter.peak),
+            is_used: counter.used_in == self.interval,
+        });
+        let mut ranks = vec![0; self.slots];
+        for (rank, (index, _)) in self.counters.iter().enumerate() {
+            ranks[index] = rank as u32;
+        }
+        let clients = self.clients.iter().enumerate().map(|(index, client)| (ConnId::from_index(index), client));
+        let holdings = clients.flat_map(|(conn, client)| {
+            let ranks = &ranks;
+            client.iter().map(move |(id, resources)| SavedHolding { conn, counter: ranks[id.index()], resources })
+        });
+        Saved {
+            figures: self.figures.save(),
+            conflicts: self.conflicts.get(),
+            interval: (self.interval, self.limits.interval),
+            counters: counters.collect(),
+            holdings: holdings.collect(),
+        }
+    }
+
+    /// How many counters there are in the places below `slot`: the place of the next one after [`State::restore`].
+    pub fn rank(&self, slot: usize) -> usize {
+        self.counters.iter().take_while(|(index, _)| *index < slot).count()
+    }
+
+    /// Goes on from what another process saved.
+    ///
+    /// # Errors
+    ///
+    /// When it contradicts itself.
+    pub fn restore(&mut self, saved: Saved, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
+        let (number, length) = saved.interval;
+        // Where intervals are longer or shorter now than they were, everything that was used counts as used in this one.
+        self.interval = if length == self.limits.interval { number } else { self.interval_at(step) };
+        let past = self.interval.saturating_sub(1);
+        for SavedCounter { name, peak, is_used } in saved.counters {
+            let is_there = |id: CounterId| *self.counters[id.index()].name == *name;
+            if self.names.find(self.names.hash(&name), is_there).is_some() {
+                return Err(Unreadable("counters: a name stands there twice".into()));
+            }
+            let id = self.create(&name, step);
+            let counter = &mut self.counters[id.index()];
+            counter.peak = peak.unwrap_or(0);
+            counter.peak_in = if peak.is_some() { self.interval } else { past };
+            counter.used_in = if is_used { self.interval } else { past };
+        }
+        for SavedHolding { conn, counter, resources } in saved.holdings {
+            self.restore_holding(conn, CounterId::from_index(counter as usize), resources)?;
+        }
+        self.figures.restore(&saved.figures);
+        self.conflicts.set(saved.conflicts);
+        self.turn(step);
+        Ok(())
+    }
+
+    fn restore_holding(&mut self, conn: ConnId, id: CounterId, resources: u32) -> Result<(), Unreadable> {
+        let wrong = || Unreadable("counters: somebody holds what there is not".into());
+        let counter = self.counters.get_mut(id.index()).filter(|_| resources > 0).ok_or_else(wrong)?;
+        counter.consumption = counter.consumption.checked_add(resources).ok_or_else(wrong)?;
+        counter.peak = counter.peak.max(counter.consumption);
+        self.hold(conn, id, resources);
+        Ok(())
+    }
+}

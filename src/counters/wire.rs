@@ -1,0 +1,324 @@
+//! The yrmcds counter protocol: frames to requests, replies to frames. It knows nothing of who holds what.
+//!
+//! A frame is a header of 12 bytes (magic, opcode, flags or status, reserved, body length, opaque) and its body. All numbers
+//! are big-endian. A reply carries the opaque bytes of its request.
+
+use super::state::{Acquire, Record, Refusal, Release};
+use crate::stats::{Counters as Stat, Figures};
+
+/// Length of a header in bytes.
+pub const HEADER_BYTES: usize = 12;
+/// No body is longer, because no request needs one that long.
+pub const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// What of a body can matter: the fields of the longest request, and the longest name. The rest is ignored.
+pub const FIELDS_BYTES: usize = 4 + 4 + 2 + u16::MAX as usize;
+
+const REQUEST_MAGIC: u8 = 0x90;
+const REPLY_MAGIC: u8 = 0x91;
+const OK: u8 = 0x00;
+
+/// What a request asks for: its second byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opcode {
+    /// Nothing.
+    Noop = 0x00,
+    /// A counter's consumption.
+    Get = 0x01,
+    /// Some units.
+    Acquire = 0x02,
+    /// To give some units back.
+    Release = 0x03,
+    /// Statistics.
+    Stats = 0x10,
+    /// Every counter.
+    Dump = 0x11,
+    /// Something that this protocol does not have; only replies carry it.
+    Unknown = 0x12,
+}
+
+/// One request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request<'a> {
+    /// Does nothing.
+    Noop,
+    /// Asks for the consumption of the counter with this name.
+    Get(&'a [u8]),
+    /// Asks for units.
+    Acquire(Acquire<'a>),
+    /// Gives units back.
+    Release(Release<'a>),
+    /// Asks for statistics.
+    Stats,
+    /// Asks for every counter.
+    Dump,
+}
+
+/// Why a frame is no request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Malformed {
+    /// The body is too short for its fields, or these make no sense; or the magic is another.
+    Invalid,
+    /// There is no such opcode.
+    UnknownCommand,
+    /// The body is longer than [`MAX_BODY_BYTES`]: the connection ends.
+    TooLong,
+}
+
+/// The header of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Whether it begins as a request does.
+    pub is_request: bool,
+    /// The opcode, as it came.
+    pub opcode: Opcode,
+    /// The length of the body.
+    pub body_bytes: usize,
+    /// What the reply is to carry.
+    pub opaque: [u8; 4],
+}
+
+impl Opcode {
+    fn of(byte: u8) -> Opcode {
+        let known = [Opcode::Noop, Opcode::Get, Opcode::Acquire, Opcode::Release, Opcode::Stats, Opcode::Dump];
+        known.into_iter().find(|opcode| *opcode as u8 == byte).unwrap_or(Opcode::Unknown)
+    }
+}
+
+impl Header {
+    /// Reads the header at the front of the input; None when not all of it is there.
+    pub fn parse(input: &[u8]) -> Option<Header> {
+        let [magic, opcode, _flags, _reserved, a, b, c, d, opaque @ ..] = input.first_chunk::<HEADER_BYTES>()?;
+        Some(Header {
+            is_request: *magic == REQUEST_MAGIC,
+            opcode: Opcode::of(*opcode),
+            body_bytes: u32::from_be_bytes([*a, *b, *c, *d]) as usize,
+            opaque: *opaque,
+        })
+    }
+
+    /// Reads the request that this header and its body make. Of a long body, its first [`FIELDS_BYTES`] are enough.
+    ///
+    /// # Errors
+    ///
+    /// When they make none.
+    pub fn request<'a>(&self, body: &'a [u8]) -> Result<Request<'a>, Malformed> {
+        if self.body_bytes > MAX_BODY_BYTES {
+            return Err(Malformed::TooLong);
+        }
+        if !self.is_request {
+            return Err(Malformed::Invalid);
+        }
+        let mut fields = Fields(body);
+        let request = match self.opcode {
+            Opcode::Noop => Some(Request::Noop),
+            Opcode::Stats => Some(Request::Stats),
+            Opcode::Dump => Some(Request::Dump),
+            Opcode::Get => fields.name().map(Request::Get),
+            Opcode::Acquire => fields.acquire().map(Request::Acquire),
+            Opcode::Release => fields.release().map(Request::Release),
+            Opcode::Unknown => return Err(Malformed::UnknownCommand),
+        };
+        request.ok_or(Malformed::Invalid)
+    }
+}
+
+/// The rest of a body.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn u16(&mut self) -> Option<u16> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u16::from_be_bytes(*number))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_be_bytes(*number))
+    }
+
+    fn name(&mut self) -> Option<&'a [u8]> {
+        let len = self.u16()?;
+        self.0.get(..usize::from(len)).filter(|name| !name.is_empty())
+    }
+
+    fn acquire(&mut self) -> Option<Acquire<'a>> {
+        let (resources, maximum) = (self.u32()?, self.u32()?);
+        let name = self.name()?;
+        (0 < resources && resources <= maximum).then_some(Acquire { name, resources, maximum })
+    }
+
+    fn release(&mut self) -> Option<Release<'a>> {
+        let resources = self.u32()?;
+        Some(Release { name: self.name()?, resources })
+    }
+}
+
+/// Writes a reply whose body `write` appends.
+pub fn write_reply(bytes: &mut Vec<u8>, header: &Header, status: u8, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = bytes.len();
+    bytes.extend_from_slice(&[REPLY_MAGIC, header.opcode as u8, status, 0, 0, 0, 0, 0]);
+    bytes.extend_from_slice(&header.opaque);
+    write(bytes);
+    let body_bytes =
+        u32::try_from(bytes.len() - start - HEADER_BYTES).expect("no body is longer than a connection's output");
+    bytes[start + 4..start + 8].copy_from_slice(&body_bytes.to_be_bytes());
+}
+
+/// Writes the reply to a request that succeeded and has nothing to tell.
+pub fn write_ok(bytes: &mut Vec<u8>, header: &Header) {
+    write_reply(bytes, header, OK, |_| {});
+}
+
+/// Writes the reply to a request that succeeded, with the one number that it asked for.
+pub fn write_number(bytes: &mut Vec<u8>, header: &Header, number: u32) {
+    write_reply(bytes, header, OK, |body| body.extend_from_slice(&number.to_be_bytes()));
+}
+
+/// Writes the reply to a request that was refused.
+pub fn write_refusal(bytes: &mut Vec<u8>, header: &Header, refusal: Refusal) {
+    let (status, text) = match refusal {
+        Refusal::NotFound => (0x01, "Not found"),
+        Refusal::NotAvailable => (0x21, "Resource not available"),
+        Refusal::NotAcquired => (0x22, "Not acquired"),
+        Refusal::OutOfMemory => (0x82, "OutOfMemory"),
+    };
+    write_reply(bytes, header, status, |body| body.extend_from_slice(text.as_bytes()));
+}
+
+/// Writes the reply to a frame that is no request.
+pub fn write_malformed(bytes: &mut Vec<u8>, header: &Header, malformed: Malformed) {
+    let (status, text) = match malformed {
+        Malformed::Invalid | Malformed::TooLong => (0x04, "Invalid arguments"),
+        Malformed::UnknownCommand => (0x81, "Unknown command"),
+    };
+    write_reply(bytes, header, status, |body| body.extend_from_slice(text.as_bytes()));
+}
+
+/// Writes one of the replies to a Dump.
+pub fn write_record(bytes: &mut Vec<u8>, header: &Header, record: &Record<'_>) {
+    write_reply(bytes, header, OK, |body| {
+        body.extend_from_slice(&record.consumption.to_be_bytes());
+        body.extend_from_slice(&record.peak.to_be_bytes());
+        write_text(body, record.name);
+    });
+}
+
+/// Writes the reply to Stats.
+pub fn write_stats(bytes: &mut Vec<u8>, header: &Header, figures: &Figures<Stat>) {
+    write_reply(bytes, header, OK, |body| {
+        for (row, value) in figures.rows() {
+            let value = value.to_string();
+            body.extend_from_slice(&(row.name.len() as u16).to_be_bytes());
+            body.extend_from_slice(&(value.len() as u16).to_be_bytes());
+            body.extend_from_slice(row.name.as_bytes());
+            body.extend_from_slice(value.as_bytes());
+        }
+    });
+}
+
+fn write_text(bytes: &mut Vec<u8>, text: &[u8]) {
+    let len = u16::try_from(text.len()).expect("names come in frames whose length field is as wide");
+    bytes.extend_from_slice(&len.to_be_bytes());
+    bytes.extend_from_slice(text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes_of(hex: &str) -> Vec<u8> {
+        let digits: Vec<u8> = hex.bytes().filter(|byte| *byte != b' ').collect();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("is ASCII"), 16).expect("is hex");
+        digits.chunks(2).map(byte).collect()
+    }
+
+    fn frame(head: &str, body: &str) -> Vec<u8> {
+        [bytes_of(head), body.as_bytes().to_vec()].concat()
+    }
+
+    fn header(opcode: u8) -> Header {
+        let frame = [0x90, opcode, 0, 0, 0, 0, 0, 0, 0xde, 0xad, 0xbe, 0xef];
+        Header::parse(&frame).expect("is a header")
+    }
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn replies_are_those_of_the_specification() {
+        let replies = [
+            (written(|bytes| write_ok(bytes, &header(0))), frame("91000000 00000000 deadbeef", "")),
+            (
+                written(|bytes| write_refusal(bytes, &header(1), Refusal::NotFound)),
+                frame("91010100 00000009 deadbeef", "Not found"),
+            ),
+            (written(|bytes| write_number(bytes, &header(2), 3)), frame("91020000 00000004 deadbeef 00000003", "")),
+            (
+                written(|bytes| write_refusal(bytes, &header(2), Refusal::NotAvailable)),
+                frame("91022100 00000016 deadbeef", "Resource not available"),
+            ),
+            (
+                written(|bytes| write_refusal(bytes, &header(3), Refusal::NotAcquired)),
+                frame("91032200 0000000c deadbeef", "Not acquired"),
+            ),
+            (
+                written(|bytes| write_malformed(bytes, &header(1), Malformed::Invalid)),
+                frame("91010400 00000011 deadbeef", "Invalid arguments"),
+            ),
+            (
+                written(|bytes| write_malformed(bytes, &header(4), Malformed::UnknownCommand)),
+                frame("91128100 0000000f deadbeef", "Unknown command"),
+            ),
+            (
+                written(|bytes| {
+                    write_record(bytes, &header(0x11), &Record { name: b"foo", consumption: 0, peak: 3 });
+                }),
+                frame("91110000 0000000d deadbeef 00000000 00000003 0003", "foo"),
+            ),
+            (written(|bytes| write_ok(bytes, &header(0x11))), frame("91110000 00000000 deadbeef", "")),
+        ];
+        for (written, specified) in replies {
+            assert_eq!(written, specified, "{} {}", written.escape_ascii(), specified.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn requests_have_their_fields() {
+        let acquire = bytes_of("00000003 0000000a 0003 666f6f ffff");
+        let wanted = Acquire { name: b"foo", resources: 3, maximum: 10 };
+        assert_eq!(header(2).request(&acquire), Ok(Request::Acquire(wanted)));
+        let release = bytes_of("00000000 0001 6b");
+        assert_eq!(header(3).request(&release), Ok(Request::Release(Release { name: b"k", resources: 0 })));
+        assert_eq!(header(1).request(&bytes_of("0002 6b6b6b")), Ok(Request::Get(b"kk")));
+        assert_eq!(header(0x10).request(b"anything"), Ok(Request::Stats));
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_apart() {
+        for (opcode, body) in [
+            (1, ""),
+            (1, "00"),
+            (1, "0000"),
+            (1, "0002 6b"),
+            (2, "00000000 0000000a 0001 6b"),
+            (2, "0000000b 0000000a 0001 6b"),
+            (2, "00000001 0000000a 0000"),
+            (2, "00000001 00000001 00"),
+            (3, "00000001"),
+            (3, "00000001 0000"),
+        ] {
+            assert_eq!(header(opcode).request(&bytes_of(body)), Err(Malformed::Invalid), "{opcode} {body}");
+        }
+        assert_eq!(header(4).request(b""), Err(Malformed::UnknownCommand));
+        let foreign = Header { is_request: false, ..header(0) };
+        assert_eq!(foreign.request(b""), Err(Malformed::Invalid));
+        let endless = Header { body_bytes: MAX_BODY_BYTES + 1, ..header(0) };
+        assert_eq!(endless.request(b""), Err(Malformed::TooLong));
+        assert_eq!(Header::parse(&[0x90; 11]), None);
+    }
+}
