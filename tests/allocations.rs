@@ -96,7 +96,7 @@ fn the_steady_state_allocates_nothing() {
                 connections.mark(id, News { readable: true, ..News::default() });
             }
             let now = Time::from_micros(round * 1_000);
-            connections.serve(|| now);
+            connections.serve(now, || now);
             connections.expire(now);
             connections.flush();
             connections.reap(now);

@@ -17,6 +17,9 @@ const TICKS_TO_SETTLE: usize = 10_000;
 /// The time of day at the start: noon, at the end of August 2026.
 pub const EPOCH: Span = Span::from_secs(1_788_177_600);
 
+/// The memory that the server is told it has.
+const MEMORY_BYTES: u64 = 4_000_000;
+
 /// What is between a client and the server.
 #[derive(Default)]
 struct Link {
@@ -185,12 +188,16 @@ impl World {
     /// One tick, in which the clock goes on by `step` whenever it is looked at while clients are served.
     pub fn tick_slowly(&mut self, step: Span) {
         let clock = Cell::new(self.now);
-        self.connections.serve(|| clock.replace(clock.get() + step));
-        self.now = clock.get();
-        let now = self.now;
+        let look = || clock.replace(clock.get() + step);
+        let begun = look();
+        self.connections.pulse().begin_tick(begun);
+        self.connections.sample(begun, || MEMORY_BYTES);
+        let now = self.connections.serve(begun, look);
         self.connections.expire(now);
         self.connections.flush();
         self.connections.reap(now);
+        self.now = clock.get();
+        self.connections.pulse().end_tick(self.now);
         self.connections.check();
     }
 
