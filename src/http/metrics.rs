@@ -25,7 +25,8 @@ pub fn render(moment: &Moment<'_>) -> String {
     page.value("poolcounter_build_info", concat!("version=\"", env!("CARGO_PKG_VERSION"), "\""), 1);
     page.single("poolcounter_uptime_seconds", GAUGE, "Time since the server started.", seconds(moment.now.since(Time::START)));
     for service in &moment.overview.services {
-        for (row, value) in &service.figures {
+        // The uptime is everybody's.
+        for (row, value) in service.figures.iter().filter(|(row, _)| row.unit != Unit::Uptime) {
             page.figure(service.name, row, *value);
         }
     }

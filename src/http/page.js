@@ -77,8 +77,9 @@ const CARDS = [
   { title: "Waiting", unit: "requests", color: "amber", of: h => h.waiting, now: n => n.waiting },
   { title: "Refused, queue full", unit: "per second", color: "red", of: h => h.refused_per_second },
 ];
-// The plots' own coordinates: as wide as ten minutes have samples, and so high, with room for the line at the top.
-const HEIGHT = 100, TOP = 6;
+// The plots' own coordinates: as wide as there are samples, and so high, with room for the line at the top. The plot of a
+// young server is not all empty.
+const HEIGHT = 100, TOP = 6, FEWEST = 20;
 
 function makeCard(card) {
   const root = el("div", "card " + card.color);
@@ -105,8 +106,8 @@ function makeCard(card) {
 }
 
 function plot(card, history, now) {
-  const values = card.of(history), most = history.most, peak = Math.max(0, ...values);
-  Object.assign(card, { values, most, peak, interval: history.interval });
+  const values = card.of(history), most = Math.max(values.length, FEWEST), peak = Math.max(0, ...values);
+  Object.assign(card, { values, most, peak, full: history.most, interval: history.interval });
   say(card.number, number(card.now ? card.now(now) : values.length ? values[values.length - 1] : 0));
   const x = n => most - values.length + n + 1;
   const y = value => HEIGHT - (peak ? value / peak * (HEIGHT - TOP) : 0) - 1;
@@ -120,11 +121,11 @@ function plot(card, history, now) {
 
 // What the pointer points at, or else what the plot is about.
 function point(card) {
-  const { values, most } = card;
+  const { values, most, full } = card;
   const index = card.at === undefined ? -1 : Math.round(card.at * most) - 1 - most + values.length;
   if (index < 0 || index >= values.length) {
     card.cursor.setAttribute("visibility", "hidden");
-    say(card.left, values.length < most ? "last " + duration(Math.max(values.length, 1) * card.interval) : "last 10 min");
+    say(card.left, values.length < full ? "last " + duration(Math.max(values.length, 1) * card.interval) : "last 10 min");
     say(card.right, "peak " + number(card.peak));
     return;
   }
@@ -203,12 +204,13 @@ function show(status) {
   say(note, pools.hottest_error ? "Estimates: too high by " + number(pools.hottest_error) + " at most." : "Exact counts.");
   fill("holders", ["<key", "<client", "for"], pools.holders.map(it =>
     [name(it.key), name(it.peer), duration(it.age)]));
+  const used = services.filter((it, n) => n === 0 || it.connections_opened);
   fill("services", ["<service", "connections", "so far", "read", "written", "connect errors", "failed sends"],
-    services.map(it => [
+    used.map(it => [
       { text: it.name, className: "text" }, count(it.connections), number(it.connections_opened), bytes(it.received_bytes),
       bytes(it.sent_bytes), count(it.connect_errors, "red"), count(it.failed_sends, "red"),
     ]));
-  services.filter(service => service.figures.length).forEach(figures);
+  used.filter(service => service.figures.length).forEach(figures);
   figures({ name: "the loop", figures: [
     { name: "ticks", value: loop.ticks, help: "Turns of the loop." },
     { name: "turns", value: loop.turns, help: "Turns of clients in them." },

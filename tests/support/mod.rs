@@ -13,4 +13,5 @@ pub mod script;
 pub mod sockets;
 pub mod stage;
 pub mod twin;
+pub mod web;
 pub mod world;
