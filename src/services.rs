@@ -53,7 +53,7 @@ impl Kind {
     /// Every kind of service.
     pub const ALL: [Kind; 3] = [Kind::Pools, Kind::Counters, Kind::Http];
 
-    /// Its name, for people and metrics.
+    /// What it is called in messages and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Pools => "pools",
@@ -73,10 +73,10 @@ impl Kind {
     }
 }
 
-impl<T: Copy> ByKind<T> {
-    /// The same for all.
-    pub fn all(value: T) -> Self {
-        ByKind([value; Kind::ALL.len()])
+impl<T> ByKind<T> {
+    /// What `of` has for each.
+    pub fn each(of: impl FnMut(Kind) -> T) -> Self {
+        ByKind(Kind::ALL.map(of))
     }
 }
 

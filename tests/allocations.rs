@@ -58,7 +58,8 @@ impl Read for Script {
             return Err(ErrorKind::WouldBlock.into());
         }
         self.sent += 1;
-        self.requests[self.sent % 2].as_ref().read(bytes)
+        let mut request = self.requests[self.sent % 2];
+        request.read(bytes)
     }
 }
 

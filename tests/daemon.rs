@@ -3,7 +3,7 @@
 mod support;
 
 use nix::sys::signal::Signal;
-use poolcounter::cli::OPTIONS;
+use poolcounter::cli::{COMMANDS, OPTIONS};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -157,6 +157,89 @@ fn help_and_version_are_printed() {
         assert!(status.success() && stderr.is_empty());
         assert_eq!(stdout, concat!("poolcounter ", env!("CARGO_PKG_VERSION"), "\n").as_bytes());
     }
+}
+
+// Commands
+
+#[test]
+fn the_daemon_is_a_command_among_others() {
+    let named = Daemon::run(Command::new(Daemon::PROGRAM).args(["serve", "-l", "127.0.0.1:0"]).stdin(Stdio::null()));
+    assert_eq!(named.connect().ask("RELEASE"), "NOT_LOCKED");
+
+    let help = run(&["help"]);
+    assert_eq!(help.stdout, run(&["--help"]).stdout);
+    let overview = String::from_utf8(help.stdout).expect("is text");
+    for command in COMMANDS {
+        assert!(overview.contains(&format!("\n    {} ", command.name)), "{} is missing", command.name);
+        let help = run(&["help", command.name]);
+        assert!(help.status.success() && help.stderr.is_empty());
+        assert_eq!(help.stdout, run(&[command.name, "--help"]).stdout, "{}", command.name);
+        let help = String::from_utf8(help.stdout).expect("is text");
+        for option in (command.options)() {
+            assert!(help.contains(&format!("--{}", option.long)), "{}: --{} is missing", command.name, option.long);
+        }
+        assert_eq!(run(&[command.name, "--version"]).stdout, run(&["--version"]).stdout);
+    }
+}
+
+#[test]
+fn what_is_no_command_is_named() {
+    for arguments in
+        [&["frobnicate"][..], &["frobnicate", "--help"], &["help", "frobnicate"], &["help", "serve", "frobnicate"]]
+    {
+        let sentence = refusal(arguments);
+        assert!(sentence.contains("\"frobnicate\""), "{arguments:?}: {sentence}");
+    }
+    assert!(refusal(&["serve", "--frobnicate"]).contains("frobnicate"));
+}
+
+// The configuration file
+
+#[test]
+fn settings_can_stand_in_a_file() {
+    let place = Place::new();
+    let (path, socket) = (place.file("conf"), place.file("socket"));
+    fs::write(&path, format!("listen = ['127.0.0.1:0', '{}']\nmax_locks = 1\nmax_line = 100\n", unix(&socket)))
+        .expect("can be written");
+    let config = path.display().to_string();
+    let start = |arguments: &[&str]| {
+        Daemon::run(Command::new(Daemon::PROGRAM).args(["-c", &config]).args(arguments).stdin(Stdio::null()))
+    };
+    let daemon = start(&[]);
+    assert_eq!(lock_at(&socket, "k").0, "LOCKED\n");
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("ACQ4ME a 1 1 0"), "LOCKED");
+    assert_eq!(client.ask("ACQ4ME b 1 1 0"), "LOCK_HELD");
+    assert_eq!(client.ask(&"x".repeat(200)), "ERROR LINE_TOO_LONG");
+
+    // The addresses of the command line replace those of the file, of which one is taken.
+    let other = start(&["-l", "127.0.0.1:0", "--max-line", "300"]);
+    let mut client = other.connect();
+    assert_eq!(client.ask(&"x".repeat(200)), "ERROR BAD_COMMAND");
+    assert_eq!(client.ask("ACQ4ME a 1 1 0"), "LOCKED");
+    assert_eq!(client.ask("ACQ4ME b 1 1 0"), "LOCK_HELD", "what the command line leaves alone is as in the file");
+}
+
+#[test]
+fn what_is_wrong_in_the_file_is_named() {
+    let place = Place::new();
+    let path = place.file("conf");
+    let config = path.display().to_string();
+    for (text, named) in [
+        ("port = 0\nvirtual_ip = '10.0.0.1'\n", ":2: virtual_ip: there is no such setting"),
+        ("\n\nlisten = ['127.0.0.1:0', 'nowhere']\n", ":3: listen: \"nowhere\" is not an address"),
+        ("max_locks = 0\n", ":1: max_locks: \"0\" is not a number from 1 to 65535"),
+        ("max_locks\n", ":1: "),
+    ] {
+        fs::write(&path, text).expect("can be written");
+        let sentence = refusal(&["-c", &config]);
+        assert!(sentence.starts_with(&format!("{config}{named}")), "{text:?}: {sentence}");
+    }
+    fs::write(&path, b"# \xff\n").expect("can be written");
+    assert!(refusal(&["-c", &config]).starts_with(&format!("{config}: cannot be read: ")));
+    assert!(refusal(&["-c", "/dev/zero"]).contains("longer than"));
+    assert!(refusal(&["-c", "/nowhere"]).starts_with("/nowhere: cannot be read: "));
+    assert!(run(&["-c", "/nowhere", "--help"]).status.success(), "whoever asks for help gets it");
 }
 
 // Local sockets

@@ -3,14 +3,13 @@
 mod support;
 
 use poolcounter::output::FULL_BYTES;
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::daemon::{Daemon, PATIENCE};
-use support::web::{Response, Web, fetch, request, start};
+use support::daemon::{Client, Daemon, PATIENCE};
+use support::web::{Web, fetch, request, start};
 
 const PAGES: [(&str, &str); 4] = [
     ("/", "text/html; charset=utf-8"),
@@ -247,18 +246,67 @@ fn the_policy_names_the_pages_script_and_style() {
 #[test]
 fn prometheus_understands_the_metrics() {
     let (daemon, address) = start(&[]);
-    hostile_clients(&daemon);
+    let _clients = hostile_clients(&daemon);
     let page = fetch(address, "/metrics");
     if let Some(complaints) = promtool(&["check", "metrics"], page.text()) {
         assert_eq!(complaints, "");
     }
 }
 
+/// Clients whose keys are meant to break out of every page.
+fn hostile_clients(daemon: &Daemon) -> Vec<Client> {
+    let keys: [&[u8]; 8] = [
+        b"<script>alert(1)</script>:x",
+        b"</script><img/src=x/onerror=alert(2)>:<b>",
+        b"\"quoted\\\":'x'",
+        b"bad\xff\xfe:\xc3(",
+        b"ctl\x01\x1b[2J\r:\x7f",
+        "\u{202e}turned:日本語".as_bytes(),
+        b"{{label=\"x\"}}:%s",
+        b"--><!--:]]>",
+    ];
+    let ask = |key: &&[u8]| {
+        let mut client = daemon.connect();
+        client.send(&[b"ACQ4ME ", *key, b" 1 1 0\n"].concat());
+        assert_eq!(client.line(), "LOCKED");
+        let mut other = daemon.connect();
+        other.send(&[b"ACQ4ME ", *key, b" 1 1 0\n"].concat());
+        assert_eq!(other.line(), "QUEUE_FULL");
+        client
+    };
+    keys.iter().map(ask).collect()
+}
+
+/// What `promtool` complains about, if it is installed.
+fn promtool(arguments: &[&str], input: &str) -> Option<String> {
+    let complaints = filter("promtool", arguments, input.as_bytes());
+    if complaints.is_none() {
+        // Not with a macro, whose output would be kept back.
+        writeln!(std::io::stderr(), "skipped: promtool {}, because it is not installed", arguments.join(" "))
+            .expect("the standard error is open");
+    }
+    complaints
+}
+
+/// What a program prints, if it is installed.
+fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match command.spawn() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        child => child.expect("the program runs"),
+    };
+    child.stdin.take().expect("is piped").write_all(input).expect("is read");
+    let output = child.wait_with_output().expect("the program ends");
+    let printed = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8(printed).expect("is text"))
+}
+
 /// What SHA-256 makes of some bytes, in Base64.
 fn sha256(bytes: &[u8]) -> String {
-    let printed = filter("sha256sum", &[], bytes).expect("every system has it").1;
+    let printed = filter("sha256sum", &[], bytes).expect("every system has it");
     let hex = printed.split_whitespace().next().expect("a word").as_bytes();
-    let digit = |byte: u8| u32::from(char::from(byte).to_digit(16).expect("a digit") as u8);
+    let digit = |byte: u8| char::from(byte).to_digit(16).expect("a digit");
     let bytes: Vec<u32> = hex.chunks(2).map(|pair| digit(pair[0]) * 16 + digit(pair[1])).collect();
     let alphabet: Vec<char> = ('A'..='Z').chain('a'..='z').chain('0'..='9').chain(['+', '/']).collect();
     let mut text = String::new();

@@ -1,7 +1,7 @@
 //! The manual page says all that the tables of the code say, and nothing more.
 
 use poolcounter::cli::OPTIONS;
-use poolcounter::stats::{Pools, Stat};
+use poolcounter::stats::{Counters, Pools, Stat};
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write};
 use std::process::Command;
@@ -23,9 +23,13 @@ fn every_option_is_described_and_no_other_is_named() {
 #[test]
 fn every_statistic_is_described_in_order() {
     let page = page();
-    let described: Vec<&str> = section(&page, "STATISTICS").filter_map(|line| line.strip_prefix(".It Va ")).collect();
-    let known: Vec<&str> = Pools::ALL.iter().map(|stat| stat.row().name).collect();
-    assert_eq!(described, known);
+    let described = |name| section(&page, name).filter_map(|line| line.strip_prefix(".It Va ")).collect::<Vec<&str>>();
+    assert_eq!(described("STATISTICS"), names::<Pools>());
+    assert_eq!(described("COUNTERS"), names::<Counters>());
+}
+
+fn names<S: Stat>() -> Vec<&'static str> {
+    S::ALL.iter().map(|stat| stat.row().name).collect()
 }
 
 #[test]

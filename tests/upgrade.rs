@@ -203,6 +203,41 @@ fn a_program_that_cannot_take_over_does_not() {
     assert_eq!(client.ask("RELEASE"), "RELEASED");
 }
 
+/// The new program reads the configuration file again: new limits are for all, the addresses stay. Nothing is taken over
+/// with a file that is wrong.
+#[test]
+fn the_configuration_file_is_read_again() {
+    let place = Place::new();
+    let path = place.file("conf");
+    let configure = |text: &str| fs::write(&path, text).expect("can be written");
+    configure("max_locks = 2\nmax_line = 1000\n");
+    let mut daemon = Daemon::start(&["--config", &path.display().to_string()]);
+    let (mut client, mut other) = (daemon.connect(), daemon.connect());
+    assert_eq!(client.ask("ACQ4ME a 1 1 0"), "LOCKED");
+    assert_eq!(client.ask("ACQ4ME b 1 1 0"), "LOCKED");
+    other.send("x".repeat(500).as_bytes());
+    for (text, reason) in [
+        ("max_locks = 2\nmax_lokcs = 3\n", "conf:2: max_lokcs: there is no such setting"),
+        ("\nmax_locks = 0\n", "conf:2: max_locks: \"0\" is not a number from 1 to 65535"),
+    ] {
+        configure(text);
+        daemon.signal(Signal::SIGUSR1);
+        let line = daemon.wait_for_log("no upgrade: ");
+        assert!(line.contains(reason), "{line:?} does not tell {reason:?}");
+        assert_eq!(client.ask("ACQ4ME c 1 1 0"), "LOCK_HELD", "the daemon serves on");
+    }
+    configure("max_locks = 1\nmax_line = 100\nlisten = '127.0.0.1:1'\n");
+    daemon.upgrade();
+    assert_eq!(client.ask("ACQ4ME c 1 1 0"), "LOCK_HELD", "whoever has more than the new limit keeps them");
+    assert_eq!(client.ask("RELEASE"), "RELEASED");
+    assert_eq!(client.ask("ACQ4ME c 1 1 0"), "LOCK_HELD", "but one is enough now");
+    assert_eq!(daemon.connect().ask("ACQ4ME a 1 1 0"), "QUEUE_FULL");
+    other.send(b"\n");
+    assert_eq!(other.line(), "ERROR LINE_TOO_LONG", "also for a line that had begun before");
+    assert_eq!(client.ask("RELEASE"), "RELEASED");
+    client.wait_for_stat("hashtable_entries", 0);
+}
+
 /// A program that neither answers nor ends is given up; meanwhile everybody is served.
 #[test]
 fn a_program_that_hangs_holds_nobody_up() {

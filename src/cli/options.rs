@@ -1,275 +1,317 @@
-//! The daemon's options: one table, which parsing, `--help` and the manual's test read.
+//! The daemon's options: one table, which parsing, `--help`, the configuration file and the manual's test read.
 
+use super::config;
+use super::table::{Given, Opt, assign, flag, number};
 use crate::net::{self, Address, Keepalive};
 use crate::pools::wire;
-use crate::services::{Kind, Limits};
+use crate::services::{ByKind, Kind, Limits};
 use crate::time::Span;
-use getopts::{HasArg, Occur};
-use std::ops::RangeInclusive;
-use std::str::FromStr;
 use std::time::Duration;
 
 /// The port of the PoolCounter protocol.
 pub const POOLS_PORT: u16 = 7531;
+/// The port of the yrmcds counter protocol.
+pub const COUNTERS_PORT: u16 = 11215;
 /// The port of metrics and the status page.
 pub const HTTP_PORT: u16 = 7580;
 /// The addresses of the machine itself, on which the daemon listens unless it is told otherwise.
 const LOCALHOST: [&str; 2] = ["127.0.0.1", "::1"];
 
-/// One option.
-pub struct Opt {
-    /// Its letter, or nothing.
-    pub short: &'static str,
-    /// Its name.
-    pub long: &'static str,
-    /// What its value is, or nothing for an option without one.
-    pub hint: &'static str,
-    /// What it does, for `--help`.
-    pub help: &'static str,
-    set: fn(&mut Settings, &str) -> Result<(), String>,
-}
-
 /// What the options say.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
-    /// What to do at all.
-    pub action: Action,
-    /// Addresses to listen on; none means on [`Settings::addresses`]' default.
-    listen: Vec<String>,
-    port: u16,
-    /// Where to serve metrics and the status page.
-    pub http: Vec<Address>,
+    /// Where more settings are.
+    config: Option<String>,
+    /// Where each service listens.
+    pub endpoints: ByKind<Endpoint>,
     /// How to listen.
     pub net: net::Options,
     /// What is wanted of the loop.
     pub policy: net::Policy,
     /// What clients are allowed.
     pub limits: Limits,
+    /// Only tell whether this program could take over from a running daemon.
+    pub is_rehearsal: bool,
     /// How often `-v` was given.
     pub verbosity: u8,
 }
 
-/// What the daemon is asked to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action {
-    /// Serve.
-    Serve,
-    /// Tell whether this program could take over from a running daemon.
-    CheckHandover,
-    /// Print the help.
-    Help,
-    /// Print the version.
-    Version,
+/// Where a service listens.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Endpoint {
+    /// Whether it does at all.
+    pub is_enabled: bool,
+    /// Addresses to listen on; none means on those of the machine itself.
+    listen: Vec<String>,
+    /// The port of addresses that name none.
+    port: u16,
 }
 
-/// The table.
-pub const OPTIONS: &[Opt] = &[
+/// The table. A name in the file is that of the option with underscores, and in a section if it belongs to a service that has
+/// a prefix of its own.
+pub const OPTIONS: &[Opt<Settings>] = &[
+    Opt {
+        short: "c",
+        long: "config",
+        hint: "FILE",
+        help: "read settings from a TOML file: the names of options, with _ for -; the command line counts more",
+        set: |settings, value| assign(&mut settings.config, Ok(Some(value.into()))),
+        ..Opt::BLANK
+    },
     Opt {
         short: "l",
         long: "listen",
+        key: "listen",
         hint: "ADDRESS",
         help: "listen on IP, IP:PORT, [IP6]:PORT or unix:PATH; repeatable (default: 127.0.0.1 and [::1])",
-        set: |settings, value| {
-            settings.listen.push(value.into());
-            Ok(())
-        },
+        repeats: true,
+        set: |settings, value| settings.endpoints[Kind::Pools].listen_on(value),
+        ..Opt::BLANK
     },
     Opt {
         short: "p",
         long: "port",
+        key: "port",
         hint: "PORT",
         help: "the port of addresses that name none (default: 7531)",
-        set: |settings, value| assign(&mut settings.port, number(value, 0..=u16::MAX)),
+        set: |settings, value| assign(&mut settings.endpoints[Kind::Pools].port, number(value, 0..=u16::MAX)),
+        ..Opt::BLANK
     },
     Opt {
-        short: "",
         long: "http",
+        key: "http",
         hint: "ADDRESS",
-        help: "serve metrics and a status page on IP, IP:PORT, [IP6]:PORT or unix:PATH; repeatable (default: off; port 7580)",
+        help: "serve metrics and a status page on such an address; repeatable (default: off; the port is 7580)",
+        repeats: true,
         set: |settings, value| {
-            let address = Address::parse(value, HTTP_PORT).ok_or("an address (IP, IP:PORT, [IP6]:PORT or unix:PATH)")?;
-            settings.http.push(address);
-            Ok(())
+            let endpoint = &mut settings.endpoints[Kind::Http];
+            endpoint.is_enabled = true;
+            endpoint.listen_on(value)
         },
+        ..Opt::BLANK
     },
     Opt {
-        short: "",
         long: "backlog",
+        key: "backlog",
         hint: "N",
         help: "connections that may wait to be accepted (default: 4096)",
         set: |settings, value| assign(&mut settings.net.backlog, number(value, 1..=i32::MAX)),
+        ..Opt::BLANK
     },
     Opt {
-        short: "",
         long: "socket-mode",
+        key: "socket_mode",
         hint: "MODE",
         help: "permissions of unix: sockets, in octal (default: by umask)",
         set: |settings, value| assign(&mut settings.net.mode, mode(value).map(Some)),
+        ..Opt::BLANK
     },
     Opt {
-        short: "",
         long: "keepalive",
+        key: "keepalive",
         hint: "IDLE[,INTERVAL[,PROBES]]",
         help: "seconds of silence, seconds between probes, and probes after which a peer counts as dead; or off (default: 60,10,6)",
         set: |settings, value| assign(&mut settings.net.keepalive, keepalive(value)),
+        ..Opt::BLANK
     },
     Opt {
-        short: "",
         long: "max-connections",
+        key: "max_connections",
         hint: "N",
-        help: "connections at a time; more are closed at once; 0: as many as the system allows (default: 0)",
+        help: "PoolCounter connections at a time; more are closed at once; 0: as many as the system allows (default: 0)",
         set: |settings, value| {
             assign(&mut settings.policy.max_connections[Kind::Pools], number(value, 0..=u64::MAX).map(or_unlimited))
         },
+        ..Opt::BLANK
     },
     Opt {
-        short: "",
         long: "max-locks",
+        key: "max_locks",
         hint: "N",
         help: "locks and waits of one connection (default: 4)",
         set: |settings, value| assign(&mut settings.limits.pools.max_locks, number(value, 1..=65535)),
+        ..Opt::BLANK
     },
     Opt {
-        short: "",
         long: "max-hold",
+        key: "max_hold",
         hint: "SECONDS",
         help: "the longest that a lock may be held before it is taken back; 0: without limit (default: 0)",
         set: |settings, value| assign(&mut settings.limits.pools.max_hold, hold(value)),
+        ..Opt::BLANK
     },
     Opt {
-        short: "",
         long: "max-line",
+        key: "max_line",
         hint: "BYTES",
         help: "the longest request (default: 8192)",
         set: |settings, value| assign(&mut settings.limits.pools.max_line, number(value, 64..=1024 * 1024)),
+        ..Opt::BLANK
     },
     Opt {
-        short: "",
+        long: "counter",
+        key: "counter.enable",
+        help: "serve the yrmcds counter protocol too",
+        set: |settings, value| assign(&mut settings.endpoints[Kind::Counters].is_enabled, flag(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "counter-listen",
+        key: "counter.listen",
+        hint: "ADDRESS",
+        help: "listen there for counters; repeatable (default: 127.0.0.1 and [::1])",
+        repeats: true,
+        set: |settings, value| settings.endpoints[Kind::Counters].listen_on(value),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "counter-port",
+        key: "counter.port",
+        hint: "PORT",
+        help: "the port of counter addresses that name none (default: 11215)",
+        set: |settings, value| assign(&mut settings.endpoints[Kind::Counters].port, number(value, 0..=u16::MAX)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "counter-max-connections",
+        key: "counter.max_connections",
+        hint: "N",
+        help: "counter connections at a time; 0: as many as the system allows (default: 0)",
+        set: |settings, value| {
+            assign(&mut settings.policy.max_connections[Kind::Counters], number(value, 0..=u64::MAX).map(or_unlimited))
+        },
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "counter-buckets",
+        key: "counter.buckets",
+        hint: "N",
+        help: "counters for which there is room from the start; there can be more (default: 1000000)",
+        set: |settings, value| assign(&mut settings.limits.counters.buckets, number(value, 1..=100_000_000)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "counter-stats-interval",
+        key: "counter.stats_interval",
+        // What yrmcds really reads.
+        aliases: &["counter.stat_interval"],
+        hint: "SECONDS",
+        help: "how long an unused counter and its maximum are remembered, at least 10 (default: 86400)",
+        set: |settings, value| {
+            let interval = number(value, 10..=1_000_000_000).map(Span::from_secs);
+            assign(&mut settings.limits.counters.interval, interval)
+        },
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "counter-max-memory",
+        key: "counter.max_memory",
+        hint: "MEGABYTES",
+        help: "what counters may take; beyond that they are OutOfMemory (default: 1024)",
+        set: |settings, value| {
+            let bytes = number(value, 1..=1_000_000).map(|megabytes: u64| megabytes << 20);
+            assign(&mut settings.limits.counters.max_memory, bytes)
+        },
+        ..Opt::BLANK
+    },
+    Opt {
         long: "busy-poll",
+        key: "busy_poll",
         hint: "MICROSECONDS",
         help: "look for requests so long before sleeping: faster answers for a busy processor (default: 0)",
         set: |settings, value| {
             assign(&mut settings.policy.busy_poll, number(value, 0..=1_000_000).map(Span::from_micros))
         },
+        ..Opt::BLANK
     },
     Opt {
-        short: "",
         long: "check-handover",
-        hint: "",
         help: "only check that the state on standard input can be taken over; an upgrade does this first",
-        set: |settings, _| assign(&mut settings.action, Ok(Action::CheckHandover)),
+        set: |settings, _| assign(&mut settings.is_rehearsal, Ok(true)),
+        ..Opt::BLANK
     },
     Opt {
         short: "v",
         long: "verbose",
-        hint: "",
+        key: "verbose",
         help: "log connections; twice: every line in and out. RUST_LOG works too",
-        set: |settings, _| {
-            settings.verbosity = settings.verbosity.saturating_add(1);
-            Ok(())
+        set: |settings, value| {
+            let more = settings.verbosity.saturating_add(1);
+            assign(&mut settings.verbosity, verbosity(value, more))
         },
+        ..Opt::BLANK
     },
-    Opt {
-        short: "V",
-        long: "version",
-        hint: "",
-        help: "print the version and exit",
-        set: |settings, _| assign(&mut settings.action, Ok(Action::Version)),
-    },
-    Opt {
-        short: "h",
-        long: "help",
-        hint: "",
-        help: "print this help and exit",
-        set: |settings, _| assign(&mut settings.action, Ok(Action::Help)),
-    },
+    Opt::VERSION,
+    Opt::HELP,
 ];
 
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            action: Action::Serve,
-            listen: Vec::new(),
-            port: POOLS_PORT,
-            http: Vec::new(),
+            config: None,
+            endpoints: ByKind::each(Endpoint::of),
             net: net::Options::default(),
             policy: net::Policy::default(),
             limits: Limits::default(),
+            is_rehearsal: false,
             verbosity: 0,
         }
     }
 }
 
 impl Settings {
-    /// Reads the command line, without the program's name.
+    /// What a command line says, and the configuration file that it may name.
     ///
     /// # Errors
     ///
     /// One sentence that names what is wrong.
-    pub fn parse(arguments: &[String]) -> Result<Settings, String> {
-        let matches = table().parse(arguments).map_err(|fail| format!("{fail} (see --help)"))?;
-        if let Some(extra) = matches.free.first() {
-            return Err(format!("\"{extra}\" is no option (see --help)"));
-        }
+    pub fn of(given: &Given) -> Result<Settings, String> {
         let mut settings = Settings::default();
-        for option in OPTIONS {
-            let values = match option.hint {
-                "" => vec![String::new(); matches.opt_count(option.long)],
-                _ => matches.opt_strs(option.long),
-            };
-            for value in values {
-                (option.set)(&mut settings, &value)
-                    .map_err(|wanted| format!("--{}: \"{value}\" is not {wanted}", option.long))?;
-            }
+        given.apply(OPTIONS, &mut settings)?;
+        if let Some(path) = settings.config {
+            settings = Settings::default();
+            config::apply(&path, OPTIONS, given, &mut settings)?;
+            given.apply(OPTIONS, &mut settings)?;
         }
-        settings.addresses()?;
         Ok(settings)
+    }
+}
+
+impl Endpoint {
+    /// Where the service listens unless it is told otherwise.
+    fn of(kind: Kind) -> Self {
+        let (is_enabled, port) = match kind {
+            Kind::Pools => (true, POOLS_PORT),
+            Kind::Counters => (false, COUNTERS_PORT),
+            Kind::Http => (false, HTTP_PORT),
+        };
+        Endpoint { is_enabled, listen: Vec::new(), port }
+    }
+
+    fn listen_on(&mut self, address: &str) -> Result<(), String> {
+        // Without a port, as that may come later; this only tells whether it is an address at all.
+        Address::parse(address, 0).ok_or("an address (IP, IP:PORT, [IP6]:PORT or unix:PATH)")?;
+        self.listen.push(address.into());
+        Ok(())
     }
 
     /// Where to listen.
-    ///
-    /// # Errors
-    ///
-    /// One sentence that names what is no address. After [`Settings::parse`] there is none.
-    pub fn addresses(&self) -> Result<Vec<Address>, String> {
+    pub fn addresses(&self) -> Vec<Address> {
         let texts: Vec<&str> = self.listen.iter().map(String::as_str).collect();
-        let texts = if self.listens_by_default() { &LOCALHOST[..] } else { &texts };
-        let read = |text: &&str| {
-            Address::parse(text, self.port)
-                .ok_or_else(|| format!("--listen: \"{text}\" is not an address (IP, IP:PORT, [IP6]:PORT or unix:PATH)"))
-        };
+        let texts = if self.is_default() { &LOCALHOST[..] } else { &texts };
+        let read = |text: &&str| Address::parse(text, self.port).expect("only addresses get into the list");
         texts.iter().map(read).collect()
     }
 
     /// Whether nobody said where to listen.
-    pub fn listens_by_default(&self) -> bool {
+    pub fn is_default(&self) -> bool {
         self.listen.is_empty()
     }
 }
 
-/// The text of `--help`.
-pub fn help() -> String {
-    table().usage("Usage: poolcounter [options]\n\nKeeps a fleet of servers from stampeding: a PoolCounter daemon.")
-        + "\n"
-}
-
-fn table() -> getopts::Options {
-    let mut table = getopts::Options::new();
-    for Opt { short, long, hint, help, .. } in OPTIONS {
-        let has_arg = if hint.is_empty() { HasArg::No } else { HasArg::Yes };
-        table.opt(short, long, help, hint, has_arg, Occur::Multi);
-    }
-    table
-}
-
-fn assign<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
-    *place = value?;
-    Ok(())
-}
-
-fn number<T: FromStr + PartialOrd + std::fmt::Display>(text: &str, range: RangeInclusive<T>) -> Result<T, String> {
-    let in_range = text.parse().ok().filter(|n| range.contains(n));
-    in_range.ok_or_else(|| format!("a number from {} to {}", range.start(), range.end()))
+/// The table's rows, without what they set.
+pub fn described() -> Vec<Opt<()>> {
+    OPTIONS.iter().map(Opt::describe).collect()
 }
 
 fn or_unlimited(number: u64) -> u64 {
@@ -284,6 +326,15 @@ fn mode(text: &str) -> Result<u32, String> {
 fn hold(text: &str) -> Result<Span, String> {
     let span = wire::parse_seconds(text.as_bytes()).ok_or("a number of seconds")?;
     Ok(if span == Span::ZERO { Span::FOREVER } else { span })
+}
+
+/// On the command line each time makes it one more; in a file, where each name stands once, it can be a number.
+fn verbosity(text: &str, more: u8) -> Result<u8, String> {
+    match flag(text) {
+        Ok(true) => Ok(more),
+        Ok(false) => Ok(0),
+        Err(_) => number(text, 0..=2).map_err(|_| "true, false or a number from 0 to 2".into()),
+    }
 }
 
 fn keepalive(text: &str) -> Result<Option<Keepalive>, String> {
@@ -306,46 +357,59 @@ fn keepalive(text: &str) -> Result<Option<Keepalive>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Words;
+    use std::ffi::OsString;
 
     fn parse(line: &str) -> Result<Settings, String> {
-        Settings::parse(&line.split_whitespace().map(String::from).collect::<Vec<_>>())
+        let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        Settings::of(&Given::read(&described(), Words::None, &arguments)?)
+    }
+
+    fn texts(settings: &Settings) -> Vec<String> {
+        settings.endpoints[Kind::Pools].addresses().iter().map(Address::to_string).collect()
     }
 
     #[test]
     fn without_options_it_serves_the_local_machine() {
         let settings = parse("").expect("is well-formed");
         assert_eq!(settings, Settings::default());
-        let addresses: Vec<String> = settings.addresses().expect("addresses").iter().map(Address::to_string).collect();
-        assert_eq!(addresses, ["127.0.0.1:7531", "[::1]:7531"]);
+        assert_eq!(texts(&settings), ["127.0.0.1:7531", "[::1]:7531"]);
     }
 
     #[test]
     fn options_set_what_they_say() {
         let line = "-l 10.0.0.1 --listen unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
-                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -v -vv";
+                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -v -vv \
+                    --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
+                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 --http ::1 --http 10.0.0.1:80";
         let settings = parse(line).expect("is well-formed");
-        let addresses: Vec<String> = settings.addresses().expect("addresses").iter().map(Address::to_string).collect();
-        assert_eq!(addresses, ["10.0.0.1:99", "unix:/run/p"]);
-        let http = parse("--http ::1 --http 10.0.0.1:80").expect("is well-formed").http;
-        assert_eq!(http.iter().map(Address::to_string).collect::<Vec<_>>(), ["[::1]:7580", "10.0.0.1:80"]);
+        assert_eq!(texts(&settings), ["10.0.0.1:99", "unix:/run/p"]);
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
         assert_eq!(settings.net, net::Options { backlog: 7, keepalive: Some(keepalive), mode: Some(0o660) });
         assert_eq!(
             settings.limits.pools,
             crate::pools::Limits { max_locks: 2, max_hold: Span::from_millis(1_500), max_line: 100 }
         );
-        assert_eq!(settings.policy.max_connections[Kind::Pools], 10);
+        let most = [Kind::Pools, Kind::Counters].map(|kind| settings.policy.max_connections[kind]);
+        assert_eq!(most, [10, 11]);
+        let http = &settings.endpoints[Kind::Http];
+        let addresses: Vec<String> = http.addresses().iter().map(Address::to_string).collect();
+        assert!(http.is_enabled && addresses == ["[::1]:7580", "10.0.0.1:80"], "{addresses:?}");
         assert_eq!(settings.policy.busy_poll, Span::from_micros(50));
+        let counters = Endpoint { is_enabled: true, listen: vec!["::1".into()], port: 98 };
+        assert_eq!(settings.endpoints[Kind::Counters], counters);
+        assert_eq!(
+            settings.limits.counters,
+            crate::counters::Limits { buckets: 12, interval: Span::from_secs(13), max_memory: 14 << 20 }
+        );
         assert_eq!(settings.verbosity, 3);
         assert_eq!(parse("--keepalive off").expect("is well-formed").net.keepalive, None);
-        assert_eq!(parse("-V").expect("is well-formed").action, Action::Version);
     }
 
     #[test]
     fn what_is_wrong_is_named() {
         for (line, named) in [
             ("-l nowhere", "--listen: \"nowhere\" is not an address"),
-            ("--http nowhere", "--http: \"nowhere\" is not an address"),
             ("--port 65536", "--port: \"65536\" is not a number from 0 to 65535"),
             ("--backlog 0", "--backlog: \"0\""),
             ("--socket-mode 9", "--socket-mode: \"9\""),
@@ -354,6 +418,8 @@ mod tests {
             ("--busy-poll -1", "--busy-poll: \"-1\""),
             ("--max-hold x", "--max-hold: \"x\" is not a number of seconds"),
             ("--max-line 1", "--max-line: \"1\""),
+            ("--counter-stats-interval 9", "--counter-stats-interval: \"9\""),
+            ("--counter-listen x", "--counter-listen: \"x\" is not an address"),
             ("--frobnicate", "frobnicate"),
             ("surplus", "\"surplus\" is no option"),
             ("-p", "'p'"),
@@ -361,5 +427,32 @@ mod tests {
             let error = parse(line).expect_err(line);
             assert!(error.contains(named) && !error.contains('\n'), "{line}: {error}");
         }
+    }
+
+    /// Whoever knows an option's name knows what to write into the file, and the other way round.
+    #[test]
+    fn names_in_the_file_follow_from_those_of_options() {
+        let only_given = ["config", "check-handover", "version", "help"];
+        for option in OPTIONS {
+            let rule = option.key.strip_suffix(".enable").unwrap_or(option.key).replace(['.', '_'], "-");
+            assert!(rule == option.long || only_given.contains(&option.long), "--{}: {}", option.long, option.key);
+        }
+    }
+
+    #[test]
+    fn everything_can_stand_in_a_file() {
+        let text = "listen = ['10.0.0.1', 'unix:/run/p']\nport = 99\nbacklog = 7\nsocket_mode = 660\n".to_string()
+            + "keepalive = '5,2'\nmax_connections = 1_0\nbusy_poll = 50\nmax_locks = 2\nmax_hold = 1.5\n"
+            + "max_line = 100\nverbose = 2\n"
+            + "counter.enable = true\ncounter.listen = '::1'\ncounter.port = 98\ncounter.max_connections = 11\n"
+            + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n";
+        let mut settings = Settings::default();
+        config::apply_text(&text, OPTIONS, &Given::default(), &mut settings).expect("is well-formed");
+        let line = "-l 10.0.0.1 -l unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
+                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -vv \
+                    --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
+                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14";
+        assert_eq!(settings, parse(line).expect("is well-formed"));
+        assert_eq!(text.lines().count(), OPTIONS.iter().filter(|option| !option.key.is_empty()).count());
     }
 }

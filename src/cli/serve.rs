@@ -1,25 +1,38 @@
 //! Starts the daemon: logs, descriptors, listeners, and then the loop.
 
+use super::commands::Failure;
 use super::options::Settings;
-use crate::net::{Address, Handover, Listener, Server};
+use super::table::Given;
+use crate::net::{self, Address, Handover, Listener, Server};
 use crate::services::{Kind, Services};
 use log::{LevelFilter, info, warn};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
+use std::process::ExitCode;
 
 /// A fleet's daemon with fewer descriptors than this will turn clients away on a busy day.
 const ENOUGH_DESCRIPTORS: u64 = 65_535;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Serves until a signal ends it.
+/// The command: serves until a signal ends it, or only tells whether it could take over.
 ///
 /// # Errors
 ///
-/// One sentence that says why it cannot.
-pub fn serve(settings: &Settings) -> Result<(), String> {
+/// When it cannot.
+pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+    let settings = Settings::of(given)?;
+    if settings.is_rehearsal {
+        net::check(Services::new(settings.limits))?;
+    } else {
+        serve(&settings)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(settings: &Settings) -> Result<(), String> {
     start_logging(settings.verbosity);
     let mut server = match Handover::inherited() {
         Some(handover) => take_over(handover?, settings)?,
@@ -35,23 +48,29 @@ fn start(settings: &Settings) -> Result<Server, String> {
         .map_err(|error| format!("cannot wait for events: {error}"))?;
     handle_signals(&mut server)?;
     listen(&mut server, settings)?;
-    listen_for_http(&mut server, settings)?;
     raise_descriptor_limit();
-    info!("poolcounter {VERSION} listens on {}", enumerate(&server.addresses(Kind::Pools)));
-    announce_http(&server);
+    announce(&server, "");
     Ok(server)
 }
 
 fn take_over(handover: Handover, settings: &Settings) -> Result<Server, String> {
     let mut server = Server::take_over(handover, Services::new(settings.limits), settings.policy)?;
     handle_signals(&mut server)?;
-    let addresses = enumerate(&server.addresses(Kind::Pools));
-    info!(
-        "poolcounter {VERSION} has taken over, with {} connections, and listens on {addresses}",
-        server.connections()
-    );
-    announce_http(&server);
+    announce(&server, &format!("has taken over, with {} connections, and ", server.connections()));
     Ok(server)
+}
+
+/// Tells that it listens, last of all where the pools' clients find it. `before` is what it did before that.
+fn announce(server: &Server, before: &str) {
+    for kind in Kind::ALL.into_iter().rev() {
+        let addresses = enumerate(&server.addresses(kind));
+        match kind {
+            _ if addresses.is_empty() => {}
+            Kind::Pools => info!("poolcounter {VERSION} {before}listens on {addresses}"),
+            Kind::Http => info!("metrics and the status page are at {addresses}"),
+            Kind::Counters => info!("the {} are at {addresses}", kind.name()),
+        }
+    }
 }
 
 /// Done before the start is announced, so that a signal sent upon the announcement finds its handler.
@@ -83,46 +102,36 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Listens where the settings say, or on the standard input if that is a listening socket.
+/// Listens where the settings say; for the pools on the standard input, if that is a listening socket.
 fn listen(server: &mut Server, settings: &Settings) -> Result<(), String> {
-    let failed = |address: &Address, error: io::Error| format!("cannot listen on {address}: {error}");
     let stdin = io::stdin().as_fd().try_clone_to_owned();
     if let Some(listener) = stdin.ok().and_then(|fd| Listener::inherit(fd, &settings.net)) {
         let inherited = "the socket on the standard input";
-        if !settings.listens_by_default() {
+        if !settings.endpoints[Kind::Pools].is_default() {
             warn!("--listen is ignored: {inherited} is listened on instead");
         }
         server.listen(listener, Kind::Pools).map_err(|error| format!("cannot listen on {inherited}: {error}"))?;
-        return Ok(());
     }
-    for address in settings.addresses()? {
-        match Listener::bind(&address, &settings.net) {
-            Ok(listener) => server.listen(listener, Kind::Pools).map_err(|error| failed(&address, error))?,
-            // A machine without IPv6 is served all the same, if nobody asked for it by name.
-            Err(error) if settings.listens_by_default() && !server.addresses(Kind::Pools).is_empty() && is_unsupported(&error) => {
-                continue;
-            }
-            Err(error) => return Err(failed(&address, error)),
+    for kind in Kind::ALL {
+        if settings.endpoints[kind].is_enabled && server.addresses(kind).is_empty() {
+            listen_for(kind, server, settings)?;
         }
     }
     Ok(())
 }
 
-/// Listens for those who want metrics or the status page, wherever the clients of the pools come from.
-fn listen_for_http(server: &mut Server, settings: &Settings) -> Result<(), String> {
-    for address in &settings.http {
-        let listener = Listener::bind(address, &settings.net);
-        let result = listener.and_then(|listener| server.listen(listener, Kind::Http));
-        result.map_err(|error| format!("cannot listen on {address}: {error}"))?;
+fn listen_for(kind: Kind, server: &mut Server, settings: &Settings) -> Result<(), String> {
+    let endpoint = &settings.endpoints[kind];
+    for address in endpoint.addresses() {
+        let bound = Listener::bind(&address, &settings.net).and_then(|listener| server.listen(listener, kind));
+        match bound {
+            Ok(()) => {}
+            // A machine without IPv6 is served all the same, if nobody asked for it by name.
+            Err(error) if endpoint.is_default() && !server.addresses(kind).is_empty() && is_unsupported(&error) => {}
+            Err(error) => return Err(format!("cannot listen on {address}: {error}")),
+        }
     }
     Ok(())
-}
-
-fn announce_http(server: &Server) {
-    let addresses = server.addresses(Kind::Http);
-    if !addresses.is_empty() {
-        info!("metrics and the status page are on {}", enumerate(&addresses));
-    }
 }
 
 fn is_unsupported(error: &io::Error) -> bool {

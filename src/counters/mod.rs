@@ -121,7 +121,7 @@ impl Counters {
     }
 
     fn handle(&mut self, conn: ConnId, header: &Header, body: &[u8], context: &mut Context<'_>) -> Progress {
-        trace!("{conn} > {:?} {}", header.opcode, body.escape_ascii());
+        trace!("{conn} > {:#04x} {}", header.opcode, body.escape_ascii());
         let request = match header.request(body) {
             Ok(request) => request,
             Err(malformed) => {

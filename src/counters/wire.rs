@@ -32,9 +32,10 @@ pub enum Opcode {
     Stats = 0x10,
     /// Every counter.
     Dump = 0x11,
-    /// Something that this protocol does not have; only replies carry it.
-    Unknown = 0x12,
 }
+
+/// What stands in place of the opcode in the reply to one that this protocol does not have.
+const UNKNOWN: u8 = 0x12;
 
 /// One request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +71,7 @@ pub struct Header {
     /// Whether it begins as a request does.
     pub is_request: bool,
     /// The opcode, as it came.
-    pub opcode: Opcode,
+    pub opcode: u8,
     /// The length of the body.
     pub body_bytes: usize,
     /// What the reply is to carry.
@@ -78,9 +79,10 @@ pub struct Header {
 }
 
 impl Opcode {
-    fn of(byte: u8) -> Opcode {
+    /// The opcode with this number, if there is one.
+    pub fn of(byte: u8) -> Option<Opcode> {
         let known = [Opcode::Noop, Opcode::Get, Opcode::Acquire, Opcode::Release, Opcode::Stats, Opcode::Dump];
-        known.into_iter().find(|opcode| *opcode as u8 == byte).unwrap_or(Opcode::Unknown)
+        known.into_iter().find(|opcode| *opcode as u8 == byte)
     }
 }
 
@@ -90,7 +92,7 @@ impl Header {
         let [magic, opcode, _flags, _reserved, a, b, c, d, opaque @ ..] = input.first_chunk::<HEADER_BYTES>()?;
         Some(Header {
             is_request: *magic == REQUEST_MAGIC,
-            opcode: Opcode::of(*opcode),
+            opcode: *opcode,
             body_bytes: u32::from_be_bytes([*a, *b, *c, *d]) as usize,
             opaque: *opaque,
         })
@@ -109,14 +111,13 @@ impl Header {
             return Err(Malformed::Invalid);
         }
         let mut fields = Fields(body);
-        let request = match self.opcode {
+        let request = match Opcode::of(self.opcode).ok_or(Malformed::UnknownCommand)? {
             Opcode::Noop => Some(Request::Noop),
             Opcode::Stats => Some(Request::Stats),
             Opcode::Dump => Some(Request::Dump),
             Opcode::Get => fields.name().map(Request::Get),
             Opcode::Acquire => fields.acquire().map(Request::Acquire),
             Opcode::Release => fields.release().map(Request::Release),
-            Opcode::Unknown => return Err(Malformed::UnknownCommand),
         };
         request.ok_or(Malformed::Invalid)
     }
@@ -158,7 +159,7 @@ impl<'a> Fields<'a> {
 /// Writes a reply whose body `write` appends.
 pub fn write_reply(bytes: &mut Vec<u8>, header: &Header, status: u8, write: impl FnOnce(&mut Vec<u8>)) {
     let start = bytes.len();
-    bytes.extend_from_slice(&[REPLY_MAGIC, header.opcode as u8, status, 0, 0, 0, 0, 0]);
+    bytes.extend_from_slice(&[REPLY_MAGIC, header.opcode, status, 0, 0, 0, 0, 0]);
     bytes.extend_from_slice(&header.opaque);
     write(bytes);
     let body_bytes =
@@ -189,11 +190,11 @@ pub fn write_refusal(bytes: &mut Vec<u8>, header: &Header, refusal: Refusal) {
 
 /// Writes the reply to a frame that is no request.
 pub fn write_malformed(bytes: &mut Vec<u8>, header: &Header, malformed: Malformed) {
-    let (status, text) = match malformed {
-        Malformed::Invalid | Malformed::TooLong => (0x04, "Invalid arguments"),
-        Malformed::UnknownCommand => (0x81, "Unknown command"),
+    let (opcode, status, text) = match malformed {
+        Malformed::Invalid | Malformed::TooLong => (header.opcode, 0x04, "Invalid arguments"),
+        Malformed::UnknownCommand => (UNKNOWN, 0x81, "Unknown command"),
     };
-    write_reply(bytes, header, status, |body| body.extend_from_slice(text.as_bytes()));
+    write_reply(bytes, &Header { opcode, ..*header }, status, |body| body.extend_from_slice(text.as_bytes()));
 }
 
 /// Writes one of the replies to a Dump.

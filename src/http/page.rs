@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// taken for markup, it could still do nothing. The hashes are those of `page.js` and `page.css`.
 pub const POLICY: &str = concat!(
     "default-src 'none'; ",
-    "script-src 'sha256-EeCf9Y9O2LXKKH342yPZHhOW/pZm+cXXKc3BgrEGM2M='; ",
+    "script-src 'sha256-EGWmsCBaUcf9LGt8GQTqM3kW71WVMz81lb9V8p4fQak='; ",
     "style-src 'sha256-Wp4GL9ExG3no30AHpzQ6a9P3l0CL4sId4twukaDal5g='; ",
     "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 );

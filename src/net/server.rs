@@ -49,7 +49,7 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        let mut max_connections = ByKind::all(u64::MAX);
+        let mut max_connections = ByKind::each(|_| u64::MAX);
         max_connections[Kind::Http] = HTTP_CONNECTIONS;
         Policy { max_connections, busy_poll: Span::ZERO }
     }
@@ -132,7 +132,7 @@ impl Server {
         Ok(())
     }
 
-    /// Where it listens for clients of a service.
+    /// Where it listens for the clients of a service.
     pub fn addresses(&self, kind: Kind) -> Vec<Address> {
         let ports = self.ports.iter().filter(|port| port.kind == kind);
         ports.filter_map(|port| port.listener.address().ok()).collect()

@@ -23,7 +23,7 @@ pub struct Response {
 /// Starts a daemon that serves HTTP on a free port too, and tells where that is.
 pub fn start(options: &[&str]) -> (Daemon, SocketAddr) {
     let mut daemon = Daemon::start(&[&["--http", "127.0.0.1:0"], options].concat());
-    let line = daemon.wait_for_log("the status page are on ");
+    let line = daemon.wait_for_log("the status page are at ");
     let address = line.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("an address");
     (daemon, address)
 }

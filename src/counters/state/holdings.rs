@@ -7,12 +7,8 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 /// Units held, by counter.
-#[derive(Default)]
 pub(super) enum Holdings {
-    /// Of no counter.
-    #[default]
-    None,
-    /// Of one.
+    /// Of one counter, or of none when there are no units.
     One(Holding),
     /// Of several; or fewer, once there were several.
     Many(HashTable<Holding>),
@@ -22,15 +18,19 @@ pub(super) enum Holdings {
 #[derive(Clone, Copy)]
 pub(super) struct Holding {
     counter: CounterId,
-    /// At least one.
     resources: u32,
+}
+
+impl Default for Holdings {
+    fn default() -> Self {
+        Holdings::One(Holding { counter: CounterId::from_index(0), resources: 0 })
+    }
 }
 
 impl Holdings {
     /// How much is held of a counter.
     pub fn of(&self, counter: CounterId, hashing: &Hashing) -> u32 {
         let holding = match self {
-            Holdings::None => None,
             Holdings::One(holding) => Some(holding).filter(|holding| holding.counter == counter),
             Holdings::Many(table) => table.find(hash(counter, hashing), |holding| holding.counter == counter),
         };
@@ -41,21 +41,14 @@ impl Holdings {
     pub fn set(&mut self, counter: CounterId, resources: u32, hashing: &Hashing) -> bool {
         let holding = Holding { counter, resources };
         match self {
-            Holdings::None if resources == 0 => false,
-            Holdings::None => {
-                *self = Holdings::One(holding);
-                false
-            }
-            Holdings::One(held) if held.counter == counter => {
-                *self = if resources == 0 { Holdings::None } else { Holdings::One(holding) };
-                true
+            Holdings::One(held) if held.counter == counter || held.resources == 0 => {
+                std::mem::replace(held, holding).resources > 0
             }
             Holdings::One(_) if resources == 0 => false,
             Holdings::One(held) => {
                 let mut table = HashTable::new();
-                for holding in [*held, holding] {
-                    table.insert_unique(hash(holding.counter, hashing), holding, |other| hash(other.counter, hashing));
-                }
+                set_in(&mut table, *held, hashing);
+                set_in(&mut table, holding, hashing);
                 *self = Holdings::Many(table);
                 false
             }
@@ -66,8 +59,7 @@ impl Holdings {
     /// Every counter of which something is held, with how much.
     pub fn iter(&self) -> impl Iterator<Item = (CounterId, u32)> {
         let (one, many) = match self {
-            Holdings::None => (None, None),
-            Holdings::One(holding) => (Some(holding), None),
+            Holdings::One(holding) => (Some(holding).filter(|holding| holding.resources > 0), None),
             Holdings::Many(table) => (None, Some(table)),
         };
         let holdings = one.into_iter().chain(many.into_iter().flatten());

@@ -31,11 +31,11 @@ impl State {
         self.check_clients();
     }
 
+    /// How many places a connection has is not looked at: after an upgrade with a lower limit it may have more.
     fn check_clients(&self) {
         let mut holding = 0;
         let mut places_seen = 0;
         for (index, client) in self.clients.iter().enumerate() {
-            assert!(client.len() <= self.limits.max_locks, "nobody has more places than allowed");
             for (n, place) in client.iter_back(&self.links_by_client).enumerate() {
                 let place = &self.places[place.index()];
                 assert_eq!(place.conn.index(), index, "a place stands in the queue of its own connection");

@@ -1,0 +1,131 @@
+//! The commands of the program: one table, which the start, `help` and the tests read.
+
+use super::options;
+use super::serve;
+use super::table::{self, Given, Opt, Words};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// One command.
+pub struct Command {
+    /// Its name.
+    pub name: &'static str,
+    /// What may follow its name, for the first line of its help.
+    pub usage: &'static str,
+    /// What it does, in a few words.
+    pub summary: &'static str,
+    /// Its options.
+    pub options: fn() -> Vec<Opt<()>>,
+    /// What may stand beside the options.
+    pub words: Words,
+    /// Does it.
+    pub run: fn(&Given) -> Result<ExitCode, Failure>,
+}
+
+/// Why a command fails.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// With which exit status.
+    pub status: u8,
+    /// One sentence for whoever reads the standard error.
+    pub sentence: String,
+}
+
+/// The table. The first is for those who name none.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "serve",
+        usage: "[options]",
+        summary: "run the daemon; this needs no name",
+        options: options::described,
+        words: Words::None,
+        run: serve::run,
+    },
+    Command {
+        name: "help",
+        usage: "[command]",
+        summary: "print the help, of a command if one is named",
+        options: || vec![Opt::HELP, Opt::VERSION],
+        words: Words::Anywhere,
+        run: help,
+    },
+];
+
+/// Does what the arguments say, which are without the program's name.
+///
+/// # Errors
+///
+/// When it cannot.
+pub fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
+    let (command, arguments) = choose(arguments)?;
+    let options = (command.options)();
+    let given = Given::read(&options, command.words, arguments)
+        .map_err(|sentence| format!("{sentence} (see {})", command.how_to_help()))?;
+    let asks = |long| options.iter().position(|option| option.long == long).is_some_and(|row| given.has(row));
+    if asks("help") {
+        super::print(&command.help())
+    } else if asks("version") {
+        super::print(concat!("poolcounter ", env!("CARGO_PKG_VERSION"), "\n"))
+    } else {
+        (command.run)(&given)
+    }
+}
+
+/// The command that the first argument names, and the arguments for it.
+fn choose(arguments: &[OsString]) -> Result<(&'static Command, &[OsString]), String> {
+    match arguments {
+        [name, rest @ ..] if !name.as_encoded_bytes().starts_with(b"-") => Ok((find(name)?, rest)),
+        _ => Ok((&COMMANDS[0], arguments)),
+    }
+}
+
+fn find(name: &OsString) -> Result<&'static Command, String> {
+    let command = COMMANDS.iter().find(|command| name == command.name);
+    command.ok_or_else(|| format!("\"{}\" is no command (see poolcounter help)", name.to_string_lossy()))
+}
+
+fn help(given: &Given) -> Result<ExitCode, Failure> {
+    match given.words.as_slice() {
+        [] => super::print(&COMMANDS[0].help()),
+        [name] => super::print(&find(name)?.help()),
+        [_, extra, ..] => Err(format!("\"{}\" is surplus (see poolcounter help)", extra.to_string_lossy()).into()),
+    }
+}
+
+impl Command {
+    /// The text of its help.
+    pub fn help(&self) -> String {
+        let is_first = self.name == COMMANDS[0].name;
+        let brief = match is_first {
+            true => format!(
+                "Usage: poolcounter {}\n       poolcounter COMMAND ...\n\n\
+                 Keeps a fleet of servers from stampeding: a PoolCounter daemon.",
+                self.usage
+            ),
+            false => format!("Usage: poolcounter {} {}\n\n{}.", self.name, self.usage, capitalise(self.summary)),
+        };
+        let commands = if is_first { overview() } else { String::new() };
+        table::usage(&(self.options)(), &brief) + &commands
+    }
+
+    fn how_to_help(&self) -> String {
+        if self.name == COMMANDS[0].name { "--help".into() } else { format!("poolcounter help {}", self.name) }
+    }
+}
+
+fn overview() -> String {
+    let lines = COMMANDS.iter().map(|command| format!("    {:<12}{}\n", command.name, command.summary));
+    format!("Commands:\n{}\n", lines.collect::<String>())
+}
+
+fn capitalise(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// What ends the program with the status 1.
+impl From<String> for Failure {
+    fn from(sentence: String) -> Self {
+        Failure { status: 1, sentence }
+    }
+}

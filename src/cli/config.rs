@@ -1,0 +1,217 @@
+//! The configuration file: TOML whose keys are the names of options. It knows no single option, and reads each value with
+//! what reads it on the command line.
+
+use super::table::{Given, Opt};
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// No settings need as much; a device or a log that was named by mistake is not read to its end.
+const MAX_LEN: u64 = 1024 * 1024;
+
+/// Sets in `settings` what the file at `path` says, except for the options that the command line has given.
+///
+/// # Errors
+///
+/// One sentence that names the file, the line and the key.
+pub fn apply<S: Clone>(path: &str, table: &[Opt<S>], given: &Given, settings: &mut S) -> Result<(), String> {
+    let text = read(path).map_err(|error| format!("{path}: {error}"))?;
+    apply_text(&text, table, given, settings).map_err(|(line, sentence)| format!("{path}:{line}: {sentence}"))
+}
+
+/// The same with the file's content. The error is a line and a sentence.
+pub fn apply_text<S: Clone>(
+    text: &str,
+    table: &[Opt<S>],
+    given: &Given,
+    settings: &mut S,
+) -> Result<(), (usize, String)> {
+    let in_line = |at: Range<usize>, sentence: String| (line_of(text, at.start), sentence);
+    let document = DeTable::parse(text)
+        .map_err(|error| in_line(error.span().unwrap_or_default(), error.message().replace('\n', ", ")))?;
+    let mut seen: Vec<usize> = Vec::new();
+    // What the command line overrules must be well-formed all the same.
+    let mut overruled = settings.clone();
+    for Entry { key, at, value } in entries(document.get_ref()) {
+        let fault = |at, what: &str| in_line(at, format!("{key}: {what}"));
+        let row = table.iter().position(|option| option.is_called(&key));
+        let row = row.ok_or_else(|| fault(at.clone(), "there is no such setting"))?;
+        if seen.contains(&row) {
+            return Err(fault(at, "this is set twice, under two names"));
+        }
+        seen.push(row);
+        let target = if given.has(row) { &mut overruled } else { &mut *settings };
+        let values = values_of(value, text, table[row].repeats).map_err(|what| fault(value.span(), what))?;
+        for (value, at) in values {
+            table[row].apply(target, &key, &value).map_err(|sentence| in_line(at, sentence))?;
+        }
+    }
+    Ok(())
+}
+
+/// A key with the sections around it, and its value.
+struct Entry<'a> {
+    key: String,
+    at: Range<usize>,
+    value: &'a Spanned<DeValue<'a>>,
+}
+
+fn read(path: &str) -> Result<String, String> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_LEN + 1).read_to_string(&mut text));
+    match read {
+        Ok(len) if len as u64 > MAX_LEN => Err(format!("this is longer than {MAX_LEN} bytes")),
+        Ok(_) => Ok(text),
+        Err(error) => Err(format!("cannot be read: {error}")),
+    }
+}
+
+/// All entries, in the order of the file.
+fn entries<'a>(document: &'a DeTable<'a>) -> Vec<Entry<'a>> {
+    let mut entries = Vec::new();
+    let mut sections = vec![(String::new(), document)];
+    while let Some((prefix, section)) = sections.pop() {
+        for (name, value) in section {
+            let key = format!("{prefix}{}", name.get_ref());
+            match value.get_ref() {
+                DeValue::Table(inner) => sections.push((key + ".", inner)),
+                _ => entries.push(Entry { key, at: name.span(), value }),
+            }
+        }
+    }
+    entries.sort_by_key(|entry| entry.at.start);
+    entries
+}
+
+/// The values as text: a string as it is meant, everything else as it is written.
+fn values_of<'a>(
+    value: &'a Spanned<DeValue<'a>>,
+    text: &str,
+    repeats: bool,
+) -> Result<Vec<(String, Range<usize>)>, &'static str> {
+    match value.get_ref() {
+        DeValue::String(string) => Ok(vec![(string.to_string(), value.span())]),
+        DeValue::Array(values) if repeats => {
+            let values = values.iter().map(|value| values_of(value, text, false));
+            Ok(values.collect::<Result<Vec<_>, _>>()?.concat())
+        }
+        DeValue::Array(_) | DeValue::Table(_) => Err("this is not a single value"),
+        _ => Ok(vec![(text[value.span()].replace('_', ""), value.span())]),
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::{Words, assign, flag, number};
+    use super::*;
+    use std::ffi::OsString;
+
+    #[derive(Clone, Default, PartialEq, Debug)]
+    struct Settings {
+        enable: bool,
+        port: u16,
+        interval: u32,
+        names: Vec<String>,
+    }
+
+    const TABLE: &[Opt<Settings>] = &[
+        Opt {
+            long: "counter",
+            key: "counter.enable",
+            set: |settings, value| assign(&mut settings.enable, flag(value)),
+            ..Opt::BLANK
+        },
+        Opt {
+            long: "counter-port",
+            key: "counter.port",
+            hint: "PORT",
+            set: |settings, value| assign(&mut settings.port, number(value, 0..=u16::MAX)),
+            ..Opt::BLANK
+        },
+        Opt {
+            long: "counter-stats-interval",
+            key: "counter.stats_interval",
+            aliases: &["counter.stat_interval"],
+            hint: "SECONDS",
+            set: |settings, value| assign(&mut settings.interval, number(value, 10..=u32::MAX)),
+            ..Opt::BLANK
+        },
+        Opt {
+            long: "name",
+            key: "name",
+            hint: "NAME",
+            repeats: true,
+            set: |settings, value| {
+                settings.names.push(value.into());
+                Ok(())
+            },
+            ..Opt::BLANK
+        },
+        Opt::HELP,
+    ];
+
+    fn read_with(line: &str, text: &str) -> Result<Settings, (usize, String)> {
+        let rows: Vec<Opt<()>> = TABLE.iter().map(Opt::describe).collect();
+        let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let given = Given::read(&rows, Words::None, &arguments).expect("is well-formed");
+        let mut settings = Settings::default();
+        apply_text(text, TABLE, &given, &mut settings)?;
+        given.apply(TABLE, &mut settings).expect("is well-formed");
+        Ok(settings)
+    }
+
+    /// The lines are those of an existing yrmcds.conf.
+    #[test]
+    fn sections_are_dots() {
+        let expected = Settings { enable: true, port: 11215, interval: 86400, names: Vec::new() };
+        for text in [
+            "# counters\ncounter.enable = true\ncounter.port = 11215\ncounter.stats_interval = 86400\n",
+            "[counter]\nenable = true # yes\nport = 11_215\nstat_interval = \"86400\"\n",
+            "counter = { enable = true, port = 11215, stats_interval = 86400 }",
+        ] {
+            assert_eq!(read_with("", text), Ok(expected.clone()), "{text}");
+        }
+        assert_eq!(read_with("", ""), Ok(Settings::default()));
+        assert_eq!(read_with("", "counter.enable = false"), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn the_command_line_counts_more() {
+        let text = "name = ['a', 'b']\ncounter.port = 1\ncounter.stats_interval = 10\n";
+        let settings = read_with("--counter-port 2 --name c", text).expect("is well-formed");
+        assert_eq!(settings, Settings { enable: false, port: 2, interval: 10, names: vec!["c".into()] });
+        assert_eq!(read_with("", text).expect("is well-formed").names, ["a", "b"]);
+        assert_eq!(read_with("", "name = 'a'").expect("is well-formed").names, ["a"]);
+        let (line, _) = read_with("--counter-port 2", "\ncounter.port = 'none'").expect_err("is wrong all the same");
+        assert_eq!(line, 2);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        for (text, line, named) in [
+            ("counter.enable = true\nvirtual_ip = '10.0.0.1'\n", 2, "virtual_ip: there is no such setting"),
+            ("[counter]\nenable = true\n\n[log]\nlevel = 'x'\n", 5, "log.level: there is no such setting"),
+            ("help = true", 1, "help: there is no such setting"),
+            ("counter.enable = 1", 1, "counter.enable: \"1\" is not true or false"),
+            ("\ncounter.port = 70_000", 2, "counter.port: \"70000\" is not a number from 0 to 65535"),
+            ("counter.port = 0x10", 1, "counter.port: \"0x10\" is not a number"),
+            ("counter.port = [1]", 1, "counter.port: this is not a single value"),
+            ("name = [\n'a',\n['b']]", 1, "name: this is not a single value"),
+            ("counter.stats_interval = 10\ncounter.stat_interval = 10", 2, "set twice"),
+            ("counter.port = 1\ncounter.port = 2", 2, "duplicate key"),
+            ("counter.port = 1\ncounter.enable\n", 2, "expected"),
+            ("counter = true", 1, "counter: there is no such setting"),
+            ("[[counter]]\nport = 1", 1, "counter: there is no such setting"),
+        ] {
+            let (found, sentence) = read_with("", text).expect_err(text);
+            assert!(sentence.contains(named) && !sentence.contains('\n'), "{text}: {sentence}");
+            assert_eq!(found, line, "{text}: {sentence}");
+        }
+    }
+}
