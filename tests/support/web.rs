@@ -22,8 +22,8 @@ pub struct Response {
 
 /// Starts a daemon that serves HTTP on a free port too, and tells where that is.
 pub fn start(options: &[&str]) -> (Daemon, SocketAddr) {
-    let mut daemon = Daemon::start(&[&["--http", "127.0.0.1:0"], options].concat());
-    let line = daemon.wait_for_log("the status page are at ");
+    let daemon = Daemon::start(&[&["--http", "127.0.0.1:0"], options].concat());
+    let line = daemon.lines.iter().find(|line| line.contains("the status page are at ")).expect("it is said");
     let address = line.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("an address");
     (daemon, address)
 }
