@@ -17,6 +17,7 @@ mod memory;
 mod players;
 mod random;
 mod report;
+mod scraping;
 mod server;
 mod settings;
 mod stampede;

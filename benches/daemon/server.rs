@@ -98,8 +98,17 @@ impl Server {
         Server::start_under(&[], program, settings)
     }
 
+    /// Starts a server with further options.
+    pub fn start_with(program: Program, options: &[String], settings: &Settings) -> io::Result<Server> {
+        Server::run(&[], program, options, settings)
+    }
+
     /// Starts a server inside another program, such as valgrind.
     pub fn start_under(wrapper: &[&str], program: Program, settings: &Settings) -> io::Result<Server> {
+        Server::run(wrapper, program, &[], settings)
+    }
+
+    fn run(wrapper: &[&str], program: Program, options: &[String], settings: &Settings) -> io::Result<Server> {
         let path = program.path().ok_or_else(|| io::Error::other(format!("{} is not installed", program.name())))?;
         let listener = listen()?;
         let address = match program {
@@ -108,7 +117,7 @@ impl Server {
         };
         let mut words: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
         words.push(path.into());
-        words.extend(program.arguments(address).into_iter().map(OsString::from));
+        words.extend(program.arguments(address).iter().chain(options).map(OsString::from));
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdout(Stdio::null());
         command.stderr(if wrapper.is_empty() { Stdio::null() } else { Stdio::piped() });

@@ -1,5 +1,6 @@
 //! One body per target, and how they read their input.
 
+pub mod http;
 pub mod pools_model;
 pub mod pools_stream;
 pub mod pools_wire;
