@@ -16,7 +16,7 @@ MINUTES ?= 20
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check bench fuzz sim soak install clean help
+.PHONY: all test check test-browser bench fuzz sim soak install clean help
 
 ## all: the daemon, optimised
 all:
@@ -35,6 +35,11 @@ check:
 	$(CARGO) test
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps
 	if [ -f fuzz/Cargo.toml ]; then cd fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) check; fi
+
+## test-browser: the status page in a browser, which it installs on Debian; leaves pictures in $(CARGO_TARGET_DIR)/tmp/pictures
+test-browser:
+	command -v chromium chromium-browser >/dev/null || apt-get install -y --no-install-recommends chromium
+	$(CARGO) test --test browser -- --ignored --nocapture --test-threads=1
 
 ## bench: the benchmarks
 bench:
