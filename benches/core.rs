@@ -8,7 +8,7 @@ mod random;
 
 use poolcounter::id::{ConnId, Id};
 use poolcounter::names::{Hash, Names};
-use poolcounter::pools::{Acquire, Limits, Purpose, Reply, State, Step, wire};
+use poolcounter::pools::{Acquire, Limits, Notice, Purpose, Reply, State, Step, wire};
 use poolcounter::time::{Span, Time};
 use poolcounter::wheel::{Owner, TimerId, Wheel};
 use random::Random;
@@ -180,6 +180,7 @@ struct Rig {
     state: State,
     wheel: Wheel,
     replies: Vec<(ConnId, Reply)>,
+    notices: Vec<Notice>,
     now: Time,
     workers: u32,
 }
@@ -187,7 +188,7 @@ struct Rig {
 impl Rig {
     fn new() -> Rig {
         let (state, wheel) = (State::new(Limits::default()), Wheel::default());
-        Rig { state, wheel, replies: Vec::new(), now: Time::START, workers: 1 }
+        Rig { state, wheel, replies: Vec::new(), notices: Vec::new(), now: Time::START, workers: 1 }
     }
 
     /// Each of `size` connections holds a key of its own.
@@ -219,7 +220,8 @@ impl Rig {
 
     fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
         self.now = self.now + Span::from_micros(1);
-        let mut step = Step { now: self.now, timers: &mut self.wheel.of(OWNER), replies: &mut self.replies };
+        let (timers, replies, notices) = (&mut self.wheel.of(OWNER), &mut self.replies, &mut self.notices);
+        let mut step = Step { now: self.now, timers, replies, notices };
         take(&mut self.state, &mut step);
     }
 }

@@ -35,7 +35,8 @@
 //! | [`wheel`] | a hierarchical timer wheel: arm and cancel in O(1), never early | clocks, what timers are for |
 //! | [`names`] | from names to slab keys | the entities |
 //! | [`stats`] | one table of statistics per service | who counts |
-//! | [`histogram`], [`report`] | how long things took; what a service tells its operators | who shows it
+//! | [`histogram`], [`report`] | how long things took; what a service tells its operators | who shows it |
+//! | [`sketch`] | the keys with most events lately, in fixed memory | clocks, what the keys name |
 //! | [`output`] | unsent bytes by connection | sockets |
 //! | [`service`] | the contract between the loop and a service | any service |
 //! | [`pools`], [`counters`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
@@ -80,6 +81,7 @@ pub mod pulse;
 pub mod report;
 pub mod service;
 pub mod services;
+pub mod sketch;
 pub mod stats;
 pub mod time;
 pub mod wheel;

@@ -36,8 +36,7 @@ pub struct Pools {
     pub busiest: Vec<Key>,
     /// The keys with most refusals and waits lately, worst first, whether they are alive or not.
     pub hottest: Vec<HotKey>,
-    /// The bound on the error of [`Pools::hottest`]: no key that is missing there has had more events than this, and none
-    /// that is there is counted too high by more.
+    /// How many events more than [`Pools::hottest`] says a key may have had; one that is missing there counts as none.
     pub hottest_error: u64,
     /// Who has held a lock for longest, oldest first.
     pub holders: Vec<Holder>,
@@ -79,7 +78,8 @@ pub struct Key {
     pub oldest: Span,
 }
 
-/// A key with many refusals and waits, as estimated.
+/// A key with many refusals and waits in about the last hour: an event counts half as much after half an hour. There were
+/// never fewer.
 #[derive(Clone, Debug, Default)]
 pub struct HotKey {
     /// The key, in the bytes of clients.

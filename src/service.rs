@@ -43,6 +43,11 @@ pub trait Service {
 
     /// Whether nothing is held, waited for or remembered of any connection.
     fn is_empty(&self) -> bool;
+
+    /// How many of its timers are armed on no connection's behalf, and so may outlast them all.
+    fn own_timers(&self) -> usize {
+        0
+    }
 }
 
 /// How many requests of one connection are served before it is another's turn. A few microseconds each, so that the
@@ -61,9 +66,30 @@ pub struct Context<'a> {
     pub output: &'a mut Output,
     /// What happened to the service's connections.
     pub traffic: &'a Traffic,
+    /// Who is at the other end of each.
+    pub peers: &'a dyn Peers,
     /// What the loop knows of itself.
     pub pulse: &'a Pulse,
 }
+
+/// Who is at the other end of connections. The system is asked at each call, so that nothing is kept that nobody wants to know.
+pub trait Peers {
+    /// The address of a connection's peer, without spaces: `192.0.2.7:40112`, `[2001:db8::7]:40112`, or `unix:` and the id
+    /// of its process. `gone` if the connection was lost a moment ago.
+    fn peer(&self, conn: ConnId) -> String;
+}
+
+/// No connections at all: every peer is gone.
+pub struct Nobody;
+
+impl Peers for Nobody {
+    fn peer(&self, _: ConnId) -> String {
+        GONE.into()
+    }
+}
+
+/// The address of a peer that is not there any more.
+pub const GONE: &str = "gone";
 
 /// What came of a call to [`Service::serve`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

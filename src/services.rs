@@ -4,7 +4,7 @@ use crate::counters::{self, Counters};
 use crate::http::{Http, Sample, Serving, Sources};
 use crate::pools::{self, Pools};
 use crate::report::{self, Overview};
-use crate::service::{Service, Traffic};
+use crate::service::{Peers, Service, Traffic};
 use crate::stats::Pools as Stat;
 use crate::time::Time;
 use crate::wheel::Owner;
@@ -170,6 +170,11 @@ impl Services {
         self.with_tables().into_iter().all(Service::is_empty)
     }
 
+    /// How many timers are armed on no connection's behalf.
+    pub fn own_timers(&self) -> usize {
+        self.with_tables().into_iter().map(Service::own_timers).sum()
+    }
+
     /// The services that remember something of connections; http remembers nothing.
     fn with_tables(&self) -> [&dyn Service; 2] {
         [&self.pools.0, &self.counters.0]
@@ -177,9 +182,9 @@ impl Services {
 }
 
 impl Sources for Others<'_> {
-    fn overview(&self, now: Time) -> Overview {
+    fn overview(&self, now: Time, peers: &dyn Peers) -> Overview {
         let (pools, traffic) = self.pools;
-        let mut pools = pools.report(now, traffic);
+        let mut pools = pools.report(now, traffic, peers);
         let figures = std::mem::take(&mut pools.figures);
         let counters = self.counters.0.figures(&self.counters.1).rows().collect();
         let service = |kind: Kind, traffic, figures| report::Service { name: kind.name(), traffic, figures };

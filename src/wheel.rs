@@ -83,7 +83,7 @@ impl Timers<'_> {
 
     /// How many timers are armed, by whomever.
     pub fn armed(&self) -> usize {
-        self.wheel.timers.len()
+        self.wheel.len()
     }
 }
 
@@ -108,6 +108,11 @@ impl Wheel {
     /// The wheel as `owner` sees it.
     pub fn of(&mut self, owner: Owner) -> Timers<'_> {
         Timers { wheel: self, owner }
+    }
+
+    /// How many timers are armed.
+    pub fn len(&self) -> usize {
+        self.timers.len()
     }
 
     /// Whether no timer is armed.

@@ -77,6 +77,10 @@ impl Stream for Script {
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }
+
+    fn peer(&self) -> io::Result<String> {
+        Ok("script".into())
+    }
 }
 
 #[test]

@@ -115,7 +115,8 @@ fn whoever_was_told_has_5_seconds_to_close() {
 
 #[test]
 fn the_options_move_the_limits() {
-    let mut world = World::new(Limits { max_locks: 1, max_hold: Span::from_secs(2), max_line: 64 });
+    let mut world =
+        World::new(Limits { max_locks: 1, max_hold: Span::from_secs(2), max_line: 64, ..Limits::default() });
     let (holder, waiter, talker) = (world.connect(), world.connect(), world.connect());
     world.send(holder, b"ACQ4ME k 1 9 9 hold=60\nACQ4ME other 1 1 0\n");
     assert_eq!(text(&mut world, holder), "LOCKED\nLOCK_HELD\n");

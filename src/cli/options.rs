@@ -141,6 +141,24 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         ..Opt::BLANK
     },
     Opt {
+        long: "warn-hold",
+        key: "warn_hold",
+        hint: "SECONDS",
+        help: "log a lock that is held for so long, and again when that time has doubled; 0: never (default: 300)",
+        set: |settings, value| assign(&mut settings.limits.pools.warn_hold, hold(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "warn-refusals",
+        key: "warn_refusals",
+        hint: "N",
+        help: "log a key that refuses more than N requests a second, over a minute; 0: never (default: 100)",
+        set: |settings, value| {
+            assign(&mut settings.limits.pools.warn_refusals, number(value, 0..=1_000_000).map(or_never))
+        },
+        ..Opt::BLANK
+    },
+    Opt {
         long: "max-line",
         key: "max_line",
         hint: "BYTES",
@@ -318,6 +336,10 @@ fn or_unlimited(number: u64) -> u64 {
     if number == 0 { u64::MAX } else { number }
 }
 
+fn or_never(number: u32) -> u32 {
+    if number == 0 { u32::MAX } else { number }
+}
+
 fn mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| "an octal mode from 0 to 777".into())
@@ -380,15 +402,17 @@ mod tests {
     fn options_set_what_they_say() {
         let line = "-l 10.0.0.1 --listen unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
                     --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -v -vv \
+                    --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 --http ::1 --http 10.0.0.1:80";
         let settings = parse(line).expect("is well-formed");
         assert_eq!(texts(&settings), ["10.0.0.1:99", "unix:/run/p"]);
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
         assert_eq!(settings.net, net::Options { backlog: 7, keepalive: Some(keepalive), mode: Some(0o660) });
+        let (max_hold, warn_hold) = (Span::from_millis(1_500), Span::FOREVER);
         assert_eq!(
             settings.limits.pools,
-            crate::pools::Limits { max_locks: 2, max_hold: Span::from_millis(1_500), max_line: 100 }
+            crate::pools::Limits { max_locks: 2, max_hold, max_line: 100, warn_hold, warn_refusals: 7 }
         );
         let most = [Kind::Pools, Kind::Counters].map(|kind| settings.policy.max_connections[kind]);
         assert_eq!(most, [10, 11]);

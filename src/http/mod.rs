@@ -13,7 +13,7 @@ pub use samples::Sample;
 use crate::id::ConnId;
 use crate::pulse::Pulse;
 use crate::report::Overview;
-use crate::service::{Context, Served, Service, Then, Unreadable};
+use crate::service::{Context, Peers, Served, Service, Then, Unreadable};
 use crate::time::{Span, Time};
 use log::trace;
 use samples::Samples;
@@ -40,7 +40,7 @@ pub struct Serving<'a> {
 /// What there is to look at.
 pub trait Sources {
     /// Everything that the services tell at the time `now`.
-    fn overview(&self, now: Time) -> Overview;
+    fn overview(&self, now: Time, peers: &dyn Peers) -> Overview;
 }
 
 /// Everything that a page may show, at one moment.
@@ -127,7 +127,7 @@ impl Serving<'_> {
         let moment = || Moment {
             now: context.now,
             epoch: context.epoch,
-            overview: self.sources.overview(context.now),
+            overview: self.sources.overview(context.now, context.peers),
             pulse: context.pulse,
             timers: context.timers.armed(),
             samples: &self.http.samples,

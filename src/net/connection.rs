@@ -13,6 +13,13 @@ pub trait Stream: Read + Write {
     ///
     /// When the peer is gone.
     fn finish(&mut self) -> io::Result<()>;
+
+    /// The address of the peer, without spaces.
+    ///
+    /// # Errors
+    ///
+    /// When the peer is gone.
+    fn peer(&self) -> io::Result<String>;
 }
 
 /// What an event says of a connection.

@@ -11,7 +11,7 @@ use super::inlet::Inlet;
 use crate::id::{ConnId, Id};
 use crate::list::{Links, List};
 use crate::pulse::{Budget, Pulse};
-use crate::service::Then;
+use crate::service::{GONE, Peers, Then};
 use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
 use crate::wheel::{Due, Owner};
@@ -39,6 +39,13 @@ pub struct Connections<S> {
     closing: Vec<ConnId>,
     inlet: Inlet,
     core: Core,
+}
+
+impl<S: Stream> Peers for Slab<Connection<S>> {
+    fn peer(&self, conn: ConnId) -> String {
+        let peer = self.get(conn.index()).and_then(|conn| conn.stream.peer().ok());
+        peer.unwrap_or_else(|| GONE.into())
+    }
 }
 
 impl<S: Stream> Connections<S> {
@@ -160,7 +167,7 @@ impl<S: Stream> Connections<S> {
     pub fn expire(&mut self, now: Time) {
         while let Some(Due { owner, key }) = self.core.wheel.expire(now) {
             match Kind::of(owner) {
-                Some(kind) => self.core.call(kind, now, |service, context| service.expire(key, context)),
+                Some(kind) => self.core.call(kind, now, &self.slab, |service, context| service.expire(key, context)),
                 None => self.end_patience(ConnId::from_index(key)),
             }
         }
@@ -201,8 +208,10 @@ impl<S: Stream> Connections<S> {
                 if let Stage::Leaving { patience } = std::mem::replace(&mut conn.stage, Stage::Closed) {
                     self.core.wheel.of(LINGERING).cancel(patience);
                 }
-                self.core.call(conn.kind, now, |service, context| service.close(id, context));
+                let kind = conn.kind;
+                self.core.call(kind, now, &self.slab, |service, context| service.close(id, context));
             }
+            let conn = &mut self.slab[id.index()];
             let drained = self.core.output.unsent(id).is_empty();
             if conn.broken || drained && (conn.ended || conn.stream.finish().is_err()) {
                 self.drop(id);
@@ -228,8 +237,10 @@ impl<S: Stream> Connections<S> {
             return now;
         }
         let input = self.inlet.bytes();
-        self.core.services.traffic(conn.kind).received_bytes += (input.len() - kept) as u64;
-        let served = self.core.call(conn.kind, now, |service, context| service.serve(id, input, context));
+        let kind = conn.kind;
+        self.core.services.traffic(kind).received_bytes += (input.len() - kept) as u64;
+        let served = self.core.call(kind, now, &self.slab, |service, context| service.serve(id, input, context));
+        let conn = &mut self.slab[id.index()];
         conn.unserved = self.inlet.unserved(served.consumed);
         if served.then == Then::Serve && !conn.unserved.is_empty() && !self.core.output.is_full(id) {
             self.core.pulse.count_spent(Budget::Requests);

@@ -2,7 +2,7 @@
 
 use crate::output::Output;
 use crate::pulse::Pulse;
-use crate::service::{Context, Service, Traffic, Unreadable};
+use crate::service::{Context, Nobody, Peers, Service, Traffic, Unreadable};
 use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
 use crate::wheel::Wheel;
@@ -38,18 +38,24 @@ impl Core {
     }
 
     /// Calls a service, at the time `now`.
-    pub fn call<R>(&mut self, kind: Kind, now: Time, call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R) -> R {
+    pub fn call<R>(
+        &mut self,
+        kind: Kind,
+        now: Time,
+        peers: &dyn Peers,
+        call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R,
+    ) -> R {
         let Core { services, wheel, output, pulse, epoch } = self;
         let timers = wheel.of(kind.owner());
         services.with(kind, |service, traffic| {
-            call(service, &mut Context { now, epoch: *epoch, timers, output, traffic, pulse })
+            call(service, &mut Context { now, epoch: *epoch, timers, output, traffic, peers, pulse })
         })
     }
 
     /// What the services know, for a process that takes over.
     pub fn save(&mut self, now: Time) -> Vec<SavedService> {
         let mut save = |kind| {
-            let state = self.call(kind, now, |service, context| service.save(context));
+            let state = self.call(kind, now, &Nobody, |service, context| service.save(context));
             SavedService { kind, traffic: *self.services.traffic(kind), state }
         };
         Kind::ALL.into_iter().map(&mut save).collect()
@@ -61,7 +67,7 @@ impl Core {
         while self.wheel.expire(now).is_some() {}
         for SavedService { kind, traffic, state } in saved {
             *self.services.traffic(*kind) = *traffic;
-            self.call(*kind, now, |service, context| service.restore(state, context))?;
+            self.call(*kind, now, &Nobody, |service, context| service.restore(state, context))?;
         }
         Ok(())
     }
@@ -74,6 +80,7 @@ impl Core {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.services.is_empty() && self.wheel.is_empty() && self.output.is_empty()
+        let has_own_timers_only = self.wheel.len() == self.services.own_timers();
+        self.services.is_empty() && has_own_timers_only && self.output.is_empty()
     }
 }

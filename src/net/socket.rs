@@ -4,8 +4,9 @@ use super::connection::Stream;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
+use nix::sys::socket::{getsockopt, sockopt};
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// A connected, non-blocking socket.
@@ -63,6 +64,16 @@ impl Stream for Socket {
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Socket::Unix(stream) => stream.shutdown(Shutdown::Write),
         }
+    }
+
+    fn peer(&self) -> io::Result<String> {
+        Ok(match self {
+            Socket::Tcp(stream) => {
+                let address = stream.peer_addr()?;
+                SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()
+            }
+            Socket::Unix(stream) => format!("unix:{}", getsockopt(stream, sockopt::PeerCredentials)?.pid()),
+        })
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::id::{ConnId, Id, id};
 use crate::list::{Links, List};
 use crate::names::{Hash, Names};
+use crate::sketch::{Event, Sketch};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers};
@@ -15,6 +16,16 @@ use slab::Slab;
 
 mod check;
 mod saved;
+mod survey;
+mod types;
+mod watch;
+
+pub use survey::{Busy, Client};
+pub use types::Type;
+pub use watch::{Notice, WINDOW};
+
+use types::{TypeId, Types};
+use watch::{Refusal, WATCH, Watch};
 
 /// What `ACQ4ME` and `ACQ4ANY` ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,7 +80,7 @@ pub enum Reply {
     BadSyntax,
 }
 
-/// What the operator allows every client.
+/// What the operator allows every client, and wants to hear of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Places that one connection may hold or wait for.
@@ -78,11 +89,27 @@ pub struct Limits {
     pub max_hold: Span,
     /// The longest request in bytes, without its line feed.
     pub max_line: usize,
+    /// How long a lock may be held before the operator is told.
+    pub warn_hold: Span,
+    /// How many requests a key may refuse in a second, over a minute, before the operator is told.
+    pub warn_refusals: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { max_locks: 4, max_hold: Span::FOREVER, max_line: 8192 }
+        Limits {
+            max_locks: 4,
+            max_hold: Span::FOREVER,
+            max_line: 8192,
+            warn_hold: Span::from_secs(300),
+            warn_refusals: 100,
+        }
+    }
+}
+
+impl Limits {
+    fn refusals_in_window(&self) -> u64 {
+        u64::from(self.warn_refusals) * (WINDOW.as_micros() / 1_000_000)
     }
 }
 
@@ -94,6 +121,8 @@ pub struct Step<'a, 'w> {
     pub timers: &'a mut Timers<'w>,
     /// Who is told what, in order.
     pub replies: &'a mut Vec<(ConnId, Reply)>,
+    /// What the operator is told.
+    pub notices: &'a mut Vec<Notice>,
 }
 
 id! { PoolId }
@@ -103,10 +132,10 @@ id! { PlaceId }
 const SPARE_KEYS: usize = 1024;
 const SPARE_KEY_BYTES: usize = 256;
 
-#[derive(Default)]
 struct Pool {
     key: Vec<u8>,
     hash: Hash,
+    type_id: TypeId,
     holders: List<PlaceId>,
     waiting_for_me: List<PlaceId>,
     waiting_for_anyone: List<PlaceId>,
@@ -147,6 +176,9 @@ pub struct State {
     links_by_pool: Links,
     holding: u64,
     figures: Figures<Stat>,
+    types: Types,
+    sketch: Sketch,
+    watch: Watch,
 }
 
 impl State {
@@ -163,6 +195,9 @@ impl State {
             links_by_pool: Links::default(),
             holding: 0,
             figures: Figures::default(),
+            types: Types::default(),
+            sketch: Sketch::default(),
+            watch: Watch::default(),
         }
     }
 
@@ -170,7 +205,6 @@ impl State {
     pub fn acquire(&mut self, conn: ConnId, request: Result<Acquire<'_>, BadSyntax>, step: &mut Step<'_, '_>) {
         let Err(refusal) = self.try_acquire(conn, request, step) else { return };
         match refusal {
-            Reply::QueueFull => self.figures.count(Stat::FullQueues),
             Reply::LockHeld => self.figures.count(Stat::LockMismatch),
             Reply::WaitForResponse => self.figures.count(Stat::LockWhileWaiting),
             _ => {}
@@ -195,14 +229,19 @@ impl State {
         step.replies.push((conn, Reply::Released));
     }
 
-    /// The timer of the place with this index is due: its wait has lasted too long, or its hold has.
-    pub fn expire(&mut self, place: usize, step: &mut Step<'_, '_>) {
-        let id = PlaceId::from_index(place);
+    /// A timer is due: the wait of the place with this index has lasted too long, or its hold has, or it is time to look
+    /// whether there is something to tell the operator.
+    pub fn expire(&mut self, key: usize, step: &mut Step<'_, '_>) {
+        let id = PlaceId::from_index(key);
+        if id == WATCH {
+            return self.look_around(step);
+        }
         let place = self.detach(id, step.now);
         match place.stage {
             Stage::Waiting { timeout, .. } => {
                 timeout.fired();
                 self.figures.add(Stat::WastedTimeoutTime, step.now.since(place.since));
+                self.note_refusal(place.pool, Refusal::Timeout, step);
                 step.replies.push((place.conn, Reply::Timeout));
             }
             Stage::Holding { end } => {
@@ -245,6 +284,11 @@ impl State {
         self.places.is_empty() && self.pools.is_empty() && self.names.is_empty() && self.holding == 0
     }
 
+    /// How many timers are armed for no place.
+    pub fn own_timers(&self) -> usize {
+        usize::from(self.watch.timer.is_some())
+    }
+
     /// Lets the request in, or says why not. The order of the checks is part of the protocol.
     fn try_acquire(
         &mut self,
@@ -258,10 +302,12 @@ impl State {
         let known = self.find(hash, request.key);
         let (holding, occupied) = known.map_or((0, 0), |pool| self.pools[pool.index()].occupancy());
         if occupied >= request.max_queue {
+            known.into_iter().for_each(|pool| self.note_refusal(pool, Refusal::Full, step));
             return Err(Reply::QueueFull);
         }
         let is_free = holding < request.workers;
         if !is_free && request.timeout == Span::ZERO {
+            known.into_iter().for_each(|pool| self.note_refusal(pool, Refusal::Timeout, step));
             return Err(Reply::Timeout);
         }
         let pool = known.unwrap_or_else(|| self.create(hash, request.key));
@@ -271,6 +317,8 @@ impl State {
             Stage::Holding { end: None }
         } else {
             let timeout = step.timers.arm(step.now + request.timeout, id);
+            self.sketch.count(request.key, Event::Wait, step.now);
+            self.type_of(pool).queued += 1;
             Stage::Waiting { purpose: request.purpose, hold, timeout }
         };
         self.attach(id, Place { pool, conn, since: step.now, stage });
@@ -298,6 +346,7 @@ impl State {
             let waiter = self.vacate(id, step);
             self.figures.add(Stat::GainedTime, worked);
             self.figures.add(Stat::WaitingTimeForGood, step.now.since(waiter.since));
+            self.type_of(finished.pool).done += 1;
             step.replies.push((waiter.conn, Reply::Done));
         }
         self.hand_over(finished.pool, step);
@@ -306,6 +355,7 @@ impl State {
     /// A place has come free: grants it to the oldest waiter, one who works for itself first.
     fn hand_over(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         let pool = &mut self.pools[pool.index()];
+        let of_type = &mut self.types[pool.type_id];
         let waiter = pool.waiting_for_me.front().or_else(|| pool.waiting_for_anyone.front());
         let Some(id) = waiter else { return };
         let place = &mut self.places[id.index()];
@@ -317,6 +367,7 @@ impl State {
             unreachable!("the queues of waiters hold only places that wait");
         };
         step.timers.cancel(timeout);
+        of_type.waits.record(waited);
         self.figures.add(
             match purpose {
                 Purpose::Me => Stat::WaitingTimeForMe,
@@ -334,9 +385,12 @@ impl State {
         if hold != Span::FOREVER {
             place.stage = Stage::Holding { end: Some(step.timers.arm(step.now + hold, id)) };
         }
+        step.replies.push((place.conn, Reply::Locked));
         self.holding += 1;
         self.figures.count(Stat::TotalAcquired);
-        step.replies.push((place.conn, Reply::Locked));
+        let pool = place.pool;
+        self.type_of(pool).acquired += 1;
+        self.watch_locks(step);
     }
 
     /// Takes a place from whoever has it and disarms its timer. Its pool may be left without anybody.
@@ -373,12 +427,19 @@ impl State {
     /// Takes a place out of every table. Its timer is the caller's to deal with.
     fn detach(&mut self, id: PlaceId, now: Time) -> Place {
         let place = self.places.remove(id.index());
+        let pool = &mut self.pools[place.pool.index()];
+        let of_type = &mut self.types[pool.type_id];
+        let age = now.since(place.since);
         self.clients[place.conn.index()].remove(&mut self.links_by_client, id);
-        self.pools[place.pool.index()].queue_of(&place.stage).remove(&mut self.links_by_pool, id);
-        if let Stage::Holding { .. } = place.stage {
-            self.holding -= 1;
-            self.figures.count(Stat::ProcessedCount);
-            self.figures.add(Stat::ProcessingTime, now.since(place.since));
+        pool.queue_of(&place.stage).remove(&mut self.links_by_pool, id);
+        match place.stage {
+            Stage::Waiting { .. } => of_type.waits.record(age),
+            Stage::Holding { .. } => {
+                of_type.holds.record(age);
+                self.holding -= 1;
+                self.figures.count(Stat::ProcessedCount);
+                self.figures.add(Stat::ProcessingTime, age);
+            }
         }
         place
     }
@@ -390,7 +451,15 @@ impl State {
     fn create(&mut self, hash: Hash, key: &[u8]) -> PoolId {
         let mut own_key = self.spare_keys.pop().unwrap_or_default();
         own_key.extend_from_slice(key);
-        let pool = PoolId::from_index(self.pools.insert(Pool { key: own_key, hash, ..Pool::default() }));
+        let type_id = self.types.of(key);
+        let pool = PoolId::from_index(self.pools.insert(Pool {
+            key: own_key,
+            hash,
+            type_id,
+            holders: List::default(),
+            waiting_for_me: List::default(),
+            waiting_for_anyone: List::default(),
+        }));
         self.names.insert(hash, pool, |pool| self.pools[pool.index()].hash);
         pool
     }
@@ -404,6 +473,10 @@ impl State {
                 self.spare_keys.push(key);
             }
         }
+    }
+
+    fn type_of(&mut self, pool: PoolId) -> &mut Type {
+        &mut self.types[self.pools[pool.index()].type_id]
     }
 
     /// The connection's places, newest first.

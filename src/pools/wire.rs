@@ -1,5 +1,7 @@
 //! The PoolCounter protocol: lines to requests, replies to lines. It knows nothing of who holds what.
 
+pub mod listing;
+
 use super::state::{Acquire, BadSyntax, Purpose, Reply};
 use crate::stats::{Figures, Pools as Stat, Stat as _, Unit};
 use crate::time::Span;
@@ -13,21 +15,30 @@ pub enum Request<'a> {
     /// `RELEASE`, of the newest place or the newest on a key.
     Release(Option<&'a [u8]>),
     /// `STATS`.
-    Stats(Query),
+    Stats(Query<'a>),
     /// Anything else.
     Unknown,
 }
 
 /// What `STATS` asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Query {
+pub enum Query<'a> {
     /// Every statistic.
     Full,
     /// One of them. The durations cannot be asked for alone: their names are several words.
     One(Stat),
+    /// So many of the busiest keys alive.
+    Keys(usize),
+    /// Who holds a key, and who waits for it.
+    Holders(&'a [u8]),
+    /// What happened by type of work.
+    Types,
     /// No statistic at all.
     Unknown,
 }
+
+/// How many keys `STATS KEYS` tells when it is not said how many.
+pub const USUAL_KEYS: usize = 20;
 
 /// What stands at the front of a connection's input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +77,7 @@ pub fn parse(line: &[u8]) -> Request<'_> {
         b"ACQ4ME" => Request::Acquire(parse_acquire(Purpose::Me, parameters)),
         b"ACQ4ANY" => Request::Acquire(parse_acquire(Purpose::Anyone, parameters)),
         b"RELEASE" => Request::Release(parameters.next()),
-        b"STATS" => Request::Stats(parse_query(parameters.next(), parameters.next())),
+        b"STATS" => Request::Stats(parse_query(parameters)),
         _ => Request::Unknown,
     }
 }
@@ -97,15 +108,25 @@ fn parse_acquire<'a>(purpose: Purpose, mut parameters: Words<'a>) -> Result<Acqu
     Ok(Acquire { key, purpose, workers, max_queue, timeout, hold })
 }
 
-fn parse_query(name: Option<&[u8]>, more: Option<&[u8]>) -> Query {
-    match (name, more) {
-        (None, _) => Query::Full,
-        (Some(name), None) if name.eq_ignore_ascii_case(b"FULL") => Query::Full,
-        (Some(name), None) => {
-            let wanted = |stat: &&Stat| name.eq_ignore_ascii_case(stat.row().name.as_bytes());
+fn parse_query(mut words: Words<'_>) -> Query<'_> {
+    let Some(name) = words.next() else { return Query::Full };
+    let (argument, surplus) = (words.next(), words.next());
+    let is = |command: &[u8]| name.eq_ignore_ascii_case(command);
+    match argument {
+        _ if surplus.is_some() => Query::Unknown,
+        None if is(b"FULL") => Query::Full,
+        None if is(b"TYPES") => Query::Types,
+        None if is(b"KEYS") => Query::Keys(USUAL_KEYS),
+        None => {
+            let wanted = |stat: &&Stat| is(stat.row().name.as_bytes());
             Stat::ALL.iter().find(wanted).map_or(Query::Unknown, |stat| Query::One(*stat))
         }
-        (Some(_), Some(_)) => Query::Unknown,
+        Some(number) if is(b"KEYS") => {
+            let number = parse_number(number).filter(|number| *number > 0);
+            number.map_or(Query::Unknown, |number| Query::Keys(number as usize))
+        }
+        Some(key) if is(b"HOLDERS") => Query::Holders(key),
+        Some(_) => Query::Unknown,
     }
 }
 
@@ -150,21 +171,18 @@ pub fn text_of(reply: Reply) -> &'static [u8] {
     }
 }
 
-/// Writes the answer to `STATS`.
-pub fn write_stats(bytes: &mut Vec<u8>, query: Query, figures: &Figures<Stat>) {
-    match query {
-        Query::Full => {
-            for (row, value) in figures.rows() {
-                write_figure(bytes, row.name, row.unit, value);
-            }
-            bytes.push(b'\n');
-        }
-        Query::One(stat) => {
-            let row = stat.row();
-            write_figure(bytes, row.name, row.unit, figures.of(stat));
-        }
-        Query::Unknown => bytes.extend_from_slice(WRONG_STAT),
+/// Writes the answer to `STATS FULL`.
+pub fn write_figures(bytes: &mut Vec<u8>, figures: &Figures<Stat>) {
+    for (row, value) in figures.rows() {
+        write_figure(bytes, row.name, row.unit, value);
     }
+    bytes.push(b'\n');
+}
+
+/// Writes the answer to `STATS` with a name.
+pub fn write_one(bytes: &mut Vec<u8>, stat: Stat, figures: &Figures<Stat>) {
+    let row = stat.row();
+    write_figure(bytes, row.name, row.unit, figures.of(stat));
 }
 
 fn write_figure(bytes: &mut Vec<u8>, name: &str, unit: Unit, value: u64) {
@@ -251,6 +269,25 @@ mod tests {
         }
         assert_eq!(parse(b"STATS  full "), Request::Stats(Query::Full));
         assert_eq!(parse(b"STATS"), Request::Stats(Query::Full));
+    }
+
+    #[test]
+    fn listings_have_their_parameters() {
+        for (line, query) in [
+            (" KEYS", Query::Keys(20)),
+            (" keys  7 ", Query::Keys(7)),
+            (" KEYS 99999999999", Query::Keys(4_294_967_295)),
+            (" HOLDERS  Key", Query::Holders(b"Key")),
+            (" Types", Query::Types),
+            (" KEYS 0", Query::Unknown),
+            (" KEYS x", Query::Unknown),
+            (" KEYS 1 2", Query::Unknown),
+            (" HOLDERS", Query::Unknown),
+            (" HOLDERS a b", Query::Unknown),
+            (" TYPES x", Query::Unknown),
+        ] {
+            assert_eq!(parse(format!("STATS{line}").as_bytes()), Request::Stats(query), "{line}");
+        }
     }
 
     #[test]

@@ -126,6 +126,7 @@ fn limits_of(options: &[String]) -> Limits {
             "--max-locks" => limits.max_locks = number(),
             "--max-line" => limits.max_line = number() as usize,
             "--max-hold" => limits.max_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
+            "--warn-hold" => limits.warn_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
             _ => panic!("{name} means nothing in virtual time"),
         }
     }

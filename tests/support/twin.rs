@@ -53,7 +53,7 @@ impl Twin {
         let max_hold = limits.max_hold_us.map_or(Span::FOREVER, Span::from_micros);
         let max_locks = u32::try_from(limits.max_locks).expect("nobody has so many locks");
         Twin {
-            world: World::new(Limits { max_locks, max_hold, max_line: limits.max_line }),
+            world: World::new(Limits { max_locks, max_hold, max_line: limits.max_line, ..Limits::default() }),
             model: Model::new(limits),
             received: Vec::new(),
             open: Vec::new(),

@@ -23,6 +23,8 @@ const MEMORY_BYTES: u64 = 4_000_000;
 /// What is between a client and the server.
 #[derive(Default)]
 struct Link {
+    /// The number of its client.
+    client: usize,
     to_server: VecDeque<u8>,
     to_client: Vec<u8>,
     /// How many more bytes the client's side takes before it is full.
@@ -97,6 +99,11 @@ impl Stream for Pipe {
         self.0.borrow_mut().server_finished = true;
         Ok(())
     }
+
+    fn peer(&self) -> io::Result<String> {
+        let link = self.0.borrow();
+        if link.reset { Err(ErrorKind::NotConnected.into()) } else { Ok(format!("client:{}", link.client)) }
+    }
 }
 
 impl Drop for Pipe {
@@ -129,7 +136,7 @@ impl World {
 
     /// Connects a client of some service.
     pub fn connect_to(&mut self, kind: Kind) -> usize {
-        let link = Rc::new(RefCell::new(Link { room: usize::MAX, ..Link::default() }));
+        let link = Rc::new(RefCell::new(Link { client: self.clients.len(), room: usize::MAX, ..Link::default() }));
         let id = self.connections.open(Pipe::new(&link), kind);
         self.clients.push(Client { link, id });
         self.clients.len() - 1

@@ -71,13 +71,19 @@ fn read_acquire<'a>(purpose: Purpose, words: &[&'a [u8]]) -> Result<Acquire<'a>,
     Ok(Acquire { key, purpose, workers, max_queue, timeout, hold })
 }
 
-fn read_query(words: &[&[u8]]) -> Query {
+fn read_query<'a>(words: &[&'a [u8]]) -> Query<'a> {
     let names: Vec<String> = words.iter().map(|word| word.escape_ascii().to_string().to_lowercase()).collect();
     match names.as_slice() {
         [] => Query::Full,
         [name] if name == "full" => Query::Full,
+        [name] if name == "types" => Query::Types,
+        [name] if name == "keys" => Query::Keys(20),
         [name] => {
             Pools::ALL.iter().find(|stat| stat.row().name == *name).map_or(Query::Unknown, |stat| Query::One(*stat))
+        }
+        [name, _] if name == "holders" => Query::Holders(words[1]),
+        [name, _] if name == "keys" => {
+            number(words[1]).filter(|number| *number > 0).map_or(Query::Unknown, |number| Query::Keys(number as usize))
         }
         _ => Query::Unknown,
     }

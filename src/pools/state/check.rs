@@ -1,6 +1,7 @@
 //! The proof that the tables of the pools agree with each other. It changes nothing.
 
-use super::{List, PlaceId, Pool, PoolId, Purpose, Stage, State};
+use super::watch::NEVER;
+use super::{List, PlaceId, Pool, PoolId, Purpose, Stage, Stat, State, Type};
 use crate::id::Id;
 
 impl State {
@@ -29,6 +30,8 @@ impl State {
         assert_eq!(self.names.len(), self.pools.len(), "each pool has one name");
         assert_eq!(places_seen, self.places.len(), "each place stands in one queue of a pool");
         self.check_clients();
+        self.check_types();
+        self.check_watch();
     }
 
     /// How many places a connection has is not looked at: after an upgrade with a lower limit it may have more.
@@ -48,6 +51,33 @@ impl State {
         }
         assert_eq!(places_seen, self.places.len(), "each place belongs to one connection");
         assert_eq!(self.holding, holding, "the count of places held");
+    }
+
+    fn check_types(&self) {
+        for one in self.types.iter() {
+            let pools = self.pools.iter().map(|(_, pool)| pool);
+            let (mut working, mut waiting) = (0, 0);
+            for pool in pools.filter(|pool| self.types[pool.type_id].name == one.name) {
+                let (holding, occupied) = pool.occupancy();
+                working += u64::from(holding);
+                waiting += u64::from(occupied - holding);
+            }
+            assert_eq!((one.working(), one.waiting()), (working, waiting), "the levels of a type");
+        }
+        let sum = |count: fn(&Type) -> u64| self.types.iter().map(count).sum::<u64>();
+        for (of_types, stat) in [
+            (sum(|one| one.acquired), Stat::TotalAcquired),
+            (sum(|one| one.holds.count()), Stat::ProcessedCount),
+            (sum(|one| one.full), Stat::FullQueues),
+        ] {
+            assert_eq!(of_types, self.figures.of(stat), "what happens happens to some type");
+        }
+    }
+
+    fn check_watch(&self) {
+        self.sketch.check();
+        assert_eq!(self.watch.timer.is_some(), self.watch.due < NEVER, "the timer is due when it is armed");
+        assert!(self.next_look().is_none_or(|at| at >= self.watch.due), "the locks are looked at in time");
     }
 }
 

@@ -1,9 +1,11 @@
 //! What of the pools outlives the process: written by one that ends, read by the one that takes over.
 //! It is independent of the tables, so that these can change. What is written here cannot, without a new version of the handover.
 
-use super::{Place, PlaceId, Pool, Purpose, Stage, State};
+use super::watch::Memory;
+use super::{Place, PlaceId, Purpose, Stage, State, Type};
 use crate::id::{ConnId, Id};
 use crate::service::Unreadable;
+use crate::sketch;
 use crate::time::{Span, Time};
 use crate::wheel::Timers;
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize)]
 pub struct Saved {
     figures: Vec<(String, u64)>,
+    types: Vec<Type>,
+    hot: sketch::Saved,
+    watch: Memory,
     pools: Vec<SavedPool>,
 }
 
@@ -42,13 +47,15 @@ impl State {
     pub fn save(&self, timers: &Timers<'_>) -> Saved {
         let pools = self.pools.iter().map(|(_, pool)| SavedPool {
             key: pool.key.clone(),
-            places: pool
-                .queues()
-                .flat_map(|queue| queue.iter(&self.links_by_pool))
-                .map(|id| self.save_place(id, timers))
-                .collect(),
+            places: self.places_in(pool).map(|id| self.save_place(id, timers)).collect(),
         });
-        Saved { figures: self.figures.save(), pools: pools.collect() }
+        Saved {
+            figures: self.figures.save(),
+            types: self.types.save(),
+            hot: self.sketch.save(),
+            watch: self.watch.memory.clone(),
+            pools: pools.collect(),
+        }
     }
 
     /// Goes on from what another process saved.
@@ -58,6 +65,9 @@ impl State {
     /// When it contradicts itself.
     pub fn restore(&mut self, saved: Saved, timers: &mut Timers<'_>) -> Result<(), Unreadable> {
         self.figures.restore(&saved.figures);
+        self.types.restore(saved.types);
+        self.sketch.restore(saved.hot);
+        self.watch.memory = saved.watch;
         let mut ranks = Vec::new();
         for SavedPool { key, places } in saved.pools {
             let hash = self.names.hash(&key);
@@ -80,6 +90,7 @@ impl State {
         }
         ranks.sort_unstable();
         ranks.into_iter().for_each(|(conn, _, id)| self.attach_to_client(id, conn));
+        self.watch_again(self.next_look(), timers);
         Ok(())
     }
 
@@ -93,11 +104,5 @@ impl State {
             Stage::Holding { end } => SavedStage::Holding { until: end.as_ref().map(|end| timers.deadline(end)) },
         };
         SavedPlace { conn: *conn, newer, since: *since, stage }
-    }
-}
-
-impl Pool {
-    fn queues(&self) -> impl Iterator<Item = &super::List<PlaceId>> {
-        [&self.holders, &self.waiting_for_me, &self.waiting_for_anyone].into_iter()
     }
 }

@@ -1,0 +1,77 @@
+//! What the log says of the pools. Keys are escaped, so that a line of the log is one line, whatever a client sent.
+
+use super::state::{Notice, WINDOW};
+use super::wire::listing::Seconds;
+use crate::service::Peers;
+use log::{Level, log};
+use std::fmt::Write;
+
+/// Logs what the operator is to know.
+pub fn log(notice: &Notice, peers: &dyn Peers) {
+    let (level, text) = describe(notice, peers);
+    log!(level, "{text}");
+}
+
+fn describe(notice: &Notice, peers: &dyn Peers) -> (Level, String) {
+    let minute = WINDOW.as_micros() / 1_000_000;
+    match notice {
+        Notice::Overdue { key, conn, age, overdue } => {
+            let (peer, key, age) = (peers.peer(*conn), key.escape_ascii(), Seconds(*age));
+            let others = if *overdue > 1 { format!("; {overdue} locks are overdue") } else { String::new() };
+            (Level::Warn, format!("a lock is overdue: {peer} has held {key} for {age}{others}"))
+        }
+        Notice::Refusing { key, refusals, within } => {
+            let (key, within) = (key.escape_ascii(), Seconds(*within));
+            (Level::Warn, format!("a key refuses many: {key} has refused {refusals} requests in {within}"))
+        }
+        Notice::Refused { full, timeouts, most, floods } => {
+            let all = full + timeouts;
+            let mut text = format!("{all} requests refused in {minute}s: {full} QUEUE_FULL, {timeouts} TIMEOUT");
+            if let Some((key, refusals)) = most {
+                write!(text, "; most for {}, {refusals}", key.escape_ascii()).expect("a string takes every character");
+            }
+            if *floods > 1 {
+                write!(text, "; {floods} keys refuse many").expect("a string takes every character");
+            }
+            (Level::Info, text)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{ConnId, Id};
+    use crate::service::Nobody;
+    use crate::time::Span;
+
+    #[test]
+    fn a_notice_is_one_line() {
+        let key = b"a:\xff\r\x1b[2J".to_vec();
+        let conn = ConnId::from_index(1);
+        let overdue =
+            |overdue| Notice::Overdue { key: key.clone(), conn, age: Span::from_micros(300_000_001), overdue };
+        let refused = |most, floods| Notice::Refused { full: 1, timeouts: 2, most, floods };
+        for (notice, level, text) in [
+            (overdue(1), Level::Warn, r"a lock is overdue: gone has held a:\xff\r\x1b[2J for 300.000001s"),
+            (
+                overdue(3),
+                Level::Warn,
+                r"a lock is overdue: gone has held a:\xff\r\x1b[2J for 300.000001s; 3 locks are overdue",
+            ),
+            (
+                Notice::Refusing { key: b"k".into(), refusals: 61, within: Span::from_millis(1_500) },
+                Level::Warn,
+                "a key refuses many: k has refused 61 requests in 1.500000s",
+            ),
+            (refused(None, 0), Level::Info, "3 requests refused in 60s: 1 QUEUE_FULL, 2 TIMEOUT"),
+            (
+                refused(Some((b"k".into(), 3)), 2),
+                Level::Info,
+                "3 requests refused in 60s: 1 QUEUE_FULL, 2 TIMEOUT; most for k, 3; 2 keys refuse many",
+            ),
+        ] {
+            assert_eq!(describe(&notice, &Nobody), (level, text.to_string()));
+        }
+    }
+}

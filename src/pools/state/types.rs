@@ -1,0 +1,194 @@
+//! What happens by type of work, which is the part of a key before its first `:`. It knows types and counters only.
+
+use crate::histogram::Histogram;
+use crate::id::{Id, id};
+use hashbrown::HashTable;
+use serde::{Deserialize, Serialize};
+use std::ops::{Index, IndexMut};
+
+/// How many types are told apart. What comes later counts under [`OTHER`].
+pub const MOST_TYPES: usize = 256;
+/// The longest name of a type in bytes. A key without a colon behind so many has no type.
+pub const TYPE_BYTES: usize = 64;
+/// The type of all that came when there were too many.
+pub const OTHER: &[u8] = b"other";
+/// The type of keys without one.
+pub const NONE: &[u8] = b"-";
+
+id! { TypeId }
+
+/// What has happened to the keys of one type.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Type {
+    /// The part before the colon.
+    pub name: Vec<u8>,
+    /// Locks granted.
+    pub acquired: u64,
+    /// Waits begun.
+    pub queued: u64,
+    /// Waits that ended in DONE.
+    pub done: u64,
+    /// QUEUE_FULL replies.
+    pub full: u64,
+    /// TIMEOUT replies.
+    pub timeouts: u64,
+    /// How long the waits were that ended, in whatever way.
+    pub waits: Histogram,
+    /// How long the locks were held that were given back, in whatever way.
+    pub holds: Histogram,
+}
+
+/// The types, by name.
+pub(super) struct Types {
+    ids: HashTable<TypeId>,
+    types: Vec<Type>,
+    /// The type that was asked for last: most keys of a fleet have one of few.
+    last: TypeId,
+}
+
+impl Type {
+    /// Locks held now.
+    pub fn working(&self) -> u64 {
+        self.acquired - self.holds.count()
+    }
+
+    /// Requests that wait now.
+    pub fn waiting(&self) -> u64 {
+        self.queued - self.waits.count()
+    }
+
+    /// Whether anything has happened.
+    fn is_used(&self) -> bool {
+        self.acquired + self.queued + self.full + self.timeouts > 0
+    }
+}
+
+impl Default for Types {
+    fn default() -> Self {
+        let mut types = Types { ids: HashTable::with_capacity(MOST_TYPES + 1), types: Vec::new(), last: TypeId(0) };
+        types.add(fold(OTHER), OTHER);
+        types
+    }
+}
+
+impl Types {
+    /// The type of a key, a new one if need be.
+    pub fn of(&mut self, key: &[u8]) -> TypeId {
+        let is_last = key.strip_prefix(&self[self.last].name[..]).is_some_and(|rest| rest.first() == Some(&b':'));
+        if !is_last {
+            let (name, hash) = name_of(key);
+            let known = self.ids.find(hash, |id| self[*id].name == name).copied();
+            self.last = known.unwrap_or_else(|| self.add(hash, name));
+        }
+        self.last
+    }
+
+    /// Every type of which there is something to tell, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Type> {
+        self.types.iter().filter(|one| one.is_used())
+    }
+
+    /// Everything, for another process.
+    pub fn save(&self) -> Vec<Type> {
+        self.types.clone()
+    }
+
+    /// Goes on from what another process saved.
+    pub fn restore(&mut self, saved: Vec<Type>) {
+        *self = Types::default();
+        for one in saved {
+            let hash = fold(&one.name);
+            let known = self.ids.find(hash, |id| self[*id].name == one.name).copied();
+            let id = known.unwrap_or_else(|| self.add(hash, &one.name));
+            self[id] = one;
+        }
+    }
+
+    fn add(&mut self, hash: u64, name: &[u8]) -> TypeId {
+        if self.types.len() > MOST_TYPES {
+            return TypeId(0);
+        }
+        let id = TypeId::from_index(self.types.len());
+        self.types.push(Type { name: name.into(), ..Type::default() });
+        self.ids.insert_unique(hash, id, |id| fold(&self.types[id.index()].name));
+        id
+    }
+}
+
+impl Index<TypeId> for Types {
+    type Output = Type;
+
+    fn index(&self, id: TypeId) -> &Type {
+        &self.types[id.index()]
+    }
+}
+
+impl IndexMut<TypeId> for Types {
+    fn index_mut(&mut self, id: TypeId) -> &mut Type {
+        &mut self.types[id.index()]
+    }
+}
+
+/// The name of a key's type with its hash, in one pass, because every new pool is asked for it.
+fn name_of(key: &[u8]) -> (&[u8], u64) {
+    let mut hash = 0;
+    for (end, byte) in key.iter().take(TYPE_BYTES + 1).enumerate() {
+        if *byte == b':' {
+            return if end > 0 { (&key[..end], hash) } else { (NONE, fold(NONE)) };
+        }
+        hash = mix(hash, *byte);
+    }
+    (NONE, fold(NONE))
+}
+
+/// A hash that is quick for short names. Peers can make names collide, but not more than [`MOST_TYPES`] of them.
+fn fold(name: &[u8]) -> u64 {
+    name.iter().fold(0, |hash, byte| mix(hash, *byte))
+}
+
+fn mix(hash: u64, byte: u8) -> u64 {
+    (hash ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn type_of(key: &[u8]) -> &[u8] {
+        name_of(key).0
+    }
+
+    #[test]
+    fn a_type_is_what_stands_before_the_first_colon() {
+        for (key, name) in [
+            (&b"ArticleView:a:b"[..], &b"ArticleView"[..]),
+            (b"\xff\r:", b"\xff\r"),
+            (b"k", NONE),
+            (b":k", NONE),
+            (b"-:k", NONE),
+            (b"other:k", OTHER),
+        ] {
+            assert_eq!(type_of(key), name);
+            assert_eq!(name_of(key).1, fold(name));
+        }
+        let longest = [b'x'; TYPE_BYTES];
+        assert_eq!(type_of(&[&longest[..], b":k"].concat()), longest);
+        assert_eq!(type_of(&[&longest[..], b"x:k"].concat()), NONE);
+    }
+
+    #[test]
+    fn later_types_are_others() {
+        let mut types = Types::default();
+        let first = types.of(b"first:k");
+        let ids: Vec<TypeId> = (0..1_000).map(|n| types.of(format!("type{n}:k").as_bytes())).collect();
+        assert!(ids[..MOST_TYPES - 1].iter().all(|id| types[*id].name != OTHER));
+        assert!(ids[MOST_TYPES - 1..].iter().all(|id| types[*id].name == OTHER));
+        assert_eq!(types.of(b"first:other"), first);
+        assert_eq!(types.of(b"type7:k"), ids[7]);
+        assert_eq!(types.iter().count(), 0, "nothing happened to any");
+        let mut next = Types::default();
+        types[first].full = 3;
+        next.restore(types.save());
+        assert_eq!((next[first].full, next.of(b"type999:x")), (3, ids[999]));
+    }
+}

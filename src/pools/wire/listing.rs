@@ -1,0 +1,111 @@
+//! The answers that list things: one line each, and an empty one at the end. However much there is, an answer has a bound,
+//! because a connection that is owed too much is closed.
+//!
+//! A key has no spaces, so what follows the first space of a line is never part of it.
+
+use crate::pools::state::{Busy, Client, Purpose, Type};
+use crate::time::{Span, Time};
+use std::io::Write;
+
+/// The most lines of an answer.
+pub const MOST_LINES: usize = 1_000;
+/// The most bytes of an answer, but for the lines that end it. With what else may be unsent this stays far from what closes
+/// a connection.
+pub const MOST_BYTES: usize = 256 * 1024;
+
+/// Writes the answer to `STATS KEYS`, with as many of `total` keys as fit.
+pub fn write_keys(bytes: &mut Vec<u8>, keys: &[Busy<'_>], total: usize, now: Time) {
+    write_list(bytes, keys.iter(), total, |bytes, Busy { key, working, waiting, since }| {
+        bytes.extend_from_slice(key);
+        let oldest = Seconds(now.since(*since));
+        write!(bytes, ": {working} working, {waiting} waiting, oldest {oldest}")
+    });
+}
+
+/// Writes the answer to `STATS HOLDERS`, with as many of `total` clients as fit. `peer` tells the address of one.
+pub fn write_clients<'a>(
+    bytes: &mut Vec<u8>,
+    clients: impl Iterator<Item = Client<'a>>,
+    total: usize,
+    now: Time,
+    peer: impl Fn(&Client<'a>) -> String,
+) {
+    write_list(bytes, clients, total, |bytes, client| {
+        let state = match client.waits_for {
+            None => "working",
+            Some(Purpose::Me) => "waiting_for_me",
+            Some(Purpose::Anyone) => "waiting_for_anyone",
+        };
+        write!(bytes, "{} {state} {}", peer(&client), Seconds(now.since(client.since)))
+    });
+}
+
+/// Writes the answer to `STATS TYPES`.
+pub fn write_types(bytes: &mut Vec<u8>, types: &[&Type]) {
+    write_list(bytes, types.iter(), types.len(), |bytes, one| {
+        bytes.extend_from_slice(&one.name);
+        write!(bytes, ": {} working, {} waiting, {} acquired, ", one.working(), one.waiting(), one.acquired)?;
+        write!(bytes, "{} done, {} full, {} timeouts, ", one.done, one.full, one.timeouts)?;
+        write!(bytes, "waited {}, held {}", Seconds(one.waits.sum()), Seconds(one.holds.sum()))
+    });
+}
+
+/// A span as `S.ffffffs`, however long.
+pub struct Seconds(pub Span);
+
+impl std::fmt::Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let us = self.0.as_micros();
+        write!(f, "{}.{:06}s", us / 1_000_000, us % 1_000_000)
+    }
+}
+
+fn write_list<T>(
+    bytes: &mut Vec<u8>,
+    rows: impl Iterator<Item = T>,
+    total: usize,
+    write_row: impl Fn(&mut Vec<u8>, T) -> std::io::Result<()>,
+) {
+    let start = bytes.len();
+    let mut written = 0;
+    for row in rows.take(MOST_LINES) {
+        let before = bytes.len();
+        write_row(bytes, row).expect("a vector takes every byte");
+        bytes.push(b'\n');
+        if bytes.len() - start > MOST_BYTES {
+            bytes.truncate(before);
+            break;
+        }
+        written += 1;
+    }
+    if written < total {
+        writeln!(bytes, "and {} more", total - written).expect("a vector takes every byte");
+    }
+    bytes.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(count: usize, len: usize) -> String {
+        let key = vec![b'k'; len];
+        let busy = Busy { key: &key, working: 1, waiting: 0, since: Time::START };
+        let mut bytes = b"before\n".to_vec();
+        write_keys(&mut bytes, &vec![busy; count.min(MOST_LINES)], count, Time::from_micros(7_200_000_001));
+        String::from_utf8(bytes).expect("is text")
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        assert_eq!(keys(1, 2), "before\nkk: 1 working, 0 waiting, oldest 7200.000001s\n\n");
+        assert_eq!(keys(0, 1), "before\n\n");
+        let many = keys(5_000, 1);
+        assert_eq!(many.lines().count(), 1 + MOST_LINES + 2);
+        assert!(many.ends_with("s\nand 4000 more\n\n"));
+        let long = keys(1_000, 900);
+        assert!(long.len() <= MOST_BYTES + 40, "{}", long.len());
+        assert!(long.ends_with(&format!("s\nand {} more\n\n", 1_000 - (long.lines().count() - 3))));
+        assert_eq!(keys(3, MOST_BYTES), "before\nand 3 more\n\n");
+    }
+}
