@@ -188,7 +188,7 @@ function show(status) {
   ]);
   const most = Math.max(1, ...pools.types.map(type => type.acquired));
   fill("types",
-    ["<type", "acquired", "working", "waiting", "done", "full", "timeouts", "wait p50", "p99", "hold p50", "p99"],
+    ["<type", "acquired", "working", "waiting", "done", "full", "timeouts", "wait p50", "wait p99", "hold p50", "hold p99"],
     pools.types.map(type => [
       name(type.name), { text: number(type.acquired), className: "share", share: type.acquired / most },
       count(type.working), count(type.waiting, "amber"), count(type.done), count(type.full, "red"),
@@ -201,7 +201,8 @@ function show(status) {
     [name(it.key), count(it.refusals, "red"), count(it.waits, "amber")]));
   const note = byId("hottest-note");
   note.hidden = pools.hottest.length === 0;
-  say(note, pools.hottest_error ? "Estimates: too high by " + number(pools.hottest_error) + " at most." : "Exact counts.");
+  const error = pools.hottest_error ? " A key may have had up to " + number(pools.hottest_error) + " more." : "";
+  say(note, "What is old fades: after half an hour, an event counts half." + error);
   fill("holders", ["<key", "<client", "for"], pools.holders.map(it =>
     [name(it.key), name(it.peer), duration(it.age)]));
   const used = services.filter((it, n) => n === 0 || it.connections_opened);

@@ -9,8 +9,8 @@ use std::fmt::Write;
 /// taken for markup, it could still do nothing. The hashes are those of `page.js` and `page.css`.
 pub const POLICY: &str = concat!(
     "default-src 'none'; ",
-    "script-src 'sha256-EGWmsCBaUcf9LGt8GQTqM3kW71WVMz81lb9V8p4fQak='; ",
-    "style-src 'sha256-Wp4GL9ExG3no30AHpzQ6a9P3l0CL4sId4twukaDal5g='; ",
+    "script-src 'sha256-dmwFbDRQyoDBkKxkeQ4lcNXW0Tx6CLijrgS0Vs4t2Dc='; ",
+    "style-src 'sha256-77Ry9gq8uu0pYCYX1VcoO874lOZhMUC4wNaRtjSMe50='; ",
     "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 );
 

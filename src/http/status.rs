@@ -65,7 +65,7 @@ pub struct Pools {
     pub types: Vec<Type>,
     pub busiest: Vec<Key>,
     pub hottest: Vec<HotKey>,
-    /// No key that is missing among the hottest has had more events than this, and none is counted too high by more.
+    /// How many events more than told here a key may have had; one that is missing there counts as none.
     pub hottest_error: u64,
     pub holders: Vec<Holder>,
 }
