@@ -42,6 +42,7 @@
 //! | [`pools`], [`counters`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
 //! | [`services`] | the registry | the loop |
 //! | [`net`] | sockets, clock, tick, signals, the upgrade without loss | protocols |
+//! | [`client`] | the library for those who ask: locks, units, placement over several servers | the loop |
 //! | [`cli`] | options and start | the loop's insides |
 //!
 //! `tests/tidy.rs` holds the modules to it.
@@ -60,6 +61,33 @@
 //!
 //! Invariant: `check()` of each table compares it with the others; tests call it after every step.
 //!
+//! # The library
+//!
+//! [`client`] is for Rust programs that use pools and counters; it shares with the daemon nothing but the `wire` of each
+//! service. A test, or a program that brings its own server, runs [`net::Server::bind`] in a thread:
+//!
+//! ```
+//! use poolcounter::client::{Client, Limits, MediaWiki, Outcome, Purpose};
+//! use poolcounter::net::Server;
+//! use poolcounter::services::Kind;
+//! use std::time::Duration;
+//!
+//! let mut server = Server::bind("127.0.0.1:0", Kind::Pools)?;
+//! let (address, stopper) = (server.addresses(Kind::Pools)[0].to_string(), server.stopper()?);
+//! let thread = std::thread::spawn(move || server.run());
+//!
+//! let client = Client::new(MediaWiki::new([address]));
+//! let one_at_a_time = Limits { workers: 1, max_queue: 100, timeout: Duration::from_secs(5), hold: None };
+//! if let Outcome::Locked(lock) = client.acquire(Purpose::Me, "invoices", &one_at_a_time)? {
+//!     // Nobody else who asks this server works on the invoices now.
+//!     lock.release()?;
+//! }
+//!
+//! stopper.stop()?;
+//! thread.join().expect("the server does not panic")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # How to add a service
 //!
 //! 1. A directory like `pools/`: `state.rs`, `wire.rs`, and `mod.rs` with the [`service::Service`].
@@ -68,6 +96,7 @@
 //! 4. Its options, and the ports that speak it, in [`cli`].
 
 pub mod cli;
+pub mod client;
 pub mod counters;
 pub mod histogram;
 pub mod http;

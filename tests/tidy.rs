@@ -7,6 +7,7 @@ use std::path::Path;
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     ("cli", &["net", "services", "pools", "counters", "pools/wire", "time"]),
+    ("client", &["pools", "counters", "pools/wire", "counters/wire", "stats", "time"]),
     ("net", &["services", "service", "pulse", "output", "wheel", "list", "id", "time"]),
     ("services", &["pools", "counters", "http", "report", "service", "stats", "wheel", "time"]),
     ("http", &["http/wire", "report", "pulse", "histogram", "service", "stats", "id", "time"]),

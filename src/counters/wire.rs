@@ -6,6 +6,8 @@
 use super::state::{Acquire, Record, Refusal, Release};
 use crate::stats::{Counters as Stat, Figures};
 
+pub mod asking;
+
 /// Length of a header in bytes.
 pub const HEADER_BYTES: usize = 12;
 /// No body is longer, because no request needs one that long.
@@ -179,13 +181,18 @@ pub fn write_number(bytes: &mut Vec<u8>, header: &Header, number: u32) {
 
 /// Writes the reply to a request that was refused.
 pub fn write_refusal(bytes: &mut Vec<u8>, header: &Header, refusal: Refusal) {
-    let (status, text) = match refusal {
+    let (status, text) = code_of(refusal);
+    write_reply(bytes, header, status, |body| body.extend_from_slice(text.as_bytes()));
+}
+
+/// The status and the text of a refusal.
+fn code_of(refusal: Refusal) -> (u8, &'static str) {
+    match refusal {
         Refusal::NotFound => (0x01, "Not found"),
         Refusal::NotAvailable => (0x21, "Resource not available"),
         Refusal::NotAcquired => (0x22, "Not acquired"),
         Refusal::OutOfMemory => (0x82, "OutOfMemory"),
-    };
-    write_reply(bytes, header, status, |body| body.extend_from_slice(text.as_bytes()));
+    }
 }
 
 /// Writes the reply to a frame that is no request.

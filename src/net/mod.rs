@@ -11,9 +11,11 @@ mod memory;
 mod server;
 mod signals;
 mod socket;
+mod stopper;
 
 pub use connection::{News, Stream};
 pub use connections::{Connections, Saved};
 pub use handover::{Handover, check};
 pub use listener::{Address, Keepalive, Listener, Options};
 pub use server::{Policy, Server};
+pub use stopper::Stopper;

@@ -4,13 +4,14 @@ use super::clock::Clock;
 use super::connection::News;
 use super::connections::Connections;
 use super::handover::Program;
-use super::listener::{Address, Listener};
+use super::listener::{Address, Listener, Options};
 use super::memory;
 use super::signals::Signals;
 use super::socket::Socket;
+use super::stopper::Stopper;
 use crate::id::{ConnId, Id};
 use crate::pulse::Budget;
-use crate::services::{ByKind, Kind, Services};
+use crate::services::{ByKind, Kind, Limits, Services};
 use crate::time::{Span, Time};
 use log::{debug, warn};
 use mio::event::Event;
@@ -35,8 +36,10 @@ const LOG_INTERVAL: Span = Span::from_secs(1);
 const HTTP_CONNECTIONS: u64 = 100;
 
 const SIGNALS: Token = Token(usize::MAX);
+/// The token of the stopper's waker; the one above is the upgrade's.
+const WAKE: Token = Token(VERDICT.0 - 1);
 /// The token of the first listener; the others count down from it, far above any connection's id.
-const FIRST_LISTENER: usize = VERDICT.0 - 1;
+const FIRST_LISTENER: usize = WAKE.0 - 1;
 
 /// What the operator wants of the loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +68,8 @@ pub struct Server {
     is_observed: bool,
     /// A signal has come.
     is_signalled: bool,
+    /// None as long as no other thread may stop it.
+    stopper: Option<Stopper>,
     upgrade: Upgrade,
     ports: Vec<Port>,
     connections: Connections<Socket>,
@@ -92,6 +97,32 @@ impl Server {
         Server::with(Connections::new(services, clock.epoch()), clock, policy)
     }
 
+    /// A server within another program: with the default limits, on one address to begin with, such as `127.0.0.1:0` for
+    /// a port that is free. It touches no signals; a [`Stopper`] ends it.
+    ///
+    /// ```
+    /// use poolcounter::net::Server;
+    /// use poolcounter::services::Kind;
+    ///
+    /// let mut server = Server::bind("127.0.0.1:0", Kind::Pools)?;
+    /// let stopper = server.stopper()?;
+    /// println!("it listens on {}", server.addresses(Kind::Pools)[0]);
+    /// let thread = std::thread::spawn(move || server.run());
+    /// stopper.stop()?;
+    /// thread.join().expect("the server does not panic")?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` when this is no [`Address`] with a port; else the system's, such as an address in use.
+    pub fn bind(address: &str, kind: Kind) -> io::Result<Self> {
+        let address = Address::parse(address, 0).ok_or(ErrorKind::InvalidInput)?;
+        let mut server = Server::new(Services::new(Limits::default()), Policy::default())?;
+        server.listen(Listener::bind(&address, &Options::default())?, kind)?;
+        Ok(server)
+    }
+
     fn with(connections: Connections<Socket>, clock: Clock, policy: Policy) -> io::Result<Self> {
         Ok(Server {
             poll: Poll::new()?,
@@ -100,6 +131,7 @@ impl Server {
             signals: None,
             is_observed: false,
             is_signalled: false,
+            stopper: None,
             upgrade: Upgrade::default(),
             ports: Vec::new(),
             connections,
@@ -132,13 +164,26 @@ impl Server {
         Ok(())
     }
 
+    /// What ends [`Server::run`] from another thread.
+    ///
+    /// # Errors
+    ///
+    /// When no descriptors are left.
+    pub fn stopper(&mut self) -> io::Result<Stopper> {
+        let stopper = match self.stopper.take() {
+            Some(stopper) => stopper,
+            None => Stopper::new(self.poll.registry(), WAKE)?,
+        };
+        Ok(self.stopper.insert(stopper).clone())
+    }
+
     /// Where it listens for the clients of a service.
     pub fn addresses(&self, kind: Kind) -> Vec<Address> {
         let ports = self.ports.iter().filter(|port| port.kind == kind);
         ports.filter_map(|port| port.listener.address().ok()).collect()
     }
 
-    /// Serves until a signal asks it to stop.
+    /// Serves until a signal or a [`Stopper`] asks it to stop.
     ///
     /// # Errors
     ///
@@ -146,7 +191,7 @@ impl Server {
     pub fn run(&mut self) -> io::Result<()> {
         loop {
             self.tick()?;
-            if self.is_signalled && self.obey_signals() {
+            if self.is_signalled && self.obey_signals() || self.stopper.as_ref().is_some_and(Stopper::is_asked) {
                 self.ports.drain(..).for_each(|port| port.listener.retire());
                 return Ok(());
             }
@@ -197,6 +242,7 @@ impl Server {
             match event.token() {
                 SIGNALS => self.is_signalled = true,
                 VERDICT => self.upgrade.has_news = true,
+                WAKE => {}
                 Token(index) if index > FIRST_LISTENER - self.ports.len() => {
                     self.ports[FIRST_LISTENER - index].ready = true;
                 }

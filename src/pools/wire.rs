@@ -7,6 +7,8 @@ use crate::stats::{Figures, Pools as Stat, Stat as _, Unit};
 use crate::time::Span;
 use std::io::Write;
 
+pub mod asking;
+
 /// One line of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request<'a> {

@@ -4,6 +4,7 @@
 
 pub mod chatter;
 pub mod daemon;
+pub mod embedded;
 pub mod model;
 pub mod original;
 pub mod place;

@@ -1,0 +1,79 @@
+//! What can go wrong, and how it is said.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+
+/// Why a request came to nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// The name of the pool or counter cannot be sent: it is empty or too long, or has a byte that the protocol forbids.
+    /// Nothing was sent.
+    BadName,
+    /// No server answers; each with what is wrong with it, in the order in which they were asked. Whoever protects a
+    /// resource from load goes on without a lock then, as MediaWiki does: an outage of the locks must not become one of
+    /// the site.
+    Unavailable(Vec<(String, Failure)>),
+    /// The connection was lost, and with it what it held. The server may have given it to somebody else already.
+    Lost,
+    /// The server does not know any more that this is held: the longest time to hold it was over.
+    Expired,
+    /// The connection holds as many locks as the server allows; four, unless its operator has chosen otherwise.
+    LockHeld,
+    /// The server refuses, in these words. The request is at fault and not the server.
+    Refused(String),
+}
+
+/// What is wrong with a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// Its name leads to no address, it refused the connection, or the network failed.
+    Unreachable(ErrorKind),
+    /// It closed the connection.
+    Closed,
+    /// It accepted the connection and did not answer in time.
+    Silent,
+    /// What it said is no answer to the question: it is some other server, or another protocol.
+    Garbled,
+}
+
+impl From<io::Error> for Failure {
+    /// What a failed read or write says of the server.
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Failure::Silent,
+            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => Failure::Closed,
+            kind => Failure::Unreachable(kind),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Unreachable(kind) => kind.fmt(f),
+            Failure::Closed => f.write_str("it closed the connection"),
+            Failure::Silent => f.write_str("it does not answer"),
+            Failure::Garbled => f.write_str("it does not speak the protocol"),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::BadName => f.write_str("the name cannot be sent"),
+            Error::Unavailable(servers) => {
+                f.write_str("no server answers")?;
+                servers.iter().try_for_each(|(server, failure)| write!(f, "; {server}: {failure}"))
+            }
+            Error::Lost => f.write_str("the connection was lost, with all that it held"),
+            Error::Expired => f.write_str("the longest time to hold it was over"),
+            Error::LockHeld => f.write_str("the connection holds as many locks as the server allows"),
+            Error::Refused(words) => write!(f, "the server refuses: {words}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl std::error::Error for Failure {}

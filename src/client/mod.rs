@@ -1,0 +1,155 @@
+//! The client library: blocking, without threads of its own, on the standard library and the services' own `wire`. It
+//! must not know the daemon's loop.
+//!
+//! # Pools
+//!
+//! ```
+//! use poolcounter::client::{Client, Error, Limits, MediaWiki, Outcome, Purpose};
+//! use poolcounter::net::Server;
+//! use poolcounter::services::Kind;
+//! use std::time::Duration;
+//!
+//! // A server for this example; yours is the daemon.
+//! let mut server = Server::bind("127.0.0.1:0", Kind::Pools)?;
+//! let (address, stopper) = (server.addresses(Kind::Pools)[0].to_string(), server.stopper()?);
+//! let thread = std::thread::spawn(move || server.run());
+//!
+//! const RENDERING: Limits =
+//!     Limits { workers: 2, max_queue: 100, timeout: Duration::from_secs(15), hold: None };
+//! # let (mut rendered, mut read_the_cache, mut served_stale) = (0, 0, 0);
+//! # let mut render = || rendered += 1;
+//! # let mut read_the_cache = || read_the_cache += 1;
+//! # let mut serve_stale = || served_stale += 1;
+//!
+//! let client = Client::new(MediaWiki::new([address]));
+//! match client.acquire(Purpose::Anyone, "ArticleView:Michael Jackson", &RENDERING) {
+//!     Ok(Outcome::Locked(lock)) => {
+//!         render();
+//!         lock.release()?;
+//!     }
+//!     Ok(Outcome::Done) => read_the_cache(),
+//!     Ok(Outcome::QueueFull | Outcome::Timeout) => serve_stale(),
+//!     // The servers of the locks are out of order, which must not put ours out of order.
+//!     Err(Error::Unavailable(_)) => render(),
+//!     Err(error) => return Err(error.into()),
+//! }
+//! # assert_eq!(rendered, 1);
+//!
+//! stopper.stop()?;
+//! thread.join().expect("the server does not panic")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A lock is given back when it is dropped. Locks nest, in one connection to each server:
+//!
+//! ```
+//! # use poolcounter::client::{Client, Error, Limits, MediaWiki, Outcome, Purpose};
+//! # use poolcounter::net::Server;
+//! # use poolcounter::services::Kind;
+//! # use poolcounter::stats::Pools;
+//! # use std::time::Duration;
+//! # let mut server = Server::bind("127.0.0.1:0", Kind::Pools)?;
+//! # let (address, stopper) = (server.addresses(Kind::Pools)[0].to_string(), server.stopper()?);
+//! # let thread = std::thread::spawn(move || server.run());
+//! # let client = Client::new(MediaWiki::new([address]));
+//! # let limits = Limits { workers: 1, max_queue: 100, timeout: Duration::ZERO, hold: None };
+//! let page = client.acquire(Purpose::Me, "page", &limits)?;
+//! {
+//!     let image = client.acquire(Purpose::Me, "image", &limits)?;
+//!     assert!(matches!((&page, &image), (Outcome::Locked(_), Outcome::Locked(_))));
+//! }
+//! for (server, stats) in client.stats() {
+//!     let locks = stats?.of(Pools::ProcessingWorkers);
+//!     assert_eq!(locks, 1, "at {server} the image is given back, the page is not");
+//! }
+//! # stopper.stop()?;
+//! # thread.join().expect("the server does not panic")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Counters
+//!
+//! ```
+//! # use poolcounter::net::Server;
+//! # use poolcounter::services::Kind;
+//! use poolcounter::client::{Counters, MediaWiki};
+//!
+//! # let mut server = Server::bind("127.0.0.1:0", Kind::Counters)?;
+//! # let (address, stopper) = (server.addresses(Kind::Counters)[0].to_string(), server.stopper()?);
+//! # let thread = std::thread::spawn(move || server.run());
+//! let counters = Counters::new(MediaWiki::new([address]));
+//! match counters.acquire("transcoders", 3, 10)? {
+//!     Some(units) => {
+//!         assert_eq!(counters.get("transcoders")?, Some(3));
+//!         units.release()?;
+//!     }
+//!     None => println!("at most 10 run at a time; come again later"),
+//! }
+//! assert_eq!(counters.get("transcoders")?, Some(0));
+//! # stopper.stop()?;
+//! # thread.join().expect("the server does not panic")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # When servers fail
+//!
+//! - A server that refuses, is silent for [`Timeouts::answer`], closes the connection or talks nonsense is passed over for
+//!   [`Timeouts::retry`], and the next one of the [`Placement`] is asked. When none is left, that is
+//!   [`Error::Unavailable`], at once as long as all are known to be dead.
+//! - A connection on which anything went wrong is closed and never used again. The server gives back what it held, and no
+//!   answer can come late.
+//! - A connection that the server has closed since its last use says nothing of the server: it is connected once more.
+//! - What was held on a lost connection is lost. Its release says so, and touches nothing that was acquired since.
+//!
+//! A server that is lost, or seems so to one client and not to another, has its keys granted elsewhere while somebody still
+//! works under its locks. Where that is wrong and not merely wasteful, use something with consensus and fencing.
+
+mod connection;
+mod counters;
+mod error;
+mod fleet;
+mod placement;
+mod pools;
+
+pub use crate::pools::Purpose;
+pub use counters::{Counters, Units, Usage};
+pub use error::{Error, Failure};
+pub use placement::{MediaWiki, Placement, Ring};
+pub use pools::{Client, Limits, Lock, Outcome};
+
+use std::time::Duration;
+
+/// What a server said: an answer or a refusal; or what is wrong with the server, so that it said neither.
+type Said<T> = Result<Result<T, Error>, Failure>;
+
+/// The longest time that the protocol can name, 136 years: sums of times that are cut to it do not overflow.
+const LONGEST: Duration = Duration::from_secs(u32::MAX as u64 + 1);
+
+/// How long a client is patient with a server. With zero for `connect` or `answer`, no server is fast enough.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timeouts {
+    /// Until a connection is made. Each address of a host has as long; looking the host up is not counted.
+    pub connect: Duration,
+    /// Until the answer is here, on top of what a request may wait by its own timeout.
+    pub answer: Duration,
+    /// How long a server that failed is not asked again. It bounds what a dead machine costs: `connect` once in this time.
+    pub retry: Duration,
+}
+
+impl Timeouts {
+    fn cut(self) -> Self {
+        let Timeouts { connect, answer, retry } = self;
+        Timeouts { connect: connect.min(LONGEST), answer: answer.min(LONGEST), retry: retry.min(LONGEST) }
+    }
+}
+
+impl Default for Timeouts {
+    /// A tenth of a second, half a second and two seconds: for servers in the same data centre.
+    fn default() -> Self {
+        Timeouts {
+            connect: Duration::from_millis(100),
+            answer: Duration::from_millis(500),
+            retry: Duration::from_secs(2),
+        }
+    }
+}

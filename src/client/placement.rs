@@ -1,0 +1,236 @@
+//! Which server keeps a key: pure functions of the configuration and the key. It knows no connections.
+
+/// Which server keeps a key: the servers, and for each key the order in which they are asked. Servers know nothing of each
+/// other; clients that place keys in the same way meet at the same server.
+///
+/// [`MediaWiki`] is the order of MediaWiki's PHP client, and [`Ring`] the consistent hashing of Wikimedia's Python library, as
+/// far as its description goes: it was not compared with the library itself. The two place keys differently, so all
+/// clients that share keys must use the same one.
+///
+/// How many of the 10,000 keys `key 0` to `key 9999` change their server when one joins or leaves, and how many keys the
+/// servers have before:
+///
+/// | | servers | keys of each | one joins | fair share | the second leaves | fair share |
+/// |---|---|---|---|---|---|---|
+/// | `MediaWiki` | 3 | 3278 to 3377 | 2428 move | 2500 | 3377 move | 3333 |
+/// | `Ring` | 3 | 3150 to 3700 | 2021 move | 2500 | 3700 move | 3333 |
+/// | `MediaWiki` | 10 | 953 to 1049 | 895 move | 909 | 1002 move | 1000 |
+/// | `Ring` | 10 | 860 to 1282 | 997 move | 909 | 977 move | 1000 |
+///
+/// In both, the keys that move are those that the new server takes, or those of the server that leaves; all others stay.
+/// MediaWiki's order draws a lot for each key and server, and so spreads keys more evenly than the ring, whose arcs differ
+/// in length.
+#[derive(Clone, Debug)]
+pub enum Placement {
+    /// As MediaWiki does it.
+    MediaWiki(MediaWiki),
+    /// As Wikimedia's Python library does it.
+    Ring(Ring),
+}
+
+/// Servers in the order of `md5(server + key)`, compared as hexadecimal text, with the server as it is configured.
+#[derive(Clone, Debug)]
+pub struct MediaWiki {
+    servers: Vec<String>,
+}
+
+/// Servers around a ring of the numbers below 2^128. Each has 100 points for each unit of its weight: for `i` from 0 to 99
+/// and `j` below the weight, `md5("label:i:j")` as a number. A key belongs to the first point above `md5(key)`, and is
+/// then taken by the next servers around the ring.
+#[derive(Clone, Debug)]
+pub struct Ring {
+    servers: Vec<String>,
+    /// The points in order, each with the index of its server.
+    points: Vec<(u128, usize)>,
+}
+
+/// Points on the ring for each unit of weight.
+const POINTS: u32 = 100;
+
+impl Placement {
+    /// The addresses of the servers.
+    pub fn servers(&self) -> &[String] {
+        match self {
+            Placement::MediaWiki(MediaWiki { servers }) | Placement::Ring(Ring { servers, .. }) => servers,
+        }
+    }
+
+    /// The indices of all servers, in the order in which they are asked for `key`.
+    pub fn order(&self, key: &[u8]) -> Vec<usize> {
+        match self {
+            Placement::MediaWiki(order) => order.order(key),
+            Placement::Ring(ring) => ring.order(key),
+        }
+    }
+}
+
+impl From<MediaWiki> for Placement {
+    fn from(order: MediaWiki) -> Self {
+        Placement::MediaWiki(order)
+    }
+}
+
+impl From<Ring> for Placement {
+    fn from(ring: Ring) -> Self {
+        Placement::Ring(ring)
+    }
+}
+
+impl MediaWiki {
+    /// Servers, each as `HOST` or `HOST:PORT`, written as in the configuration of MediaWiki: `10.0.0.5` and `10.0.0.5:7531`
+    /// are the same server, but not the same order.
+    pub fn new(servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        MediaWiki { servers: servers.into_iter().map(Into::into).collect() }
+    }
+
+    fn order(&self, key: &[u8]) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.servers.len()).collect();
+        // Numbers in the order of their hexadecimal text, as all have 32 digits.
+        order.sort_by_cached_key(|index| digest(&[self.servers[*index].as_bytes(), key]));
+        order
+    }
+}
+
+impl Ring {
+    /// Servers, each as a label, `HOST` or `HOST:PORT`, and its weight. Only labels and weights place the keys, so a server
+    /// may move to another address and keep its keys.
+    pub fn new(servers: impl IntoIterator<Item = (impl AsRef<str>, impl Into<String>, u8)>) -> Self {
+        let mut ring = Ring { servers: Vec::new(), points: Vec::new() };
+        for (label, address, weight) in servers {
+            let label = label.as_ref();
+            let points = (0..POINTS).flat_map(|i| (0..weight).map(move |j| (i, j)));
+            let hash = |(i, j)| digest(&[format!("{label}:{i}:{j}").as_bytes()]);
+            ring.points.extend(points.map(|point| (hash(point), ring.servers.len())));
+            ring.servers.push(address.into());
+        }
+        ring.points.sort_unstable();
+        ring
+    }
+
+    fn order(&self, key: &[u8]) -> Vec<usize> {
+        let hash = digest(&[key]);
+        let (passed, ahead) = self.points.split_at(self.points.partition_point(|(point, _)| *point <= hash));
+        let mut order = Vec::with_capacity(self.servers.len());
+        for (_, server) in ahead.iter().chain(passed) {
+            if order.len() == self.servers.len() {
+                break;
+            }
+            if !order.contains(server) {
+                order.push(*server);
+            }
+        }
+        order
+    }
+}
+
+/// The MD5 of the parts together, as a number.
+fn digest(parts: &[&[u8]]) -> u128 {
+    let mut context = md5::Context::new();
+    parts.iter().for_each(|part| context.consume(part));
+    u128::from_be_bytes(context.finalize().0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The orders that are wanted are those of this Python:
+    //
+    //   import hashlib
+    //   md5 = lambda text: hashlib.md5(text.encode()).hexdigest()
+    //   print(sorted(servers, key=lambda server: md5(server + key)))
+    #[test]
+    fn media_wiki_sorts_by_digest() {
+        let servers = ["10.0.0.5", "10.0.0.6", "10.0.0.7:7532"];
+        let order = MediaWiki::new(servers);
+        for (key, want) in [
+            ("enwiki:ArticleView:Michael Jackson", ["10.0.0.5", "10.0.0.7:7532", "10.0.0.6"]),
+            ("k", ["10.0.0.6", "10.0.0.7:7532", "10.0.0.5"]),
+            ("", ["10.0.0.5", "10.0.0.7:7532", "10.0.0.6"]),
+            ("ключ", ["10.0.0.5", "10.0.0.7:7532", "10.0.0.6"]),
+        ] {
+            assert_eq!(order.order(key.as_bytes()).into_iter().map(|n| servers[n]).collect::<Vec<_>>(), want, "{key}");
+        }
+    }
+
+    // Likewise, with `md5` from above:
+    //
+    //   from bisect import bisect_right
+    //   weights = {"a": 1, "b": 2, "c": 1}
+    //   points = sorted((int(md5(f"{label}:{i}:{j}"), 16), label)
+    //                   for label, weight in weights.items() for i in range(100) for j in range(weight))
+    //   at = bisect_right([point for point, _ in points], int(md5(key), 16))
+    //   print(list(dict.fromkeys(label for _, label in points[at:] + points[:at])))
+    #[test]
+    fn a_ring_is_walked_from_the_key_on() {
+        let ring = Ring::new([("a", "host1", 1), ("b", "host2:99", 2), ("c", "host3", 1)]);
+        for (key, want) in [
+            ("enwiki:ArticleView:Michael Jackson", ["a", "c", "b"]),
+            ("", ["b", "c", "a"]),
+            ("ключ", ["b", "c", "a"]),
+            ("key 0", ["c", "b", "a"]),
+            ("key 2", ["a", "b", "c"]),
+            // Beyond the last point, which is one of a: the ring begins again.
+            ("key 420", ["b", "a", "c"]),
+        ] {
+            let labels: Vec<_> = ring.order(key.as_bytes()).into_iter().map(|n| ["a", "b", "c"][n]).collect();
+            assert_eq!(labels, want, "{key}");
+        }
+    }
+
+    #[test]
+    fn every_server_of_a_ring_comes_once_and_none_without_points() {
+        let ring = Ring::new([("a", "a", 1), ("b", "b", 0), ("c", "c", 3)]);
+        for n in 0..100 {
+            let mut order = ring.order(format!("key {n}").as_bytes());
+            order.sort_unstable();
+            assert_eq!(order, [0, 2]);
+        }
+        assert_eq!(Ring::new([("", "", 1); 0]).order(b"k"), [0; 0]);
+        assert_eq!(MediaWiki::new([""; 0]).order(b"k"), [0; 0]);
+    }
+
+    #[test]
+    fn the_documentation_says_how_many_keys_move() {
+        let in_order = |servers: &[String]| MediaWiki::new(servers).into();
+        let on_ring = |servers: &[String]| Ring::new(servers.iter().map(|server| (server, server, 1))).into();
+        for count in [3, 10] {
+            assert_documented(&row("MediaWiki", count, in_order));
+            assert_documented(&row("Ring", count, on_ring));
+        }
+    }
+
+    fn assert_documented(row: &str) {
+        assert!(include_str!("placement.rs").contains(&format!("/// {row}\n")), "the table has no row {row}");
+    }
+
+    /// A row of the table, measured.
+    fn row(name: &str, count: usize, place: impl Fn(&[String]) -> Placement) -> String {
+        let more: Vec<String> = (1..=count + 1).map(|n| format!("10.0.0.{n}")).collect();
+        let fewer = [&more[..1], &more[2..count]].concat();
+        let before = first_of(&place(&more[..count]));
+        let moves = |servers: &[String], from_or_to: &str| {
+            let after = first_of(&place(servers));
+            let moved: Vec<_> = before.iter().zip(&after).filter(|(before, after)| before != after).collect();
+            assert!(moved.iter().all(|(before, after)| *before == from_or_to || *after == from_or_to));
+            moved.len()
+        };
+        let keys_of = |server| before.iter().filter(|first| *first == server).count();
+        let (least, most) = (more[..count].iter().map(keys_of).min(), more[..count].iter().map(keys_of).max());
+        format!(
+            "| `{name}` | {count} | {} to {} | {} move | {} | {} move | {} |",
+            least.unwrap_or_default(),
+            most.unwrap_or_default(),
+            moves(&more, &more[count]),
+            10_000 / (count + 1),
+            moves(&fewer, &more[1]),
+            10_000 / count,
+        )
+    }
+
+    /// Where the keys of the table lie.
+    fn first_of(placement: &Placement) -> Vec<String> {
+        let first = |n| placement.servers()[placement.order(format!("key {n}").as_bytes())[0]].clone();
+        (0..10_000).map(first).collect()
+    }
+}

@@ -1,0 +1,227 @@
+//! Places in pools: the client of the PoolCounter protocol.
+
+use super::connection::Connection;
+use super::error::{Error, Failure};
+use super::fleet::{Fleet, Held};
+use super::placement::Placement;
+use super::{Said, Timeouts};
+use crate::pools::wire::asking as wire;
+use crate::pools::{Acquire, Purpose, Reply};
+use crate::stats::{Figures, Pools as Stat};
+use crate::time::Span;
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+/// Where a server listens that is named without a port.
+const DEFAULT_PORT: u16 = 7531;
+/// `STATS FULL` has 21 lines, and a later server may have more. An answer without end is none.
+const MOST_LINES: usize = 1000;
+
+/// A client of one or several servers, with one connection to each that it had to ask.
+///
+/// Its methods take `&self`, and a [`Lock`] borrows the client. So locks nest, on one connection where their keys have
+/// the same server, and the compiler sees to it that none outlives its client. A client may move between threads but not
+/// be used by two at a time, because it waits for a place without doing anything else. Give each thread its own.
+#[derive(Debug)]
+pub struct Client {
+    fleet: RefCell<Fleet>,
+    placement: Placement,
+}
+
+/// How much of a kind of work may be done at a time. All who share a key should agree on this.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// So many may hold a place. At least 1.
+    pub workers: u32,
+    /// So many may hold a place or wait for one. At least 1.
+    pub max_queue: u32,
+    /// How long to wait. Where it is whole seconds the C daemon understands it too.
+    pub timeout: Duration,
+    /// The longest that the place may be held before the server takes it back; None or zero sets no limit. The C daemon
+    /// knows none.
+    pub hold: Option<Duration>,
+}
+
+/// What came of an acquire.
+#[derive(Debug)]
+#[must_use = "a lock that is dropped is released"]
+pub enum Outcome<'a> {
+    /// Do the work.
+    Locked(Lock<'a>),
+    /// Somebody has finished the work meanwhile, so read the result. Only [`Purpose::Anyone`] is told so.
+    Done,
+    /// Too many hold or wait already.
+    QueueFull,
+    /// No place came free in time.
+    Timeout,
+}
+
+/// A place in a pool. It is given back when this is dropped, or when the connection or the process ends.
+///
+/// Locks may be released in any order. Only the C daemon gives back the newest of the connection, whatever the key: with it,
+/// release the newest first, as the compiler does at the end of a block.
+#[derive(Debug)]
+#[must_use = "a lock that is dropped is released"]
+pub struct Lock<'a> {
+    client: &'a Client,
+    /// None once it was released.
+    held: Option<Held>,
+    /// The key as it went over the wire.
+    key: Vec<u8>,
+}
+
+impl Client {
+    /// A client that asks for each key the servers in this order. It connects when it is first used.
+    pub fn new(placement: impl Into<Placement>) -> Self {
+        Client::with(placement, Timeouts::default())
+    }
+
+    /// A client with other timeouts.
+    pub fn with(placement: impl Into<Placement>, timeouts: Timeouts) -> Self {
+        let placement = placement.into();
+        Client { fleet: RefCell::new(Fleet::new(placement.servers(), DEFAULT_PORT, timeouts)), placement }
+    }
+
+    /// Asks for a place in the pool `key`, and waits until there is an outcome.
+    ///
+    /// The servers are asked in the order of the placement until one answers. When the server is lost during the wait, so
+    /// are its pools: the next one is asked, for the rest of the timeout. (A timeout in whole seconds has its rest rounded
+    /// up to these.)
+    ///
+    /// A space in the key goes over the wire as `%20`; the placement sees the key as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadName`] for an empty key or one with a line feed, a carriage return or a NUL; [`Error::Unavailable`],
+    /// [`Error::LockHeld`] or [`Error::Refused`].
+    pub fn acquire(&self, purpose: Purpose, key: impl AsRef<[u8]>, limits: &Limits) -> Result<Outcome<'_>, Error> {
+        let order = self.placement.order(key.as_ref());
+        let key = wire::escape_key(key.as_ref()).map_err(|_| Error::BadName)?;
+        let begun = Instant::now();
+        let (verdict, held) = self.fleet.borrow_mut().ask_first(&order, |connection| {
+            let timeout = rest_of(limits.timeout, begun.elapsed());
+            connection.send(&limits.request(purpose, &key, timeout), timeout)?;
+            verdict_of(&connection.line()?)
+        })?;
+        let locked = || Outcome::Locked(Lock { client: self, held: Some(held), key: key.to_vec() });
+        Ok(verdict?.unwrap_or_else(locked))
+    }
+
+    /// The statistics of each server, by its address.
+    pub fn stats(&self) -> Vec<(String, Result<Figures<Stat>, Failure>)> {
+        self.fleet.borrow_mut().ask_each(read_stats)
+    }
+
+    fn release(&self, held: Held, key: &[u8]) -> Result<(), Error> {
+        let mut request = Vec::new();
+        wire::write_release(&mut request, key);
+        self.fleet.borrow_mut().ask_holder(held, |connection| {
+            connection.send(&request, Duration::ZERO)?;
+            let line = connection.line()?;
+            match wire::parse_reply(&line) {
+                Some(Reply::Released) => Ok(Ok(())),
+                Some(Reply::NotLocked) => Ok(Err(Error::Expired)),
+                _ => refusal(&line),
+            }
+        })?
+    }
+}
+
+impl Limits {
+    fn request(&self, purpose: Purpose, key: &[u8], timeout: Duration) -> Vec<u8> {
+        let Limits { workers, max_queue, hold, .. } = *self;
+        let (timeout, hold) = (timeout.into(), hold.map_or(Span::FOREVER, Span::from));
+        let mut request = Vec::new();
+        wire::write_acquire(&mut request, &Acquire { key, purpose, workers, max_queue, timeout, hold });
+        request
+    }
+}
+
+impl Lock<'_> {
+    /// Gives the place back, and tells whether it was held until now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] or [`Error::Expired`] when somebody else may have held the place too; then what was done under the
+    /// lock is perhaps not all of its kind that was done.
+    pub fn release(mut self) -> Result<(), Error> {
+        let held = self.held.take().ok_or(Error::Lost)?;
+        self.client.release(held, &self.key)
+    }
+}
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            // If this fails the connection is closed, so the place is given back in any case.
+            let _ = self.client.release(held, &self.key);
+        }
+    }
+}
+
+/// What is left of a timeout, in whole seconds if it is.
+fn rest_of(timeout: Duration, elapsed: Duration) -> Duration {
+    let rest = timeout.saturating_sub(elapsed);
+    match (timeout.subsec_nanos(), rest.subsec_nanos()) {
+        (0, 1..) => Duration::from_secs(rest.as_secs() + 1),
+        _ => rest,
+    }
+}
+
+/// What an acquire came to, if the line is an answer to one; None is a lock.
+fn verdict_of(line: &[u8]) -> Said<Option<Outcome<'static>>> {
+    Ok(Ok(match wire::parse_reply(line) {
+        Some(Reply::Locked) => None,
+        Some(Reply::Done) => Some(Outcome::Done),
+        Some(Reply::QueueFull) => Some(Outcome::QueueFull),
+        Some(Reply::Timeout) => Some(Outcome::Timeout),
+        Some(Reply::LockHeld) => return Ok(Err(Error::LockHeld)),
+        _ => return refusal(line),
+    }))
+}
+
+/// The server's refusal, if the line is one.
+fn refusal<T>(line: &[u8]) -> Said<T> {
+    let words = wire::parse_error(line).ok_or(Failure::Garbled)?;
+    Ok(Err(Error::Refused(String::from_utf8_lossy(words).into_owned())))
+}
+
+fn read_stats(connection: &mut Connection) -> Result<Figures<Stat>, Failure> {
+    connection.send(wire::STATS_FULL, Duration::ZERO)?;
+    let mut figures = Figures::default();
+    for _ in 0..MOST_LINES {
+        let line = connection.line()?;
+        if line.is_empty() {
+            return Ok(figures);
+        }
+        if wire::parse_error(&line).is_some() {
+            break;
+        }
+        wire::parse_figure(&line, &mut figures);
+    }
+    Err(Failure::Garbled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_timeout_has_its_unit() {
+        let ms = Duration::from_millis;
+        for (timeout, elapsed, rest) in [
+            (5_000, 0, 5_000),
+            (5_000, 1, 5_000),
+            (5_000, 4_001, 1_000),
+            (5_000, 4_000, 1_000),
+            (5_000, 5_000, 0),
+            (5_000, 6_000, 0),
+            (0, 1, 0),
+            (1_500, 1, 1_499),
+            (1_500, 2_000, 0),
+        ] {
+            assert_eq!(rest_of(ms(timeout), ms(elapsed)), ms(rest), "{elapsed} of {timeout} ms");
+        }
+        assert_eq!(rest_of(Duration::MAX, ms(1)), Duration::MAX - ms(1));
+    }
+}
