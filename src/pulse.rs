@@ -49,8 +49,7 @@ pub struct Spread {
 
 impl Budget {
     /// Every budget.
-    pub const ALL: [Budget; 5] =
-        [Budget::Events, Budget::Accepts, Budget::Requests, Budget::Serving, Budget::Output];
+    pub const ALL: [Budget; 5] = [Budget::Events, Budget::Accepts, Budget::Requests, Budget::Serving, Budget::Output];
 
     /// Its name, as metrics have it.
     pub fn name(self) -> &'static str {

@@ -3,6 +3,8 @@
 mod support;
 
 use poolcounter::output::FULL_BYTES;
+use poolcounter::stats::{Counters, Pools, Stat};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Stdio};
@@ -243,6 +245,42 @@ fn the_policy_names_the_pages_script_and_style() {
     assert!(policy.starts_with("default-src 'none';"));
 }
 
+/// A key is shown, and is nothing but text, wherever it is shown.
+#[test]
+fn hostile_keys_are_text_in_every_page() {
+    let (daemon, address) = start(&[]);
+    let _clients = hostile_clients(&daemon);
+    let json = fetch(address, "/status.json");
+    let status: serde_json::Value = serde_json::from_str(json.text()).expect("is JSON");
+    let keys = |list: &str| -> BTreeSet<String> {
+        let rows = status["pools"][list].as_array().expect("is a list");
+        rows.iter().map(|row| row["key"].as_str().expect("is text").to_string()).collect()
+    };
+    let busiest = keys("busiest");
+    assert_eq!(busiest.len(), 8);
+    assert_eq!((&keys("holders"), &keys("hottest")), (&busiest, &busiest));
+    for shown in [
+        "<script>alert(1)</script>:x",
+        r"bad\xff\xfe:\xc3(",
+        r"ctl\u{1}\u{1b}[2J\u{d}:\u{7f}",
+        r"\u{202e}turned:日本語",
+    ] {
+        assert!(busiest.contains(shown), "{shown} is not in {busiest:#?}");
+    }
+    let page = fetch(address, "/");
+    assert_eq!(page.text().matches("<script").count(), 2, "the page's own");
+    assert!(!page.text().contains("<img") && !page.text().contains("<b>") && !page.text().contains('\u{202e}'));
+    assert!(page.text().contains("<td>&lt;script&gt;alert(1)&lt;/script&gt;:x</td>"));
+    let data = page.text().split(r#"id="status">"#).nth(1).and_then(|rest| rest.split("</script>").next());
+    let data: serde_json::Value = serde_json::from_str(data.expect("is there")).expect("is JSON");
+    assert_eq!(data["pools"]["busiest"].as_array().map(Vec::len), Some(8));
+    let metrics = fetch(address, "/metrics");
+    for label in [r#"type="<script>alert(1)</script>""#, r#"type="bad\\xff\\xfe""#, r#"type="\"quoted\\\\\"""#] {
+        let line = format!("poolcounter_pools_type_working{{{label}}} 1\n");
+        assert!(metrics.text().contains(&line), "{line} is not in {}", metrics.text());
+    }
+}
+
 #[test]
 fn prometheus_understands_the_metrics() {
     let (daemon, address) = start(&[]);
@@ -300,6 +338,47 @@ fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Option<String> {
     let output = child.wait_with_output().expect("the program ends");
     let printed = [output.stdout, output.stderr].concat();
     Some(String::from_utf8(printed).expect("is text"))
+}
+
+/// The alerts that the README recommends are well-formed, and speak of metrics that there are.
+#[test]
+fn the_alerts_of_the_readme_are_sound() {
+    let readme =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).expect("lies beside the manifest");
+    let rules = readme.split("```yaml\n").find(|text| text.starts_with("groups:")).expect("the README has alerts");
+    let rules = rules.split("```").next().expect("a block begins");
+    let (daemon, address) = start(&[]);
+    let _clients = hostile_clients(&daemon);
+    let page = fetch(address, "/metrics");
+    let words: Vec<&str> = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    let named: Vec<&&str> = words.iter().filter(|word| word.starts_with("poolcounter_")).collect();
+    assert!(named.len() >= 5, "{named:?}");
+    for name in named {
+        assert!(page.text().lines().any(|line| line.starts_with(*name)), "there is no {name}");
+    }
+    let file = concat!(env!("CARGO_TARGET_TMPDIR"), "/alerts.yaml");
+    fs::write(file, rules).expect("there is room");
+    if let Some(verdict) = promtool(&["check", "rules", file], "") {
+        assert!(verdict.contains("SUCCESS: 5 rules found"), "{verdict}");
+    }
+}
+
+/// Every metric that is made from no table is in the manual, and no other.
+#[test]
+fn the_manual_names_the_metrics() {
+    let manual =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.8")).expect("lies beside the manifest");
+    let section = manual.split(".Sh METRICS AND STATUS PAGE\n").nth(1).and_then(|rest| rest.split("\n.Sh ").next());
+    let described: Vec<&str> =
+        section.expect("the manual has one").lines().filter_map(|line| line.strip_prefix(".It Va ")).collect();
+    let (_daemon, address) = start(&[]);
+    let page = fetch(address, "/metrics");
+    let tables = Pools::ALL.iter().map(|stat| stat.row()).chain(Counters::ALL.iter().map(|stat| stat.row()));
+    let tables: Vec<&str> = tables.map(|row| row.help).collect();
+    let helps = page.text().lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+    let others: Vec<&str> = helps.filter(|(_, help)| !tables.contains(help)).map(|(name, _)| name).collect();
+    let sorted = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<String>>();
+    assert_eq!(sorted(&described), sorted(&others));
 }
 
 /// What SHA-256 makes of some bytes, in Base64.

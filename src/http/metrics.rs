@@ -14,6 +14,8 @@ use std::fmt::{Display, Write};
 
 /// How much of a type's name is shown, in bytes.
 const NAME_BYTES: usize = 64;
+/// How many types are shown: more than the pools tell apart.
+const TYPES: usize = 300;
 /// How many types have histograms, 38 lines each: those that acquired most. So a page cannot grow beyond what a connection
 /// may have unsent.
 const TYPES_WITH_HISTOGRAMS: usize = 64;
@@ -23,7 +25,12 @@ pub fn render(moment: &Moment<'_>) -> String {
     let mut page = Exposition::default();
     page.family("poolcounter_build_info", GAUGE, "What is running.");
     page.value("poolcounter_build_info", concat!("version=\"", env!("CARGO_PKG_VERSION"), "\""), 1);
-    page.single("poolcounter_uptime_seconds", GAUGE, "Time since the server started.", seconds(moment.now.since(Time::START)));
+    page.single(
+        "poolcounter_uptime_seconds",
+        GAUGE,
+        "How long the server has been up.",
+        seconds(moment.now.since(Time::START)),
+    );
     for service in &moment.overview.services {
         // The uptime is everybody's.
         for (row, value) in service.figures.iter().filter(|(row, _)| row.unit != Unit::Uptime) {
@@ -33,7 +40,12 @@ pub fn render(moment: &Moment<'_>) -> String {
     page.traffic(&moment.overview.services);
     page.types(&moment.overview.pools.types);
     let oldest = moment.overview.pools.holders.first().map_or(Span::ZERO, |holder| holder.age);
-    page.single("poolcounter_pools_oldest_holder_seconds", GAUGE, "How long the oldest lock has been held.", seconds(oldest));
+    page.single(
+        "poolcounter_pools_oldest_holder_seconds",
+        GAUGE,
+        "How long the oldest lock has been held.",
+        seconds(oldest),
+    );
     page.pulse(moment);
     page.0
 }
@@ -86,23 +98,37 @@ impl Exposition {
                 self.value(name, &format!("service=\"{}\"", service.name), value(&service.traffic));
             }
         };
-        by_service("poolcounter_connections", GAUGE, "Connections that are open.", |traffic| traffic.open);
-        by_service("poolcounter_connections_opened_total", COUNTER, "Connections that were accepted.", |traffic| traffic.opened);
-        by_service("poolcounter_connect_errors_total", COUNTER, "Connections that could not be accepted or served.", |traffic| {
-            traffic.connect_errors
+        by_service("poolcounter_connections", GAUGE, "Connections that are open, by service.", |traffic| traffic.open);
+        by_service(
+            "poolcounter_connections_opened_total",
+            COUNTER,
+            "Connections that were accepted, by service.",
+            |traffic| traffic.opened,
+        );
+        by_service(
+            "poolcounter_connect_errors_total",
+            COUNTER,
+            "Connections that could not be accepted or served, by service.",
+            |traffic| traffic.connect_errors,
+        );
+        by_service(
+            "poolcounter_failed_sends_total",
+            COUNTER,
+            "Replies that could not be delivered, by service.",
+            |traffic| traffic.failed_sends,
+        );
+        by_service("poolcounter_received_bytes_total", COUNTER, "Bytes read, by service.", |traffic| {
+            traffic.received_bytes
         });
-        by_service("poolcounter_failed_sends_total", COUNTER, "Replies that could not be delivered.", |traffic| {
-            traffic.failed_sends
-        });
-        by_service("poolcounter_received_bytes_total", COUNTER, "Bytes read from clients.", |traffic| traffic.received_bytes);
-        by_service("poolcounter_sent_bytes_total", COUNTER, "Bytes written to clients.", |traffic| traffic.sent_bytes);
+        by_service("poolcounter_sent_bytes_total", COUNTER, "Bytes written, by service.", |traffic| traffic.sent_bytes);
     }
 
     fn types(&mut self, types: &[Type]) {
         let mut seen = HashSet::new();
         let labelled = types.iter().map(|kind| (format!("type=\"{}\"", label(&visible(&kind.name, NAME_BYTES))), kind));
         // Names that agree in all that is shown would make one metric twice, and the page unreadable.
-        let types: Vec<(String, &Type)> = labelled.filter(|(labels, _)| seen.insert(labels.clone())).collect();
+        let types: Vec<(String, &Type)> =
+            labelled.filter(|(labels, _)| seen.insert(labels.clone())).take(TYPES).collect();
         let mut by_type = |name: &str, kind, help, value: fn(&Type) -> u64| {
             self.family(name, kind, help);
             types.iter().for_each(|(labels, of)| self.value(name, labels, value(of)));
@@ -110,9 +136,13 @@ impl Exposition {
         by_type("poolcounter_pools_type_working", GAUGE, "Locks held, by type of work.", |of| of.working);
         by_type("poolcounter_pools_type_waiting", GAUGE, "Requests that wait, by type of work.", |of| of.waiting);
         by_type("poolcounter_pools_type_acquired_total", COUNTER, "Locks granted, by type of work.", |of| of.acquired);
-        by_type("poolcounter_pools_type_done_total", COUNTER, "Waits that ended in DONE, by type of work.", |of| of.done);
+        by_type("poolcounter_pools_type_done_total", COUNTER, "Waits that ended in DONE, by type of work.", |of| {
+            of.done
+        });
         by_type("poolcounter_pools_type_full_total", COUNTER, "QUEUE_FULL replies, by type of work.", |of| of.full);
-        by_type("poolcounter_pools_type_timeouts_total", COUNTER, "TIMEOUT replies, by type of work.", |of| of.timeouts);
+        by_type("poolcounter_pools_type_timeouts_total", COUNTER, "TIMEOUT replies, by type of work.", |of| {
+            of.timeouts
+        });
         let mut histograms = |name: &str, help, histogram: fn(&Type) -> &Histogram| {
             self.family(name, HISTOGRAM, help);
             for (labels, of) in types.iter().take(TYPES_WITH_HISTOGRAMS) {
@@ -121,7 +151,11 @@ impl Exposition {
                 self.histogram(name, labels, buckets, seconds(histogram.sum()), histogram.count());
             }
         };
-        histograms("poolcounter_pools_wait_seconds", "How long requests waited that waited at all, by type of work.", |of| &of.waits);
+        histograms(
+            "poolcounter_pools_wait_seconds",
+            "How long requests waited that waited at all, by type of work.",
+            |of| &of.waits,
+        );
         histograms("poolcounter_pools_hold_seconds", "How long locks were held, by type of work.", |of| &of.holds);
     }
 
@@ -132,15 +166,30 @@ impl Exposition {
             let buckets = spread.cumulative().map(|(bound, count)| (bound.map(|bound| bound as f64 / unit), count));
             self.histogram(name, "", buckets, spread.sum() as f64 / unit, spread.count());
         };
-        spread("poolcounter_tick_seconds", "How long the turns of the loop took, without sleep.", &pulse.durations, 1e6);
-        spread("poolcounter_tick_clients", "How many connections were served in a turn of the loop.", &pulse.turns, 1.0);
+        spread(
+            "poolcounter_tick_seconds",
+            "How long the turns of the loop took, without sleep.",
+            &pulse.durations,
+            1e6,
+        );
+        spread(
+            "poolcounter_tick_clients",
+            "How many connections were served in a turn of the loop.",
+            &pulse.turns,
+            1.0,
+        );
         self.family("poolcounter_budget_spent_total", COUNTER, "How often a bound on the work of a turn was reached.");
         for budget in Budget::ALL {
             self.value("poolcounter_budget_spent_total", &format!("budget=\"{}\"", budget.name()), pulse.spent(budget));
         }
         self.single("poolcounter_timers", GAUGE, "Timers that are armed.", moment.timers);
         self.single("process_resident_memory_bytes", GAUGE, "Resident memory of the process.", pulse.memory_bytes);
-        self.single("process_start_time_seconds", GAUGE, "When the process started, since 1970.", seconds(moment.epoch));
+        self.single(
+            "process_start_time_seconds",
+            GAUGE,
+            "When the process started, since 1970.",
+            seconds(moment.epoch),
+        );
     }
 
     fn histogram(

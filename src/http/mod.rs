@@ -201,3 +201,61 @@ impl Service for Serving<'_> {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::{FULL_BYTES, MAX_BYTES};
+    use crate::report::{Holder, HotKey, Key, Pools, Service, Type};
+    use crate::service::Traffic;
+    use crate::stats::{Pools as Stat, Stat as _};
+
+    /// As much as there can be to tell, in names that grow most when they are escaped.
+    fn most(name: impl Fn(usize) -> Vec<u8>) -> Overview {
+        let histogram = || {
+            let mut histogram = crate::histogram::Histogram::default();
+            (0..1_000_000).for_each(|n| histogram.record(Span::from_micros(n * n)));
+            histogram
+        };
+        let kind =
+            Type { waits: histogram(), holds: histogram(), acquired: u64::MAX, full: u64::MAX, ..Type::default() };
+        let pools = Pools {
+            types: (0..1_000).map(|n| Type { name: name(n), ..kind.clone() }).collect(),
+            busiest: (0..1_000).map(|n| Key { key: name(n), ..Key::default() }).collect(),
+            hottest: (0..1_000).map(|n| HotKey { key: name(n), refusals: u64::MAX, waits: u64::MAX }).collect(),
+            holders: (0..1_000).map(|n| Holder { key: name(n), ..Holder::default() }).collect(),
+            ..Pools::default()
+        };
+        let figures: Vec<_> = Stat::ALL.iter().map(|stat| (stat.row(), u64::MAX)).collect();
+        let service = |name| Service { name, traffic: Traffic::default(), figures: figures.clone() };
+        Overview { services: vec![service("pools"), service("counters"), service("http")], pools }
+    }
+
+    /// Whoever has not read all but the last byte that makes it full is told one page more, and must not be closed for it.
+    #[test]
+    fn no_page_is_too_long_for_a_connection() {
+        let (pulse, mut samples) = (Pulse::default(), Samples::default());
+        let sample = Sample { acquired: u64::MAX, refused: u64::MAX, working: u64::MAX, waiting: u64::MAX };
+        samples.note(Time::from_micros(1_000_000_000), sample);
+        let long = |n: usize, filler: &[u8]| [format!("{n}").as_bytes(), &filler.repeat(900)].concat();
+        for filler in ["\"", "\\", "\u{ff}", "&", "'", "<", "\u{202e}", "x"] {
+            let overview = most(|n| long(n, filler.as_bytes()));
+            let epoch = Span::ZERO;
+            let moment = Moment { now: Time::START, epoch, overview, pulse: &pulse, timers: 0, samples: &samples };
+            let status = status::Status::of(&moment);
+            let pages = [page::render(&status), status.to_json(), metrics::render(&moment)];
+            let lengths = pages.map(|page| page.len());
+            assert!(lengths.iter().all(|len| *len < MAX_BYTES - FULL_BYTES - 1_000), "{filler:?}: {lengths:?}");
+        }
+    }
+
+    #[test]
+    fn types_that_look_alike_are_one_metric() {
+        let (pulse, samples) = (Pulse::default(), Samples::default());
+        let overview = most(|n| [&[b'x'; 100], format!("{n}").as_bytes()].concat());
+        let epoch = Span::ZERO;
+        let moment = Moment { now: Time::START, epoch, overview, pulse: &pulse, timers: 0, samples: &samples };
+        let page = metrics::render(&moment);
+        assert_eq!(page.matches("poolcounter_pools_type_working{").count(), 1);
+    }
+}

@@ -3,9 +3,9 @@
 //! Durations are seconds. Every list is bounded, and so is every name, so that a page cannot grow beyond what a connection may
 //! have unsent.
 
+use super::Moment;
 use super::samples::{INTERVAL, KEPT, Sample};
 use super::text::visible;
-use super::Moment;
 use crate::histogram::Histogram;
 use crate::pulse::Budget;
 use crate::report;
@@ -17,8 +17,8 @@ use serde::Serialize;
 const NAME_BYTES: usize = 200;
 /// How many keys and holders are shown.
 const ROWS: usize = 20;
-/// How many types are shown.
-const TYPES: usize = 256;
+/// How many types are shown: more than the pools tell apart.
+const TYPES: usize = 300;
 
 /// Everything that the page shows.
 #[derive(Serialize)]

@@ -28,13 +28,7 @@ pub struct SavedService {
 
 impl Core {
     pub fn new(services: Services, epoch: Span) -> Self {
-        Core {
-            services,
-            wheel: Wheel::default(),
-            output: Output::default(),
-            pulse: Pulse::default(),
-            epoch,
-        }
+        Core { services, wheel: Wheel::default(), output: Output::default(), pulse: Pulse::default(), epoch }
     }
 
     /// Calls a service, at the time `now`.

@@ -193,7 +193,9 @@ fn write_figure(bytes: &mut Vec<u8>, name: &str, unit: Unit, value: u64) {
     let written = match unit {
         Unit::Count | Unit::Level => writeln!(bytes, "{name}: {value}"),
         Unit::Uptime => writeln!(bytes, "{name}: {days} days, {hours}h {minutes}m {seconds}s"),
-        Unit::Duration | Unit::Latest if days > 0 => writeln!(bytes, "{name}: {days} days {hours}h {minutes}m {seconds}.{us:06}s"),
+        Unit::Duration | Unit::Latest if days > 0 => {
+            writeln!(bytes, "{name}: {days} days {hours}h {minutes}m {seconds}.{us:06}s")
+        }
         Unit::Duration | Unit::Latest if hours > 0 => writeln!(bytes, "{name}: {hours}h {minutes}m {seconds}.{us:06}s"),
         Unit::Duration | Unit::Latest if minutes > 0 => writeln!(bytes, "{name}: {minutes}m {seconds}.{us:06}s"),
         Unit::Duration | Unit::Latest => writeln!(bytes, "{name}: {seconds}.{us:06}s"),
