@@ -204,7 +204,7 @@ function show(status) {
   const error = pools.hottest_error ? " A key may have had up to " + number(pools.hottest_error) + " more." : "";
   say(note, "What is old fades: after half an hour, an event counts half." + error);
   fill("holders", ["<key", "<client", "for"], pools.holders.map(it =>
-    [name(it.key), name(it.peer), duration(it.age)]));
+    [name(it.key), { text: it.peer, className: "text peer" }, duration(it.age)]));
   const used = services.filter((it, n) => n === 0 || it.connections_opened);
   fill("services", ["<service", "connections", "so far", "read", "written", "connect errors", "failed sends"],
     used.map(it => [

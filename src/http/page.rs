@@ -9,8 +9,8 @@ use std::fmt::Write;
 /// taken for markup, it could still do nothing. The hashes are those of `page.js` and `page.css`.
 pub const POLICY: &str = concat!(
     "default-src 'none'; ",
-    "script-src 'sha256-dmwFbDRQyoDBkKxkeQ4lcNXW0Tx6CLijrgS0Vs4t2Dc='; ",
-    "style-src 'sha256-77Ry9gq8uu0pYCYX1VcoO874lOZhMUC4wNaRtjSMe50='; ",
+    "script-src 'sha256-XIm+T5yLI4epuw4yldv1l/XgZlfx7Ho4OxeUhxygGQw='; ",
+    "style-src 'sha256-XYgb9f1nJxcdnEXN5F8od+gwrjnl0cEQaJTaUWAQsoY='; ",
     "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 );
 
