@@ -116,7 +116,8 @@ fn picture(url: &str, name: &str, (width, height): (u32, u32), options: &[&str])
 fn without_scripts(address: SocketAddr, name: &str) -> String {
     let page = fetch(address, "/").text().replace('&', "&amp;").replace('"', "&quot;");
     let file = pictures().join(name).with_extension("html");
-    let frame = format!("<body style='margin: 0'><iframe sandbox width=1280 height=1500 frameborder=0 srcdoc=\"{page}\">");
+    let frame =
+        format!("<body style='margin: 0'><iframe sandbox width=1280 height=1500 frameborder=0 srcdoc=\"{page}\">");
     fs::write(&file, frame).expect("there is room");
     format!("file://{}", file.display())
 }

@@ -77,7 +77,7 @@ const CARDS = [
   { title: "Waiting", unit: "requests", color: "amber", of: h => h.waiting, now: n => n.waiting },
   { title: "Refused, queue full", unit: "per second", color: "red", of: h => h.refused_per_second },
 ];
-// The plots' own coordinates: as wide as there are samples, and so high, with room for the line at the top. The plot of a
+// The plots' own coordinates: a sample wide each, and so high, with room for the line at the top. The plot of a
 // young server is not all empty.
 const HEIGHT = 100, TOP = 6, FEWEST = 20;
 
@@ -109,10 +109,10 @@ function plot(card, history, now) {
   const values = card.of(history), most = Math.max(values.length, FEWEST), peak = Math.max(0, ...values);
   Object.assign(card, { values, most, peak, full: history.most, interval: history.interval });
   say(card.number, number(card.now ? card.now(now) : values.length ? values[values.length - 1] : 0));
-  const x = n => most - values.length + n + 1;
+  const x = n => most - values.length + n;
   const y = value => HEIGHT - (peak ? value / peak * (HEIGHT - TOP) : 0) - 1;
   const points = values.map((value, n) => x(n) + "," + y(value).toFixed(1));
-  card.plot.setAttribute("viewBox", "0 0 " + most + " " + HEIGHT);
+  card.plot.setAttribute("viewBox", "0 0 " + (most - 1) + " " + HEIGHT);
   card.line.setAttribute("d", points.length > 1 ? "M" + points.join("L") : "");
   card.area.setAttribute("d", points.length > 1 ? "M" + x(0) + "," + HEIGHT + "L" + points.join("L") + "V" + HEIGHT + "Z" : "");
   card.plot.setAttribute("aria-label", card.title + " in the last ten minutes, at most " + number(peak));
@@ -122,14 +122,14 @@ function plot(card, history, now) {
 // What the pointer points at, or else what the plot is about.
 function point(card) {
   const { values, most, full } = card;
-  const index = card.at === undefined ? -1 : Math.round(card.at * most) - 1 - most + values.length;
+  const index = card.at === undefined ? -1 : Math.round(card.at * (most - 1)) - most + values.length;
   if (index < 0 || index >= values.length) {
     card.cursor.setAttribute("visibility", "hidden");
     say(card.left, values.length < full ? "last " + duration(Math.max(values.length, 1) * card.interval) : "last 10 min");
     say(card.right, "peak " + number(card.peak));
     return;
   }
-  const x = most - values.length + index + 1;
+  const x = most - values.length + index;
   card.cursor.setAttribute("x1", x);
   card.cursor.setAttribute("x2", x);
   card.cursor.setAttribute("visibility", "visible");
