@@ -77,7 +77,7 @@ const CARDS = [
   { title: "Waiting", unit: "requests", color: "amber", of: h => h.waiting, now: n => n.waiting },
   { title: "Refused, queue full", unit: "per second", color: "red", of: h => h.refused_per_second },
 ];
-// The plots' own coordinates: a sample wide each, and so high, with room for the line at the top. The plot of a
+// The plots' own coordinates: one from sample to sample, and so high, with room for the line at the top. The plot of a
 // young server is not all empty.
 const HEIGHT = 100, TOP = 6, FEWEST = 20;
 

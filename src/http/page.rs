@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// taken for markup, it could still do nothing. The hashes are those of `page.js` and `page.css`.
 pub const POLICY: &str = concat!(
     "default-src 'none'; ",
-    "script-src 'sha256-yjqUHaT9Gw4ssOdVydNSrXaX98j3/wxzeqM/q+ysnV4='; ",
+    "script-src 'sha256-cn9SJgOFv3dpEdYbsioJFYWR5eJjcicHt0UHhPnSIMs='; ",
     "style-src 'sha256-XYgb9f1nJxcdnEXN5F8od+gwrjnl0cEQaJTaUWAQsoY='; ",
     "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 );
