@@ -441,6 +441,44 @@ fn what_the_environment_says_of_the_log_counts() {
     assert_eq!(log_of_a_visit("RUST_LOG=info", &["-vv"]), [""; 0]);
 }
 
+#[test]
+fn a_lock_that_is_held_for_long_is_logged_with_its_holder() {
+    let mut daemon = Daemon::start(&["--warn-hold", "1"]);
+    let (mut quick, mut slow, mut slower) = (daemon.connect(), daemon.connect(), daemon.connect());
+    assert_eq!(slower.ask("ACQ4ME Article:\x1b[2J 1 9 0"), "LOCKED");
+    assert_eq!(slow.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    assert_eq!(quick.ask("ACQ4ME other 1 9 0"), "LOCKED");
+    assert_eq!(quick.ask("RELEASE"), "RELEASED");
+    let line = daemon.wait_for_log("overdue");
+    let address = slower.stream().local_addr().expect("is connected");
+    let wanted = format!("WARN ] a lock is overdue: {address} has held Article:\\x1b[2J for 1.");
+    assert!(line.contains(&wanted), "{line} does not contain {wanted}");
+    thread::sleep(Duration::from_millis(2_500));
+    assert_eq!(daemon.new_log(), [""; 0], "the other, and its being twice as old, come a minute later");
+}
+
+#[test]
+fn the_holder_at_a_local_socket_is_its_process() {
+    let place = Place::new();
+    let path = place.file("socket");
+    let mut daemon = Daemon::start(&["-l", &unix(&path), "--warn-hold", "1"]);
+    let (reply, _holder) = lock_at(&path, "k");
+    assert_eq!(reply, "LOCKED\n");
+    let line = daemon.wait_for_log("overdue");
+    assert!(line.contains(&format!("unix:{} has held k for ", std::process::id())), "{line}");
+}
+
+#[test]
+fn a_key_that_refuses_many_is_logged_once() {
+    let mut daemon = Daemon::start(&["--warn-refusals", "1"]);
+    let (mut holder, mut client) = (daemon.connect(), daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    (0..500).for_each(|_| assert_eq!(client.ask("ACQ4ME k 1 1 0"), "QUEUE_FULL"));
+    let line = daemon.wait_for_log("a key refuses many");
+    assert!(line.contains("WARN ] a key refuses many: k has refused 61 requests in "), "{line}");
+    assert_eq!(daemon.new_log(), [""; 0]);
+}
+
 // Tools
 
 /// The first example of the README, as it stands there.

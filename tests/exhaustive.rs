@@ -117,7 +117,7 @@ fn play(clients: usize, history: &[Letter]) {
     }
     // What was counted is compared as well, some time after it happened.
     twin.act(Action::Pass(1));
-    twin.act(Action::Send(numbers[0], b"STATS FULL\n".to_vec()));
+    twin.act(Action::Send(numbers[0], b"STATS FULL\nSTATS TYPES\n".to_vec()));
     numbers.iter().for_each(|number| twin.act(Action::Finish(*number)));
     twin.act(Action::Settle);
     assert!(twin.is_empty(), "something is left of somebody who is gone");

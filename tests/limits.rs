@@ -161,3 +161,71 @@ fn whoever_leaves_without_reading_has_5_seconds() {
     assert_eq!(text(&mut world, waiter), "LOCKED\n");
     assert!(world.is_closed(leaver));
 }
+
+#[test]
+fn a_listing_has_1000_lines_and_256_kib_at_most() {
+    let mut world = world();
+    let clients: Vec<usize> = (0..1_200).map(|_| world.connect()).collect();
+    for (n, client) in clients.iter().enumerate() {
+        let key = format!("{n}{}", "x".repeat(896));
+        world.send(*client, format!("ACQ4ME {key} 1 1 0\nACQ4ME k 1 9999 3600\n").as_bytes());
+    }
+    let observer = world.connect();
+    world.send(observer, b"STATS HOLDERS k\n");
+    let holders = text(&mut world, observer);
+    let lines: Vec<&str> = holders.lines().collect();
+    assert_eq!((lines.len(), lines[1_000], lines[1_001]), (1_002, "and 200 more", ""));
+    assert!(lines[0].starts_with("client:0 working ") && lines[999].starts_with("client:999 waiting_for_me "));
+    world.send(observer, b"STATS KEYS 4294967295\nSTATS KEYS 2000\n");
+    let keys = text(&mut world, observer);
+    assert!(keys.len() <= 2 * (256 * 1024 + 100), "{}", keys.len());
+    assert_eq!(keys.lines().filter(|line| line.starts_with("and ") && line.ends_with(" more")).count(), 2);
+    // Nobody who asks for much is closed, even if it does not read for a while.
+    world.set_room(observer, 0);
+    world.send(observer, &b"STATS KEYS 1000\n".repeat(100));
+    world.settle();
+    world.set_room(observer, usize::MAX);
+    assert_eq!(text(&mut world, observer).lines().filter(|line| line.is_empty()).count(), 100);
+}
+
+/// All keys are looked at, so others have a turn before the next of these.
+#[test]
+fn a_listing_of_keys_ends_the_turn() {
+    let mut world = world();
+    let (greedy, modest) = (world.connect(), world.connect());
+    world.send(greedy, &b"STATS KEYS\n".repeat(3));
+    world.send(modest, b"RELEASE\n");
+    world.tick();
+    assert_eq!(world.take_received(greedy), b"\n");
+    assert_eq!(world.take_received(modest), b"NOT_LOCKED\n");
+    assert_eq!(text(&mut world, greedy), "\n\n");
+}
+
+#[test]
+fn types_are_256_and_others() {
+    let mut world = world();
+    let client = world.connect();
+    for n in 0..300 {
+        world.send(client, format!("ACQ4ME type{n}:k 1 1 0\nRELEASE\n").as_bytes());
+    }
+    text(&mut world, client);
+    world.send(client, b"STATS TYPES\n");
+    let types = text(&mut world, client);
+    assert!(types.starts_with("other: 0 working, 0 waiting, 44 acquired, "), "{types}");
+    assert_eq!(types.lines().count(), 1 + 256 + 1);
+}
+
+/// What is to be told the operator wakes the loop; when there is nothing, it sleeps for ever.
+#[test]
+fn an_idle_server_is_not_woken() {
+    let mut world = world();
+    let (holder, other) = (world.connect(), world.connect());
+    world.send(holder, b"ACQ4ME k 1 1 0\n");
+    world.settle();
+    world.send(other, b"ACQ4ME k 1 1 0\n");
+    world.settle();
+    assert!(world.next_work().is_some(), "there are a lock and a refusal to look after");
+    world.send(holder, b"RELEASE\n");
+    world.advance(Span::from_secs(301));
+    assert_eq!(world.next_work(), None);
+}

@@ -18,7 +18,7 @@ const STEPS: u64 = 400;
 const FAR_US: u64 = 30 * 86_400_000_000;
 
 /// Every reply there is.
-const REPLIES: [&str; 15] = [
+const REPLIES: [&str; 16] = [
     "LOCKED",
     "DONE",
     "RELEASED",
@@ -34,6 +34,7 @@ const REPLIES: [&str; 15] = [
     "uptime",
     "total processing time",
     "total_acquired",
+    "ArticleView",
 ];
 
 /// What may happen in a step.

@@ -53,3 +53,74 @@ fn report_type(one: &super::Type) -> Type {
         holds: one.holds.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{ConnId, Id};
+    use crate::output::Output;
+    use crate::pools::Limits;
+    use crate::service::{Context, Service};
+    use crate::time::Span;
+    use crate::wheel::{Owner, Wheel};
+
+    struct Numbers;
+
+    impl Peers for Numbers {
+        fn peer(&self, conn: ConnId) -> String {
+            format!("peer{}", conn.index())
+        }
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::START + Span::from_secs(seconds)
+    }
+
+    /// Has each connection say a line at a second of its own, and reports some time afterwards.
+    fn report_after(lines: &[&str], seconds: u64) -> report::Pools {
+        let (mut pools, mut wheel, mut output) = (Pools::new(Limits::default()), Wheel::default(), Output::default());
+        let traffic = Traffic { connect_errors: 7, ..Traffic::default() };
+        for (n, line) in lines.iter().enumerate() {
+            let (timers, output, traffic) = (wheel.of(Owner(0)), &mut output, &traffic);
+            let (now, epoch, peers) = (at(n as u64), Span::ZERO, &Numbers);
+            let mut context = Context { now, epoch, timers, output, traffic, peers };
+            pools.serve(ConnId::from_index(n), line.as_bytes(), &mut context);
+        }
+        pools.report(at(seconds), &traffic, &Numbers)
+    }
+
+    #[test]
+    fn a_report_tells_who_holds_what() {
+        let report = report_after(
+            &[
+                "ACQ4ME a:1 1 9 9\n",
+                "ACQ4ME b:2 1 2 9\n",
+                "ACQ4ANY b:2 1 2 9\n",
+                "ACQ4ME b:2 1 2 9\n",
+                "ACQ4ME a:1 1 9 0\n",
+                "ACQ4ME a:3 1 9 0\nRELEASE\n",
+            ],
+            10,
+        );
+        let figure = |name| report.figures.iter().find(|(row, _)| row.name == name).map(|(_, value)| *value);
+        assert_eq!((figure("processing_workers"), figure("connect_errors")), (Some(2), Some(7)));
+        let types: Vec<_> = report.types.iter().map(|one| (&one.name[..], one.acquired, one.timeouts)).collect();
+        assert_eq!(types, [(&b"a"[..], 2, 1), (b"b", 1, 0)]);
+        let busiest: Vec<_> = report.busiest.iter().map(|key| (&key.key[..], key.working, key.waiting)).collect();
+        assert_eq!(busiest, [(&b"b:2"[..], 1, 1), (b"a:1", 1, 0)]);
+        assert_eq!(report.busiest[0].oldest, Span::from_secs(9));
+        let hottest: Vec<_> = report.hottest.iter().map(|hot| (&hot.key[..], hot.refusals, hot.waits)).collect();
+        assert_eq!((hottest, report.hottest_error), (vec![(&b"b:2"[..], 1, 1), (b"a:1", 1, 0)], 0));
+        let holders: Vec<_> = report.holders.iter().map(|holder| (&holder.peer[..], holder.age)).collect();
+        assert_eq!(holders, [("peer0", Span::from_secs(10)), ("peer1", Span::from_secs(9))]);
+    }
+
+    #[test]
+    fn a_report_has_a_bound() {
+        let lines: Vec<String> = (0..100).map(|n| format!("ACQ4ME {n}{} 1 9 0\n", "k".repeat(2_000))).collect();
+        let report = report_after(&lines.iter().map(String::as_str).collect::<Vec<_>>(), 100);
+        assert_eq!((report.busiest.len(), report.holders.len()), (MOST_ROWS, MOST_ROWS));
+        assert!(report.busiest.iter().all(|key| key.key.len() == sketch::KEY_BYTES));
+        assert!(report.holders.iter().map(|holder| holder.age).is_sorted_by(|one, next| one > next));
+    }
+}

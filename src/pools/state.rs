@@ -15,11 +15,13 @@ use serde::{Deserialize, Serialize};
 use slab::Slab;
 
 mod check;
+mod limits;
 mod saved;
 mod survey;
 mod types;
 mod watch;
 
+pub use limits::Limits;
 pub use survey::{Busy, Client};
 pub use types::Type;
 pub use watch::{Notice, WINDOW};
@@ -78,39 +80,6 @@ pub enum Reply {
     WaitForResponse,
     /// See [`BadSyntax`].
     BadSyntax,
-}
-
-/// What the operator allows every client, and wants to hear of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Places that one connection may hold or wait for.
-    pub max_locks: u32,
-    /// The longest that a place may be held, whatever the client asks for.
-    pub max_hold: Span,
-    /// The longest request in bytes, without its line feed.
-    pub max_line: usize,
-    /// How long a lock may be held before the operator is told.
-    pub warn_hold: Span,
-    /// How many requests a key may refuse in a second, over a minute, before the operator is told.
-    pub warn_refusals: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            max_locks: 4,
-            max_hold: Span::FOREVER,
-            max_line: 8192,
-            warn_hold: Span::from_secs(300),
-            warn_refusals: 100,
-        }
-    }
-}
-
-impl Limits {
-    fn refusals_in_window(&self) -> u64 {
-        u64::from(self.warn_refusals) * (WINDOW.as_micros() / 1_000_000)
-    }
 }
 
 /// One step of the state machine: when it happens, and where its effects go.

@@ -48,8 +48,10 @@ const ODD_TIMEOUTS: [&str; 15] = [
 ];
 const ODD_ENDS: [&str; 9] =
     ["", " junk", " hold=0", " hold=0 hold=1", " hold=x hold=0.5", " hold= ", " HOLD=1", "  hold=.0001 x", " hold=1.5"];
-/// The names that the protocol has for operators are left out: what they list is not modelled.
-const STATS: [&str; 14] = [
+/// KEYS and HOLDERS are left out: what they list is not modelled.
+const STATS: [&str; 16] = [
+    " TYPES",
+    " types",
     "",
     " FULL",
     " full ",

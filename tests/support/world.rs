@@ -231,6 +231,11 @@ impl World {
         self.settle();
     }
 
+    /// When the loop would wake by itself.
+    pub fn next_work(&self) -> Option<Time> {
+        self.connections.next_work()
+    }
+
     /// Replaces the server by another that takes over from it, as an upgrade does between two ticks. The new event queue
     /// announces at once what there is to read and where there is room.
     pub fn upgrade(&mut self) {

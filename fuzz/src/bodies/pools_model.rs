@@ -9,7 +9,7 @@ const KEYS: [&str; 2] = ["k", "l"];
 const NUMBERS: [&str; 5] = ["1", "2", "3", "0", "4294967296"];
 const TIMEOUTS: [&str; 6] = ["", "0", "0.001", "1", "2.5", "60"];
 const HOLDS: [&str; 4] = ["", "", " hold=1", " hold=0.002"];
-const STATS: [&str; 4] = ["", " UPTIME", " waiting_workers", " nothing"];
+const STATS: [&str; 4] = ["", " TYPES", " waiting_workers", " nothing"];
 /// How often bytes are repeated in one go. The last is more lines than a turn takes, more bytes than one read, and with
 /// `STATS` more output than may stay unsent.
 const TIMES: [usize; 4] = [1, 1, 40, 700];

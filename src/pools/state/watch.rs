@@ -11,7 +11,7 @@ use crate::id::{ConnId, Id};
 use crate::sketch::{self, Event};
 use crate::stats::Pools as Stat;
 use crate::time::{Span, Time};
-use crate::wheel::{TimerId, Timers};
+use crate::wheel::{LAST_TICK, TimerId, Timers};
 use serde::{Deserialize, Serialize};
 
 /// The key of the timer. Places are numbered from 0, and memory ends long before this.
@@ -73,8 +73,8 @@ pub(super) struct Watch {
     pub memory: Memory,
 }
 
-/// A moment after all others.
-pub(super) const NEVER: Time = Time::from_micros(u64::MAX);
+/// When the wheel ends: nothing is looked after any more.
+pub(super) const NEVER: Time = Time::from_micros(LAST_TICK * 1_000);
 
 /// What was said of late, and what is to be said soon.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -217,9 +217,138 @@ impl State {
     /// The first moment later than `seen` at which a lock has an age to tell of.
     fn milestone(&self, since: Time, seen: Time) -> Time {
         let mut age = self.limits.warn_hold;
-        while age <= seen.since(since) {
+        while age <= seen.since(since) && age < Span::FOREVER {
             age += age;
         }
         since + age
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pools::state::{Acquire, Limits, Purpose};
+    use crate::wheel::{Owner, Wheel};
+
+    const OWNER: Owner = Owner(0);
+
+    /// Pools whose clients each say something at a second of their own.
+    struct Rig {
+        state: State,
+        wheel: Wheel,
+        notices: Vec<Notice>,
+        now: Time,
+    }
+
+    impl Rig {
+        fn new(limits: Limits) -> Rig {
+            Rig { state: State::new(limits), wheel: Wheel::default(), notices: Vec::new(), now: Time::START }
+        }
+
+        fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
+            let (timers, replies) = (&mut self.wheel.of(OWNER), &mut Vec::new());
+            take(&mut self.state, &mut Step { now: self.now, timers, replies, notices: &mut self.notices });
+            self.state.check();
+        }
+
+        fn acquire(&mut self, conn: usize, key: &[u8], max_queue: u32) {
+            let (timeout, hold) = (Span::ZERO, Span::FOREVER);
+            let request = Acquire { key, purpose: Purpose::Me, workers: 1, max_queue, timeout, hold };
+            self.step(|state, step| state.acquire(ConnId::from_index(conn), Ok(request), step));
+        }
+
+        fn release(&mut self, conn: usize) {
+            self.step(|state, step| state.release(ConnId::from_index(conn), None, step));
+        }
+
+        /// Lets time pass, and tells at which seconds there was what to tell.
+        fn pass(&mut self, seconds: u64) -> Vec<(u64, Notice)> {
+            let end = self.now + Span::from_secs(seconds);
+            let mut told = Vec::new();
+            while let Some(at) = self.wheel.next().filter(|at| *at <= end) {
+                self.now = self.now.max(at);
+                while let Some(due) = self.wheel.expire(self.now) {
+                    self.step(|state, step| state.expire(due.key, step));
+                }
+                let second = self.now.as_micros() / 1_000_000;
+                told.extend(self.notices.drain(..).map(|notice| (second, notice)));
+            }
+            self.now = end;
+            told
+        }
+    }
+
+    fn overdue(key: &[u8], conn: usize, age: u64, overdue: u64) -> Notice {
+        let (conn, age) = (ConnId::from_index(conn), Span::from_secs(age));
+        Notice::Overdue { key: key.into(), conn, age, overdue }
+    }
+
+    #[test]
+    fn an_old_lock_is_told_of_whenever_its_age_has_doubled() {
+        let mut rig = Rig::new(Limits::default());
+        rig.acquire(1, b"k", 9);
+        assert_eq!(
+            rig.pass(1_300),
+            [300, 600, 1_200].map(|age| (age, overdue(b"k", 1, age, 1))),
+            "and at no other time"
+        );
+        rig.release(1);
+        assert_eq!(rig.pass(1_000_000), []);
+        assert!(rig.wheel.is_empty(), "nobody wakes an idle server");
+    }
+
+    #[test]
+    fn many_old_locks_are_told_of_once_a_minute() {
+        let mut rig = Rig::new(Limits::default());
+        for n in 0..90 {
+            rig.acquire(n, n.to_string().as_bytes(), 9);
+            assert_eq!(rig.pass(1), []);
+        }
+        let told = rig.pass(400);
+        let expected =
+            [(300, overdue(b"0", 0, 300, 1)), (360, overdue(b"1", 1, 359, 61)), (420, overdue(b"61", 61, 359, 90))];
+        assert_eq!(told, expected);
+    }
+
+    /// The timer is armed for something later when a new lock may be the first to be old.
+    #[test]
+    fn a_new_lock_is_not_overlooked() {
+        let mut rig = Rig::new(Limits { warn_hold: Span::from_secs(10), ..Limits::default() });
+        rig.acquire(1, b"old", 9);
+        assert_eq!(rig.pass(400), [10, 70, 130, 190, 320].map(|at| (at, overdue(b"old", 1, at, 1))));
+        rig.acquire(2, b"new", 9);
+        assert_eq!(rig.pass(60), [(410, overdue(b"new", 2, 10, 2))]);
+    }
+
+    #[test]
+    fn nothing_is_told_that_nobody_wants_to_know() {
+        let mut rig = Rig::new(Limits { warn_hold: Span::FOREVER, ..Limits::default() });
+        rig.acquire(1, b"k", 9);
+        assert!(rig.wheel.is_empty());
+        assert_eq!(rig.pass(1_000_000), []);
+    }
+
+    #[test]
+    fn a_key_that_refuses_many_is_told_of_at_once_and_once_a_minute() {
+        let mut rig = Rig::new(Limits { warn_refusals: 1, warn_hold: Span::FOREVER, ..Limits::default() });
+        rig.acquire(1, b"busy", 1);
+        rig.acquire(2, b"busier", 1);
+        for _ in 0..60 {
+            rig.acquire(3, b"busy", 1);
+        }
+        assert_eq!(rig.notices, [], "as many as one a second for a minute");
+        assert_eq!(rig.pass(30), []);
+        rig.acquire(3, b"busy", 1);
+        let (key, within) = (b"busy".to_vec(), Span::from_secs(30));
+        assert_eq!(std::mem::take(&mut rig.notices), [Notice::Refusing { key, refusals: 61, within }]);
+        for _ in 0..100 {
+            rig.acquire(3, b"busier", 9);
+        }
+        let most = Some((b"busier".to_vec(), 100));
+        assert_eq!(rig.pass(600), [(60, Notice::Refused { full: 61, timeouts: 100, most, floods: 2 })]);
+        assert!(rig.wheel.is_empty());
+        rig.acquire(3, b"busy", 1);
+        let most = Some((b"busy".to_vec(), 1));
+        assert_eq!(rig.pass(600), [(690, Notice::Refused { full: 1, timeouts: 0, most, floods: 0 })]);
     }
 }

@@ -22,6 +22,19 @@ pub struct Pools {
     armed: u64,
     /// Microseconds and counts, by the names of `STATS FULL`.
     totals: BTreeMap<&'static str, u64>,
+    /// What happened to keys by their types, in the order of `STATS TYPES`.
+    types: BTreeMap<Vec<u8>, [u64; 6]>,
+}
+
+/// What is counted by type.
+#[derive(Clone, Copy)]
+enum OfType {
+    Acquired,
+    Done,
+    Full,
+    Timeouts,
+    WaitedUs,
+    HeldUs,
 }
 
 #[derive(Clone)]
@@ -55,7 +68,7 @@ struct Wish {
 
 impl Pools {
     pub fn new(limits: Limits) -> Self {
-        Pools { limits, places: Vec::new(), armed: 0, totals: BTreeMap::new() }
+        Pools { limits, places: Vec::new(), armed: 0, totals: BTreeMap::new(), types: BTreeMap::new() }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -106,6 +119,7 @@ impl Pools {
                 self.hand_over(&place.key, now, &mut replies);
             } else {
                 self.add("wasted timeout time", now - place.since);
+                self.count(&place.key, OfType::Timeouts, 1);
                 replies.extend(say(place.client, "TIMEOUT"));
             }
         }
@@ -139,10 +153,12 @@ impl Pools {
         };
         let there: Vec<&Place> = self.places.iter().filter(|place| place.key == key).collect();
         if there.len() as u64 >= max_queue {
+            self.count(&key, OfType::Full, 1);
             return self.refuse(client, "QUEUE_FULL", "full_queues");
         }
         let is_free = (there.iter().filter(|place| place.held).count() as u64) < workers;
         if !is_free && timeout_us == 0 {
+            self.count(&key, OfType::Timeouts, 1);
             return say(client, "TIMEOUT");
         }
         let hold_us = hold_us.into_iter().chain(self.limits.max_hold_us).min();
@@ -161,7 +177,8 @@ impl Pools {
         if own.held {
             let saved = |place: &Place| place.key == own.key && !place.held && !place.for_me;
             while let Some(waiter) = self.places.iter().position(saved) {
-                let waiter = self.places.remove(waiter);
+                let waiter = self.give_back(waiter, now);
+                self.count(&own.key, OfType::Done, 1);
                 self.add("gained time", now - own.since);
                 self.add("waiting time for good", now - waiter.since);
                 replies.extend(say(waiter.client, "DONE"));
@@ -180,6 +197,7 @@ impl Pools {
         let Some(next) = waiting(true).or_else(|| waiting(false)) else { return };
         let (waited, for_me) = (now - self.places[next].since, self.places[next].for_me);
         self.add("waiting time", waited);
+        self.count(key, OfType::WaitedUs, waited);
         self.add(if for_me { "waiting time for me" } else { "waiting time for anyone" }, waited);
         replies.extend(self.grant(next, now));
     }
@@ -190,7 +208,8 @@ impl Pools {
         place.held = true;
         place.since = now;
         place.timer = timer;
-        let client = place.client;
+        let (client, key) = (place.client, place.key.clone());
+        self.count(&key, OfType::Acquired, 1);
         self.add("total_acquired", 1);
         say(client, "LOCKED")
     }
@@ -201,6 +220,8 @@ impl Pools {
             self.add("processed_count", 1);
             self.add("total processing time", now - place.since);
         }
+        let what = if place.held { OfType::HeldUs } else { OfType::WaitedUs };
+        self.count(&place.key, what, now - place.since);
         place
     }
 
@@ -218,6 +239,28 @@ impl Pools {
         *self.totals.entry(name).or_default() += more;
     }
 
+    fn count(&mut self, key: &[u8], what: OfType, more: u64) {
+        self.types.entry(type_of(key)).or_default()[what as usize] += more;
+    }
+
+    /// The lines of `STATS TYPES`.
+    fn types(&self) -> String {
+        let mut types: Vec<_> = self.types.iter().collect();
+        // Those of the same number stay in the order of their names.
+        types.sort_by_key(|(_, counts)| std::cmp::Reverse(counts[OfType::Acquired as usize]));
+        let line = |(name, counts): &(&Vec<u8>, &[u64; 6])| {
+            let [acquired, done, full, timeouts, waited, held] = **counts;
+            let own =
+                |held| self.places.iter().filter(|place| place.held == held && type_of(&place.key) == **name).count();
+            let (working, waiting) = (own(true), own(false));
+            let levels = format!("{working} working, {waiting} waiting, {acquired} acquired");
+            let ends = format!("{done} done, {full} full, {timeouts} timeouts");
+            let name = String::from_utf8_lossy(name);
+            format!("{name}: {levels}, {ends}, waited {}, held {}\n", seconds(waited), seconds(held))
+        };
+        types.iter().map(line).collect::<String>() + "\n"
+    }
+
     fn stats(&self, parameters: &[&[u8]], now: u64, failed_sends: u64) -> String {
         let figures = self.figures(now, failed_sends);
         let wanted = match parameters {
@@ -225,6 +268,9 @@ impl Pools {
             [name] => String::from_utf8_lossy(name).to_ascii_lowercase(),
             _ => return "ERROR WRONG_STAT\n".into(),
         };
+        if wanted == "types" {
+            return self.types();
+        }
         if wanted == "full" {
             return figures.iter().map(|(name, value)| format!("{name}: {value}\n")).collect::<String>() + "\n";
         }
@@ -316,6 +362,17 @@ fn microseconds(word: &[u8]) -> Option<u64> {
     let ms: u64 = format!("{decimals}000")[..3].parse().ok()?;
     let is_finer = decimals.bytes().skip(3).any(|digit| digit != b'0');
     Some(seconds * 1_000_000 + (ms + u64::from(is_finer)) * 1_000)
+}
+
+fn type_of(key: &[u8]) -> Vec<u8> {
+    match key.iter().take(65).position(|byte| *byte == b':') {
+        Some(end) if end > 0 => key[..end].to_vec(),
+        _ => b"-".to_vec(),
+    }
+}
+
+fn seconds(us: u64) -> String {
+    format!("{}.{:06}s", us / 1_000_000, us % 1_000_000)
 }
 
 fn uptime(us: u64) -> String {
