@@ -60,6 +60,7 @@ mod tests {
     use crate::id::{ConnId, Id};
     use crate::output::Output;
     use crate::pools::Limits;
+    use crate::pulse::Pulse;
     use crate::service::{Context, Service};
     use crate::time::Span;
     use crate::wheel::{Owner, Wheel};
@@ -83,7 +84,8 @@ mod tests {
         for (n, line) in lines.iter().enumerate() {
             let (timers, output, traffic) = (wheel.of(Owner(0)), &mut output, &traffic);
             let (now, epoch, peers) = (at(n as u64), Span::ZERO, &Numbers);
-            let mut context = Context { now, epoch, timers, output, traffic, peers };
+            let pulse = &Pulse::default();
+            let mut context = Context { now, epoch, timers, output, traffic, peers, pulse };
             pools.serve(ConnId::from_index(n), line.as_bytes(), &mut context);
         }
         pools.report(at(seconds), &traffic, &Numbers)
