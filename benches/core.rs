@@ -23,7 +23,7 @@ const BATCH: usize = 1_000;
 /// A line of the table: what is done, and its nanoseconds at a size.
 type Line = (&'static str, fn(usize, Duration) -> f64);
 
-const LINES: [Line; 10] = [
+const LINES: [Line; 11] = [
     ("parse a line", parse),
     ("find a name", find_name),
     ("insert and remove a name", insert_name),
@@ -34,6 +34,7 @@ const LINES: [Line; 10] = [
     ("arm and cancel a timer", arm_and_cancel),
     ("arm and expire a timer", arm_and_expire),
     ("time out one wait of all", time_out),
+    ("find the 20 busiest of all keys", busiest),
 ];
 
 fn main() {
@@ -168,11 +169,17 @@ fn time_out(size: usize, time: Duration) -> f64 {
     let everyone = || Rig::with_waiters(size, Purpose::Me);
     whole(time, size, everyone, |mut rig| {
         let now = rig.now + Span::from_secs(3_600);
+        rig.now = now;
         while let Some(due) = rig.wheel.expire(now) {
             rig.step(|state, step| state.expire(due.key, step));
         }
         assert_eq!(rig.replies.last(), Some(&(id(size), Reply::Timeout)), "everyone is told, in order");
     })
+}
+
+fn busiest(size: usize, time: Duration) -> f64 {
+    let rig = Rig::with_keys(size);
+    whole(time, 1, || (), |()| assert_eq!(black_box(rig.state.busiest(20)).len(), size.min(20)))
 }
 
 /// The pools, with what they need of the loop.

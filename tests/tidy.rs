@@ -227,7 +227,7 @@ fn read_all(directory: &Path, prefix: &str, sources: &mut Vec<Source>) {
         let module = format!("{prefix}{name}");
         if path.is_dir() {
             read_all(&path, &format!("{module}/"), sources);
-        } else {
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).expect("the sources can be read");
             sources.push(Source::new(module.strip_suffix("/mod").unwrap_or(&module), &text));
         }
