@@ -1,6 +1,6 @@
 # Builds, tests and installs the daemon. `make help` lists the targets.
 #
-# Everything needs cargo and a C compiler for linking; what a target needs beyond that, it installs with rustup or cargo.
+# Everything needs cargo and a C compiler for linking; what a target needs beyond that, it installs with rustup, cargo or apt.
 # Tests that compare with other programs are skipped where these are missing, and say so.
 
 CARGO ?= cargo
@@ -14,9 +14,15 @@ TIME ?= 60
 # How long `make soak` runs.
 MINUTES ?= 20
 
+# What `make static` builds for.
+STATIC = $(shell uname -m)-unknown-linux-musl
+# What Debian needs to make a package, and to try it out.
+PACKAGING = build-essential debhelper fakeroot
+PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container
+
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check test-browser bench fuzz sim soak install clean help
+.PHONY: all test check test-browser bench fuzz sim soak static deb test-package install clean help
 
 ## all: the daemon, optimised
 all:
@@ -58,6 +64,25 @@ sim:
 ## soak: the daemon under load for a long time: make soak MINUTES=20
 soak:
 	SOAK_MINUTES=$(MINUTES) $(CARGO) test --release --test soak -- --ignored --nocapture
+
+## static: the daemon as one file that needs no libraries, for containers
+static:
+	rustup target list --installed | grep -qx $(STATIC) || rustup target add $(STATIC)
+	$(CARGO) build --release --target $(STATIC)
+	@echo "built $(CARGO_TARGET_DIR)/$(STATIC)/release/poolcounter"
+
+## deb: the Debian package, in the directory above this one
+deb:
+	$(call with_debian,$(PACKAGING))
+	dpkg-buildpackage -us -uc -b
+
+## test-package: the Debian package from its installation to its purge, in scratch systems; needs root
+test-package:
+	$(call with_debian,$(PACKAGE_TESTS))
+	tests/package.sh $(CARGO_TARGET_DIR)/package
+
+# Installs the packages that are missing.
+with_debian = dpkg -s $(1) >/dev/null 2>&1 || { apt-get update && apt-get install -y --no-install-recommends $(1); }
 
 ## install: the daemon and its manual page, under DESTDIR and PREFIX (/usr/local)
 install: $(BINARY)

@@ -27,7 +27,7 @@ pub enum Budget {
 /// The loop's figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Pulse {
-    /// How long ticks took from waking up to falling asleep, in microseconds.
+    /// How long ticks took, in microseconds: from the first look at the clock after waking up until the loop sleeps again.
     pub durations: Spread,
     /// How many connections had their turn in a tick.
     pub turns: Spread,
@@ -77,13 +77,14 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// The loop wakes up.
+    /// The loop is awake. Whoever looks at the clock first says so.
     pub fn begin_tick(&mut self, now: Time) {
-        self.begun = Some(now);
+        self.begun.get_or_insert(now);
     }
 
     /// A connection has its turn.
-    pub fn count_turn(&mut self) {
+    pub fn count_turn(&mut self, now: Time) {
+        self.begin_tick(now);
         self.turns_now += 1;
     }
 
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!(pulse.durations.count(), 0, "no tick had begun");
         for (begun, ended, turns) in [(10, 20, 1), (1_000, 1_011, 3), (5_000, 1_005_000, 0)] {
             pulse.begin_tick(Time::from_micros(begun));
-            (0..turns).for_each(|_| pulse.count_turn());
+            (0..turns).for_each(|_| pulse.count_turn(Time::from_micros(ended)));
             pulse.end_tick(Time::from_micros(ended));
         }
         assert_eq!((pulse.durations.count(), pulse.busy()), (3, Span::from_micros(1_000_021)));

@@ -4,6 +4,7 @@ use crate::histogram::Histogram;
 use crate::service::Traffic;
 use crate::stats::Row;
 use crate::time::Span;
+use serde::{Deserialize, Serialize};
 
 /// Everything that the services tell.
 #[derive(Clone, Debug, Default)]
@@ -99,4 +100,17 @@ pub struct Holder {
     pub peer: String,
     /// How long it has held the lock.
     pub age: Span,
+}
+
+/// How the pools stand: little enough to be noted every few seconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Sample {
+    /// Locks granted since the start.
+    pub acquired: u64,
+    /// Requests refused for a full queue since the start.
+    pub refused: u64,
+    /// Locks held.
+    pub working: u64,
+    /// Requests that wait.
+    pub waiting: u64,
 }

@@ -1,11 +1,10 @@
 //! The registry: one field per service, one match that hands out the right one.
 
 use crate::counters::{self, Counters};
-use crate::http::{Http, Sample, Serving, Sources};
+use crate::http::{Http, Serving, Sources};
 use crate::pools::{self, Pools};
 use crate::report::{self, Overview};
 use crate::service::{Peers, Service, Traffic};
-use crate::stats::Pools as Stat;
 use crate::time::Time;
 use crate::wheel::Owner;
 use serde::{Deserialize, Serialize};
@@ -133,16 +132,7 @@ impl Services {
 
     /// Notes how things stand, for those who look back.
     pub fn sample(&mut self, now: Time) {
-        let figures = self.pools.0.figures(now, &self.pools.1);
-        self.http.0.sample(
-            now,
-            Sample {
-                acquired: figures.of(Stat::TotalAcquired),
-                refused: figures.of(Stat::FullQueues),
-                working: figures.of(Stat::ProcessingWorkers),
-                waiting: figures.of(Stat::WaitingWorkers),
-            },
-        );
+        self.http.0.sample(now, self.pools.0.sample());
     }
 
     /// How many connections there are.

@@ -86,11 +86,12 @@ impl Stream for Script {
 #[test]
 fn the_steady_state_allocates_nothing() {
     let mut connections = Connections::new(Services::new(Limits::default()), Span::ZERO);
-    let scripts: [[&[u8]; 2]; 4] = [
+    let scripts: [[&[u8]; 2]; 5] = [
         [b"RELEASE\n", b"ACQ4ME a:page-with-a-name-of-some-length 1 50 10\n"],
         [b"RELEASE\n", b"ACQ4ANY a:page-with-a-name-of-some-length 1 50 10\n"],
         [b"RELEASE\n", b"ACQ4ME another 2 50 10 hold=5\n"],
         [b"RELEASE\nACQ4ME pipelined 1 1 0\n", b"RELEASE\nACQ4ANY pipelined 1 1 0\n"],
+        [b"ACQ4ME a:page-with-a-name-of-some-length 1 1 0\n", b"ACQ4ME another 1 50 0\n"],
     ];
     let ids = scripts.map(|requests| connections.open(Script { requests, sent: 0, full: false }, Kind::Pools));
     let mut rounds = |range: std::ops::Range<u64>| {
@@ -101,7 +102,7 @@ fn the_steady_state_allocates_nothing() {
                 connections.mark(id, News { readable: true, ..News::default() });
             }
             let now = Time::from_micros(round * 1_000);
-            connections.serve(now, || now);
+            connections.serve(|| now);
             connections.expire(now);
             connections.flush();
             connections.reap(now);

@@ -293,7 +293,11 @@ fn a_tcp_socket_on_the_standard_input_is_listened_on() {
     let address = listener.local_addr().expect("an address");
     let stdin = Stdio::from(OwnedFd::from(listener));
     let mut daemon = Daemon::run(Command::new(Daemon::PROGRAM).args(["-l", "127.0.0.1:0"]).stdin(stdin));
-    assert!(daemon.lines.iter().any(|line| line.contains("--listen is ignored")), "{:?}", daemon.lines);
+    assert!(
+        daemon.lines.iter().any(|line| line.contains("the addresses set for the pools are ignored")),
+        "{:?}",
+        daemon.lines
+    );
     assert!(daemon.lines.last().expect("a line").ends_with(&format!("listens on {address}")), "{:?}", daemon.lines);
     assert_eq!(Client::to(address).ask("RELEASE"), "NOT_LOCKED");
     daemon.signal(Signal::SIGTERM);

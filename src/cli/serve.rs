@@ -102,15 +102,17 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Listens where the settings say; for the pools on the standard input, if that is a listening socket.
+/// Listens on the sockets that the supervisor has opened, and for services that got none where the settings say.
 fn listen(server: &mut Server, settings: &Settings) -> Result<(), String> {
+    for (name, fd) in net::sockets_from_supervisor()? {
+        let socket = format!("the socket \"{name}\" of LISTEN_FDS");
+        let kind = kind_called(&name).ok_or_else(|| format!("{socket} is for no service"))?;
+        let listener = Listener::inherit(fd, &settings.net).ok_or_else(|| format!("{socket} does not listen"))?;
+        listen_instead(listener, kind, &socket, server, settings)?;
+    }
     let stdin = io::stdin().as_fd().try_clone_to_owned();
     if let Some(listener) = stdin.ok().and_then(|fd| Listener::inherit(fd, &settings.net)) {
-        let inherited = "the socket on the standard input";
-        if !settings.endpoints[Kind::Pools].is_default() {
-            warn!("--listen is ignored: {inherited} is listened on instead");
-        }
-        server.listen(listener, Kind::Pools).map_err(|error| format!("cannot listen on {inherited}: {error}"))?;
+        listen_instead(listener, Kind::Pools, "the socket on the standard input", server, settings)?;
     }
     for kind in Kind::ALL {
         if settings.endpoints[kind].is_enabled && server.addresses(kind).is_empty() {
@@ -118,6 +120,28 @@ fn listen(server: &mut Server, settings: &Settings) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Listens on what somebody else has opened, instead of where the settings say.
+fn listen_instead(
+    listener: Listener,
+    kind: Kind,
+    socket: &str,
+    server: &mut Server,
+    settings: &Settings,
+) -> Result<(), String> {
+    if !settings.endpoints[kind].is_default() {
+        warn!("the addresses set for the {} are ignored: {socket} is listened on instead", kind.name());
+    }
+    server.listen(listener, kind).map_err(|error| format!("cannot listen on {socket}: {error}"))
+}
+
+/// The service that a socket of this name is for. One without a name of its own is for the pools.
+fn kind_called(name: &str) -> Option<Kind> {
+    let is_unnamed = name.is_empty() || name == "unknown" || name.ends_with(".socket");
+    let singular = |name: &str| name.trim_end_matches('s').to_string();
+    let named = || Kind::ALL.into_iter().find(|kind| singular(kind.name()) == singular(name));
+    if is_unnamed { Some(Kind::Pools) } else { named() }
 }
 
 fn listen_for(kind: Kind, server: &mut Server, settings: &Settings) -> Result<(), String> {

@@ -8,11 +8,9 @@ mod status;
 mod text;
 pub mod wire;
 
-pub use samples::Sample;
-
 use crate::id::ConnId;
 use crate::pulse::Pulse;
-use crate::report::Overview;
+use crate::report::{Overview, Sample};
 use crate::service::{Context, Peers, Served, Service, Then, Unreadable};
 use crate::time::{Span, Time};
 use log::trace;

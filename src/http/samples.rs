@@ -1,6 +1,7 @@
 //! How things stood in the last ten minutes: samples at equal distances. They are taken when something happens anyway; where
 //! nothing happened, things stood as they do now.
 
+use crate::report::Sample;
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -10,25 +11,18 @@ pub const INTERVAL: Span = Span::from_secs(3);
 /// How many samples are kept: ten minutes.
 pub const KEPT: usize = 201;
 
-/// How things stand.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Sample {
-    /// Locks granted since the start.
-    pub acquired: u64,
-    /// Requests refused for a full queue since the start.
-    pub refused: u64,
-    /// Locks held.
-    pub working: u64,
-    /// Requests that wait.
-    pub waiting: u64,
-}
-
 /// The samples of the last ten minutes.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Samples {
     /// When the next one is due.
     next: Time,
     kept: VecDeque<Sample>,
+}
+
+impl Default for Samples {
+    fn default() -> Self {
+        Samples { next: Time::START, kept: VecDeque::with_capacity(KEPT) }
+    }
 }
 
 impl Samples {

@@ -4,11 +4,11 @@
 //! have unsent.
 
 use super::Moment;
-use super::samples::{INTERVAL, KEPT, Sample};
+use super::samples::{INTERVAL, KEPT};
 use super::text::visible;
 use crate::histogram::Histogram;
 use crate::pulse::Budget;
-use crate::report;
+use crate::report::{self, Sample};
 use crate::stats::Unit;
 use crate::time::{Span, Time};
 use serde::Serialize;

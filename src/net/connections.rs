@@ -130,21 +130,13 @@ impl<S: Stream> Connections<S> {
         &mut self.core.pulse
     }
 
-    /// Notes how things stand, now and then, for those who look back. Nobody wakes up for it: what no tick has changed is
-    /// as it was.
-    pub fn sample(&mut self, now: Time, memory_bytes: impl FnOnce() -> u64) {
-        if self.core.services.wants_sample(now) {
-            self.core.pulse.memory_bytes = memory_bytes();
-            self.core.services.sample(now);
-        }
-    }
-
     /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for whom the tick has no
-    /// time left are the first of the next one. The tick began at `begun`; tells when its last turn began.
-    pub fn serve(&mut self, begun: Time, clock: impl Fn() -> Time) -> Time {
-        let mut now = begun;
+    /// time left are the first of the next one. Tells when the last turn began.
+    pub fn serve(&mut self, clock: impl Fn() -> Time) -> Option<Time> {
+        let mut end = None;
+        let mut last = None;
         for _ in 0..self.ready.len() {
-            if now > begun + SERVING_TIME {
+            if last > end {
                 self.core.pulse.count_spent(Budget::Serving);
                 break;
             }
@@ -155,12 +147,14 @@ impl<S: Stream> Connections<S> {
             } else if let Stage::Closed | Stage::Lingering { .. } = conn.stage {
                 self.read_to_the_end(id);
             } else if self.core.output.is_full(id) {
-                self.park(id, now);
+                self.park(id, clock());
             } else {
-                now = self.serve_one(id, &clock);
+                let now = self.serve_one(id, &clock);
+                end.get_or_insert(now + SERVING_TIME);
+                last = Some(now);
             }
         }
-        now
+        last
     }
 
     /// Fires every timer that is due.
@@ -225,13 +219,13 @@ impl<S: Stream> Connections<S> {
     /// Gives a connection its turn, and tells when that began to be served.
     fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Time {
         let conn = &mut self.slab[id.index()];
-        self.core.pulse.count_turn();
         let longest = self.core.services.with(conn.kind, |service, _| service.longest_request());
         self.inlet.load(&mut conn.unserved, longest);
         let kept = self.inlet.bytes().len();
         let received = if conn.readable && self.inlet.wants_more() { conn.read(&mut self.inlet) } else { Ok(()) };
         // After the request was received, so that a wait that begins with it cannot end early.
         let now = clock();
+        self.core.pulse.count_turn(now);
         if let Err(error) = received {
             self.break_off(id, &error);
             return now;

@@ -31,7 +31,8 @@ impl Core {
         Core { services, wheel: Wheel::default(), output: Output::default(), pulse: Pulse::default(), epoch }
     }
 
-    /// Calls a service, at the time `now`.
+    /// Calls a service, at the time `now`. How things stood before is noted now and then, for those who look back. Nobody wakes
+    /// up for it: what no call has changed is as it was.
     pub fn call<R>(
         &mut self,
         kind: Kind,
@@ -40,6 +41,9 @@ impl Core {
         call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R,
     ) -> R {
         let Core { services, wheel, output, pulse, epoch } = self;
+        if services.wants_sample(now) {
+            services.sample(now);
+        }
         let timers = wheel.of(kind.owner());
         services.with(kind, |service, traffic| {
             call(service, &mut Context { now, epoch: *epoch, timers, output, traffic, peers, pulse })

@@ -31,6 +31,9 @@ const MAGIC: [u8; 12] = *b"poolcounter\0";
 const VERSION: u32 = 4;
 /// Names the file's descriptor to the program that takes over, after the pid, which exec leaves as it is.
 const VARIABLE: &str = "POOLCOUNTER_HANDOVER";
+/// What the program that takes over must not find: what was left for this one. The sockets of a supervisor are in the
+/// handover like all others.
+const SPENT: [&str; 4] = [VARIABLE, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 /// What the rehearsal prints when it could take over.
 const READY: &str = "can take over\n";
 
@@ -123,8 +126,14 @@ pub fn check(services: Services) -> Result<(), String> {
 
 impl Program {
     /// This program, wherever its file is. What is there when the time comes is what takes over.
+    ///
+    /// If it was called by a path that is a link, that path is kept: the link may lead to another file by then, and whoever
+    /// looks for the process by the link's name finds it afterwards.
     pub fn current() -> io::Result<Program> {
-        Ok(Program { path: env::current_exe()?, arguments: env::args_os().collect() })
+        let (file, arguments) = (env::current_exe()?, env::args_os().collect::<Vec<_>>());
+        let called = arguments.first().map(PathBuf::from).filter(|path| path.is_absolute());
+        let link = called.filter(|path| path.canonicalize().is_ok_and(|target| target == file));
+        Ok(Program { path: link.unwrap_or(file), arguments })
     }
 
     /// Where it is.
@@ -225,7 +234,7 @@ fn keep_over_exec(fd: RawFd, keep: bool) -> io::Result<()> {
 }
 
 fn environment_with(fd: RawFd) -> io::Result<Vec<CString>> {
-    let others = env::vars_os().filter(|(name, _)| name != VARIABLE);
+    let others = env::vars_os().filter(|(name, _)| !SPENT.iter().any(|spent| name == spent));
     let ours = (OsString::from(VARIABLE), OsString::from(format!("{}:{fd}", process::id())));
     let pair = |(mut name, value): (OsString, OsString)| {
         name.push("=");

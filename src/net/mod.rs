@@ -12,6 +12,7 @@ mod server;
 mod signals;
 mod socket;
 mod stopper;
+mod supervisor;
 
 pub use connection::{News, Stream};
 pub use connections::{Connections, Saved};
@@ -19,3 +20,4 @@ pub use handover::{Handover, check};
 pub use listener::{Address, Keepalive, Listener, Options};
 pub use server::{Policy, Server};
 pub use stopper::Stopper;
+pub use supervisor::sockets_from_supervisor;

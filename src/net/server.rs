@@ -9,6 +9,7 @@ use super::memory;
 use super::signals::Signals;
 use super::socket::Socket;
 use super::stopper::Stopper;
+use super::supervisor::{Status, Supervisor};
 use crate::id::{ConnId, Id};
 use crate::pulse::Budget;
 use crate::services::{ByKind, Kind, Limits, Services};
@@ -32,6 +33,8 @@ const REST: Span = Span::from_millis(100);
 /// How often that is logged at most.
 const LOG_INTERVAL: Span = Span::from_secs(1);
 
+/// How often the system is asked for the memory in use, at most.
+const MEMORY_INTERVAL: Span = Span::from_secs(3);
 /// Connections for metrics and the status page. A few look at them; others must not take descriptors from those who work.
 const HTTP_CONNECTIONS: u64 = 100;
 
@@ -66,11 +69,14 @@ pub struct Server {
     signals: Option<Signals>,
     /// Somebody may ask how things stand.
     is_observed: bool,
+    /// When to look at the memory again.
+    memory_due: Time,
     /// A signal has come.
     is_signalled: bool,
     /// None as long as no other thread may stop it.
     stopper: Option<Stopper>,
     upgrade: Upgrade,
+    supervisor: Supervisor,
     ports: Vec<Port>,
     connections: Connections<Socket>,
     policy: Policy,
@@ -130,9 +136,11 @@ impl Server {
             clock,
             signals: None,
             is_observed: false,
+            memory_due: Time::START,
             is_signalled: false,
             stopper: None,
             upgrade: Upgrade::default(),
+            supervisor: Supervisor::default(),
             ports: Vec::new(),
             connections,
             policy,
@@ -153,7 +161,8 @@ impl Server {
         Ok(())
     }
 
-    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, and SIGHUP do nothing.
+    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, and SIGHUP do nothing. From now on the supervisor
+    /// that started the process is told how it is.
     ///
     /// # Errors
     ///
@@ -161,6 +170,7 @@ impl Server {
     pub fn handle_signals(&mut self) -> io::Result<()> {
         self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
         self.upgrade.program = Program::current().ok();
+        self.supervisor = Supervisor::of_environment();
         Ok(())
     }
 
@@ -189,14 +199,20 @@ impl Server {
     ///
     /// When the system cannot wait for events any more.
     pub fn run(&mut self) -> io::Result<()> {
+        self.tell_supervisor(Status::Ready);
         loop {
             self.tick()?;
             if self.is_signalled && self.obey_signals() || self.stopper.as_ref().is_some_and(Stopper::is_asked) {
+                self.tell_supervisor(Status::Stopping);
                 self.ports.drain(..).for_each(|port| port.listener.retire());
                 return Ok(());
             }
             self.go_on_with_upgrade();
         }
+    }
+
+    fn tell_supervisor(&mut self, status: Status) {
+        self.supervisor.tell(status, self.clock.now());
     }
 
     /// Whether the daemon is to stop.
@@ -214,19 +230,26 @@ impl Server {
     fn tick(&mut self) -> io::Result<()> {
         let clock = self.clock;
         let now = clock.now();
-        self.connections.pulse().end_tick(now);
+        self.end_tick(now);
         self.wait(now)?;
-        let begun = clock.now();
-        self.connections.pulse().begin_tick(begun);
-        if self.is_observed {
-            self.connections.sample(begun, memory::resident_bytes);
-        }
-        self.accept(begun);
-        let now = self.connections.serve(begun, || clock.now());
+        self.accept();
+        let served = self.connections.serve(|| clock.now());
+        let now = served.unwrap_or_else(|| clock.now());
+        self.connections.pulse().begin_tick(now);
         self.connections.expire(now);
+        self.supervisor.speak(now);
         self.connections.flush();
         self.connections.reap(now);
         Ok(())
+    }
+
+    /// Notes how long the tick took, and now and then what it left of the memory, if somebody may ask.
+    fn end_tick(&mut self, now: Time) {
+        self.connections.pulse().end_tick(now);
+        if self.is_observed && now >= self.memory_due {
+            self.memory_due = now + MEMORY_INTERVAL;
+            self.connections.pulse().memory_bytes = memory::resident_bytes();
+        }
     }
 
     /// Sleeps from `now` until something happens, and notes what.
@@ -279,7 +302,8 @@ impl Server {
     fn time_to_sleep(&self, now: Time) -> Option<Duration> {
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.resting_until.unwrap_or_default());
         let rehearsal = self.upgrade.rehearsal.as_ref().map(|(_, deadline)| *deadline);
-        let wake_at = self.connections.next_work().into_iter().chain(backlog).chain(rehearsal).min()?;
+        let word = self.supervisor.next_word();
+        let wake_at = self.connections.next_work().into_iter().chain(backlog).chain(rehearsal).chain(word).min()?;
         Some(match wake_at {
             Time::START => Duration::ZERO,
             at => at.since(now).into(),
@@ -287,8 +311,13 @@ impl Server {
     }
 
     /// Takes connections from the backlogs until these are empty or the tick has enough.
-    fn accept(&mut self, now: Time) {
-        if !self.ports.iter().any(|port| port.ready) || self.is_resting(now) {
+    fn accept(&mut self) {
+        if !self.ports.iter().any(|port| port.ready) {
+            return;
+        }
+        let now = self.clock.now();
+        self.connections.pulse().begin_tick(now);
+        if self.is_resting(now) {
             return;
         }
         for port in 0..self.ports.len() {

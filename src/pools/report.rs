@@ -4,12 +4,24 @@ use super::Pools;
 use crate::report::{self, Holder, HotKey, Key, Type};
 use crate::service::{Peers, Traffic};
 use crate::sketch;
+use crate::stats::Pools as Stat;
 use crate::time::Time;
 
 /// How many keys or holders a list of the report has at most.
 pub const MOST_ROWS: usize = 20;
 
 impl Pools {
+    /// How the pools stand, without allocating.
+    pub fn sample(&self) -> report::Sample {
+        let state = &self.state;
+        report::Sample {
+            acquired: state.count_of(Stat::TotalAcquired),
+            refused: state.count_of(Stat::FullQueues),
+            working: state.working(),
+            waiting: state.waiting(),
+        }
+    }
+
     /// The pools as they are now, and what has happened in them. Each list has [`MOST_ROWS`] rows at most, but for that of
     /// the types, of which there are 257 at most; keys are cut to [`sketch::KEY_BYTES`].
     pub fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> report::Pools {

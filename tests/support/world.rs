@@ -17,9 +17,6 @@ const TICKS_TO_SETTLE: usize = 10_000;
 /// The time of day at the start: noon, at the end of August 2026.
 pub const EPOCH: Span = Span::from_secs(1_788_177_600);
 
-/// The memory that the server is told it has.
-const MEMORY_BYTES: u64 = 4_000_000;
-
 /// What is between a client and the server.
 #[derive(Default)]
 struct Link {
@@ -196,10 +193,7 @@ impl World {
     pub fn tick_slowly(&mut self, step: Span) {
         let clock = Cell::new(self.now);
         let look = || clock.replace(clock.get() + step);
-        let begun = look();
-        self.connections.pulse().begin_tick(begun);
-        self.connections.sample(begun, || MEMORY_BYTES);
-        let now = self.connections.serve(begun, look);
+        let now = self.connections.serve(look).unwrap_or_else(look);
         self.connections.expire(now);
         self.connections.flush();
         self.connections.reap(now);

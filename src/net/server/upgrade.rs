@@ -6,6 +6,7 @@ use crate::net::connections::Connections;
 use crate::net::handover::{Handover, Program, Rehearsal, SavedPort, SavedSocket, adopt};
 use crate::net::listener::Listener;
 use crate::net::socket::Socket;
+use crate::net::supervisor::Status;
 use crate::services::Services;
 use crate::time::{Span, Time};
 use log::{info, warn};
@@ -79,6 +80,7 @@ impl Server {
             Ok(rehearsal) => {
                 info!("an upgrade begins: {} is tried out", program.path().display());
                 self.upgrade.rehearsal = Some((rehearsal, self.clock.now() + PATIENCE));
+                self.tell_supervisor(Status::Reloading);
             }
             Err(error) => warn!("no upgrade: {} cannot be run: {error}", program.path().display()),
         }
@@ -105,6 +107,7 @@ impl Server {
             Ok(handover) => warn!("no upgrade: {path} cannot be run: {}", program.take_over(&handover)),
             Err(reason) => warn!("no upgrade: {path} cannot take over: {reason}"),
         }
+        self.tell_supervisor(Status::Ready);
     }
 
     /// Everything that a process needs to go on from here.

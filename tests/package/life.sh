@@ -1,0 +1,216 @@
+#!/bin/bash
+# The life of the package, as root in a scratch system whose init is the argument, sysv or systemd: installed over the C
+# daemon, installed afresh, upgraded with a lock held, stopped, removed and purged. Ends at the first thing that is wrong.
+set -Eeuo pipefail
+trap 'echo "FAILED in line $LINENO: $BASH_COMMAND"; show_log | tail -n 20' ERR
+
+INIT=$1
+OURS=(/packages/poolcounter_0*.deb)
+NEXT=(/packages/next/poolcounter_0*.deb)
+THEIRS=(/packages/poolcounter_1*.deb)
+export DEBIAN_FRONTEND=noninteractive
+
+step() { echo "== $INIT, $SECONDS s: $*"; }
+
+# Both say a lot that is of no interest unless they fail.
+install() { dpkg -i "$1" </dev/null >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; return 1; }; }
+
+show_log() {
+	if [ "$INIT" = systemd ]; then journalctl -q -o cat -u poolcounter; else cat /var/log/poolcounter.log; fi
+}
+
+wait_for() {
+	for _ in $(seq 100); do
+		if "$@"; then return 0; fi
+		sleep 0.1
+	done
+	echo "in vain: $*"
+	return 1
+}
+
+# Asks the daemon at an address one thing.
+ask() {
+	local reply
+	{ exec 5<>"/dev/tcp/$1/7531"; } 2>/dev/null || { echo "no connection"; return; }
+	echo "$2" >&5
+	read -r -t 10 -u 5 reply || reply="no answer"
+	exec 5>&-
+	echo "$reply"
+}
+
+expect() { # WANTED ADDRESS REQUEST
+	local reply
+	reply=$(ask "$2" "$3")
+	[ "$reply" = "$1" ] || { echo "$3 at $2: $reply and not $1"; return 1; }
+}
+
+refuses() { ! (exec 5<>"/dev/tcp/$1/7531") 2>/dev/null; }
+
+pid() {
+	if [ "$INIT" = systemd ]; then systemctl show -P MainPID poolcounter; else cat /run/poolcounter.pid; fi
+}
+
+is_logged() { show_log | grep "$1" >/dev/null; }
+
+is_unprivileged() { [ "$(ps -o uid= -p "$(pid)")" -ne 0 ]; }
+
+step "over the C daemon, whose arguments stand in a file of the administrator"
+echo 'ARGS="-l 127.0.0.2"' >/etc/default/poolcounter
+install "${THEIRS[0]}"
+if [ "$INIT" = systemd ]; then
+	[ "$(readlink "/proc/$(pid)/exe")" = /usr/bin/poolcounterd ]
+fi
+install "${OURS[0]}"
+[ "$(cat /etc/default/poolcounter)" = 'ARGS="-l 127.0.0.2"' ]
+expect LOCKED 127.0.0.2 "ACQ4ME k 1 5 5"
+refuses 127.0.0.1
+[ "$(readlink "/proc/$(pid)/exe")" = /usr/sbin/poolcounter ]
+is_unprivileged
+dpkg --purge poolcounter >/dev/null
+
+step "over the C daemon as it comes, which listens on 0.0.0.0"
+install "${THEIRS[0]}"
+install "${OURS[0]}"
+expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
+expect LOCKED 127.0.0.2 "ACQ4ME k 1 5 5"
+dpkg --purge poolcounter >/dev/null
+userdel poolcounter
+
+step "afresh"
+install "${OURS[0]}"
+for file in /usr/sbin/poolcounter /usr/bin/poolcounterd /usr/share/man/man8/poolcounter.8.gz /etc/init.d/poolcounter \
+	/lib/systemd/system/poolcounter.service /etc/default/poolcounter /etc/poolcounter.toml; do
+	[ -s "$file" ] || { echo "$file is missing"; false; }
+done
+[ "$(readlink -f /usr/bin/poolcounterd)" = /usr/sbin/poolcounter ]
+cmp /etc/poolcounter.toml /usr/share/poolcounter/poolcounter.toml
+grep -qx 'ARGS=' /etc/default/poolcounter
+expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
+refuses 127.0.0.2
+is_unprivileged
+pgrep -x poolcounterd >/dev/null
+if [ "$INIT" = sysv ]; then
+	[ "$(pgrep -x poolcounterd)" = "$(cat /run/poolcounter.pid)" ]
+else
+	[ "$(systemctl is-enabled poolcounter.service)" = enabled ]
+	[ "$(systemctl is-enabled poolcounter.socket || true)" = disabled ]
+fi
+
+step "upgraded with a lock held"
+before=$(pid)
+exec 7<>/dev/tcp/127.0.0.1/7531
+echo "ACQ4ME k 1 5 5" >&7
+read -r -t 10 -u 7 reply
+[ "$reply" = LOCKED ]
+echo "# of the administrator" >>/etc/poolcounter.toml
+install "${NEXT[0]}"
+wait_for is_logged "$(poolcounter --version) has taken over"
+[ "$(pid)" = "$before" ]
+[ "$(readlink "/proc/$before/exe")" = /usr/sbin/poolcounter ]
+pgrep -x poolcounterd >/dev/null
+tail -n 1 /etc/poolcounter.toml | grep -qx "# of the administrator"
+expect TIMEOUT 127.0.0.1 "ACQ4ME k 1 5 0"
+echo RELEASE >&7
+read -r -t 10 -u 7 reply
+[ "$reply" = RELEASED ]
+exec 7>&-
+
+step "started, reloaded and stopped"
+control() {
+	if [ "$INIT" = systemd ]; then systemctl "$1" poolcounter; else /etc/init.d/poolcounter "$1" >/dev/null; fi
+}
+control status >/dev/null
+control start
+[ "$(pid)" = "$before" ]
+control reload
+wait_for expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
+[ "$(pid)" = "$before" ]
+control restart
+[ "$(pid)" != "$before" ]
+expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
+control stop
+refuses 127.0.0.1
+status=0
+control status >/dev/null || status=$?
+[ "$status" = 3 ]
+control stop
+echo 'frobnicate = 1' >>/etc/poolcounter.toml
+if [ "$INIT" = sysv ]; then
+	if control start; then false; fi
+else
+	control start 2>/dev/null || true
+	control stop
+fi
+is_logged 'frobnicate: there is no such setting'
+sed -i '/frobnicate/d' /etc/poolcounter.toml
+control start
+expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
+
+if [ "$INIT" = systemd ]; then
+	step "looked after by systemd"
+	[ "$(systemctl show -P ActiveState poolcounter)" = active ]
+	[ "$(systemctl show -P StatusText poolcounter)" = "" ]
+	# Stopped, it gives no sign of life and is replaced. It listens again before the second is over.
+	before=$(pid)
+	mkdir -p /run/systemd/system/poolcounter.service.d
+	printf '[Service]\nWatchdogSec=2\n' >/run/systemd/system/poolcounter.service.d/test.conf
+	systemctl daemon-reload
+	control restart
+	before=$(pid)
+	sleep 5
+	[ "$(pid)" = "$before" ]
+	control reload
+	sleep 5
+	[ "$(pid)" = "$before" ]
+	kill -STOP "$before"
+	is_another() { [ "$(pid)" != "$before" ] && [ "$(pid)" != 0 ]; }
+	wait_for is_another
+	wait_for expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
+	rm -r /run/systemd/system/poolcounter.service.d
+	systemctl daemon-reload
+
+	step "at a local socket, in the directory that is its own"
+	echo 'ARGS="--listen unix:/run/poolcounter/socket --socket-mode 666"' >/etc/default/poolcounter
+	control restart
+	[ "$(stat -c %a /run/poolcounter/socket)" = 666 ]
+	refuses 127.0.0.1
+	control reload
+	wait_for is_logged "taken over.* listens on unix:/run/poolcounter/socket"
+	echo 'ARGS=' >/etc/default/poolcounter
+
+	step "activated by its socket, and reloaded"
+	control stop
+	systemctl start poolcounter.socket
+	[ "$(systemctl is-active poolcounter.service || true)" = inactive ]
+	expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
+	before=$(pid)
+	for _ in 1 2; do
+		control reload
+		wait_for expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
+	done
+	install "${OURS[0]}"
+	wait_for is_logged "$(poolcounter --version) has taken over"
+	expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
+	[ "$(pid)" = "$before" ]
+	[ "$(systemctl is-active poolcounter.socket)" = active ]
+	control restart
+	expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
+	systemctl stop poolcounter.socket poolcounter.service
+	control start
+	systemd-analyze security --no-pager poolcounter.service | tail -n 1
+fi
+
+step "removed"
+dpkg --remove poolcounter >/dev/null
+refuses 127.0.0.1
+if pgrep -x poolcounterd; then false; fi
+[ ! -e /usr/bin/poolcounterd ]
+[ -e /etc/poolcounter.toml ]
+
+step "purged"
+dpkg --purge poolcounter >/dev/null
+for file in /etc/default/poolcounter /etc/poolcounter.toml /etc/init.d/poolcounter /etc/logrotate.d/poolcounter \
+	/var/log/poolcounter.log /usr/share/poolcounter; do
+	[ ! -e "$file" ] || { echo "$file is still there"; false; }
+done
+step "passed"
