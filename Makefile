@@ -7,6 +7,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 CARGO_TARGET_DIR ?= target
 BINARY = $(CARGO_TARGET_DIR)/release/poolcounter
+SHARE = $(DESTDIR)$(PREFIX)/share
 
 # What `make fuzz` runs, and for how many seconds.
 TARGET ?= pools_stream
@@ -84,12 +85,19 @@ test-package:
 # Installs the packages that are missing.
 with_debian = dpkg -s $(1) >/dev/null 2>&1 || { apt-get update && apt-get install -y --no-install-recommends $(1); }
 
-## install: the daemon and its manual page, under DESTDIR and PREFIX (/usr/local)
+## install: the program, its manual pages and completions, under DESTDIR and PREFIX (/usr/local)
 install: $(BINARY)
-	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/man/man8
+	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/sbin/poolcounter
 	ln -sf poolcounter $(DESTDIR)$(PREFIX)/sbin/poolcounterd
-	install -m 644 poolcounter.8 $(DESTDIR)$(PREFIX)/share/man/man8/poolcounter.8
+	ln -sf ../sbin/poolcounter $(DESTDIR)$(PREFIX)/bin/poolcounter
+	install -d $(SHARE)/man/man1 $(SHARE)/man/man8
+	install -m 644 poolcounter.1 $(SHARE)/man/man1/poolcounter.1
+	install -m 644 poolcounter.8 $(SHARE)/man/man8/poolcounter.8
+	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	$(BINARY) completions bash > $(SHARE)/bash-completion/completions/poolcounter
+	$(BINARY) completions zsh > $(SHARE)/zsh/site-functions/_poolcounter
+	$(BINARY) completions fish > $(SHARE)/fish/vendor_completions.d/poolcounter.fish
 
 # Only where nothing is built yet, so that root may install without cargo what somebody else has built.
 $(BINARY):

@@ -101,7 +101,7 @@ fn what_cannot_be_asked_is_refused() {
     assert_eq!(client.get(""), Err(Error::BadName));
     for (resources, maximum) in [(0, 1), (2, 1)] {
         let refused = client.acquire("c", resources, maximum).map(|_| ());
-        assert_eq!(refused, Err(Error::Refused("Invalid arguments".into())));
+        assert_eq!(refused, Err(Error::Refused("04 Invalid arguments".into())));
     }
     held.release().expect("the connection is as it was");
 }

@@ -1,5 +1,5 @@
-//! The conversations of `tests/conversations`, played in virtual time, against the program over sockets, and against the C
-//! daemon where it is installed.
+//! The conversations of `tests/conversations`, played in virtual time, against the program over sockets, and against the
+//! original daemons where they are installed.
 
 mod support;
 
@@ -12,24 +12,36 @@ use support::daemon::{Daemon, PATIENCE};
 use support::original::Original;
 use support::place::Place;
 use support::player::play;
+use support::protocol::Protocol;
 use support::script::{Scenario, Script};
 use support::sockets::Sockets;
 use support::stage::{Twist, VirtualStage};
+use support::yrmcds::Yrmcds;
 
 /// Scenarios that are played at a time where they sleep for real.
 const AT_A_TIME: usize = 16;
-/// How long the C daemon may take to answer before it counts as silent. Several scenarios are about its silence.
+/// How long an original daemon may take to answer before it counts as silent. Several scenarios are about its silence.
 const IMPATIENCE: Duration = Duration::from_millis(700);
+/// How long the threads of yrmcds may take until all of them have done what they were told.
+const PAUSE: Duration = Duration::from_millis(50);
 
 fn pools() -> Script {
-    Script::parse("tests/conversations/pools.txt", include_str!("conversations/pools.txt"))
+    Script::parse("tests/conversations/pools.txt", Protocol::Pools, include_str!("conversations/pools.txt"))
+        .unwrap_or_else(|wrong| panic!("{wrong}"))
+}
+
+fn counters() -> Script {
+    Script::parse("tests/conversations/counters.txt", Protocol::Counters, include_str!("conversations/counters.txt"))
         .unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
 fn play_in_virtual_time(twist: Twist) {
-    let script = pools();
-    let play_one = |scenario: &Scenario| play(&script, scenario, &mut VirtualStage::new(scenario, twist)).err();
-    report(&script.scenarios.iter().filter_map(play_one).collect::<Vec<String>>());
+    for script in [pools(), counters()] {
+        let play_one = |scenario: &Scenario| {
+            play(&script, scenario, &mut VirtualStage::new(script.protocol, scenario, twist)).err()
+        };
+        report(&script.scenarios.iter().filter_map(play_one).collect::<Vec<String>>());
+    }
 }
 
 #[test]
@@ -50,12 +62,19 @@ fn in_virtual_time_with_an_upgrade_after_every_step() {
 #[test]
 fn over_tcp() {
     let script = pools();
-    let start = |scenario: &Scenario| {
-        let options: Vec<&str> = scenario.options.iter().map(String::as_str).collect();
-        Daemon::start(&options)
-    };
+    let start = |scenario: &Scenario| Daemon::start(&options_of(scenario));
     let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
-        play(&script, scenario, &mut Sockets::new(daemon.address, PATIENCE)).err()
+        play(&script, scenario, &mut Sockets::new(Protocol::Pools, daemon.address, PATIENCE)).err()
+    });
+    report(&failures);
+}
+
+#[test]
+fn counters_over_tcp() {
+    let script = counters();
+    let start = |scenario: &Scenario| Daemon::start_with_counters(&options_of(scenario));
+    let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
+        play(&script, scenario, &mut Sockets::new(Protocol::Counters, daemon.counters(), PATIENCE)).err()
     });
     report(&failures);
 }
@@ -72,37 +91,67 @@ fn over_a_local_socket() {
     };
     let failures = in_parallel(&quick, start, |scenario, _daemon| {
         let address = SockAddr::unix(path_of(scenario)).expect("a short path");
-        play(&script, scenario, &mut Sockets::new(address, PATIENCE)).err()
+        play(&script, scenario, &mut Sockets::new(Protocol::Pools, address, PATIENCE)).err()
     });
     report(&failures);
 }
 
-/// The C daemon passes every scenario but those that say how it differs, and fails these.
 #[test]
 fn against_the_c_daemon() {
     let Some(program) = Original::program() else {
         println!("skipped: poolcounterd is not installed");
         return;
     };
-    let script = pools();
-    let shared: Vec<&Scenario> = in_real_time(&script).into_iter().filter(|scenario| scenario.ours.is_none()).collect();
-    let start = |_: &Scenario| Original::start(&program);
-    let failures = in_parallel(&shared, start, |scenario, original| {
-        let patience = if scenario.differs.is_some() { IMPATIENCE } else { PATIENCE };
-        let failure = play(&script, scenario, &mut Sockets::new(original.address, patience)).err();
-        match &scenario.differs {
-            None => failure,
-            Some(why) if failure.is_none() => {
-                Some(format!("\"{}\": the C daemon passes, though it is said to differ: {why}", scenario.title))
-            }
-            Some(_) => None,
-        }
+    let start = || Original::start(&program);
+    against("the C daemon", &pools(), start, |original, patience| {
+        Sockets::new(Protocol::Pools, original.address, patience)
     });
-    println!("Where the C daemon differs:");
+}
+
+#[test]
+fn against_yrmcds() {
+    let Some(program) = Yrmcds::program() else {
+        println!("skipped: yrmcds is not installed");
+        return;
+    };
+    let start = || Yrmcds::start(&program);
+    against("yrmcds", &counters(), start, |yrmcds, patience| {
+        Sockets::new(Protocol::Counters, yrmcds.address, patience).slowly(PAUSE)
+    });
+}
+
+/// An original daemon passes every scenario but those that say how it differs, and fails these.
+fn against<S: Send>(
+    name: &str,
+    script: &Script,
+    start: impl Fn() -> S,
+    sockets: impl Fn(&S, Duration) -> Sockets + Sync,
+) {
+    let shared: Vec<&Scenario> = in_real_time(script).into_iter().filter(|scenario| scenario.ours.is_none()).collect();
+    let failures = in_parallel(
+        &shared,
+        |_| start(),
+        |scenario, original| {
+            let patience = if scenario.differs.is_some() { IMPATIENCE } else { PATIENCE };
+            let failure = play(script, scenario, &mut sockets(original, patience)).err();
+            match &scenario.differs {
+                None => failure,
+                Some(why) if failure.is_none() => {
+                    Some(format!("\"{}\": {name} passes, though it is said to differ: {why}", scenario.title))
+                }
+                Some(_) => None,
+            }
+        },
+    );
+    println!("Where {name} differs:");
     for (scenario, why) in shared.iter().filter_map(|scenario| Some((scenario, scenario.differs.as_ref()?))) {
         println!("- {}: {why}", scenario.title);
     }
     report(&failures);
+}
+
+fn options_of(scenario: &Scenario) -> Vec<&str> {
+    scenario.options.iter().map(String::as_str).collect()
 }
 
 fn in_real_time(script: &Script) -> Vec<&Scenario> {
@@ -159,13 +208,29 @@ fn what_makes_no_sense_is_named_by_its_line() {
         ("## a\nhers: no\n", "x:2: \"hers\" is no property"),
         ("## a\nours\n", "x:2: a property is"),
     ] {
-        let error = Script::parse("x", text).expect_err(text);
+        let error = Script::parse("x", Protocol::Pools, text).expect_err(text);
         assert!(error.starts_with(wrong), "{text:?}: {error}");
     }
 }
 
 #[test]
-fn a_star_stands_for_any_text() {
+fn frames_that_make_no_sense_are_named_by_their_line() {
+    for (text, wrong) in [
+        ("## a\n1> nonsense\n", "x:2: \"nonsense\" is neither hexadecimal nor quoted"),
+        ("## a\n1> 900\n", "x:2: \"900\" is neither"),
+        ("## a\n1> get \"foo\n", "x:2: a quote does not end"),
+        ("## a\n1> {00*x}\n", "x:2: \"x\" is no number"),
+        ("## a\n1> acquire 3 of many \"foo\"\n", "x:2: \"many\" is no number of 32 bits"),
+        ("## a\n1< release: 3\n", "x:2: \"3\" is no such reply"),
+        ("## a\n1< stats: objects\n", "x:2: \"objects\" is no name=value"),
+    ] {
+        let error = Script::parse("x", Protocol::Counters, text).expect_err(text);
+        assert!(error.starts_with(wrong), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn a_star_stands_for_any_bytes() {
     for (pattern, line, matches) in [
         ("uptime: *", "uptime: 0 days", true),
         ("uptime: *", "up", false),
@@ -175,6 +240,17 @@ fn a_star_stands_for_any_text() {
         ("a*b*c", "a-c", false),
         ("", "", true),
     ] {
-        assert_eq!(support::script::Pattern(pattern.into()).matches(line.as_bytes()), matches, "{pattern} {line}");
+        let read = Protocol::Pools.reply(pattern).expect("is a pattern");
+        assert_eq!(read.matches(line.as_bytes()), matches, "{pattern} {line}");
+    }
+    for (pattern, frame, matches) in [
+        ("91000000 * 2a", "91000000 00000000 2a", true),
+        ("91000000 * 2a", "91000000 00000000 2b", false),
+        ("stats: a=* b=7", "91100000 00000010 deadbeef 0001 0002 \"a42\" 0001 0001 \"b7\"", true),
+        ("stats: a=* b=7", "91100000 00000010 deadbeef 0001 0002 \"a42\" 0001 0001 \"b8\"", false),
+        ("stats: a=4", "91100000 00000006 deadbeef 0001 0001 \"a4\"", true),
+    ] {
+        let read = Protocol::Counters.reply(pattern).expect("is a pattern");
+        assert_eq!(read.matches(&Protocol::Counters.bytes(frame).expect("is bytes")), matches, "{pattern} {frame}");
     }
 }

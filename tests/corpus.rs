@@ -72,6 +72,21 @@ fn pools_model() {
 }
 
 #[test]
+fn counters_wire() {
+    play("counters_wire", bodies::counters_wire::run);
+}
+
+#[test]
+fn counters_stream() {
+    play("counters_stream", bodies::counters_stream::run);
+}
+
+#[test]
+fn counters_model() {
+    play("counters_model", bodies::counters_model::run);
+}
+
+#[test]
 fn wheel() {
     play("wheel", bodies::wheel::run);
 }

@@ -1,64 +1,113 @@
-//! Every short history of a few clients over one key, against the naive model: where random histories may miss a case, these
+//! Every short history of a few clients over one key or one counter, against the naive model: where random histories may miss a case, these
 //! leave none out.
 
 mod support;
 
-use support::model::Limits;
+use support::frames;
+use support::model::{Limits, Service};
 use support::twin::{Action, Twin};
 
-const LIMITS: Limits = Limits { max_locks: 4, max_hold_us: None, max_line: 8192 };
+/// As long as anybody waits for a place.
 const SECOND_US: u64 = 1_000_000;
+/// An interval of the counters.
+const INTERVAL_US: u64 = 10 * SECOND_US;
+
+/// What is said.
+struct Language<'a> {
+    service: Service,
+    requests: &'a [Vec<u8>],
+    /// Asks at the end for all that was counted.
+    last: &'a [u8],
+    /// What passes when time does.
+    pass_us: u64,
+}
 
 /// What one client does, or time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Letter {
-    /// The client says a line.
-    Says(usize, &'static str),
+    /// The client sends one of the requests.
+    Says(usize, usize),
     /// The client leaves, and another connects in its place.
     Leaves(usize),
-    /// As long passes as anybody may wait.
+    /// Time passes.
     Pass,
 }
 
 /// Two clients who may ask in both ways.
 #[test]
 fn two_clients_in_five_steps() {
-    all_histories(2, &["ACQ4ME k 1 9 1\n", "ACQ4ANY k 1 9 1\n", "RELEASE\n"], 5);
+    all_lines(2, &["ACQ4ME k 1 9 1\n", "ACQ4ANY k 1 9 1\n", "RELEASE\n"], 5);
 }
 
 #[test]
 fn two_clients_in_six_steps() {
-    all_histories(2, &["ACQ4ANY k 1 9 1\n", "RELEASE\n"], 6);
+    all_lines(2, &["ACQ4ANY k 1 9 1\n", "RELEASE\n"], 6);
 }
 
 /// Three clients: two may wait for the third, in either order.
 #[test]
 fn three_clients_in_five_steps() {
-    all_histories(3, &["ACQ4ANY k 1 9 1\n", "RELEASE\n"], 5);
+    all_lines(3, &["ACQ4ANY k 1 9 1\n", "RELEASE\n"], 5);
 }
 
 /// Three clients: those who want to work go first when one is lost, in the order in which they came.
 #[test]
 fn three_clients_in_five_steps_without_release() {
-    all_histories(3, &["ACQ4ME k 1 9 1\n", "ACQ4ANY k 1 9 1\n"], 5);
+    all_lines(3, &["ACQ4ME k 1 9 1\n", "ACQ4ANY k 1 9 1\n"], 5);
 }
 
 /// Holds that end just when waits do, and a queue that is full.
 #[test]
 fn two_clients_with_limited_holds_in_five_steps() {
-    all_histories(2, &["ACQ4ME k 1 3 2 hold=1\n", "ACQ4ANY k 1 3 1\n", "RELEASE k\n"], 5);
+    all_lines(2, &["ACQ4ME k 1 3 2 hold=1\n", "ACQ4ANY k 1 3 1\n", "RELEASE k\n"], 5);
+}
+
+/// Two clients of one counter, whose interval may end at any point.
+#[test]
+fn two_clients_of_a_counter_in_five_steps() {
+    all_counts(2, &[frames::acquire(1, 2, b"k"), frames::release(1, b"k"), frames::get(b"k")], 5);
+}
+
+/// What is given back, and to whom.
+#[test]
+fn two_clients_of_a_counter_in_six_steps() {
+    all_counts(2, &[frames::acquire(2, 3, b"k"), frames::release(1, b"k")], 6);
+}
+
+/// Whatever order counters come and go in, a Dump tells of them.
+#[test]
+fn two_clients_of_two_counters_in_five_steps() {
+    all_counts(2, &[frames::acquire(1, 1, b"k"), frames::acquire(1, 2, b"l"), frames::dump()], 5);
+}
+
+#[test]
+fn three_clients_of_a_counter_in_five_steps() {
+    all_counts(3, &[frames::acquire(1, 2, b"k"), frames::release(0, b"k")], 5);
+}
+
+fn all_counts(clients: usize, requests: &[Vec<u8>], len: usize) {
+    let last = [frames::dump(), frames::stats()].concat();
+    let language = Language { service: Service::Counters, requests, last: &last, pass_us: INTERVAL_US };
+    all_histories(clients, &language, len);
+}
+
+fn all_lines(clients: usize, lines: &[&str], len: usize) {
+    let requests: Vec<Vec<u8>> = lines.iter().map(|line| line.as_bytes().to_vec()).collect();
+    let last = b"STATS FULL\nSTATS TYPES\n";
+    let language = Language { service: Service::Pools, requests: &requests, last, pass_us: SECOND_US };
+    all_histories(clients, &language, len);
 }
 
 /// Plays every history of so many letters. Clients are alike, so a client does nothing before the one before it has.
-fn all_histories(clients: usize, lines: &[&'static str], len: usize) {
+fn all_histories(clients: usize, language: &Language<'_>, len: usize) {
     let mut alphabet = vec![Letter::Pass];
     for client in 0..clients {
-        alphabet.extend(lines.iter().map(|line| Letter::Says(client, line)));
+        alphabet.extend((0..language.requests.len()).map(|n| Letter::Says(client, n)));
         alphabet.push(Letter::Leaves(client));
     }
     let mut played = 0;
     extend(&mut Vec::new(), &alphabet, len, &mut |history| {
-        play(clients, history);
+        play(clients, language, history);
         played += 1;
     });
     println!("{played} histories of {clients} clients, {len} letters each, from an alphabet of {}", alphabet.len());
@@ -96,29 +145,33 @@ fn client_of(letter: Letter) -> Option<usize> {
     }
 }
 
-fn play(clients: usize, history: &[Letter]) {
-    let mut twin = Twin::new(LIMITS, String::new());
+fn play(clients: usize, language: &Language<'_>, history: &[Letter]) {
+    let limits = Limits { interval_us: INTERVAL_US, ..Limits::USUAL };
+    let mut twin = Twin::new(limits, String::new());
+    let connect = Action::Connect(language.service);
     let mut numbers: Vec<usize> = (0..clients).collect();
-    numbers.iter().for_each(|_| twin.act(Action::Connect));
+    numbers.iter().for_each(|_| twin.act(connect.clone()));
     for letter in history {
         match *letter {
-            Letter::Pass => twin.act(Action::Pass(SECOND_US)),
-            Letter::Says(client, line) => {
-                twin.act(Action::Send(numbers[client], line.into()));
+            Letter::Pass => twin.act(Action::Pass(language.pass_us)),
+            Letter::Says(client, request) => {
+                twin.act(Action::Send(numbers[client], language.requests[request].clone()));
                 twin.act(Action::Settle);
             }
             Letter::Leaves(client) => {
                 twin.act(Action::Finish(numbers[client]));
                 twin.act(Action::Settle);
                 numbers[client] = twin.received().len();
-                twin.act(Action::Connect);
+                twin.act(connect.clone());
             }
         }
     }
     // What was counted is compared as well, some time after it happened.
     twin.act(Action::Pass(1));
-    twin.act(Action::Send(numbers[0], b"STATS FULL\nSTATS TYPES\n".to_vec()));
+    twin.act(Action::Send(numbers[0], language.last.to_vec()));
     numbers.iter().for_each(|number| twin.act(Action::Finish(*number)));
     twin.act(Action::Settle);
+    // Counters stay until their interval is over.
+    twin.act(Action::Pass(INTERVAL_US));
     assert!(twin.is_empty(), "something is left of somebody who is gone");
 }

@@ -1,28 +1,52 @@
-//! The manual page says all that the tables of the code say, and nothing more.
+//! The manual pages say all that the tables of the code say, and nothing more.
 
-use poolcounter::cli::OPTIONS;
+use poolcounter::cli::{COMMANDS, Command as Subcommand, Opt};
 use poolcounter::stats::{Counters, Pools, Stat};
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write};
 use std::process::Command;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.8");
+/// The daemon's page.
+const DAEMON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.8");
+/// The page of the other commands.
+const COMMAND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.1");
 
 #[test]
 fn every_option_is_described_and_no_other_is_named() {
-    let names = OPTIONS.iter().flat_map(|option| [option.short.to_string(), format!("-{}", option.long)]);
-    let known: BTreeSet<String> = names.filter(|name| !name.is_empty()).collect();
-    let page = page();
-    let described: BTreeSet<String> =
-        section(&page, "OPTIONS").filter(|line| line.starts_with(".It ")).flat_map(flags).collect();
-    assert_eq!(described, known, "the items of OPTIONS, and the table of options");
-    let named: BTreeSet<String> = page.lines().flat_map(flags).collect();
-    assert_eq!(named, known, "the options that the page names, and the table of options");
+    let page = read(DAEMON);
+    let known = options(&COMMANDS[0]);
+    assert_eq!(described(&page, "OPTIONS"), known, "the items of OPTIONS, and the table of options");
+    assert_eq!(named(page.lines()), known, "the options that the page names, and the table of options");
+}
+
+#[test]
+fn every_command_is_described_with_its_options() {
+    let page = read(COMMAND);
+    let general: BTreeSet<String> = ["V", "-version", "h", "-help"].map(String::from).into();
+    assert_eq!(named(section(&page, "DESCRIPTION")), general, "the options that all have");
+    // The daemon has a page of its own, and the help is the options that all have.
+    for command in COMMANDS[1..].iter().filter(|command| command.name != "help") {
+        let own: BTreeSet<String> = options(command).difference(&general).cloned().collect();
+        let heading = command.name.to_uppercase();
+        assert!(section(&page, &heading).next().is_some(), "there is no section {heading}");
+        assert_eq!(described(&page, &heading), own, "the items of {heading}, and the table of its options");
+        assert_eq!(named(section(&page, &heading)), own, "the options that {heading} names, and the table");
+        let start = format!(".Cm {}", command.name);
+        let synopsis = section(&page, "SYNOPSIS").skip_while(|line| !line.starts_with(&start));
+        let synopsis = synopsis.take_while(|line| *line != ".Nm");
+        let long_for = |short: &String| {
+            (command.options)().iter().find(|option| option.short == short).map(|option| format!("-{}", option.long))
+        };
+        let named: BTreeSet<String> =
+            named(synopsis).iter().map(|name| long_for(name).unwrap_or(name.clone())).collect();
+        let long: BTreeSet<String> = own.iter().filter(|name| name.starts_with('-')).cloned().collect();
+        assert_eq!(named, long, "the options in the synopsis of {}", command.name);
+    }
 }
 
 #[test]
 fn every_statistic_is_described_in_order() {
-    let page = page();
+    let page = read(DAEMON);
     let described = |name| section(&page, name).filter_map(|line| line.strip_prefix(".It Va ")).collect::<Vec<&str>>();
     assert_eq!(described("STATISTICS"), names::<Pools>());
     assert_eq!(described("COUNTERS"), names::<Counters>());
@@ -34,19 +58,36 @@ fn names<S: Stat>() -> Vec<&'static str> {
 
 #[test]
 fn the_markup_is_sound() {
-    match Command::new("mandoc").args(["-Tlint", "-Wwarning", PAGE]).output() {
-        Ok(lint) => assert!(lint.status.success(), "{}", String::from_utf8_lossy(&lint.stdout)),
-        // Not with a macro, whose output would be kept back.
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            writeln!(std::io::stderr(), "skipped: the markup of the manual, because mandoc is not installed")
-                .expect("the standard error is open");
+    for page in [DAEMON, COMMAND] {
+        match Command::new("mandoc").args(["-Tlint", "-Wwarning", page]).output() {
+            Ok(lint) => assert!(lint.status.success(), "{}", String::from_utf8_lossy(&lint.stdout)),
+            // Not with a macro, whose output would be kept back.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                writeln!(std::io::stderr(), "skipped: the markup of the manual, because mandoc is not installed")
+                    .expect("the standard error is open");
+            }
+            Err(error) => panic!("mandoc cannot be run: {error}"),
         }
-        Err(error) => panic!("mandoc cannot be run: {error}"),
     }
 }
 
-fn page() -> String {
-    std::fs::read_to_string(PAGE).expect("the manual lies beside the manifest")
+fn read(page: &str) -> String {
+    std::fs::read_to_string(page).expect("the manual lies beside the manifest")
+}
+
+/// The names of a command's options, as the pages write them: without the first hyphen.
+fn options(command: &Subcommand) -> BTreeSet<String> {
+    let names = |option: &Opt<()>| [option.short.to_string(), format!("-{}", option.long)];
+    (command.options)().iter().flat_map(names).filter(|name| !name.is_empty()).collect()
+}
+
+/// The options that a section has items for.
+fn described(page: &str, heading: &str) -> BTreeSet<String> {
+    named(section(page, heading).filter(|line| line.starts_with(".It ")))
+}
+
+fn named<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    lines.flat_map(flags).collect()
 }
 
 fn section<'a>(page: &'a str, name: &str) -> impl Iterator<Item = &'a str> {

@@ -1,4 +1,4 @@
-//! Many clients over few keys, in random order, against the daemon above its sockets and the naive model of it. The two must
+//! Many clients over few keys and few counters, in random order, against the daemon above its sockets and the naive model of it. The two must
 //! agree about every byte and every end of a connection after every step.
 //!
 //! `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it, `SIM_STEPS` how long each is. A failure names its seed.
@@ -7,7 +7,9 @@ mod support;
 
 use std::collections::BTreeMap;
 use support::chatter::Chatter;
-use support::model::Limits;
+use support::counting::Counting;
+use support::frames;
+use support::model::{Limits, Service};
 use support::random::Random;
 use support::twin::{Action, Twin};
 
@@ -17,7 +19,10 @@ const STEPS: u64 = 400;
 /// Time does not jump farther than this: a month.
 const FAR_US: u64 = 30 * 86_400_000_000;
 
-/// Every reply there is.
+/// Within as many intervals.
+const FAR_INTERVALS: u64 = 2_000;
+
+/// Every reply of the pools.
 const REPLIES: [&str; 16] = [
     "LOCKED",
     "DONE",
@@ -35,6 +40,26 @@ const REPLIES: [&str; 16] = [
     "total processing time",
     "total_acquired",
     "ArticleView",
+];
+
+/// Every reply of the counters: the opcode and the status.
+const FRAMES: [(u8, u8); 16] = [
+    (0x00, 0x00),
+    (0x00, 0x04),
+    (0x01, 0x00),
+    (0x01, 0x01),
+    (0x01, 0x04),
+    (0x02, 0x00),
+    (0x02, 0x04),
+    (0x02, 0x21),
+    (0x02, 0x82),
+    (0x03, 0x00),
+    (0x03, 0x01),
+    (0x03, 0x04),
+    (0x03, 0x22),
+    (0x10, 0x00),
+    (0x11, 0x00),
+    (0x12, 0x81),
 ];
 
 /// What may happen in a step.
@@ -68,6 +93,12 @@ struct Simulation {
     random: Random,
     twin: Twin,
     chatter: Chatter,
+    counting: Counting,
+    /// Whose clients there are.
+    services: &'static [Service],
+    interval_us: u64,
+    /// Time does not jump farther.
+    far_us: u64,
     moves: Vec<(Move, usize)>,
     most_clients: usize,
     clients: Vec<Client>,
@@ -75,6 +106,7 @@ struct Simulation {
 
 struct Client {
     number: usize,
+    service: Service,
     /// It sends no more.
     silent: bool,
     /// What it has still to say of what it began to.
@@ -82,7 +114,7 @@ struct Client {
 }
 
 /// How often each reply was seen.
-type Tally = BTreeMap<&'static str, u64>;
+type Tally = BTreeMap<String, u64>;
 
 #[test]
 fn the_daemon_and_its_model_agree() {
@@ -99,7 +131,9 @@ fn the_daemon_and_its_model_agree() {
     });
     println!("{seeds} seeds from {seed:#x}, {steps} steps each; replies compared: {tally:?}");
     if seeds >= SEEDS && steps >= STEPS {
-        assert!(REPLIES.iter().all(|reply| tally.contains_key(reply)), "some reply was never seen");
+        let frames = FRAMES.map(name_of);
+        let mut replies = REPLIES.into_iter().chain(frames.iter().map(String::as_str));
+        assert_eq!(replies.find(|reply| !tally.contains_key(*reply)), None, "was never seen");
     }
 }
 
@@ -119,11 +153,17 @@ impl Simulation {
             max_locks: random.pick(&[1, 2, 4, 4]),
             max_hold_us: random.pick(&[None, None, Some(2_000_000), Some(1_000)]),
             max_line: random.pick(&[64, 100, 8192]),
+            interval_us: random.pick(&[10_000_000, 10_000_000, 60_000_000, 86_400_000_000]),
+            max_memory: random.pick(&[250, 1_000, 1 << 30, 1 << 30]),
         };
         let replay = format!("SIM_SEED={seed:#x} SIM_SEEDS=1 SIM_STEPS={steps} replays this ({limits:?})");
         Simulation {
             twin: Twin::new(limits, replay),
             chatter: Chatter::new(&mut random, limits.max_line),
+            counting: Counting::new(&mut random),
+            services: random.pick(&[&[Service::Pools], &[Service::Counters], &[Service::Pools, Service::Counters]]),
+            interval_us: limits.interval_us,
+            far_us: FAR_US.min(FAR_INTERVALS * limits.interval_us),
             moves: random.swarm(&MOVES),
             most_clients: 2 + random.below(12),
             clients: Vec::new(),
@@ -165,18 +205,22 @@ impl Simulation {
 
     fn connect(&mut self) {
         if self.clients.len() < self.most_clients || self.clients.iter().all(|client| client.silent) {
-            self.clients.push(Client { number: self.twin.received().len(), silent: false, pending: Vec::new() });
-            self.twin.act(Action::Connect);
+            let (number, service) = (self.twin.received().len(), self.random.pick(self.services));
+            self.clients.push(Client { number, service, silent: false, pending: Vec::new() });
+            self.twin.act(Action::Connect(service));
         }
     }
 
-    /// A client says a few lines, or the rest of what it began to say, and may stop in the middle.
+    /// A client says a few things, or the rest of what it began to say, and may stop in the middle.
     fn speak(&mut self) {
         let Some(n) = self.speaker() else { return };
         let mut words = std::mem::take(&mut self.clients[n].pending);
         if words.is_empty() || self.random.once_in(2) {
             for _ in 0..self.random.pick(&[1, 1, 1, 2, 4]) {
-                words.extend(self.chatter.line(&mut self.random));
+                words.extend(match self.clients[n].service {
+                    Service::Pools => self.chatter.line(&mut self.random),
+                    Service::Counters => self.counting.frame(&mut self.random),
+                });
             }
         }
         if self.random.once_in(4) {
@@ -189,9 +233,24 @@ impl Simulation {
     fn flood(&mut self) {
         let Some(n) = self.speaker() else { return };
         let mut words = std::mem::take(&mut self.clients[n].pending);
-        let lines = [(&b"STATS\n"[..], 150), (b"RELEASE\n", 600), (b"ACQ4ME k 9 9\nRELEASE\n", 50), (b"\n", 1_000)];
-        let (line, most) = self.random.pick(&lines);
-        words.extend(line.repeat(1 + self.random.below(most)));
+        let (request, most) = match self.clients[n].service {
+            Service::Pools => {
+                let lines =
+                    [(&b"STATS\n"[..], 150), (b"RELEASE\n", 600), (b"ACQ4ME k 9 9\nRELEASE\n", 50), (b"\n", 1_000)];
+                let (line, most) = self.random.pick(&lines);
+                (line.to_vec(), most)
+            }
+            Service::Counters => {
+                let twice = [frames::acquire(1, 9, b"foo"), frames::release(1, b"foo")].concat();
+                match self.random.below(4) {
+                    0 => (frames::stats(), 150),
+                    1 => (twice, 600),
+                    2 => (frames::frame(0x00, b"nothing"), 3_000),
+                    _ => (frames::dump(), 1_000),
+                }
+            }
+        };
+        words.extend(request.repeat(1 + self.random.below(most)));
         let number = self.clients[n].number;
         if self.random.once_in(2) {
             self.twin.act(Action::Room(number, self.random.below(5_000)));
@@ -225,7 +284,7 @@ impl Simulation {
             3 => ahead + any % 2_000,
             _ => any,
         };
-        self.twin.act(Action::Pass(us.min(FAR_US)));
+        self.twin.act(Action::Pass(us.min(self.far_us)));
     }
 
     fn settle(&mut self) {
@@ -258,26 +317,41 @@ impl Simulation {
             self.twin.act(Action::Room(client.number, usize::MAX));
         }
         self.settle();
+        // Counters stay until their interval is over.
+        self.twin.act(Action::Pass(self.interval_us));
         assert!(self.twin.is_empty(), "something is left of somebody who is gone");
-        let last = self.twin.received().len();
-        self.twin.act(Action::Connect);
-        self.twin.act(Action::Send(last, b"STATS FULL\n".to_vec()));
-        self.twin.act(Action::Finish(last));
-        self.twin.act(Action::Settle);
+        for service in self.services {
+            let last = self.twin.received().len();
+            self.twin.act(Action::Connect(*service));
+            let request = match service {
+                Service::Pools => b"STATS FULL\n".to_vec(),
+                Service::Counters => frames::stats(),
+            };
+            self.twin.act(Action::Send(last, request));
+            self.twin.act(Action::Finish(last));
+            self.twin.act(Action::Settle);
+        }
         assert!(self.twin.is_empty(), "something is left of the last one");
     }
 }
 
-/// Counts the lines that were received by what they begin with.
+/// Counts the replies that were received by what they begin with.
 fn tally(twin: &Twin) -> Tally {
     let mut tally = Tally::new();
-    for line in twin.received().iter().flat_map(|received| received.split(|byte| *byte == b'\n')) {
+    for line in twin.received_of(Service::Pools).flat_map(|received| received.split(|byte| *byte == b'\n')) {
         let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
         if let Some(reply) = REPLIES.iter().find(|reply| reply.as_bytes() == name) {
-            *tally.entry(reply).or_default() += 1;
+            *tally.entry((*reply).into()).or_default() += 1;
         }
     }
+    for reply in twin.received_of(Service::Counters).flat_map(frames::replies) {
+        *tally.entry(name_of((reply[1], reply[2]))).or_default() += 1;
+    }
     tally
+}
+
+fn name_of((opcode, status): (u8, u8)) -> String {
+    format!("{opcode:02x} {status:02x}")
 }
 
 fn merge(mut all: Tally, some: Tally) -> Tally {

@@ -1,8 +1,13 @@
 //! The commands of the program: one table, which the start, `help` and the tests read.
 
+use super::completions;
+use super::counter;
+use super::exec;
 use super::options;
 use super::serve;
+use super::stats;
 use super::table::{self, Given, Opt, Words};
+use super::top;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -18,6 +23,10 @@ pub struct Command {
     pub options: fn() -> Vec<Opt<()>>,
     /// What may stand beside the options.
     pub words: Words,
+    /// What the first of these words may be, as far as that is known; shells complete it.
+    pub first_words: fn() -> Vec<&'static str>,
+    /// The exit status when the command line is wrong.
+    pub misuse: u8,
     /// Does it.
     pub run: fn(&Given) -> Result<ExitCode, Failure>,
 }
@@ -31,6 +40,9 @@ pub struct Failure {
     pub sentence: String,
 }
 
+/// The exit status of a command that has none of its own for what went wrong.
+const FAILURE: u8 = 1;
+
 /// The table. The first is for those who name none.
 pub const COMMANDS: &[Command] = &[
     Command {
@@ -39,7 +51,66 @@ pub const COMMANDS: &[Command] = &[
         summary: "run the daemon; this needs no name",
         options: options::described,
         words: Words::None,
+        first_words: Vec::new,
+        misuse: FAILURE,
         run: serve::run,
+    },
+    Command {
+        name: "exec",
+        usage: "--key KEY [options] [--] COMMAND [ARGUMENT ...]",
+        summary: "run a command when there is a place for it in a pool",
+        options: exec::described,
+        words: Words::Last,
+        first_words: Vec::new,
+        misuse: exec::MISUSE,
+        run: exec::run,
+    },
+    Command {
+        name: "stats",
+        usage: "[options] [FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY]",
+        summary: "print the statistics of servers, or of their keys",
+        options: stats::described,
+        words: Words::Anywhere,
+        first_words: stats::first_words,
+        misuse: FAILURE,
+        run: stats::run,
+    },
+    Command {
+        name: "top",
+        usage: "[options]",
+        summary: "show what goes on at servers, over and over",
+        options: top::described,
+        words: Words::None,
+        first_words: Vec::new,
+        misuse: FAILURE,
+        run: top::run,
+    },
+    Command {
+        name: "counter",
+        usage: "[options] REQUEST\n\n\
+                Requests:\n    \
+                noop\n    \
+                get NAME\n    \
+                acquire NAME RESOURCES MAXIMUM [-- COMMAND [ARGUMENT ...]]\n    \
+                release NAME RESOURCES\n    \
+                stats\n    \
+                dump",
+        summary: "make a request to servers of the yrmcds counter protocol",
+        options: counter::described,
+        words: Words::Anywhere,
+        first_words: counter::first_words,
+        misuse: FAILURE,
+        run: counter::run,
+    },
+    Command {
+        name: "completions",
+        usage: "bash | zsh | fish",
+        summary: "print what a shell completes",
+        options: completions::described,
+        words: Words::Anywhere,
+        first_words: completions::first_words,
+        misuse: FAILURE,
+        run: completions::run,
     },
     Command {
         name: "help",
@@ -47,6 +118,8 @@ pub const COMMANDS: &[Command] = &[
         summary: "print the help, of a command if one is named",
         options: || vec![Opt::HELP, Opt::VERSION],
         words: Words::Anywhere,
+        first_words: || COMMANDS.iter().map(|command| command.name).collect(),
+        misuse: FAILURE,
         run: help,
     },
 ];
@@ -59,8 +132,7 @@ pub const COMMANDS: &[Command] = &[
 pub fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
     let (command, arguments) = choose(arguments)?;
     let options = (command.options)();
-    let given = Given::read(&options, command.words, arguments)
-        .map_err(|sentence| format!("{sentence} (see {})", command.how_to_help()))?;
+    let given = Given::read(&options, command.words, arguments).map_err(|sentence| command.misused(&sentence))?;
     let asks = |long| options.iter().position(|option| option.long == long).is_some_and(|row| given.has(row));
     if asks("help") {
         super::print(&command.help())
@@ -108,8 +180,10 @@ impl Command {
         table::usage(&(self.options)(), &brief) + &commands
     }
 
-    fn how_to_help(&self) -> String {
-        if self.name == COMMANDS[0].name { "--help".into() } else { format!("poolcounter help {}", self.name) }
+    fn misused(&self, sentence: &str) -> Failure {
+        let is_first = self.name == COMMANDS[0].name;
+        let help = if is_first { "--help".into() } else { format!("poolcounter help {}", self.name) };
+        Failure { status: self.misuse, sentence: format!("{sentence} (see {help})") }
     }
 }
 
@@ -123,9 +197,8 @@ fn capitalise(text: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// What ends the program with the status 1.
 impl From<String> for Failure {
     fn from(sentence: String) -> Self {
-        Failure { status: 1, sentence }
+        Failure { status: FAILURE, sentence }
     }
 }

@@ -1,10 +1,18 @@
 //! The command line: reads it, does what it says, and turns what went wrong into one sentence and an exit status.
 
 mod commands;
+mod completions;
 mod config;
+mod counter;
+mod exec;
+mod json;
 mod options;
 mod serve;
+mod servers;
+mod stats;
+mod supervise;
 mod table;
+mod top;
 
 pub use commands::{COMMANDS, Command, Failure};
 pub use options::{OPTIONS, Settings};
@@ -18,13 +26,24 @@ use std::process::ExitCode;
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.skip(1).collect();
     commands::run(&arguments).unwrap_or_else(|Failure { status, sentence }| {
-        eprintln!("poolcounter: {sentence}");
+        warn(&sentence);
         ExitCode::from(status)
     })
+}
+
+/// Says something on the standard error, which may be closed.
+fn warn(sentence: &str) {
+    let _ = writeln!(std::io::stderr(), "poolcounter: {sentence}");
 }
 
 /// Prints to the standard output, whose reader may have gone.
 fn print(text: &str) -> Result<ExitCode, Failure> {
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("cannot print: {error}"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Text of peers for a terminal, where control characters could do harm.
+fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
 }

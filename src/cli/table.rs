@@ -1,10 +1,12 @@
 //! Options as a table, which parsing, `--help`, the configuration file and the manual's tests read. It knows no single option.
 
+use crate::pools::wire;
 use getopts::{HasArg, Occur, ParsingStyle};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// One option, which sets something in an `S`.
 pub struct Opt<S> {
@@ -154,6 +156,11 @@ pub fn flag(text: &str) -> Result<bool, String> {
 pub fn number<T: FromStr + PartialOrd + Display>(text: &str, range: RangeInclusive<T>) -> Result<T, String> {
     let in_range = text.parse().ok().filter(|n| range.contains(n));
     in_range.ok_or_else(|| format!("a number from {} to {}", range.start(), range.end()))
+}
+
+/// For setters: seconds, perhaps with decimals.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    wire::parse_seconds(text.as_bytes()).map(Duration::from).ok_or_else(|| "a number of seconds".into())
 }
 
 #[cfg(test)]

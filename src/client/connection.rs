@@ -5,12 +5,20 @@
 
 use super::error::Failure;
 use super::{LONGEST, Timeouts};
+use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// The longest line that a server sends is one of `STATS`. What goes on for so long is none.
 const LONGEST_LINE: usize = 64 * 1024;
+/// How often whoever watches a wait is told that it goes on.
+const TICK: Duration = Duration::from_secs(1);
+/// A server whose machine died says nothing, not even that. A holder is told after so much silence and as many probes.
+const IDLE: Duration = Duration::from_secs(15);
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
 /// Read at once.
 const CHUNK: usize = 4096;
 
@@ -44,6 +52,8 @@ impl Connection {
 
     fn of(stream: TcpStream, patience: Duration) -> io::Result<Connection> {
         stream.set_nodelay(true)?;
+        let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(PROBE_INTERVAL).with_retries(PROBES);
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
         stream.set_write_timeout(Some(patience))?;
         Ok(Connection { stream, input: Vec::new(), read: 0, patience, deadline: Instant::now() })
     }
@@ -66,6 +76,11 @@ impl Connection {
 
     /// The next line of the answer, without its line feed.
     pub fn line(&mut self) -> Result<Vec<u8>, Failure> {
+        self.line_watched(&mut || {})
+    }
+
+    /// The same, with a call about each second until it is here.
+    pub fn line_watched(&mut self, watch: &mut dyn FnMut()) -> Result<Vec<u8>, Failure> {
         let mut searched = 0;
         loop {
             let unread = &self.input[self.read..];
@@ -78,7 +93,28 @@ impl Connection {
             if searched > LONGEST_LINE {
                 return Err(Failure::Garbled);
             }
-            self.receive()?;
+            if !self.receive()? {
+                watch();
+            }
+        }
+    }
+
+    /// Its descriptor, for whoever waits for news of it.
+    pub fn descriptor(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+
+    /// Whether the server has closed it, or the network has failed. Does not wait.
+    pub fn is_closed(&self) -> bool {
+        let peek = || {
+            self.stream.set_nonblocking(true)?;
+            let peeked = self.stream.peek(&mut [0]);
+            self.stream.set_nonblocking(false)?;
+            peeked
+        };
+        match peek() {
+            Ok(len) => len == 0,
+            Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
         }
     }
 
@@ -92,13 +128,13 @@ impl Connection {
         Ok(bytes)
     }
 
-    /// Waits for more bytes, and forgets those that were read.
-    fn receive(&mut self) -> Result<(), Failure> {
+    /// Forgets the bytes that were read, and waits for more, but not longer than a tick. Tells whether some came.
+    fn receive(&mut self) -> Result<bool, Failure> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Failure::Silent);
         }
-        self.stream.set_read_timeout(Some(left))?;
+        self.stream.set_read_timeout(Some(left.min(TICK)))?;
         self.input.drain(..self.read);
         self.read = 0;
         let mut chunk = [0; CHUNK];
@@ -106,9 +142,10 @@ impl Connection {
             Ok(0) => Err(Failure::Closed),
             Ok(len) => {
                 self.input.extend_from_slice(&chunk[..len]);
-                Ok(())
+                Ok(true)
             }
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            // The deadline is looked at before the next read.
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

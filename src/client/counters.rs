@@ -10,6 +10,7 @@ use crate::counters::wire::{HEADER_BYTES, Request};
 use crate::counters::{Acquire, Refusal, Release};
 use crate::stats::{Counters as Stat, Figures};
 use std::cell::RefCell;
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 /// Where a server listens that is named without a port.
@@ -77,6 +78,22 @@ impl Counters {
         Ok(granted.then(units))
     }
 
+    /// Gives units back that are not [`Units`]. A server takes back only what was acquired on the same connection, so this is
+    /// for those who want to hear what it says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Counters::acquire`].
+    pub fn release(&self, name: impl AsRef<[u8]>, resources: u32) -> Result<Result<(), Refusal>, Error> {
+        let name = checked(name.as_ref())?;
+        let (released, _) = self.ask(name, &Request::Release(Release { name, resources }), |answer| match answer {
+            Answer::Success(_) => Ok(Ok(Ok(()))),
+            Answer::Refusal(refusal) => Ok(Ok(Err(refusal))),
+            other => refusal(other),
+        })?;
+        Ok(released)
+    }
+
     /// How many units of a counter are held; None when there is no such counter.
     ///
     /// # Errors
@@ -133,7 +150,7 @@ impl Counters {
         })
     }
 
-    fn release(&self, held: Held, name: &[u8], resources: u32) -> Result<(), Error> {
+    fn give_back(&self, held: Held, name: &[u8], resources: u32) -> Result<(), Error> {
         let request = Request::Release(Release { name, resources });
         self.fleet.borrow_mut().ask_holder(held, |connection| {
             send(connection, &request)?;
@@ -154,7 +171,18 @@ impl Units<'_> {
     /// [`Error::Lost`], or [`Error::Expired`] if the server counts them as nobody's: somebody else may have had them too.
     pub fn release(mut self) -> Result<(), Error> {
         let held = self.held.take().ok_or(Error::Lost)?;
-        self.counters.release(held, &self.name, self.resources)
+        self.counters.give_back(held, &self.name, self.resources)
+    }
+
+    /// Whether the connection, and so the units, are lost already. Does not wait, and so does not notice that the server's
+    /// machine has just died.
+    pub fn is_lost(&self) -> bool {
+        self.held.is_none_or(|held| self.counters.fleet.borrow().is_lost(held))
+    }
+
+    /// The descriptor of the connection, if there still is one: it is readable when the connection may be lost.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.counters.fleet.borrow().descriptor(self.held?)
     }
 }
 
@@ -162,7 +190,7 @@ impl Drop for Units<'_> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             // If this fails the connection is closed, so the units are given back in any case.
-            let _ = self.counters.release(held, &self.name, self.resources);
+            let _ = self.counters.give_back(held, &self.name, self.resources);
         }
     }
 }
@@ -199,7 +227,7 @@ fn receive<T>(
 ) -> Result<T, Failure> {
     receive_answer(connection, request, |answer| match answer {
         Answer::Success(body) => read(body).ok_or(Failure::Garbled),
-        Answer::Refusal(_) | Answer::Malformed(_) => Err(Failure::Garbled),
+        Answer::Refusal(_) | Answer::Malformed(..) => Err(Failure::Garbled),
     })
 }
 
@@ -222,8 +250,8 @@ fn receive_dump(connection: &mut Connection) -> Result<Vec<Usage>, Failure> {
 /// What the server refuses for a reason that the request did not count on.
 fn refusal<T>(answer: Answer<'_>) -> Said<T> {
     match answer {
-        Answer::Refusal(Refusal::OutOfMemory) => Ok(Err(Error::Refused("OutOfMemory".into()))),
-        Answer::Malformed(words) => Ok(Err(Error::Refused(String::from_utf8_lossy(words).into_owned()))),
+        Answer::Refusal(Refusal::OutOfMemory) => Ok(Err(Error::Refused(wire::describe(Refusal::OutOfMemory)))),
+        Answer::Malformed(status, words) => Ok(Err(Error::Refused(wire::describe_status(status, words)))),
         Answer::Success(_) | Answer::Refusal(_) => Err(Failure::Garbled),
     }
 }

@@ -3,6 +3,7 @@
 use super::Timeouts;
 use super::connection::Connection;
 use super::error::{Error, Failure};
+use std::os::fd::RawFd;
 use std::time::Instant;
 
 /// Servers, by index.
@@ -119,6 +120,26 @@ impl Fleet {
         let holder = self.servers[held.server].connection.take_if(|kept| kept.number == held.number);
         let answer = holder.and_then(|holder| self.ask_on(held.server, holder, ask).ok());
         answer.map(|(answer, _)| answer).ok_or(Error::Lost)
+    }
+
+    /// Whether the connection where something is held is lost already. Does not wait.
+    pub fn is_lost(&self, held: Held) -> bool {
+        self.holder(held).is_none_or(Connection::is_closed)
+    }
+
+    /// The descriptor of the connection where something is held, if it has not failed since.
+    pub fn descriptor(&self, held: Held) -> Option<RawFd> {
+        self.holder(held).map(Connection::descriptor)
+    }
+
+    fn holder(&self, held: Held) -> Option<&Connection> {
+        let kept = self.servers[held.server].connection.as_ref()?;
+        (kept.number == held.number).then_some(&kept.connection)
+    }
+
+    /// Closes the connection where something is held.
+    pub fn close(&mut self, held: Held) {
+        self.servers[held.server].connection.take_if(|kept| kept.number == held.number);
     }
 
     /// Asks on this connection, and keeps it if that went well.

@@ -115,7 +115,7 @@ pub use crate::pools::Purpose;
 pub use counters::{Counters, Units, Usage};
 pub use error::{Error, Failure};
 pub use placement::{MediaWiki, Placement, Ring};
-pub use pools::{Client, Limits, Lock, Outcome};
+pub use pools::{Client, Limits, Lines, Lock, Outcome};
 
 use std::time::Duration;
 

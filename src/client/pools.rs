@@ -10,12 +10,17 @@ use crate::pools::{Acquire, Purpose, Reply};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::Span;
 use std::cell::RefCell;
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 /// Where a server listens that is named without a port.
 const DEFAULT_PORT: u16 = 7531;
-/// `STATS FULL` has 21 lines, and a later server may have more. An answer without end is none.
-const MOST_LINES: usize = 1000;
+/// `STATS FULL` has 21 lines, the lists have a thousand and two, and a later server may have more. An answer without end is
+/// none.
+const MOST_LINES: usize = 10_000;
+
+/// The lines of an answer, or a refusal.
+pub type Lines = Result<Vec<Vec<u8>>, Error>;
 
 /// A client of one or several servers, with one connection to each that it had to ask.
 ///
@@ -95,13 +100,28 @@ impl Client {
     /// [`Error::BadName`] for an empty key or one with a line feed, a carriage return or a NUL; [`Error::Unavailable`],
     /// [`Error::LockHeld`] or [`Error::Refused`].
     pub fn acquire(&self, purpose: Purpose, key: impl AsRef<[u8]>, limits: &Limits) -> Result<Outcome<'_>, Error> {
+        self.acquire_watched(purpose, key, limits, |_| {})
+    }
+
+    /// The same, for whoever shows that it waits: `watch` is called each second with the time since the call.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::acquire`].
+    pub fn acquire_watched(
+        &self,
+        purpose: Purpose,
+        key: impl AsRef<[u8]>,
+        limits: &Limits,
+        mut watch: impl FnMut(Duration),
+    ) -> Result<Outcome<'_>, Error> {
         let order = self.placement.order(key.as_ref());
         let key = wire::escape_key(key.as_ref()).map_err(|_| Error::BadName)?;
         let begun = Instant::now();
         let (verdict, held) = self.fleet.borrow_mut().ask_first(&order, |connection| {
             let timeout = rest_of(limits.timeout, begun.elapsed());
             connection.send(&limits.request(purpose, &key, timeout), timeout)?;
-            verdict_of(&connection.line()?)
+            verdict_of(&connection.line_watched(&mut || watch(begun.elapsed()))?)
         })?;
         let locked = || Outcome::Locked(Lock { client: self, held: Some(held), key: key.to_vec() });
         Ok(verdict?.unwrap_or_else(locked))
@@ -110,6 +130,21 @@ impl Client {
     /// The statistics of each server, by its address.
     pub fn stats(&self) -> Vec<(String, Result<Figures<Stat>, Failure>)> {
         self.fleet.borrow_mut().ask_each(read_stats)
+    }
+
+    /// What each server answers to `STATS` with these words, line by line, by its address: the lines as they are, but for the
+    /// empty one that ends a list.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] for words that a server does not know, and [`Error::BadName`] for what cannot be sent.
+    pub fn query(&self, words: impl AsRef<[u8]>) -> Vec<(String, Result<Lines, Failure>)> {
+        let words = words.as_ref();
+        let is_sendable = !words.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0));
+        self.fleet.borrow_mut().ask_each(|connection| match is_sendable {
+            true => read_lines(connection, words),
+            false => Ok(Err(Error::BadName)),
+        })
     }
 
     fn release(&self, held: Held, key: &[u8]) -> Result<(), Error> {
@@ -147,6 +182,25 @@ impl Lock<'_> {
     pub fn release(mut self) -> Result<(), Error> {
         let held = self.held.take().ok_or(Error::Lost)?;
         self.client.release(held, &self.key)
+    }
+
+    /// Gives the place back by closing the connection: the work was not done. Whoever waits with [`Purpose::Anyone`] is not
+    /// told that it is, but gets the place in turn. What else is held on this connection is given back, too.
+    pub fn abandon(mut self) {
+        if let Some(held) = self.held.take() {
+            self.client.fleet.borrow_mut().close(held);
+        }
+    }
+
+    /// Whether the connection, and so the place, is lost already. Does not wait, and so does not notice that the longest time
+    /// to hold it is over, or that the server's machine has just died.
+    pub fn is_lost(&self) -> bool {
+        self.held.is_none_or(|held| self.client.fleet.borrow().is_lost(held))
+    }
+
+    /// The descriptor of the connection, if there still is one: it is readable when the connection may be lost.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.client.fleet.borrow().descriptor(self.held?)
     }
 }
 
@@ -197,7 +251,28 @@ fn read_stats(connection: &mut Connection) -> Result<Figures<Stat>, Failure> {
         if wire::parse_error(&line).is_some() {
             break;
         }
-        wire::parse_figure(&line, &mut figures);
+        if let Some((stat, value)) = wire::parse_figure(&line) {
+            figures.set(stat, value);
+        }
+    }
+    Err(Failure::Garbled)
+}
+
+fn read_lines(connection: &mut Connection, words: &[u8]) -> Result<Lines, Failure> {
+    connection.send(&[b"STATS ", words, b"\n"].concat(), Duration::ZERO)?;
+    let first = connection.line()?;
+    if wire::parse_error(&first).is_some() {
+        return refusal(&first);
+    }
+    let mut lines = vec![first];
+    if !wire::is_list(words) {
+        return Ok(Ok(lines));
+    }
+    for _ in 0..MOST_LINES {
+        if lines.pop_if(|last| last.is_empty()).is_some() {
+            return Ok(Ok(lines));
+        }
+        lines.push(connection.line()?);
     }
     Err(Failure::Garbled)
 }

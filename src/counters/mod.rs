@@ -25,8 +25,8 @@ pub struct Counters {
 /// What is known of a connection beyond what it holds.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Session {
-    /// The first place of the table that the Dump under way has not told of.
-    dumped: u32,
+    /// The first place of the table that the Dump under way has not told of, if there is one under way.
+    dumped: Option<u32>,
     /// A request with a long body, most of which does not matter.
     long: Option<Box<Long>>,
 }
@@ -171,14 +171,17 @@ impl Counters {
     /// every other is told of once.
     fn go_on_with_dump(&mut self, conn: ConnId, header: &Header, context: &mut Context<'_>) -> Progress {
         self.state.turn(&mut step(context));
-        let first = std::mem::take(&mut self.session(conn).dumped) as usize;
-        if first == 0 {
-            self.state.count(Stat::Dump);
-        }
+        let first = match self.session(conn).dumped.take() {
+            Some(slot) => slot as usize,
+            None => {
+                self.state.count(Stat::Dump);
+                0
+            }
+        };
         let mut slot = first;
         while slot < self.state.slots() {
             if slot - first == DUMP_SLOTS || context.output.is_full(conn) {
-                self.session(conn).dumped = slot as u32;
+                self.session(conn).dumped = Some(slot as u32);
                 return Progress::Partly;
             }
             if let Some(record) = self.state.record(slot) {
@@ -195,6 +198,12 @@ impl Counters {
             self.sessions.resize_with(conn.index() + 1, Session::default);
         }
         &mut self.sessions[conn.index()]
+    }
+}
+
+impl Session {
+    fn is_busy(&self) -> bool {
+        self.dumped.is_some() || self.long.is_some()
     }
 }
 
@@ -239,11 +248,11 @@ impl Service for Counters {
     }
 
     fn save(&self, _context: &mut Context<'_>) -> Vec<u8> {
-        let sessions =
-            self.sessions.iter().enumerate().filter(|(_, session)| session.dumped > 0 || session.long.is_some());
+        let ranks = self.state.ranks();
+        let rank = |slot: u32| ranks[ranks.len().min(slot as usize + 1) - 1];
+        let sessions = self.sessions.iter().enumerate().filter(|(_, session)| session.is_busy());
         let sessions = sessions.map(|(index, session)| {
-            let dumped = self.state.rank(session.dumped as usize) as u32;
-            (ConnId::from_index(index), Session { dumped, ..session.clone() })
+            (ConnId::from_index(index), Session { dumped: session.dumped.map(rank), ..session.clone() })
         });
         let saved = Saved { state: self.state.save(), sessions: sessions.collect() };
         postcard::to_allocvec(&saved).expect("a vector takes every byte")
@@ -262,6 +271,6 @@ impl Service for Counters {
     }
 
     fn is_empty(&self) -> bool {
-        self.state.is_empty() && self.sessions.iter().all(|session| session.dumped == 0 && session.long.is_none())
+        self.state.is_empty() && !self.sessions.iter().any(Session::is_busy)
     }
 }

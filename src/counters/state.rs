@@ -291,14 +291,19 @@ impl State {
                 self.drop_if_over(CounterId::from_index(slot), step);
             }
         }
+        let sweep = Sweep { next: end, began };
         if end < self.slots {
-            self.sweep = Some(Sweep { next: end, began });
+            self.sweep = Some(sweep);
         } else {
-            let elapsed = step.now.since(began);
-            self.figures.count(Stat::GcCount);
-            self.figures.set(Stat::LastGcElapsed, elapsed.as_micros());
-            self.figures.add(Stat::TotalGcElapsed, elapsed);
+            self.end_sweep(&sweep, step);
         }
+    }
+
+    fn end_sweep(&mut self, sweep: &Sweep, step: &Step<'_, '_>) {
+        let elapsed = step.now.since(sweep.began);
+        self.figures.count(Stat::GcCount);
+        self.figures.set(Stat::LastGcElapsed, elapsed.as_micros());
+        self.figures.add(Stat::TotalGcElapsed, elapsed);
     }
 
     fn find(&mut self, name: &[u8], step: &mut Step<'_, '_>) -> Option<CounterId> {
@@ -337,6 +342,7 @@ impl State {
         self.name_bytes -= name.len() as u64;
         if self.counters.is_empty() {
             self.slots = 0;
+            self.sweep.take().into_iter().for_each(|sweep| self.end_sweep(&sweep, step));
             self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         }
         true
@@ -360,7 +366,7 @@ impl State {
     }
 
     fn held(&self, conn: ConnId, id: CounterId) -> u32 {
-        self.clients.get(conn.index()).map_or(0, |holdings| holdings.of(id, &self.names.hashing()))
+        self.clients.get(conn.index()).map_or(0, |holdings| holdings.of(id))
     }
 
     /// Sets what a connection holds of a counter.
@@ -368,7 +374,7 @@ impl State {
         if self.clients.len() <= conn.index() {
             self.clients.resize_with(conn.index() + 1, Holdings::default);
         }
-        let had = self.clients[conn.index()].set(id, resources, &self.names.hashing());
+        let had = self.clients[conn.index()].set(id, resources);
         self.holdings += u64::from(resources > 0);
         self.holdings -= u64::from(had);
     }

@@ -45,6 +45,17 @@ impl Daemon {
         Daemon::run(Command::new(Self::PROGRAM).args(["-l", "127.0.0.1:0"]).args(options))
     }
 
+    /// Starts it with counters too, on another free port.
+    pub fn start_with_counters(options: &[&str]) -> Daemon {
+        Daemon::start(&[&["--counter", "--counter-listen", "127.0.0.1:0"], options].concat())
+    }
+
+    /// Where the counters are.
+    pub fn counters(&self) -> SocketAddr {
+        let line = self.lines.iter().find_map(|line| line.split_once("the counters are at "));
+        line.and_then(|(_, address)| address.parse().ok()).expect("it was started with counters, on one port")
+    }
+
     /// Starts it with what `command` says.
     pub fn run(command: &mut Command) -> Daemon {
         let guard = FORKING.lock();

@@ -1,5 +1,6 @@
 //! Plays conversations on a stage: a server of some kind, with clients, and time that can pass.
 
+use super::protocol::Protocol;
 use super::script::{Action, Pattern, Scenario, Script, Step, Then};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,14 +28,14 @@ pub trait Stage {
     /// Time passes.
     fn pass(&mut self, time: Duration);
 
-    /// The next line that the client receives, without its line feed.
+    /// The next reply that the client receives: of the pools, a line without its line feed.
     ///
     /// # Errors
     ///
     /// What came instead.
-    fn line(&mut self, client: &mut Self::Client) -> Result<Vec<u8>, String>;
+    fn reply(&mut self, client: &mut Self::Client) -> Result<Vec<u8>, String>;
 
-    /// What the client has received beyond the lines taken.
+    /// What the client has received beyond the replies taken.
     fn rest(&mut self, client: &mut Self::Client) -> Vec<u8>;
 
     /// Whether the client sees the end of the connection.
@@ -66,7 +67,7 @@ struct Actor<C> {
 pub fn play<S: Stage>(script: &Script, scenario: &Scenario, stage: &mut S) -> Result<(), String> {
     let mut actors: BTreeMap<u32, Actor<S::Client>> = BTreeMap::new();
     for step in &scenario.steps {
-        take(step, &mut actors, stage).map_err(|wrong| format!("{}:{step}: {wrong}", script.name))?;
+        take(script.protocol, step, &mut actors, stage).map_err(|wrong| format!("{}:{step}: {wrong}", script.name))?;
     }
     let at_end = |wrong| format!("{}: at the end of \"{}\": {wrong}", script.name, scenario.title);
     for (number, actor) in actors.iter_mut().filter(|(_, actor)| actor.is_present) {
@@ -78,7 +79,12 @@ pub fn play<S: Stage>(script: &Script, scenario: &Scenario, stage: &mut S) -> Re
     stage.check_empty().map_err(at_end)
 }
 
-fn take<S: Stage>(step: &Step, actors: &mut BTreeMap<u32, Actor<S::Client>>, stage: &mut S) -> Result<(), String> {
+fn take<S: Stage>(
+    protocol: Protocol,
+    step: &Step,
+    actors: &mut BTreeMap<u32, Actor<S::Client>>,
+    stage: &mut S,
+) -> Result<(), String> {
     let (Action::Send(number, ..)
     | Action::Trickle(number, _)
     | Action::Finish(number)
@@ -114,17 +120,17 @@ fn take<S: Stage>(step: &Step, actors: &mut BTreeMap<u32, Actor<S::Client>>, sta
             actor.is_present = false;
         }
         Action::Expect(_, pattern) => {
-            let line = stage.line(client)?;
-            if !is_as_said(pattern, &line, stage.tolerance()) {
-                return Err(format!("got {:?}", line.escape_ascii().to_string()));
+            let reply = stage.reply(client)?;
+            if !is_as_said(pattern, &reply, stage.tolerance()) {
+                return Err(format!("got {}", protocol.describe(&reply)));
             }
         }
         Action::ExpectAmong(_, pattern) => loop {
-            let line = stage.line(client)?;
-            if is_as_said(pattern, &line, stage.tolerance()) {
+            let reply = stage.reply(client)?;
+            if is_as_said(pattern, &reply, stage.tolerance()) {
                 break;
             }
-            if line.is_empty() {
+            if protocol.ends_list(&reply) {
                 return Err("the list ended without it".into());
             }
         },
@@ -141,8 +147,8 @@ fn expect_nothing<S: Stage>(stage: &mut S, client: &mut S::Client) -> Result<(),
     if rest.is_empty() { Ok(()) } else { Err(format!("got {:?}", rest.escape_ascii().to_string())) }
 }
 
-fn is_as_said(pattern: &Pattern, line: &[u8], tolerance: Duration) -> bool {
-    pattern.matches(line) || is_a_little_longer(&pattern.0, line, tolerance)
+fn is_as_said(pattern: &Pattern, reply: &[u8], tolerance: Duration) -> bool {
+    pattern.matches(reply) || matches!(&pattern.0[..], [line] if is_a_little_longer(line, reply, tolerance))
 }
 
 /// Whether two lines name the same duration, but for what a real clock adds.

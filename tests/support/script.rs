@@ -1,8 +1,8 @@
-//! Conversations as text: a file of scenarios, read into typed steps. It knows neither who plays them nor any protocol
-//! but that of lines. The file's own header explains the notation.
+//! Conversations as text: a file of scenarios, read into typed steps. It knows neither who plays them nor what is said, only
+//! who says it. The file's own header explains the notation.
 
+use super::protocol::Protocol;
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 /// A file of scenarios.
@@ -10,6 +10,7 @@ use std::time::Duration;
 pub struct Script {
     /// Its name, for messages.
     pub name: String,
+    pub protocol: Protocol,
     pub scenarios: Vec<Scenario>,
 }
 
@@ -21,9 +22,9 @@ pub struct Scenario {
     pub options: Vec<String>,
     /// Why it cannot be played in real time.
     pub virtual_only: Option<String>,
-    /// Why the C daemon is known to fail it.
+    /// Why the original daemon is known to fail it.
     pub differs: Option<String>,
-    /// Why the C daemon is not asked: it has nothing of the kind.
+    /// Why the original daemon is not asked: it has nothing of the kind.
     pub ours: Option<String>,
     pub steps: Vec<Step>,
 }
@@ -50,9 +51,9 @@ pub enum Action {
     Close(u32),
     /// The client resets the connection.
     Reset(u32),
-    /// The next line that the client receives is this one.
+    /// The next reply that the client receives is this one.
     Expect(u32, Pattern),
-    /// One of the next lines that the client receives, before an empty one, is this one.
+    /// One of the next replies that the client receives, before one that ends a list, is this one.
     ExpectAmong(u32, Pattern),
     /// The client has received nothing more.
     ExpectNothing(u32),
@@ -73,9 +74,9 @@ pub enum Then {
     Close,
 }
 
-/// A line in which `*` stands for any text.
+/// A reply in which any bytes may stand between the pieces.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Pattern(pub Vec<u8>);
+pub struct Pattern(pub Vec<Vec<u8>>);
 
 impl Script {
     /// Reads a file.
@@ -83,15 +84,16 @@ impl Script {
     /// # Errors
     ///
     /// One sentence that begins with the file's name and the number of the line that makes no sense.
-    pub fn parse(name: &str, text: &str) -> Result<Script, String> {
+    pub fn parse(name: &str, protocol: Protocol, text: &str) -> Result<Script, String> {
         let mut scenarios: Vec<Scenario> = Vec::new();
         for (n, line) in text.lines().enumerate() {
             let line_number = n + 1;
-            read_line(&mut scenarios, line, line_number).map_err(|wrong| format!("{name}:{line_number}: {wrong}"))?;
+            read_line(&mut scenarios, protocol, line, line_number)
+                .map_err(|wrong| format!("{name}:{line_number}: {wrong}"))?;
         }
         match scenarios.iter().find(|scenario| scenario.steps.is_empty()) {
             Some(empty) => Err(format!("{name}: nothing happens in \"{}\"", empty.title)),
-            None => Ok(Script { name: name.into(), scenarios }),
+            None => Ok(Script { name: name.into(), protocol, scenarios }),
         }
     }
 }
@@ -110,27 +112,20 @@ impl fmt::Display for Step {
 }
 
 impl Pattern {
-    /// Whether `line` is what the pattern describes.
-    pub fn matches(&self, line: &[u8]) -> bool {
-        let mut parts = self.0.split(|byte| *byte == b'*');
-        let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
-        let mut parts = parts.peekable();
-        if parts.peek().is_none() {
-            return rest.is_empty();
-        }
-        while let Some(part) = parts.next() {
-            if parts.peek().is_none() {
-                return rest.ends_with(part);
-            }
-            let found = (0..=rest.len()).find(|at| rest[*at..].starts_with(part));
+    /// Whether `reply` is what the pattern describes.
+    pub fn matches(&self, reply: &[u8]) -> bool {
+        let [first, middle @ .., last] = &self.0[..] else { return self.0.concat() == reply };
+        let Some(mut rest) = reply.strip_prefix(&first[..]) else { return false };
+        for piece in middle {
+            let found = (0..=rest.len()).find(|at| rest[*at..].starts_with(piece));
             let Some(at) = found else { return false };
-            rest = &rest[at + part.len()..];
+            rest = &rest[at + piece.len()..];
         }
-        true
+        rest.ends_with(last)
     }
 }
 
-fn read_line(scenarios: &mut Vec<Scenario>, line: &str, number: usize) -> Result<(), String> {
+fn read_line(scenarios: &mut Vec<Scenario>, protocol: Protocol, line: &str, number: usize) -> Result<(), String> {
     if let Some(title) = line.strip_prefix("## ") {
         scenarios.push(Scenario { title: title.trim().into(), ..Scenario::default() });
         return Ok(());
@@ -142,7 +137,7 @@ fn read_line(scenarios: &mut Vec<Scenario>, line: &str, number: usize) -> Result
     if line.starts_with(|c: char| c.is_ascii_lowercase()) {
         return read_property(scenario, line);
     }
-    let action = line.parse()?;
+    let action = Action::parse(protocol, line)?;
     scenario.steps.push(Step { line: number, text: line.into(), action });
     Ok(())
 }
@@ -162,10 +157,8 @@ fn read_property(scenario: &mut Scenario, line: &str) -> Result<(), String> {
     Ok(())
 }
 
-impl FromStr for Action {
-    type Err = String;
-
-    fn from_str(line: &str) -> Result<Action, String> {
+impl Action {
+    fn parse(protocol: Protocol, line: &str) -> Result<Action, String> {
         if let Some(span) = line.strip_prefix('+') {
             return read_span(span).map(Action::Pass);
         }
@@ -173,19 +166,14 @@ impl FromStr for Action {
         let client = line[..digits].parse().map_err(|_| "a step begins with the number of a client, or with +")?;
         let rest = &line[digits..];
         let (sign, text) = rest.split_once(' ').unwrap_or((rest, ""));
-        let bytes = unescape(text)?;
-        let with_end = |mut bytes: Vec<u8>| {
-            bytes.push(b'\n');
-            bytes
-        };
         let action = match sign {
-            ">" => Action::Send(client, with_end(bytes), Then::Stay),
-            ">>" => Action::Send(client, bytes, Then::Stay),
-            ">>/" => Action::Send(client, bytes, Then::Finish),
-            ">>x" => Action::Send(client, bytes, Then::Close),
-            ">." => Action::Trickle(client, with_end(bytes)),
-            "<" => Action::Expect(client, Pattern(bytes)),
-            "<~" => Action::ExpectAmong(client, Pattern(bytes)),
+            ">" => Action::Send(client, protocol.request(text)?, Then::Stay),
+            ">>" => Action::Send(client, protocol.bytes(text)?, Then::Stay),
+            ">>/" => Action::Send(client, protocol.bytes(text)?, Then::Finish),
+            ">>x" => Action::Send(client, protocol.bytes(text)?, Then::Close),
+            ">." => Action::Trickle(client, protocol.request(text)?),
+            "<" => Action::Expect(client, protocol.reply(text)?),
+            "<~" => Action::ExpectAmong(client, protocol.reply(text)?),
             "-" if text.is_empty() => Action::ExpectNothing(client),
             "<x" if text.is_empty() => Action::ExpectEnd(client),
             "/" if text.is_empty() => Action::Finish(client),
@@ -210,42 +198,4 @@ fn read_span(text: &str) -> Result<Duration, String> {
         "d" => Ok(Duration::from_secs(number * 86_400)),
         unit => Err(format!("\"{unit}\" is no unit of time (us, ms, s, m, h, d)")),
     }
-}
-
-/// Replaces `\n \r \t \0 \\ \xNN` by the bytes that they stand for, and `{k*900}` by 900 times `k`.
-fn unescape(text: &str) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        rest = &rest[c.len_utf8()..];
-        match c {
-            '\\' => bytes.push(read_escape(&mut rest)?),
-            '{' => {
-                let wrong = || "repeated text is written {k*900}".to_string();
-                let (inside, behind) = rest.split_once('}').ok_or_else(wrong)?;
-                let (what, times) = inside.rsplit_once('*').ok_or_else(wrong)?;
-                bytes.extend_from_slice(what.repeat(times.parse().map_err(|_| wrong())?).as_bytes());
-                rest = behind;
-            }
-            c => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-        }
-    }
-    Ok(bytes)
-}
-
-/// Reads what stands behind a backslash.
-fn read_escape(rest: &mut &str) -> Result<u8, String> {
-    let (byte, len) = match rest.as_bytes() {
-        [b'n', ..] => (b'\n', 1),
-        [b'r', ..] => (b'\r', 1),
-        [b't', ..] => (b'\t', 1),
-        [b'0', ..] => (0, 1),
-        [b'\\', ..] => (b'\\', 1),
-        [b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
-            (u8::from_str_radix(&rest[1..3], 16).map_err(|error| error.to_string())?, 3)
-        }
-        _ => return Err(format!("\"\\{}\" is no escape", rest.chars().next().unwrap_or_default())),
-    };
-    *rest = &rest[len..];
-    Ok(byte)
 }

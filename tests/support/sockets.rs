@@ -3,7 +3,9 @@
 //! No process must be started meanwhile: until a new process runs its program, it has a copy of every socket, and one that
 //! is closed here is not closed for the server.
 
+use super::frames;
 use super::player::Stage;
+use super::protocol::Protocol;
 use super::script::Then;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::VecDeque;
@@ -21,8 +23,11 @@ const ROUND_TRIPS: u32 = 4;
 /// The clients of one server.
 pub struct Sockets {
     address: SockAddr,
+    protocol: Protocol,
     /// How long a reply may take.
     patience: Duration,
+    /// How long a server of several threads may take until all of them have done what they were told.
+    pause: Duration,
     /// A client of the stage's own.
     probe: SocketClient,
 }
@@ -37,24 +42,68 @@ pub struct SocketClient {
 
 impl Sockets {
     /// The clients of the server that listens on `address`.
-    pub fn new(address: impl Into<SockAddr>, patience: Duration) -> Self {
+    pub fn new(protocol: Protocol, address: impl Into<SockAddr>, patience: Duration) -> Self {
         let address = address.into();
         let probe = SocketClient::connect(&address);
-        Sockets { address, patience, probe }
+        Sockets { address, protocol, patience, pause: Duration::ZERO, probe }
+    }
+
+    /// The clients of a server whose threads take some time over what they are told.
+    pub fn slowly(self, pause: Duration) -> Self {
+        Sockets { pause, ..self }
     }
 
     /// Waits until what was done has had its effect. The server works through what it is sent in the order of arrival.
     fn settle(&mut self) {
         for _ in 0..ROUND_TRIPS {
             // A server that is gone will be missed by whoever expects a reply.
-            let _ = self.ask("STATS uptime");
+            let _ = self.ask(self.protocol.probe());
+        }
+        if !self.pause.is_zero() {
+            thread::sleep(self.pause);
         }
     }
 
-    fn ask(&mut self, request: &str) -> Result<String, String> {
-        self.probe.send(format!("{request}\n").as_bytes());
-        let line = self.probe.line(self.patience)?;
-        Ok(String::from_utf8_lossy(&line).into_owned())
+    fn ask(&mut self, request: &[u8]) -> Result<Vec<u8>, String> {
+        self.probe.send(request);
+        self.probe.reply(self.protocol, self.patience)
+    }
+
+    fn check_pools_empty(&mut self) -> Result<(), String> {
+        for level in ["processing_workers", "waiting_workers", "hashtable_entries"] {
+            let line = self.ask(format!("STATS {level}\n").as_bytes())?;
+            if line != format!("{level}: 0").as_bytes() {
+                return Err(String::from_utf8_lossy(&line).into_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Counters stay for a while, but nobody holds any.
+    fn check_counters_empty(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            match self.first_held()? {
+                Some(_) if !self.pause.is_zero() && Instant::now() < deadline => thread::sleep(self.pause),
+                Some(record) => return Err(format!("somebody still holds {}", self.protocol.describe(&record))),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The first counter of a Dump that somebody holds.
+    fn first_held(&mut self) -> Result<Option<Vec<u8>>, String> {
+        self.probe.send(&frames::dump());
+        let mut held = None;
+        loop {
+            let record = self.probe.reply(self.protocol, self.patience)?;
+            if self.protocol.ends_list(&record) {
+                return Ok(held);
+            }
+            if record[frames::HEADER_BYTES..][..4] != [0; 4] {
+                held.get_or_insert(record);
+            }
+        }
     }
 }
 
@@ -96,19 +145,17 @@ impl SocketClient {
         matches!(result, Ok(len) if len > 0)
     }
 
-    fn line(&mut self, patience: Duration) -> Result<Vec<u8>, String> {
+    fn reply(&mut self, protocol: Protocol, patience: Duration) -> Result<Vec<u8>, String> {
         let deadline = Instant::now() + patience;
         loop {
-            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
-                let line = self.received.drain(..end).collect();
-                self.received.pop_front();
-                return Ok(line);
+            if let Some(reply) = protocol.take_reply(&mut self.received) {
+                return Ok(reply);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if self.is_ended || left.is_zero() {
-                let rest = self.received.make_contiguous().escape_ascii().to_string();
-                let why = if self.is_ended { "the connection ended" } else { "no line came" };
-                return Err(format!("{why}, after {rest:?}"));
+                let rest = protocol.describe(self.received.make_contiguous());
+                let why = if self.is_ended { "the connection ended" } else { "no reply came" };
+                return Err(format!("{why}, after {rest}"));
             }
             self.receive(left);
         }
@@ -156,8 +203,8 @@ impl Stage for Sockets {
         self.settle();
     }
 
-    fn line(&mut self, client: &mut SocketClient) -> Result<Vec<u8>, String> {
-        client.line(self.patience)
+    fn reply(&mut self, client: &mut SocketClient) -> Result<Vec<u8>, String> {
+        client.reply(self.protocol, self.patience)
     }
 
     fn rest(&mut self, client: &mut SocketClient) -> Vec<u8> {
@@ -176,13 +223,10 @@ impl Stage for Sockets {
     }
 
     fn check_empty(&mut self) -> Result<(), String> {
-        for level in ["processing_workers", "waiting_workers", "hashtable_entries"] {
-            let line = self.ask(&format!("STATS {level}"))?;
-            if line != format!("{level}: 0") {
-                return Err(line);
-            }
+        match self.protocol {
+            Protocol::Pools => self.check_pools_empty(),
+            Protocol::Counters => self.check_counters_empty(),
         }
-        Ok(())
     }
 
     fn tolerance(&self) -> Duration {

@@ -1,19 +1,24 @@
 //! Conversations in virtual time: the daemon's own loop and services, without sockets.
 
 use super::player::Stage;
+use super::protocol::Protocol;
 use super::script::{Scenario, Then};
 use super::world::World;
-use poolcounter::pools::{Limits, wire};
+use poolcounter::pools::wire;
+use poolcounter::services::Limits;
 use poolcounter::time::Span;
 use std::collections::VecDeque;
 use std::time::Duration;
+
+/// So many bytes that do not all have to arrive alone.
+const MANY: usize = 10_000;
 
 /// What happens besides what the script says, and must make no difference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Twist {
     /// Nothing.
     None,
-    /// Every byte arrives alone.
+    /// Every byte arrives alone; of very many, the first ones do.
     ByteByByte,
     /// After each step the server is replaced by another that takes over.
     Upgrades,
@@ -22,6 +27,7 @@ pub enum Twist {
 /// A [`World`] that plays scenarios.
 pub struct VirtualStage {
     world: World,
+    protocol: Protocol,
     twist: Twist,
 }
 
@@ -33,8 +39,8 @@ pub struct VirtualClient {
 
 impl VirtualStage {
     /// A server with the scenario's options.
-    pub fn new(scenario: &Scenario, twist: Twist) -> Self {
-        VirtualStage { world: World::new(limits_of(&scenario.options)), twist }
+    pub fn new(protocol: Protocol, scenario: &Scenario, twist: Twist) -> Self {
+        VirtualStage { world: World::with(limits_of(&scenario.options)), protocol, twist }
     }
 
     fn settle(&mut self) {
@@ -50,12 +56,13 @@ impl Stage for VirtualStage {
     type Client = VirtualClient;
 
     fn connect(&mut self) -> VirtualClient {
-        VirtualClient { number: self.world.connect(), received: VecDeque::new() }
+        VirtualClient { number: self.world.connect_to(self.protocol.kind()), received: VecDeque::new() }
     }
 
     fn send(&mut self, client: &mut VirtualClient, bytes: &[u8], then: Then) {
-        let piece = if self.twist == Twist::ByteByByte { 1 } else { bytes.len().max(1) };
-        for piece in bytes.chunks(piece) {
+        let alone = if self.twist == Twist::ByteByByte { bytes.len().min(MANY) } else { 0 };
+        let (alone, together) = bytes.split_at(alone);
+        for piece in alone.chunks(1).chain([together].into_iter().filter(|rest| !rest.is_empty())) {
             self.world.send(client.number, piece);
             if then == Then::Stay {
                 self.settle();
@@ -88,15 +95,13 @@ impl Stage for VirtualStage {
         self.settle();
     }
 
-    fn line(&mut self, client: &mut VirtualClient) -> Result<Vec<u8>, String> {
+    fn reply(&mut self, client: &mut VirtualClient) -> Result<Vec<u8>, String> {
         client.received.extend(self.world.take_received(client.number));
-        let end = client.received.iter().position(|byte| *byte == b'\n').ok_or_else(|| {
+        let reply = self.protocol.take_reply(&mut client.received);
+        reply.ok_or_else(|| {
             let rest: Vec<u8> = client.received.iter().copied().collect();
-            format!("no line came, but {:?}", rest.escape_ascii().to_string())
-        })?;
-        let line = client.received.drain(..end).collect();
-        client.received.pop_front();
-        Ok(line)
+            format!("no reply came, but {}", self.protocol.describe(&rest))
+        })
     }
 
     fn rest(&mut self, client: &mut VirtualClient) -> Vec<u8> {
@@ -108,7 +113,11 @@ impl Stage for VirtualStage {
         self.world.is_ended(client.number)
     }
 
+    /// Counters stay until their interval is over, so as much time passes.
     fn check_empty(&mut self) -> Result<(), String> {
+        if self.protocol == Protocol::Counters {
+            self.world.advance(self.world.limits().counters.interval);
+        }
         if self.world.is_empty() { Ok(()) } else { Err("something is left of a connection".into()) }
     }
 
@@ -119,14 +128,17 @@ impl Stage for VirtualStage {
 
 fn limits_of(options: &[String]) -> Limits {
     let mut limits = Limits::default();
+    // So that a server is made quickly.
+    limits.counters.buckets = 16;
     for option in options.chunks(2) {
         let [name, value] = option else { panic!("{option:?}: an option of a scenario has a value") };
         let number = || value.parse::<u32>().expect("a number");
         match name.as_str() {
-            "--max-locks" => limits.max_locks = number(),
-            "--max-line" => limits.max_line = number() as usize,
-            "--max-hold" => limits.max_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
-            "--warn-hold" => limits.warn_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
+            "--max-locks" => limits.pools.max_locks = number(),
+            "--max-line" => limits.pools.max_line = number() as usize,
+            "--max-hold" => limits.pools.max_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
+            "--counter-stats-interval" => limits.counters.interval = Span::from_secs(number().into()),
+            "--warn-hold" => limits.pools.warn_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
             _ => panic!("{name} means nothing in virtual time"),
         }
     }

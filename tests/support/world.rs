@@ -121,6 +121,11 @@ impl World {
         World { limits, connections, clients: Vec::new(), now: Time::START }
     }
 
+    /// What the operator allows.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// The time.
     pub fn now(&self) -> Time {
         self.now
@@ -233,8 +238,14 @@ impl World {
     /// Replaces the server by another that takes over from it, as an upgrade does between two ticks. The new event queue
     /// announces at once what there is to read and where there is room.
     pub fn upgrade(&mut self) {
+        self.upgrade_within(Span::ZERO);
+    }
+
+    /// So it does, and it takes some time.
+    pub fn upgrade_within(&mut self, span: Span) {
         let saved = postcard::to_allocvec(&self.connections.save(self.now)).expect("can be written");
         let saved: Saved = postcard::from_bytes(&saved).expect("can be read");
+        self.now = self.now + span;
         saved.rehearse(Services::new(self.limits), self.now).expect("can be taken over");
         let open: Vec<usize> = (0..self.clients.len()).filter(|client| !self.is_closed(*client)).collect();
         let stream_of = |id| {

@@ -1,5 +1,8 @@
 //! One body per target, and how they read their input.
 
+pub mod counters_model;
+pub mod counters_stream;
+pub mod counters_wire;
 pub mod http;
 pub mod pools_model;
 pub mod pools_stream;

@@ -1,7 +1,7 @@
 //! Sequences of operations, by the daemon and by the naive model of it.
 
 use super::Choices;
-use crate::support::model::Limits;
+use crate::support::model::{Limits, Service};
 use crate::support::twin::{Action, Twin};
 
 const CLIENTS: usize = 4;
@@ -23,11 +23,12 @@ pub fn run(data: &[u8]) {
         max_locks: choices.pick(&[4, 1, 2]),
         max_hold_us: choices.pick(&[None, Some(1_500_000)]),
         max_line: choices.pick(&[8192, 64]),
+        ..Limits::USUAL
     };
     let mut twin = Twin::new(limits, "the input above shows this".into());
     let mut clients = 0..;
     let mut connect = |twin: &mut Twin| {
-        twin.act(Action::Connect);
+        twin.act(Action::Connect(Service::Pools));
         clients.next().expect("numbers do not end")
     };
     let mut slots: Vec<usize> = (0..CLIENTS).map(|_| connect(&mut twin)).collect();

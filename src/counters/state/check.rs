@@ -33,6 +33,7 @@ impl State {
         }
         assert_eq!(self.names.len(), self.counters.len(), "each counter has one name");
         assert_eq!(self.name_bytes, name_bytes, "the count of the names' bytes");
+        assert!(self.sweep.is_none() || !self.counters.is_empty(), "a sweep ends when there is nothing left");
         assert_eq!(self.timer.is_some(), !self.counters.is_empty(), "the timer is armed while there are counters");
     }
 }

@@ -1,94 +1,60 @@
 //! What one connection holds. Most hold units of a single counter, which takes no memory beyond this value.
+//!
+//! Several stand in the order of the table, so that what closes gives back in the same order whenever the same is played; and
+//! in a tree, whose memory goes as they do: a connection that has given much back costs no more than one that never held it.
 
 use super::CounterId;
 use crate::id::Id;
-use crate::names::{Hash, Hashing};
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
+use std::collections::BTreeMap;
 
 /// Units held, by counter.
 pub(super) enum Holdings {
     /// Of one counter, or of none when there are no units.
-    One(Holding),
+    One(CounterId, u32),
     /// Of several; or fewer, once there were several.
-    Many(HashTable<Holding>),
-}
-
-/// Units of one counter.
-#[derive(Clone, Copy)]
-pub(super) struct Holding {
-    counter: CounterId,
-    resources: u32,
+    Many(BTreeMap<CounterId, u32>),
 }
 
 impl Default for Holdings {
     fn default() -> Self {
-        Holdings::One(Holding { counter: CounterId::from_index(0), resources: 0 })
+        Holdings::One(CounterId::from_index(0), 0)
     }
 }
 
 impl Holdings {
     /// How much is held of a counter.
-    pub fn of(&self, counter: CounterId, hashing: &Hashing) -> u32 {
-        let holding = match self {
-            Holdings::One(holding) => Some(holding).filter(|holding| holding.counter == counter),
-            Holdings::Many(table) => table.find(hash(counter, hashing), |holding| holding.counter == counter),
-        };
-        holding.map_or(0, |holding| holding.resources)
+    pub fn of(&self, counter: CounterId) -> u32 {
+        match self {
+            Holdings::One(own, resources) if *own == counter => *resources,
+            Holdings::One(..) => 0,
+            Holdings::Many(holdings) => holdings.get(&counter).copied().unwrap_or(0),
+        }
     }
 
     /// Sets how much is held of a counter, and tells whether something was held before.
-    pub fn set(&mut self, counter: CounterId, resources: u32, hashing: &Hashing) -> bool {
-        let holding = Holding { counter, resources };
+    pub fn set(&mut self, counter: CounterId, resources: u32) -> bool {
         match self {
-            Holdings::One(held) if held.counter == counter || held.resources == 0 => {
-                std::mem::replace(held, holding).resources > 0
+            Holdings::One(own, held) if *own == counter || *held == 0 => {
+                *own = counter;
+                std::mem::replace(held, resources) > 0
             }
-            Holdings::One(_) if resources == 0 => false,
-            Holdings::One(held) => {
-                let mut table = HashTable::new();
-                set_in(&mut table, *held, hashing);
-                set_in(&mut table, holding, hashing);
-                *self = Holdings::Many(table);
+            Holdings::One(..) if resources == 0 => false,
+            Holdings::One(own, held) => {
+                *self = Holdings::Many(BTreeMap::from([(*own, *held), (counter, resources)]));
                 false
             }
-            Holdings::Many(table) => set_in(table, holding, hashing),
+            Holdings::Many(holdings) if resources == 0 => holdings.remove(&counter).is_some(),
+            Holdings::Many(holdings) => holdings.insert(counter, resources).is_some(),
         }
     }
 
     /// Every counter of which something is held, with how much.
     pub fn iter(&self) -> impl Iterator<Item = (CounterId, u32)> {
         let (one, many) = match self {
-            Holdings::One(holding) => (Some(holding).filter(|holding| holding.resources > 0), None),
-            Holdings::Many(table) => (None, Some(table)),
+            Holdings::One(counter, resources) => (Some((*counter, *resources)), None),
+            Holdings::Many(holdings) => (None, Some(holdings)),
         };
-        let holdings = one.into_iter().chain(many.into_iter().flatten());
-        holdings.map(|holding| (holding.counter, holding.resources))
+        let one = one.into_iter().filter(|(_, resources)| *resources > 0);
+        one.chain(many.into_iter().flatten().map(|(counter, resources)| (*counter, *resources)))
     }
-}
-
-fn set_in(table: &mut HashTable<Holding>, holding: Holding, hashing: &Hashing) -> bool {
-    let Holding { counter, resources } = holding;
-    let entry = table.entry(hash(counter, hashing), |held| held.counter == counter, |held| hash(held.counter, hashing));
-    match entry {
-        Entry::Occupied(held) if resources == 0 => {
-            held.remove();
-            true
-        }
-        Entry::Occupied(mut held) => {
-            *held.get_mut() = holding;
-            true
-        }
-        Entry::Vacant(_) if resources == 0 => false,
-        Entry::Vacant(place) => {
-            place.insert(holding);
-            false
-        }
-    }
-}
-
-/// Counters are numbered as they come, so a client could choose numbers that collide, if their hash were not a secret.
-fn hash(counter: CounterId, hashing: &Hashing) -> u64 {
-    let Hash(hash) = hashing.hash(&counter.index().to_ne_bytes());
-    hash
 }

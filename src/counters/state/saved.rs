@@ -1,7 +1,7 @@
 //! What of the counters outlives the process: written by one that ends, read by the one that takes over.
 //! It is independent of the tables, so that these can change. What is written here cannot, without a new version of the handover.
 
-use super::{CounterId, State, Step};
+use super::{Counter, CounterId, State, Step};
 use crate::id::{ConnId, Id};
 use crate::service::Unreadable;
 use crate::time::Span;
@@ -35,17 +35,14 @@ struct SavedHolding {
 }
 
 impl State {
-    /// Everything. The counters keep their order.
+    /// Everything, but for counters that are over and only wait for the sweep. The others keep their order.
     pub fn save(&self) -> Saved {
-        let counters = self.counters.iter().map(|(_, counter)| SavedCounter {
+        let counters = self.going_on().map(|(_, counter)| SavedCounter {
             name: counter.name.to_vec(),
             peak: (counter.peak_in == self.interval).then_some(counter.peak),
             is_used: counter.used_in == self.interval,
         });
-        let mut ranks = vec![0; self.slots];
-        for (rank, (index, _)) in self.counters.iter().enumerate() {
-            ranks[index] = rank as u32;
-        }
+        let ranks = self.ranks();
         let clients = self.clients.iter().enumerate().map(|(index, client)| (ConnId::from_index(index), client));
         let holdings = clients.flat_map(|(conn, client)| {
             let ranks = &ranks;
@@ -60,9 +57,20 @@ impl State {
         }
     }
 
-    /// How many counters there are in the places below `slot`: the place of the next one after [`State::restore`].
-    pub fn rank(&self, slot: usize) -> usize {
-        self.counters.iter().take_while(|(index, _)| *index < slot).count()
+    /// By place, and for the first one that can have no counter: where the next counter is after [`State::restore`].
+    pub fn ranks(&self) -> Vec<u32> {
+        let mut ranks = vec![0; self.slots + 1];
+        for (rank, (index, _)) in self.going_on().enumerate() {
+            ranks[index + 1] = rank as u32 + 1;
+        }
+        for slot in 1..ranks.len() {
+            ranks[slot] = ranks[slot].max(ranks[slot - 1]);
+        }
+        ranks
+    }
+
+    fn going_on(&self) -> impl Iterator<Item = (usize, &Counter)> {
+        self.counters.iter().filter(|(_, counter)| !counter.is_over(self.interval))
     }
 
     /// Goes on from what another process saved.
@@ -72,8 +80,10 @@ impl State {
     /// When it contradicts itself.
     pub fn restore(&mut self, saved: Saved, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
         let (number, length) = saved.interval;
-        // Where intervals are longer or shorter now than they were, everything that was used counts as used in this one.
-        self.interval = if length == self.limits.interval { number } else { self.interval_at(step) };
+        // Where intervals are longer or shorter now than they were, or where the date has been put back, everything that was
+        // used counts as used in this one.
+        let present = self.interval_at(step);
+        self.interval = if length == self.limits.interval { number.min(present) } else { present };
         let past = self.interval.saturating_sub(1);
         for SavedCounter { name, peak, is_used } in saved.counters {
             let is_there = |id: CounterId| *self.counters[id.index()].name == *name;
@@ -91,7 +101,10 @@ impl State {
         }
         self.figures.restore(&saved.figures);
         self.conflicts.set(saved.conflicts);
+        // The timer waits for the interval's end, but the sweep of the one before may go on.
         self.turn(step);
+        self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+        self.arm(step);
         Ok(())
     }
 

@@ -26,8 +26,8 @@ pub enum Answer<'a> {
     Success(&'a [u8]),
     /// The request was understood and does not succeed.
     Refusal(Refusal),
-    /// It was not understood, in these words.
-    Malformed(&'a [u8]),
+    /// It was not understood, with this status and these words.
+    Malformed(u8, &'a [u8]),
 }
 
 /// Writes a request. Its name has 1 to 65535 bytes.
@@ -83,8 +83,19 @@ impl ReplyHeader {
             return Answer::Success(body);
         }
         let refusal = REFUSALS.into_iter().find(|refusal| code_of(*refusal).0 == self.status);
-        refusal.map_or(Answer::Malformed(body), Answer::Refusal)
+        refusal.map_or(Answer::Malformed(self.status, body), Answer::Refusal)
     }
+}
+
+/// A refusal for those who read it: `21 Resource not available`.
+pub fn describe(refusal: Refusal) -> String {
+    let (status, words) = code_of(refusal);
+    describe_status(status, words.as_bytes())
+}
+
+/// A status with its words, in the same way.
+pub fn describe_status(status: u8, words: &[u8]) -> String {
+    format!("{status:02x} {}", String::from_utf8_lossy(words))
 }
 
 /// The number in the body of a reply to Get or Acquire.
@@ -166,7 +177,7 @@ mod tests {
             assert_eq!(header.answer(&body), Answer::Refusal(refusal));
         }
         let (header, body) = read(&REQUESTS[3], |bytes, header| write_malformed(bytes, header, Malformed::Invalid));
-        assert_eq!(header.answer(&body), Answer::Malformed(b"Invalid arguments"));
+        assert_eq!(header.answer(&body), Answer::Malformed(0x04, b"Invalid arguments"));
         let record = Record { name: b"foo", consumption: 1, peak: 3 };
         let (_, body) = read(&REQUESTS[5], |bytes, header| write_record(bytes, header, &record));
         assert_eq!(parse_record(&body), Some(record));

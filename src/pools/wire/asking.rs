@@ -2,16 +2,21 @@
 
 use super::{BadSyntax, parse_number, text_of};
 use crate::pools::state::{Acquire, Purpose, Reply};
-use crate::stats::{Figures, Pools as Stat, Stat as _, Unit};
+use crate::stats::{Pools as Stat, Stat as _, Unit};
 use crate::time::Span;
 use std::borrow::Cow;
 use std::io::Write;
+
+pub mod listed;
 
 /// Asks for every statistic. An empty line ends the answer.
 pub const STATS_FULL: &[u8] = b"STATS FULL\n";
 
 /// What every line begins with that tells of a failure.
 const ERROR: &[u8] = b"ERROR ";
+
+/// The words after `STATS` that ask for more than one line.
+const LISTS: [&str; 4] = ["FULL", "KEYS", "TYPES", "HOLDERS"];
 
 /// Every reply, in the order of the enum.
 const REPLIES: [Reply; 9] = [
@@ -75,26 +80,30 @@ pub fn parse_error(line: &[u8]) -> Option<&[u8]> {
     line.strip_prefix(ERROR)
 }
 
-/// Notes what a line of `STATS` says; a line that this version does not know says nothing.
-pub fn parse_figure(line: &[u8], figures: &mut Figures<Stat>) {
-    let parse = || {
-        let (name, value) = std::str::from_utf8(line).ok()?.split_once(": ")?;
-        let stat = Stat::ALL.iter().find(|stat| stat.row().name == name)?;
-        let value = match stat.row().unit {
-            Unit::Count | Unit::Level => value.parse().ok()?,
-            Unit::Uptime | Unit::Duration | Unit::Latest => parse_duration(value)?,
-        };
-        Some((*stat, value))
+/// Whether the answer to `STATS` with these words is a list with an empty line at its end, and not a single line.
+pub fn is_list(words: &[u8]) -> bool {
+    let first = words.split(|byte| *byte == b' ').find(|word| !word.is_empty());
+    first.is_none_or(|first| LISTS.iter().any(|list| first.eq_ignore_ascii_case(list.as_bytes())))
+}
+
+/// Reads a line of `STATS`: a statistic and its value, durations in microseconds. None: this version does not know it.
+pub fn parse_figure(line: &[u8]) -> Option<(Stat, u64)> {
+    let (name, value) = std::str::from_utf8(line).ok()?.split_once(": ")?;
+    let stat = Stat::ALL.iter().find(|stat| stat.row().name == name)?;
+    let value = match stat.row().unit {
+        Unit::Count | Unit::Level => value.parse().ok()?,
+        Unit::Uptime | Unit::Duration | Unit::Latest => parse_duration(value)?,
     };
-    if let Some((stat, value)) = parse() {
-        figures.set(stat, value);
-    }
+    Some((*stat, value))
 }
 
 /// Microseconds in `2 days, 10h 42m 26s`, or with decimals in the seconds.
 fn parse_duration(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 4] = [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)];
     let mut total = 0_u64;
+    if text.is_empty() {
+        return None;
+    }
     for word in text.replace(" days", "d").split([' ', ',']).filter(|word| !word.is_empty()) {
         let (number, unit) = UNITS.iter().find_map(|(name, us)| Some((word.strip_suffix(name)?, us)))?;
         let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
@@ -125,6 +134,7 @@ impl std::fmt::Display for Seconds {
 mod tests {
     use super::super::{Line, Request, first_line, parse, write_figures};
     use super::*;
+    use crate::stats::Figures;
 
     #[test]
     fn every_reply_is_read_as_it_was_written() {
@@ -193,13 +203,13 @@ mod tests {
         let mut bytes = Vec::new();
         write_figures(&mut bytes, &figures);
         let mut read = Figures::default();
-        bytes.split(|byte| *byte == b'\n').for_each(|line| parse_figure(line, &mut read));
+        let lines = bytes.split(|byte| *byte == b'\n');
+        lines.filter_map(parse_figure).for_each(|(stat, value)| read.set(stat, value));
         assert_eq!(read, figures);
     }
 
     #[test]
     fn what_is_no_figure_says_nothing() {
-        let mut figures = Figures::default();
         for line in [
             "",
             "uptime",
@@ -213,8 +223,7 @@ mod tests {
             "total_acquired: 18446744073709551616",
             "new: 1",
         ] {
-            parse_figure(line.as_bytes(), &mut figures);
-            assert_eq!(figures, Figures::default(), "{line}");
+            assert_eq!(parse_figure(line.as_bytes()), None, "{line}");
         }
     }
 }

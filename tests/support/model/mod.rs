@@ -4,24 +4,52 @@
 //! Clients that sent something get a turn each, in the order in which they began to; then timers fire, output goes out, and
 //! those who left are forgotten. This is a round, and rounds go on until nobody has anything to do.
 
+mod counters;
 mod pools;
 
-pub use pools::Limits;
-
+use counters::{Answer, Counters};
 use pools::{Pools, Replies};
 
 /// With so much output that does not go out, a client's requests wait.
 const FULL_BYTES: usize = 64 * 1024;
-/// A turn is one read and so many lines, so that nobody waits long for the others.
+/// A turn is one read and so many requests, so that nobody waits long for the others.
 const READ_BYTES: usize = 64 * 1024;
-const LINES_PER_TURN: usize = 512;
+const REQUESTS_PER_TURN: usize = 512;
+/// What of a frame can matter: its header, three numbers and the longest name. The rest of the body is not kept.
+const KEPT_BYTES: usize = 12 + 10 + 65_535;
+/// A longer body ends the connection.
+const MAX_BODY_BYTES: usize = 1 << 20;
 /// How long a client may take to read its last replies.
 const LINGER_US: u64 = 5_000_000;
+
+/// What the operator allows.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub max_locks: usize,
+    pub max_hold_us: Option<u64>,
+    pub max_line: usize,
+    pub interval_us: u64,
+    pub max_memory: u64,
+}
+
+impl Limits {
+    /// What they are unless the operator says otherwise.
+    pub const USUAL: Limits =
+        Limits { max_locks: 4, max_hold_us: None, max_line: 8192, interval_us: 86_400_000_000, max_memory: 1 << 30 };
+}
+
+/// Whose client somebody is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Service {
+    Pools,
+    Counters,
+}
 
 /// The daemon and its clients.
 pub struct Model {
     limits: Limits,
     pools: Pools,
+    counters: Counters,
     clients: Vec<Client>,
     now: u64,
     /// Who has a turn in the next round, in order.
@@ -33,14 +61,18 @@ pub struct Model {
     failed_sends: u64,
 }
 
-#[derive(Default)]
 struct Client {
+    service: Service,
     /// Sent by the client, and not read.
     sent: Vec<u8>,
     finished: bool,
     reset: bool,
     /// Read, and not answered.
     input: Vec<u8>,
+    /// Of a long frame, what is kept, and how much is still to come.
+    long: Option<(Vec<u8>, usize)>,
+    /// How far the Dump is that is being answered.
+    dumped: Option<usize>,
     /// Its end was read.
     heard_out: bool,
     unsent: Vec<u8>,
@@ -63,7 +95,7 @@ struct Client {
 enum Stage {
     #[default]
     Open,
-    /// The pools have forgotten it; the connection ends at this millisecond at the latest.
+    /// The service has forgotten it; the connection ends at this millisecond at the latest.
     Lingering {
         until_ms: u64,
     },
@@ -75,6 +107,7 @@ impl Model {
         Model {
             limits,
             pools: Pools::new(limits),
+            counters: Counters::new(limits),
             clients: Vec::new(),
             now: 0,
             ready: Vec::new(),
@@ -84,8 +117,8 @@ impl Model {
         }
     }
 
-    pub fn connect(&mut self) -> usize {
-        self.clients.push(Client { room: usize::MAX, ..Client::default() });
+    pub fn connect(&mut self, service: Service) -> usize {
+        self.clients.push(Client::new(service));
         self.clients.len() - 1
     }
 
@@ -115,6 +148,8 @@ impl Model {
     /// Another process goes on in its place.
     pub fn upgrade(&mut self) {
         self.pools.rearm();
+        let dumps = self.clients.iter_mut().filter_map(|client| client.dumped.as_mut());
+        self.counters.move_together(dumps);
         let until_ms = self.patience_ms();
         self.clients.iter_mut().filter_map(|client| client.given_up_ms.as_mut()).for_each(|at| *at = until_ms);
     }
@@ -144,7 +179,7 @@ impl Model {
             Stage::Open | Stage::Gone => None,
         });
         let given_up = self.clients.iter().filter_map(|client| client.given_up_ms.map(|ms| ms * 1_000));
-        lingering.chain(given_up).chain(self.pools.deadline()).min()
+        lingering.chain(given_up).chain(self.pools.deadline()).chain(self.counters.deadline(self.now)).min()
     }
 
     pub fn now(&self) -> u64 {
@@ -164,7 +199,9 @@ impl Model {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.pools.is_empty() && (0..self.clients.len()).all(|client| self.is_closed(client))
+        self.pools.is_empty()
+            && self.counters.is_empty()
+            && (0..self.clients.len()).all(|client| self.is_closed(client))
     }
 
     fn round(&mut self) {
@@ -200,24 +237,115 @@ impl Model {
             return self.break_off(id);
         }
         self.read(id);
-        for _ in 0..LINES_PER_TURN {
+        for _ in 0..REQUESTS_PER_TURN {
             if self.clients[id].unsent.len() >= FULL_BYTES {
                 break;
             }
-            let input = &mut self.clients[id].input;
-            let end = input.iter().position(|byte| *byte == b'\n');
-            if end.unwrap_or(input.len()) > self.limits.max_line {
-                input.clear();
-                self.tell(vec![(id, "ERROR LINE_TOO_LONG\n".into())]);
-                return self.leaving.push(id);
+            let progress = match self.clients[id].service {
+                Service::Pools => self.answer_line(id),
+                Service::Counters => self.answer_frame(id),
+            };
+            match progress {
+                Progress::Answered => {}
+                Progress::Amid => break,
+                Progress::Lacking => return self.await_more(id),
+                Progress::Over => return self.leaving.push(id),
             }
-            let Some(end) = end else { return self.await_more(id) };
-            let line: Vec<u8> = input.drain(..=end).take(end).collect();
-            let line = line.strip_suffix(b"\r").unwrap_or(&line);
-            let replies = self.pools.answer(id, line, self.now, self.failed_sends);
-            self.tell(replies);
         }
         self.make_ready(id);
+    }
+
+    fn answer_line(&mut self, id: usize) -> Progress {
+        let input = &mut self.clients[id].input;
+        let end = input.iter().position(|byte| *byte == b'\n');
+        if end.unwrap_or(input.len()) > self.limits.max_line {
+            input.clear();
+            self.tell(vec![(id, "ERROR LINE_TOO_LONG\n".into())]);
+            return Progress::Over;
+        }
+        let Some(end) = end else { return Progress::Lacking };
+        let line: Vec<u8> = input.drain(..=end).take(end).collect();
+        let line = line.strip_suffix(b"\r").unwrap_or(&line);
+        let replies = self.pools.answer(id, line, self.now, self.failed_sends);
+        self.tell(replies);
+        Progress::Answered
+    }
+
+    /// Answers a frame, or takes away what of a long one need not be kept.
+    fn answer_frame(&mut self, id: usize) -> Progress {
+        let Client { input, long, .. } = &mut self.clients[id];
+        if let Some((kept, missing)) = long {
+            let come = input.len().min(*missing);
+            if come == 0 {
+                return Progress::Lacking;
+            }
+            *missing -= come;
+            let last = input.drain(..come).next_back();
+            if *missing > 0 {
+                return Progress::Answered;
+            }
+            let frame = kept.clone();
+            let progress = self.answer_whole(id, &frame);
+            let client = &mut self.clients[id];
+            client.long = None;
+            if progress == Progress::Amid {
+                client.input.splice(0..0, last);
+                client.long = Some((frame, 1));
+            }
+            return progress;
+        }
+        let Some(len) = input.get(4..8).filter(|_| input.len() >= 12) else { return Progress::Lacking };
+        let body = len.iter().fold(0, |sum, byte| sum * 256 + usize::from(*byte));
+        if body > MAX_BODY_BYTES {
+            let frame = std::mem::take(input);
+            self.say(id, counters::invalid(&frame));
+            return Progress::Over;
+        }
+        let kept = (12 + body).min(KEPT_BYTES);
+        if input.len() < kept {
+            return Progress::Lacking;
+        }
+        let frame = input[..kept].to_vec();
+        if 12 + body > kept {
+            input.drain(..kept);
+            *long = Some((frame, 12 + body - kept));
+            return Progress::Answered;
+        }
+        let progress = self.answer_whole(id, &frame);
+        if progress == Progress::Answered {
+            self.clients[id].input.drain(..kept);
+        }
+        progress
+    }
+
+    fn answer_whole(&mut self, id: usize, frame: &[u8]) -> Progress {
+        let there = |client: &&Client| client.service == Service::Counters;
+        let opened = self.clients.iter().filter(there).count();
+        let open = self.clients.iter().filter(there).filter(|client| client.stage != Stage::Gone).count();
+        let goes_on = self.clients[id].dumped.is_some();
+        match self.counters.answer(id, frame, goes_on, self.now, [open, opened]) {
+            Answer::Reply(reply) => {
+                self.say(id, reply);
+                Progress::Answered
+            }
+            Answer::Dump => self.dump(id, frame),
+        }
+    }
+
+    /// Tells of each counter, as long as the output is not full.
+    fn dump(&mut self, id: usize, frame: &[u8]) -> Progress {
+        let first = self.clients[id].dumped.take().unwrap_or(0);
+        for place in first..self.counters.places() {
+            if self.clients[id].unsent.len() >= FULL_BYTES {
+                self.clients[id].dumped = Some(place);
+                return Progress::Amid;
+            }
+            if let Some(record) = self.counters.record(place, frame) {
+                self.say(id, record);
+            }
+        }
+        self.say(id, counters::reply(frame, 0, b""));
+        Progress::Answered
     }
 
     /// What a client sends after its connection was given up is read up to its end.
@@ -232,10 +360,13 @@ impl Model {
 
     /// What was sent and that there is no more are two reads.
     fn read(&mut self, client: usize) {
-        let Client { sent, input, finished, heard_out, .. } = &mut self.clients[client];
-        let longest = self.limits.max_line + 1;
+        let Client { service, sent, input, finished, heard_out, .. } = &mut self.clients[client];
+        let longest = match service {
+            Service::Pools => self.limits.max_line + 1,
+            Service::Counters => KEPT_BYTES,
+        };
         if input.len() > longest {
-            // There is a line to answer first.
+            // There is a request to answer first.
         } else if sent.is_empty() {
             *heard_out |= *finished;
         } else {
@@ -257,6 +388,7 @@ impl Model {
     fn fire(&mut self) {
         let replies = self.pools.fire(self.now);
         self.tell(replies);
+        self.counters.turn(self.now);
         for id in 0..self.clients.len() {
             if matches!(self.clients[id].stage, Stage::Lingering { until_ms } if until_ms * 1_000 <= self.now) {
                 self.break_off(id);
@@ -306,15 +438,22 @@ impl Model {
             Stage::Lingering { .. } => {}
             Stage::Open => {
                 self.clients[id].stage = Stage::Lingering { until_ms: self.patience_ms() };
-                let replies = self.pools.leave(id, now);
-                self.tell(replies);
+                match self.clients[id].service {
+                    Service::Pools => {
+                        let replies = self.pools.leave(id, now);
+                        self.tell(replies);
+                    }
+                    Service::Counters => self.counters.leave(id, now),
+                }
+                self.clients[id].dumped = None;
             }
         }
         let client = &mut self.clients[id];
         let is_drained = client.unsent.is_empty();
         if client.broken || is_drained && client.heard_out {
             client.stage = Stage::Gone;
-            self.failed_sends += if is_drained { 0 } else { client.replies };
+            let is_told = client.service == Service::Pools && !is_drained;
+            self.failed_sends += if is_told { client.replies } else { 0 };
             self.dirty.retain(|other| *other != id);
             return;
         }
@@ -325,11 +464,13 @@ impl Model {
     }
 
     fn tell(&mut self, replies: Replies) {
-        for (client, text) in replies {
-            self.clients[client].unsent.extend(text.bytes());
-            self.clients[client].replies += 1;
-            self.touch(client);
-        }
+        replies.into_iter().for_each(|(client, text)| self.say(client, text.into_bytes()));
+    }
+
+    fn say(&mut self, client: usize, reply: Vec<u8>) {
+        self.clients[client].unsent.extend(reply);
+        self.clients[client].replies += 1;
+        self.touch(client);
     }
 
     fn break_off(&mut self, client: usize) {
@@ -351,4 +492,41 @@ impl Model {
             self.dirty.push(client);
         }
     }
+}
+
+impl Client {
+    fn new(service: Service) -> Self {
+        Client {
+            service,
+            sent: Vec::new(),
+            finished: false,
+            reset: false,
+            input: Vec::new(),
+            long: None,
+            dumped: None,
+            heard_out: false,
+            unsent: Vec::new(),
+            replies: 0,
+            received: Vec::new(),
+            room: usize::MAX,
+            parked: false,
+            given_up_ms: None,
+            broken: false,
+            stage: Stage::default(),
+            ended: false,
+        }
+    }
+}
+
+/// What came of an attempt to answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// There may be more to answer.
+    Answered,
+    /// The answer is longer than what can be said at once.
+    Amid,
+    /// The rest is no whole request.
+    Lacking,
+    /// The connection ends.
+    Over,
 }

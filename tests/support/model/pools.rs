@@ -1,15 +1,8 @@
 //! The pools as naively as can be: one vector of places, searched from end to end at every step. Written from the
 //! description of the protocol, it shares no code with the daemon.
 
+use super::Limits;
 use std::collections::BTreeMap;
-
-/// What the operator allows.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    pub max_locks: usize,
-    pub max_hold_us: Option<u64>,
-    pub max_line: usize,
-}
 
 /// Who is told what, in order.
 pub type Replies = Vec<(usize, String)>;

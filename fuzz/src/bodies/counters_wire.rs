@@ -1,0 +1,75 @@
+//! Raw bytes into the parser of the counters protocol, beside a naive reading of the same bytes.
+
+use poolcounter::counters::wire::{
+    FIELDS_BYTES, HEADER_BYTES, Header, MAX_BODY_BYTES, Malformed, Request, write_malformed,
+};
+use poolcounter::counters::{Acquire, Release};
+
+/// Reads everything as frames, and looks at what comes out.
+pub fn run(data: &[u8]) {
+    let mut rest = data;
+    while let Some(header) = Header::parse(rest) {
+        let (head, behind) = rest.split_at(HEADER_BYTES);
+        assert_eq!(Header::parse(head), Some(header), "what follows changes nothing");
+        let body = &behind[..behind.len().min(header.body_bytes)];
+        assert_eq!(header.body_bytes, number(&head[4..8]) as usize);
+        assert_eq!(header.opaque[..], head[8..]);
+        look_at(head, &header, body);
+        rest = &behind[body.len()..];
+    }
+    assert!(rest.len() < HEADER_BYTES);
+}
+
+fn look_at(head: &[u8], header: &Header, body: &[u8]) {
+    let request = header.request(body);
+    assert_eq!(request, read(head, header, body));
+    let kept = &body[..body.len().min(FIELDS_BYTES)];
+    assert_eq!(header.request(kept), request, "nothing behind the fields matters");
+    match request {
+        Ok(Request::Acquire(Acquire { name, resources, maximum })) => {
+            assert!(!name.is_empty() && 0 < resources && resources <= maximum);
+        }
+        Ok(Request::Get(name) | Request::Release(Release { name, .. })) => assert!(!name.is_empty()),
+        Ok(Request::Noop | Request::Stats | Request::Dump) => {}
+        Err(malformed) => {
+            let mut reply = Vec::new();
+            write_malformed(&mut reply, header, malformed);
+            assert_eq!(reply.len(), HEADER_BYTES + number(&reply[4..8]) as usize);
+            assert_eq!((reply[0], &reply[8..12]), (0x91, &head[8..]));
+        }
+    }
+}
+
+fn read<'a>(head: &[u8], header: &Header, body: &'a [u8]) -> Result<Request<'a>, Malformed> {
+    if header.body_bytes > MAX_BODY_BYTES {
+        return Err(Malformed::TooLong);
+    } else if head[0] != 0x90 {
+        return Err(Malformed::Invalid);
+    }
+    let request = match head[1] {
+        0x00 => Some(Request::Noop),
+        0x01 => name_at(body, 0).map(Request::Get),
+        0x02 => name_at(body, 8).map(|name| {
+            Request::Acquire(Acquire { name, resources: number(&body[..4]), maximum: number(&body[4..8]) })
+        }),
+        0x03 => name_at(body, 4).map(|name| Request::Release(Release { name, resources: number(&body[..4]) })),
+        0x10 => Some(Request::Stats),
+        0x11 => Some(Request::Dump),
+        _ => return Err(Malformed::UnknownCommand),
+    };
+    let makes_sense = |request: &Request<'_>| match request {
+        Request::Acquire(Acquire { resources, maximum, .. }) => *resources > 0 && maximum >= resources,
+        _ => true,
+    };
+    request.filter(makes_sense).ok_or(Malformed::Invalid)
+}
+
+/// A length of two bytes, and as many bytes.
+fn name_at(body: &[u8], at: usize) -> Option<&[u8]> {
+    let len = number(body.get(at..at + 2)?) as usize;
+    body.get(at + 2..at + 2 + len).filter(|name| !name.is_empty())
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0, |sum, byte| sum * 256 + u32::from(*byte))
+}

@@ -1,0 +1,139 @@
+//! `counter`: what a client of the yrmcds counter protocol can do, as a command.
+
+use super::commands::Failure;
+use super::servers::{Servers, TIMEOUTS, print_answers};
+use super::supervise::{self, Held, OnLost};
+use super::table::{Given, Opt, assign, number};
+use super::{print, printable};
+use crate::client::{Counters, Error, Units, Usage};
+use crate::counters::Refusal;
+use crate::counters::wire::asking::describe;
+use std::ffi::OsString;
+use std::io::{Write, stderr};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+/// The exit status when the server refuses.
+const REFUSED: u8 = 2;
+
+/// What the options say.
+#[derive(Default)]
+struct Settings {
+    servers: Servers,
+    on_lost: OnLost,
+}
+
+/// The options.
+const OPTIONS: &[Opt<Settings>] = &[
+    Opt::SERVER,
+    Opt {
+        long: "on-lost",
+        hint: "warn|term|kill",
+        help: "when the units are lost while the command runs: only say so, or also terminate or kill it (default: warn)",
+        set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
+        ..Opt::BLANK
+    },
+    Opt::VERSION,
+    Opt::HELP,
+];
+
+/// The command.
+///
+/// # Errors
+///
+/// When the command line is wrong, or no server answers.
+pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+    let mut settings = Settings::default();
+    given.apply(OPTIONS, &mut settings)?;
+    let (words, command) = given.words.split_at(given.words_before_dashes);
+    let counters = Counters::with(settings.servers.placement(), TIMEOUTS);
+    let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    // Names are bytes; the rest is text.
+    let name = words.get(1).map(|word| word.as_bytes()).unwrap_or_default();
+    match texts.iter().map(|text| &**text).collect::<Vec<_>>().as_slice() {
+        ["acquire", _, resources, maximum] => {
+            let acquired = counters.acquire(name, amount(resources)?, amount(maximum)?);
+            finish(acquired, |units| match units {
+                Some(units) => run_with(&units, &settings, command),
+                None => Ok(refused(&describe(Refusal::NotAvailable))),
+            })
+        }
+        _ if !command.is_empty() => Err(misuse("only \"acquire NAME RESOURCES MAXIMUM\" runs a command")),
+        ["get", _] => finish(counters.get(name), |consumption| match consumption {
+            Some(consumption) => print(&format!("{consumption}\n")),
+            None => Ok(refused(&describe(Refusal::NotFound))),
+        }),
+        ["release", _, resources] => finish(counters.release(name, amount(resources)?), |released| match released {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(refusal) => Ok(refused(&describe(refusal))),
+        }),
+        ["noop"] => print_answers(counters.noop(), |()| Vec::new()),
+        ["stats"] => print_answers(counters.stats(), |stats| {
+            stats.rows().map(|(row, value)| format!("{}: {value}", row.name)).collect()
+        }),
+        ["dump"] => print_answers(counters.dump(), |usages| usages.iter().map(line_of).collect()),
+        _ => Err(misuse("this is no request")),
+    }
+}
+
+/// Runs the command while the units are held; without one, they are given back at once.
+fn run_with(units: &Units<'_>, settings: &Settings, command: &[OsString]) -> Result<ExitCode, Failure> {
+    if command.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let is_lost = || units.is_lost();
+    let held = units.descriptor().map(|descriptor| Held {
+        loss: "the units are lost",
+        descriptor,
+        is_lost: &is_lost,
+        until: None,
+        on_lost: settings.on_lost,
+    });
+    Ok(ExitCode::from(supervise::run(command, held.as_ref())?.status))
+}
+
+/// Goes on with what the server answered, or tells what it or the client has against it.
+fn finish<T>(
+    answer: Result<T, Error>,
+    go_on: impl FnOnce(T) -> Result<ExitCode, Failure>,
+) -> Result<ExitCode, Failure> {
+    match answer {
+        Ok(answer) => go_on(answer),
+        Err(Error::Refused(words)) => Ok(refused(&words)),
+        Err(error) => Err(error.to_string().into()),
+    }
+}
+
+fn refused(words: &str) -> ExitCode {
+    // Whoever has closed the standard error has the exit status.
+    let _ = writeln!(stderr(), "ERROR: {}", printable(words.as_bytes()));
+    ExitCode::from(REFUSED)
+}
+
+fn line_of(Usage { name, consumption, peak }: &Usage) -> String {
+    format!("{} {consumption} {peak}", printable(name))
+}
+
+fn amount(text: &str) -> Result<u32, Failure> {
+    number(text, 0..=u32::MAX).map_err(|wanted| misuse(&format!("\"{text}\" is not {wanted}")))
+}
+
+fn misuse(sentence: &str) -> Failure {
+    format!("{sentence} (see poolcounter help counter)").into()
+}
+
+impl AsMut<Servers> for Settings {
+    fn as_mut(&mut self) -> &mut Servers {
+        &mut self.servers
+    }
+}
+
+/// The table's rows, without what they set.
+pub fn described() -> Vec<Opt<()>> {
+    OPTIONS.iter().map(Opt::describe).collect()
+}
+
+/// The requests.
+pub fn first_words() -> Vec<&'static str> {
+    vec!["noop", "get", "acquire", "release", "stats", "dump"]
+}

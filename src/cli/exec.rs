@@ -1,0 +1,139 @@
+//! `exec`: asks for a place in a pool, runs a command, and gives the place back.
+//!
+//! The place hangs on the connection, which no other program has: whatever ends this process gives it back. Until there is a
+//! place, signals do to this process what they do to any.
+
+mod options;
+
+pub use options::described;
+
+use super::commands::Failure;
+use super::servers::TIMEOUTS;
+use super::supervise::{self, Ended, Held};
+use super::table::Given;
+use crate::client::{Client, Error, Limits, Lock, Outcome, Purpose};
+use options::{OPTIONS, Settings};
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write, stderr};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+// The statuses of sysexits.h for what went wrong, as far as possible from those that commands use.
+
+/// The command line is wrong.
+pub const MISUSE: u8 = 64;
+/// No server answers.
+const UNAVAILABLE: u8 = 69;
+/// There is no place, but there may be one later.
+const TRY_LATER: u8 = 75;
+/// A server answers in its own way.
+const PROTOCOL: u8 = 76;
+
+/// The command.
+///
+/// # Errors
+///
+/// When the command was not run.
+pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+    let misused = |sentence: String| Failure { status: MISUSE, sentence };
+    let mut settings = Settings::default();
+    given.apply(OPTIONS, &mut settings).map_err(misused)?;
+    if settings.key.is_empty() {
+        return Err(misused("--key is missing (see poolcounter help exec)".into()));
+    }
+    if given.words.is_empty() {
+        return Err(misused("there is no command to run (see poolcounter help exec)".into()));
+    }
+    let client = Client::with(settings.servers.placement(), TIMEOUTS);
+    match wait(&client, &settings) {
+        Ok(Outcome::Locked(lock)) => run_with(lock, &settings, &given.words),
+        Ok(Outcome::Done) => Ok(ExitCode::from(settings.done_exit)),
+        Ok(Outcome::QueueFull) => {
+            let queue = settings.queue;
+            Err(settings.failure(TRY_LATER, &format!("QUEUE_FULL, as {queue} run or wait already")))
+        }
+        Ok(Outcome::Timeout) => {
+            let timeout = settings.timeout.as_secs_f64();
+            Err(settings.failure(TRY_LATER, &format!("TIMEOUT, as no place came free within {timeout} s")))
+        }
+        Err(error @ Error::Unavailable(_)) if settings.fails_open => {
+            super::warn(&format!("{}: {error}; the command runs without a place", settings.key));
+            Ok(ExitCode::from(supervise::run(&given.words, None)?.status))
+        }
+        Err(error @ Error::Unavailable(_)) => Err(settings.failure(UNAVAILABLE, &error.to_string())),
+        Err(error) => Err(settings.failure(PROTOCOL, &error.to_string())),
+    }
+}
+
+/// Waits for a place, and shows on a terminal that it does.
+fn wait<'a>(client: &'a Client, settings: &Settings) -> Result<Outcome<'a>, Error> {
+    let purpose = if settings.is_for_anyone { Purpose::Anyone } else { Purpose::Me };
+    let limits =
+        Limits { workers: settings.workers, max_queue: settings.queue, timeout: settings.timeout, hold: settings.hold };
+    let begun = Instant::now();
+    let mut progress = Progress { settings, is_shown: false };
+    let outcome = client.acquire_watched(purpose, &settings.key, &limits, |waited| progress.show(waited));
+    drop(progress);
+    if settings.prints_wait {
+        super::warn(&format!("waited {:.3} s for {}", begun.elapsed().as_secs_f64(), settings.key));
+    }
+    outcome
+}
+
+/// Runs the command while the lock is held. Others who wait for its work are told that it is done only if it succeeded.
+fn run_with(lock: Lock<'_>, settings: &Settings, words: &[OsString]) -> Result<ExitCode, Failure> {
+    let is_lost = || lock.is_lost();
+    let held = lock.descriptor().map(|descriptor| Held {
+        loss: "the lock is lost",
+        descriptor,
+        is_lost: &is_lost,
+        until: settings.hold.and_then(|hold| Instant::now().checked_add(hold)),
+        on_lost: settings.on_lost,
+    });
+    let ended = supervise::run(words, held.as_ref());
+    match ended {
+        Ok(Ended { status: 0, was_lost: false }) => {
+            if let Err(error) = lock.release() {
+                super::warn(&format!("{}: {error}", settings.key));
+            }
+        }
+        _ => lock.abandon(),
+    }
+    Ok(ExitCode::from(ended?.status))
+}
+
+impl Settings {
+    fn failure(&self, status: u8, what: &str) -> Failure {
+        Failure { status, sentence: format!("{}: {what}", self.key) }
+    }
+}
+
+/// A line on the terminal that tells for how long it has waited. It is gone with this.
+struct Progress<'a> {
+    settings: &'a Settings,
+    is_shown: bool,
+}
+
+impl Progress<'_> {
+    fn show(&mut self, waited: Duration) {
+        if waited < Duration::from_secs(1) || !stderr().is_terminal() {
+            return;
+        }
+        let Settings { key, timeout, .. } = self.settings;
+        let of = match self.settings.waits_without_limit() {
+            true => String::new(),
+            false => format!(" of {}", timeout.as_secs_f64()),
+        };
+        self.is_shown = true;
+        // A terminal that is gone has other ways to say so.
+        let _ = write!(stderr(), "\r\x1b[Kwaiting for {}, {} s{of}", key.escape_debug(), waited.as_secs());
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        if self.is_shown {
+            let _ = write!(stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The servers that a command asks, and the option that names them.
+
+use super::commands::Failure;
+use super::table::Opt;
+use crate::client::{MediaWiki, Timeouts};
+use std::fmt::Display;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Where to ask, if nobody says where.
+const LOCALHOST: &str = "localhost";
+
+/// For commands that people and scripts start: patient with a server that is far away or busy.
+pub const TIMEOUTS: Timeouts =
+    Timeouts { connect: Duration::from_secs(2), answer: Duration::from_secs(5), retry: Duration::from_secs(2) };
+
+/// Servers as they were named, in that order.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Servers(Vec<String>);
+
+impl Servers {
+    /// The servers; the machine itself if none was named.
+    pub fn list(&self) -> Vec<String> {
+        if self.0.is_empty() { vec![LOCALHOST.into()] } else { self.0.clone() }
+    }
+
+    /// The servers in the order of MediaWiki for each key.
+    pub fn placement(&self) -> MediaWiki {
+        MediaWiki::new(self.list())
+    }
+}
+
+impl<S: AsMut<Servers>> Opt<S> {
+    /// The option of all commands that ask servers.
+    pub const SERVER: Opt<S> = Opt {
+        short: "s",
+        long: "server",
+        hint: "HOST[:PORT]",
+        help: "the server; repeatable (default: localhost)",
+        repeats: true,
+        set: |settings, value| {
+            if value.is_empty() {
+                return Err("a host".into());
+            }
+            settings.as_mut().0.push(value.into());
+            Ok(())
+        },
+        ..Opt::BLANK
+    };
+}
+
+/// Prints the answer of each server, behind its name if there are several. One that gave none is told of, and makes the
+/// status 1.
+///
+/// # Errors
+///
+/// When nothing can be printed.
+pub fn print_answers<T>(
+    answers: Vec<(String, Result<T, impl Display>)>,
+    lines_of: impl Fn(T) -> Vec<String>,
+) -> Result<ExitCode, Failure> {
+    let is_one = answers.len() == 1;
+    let (mut text, mut is_complete) = (String::new(), true);
+    for (server, answer) in answers {
+        let prefix = if is_one { String::new() } else { format!("{server}: ") };
+        match answer {
+            Ok(answer) => text.extend(lines_of(answer).iter().map(|line| format!("{prefix}{line}\n"))),
+            Err(reason) => {
+                super::warn(&format!("{server}: {reason}"));
+                is_complete = false;
+            }
+        }
+    }
+    super::print(&text)?;
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,125 @@
+//! `stats`: prints what servers tell of themselves, as lines or as JSON.
+
+use super::commands::Failure;
+use super::json::Json;
+use super::servers::{Servers, TIMEOUTS, print_answers};
+use super::table::{Given, Opt};
+use super::{print, printable};
+use crate::client::Client;
+use crate::pools::wire::asking::listed::{self, Amount, Listed};
+use crate::pools::wire::asking::parse_figure;
+use crate::stats::{Stat, Unit};
+use crate::time::Span;
+use std::process::ExitCode;
+
+/// What the options say.
+#[derive(Default)]
+struct Settings {
+    servers: Servers,
+    is_json: bool,
+}
+
+/// The options.
+const OPTIONS: &[Opt<Settings>] = &[
+    Opt {
+        short: "j",
+        long: "json",
+        help: "print a list of JSON objects, one for each server",
+        set: |settings, _| {
+            settings.is_json = true;
+            Ok(())
+        },
+        ..Opt::BLANK
+    },
+    Opt::SERVER,
+    Opt::VERSION,
+    Opt::HELP,
+];
+
+/// The lists, what they are called in JSON, and what the names in them are called.
+const LISTS: [(&str, &str, &str); 3] =
+    [("KEYS", "keys", "key"), ("TYPES", "types", "type"), ("HOLDERS", "clients", "")];
+
+/// What a server answered, or why not.
+type Answer = (String, Result<Vec<Vec<u8>>, String>);
+
+/// The command.
+///
+/// # Errors
+///
+/// When what was asked for cannot be printed. A server that does not answer is told of, and makes the status 1.
+pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+    let mut settings = Settings::default();
+    given.apply(OPTIONS, &mut settings)?;
+    let words: Vec<String> = given.words.iter().map(|word| word.to_string_lossy().replace(' ', "%20")).collect();
+    let answers: Vec<Answer> = Client::with(settings.servers.placement(), TIMEOUTS)
+        .query(words.join(" "))
+        .into_iter()
+        .map(|(server, answer)| {
+            let flat = answer.map_err(|failure| failure.to_string());
+            (server, flat.and_then(|answer| answer.map_err(|error| error.to_string())))
+        })
+        .collect();
+    if !settings.is_json {
+        return print_answers(answers, |lines| lines.iter().map(|line| printable(line)).collect());
+    }
+    let objects = answers.iter().map(|answer| object_of(answer, words.first().map_or("FULL", |word| word)));
+    print(&format!("{}\n", Json::list(objects)))?;
+    let is_complete = answers.iter().all(|(_, answer)| answer.is_ok());
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn object_of((server, answer): &Answer, asked: &str) -> Json {
+    let list = LISTS.iter().find(|(list, ..)| list.eq_ignore_ascii_case(asked));
+    let content = match (answer, list) {
+        (Err(sentence), _) => vec![("error", Json::text(sentence.as_bytes()))],
+        (Ok(lines), None) => {
+            let figures = lines.iter().filter_map(|line| parse_figure(line));
+            let figures = figures.map(|(stat, value)| match stat.row().unit {
+                Unit::Count | Unit::Level => (stat.row().name, Json::number(value)),
+                Unit::Uptime | Unit::Duration | Unit::Latest => {
+                    (stat.row().name, Json::seconds(Span::from_micros(value)))
+                }
+            });
+            vec![("stats", Json::object(figures))]
+        }
+        (Ok(lines), Some((_, name, member))) => {
+            let rows =
+                lines.iter().filter_map(|line| if member.is_empty() { client_of(line) } else { row_of(line, member) });
+            let more = lines.last().and_then(|line| listed::parse_more(line)).unwrap_or(0);
+            vec![(*name, Json::list(rows)), ("more", Json::number(more))]
+        }
+    };
+    Json::object([("server", Json::text(server.as_bytes()))].into_iter().chain(content))
+}
+
+fn row_of(line: &[u8], member: &str) -> Option<Json> {
+    let Listed { name, amounts } = Listed::parse(line)?;
+    let amounts = amounts.into_iter().map(|(word, amount)| match amount {
+        Amount::Count(count) => (word, Json::number(count)),
+        Amount::Time(span) => (word, Json::seconds(span)),
+    });
+    Some(Json::object([(member.to_string(), Json::text(&name))].into_iter().chain(amounts)))
+}
+
+fn client_of(line: &[u8]) -> Option<Json> {
+    let listed::Client { peer, state, age } = listed::Client::parse(line)?;
+    let texts = [("peer", Json::text(peer.as_bytes())), ("state", Json::text(state.as_bytes()))];
+    Some(Json::object(texts.into_iter().chain([("age", Json::seconds(age))])))
+}
+
+impl AsMut<Servers> for Settings {
+    fn as_mut(&mut self) -> &mut Servers {
+        &mut self.servers
+    }
+}
+
+/// The table's rows, without what they set.
+pub fn described() -> Vec<Opt<()>> {
+    OPTIONS.iter().map(Opt::describe).collect()
+}
+
+/// What can be asked for, but for single statistics.
+pub fn first_words() -> Vec<&'static str> {
+    ["FULL"].into_iter().chain(LISTS.iter().map(|(list, ..)| *list)).collect()
+}

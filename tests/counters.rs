@@ -1,0 +1,253 @@
+//! Counters by the thousand, in virtual time: what happens in a sweep, in a long Dump, and in an upgrade amid these.
+
+mod support;
+
+use poolcounter::counters;
+use poolcounter::output::FULL_BYTES;
+use poolcounter::services::{Kind, Limits};
+use poolcounter::time::Span;
+use std::collections::BTreeSet;
+use support::frames::{self, acquire, dump, get, record, release, replies, stat};
+use support::world::World;
+
+const INTERVAL: Span = Span::from_secs(10);
+/// More than a sweep or a turn of a Dump looks at in one go.
+const MANY: u32 = 10_000;
+
+fn world() -> World {
+    with_memory(u64::MAX)
+}
+
+fn with_memory(max_memory: u64) -> World {
+    let counters = counters::Limits { buckets: 16, interval: INTERVAL, max_memory };
+    World::with(Limits { counters, ..Limits::default() })
+}
+
+fn connect(world: &mut World) -> usize {
+    world.connect_to(Kind::Counters)
+}
+
+/// Sends a request and lets all be done.
+fn ask(world: &mut World, client: usize, request: &[u8]) -> Vec<u8> {
+    world.send(client, request);
+    world.settle();
+    world.take_received(client)
+}
+
+fn stat_of(world: &mut World, name: &str) -> u64 {
+    let observer = connect(world);
+    let reply = ask(world, observer, &frames::stats());
+    world.finish(observer);
+    world.settle();
+    stat(&reply, name)
+}
+
+fn name(n: u32) -> Vec<u8> {
+    format!("counter-{n}").into()
+}
+
+/// A client acquires one unit of each of many counters.
+fn acquire_many(world: &mut World, client: usize, names: std::ops::Range<u32>) {
+    let requests: Vec<u8> = names.clone().flat_map(|n| acquire(1, 9, &name(n))).collect();
+    let received = ask(world, client, &requests);
+    assert_eq!(replies(&received).count(), names.len());
+    assert!(replies(&received).all(|reply| reply[2] == 0), "each is granted");
+}
+
+/// Which counters a Dump told of, each once.
+fn names_of(received: &[u8]) -> BTreeSet<&[u8]> {
+    let names: Vec<&[u8]> = replies(received).map_while(record).map(|(_, _, name)| name).collect();
+    let set: BTreeSet<&[u8]> = names.iter().copied().collect();
+    assert_eq!(set.len(), names.len(), "a counter is told of twice");
+    set
+}
+
+fn leave(world: &mut World, client: usize) {
+    world.finish(client);
+    world.settle();
+}
+
+#[test]
+fn a_sweep_goes_on_until_all_are_gone() {
+    let mut world = world();
+    let client = connect(&mut world);
+    acquire_many(&mut world, client, 0..MANY);
+    leave(&mut world, client);
+    assert_eq!(stat_of(&mut world, "objects"), u64::from(MANY));
+    world.advance(INTERVAL);
+    let left = stat_of(&mut world, "objects");
+    assert!(
+        0 < left && left < MANY.into(),
+        "a sweep takes several ticks, so that nobody waits for it: {left} are left"
+    );
+    let other = connect(&mut world);
+    assert!(names_of(&ask(&mut world, other, &dump())).is_empty(), "those that are left are not told of");
+    assert_eq!(ask(&mut world, other, &get(&name(MANY - 1)))[2], 1, "nor known");
+    world.advance(Span::from_millis(10));
+    assert_eq!(stat_of(&mut world, "objects"), 0);
+    assert_eq!(stat_of(&mut world, "gc_count"), 1);
+    let elapsed = stat_of(&mut world, "last_gc_elapsed");
+    assert!((1_000..10_000).contains(&elapsed) && elapsed == stat_of(&mut world, "total_gc_elapsed"), "{elapsed} us");
+    leave(&mut world, other);
+    assert!(world.is_empty());
+}
+
+#[test]
+fn a_sweep_ends_with_the_last_counter() {
+    let mut world = world();
+    let (holder, other) = (connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, holder, 0..MANY);
+    // Whoever leaves in the midst of a sweep takes with it all that the sweep would still have looked at.
+    world.advance(INTERVAL);
+    leave(&mut world, holder);
+    assert_eq!(stat_of(&mut world, "objects"), 0);
+    assert_eq!(stat_of(&mut world, "gc_count"), 1);
+    world.advance(Span::from_secs(5));
+    acquire_many(&mut world, other, 0..1);
+    world.advance(Span::from_secs(1));
+    assert_eq!(stat_of(&mut world, "gc_count"), 1);
+    assert!(stat_of(&mut world, "total_gc_elapsed") < 10_000, "it has not gone on while there was nothing");
+}
+
+#[test]
+fn an_upgrade_in_the_midst_of_a_sweep_leaves_nothing_behind() {
+    let mut world = world();
+    let (leaver, holder) = (connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, leaver, 0..MANY);
+    acquire_many(&mut world, holder, MANY - 1..MANY + 1);
+    leave(&mut world, leaver);
+    world.advance(INTERVAL);
+    assert!(stat_of(&mut world, "objects") > 2, "the sweep is under way");
+    world.upgrade();
+    world.advance(Span::from_millis(10));
+    assert_eq!(stat_of(&mut world, "objects"), 2, "those that were over did not come along");
+}
+
+#[test]
+fn an_upgrade_over_the_end_of_an_interval_is_followed_by_a_sweep() {
+    let mut world = world();
+    let (leaver, holder) = (connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, leaver, 0..MANY);
+    acquire_many(&mut world, holder, MANY - 1..MANY + 1);
+    leave(&mut world, leaver);
+    world.advance(Span::from_secs(9));
+    world.upgrade_within(Span::from_secs(2));
+    world.advance(Span::from_millis(10));
+    assert_eq!(stat_of(&mut world, "objects"), 2);
+}
+
+#[test]
+fn a_dump_that_is_not_read_waits_and_goes_on() {
+    let mut world = world();
+    let (holder, reader) = (connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, holder, 0..MANY);
+    world.set_room(reader, 0);
+    assert!(ask(&mut world, reader, &dump()).is_empty());
+    world.set_room(reader, 1_000);
+    world.settle();
+    let mut received = world.take_received(reader);
+    assert_eq!(received.len(), 1_000);
+    world.upgrade();
+    world.settle();
+    // Two upgrades and the coming of counters in between disturb nothing that was there.
+    acquire_many(&mut world, holder, MANY..MANY + 100);
+    world.set_room(reader, 2 * FULL_BYTES);
+    world.settle();
+    world.upgrade();
+    world.set_room(reader, usize::MAX);
+    world.settle();
+    received.extend(world.take_received(reader));
+    assert!(names_of(&received).len() >= MANY as usize);
+    assert_eq!(stat_of(&mut world, "command:dump"), 1);
+    assert_eq!(ask(&mut world, reader, &get(&name(0)))[2], 0, "what follows is served");
+}
+
+#[test]
+fn a_dump_goes_on_over_an_upgrade_when_all_that_it_told_of_is_gone() {
+    let mut world = world();
+    let (leaver, holder, reader) = (connect(&mut world), connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, leaver, 0..MANY);
+    acquire_many(&mut world, holder, MANY..MANY + 10);
+    leave(&mut world, leaver);
+    world.set_room(reader, 0);
+    ask(&mut world, reader, &dump());
+    world.advance(INTERVAL + Span::from_secs(1));
+    world.upgrade();
+    world.set_room(reader, usize::MAX);
+    world.settle();
+    let received = world.take_received(reader);
+    let names = names_of(&received);
+    assert!((MANY..MANY + 10).all(|n| names.contains(&name(n)[..])), "those that stayed are told of");
+    assert_eq!(stat_of(&mut world, "command:dump"), 1, "it is the same Dump");
+}
+
+#[test]
+fn a_dump_does_not_hold_others_up() {
+    let mut world = world();
+    let (holder, reader, other) = (connect(&mut world), connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, holder, 0..MANY);
+    world.send(reader, &dump().repeat(20));
+    world.send(other, &get(&name(1)));
+    world.tick();
+    assert_eq!(world.take_received(other).len(), frames::HEADER_BYTES + 4);
+    assert!(world.take_received(reader).len() < 2 * FULL_BYTES, "a turn is short");
+    world.settle();
+    assert_eq!(replies(&world.take_received(reader)).filter(|reply| record(reply).is_none()).count(), 20);
+}
+
+/// What is left of many counters is places in a table, which a Dump passes over a bounded number at a time.
+#[test]
+fn a_dump_of_an_empty_table_does_not_hold_others_up() {
+    let mut world = world();
+    let (leaver, holder, reader) = (connect(&mut world), connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, leaver, 0..MANY);
+    acquire_many(&mut world, holder, MANY..MANY + 1);
+    leave(&mut world, leaver);
+    world.advance(INTERVAL + Span::from_secs(1));
+    world.send(reader, &dump());
+    world.tick();
+    assert!(world.take_received(reader).is_empty(), "it has not come to the end");
+    world.settle();
+    assert_eq!(names_of(&world.take_received(reader)).len(), 1);
+}
+
+#[test]
+fn beyond_the_memory_that_is_allowed_nothing_is_acquired() {
+    let counter = counters::COUNTER_BYTES + 1;
+    let mut world = with_memory(2 * counter + 3 * counters::HOLDING_BYTES);
+    let (one, other) = (connect(&mut world), connect(&mut world));
+    let acquire = |name: &[u8]| acquire(1, 9, name);
+    let status = |world: &mut World, client, request: &[u8]| ask(world, client, request)[2];
+    assert_eq!(status(&mut world, one, &acquire(b"a")), 0);
+    assert_eq!(status(&mut world, one, &acquire(b"b")), 0);
+    assert_eq!(status(&mut world, one, &acquire(b"c")), 0x82, "no room for a counter");
+    assert_eq!(status(&mut world, one, &get(b"c")), 0x01, "it has not been made");
+    assert_eq!(status(&mut world, other, &acquire(b"a")), 0, "there is room for a holding");
+    assert_eq!(status(&mut world, other, &acquire(b"b")), 0x82, "but not for another");
+    assert_eq!(status(&mut world, other, &acquire(b"a")), 0, "more of what one holds takes no room");
+    assert_eq!(status(&mut world, other, &frames::acquire(9, 9, b"b")), 0x21, "the maximum is looked at first");
+    assert_eq!(status(&mut world, one, &release(1, b"b")), 0);
+    assert_eq!(status(&mut world, other, &acquire(b"b")), 0, "room came back");
+    leave(&mut world, one);
+    leave(&mut world, other);
+    let last = connect(&mut world);
+    assert_eq!(status(&mut world, last, &acquire(b"c")), 0x82, "counters stay until their interval is over");
+    world.advance(INTERVAL);
+    assert_eq!(status(&mut world, last, &acquire(b"c")), 0);
+}
+
+/// So that a random test can be repeated.
+#[test]
+fn the_same_history_has_the_same_order() {
+    let play = || {
+        let mut world = world();
+        let (leaver, other) = (connect(&mut world), connect(&mut world));
+        acquire_many(&mut world, leaver, 0..100);
+        world.advance(INTERVAL);
+        // They go with their last holder, one after the other, and leave places for those that come.
+        leave(&mut world, leaver);
+        acquire_many(&mut world, other, 100..200);
+        ask(&mut world, other, &dump())
+    };
+    assert!(play() == play(), "the counters stand in another order");
+}

@@ -1,0 +1,317 @@
+//! The counters as naively as can be: a vector of places and one of holdings, searched from end to end at every step. Written
+//! from the description of the protocol, it shares no code with the daemon.
+
+use super::Limits;
+
+/// The time of day when the world begins: noon, in microseconds since 1970.
+const EPOCH_US: u64 = 1_788_177_600_000_000;
+/// What a counter and a holding are reckoned as, in bytes.
+const COUNTER_BYTES: u64 = 64;
+const HOLDING_BYTES: u64 = 32;
+
+/// Everything that is held, and what was.
+pub struct Counters {
+    limits: Limits,
+    /// In the order in which a Dump tells of them. Places that are left are taken again, the last one first.
+    places: Vec<Option<Counter>>,
+    left: Vec<usize>,
+    holdings: Vec<Holding>,
+    /// The number of the interval that it is.
+    interval: u64,
+    total: u64,
+    sweeps: u64,
+    /// Well-formed requests by opcode.
+    requests: Vec<(u8, u64)>,
+}
+
+struct Counter {
+    name: Vec<u8>,
+    /// The highest consumption, and of which interval.
+    peak: (u64, u64),
+    used_in: u64,
+}
+
+struct Holding {
+    client: usize,
+    name: Vec<u8>,
+    resources: u64,
+}
+
+/// What a whole frame is answered with.
+pub enum Answer {
+    Reply(Vec<u8>),
+    /// Every counter, and then a reply without a body.
+    Dump,
+}
+
+/// A reply to this frame.
+pub fn reply(frame: &[u8], status: u8, body: &[u8]) -> Vec<u8> {
+    let opcode = if status == 0x81 { 0x12 } else { frame[1] };
+    let mut reply = vec![0x91, opcode, status, 0];
+    reply.extend((body.len() as u32).to_be_bytes());
+    reply.extend(&frame[8..12]);
+    reply.extend(body);
+    reply
+}
+
+/// The reply to a frame that makes no sense.
+pub fn invalid(frame: &[u8]) -> Vec<u8> {
+    reply(frame, 0x04, b"Invalid arguments")
+}
+
+impl Counters {
+    pub fn new(limits: Limits) -> Self {
+        Counters {
+            limits,
+            places: Vec::new(),
+            left: Vec::new(),
+            holdings: Vec::new(),
+            interval: 0,
+            total: 0,
+            sweeps: 0,
+            requests: Vec::new(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.places.iter().all(Option::is_none) && self.holdings.is_empty()
+    }
+
+    /// When the interval ends, if there is a counter that might end with it.
+    pub fn deadline(&self, now: u64) -> Option<u64> {
+        let us = self.limits.interval_us;
+        self.places.iter().any(Option::is_some).then(|| ((EPOCH_US + now) / us + 1) * us - EPOCH_US)
+    }
+
+    /// Comes to the present: in another interval, counters that nobody holds are gone.
+    pub fn turn(&mut self, now: u64) {
+        let interval = (EPOCH_US + now) / self.limits.interval_us;
+        if interval == self.interval {
+            return;
+        }
+        self.interval = interval;
+        if self.places.iter().any(Option::is_some) {
+            self.sweeps += 1;
+            (0..self.places.len()).for_each(|place| self.drop_if_over(place));
+        }
+    }
+
+    /// Another process goes on: the counters move together, and Dumps under way with them.
+    pub fn move_together<'a>(&mut self, dumps: impl Iterator<Item = &'a mut usize>) {
+        let before = |place: usize| self.places.iter().take(place).flatten().count();
+        dumps.for_each(|place| *place = before(*place));
+        self.places.retain(Option::is_some);
+        self.left.clear();
+    }
+
+    /// Gives everything back that a client holds, in the order of the places.
+    pub fn leave(&mut self, client: usize, now: u64) {
+        self.turn(now);
+        for place in 0..self.places.len() {
+            let Some(counter) = &self.places[place] else { continue };
+            let name = counter.name.clone();
+            if self.held(client, &name) > 0 {
+                self.note_peak(place);
+                self.hold(client, &name, 0);
+                self.drop_if_over(place);
+            }
+        }
+    }
+
+    /// Answers a frame that is all there, except for bytes that do not matter.
+    pub fn answer(&mut self, client: usize, frame: &[u8], goes_on: bool, now: u64, traffic: [usize; 2]) -> Answer {
+        let (opcode, body) = (frame[1], &frame[12..]);
+        let invalid = || Answer::Reply(invalid(frame));
+        let fields = match (frame[0], opcode) {
+            (0x90, 0x00 | 0x10 | 0x11) => Some((0, 0, &b""[..])),
+            (0x90, 0x01) => read(body, 0).map(|(_, name)| (0, 0, name)),
+            (0x90, 0x02) => read(body, 2).map(|(numbers, name)| (numbers[0], numbers[1], name)),
+            (0x90, 0x03) => read(body, 1).map(|(numbers, name)| (numbers[0], 0, name)),
+            (0x90, _) => return Answer::Reply(reply(frame, 0x81, b"Unknown command")),
+            _ => return invalid(),
+        };
+        let Some((resources, maximum, name)) = fields else { return invalid() };
+        if opcode == 0x02 && (resources == 0 || maximum < resources) {
+            return invalid();
+        }
+        self.turn(now);
+        if !goes_on {
+            self.count(opcode);
+        }
+        let result = match opcode {
+            0x01 => self.find(name).map(|_| self.consumption(name).to_vec()).ok_or(0x01),
+            0x02 => self.acquire(client, name, resources, maximum).map(|()| (resources as u32).to_be_bytes().to_vec()),
+            0x03 => self.release(client, name, resources).map(|()| Vec::new()),
+            0x10 => Ok(self.stats(traffic)),
+            0x11 => return Answer::Dump,
+            _ => Ok(Vec::new()),
+        };
+        Answer::Reply(match result {
+            Ok(body) => reply(frame, 0, &body),
+            Err(0x01) => reply(frame, 0x01, b"Not found"),
+            Err(0x21) => reply(frame, 0x21, b"Resource not available"),
+            Err(0x22) => reply(frame, 0x22, b"Not acquired"),
+            Err(status) => reply(frame, status, b"OutOfMemory"),
+        })
+    }
+
+    /// How many places there are to tell of.
+    pub fn places(&self) -> usize {
+        if self.is_empty() { 0 } else { self.places.len() }
+    }
+
+    /// One reply to a Dump.
+    pub fn record(&self, place: usize, frame: &[u8]) -> Option<Vec<u8>> {
+        let counter = self.places[place].as_ref()?;
+        let consumption = self.sum(&counter.name);
+        let (peak, interval) = counter.peak;
+        let peak = if interval == self.interval { peak } else { consumption };
+        let mut body = self.consumption(&counter.name).to_vec();
+        body.extend((peak as u32).to_be_bytes());
+        body.extend((counter.name.len() as u16).to_be_bytes());
+        body.extend(&counter.name);
+        Some(reply(frame, 0, &body))
+    }
+
+    fn acquire(&mut self, client: usize, name: &[u8], resources: u64, maximum: u64) -> Result<(), u8> {
+        if self.sum(name) + resources > maximum {
+            return Err(0x21);
+        }
+        let known = self.find(name);
+        let held = self.held(client, name);
+        let counter = if known.is_none() { COUNTER_BYTES + name.len() as u64 } else { 0 };
+        let holding = if held == 0 { HOLDING_BYTES } else { 0 };
+        if self.memory() + counter + holding > self.limits.max_memory {
+            return Err(0x82);
+        }
+        let place = known.unwrap_or_else(|| self.make(name));
+        self.note_peak(place);
+        self.hold(client, name, held + resources);
+        self.use_now(place);
+        Ok(())
+    }
+
+    fn release(&mut self, client: usize, name: &[u8], resources: u64) -> Result<(), u8> {
+        let place = self.find(name).ok_or(0x01)?;
+        let held = self.held(client, name);
+        if held == 0 || held < resources {
+            return Err(0x22);
+        }
+        self.note_peak(place);
+        self.hold(client, name, held - resources);
+        self.use_now(place);
+        Ok(())
+    }
+
+    fn make(&mut self, name: &[u8]) -> usize {
+        self.total += 1;
+        let counter = Counter { name: name.to_vec(), peak: (0, self.interval), used_in: self.interval };
+        if let Some(place) = self.left.pop() {
+            self.places[place] = Some(counter);
+            return place;
+        }
+        self.places.push(Some(counter));
+        self.places.len() - 1
+    }
+
+    /// Before it changes, and after.
+    fn note_peak(&mut self, place: usize) {
+        let interval = self.interval;
+        let Some(name) = self.places[place].as_ref().map(|counter| counter.name.clone()) else { return };
+        let consumption = self.sum(&name);
+        if let Some(counter) = &mut self.places[place] {
+            let peak = if counter.peak.1 == interval { counter.peak.0 } else { 0 };
+            counter.peak = (peak.max(consumption), interval);
+        }
+    }
+
+    fn use_now(&mut self, place: usize) {
+        self.note_peak(place);
+        if let Some(counter) = &mut self.places[place] {
+            counter.used_in = self.interval;
+        }
+    }
+
+    fn drop_if_over(&mut self, place: usize) {
+        let is_over = |counter: &Counter| self.sum(&counter.name) == 0 && counter.used_in != self.interval;
+        if self.places[place].as_ref().is_some_and(is_over) {
+            self.places[place] = None;
+            self.left.push(place);
+        }
+    }
+
+    fn find(&self, name: &[u8]) -> Option<usize> {
+        self.places.iter().position(|place| place.as_ref().is_some_and(|counter| counter.name == name))
+    }
+
+    fn sum(&self, name: &[u8]) -> u64 {
+        self.holdings.iter().filter(|holding| holding.name == name).map(|holding| holding.resources).sum()
+    }
+
+    fn consumption(&self, name: &[u8]) -> [u8; 4] {
+        (self.sum(name) as u32).to_be_bytes()
+    }
+
+    fn held(&self, client: usize, name: &[u8]) -> u64 {
+        let own = self.holdings.iter().filter(|holding| holding.client == client && holding.name == name);
+        own.map(|holding| holding.resources).sum()
+    }
+
+    fn hold(&mut self, client: usize, name: &[u8], resources: u64) {
+        self.holdings.retain(|holding| holding.client != client || holding.name != name);
+        if resources > 0 {
+            self.holdings.push(Holding { client, name: name.to_vec(), resources });
+        }
+    }
+
+    fn memory(&self) -> u64 {
+        let counters = self.places.iter().flatten().map(|counter| COUNTER_BYTES + counter.name.len() as u64);
+        counters.sum::<u64>() + self.holdings.len() as u64 * HOLDING_BYTES
+    }
+
+    fn count(&mut self, opcode: u8) {
+        match self.requests.iter_mut().find(|(of, _)| *of == opcode) {
+            Some((_, count)) => *count += 1,
+            None => self.requests.push((opcode, 1)),
+        }
+    }
+
+    fn stats(&self, [open, opened]: [usize; 2]) -> Vec<u8> {
+        let requests = |opcode| self.requests.iter().find(|(of, _)| *of == opcode).map_or(0, |(_, count)| *count);
+        let items = [
+            ("objects", self.places.iter().flatten().count() as u64),
+            ("total_objects", self.total),
+            ("used_memory", self.memory()),
+            // This is a matter of chance.
+            ("conflicts", 0),
+            ("gc_count", self.sweeps),
+            // A sweep of so few takes no time.
+            ("last_gc_elapsed", 0),
+            ("total_gc_elapsed", 0),
+            ("curr_connections", open as u64),
+            ("total_connections", opened as u64),
+            ("command:noop", requests(0x00)),
+            ("command:get", requests(0x01)),
+            ("command:acquire", requests(0x02)),
+            ("command:release", requests(0x03)),
+            ("command:stats", requests(0x10)),
+            ("command:dump", requests(0x11)),
+        ];
+        let mut body = Vec::new();
+        for (name, value) in items {
+            let value = value.to_string();
+            body.extend((name.len() as u16).to_be_bytes());
+            body.extend((value.len() as u16).to_be_bytes());
+            body.extend(name.bytes().chain(value.bytes()));
+        }
+        body
+    }
+}
+
+/// So many numbers, and a name.
+fn read(body: &[u8], numbers: usize) -> Option<(Vec<u64>, &[u8])> {
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum * 256 + u64::from(*byte));
+    let len = number(body.get(4 * numbers..4 * numbers + 2)?) as usize;
+    let name = body.get(4 * numbers + 2..4 * numbers + 2 + len).filter(|name| !name.is_empty())?;
+    Some((body[..4 * numbers].chunks(4).map(number).collect(), name))
+}

@@ -1,0 +1,90 @@
+//! The protocols that conversations are held in: how the text of a step becomes bytes, and where a reply ends. All else is
+//! the same for all.
+
+use super::script::Pattern;
+use super::{frames, lines};
+use poolcounter::services::Kind;
+use std::collections::VecDeque;
+
+/// What is spoken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// Lines.
+    Pools,
+    /// Frames: a header that tells the length of the body.
+    Counters,
+}
+
+impl Protocol {
+    /// The service that speaks it.
+    pub fn kind(self) -> Kind {
+        match self {
+            Protocol::Pools => Kind::Pools,
+            Protocol::Counters => Kind::Counters,
+        }
+    }
+
+    /// The request that a text describes.
+    pub fn request(self, text: &str) -> Result<Vec<u8>, String> {
+        match self {
+            Protocol::Pools => lines::line(text),
+            Protocol::Counters => frames::request(text),
+        }
+    }
+
+    /// The bytes that a text describes, which may be any part of a request or several.
+    pub fn bytes(self, text: &str) -> Result<Vec<u8>, String> {
+        match self {
+            Protocol::Pools => lines::unescape(text),
+            Protocol::Counters => frames::request(text),
+        }
+    }
+
+    /// The reply that a text describes.
+    pub fn reply(self, text: &str) -> Result<Pattern, String> {
+        match self {
+            Protocol::Pools => lines::pattern(text),
+            Protocol::Counters => frames::reply(text),
+        }
+    }
+
+    /// Takes the first whole reply from what was received.
+    pub fn take_reply(self, received: &mut VecDeque<u8>) -> Option<Vec<u8>> {
+        match self {
+            Protocol::Pools => {
+                let end = received.iter().position(|byte| *byte == b'\n')?;
+                let line = received.drain(..end).collect();
+                received.pop_front();
+                Some(line)
+            }
+            Protocol::Counters => {
+                let len = frames::first_len(received.make_contiguous())?;
+                Some(received.drain(..len).collect())
+            }
+        }
+    }
+
+    /// Whether a reply is the last of several.
+    pub fn ends_list(self, reply: &[u8]) -> bool {
+        match self {
+            Protocol::Pools => reply.is_empty(),
+            Protocol::Counters => reply.len() == frames::HEADER_BYTES,
+        }
+    }
+
+    /// Bytes as people read them.
+    pub fn describe(self, bytes: &[u8]) -> String {
+        match self {
+            Protocol::Pools => format!("\"{}\"", bytes.escape_ascii()),
+            Protocol::Counters => frames::describe(bytes),
+        }
+    }
+
+    /// A request that every server answers at once with one reply, and that changes nothing.
+    pub fn probe(self) -> &'static [u8] {
+        match self {
+            Protocol::Pools => b"STATS uptime\n",
+            Protocol::Counters => b"\x90\0\0\0\0\0\0\0what",
+        }
+    }
+}
