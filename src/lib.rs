@@ -45,7 +45,7 @@
 //! | [`services`] | the registry | the loop |
 //! | [`net`] | sockets, clock, tick, signals, the upgrade without loss | protocols |
 //! | [`client`] | the library for those who ask: locks, units, placement over several servers | the loop |
-//! | [`cli`] | options and start | the loop's insides |
+//! | [`cli`] | commands and their options: the start of the daemon, and what asks it from a shell | the loop's insides |
 //!
 //! `tests/tidy.rs` holds the modules to it.
 //!

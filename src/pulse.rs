@@ -118,7 +118,9 @@ impl Spread {
     }
 
     fn record(&mut self, value: u64) {
-        self.counts[self.bounds.partition_point(|bound| *bound < value)] += 1;
+        // From below, because most values are small.
+        let bucket = self.bounds.iter().position(|bound| *bound >= value).unwrap_or(self.bounds.len());
+        self.counts[bucket] += 1;
         self.sum = self.sum.saturating_add(value);
     }
 

@@ -124,7 +124,7 @@ fn the_steady_state_allocates_nothing() {
         ["RELEASE\nACQ4ME pipelined 1 1 0\n", "RELEASE\nACQ4ANY pipelined 1 1 0\n"],
         ["ACQ4ME a:page-with-a-name-of-some-length 1 1 0\n", "ACQ4ME another 1 50 0\n"],
     ];
-    assert_steady(Kind::Pools, &scripts.map(|requests| requests.map(|lines| lines.into())));
+    assert_steady(Kind::Pools, &scripts.map(|requests| requests.map(Into::into)));
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod support;
 
 use poolcounter::client::{Client, Error, Failure, Limits, Lock, MediaWiki, Outcome, Purpose, Timeouts};
 use poolcounter::services::Kind;
-use poolcounter::stats::Pools as Stat;
+use poolcounter::stats::{Pools as Stat, Stat as _};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -458,4 +458,65 @@ fn the_original_releases_the_newest_whatever_the_key() {
     let (a, _b) = (lock(&one, "a"), lock(&one, "b"));
     a.release().expect("it says so");
     assert!(is_held(&two, "a") && !is_held(&two, "b"));
+}
+
+#[test]
+fn work_that_is_abandoned_goes_to_whoever_waits() {
+    let server = Embedded::start(Kind::Pools);
+    let (first, observer) = (client(&[&server.address]), client(&[&server.address]));
+    let held = lock(&first, "k");
+    assert!(!held.is_lost() && held.descriptor().is_some());
+    thread::scope(|scope| {
+        let second = scope.spawn(|| {
+            let second = client(&[&server.address]);
+            let outcome = second.acquire(Purpose::Anyone, "k", &PATIENT).expect("the server answers");
+            assert!(matches!(outcome, Outcome::Locked(_)), "{outcome:?}");
+        });
+        wait_for(&observer, Stat::WaitingWorkers, 1);
+        held.abandon();
+        second.join().expect("it has the lock");
+    });
+    wait_for(&observer, Stat::HashtableEntries, 0);
+}
+
+#[test]
+fn a_lost_lock_is_known_without_a_question() {
+    let server = Embedded::start(Kind::Pools);
+    let client = client(&[&server.address]);
+    let held = lock(&client, "k");
+    assert!(!held.is_lost());
+    drop(server);
+    let deadline = Instant::now() + PATIENCE;
+    while !held.is_lost() {
+        assert!(Instant::now() < deadline, "nobody notices");
+        thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(held.release(), Err(Error::Lost));
+}
+
+#[test]
+fn a_wait_is_watched_each_second() {
+    let server = Embedded::start(Kind::Pools);
+    let (first, second) = (client(&[&server.address]), client(&[&server.address]));
+    let _held = lock(&first, "k");
+    let limits = Limits { timeout: Duration::from_millis(2_500), ..ONE };
+    let mut seen = Vec::new();
+    let outcome = second.acquire_watched(Purpose::Me, "k", &limits, |waited| seen.push(waited));
+    assert!(matches!(outcome, Ok(Outcome::Timeout)), "{outcome:?}");
+    assert!(seen.len() == 2 && seen[0] >= Duration::from_secs(1), "{seen:?}");
+}
+
+#[test]
+fn any_statistics_can_be_asked_for() {
+    let server = Embedded::start(Kind::Pools);
+    let client = client(&[&server.address]);
+    let _held = lock(&client, "k");
+    let ask = |words: &str| client.query(words).remove(0).1.expect("the server answers");
+    assert_eq!(ask("total_acquired"), Ok(vec![b"total_acquired: 1".to_vec()]));
+    assert_eq!(ask("").expect("is known").len(), Stat::ALL.len());
+    assert_eq!(ask("KEYS 1").expect("is known").len(), 1);
+    assert_eq!(ask("holders nobody"), Ok(Vec::new()));
+    assert_eq!(ask("nonsense"), Err(Error::Refused("WRONG_STAT".into())));
+    assert_eq!(ask("UPTIME\nRELEASE"), Err(Error::BadName));
+    assert_eq!(stat(&client, Stat::TotalReleases), 0, "nothing else was said");
 }

@@ -188,7 +188,7 @@ impl Command {
 }
 
 fn overview() -> String {
-    let lines = COMMANDS.iter().map(|command| format!("    {:<12}{}\n", command.name, command.summary));
+    let lines = COMMANDS.iter().map(|command| format!("    {:<14}{}\n", command.name, command.summary));
     format!("Commands:\n{}\n", lines.collect::<String>())
 }
 

@@ -1,5 +1,5 @@
-//! The client library: blocking, without threads of its own, on the standard library and the services' own `wire`. It
-//! must not know the daemon's loop.
+//! The client library: blocking, without threads of its own, on plain sockets and the services' own `wire`. It must not know
+//! the daemon's loop.
 //!
 //! # Pools
 //!

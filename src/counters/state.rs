@@ -291,16 +291,15 @@ impl State {
                 self.drop_if_over(CounterId::from_index(slot), step);
             }
         }
-        let sweep = Sweep { next: end, began };
         if end < self.slots {
-            self.sweep = Some(sweep);
+            self.sweep = Some(Sweep { next: end, began });
         } else {
-            self.end_sweep(&sweep, step);
+            self.end_sweep(began, step.now);
         }
     }
 
-    fn end_sweep(&mut self, sweep: &Sweep, step: &Step<'_, '_>) {
-        let elapsed = step.now.since(sweep.began);
+    fn end_sweep(&mut self, began: Time, now: Time) {
+        let elapsed = now.since(began);
         self.figures.count(Stat::GcCount);
         self.figures.set(Stat::LastGcElapsed, elapsed.as_micros());
         self.figures.add(Stat::TotalGcElapsed, elapsed);
@@ -342,7 +341,7 @@ impl State {
         self.name_bytes -= name.len() as u64;
         if self.counters.is_empty() {
             self.slots = 0;
-            self.sweep.take().into_iter().for_each(|sweep| self.end_sweep(&sweep, step));
+            self.sweep.take().into_iter().for_each(|sweep| self.end_sweep(sweep.began, step.now));
             self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         }
         true

@@ -12,6 +12,8 @@ use ratatui::widgets::{Cell as Field, Paragraph, Row, Table, Wrap};
 const KEYS: &str = "q quit  Tab table  s sort  r reverse  / filter  p pause  arrows scroll";
 /// Columns behind the first are as wide as what is in them, but not wider than this.
 const WIDEST: usize = 30;
+/// The first column has the rest, but not less than this as long as there is so much at all.
+const NARROWEST: u16 = 12;
 /// No screen shows more servers, so that there is room for the tables.
 const MOST_SERVERS: usize = 8;
 
@@ -78,7 +80,8 @@ fn state_of(server: &ServerLine) -> String {
 fn total_line(view: &View) -> Line<'static> {
     let spans = view.totals.iter().flat_map(|(name, cell)| {
         let number = Span::styled(cell.to_string(), Style::new().add_modifier(Modifier::BOLD));
-        [number, Span::from(format!(" {name}  "))]
+        // A number and its name stay in one line.
+        [number, Span::from(format!("\u{a0}{name}  "))]
     });
     Line::from_iter(spans)
 }
@@ -93,7 +96,7 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, panel: &Panel, n: usize, contro
         .collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).min(WIDEST);
     let widths = (0..panel.columns.len()).map(|column| match column {
-        0 => Constraint::Fill(1),
+        0 => Constraint::Min(NARROWEST),
         _ => Constraint::Length(width(column) as u16),
     });
     let is_number = |column: usize| panel.rows.first().is_some_and(|row| row[column].is_number());
@@ -147,7 +150,8 @@ mod tests {
         let buffer = terminal.backend().buffer();
         let line =
             |cells: &[ratatui::buffer::Cell]| cells.iter().map(ratatui::buffer::Cell::symbol).collect::<String>();
-        buffer.content.chunks(width.into()).map(|cells| line(cells).trim_end().to_string()).collect()
+        let lines = buffer.content.chunks(width.into());
+        lines.map(|cells| line(cells).replace('\u{a0}', " ").trim_end().to_string()).collect()
     }
 
     #[test]
