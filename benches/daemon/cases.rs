@@ -7,7 +7,7 @@ use super::report::{Case, Figure, Values, Wanted};
 use super::server::{Program, Server};
 use super::settings::Settings;
 use super::timers::Due;
-use super::{churn, instructions, load, memory, stampede, timers};
+use super::{churn, instructions, load, memory, scraping, stampede, timers};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -26,6 +26,7 @@ pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     cases.extend([64, 1_000].map(|clients| hot(clients, settings)));
     cases.push(mixed(settings));
     cases.push(stampede(settings));
+    cases.extend([64, 10_000].map(|clients| scraped(clients, settings)));
     cases.extend([Due::Spread, Due::AtOnce].map(|due| timers(due, settings)));
     cases.extend([Idleness::Idle, Idleness::WaitForOne, Idleness::WaitForOwn].map(|what| memory(what, settings)));
     cases.extend(is_installed("valgrind").then(|| instructions(settings)));
@@ -81,6 +82,23 @@ fn stampede(settings: &Settings) -> Case<'_> {
     case(format!("stampede of {waiters}"), &[Ours, Limit, C], figures, settings, move |server| {
         stampede::measure(server, waiters, settings)
     })
+}
+
+fn scraped(clients: usize, settings: &Settings) -> Case<'_> {
+    let clients = settings.connections(clients);
+    let figures = [
+        ("replies/s", Nothing),
+        ("replies/s scraped", Nothing),
+        ("replies/s lost, %", AtMost(3.0)),
+        ("CPU us/reply, + %", AtMost(3.0)),
+    ];
+    Case {
+        name: format!("pair, {clients}, scraped"),
+        programs: vec![Ours],
+        rounds: settings.rounds,
+        figures: figures.map(|(name, wanted)| Figure { name, wanted, against: None }).into(),
+        measure: Box::new(move |_| scraping::measure(clients, settings)),
+    }
 }
 
 fn timers(due: Due, settings: &Settings) -> Case<'_> {

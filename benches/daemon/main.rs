@@ -20,6 +20,7 @@ mod players;
 mod protocol;
 mod random;
 mod report;
+mod scraping;
 mod server;
 mod settings;
 mod stampede;

@@ -105,11 +105,26 @@ impl Server {
         Server::start_under(&[], program, protocol, settings)
     }
 
+    /// Starts a server of the pools with further options.
+    pub fn start_with(program: Program, options: &[String], settings: &Settings) -> io::Result<Server> {
+        Server::run(&[], program, Protocol::Lines, options, settings)
+    }
+
     /// Starts a server inside another program, such as valgrind.
     pub fn start_under(
         wrapper: &[&str],
         program: Program,
         protocol: Protocol,
+        settings: &Settings,
+    ) -> io::Result<Server> {
+        Server::run(wrapper, program, protocol, &[], settings)
+    }
+
+    fn run(
+        wrapper: &[&str],
+        program: Program,
+        protocol: Protocol,
+        options: &[String],
         settings: &Settings,
     ) -> io::Result<Server> {
         let path = program.path().ok_or_else(|| io::Error::other(format!("{} is not installed", program.name())))?;
@@ -121,7 +136,8 @@ impl Server {
         };
         let mut words: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
         words.push(path.into());
-        words.extend(program.arguments(protocol, address).into_iter().map(OsString::from));
+        let arguments = program.arguments(protocol, address);
+        words.extend(arguments.iter().chain(options).map(OsString::from));
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdout(Stdio::null());
         command.stderr(if wrapper.is_empty() { Stdio::null() } else { Stdio::piped() });

@@ -9,6 +9,7 @@ mod check;
 mod counter;
 mod holdings;
 mod saved;
+mod sweep;
 
 pub use saved::Saved;
 
@@ -22,6 +23,7 @@ use holdings::Holdings;
 use slab::Slab;
 use std::cell::Cell;
 use std::collections::VecDeque;
+use sweep::Sweep;
 
 /// A request for units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,8 +103,6 @@ pub struct Step<'a, 'w> {
 
 id! { CounterId }
 
-/// How many places in the table a sweep looks at before others have their turn: a fraction of a millisecond.
-const SWEEP_SLOTS: usize = 4096;
 /// How many holdings are given back at a time when their connection is gone: a millisecond or two. So the others hardly
 /// notice, and even of a million the last is back within a tenth of a second.
 const RETURNED_AT_ONCE: usize = 32_768;
@@ -110,13 +110,6 @@ const RETURNED_AT_ONCE: usize = 32_768;
 const PAUSE: Span = Span::from_millis(1);
 /// What the timer is armed for: there is but one.
 const SWEEP: usize = 0;
-
-/// A sweep that is under way.
-struct Sweep {
-    /// The first place in the table that it has not looked at.
-    next: usize,
-    began: Time,
-}
 
 /// All counters, and what each connection holds of them.
 pub struct State {
@@ -297,31 +290,8 @@ impl State {
             return false;
         }
         self.interval = interval;
-        self.sweep = (!self.counters.is_empty()).then_some(Sweep { next: 0, began: step.now });
-        self.go_on_with_sweep(step);
+        self.begin_sweep(step);
         true
-    }
-
-    fn go_on_with_sweep(&mut self, step: &mut Step<'_, '_>) {
-        let Some(Sweep { next, began }) = self.sweep.take() else { return };
-        let end = self.slots.min(next + SWEEP_SLOTS);
-        for slot in next..end {
-            if self.counters.contains(slot) {
-                self.drop_if_over(CounterId::from_index(slot), step);
-            }
-        }
-        if end < self.slots {
-            self.sweep = Some(Sweep { next: end, began });
-        } else {
-            self.end_sweep(began, step.now);
-        }
-    }
-
-    fn end_sweep(&mut self, began: Time, now: Time) {
-        let elapsed = now.since(began);
-        self.figures.count(Stat::GcCount);
-        self.figures.set(Stat::LastGcElapsed, elapsed.as_micros());
-        self.figures.add(Stat::TotalGcElapsed, elapsed);
     }
 
     fn find(&mut self, name: &[u8], step: &mut Step<'_, '_>) -> Option<CounterId> {
@@ -359,7 +329,7 @@ impl State {
         self.name_bytes -= counter.name().len() as u64;
         if self.counters.is_empty() {
             self.slots = 0;
-            self.sweep.take().into_iter().for_each(|sweep| self.end_sweep(sweep.began, step.now));
+            self.end_sweep(step.now);
             self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         }
         true
