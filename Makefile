@@ -23,7 +23,7 @@ PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check bench fuzz sim soak static deb test-package install clean help
+.PHONY: all test check test-browser bench fuzz sim soak static deb test-package install clean help
 
 ## all: the daemon, optimised
 all:
@@ -42,6 +42,11 @@ check:
 	$(CARGO) test
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps
 	if [ -f fuzz/Cargo.toml ]; then cd fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) check; fi
+
+## test-browser: the status page in a browser, which it installs on Debian; leaves pictures in $(CARGO_TARGET_DIR)/tmp/pictures
+test-browser:
+	command -v chromium chromium-browser >/dev/null || apt-get install -y --no-install-recommends chromium
+	$(CARGO) test --test browser -- --ignored --nocapture --test-threads=1
 
 ## bench: the benchmarks
 bench:

@@ -38,8 +38,10 @@
 //! | [`histogram`], [`report`] | how long things took; what a service tells its operators | who shows it |
 //! | [`sketch`] | the keys with most events lately, in fixed memory | clocks, what the keys name |
 //! | [`output`] | unsent bytes by connection | sockets |
+//! | [`pulse`] | the loop's own figures: ticks, budgets, memory | clocks, who shows them |
 //! | [`service`] | the contract between the loop and a service | any service |
 //! | [`pools`], [`counters`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
+//! | [`http`] | metrics and the status page, from what the other services report | sockets, the other services |
 //! | [`services`] | the registry | the loop |
 //! | [`net`] | sockets, clock, tick, signals, the upgrade without loss | protocols |
 //! | [`client`] | the library for those who ask: locks, units, placement over several servers | the loop |
@@ -99,12 +101,14 @@ pub mod cli;
 pub mod client;
 pub mod counters;
 pub mod histogram;
+pub mod http;
 pub mod id;
 pub mod list;
 pub mod names;
 pub mod net;
 pub mod output;
 pub mod pools;
+pub mod pulse;
 pub mod report;
 pub mod service;
 pub mod services;

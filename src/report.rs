@@ -1,8 +1,30 @@
 //! What a service tells those who operate it: plain values, taken at one moment. Who shows them, and how, is not known here.
 
 use crate::histogram::Histogram;
+use crate::service::Traffic;
 use crate::stats::Row;
 use crate::time::Span;
+use serde::{Deserialize, Serialize};
+
+/// Everything that the services tell.
+#[derive(Clone, Debug, Default)]
+pub struct Overview {
+    /// Every service, whatever it is.
+    pub services: Vec<Service>,
+    /// What only pools have.
+    pub pools: Pools,
+}
+
+/// What every service can tell of itself.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// The name of its kind.
+    pub name: &'static str,
+    /// What happened to its connections.
+    pub traffic: Traffic,
+    /// Its table with its values.
+    pub figures: Vec<(&'static Row, u64)>,
+}
 
 /// The pools as they are now, and what has happened in them.
 #[derive(Clone, Debug, Default)]
@@ -78,4 +100,17 @@ pub struct Holder {
     pub peer: String,
     /// How long it has held the lock.
     pub age: Span,
+}
+
+/// How the pools stand: little enough to be noted every few seconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Sample {
+    /// Locks granted since the start.
+    pub acquired: u64,
+    /// Requests refused for a full queue since the start.
+    pub refused: u64,
+    /// Locks held.
+    pub working: u64,
+    /// Requests that wait.
+    pub waiting: u64,
 }

@@ -6,6 +6,7 @@
 
 use crate::id::ConnId;
 use crate::output::Output;
+use crate::pulse::Pulse;
 use crate::time::{Span, Time};
 use crate::wheel::Timers;
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ pub trait Service {
     /// The timer that was armed for `key` is due.
     fn expire(&mut self, key: usize, context: &mut Context<'_>);
 
-    /// The connection is gone: gives back all that it held and forgets it.
+    /// The connection is gone: forgets it, and gives back all that it held; bit by bit, if that is very much.
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>);
 
     /// Everything that it knows, for a process that takes over. Connections keep their ids.
@@ -67,6 +68,8 @@ pub struct Context<'a> {
     pub traffic: &'a Traffic,
     /// Who is at the other end of each.
     pub peers: &'a dyn Peers,
+    /// What the loop knows of itself.
+    pub pulse: &'a Pulse,
 }
 
 /// Who is at the other end of connections. The system is asked at each call, so that nothing is kept that nobody wants to know.
@@ -129,4 +132,8 @@ pub struct Traffic {
     pub connect_errors: u64,
     /// Replies that could not be delivered.
     pub failed_sends: u64,
+    /// Bytes read.
+    pub received_bytes: u64,
+    /// Bytes written.
+    pub sent_bytes: u64,
 }

@@ -1,8 +1,11 @@
 //! The registry: one field per service, one match that hands out the right one.
 
 use crate::counters::{self, Counters};
+use crate::http::{Http, Serving, Sources};
 use crate::pools::{self, Pools};
-use crate::service::{Service, Traffic};
+use crate::report::{self, Overview};
+use crate::service::{Peers, Service, Traffic};
+use crate::time::Time;
 use crate::wheel::Owner;
 use serde::{Deserialize, Serialize};
 use std::ops::{Index, IndexMut};
@@ -14,6 +17,8 @@ pub enum Kind {
     Pools,
     /// The yrmcds counter protocol.
     Counters,
+    /// Metrics and the status page, which look at the other services.
+    Http,
 }
 
 /// Something that each kind of service has.
@@ -33,17 +38,26 @@ pub struct Limits {
 pub struct Services {
     pools: (Pools, Traffic),
     counters: (Counters, Traffic),
+    http: (Http, Traffic),
+}
+
+/// What the http service may look at while it is served.
+struct Others<'a> {
+    pools: &'a (Pools, Traffic),
+    counters: &'a (Counters, Traffic),
+    http: Traffic,
 }
 
 impl Kind {
     /// Every kind of service.
-    pub const ALL: [Kind; 2] = [Kind::Pools, Kind::Counters];
+    pub const ALL: [Kind; 3] = [Kind::Pools, Kind::Counters, Kind::Http];
 
-    /// What it is called in messages.
+    /// What it is called in messages and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Pools => "pools",
             Kind::Counters => "counters",
+            Kind::Http => "http",
         }
     }
 
@@ -85,30 +99,51 @@ impl Services {
         Services {
             pools: (Pools::new(limits.pools), Traffic::default()),
             counters: (Counters::new(limits.counters), Traffic::default()),
+            http: (Http::default(), Traffic::default()),
         }
     }
 
-    /// A service, and what happened to its connections.
-    pub fn split(&mut self, kind: Kind) -> (&mut dyn Service, &mut Traffic) {
+    /// Calls with a service, and with what happened to its connections.
+    pub fn with<R>(&mut self, kind: Kind, call: impl FnOnce(&mut dyn Service, &Traffic) -> R) -> R {
+        let Services { pools, counters, http } = self;
         match kind {
-            Kind::Pools => (&mut self.pools.0, &mut self.pools.1),
-            Kind::Counters => (&mut self.counters.0, &mut self.counters.1),
+            Kind::Pools => call(&mut pools.0, &pools.1),
+            Kind::Counters => call(&mut counters.0, &counters.1),
+            Kind::Http => {
+                let others = Others { pools, counters, http: http.1 };
+                call(&mut Serving { http: &mut http.0, sources: &others }, &http.1)
+            }
         }
     }
 
     /// What happened to the connections of a service.
     pub fn traffic(&mut self, kind: Kind) -> &mut Traffic {
-        self.split(kind).1
+        match kind {
+            Kind::Pools => &mut self.pools.1,
+            Kind::Counters => &mut self.counters.1,
+            Kind::Http => &mut self.http.1,
+        }
+    }
+
+    /// Whether it is time for [`Services::sample`].
+    pub fn wants_sample(&self, now: Time) -> bool {
+        self.http.0.wants_sample(now)
+    }
+
+    /// Notes how things stand, for those who look back.
+    pub fn sample(&mut self, now: Time) {
+        self.http.0.sample(now, self.pools.0.sample());
     }
 
     /// How many connections there are.
     pub fn open(&self) -> u64 {
-        self.pools.1.open + self.counters.1.open
+        self.pools.1.open + self.counters.1.open + self.http.1.open
     }
 
     /// The longest request that some service takes, in bytes.
-    pub fn longest_request(&self) -> usize {
-        self.all().into_iter().map(Service::longest_request).max().unwrap_or(0)
+    pub fn longest_request(&mut self) -> usize {
+        let longest = |kind| self.with(kind, |service, _| service.longest_request());
+        Kind::ALL.into_iter().map(longest).max().unwrap_or(0)
     }
 
     /// Has every service compare its tables.
@@ -117,20 +152,37 @@ impl Services {
     ///
     /// When they contradict each other.
     pub fn check(&self) {
-        self.all().into_iter().for_each(Service::check);
+        self.with_tables().into_iter().for_each(Service::check);
     }
 
     /// Whether no service remembers any connection.
     pub fn is_empty(&self) -> bool {
-        self.all().into_iter().all(Service::is_empty)
+        self.with_tables().into_iter().all(Service::is_empty)
     }
 
     /// How many timers are armed on no connection's behalf.
     pub fn own_timers(&self) -> usize {
-        self.all().into_iter().map(Service::own_timers).sum()
+        self.with_tables().into_iter().map(Service::own_timers).sum()
     }
 
-    fn all(&self) -> [&dyn Service; Kind::ALL.len()] {
+    /// The services that remember something of connections; http remembers nothing.
+    fn with_tables(&self) -> [&dyn Service; 2] {
         [&self.pools.0, &self.counters.0]
+    }
+}
+
+impl Sources for Others<'_> {
+    fn overview(&self, now: Time, peers: &dyn Peers) -> Overview {
+        let (pools, traffic) = self.pools;
+        let mut pools = pools.report(now, traffic, peers);
+        let figures = std::mem::take(&mut pools.figures);
+        let counters = self.counters.0.figures(&self.counters.1).rows().collect();
+        let service = |kind: Kind, traffic, figures| report::Service { name: kind.name(), traffic, figures };
+        let services = vec![
+            service(Kind::Pools, *traffic, figures),
+            service(Kind::Counters, self.counters.1, counters),
+            service(Kind::Http, self.http, Vec::new()),
+        ];
+        Overview { services, pools }
     }
 }

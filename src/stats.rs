@@ -20,8 +20,10 @@ pub struct Row {
 pub enum Unit {
     /// Microseconds since the server started.
     Uptime,
-    /// A duration in microseconds.
+    /// A duration in microseconds, of which more and more come together.
     Duration,
+    /// A duration in microseconds, as it is now or was lately.
+    Latest,
     /// A number that only grows.
     Count,
     /// A number as it is now.
@@ -128,7 +130,7 @@ statistics! {
     Pools {
         Uptime = "uptime", Uptime, "Time since the server started.";
         ProcessingTime = "total processing time", Duration, "Time from LOCKED to the giving back, summed over all locks given back.";
-        AverageProcessingTime = "average processing time", Duration, "The total processing time divided by processed_count.";
+        AverageProcessingTime = "average processing time", Latest, "The total processing time divided by processed_count.";
         GainedTime = "gained time", Duration, "Work that waiters sent DONE did not have to do: for each, how long the releaser had been working.";
         WaitingTime = "waiting time", Duration, "Time spent in waits that ended in LOCKED.";
         WaitingTimeForMe = "waiting time for me", Duration, "The part of the waiting time that ACQ4ME requests spent.";
@@ -158,7 +160,7 @@ statistics! {
         UsedMemory = "used_memory", Level, "Bytes that counters and holdings take, as --counter-max-memory reckons them.";
         Conflicts = "conflicts", Count, "Names that were compared in vain because their hashes were alike.";
         GcCount = "gc_count", Count, "How often the counters of a past interval were swept out.";
-        LastGcElapsed = "last_gc_elapsed", Duration, "How long that took the last time.";
+        LastGcElapsed = "last_gc_elapsed", Latest, "How long that took the last time.";
         TotalGcElapsed = "total_gc_elapsed", Duration, "How long that took altogether.";
         CurrConnections = "curr_connections", Level, "Connections that there are.";
         TotalConnections = "total_connections", Count, "Connections that there ever were.";

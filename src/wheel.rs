@@ -80,6 +80,11 @@ impl Timers<'_> {
     pub fn deadline(&self, timer: &TimerId) -> Time {
         self.wheel.deadline(timer)
     }
+
+    /// How many timers are armed, by whomever.
+    pub fn armed(&self) -> usize {
+        self.wheel.len()
+    }
 }
 
 impl TimerId {

@@ -52,6 +52,11 @@ impl Drop for Shown<'_> {
 }
 
 #[test]
+fn http() {
+    play("http", bodies::http::run);
+}
+
+#[test]
 fn pools_wire() {
     play("pools_wire", bodies::pools_wire::run);
 }

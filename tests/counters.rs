@@ -73,7 +73,7 @@ fn a_sweep_goes_on_until_all_are_gone() {
     let client = connect(&mut world);
     acquire_many(&mut world, client, 0..MANY);
     leave(&mut world, client);
-    assert_eq!(stat_of(&mut world, "objects"), MANY.into());
+    assert_eq!(stat_of(&mut world, "objects"), u64::from(MANY));
     world.advance(INTERVAL);
     let left = stat_of(&mut world, "objects");
     assert!(

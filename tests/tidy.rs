@@ -8,15 +8,18 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     ("cli", &["net", "client", "services", "pools", "counters", "pools/wire", "counters/wire", "stats", "time"]),
     ("client", &["pools", "counters", "pools/wire", "counters/wire", "stats", "time"]),
-    ("net", &["services", "service", "output", "wheel", "list", "id", "time"]),
-    ("services", &["pools", "counters", "service", "wheel"]),
+    ("net", &["services", "service", "pulse", "output", "wheel", "list", "id", "time"]),
+    ("services", &["pools", "counters", "http", "report", "service", "stats", "wheel", "time"]),
+    ("http", &["http/wire", "report", "pulse", "histogram", "service", "stats", "id", "time"]),
+    ("http/wire", &[]),
     ("pools", &["pools/state", "pools/wire", "service", "output", "report", "sketch", "stats", "id", "time"]),
     ("pools/state", &["service", "wheel", "names", "list", "sketch", "histogram", "stats", "id", "time"]),
     ("pools/wire", &["pools/state", "stats", "time"]),
     ("counters", &["counters/state", "counters/wire", "service", "stats", "id"]),
     ("counters/state", &["service", "wheel", "names", "stats", "id", "time"]),
     ("counters/wire", &["counters/state", "stats"]),
-    ("service", &["output", "wheel", "id", "time"]),
+    ("service", &["output", "pulse", "wheel", "id", "time"]),
+    ("pulse", &["time"]),
     ("output", &["list", "id"]),
     ("wheel", &["list", "id", "time"]),
     ("sketch", &["names", "id", "time"]),
@@ -24,7 +27,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("list", &["id"]),
     ("stats", &["time"]),
     ("histogram", &["time"]),
-    ("report", &["histogram", "stats", "time"]),
+    ("report", &["histogram", "service", "stats", "time"]),
     ("id", &[]),
     ("time", &[]),
     ("lib", &[]),
@@ -224,7 +227,7 @@ fn read_all(directory: &Path, prefix: &str, sources: &mut Vec<Source>) {
         let module = format!("{prefix}{name}");
         if path.is_dir() {
             read_all(&path, &format!("{module}/"), sources);
-        } else {
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).expect("the sources can be read");
             sources.push(Source::new(module.strip_suffix("/mod").unwrap_or(&module), &text));
         }

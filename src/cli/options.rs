@@ -12,6 +12,8 @@ use std::time::Duration;
 pub const POOLS_PORT: u16 = 7531;
 /// The port of the yrmcds counter protocol.
 pub const COUNTERS_PORT: u16 = 11215;
+/// The port of metrics and the status page.
+pub const HTTP_PORT: u16 = 7580;
 /// The addresses of the machine itself, on which the daemon listens unless it is told otherwise.
 const LOCALHOST: [&str; 2] = ["127.0.0.1", "::1"];
 
@@ -73,6 +75,19 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         hint: "PORT",
         help: "the port of addresses that name none (default: 7531)",
         set: |settings, value| assign(&mut settings.endpoints[Kind::Pools].port, number(value, 0..=u16::MAX)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "http",
+        key: "http",
+        hint: "ADDRESS",
+        help: "serve metrics and a status page on such an address; repeatable (default: off; the port is 7580)",
+        repeats: true,
+        set: |settings, value| {
+            let endpoint = &mut settings.endpoints[Kind::Http];
+            endpoint.is_enabled = true;
+            endpoint.listen_on(value)
+        },
         ..Opt::BLANK
     },
     Opt {
@@ -286,6 +301,7 @@ impl Endpoint {
         let (is_enabled, port) = match kind {
             Kind::Pools => (true, POOLS_PORT),
             Kind::Counters => (false, COUNTERS_PORT),
+            Kind::Http => (false, HTTP_PORT),
         };
         Endpoint { is_enabled, listen: Vec::new(), port }
     }
@@ -388,7 +404,7 @@ mod tests {
                     --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -v -vv \
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
-                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14";
+                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 --http ::1 --http 10.0.0.1:80";
         let settings = parse(line).expect("is well-formed");
         assert_eq!(texts(&settings), ["10.0.0.1:99", "unix:/run/p"]);
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
@@ -398,7 +414,11 @@ mod tests {
             settings.limits.pools,
             crate::pools::Limits { max_locks: 2, max_hold, max_line: 100, warn_hold, warn_refusals: 7 }
         );
-        assert_eq!(settings.policy.max_connections, ByKind::each(|kind| if kind == Kind::Pools { 10 } else { 11 }));
+        let most = [Kind::Pools, Kind::Counters].map(|kind| settings.policy.max_connections[kind]);
+        assert_eq!(most, [10, 11]);
+        let http = &settings.endpoints[Kind::Http];
+        let addresses: Vec<String> = http.addresses().iter().map(Address::to_string).collect();
+        assert!(http.is_enabled && addresses == ["[::1]:7580", "10.0.0.1:80"], "{addresses:?}");
         assert_eq!(settings.policy.busy_poll, Span::from_micros(50));
         let counters = Endpoint { is_enabled: true, listen: vec!["::1".into()], port: 98 };
         assert_eq!(settings.endpoints[Kind::Counters], counters);
@@ -447,13 +467,13 @@ mod tests {
     fn everything_can_stand_in_a_file() {
         let text = "listen = ['10.0.0.1', 'unix:/run/p']\nport = 99\nbacklog = 7\nsocket_mode = 660\n".to_string()
             + "keepalive = '5,2'\nmax_connections = 1_0\nbusy_poll = 50\nmax_locks = 2\nmax_hold = 1.5\n"
-            + "max_line = 100\nverbose = 2\nwarn_hold = 0\nwarn_refusals = 7\n"
+            + "max_line = 100\nhttp = '10.0.0.1:80'\nverbose = 2\nwarn_hold = 0\nwarn_refusals = 7\n"
             + "counter.enable = true\ncounter.listen = '::1'\ncounter.port = 98\ncounter.max_connections = 11\n"
             + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n";
         let mut settings = Settings::default();
         config::apply_text(&text, OPTIONS, &Given::default(), &mut settings).expect("is well-formed");
         let line = "-l 10.0.0.1 -l unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
-                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -vv \
+                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 -vv \
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14";

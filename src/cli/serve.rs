@@ -67,7 +67,8 @@ fn announce(server: &Server, before: &str) {
         match kind {
             _ if addresses.is_empty() => {}
             Kind::Pools => info!("poolcounter {VERSION} {before}listens on {addresses}"),
-            _ => info!("the {} are at {addresses}", kind.name()),
+            Kind::Http => info!("metrics and the status page are at {addresses}"),
+            Kind::Counters => info!("the {} are at {addresses}", kind.name()),
         }
     }
 }

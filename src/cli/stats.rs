@@ -77,7 +77,9 @@ fn object_of((server, answer): &Answer, asked: &str) -> Json {
             let figures = lines.iter().filter_map(|line| parse_figure(line));
             let figures = figures.map(|(stat, value)| match stat.row().unit {
                 Unit::Count | Unit::Level => (stat.row().name, Json::number(value)),
-                Unit::Uptime | Unit::Duration => (stat.row().name, Json::seconds(Span::from_micros(value))),
+                Unit::Uptime | Unit::Duration | Unit::Latest => {
+                    (stat.row().name, Json::seconds(Span::from_micros(value)))
+                }
             });
             vec![("stats", Json::object(figures))]
         }

@@ -7,8 +7,8 @@ pub mod wire;
 pub use state::{Acquire, COUNTER_BYTES, HOLDING_BYTES, Limits, Record, Refusal, Release, State, Step};
 
 use crate::id::{ConnId, Id};
-use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Unreadable};
-use crate::stats::Counters as Stat;
+use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
+use crate::stats::{Counters as Stat, Figures};
 use log::trace;
 use serde::{Deserialize, Serialize};
 use wire::{FIELDS_BYTES, HEADER_BYTES, Header, Malformed, Request};
@@ -61,6 +61,14 @@ impl Counters {
     /// A service without counters.
     pub fn new(limits: Limits) -> Self {
         Counters { state: State::new(limits), sessions: Vec::new() }
+    }
+
+    /// What was counted, and the levels as they are now.
+    pub fn figures(&self, traffic: &Traffic) -> Figures<Stat> {
+        let mut figures = self.state.figures();
+        figures.set(Stat::CurrConnections, traffic.open);
+        figures.set(Stat::TotalConnections, traffic.opened);
+        figures
     }
 
     /// Serves the first request of the input, and tells how many bytes are done with; None when it is not all there.
@@ -155,9 +163,7 @@ impl Counters {
     fn tell_stats(&mut self, conn: ConnId, header: &Header, context: &mut Context<'_>) {
         self.state.count(Stat::Stats);
         self.state.turn(&mut step(context));
-        let mut figures = self.state.figures();
-        figures.set(Stat::CurrConnections, context.traffic.open);
-        figures.set(Stat::TotalConnections, context.traffic.opened);
+        let figures = self.figures(context.traffic);
         context.output.reply(conn, |bytes| wire::write_stats(bytes, header, &figures));
     }
 

@@ -10,6 +10,7 @@ use super::core::Core;
 use super::inlet::Inlet;
 use crate::id::{ConnId, Id};
 use crate::list::{Links, List};
+use crate::pulse::{Budget, Pulse};
 use crate::service::{GONE, Peers, Then};
 use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
@@ -49,7 +50,7 @@ impl<S: Stream> Peers for Slab<Connection<S>> {
 
 impl<S: Stream> Connections<S> {
     /// No connections yet. `epoch` is the time of day at [`Time::START`], since 1970.
-    pub fn new(services: Services, epoch: Span) -> Self {
+    pub fn new(mut services: Services, epoch: Span) -> Self {
         Connections {
             slab: Slab::new(),
             ready: List::default(),
@@ -124,12 +125,22 @@ impl<S: Stream> Connections<S> {
         if left_over { Some(Time::START) } else { self.core.wheel.next() }
     }
 
+    /// What the loop notes of itself.
+    pub fn pulse(&mut self) -> &mut Pulse {
+        &mut self.core.pulse
+    }
+
     /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for whom the tick has no
-    /// time left are the first of the next one.
-    pub fn serve(&mut self, clock: impl Fn() -> Time) {
+    /// time left are the first of the next one. Tells when the last turn began.
+    pub fn serve(&mut self, clock: impl Fn() -> Time) -> Option<Time> {
         let mut end = None;
+        let mut last = None;
         for _ in 0..self.ready.len() {
-            let Some(id) = self.ready.pop_front(&mut self.links) else { return };
+            if last > end {
+                self.core.pulse.count_spent(Budget::Serving);
+                break;
+            }
+            let Some(id) = self.ready.pop_front(&mut self.links) else { break };
             let conn = &mut self.slab[id.index()];
             if conn.broken {
                 continue;
@@ -139,11 +150,11 @@ impl<S: Stream> Connections<S> {
                 self.park(id, clock());
             } else {
                 let now = self.serve_one(id, &clock);
-                if now > *end.get_or_insert(now + SERVING_TIME) {
-                    return;
-                }
+                end.get_or_insert(now + SERVING_TIME);
+                last = Some(now);
             }
         }
+        last
     }
 
     /// Fires every timer that is due.
@@ -167,6 +178,7 @@ impl<S: Stream> Connections<S> {
             match conn.stream.write(unsent) {
                 Ok(len) => {
                     conn.blocked = len < unsent.len();
+                    self.core.services.traffic(conn.kind).sent_bytes += len as u64;
                     self.core.output.consume(id, len);
                     self.note_progress(id);
                 }
@@ -207,19 +219,26 @@ impl<S: Stream> Connections<S> {
     /// Gives a connection its turn, and tells when that began to be served.
     fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Time {
         let conn = &mut self.slab[id.index()];
-        self.inlet.load(&mut conn.unserved, self.core.services.split(conn.kind).0.longest_request());
+        let longest = self.core.services.with(conn.kind, |service, _| service.longest_request());
+        self.inlet.load(&mut conn.unserved, longest);
+        let kept = self.inlet.bytes().len();
         let received = if conn.readable && self.inlet.wants_more() { conn.read(&mut self.inlet) } else { Ok(()) };
         // After the request was received, so that a wait that begins with it cannot end early.
         let now = clock();
+        self.core.pulse.count_turn(now);
         if let Err(error) = received {
             self.break_off(id, &error);
             return now;
         }
         let input = self.inlet.bytes();
         let kind = conn.kind;
+        self.core.services.traffic(kind).received_bytes += (input.len() - kept) as u64;
         let served = self.core.call(kind, now, &self.slab, |service, context| service.serve(id, input, context));
         let conn = &mut self.slab[id.index()];
         conn.unserved = self.inlet.unserved(served.consumed);
+        if served.then == Then::Serve && !conn.unserved.is_empty() && !self.core.output.is_full(id) {
+            self.core.pulse.count_spent(Budget::Requests);
+        }
         let is_over = conn.ended && served.then == Then::Read;
         if is_over || served.then == Then::Close {
             self.closing.push(id);
@@ -245,6 +264,7 @@ impl<S: Stream> Connections<S> {
     /// A client that does not read has no turn. If it has closed its side too, it may just have died, and what it holds
     /// must come back.
     fn park(&mut self, id: ConnId, now: Time) {
+        self.core.pulse.count_spent(Budget::Output);
         let conn = &mut self.slab[id.index()];
         conn.parked = true;
         if conn.hangup && matches!(conn.stage, Stage::Open) {

@@ -1,6 +1,7 @@
 //! The services and what they share: the wheel and the output. It knows no connections, only their ids.
 
 use crate::output::Output;
+use crate::pulse::Pulse;
 use crate::service::{Context, Nobody, Peers, Service, Traffic, Unreadable};
 use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
@@ -12,6 +13,7 @@ pub struct Core {
     pub services: Services,
     pub wheel: Wheel,
     pub output: Output,
+    pub pulse: Pulse,
     /// The time of day at [`Time::START`].
     epoch: Span,
 }
@@ -26,10 +28,11 @@ pub struct SavedService {
 
 impl Core {
     pub fn new(services: Services, epoch: Span) -> Self {
-        Core { services, wheel: Wheel::default(), output: Output::default(), epoch }
+        Core { services, wheel: Wheel::default(), output: Output::default(), pulse: Pulse::default(), epoch }
     }
 
-    /// Calls a service, at the time `now`.
+    /// Calls a service, at the time `now`. How things stood before is noted now and then, for those who look back. Nobody wakes
+    /// up for it: what no call has changed is as it was.
     pub fn call<R>(
         &mut self,
         kind: Kind,
@@ -37,10 +40,14 @@ impl Core {
         peers: &dyn Peers,
         call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R,
     ) -> R {
-        let (service, traffic) = self.services.split(kind);
-        let timers = self.wheel.of(kind.owner());
-        let output = &mut self.output;
-        call(service, &mut Context { now, epoch: self.epoch, timers, output, traffic, peers })
+        let Core { services, wheel, output, pulse, epoch } = self;
+        if services.wants_sample(now) {
+            services.sample(now);
+        }
+        let timers = wheel.of(kind.owner());
+        services.with(kind, |service, traffic| {
+            call(service, &mut Context { now, epoch: *epoch, timers, output, traffic, peers, pulse })
+        })
     }
 
     /// What the services know, for a process that takes over.

@@ -7,6 +7,7 @@ mod core;
 mod handover;
 mod inlet;
 mod listener;
+mod memory;
 mod server;
 mod signals;
 mod socket;

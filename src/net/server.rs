@@ -5,11 +5,13 @@ use super::connection::News;
 use super::connections::Connections;
 use super::handover::Program;
 use super::listener::{Address, Listener, Options};
+use super::memory;
 use super::signals::Signals;
 use super::socket::Socket;
 use super::stopper::Stopper;
 use super::supervisor::{Status, Supervisor};
 use crate::id::{ConnId, Id};
+use crate::pulse::Budget;
 use crate::services::{ByKind, Kind, Limits, Services};
 use crate::time::{Span, Time};
 use log::{debug, warn};
@@ -31,8 +33,10 @@ const REST: Span = Span::from_millis(100);
 /// How often that is logged at most.
 const LOG_INTERVAL: Span = Span::from_secs(1);
 
-/// Longer than the rest of a tick takes after its timers have fired.
-const LONG_TICK: Span = Span::from_secs(1);
+/// How often the system is asked for the memory in use, at most.
+const MEMORY_INTERVAL: Span = Span::from_secs(3);
+/// Connections for metrics and the status page. A few look at them; others must not take descriptors from those who work.
+const HTTP_CONNECTIONS: u64 = 100;
 
 const SIGNALS: Token = Token(usize::MAX);
 /// The token of the stopper's waker; the one above is the upgrade's.
@@ -51,7 +55,9 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { max_connections: ByKind::each(|_| u64::MAX), busy_poll: Span::ZERO }
+        let mut max_connections = ByKind::each(|_| u64::MAX);
+        max_connections[Kind::Http] = HTTP_CONNECTIONS;
+        Policy { max_connections, busy_poll: Span::ZERO }
     }
 }
 
@@ -61,6 +67,10 @@ pub struct Server {
     events: Events,
     clock: Clock,
     signals: Option<Signals>,
+    /// Somebody may ask how things stand.
+    is_observed: bool,
+    /// When to look at the memory again.
+    memory_due: Time,
     /// A signal has come.
     is_signalled: bool,
     /// None as long as no other thread may stop it.
@@ -73,8 +83,6 @@ pub struct Server {
     /// Until when nothing is accepted, after the system had no means for it.
     resting_until: Option<Time>,
     complained_at: Option<Time>,
-    /// When the last tick looked for timers that are due.
-    ticked_at: Time,
 }
 
 struct Port {
@@ -127,6 +135,8 @@ impl Server {
             events: Events::with_capacity(EVENTS_PER_TICK),
             clock,
             signals: None,
+            is_observed: false,
+            memory_due: Time::START,
             is_signalled: false,
             stopper: None,
             upgrade: Upgrade::default(),
@@ -136,7 +146,6 @@ impl Server {
             policy,
             resting_until: None,
             complained_at: None,
-            ticked_at: clock.now(),
         })
     }
 
@@ -147,6 +156,7 @@ impl Server {
     /// When the system cannot poll it.
     pub fn listen(&mut self, mut listener: Listener, kind: Kind) -> io::Result<()> {
         listener.register(self.poll.registry(), Token(FIRST_LISTENER - self.ports.len()))?;
+        self.is_observed |= kind == Kind::Http;
         self.ports.push(Port { listener, kind, ready: false });
         Ok(())
     }
@@ -218,12 +228,14 @@ impl Server {
 
     /// One turn of the loop.
     fn tick(&mut self) -> io::Result<()> {
-        self.wait()?;
-        self.accept();
         let clock = self.clock;
-        self.connections.serve(|| clock.now());
         let now = clock.now();
-        self.ticked_at = now;
+        self.end_tick(now);
+        self.wait(now)?;
+        self.accept();
+        let served = self.connections.serve(|| clock.now());
+        let now = served.unwrap_or_else(|| clock.now());
+        self.connections.pulse().begin_tick(now);
         self.connections.expire(now);
         self.supervisor.speak(now);
         self.connections.flush();
@@ -231,10 +243,23 @@ impl Server {
         Ok(())
     }
 
-    /// Sleeps until something happens, and notes what.
-    fn wait(&mut self) -> io::Result<()> {
-        if self.policy.busy_poll == Span::ZERO || !self.look_busily()? {
-            self.poll(self.time_to_sleep())?;
+    /// Notes how long the tick took, and now and then what it left of the memory, if somebody may ask.
+    fn end_tick(&mut self, now: Time) {
+        self.connections.pulse().end_tick(now);
+        if self.is_observed && now >= self.memory_due {
+            self.memory_due = now + MEMORY_INTERVAL;
+            self.connections.pulse().memory_bytes = memory::resident_bytes();
+        }
+    }
+
+    /// Sleeps from `now` until something happens, and notes what.
+    fn wait(&mut self, now: Time) -> io::Result<()> {
+        let looked = if self.policy.busy_poll == Span::ZERO { Some(now) } else { self.look_busily(now)? };
+        if let Some(now) = looked {
+            self.poll(self.time_to_sleep(now))?;
+        }
+        if self.events.iter().count() == EVENTS_PER_TICK {
+            self.connections.pulse().count_spent(Budget::Events);
         }
         for event in &self.events {
             match event.token() {
@@ -250,18 +275,20 @@ impl Server {
         Ok(())
     }
 
-    /// Looks for events without sleeping, for a while but no longer than it might sleep. Tells whether there are some.
-    fn look_busily(&mut self) -> io::Result<bool> {
-        let begun = self.clock.now();
-        let longest = self.time_to_sleep().map_or(Span::FOREVER, Span::from);
+    /// Looks for events without sleeping, for a while but no longer than it might sleep. Tells when it gave up, unless
+    /// there are some.
+    fn look_busily(&mut self, begun: Time) -> io::Result<Option<Time>> {
+        let longest = self.time_to_sleep(begun).map_or(Span::FOREVER, Span::from);
         let time = self.policy.busy_poll.min(longest);
-        while self.clock.now().since(begun) < time {
+        let mut now = begun;
+        while now.since(begun) < time {
             self.poll(Some(Duration::ZERO))?;
             if !self.events.is_empty() {
-                return Ok(true);
+                return Ok(None);
             }
+            now = self.clock.now();
         }
-        Ok(false)
+        Ok(Some(now))
     }
 
     fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -272,22 +299,25 @@ impl Server {
         Ok(())
     }
 
-    fn time_to_sleep(&self) -> Option<Duration> {
+    fn time_to_sleep(&self, now: Time) -> Option<Duration> {
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.resting_until.unwrap_or_default());
         let rehearsal = self.upgrade.rehearsal.as_ref().map(|(_, deadline)| *deadline);
         let word = self.supervisor.next_word();
         let wake_at = self.connections.next_work().into_iter().chain(backlog).chain(rehearsal).chain(word).min()?;
         Some(match wake_at {
             Time::START => Duration::ZERO,
-            // To sleep for long, and wake a little before it is time, takes no look at the clock.
-            at if at > self.ticked_at + LONG_TICK => at.since(self.ticked_at + LONG_TICK).into(),
-            at => at.since(self.clock.now()).into(),
+            at => at.since(now).into(),
         })
     }
 
     /// Takes connections from the backlogs until these are empty or the tick has enough.
     fn accept(&mut self) {
-        if !self.ports.iter().any(|port| port.ready) || self.is_resting() {
+        if !self.ports.iter().any(|port| port.ready) {
+            return;
+        }
+        let now = self.clock.now();
+        self.connections.pulse().begin_tick(now);
+        if self.is_resting(now) {
             return;
         }
         for port in 0..self.ports.len() {
@@ -304,6 +334,9 @@ impl Server {
                         _ => return self.rest(kind, &error),
                     },
                 }
+            }
+            if self.ports[port].ready {
+                self.connections.pulse().count_spent(Budget::Accepts);
             }
         }
     }
@@ -326,8 +359,7 @@ impl Server {
         self.poll.registry().register(socket, Token(id.index()), Interest::READABLE | Interest::WRITABLE)
     }
 
-    fn is_resting(&mut self) -> bool {
-        let now = self.clock.now();
+    fn is_resting(&mut self, now: Time) -> bool {
         self.resting_until = self.resting_until.filter(|until| now < *until);
         self.resting_until.is_some()
     }

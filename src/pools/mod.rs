@@ -80,7 +80,7 @@ impl Pools {
     }
 
     /// What was counted here and below.
-    fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
+    pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
         let mut figures = self.state.figures(now);
         figures.set(Stat::ConnectErrors, traffic.connect_errors);
         figures.set(Stat::FailedSends, traffic.failed_sends);

@@ -4,12 +4,24 @@ use super::Pools;
 use crate::report::{self, Holder, HotKey, Key, Type};
 use crate::service::{Peers, Traffic};
 use crate::sketch;
+use crate::stats::Pools as Stat;
 use crate::time::Time;
 
 /// How many keys or holders a list of the report has at most.
 pub const MOST_ROWS: usize = 20;
 
 impl Pools {
+    /// How the pools stand, without allocating.
+    pub fn sample(&self) -> report::Sample {
+        let state = &self.state;
+        report::Sample {
+            acquired: state.count_of(Stat::TotalAcquired),
+            refused: state.count_of(Stat::FullQueues),
+            working: state.working(),
+            waiting: state.waiting(),
+        }
+    }
+
     /// The pools as they are now, and what has happened in them. Each list has [`MOST_ROWS`] rows at most, but for that of
     /// the types, of which there are 257 at most; keys are cut to [`sketch::KEY_BYTES`].
     pub fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> report::Pools {
@@ -60,6 +72,7 @@ mod tests {
     use crate::id::{ConnId, Id};
     use crate::output::Output;
     use crate::pools::Limits;
+    use crate::pulse::Pulse;
     use crate::service::{Context, Service};
     use crate::time::Span;
     use crate::wheel::{Owner, Wheel};
@@ -83,7 +96,8 @@ mod tests {
         for (n, line) in lines.iter().enumerate() {
             let (timers, output, traffic) = (wheel.of(Owner(0)), &mut output, &traffic);
             let (now, epoch, peers) = (at(n as u64), Span::ZERO, &Numbers);
-            let mut context = Context { now, epoch, timers, output, traffic, peers };
+            let pulse = &Pulse::default();
+            let mut context = Context { now, epoch, timers, output, traffic, peers, pulse };
             pools.serve(ConnId::from_index(n), line.as_bytes(), &mut context);
         }
         pools.report(at(seconds), &traffic, &Numbers)

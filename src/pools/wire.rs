@@ -193,10 +193,12 @@ fn write_figure(bytes: &mut Vec<u8>, name: &str, unit: Unit, value: u64) {
     let written = match unit {
         Unit::Count | Unit::Level => writeln!(bytes, "{name}: {value}"),
         Unit::Uptime => writeln!(bytes, "{name}: {days} days, {hours}h {minutes}m {seconds}s"),
-        Unit::Duration if days > 0 => writeln!(bytes, "{name}: {days} days {hours}h {minutes}m {seconds}.{us:06}s"),
-        Unit::Duration if hours > 0 => writeln!(bytes, "{name}: {hours}h {minutes}m {seconds}.{us:06}s"),
-        Unit::Duration if minutes > 0 => writeln!(bytes, "{name}: {minutes}m {seconds}.{us:06}s"),
-        Unit::Duration => writeln!(bytes, "{name}: {seconds}.{us:06}s"),
+        Unit::Duration | Unit::Latest if days > 0 => {
+            writeln!(bytes, "{name}: {days} days {hours}h {minutes}m {seconds}.{us:06}s")
+        }
+        Unit::Duration | Unit::Latest if hours > 0 => writeln!(bytes, "{name}: {hours}h {minutes}m {seconds}.{us:06}s"),
+        Unit::Duration | Unit::Latest if minutes > 0 => writeln!(bytes, "{name}: {minutes}m {seconds}.{us:06}s"),
+        Unit::Duration | Unit::Latest => writeln!(bytes, "{name}: {seconds}.{us:06}s"),
     };
     written.expect("a vector takes every byte");
 }
@@ -267,7 +269,7 @@ mod tests {
         for row in Stat::ALL.iter().map(|stat| stat.row()) {
             let asked =
                 parse(format!("STATS {}", row.name.to_uppercase()).as_bytes()) != Request::Stats(Query::Unknown);
-            assert_eq!(asked, row.unit != Unit::Duration, "{}", row.name);
+            assert_eq!(asked, !matches!(row.unit, Unit::Duration | Unit::Latest), "{}", row.name);
         }
         assert_eq!(parse(b"STATS  full "), Request::Stats(Query::Full));
         assert_eq!(parse(b"STATS"), Request::Stats(Query::Full));

@@ -19,5 +19,6 @@ pub mod script;
 pub mod sockets;
 pub mod stage;
 pub mod twin;
+pub mod web;
 pub mod world;
 pub mod yrmcds;

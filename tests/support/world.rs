@@ -202,12 +202,13 @@ impl World {
     /// One tick, in which the clock goes on by `step` whenever it is looked at while clients are served.
     pub fn tick_slowly(&mut self, step: Span) {
         let clock = Cell::new(self.now);
-        self.connections.serve(|| clock.replace(clock.get() + step));
-        self.now = clock.get();
-        let now = self.now;
+        let look = || clock.replace(clock.get() + step);
+        let now = self.connections.serve(look).unwrap_or_else(look);
         self.connections.expire(now);
         self.connections.flush();
         self.connections.reap(now);
+        self.now = clock.get();
+        self.connections.pulse().end_tick(self.now);
         self.connections.check();
     }
 

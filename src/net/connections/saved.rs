@@ -4,6 +4,7 @@ use super::{Connections, LINGERING};
 use crate::id::{ConnId, Id};
 use crate::net::connection::{Connection, Stage, Stream};
 use crate::net::core::{Core, SavedService};
+use crate::pulse::Pulse;
 use crate::service::Unreadable;
 use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
@@ -15,6 +16,7 @@ use std::io;
 pub struct Saved {
     services: Vec<SavedService>,
     connections: Vec<SavedConnection>,
+    pulse: Pulse,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -50,7 +52,7 @@ impl<S: Stream> Connections<S> {
                 Stage::Lingering { patience } => Some(self.core.wheel.deadline(patience)),
             },
         });
-        Saved { services, connections: connections.collect() }
+        Saved { services, connections: connections.collect(), pulse: self.core.pulse.clone() }
     }
 
     /// Goes on from what another process saved, each connection with the stream that `stream_of` has for it.
@@ -67,6 +69,7 @@ impl<S: Stream> Connections<S> {
     ) -> Result<Self, Unreadable> {
         let mut connections = Connections::new(services, epoch);
         connections.core.restore(&saved.services, now)?;
+        connections.core.pulse = saved.pulse;
         let streams: io::Result<Vec<_>> =
             saved.connections.iter().map(|saved| Ok((saved.id, stream_of(saved.id)?))).collect();
         let streams = streams.map_err(|error| Unreadable(format!("a connection is lost: {error}")))?;

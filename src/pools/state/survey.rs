@@ -3,6 +3,7 @@
 use super::{List, Place, PlaceId, Pool, Purpose, Stage, State, Type};
 use crate::id::{ConnId, Id};
 use crate::sketch::Hot;
+use crate::stats::Pools as Stat;
 use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -34,6 +35,21 @@ pub struct Client<'a> {
 }
 
 impl State {
+    /// What was counted of something that only grows by counting.
+    pub fn count_of(&self, stat: Stat) -> u64 {
+        self.figures.of(stat)
+    }
+
+    /// How many locks are held.
+    pub fn working(&self) -> u64 {
+        self.holding
+    }
+
+    /// How many requests wait.
+    pub fn waiting(&self) -> u64 {
+        self.places.len() as u64 - self.holding
+    }
+
     /// How many keys are alive.
     pub fn keys(&self) -> usize {
         self.pools.len()

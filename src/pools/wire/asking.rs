@@ -92,7 +92,7 @@ pub fn parse_figure(line: &[u8]) -> Option<(Stat, u64)> {
     let stat = Stat::ALL.iter().find(|stat| stat.row().name == name)?;
     let value = match stat.row().unit {
         Unit::Count | Unit::Level => value.parse().ok()?,
-        Unit::Uptime | Unit::Duration => parse_duration(value)?,
+        Unit::Uptime | Unit::Duration | Unit::Latest => parse_duration(value)?,
     };
     Some((*stat, value))
 }

@@ -1,0 +1,311 @@
+//! HTTP/1.1 and 1.0 as bytes: requests that ask for a page, and the heads of responses. It knows no pages.
+//!
+//! Only what a reader needs: a body is skipped if it is small, and refused otherwise. Whatever is not understood is answered
+//! and ends the connection, so that no byte of it is ever taken for the next request.
+
+use httparse::{EMPTY_HEADER, Error, Header};
+
+/// The longest head of a request, and the longest body that is skipped.
+pub const MAX_HEAD: usize = 8192;
+/// The longest request, head and body.
+pub const MAX_REQUEST: usize = MAX_HEAD + MAX_BODY;
+const MAX_BODY: usize = 1024;
+const MAX_HEADERS: usize = 64;
+
+/// What the first bytes of a connection's input are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parsed<'a> {
+    /// A request, and how many bytes it has.
+    Whole(Request<'a>, usize),
+    /// The beginning of one.
+    Partial,
+    /// None that is answered with a page. The connection ends with this answer.
+    Refused(Status),
+}
+
+/// A request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request<'a> {
+    /// What to do with the page.
+    pub method: Method,
+    /// Where the page is, without the query.
+    pub path: &'a str,
+    /// What becomes of the connection.
+    pub connection: Connection,
+}
+
+/// What to do with a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// Send it.
+    Get,
+    /// Send all but the page itself.
+    Head,
+    /// Something that pages do not do.
+    Other,
+}
+
+/// What becomes of a connection after a response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Connection {
+    /// It stays, and the client takes that for granted.
+    Stays,
+    /// It stays, and the client, which speaks HTTP/1.0, must be told.
+    StaysOnRequest,
+    /// It ends.
+    Ends,
+}
+
+/// How a request was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names are those of the specification")]
+pub enum Status {
+    Ok,
+    BadRequest,
+    NotFound,
+    MethodNotAllowed,
+    ContentTooLarge,
+    HeadTooLarge,
+    VersionNotSupported,
+}
+
+/// A response: everything but the body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Head<'a> {
+    /// How the request was answered.
+    pub status: Status,
+    /// The type of the body.
+    pub content_type: &'a str,
+    /// The length of the body, which a HEAD request is told and not sent.
+    pub length: usize,
+    /// What the page may load and run; nothing for what is no page.
+    pub policy: Option<&'a str>,
+    /// What becomes of the connection.
+    pub connection: Connection,
+}
+
+impl Status {
+    /// Its line, without the version.
+    pub fn text(self) -> &'static str {
+        match self {
+            Status::Ok => "200 OK",
+            Status::BadRequest => "400 Bad Request",
+            Status::NotFound => "404 Not Found",
+            Status::MethodNotAllowed => "405 Method Not Allowed",
+            Status::ContentTooLarge => "413 Content Too Large",
+            Status::HeadTooLarge => "431 Request Header Fields Too Large",
+            Status::VersionNotSupported => "505 HTTP Version Not Supported",
+        }
+    }
+}
+
+impl Head<'_> {
+    /// Appends the head, up to the empty line that ends it.
+    pub fn write(&self, bytes: &mut Vec<u8>) {
+        let Head { status, content_type, length, policy, connection } = self;
+        let mut field = |name: &str, value: &str| bytes.extend_from_slice([name, value, "\r\n"].concat().as_bytes());
+        field("HTTP/1.1 ", status.text());
+        field("Content-Type: ", content_type);
+        field("Content-Length: ", &length.to_string());
+        field("Cache-Control: ", "no-store");
+        field("X-Content-Type-Options: ", "nosniff");
+        if let Some(policy) = policy {
+            field("Content-Security-Policy: ", policy);
+        }
+        if *status == Status::MethodNotAllowed {
+            field("Allow: ", "GET, HEAD");
+        }
+        match connection {
+            Connection::Stays => {}
+            Connection::StaysOnRequest => field("Connection: ", "keep-alive"),
+            Connection::Ends => field("Connection: ", "close"),
+        }
+        field("", "");
+    }
+}
+
+/// Reads the request that `input` begins with.
+pub fn parse(input: &[u8]) -> Parsed<'_> {
+    match parse_head(&input[..input.len().min(MAX_HEAD)]) {
+        Ok(None) if input.len() >= MAX_HEAD => Parsed::Refused(Status::HeadTooLarge),
+        Ok(Some((_, len))) if len > input.len() => Parsed::Partial,
+        Ok(Some((request, len))) => Parsed::Whole(request, len),
+        Ok(None) => Parsed::Partial,
+        Err(status) => Parsed::Refused(status),
+    }
+}
+
+/// A request, and how many bytes it has together with its body; None if its head is not whole.
+fn parse_head(input: &[u8]) -> Result<Option<(Request<'_>, usize)>, Status> {
+    let mut headers = [EMPTY_HEADER; MAX_HEADERS];
+    let mut parsed = httparse::Request::new(&mut headers);
+    let len = match parsed.parse(input) {
+        Ok(httparse::Status::Complete(len)) => len,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(Error::TooManyHeaders) => return Err(Status::HeadTooLarge),
+        Err(Error::Version) => return Err(Status::VersionNotSupported),
+        Err(_) => return Err(Status::BadRequest),
+    };
+    let (Some(method), Some(target), Some(version)) = (parsed.method, parsed.path, parsed.version) else {
+        return Err(Status::BadRequest);
+    };
+    let headers = &*parsed.headers;
+    let is_modern = version == 1;
+    let hosts = values(headers, "host").count();
+    if hosts > 1 || is_modern && hosts == 0 {
+        return Err(Status::BadRequest);
+    }
+    let method = match method {
+        "GET" => Method::Get,
+        "HEAD" => Method::Head,
+        _ => Method::Other,
+    };
+    let request = Request { method, path: path_of(target), connection: connection(headers, is_modern) };
+    Ok(Some((request, len + body_length(headers)?)))
+}
+
+/// The length of the body, if it is small enough to be skipped. A body in chunks has no length that a reader of heads
+/// could know.
+fn body_length(headers: &[Header<'_>]) -> Result<usize, Status> {
+    if values(headers, "transfer-encoding").next().is_some() {
+        return Err(Status::BadRequest);
+    }
+    let mut lengths = values(headers, "content-length");
+    let Some(length) = lengths.next() else { return Ok(0) };
+    if lengths.next().is_some() || length.is_empty() || !length.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Status::BadRequest);
+    }
+    let length = length.parse().ok().filter(|length| *length <= MAX_BODY);
+    length.ok_or(Status::ContentTooLarge)
+}
+
+fn connection(headers: &[Header<'_>], is_modern: bool) -> Connection {
+    let says = |wanted: &str| {
+        values(headers, "connection").any(|value| value.split(',').any(|word| word.trim().eq_ignore_ascii_case(wanted)))
+    };
+    match is_modern {
+        _ if says("close") => Connection::Ends,
+        true => Connection::Stays,
+        false if says("keep-alive") => Connection::StaysOnRequest,
+        false => Connection::Ends,
+    }
+}
+
+/// The values of a header; one that is no text counts as empty.
+fn values<'a>(headers: &'a [Header<'a>], name: &str) -> impl Iterator<Item = &'a str> {
+    let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+    named.map(|header| str::from_utf8(header.value).unwrap_or_default().trim())
+}
+
+/// The path in a target, which may be a whole URL and may have a query.
+fn path_of(target: &str) -> &str {
+    let path = match target.split_once("://") {
+        Some((scheme, rest)) if !scheme.contains('/') => rest.find('/').map_or("/", |at| &rest[at..]),
+        _ => target,
+    };
+    path.split(['?', '#']).next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(input: &str) -> Status {
+        match parse(input.as_bytes()) {
+            Parsed::Refused(status) => status,
+            other => panic!("{input:?} is {other:?}"),
+        }
+    }
+
+    fn request(input: &str) -> Request<'_> {
+        match parse(input.as_bytes()) {
+            Parsed::Whole(request, len) if len == input.len() => request,
+            other => panic!("{input:?} is {other:?}"),
+        }
+    }
+
+    #[test]
+    fn requests_are_read() {
+        let get = Request { method: Method::Get, path: "/metrics", connection: Connection::Stays };
+        for input in [
+            "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
+            "\r\nGET /metrics HTTP/1.1\nhost:a\n\n",
+            "GET /metrics?x=/y HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\n\r\n",
+            "GET http://a:7580/metrics?x HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+        ] {
+            assert_eq!(request(input), get, "{input:?}");
+        }
+        assert_eq!(request("HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n").method, Method::Head);
+        assert_eq!(request("POST /x HTTP/1.1\r\nHost: a\r\n\r\n").method, Method::Other);
+        assert_eq!(request("GET http://a HTTP/1.1\r\nHost: a\r\n\r\n").path, "/");
+        assert_eq!(request("GET /?u=http://b/c HTTP/1.1\r\nHost: a\r\n\r\n").path, "/");
+        assert_eq!(request("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n").path, "*");
+    }
+
+    #[test]
+    fn the_version_and_the_client_decide_what_becomes_of_the_connection() {
+        for (head, wanted) in [
+            ("HTTP/1.1\r\nHost: a\r\n", Connection::Stays),
+            ("HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Close\r\n", Connection::Ends),
+            ("HTTP/1.1\r\nHost: a\r\nConnection: x\r\nconnection: close\r\n", Connection::Ends),
+            ("HTTP/1.0\r\n", Connection::Ends),
+            ("HTTP/1.0\r\nConnection: Keep-Alive\r\n", Connection::StaysOnRequest),
+        ] {
+            assert_eq!(request(&format!("GET / {head}\r\n")).connection, wanted, "{head:?}");
+        }
+    }
+
+    #[test]
+    fn a_beginning_is_waited_for() {
+        let whole = "GET /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nxy";
+        for len in 0..whole.len() {
+            assert_eq!(parse(&whole.as_bytes()[..len]), Parsed::Partial, "{len}");
+        }
+        assert!(matches!(parse(whole.as_bytes()), Parsed::Whole(..)));
+    }
+
+    #[test]
+    fn what_follows_belongs_to_the_next_request() {
+        let input = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n";
+        let Parsed::Whole(first, len) = parse(input) else { panic!("is whole") };
+        let Parsed::Whole(second, rest) = parse(&input[len..]) else { panic!("is whole") };
+        assert_eq!((first.path, second.path, len + rest), ("/a", "/b", input.len()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused() {
+        for input in [
+            "GET /\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "\x16\x03\x01\x02\x00",
+            "G\0T / HTTP/1.1\r\n\r\n",
+        ] {
+            assert_eq!(refused(input), Status::BadRequest, "{input:?}");
+        }
+        assert_eq!(refused("GET / HTTP/2.0\r\n\r\n"), Status::VersionNotSupported);
+        for length in ["1025", "99999999999999999999999"] {
+            let input = format!("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+            assert_eq!(refused(&input), Status::ContentTooLarge);
+        }
+    }
+
+    #[test]
+    fn heads_are_bounded() {
+        let many = |count| format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(count));
+        assert_eq!(request(&many(MAX_HEADERS - 1)).path, "/");
+        assert_eq!(refused(&many(MAX_HEADERS)), Status::HeadTooLarge);
+        let long = |len| format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(len));
+        let frame = long(0).len();
+        assert_eq!(request(&long(MAX_HEAD - frame)).path.len(), 1 + MAX_HEAD - frame);
+        assert_eq!(refused(&long(MAX_HEAD - frame + 1)), Status::HeadTooLarge);
+        assert_eq!(parse(&long(MAX_HEAD).as_bytes()[..MAX_HEAD - 1]), Parsed::Partial);
+        assert_eq!(refused(&long(MAX_HEAD)[..MAX_HEAD]), Status::HeadTooLarge);
+    }
+}

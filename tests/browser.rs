@@ -1,0 +1,140 @@
+//! The status page in a browser: `make test-browser`. It leaves pictures of what it saw in the directory of the tests' files.
+//!
+//! What a browser makes of the page is asked for in its own words: the document after the script ran, as text.
+
+mod support;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
+use support::daemon::{Client, Daemon};
+use support::web::{fetch, start};
+
+/// What the page is looked at with.
+const BROWSERS: [&str; 2] = ["chromium", "chromium-browser"];
+const DESKTOP: (u32, u32) = (1280, 1500);
+const PHONE: (u32, u32) = (390, 2300);
+
+#[test]
+#[ignore = "needs a browser: make test-browser"]
+fn the_page_shows_what_there_is() {
+    let (daemon, address) = start(&["--counter", "--counter-listen", "127.0.0.1:0"]);
+    let url = format!("http://{address}/");
+    let text = dump(&url);
+    assert!(text.contains("Nobody has asked for a lock yet.") && text.contains("id=\"health-text\">live<"), "{text}");
+    picture(&url, "empty-light", DESKTOP, &[]);
+
+    let _clients = busy_clients(&daemon);
+    let text = dump(&url);
+    for shown in ["ArticleView", "Thumbnail:Big_4.svg", "127.0.0.1:", "All figures of pools", "queue full"] {
+        assert!(text.contains(shown), "{shown} is not in {text}");
+    }
+    picture(&url, "busy-light", DESKTOP, &[]);
+    picture(&url, "busy-dark", DESKTOP, &[DARK]);
+    picture(&url, "busy-phone", PHONE, &[]);
+    picture(&url, "busy-phone-dark", PHONE, &[DARK]);
+    picture(&without_scripts(address, "busy"), "busy-without-script", DESKTOP, &[]);
+}
+
+#[test]
+#[ignore = "needs a browser: make test-browser"]
+fn hostile_keys_are_only_text() {
+    let (daemon, address) = start(&[]);
+    let url = format!("http://{address}/");
+    let keys: [&[u8]; 5] = [
+        b"<script>document.title='broken'</script>:x",
+        b"</script><img/src=x/onerror=document.title='broken'>:y",
+        b"bad\xff\xfe\x1b[2J:\xc3(",
+        "\u{202e}turned:日本語".as_bytes(),
+        &[b"long:".as_slice(), &b"w".repeat(4000)].concat(),
+    ];
+    let _clients: Vec<Client> = keys.iter().flat_map(|key| [ask(&daemon, key), ask(&daemon, key)]).collect();
+    let text = dump(&url);
+    let text = text.split("id=\"app\"").nth(1).expect("the page has one");
+    let shown = text.split("<script").next().expect("there is something before");
+    assert!(shown.contains("&lt;script&gt;document.title='broken'&lt;/script&gt;:x"), "{shown}");
+    assert!(shown.contains("bad\\xff\\xfe\\u{1b}[2J"), "{shown}");
+    assert!(!shown.contains("<img"), "{shown}");
+    assert!(!dump(&url).contains("<title>broken"), "a key was run");
+    picture(&url, "hostile-light", DESKTOP, &[]);
+    picture(&url, "hostile-phone", PHONE, &[]);
+    picture(&without_scripts(address, "hostile"), "hostile-without-script", DESKTOP, &[]);
+}
+
+const DARK: &str = "--blink-settings=preferredColorScheme=0";
+
+/// Clients of several types of work, some of whom wait or were refused. It takes some seconds, for the plots.
+fn busy_clients(daemon: &Daemon) -> Vec<Client> {
+    let mut clients = Vec::new();
+    for n in 0..6 {
+        clients.push(ask(daemon, format!("Thumbnail:Big_{n}.svg").as_bytes()));
+    }
+    for (kind, many) in [("ArticleView", 60), ("Search", 25), ("FileRender", 9), ("parse-cache", 4)] {
+        for n in 0..many {
+            let mut client = ask(daemon, format!("{kind}:Page_{}", n * n % 17).as_bytes());
+            client.send(b"RELEASE\n");
+            client.line();
+            if n % 5 == 0 {
+                client.send(format!("ACQ4ANY {kind}:Page_{} 1 4 60\n", n % 7).as_bytes());
+            }
+            clients.push(client);
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+    clients
+}
+
+/// A client that asked for a lock, and got it or did not.
+fn ask(daemon: &Daemon, key: &[u8]) -> Client {
+    let mut client = daemon.connect();
+    client.send(&[b"ACQ4ME ", key, b" 1 2 0\n"].concat());
+    client.line();
+    client
+}
+
+/// The document after its script has run for some seconds.
+fn dump(url: &str) -> String {
+    let output = browse(&["--virtual-time-budget=5000", "--dump-dom", url]);
+    String::from_utf8(output.stdout).expect("documents are text")
+}
+
+/// Leaves a picture of the page, as a window of this size shows it.
+fn picture(url: &str, name: &str, (width, height): (u32, u32), options: &[&str]) {
+    let file = pictures().join(name).with_extension("png");
+    let size = format!("--window-size={width},{height}");
+    let target = format!("--screenshot={}", file.display());
+    browse(&[&["--virtual-time-budget=5000", "--hide-scrollbars", &size, &target], options, &[url]].concat());
+    let len = fs::metadata(&file).expect("the browser leaves a picture").len();
+    assert!(len > 5_000, "{} shows nothing", file.display());
+    println!("{}", file.display());
+}
+
+/// A file that shows the page as whoever runs no scripts sees it: in a sandbox. The browser's own switch stops its camera, too.
+fn without_scripts(address: SocketAddr, name: &str) -> String {
+    let page = fetch(address, "/").text().replace('&', "&amp;").replace('"', "&quot;");
+    let file = pictures().join(name).with_extension("html");
+    let frame =
+        format!("<body style='margin: 0'><iframe sandbox width=1280 height=1500 frameborder=0 srcdoc=\"{page}\">");
+    fs::write(&file, frame).expect("there is room");
+    format!("file://{}", file.display())
+}
+
+fn pictures() -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures");
+    fs::create_dir_all(&directory).expect("there is room");
+    directory
+}
+
+fn browse(arguments: &[&str]) -> Output {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let installed = |name: &&str| std::env::split_paths(&path).any(|place| place.join(name).is_file());
+    let browser = BROWSERS.into_iter().find(installed).expect("make test-browser installs one");
+    // Whoever is root, in a container for tests, has no sandbox.
+    let fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
+    let output = Command::new(browser).args(fixed).args(arguments).output().expect("the browser runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output
+}

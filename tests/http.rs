@@ -1,0 +1,398 @@
+//! Metrics and the status page, on the real daemon.
+
+mod support;
+
+use poolcounter::output::FULL_BYTES;
+use poolcounter::stats::{Counters, Pools, Stat};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::daemon::{Client, Daemon, PATIENCE};
+use support::web::{Web, fetch, request, start};
+
+const PAGES: [(&str, &str); 4] = [
+    ("/", "text/html; charset=utf-8"),
+    ("/status.json", "application/json"),
+    ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
+    ("/healthz", "text/plain; charset=utf-8"),
+];
+
+#[test]
+fn every_page_is_served() {
+    let (_daemon, address) = start(&[]);
+    let mut web = Web::to(address);
+    for (path, content_type) in PAGES {
+        let page = web.get(path);
+        assert_eq!((page.status, page.headers["content-type"].as_str()), (200, content_type), "{path}");
+        assert_eq!(page.headers["cache-control"], "no-store");
+        assert_eq!(page.headers["x-content-type-options"], "nosniff");
+        assert!(!page.headers.contains_key("connection"), "{path}: the connection stays");
+        web.send(request(path).replace("GET", "HEAD").as_bytes());
+        let head = web.head();
+        assert_eq!((head.status, &head.headers["content-type"]), (200, &page.headers["content-type"]), "{path}");
+        let lengths = [&head, &page].map(|it| it.headers["content-length"].parse::<usize>().expect("a number"));
+        assert!(lengths[0].abs_diff(lengths[1]) < 500, "{path}: {lengths:?}");
+    }
+    assert_eq!(web.get("/healthz").text(), "ok\n");
+}
+
+#[test]
+fn requests_may_be_pipelined_and_cut() {
+    let (_daemon, address) = start(&[]);
+    let mut web = Web::to(address);
+    let paths = ["/healthz", "/metrics", "/nowhere", "/status.json"];
+    web.send(paths.map(request).concat().repeat(50).as_bytes());
+    for n in 0..200 {
+        let response = web.response();
+        assert_eq!(response.status, if n % 4 == 2 { 404 } else { 200 }, "response {n}");
+        let begin = ["ok", "# HELP", "404", "{\"version\""][n % 4];
+        assert!(response.text().starts_with(begin), "response {n}: {}", response.text());
+    }
+    for byte in format!("\r\n{}{}", request("/healthz"), request("/metrics")).bytes() {
+        web.send(&[byte]);
+    }
+    assert_eq!(web.response().text(), "ok\n");
+    assert!(web.response().text().contains("poolcounter_build_info{version="));
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let (_daemon, address) = start(&[]);
+    let mut web = Web::to(address);
+    assert_eq!(web.get("/nowhere").status, 404);
+    web.send(b"POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    let refused = web.response();
+    assert_eq!((refused.status, refused.headers["allow"].as_str()), (405, "GET, HEAD"));
+    web.send(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(web.response().status, 404);
+    assert_eq!(web.get("/healthz").status, 200, "these are no reason to part");
+    for (input, status) in [
+        ("GARBAGE\r\n\r\n".to_string(), 400),
+        ("GET / HTTP/1.1\r\n\r\n".into(), 400),
+        ("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(), 400),
+        ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999\r\n\r\n".into(), 413),
+        (format!("GET /{}", "x".repeat(9000)), 431),
+        (format!("GET / HTTP/1.1\r\n{}", "A: b\r\n".repeat(100)), 431),
+        ("GET / HTTP/3.0\r\n\r\n".into(), 505),
+    ] {
+        let mut web = Web::to(address);
+        web.send(input.as_bytes());
+        let response = web.response();
+        assert_eq!((response.status, response.headers["connection"].as_str()), (status, "close"), "{input:?}");
+        assert!(web.is_over(), "{input:?}");
+    }
+}
+
+#[test]
+fn the_client_says_what_becomes_of_the_connection() {
+    let (_daemon, address) = start(&[]);
+    for (head, stays) in [
+        ("HTTP/1.0\r\n", None),
+        ("HTTP/1.1\r\nHost: a\r\nConnection: close\r\n", None),
+        ("HTTP/1.0\r\nConnection: keep-alive\r\n", Some("keep-alive")),
+    ] {
+        let mut web = Web::to(address);
+        web.send(format!("GET /healthz {head}\r\n").as_bytes());
+        let response = web.response();
+        assert_eq!(response.headers["connection"], stays.unwrap_or("close"), "{head:?}");
+        match stays {
+            None => assert!(web.is_over(), "{head:?}"),
+            Some(_) => assert_eq!(web.get("/healthz").status, 200),
+        }
+    }
+    let mut web = Web::to(address);
+    web.send(request("/healthz").as_bytes());
+    web.stream().shutdown(std::net::Shutdown::Write).expect("is connected");
+    assert_eq!(web.response().text(), "ok\n", "whoever only closes its side is answered");
+    assert!(web.is_over());
+}
+
+#[test]
+fn whoever_does_not_read_costs_little() {
+    let (daemon, address) = start(&[]);
+    let mut other = Web::to(address);
+    let before = (other.get("/metrics"), daemon.memory()).1;
+    let deaf = Web::to(address);
+    let requests = 20_000;
+    let mut writer = deaf.stream().try_clone().expect("a second handle");
+    let sending = thread::spawn(move || {
+        writer.write_all(request("/status.json").repeat(requests).as_bytes()).expect("is sent in the end");
+    });
+    thread::sleep(Duration::from_millis(300));
+    for _ in 0..20 {
+        assert_eq!(other.get("/healthz").status, 200);
+        assert_eq!(daemon.connect().ask("RELEASE"), "NOT_LOCKED");
+    }
+    let grown = daemon.memory().saturating_sub(before);
+    assert!(grown < 16 * FULL_BYTES as u64, "{grown} bytes for somebody who does not read");
+    assert!(other.get("/metrics").metric("poolcounter_budget_spent_total{budget=\"output\"}") > 0.0);
+    let mut deaf = deaf;
+    for n in 0..requests {
+        assert_eq!(deaf.response().status, 200, "response {n}");
+    }
+    sending.join().expect("everything was sent");
+}
+
+#[test]
+fn partial_requests_cost_little_and_there_are_only_so_many() {
+    let (daemon, address) = start(&[]);
+    let mut clients: Vec<Web> = (0..100).map(|_| Web::to(address)).collect();
+    for client in &mut clients {
+        client.send(format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(7_000)).as_bytes());
+    }
+    assert!(Web::to(address).is_over(), "there are as many as there may be");
+    assert_eq!(daemon.connect().ask("RELEASE"), "NOT_LOCKED", "which is nothing to the pools");
+    clients.truncate(50);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut web = Web::to(address);
+        web.send(request("/healthz").as_bytes());
+        if !web.is_over() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "whoever leaves makes room");
+    }
+    clients[0].send(b"\r\nHost: a\r\n\r\n");
+    assert_eq!(clients[0].response().status, 200, "patience is answered");
+}
+
+#[test]
+fn metrics_count_what_happens() {
+    let (daemon, address) = start(&[]);
+    let (mut holder, mut waiter) = (daemon.connect(), daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME ArticleView:x 1 2 5"), "LOCKED");
+    waiter.send(b"ACQ4ME ArticleView:x 1 2 60\n");
+    assert_eq!(daemon.connect().ask("ACQ4ME ArticleView:x 1 2 0"), "QUEUE_FULL");
+    holder.wait_for_stat("waiting_workers", 1);
+    let mut web = Web::to(address);
+    let page = web.get("/metrics");
+    for (name, value) in [
+        ("poolcounter_pools_acquired_total", 1.0),
+        ("poolcounter_pools_full_queues_total", 1.0),
+        ("poolcounter_pools_processing_workers", 1.0),
+        ("poolcounter_pools_waiting_workers", 1.0),
+        ("poolcounter_connections{service=\"http\"}", 1.0),
+    ] {
+        assert_eq!(page.metric(name), value, "{name}");
+    }
+    let with_waiter = page.metric("poolcounter_timers");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    assert_eq!(waiter.line(), "LOCKED");
+    let page = web.get("/metrics");
+    assert!(page.metric("poolcounter_timers") < with_waiter, "its timeout is gone");
+    assert!(page.metric("poolcounter_pools_waiting_seconds_total") > 0.0);
+    assert!(page.metric("poolcounter_received_bytes_total{service=\"pools\"}") >= 100.0);
+    assert!(page.metric("poolcounter_sent_bytes_total{service=\"http\"}") >= 1_000.0);
+    assert!(page.metric("poolcounter_tick_seconds_count") >= 5.0);
+    assert!(page.metric("process_resident_memory_bytes") >= 500_000.0);
+    let (started, uptime) = (page.metric("process_start_time_seconds"), page.metric("poolcounter_uptime_seconds"));
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("it is after 1970").as_secs_f64();
+    assert!((now - started - uptime).abs() < 30.0, "{started} + {uptime} is not {now}");
+}
+
+#[test]
+fn connections_and_history_survive_an_upgrade() {
+    let (mut daemon, address) = start(&[]);
+    let mut client = daemon.connect();
+    let mut web = Web::to(address);
+    assert_eq!(client.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    let ticks = web.get("/metrics").metric("poolcounter_tick_seconds_count");
+    let request = request("/metrics");
+    let (begin, end) = request.split_at(20);
+    web.send(begin.as_bytes());
+    daemon.upgrade();
+    web.send(end.as_bytes());
+    let page = web.response();
+    assert_eq!(page.metric("poolcounter_pools_acquired_total"), 1.0);
+    assert!(page.metric("poolcounter_tick_seconds_count") > ticks);
+    assert!(page.metric("poolcounter_connections_opened_total{service=\"http\"}") == 1.0);
+    assert_eq!(fetch(address, "/healthz").text(), "ok\n", "the listener is still there");
+}
+
+/// Nobody who only may be asked wakes up before.
+#[test]
+fn an_idle_daemon_sleeps() {
+    let (daemon, address) = start(&[]);
+    let mut web = Web::to(address);
+    assert_eq!(web.get("/metrics").status, 200);
+    let wakeups = |daemon: &Daemon| -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("the process is there");
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("Linux tells");
+        line.trim().parse().expect("a number")
+    };
+    // It may be about to fall asleep.
+    thread::sleep(Duration::from_millis(100));
+    let before = wakeups(&daemon);
+    thread::sleep(Duration::from_millis(4_000));
+    assert_eq!(wakeups(&daemon), before);
+}
+
+/// The page's own script and style are the only ones that the browser is allowed to use.
+#[test]
+fn the_policy_names_the_pages_script_and_style() {
+    let (_daemon, address) = start(&[]);
+    let page = fetch(address, "/");
+    let policy = &page.headers["content-security-policy"];
+    for (directive, tag) in [("script-src", "script"), ("style-src", "style")] {
+        let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+        let content = page.text().split(&open).nth(1).and_then(|rest| rest.split(&close).next()).expect("is there");
+        let wanted = format!("{directive} 'sha256-{}';", sha256(content.as_bytes()));
+        assert!(policy.contains(&wanted), "{policy} has not {wanted}");
+    }
+    assert!(policy.starts_with("default-src 'none';"));
+}
+
+/// A key is shown, and is nothing but text, wherever it is shown.
+#[test]
+fn hostile_keys_are_text_in_every_page() {
+    let (daemon, address) = start(&[]);
+    let _clients = hostile_clients(&daemon);
+    let json = fetch(address, "/status.json");
+    let status: serde_json::Value = serde_json::from_str(json.text()).expect("is JSON");
+    let keys = |list: &str| -> BTreeSet<String> {
+        let rows = status["pools"][list].as_array().expect("is a list");
+        rows.iter().map(|row| row["key"].as_str().expect("is text").to_string()).collect()
+    };
+    let busiest = keys("busiest");
+    assert_eq!(busiest.len(), 8);
+    assert_eq!((&keys("holders"), &keys("hottest")), (&busiest, &busiest));
+    for shown in [
+        "<script>alert(1)</script>:x",
+        r"bad\xff\xfe:\xc3(",
+        r"ctl\u{1}\u{1b}[2J\u{d}:\u{7f}",
+        r"\u{202e}turned:日本語",
+    ] {
+        assert!(busiest.contains(shown), "{shown} is not in {busiest:#?}");
+    }
+    let page = fetch(address, "/");
+    assert_eq!(page.text().matches("<script").count(), 2, "the page's own");
+    assert!(!page.text().contains("<img") && !page.text().contains("<b>") && !page.text().contains('\u{202e}'));
+    assert!(page.text().contains("<td>&lt;script&gt;alert(1)&lt;/script&gt;:x</td>"));
+    let data = page.text().split(r#"id="status">"#).nth(1).and_then(|rest| rest.split("</script>").next());
+    let data: serde_json::Value = serde_json::from_str(data.expect("is there")).expect("is JSON");
+    assert_eq!(data["pools"]["busiest"].as_array().map(Vec::len), Some(8));
+    let metrics = fetch(address, "/metrics");
+    for label in [r#"type="<script>alert(1)</script>""#, r#"type="bad\\xff\\xfe""#, r#"type="\"quoted\\\\\"""#] {
+        let line = format!("poolcounter_pools_type_working{{{label}}} 1\n");
+        assert!(metrics.text().contains(&line), "{line} is not in {}", metrics.text());
+    }
+}
+
+#[test]
+fn prometheus_understands_the_metrics() {
+    let (daemon, address) = start(&[]);
+    let _clients = hostile_clients(&daemon);
+    let page = fetch(address, "/metrics");
+    if let Some(complaints) = promtool(&["check", "metrics"], page.text()) {
+        assert_eq!(complaints, "");
+    }
+}
+
+/// Clients whose keys are meant to break out of every page.
+fn hostile_clients(daemon: &Daemon) -> Vec<Client> {
+    let keys: [&[u8]; 8] = [
+        b"<script>alert(1)</script>:x",
+        b"</script><img/src=x/onerror=alert(2)>:<b>",
+        b"\"quoted\\\":'x'",
+        b"bad\xff\xfe:\xc3(",
+        b"ctl\x01\x1b[2J\r:\x7f",
+        "\u{202e}turned:日本語".as_bytes(),
+        b"{{label=\"x\"}}:%s",
+        b"--><!--:]]>",
+    ];
+    let ask = |key: &&[u8]| {
+        let mut client = daemon.connect();
+        client.send(&[b"ACQ4ME ", *key, b" 1 1 0\n"].concat());
+        assert_eq!(client.line(), "LOCKED");
+        let mut other = daemon.connect();
+        other.send(&[b"ACQ4ME ", *key, b" 1 1 0\n"].concat());
+        assert_eq!(other.line(), "QUEUE_FULL");
+        client
+    };
+    keys.iter().map(ask).collect()
+}
+
+/// What `promtool` complains about, if it is installed.
+fn promtool(arguments: &[&str], input: &str) -> Option<String> {
+    let complaints = filter("promtool", arguments, input.as_bytes());
+    if complaints.is_none() {
+        // Not with a macro, whose output would be kept back.
+        writeln!(std::io::stderr(), "skipped: promtool {}, because it is not installed", arguments.join(" "))
+            .expect("the standard error is open");
+    }
+    complaints
+}
+
+/// What a program prints, if it is installed.
+fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match command.spawn() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        child => child.expect("the program runs"),
+    };
+    child.stdin.take().expect("is piped").write_all(input).expect("is read");
+    let output = child.wait_with_output().expect("the program ends");
+    let printed = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8(printed).expect("is text"))
+}
+
+/// The alerts that the README recommends are well-formed, and speak of metrics that there are.
+#[test]
+fn the_alerts_of_the_readme_are_sound() {
+    let readme =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).expect("lies beside the manifest");
+    let rules = readme.split("```yaml\n").find(|text| text.starts_with("groups:")).expect("the README has alerts");
+    let rules = rules.split("```").next().expect("a block begins");
+    let (daemon, address) = start(&[]);
+    let _clients = hostile_clients(&daemon);
+    let page = fetch(address, "/metrics");
+    let words: Vec<&str> = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    let named: Vec<&&str> = words.iter().filter(|word| word.starts_with("poolcounter_")).collect();
+    assert!(named.len() >= 5, "{named:?}");
+    for name in named {
+        assert!(page.text().lines().any(|line| line.starts_with(*name)), "there is no {name}");
+    }
+    let file = concat!(env!("CARGO_TARGET_TMPDIR"), "/alerts.yaml");
+    fs::write(file, rules).expect("there is room");
+    if let Some(verdict) = promtool(&["check", "rules", file], "") {
+        assert!(verdict.contains("SUCCESS: 5 rules found"), "{verdict}");
+    }
+}
+
+/// Every metric that is made from no table is in the manual, and no other.
+#[test]
+fn the_manual_names_the_metrics() {
+    let manual =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.8")).expect("lies beside the manifest");
+    let section = manual.split(".Sh METRICS AND STATUS PAGE\n").nth(1).and_then(|rest| rest.split("\n.Sh ").next());
+    let described: Vec<&str> =
+        section.expect("the manual has one").lines().filter_map(|line| line.strip_prefix(".It Va ")).collect();
+    let (_daemon, address) = start(&[]);
+    let page = fetch(address, "/metrics");
+    let tables = Pools::ALL.iter().map(|stat| stat.row()).chain(Counters::ALL.iter().map(|stat| stat.row()));
+    let tables: Vec<&str> = tables.map(|row| row.help).collect();
+    let helps = page.text().lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+    let others: Vec<&str> = helps.filter(|(_, help)| !tables.contains(help)).map(|(name, _)| name).collect();
+    let sorted = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<String>>();
+    assert_eq!(sorted(&described), sorted(&others));
+}
+
+/// What SHA-256 makes of some bytes, in Base64.
+fn sha256(bytes: &[u8]) -> String {
+    let printed = filter("sha256sum", &[], bytes).expect("every system has it");
+    let hex = printed.split_whitespace().next().expect("a word").as_bytes();
+    let digit = |byte: u8| char::from(byte).to_digit(16).expect("a digit");
+    let bytes: Vec<u32> = hex.chunks(2).map(|pair| digit(pair[0]) * 16 + digit(pair[1])).collect();
+    let alphabet: Vec<char> = ('A'..='Z').chain('a'..='z').chain('0'..='9').chain(['+', '/']).collect();
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let bits = group.iter().chain(&[0, 0]).take(3).fold(0, |bits, byte| bits << 8 | byte);
+        let digits = (0..4).map(|n| alphabet[(bits >> (18 - 6 * n)) as usize % 64]);
+        text.extend(digits.take(group.len() + 1));
+    }
+    text + &"=".repeat(2 - (bytes.len() + 2) % 3)
+}
