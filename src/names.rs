@@ -7,11 +7,19 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 /// Room for so many names from the start: 10 KiB, so that a table of few names, where removed ones weigh most, never grows.
 const FIRST_CAPACITY: usize = 1024;
 
+/// From so many names on, a full table is exchanged for a larger one bit by bit: to move all at once would take milliseconds.
+const MANY: usize = 16_384;
+/// How many places of the old table are emptied with each insertion. The new table has room for as many names more as there
+/// were in the old, so that this is done in time by far.
+const PLACES_EMPTIED: usize = 8;
+
 /// An index of entities by name.
 ///
 /// The hash is SipHash with random keys: names come from peers, who must not be able to make them collide.
 pub struct Names<K> {
     table: HashTable<K>,
+    /// The table before it grew, less what has moved, and its first place that is not emptied.
+    old: Option<(HashTable<K>, usize)>,
     hashing: Hashing,
 }
 
@@ -42,7 +50,7 @@ impl Hashing {
 impl<K> Names<K> {
     /// An index with room for so many names.
     pub fn with_capacity(names: usize) -> Self {
-        Names { table: HashTable::with_capacity(names), hashing: Hashing(RandomState::new()) }
+        Names { table: HashTable::with_capacity(names), old: None, hashing: Hashing(RandomState::new()) }
     }
 
     /// Makes room for so many names in a table that is still empty.
@@ -59,12 +67,12 @@ impl<K> Names<K> {
 impl<K: Id> Names<K> {
     /// How many names there are.
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.table.len() + self.old.as_ref().map_or(0, |(old, _)| old.len())
     }
 
     /// Whether there are no names.
     pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
+        self.len() == 0
     }
 
     /// The hash under which this table finds a name.
@@ -74,18 +82,44 @@ impl<K: Id> Names<K> {
 
     /// The key with this hash of which `is_named` is true.
     pub fn find(&self, hash: Hash, is_named: impl Fn(K) -> bool) -> Option<K> {
-        self.table.find(hash.0, |key| is_named(*key)).copied()
+        let found = self.table.find(hash.0, |key| is_named(*key)).copied();
+        found.or_else(|| self.old.as_ref()?.0.find(hash.0, |key| is_named(*key)).copied())
     }
 
     /// Adds a key whose name is not in the table yet, where `hash_of` tells the hash of any key in it.
     pub fn insert(&mut self, hash: Hash, key: K, hash_of: impl Fn(K) -> Hash) {
+        if self.table.len() == self.table.capacity() && self.table.len() >= MANY {
+            self.empty_old(usize::MAX, &hash_of);
+            let larger = HashTable::with_capacity(2 * self.table.len());
+            self.old = Some((std::mem::replace(&mut self.table, larger), 0));
+        }
+        if self.old.is_some() {
+            self.empty_old(PLACES_EMPTIED, &hash_of);
+        }
         self.table.insert_unique(hash.0, key, |key| hash_of(*key).0);
+    }
+
+    /// Moves what is in the next places of the old table.
+    #[cold]
+    fn empty_old(&mut self, places: usize, hash_of: &impl Fn(K) -> Hash) {
+        let Some((mut old, next)) = self.old.take() else { return };
+        let end = old.num_buckets().min(next.saturating_add(places));
+        for place in next..end {
+            if let Ok(entry) = old.get_bucket_entry(place) {
+                let (key, _) = entry.remove();
+                self.table.insert_unique(hash_of(key).0, key, |key| hash_of(*key).0);
+            }
+        }
+        self.old = (!old.is_empty()).then_some((old, end));
     }
 
     /// Takes a key out.
     pub fn remove(&mut self, hash: Hash, key: K) {
-        if let Ok(entry) = self.table.find_entry(hash.0, |other| *other == key) {
-            entry.remove();
+        for table in [&mut self.table].into_iter().chain(self.old.as_mut().map(|(old, _)| old)) {
+            if let Ok(entry) = table.find_entry(hash.0, |other| *other == key) {
+                entry.remove();
+                return;
+            }
         }
     }
 }
@@ -96,6 +130,38 @@ mod tests {
     use crate::id::ConnId;
     use slab::Slab;
     use std::collections::HashMap;
+
+    #[test]
+    fn grows_bit_by_bit_and_finds_everybody_meanwhile() {
+        let mut names: Names<ConnId> = Names::default();
+        let hash = |key: ConnId| Hash((key.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let asked = std::cell::Cell::new(0);
+        let hash_of = |key| {
+            asked.set(asked.get() + 1);
+            hash(key)
+        };
+        let has = |names: &Names<ConnId>, n| names.find(hash(id(n)), |key| key == id(n)).is_some();
+        let mut most = 0;
+        for n in 0..10 * MANY {
+            asked.set(0);
+            names.insert(hash(id(n)), id(n), hash_of);
+            most = most.max(if names.len() > MANY { asked.get() } else { 0 });
+            // The oldest third goes again, out of either table.
+            let gone = (n + 1) / 3;
+            if n % 3 == 2 {
+                names.remove(hash(id(gone - 1)), id(gone - 1));
+                assert!(!has(&names, gone - 1));
+            }
+            assert!(has(&names, n) && has(&names, gone));
+            assert_eq!(names.len(), n + 1 - gone);
+        }
+        assert_eq!(most, PLACES_EMPTIED);
+        assert!(names.table.capacity() < 32 * MANY);
+    }
+
+    fn id(n: usize) -> ConnId {
+        ConnId::from_index(n)
+    }
 
     #[test]
     fn behaves_like_a_map() {

@@ -25,7 +25,7 @@ pub trait Service {
     /// The timer that was armed for `key` is due.
     fn expire(&mut self, key: usize, context: &mut Context<'_>);
 
-    /// The connection is gone: gives back all that it held and forgets it.
+    /// The connection is gone: forgets it, and gives back all that it held; bit by bit, if that is very much.
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>);
 
     /// Everything that it knows, for a process that takes over. Connections keep their ids.

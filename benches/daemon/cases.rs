@@ -2,6 +2,7 @@
 
 use super::memory::Idleness;
 use super::players::{Mixed, Turns};
+use super::protocol::Protocol;
 use super::report::{Case, Figure, Values, Wanted};
 use super::server::{Program, Server};
 use super::settings::Settings;
@@ -43,8 +44,8 @@ fn pair(clients: usize, settings: &Settings) -> Case<'_> {
 fn churn(settings: &Settings) -> Case<'_> {
     let clients = settings.connections(64);
     let mut figures = speed("connections/s", RatioAtLeast(1.0), "CPU us/connection", Nothing);
-    figures.push(Figure { name: "slowest connect ms", wanted: AtMost(50.0) });
-    figures.push(Figure { name: "slowest lock ms", wanted: Nothing });
+    figures.push(Figure { name: "slowest connect ms", wanted: AtMost(50.0), against: Some(Limit) });
+    figures.push(Figure { name: "slowest lock ms", wanted: Nothing, against: Some(Limit) });
     case(format!("churn, {clients} at a time"), &[Ours, Limit, C], figures, settings, move |server| {
         churn::measure(server, clients, settings)
     })
@@ -61,9 +62,10 @@ fn pipeline(settings: &Settings) -> Case<'_> {
 
 fn hot(clients: usize, settings: &Settings) -> Case<'_> {
     let clients = settings.connections(clients);
-    let figures = speed("replies/s", RatioAtLeast(2.0), "CPU us/reply", Nothing);
+    let mut figures = speed("replies/s", RatioAtLeast(2.0), "CPU us/reply", Nothing);
+    figures.iter_mut().for_each(|figure| figure.against = Some(C));
     let play = move |server: &Server| load::play(server, clients, &mut Turns::hot(server.program, clients), settings);
-    Case { against: C, ..case(format!("hot key, {clients} clients"), &[Ours, Limit, C], figures, settings, play) }
+    case(format!("hot key, {clients} clients"), &[Ours, Limit, C], figures, settings, play)
 }
 
 fn mixed(settings: &Settings) -> Case<'_> {
@@ -93,9 +95,8 @@ fn scraped(clients: usize, settings: &Settings) -> Case<'_> {
     Case {
         name: format!("pair, {clients}, scraped"),
         programs: vec![Ours],
-        against: Ours,
         rounds: settings.rounds,
-        figures: figures.map(|(name, wanted)| Figure { name, wanted }).into(),
+        figures: figures.map(|(name, wanted)| Figure { name, wanted, against: None }).into(),
         measure: Box::new(move |_| scraping::measure(clients, settings)),
     }
 }
@@ -108,7 +109,7 @@ fn timers(due: Due, settings: &Settings) -> Case<'_> {
     let p99 = if due == Due::Spread { AtMost(5.0) } else { Nothing };
     let figures =
         [("early", AtMost(0.0)), ("late ms, median", Nothing), ("late ms, p99", p99), ("late ms, most", Nothing)];
-    let figures = figures.map(|(name, wanted)| Figure { name, wanted }).into();
+    let figures = figures.map(|(name, wanted)| Figure { name, wanted, against: None }).into();
     let programs: &[Program] = match due {
         Due::Spread if !settings.is_rehearsal => &[Ours, C],
         // The C daemon knows whole seconds only.
@@ -116,7 +117,7 @@ fn timers(due: Due, settings: &Settings) -> Case<'_> {
     };
     let measure = move |server: &Server| timers::measure(server, waiters, due, settings);
     let rounds = settings.rounds.min(FEW_ROUNDS);
-    Case { against: Ours, rounds, ..case(format!("{waiters} timers {when}"), programs, figures, settings, measure) }
+    Case { rounds, ..case(format!("{waiters} timers {when}"), programs, figures, settings, measure) }
 }
 
 fn memory(idleness: Idleness, settings: &Settings) -> Case<'_> {
@@ -126,10 +127,10 @@ fn memory(idleness: Idleness, settings: &Settings) -> Case<'_> {
         Idleness::WaitForOne => ("wait for one key", 300.0, &[Ours, C]),
         Idleness::WaitForOwn => ("wait for own keys", 300.0, &[Ours, C]),
     };
-    let figures = vec![Figure { name: "bytes/connection", wanted: AtMost(most) }];
+    let figures = vec![Figure { name: "bytes/connection", wanted: AtMost(most), against: None }];
     let measure = move |server: &Server| memory::measure(server, 15_000, idleness, settings);
     let rounds = settings.rounds.min(FEW_ROUNDS);
-    Case { against: Ours, rounds, ..case(format!("{count} {what}"), programs, figures, settings, measure) }
+    Case { rounds, ..case(format!("{count} {what}"), programs, figures, settings, measure) }
 }
 
 fn instructions(settings: &Settings) -> Case<'_> {
@@ -139,19 +140,18 @@ fn instructions(settings: &Settings) -> Case<'_> {
     Case {
         name: "user space, pair, 1 client".into(),
         programs,
-        against: Limit,
         rounds: 1,
-        figures: vec![Figure { name: "instructions/reply", wanted: Nothing }],
-        measure: Box::new(move |program| instructions::measure(program, pairs, settings)),
+        figures: vec![Figure { name: "instructions/reply", wanted: Nothing, against: Some(Limit) }],
+        measure: Box::new(move |program| instructions::measure(program, Protocol::Lines, pairs, settings)),
     }
 }
 
 /// How fast, and at what cost.
 fn speed(fast: &'static str, wanted: Wanted, cost: &'static str, wanted_cost: Wanted) -> Vec<Figure> {
-    vec![Figure { name: fast, wanted }, Figure { name: cost, wanted: wanted_cost }]
+    [(fast, wanted), (cost, wanted_cost)].map(|(name, wanted)| Figure { name, wanted, against: Some(Limit) }).into()
 }
 
-/// A case against the limit, with a new server for each round.
+/// A case with a new server for each round.
 fn case<'a>(
     name: String,
     programs: &[Program],
@@ -159,15 +159,17 @@ fn case<'a>(
     settings: &'a Settings,
     measure: impl Fn(&Server) -> io::Result<Values> + 'a,
 ) -> Case<'a> {
-    let measure = move |program| measure(&Server::start(program, settings)?);
+    let measure = move |program| measure(&Server::start(program, Protocol::Lines, settings)?);
     let programs = installed(programs);
-    Case { name, programs, against: Limit, rounds: settings.rounds, figures, measure: Box::new(measure) }
+    Case { name, programs, rounds: settings.rounds, figures, measure: Box::new(measure) }
 }
 
-fn installed(programs: &[Program]) -> Vec<Program> {
+/// Those of the programs that can take part.
+pub fn installed(programs: &[Program]) -> Vec<Program> {
     programs.iter().copied().filter(|program| program.path().is_some()).collect()
 }
 
-fn is_installed(program: &str) -> bool {
+/// Whether a program that is no server is there.
+pub fn is_installed(program: &str) -> bool {
     Command::new(Path::new(program)).arg("--version").output().is_ok()
 }

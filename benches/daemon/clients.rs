@@ -1,5 +1,6 @@
 //! Many connections to one server, driven by one loop: the load of every case.
 
+use super::protocol::Protocol;
 use super::server::Server;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::setsockopt;
@@ -20,6 +21,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Connections by number.
 pub struct Clients {
     address: SocketAddr,
+    protocol: Protocol,
     epoll: Epoll,
     streams: Vec<Option<TcpStream>>,
     events: Vec<EpollEvent>,
@@ -31,6 +33,7 @@ impl Clients {
     pub fn new(server: &Server, count: usize) -> io::Result<Clients> {
         Ok(Clients {
             address: server.address,
+            protocol: server.protocol,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             streams: (0..count).map(|_| None).collect(),
             events: vec![EpollEvent::empty(); EVENTS],
@@ -41,6 +44,7 @@ impl Clients {
     /// `count` connected clients, which the server has accepted.
     pub fn connect(server: &Server, count: usize) -> io::Result<Clients> {
         let mut clients = Clients::new(server, count)?;
+        let greeting = server.greeting();
         for client in 0..count {
             let stream = TcpStream::connect(server.address)?;
             stream.set_nodelay(true)?;
@@ -48,7 +52,7 @@ impl Clients {
             clients.epoll.add(&stream, event(EpollFlags::EPOLLIN, client))?;
             clients.streams[client] = Some(stream);
             if client % CONNECTS_AT_ONCE == 0 || client == count - 1 {
-                clients.ask(client, server.program.greeting())?;
+                clients.ask(client, &greeting)?;
             }
         }
         Ok(clients)
@@ -99,26 +103,50 @@ impl Clients {
         }
     }
 
-    /// Sends a request and waits for one line, apart from everything else.
-    pub fn ask(&mut self, client: usize, request: &[u8]) -> io::Result<String> {
-        self.send(client, request)?;
-        let stream = self.stream(client)?;
-        stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut line = Vec::new();
-        while line.last() != Some(&b'\n') {
-            let mut byte = [0];
-            stream.read_exact(&mut byte)?;
-            line.push(byte[0]);
-        }
-        stream.set_nonblocking(true)?;
-        Ok(String::from_utf8_lossy(line.trim_ascii_end()).into_owned())
+    /// Sends a request and waits for one reply, apart from everything else.
+    pub fn ask(&mut self, client: usize, request: &[u8]) -> io::Result<Vec<u8>> {
+        let mut reply = Vec::new();
+        self.ask_for(client, request, 1, |answer| reply = answer.to_vec())?;
+        Ok(reply)
     }
 
-    /// Sends a request to which the reply must be `wanted`.
+    /// Sends requests that have so many replies, and waits for these, apart from everything else.
+    pub fn ask_for(
+        &mut self,
+        client: usize,
+        requests: &[u8],
+        replies: usize,
+        mut hear: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
+        self.send(client, requests)?;
+        let (protocol, buffer) = (self.protocol, &mut self.buffer);
+        let stream = self.streams[client].as_mut().ok_or(ErrorKind::NotConnected)?;
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let (mut filled, mut heard) = (0, 0);
+        for _ in 0..replies {
+            let len = loop {
+                if let Some(len) = protocol.len(&buffer[heard..filled]) {
+                    break len;
+                }
+                match stream.read(&mut buffer[filled..])? {
+                    0 => return Err(ErrorKind::UnexpectedEof.into()),
+                    len => filled += len,
+                }
+            };
+            hear(&buffer[heard..heard + len]);
+            heard += len;
+        }
+        stream.set_nonblocking(true)
+    }
+
+    /// Sends a request to which the reply must be the line `wanted`.
     pub fn expect(&mut self, client: usize, request: &[u8], wanted: &str) -> io::Result<()> {
         let reply = self.ask(client, request)?;
-        if reply == wanted { Ok(()) } else { Err(io::Error::other(format!("{reply} instead of {wanted}"))) }
+        if reply.trim_ascii_end() == wanted.as_bytes() {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("{} instead of {wanted}", reply.escape_ascii())))
     }
 
     /// Waits until some clients are ready, and tells how many; [`Clients::ready`] says which.

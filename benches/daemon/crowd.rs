@@ -20,11 +20,11 @@ pub fn await_waiters(clients: &mut Clients, waiters: usize) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let reply = clients.ask(HOLDER, b"STATS waiting_workers\n")?;
-        if reply == wanted {
+        if reply.trim_ascii_end() == wanted.as_bytes() {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(io::Error::other(format!("{reply} instead of {wanted}")));
+            return Err(io::Error::other(format!("{} instead of {wanted}", reply.escape_ascii())));
         }
         thread::sleep(Duration::from_millis(1));
     }

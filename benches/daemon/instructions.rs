@@ -1,6 +1,7 @@
 //! Instructions that a server executes in user space for each request, counted by callgrind: the same in every run.
 
 use super::clients::Clients;
+use super::protocol::{self, Protocol};
 use super::report::Values;
 use super::server::{Program, Server};
 use super::settings::Settings;
@@ -9,18 +10,21 @@ use std::io;
 const VALGRIND: [&str; 3] = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"];
 
 /// Instructions per request: of twice as many pairs less those of half, so that start and end do not count.
-pub fn measure(program: Program, pairs: usize, settings: &Settings) -> io::Result<Values> {
-    let once = count(program, pairs, settings)?;
-    let twice = count(program, 2 * pairs, settings)?;
+pub fn measure(program: Program, protocol: Protocol, pairs: usize, settings: &Settings) -> io::Result<Values> {
+    let once = count(program, protocol, pairs, settings)?;
+    let twice = count(program, protocol, 2 * pairs, settings)?;
     Ok(vec![(twice as f64 - once as f64) / (2 * pairs) as f64])
 }
 
-fn count(program: Program, pairs: usize, settings: &Settings) -> io::Result<u64> {
-    let server = Server::start_under(&VALGRIND, program, settings)?;
+fn count(program: Program, protocol: Protocol, pairs: usize, settings: &Settings) -> io::Result<u64> {
+    let server = Server::start_under(&VALGRIND, program, protocol, settings)?;
     let mut clients = Clients::connect(&server, 1)?;
-    for _ in 0..pairs {
-        clients.expect(0, b"ACQ4ME Article:1 1 100 5\n", "LOCKED")?;
-        clients.expect(0, b"RELEASE\n", "RELEASED")?;
+    let pair = match protocol {
+        Protocol::Lines => [b"ACQ4ME Article:1 1 100 5\n".to_vec(), b"RELEASE\n".to_vec()],
+        Protocol::Frames => [protocol::acquire(b"Resource:1"), protocol::release(b"Resource:1")],
+    };
+    for request in pair.iter().cycle().take(2 * pairs) {
+        clients.ask(0, request)?;
     }
     drop(clients);
     let said = server.stop()?;

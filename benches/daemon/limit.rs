@@ -1,6 +1,7 @@
 //! The bare limit: what an event loop costs that does nothing but answer. One `recv` and one `send` for each wake of a
 //! connection, one `accept` for each wake of the listener, and no state but the unfinished line's first letter.
 
+use super::protocol::{self, Protocol};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -28,12 +29,14 @@ struct Peer {
     stream: TcpStream,
     /// The first letter of a line whose end has not come yet, or zero.
     letter: u8,
+    /// A frame whose end has not come yet.
+    partial: Vec<u8>,
 }
 
 /// Serves the socket on the standard input until the process is killed. `A` is answered with LOCKED, `R` with RELEASED,
 /// `S` with one line of statistics; `W` waits for the DONE that `D` has everyone sent. `Q` is told LOCKED in
-/// turn, when the one before says `H`.
-pub fn serve() -> io::Result<()> {
+/// turn, when the one before says `H`. In frames, every request is granted.
+pub fn serve(protocol: Protocol) -> io::Result<()> {
     let listener = TcpListener::from(io::stdin().as_fd().try_clone_to_owned()?);
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
@@ -47,7 +50,8 @@ pub fn serve() -> io::Result<()> {
         for event in &events[..count] {
             match event.data() {
                 LISTENER => limit.accept(&listener)?,
-                slot => limit.answer(slot as usize),
+                slot if protocol == Protocol::Lines => limit.answer(slot as usize),
+                slot => limit.answer_frames(slot as usize),
             }
         }
     }
@@ -61,7 +65,7 @@ impl Limit {
         if self.peers.len() <= slot {
             self.peers.resize_with(slot + 1, || None);
         }
-        self.peers[slot] = Some(Peer { stream, letter: 0 });
+        self.peers[slot] = Some(Peer { stream, letter: 0, partial: Vec::new() });
         Ok(())
     }
 
@@ -103,6 +107,24 @@ impl Limit {
             b'H' => self.wake_one(),
             _ => {}
         }
+        self.send(slot);
+    }
+
+    fn answer_frames(&mut self, slot: usize) {
+        let Some(peer) = &mut self.peers[slot] else { return };
+        let Ok(len @ 1..) = peer.stream.read(&mut self.buffer) else {
+            self.peers[slot] = None;
+            return;
+        };
+        self.replies.clear();
+        let received = &self.buffer[..len];
+        let joined = if peer.partial.is_empty() { Vec::new() } else { [&peer.partial, received].concat() };
+        let mut rest = if joined.is_empty() { received } else { &joined };
+        while let Some(len) = Protocol::Frames.len(rest) {
+            protocol::answer(&rest[..len], &mut self.replies);
+            rest = &rest[len..];
+        }
+        peer.partial = rest.to_vec();
         self.send(slot);
     }
 

@@ -1,6 +1,7 @@
 //! A steady load in a closed loop: every client sends, waits for its replies, and sends again.
 
 use super::clients::Clients;
+use super::protocol::Protocol;
 use super::report::Values;
 use super::server::Server;
 use super::settings::Settings;
@@ -12,12 +13,13 @@ pub trait Player {
     /// Appends a client's next requests, and tells how many replies they have.
     fn speak(&mut self, client: usize, requests: &mut Vec<u8>) -> usize;
 
-    /// Hears a reply, by its first letter, and tells whether it makes sense.
-    fn hear(&mut self, client: usize, letter: u8) -> bool;
+    /// Hears a reply, and tells whether it makes sense.
+    fn hear(&mut self, client: usize, reply: &[u8]) -> bool;
 }
 
 struct Loop<'a, P> {
     clients: Clients,
+    protocol: Protocol,
     player: &'a mut P,
     talks: Vec<Talk>,
     requests: Vec<u8>,
@@ -28,14 +30,15 @@ struct Loop<'a, P> {
 struct Talk {
     /// Replies that are to come.
     awaited: usize,
-    /// The last bytes were no whole line.
-    in_line: bool,
+    /// The beginning of a reply whose end has not come yet.
+    partial: Vec<u8>,
 }
 
 /// Plays until the time is over: replies per second, and the server's processor time per reply in microseconds.
 pub fn play(server: &Server, count: usize, player: &mut impl Player, settings: &Settings) -> io::Result<Values> {
     let clients = Clients::connect(server, count)?;
-    let mut load = Loop { clients, player, talks: vec![Talk::default(); count], requests: Vec::new(), replies: 0 };
+    let (protocol, talks) = (server.protocol, vec![Talk::default(); count]);
+    let mut load = Loop { clients, protocol, player, talks, requests: Vec::new(), replies: 0 };
     (0..count).try_for_each(|client| load.speak(client))?;
     load.run_for(settings.time / 4)?;
     let (replies, used, start) = (load.replies, server.cpu_time()?, Instant::now());
@@ -59,16 +62,19 @@ impl<P: Player> Loop<'_, P> {
 
     fn hear(&mut self, client: usize) -> io::Result<()> {
         let talk = &mut self.talks[client];
-        for piece in self.clients.receive(client)?.split_inclusive(|byte| *byte == b'\n') {
-            if !talk.in_line && !self.player.hear(client, piece[0]) {
-                return Err(io::Error::other(format!("unexpected reply: {}", piece.escape_ascii())));
+        let received = self.clients.receive(client)?;
+        let joined = if talk.partial.is_empty() { Vec::new() } else { [&talk.partial, received].concat() };
+        let mut rest = if joined.is_empty() { received } else { &joined };
+        while let Some(len) = self.protocol.len(rest) {
+            let (reply, further) = rest.split_at(len);
+            if !self.player.hear(client, reply) {
+                return Err(io::Error::other(format!("unexpected reply: {}", reply.escape_ascii())));
             }
-            talk.in_line = !piece.ends_with(b"\n");
-            if !talk.in_line {
-                self.replies += 1;
-                talk.awaited -= 1;
-            }
+            self.replies += 1;
+            talk.awaited -= 1;
+            rest = further;
         }
+        talk.partial = rest.to_vec();
         if talk.awaited == 0 { self.speak(client) } else { Ok(()) }
     }
 

@@ -63,6 +63,16 @@ pub fn resident(pid: u32) -> io::Result<u64> {
     kib.map(|kib| kib * 1024).ok_or_else(|| io::Error::other("no Rss in smaps_rollup"))
 }
 
+/// The highest resident memory of a process in bytes since its start, or since the last call.
+pub fn peak(pid: u32) -> io::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+    let kib = line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok());
+    // The word for: set the mark back to what is resident now.
+    fs::write(format!("/proc/{pid}/clear_refs"), "5")?;
+    kib.map(|kib| kib * 1024).ok_or_else(|| io::Error::other("no VmHWM in status"))
+}
+
 /// The day, the processor and the kernel, for the head of the table.
 pub fn describe() -> String {
     let day = Command::new("date").args(["-u", "+%F %H:%M UTC"]).output();

@@ -1,20 +1,23 @@
-//! The daemon against the bare limit of an event loop, the C daemon and redis, in one run: `cargo bench --bench daemon`.
+//! The daemon against the bare limit of an event loop, the C daemon, redis and yrmcds, in one run: `cargo bench --bench daemon`.
 //!
 //! Each case has rounds in which the servers take turns; the table shows the medians, and the median of the rounds' ratios.
 //! `BENCH_SECONDS`, `BENCH_ROUNDS` and `BENCH_CASES` (words of the cases' names, between commas) say how much is measured,
 //! `BENCH_OPTIONS` with which options the daemon runs.
-//! The C daemon (`poolcounterd`), `redis-server` and `valgrind` take part where they are installed.
+//! The C daemon (`poolcounterd`), `redis-server`, `yrmcdsd` and `valgrind` take part where they are installed.
 
 mod cases;
 mod churn;
 mod clients;
+mod counters;
 mod crowd;
 mod instructions;
 mod limit;
 mod load;
 mod machine;
 mod memory;
+mod million;
 mod players;
+mod protocol;
 mod random;
 mod report;
 mod scraping;
@@ -23,6 +26,7 @@ mod settings;
 mod stampede;
 mod timers;
 
+use protocol::Protocol;
 use settings::Settings;
 use std::env;
 use std::io;
@@ -31,13 +35,15 @@ use std::process::ExitCode;
 fn main() -> io::Result<ExitCode> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     if arguments.iter().any(|argument| argument == server::LIMIT_ARGUMENT) {
-        limit::serve()?;
+        let speaks_frames = arguments.iter().any(|argument| argument == server::FRAMES_ARGUMENT);
+        limit::serve(if speaks_frames { Protocol::Frames } else { Protocol::Lines })?;
     }
     let settings = Settings::read(&arguments)?;
     print_conditions(&settings);
     report::print_head();
     let mut has_failed = false;
-    for case in cases::all(&settings).iter().filter(|case| settings.wants(&case.name)) {
+    let cases = cases::all(&settings).into_iter().chain(counters::all(&settings));
+    for case in cases.filter(|case| settings.wants(&case.name)) {
         let outcome = case.run();
         outcome.print();
         has_failed |= outcome.has_failed();

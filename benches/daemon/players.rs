@@ -1,6 +1,7 @@
 //! What the clients of the steady loads say.
 
 use super::load::Player;
+use super::protocol::{self, Protocol};
 use super::random::Random;
 use super::server::Program;
 
@@ -11,6 +12,7 @@ pub struct Turns {
     /// Whose turn is the second.
     second: Vec<bool>,
     replies: usize,
+    protocol: Protocol,
 }
 
 type Batch = Vec<u8>;
@@ -45,9 +47,19 @@ impl Turns {
         Turns::of(clients, 1, |_| [acquire.into(), release.into()])
     }
 
+    /// One acquire and one release of a counter of the client's own, or `depth` of each in one write.
+    pub fn counters(clients: usize, depth: usize) -> Turns {
+        let batches = (0..clients).map(|client| {
+            let name = format!("Resource:{client}");
+            let pair = [protocol::acquire(name.as_bytes()), protocol::release(name.as_bytes())];
+            if depth == 1 { pair } else { [pair.concat().repeat(depth / 2), pair.concat().repeat(depth / 2)] }
+        });
+        Turns { batches: batches.collect(), second: vec![false; clients], replies: depth, protocol: Protocol::Frames }
+    }
+
     fn of(clients: usize, replies: usize, batches: impl Fn(usize) -> [String; 2]) -> Turns {
         let batches = (0..clients).map(|client| batches(client).map(String::into_bytes)).collect();
-        Turns { batches, second: vec![false; clients], replies }
+        Turns { batches, second: vec![false; clients], replies, protocol: Protocol::Lines }
     }
 }
 
@@ -59,9 +71,12 @@ impl Player for Turns {
         self.replies
     }
 
-    fn hear(&mut self, _: usize, letter: u8) -> bool {
-        // LOCKED, RELEASED; redis's +OK and :1.
-        matches!(letter, b'L' | b'R' | b'+' | b':')
+    fn hear(&mut self, _: usize, reply: &[u8]) -> bool {
+        match self.protocol {
+            // LOCKED, RELEASED; redis's +OK and :1.
+            Protocol::Lines => matches!(reply[0], b'L' | b'R' | b'+' | b':'),
+            Protocol::Frames => protocol::is_success(reply),
+        }
     }
 }
 
@@ -105,8 +120,8 @@ impl Player for Mixed {
         1
     }
 
-    fn hear(&mut self, client: usize, letter: u8) -> bool {
-        match letter {
+    fn hear(&mut self, client: usize, reply: &[u8]) -> bool {
+        match reply[0] {
             b'L' => self.holds[client] = true,
             b'R' => self.holds[client] = false,
             // DONE leaves nothing to give back; a statistic changes nothing.

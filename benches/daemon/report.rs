@@ -12,6 +12,8 @@ pub struct Figure {
     pub name: &'static str,
     /// What it should be.
     pub wanted: Wanted,
+    /// Whose figure ours is divided by, if it is compared.
+    pub against: Option<Program>,
 }
 
 /// What our daemon's figure should be.
@@ -33,8 +35,6 @@ pub struct Case<'a> {
     pub name: String,
     /// Which servers take part, ours first.
     pub programs: Vec<Program>,
-    /// Whose figures ours are divided by.
-    pub against: Program,
     /// How often each server has its turn.
     pub rounds: usize,
     /// What [`Case::measure`] tells, in order.
@@ -82,7 +82,7 @@ impl Outcome<'_> {
         for (index, figure) in self.case.figures.iter().enumerate() {
             let mut cells = vec![self.case.name.clone(), figure.name.into()];
             cells.extend(Program::ALL.map(|program| display(self.median(program, index))));
-            let ratio = self.ratio(index).filter(|_| self.case.against != Program::Ours);
+            let ratio = figure.against.and_then(|other| self.ratio(other, index));
             cells.push(ratio.map_or("-".into(), |ratio| format!("{ratio:.2}")));
             let (wanted, verdict) = figure.wanted.judge(self.median(Program::Ours, index), ratio);
             cells.extend([wanted, verdict]);
@@ -96,8 +96,8 @@ impl Outcome<'_> {
     }
 
     /// The median of the rounds' ratios: what changes from round to round falls out of them.
-    fn ratio(&self, index: usize) -> Option<f64> {
-        let pairs = self.values(Program::Ours, index).zip(self.values(self.case.against, index));
+    fn ratio(&self, other: Program, index: usize) -> Option<f64> {
+        let pairs = self.values(Program::Ours, index).zip(self.values(other, index));
         let mut ratios: Vec<f64> = pairs.filter_map(|(ours, other)| Some(ours? / other?)).collect();
         (!ratios.is_empty()).then(|| median(&mut ratios))
     }
@@ -142,8 +142,18 @@ pub fn median(values: &mut [f64]) -> f64 {
 }
 
 /// The columns' widths, and whether they are aligned to the left.
-const WIDTHS: [(usize, bool); 9] =
-    [(28, true), (18, true), (8, false), (8, false), (8, false), (8, false), (6, false), (13, true), (3, true)];
+const WIDTHS: [(usize, bool); 10] = [
+    (32, true),
+    (26, true),
+    (8, false),
+    (8, false),
+    (8, false),
+    (8, false),
+    (8, false),
+    (6, false),
+    (13, true),
+    (3, true),
+];
 
 fn print_row(cells: &[String]) {
     let cells = cells.iter().zip(WIDTHS).map(|(cell, (width, is_left))| match is_left {

@@ -1,13 +1,14 @@
 //! The servers that are compared, each a process of its own on a loopback address.
 
 use super::machine;
+use super::protocol::{Protocol, noop};
 use super::settings::Settings;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use socket2::{Domain, Socket, Type};
 use std::env;
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -16,12 +17,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The argument that makes this very program the limit server.
+/// The argument that makes this very program the limit server, and the one that has it speak in frames.
 pub const LIMIT_ARGUMENT: &str = "--limit-server";
+pub const FRAMES_ARGUMENT: &str = "--frames";
 /// The backlog of the sockets that are handed to our daemon and to the limit: our daemon's default.
 const BACKLOG: i32 = 4096;
 const PATIENCE: Duration = Duration::from_secs(20);
 const POOLS_PORT: u16 = 7531;
+const COUNTERS_PORT: u16 = 11215;
 
 /// What can be started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +37,8 @@ pub enum Program {
     C,
     /// A redis server, for context.
     Redis,
+    /// The original of the counters.
+    Yrmcds,
 }
 
 /// A running server; dropping it kills it.
@@ -41,13 +46,15 @@ pub struct Server {
     child: Child,
     /// What it is.
     pub program: Program,
+    /// What it speaks at its address.
+    pub protocol: Protocol,
     /// Where it listens.
     pub address: SocketAddr,
 }
 
 impl Program {
     /// Every program, in the order of the table's columns.
-    pub const ALL: [Program; 4] = [Program::Ours, Program::Limit, Program::C, Program::Redis];
+    pub const ALL: [Program; 5] = [Program::Ours, Program::Limit, Program::C, Program::Redis, Program::Yrmcds];
 
     /// The head of its column.
     pub fn name(self) -> &'static str {
@@ -56,6 +63,7 @@ impl Program {
             Program::Limit => "limit",
             Program::C => "C daemon",
             Program::Redis => "redis",
+            Program::Yrmcds => "yrmcds",
         }
     }
 
@@ -66,24 +74,23 @@ impl Program {
             Program::Limit => env::current_exe().ok(),
             Program::C => find("poolcounterd"),
             Program::Redis => find("redis-server"),
+            Program::Yrmcds => find("yrmcdsd"),
         }
     }
 
-    fn arguments(self, address: SocketAddr) -> Vec<String> {
+    fn arguments(self, protocol: Protocol, address: SocketAddr) -> Vec<String> {
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
-        let words: &[&str] = match self {
-            Program::Ours => &[],
-            Program::Limit => &[LIMIT_ARGUMENT],
-            Program::C => &["-l", &ip],
-            Program::Redis => &["--bind", &ip, "--port", &port, "--save", "", "--appendonly", "no"],
+        let words: &[&str] = match (self, protocol) {
+            (Program::Ours, Protocol::Lines) => &[],
+            (Program::Ours, Protocol::Frames) => &["--counter", "--counter-listen", &address.to_string()],
+            (Program::Limit, Protocol::Lines) => &[LIMIT_ARGUMENT],
+            (Program::Limit, Protocol::Frames) => &[LIMIT_ARGUMENT, FRAMES_ARGUMENT],
+            (Program::C, _) => &["-l", &ip],
+            (Program::Redis, _) => &["--bind", &ip, "--port", &port, "--save", "", "--appendonly", "no"],
+            (Program::Yrmcds, _) => &["-f", "/dev/stdin"],
         };
         let further = if self == Program::Ours { env::var("BENCH_OPTIONS").unwrap_or_default() } else { String::new() };
         words.iter().copied().chain(further.split_whitespace()).map(String::from).collect()
-    }
-
-    /// A request that is answered with one line and changes nothing.
-    pub fn greeting(self) -> &'static [u8] {
-        if self == Program::Redis { b"PING\r\n" } else { b"STATS UPTIME\n" }
     }
 
     /// Whether it takes its listening socket on the standard input, so that it is ready before it has started.
@@ -94,48 +101,73 @@ impl Program {
 
 impl Server {
     /// Starts a server on its core.
-    pub fn start(program: Program, settings: &Settings) -> io::Result<Server> {
-        Server::start_under(&[], program, settings)
+    pub fn start(program: Program, protocol: Protocol, settings: &Settings) -> io::Result<Server> {
+        Server::start_under(&[], program, protocol, settings)
     }
 
-    /// Starts a server with further options.
+    /// Starts a server of the pools with further options.
     pub fn start_with(program: Program, options: &[String], settings: &Settings) -> io::Result<Server> {
-        Server::run(&[], program, options, settings)
+        Server::run(&[], program, Protocol::Lines, options, settings)
     }
 
     /// Starts a server inside another program, such as valgrind.
-    pub fn start_under(wrapper: &[&str], program: Program, settings: &Settings) -> io::Result<Server> {
-        Server::run(wrapper, program, &[], settings)
+    pub fn start_under(
+        wrapper: &[&str],
+        program: Program,
+        protocol: Protocol,
+        settings: &Settings,
+    ) -> io::Result<Server> {
+        Server::run(wrapper, program, protocol, &[], settings)
     }
 
-    fn run(wrapper: &[&str], program: Program, options: &[String], settings: &Settings) -> io::Result<Server> {
+    fn run(
+        wrapper: &[&str],
+        program: Program,
+        protocol: Protocol,
+        options: &[String],
+        settings: &Settings,
+    ) -> io::Result<Server> {
         let path = program.path().ok_or_else(|| io::Error::other(format!("{} is not installed", program.name())))?;
         let listener = listen()?;
-        let address = match program {
-            Program::C => SocketAddr::new(unused_ip().into(), POOLS_PORT),
+        let address = match (program, protocol) {
+            (Program::C, _) => SocketAddr::new(unused_ip().into(), POOLS_PORT),
+            (Program::Ours, Protocol::Frames) => SocketAddr::new(unused_ip().into(), COUNTERS_PORT),
             _ => listener.local_addr()?,
         };
         let mut words: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
         words.push(path.into());
-        words.extend(program.arguments(address).iter().chain(options).map(OsString::from));
+        let arguments = program.arguments(protocol, address);
+        words.extend(arguments.iter().chain(options).map(OsString::from));
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdout(Stdio::null());
         command.stderr(if wrapper.is_empty() { Stdio::null() } else { Stdio::piped() });
         if program.inherits_socket() {
             command.stdin(OwnedFd::from(listener));
         } else {
-            command.stdin(Stdio::null());
+            command.stdin(if program == Program::Yrmcds { Stdio::piped() } else { Stdio::null() });
             drop(listener);
         }
-        let child = match settings.cores {
+        let mut child = match settings.cores {
             Some(cores) => cores.on_server_core(|| command.spawn())??,
             None => command.spawn()?,
         };
         // Until it is dropped, the command keeps the listening socket open in this process too.
         drop(command);
-        let mut server = Server { child, program, address };
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(yrmcds_settings(address)?.as_bytes())?;
+        }
+        let mut server = Server { child, program, protocol, address };
         server.await_start()?;
         Ok(server)
+    }
+
+    /// A request that has one reply and changes nothing.
+    pub fn greeting(&self) -> Vec<u8> {
+        match (self.program, self.protocol) {
+            (_, Protocol::Frames) => noop(),
+            (Program::Redis, Protocol::Lines) => b"PING\r\n".to_vec(),
+            (_, Protocol::Lines) => b"STATS UPTIME\n".to_vec(),
+        }
     }
 
     /// The processor time that it has used.
@@ -146,6 +178,11 @@ impl Server {
     /// Its resident memory in bytes.
     pub fn resident(&self) -> io::Result<u64> {
         machine::resident(self.child.id())
+    }
+
+    /// The most resident memory in bytes that it had since the last call.
+    pub fn peak(&self) -> io::Result<u64> {
+        machine::peak(self.child.id())
     }
 
     /// Asks it to end, and tells what it and its wrapper wrote on the standard error.
@@ -199,6 +236,24 @@ fn unused_ip() -> Ipv4Addr {
     static STARTED: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, high.max(1), low, STARTED.fetch_add(1, Ordering::Relaxed).clamp(1, 254))
+}
+
+/// What yrmcds reads at its start. It binds both addresses, which must differ, with three ports each; the counters' is that
+/// of `address`. The number of workers is Debian's.
+fn yrmcds_settings(address: SocketAddr) -> io::Result<String> {
+    let [port, repl_port] = [listen()?, listen()?].map(|listener| listener.local_addr().map(|address| address.port()));
+    let lines = [
+        format!("virtual_ip = {}", address.ip()),
+        format!("bind_ip = {}", unused_ip()),
+        format!("port = {}", port?),
+        format!("repl_port = {}", repl_port?),
+        format!("temp_dir = {:?}", env::temp_dir()),
+        "buckets = 10000".into(),
+        "workers = 10".into(),
+        "counter.enable = true".into(),
+        format!("counter.port = {}\n", address.port()),
+    ];
+    Ok(lines.join("\n"))
 }
 
 fn find(name: &str) -> Option<PathBuf> {

@@ -6,8 +6,10 @@
 //! then it is as if it were gone; a sweep, a bounded part of the table at a time, makes it so.
 
 mod check;
+mod counter;
 mod holdings;
 mod saved;
+mod sweep;
 
 pub use saved::Saved;
 
@@ -16,9 +18,12 @@ use crate::names::Names;
 use crate::stats::{Counters as Stat, Figures};
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers};
+use counter::Counter;
 use holdings::Holdings;
 use slab::Slab;
 use std::cell::Cell;
+use std::collections::VecDeque;
+use sweep::Sweep;
 
 /// A request for units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,29 +103,13 @@ pub struct Step<'a, 'w> {
 
 id! { CounterId }
 
-/// How many places in the table a sweep looks at before others have their turn: a fraction of a millisecond.
-const SWEEP_SLOTS: usize = 4096;
-/// When the sweep goes on.
-const SWEEP_PAUSE: Span = Span::from_millis(1);
+/// How many holdings are given back at a time when their connection is gone: a millisecond or two. So the others hardly
+/// notice, and even of a million the last is back within a tenth of a second.
+const RETURNED_AT_ONCE: usize = 32_768;
+/// When work goes on that is more than may be done at once.
+const PAUSE: Span = Span::from_millis(1);
 /// What the timer is armed for: there is but one.
 const SWEEP: usize = 0;
-
-struct Counter {
-    name: Box<[u8]>,
-    consumption: u32,
-    /// The highest consumption in the interval `peak_in`.
-    peak: u32,
-    peak_in: u32,
-    /// The interval of the last successful request.
-    used_in: u32,
-}
-
-/// A sweep that is under way.
-struct Sweep {
-    /// The first place in the table that it has not looked at.
-    next: usize,
-    began: Time,
-}
 
 /// All counters, and what each connection holds of them.
 pub struct State {
@@ -133,10 +122,14 @@ pub struct State {
     /// What each connection holds.
     clients: Vec<Holdings>,
     holdings: u64,
+    /// What those hold who are gone, until it is given back.
+    leaving: VecDeque<Holdings>,
     /// The number of the interval that the table was last used in.
     interval: u32,
+    /// When that interval is over.
+    interval_end: Time,
     sweep: Option<Sweep>,
-    /// Armed while there are counters, for the end of the interval or for the rest of the sweep.
+    /// Armed while there are counters, for the end of the interval or for the rest of the work.
     timer: Option<TimerId>,
     conflicts: Cell<u64>,
     figures: Figures<Stat>,
@@ -153,7 +146,9 @@ impl State {
             name_bytes: 0,
             clients: Vec::new(),
             holdings: 0,
+            leaving: VecDeque::new(),
             interval: 0,
+            interval_end: Time::START,
             sweep: None,
             timer: None,
             conflicts: Cell::new(0),
@@ -169,7 +164,7 @@ impl State {
     pub fn get(&mut self, name: &[u8], step: &mut Step<'_, '_>) -> Result<u32, Refusal> {
         self.turn(step);
         let id = self.find(name, step).ok_or(Refusal::NotFound)?;
-        Ok(self.counters[id.index()].consumption)
+        Ok(self.counters[id.index()].levels().consumption())
     }
 
     /// Takes units for a connection, and tells how many. A counter that nobody has asked for yet is made.
@@ -180,7 +175,7 @@ impl State {
     pub fn acquire(&mut self, conn: ConnId, request: Acquire<'_>, step: &mut Step<'_, '_>) -> Result<u32, Refusal> {
         self.turn(step);
         let known = self.find(request.name, step);
-        let consumption = known.map_or(0, |id| self.counters[id.index()].consumption);
+        let consumption = known.map_or(0, |id| self.counters[id.index()].levels().consumption());
         let wanted = u64::from(consumption) + u64::from(request.resources);
         let consumption = u32::try_from(wanted).ok().filter(|wanted| *wanted <= request.maximum);
         let consumption = consumption.ok_or(Refusal::NotAvailable)?;
@@ -190,11 +185,10 @@ impl State {
         if self.used_memory() + new_counter + new_holding > self.limits.max_memory {
             return Err(Refusal::OutOfMemory);
         }
-        let id = known.unwrap_or_else(|| self.create(request.name, step));
+        let id = known.unwrap_or_else(|| self.create(Counter::new(request.name, self.interval), step));
         // Lossless: what one holds is a part of what all hold.
         self.hold(conn, id, held + request.resources);
-        self.counters[id.index()].change(consumption, self.interval);
-        self.counters[id.index()].used_in = self.interval;
+        self.counters[id.index()].levels_mut().change_by_request(consumption, self.interval);
         Ok(request.resources)
     }
 
@@ -211,9 +205,8 @@ impl State {
             return Err(Refusal::NotAcquired);
         }
         self.hold(conn, id, held - request.resources);
-        let counter = &mut self.counters[id.index()];
-        counter.change(counter.consumption - request.resources, self.interval);
-        counter.used_in = self.interval;
+        let levels = self.counters[id.index()].levels_mut();
+        levels.change_by_request(levels.consumption() - request.resources, self.interval);
         Ok(())
     }
 
@@ -221,30 +214,45 @@ impl State {
     pub fn close(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         let Some(holdings) = self.clients.get_mut(conn.index()).map(std::mem::take) else { return };
         self.turn(step);
-        for (id, resources) in holdings.iter() {
+        self.leaving.push_back(holdings);
+        self.give_back(step);
+        if !self.leaving.is_empty() {
+            self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+            self.arm(step);
+        }
+    }
+
+    /// Gives back what those held who are gone: as much as may be at once.
+    fn give_back(&mut self, step: &mut Step<'_, '_>) {
+        for _ in 0..RETURNED_AT_ONCE {
+            let Some(holdings) = self.leaving.front_mut() else { return };
+            let Some((id, resources)) = holdings.pop() else {
+                self.leaving.pop_front();
+                continue;
+            };
             self.holdings -= 1;
-            let counter = &mut self.counters[id.index()];
-            counter.change(counter.consumption - resources, self.interval);
+            let levels = self.counters[id.index()].levels_mut();
+            levels.change(levels.consumption() - resources, self.interval);
             self.drop_if_over(id, step);
         }
     }
 
-    /// The timer is due: the interval is over, or a sweep goes on.
+    /// The timer is due: the interval is over, or a sweep or what those held who are gone is to be gone on with.
     pub fn expire(&mut self, key: usize, step: &mut Step<'_, '_>) {
         debug_assert_eq!(key, SWEEP, "there is no other timer");
         self.timer.take().into_iter().for_each(TimerId::fired);
         if !self.turn(step) {
             self.go_on_with_sweep(step);
         }
+        self.give_back(step);
         self.arm(step);
     }
 
     /// The counter in a place of the table, if there is one. All of them are found in the places below [`State::slots`].
     pub fn record(&self, slot: usize) -> Option<Record<'_>> {
-        let counter = self.counters.get(slot).filter(|counter| !counter.is_over(self.interval))?;
-        let Counter { consumption, peak, peak_in, .. } = *counter;
-        let peak = if peak_in == self.interval { peak } else { consumption };
-        Some(Record { name: &counter.name, consumption, peak })
+        let counter = self.counters.get(slot).filter(|counter| !counter.levels().is_over(self.interval))?;
+        let (consumption, peak) = (counter.levels().consumption(), counter.levels().peak(self.interval));
+        Some(Record { name: counter.name(), consumption, peak })
     }
 
     /// How many places of the table may have a counter.
@@ -273,41 +281,22 @@ impl State {
 
     /// Comes to the present: when another interval has begun, what is over is swept out. Tells whether it has.
     pub fn turn(&mut self, step: &mut Step<'_, '_>) -> bool {
-        let interval = self.interval_at(step);
+        if step.now < self.interval_end {
+            return false;
+        }
+        let (interval, end) = self.interval_at(step);
+        self.interval_end = end;
         if interval == self.interval {
             return false;
         }
         self.interval = interval;
-        self.sweep = (!self.counters.is_empty()).then_some(Sweep { next: 0, began: step.now });
-        self.go_on_with_sweep(step);
+        self.begin_sweep(step);
         true
-    }
-
-    fn go_on_with_sweep(&mut self, step: &mut Step<'_, '_>) {
-        let Some(Sweep { next, began }) = self.sweep.take() else { return };
-        let end = self.slots.min(next + SWEEP_SLOTS);
-        for slot in next..end {
-            if self.counters.contains(slot) {
-                self.drop_if_over(CounterId::from_index(slot), step);
-            }
-        }
-        if end < self.slots {
-            self.sweep = Some(Sweep { next: end, began });
-        } else {
-            self.end_sweep(began, step.now);
-        }
-    }
-
-    fn end_sweep(&mut self, began: Time, now: Time) {
-        let elapsed = now.since(began);
-        self.figures.count(Stat::GcCount);
-        self.figures.set(Stat::LastGcElapsed, elapsed.as_micros());
-        self.figures.add(Stat::TotalGcElapsed, elapsed);
     }
 
     fn find(&mut self, name: &[u8], step: &mut Step<'_, '_>) -> Option<CounterId> {
         let is_named = |id: CounterId| {
-            let same = *self.counters[id.index()].name == *name;
+            let same = *self.counters[id.index()].name() == *name;
             self.conflicts.set(self.conflicts.get() + u64::from(!same));
             same
         };
@@ -315,17 +304,16 @@ impl State {
         (!self.drop_if_over(id, step)).then_some(id)
     }
 
-    fn create(&mut self, name: &[u8], step: &mut Step<'_, '_>) -> CounterId {
+    fn create(&mut self, counter: Counter, step: &mut Step<'_, '_>) -> CounterId {
         if self.counters.capacity() == 0 {
             self.names.reserve(self.limits.buckets);
         }
-        let counter =
-            Counter { name: name.into(), consumption: 0, peak: 0, peak_in: self.interval, used_in: self.interval };
-        let id = CounterId::from_index(self.counters.insert(counter));
+        self.name_bytes += counter.name().len() as u64;
         let hashing = self.names.hashing();
-        self.names.insert(hashing.hash(name), id, |id| hashing.hash(&self.counters[id.index()].name));
+        let hash = hashing.hash(counter.name());
+        let id = CounterId::from_index(self.counters.insert(counter));
+        self.names.insert(hash, id, |id| hashing.hash(self.counters[id.index()].name()));
         self.slots = self.slots.max(id.index() + 1);
-        self.name_bytes += name.len() as u64;
         self.figures.count(Stat::TotalObjects);
         self.arm(step);
         id
@@ -333,35 +321,37 @@ impl State {
 
     /// Whether the counter is gone, because nobody has used it in this interval.
     fn drop_if_over(&mut self, id: CounterId, step: &mut Step<'_, '_>) -> bool {
-        if !self.counters[id.index()].is_over(self.interval) {
+        if !self.counters[id.index()].levels().is_over(self.interval) {
             return false;
         }
-        let Counter { name, .. } = self.counters.remove(id.index());
-        self.names.remove(self.names.hash(&name), id);
-        self.name_bytes -= name.len() as u64;
+        let counter = self.counters.remove(id.index());
+        self.names.remove(self.names.hash(counter.name()), id);
+        self.name_bytes -= counter.name().len() as u64;
         if self.counters.is_empty() {
             self.slots = 0;
-            self.sweep.take().into_iter().for_each(|sweep| self.end_sweep(sweep.began, step.now));
+            self.end_sweep(step.now);
             self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         }
         true
     }
 
-    /// Has the timer wake us when the sweep is to go on, or the next to begin.
+    /// Has the timer wake us when work is to go on, or the next sweep to begin.
     fn arm(&mut self, step: &mut Step<'_, '_>) {
         if self.timer.is_some() || self.counters.is_empty() {
             return;
         }
-        let interval = self.limits.interval.as_micros();
-        let into_interval = (step.epoch + step.now.since(Time::START)).as_micros() % interval;
-        let pause = if self.sweep.is_some() { SWEEP_PAUSE } else { Span::from_micros(interval - into_interval) };
-        self.timer = Some(step.timers.arm(step.now + pause, CounterId::from_index(SWEEP)));
+        let is_at_work = self.sweep.is_some() || !self.leaving.is_empty();
+        let due = if is_at_work { step.now + PAUSE } else { self.interval_end };
+        self.timer = Some(step.timers.arm(due, CounterId::from_index(SWEEP)));
     }
 
-    fn interval_at(&self, step: &Step<'_, '_>) -> u32 {
-        let time_of_day = step.epoch + step.now.since(Time::START);
-        let number = time_of_day.as_micros() / self.limits.interval.as_micros();
-        u32::try_from(number).expect("intervals of ten seconds have numbers as short until the year 3331")
+    /// The number of the present interval, and its end.
+    fn interval_at(&self, step: &Step<'_, '_>) -> (u32, Time) {
+        let interval = self.limits.interval.as_micros();
+        let time_of_day = (step.epoch + step.now.since(Time::START)).as_micros();
+        let number = u32::try_from(time_of_day / interval).ok().filter(|number| *number <= u32::MAX / 2);
+        let number = number.expect("intervals of ten seconds have numbers of 31 bits until the year 2650");
+        (number, step.now + Span::from_micros(interval - time_of_day % interval))
     }
 
     fn held(&self, conn: ConnId, id: CounterId) -> u32 {
@@ -383,18 +373,78 @@ impl State {
     }
 }
 
-impl Counter {
-    /// Nobody holds it, and nobody has used it in this interval.
-    fn is_over(&self, interval: u32) -> bool {
-        self.consumption == 0 && self.used_in != interval
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wheel::{Owner, Wheel};
+
+    const OWNER: Owner = Owner(0);
+
+    fn act<R>(
+        state: &mut State,
+        wheel: &mut Wheel,
+        now: Time,
+        act: impl FnOnce(&mut State, &mut Step<'_, '_>) -> R,
+    ) -> R {
+        let done = act(state, &mut Step { now, epoch: Span::from_secs(1_000_000), timers: &mut wheel.of(OWNER) });
+        state.check();
+        done
     }
 
-    fn change(&mut self, consumption: u32, interval: u32) {
-        if self.peak_in != interval {
-            self.peak_in = interval;
-            self.peak = self.consumption;
+    /// One connection holds a unit of each of so many counters, and another of the last one; then the first is gone.
+    fn left(counters: usize) -> (State, Wheel) {
+        let (mut state, mut wheel) = (State::new(Limits::default()), Wheel::default());
+        let [first, second] = [0, 1].map(ConnId::from_index);
+        let mut step = Step { now: Time::START, epoch: Span::from_secs(1_000_000), timers: &mut wheel.of(OWNER) };
+        for n in 0..counters {
+            let name = format!("counter {n}");
+            let acquire = Acquire { name: name.as_bytes(), resources: 1, maximum: 10 };
+            assert_eq!(state.acquire(first, acquire, &mut step), Ok(1));
+            if n == counters - 1 {
+                assert_eq!(state.acquire(second, acquire, &mut step), Ok(1));
+            }
         }
-        self.consumption = consumption;
-        self.peak = self.peak.max(consumption);
+        act(&mut state, &mut wheel, Time::START, |state, step| state.close(first, step));
+        (state, wheel)
+    }
+
+    #[test]
+    fn very_many_holdings_come_back_bit_by_bit() {
+        let (mut state, mut wheel) = left(2 * RETURNED_AT_ONCE);
+        assert_eq!(state.holdings, RETURNED_AT_ONCE as u64 + 1);
+        let mut turns = 0;
+        while !state.leaving.is_empty() {
+            let now = wheel.next().expect("somebody goes on with it");
+            turns += 1;
+            assert_eq!(now, Time::START + Span::from_millis(turns));
+            let due = wheel.expire(now).expect("it is due");
+            act(&mut state, &mut wheel, now, |state, step| state.expire(due.key, step));
+        }
+        assert_eq!((state.holdings, turns), (1, 2));
+        // Then nothing is to be done until the interval is over.
+        let end = wheel.next().expect("the counters end one day");
+        assert!(end > Time::START + Span::from_secs(60));
+        act(&mut state, &mut wheel, end, |state, step| state.close(ConnId::from_index(1), step));
+        while !state.is_empty() {
+            let now = wheel.next().expect("the sweep goes on");
+            while let Some(due) = wheel.expire(now) {
+                act(&mut state, &mut wheel, now, |state, step| state.expire(due.key, step));
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_takes_over_holds_nothing_for_those_who_are_gone() {
+        let (state, _) = left(2 * RETURNED_AT_ONCE);
+        let (mut other, mut wheel) = (State::new(Limits::default()), Wheel::default());
+        let restored = act(&mut other, &mut wheel, Time::START, |other, step| other.restore(state.save(), step));
+        assert_eq!((restored, other.holdings), (Ok(()), 1));
+        assert_eq!(other.counters.len(), 2 * RETURNED_AT_ONCE);
+        let last = format!("counter {}", 2 * RETURNED_AT_ONCE - 1);
+        for (name, consumption) in [("counter 0", 0), (&*last, 1)] {
+            let now = Time::START;
+            let found = act(&mut other, &mut wheel, now, |other, step| other.get(name.as_bytes(), step));
+            assert_eq!(found, Ok(consumption), "{name}");
+        }
     }
 }

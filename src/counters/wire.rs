@@ -158,11 +158,16 @@ impl<'a> Fields<'a> {
     }
 }
 
+fn head(header: &Header, status: u8, body_bytes: u32) -> [u8; HEADER_BYTES] {
+    let [a, b, c, d] = body_bytes.to_be_bytes();
+    let [e, f, g, h] = header.opaque;
+    [REPLY_MAGIC, header.opcode, status, 0, a, b, c, d, e, f, g, h]
+}
+
 /// Writes a reply whose body `write` appends.
 pub fn write_reply(bytes: &mut Vec<u8>, header: &Header, status: u8, write: impl FnOnce(&mut Vec<u8>)) {
     let start = bytes.len();
-    bytes.extend_from_slice(&[REPLY_MAGIC, header.opcode, status, 0, 0, 0, 0, 0]);
-    bytes.extend_from_slice(&header.opaque);
+    bytes.extend_from_slice(&head(header, status, 0));
     write(bytes);
     let body_bytes =
         u32::try_from(bytes.len() - start - HEADER_BYTES).expect("no body is longer than a connection's output");
@@ -171,12 +176,15 @@ pub fn write_reply(bytes: &mut Vec<u8>, header: &Header, status: u8, write: impl
 
 /// Writes the reply to a request that succeeded and has nothing to tell.
 pub fn write_ok(bytes: &mut Vec<u8>, header: &Header) {
-    write_reply(bytes, header, OK, |_| {});
+    bytes.extend_from_slice(&head(header, OK, 0));
 }
 
 /// Writes the reply to a request that succeeded, with the one number that it asked for.
 pub fn write_number(bytes: &mut Vec<u8>, header: &Header, number: u32) {
-    write_reply(bytes, header, OK, |body| body.extend_from_slice(&number.to_be_bytes()));
+    let mut frame = [0; HEADER_BYTES + 4];
+    frame[..HEADER_BYTES].copy_from_slice(&head(header, OK, 4));
+    frame[HEADER_BYTES..].copy_from_slice(&number.to_be_bytes());
+    bytes.extend_from_slice(&frame);
 }
 
 /// Writes the reply to a request that was refused.

@@ -48,6 +48,14 @@ impl Holdings {
         }
     }
 
+    /// Takes one counter out, with how much was held of it.
+    pub fn pop(&mut self) -> Option<(CounterId, u32)> {
+        match self {
+            Holdings::One(own, held) => Some((*own, std::mem::take(held))).filter(|(_, resources)| *resources > 0),
+            Holdings::Many(holdings) => holdings.pop_first(),
+        }
+    }
+
     /// Every counter of which something is held, with how much.
     pub fn iter(&self) -> impl Iterator<Item = (CounterId, u32)> {
         let (one, many) = match self {

@@ -35,12 +35,13 @@ struct SavedHolding {
 }
 
 impl State {
-    /// Everything, but for counters that are over and only wait for the sweep. The others keep their order.
+    /// Everything, but for counters that are over and only wait for the sweep. The others keep their order. What those held
+    /// who are gone is not held any more.
     pub fn save(&self) -> Saved {
         let counters = self.going_on().map(|(_, counter)| SavedCounter {
-            name: counter.name.to_vec(),
-            peak: (counter.peak_in == self.interval).then_some(counter.peak),
-            is_used: counter.used_in == self.interval,
+            name: counter.name().to_vec(),
+            peak: counter.levels().has_changed(self.interval).then(|| counter.levels().peak(self.interval)),
+            is_used: counter.levels().is_used(self.interval),
         });
         let ranks = self.ranks();
         let clients = self.clients.iter().enumerate().map(|(index, client)| (ConnId::from_index(index), client));
@@ -70,7 +71,7 @@ impl State {
     }
 
     fn going_on(&self) -> impl Iterator<Item = (usize, &Counter)> {
-        self.counters.iter().filter(|(_, counter)| !counter.is_over(self.interval))
+        self.counters.iter().filter(|(_, counter)| !counter.levels().is_over(self.interval))
     }
 
     /// Goes on from what another process saved.
@@ -82,19 +83,14 @@ impl State {
         let (number, length) = saved.interval;
         // Where intervals are longer or shorter now than they were, or where the date has been put back, everything that was
         // used counts as used in this one.
-        let present = self.interval_at(step);
+        let (present, _) = self.interval_at(step);
         self.interval = if length == self.limits.interval { number.min(present) } else { present };
-        let past = self.interval.saturating_sub(1);
         for SavedCounter { name, peak, is_used } in saved.counters {
-            let is_there = |id: CounterId| *self.counters[id.index()].name == *name;
+            let is_there = |id: CounterId| *self.counters[id.index()].name() == *name;
             if self.names.find(self.names.hash(&name), is_there).is_some() {
                 return Err(Unreadable("counters: a name stands there twice".into()));
             }
-            let id = self.create(&name, step);
-            let counter = &mut self.counters[id.index()];
-            counter.peak = peak.unwrap_or(0);
-            counter.peak_in = if peak.is_some() { self.interval } else { past };
-            counter.used_in = if is_used { self.interval } else { past };
+            self.create(Counter::restored(&name, peak, is_used, self.interval), step);
         }
         for SavedHolding { conn, counter, resources } in saved.holdings {
             self.restore_holding(conn, CounterId::from_index(counter as usize), resources)?;
@@ -111,8 +107,7 @@ impl State {
     fn restore_holding(&mut self, conn: ConnId, id: CounterId, resources: u32) -> Result<(), Unreadable> {
         let wrong = || Unreadable("counters: somebody holds what there is not".into());
         let counter = self.counters.get_mut(id.index()).filter(|_| resources > 0).ok_or_else(wrong)?;
-        counter.consumption = counter.consumption.checked_add(resources).ok_or_else(wrong)?;
-        counter.peak = counter.peak.max(counter.consumption);
+        counter.levels_mut().restore(resources).ok_or_else(wrong)?;
         self.hold(conn, id, resources);
         Ok(())
     }

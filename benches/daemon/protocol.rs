@@ -1,0 +1,96 @@
+//! What the clients and the servers of a case speak: lines of text, as the pools do, or the frames of the counters.
+
+/// Bytes of a frame before its body.
+const HEADER_BYTES: usize = 12;
+const REQUEST_MAGIC: u8 = 0x90;
+const REPLY_MAGIC: u8 = 0x91;
+const NOOP: u8 = 0x00;
+const GET: u8 = 0x01;
+const ACQUIRE: u8 = 0x02;
+const RELEASE: u8 = 0x03;
+const DUMP: u8 = 0x11;
+/// More than any counter of a case has.
+const MAXIMUM: u32 = 1_000_000;
+
+/// How requests and replies are told apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// A line each.
+    Lines,
+    /// A header, with the length of the body that follows.
+    Frames,
+}
+
+impl Protocol {
+    /// The length of the reply, or request, that the bytes begin with; None when it is not all there.
+    pub fn len(self, bytes: &[u8]) -> Option<usize> {
+        match self {
+            Protocol::Lines => Some(bytes.iter().position(|byte| *byte == b'\n')? + 1),
+            Protocol::Frames => {
+                let body_bytes = bytes.get(4..8)?.try_into().map(u32::from_be_bytes).ok()?;
+                Some(HEADER_BYTES + body_bytes as usize).filter(|len| *len <= bytes.len())
+            }
+        }
+    }
+}
+
+/// A request that changes nothing.
+pub fn noop() -> Vec<u8> {
+    request(NOOP, &[])
+}
+
+/// A request for a unit.
+pub fn acquire(name: &[u8]) -> Vec<u8> {
+    let (resources, name) = (1_u32.to_be_bytes(), text(name));
+    request(ACQUIRE, &[&resources, &MAXIMUM.to_be_bytes(), &name])
+}
+
+/// A request that gives a unit back.
+pub fn release(name: &[u8]) -> Vec<u8> {
+    request(RELEASE, &[&1_u32.to_be_bytes(), &text(name)])
+}
+
+/// A question for a counter's consumption.
+pub fn get(name: &[u8]) -> Vec<u8> {
+    request(GET, &[&text(name)])
+}
+
+/// A request for every counter.
+pub fn dump() -> Vec<u8> {
+    request(DUMP, &[])
+}
+
+/// Whether a reply says that the request succeeded.
+pub fn is_success(reply: &[u8]) -> bool {
+    reply[0] == REPLY_MAGIC && reply[2] == 0
+}
+
+/// Whether the number that was asked for is zero.
+pub fn is_zero(reply: &[u8]) -> bool {
+    is_success(reply) && reply[HEADER_BYTES..] == [0; 4]
+}
+
+/// Whether a reply has no body, as the last one of a Dump.
+pub fn is_empty(reply: &[u8]) -> bool {
+    reply.len() == HEADER_BYTES
+}
+
+/// Adds the reply to an acquire or a release that the bare limit gives to anything.
+pub fn answer(request: &[u8], replies: &mut Vec<u8>) {
+    let body_bytes = if request[1] == ACQUIRE { 4 } else { 0 };
+    replies.extend_from_slice(&[REPLY_MAGIC, request[1], 0, 0, 0, 0, 0, body_bytes]);
+    replies.extend_from_slice(&request[8..HEADER_BYTES]);
+    if request[1] == ACQUIRE {
+        replies.extend_from_slice(&request[HEADER_BYTES..HEADER_BYTES + 4]);
+    }
+}
+
+fn text(name: &[u8]) -> Vec<u8> {
+    [&(name.len() as u16).to_be_bytes(), name].concat()
+}
+
+fn request(opcode: u8, body: &[&[u8]]) -> Vec<u8> {
+    let body = body.concat();
+    let opaque = *b"mark";
+    [&[REQUEST_MAGIC, opcode, 0, 0][..], &(body.len() as u32).to_be_bytes(), &opaque, &body].concat()
+}

@@ -1,0 +1,169 @@
+//! One counter: its name, and how much of it is held. It is 32 bytes long, and a short name lies in these.
+
+/// The longest name that needs no memory of its own: with it, a counter is as long as with a pointer.
+const SHORT_BYTES: usize = 18;
+
+pub(super) enum Counter {
+    /// With a name that fits in.
+    Short { levels: Levels, len: u8, name: [u8; SHORT_BYTES] },
+    /// With a name that does not.
+    Long { levels: Levels, name: Box<[u8]> },
+}
+
+/// How much of a counter is held, and how much was.
+pub(super) struct Levels {
+    consumption: u32,
+    /// The highest consumption in the interval of the last change.
+    peak: u32,
+    last_change: Stamp,
+}
+
+/// An interval's number, and whether a request has succeeded in it; what else changes a counter is the end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp(u32);
+
+impl Counter {
+    /// A counter that is made in this interval.
+    pub fn new(name: &[u8], interval: u32) -> Counter {
+        let levels = Levels { consumption: 0, peak: 0, last_change: Stamp::new(interval, true) };
+        Counter::with(name, levels)
+    }
+
+    /// A counter of which nothing is held yet, but was: with its peak, if it changed in this interval, and whether a request
+    /// has succeeded in it.
+    pub fn restored(name: &[u8], peak: Option<u32>, is_used: bool, interval: u32) -> Counter {
+        let last_change = match peak {
+            Some(_) => Stamp::new(interval, is_used),
+            None => Stamp::new(interval.saturating_sub(1), false),
+        };
+        Counter::with(name, Levels { consumption: 0, peak: peak.unwrap_or(0), last_change })
+    }
+
+    fn with(name: &[u8], levels: Levels) -> Counter {
+        if name.len() > SHORT_BYTES {
+            return Counter::Long { levels, name: name.into() };
+        }
+        let mut short = [0; SHORT_BYTES];
+        short[..name.len()].copy_from_slice(name);
+        Counter::Short { levels, len: name.len() as u8, name: short }
+    }
+
+    pub fn name(&self) -> &[u8] {
+        match self {
+            Counter::Short { len, name, .. } => &name[..usize::from(*len)],
+            Counter::Long { name, .. } => name,
+        }
+    }
+
+    pub fn levels(&self) -> &Levels {
+        match self {
+            Counter::Short { levels, .. } | Counter::Long { levels, .. } => levels,
+        }
+    }
+
+    pub fn levels_mut(&mut self) -> &mut Levels {
+        match self {
+            Counter::Short { levels, .. } | Counter::Long { levels, .. } => levels,
+        }
+    }
+}
+
+impl Levels {
+    /// How much is held.
+    pub fn consumption(&self) -> u32 {
+        self.consumption
+    }
+
+    /// The most that was held at a time in this interval.
+    pub fn peak(&self, interval: u32) -> u32 {
+        if self.has_changed(interval) { self.peak } else { self.consumption }
+    }
+
+    /// Whether what is held has changed in this interval.
+    pub fn has_changed(&self, interval: u32) -> bool {
+        self.last_change.interval() == interval
+    }
+
+    /// Whether a request has succeeded in this interval.
+    pub fn is_used(&self, interval: u32) -> bool {
+        self.last_change == Stamp::new(interval, true)
+    }
+
+    /// Nobody holds it, and nobody has used it in this interval.
+    pub fn is_over(&self, interval: u32) -> bool {
+        self.consumption == 0 && !self.is_used(interval)
+    }
+
+    /// A request succeeds, after which so much is held.
+    pub fn change_by_request(&mut self, consumption: u32, interval: u32) {
+        self.change(consumption, interval);
+        self.last_change = Stamp::new(interval, true);
+    }
+
+    /// So much is held from now on.
+    pub fn change(&mut self, consumption: u32, interval: u32) {
+        if !self.has_changed(interval) {
+            self.last_change = Stamp::new(interval, false);
+            self.peak = self.consumption;
+        }
+        self.consumption = consumption;
+        self.peak = self.peak.max(consumption);
+    }
+
+    /// Adds what somebody held in the process before, whenever that was acquired; None when it cannot be so much.
+    pub fn restore(&mut self, resources: u32) -> Option<()> {
+        self.consumption = self.consumption.checked_add(resources)?;
+        self.peak = self.peak.max(self.consumption);
+        Some(())
+    }
+
+    /// The proof that the numbers agree with each other.
+    pub fn check(&self, interval: u32) {
+        assert!(self.last_change.interval() <= interval, "nothing is used in the future");
+        assert!(self.peak >= self.consumption, "the peak is the highest");
+    }
+}
+
+impl Stamp {
+    /// Numbers of intervals have a bit to spare.
+    fn new(interval: u32, is_used: bool) -> Stamp {
+        Stamp(interval << 1 | u32::from(is_used))
+    }
+
+    fn interval(self) -> u32 {
+        self.0 >> 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_every_length_come_back_and_take_32_bytes_in_the_table() {
+        for len in (0..=40).chain([255, 256, 65_535]) {
+            let name: Vec<u8> = (0..len).map(|n| n as u8).collect();
+            let counter = Counter::new(&name, 7);
+            assert_eq!(counter.name(), name);
+            assert_eq!(matches!(counter, Counter::Short { .. }), len <= SHORT_BYTES);
+        }
+        // As slab has it.
+        enum Entry {
+            _Vacant(usize),
+            _Occupied(Counter),
+        }
+        assert_eq!(size_of::<Entry>(), 32);
+    }
+
+    #[test]
+    fn the_end_of_a_connection_is_no_use() {
+        let mut levels = Levels { consumption: 0, peak: 0, last_change: Stamp::new(0, false) };
+        levels.change_by_request(5, 1);
+        assert!(levels.is_used(1) && levels.has_changed(1) && !levels.is_used(2));
+        levels.change(3, 1);
+        assert_eq!((levels.consumption(), levels.peak(1), levels.is_used(1)), (3, 5, true));
+        assert_eq!(levels.peak(2), 3);
+        levels.change(0, 2);
+        assert_eq!((levels.peak(2), levels.is_used(2), levels.is_over(2)), (3, false, true));
+    }
+}
