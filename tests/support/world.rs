@@ -67,7 +67,12 @@ impl Read for Pipe {
             _ if link.reset => Err(ErrorKind::ConnectionReset.into()),
             0 if link.finished => Ok(0),
             0 => Err(ErrorKind::WouldBlock.into()),
-            _ => link.to_server.read(bytes),
+            // As a socket does, and a queue would not: all that is there, as far as there is room.
+            len => {
+                let len = len.min(bytes.len());
+                link.to_server.drain(..len).zip(bytes).for_each(|(sent, byte)| *byte = sent);
+                Ok(len)
+            }
         }
     }
 }
