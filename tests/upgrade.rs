@@ -226,6 +226,30 @@ fn a_program_that_cannot_take_over_does_not() {
     assert_eq!(client.ask("RELEASE"), "RELEASED");
 }
 
+/// A file that is broken between the rehearsal and the upgrade costs nobody a lock.
+#[test]
+fn a_configuration_file_may_break_at_the_last_moment() {
+    let place = Place::new();
+    let (program, settings) = (place.file("program"), place.file("settings"));
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *--check-handover*) ;; *) echo 'max_locks = many' >{} ;; esac\nexec {} \"$@\"\n",
+        settings.display(),
+        Daemon::PROGRAM
+    );
+    fs::write(&settings, "max_locks = 2\n").expect("can be written");
+    install_program(&program);
+    let options = ["-l", "127.0.0.1:0", "--config", &settings.display().to_string()];
+    let mut daemon = Daemon::run(Command::new(&program).args(options));
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    install(&program, script.as_bytes());
+    daemon.signal(Signal::SIGUSR1);
+    let line = daemon.wait_for_log("counts for nothing");
+    assert!(line.contains("settings:1: "), "{line}");
+    daemon.wait_for_log("has taken over");
+    assert_eq!(client.ask("RELEASE"), "RELEASED");
+}
+
 /// The new program reads the configuration file again: new limits are for all, the addresses stay. Nothing is taken over
 /// with a file that is wrong.
 #[test]

@@ -29,7 +29,9 @@ pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     cases.push(close(settings));
     cases.extend(NAMES_BYTES.map(|name_bytes| memory(name_bytes, settings)));
     cases.push(idle(settings));
-    cases.extend([(1, 15_000), (4, 15_000), (1_000, 1_000)].map(|(each, clients)| holders(each, clients, settings)));
+    cases.extend(
+        [(1, 15_000), (2, 15_000), (4, 15_000), (1_000, 1_000)].map(|(each, clients)| holders(each, clients, settings)),
+    );
     cases.extend(is_installed("valgrind").then(|| instructions(settings)));
     cases
 }

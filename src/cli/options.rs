@@ -284,13 +284,23 @@ impl Settings {
     ///
     /// One sentence that names what is wrong.
     pub fn of(given: &Given) -> Result<Settings, String> {
-        let mut settings = Settings::default();
-        given.apply(OPTIONS, &mut settings)?;
+        let mut settings = Settings::without_file(given)?;
         if let Some(path) = settings.config {
             settings = Settings::default();
             config::apply(&path, OPTIONS, given, &mut settings)?;
             given.apply(OPTIONS, &mut settings)?;
         }
+        Ok(settings)
+    }
+
+    /// What a command line says, whatever is in the configuration file.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that names what is wrong.
+    pub fn without_file(given: &Given) -> Result<Settings, String> {
+        let mut settings = Settings::default();
+        given.apply(OPTIONS, &mut settings)?;
         Ok(settings)
     }
 }

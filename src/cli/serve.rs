@@ -23,21 +23,37 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 ///
 /// When it cannot.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let settings = Settings::of(given)?;
-    if settings.is_rehearsal {
-        net::check(Services::new(settings.limits))?;
-    } else {
-        serve(&settings)?;
+    let settings = Settings::of(given);
+    match Handover::inherited() {
+        Some(handover) => go_on(handover?, given, settings)?,
+        None => {
+            let settings = settings?;
+            if settings.is_rehearsal {
+                net::check(Services::new(settings.limits))?;
+            } else {
+                start_logging(settings.verbosity);
+                serve(start(&settings)?)?;
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn serve(settings: &Settings) -> Result<(), String> {
-    start_logging(settings.verbosity);
-    let mut server = match Handover::inherited() {
-        Some(handover) => take_over(handover?, settings)?,
-        None => start(settings)?,
+/// Serves in place of the process that left `handover`. The configuration file was well-formed when that was rehearsed. If
+/// it is not any more, that is no reason to drop every lock.
+fn go_on(handover: Handover, given: &Given, settings: Result<Settings, String>) -> Result<(), String> {
+    let (settings, complaint) = match settings {
+        Ok(settings) => (settings, None),
+        Err(sentence) => (Settings::without_file(given)?, Some(sentence)),
     };
+    start_logging(settings.verbosity);
+    if let Some(sentence) = complaint {
+        warn!("the configuration file counts for nothing until the next reload: {sentence}");
+    }
+    serve(take_over(handover, &settings)?)
+}
+
+fn serve(mut server: Server) -> Result<(), String> {
     let result = server.run();
     info!("poolcounter stops");
     result.map_err(|error| format!("cannot wait for events: {error}"))

@@ -103,8 +103,8 @@ pub struct Step<'a, 'w> {
 
 id! { CounterId }
 
-/// How many holdings are given back at a time when their connection is gone: a millisecond or two. So the others hardly
-/// notice, and even of a million the last is back within a tenth of a second.
+/// How many holdings are given back at a time when their connection is gone: a millisecond's work. So the others hardly
+/// notice, and even of a million the last is back within a tenth of a second, if the machine has time for it.
 const RETURNED_AT_ONCE: usize = 32_768;
 /// When work goes on that is more than may be done at once.
 const PAUSE: Span = Span::from_millis(1);

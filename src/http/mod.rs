@@ -114,11 +114,7 @@ impl Serving<'_> {
         let content_type = page.filter(|_| status == Status::Ok).map_or(PLAIN, Page::content_type);
         let policy = (page == Some(Page::Status)).then_some(page::POLICY);
         let head = Head { status, content_type, length: body.len(), policy, connection };
-        let sent = if method == Method::Head { "" } else { &body };
-        context.output.reply(conn, |bytes| {
-            head.write(bytes);
-            bytes.extend_from_slice(sent.as_bytes());
-        });
+        send(conn, &head, if method == Method::Head { "" } else { &body }, context);
     }
 
     fn render(&self, page: Page, context: &Context<'_>) -> String {
@@ -144,6 +140,10 @@ fn refuse(conn: ConnId, status: Status, context: &mut Context<'_>) {
     let body = format!("{}\n", status.text());
     let connection = Connection::Ends;
     let head = Head { status, content_type: PLAIN, length: body.len(), policy: None, connection };
+    send(conn, &head, &body, context);
+}
+
+fn send(conn: ConnId, head: &Head<'_>, body: &str, context: &mut Context<'_>) {
     context.output.reply(conn, |bytes| {
         head.write(bytes);
         bytes.extend_from_slice(body.as_bytes());

@@ -5,11 +5,13 @@
 
 use httparse::{EMPTY_HEADER, Error, Header};
 
-/// The longest head of a request, and the longest body that is skipped.
+/// The longest head of a request: browsers with many cookies stay below it.
 pub const MAX_HEAD: usize = 8192;
 /// The longest request, head and body.
 pub const MAX_REQUEST: usize = MAX_HEAD + MAX_BODY;
+/// The longest body that is skipped. Nobody who asks for a page needs one.
 const MAX_BODY: usize = 1024;
+/// Browsers and scrapers send a dozen or two.
 const MAX_HEADERS: usize = 64;
 
 /// What the first bytes of a connection's input are.

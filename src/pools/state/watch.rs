@@ -44,7 +44,7 @@ pub enum Notice {
         /// How long it took.
         within: Span,
     },
-    /// Requests were refused within a [`WINDOW`].
+    /// Requests were refused within a `WINDOW`.
     Refused {
         /// QUEUE_FULL replies.
         full: u64,
