@@ -45,12 +45,14 @@ impl Yrmcds {
             fs::write(place.file("yrmcds.conf"), config).expect("can be written");
             let mut command = Command::new(program);
             command.arg("-f").arg(place.file("yrmcds.conf")).stdout(Stdio::null()).stderr(Stdio::null());
-            let mut child = command.spawn().expect("the program runs");
+            let child = command.spawn().expect("the program runs");
+            // From here on it ends with this value, whatever happens.
+            let mut yrmcds = Yrmcds { child, address, _place: place };
             let deadline = Instant::now() + PATIENCE;
             // When another process was faster, this one ends and other ports are tried.
-            while child.try_wait().expect("is our child").is_none() {
+            while yrmcds.child.try_wait().expect("is our child").is_none() {
                 if TcpStream::connect(address).is_ok() {
-                    return Yrmcds { child, address, _place: place };
+                    return yrmcds;
                 }
                 assert!(Instant::now() < deadline, "yrmcds does not listen");
                 thread::sleep(Duration::from_millis(2));
