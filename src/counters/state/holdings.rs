@@ -1,23 +1,27 @@
-//! What one connection holds. Most hold units of a single counter, which takes no memory beyond this value.
+//! What one connection holds. Most hold units of a few counters, which take no memory beyond this value.
 //!
-//! Several stand in the order of the table, so that what closes gives back in the same order whenever the same is played; and
-//! in a tree, whose memory goes as they do: a connection that has given much back costs no more than one that never held it.
+//! They are given back in the order of the table, so that what closes does the same whenever the same is played. More than a
+//! few stand in a tree, whose memory goes as they do: a connection that has given much back costs no more than one that never
+//! held it.
 
 use super::CounterId;
 use crate::id::Id;
 use std::collections::BTreeMap;
 
+/// How many are a few: as many as fit where a tree would be.
+const FEW: usize = 3;
+
 /// Units held, by counter.
 pub(super) enum Holdings {
-    /// Of one counter, or of none when there are no units.
-    One(CounterId, u32),
-    /// Of several; or fewer, once there were several.
+    /// Of a few counters. A place without units is free.
+    Few([(CounterId, u32); FEW]),
+    /// Of more; or of fewer, once there were more.
     Many(BTreeMap<CounterId, u32>),
 }
 
 impl Default for Holdings {
     fn default() -> Self {
-        Holdings::One(CounterId::from_index(0), 0)
+        Holdings::Few([(CounterId::from_index(0), 0); FEW])
     }
 }
 
@@ -25,8 +29,8 @@ impl Holdings {
     /// How much is held of a counter.
     pub fn of(&self, counter: CounterId) -> u32 {
         match self {
-            Holdings::One(own, resources) if *own == counter => *resources,
-            Holdings::One(..) => 0,
+            // A free place may name the counter too, and then it is right in that it has no units.
+            Holdings::Few(places) => places.iter().filter(|(own, _)| *own == counter).map(|(_, held)| *held).sum(),
             Holdings::Many(holdings) => holdings.get(&counter).copied().unwrap_or(0),
         }
     }
@@ -34,13 +38,18 @@ impl Holdings {
     /// Sets how much is held of a counter, and tells whether something was held before.
     pub fn set(&mut self, counter: CounterId, resources: u32) -> bool {
         match self {
-            Holdings::One(own, held) if *own == counter || *held == 0 => {
-                *own = counter;
-                std::mem::replace(held, resources) > 0
-            }
-            Holdings::One(..) if resources == 0 => false,
-            Holdings::One(own, held) => {
-                *self = Holdings::Many(BTreeMap::from([(*own, *held), (counter, resources)]));
+            Holdings::Few(places) => {
+                if let Some((_, held)) = places.iter_mut().find(|(own, held)| *own == counter && *held > 0) {
+                    *held = resources;
+                    return true;
+                }
+                if resources == 0 {
+                    return false;
+                }
+                match places.iter_mut().find(|(_, held)| *held == 0) {
+                    Some(free) => *free = (counter, resources),
+                    None => *self = Holdings::Many(places.iter().copied().chain([(counter, resources)]).collect()),
+                }
                 false
             }
             Holdings::Many(holdings) if resources == 0 => holdings.remove(&counter).is_some(),
@@ -48,21 +57,54 @@ impl Holdings {
         }
     }
 
-    /// Takes one counter out, with how much was held of it.
+    /// Takes the first counter out, with how much was held of it.
     pub fn pop(&mut self) -> Option<(CounterId, u32)> {
         match self {
-            Holdings::One(own, held) => Some((*own, std::mem::take(held))).filter(|(_, resources)| *resources > 0),
+            Holdings::Few(places) => {
+                let (counter, held) = places.iter_mut().filter(|(_, held)| *held > 0).min_by_key(|(own, _)| *own)?;
+                Some((*counter, std::mem::take(held)))
+            }
             Holdings::Many(holdings) => holdings.pop_first(),
         }
     }
 
     /// Every counter of which something is held, with how much.
     pub fn iter(&self) -> impl Iterator<Item = (CounterId, u32)> {
-        let (one, many) = match self {
-            Holdings::One(counter, resources) => (Some((*counter, *resources)), None),
+        let (few, many) = match self {
+            Holdings::Few(places) => (Some(places), None),
             Holdings::Many(holdings) => (None, Some(holdings)),
         };
-        let one = one.into_iter().filter(|(_, resources)| *resources > 0);
-        one.chain(many.into_iter().flatten().map(|(counter, resources)| (*counter, *resources)))
+        let few = few.into_iter().flatten().copied().filter(|(_, held)| *held > 0);
+        few.chain(many.into_iter().flatten().map(|(counter, held)| (*counter, *held)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It does what a plain map does, however few or many there are.
+    #[test]
+    fn behaves_like_a_map() {
+        let mut holdings = Holdings::default();
+        let mut model = BTreeMap::new();
+        let mut seed = 3_u64;
+        for round in 0..20_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let counter = CounterId::from_index((seed >> 33) as usize % 6);
+            match (seed >> 60) as u32 {
+                0..=8 => assert_eq!(holdings.set(counter, 0), model.remove(&counter).is_some()),
+                resources @ 9..=13 => {
+                    assert_eq!(holdings.set(counter, resources), model.insert(counter, resources).is_some());
+                }
+                _ => assert_eq!(holdings.pop(), model.pop_first()),
+            }
+            assert_eq!(holdings.of(counter), model.get(&counter).copied().unwrap_or(0));
+            assert_eq!(holdings.iter().collect::<BTreeMap<_, _>>(), model);
+            assert_eq!(holdings.iter().count(), model.len());
+            if round % 100 == 0 {
+                (holdings, model) = (Holdings::default(), BTreeMap::new());
+            }
+        }
     }
 }
