@@ -7,10 +7,9 @@ use nix::sys::signal::Signal;
 use poolcounter::cli::COMMANDS;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
-use support::daemon::{Client, Daemon, PATIENCE};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use support::daemon::{Client, Daemon, PATIENCE, wait};
 
 /// What a run came to.
 #[derive(PartialEq, Debug)]
@@ -31,17 +30,6 @@ fn print(arguments: &[&str]) -> String {
     let Ended { status, stdout, stderr } = run(arguments);
     assert_eq!((status, &*stderr), (Some(0), ""), "{arguments:?}");
     stdout
-}
-
-fn wait(child: &mut Child) -> ExitStatus {
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        if let Some(status) = child.try_wait().expect("is our child") {
-            return status;
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-    panic!("it does not end");
 }
 
 /// A daemon with a key that is held, and how to name it.

@@ -9,10 +9,10 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::daemon::{Client, Daemon, PATIENCE};
+use support::daemon::{Client, Daemon, PATIENCE, wait};
 use support::place::Place;
 
 /// Says that it runs, and ends when its standard input does.
@@ -82,17 +82,6 @@ fn exec(options: &[&str], command: &[&str]) -> Command {
 
 fn run(server: &str, options: &[&str], command: &[&str]) -> Ended {
     Exec::start(server, options, command).finish()
-}
-
-fn wait(child: &mut Child) -> ExitStatus {
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        if let Some(status) = child.try_wait().expect("is our child") {
-            return status;
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-    panic!("it does not end");
 }
 
 /// A daemon, how to name it, and a client that looks on.

@@ -36,9 +36,14 @@ pub fn all(settings: &Settings) -> Vec<Case<'_>> {
 fn pair(clients: usize, settings: &Settings) -> Case<'_> {
     let clients = settings.connections(clients);
     let figures = speed("replies/s", RatioAtLeast(0.95), "CPU us/reply", RatioAtMost(1.05));
-    case(format!("pair, {clients} clients"), &[Ours, Limit, C, Redis], figures, settings, move |server| {
-        load::play(server, clients, &mut Turns::pairs(server.program, clients), settings)
-    })
+    case(
+        Protocol::Lines,
+        format!("pair, {clients} clients"),
+        &[Ours, Limit, C, Redis],
+        figures,
+        settings,
+        move |server| load::play(server, clients, &mut Turns::pairs(server.program, clients), settings),
+    )
 }
 
 fn churn(settings: &Settings) -> Case<'_> {
@@ -46,7 +51,7 @@ fn churn(settings: &Settings) -> Case<'_> {
     let mut figures = speed("connections/s", RatioAtLeast(1.0), "CPU us/connection", Nothing);
     figures.push(Figure { name: "slowest connect ms", wanted: AtMost(50.0), against: Some(Limit) });
     figures.push(Figure { name: "slowest lock ms", wanted: Nothing, against: Some(Limit) });
-    case(format!("churn, {clients} at a time"), &[Ours, Limit, C], figures, settings, move |server| {
+    case(Protocol::Lines, format!("churn, {clients} at a time"), &[Ours, Limit, C], figures, settings, move |server| {
         churn::measure(server, clients, settings)
     })
 }
@@ -55,9 +60,14 @@ fn pipeline(settings: &Settings) -> Case<'_> {
     let clients = settings.connections(64);
     let figures = speed("replies/s", RatioAtLeast(0.6), "CPU us/reply", Nothing);
     // The C daemon loses all but the first line of a packet.
-    case(format!("pipeline of 32 pairs, {clients}"), &[Ours, Limit], figures, settings, move |server| {
-        load::play(server, clients, &mut Turns::pipelines(clients, 32), settings)
-    })
+    case(
+        Protocol::Lines,
+        format!("pipeline of 32 pairs, {clients}"),
+        &[Ours, Limit],
+        figures,
+        settings,
+        move |server| load::play(server, clients, &mut Turns::pipelines(clients, 32), settings),
+    )
 }
 
 fn hot(clients: usize, settings: &Settings) -> Case<'_> {
@@ -65,13 +75,13 @@ fn hot(clients: usize, settings: &Settings) -> Case<'_> {
     let mut figures = speed("replies/s", RatioAtLeast(2.0), "CPU us/reply", Nothing);
     figures.iter_mut().for_each(|figure| figure.against = Some(C));
     let play = move |server: &Server| load::play(server, clients, &mut Turns::hot(server.program, clients), settings);
-    case(format!("hot key, {clients} clients"), &[Ours, Limit, C], figures, settings, play)
+    case(Protocol::Lines, format!("hot key, {clients} clients"), &[Ours, Limit, C], figures, settings, play)
 }
 
 fn mixed(settings: &Settings) -> Case<'_> {
     let clients = settings.connections(64);
     let figures = speed("replies/s", RatioAtLeast(0.85), "CPU us/reply", Nothing);
-    case(format!("mixed, {clients} clients"), &[Ours, Limit, C], figures, settings, move |server| {
+    case(Protocol::Lines, format!("mixed, {clients} clients"), &[Ours, Limit, C], figures, settings, move |server| {
         load::play(server, clients, &mut Mixed::new(clients, 1_000), settings)
     })
 }
@@ -79,7 +89,7 @@ fn mixed(settings: &Settings) -> Case<'_> {
 fn stampede(settings: &Settings) -> Case<'_> {
     let waiters = settings.connections(10_000);
     let figures = speed("ms to last DONE", RatioAtMost(1.15), "CPU us/DONE", Nothing);
-    case(format!("stampede of {waiters}"), &[Ours, Limit, C], figures, settings, move |server| {
+    case(Protocol::Lines, format!("stampede of {waiters}"), &[Ours, Limit, C], figures, settings, move |server| {
         stampede::measure(server, waiters, settings)
     })
 }
@@ -117,7 +127,7 @@ fn timers(due: Due, settings: &Settings) -> Case<'_> {
     };
     let measure = move |server: &Server| timers::measure(server, waiters, due, settings);
     let rounds = settings.rounds.min(FEW_ROUNDS);
-    Case { rounds, ..case(format!("{waiters} timers {when}"), programs, figures, settings, measure) }
+    Case { rounds, ..case(Protocol::Lines, format!("{waiters} timers {when}"), programs, figures, settings, measure) }
 }
 
 fn memory(idleness: Idleness, settings: &Settings) -> Case<'_> {
@@ -130,7 +140,7 @@ fn memory(idleness: Idleness, settings: &Settings) -> Case<'_> {
     let figures = vec![Figure { name: "bytes/connection", wanted: AtMost(most), against: None }];
     let measure = move |server: &Server| memory::measure(server, 15_000, idleness, settings);
     let rounds = settings.rounds.min(FEW_ROUNDS);
-    Case { rounds, ..case(format!("{count} {what}"), programs, figures, settings, measure) }
+    Case { rounds, ..case(Protocol::Lines, format!("{count} {what}"), programs, figures, settings, measure) }
 }
 
 fn instructions(settings: &Settings) -> Case<'_> {
@@ -152,14 +162,15 @@ fn speed(fast: &'static str, wanted: Wanted, cost: &'static str, wanted_cost: Wa
 }
 
 /// A case with a new server for each round.
-fn case<'a>(
+pub fn case<'a>(
+    protocol: Protocol,
     name: String,
     programs: &[Program],
     figures: Vec<Figure>,
     settings: &'a Settings,
     measure: impl Fn(&Server) -> io::Result<Values> + 'a,
 ) -> Case<'a> {
-    let measure = move |program| measure(&Server::start(program, Protocol::Lines, settings)?);
+    let measure = move |program| measure(&Server::start(program, protocol, settings)?);
     let programs = installed(programs);
     Case { name, programs, rounds: settings.rounds, figures, measure: Box::new(measure) }
 }

@@ -1,6 +1,6 @@
 //! The cases of the counters: against the bare limit, and against yrmcds, which made the protocol.
 
-use super::cases::{installed, is_installed};
+use super::cases::{case, is_installed};
 use super::million::{self, Holders};
 use super::players::Turns;
 use super::protocol::Protocol;
@@ -39,7 +39,7 @@ pub fn all(settings: &Settings) -> Vec<Case<'_>> {
 fn pair(clients: usize, settings: &Settings) -> Case<'_> {
     let clients = settings.connections(clients);
     let name = format!("counters, {clients} clients");
-    case(name, &[Ours, Limit, Yrmcds], speed(RatioAtLeast(0.95)), settings, move |server| {
+    case(Protocol::Frames, name, &[Ours, Limit, Yrmcds], speed(RatioAtLeast(0.95)), settings, move |server| {
         play(server, clients, 1, settings)
     })
 }
@@ -47,7 +47,9 @@ fn pair(clients: usize, settings: &Settings) -> Case<'_> {
 fn pipeline(clients: usize, settings: &Settings) -> Case<'_> {
     let clients = settings.connections(clients);
     let name = format!("counters, {clients}, {DEPTH} deep");
-    case(name, &[Ours, Limit, Yrmcds], speed(Nothing), settings, move |server| play(server, clients, DEPTH, settings))
+    case(Protocol::Frames, name, &[Ours, Limit, Yrmcds], speed(Nothing), settings, move |server| {
+        play(server, clients, DEPTH, settings)
+    })
 }
 
 /// Replies per second against both, and the processor time for each against both.
@@ -71,42 +73,56 @@ fn dump(settings: &Settings) -> Case<'_> {
     let count = million::size(settings);
     let figures = against_yrmcds([("ms", Nothing), ("CPU ms", Nothing), ("peak KiB more", Nothing)]);
     let measure = move |server: &Server| million::dump(server, count);
-    few(case(format!("Dump of {count} counters"), &[Ours, Yrmcds], figures, settings, measure))
+    few(case(Protocol::Frames, format!("Dump of {count} counters"), &[Ours, Yrmcds], figures, settings, measure))
 }
 
 fn grow(settings: &Settings) -> Case<'_> {
     let count = 2 * million::size(settings);
     let figures = against_yrmcds([("slowest of 1000 pairs, ms", Nothing), ("pairs/s", Nothing)]);
     let measure = move |server: &Server| million::grow(server, count);
-    few(case(format!("growth to {count} counters"), &[Ours, Yrmcds], figures, settings, measure))
+    few(case(Protocol::Frames, format!("growth to {count} counters"), &[Ours, Yrmcds], figures, settings, measure))
 }
 
 fn close(settings: &Settings) -> Case<'_> {
     let count = million::size(settings);
     let figures = against_yrmcds([("others wait ms at most", Nothing), ("ms until all is back", Nothing)]);
     let measure = move |server: &Server| million::close(server, count);
-    few(case(format!("counters, close with {count}"), &[Ours, Yrmcds], figures, settings, measure))
+    few(case(Protocol::Frames, format!("counters, close with {count}"), &[Ours, Yrmcds], figures, settings, measure))
 }
 
 fn memory(name_bytes: usize, settings: &Settings) -> Case<'_> {
     let count = million::size(settings);
     let figures = against_yrmcds([("bytes/counter, less name", AtMost(64.0))]);
     let measure = move |server: &Server| million::memory(server, count, name_bytes);
-    few(case(format!("{count} counters, {name_bytes} B names"), &[Ours, Yrmcds], figures, settings, measure))
+    few(case(
+        Protocol::Frames,
+        format!("{count} counters, {name_bytes} B names"),
+        &[Ours, Yrmcds],
+        figures,
+        settings,
+        measure,
+    ))
 }
 
 fn idle(settings: &Settings) -> Case<'_> {
     let clients = settings.connections(15_000);
     let figures = against_yrmcds([("bytes/connection", AtMost(200.0))]);
     let measure = move |server: &Server| million::idle(server, clients);
-    few(case(format!("counters, {clients} idle"), &[Ours, Yrmcds], figures, settings, measure))
+    few(case(Protocol::Frames, format!("counters, {clients} idle"), &[Ours, Yrmcds], figures, settings, measure))
 }
 
 fn holders(each: usize, clients: usize, settings: &Settings) -> Case<'_> {
     let holders = Holders { clients: settings.connections(clients), each };
     let figures = against_yrmcds([("bytes/holding", AtMost(32.0))]);
     let measure = move |server: &Server| million::holdings(server, holders);
-    few(case(format!("counters, {} hold {each}", holders.clients), &[Ours, Yrmcds], figures, settings, measure))
+    few(case(
+        Protocol::Frames,
+        format!("counters, {} hold {each}", holders.clients),
+        &[Ours, Yrmcds],
+        figures,
+        settings,
+        measure,
+    ))
 }
 
 fn instructions(settings: &Settings) -> Case<'_> {
@@ -123,16 +139,4 @@ fn against_yrmcds<const N: usize>(figures: [(&'static str, Wanted); N]) -> Vec<F
 
 fn few(case: Case<'_>) -> Case<'_> {
     Case { rounds: case.rounds.min(FEW_ROUNDS), ..case }
-}
-
-fn case<'a>(
-    name: String,
-    programs: &[Program],
-    figures: Vec<Figure>,
-    settings: &'a Settings,
-    measure: impl Fn(&Server) -> io::Result<Values> + 'a,
-) -> Case<'a> {
-    let measure = move |program| measure(&Server::start(program, Protocol::Frames, settings)?);
-    let programs = installed(programs);
-    Case { name, programs, rounds: settings.rounds, figures, measure: Box::new(measure) }
 }

@@ -118,14 +118,7 @@ impl Daemon {
 
     /// Waits until it has ended by itself.
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait().expect("is our child") {
-                return status;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        panic!("the daemon does not end");
+        wait(&mut self.child)
     }
 
     /// How much processor time it has used.
@@ -220,6 +213,18 @@ impl Client {
     pub fn reset(self) {
         socket2::SockRef::from(self.stream()).set_linger(Some(Duration::ZERO)).expect("an option");
     }
+}
+
+/// Waits until a process has ended by itself.
+pub fn wait(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait().expect("is our child") {
+            return status;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    panic!("it does not end");
 }
 
 /// Lets this process and the daemons that it starts have as many files open as the system gives, and tells how many.
