@@ -129,9 +129,6 @@ impl Counters {
                 return if malformed == Malformed::TooLong { Progress::Over } else { Progress::Done };
             }
         };
-        if let Request::Dump = request {
-            return self.go_on_with_dump(conn, header, context);
-        }
         let number = match request {
             Request::Noop => self.counting(Stat::Noop, |_| Ok(None)),
             Request::Get(name) => self.counting(Stat::Get, |state| state.get(name, &mut step(context)).map(Some)),
@@ -141,10 +138,11 @@ impl Counters {
             Request::Release(release) => {
                 self.counting(Stat::Release, |state| state.release(conn, release, &mut step(context)).map(|()| None))
             }
-            Request::Stats | Request::Dump => {
+            Request::Stats => {
                 self.tell_stats(conn, header, context);
                 return Progress::Done;
             }
+            Request::Dump => return self.go_on_with_dump(conn, header, context),
         };
         trace!("{conn} < {number:?}");
         context.output.reply(conn, |bytes| match number {

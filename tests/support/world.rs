@@ -155,6 +155,25 @@ impl World {
         self.mark(client, News { readable: true, ..News::default() });
     }
 
+    /// The client sends bytes in chunks of these sizes, takes so many more of what it is told after each, and closes its
+    /// sending side. Then it takes the rest.
+    pub fn send_in_chunks(&mut self, client: usize, bytes: &[u8], mut sizes: impl FnMut() -> usize, room: usize) {
+        let mut rest = bytes;
+        while !rest.is_empty() && !self.is_ended(client) {
+            let (chunk, later) = rest.split_at(sizes().clamp(1, rest.len()));
+            self.set_room(client, room);
+            self.send(client, chunk);
+            if !later.is_empty() {
+                self.settle();
+            }
+            rest = later;
+        }
+        self.finish(client);
+        self.settle();
+        self.set_room(client, usize::MAX);
+        self.settle();
+    }
+
     /// The client closes its sending side.
     pub fn finish(&mut self, client: usize) {
         self.clients[client].link.borrow_mut().finished = true;

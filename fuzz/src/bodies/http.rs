@@ -52,27 +52,13 @@ fn status_of(request: &Request<'_>) -> u16 {
     }
 }
 
-fn converse(data: &[u8], answers: &[(u16, bool)], mut sizes: impl FnMut() -> usize, room: usize) {
+fn converse(data: &[u8], answers: &[(u16, bool)], sizes: impl FnMut() -> usize, room: usize) {
     let mut world = World::new(Limits::default());
     let client = world.connect_to(Kind::Http);
-    let mut received = Vec::new();
-    let mut rest = data;
-    while !rest.is_empty() && !world.is_ended(client) {
-        let (chunk, later) = rest.split_at(sizes().clamp(1, rest.len()));
-        world.set_room(client, room);
-        world.send(client, chunk);
-        if !later.is_empty() {
-            world.settle();
-        }
-        rest = later;
-        received.extend(world.take_received(client));
-    }
-    world.finish(client);
-    world.settle();
-    world.set_room(client, usize::MAX);
+    world.send_in_chunks(client, data, sizes, room);
     // Whoever does not read has some seconds; this one does.
     world.advance(Span::from_secs(6));
-    received.extend(world.take_received(client));
+    let received = world.take_received(client);
     assert!(world.is_empty(), "something is left of somebody");
     check(&received, answers);
 }

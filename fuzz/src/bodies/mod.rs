@@ -45,3 +45,14 @@ impl<'a> Choices<'a> {
         things[usize::from(self.byte()) % things.len()]
     }
 }
+
+/// However a stream is cut, however slowly the replies are read, and whether the end comes with the last bytes or later:
+/// the replies are the same. `converse` sends it in chunks of some sizes, and takes so many bytes after each.
+fn assert_same_when_cut(data: &[u8], converse: impl Fn(&[u8], &mut dyn FnMut() -> usize, usize) -> Vec<u8>) {
+    let whole = converse(data, &mut || usize::MAX, usize::MAX).escape_ascii().to_string();
+    for room in [usize::MAX, data.len() % 32] {
+        let mut sizes = data.iter().map(|byte| usize::from(byte % 8)).cycle();
+        let cut = converse(data, &mut || sizes.next().unwrap_or(1), room).escape_ascii().to_string();
+        assert_eq!(whole, cut, "cut, with room for {room} bytes of reply after each chunk");
+    }
+}

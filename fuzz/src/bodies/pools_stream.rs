@@ -1,6 +1,6 @@
 //! Streams of bytes, cut into chunks, through the whole service.
 
-use super::Choices;
+use super::{Choices, assert_same_when_cut};
 use crate::support::world::World;
 use poolcounter::pools::Limits;
 use poolcounter::time::Span;
@@ -10,7 +10,7 @@ const CLIENTS: usize = 4;
 /// Several clients as the input says, and then the input as what one client says.
 pub fn run(data: &[u8]) {
     converse(&mut Choices::new(data));
-    cut(data);
+    assert_same_when_cut(data, converse_alone);
 }
 
 fn converse(choices: &mut Choices<'_>) {
@@ -49,39 +49,11 @@ fn converse(choices: &mut Choices<'_>) {
     assert!(world.is_empty(), "something is left of somebody");
 }
 
-/// However a stream is cut, however slowly the replies are read, and whether the end comes with the last bytes or later:
-/// the replies are the same.
-fn cut(data: &[u8]) {
-    let whole = converse_alone(data, || usize::MAX, usize::MAX);
-    let sizes = || {
-        let mut sizes = data.iter().map(|byte| usize::from(byte % 8)).cycle();
-        move || sizes.next().unwrap_or(1)
-    };
-    for room in [usize::MAX, data.len() % 32] {
-        let cut = converse_alone(data, sizes(), room);
-        let [whole, cut] = [&whole, &cut].map(|bytes| bytes.escape_ascii().to_string());
-        assert_eq!(whole, cut, "cut, with room for {room} bytes of reply after each chunk");
-    }
-}
-
 /// What one client receives that sends chunks of some sizes, and takes so many bytes after each.
-fn converse_alone(data: &[u8], mut sizes: impl FnMut() -> usize, room: usize) -> Vec<u8> {
+fn converse_alone(data: &[u8], sizes: &mut dyn FnMut() -> usize, room: usize) -> Vec<u8> {
     let mut world = World::new(Limits { max_line: 64, ..Limits::default() });
     let client = world.connect();
-    let mut rest = data;
-    while !rest.is_empty() && !world.is_ended(client) {
-        let (chunk, later) = rest.split_at(sizes().clamp(1, rest.len()));
-        world.set_room(client, room);
-        world.send(client, chunk);
-        if !later.is_empty() {
-            world.settle();
-        }
-        rest = later;
-    }
-    world.finish(client);
-    world.settle();
-    world.set_room(client, usize::MAX);
-    world.settle();
+    world.send_in_chunks(client, data, sizes, room);
     assert!(world.is_empty(), "something is left of somebody");
     world.take_received(client)
 }
