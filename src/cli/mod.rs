@@ -5,7 +5,6 @@ mod completions;
 mod config;
 mod counter;
 mod exec;
-mod json;
 mod options;
 mod serve;
 mod servers;

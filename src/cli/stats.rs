@@ -1,7 +1,6 @@
 //! `stats`: prints what servers tell of themselves, as lines or as JSON.
 
 use super::commands::Failure;
-use super::json::Json;
 use super::servers::{Servers, TIMEOUTS, print_answers};
 use super::table::{Given, Opt};
 use super::{print, printable};
@@ -10,6 +9,7 @@ use crate::pools::wire::asking::listed::{self, Amount, Listed};
 use crate::pools::wire::asking::parse_figure;
 use crate::stats::{Stat, Unit};
 use crate::time::Span;
+use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
 /// What the options say.
@@ -64,48 +64,49 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         return print_answers(answers, |lines| lines.iter().map(|line| printable(line)).collect());
     }
     let objects = answers.iter().map(|answer| object_of(answer, words.first().map_or("FULL", |word| word)));
-    print(&format!("{}\n", Json::list(objects)))?;
+    print(&format!("{}\n", objects.collect::<Value>()))?;
     let is_complete = answers.iter().all(|(_, answer)| answer.is_ok());
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn object_of((server, answer): &Answer, asked: &str) -> Json {
+fn object_of((server, answer): &Answer, asked: &str) -> Value {
     let list = LISTS.iter().find(|(list, ..)| list.eq_ignore_ascii_case(asked));
-    let content = match (answer, list) {
-        (Err(sentence), _) => vec![("error", Json::text(sentence.as_bytes()))],
+    match (answer, list) {
+        (Err(sentence), _) => json!({ "server": server, "error": sentence }),
         (Ok(lines), None) => {
             let figures = lines.iter().filter_map(|line| parse_figure(line));
             let figures = figures.map(|(stat, value)| match stat.row().unit {
-                Unit::Count | Unit::Level => (stat.row().name, Json::number(value)),
-                Unit::Uptime | Unit::Duration | Unit::Latest => {
-                    (stat.row().name, Json::seconds(Span::from_micros(value)))
-                }
+                Unit::Count | Unit::Level => (stat.row().name, Value::from(value)),
+                Unit::Uptime | Unit::Duration | Unit::Latest => (stat.row().name, seconds(Span::from_micros(value))),
             });
-            vec![("stats", Json::object(figures))]
+            json!({ "server": server, "stats": figures.collect::<Value>() })
         }
         (Ok(lines), Some((_, name, member))) => {
-            let rows =
-                lines.iter().filter_map(|line| if member.is_empty() { client_of(line) } else { row_of(line, member) });
+            let row = |line: &Vec<u8>| if member.is_empty() { client_of(line) } else { row_of(line, member) };
             let more = lines.last().and_then(|line| listed::parse_more(line)).unwrap_or(0);
-            vec![(*name, Json::list(rows)), ("more", Json::number(more))]
+            json!({ "server": server, *name: lines.iter().filter_map(row).collect::<Value>(), "more": more })
         }
-    };
-    Json::object([("server", Json::text(server.as_bytes()))].into_iter().chain(content))
+    }
 }
 
-fn row_of(line: &[u8], member: &str) -> Option<Json> {
+fn row_of(line: &[u8], member: &str) -> Option<Value> {
     let Listed { name, amounts } = Listed::parse(line)?;
-    let amounts = amounts.into_iter().map(|(word, amount)| match amount {
-        Amount::Count(count) => (word, Json::number(count)),
-        Amount::Time(span) => (word, Json::seconds(span)),
-    });
-    Some(Json::object([(member.to_string(), Json::text(&name))].into_iter().chain(amounts)))
+    let mut row = Map::new();
+    row.insert(member.into(), String::from_utf8_lossy(&name).into());
+    row.extend(amounts.into_iter().map(|(word, amount)| match amount {
+        Amount::Count(count) => (word, Value::from(count)),
+        Amount::Time(span) => (word, seconds(span)),
+    }));
+    Some(row.into())
 }
 
-fn client_of(line: &[u8]) -> Option<Json> {
+fn client_of(line: &[u8]) -> Option<Value> {
     let listed::Client { peer, state, age } = listed::Client::parse(line)?;
-    let texts = [("peer", Json::text(peer.as_bytes())), ("state", Json::text(state.as_bytes()))];
-    Some(Json::object(texts.into_iter().chain([("age", Json::seconds(age))])))
+    Some(json!({ "peer": peer, "state": state, "age": seconds(age) }))
+}
+
+fn seconds(span: Span) -> Value {
+    (span.as_micros() as f64 / 1e6).into()
 }
 
 impl AsMut<Servers> for Settings {
