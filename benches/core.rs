@@ -149,7 +149,7 @@ fn arm_and_cancel(size: usize, time: Duration) -> f64 {
     let _armed: Vec<TimerId> = (0..size).map(|n| arm(&mut wheel, &mut random, n)).collect();
     steady(time, || {
         let timer = arm(&mut wheel, &mut random, size);
-        wheel.of(OWNER).cancel(timer);
+        wheel.of::<ConnId>(OWNER).cancel(timer);
     })
 }
 
@@ -171,7 +171,7 @@ fn time_out(size: usize, time: Duration) -> f64 {
         let now = rig.now + Span::from_secs(3_600);
         rig.now = now;
         while let Some(due) = rig.wheel.expire(now) {
-            rig.step(|state, step| state.expire(due.key, step));
+            rig.step(|state, step| state.expire(due.key(), step));
         }
         assert_eq!(rig.replies.last(), Some(&(id(size), Reply::Timeout)), "everyone is told, in order");
     })

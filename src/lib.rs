@@ -109,6 +109,7 @@ pub mod net;
 pub mod output;
 pub mod pools;
 pub mod pulse;
+pub mod random;
 pub mod report;
 pub mod service;
 pub mod services;

@@ -8,7 +8,7 @@ use crate::id::ConnId;
 use crate::output::Output;
 use crate::pulse::Pulse;
 use crate::time::{Span, Time};
-use crate::wheel::Timers;
+use crate::wheel::{Due, OwnTimers};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -22,8 +22,8 @@ pub trait Service {
     /// The longest request in bytes: as much is read and kept of a connection before it is served.
     fn longest_request(&self) -> usize;
 
-    /// The timer that was armed for `key` is due.
-    fn expire(&mut self, key: usize, context: &mut Context<'_>);
+    /// A timer of the service is due; `due.key()` says what it was armed for.
+    fn expire(&mut self, due: Due, context: &mut Context<'_>);
 
     /// The connection is gone: forgets it, and gives back all that it held; bit by bit, if that is very much.
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>);
@@ -61,7 +61,7 @@ pub struct Context<'a> {
     /// The time of day at [`Time::START`], since 1970. It is read once: no change of the date disturbs a running server.
     pub epoch: Span,
     /// The service's timers.
-    pub timers: Timers<'a>,
+    pub timers: OwnTimers<'a>,
     /// Replies, by connection.
     pub output: &'a mut Output,
     /// What happened to the service's connections.

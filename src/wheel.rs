@@ -11,6 +11,7 @@ use crate::id::{Id, id};
 use crate::list::{Links, List};
 use crate::time::Time;
 use slab::Slab;
+use std::marker::PhantomData;
 
 const TICK_US: u64 = 1_000;
 const SLOT_BITS: u32 = 6;
@@ -19,9 +20,63 @@ const LEVELS: usize = 8;
 /// The last tick of all: 2^48 ms are 8900 years. Later deadlines count as this one.
 pub const LAST_TICK: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
 
-/// Who armed a timer, and so who is told when it is due.
+/// The number of whoever arms timers: a service, or the loop itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner(pub u8);
+
+/// What an owner arms its timers for: an enum, declared with [`timer_keys!`], whose variants may carry an [`Id`].
+pub trait TimerKey: Copy {
+    /// Returns the number of the variant, and the index of its id.
+    fn pack(self) -> (u8, u32);
+
+    /// Returns the key that was packed.
+    ///
+    /// # Panics
+    ///
+    /// When no variant has this number: the wheel gives back what it was given.
+    fn unpack(variant: u8, index: u32) -> Self;
+}
+
+/// An id is the key of an owner whose timers are all for one thing.
+impl<I: Id> TimerKey for I {
+    fn pack(self) -> (u8, u32) {
+        // Lossless: every Id is made from a u32.
+        (0, self.index() as u32)
+    }
+
+    fn unpack(_: u8, index: u32) -> Self {
+        Self::from_index(index as usize)
+    }
+}
+
+/// Declares an enum of timer keys, whose variants are plain or name one id: `Wait(claim: ClaimId)`.
+macro_rules! timer_keys {
+    ($(#[$doc:meta])* $vis:vis enum $name:ident { $($(#[$about:meta])* $variant:ident $(($id:ident: $type:ty))?),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        $vis enum $name { $($(#[$about])* $variant $(($type))?),+ }
+
+        impl $crate::wheel::TimerKey for $name {
+            fn pack(self) -> (u8, u32) {
+                enum Variant { $($variant),+ }
+                match self {
+                    // Lossless: every Id is made from a u32.
+                    $(Self::$variant $(($id))? => (Variant::$variant as u8, 0 $(+ $crate::id::Id::index($id) as u32)?)),+
+                }
+            }
+
+            fn unpack(variant: u8, index: u32) -> Self {
+                enum Variant { $($variant),+ }
+                let _ = index;
+                $(if variant == Variant::$variant as u8 {
+                    return Self::$variant $((<$type as $crate::id::Id>::from_index(index as usize)))?;
+                })+
+                unreachable!("the wheel gives back only what was armed")
+            }
+        }
+    };
+}
+pub(crate) use timer_keys;
 
 id! {
     /// An armed timer in the wheel's slab.
@@ -38,14 +93,15 @@ pub struct TimerId(Entry);
 pub struct Due {
     /// Who armed it.
     pub owner: Owner,
-    /// What for: the index of the owner's [`Id`].
-    pub key: usize,
+    variant: u8,
+    index: u32,
 }
 
 struct Timer {
     tick: u64,
-    key: u32,
+    index: u32,
     owner: Owner,
+    variant: u8,
 }
 
 /// All timers of the server.
@@ -59,16 +115,35 @@ pub struct Wheel {
     occupied: [u64; LEVELS],
 }
 
-/// One owner's view of the wheel.
-pub struct Timers<'a> {
+/// One owner's part of the wheel, as the loop hands it out: it does not know the type of the owner's keys.
+pub struct OwnTimers<'a> {
     wheel: &'a mut Wheel,
     owner: Owner,
 }
 
-impl Timers<'_> {
+/// One owner's part of the wheel, whose keys are of the owner's own type.
+pub struct Timers<'a, K> {
+    wheel: &'a mut Wheel,
+    owner: Owner,
+    keys: PhantomData<K>,
+}
+
+impl OwnTimers<'_> {
+    /// Returns the owner's timers with the type of their keys. An owner has one type of keys.
+    pub fn typed<K: TimerKey>(&mut self) -> Timers<'_, K> {
+        self.wheel.of(self.owner)
+    }
+
+    /// Returns how many timers are armed, by every owner.
+    pub fn armed(&self) -> usize {
+        self.wheel.len()
+    }
+}
+
+impl<K: TimerKey> Timers<'_, K> {
     /// Arms a timer for `key` that is due at `at`, at most one tick later and never earlier.
-    pub fn arm(&mut self, at: Time, key: impl Id) -> TimerId {
-        self.wheel.arm(at, self.owner, key)
+    pub fn arm(&mut self, at: Time, key: K) -> TimerId {
+        self.wheel.arm(at, self.owner, key.pack())
     }
 
     /// Disarms a timer; nothing of it is left.
@@ -76,14 +151,16 @@ impl Timers<'_> {
         self.wheel.cancel(timer);
     }
 
-    /// When an armed timer fires.
+    /// Returns when an armed timer fires.
     pub fn deadline(&self, timer: &TimerId) -> Time {
         self.wheel.deadline(timer)
     }
+}
 
-    /// How many timers are armed, by whomever.
-    pub fn armed(&self) -> usize {
-        self.wheel.len()
+impl Due {
+    /// Returns the key that the timer was armed for. `K` must be the type of the owner's keys.
+    pub fn key<K: TimerKey>(self) -> K {
+        K::unpack(self.variant, self.index)
     }
 }
 
@@ -105,9 +182,14 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// The wheel as `owner` sees it.
-    pub fn of(&mut self, owner: Owner) -> Timers<'_> {
-        Timers { wheel: self, owner }
+    /// Returns the wheel as `owner` sees it.
+    pub fn of<K: TimerKey>(&mut self, owner: Owner) -> Timers<'_, K> {
+        Timers { wheel: self, owner, keys: PhantomData }
+    }
+
+    /// Returns the wheel as `owner` sees it, for keys of a type that is told later.
+    pub fn own(&mut self, owner: Owner) -> OwnTimers<'_> {
+        OwnTimers { wheel: self, owner }
     }
 
     /// How many timers are armed.
@@ -144,10 +226,9 @@ impl Wheel {
         None
     }
 
-    fn arm(&mut self, at: Time, owner: Owner, key: impl Id) -> TimerId {
+    fn arm(&mut self, at: Time, owner: Owner, (variant, index): (u8, u32)) -> TimerId {
         let tick = at.as_micros().div_ceil(TICK_US).clamp(self.now, LAST_TICK);
-        // Lossless: every Id is made from a u32.
-        let timer = Timer { tick, key: key.index() as u32, owner };
+        let timer = Timer { tick, index, owner, variant };
         let entry = Entry::from_index(self.timers.insert(timer));
         self.link(entry, tick);
         TimerId(entry)
@@ -174,8 +255,8 @@ impl Wheel {
     fn pop(&mut self, slot: usize) -> Option<Due> {
         let entry = self.slots[0][slot].pop_front(&mut self.links)?;
         self.note_if_empty(0, slot);
-        let Timer { key, owner, .. } = self.timers.remove(entry.index());
-        Some(Due { owner, key: key as usize })
+        let Timer { index, owner, variant, .. } = self.timers.remove(entry.index());
+        Some(Due { owner, variant, index })
     }
 
     fn move_down(&mut self, level: usize, slot: usize) {
@@ -243,24 +324,52 @@ mod tests {
 
     const OWNER: Owner = Owner(3);
 
-    fn key(n: usize) -> ConnId {
-        ConnId::from_index(n)
+    timer_keys! {
+        enum Key { Plain, Of(conn: ConnId) }
+    }
+
+    fn key(n: usize) -> Key {
+        Key::Of(ConnId::from_index(n))
+    }
+
+    fn timers(wheel: &mut Wheel) -> Timers<'_, Key> {
+        wheel.of(OWNER)
+    }
+
+    fn expire(wheel: &mut Wheel, now: Time) -> Option<Key> {
+        wheel.expire(now).map(|due| {
+            assert_eq!(due.owner, OWNER);
+            due.key()
+        })
     }
 
     fn fired(wheel: &mut Wheel, now: Time) -> Vec<usize> {
-        std::iter::from_fn(|| wheel.expire(now)).map(|due| due.key).collect()
+        let index = |key| match key {
+            Key::Of(conn) => conn.index(),
+            Key::Plain => panic!("no plain timer is armed"),
+        };
+        std::iter::from_fn(|| expire(wheel, now)).map(index).collect()
+    }
+
+    #[test]
+    fn gives_back_the_key_it_was_armed_for() {
+        let mut wheel = Wheel::default();
+        for key in [Key::Plain, key(0), key(77)] {
+            timers(&mut wheel).arm(Time::from_micros(1), key).fired();
+            assert_eq!(expire(&mut wheel, Time::from_micros(1_000)), Some(key));
+        }
     }
 
     #[test]
     fn fires_in_time_and_never_early() {
         for at in [1, 999, 1_000, 1_001, 63_999, 64_000, 64_001, 5_000_000, 3_600_000_000, 1 << 52] {
             let mut wheel = Wheel::default();
-            wheel.of(OWNER).arm(Time::from_micros(at), key(1)).fired();
+            timers(&mut wheel).arm(Time::from_micros(at), key(1)).fired();
             let tick = Time::from_micros(at.div_ceil(1_000) * 1_000);
             assert_eq!(wheel.expire(Time::from_micros(tick.as_micros() - 1)), None, "{at} fired early");
             wheel.check();
             assert!(wheel.next() <= Some(tick), "{at} would be slept through");
-            assert_eq!(wheel.expire(tick), Some(Due { owner: OWNER, key: 1 }), "{at} is late");
+            assert_eq!(expire(&mut wheel, tick), Some(key(1)), "{at} is late");
             assert!(wheel.is_empty());
         }
     }
@@ -269,10 +378,10 @@ mod tests {
     fn a_cancelled_timer_leaves_nothing() {
         let mut wheel = Wheel::default();
         let ids: Vec<TimerId> =
-            (0..1_000).map(|n| wheel.of(OWNER).arm(Time::from_micros(n * 7_777_777), key(n as usize))).collect();
+            (0..1_000).map(|n| timers(&mut wheel).arm(Time::from_micros(n * 7_777_777), key(n as usize))).collect();
         wheel.expire(Time::from_micros(500));
         for id in ids.into_iter().skip(1) {
-            wheel.of(OWNER).cancel(id);
+            timers(&mut wheel).cancel(id);
             wheel.check();
         }
         assert!(wheel.is_empty());
@@ -283,8 +392,8 @@ mod tests {
     fn a_deadline_in_the_past_is_due_at_once() {
         let mut wheel = Wheel::default();
         wheel.expire(Time::from_micros(10_000_000));
-        wheel.of(OWNER).arm(Time::from_micros(5), key(1)).fired();
-        assert_eq!(wheel.expire(Time::from_micros(10_000_000)), Some(Due { owner: OWNER, key: 1 }));
+        timers(&mut wheel).arm(Time::from_micros(5), key(1)).fired();
+        assert_eq!(expire(&mut wheel, Time::from_micros(10_000_000)), Some(key(1)));
     }
 
     /// Random arming, cancelling and turning beside a sorted map, from spans of a millisecond to ones of years.
@@ -300,12 +409,12 @@ mod tests {
             match seed >> 8 & 7 {
                 0..=3 => {
                     let at = now + span;
-                    let id = wheel.of(OWNER).arm(at, key(n));
+                    let id = timers(&mut wheel).arm(at, key(n));
                     model.insert((at.as_micros().div_ceil(1_000), n), id);
                 }
                 4..=5 => {
                     if let Some(at) = model.keys().nth(seed as usize % model.len().max(1)).copied() {
-                        wheel.of(OWNER).cancel(model.remove(&at).expect("just seen"));
+                        timers(&mut wheel).cancel(model.remove(&at).expect("just seen"));
                     }
                 }
                 _ => {

@@ -9,6 +9,7 @@ pub use state::{Acquire, COUNTER_BYTES, HOLDING_BYTES, Limits, Record, Refusal, 
 use crate::id::{ConnId, Id};
 use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
 use crate::stats::{Counters as Stat, Figures};
+use crate::wheel::Due;
 use log::trace;
 use serde::{Deserialize, Serialize};
 use wire::{FIELDS_BYTES, HEADER_BYTES, Header, Malformed, Request};
@@ -206,8 +207,8 @@ impl Session {
 }
 
 /// The state machine's step at this moment.
-fn step<'s, 'w>(context: &'s mut Context<'w>) -> Step<'s, 'w> {
-    Step { now: context.now, epoch: context.epoch, timers: &mut context.timers }
+fn step<'a>(context: &'a mut Context<'_>) -> Step<'a> {
+    Step { now: context.now, epoch: context.epoch, timers: context.timers.typed() }
 }
 
 impl Service for Counters {
@@ -234,8 +235,8 @@ impl Service for Counters {
         HEADER_BYTES + FIELDS_BYTES
     }
 
-    fn expire(&mut self, key: usize, context: &mut Context<'_>) {
-        self.state.expire(key, &mut step(context));
+    fn expire(&mut self, due: Due, context: &mut Context<'_>) {
+        self.state.expire(due.key(), &mut step(context));
     }
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {

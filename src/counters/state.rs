@@ -17,7 +17,7 @@ use crate::id::{ConnId, Id, id};
 use crate::names::Names;
 use crate::stats::{Counters as Stat, Figures};
 use crate::time::{Span, Time};
-use crate::wheel::{TimerId, Timers};
+use crate::wheel::{TimerId, Timers, timer_keys};
 use counter::Counter;
 use holdings::Holdings;
 use slab::Slab;
@@ -92,24 +92,30 @@ pub const COUNTER_BYTES: u64 = 64;
 pub const HOLDING_BYTES: u64 = 32;
 
 /// One step of the state machine: when it happens.
-pub struct Step<'a, 'w> {
+pub struct Step<'w> {
     /// The time of the step.
     pub now: Time,
     /// The time of day at [`Time::START`], since 1970.
     pub epoch: Span,
-    /// The timers of the counters: one, of the sweep.
-    pub timers: &'a mut Timers<'w>,
+    /// The timers of the counters.
+    pub timers: Timers<'w, Timer>,
 }
 
 id! { CounterId }
+
+timer_keys! {
+    /// What the counters arm timers for.
+    pub enum Timer {
+        /// The interval is over, or there is more to sweep or to give back.
+        Sweep,
+    }
+}
 
 /// How many holdings are given back at a time when their connection is gone: a millisecond's work. So the others hardly
 /// notice, and even of a million the last is back within a tenth of a second, if the machine has time for it.
 const RETURNED_AT_ONCE: usize = 32_768;
 /// When work goes on that is more than may be done at once.
 const PAUSE: Span = Span::from_millis(1);
-/// What the timer is armed for: there is but one.
-const SWEEP: usize = 0;
 
 /// All counters, and what each connection holds of them.
 pub struct State {
@@ -161,7 +167,7 @@ impl State {
     /// # Errors
     ///
     /// When there is no such counter.
-    pub fn get(&mut self, name: &[u8], step: &mut Step<'_, '_>) -> Result<u32, Refusal> {
+    pub fn get(&mut self, name: &[u8], step: &mut Step<'_>) -> Result<u32, Refusal> {
         self.turn(step);
         let id = self.find(name, step).ok_or(Refusal::NotFound)?;
         Ok(self.counters[id.index()].levels().consumption())
@@ -172,7 +178,7 @@ impl State {
     /// # Errors
     ///
     /// When the others hold too much, or there is no memory for it.
-    pub fn acquire(&mut self, conn: ConnId, request: Acquire<'_>, step: &mut Step<'_, '_>) -> Result<u32, Refusal> {
+    pub fn acquire(&mut self, conn: ConnId, request: Acquire<'_>, step: &mut Step<'_>) -> Result<u32, Refusal> {
         self.turn(step);
         let known = self.find(request.name, step);
         let consumption = known.map_or(0, |id| self.counters[id.index()].levels().consumption());
@@ -197,7 +203,7 @@ impl State {
     /// # Errors
     ///
     /// When there is no such counter, or the connection holds less of it.
-    pub fn release(&mut self, conn: ConnId, request: Release<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+    pub fn release(&mut self, conn: ConnId, request: Release<'_>, step: &mut Step<'_>) -> Result<(), Refusal> {
         self.turn(step);
         let id = self.find(request.name, step).ok_or(Refusal::NotFound)?;
         let held = self.held(conn, id);
@@ -211,7 +217,7 @@ impl State {
     }
 
     /// The connection is gone: gives back all that it holds.
-    pub fn close(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
+    pub fn close(&mut self, conn: ConnId, step: &mut Step<'_>) {
         let Some(holdings) = self.clients.get_mut(conn.index()).map(std::mem::take) else { return };
         self.turn(step);
         self.leaving.push_back(holdings);
@@ -223,7 +229,7 @@ impl State {
     }
 
     /// Gives back what those held who are gone: as much as may be at once.
-    fn give_back(&mut self, step: &mut Step<'_, '_>) {
+    fn give_back(&mut self, step: &mut Step<'_>) {
         for _ in 0..RETURNED_AT_ONCE {
             let Some(holdings) = self.leaving.front_mut() else { return };
             let Some((id, resources)) = holdings.pop() else {
@@ -238,8 +244,7 @@ impl State {
     }
 
     /// The timer is due: the interval is over, or a sweep or what those held who are gone is to be gone on with.
-    pub fn expire(&mut self, key: usize, step: &mut Step<'_, '_>) {
-        debug_assert_eq!(key, SWEEP, "there is no other timer");
+    pub fn expire(&mut self, Timer::Sweep: Timer, step: &mut Step<'_>) {
         self.timer.take().into_iter().for_each(TimerId::fired);
         if !self.turn(step) {
             self.go_on_with_sweep(step);
@@ -280,7 +285,7 @@ impl State {
     }
 
     /// Comes to the present: when another interval has begun, what is over is swept out. Tells whether it has.
-    pub fn turn(&mut self, step: &mut Step<'_, '_>) -> bool {
+    pub fn turn(&mut self, step: &mut Step<'_>) -> bool {
         if step.now < self.interval_end {
             return false;
         }
@@ -294,7 +299,7 @@ impl State {
         true
     }
 
-    fn find(&mut self, name: &[u8], step: &mut Step<'_, '_>) -> Option<CounterId> {
+    fn find(&mut self, name: &[u8], step: &mut Step<'_>) -> Option<CounterId> {
         let is_named = |id: CounterId| {
             let same = *self.counters[id.index()].name() == *name;
             self.conflicts.set(self.conflicts.get() + u64::from(!same));
@@ -304,7 +309,7 @@ impl State {
         (!self.drop_if_over(id, step)).then_some(id)
     }
 
-    fn create(&mut self, counter: Counter, step: &mut Step<'_, '_>) -> CounterId {
+    fn create(&mut self, counter: Counter, step: &mut Step<'_>) -> CounterId {
         if self.counters.capacity() == 0 {
             self.names.reserve(self.limits.buckets);
         }
@@ -320,7 +325,7 @@ impl State {
     }
 
     /// Whether the counter is gone, because nobody has used it in this interval.
-    fn drop_if_over(&mut self, id: CounterId, step: &mut Step<'_, '_>) -> bool {
+    fn drop_if_over(&mut self, id: CounterId, step: &mut Step<'_>) -> bool {
         if !self.counters[id.index()].levels().is_over(self.interval) {
             return false;
         }
@@ -336,17 +341,17 @@ impl State {
     }
 
     /// Has the timer wake us when work is to go on, or the next sweep to begin.
-    fn arm(&mut self, step: &mut Step<'_, '_>) {
+    fn arm(&mut self, step: &mut Step<'_>) {
         if self.timer.is_some() || self.counters.is_empty() {
             return;
         }
         let is_at_work = self.sweep.is_some() || !self.leaving.is_empty();
         let due = if is_at_work { step.now + PAUSE } else { self.interval_end };
-        self.timer = Some(step.timers.arm(due, CounterId::from_index(SWEEP)));
+        self.timer = Some(step.timers.arm(due, Timer::Sweep));
     }
 
     /// The number of the present interval, and its end.
-    fn interval_at(&self, step: &Step<'_, '_>) -> (u32, Time) {
+    fn interval_at(&self, step: &Step<'_>) -> (u32, Time) {
         let interval = self.limits.interval.as_micros();
         let time_of_day = (step.epoch + step.now.since(Time::START)).as_micros();
         let number = u32::try_from(time_of_day / interval).ok().filter(|number| *number <= u32::MAX / 2);
@@ -380,13 +385,8 @@ mod tests {
 
     const OWNER: Owner = Owner(0);
 
-    fn act<R>(
-        state: &mut State,
-        wheel: &mut Wheel,
-        now: Time,
-        act: impl FnOnce(&mut State, &mut Step<'_, '_>) -> R,
-    ) -> R {
-        let done = act(state, &mut Step { now, epoch: Span::from_secs(1_000_000), timers: &mut wheel.of(OWNER) });
+    fn act<R>(state: &mut State, wheel: &mut Wheel, now: Time, act: impl FnOnce(&mut State, &mut Step<'_>) -> R) -> R {
+        let done = act(state, &mut Step { now, epoch: Span::from_secs(1_000_000), timers: wheel.of(OWNER) });
         state.check();
         done
     }
@@ -395,7 +395,7 @@ mod tests {
     fn left(counters: usize) -> (State, Wheel) {
         let (mut state, mut wheel) = (State::new(Limits::default()), Wheel::default());
         let [first, second] = [0, 1].map(ConnId::from_index);
-        let mut step = Step { now: Time::START, epoch: Span::from_secs(1_000_000), timers: &mut wheel.of(OWNER) };
+        let mut step = Step { now: Time::START, epoch: Span::from_secs(1_000_000), timers: wheel.of(OWNER) };
         for n in 0..counters {
             let name = format!("counter {n}");
             let acquire = Acquire { name: name.as_bytes(), resources: 1, maximum: 10 };
@@ -418,7 +418,7 @@ mod tests {
             turns += 1;
             assert_eq!(now, Time::START + Span::from_millis(turns));
             let due = wheel.expire(now).expect("it is due");
-            act(&mut state, &mut wheel, now, |state, step| state.expire(due.key, step));
+            act(&mut state, &mut wheel, now, |state, step| state.expire(due.key(), step));
         }
         assert_eq!((state.holdings, turns), (1, 2));
         // Then nothing is to be done until the interval is over.
@@ -428,7 +428,7 @@ mod tests {
         while !state.is_empty() {
             let now = wheel.next().expect("the sweep goes on");
             while let Some(due) = wheel.expire(now) {
-                act(&mut state, &mut wheel, now, |state, step| state.expire(due.key, step));
+                act(&mut state, &mut wheel, now, |state, step| state.expire(due.key(), step));
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::pulse::Pulse;
 use crate::report::{Overview, Sample};
 use crate::service::{Context, Peers, Served, Service, Then, Unreadable};
 use crate::time::{Span, Time};
+use crate::wheel::Due;
 use log::trace;
 use samples::Samples;
 use wire::{Connection, Head, Method, Parsed, Request, Status};
@@ -179,7 +180,7 @@ impl Service for Serving<'_> {
         wire::MAX_REQUEST
     }
 
-    fn expire(&mut self, _: usize, _: &mut Context<'_>) {}
+    fn expire(&mut self, _: Due, _: &mut Context<'_>) {}
 
     fn close(&mut self, _: ConnId, _: &mut Context<'_>) {}
 

@@ -14,7 +14,7 @@ use crate::pulse::{Budget, Pulse};
 use crate::service::{GONE, Peers, Then};
 use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
-use crate::wheel::{Due, Owner};
+use crate::wheel::Owner;
 use log::debug;
 use slab::Slab;
 use std::io::ErrorKind;
@@ -27,7 +27,7 @@ const SERVING_TIME: Span = Span::from_millis(10);
 /// How long a connection that is to be closed may take to read its last replies, and to notice.
 const LINGER: Span = Span::from_secs(5);
 /// The loop's own timers; the services' owners count up from zero.
-const LINGERING: Owner = Owner(u8::MAX);
+const LOOP: Owner = Owner(u8::MAX);
 
 /// The connections of all services, with everything they share.
 pub struct Connections<S> {
@@ -159,10 +159,10 @@ impl<S: Stream> Connections<S> {
 
     /// Fires every timer that is due.
     pub fn expire(&mut self, now: Time) {
-        while let Some(Due { owner, key }) = self.core.wheel.expire(now) {
-            match Kind::of(owner) {
-                Some(kind) => self.core.call(kind, now, &self.slab, |service, context| service.expire(key, context)),
-                None => self.end_patience(ConnId::from_index(key)),
+        while let Some(due) = self.core.wheel.expire(now) {
+            match Kind::of(due.owner) {
+                Some(kind) => self.core.call(kind, now, &self.slab, |service, context| service.expire(due, context)),
+                None => self.end_patience(due.key()),
             }
         }
     }
@@ -200,7 +200,7 @@ impl<S: Stream> Connections<S> {
             let Some(conn) = self.slab.get_mut(id.index()) else { continue };
             if let Stage::Open | Stage::Leaving { .. } = conn.stage {
                 if let Stage::Leaving { patience } = std::mem::replace(&mut conn.stage, Stage::Closed) {
-                    self.core.wheel.of(LINGERING).cancel(patience);
+                    self.core.wheel.of::<ConnId>(LOOP).cancel(patience);
                 }
                 let kind = conn.kind;
                 self.core.call(kind, now, &self.slab, |service, context| service.close(id, context));
@@ -268,7 +268,7 @@ impl<S: Stream> Connections<S> {
         let conn = &mut self.slab[id.index()];
         conn.parked = true;
         if conn.hangup && matches!(conn.stage, Stage::Open) {
-            conn.stage = Stage::Leaving { patience: self.core.wheel.of(LINGERING).arm(now + LINGER, id) };
+            conn.stage = Stage::Leaving { patience: self.core.wheel.of(LOOP).arm(now + LINGER, id) };
         }
     }
 
@@ -287,7 +287,7 @@ impl<S: Stream> Connections<S> {
             }
         } else if !self.core.output.is_full(id) {
             if let Stage::Leaving { patience } = std::mem::replace(&mut conn.stage, Stage::Open) {
-                self.core.wheel.of(LINGERING).cancel(patience);
+                self.core.wheel.of::<ConnId>(LOOP).cancel(patience);
             }
             if std::mem::take(&mut conn.parked) {
                 self.make_ready(id);
@@ -305,7 +305,7 @@ impl<S: Stream> Connections<S> {
         let conn = &mut self.slab[id.index()];
         if let Stage::Closed = conn.stage {
             conn.parked = false;
-            conn.stage = Stage::Lingering { patience: self.core.wheel.of(LINGERING).arm(now + LINGER, id) };
+            conn.stage = Stage::Lingering { patience: self.core.wheel.of(LOOP).arm(now + LINGER, id) };
         }
         if conn.readable {
             self.make_ready(id);
@@ -334,7 +334,7 @@ impl<S: Stream> Connections<S> {
             self.ready.remove(&mut self.links, id);
         }
         if let Stage::Lingering { patience } = conn.stage {
-            self.core.wheel.of(LINGERING).cancel(patience);
+            self.core.wheel.of::<ConnId>(LOOP).cancel(patience);
         }
         let lost = self.core.output.discard(id);
         let traffic = self.core.services.traffic(conn.kind);

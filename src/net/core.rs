@@ -44,7 +44,7 @@ impl Core {
         if services.wants_sample(now) {
             services.sample(now);
         }
-        let timers = wheel.of(kind.owner());
+        let timers = wheel.own(kind.owner());
         services.with(kind, |service, traffic| {
             call(service, &mut Context { now, epoch: *epoch, timers, output, traffic, peers, pulse })
         })

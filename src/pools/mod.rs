@@ -14,6 +14,7 @@ use crate::output::Output;
 use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::Time;
+use crate::wheel::Due;
 use log::trace;
 use wire::listing::{self, MOST_LINES};
 use wire::{Line, Query, Request};
@@ -51,7 +52,7 @@ impl Pools {
     /// Has the state machine take one step, and passes on what it says.
     fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
         let (replies, notices) = (&mut self.replies, &mut self.notices);
-        take(&mut self.state, &mut Step { now: context.now, timers: &mut context.timers, replies, notices });
+        take(&mut self.state, &mut Step { now: context.now, timers: &mut context.timers.typed(), replies, notices });
         for (conn, reply) in self.replies.drain(..) {
             tell(context.output, conn, wire::text_of(reply));
         }
@@ -116,8 +117,8 @@ impl Service for Pools {
         self.max_line + 1
     }
 
-    fn expire(&mut self, key: usize, context: &mut Context<'_>) {
-        self.step(context, |state, step| state.expire(key, step));
+    fn expire(&mut self, due: Due, context: &mut Context<'_>) {
+        self.step(context, |state, step| state.expire(due.key(), step));
     }
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
@@ -125,12 +126,12 @@ impl Service for Pools {
     }
 
     fn save(&self, context: &mut Context<'_>) -> Vec<u8> {
-        postcard::to_allocvec(&self.state.save(&context.timers)).expect("a vector takes every byte")
+        postcard::to_allocvec(&self.state.save(&context.timers.typed())).expect("a vector takes every byte")
     }
 
     fn restore(&mut self, saved: &[u8], context: &mut Context<'_>) -> Result<(), Unreadable> {
         let saved = postcard::from_bytes(saved).map_err(|error| Unreadable(format!("pools: {error}")))?;
-        self.state.restore(saved, &mut context.timers)
+        self.state.restore(saved, &mut context.timers.typed())
     }
 
     fn check(&self) {

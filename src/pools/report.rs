@@ -94,7 +94,7 @@ mod tests {
         let (mut pools, mut wheel, mut output) = (Pools::new(Limits::default()), Wheel::default(), Output::default());
         let traffic = Traffic { connect_errors: 7, ..Traffic::default() };
         for (n, line) in lines.iter().enumerate() {
-            let (timers, output, traffic) = (wheel.of(Owner(0)), &mut output, &traffic);
+            let (timers, output, traffic) = (wheel.own(Owner(0)), &mut output, &traffic);
             let (now, epoch, peers) = (at(n as u64), Span::ZERO, &Numbers);
             let pulse = &Pulse::default();
             let mut context = Context { now, epoch, timers, output, traffic, peers, pulse };

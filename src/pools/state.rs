@@ -10,7 +10,7 @@ use crate::names::{Hash, Names};
 use crate::sketch::{Event, Sketch};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::{Span, Time};
-use crate::wheel::{TimerId, Timers};
+use crate::wheel::{TimerId, Timers, timer_keys};
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 
@@ -27,7 +27,7 @@ pub use types::Type;
 pub use watch::{Notice, WINDOW};
 
 use types::{TypeId, Types};
-use watch::{Refusal, WATCH, Watch};
+use watch::{Refusal, Watch};
 
 /// What `ACQ4ME` and `ACQ4ANY` ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,8 +86,8 @@ pub enum Reply {
 pub struct Step<'a, 'w> {
     /// The time of the step.
     pub now: Time,
-    /// The timers of the pools; each is armed for a place.
-    pub timers: &'a mut Timers<'w>,
+    /// The timers of the pools.
+    pub timers: &'a mut Timers<'w, Timer>,
     /// Who is told what, in order.
     pub replies: &'a mut Vec<(ConnId, Reply)>,
     /// What the operator is told.
@@ -96,6 +96,16 @@ pub struct Step<'a, 'w> {
 
 id! { PoolId }
 id! { PlaceId }
+
+timer_keys! {
+    /// What the pools arm timers for.
+    pub enum Timer {
+        /// The place was waited for, or held, for as long as it may be.
+        Place(id: PlaceId),
+        /// It is time to look whether there is something to tell the operator.
+        Watch,
+    }
+}
 
 /// How many emptied keys are kept, and how large one may be: at most 256 KiB rest here.
 const SPARE_KEYS: usize = 1024;
@@ -198,13 +208,16 @@ impl State {
         step.replies.push((conn, Reply::Released));
     }
 
-    /// A timer is due: the wait of the place with this index has lasted too long, or its hold has, or it is time to look
-    /// whether there is something to tell the operator.
-    pub fn expire(&mut self, key: usize, step: &mut Step<'_, '_>) {
-        let id = PlaceId::from_index(key);
-        if id == WATCH {
-            return self.look_around(step);
+    /// A timer is due.
+    pub fn expire(&mut self, timer: Timer, step: &mut Step<'_, '_>) {
+        match timer {
+            Timer::Place(id) => self.end_place(id, step),
+            Timer::Watch => self.look_around(step),
         }
+    }
+
+    /// The wait of a place has lasted too long, or its hold has.
+    fn end_place(&mut self, id: PlaceId, step: &mut Step<'_, '_>) {
         let place = self.detach(id, step.now);
         match place.stage {
             Stage::Waiting { timeout, .. } => {
@@ -285,7 +298,7 @@ impl State {
         let stage = if is_free {
             Stage::Holding { end: None }
         } else {
-            let timeout = step.timers.arm(step.now + request.timeout, id);
+            let timeout = step.timers.arm(step.now + request.timeout, Timer::Place(id));
             self.sketch.count(request.key, Event::Wait, step.now);
             self.type_of(pool).queued += 1;
             Stage::Waiting { purpose: request.purpose, hold, timeout }
@@ -352,7 +365,7 @@ impl State {
         let place = &mut self.places[id.index()];
         place.since = step.now;
         if hold != Span::FOREVER {
-            place.stage = Stage::Holding { end: Some(step.timers.arm(step.now + hold, id)) };
+            place.stage = Stage::Holding { end: Some(step.timers.arm(step.now + hold, Timer::Place(id))) };
         }
         step.replies.push((place.conn, Reply::Locked));
         self.holding += 1;

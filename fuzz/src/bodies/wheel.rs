@@ -3,7 +3,7 @@
 use super::Choices;
 use poolcounter::id::{ConnId, Id};
 use poolcounter::time::{Span, Time};
-use poolcounter::wheel::{Due, LAST_TICK, Owner, TimerId, Wheel};
+use poolcounter::wheel::{LAST_TICK, Owner, TimerId, Wheel};
 use std::collections::BTreeMap;
 
 const OWNER: Owner = Owner(0);
@@ -34,7 +34,7 @@ pub fn run(data: &[u8]) {
                 if let Some(key) = model.keys().nth(nth).copied() {
                     let id = model.remove(&key).expect("was there a moment ago");
                     assert_eq!(wheel.deadline(&id), Time::from_micros(key.0 * 1_000));
-                    wheel.of(OWNER).cancel(id);
+                    wheel.of::<ConnId>(OWNER).cancel(id);
                 }
             }
             _ => {
@@ -56,8 +56,8 @@ fn fire(wheel: &mut Wheel, model: &mut BTreeMap<(u64, usize), TimerId>, now: Tim
     let later = model.split_off(&(now.as_micros() / 1_000 + 1, 0));
     let due = std::mem::replace(model, later);
     let mut fired: Vec<usize> = Vec::new();
-    while let Some(Due { key, .. }) = wheel.expire(now) {
-        fired.push(key);
+    while let Some(due) = wheel.expire(now) {
+        fired.push(due.key::<ConnId>().index());
     }
     let ticks: BTreeMap<usize, u64> = due.keys().map(|(tick, number)| (*number, *tick)).collect();
     assert!(fired.iter().map(|number| ticks.get(number)).is_sorted(), "timers fire in the order of their ticks");

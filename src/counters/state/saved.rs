@@ -79,7 +79,7 @@ impl State {
     /// # Errors
     ///
     /// When it contradicts itself.
-    pub fn restore(&mut self, saved: Saved, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
+    pub fn restore(&mut self, saved: Saved, step: &mut Step<'_>) -> Result<(), Unreadable> {
         let (number, length) = saved.interval;
         // Where intervals are longer or shorter now than they were, or where the date has been put back, everything that was
         // used counts as used in this one.

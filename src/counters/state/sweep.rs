@@ -17,13 +17,13 @@ pub(super) struct Sweep {
 
 impl State {
     /// Begins anew, if there is anything to sweep.
-    pub(super) fn begin_sweep(&mut self, step: &mut Step<'_, '_>) {
+    pub(super) fn begin_sweep(&mut self, step: &mut Step<'_>) {
         self.sweep = (!self.counters.is_empty()).then_some(Sweep { next: 0, began: step.now });
         self.go_on_with_sweep(step);
     }
 
     /// Sweeps the next part of the table.
-    pub(super) fn go_on_with_sweep(&mut self, step: &mut Step<'_, '_>) {
+    pub(super) fn go_on_with_sweep(&mut self, step: &mut Step<'_>) {
         let Some(sweep) = &mut self.sweep else { return };
         let part = sweep.next..self.slots.min(sweep.next + SWEEP_SLOTS);
         sweep.next = part.end;

@@ -1,6 +1,6 @@
 //! What of the connections outlives the process: all but their sockets, which the caller hands over.
 
-use super::{Connections, LINGERING};
+use super::{Connections, LOOP};
 use crate::id::{ConnId, Id};
 use crate::net::connection::{Connection, Stage, Stream};
 use crate::net::core::{Core, SavedService};
@@ -88,7 +88,7 @@ impl<S: Stream> Connections<S> {
         conn.ended = saved.ended;
         conn.unserved = saved.unserved.into();
         if let Some(at) = saved.patience {
-            conn.stage = Stage::Lingering { patience: self.core.wheel.of(LINGERING).arm(at, id) };
+            conn.stage = Stage::Lingering { patience: self.core.wheel.of(LOOP).arm(at, id) };
             self.closing.push(id);
         } else if saved.ended || !conn.unserved.is_empty() {
             self.make_ready(id);

@@ -2,7 +2,7 @@
 //! It is independent of the tables, so that these can change. What is written here cannot, without a new version of the handover.
 
 use super::watch::Memory;
-use super::{Place, PlaceId, Purpose, Stage, State, Type};
+use super::{Place, PlaceId, Purpose, Stage, State, Timer, Type};
 use crate::id::{ConnId, Id};
 use crate::service::Unreadable;
 use crate::sketch;
@@ -44,7 +44,7 @@ enum SavedStage {
 
 impl State {
     /// Everything, with deadlines in place of timers.
-    pub fn save(&self, timers: &Timers<'_>) -> Saved {
+    pub fn save(&self, timers: &Timers<'_, Timer>) -> Saved {
         let pools = self.pools.iter().map(|(_, pool)| SavedPool {
             key: pool.key.clone(),
             places: self.places_in(pool).map(|id| self.save_place(id, timers)).collect(),
@@ -63,7 +63,7 @@ impl State {
     /// # Errors
     ///
     /// When it contradicts itself.
-    pub fn restore(&mut self, saved: Saved, timers: &mut Timers<'_>) -> Result<(), Unreadable> {
+    pub fn restore(&mut self, saved: Saved, timers: &mut Timers<'_, Timer>) -> Result<(), Unreadable> {
         self.figures.restore(&saved.figures);
         self.types.restore(saved.types);
         self.sketch.restore(saved.hot);
@@ -80,9 +80,11 @@ impl State {
                 self.holding += u64::from(matches!(stage, SavedStage::Holding { .. }));
                 let stage = match stage {
                     SavedStage::Waiting { purpose, hold, until } => {
-                        Stage::Waiting { purpose, hold, timeout: timers.arm(until, id) }
+                        Stage::Waiting { purpose, hold, timeout: timers.arm(until, Timer::Place(id)) }
                     }
-                    SavedStage::Holding { until } => Stage::Holding { end: until.map(|until| timers.arm(until, id)) },
+                    SavedStage::Holding { until } => {
+                        Stage::Holding { end: until.map(|until| timers.arm(until, Timer::Place(id))) }
+                    }
                 };
                 self.attach_to_pool(id, Place { pool, conn, since, stage });
                 ranks.push((conn, std::cmp::Reverse(newer), id));
@@ -94,7 +96,7 @@ impl State {
         Ok(())
     }
 
-    fn save_place(&self, id: PlaceId, timers: &Timers<'_>) -> SavedPlace {
+    fn save_place(&self, id: PlaceId, timers: &Timers<'_, Timer>) -> SavedPlace {
         let Place { conn, since, stage, .. } = &self.places[id.index()];
         let newer = self.places_of(*conn).take_while(|other| *other != id).count() as u32;
         let stage = match stage {

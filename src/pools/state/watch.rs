@@ -6,7 +6,7 @@
 //!
 //! The first refusal opens a window of a minute, at whose end the refusals in it are summed up.
 
-use super::{PlaceId, PoolId, Stage, State, Step};
+use super::{PoolId, Stage, State, Step, Timer};
 use crate::id::{ConnId, Id};
 use crate::sketch::{self, Event};
 use crate::stats::Pools as Stat;
@@ -14,8 +14,6 @@ use crate::time::{Span, Time};
 use crate::wheel::{LAST_TICK, TimerId, Timers};
 use serde::{Deserialize, Serialize};
 
-/// The key of the timer. Places are numbered from 0, and memory ends long before this.
-pub(super) const WATCH: PlaceId = PlaceId(u32::MAX);
 /// How long refusals are collected, and how long nothing is said of locks after something was.
 pub const WINDOW: Span = Span::from_secs(60);
 /// The locks are not looked at more often.
@@ -152,7 +150,7 @@ impl State {
     }
 
     /// Arms the timer for the next thing to do, if there is any.
-    pub(super) fn watch_again(&mut self, next_look: Option<Time>, timers: &mut Timers<'_>) {
+    pub(super) fn watch_again(&mut self, next_look: Option<Time>, timers: &mut Timers<'_, Timer>) {
         let window_end = self.watch.memory.window.as_ref().map(|window| window.begun + WINDOW);
         if let Some(at) = window_end.into_iter().chain(next_look).min() {
             self.watch_from(at, timers);
@@ -166,10 +164,10 @@ impl State {
         (next < NEVER).then(|| next.max(quiet_until).max(looked_at + LOOK_INTERVAL))
     }
 
-    fn watch_from(&mut self, at: Time, timers: &mut Timers<'_>) {
+    fn watch_from(&mut self, at: Time, timers: &mut Timers<'_, Timer>) {
         if at < self.watch.due {
             self.watch.due = at;
-            let later = self.watch.timer.replace(timers.arm(at, WATCH));
+            let later = self.watch.timer.replace(timers.arm(at, Timer::Watch));
             later.into_iter().for_each(|timer| timers.cancel(timer));
         }
     }
@@ -268,7 +266,7 @@ mod tests {
             while let Some(at) = self.wheel.next().filter(|at| *at <= end) {
                 self.now = self.now.max(at);
                 while let Some(due) = self.wheel.expire(self.now) {
-                    self.step(|state, step| state.expire(due.key, step));
+                    self.step(|state, step| state.expire(due.key(), step));
                 }
                 let second = self.now.as_micros() / 1_000_000;
                 told.extend(self.notices.drain(..).map(|notice| (second, notice)));
