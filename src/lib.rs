@@ -19,10 +19,10 @@
 //! |---|---|
 //! | wait | sleeps until a socket has news or a timer is due; news only marks connections |
 //! | accept | takes new connections, until there are none or the tick has enough |
-//! | serve | gives each marked connection one turn: one read, a bounded number of requests |
+//! | serve | gives each marked connection one turn, in the order of the news: one read, a bounded number of requests; at its end, gives back what it held |
 //! | expire | fires the timers that are due |
 //! | flush | writes to each connection that was told something, once |
-//! | reap | closes: tells the service, which gives back what was held, and drops the socket |
+//! | reap | drops the sockets of those whose end was met |
 //!
 //! A connection with work left over waits in a ready list, because edge-triggered events do not come twice.
 //!
@@ -56,6 +56,9 @@
 //!
 //! Invariant: bytes from a peer may end its connection, never the process. Every loop over them has a budget and every
 //! buffer a cap, each a named constant.
+//!
+//! Invariant: an end of file, or an error, is an event of its connection's turn. Whatever is served later finds given back
+//! what that connection held.
 //!
 //! Invariant: closing a connection erases every reference to it, so its id can be used again at once.
 //!

@@ -106,7 +106,7 @@ fn assert_steady(kind: Kind, scripts: &[[Vec<u8>; 2]]) {
             let now = Time::from_micros(round * 1_000);
             connections.serve(|| now);
             connections.expire(now);
-            connections.flush();
+            connections.flush(now);
             connections.reap(now);
         }
         ALLOCATIONS.get() - before

@@ -5,6 +5,9 @@ use crate::services::Kind;
 use crate::wheel::TimerId;
 use std::io::{self, Read, Write};
 
+/// Reads of a turn in which a peer has closed its side: its last data, and its end. A third is for what cannot be read together.
+const READS_TO_THE_END: usize = 3;
+
 /// A non-blocking stream of bytes.
 pub trait Stream: Read + Write {
     /// Tells the peer that nothing more will be written.
@@ -81,16 +84,22 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Reads once, and notes whether another read may bring more.
+    /// Reads once, and notes whether another read may bring more. Behind the last data of a peer that has closed its side, the
+    /// end is read too: it is news of this turn, not of a later one.
     pub fn read(&mut self, inlet: &mut Inlet) -> io::Result<()> {
-        match inlet.read(&mut self.stream)? {
-            Received::Filled => {}
-            // Data and the end that arrive together are announced together: then the end is still to be read.
-            Received::Short => self.readable = self.hangup,
-            Received::Nothing => self.readable = false,
-            Received::End => {
-                self.readable = false;
-                self.ended = true;
+        for _ in 0..READS_TO_THE_END {
+            match inlet.read(&mut self.stream)? {
+                Received::Filled => break,
+                // Data and the end that arrive together are announced together: then the end is still to be read.
+                Received::Short => self.readable = self.hangup,
+                Received::Nothing => self.readable = false,
+                Received::End => {
+                    self.readable = false;
+                    self.ended = true;
+                }
+            }
+            if !self.readable {
+                break;
             }
         }
         Ok(())

@@ -3,7 +3,8 @@
 //!
 //! Invariant: a connection with work that no event will announce (bytes not read, requests not served) stands in `ready`,
 //! unless it is parked, and then the flush that drains its output puts it there.
-//! Invariant: a service knows a connection from its first turn until `reap` closes it, and never after.
+//! Invariant: a service knows a connection from its first turn until it is told that it is gone, and never after. It is told
+//! where that is met, so that whatever is served later finds given back what was held; `reap` only drops the connection.
 
 use super::connection::{Connection, News, Stage, Stream};
 use super::core::Core;
@@ -92,8 +93,8 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Gives a connection up that was just opened and cannot be polled.
-    pub fn abandon(&mut self, id: ConnId) {
-        self.break_off(id, &"no event will tell of it");
+    pub fn abandon(&mut self, id: ConnId, now: Time) {
+        self.break_off(id, &"no event will tell of it", now);
     }
 
     /// Counts a connection that could not be accepted or served.
@@ -117,6 +118,16 @@ impl<S: Stream> Connections<S> {
             conn.parked &= !conn.hangup;
             self.make_ready(id);
         }
+    }
+
+    /// Notes what came while nobody looked, which has no order: those that have left come before all others, so that nobody is
+    /// refused what they held.
+    pub fn mark_at_once(&mut self, news: Vec<(ConnId, News)>) {
+        let waiting: Vec<ConnId> = std::iter::from_fn(|| self.ready.pop_front(&mut self.links)).collect();
+        let (left, others): (Vec<_>, Vec<_>) = news.into_iter().partition(|(_, news)| news.hangup);
+        left.into_iter().for_each(|(id, news)| self.mark(id, news));
+        waiting.into_iter().for_each(|id| self.make_ready(id));
+        others.into_iter().for_each(|(id, news)| self.mark(id, news));
     }
 
     /// When there is work that no event will announce: at once if some is left over, else when the next timer is due.
@@ -145,7 +156,7 @@ impl<S: Stream> Connections<S> {
             if conn.broken {
                 continue;
             } else if let Stage::Closed | Stage::Lingering { .. } = conn.stage {
-                self.read_to_the_end(id);
+                self.read_to_the_end(id, &clock);
             } else if self.core.output.is_full(id) {
                 self.park(id, clock());
             } else {
@@ -162,50 +173,28 @@ impl<S: Stream> Connections<S> {
         while let Some(due) = self.core.wheel.expire(now) {
             match Kind::of(due.owner) {
                 Some(kind) => self.core.call(kind, now, &self.slab, |service, context| service.expire(due, context)),
-                None => self.end_patience(due.key()),
+                None => self.end_patience(due.key(), now),
             }
         }
     }
 
-    /// Writes to each connection that has news, once.
-    pub fn flush(&mut self) {
-        while let Some(id) = self.core.output.pop_dirty() {
-            let conn = &mut self.slab[id.index()];
-            if conn.blocked || conn.broken {
-                continue;
+    /// Writes to each connection that has news, once; and to those who get what others held that turn out to be gone.
+    pub fn flush(&mut self, now: Time) {
+        loop {
+            while let Some(id) = self.core.output.pop_dirty() {
+                self.write_to(id, now);
             }
-            let unsent = self.core.output.unsent(id);
-            match conn.stream.write(unsent) {
-                Ok(len) => {
-                    conn.blocked = len < unsent.len();
-                    self.core.services.traffic(conn.kind).sent_bytes += len as u64;
-                    self.core.output.consume(id, len);
-                    self.note_progress(id);
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => conn.blocked = true,
-                Err(error) if error.kind() == ErrorKind::Interrupted => self.core.output.touch(id),
-                Err(error) => self.break_off(id, &error),
-            }
+            let Some(id) = self.core.output.pop_overflown() else { break };
+            self.break_off(id, &"it does not read what it is told", now);
         }
     }
 
-    /// Closes: the only place where services learn that a connection is gone, and where it is dropped. What they then
-    /// have to say to others is written in the next tick, which follows at once.
+    /// The only place where connections are dropped: those of which their services know nothing any more, once they have
+    /// been sent everything.
     pub fn reap(&mut self, now: Time) {
-        while let Some(id) = self.core.output.pop_overflown() {
-            self.break_off(id, &"it does not read what it is told");
-        }
         for n in 0..self.closing.len() {
             let id = self.closing[n];
             let Some(conn) = self.slab.get_mut(id.index()) else { continue };
-            if let Stage::Open | Stage::Leaving { .. } = conn.stage {
-                if let Stage::Leaving { patience } = std::mem::replace(&mut conn.stage, Stage::Closed) {
-                    self.core.wheel.of::<ConnId>(LOOP).cancel(patience);
-                }
-                let kind = conn.kind;
-                self.core.call(kind, now, &self.slab, |service, context| service.close(id, context));
-            }
-            let conn = &mut self.slab[id.index()];
             let drained = self.core.output.unsent(id).is_empty();
             if conn.broken || drained && (conn.ended || conn.stream.finish().is_err()) {
                 self.drop(id);
@@ -226,11 +215,13 @@ impl<S: Stream> Connections<S> {
         // After the request was received, so that a wait that begins with it cannot end early.
         let now = clock();
         self.core.pulse.count_turn(now);
-        if let Err(error) = received {
-            self.break_off(id, &error);
+        let input = self.inlet.bytes();
+        if let Err(error) = &received
+            && input.len() == kept
+        {
+            self.break_off(id, error, now);
             return now;
         }
-        let input = self.inlet.bytes();
         let kind = conn.kind;
         self.core.services.traffic(kind).received_bytes += (input.len() - kept) as u64;
         let served = self.core.call(kind, now, &self.slab, |service, context| service.serve(id, input, context));
@@ -240,8 +231,10 @@ impl<S: Stream> Connections<S> {
             self.core.pulse.count_spent(Budget::Requests);
         }
         let is_over = conn.ended && served.then == Then::Read;
-        if is_over || served.then == Then::Close {
-            self.closing.push(id);
+        if let Err(error) = received {
+            self.break_off(id, &error, now);
+        } else if is_over || served.then == Then::Close {
+            self.close(id, now);
         } else if conn.readable || served.then == Then::Serve {
             self.make_ready(id);
         }
@@ -250,14 +243,33 @@ impl<S: Stream> Connections<S> {
 
     /// What a peer still sends after it was told that the connection ends is of no interest, except for its end. If it were
     /// left unread, closing the socket would reset the connection and the last replies might be lost.
-    fn read_to_the_end(&mut self, id: ConnId) {
+    fn read_to_the_end(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
         let conn = &mut self.slab[id.index()];
         self.inlet.load(&mut Box::default(), 0);
         match conn.read(&mut self.inlet) {
             Ok(()) if conn.ended => self.closing.push(id),
             Ok(()) if conn.readable => self.make_ready(id),
             Ok(()) => {}
-            Err(error) => self.break_off(id, &error),
+            Err(error) => self.break_off(id, &error, clock()),
+        }
+    }
+
+    fn write_to(&mut self, id: ConnId, now: Time) {
+        let conn = &mut self.slab[id.index()];
+        if conn.blocked || conn.broken {
+            return;
+        }
+        let unsent = self.core.output.unsent(id);
+        match conn.stream.write(unsent) {
+            Ok(len) => {
+                conn.blocked = len < unsent.len();
+                self.core.services.traffic(conn.kind).sent_bytes += len as u64;
+                self.core.output.consume(id, len);
+                self.note_progress(id);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => conn.blocked = true,
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.core.output.touch(id),
+            Err(error) => self.break_off(id, &error, now),
         }
     }
 
@@ -295,10 +307,23 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    fn break_off(&mut self, id: ConnId, why: &dyn std::fmt::Display) {
+    fn break_off(&mut self, id: ConnId, why: &dyn std::fmt::Display, now: Time) {
         debug!("{id} breaks off: {why}");
         self.slab[id.index()].broken = true;
+        self.close(id, now);
+    }
+
+    /// Has the service forget the connection and give back what it held, there and then, unless it has; and has `reap` look at it.
+    fn close(&mut self, id: ConnId, now: Time) {
         self.closing.push(id);
+        let conn = &mut self.slab[id.index()];
+        match std::mem::replace(&mut conn.stage, Stage::Closed) {
+            Stage::Open => {}
+            Stage::Leaving { patience } => self.core.wheel.of::<ConnId>(LOOP).cancel(patience),
+            closed => return conn.stage = closed,
+        }
+        let kind = conn.kind;
+        self.core.call(kind, now, &self.slab, |service, context| service.close(id, context));
     }
 
     fn linger(&mut self, id: ConnId, now: Time) {
@@ -312,7 +337,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    fn end_patience(&mut self, id: ConnId) {
+    fn end_patience(&mut self, id: ConnId, now: Time) {
         let conn = &mut self.slab[id.index()];
         conn.stage = match std::mem::replace(&mut conn.stage, Stage::Closed) {
             Stage::Leaving { patience } => {
@@ -325,7 +350,7 @@ impl<S: Stream> Connections<S> {
             }
             other => other,
         };
-        self.break_off(id, &"it took too long to read its last replies");
+        self.break_off(id, &"it took too long to read its last replies", now);
     }
 
     fn drop(&mut self, id: ConnId) {

@@ -238,7 +238,7 @@ impl Server {
         self.connections.pulse().begin_tick(now);
         self.connections.expire(now);
         self.supervisor.speak(now);
-        self.connections.flush();
+        self.connections.flush(now);
         self.connections.reap(now);
         Ok(())
     }
@@ -350,13 +350,27 @@ impl Server {
         if let Err(error) = self.poll_connection(id) {
             debug!("{id} cannot be polled: {error}");
             self.connections.count_error(kind);
-            self.connections.abandon(id);
+            self.connections.abandon(id, self.clock.now());
         }
     }
 
     fn poll_connection(&mut self, id: ConnId) -> io::Result<()> {
         let socket = self.connections.stream(id).ok_or(ErrorKind::NotFound)?;
         self.poll.registry().register(socket, Token(id.index()), Interest::READABLE | Interest::WRITABLE)
+    }
+
+    /// Has the connections polled that another process left, before there is anything else, and notes what came while nobody
+    /// looked. The order in which a new queue tells of it means nothing.
+    fn poll_all(&mut self, ids: &[ConnId]) -> io::Result<()> {
+        ids.iter().try_for_each(|id| self.poll_connection(*id))?;
+        let mut events = Events::with_capacity(ids.len().max(1));
+        match self.poll.poll(&mut events, Some(Duration::ZERO)) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        let news = events.iter().map(|event| (ConnId::from_index(event.token().0), news_of(event)));
+        self.connections.mark_at_once(news.collect());
+        Ok(())
     }
 
     fn is_resting(&mut self, now: Time) -> bool {

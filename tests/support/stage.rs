@@ -84,6 +84,10 @@ impl Stage for VirtualStage {
         self.finish(client);
     }
 
+    fn close_unseen(&mut self, client: &mut VirtualClient) {
+        self.world.finish(client.number);
+    }
+
     fn reset(&mut self, client: &mut VirtualClient) {
         self.world.reset(client.number);
         self.settle();

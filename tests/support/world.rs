@@ -224,7 +224,7 @@ impl World {
         let look = || clock.replace(clock.get() + step);
         let now = self.connections.serve(look).unwrap_or_else(look);
         self.connections.expire(now);
-        self.connections.flush();
+        self.connections.flush(now);
         self.connections.reap(now);
         self.now = clock.get();
         self.connections.pulse().end_tick(self.now);
@@ -278,13 +278,14 @@ impl World {
         };
         self.connections =
             Connections::restore(Services::new(self.limits), saved, self.now, EPOCH, stream_of).expect("is taken over");
-        for client in open {
+        let news_of = |client: usize| {
             let link = self.clients[client].link.borrow();
             let hangup = link.finished || link.reset;
-            let news = News { readable: hangup || !link.to_server.is_empty(), writable: link.room > 0, hangup };
-            drop(link);
-            self.mark(client, news);
-        }
+            let readable = hangup || !link.to_server.is_empty();
+            (self.clients[client].id, News { readable, writable: link.room > 0, hangup })
+        };
+        let news = open.into_iter().map(news_of).collect();
+        self.connections.mark_at_once(news);
         self.connections.check();
     }
 

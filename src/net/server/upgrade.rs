@@ -48,10 +48,10 @@ impl Server {
             .map_err(|error| format!("cannot take over: {error}"))?;
         let restore = || -> io::Result<Server> {
             let mut server = Server::with(connections, clock, policy)?;
+            server.poll_all(&ids)?;
             for SavedPort { kind, listener } in ports {
                 server.listen(Listener::restore(adopt(listener.fd)?, listener)?, kind)?;
             }
-            ids.into_iter().try_for_each(|id| server.poll_connection(id))?;
             Ok(server)
         };
         restore().map_err(|error| format!("cannot take over: {error}"))
