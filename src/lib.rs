@@ -74,11 +74,10 @@
 //! ```
 //! use poolcounter::client::{Client, Limits, MediaWiki, Outcome, Purpose};
 //! use poolcounter::net::Server;
-//! use poolcounter::services::Kind;
 //! use std::time::Duration;
 //!
-//! let mut server = Server::bind("127.0.0.1:0", Kind::Pools)?;
-//! let (address, stopper) = (server.addresses(Kind::Pools)[0].to_string(), server.stopper()?);
+//! let mut server = Server::bind("127.0.0.1:0", "pools")?;
+//! let (address, stopper) = (server.addresses("pools")[0].to_string(), server.stopper());
 //! let thread = std::thread::spawn(move || server.run());
 //!
 //! let client = Client::new(MediaWiki::new([address]));
@@ -113,9 +112,9 @@ pub mod output;
 pub mod pools;
 pub mod pulse;
 pub mod random;
+pub mod registry;
 pub mod report;
 pub mod service;
-pub mod services;
 pub mod sketch;
 pub mod stats;
 pub mod time;

@@ -22,6 +22,12 @@ pub enum Budget {
     Serving,
     /// Unsent output of one connection.
     Output,
+    /// Timers fired in a tick.
+    Timers,
+    /// Connections written to in a tick.
+    Writes,
+    /// Connections dropped in a tick.
+    Ends,
 }
 
 /// The loop's figures.
@@ -49,7 +55,16 @@ pub struct Spread {
 
 impl Budget {
     /// Every budget.
-    pub const ALL: [Budget; 5] = [Budget::Events, Budget::Accepts, Budget::Requests, Budget::Serving, Budget::Output];
+    pub const ALL: [Budget; 8] = [
+        Budget::Events,
+        Budget::Accepts,
+        Budget::Requests,
+        Budget::Serving,
+        Budget::Output,
+        Budget::Timers,
+        Budget::Writes,
+        Budget::Ends,
+    ];
 
     /// Its name, as metrics have it.
     pub fn name(self) -> &'static str {
@@ -59,6 +74,9 @@ impl Budget {
             Budget::Requests => "requests",
             Budget::Serving => "serving",
             Budget::Output => "output",
+            Budget::Timers => "timers",
+            Budget::Writes => "writes",
+            Budget::Ends => "ends",
         }
     }
 }

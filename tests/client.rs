@@ -3,7 +3,6 @@
 mod support;
 
 use poolcounter::client::{Client, Error, Failure, Limits, Lock, MediaWiki, Outcome, Purpose, Timeouts};
-use poolcounter::services::Kind;
 use poolcounter::stats::{Pools as Stat, Stat as _};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -104,7 +103,7 @@ fn key_of(first: &str, second: &str) -> String {
 
 #[test]
 fn a_lock_excludes_others_until_it_is_dropped() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let (one, two) = (client(&[&server.address]), client(&[&server.address]));
     let held = lock(&one, "k");
     assert!(is_held(&two, "k"));
@@ -119,7 +118,7 @@ fn a_lock_excludes_others_until_it_is_dropped() {
 
 #[test]
 fn whoever_finds_too_many_is_told_at_once() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let (one, two) = (client(&[&server.address]), client(&[&server.address]));
     let _held = lock(&one, "k");
     let outcome = two.acquire(Purpose::Anyone, "k", &Limits { max_queue: 1, ..PATIENT });
@@ -128,7 +127,7 @@ fn whoever_finds_too_many_is_told_at_once() {
 
 #[test]
 fn a_wait_ends_with_its_timeout_and_not_with_the_answers() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let one = client(&[&server.address]);
     let two =
         Client::with(MediaWiki::new([&server.address]), Timeouts { answer: Duration::from_millis(500), ..TIMEOUTS });
@@ -141,7 +140,7 @@ fn a_wait_ends_with_its_timeout_and_not_with_the_answers() {
 
 #[test]
 fn waiters_are_done_or_take_over() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let one = client(&[&server.address]);
     for (purpose, is_done) in [(Purpose::Anyone, true), (Purpose::Me, false)] {
         let held = lock(&one, "k");
@@ -163,7 +162,7 @@ fn waiters_are_done_or_take_over() {
 
 #[test]
 fn locks_nest_up_to_the_servers_limit() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let (one, two) = (client(&[&server.address]), client(&[&server.address]));
     let (a, b, c, d) = (lock(&one, "a"), lock(&one, "b"), lock(&one, "c"), lock(&one, "d"));
     assert!(matches!(one.acquire(Purpose::Me, "e", &ONE), Err(Error::LockHeld)));
@@ -182,7 +181,7 @@ fn locks_nest_up_to_the_servers_limit() {
 
 #[test]
 fn a_key_can_be_held_twice() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     let two = Limits { workers: 2, ..ONE };
     let (first, second) = (client.acquire(Purpose::Me, "k", &two), client.acquire(Purpose::Me, "k", &two));
@@ -196,7 +195,7 @@ fn a_key_can_be_held_twice() {
 
 #[test]
 fn a_lock_ends_with_its_client() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let other = client(&[&server.address]);
     let one = client(&[&server.address]);
     // Its destructor does not run, as in a process that is killed.
@@ -208,7 +207,7 @@ fn a_lock_ends_with_its_client() {
 
 #[test]
 fn a_client_can_move_to_another_thread() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     assert!(!is_held(&client, "k"));
     thread::spawn(move || assert!(!is_held(&client, "k"))).join().expect("it does not panic");
@@ -216,7 +215,7 @@ fn a_client_can_move_to_another_thread() {
 
 #[test]
 fn a_hold_that_ends_is_told_upon_release() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let (one, two) = (client(&[&server.address]), client(&[&server.address]));
     let short = Limits { hold: Some(Duration::from_millis(50)), ..ONE };
     let outcome = one.acquire(Purpose::Me, "k", &short).expect("the server answers");
@@ -242,7 +241,7 @@ fn a_space_in_a_key_is_sent_as_mediawiki_sends_it() {
 
 #[test]
 fn a_refusal_leaves_the_connection_as_it_was() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     let held = lock(&client, "k");
     let refused = client.acquire(Purpose::Me, "j", &Limits { workers: 0, ..ONE });
@@ -256,12 +255,12 @@ fn a_refusal_leaves_the_connection_as_it_was() {
 
 #[test]
 fn a_restarted_server_is_connected_anew() {
-    let mut server = Embedded::start(Kind::Pools);
+    let mut server = Embedded::start("pools");
     let address = server.address.clone();
     let client = client(&[&address]);
     let (lost, kept) = (lock(&client, "k"), lock(&client, "j"));
     drop(server);
-    server = Embedded::start_on(&address, Kind::Pools);
+    server = Embedded::start_on(&address, "pools");
     assert_eq!(lost.release(), Err(Error::Lost));
     let again = lock(&client, "j");
     assert_eq!(kept.release(), Err(Error::Lost), "it was on another connection");
@@ -295,7 +294,7 @@ fn a_server_killed_under_a_lock_and_a_wait_is_said_so() {
 
 #[test]
 fn a_wait_goes_on_at_the_next_server_when_its_own_is_killed() {
-    let (first, second) = (Daemon::start(&[]), Embedded::start(Kind::Pools));
+    let (first, second) = (Daemon::start(&[]), Embedded::start("pools"));
     let (first_address, second_address) = (first.address.to_string(), second.address.clone());
     let key = key_of(&first_address, &second_address);
     let holder = client(&[&first_address]);
@@ -315,7 +314,7 @@ fn a_wait_goes_on_at_the_next_server_when_its_own_is_killed() {
 
 #[test]
 fn a_server_that_refuses_is_passed_over() {
-    let (dead, alive) = (refusing(), Embedded::start(Kind::Pools));
+    let (dead, alive) = (refusing(), Embedded::start("pools"));
     let key = key_of(&dead, &alive.address);
     let both = client(&[&dead, &alive.address]);
     lock(&both, &key).release().expect("was held until now");
@@ -462,7 +461,7 @@ fn the_original_releases_the_newest_whatever_the_key() {
 
 #[test]
 fn work_that_is_abandoned_goes_to_whoever_waits() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let (first, observer) = (client(&[&server.address]), client(&[&server.address]));
     let held = lock(&first, "k");
     assert!(!held.is_lost() && held.descriptor().is_some());
@@ -481,7 +480,7 @@ fn work_that_is_abandoned_goes_to_whoever_waits() {
 
 #[test]
 fn a_lost_lock_is_known_without_a_question() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     let held = lock(&client, "k");
     assert!(!held.is_lost());
@@ -496,7 +495,7 @@ fn a_lost_lock_is_known_without_a_question() {
 
 #[test]
 fn a_wait_is_watched_each_second() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let (first, second) = (client(&[&server.address]), client(&[&server.address]));
     let _held = lock(&first, "k");
     let limits = Limits { timeout: Duration::from_millis(2_500), ..ONE };
@@ -508,7 +507,7 @@ fn a_wait_is_watched_each_second() {
 
 #[test]
 fn any_statistics_can_be_asked_for() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     let _held = lock(&client, "k");
     let ask = |words: &str| client.query(words).remove(0).1.expect("the server answers");

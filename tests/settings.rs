@@ -3,7 +3,8 @@
 mod support;
 
 use poolcounter::cli::{COMMANDS, Given, OPTIONS, Settings, Words};
-use poolcounter::services::Kind;
+use poolcounter::id::ServiceId;
+use poolcounter::registry::SERVICES;
 use std::fs;
 use support::place::Place;
 
@@ -49,7 +50,9 @@ fn every_line_shows_the_default() {
         match key.strip_suffix("listen") {
             // An address that was named is another than one that was not, even if it is the same.
             Some(_) => {
-                let addresses = |settings: &Settings| Kind::ALL.map(|kind| settings.endpoints[kind].addresses());
+                let addresses = |settings: &Settings| {
+                    ServiceId::all(SERVICES).map(|service| settings.endpoints[service].addresses()).collect::<Vec<_>>()
+                };
                 assert_eq!(addresses(&set), addresses(&default), "{line}");
                 assert_ne!(set, default, "{line}");
             }

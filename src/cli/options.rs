@@ -2,18 +2,14 @@
 
 use super::config;
 use super::table::{Given, Opt, assign, flag, number};
+use crate::id::ServiceId;
 use crate::net::{self, Address, Keepalive};
 use crate::pools::wire;
-use crate::services::{ByKind, Kind, Limits};
+use crate::registry::{Limits, PerService};
+use crate::service::Info;
 use crate::time::Span;
 use std::time::Duration;
 
-/// The port of the PoolCounter protocol.
-pub const POOLS_PORT: u16 = 7531;
-/// The port of the yrmcds counter protocol.
-pub const COUNTERS_PORT: u16 = 11215;
-/// The port of metrics and the status page.
-pub const HTTP_PORT: u16 = 7580;
 /// The addresses of the machine itself, on which the daemon listens unless it is told otherwise.
 const LOCALHOST: [&str; 2] = ["127.0.0.1", "::1"];
 
@@ -23,7 +19,7 @@ pub struct Settings {
     /// Where more settings are.
     config: Option<String>,
     /// Where each service listens.
-    pub endpoints: ByKind<Endpoint>,
+    pub endpoints: PerService<Endpoint>,
     /// How to listen.
     pub net: net::Options,
     /// What is wanted of the loop.
@@ -65,7 +61,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         hint: "ADDRESS",
         help: "listen on IP, IP:PORT, [IP6]:PORT or unix:PATH; repeatable (default: 127.0.0.1 and [::1])",
         repeats: true,
-        set: |settings, value| settings.endpoints[Kind::Pools].listen_on(value),
+        set: |settings, value| settings.endpoints[id("pools")].listen_on(value),
         ..Opt::BLANK
     },
     Opt {
@@ -74,7 +70,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         key: "port",
         hint: "PORT",
         help: "the port of addresses that name none (default: 7531)",
-        set: |settings, value| assign(&mut settings.endpoints[Kind::Pools].port, number(value, 0..=u16::MAX)),
+        set: |settings, value| assign(&mut settings.endpoints[id("pools")].port, number(value, 0..=u16::MAX)),
         ..Opt::BLANK
     },
     Opt {
@@ -84,7 +80,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         help: "serve metrics and a status page on such an address; repeatable (default: off; the port is 7580)",
         repeats: true,
         set: |settings, value| {
-            let endpoint = &mut settings.endpoints[Kind::Http];
+            let endpoint = &mut settings.endpoints[id("http")];
             endpoint.is_enabled = true;
             endpoint.listen_on(value)
         },
@@ -120,7 +116,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         hint: "N",
         help: "PoolCounter connections at a time; more are closed at once; 0: as many as the system allows (default: 0)",
         set: |settings, value| {
-            assign(&mut settings.policy.max_connections[Kind::Pools], number(value, 0..=u64::MAX).map(or_unlimited))
+            assign(&mut settings.policy.max_connections[id("pools")], number(value, 0..=u64::MAX).map(or_unlimited))
         },
         ..Opt::BLANK
     },
@@ -170,7 +166,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         long: "counter",
         key: "counter.enable",
         help: "serve the yrmcds counter protocol too",
-        set: |settings, value| assign(&mut settings.endpoints[Kind::Counters].is_enabled, flag(value)),
+        set: |settings, value| assign(&mut settings.endpoints[id("counters")].is_enabled, flag(value)),
         ..Opt::BLANK
     },
     Opt {
@@ -179,7 +175,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         hint: "ADDRESS",
         help: "listen there for counters; repeatable (default: 127.0.0.1 and [::1])",
         repeats: true,
-        set: |settings, value| settings.endpoints[Kind::Counters].listen_on(value),
+        set: |settings, value| settings.endpoints[id("counters")].listen_on(value),
         ..Opt::BLANK
     },
     Opt {
@@ -187,7 +183,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         key: "counter.port",
         hint: "PORT",
         help: "the port of counter addresses that name none (default: 11215)",
-        set: |settings, value| assign(&mut settings.endpoints[Kind::Counters].port, number(value, 0..=u16::MAX)),
+        set: |settings, value| assign(&mut settings.endpoints[id("counters")].port, number(value, 0..=u16::MAX)),
         ..Opt::BLANK
     },
     Opt {
@@ -196,7 +192,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         hint: "N",
         help: "counter connections at a time; 0: as many as the system allows (default: 0)",
         set: |settings, value| {
-            assign(&mut settings.policy.max_connections[Kind::Counters], number(value, 0..=u64::MAX).map(or_unlimited))
+            assign(&mut settings.policy.max_connections[id("counters")], number(value, 0..=u64::MAX).map(or_unlimited))
         },
         ..Opt::BLANK
     },
@@ -267,7 +263,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             config: None,
-            endpoints: ByKind::each(Endpoint::of),
+            endpoints: PerService::each(Endpoint::of),
             net: net::Options::default(),
             policy: net::Policy::default(),
             limits: Limits::default(),
@@ -307,13 +303,8 @@ impl Settings {
 
 impl Endpoint {
     /// Where the service listens unless it is told otherwise.
-    fn of(kind: Kind) -> Self {
-        let (is_enabled, port) = match kind {
-            Kind::Pools => (true, POOLS_PORT),
-            Kind::Counters => (false, COUNTERS_PORT),
-            Kind::Http => (false, HTTP_PORT),
-        };
-        Endpoint { is_enabled, listen: Vec::new(), port }
+    fn of(info: &Info) -> Self {
+        Endpoint { is_enabled: info.is_enabled, listen: Vec::new(), port: info.port }
     }
 
     fn listen_on(&mut self, address: &str) -> Result<(), String> {
@@ -335,6 +326,10 @@ impl Endpoint {
     pub fn is_default(&self) -> bool {
         self.listen.is_empty()
     }
+}
+
+fn id(name: &str) -> ServiceId {
+    ServiceId::named(name).expect("only services of the registry have options")
 }
 
 /// The table's rows, without what they set.
@@ -398,7 +393,7 @@ mod tests {
     }
 
     fn texts(settings: &Settings) -> Vec<String> {
-        settings.endpoints[Kind::Pools].addresses().iter().map(Address::to_string).collect()
+        settings.endpoints[id("pools")].addresses().iter().map(Address::to_string).collect()
     }
 
     #[test]
@@ -424,14 +419,14 @@ mod tests {
             settings.limits.pools,
             crate::pools::Limits { max_locks: 2, max_hold, max_line: 100, warn_hold, warn_refusals: 7 }
         );
-        let most = [Kind::Pools, Kind::Counters].map(|kind| settings.policy.max_connections[kind]);
+        let most = ["pools", "counters"].map(|name| settings.policy.max_connections[id(name)]);
         assert_eq!(most, [10, 11]);
-        let http = &settings.endpoints[Kind::Http];
+        let http = &settings.endpoints[id("http")];
         let addresses: Vec<String> = http.addresses().iter().map(Address::to_string).collect();
         assert!(http.is_enabled && addresses == ["[::1]:7580", "10.0.0.1:80"], "{addresses:?}");
         assert_eq!(settings.policy.busy_poll, Span::from_micros(50));
         let counters = Endpoint { is_enabled: true, listen: vec!["::1".into()], port: 98 };
-        assert_eq!(settings.endpoints[Kind::Counters], counters);
+        assert_eq!(settings.endpoints[id("counters")], counters);
         assert_eq!(
             settings.limits.counters,
             crate::counters::Limits { buckets: 12, interval: Span::from_secs(13), max_memory: 14 << 20 }

@@ -7,8 +7,11 @@ pub mod wire;
 pub use state::{Acquire, COUNTER_BYTES, HOLDING_BYTES, Limits, Record, Refusal, Release, State, Step};
 
 use crate::id::{ConnId, Id};
-use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
+use crate::output::MAX_BYTES;
+use crate::report::Report;
+use crate::service::{Caps, Context, Info, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
 use crate::stats::{Counters as Stat, Figures};
+use crate::time::Time;
 use crate::wheel::Due;
 use log::trace;
 use serde::{Deserialize, Serialize};
@@ -16,6 +19,17 @@ use wire::{FIELDS_BYTES, HEADER_BYTES, Header, Malformed, Request};
 
 /// How many places of the table a Dump looks at in one turn, whether counters are in them or not.
 const DUMP_SLOTS: usize = 4096;
+
+/// The line of the registry.
+pub const INFO: Info = Info {
+    name: "counters",
+    port: 11215,
+    is_enabled: false,
+    max_connections: u64::MAX,
+    has_store: false,
+    announcement: "the counters are at",
+    new: |limits| Box::new(Counters::new(limits.counters)),
+};
 
 /// The counters service.
 pub struct Counters {
@@ -212,6 +226,10 @@ fn step<'a>(context: &'a mut Context<'_>) -> Step<'a> {
 }
 
 impl Service for Counters {
+    fn caps(&self) -> Caps {
+        Caps { request_bytes: HEADER_BYTES + FIELDS_BYTES, output_bytes: MAX_BYTES }
+    }
+
     fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
         let mut consumed = 0;
         for _ in 0..REQUESTS_PER_TURN {
@@ -231,10 +249,6 @@ impl Service for Counters {
         Served { consumed, then: Then::Serve }
     }
 
-    fn longest_request(&self) -> usize {
-        HEADER_BYTES + FIELDS_BYTES
-    }
-
     fn expire(&mut self, due: Due, context: &mut Context<'_>) {
         self.state.expire(due.key(), &mut step(context));
     }
@@ -244,6 +258,10 @@ impl Service for Counters {
             *session = Session::default();
         }
         self.state.close(conn, &mut step(context));
+    }
+
+    fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
+        Report { figures: self.figures(traffic).rows().collect(), ..Report::default() }
     }
 
     fn save(&self, _context: &mut Context<'_>) -> Vec<u8> {

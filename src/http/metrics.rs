@@ -5,7 +5,7 @@ use super::Moment;
 use super::text::{label, visible};
 use crate::histogram::Histogram;
 use crate::pulse::{Budget, Spread};
-use crate::report::{Service, Type};
+use crate::report::{ServiceReport, Type};
 use crate::service::Traffic;
 use crate::stats::{Row, Unit};
 use crate::time::{Span, Time};
@@ -33,13 +33,14 @@ pub fn render(moment: &Moment<'_>) -> String {
     );
     for service in &moment.overview.services {
         // The uptime is everybody's.
-        for (row, value) in service.figures.iter().filter(|(row, _)| row.unit != Unit::Uptime) {
+        for (row, value) in service.report.figures.iter().filter(|(row, _)| row.unit != Unit::Uptime) {
             page.figure(service.name, row, *value);
         }
     }
     page.traffic(&moment.overview.services);
-    page.types(&moment.overview.pools.types);
-    let oldest = moment.overview.pools.holders.first().map_or(Span::ZERO, |holder| holder.age);
+    let pools = moment.overview.pools().cloned().unwrap_or_default();
+    page.types(&pools.types);
+    let oldest = pools.holders.first().map_or(Span::ZERO, |holder| holder.age);
     page.single(
         "poolcounter_pools_oldest_holder_seconds",
         GAUGE,
@@ -91,7 +92,7 @@ impl Exposition {
         }
     }
 
-    fn traffic(&mut self, services: &[Service]) {
+    fn traffic(&mut self, services: &[ServiceReport]) {
         let mut by_service = |name: &str, kind, help, value: fn(&Traffic) -> u64| {
             self.family(name, kind, help);
             for service in services {

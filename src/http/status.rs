@@ -60,7 +60,7 @@ pub struct Figure {
 }
 
 /// What only pools have.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct Pools {
     pub types: Vec<Type>,
     pub busiest: Vec<Key>,
@@ -149,7 +149,7 @@ impl Status {
             uptime: seconds(moment.now.since(Time::START)),
             started_at: seconds(moment.epoch),
             services: moment.overview.services.iter().map(Service::of).collect(),
-            pools: Pools::of(&moment.overview.pools),
+            pools: moment.overview.pools().map(Pools::of).unwrap_or_default(),
             history: History::of(moment),
             loop_: Loop {
                 ticks: pulse.durations.count(),
@@ -169,9 +169,9 @@ impl Status {
 }
 
 impl Service {
-    fn of(service: &report::Service) -> Service {
+    fn of(service: &report::ServiceReport) -> Service {
         let traffic = &service.traffic;
-        let figures = service.figures.iter().map(|(row, value)| {
+        let figures = service.report.figures.iter().map(|(row, value)| {
             let is_seconds = matches!(row.unit, Unit::Uptime | Unit::Duration | Unit::Latest);
             Figure {
                 name: row.name,

@@ -7,18 +7,19 @@
 //! where that is met, so that whatever is served later finds given back what was held; `reap` only drops the connection.
 
 use super::connection::{Connection, News, Stage, Stream};
-use super::core::Core;
+use super::dispatch::Dispatch;
 use super::inlet::Inlet;
-use crate::id::{ConnId, Id};
+use crate::id::{ConnId, Id, ServiceId};
 use crate::list::{Links, List};
 use crate::pulse::{Budget, Pulse};
-use crate::service::{GONE, Peers, Then};
-use crate::services::{Kind, Services};
+use crate::random::Random;
+use crate::registry::Services;
+use crate::service::{GONE, Peers, Served, Then};
 use crate::time::{Span, Time};
 use crate::wheel::Owner;
 use log::debug;
 use slab::Slab;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 mod saved;
 pub use saved::Saved;
@@ -27,8 +28,35 @@ pub use saved::Saved;
 const SERVING_TIME: Span = Span::from_millis(10);
 /// How long a connection that is to be closed may take to read its last replies, and to notice.
 const LINGER: Span = Span::from_secs(5);
+/// How many timers fire in a tick, how many connections are written to, and how many dropped: some milliseconds of each, so that
+/// a crowd that is woken together does not keep others waiting.
+const TIMERS_PER_TICK: usize = 4096;
+const WRITES_PER_TICK: usize = 1024;
+const ENDS_PER_TICK: usize = 1024;
 /// The loop's own timers; the services' owners count up from zero.
 const LOOP: Owner = Owner(u8::MAX);
+
+/// What surrounds the connections: the system with its sockets and its clock, or a test.
+pub trait Host {
+    /// What the connections read and write.
+    type Stream: Stream;
+
+    /// Returns the connections.
+    fn connections(&mut self) -> &mut Connections<Self::Stream>;
+
+    /// Returns what tells the time.
+    fn clock(&self) -> impl Fn() -> Time + use<Self>;
+
+    /// Sleeps from `now` until something happens, and marks the connections that it happens to.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot.
+    fn wait(&mut self, now: Time) -> io::Result<()>;
+
+    /// Takes new connections in.
+    fn accept(&mut self);
+}
 
 /// The connections of all services, with everything they share.
 pub struct Connections<S> {
@@ -38,8 +66,12 @@ pub struct Connections<S> {
     links: Links,
     /// Whoever `reap` is to look at; may name a connection twice.
     closing: Vec<ConnId>,
+    /// Services whose stores have finished something.
+    completed: Vec<ServiceId>,
     inlet: Inlet,
-    core: Core,
+    /// Nothing is served: an upgrade waits until the services are quiet.
+    is_paused: bool,
+    core: Dispatch,
 }
 
 impl<S: Stream> Peers for Slab<Connection<S>> {
@@ -51,14 +83,16 @@ impl<S: Stream> Peers for Slab<Connection<S>> {
 
 impl<S: Stream> Connections<S> {
     /// No connections yet. `epoch` is the time of day at [`Time::START`], since 1970.
-    pub fn new(mut services: Services, epoch: Span) -> Self {
+    pub fn new(services: Services, epoch: Span, random: Random) -> Self {
         Connections {
             slab: Slab::new(),
             ready: List::default(),
             links: Links::default(),
             closing: Vec::new(),
+            completed: Vec::new(),
             inlet: Inlet::new(services.longest_request()),
-            core: Core::new(services, epoch),
+            is_paused: false,
+            core: Dispatch::new(services, epoch, random),
         }
     }
 
@@ -67,9 +101,19 @@ impl<S: Stream> Connections<S> {
         self.slab.len()
     }
 
-    /// How many connections of one kind there are.
-    pub fn open_of(&mut self, kind: Kind) -> u64 {
-        self.core.services.traffic(kind).open
+    /// The services.
+    pub fn services(&mut self) -> &mut Services {
+        &mut self.core.services
+    }
+
+    /// Has nothing served, or everything served again.
+    pub fn pause(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+    }
+
+    /// Whether no service has something under way that a process which takes over could not go on with.
+    pub fn is_quiet(&self) -> bool {
+        self.core.services.is_quiet() && !self.core.output.is_held()
     }
 
     /// Whether there are none, and nothing is left of any.
@@ -78,9 +122,9 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Takes a new connection in.
-    pub fn open(&mut self, stream: S, kind: Kind) -> ConnId {
-        let id = ConnId::from_index(self.slab.insert(Connection::new(stream, kind)));
-        let traffic = self.core.services.traffic(kind);
+    pub fn open(&mut self, stream: S, service: ServiceId) -> ConnId {
+        let id = ConnId::from_index(self.slab.insert(Connection::new(stream, service)));
+        let traffic = &mut self.core.services[service].traffic;
         traffic.open += 1;
         traffic.opened += 1;
         debug!("{id} opened");
@@ -98,8 +142,8 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Counts a connection that could not be accepted or served.
-    pub fn count_error(&mut self, kind: Kind) {
-        self.core.services.traffic(kind).connect_errors += 1;
+    pub fn count_error(&mut self, service: ServiceId) {
+        self.core.services[service].traffic.connect_errors += 1;
     }
 
     /// Notes what an event said. Nothing is read or written yet.
@@ -114,6 +158,7 @@ impl<S: Stream> Connections<S> {
         if news.readable || news.hangup {
             conn.readable = true;
             conn.hangup |= news.hangup;
+            conn.lost |= news.lost;
             // Whoever leaves without reading is parked anew, and not for ever.
             conn.parked &= !conn.hangup;
             self.make_ready(id);
@@ -132,8 +177,13 @@ impl<S: Stream> Connections<S> {
 
     /// When there is work that no event will announce: at once if some is left over, else when the next timer is due.
     pub fn next_work(&self) -> Option<Time> {
-        let left_over = !self.ready.is_empty() || self.core.output.is_dirty() || !self.closing.is_empty();
-        if left_over { Some(Time::START) } else { self.core.wheel.next() }
+        let unserved = !self.is_paused && !self.ready.is_empty();
+        let left_over = unserved || self.core.output.is_dirty() || !self.closing.is_empty();
+        match left_over {
+            true => Some(Time::START),
+            false if self.is_paused => None,
+            false => self.core.wheel.next(),
+        }
     }
 
     /// What the loop notes of itself.
@@ -141,9 +191,47 @@ impl<S: Stream> Connections<S> {
         &mut self.core.pulse
     }
 
+    /// One turn of the loop, within what `host` is.
+    ///
+    /// # Errors
+    ///
+    /// When the host cannot wait any more.
+    pub fn tick<H: Host<Stream = S>>(host: &mut H) -> io::Result<()> {
+        let clock = host.clock();
+        let now = clock();
+        host.connections().pulse().end_tick(now);
+        host.wait(now)?;
+        host.accept();
+        let connections = host.connections();
+        connections.complete(&clock);
+        let served = if connections.is_paused { None } else { connections.serve(&clock) };
+        let now = served.unwrap_or_else(&clock);
+        connections.pulse().begin_tick(now);
+        if !connections.is_paused {
+            connections.expire(now);
+        }
+        connections.commit(now);
+        connections.flush(now);
+        connections.reap(now);
+        Ok(())
+    }
+
+    /// Notes that the store of a service has finished something.
+    pub fn mark_completed(&mut self, service: ServiceId) {
+        self.completed.push(service);
+    }
+
+    /// Tells the services whose stores have finished something.
+    fn complete(&mut self, clock: &impl Fn() -> Time) {
+        while let Some(service) = self.completed.pop() {
+            self.core.call(service, clock(), &self.slab, |service, context| service.completed(context));
+        }
+        self.resume();
+    }
+
     /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for whom the tick has no
     /// time left are the first of the next one. Tells when the last turn began.
-    pub fn serve(&mut self, clock: impl Fn() -> Time) -> Option<Time> {
+    fn serve(&mut self, clock: &impl Fn() -> Time) -> Option<Time> {
         let mut end = None;
         let mut last = None;
         for _ in 0..self.ready.len() {
@@ -156,43 +244,57 @@ impl<S: Stream> Connections<S> {
             if conn.broken {
                 continue;
             } else if let Stage::Closed | Stage::Lingering { .. } = conn.stage {
-                self.read_to_the_end(id, &clock);
+                self.read_to_the_end(id, clock);
+            } else if conn.waiting || conn.draining {
+                self.look_after(id, clock());
             } else if self.core.output.is_full(id) {
                 self.park(id, clock());
             } else {
-                let now = self.serve_one(id, &clock);
+                let now = self.serve_one(id, clock);
                 end.get_or_insert(now + SERVING_TIME);
                 last = Some(now);
             }
         }
+        self.resume();
         last
     }
 
-    /// Fires every timer that is due.
-    pub fn expire(&mut self, now: Time) {
-        while let Some(due) = self.core.wheel.expire(now) {
-            match Kind::of(due.owner) {
-                Some(kind) => self.core.call(kind, now, &self.slab, |service, context| service.expire(due, context)),
-                None => self.end_patience(due.key(), now),
+    /// Fires the timers that are due.
+    fn expire(&mut self, now: Time) {
+        for _ in 0..TIMERS_PER_TICK {
+            let Some(due) = self.core.wheel.expire(now) else { return self.resume() };
+            match due.owner {
+                LOOP => self.end_patience(due.key(), now),
+                owner => {
+                    let service = ServiceId::of(owner);
+                    self.core.call(service, now, &self.slab, |service, context| service.expire(due, context));
+                }
             }
         }
+        self.core.pulse.count_spent(Budget::Timers);
+        self.resume();
+    }
+
+    /// Has the services with a store hand over what they have collected.
+    fn commit(&mut self, now: Time) {
+        self.core.commit(now, &self.slab);
+        self.resume();
     }
 
     /// Writes to each connection that has news, once; and to those who get what others held that turn out to be gone.
-    pub fn flush(&mut self, now: Time) {
-        loop {
-            while let Some(id) = self.core.output.pop_dirty() {
-                self.write_to(id, now);
-            }
-            let Some(id) = self.core.output.pop_overflown() else { break };
-            self.break_off(id, &"it does not read what it is told", now);
+    fn flush(&mut self, now: Time) {
+        for _ in 0..WRITES_PER_TICK {
+            let Some(id) = self.core.output.pop_dirty() else { return };
+            self.write_to(id, now);
         }
+        self.core.pulse.count_spent(Budget::Writes);
     }
 
     /// The only place where connections are dropped: those of which their services know nothing any more, once they have
     /// been sent everything.
-    pub fn reap(&mut self, now: Time) {
-        for n in 0..self.closing.len() {
+    fn reap(&mut self, now: Time) {
+        let some = self.closing.len().min(ENDS_PER_TICK);
+        for n in 0..some {
             let id = self.closing[n];
             let Some(conn) = self.slab.get_mut(id.index()) else { continue };
             let drained = self.core.output.unsent(id).is_empty();
@@ -202,14 +304,17 @@ impl<S: Stream> Connections<S> {
                 self.linger(id, now);
             }
         }
-        self.closing.clear();
+        self.closing.drain(..some);
+        if !self.closing.is_empty() {
+            self.core.pulse.count_spent(Budget::Ends);
+        }
     }
 
     /// Gives a connection its turn, and tells when that began to be served.
     fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Time {
         let conn = &mut self.slab[id.index()];
-        let longest = self.core.services.with(conn.kind, |service, _| service.longest_request());
-        self.inlet.load(&mut conn.unserved, longest);
+        let service = conn.service;
+        self.inlet.load(&mut conn.unserved, self.core.services[service].caps.request_bytes);
         let kept = self.inlet.bytes().len();
         let received = if conn.readable && self.inlet.wants_more() { conn.read(&mut self.inlet) } else { Ok(()) };
         // After the request was received, so that a wait that begins with it cannot end early.
@@ -222,23 +327,64 @@ impl<S: Stream> Connections<S> {
             self.break_off(id, error, now);
             return now;
         }
-        let kind = conn.kind;
-        self.core.services.traffic(kind).received_bytes += (input.len() - kept) as u64;
-        let served = self.core.call(kind, now, &self.slab, |service, context| service.serve(id, input, context));
-        let conn = &mut self.slab[id.index()];
-        conn.unserved = self.inlet.unserved(served.consumed);
-        if served.then == Then::Serve && !conn.unserved.is_empty() && !self.core.output.is_full(id) {
-            self.core.pulse.count_spent(Budget::Requests);
-        }
-        let is_over = conn.ended && served.then == Then::Read;
-        if let Err(error) = received {
-            self.break_off(id, &error, now);
-        } else if is_over || served.then == Then::Close {
-            self.close(id, now);
-        } else if conn.readable || served.then == Then::Serve {
-            self.make_ready(id);
+        self.core.services[service].traffic.received_bytes += (input.len() - kept) as u64;
+        let served = self.core.call(service, now, &self.slab, |service, context| service.serve(id, input, context));
+        self.slab[id.index()].unserved = self.inlet.unserved(served.consumed);
+        match received {
+            Ok(()) => self.go_on(id, served, now),
+            Err(error) => self.break_off(id, &error, now),
         }
         now
+    }
+
+    /// What becomes of a connection after it was served.
+    fn go_on(&mut self, id: ConnId, served: Served, now: Time) {
+        let conn = &mut self.slab[id.index()];
+        let is_over = served.then == Then::Close || served.then == Then::Read && conn.ended;
+        if is_over {
+            conn.draining = true;
+            self.look_after(id, now);
+        } else if served.then == Then::Wait {
+            conn.waiting = true;
+            if conn.hangup || conn.ended {
+                self.look_after(id, now);
+            }
+        } else if conn.readable || served.then == Then::Serve {
+            let is_full = self.core.output.is_full(id);
+            if served.then == Then::Serve && !conn.unserved.is_empty() && !is_full {
+                self.core.pulse.count_spent(Budget::Requests);
+            }
+            self.make_ready(id);
+        }
+    }
+
+    /// The turn of a connection that is not served: whether it is over, or its peer has left.
+    fn look_after(&mut self, id: ConnId, now: Time) {
+        let conn = &mut self.slab[id.index()];
+        if conn.lost {
+            self.break_off(id, &"its peer is gone", now);
+        } else if conn.draining {
+            if !self.core.output.is_held_for(id) {
+                self.close(id, now);
+            }
+        } else if conn.hangup || conn.ended {
+            let service = conn.service;
+            self.core.call(service, now, &self.slab, |service, context| service.hangup(id, context));
+        }
+    }
+
+    /// Has those served whose wait is over.
+    fn resume(&mut self) {
+        let mut resumed = std::mem::take(&mut self.core.resumed);
+        for id in resumed.drain(..) {
+            // It may be gone, or not have waited.
+            if let Some(conn) = self.slab.get_mut(id.index())
+                && std::mem::take(&mut conn.waiting)
+            {
+                self.make_ready(id);
+            }
+        }
+        self.core.resumed = resumed;
     }
 
     /// What a peer still sends after it was told that the connection ends is of no interest, except for its end. If it were
@@ -255,15 +401,25 @@ impl<S: Stream> Connections<S> {
     }
 
     fn write_to(&mut self, id: ConnId, now: Time) {
-        let conn = &mut self.slab[id.index()];
-        if conn.blocked || conn.broken {
+        let Some(conn) = self.slab.get_mut(id.index()) else {
+            // A service has told something to a connection that is gone.
+            self.core.output.discard(id);
+            return;
+        };
+        if conn.broken {
+            return;
+        }
+        if self.core.output.len(id) > self.core.services[conn.service].caps.output_bytes {
+            return self.break_off(id, &"it does not read what it is told", now);
+        }
+        if conn.blocked {
             return;
         }
         let unsent = self.core.output.unsent(id);
         match conn.stream.write(unsent) {
             Ok(len) => {
                 conn.blocked = len < unsent.len();
-                self.core.services.traffic(conn.kind).sent_bytes += len as u64;
+                self.core.services[conn.service].traffic.sent_bytes += len as u64;
                 self.core.output.consume(id, len);
                 self.note_progress(id);
             }
@@ -301,7 +457,8 @@ impl<S: Stream> Connections<S> {
             if let Stage::Leaving { patience } = std::mem::replace(&mut conn.stage, Stage::Open) {
                 self.core.wheel.of::<ConnId>(LOOP).cancel(patience);
             }
-            if std::mem::take(&mut conn.parked) {
+            let is_over = conn.draining && !self.core.output.is_held_for(id);
+            if std::mem::take(&mut conn.parked) || is_over {
                 self.make_ready(id);
             }
         }
@@ -322,8 +479,8 @@ impl<S: Stream> Connections<S> {
             Stage::Leaving { patience } => self.core.wheel.of::<ConnId>(LOOP).cancel(patience),
             closed => return conn.stage = closed,
         }
-        let kind = conn.kind;
-        self.core.call(kind, now, &self.slab, |service, context| service.close(id, context));
+        let service = conn.service;
+        self.core.call(service, now, &self.slab, |service, context| service.close(id, context));
     }
 
     fn linger(&mut self, id: ConnId, now: Time) {
@@ -362,7 +519,7 @@ impl<S: Stream> Connections<S> {
             self.core.wheel.of::<ConnId>(LOOP).cancel(patience);
         }
         let lost = self.core.output.discard(id);
-        let traffic = self.core.services.traffic(conn.kind);
+        let traffic = &mut self.core.services[conn.service].traffic;
         traffic.failed_sends += u64::from(lost);
         traffic.open -= 1;
         debug!("{id} closed");
@@ -378,7 +535,8 @@ impl<S: Stream> Connections<S> {
         assert_eq!(self.core.services.open(), self.slab.len() as u64, "each connection is counted for its service");
         for (index, conn) in &self.slab {
             let id = ConnId::from_index(index);
-            let waits_for_turn = self.links.is_linked(id) || conn.parked || self.closing.contains(&id);
+            let waits = conn.parked || conn.waiting || conn.draining;
+            let waits_for_turn = waits || self.links.is_linked(id) || self.closing.contains(&id);
             assert!(waits_for_turn || !conn.readable, "{id} may have something to read, and nobody will look");
             let can_drain = self.core.output.unsent(id).is_empty() || conn.blocked || conn.broken;
             assert!(can_drain || self.core.output.is_dirty(), "{id} has something unsent, and nobody will send it");

@@ -10,14 +10,26 @@ pub use report::MOST_ROWS;
 pub use state::{Acquire, BadSyntax, Busy, Client, Limits, Notice, Purpose, Reply, State, Step, Type};
 
 use crate::id::ConnId;
-use crate::output::Output;
-use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
+use crate::output::{MAX_BYTES, Output};
+use crate::report::{Report, Sample};
+use crate::service::{Caps, Context, Info, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::Time;
 use crate::wheel::Due;
 use log::trace;
 use wire::listing::{self, MOST_LINES};
 use wire::{Line, Query, Request};
+
+/// The line of the registry.
+pub const INFO: Info = Info {
+    name: "pools",
+    port: 7531,
+    is_enabled: true,
+    max_connections: u64::MAX,
+    has_store: false,
+    announcement: "listens on",
+    new: |limits| Box::new(Pools::new(limits.pools)),
+};
 
 /// The pools service.
 pub struct Pools {
@@ -90,6 +102,10 @@ impl Pools {
 }
 
 impl Service for Pools {
+    fn caps(&self) -> Caps {
+        Caps { request_bytes: self.max_line + 1, output_bytes: MAX_BYTES }
+    }
+
     fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
         let mut consumed = 0;
         for _ in 0..REQUESTS_PER_TURN {
@@ -113,16 +129,21 @@ impl Service for Pools {
         Served { consumed, then: Then::Serve }
     }
 
-    fn longest_request(&self) -> usize {
-        self.max_line + 1
-    }
-
     fn expire(&mut self, due: Due, context: &mut Context<'_>) {
         self.step(context, |state, step| state.expire(due.key(), step));
     }
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
         self.step(context, |state, step| state.close(conn, step));
+    }
+
+    fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report {
+        let figures = self.figures(now, traffic).rows().collect();
+        Report { figures, pools: Some(self.tables(now, peers)) }
+    }
+
+    fn sample(&self) -> Option<Sample> {
+        Some(self.standing())
     }
 
     fn save(&self, context: &mut Context<'_>) -> Vec<u8> {
