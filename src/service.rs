@@ -17,7 +17,7 @@ pub trait Service {
     /// Serves requests from the front of `input`, in order, [`REQUESTS_PER_TURN`] at most, and stops when the connection's
     /// output is full. Bytes that it does not consume are brought again, with more behind them: so a request whose answer is
     /// too long for one turn stays in the input until all of the answer is given.
-    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served;
+    fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served;
 
     /// The longest request in bytes: as much is read and kept of a connection before it is served.
     fn longest_request(&self) -> usize;
@@ -53,6 +53,16 @@ pub trait Service {
 /// How many requests of one connection are served before it is another's turn. A few microseconds each, so that the
 /// greediest client delays the others by less than a millisecond.
 pub const REQUESTS_PER_TURN: usize = 512;
+
+/// What a connection has to be served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Input<'a> {
+    /// Everything that was received and not consumed.
+    pub bytes: &'a [u8],
+    /// How many of the first bytes the service has seen before, when it found them to be no whole request: it need not look for the
+    /// end of one among them again.
+    pub seen: usize,
+}
 
 /// What a service may use while it is called.
 pub struct Context<'a> {

@@ -7,7 +7,7 @@ pub mod wire;
 pub use state::{Acquire, COUNTER_BYTES, HOLDING_BYTES, Limits, Record, Refusal, Release, State, Step};
 
 use crate::id::{ConnId, Id};
-use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
+use crate::service::{Context, Input, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
 use crate::stats::{Counters as Stat, Figures};
 use log::trace;
 use serde::{Deserialize, Serialize};
@@ -211,7 +211,8 @@ fn step<'s, 'w>(context: &'s mut Context<'w>) -> Step<'s, 'w> {
 }
 
 impl Service for Counters {
-    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
+    fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
+        let input = input.bytes;
         let mut consumed = 0;
         for _ in 0..REQUESTS_PER_TURN {
             if context.output.is_full(conn) {

@@ -11,7 +11,7 @@ pub mod wire;
 use crate::id::ConnId;
 use crate::pulse::Pulse;
 use crate::report::{Overview, Sample};
-use crate::service::{Context, Peers, Served, Service, Then, Unreadable};
+use crate::service::{Context, Input, Peers, Served, Service, Then, Unreadable};
 use crate::time::{Span, Time};
 use log::trace;
 use samples::Samples;
@@ -151,7 +151,8 @@ fn send(conn: ConnId, head: &Head<'_>, body: &str, context: &mut Context<'_>) {
 }
 
 impl Service for Serving<'_> {
-    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
+    fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
+        let input = input.bytes;
         let mut consumed = 0;
         for _ in 0..PAGES_PER_TURN {
             if context.output.is_full(conn) {

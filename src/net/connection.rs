@@ -53,7 +53,9 @@ pub(super) struct Connection<S> {
     /// Reading or writing failed, or its time is over: whatever is unsent stays so.
     pub broken: bool,
     /// Whole or partial requests that were read and not served.
-    pub unserved: Box<[u8]>,
+    pub unserved: Vec<u8>,
+    /// Its service has seen what is unserved, and waits for more.
+    pub partial: bool,
 }
 
 /// How far a connection is.
@@ -80,7 +82,8 @@ impl<S: Stream> Connection<S> {
             blocked: false,
             parked: false,
             broken: false,
-            unserved: Box::default(),
+            unserved: Vec::new(),
+            partial: false,
         }
     }
 

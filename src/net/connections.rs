@@ -12,7 +12,7 @@ use super::inlet::Inlet;
 use crate::id::{ConnId, Id};
 use crate::list::{Links, List};
 use crate::pulse::{Budget, Pulse};
-use crate::service::{GONE, Peers, Then};
+use crate::service::{GONE, Input, Peers, Then};
 use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
 use crate::wheel::{Due, Owner};
@@ -211,6 +211,7 @@ impl<S: Stream> Connections<S> {
         let longest = self.core.services.with(conn.kind, |service, _| service.longest_request());
         self.inlet.load(&mut conn.unserved, longest);
         let kept = self.inlet.bytes().len();
+        let seen = if conn.partial { kept } else { 0 };
         let received = if conn.readable && self.inlet.wants_more() { conn.read(&mut self.inlet) } else { Ok(()) };
         // After the request was received, so that a wait that begins with it cannot end early.
         let now = clock();
@@ -224,8 +225,12 @@ impl<S: Stream> Connections<S> {
         }
         let kind = conn.kind;
         self.core.services.traffic(kind).received_bytes += (input.len() - kept) as u64;
-        let served = self.core.call(kind, now, &self.slab, |service, context| service.serve(id, input, context));
+        let served = self.core.call(kind, now, &self.slab, |service, context| {
+            let input = Input { bytes: input, seen };
+            service.serve(id, input, context)
+        });
         let conn = &mut self.slab[id.index()];
+        conn.partial = served.then == Then::Read;
         conn.unserved = self.inlet.unserved(served.consumed);
         if served.then == Then::Serve && !conn.unserved.is_empty() && !self.core.output.is_full(id) {
             self.core.pulse.count_spent(Budget::Requests);
@@ -245,7 +250,7 @@ impl<S: Stream> Connections<S> {
     /// left unread, closing the socket would reset the connection and the last replies might be lost.
     fn read_to_the_end(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
         let conn = &mut self.slab[id.index()];
-        self.inlet.load(&mut Box::default(), 0);
+        self.inlet.load(&mut Vec::new(), 0);
         match conn.read(&mut self.inlet) {
             Ok(()) if conn.ended => self.closing.push(id),
             Ok(()) if conn.readable => self.make_ready(id),

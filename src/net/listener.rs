@@ -179,7 +179,8 @@ impl Listener {
 
     /// Stops to listen, and removes the file that was made for it, unless another daemon has put its own in the place.
     pub fn retire(self) {
-        if let Some(made) = self.made.filter(|made| SocketFile::at(made.path.as_ref()).is_ok_and(|file| file == *made)) {
+        if let Some(made) = self.made.filter(|made| SocketFile::at(made.path.as_ref()).is_ok_and(|file| file == *made))
+        {
             // Somebody may have removed it before.
             let _ = fs::remove_file(made.path);
         }
@@ -339,15 +340,14 @@ mod tests {
 
     #[test]
     fn every_keepalive_is_taken() {
-        let longest = Keepalive { idle: Duration::from_secs(32_767), interval: Duration::from_secs(32_767), probes: 127 };
+        let longest =
+            Keepalive { idle: Duration::from_secs(32_767), interval: Duration::from_secs(32_767), probes: 127 };
         let beyond = Keepalive { idle: Duration::MAX, interval: Duration::MAX, probes: u32::MAX };
         let least = Keepalive { idle: Duration::ZERO, interval: Duration::from_millis(1), probes: 0 };
         let one = Duration::from_secs(1);
-        for (keepalive, taken) in [
-            (longest, longest),
-            (beyond, longest),
-            (least, Keepalive { idle: one, interval: one, probes: 1 }),
-        ] {
+        for (keepalive, taken) in
+            [(longest, longest), (beyond, longest), (least, Keepalive { idle: one, interval: one, probes: 1 })]
+        {
             let options = Options { keepalive: Some(keepalive), ..Options::default() };
             let address = Address::parse("127.0.0.1:0", 0).expect("an address");
             let listener = Listener::bind(&address, &options).expect("the system takes it");

@@ -11,7 +11,7 @@ pub use state::{Acquire, BadSyntax, Busy, Client, Limits, Notice, Purpose, Reply
 
 use crate::id::ConnId;
 use crate::output::Output;
-use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
+use crate::service::{Context, Input, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::Time;
 use log::trace;
@@ -89,13 +89,15 @@ impl Pools {
 }
 
 impl Service for Pools {
-    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
+    fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
+        let Input { bytes: input, seen } = input;
         let mut consumed = 0;
         for _ in 0..REQUESTS_PER_TURN {
             if context.output.is_full(conn) {
                 break;
             }
-            match wire::first_line(&input[consumed..], self.max_line) {
+            let seen = if consumed == 0 { seen } else { 0 };
+            match wire::first_line(&input[consumed..], seen, self.max_line) {
                 Line::Whole(line, len) => {
                     consumed += len;
                     if self.handle(conn, line, context) {

@@ -98,7 +98,7 @@ mod tests {
             let (now, epoch, peers) = (at(n as u64), Span::ZERO, &Numbers);
             let pulse = &Pulse::default();
             let mut context = Context { now, epoch, timers, output, traffic, peers, pulse };
-            pools.serve(ConnId::from_index(n), line.as_bytes(), &mut context);
+            pools.serve(ConnId::from_index(n), crate::service::Input { bytes: line.as_bytes(), seen: 0 }, &mut context);
         }
         pools.report(at(seconds), &traffic, &Numbers)
     }

@@ -41,7 +41,7 @@ impl<S: Stream> Connections<S> {
         let connections = connections.map(|(id, conn)| SavedConnection {
             id,
             kind: conn.kind,
-            unserved: conn.unserved.to_vec(),
+            unserved: conn.unserved.clone(),
             unsent: self.core.output.unsent(id).to_vec(),
             replies: self.core.output.replies(id),
             ended: conn.ended,
@@ -86,7 +86,7 @@ impl<S: Stream> Connections<S> {
         let id = saved.id;
         let conn = &mut self.slab[id.index()];
         conn.ended = saved.ended;
-        conn.unserved = saved.unserved.into();
+        conn.unserved = saved.unserved;
         if let Some(at) = saved.patience {
             conn.stage = Stage::Lingering { patience: self.core.wheel.of(LINGERING).arm(at, id) };
             self.closing.push(id);
