@@ -22,6 +22,12 @@ pub trait Service {
     /// The longest request in bytes: as much is read and kept of a connection before it is served.
     fn longest_request(&self) -> usize;
 
+    /// How long a connection may go on without a request served or a reply read. None: as long as its peer is there, for it may hold
+    /// something.
+    fn idle_limit(&self) -> Option<Span> {
+        None
+    }
+
     /// The timer that was armed for `key` is due.
     fn expire(&mut self, key: usize, context: &mut Context<'_>);
 

@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 /// Something that each kind of service has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ByKind<T>([T; Kind::ALL.len()]);
 
 /// What the operator allows the clients of each service.

@@ -93,8 +93,9 @@ impl Stream for Script {
 /// Has each client send its two requests by turns, and asserts that only the first turns ask for memory.
 fn assert_steady(kind: Kind, scripts: &[[Vec<u8>; 2]]) {
     let mut connections = Connections::new(Services::new(Limits::default()), Span::ZERO);
-    let open =
-        |requests: &[Vec<u8>; 2]| connections.open(Script { requests: requests.clone(), sent: 0, full: false }, kind);
+    let open = |requests: &[Vec<u8>; 2]| {
+        connections.open(Script { requests: requests.clone(), sent: 0, full: false }, kind, Time::START)
+    };
     let ids: Vec<ConnId> = scripts.iter().map(open).collect();
     let mut rounds = |range: std::ops::Range<u64>| {
         let before = ALLOCATIONS.get();

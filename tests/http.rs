@@ -3,7 +3,9 @@
 mod support;
 
 use poolcounter::output::FULL_BYTES;
+use poolcounter::services::Kind;
 use poolcounter::stats::{Counters, Pools, Stat};
+use poolcounter::time::Span;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -12,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE};
 use support::web::{Web, fetch, request, start};
+use support::world::World;
 
 const PAGES: [(&str, &str); 4] = [
     ("/", "text/html; charset=utf-8"),
@@ -395,4 +398,37 @@ fn sha256(bytes: &[u8]) -> String {
         text.extend(digits.take(group.len() + 1));
     }
     text + &"=".repeat(2 - (bytes.len() + 2) % 3)
+}
+
+/// Those that ask nothing are closed, at the latest when others come; those that hold something are not.
+#[test]
+fn silent_connections_shut_nobody_out() {
+    let mut world = World::new(Default::default());
+    let [silent, dripping, asking] = [(); 3].map(|()| world.connect_to(Kind::Http));
+    let holder = world.connect();
+    for second in 0..30 {
+        assert_eq!([silent, dripping].map(|client| world.is_closed(client)), [second >= 10; 2], "{second}");
+        world.send(dripping, b"G");
+        world.send(
+            asking,
+            b"HEAD /healthz HTTP/1.1
+Host: localhost
+
+",
+        );
+        world.advance(Span::from_secs(1));
+        assert!(!world.is_closed(asking) && !world.take_received(asking).is_empty());
+    }
+    world.advance(Span::from_secs(10));
+    assert!(world.is_closed(asking) && !world.is_closed(holder));
+}
+
+#[test]
+fn the_longest_idle_makes_room() {
+    let (_daemon, address) = start(&[]);
+    let silent: Vec<Web> = (0..250).map(|_| Web::to(address)).collect();
+    for _ in 0..5 {
+        assert_eq!(fetch(address, "/healthz").text(), "ok\n");
+    }
+    drop(silent);
 }

@@ -21,6 +21,9 @@ use wire::{Connection, Head, Method, Parsed, Request, Status};
 /// to tell.
 const PAGES_PER_TURN: usize = 4;
 
+/// How long a connection is kept without a page. Few are allowed, and those that ask nothing must not shut out those that do.
+const IDLE_LIMIT: Span = Span::from_secs(10);
+
 /// The service: what it remembers between requests.
 #[derive(Default)]
 pub struct Http {
@@ -178,6 +181,10 @@ impl Service for Serving<'_> {
 
     fn longest_request(&self) -> usize {
         wire::MAX_REQUEST
+    }
+
+    fn idle_limit(&self) -> Option<Span> {
+        Some(IDLE_LIMIT)
     }
 
     fn expire(&mut self, _: usize, _: &mut Context<'_>) {}

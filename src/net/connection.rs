@@ -2,6 +2,7 @@
 
 use super::inlet::{Inlet, Received};
 use crate::services::Kind;
+use crate::time::Time;
 use crate::wheel::TimerId;
 use std::io::{self, Read, Write};
 
@@ -40,6 +41,8 @@ pub(super) struct Connection<S> {
     pub stream: S,
     pub kind: Kind,
     pub stage: Stage,
+    /// When it was opened, or a request of it was last served, or it last took some of its replies.
+    pub active: Time,
     /// A read may bring something.
     pub readable: bool,
     /// The peer has said that it will send no more, though some of what it sent may be unread.
@@ -71,11 +74,12 @@ pub(super) enum Stage {
 }
 
 impl<S: Stream> Connection<S> {
-    pub fn new(stream: S, kind: Kind) -> Self {
+    pub fn new(stream: S, kind: Kind, now: Time) -> Self {
         Connection {
             stream,
             kind,
             stage: Stage::Open,
+            active: now,
             readable: false,
             hangup: false,
             ended: false,

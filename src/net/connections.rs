@@ -13,7 +13,7 @@ use crate::id::{ConnId, Id};
 use crate::list::{Links, List};
 use crate::pulse::{Budget, Pulse};
 use crate::service::{GONE, Input, Peers, Then};
-use crate::services::{Kind, Services};
+use crate::services::{ByKind, Kind, Services};
 use crate::time::{Span, Time};
 use crate::wheel::{Due, Owner};
 use log::debug;
@@ -36,6 +36,9 @@ pub struct Connections<S> {
     /// Whoever is to be served in the next tick, in order.
     ready: List<ConnId>,
     links: Links,
+    /// How long connections of each kind may be idle, and those that may not for ever, the longest idle first.
+    idle: ByKind<(Option<Span>, List<ConnId>)>,
+    idle_links: Links,
     /// Whoever `reap` is to look at; may name a connection twice.
     closing: Vec<ConnId>,
     inlet: Inlet,
@@ -56,6 +59,8 @@ impl<S: Stream> Connections<S> {
             slab: Slab::new(),
             ready: List::default(),
             links: Links::default(),
+            idle: ByKind::each(|kind| (services.with(kind, |service, _| service.idle_limit()), List::default())),
+            idle_links: Links::default(),
             closing: Vec::new(),
             inlet: Inlet::new(services.longest_request()),
             core: Core::new(services, epoch),
@@ -78,13 +83,23 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Takes a new connection in.
-    pub fn open(&mut self, stream: S, kind: Kind) -> ConnId {
-        let id = ConnId::from_index(self.slab.insert(Connection::new(stream, kind)));
+    pub fn open(&mut self, stream: S, kind: Kind, now: Time) -> ConnId {
+        let id = ConnId::from_index(self.slab.insert(Connection::new(stream, kind, now)));
+        self.note_activity(id, now);
         let traffic = self.core.services.traffic(kind);
         traffic.open += 1;
         traffic.opened += 1;
         debug!("{id} opened");
         id
+    }
+
+    /// Closes the longest idle connection of one kind, and tells whether there was any that may not be idle for ever.
+    pub fn make_room(&mut self, kind: Kind, now: Time) -> bool {
+        let longest = self.idle[kind].1.front();
+        if let Some(id) = longest {
+            self.break_off(id, &"it makes room for another", now);
+        }
+        longest.is_some()
     }
 
     /// The stream of a connection that is not gone yet.
@@ -133,7 +148,28 @@ impl<S: Stream> Connections<S> {
     /// When there is work that no event will announce: at once if some is left over, else when the next timer is due.
     pub fn next_work(&self) -> Option<Time> {
         let left_over = !self.ready.is_empty() || self.core.output.is_dirty() || !self.closing.is_empty();
-        if left_over { Some(Time::START) } else { self.core.wheel.next() }
+        let idle_until = Kind::ALL.into_iter().filter_map(|kind| self.longest_idle(kind)).map(|(_, until)| until);
+        if left_over { Some(Time::START) } else { self.core.wheel.next().into_iter().chain(idle_until).min() }
+    }
+
+    /// Which connection of a kind is the next to have been idle for too long, and when.
+    fn longest_idle(&self, kind: Kind) -> Option<(ConnId, Time)> {
+        let (limit, idle) = &self.idle[kind];
+        let id = idle.front()?;
+        Some((id, self.slab[id.index()].active + (*limit)?))
+    }
+
+    /// Begins anew to reckon how long a connection is idle.
+    fn note_activity(&mut self, id: ConnId, now: Time) {
+        let conn = &mut self.slab[id.index()];
+        let (limit, idle) = &mut self.idle[conn.kind];
+        if limit.is_some() {
+            conn.active = now;
+            if self.idle_links.is_linked(id) {
+                idle.remove(&mut self.idle_links, id);
+            }
+            idle.push_back(&mut self.idle_links, id);
+        }
     }
 
     /// What the loop notes of itself.
@@ -174,6 +210,11 @@ impl<S: Stream> Connections<S> {
             match Kind::of(owner) {
                 Some(kind) => self.core.call(kind, now, &self.slab, |service, context| service.expire(key, context)),
                 None => self.end_patience(ConnId::from_index(key), now),
+            }
+        }
+        for kind in Kind::ALL {
+            while let Some((id, _)) = self.longest_idle(kind).filter(|(_, until)| *until <= now) {
+                self.break_off(id, &"it was idle for too long", now);
             }
         }
     }
@@ -231,6 +272,10 @@ impl<S: Stream> Connections<S> {
         });
         let conn = &mut self.slab[id.index()];
         conn.partial = served.then == Then::Read;
+        if served.consumed > 0 {
+            self.note_activity(id, now);
+        }
+        let conn = &mut self.slab[id.index()];
         conn.unserved = self.inlet.unserved(served.consumed);
         if served.then == Then::Serve && !conn.unserved.is_empty() && !self.core.output.is_full(id) {
             self.core.pulse.count_spent(Budget::Requests);
@@ -270,6 +315,9 @@ impl<S: Stream> Connections<S> {
                 conn.blocked = len < unsent.len();
                 self.core.services.traffic(conn.kind).sent_bytes += len as u64;
                 self.core.output.consume(id, len);
+                if let Stage::Open | Stage::Leaving { .. } = conn.stage {
+                    self.note_activity(id, now);
+                }
                 self.note_progress(id);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => conn.blocked = true,
@@ -322,6 +370,9 @@ impl<S: Stream> Connections<S> {
     fn close(&mut self, id: ConnId, now: Time) {
         self.closing.push(id);
         let conn = &mut self.slab[id.index()];
+        if self.idle_links.is_linked(id) {
+            self.idle[conn.kind].1.remove(&mut self.idle_links, id);
+        }
         match std::mem::replace(&mut conn.stage, Stage::Closed) {
             Stage::Open => {}
             Stage::Leaving { patience } => self.core.wheel.of(LINGERING).cancel(patience),

@@ -342,15 +342,17 @@ impl Server {
     }
 
     fn admit(&mut self, socket: Socket, kind: Kind) {
-        if self.connections.open_of(kind) >= self.policy.max_connections[kind] {
+        let now = self.clock.now();
+        if self.connections.open_of(kind) >= self.policy.max_connections[kind] && !self.connections.make_room(kind, now)
+        {
             self.complain(&"no more are allowed");
             return self.connections.count_error(kind);
         }
-        let id = self.connections.open(socket, kind);
+        let id = self.connections.open(socket, kind, now);
         if let Err(error) = self.poll_connection(id) {
             debug!("{id} cannot be polled: {error}");
             self.connections.count_error(kind);
-            self.connections.abandon(id, self.clock.now());
+            self.connections.abandon(id, now);
         }
     }
 

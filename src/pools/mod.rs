@@ -14,7 +14,7 @@ use crate::output::Output;
 use crate::service::{Context, Input, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::Time;
-use log::trace;
+use log::{debug, trace};
 use wire::listing::{self, MOST_LINES};
 use wire::{Line, Query, Request};
 
@@ -98,6 +98,10 @@ impl Service for Pools {
             }
             let seen = if consumed == 0 { seen } else { 0 };
             match wire::first_line(&input[consumed..], seen, self.max_line) {
+                Line::Whole(line, _) if wire::is_http(line) => {
+                    debug!("{conn} speaks HTTP here");
+                    return Served { consumed: input.len(), then: Then::Close };
+                }
                 Line::Whole(line, len) => {
                     consumed += len;
                     if self.handle(conn, line, context) {

@@ -71,6 +71,15 @@ pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
     }
 }
 
+/// Returns true when a line begins like an HTTP request or is the header that all of them have: a browser or a proxy was led here, and
+/// what follows in its request are not its own words.
+pub fn is_http(line: &[u8]) -> bool {
+    const METHODS: [&[u8]; 9] =
+        [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
+    let first = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+    METHODS.contains(&first) || line.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"Host:"))
+}
+
 /// Reads a line without its end.
 pub fn parse(line: &[u8]) -> Request<'_> {
     if line.first() == Some(&b' ') {
@@ -293,6 +302,16 @@ mod tests {
             (" TYPES x", Query::Unknown),
         ] {
             assert_eq!(parse(format!("STATS{line}").as_bytes()), Request::Stats(query), "{line}");
+        }
+    }
+
+    #[test]
+    fn http_is_known_by_its_first_words() {
+        for line in ["POST / HTTP/1.1", "GET /metrics HTTP/1.0", "PUT", "Host: a", "host:a"] {
+            assert!(is_http(line.as_bytes()), "{line}");
+        }
+        for line in ["", "POSTER", "post / HTTP/1.1", "ACQ4ME Host: 1 1 1", "RELEASE POST", "Host", " GET"] {
+            assert!(!is_http(line.as_bytes()), "{line}");
         }
     }
 

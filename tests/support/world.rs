@@ -144,7 +144,7 @@ impl World {
     /// Connects a client of some service.
     pub fn connect_to(&mut self, kind: Kind) -> usize {
         let link = Rc::new(RefCell::new(Link { client: self.clients.len(), room: usize::MAX, ..Link::default() }));
-        let id = self.connections.open(Pipe::new(&link), kind);
+        let id = self.connections.open(Pipe::new(&link), kind, self.now);
         self.clients.push(Client { link, id });
         self.clients.len() - 1
     }

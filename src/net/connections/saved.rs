@@ -75,8 +75,9 @@ impl<S: Stream> Connections<S> {
         let streams = streams.map_err(|error| Unreadable(format!("a connection is lost: {error}")))?;
         let slots = streams.into_iter().zip(&saved.connections);
         connections.slab =
-            slots.map(|((id, stream), saved)| (id.index(), Connection::new(stream, saved.kind))).collect();
+            slots.map(|((id, stream), saved)| (id.index(), Connection::new(stream, saved.kind, now))).collect();
         for saved in saved.connections {
+            connections.note_activity(saved.id, now);
             connections.restore_one(saved);
         }
         Ok(connections)
