@@ -52,6 +52,9 @@ pub struct Caps {
     pub request_bytes: usize,
     /// A connection that does not read and has more unsent output than this, in bytes, is closed.
     pub output_bytes: usize,
+    /// How long a connection may go on without a request served or a reply read. None: as long as its peer is there, for it may
+    /// hold something.
+    pub idle: Option<Span>,
 }
 
 /// What one port of the daemon speaks.
@@ -62,7 +65,7 @@ pub trait Service: Send {
     /// Serves requests from the front of `input`, in order, [`REQUESTS_PER_TURN`] at most, and stops when the connection's
     /// output is full. Bytes that it does not consume are brought again, with more behind them: so a request whose answer is
     /// too long for one turn stays in the input until all of the answer is given.
-    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served;
+    fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served;
 
     /// The peer of a connection that waits ([`Then::Wait`]) has closed its sending side. The connection goes on until it has
     /// its replies, unless the service ends the wait now.
@@ -132,6 +135,16 @@ pub trait Service: Send {
 /// How many requests of one connection are served before it is another's turn. A few microseconds each, so that the
 /// greediest client delays the others by less than a millisecond.
 pub const REQUESTS_PER_TURN: usize = 512;
+
+/// What a connection has to be served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Input<'a> {
+    /// Everything that was received and not consumed.
+    pub bytes: &'a [u8],
+    /// How many of the first bytes the service has seen before, when it found them to be no whole request: it need not look for the
+    /// end of one among them again.
+    pub seen: usize,
+}
 
 /// What a service may use while it is called.
 pub struct Context<'a> {

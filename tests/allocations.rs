@@ -122,7 +122,7 @@ fn assert_steady(service: &str, scripts: &[[Vec<u8>; 2]]) {
     let mut scene = Scene { connections, now: Time::START };
     let service = ServiceId::named(service).expect("is in the registry");
     let open = |requests: &[Vec<u8>; 2]| {
-        scene.connections.open(Script { requests: requests.clone(), sent: 0, full: false }, service)
+        scene.connections.open(Script { requests: requests.clone(), sent: 0, full: false }, service, Time::START)
     };
     let ids: Vec<ConnId> = scripts.iter().map(open).collect();
     let mut rounds = |range: std::ops::Range<u64>| {

@@ -9,7 +9,9 @@ pub use state::{Acquire, COUNTER_BYTES, HOLDING_BYTES, Limits, Record, Refusal, 
 use crate::id::{ConnId, Id};
 use crate::output::MAX_BYTES;
 use crate::report::Report;
-use crate::service::{Caps, Context, Info, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
+use crate::service::{
+    Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
+};
 use crate::stats::{Counters as Stat, Figures};
 use crate::time::Time;
 use crate::wheel::Due;
@@ -227,10 +229,11 @@ fn step<'a>(context: &'a mut Context<'_>) -> Step<'a> {
 
 impl Service for Counters {
     fn caps(&self) -> Caps {
-        Caps { request_bytes: HEADER_BYTES + FIELDS_BYTES, output_bytes: MAX_BYTES }
+        Caps { request_bytes: HEADER_BYTES + FIELDS_BYTES, output_bytes: MAX_BYTES, idle: None }
     }
 
-    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
+    fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
+        let input = input.bytes;
         let mut consumed = 0;
         for _ in 0..REQUESTS_PER_TURN {
             if context.output.is_full(conn) {

@@ -13,7 +13,7 @@ use crate::output::MAX_BYTES;
 use crate::pulse::Pulse;
 use crate::registry::Others;
 use crate::report::{Overview, Report};
-use crate::service::{Caps, Context, Info, Peers, Served, Service, Then, Traffic, Unreadable};
+use crate::service::{Caps, Context, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable};
 use crate::time::{Span, Time};
 use crate::wheel::Due;
 use log::trace;
@@ -37,6 +37,8 @@ pub const INFO: Info = Info {
     announcement: "metrics and the status page are at",
     new: |_| Box::new(Http::default()),
 };
+/// How long a connection is kept without a page. Few are allowed, and those that ask nothing must not shut out those that do.
+const IDLE_LIMIT: Span = Span::from_secs(10);
 
 /// The service: what it remembers between requests.
 #[derive(Default)]
@@ -143,10 +145,11 @@ fn send(conn: ConnId, head: &Head<'_>, body: &str, context: &mut Context<'_>) {
 
 impl Service for Http {
     fn caps(&self) -> Caps {
-        Caps { request_bytes: wire::MAX_REQUEST, output_bytes: MAX_BYTES }
+        Caps { request_bytes: wire::MAX_REQUEST, output_bytes: MAX_BYTES, idle: Some(IDLE_LIMIT) }
     }
 
-    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
+    fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
+        let input = input.bytes;
         let mut consumed = 0;
         for _ in 0..PAGES_PER_TURN {
             if context.output.is_full(conn) {

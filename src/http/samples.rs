@@ -37,7 +37,7 @@ impl Samples {
             return;
         }
         let due = 1 + now.since(self.next).as_micros() / INTERVAL.as_micros();
-        self.next = self.next + Span::from_micros(due * INTERVAL.as_micros());
+        self.next = self.next + Span::from_micros(due.saturating_mul(INTERVAL.as_micros()));
         for _ in 0..due.min(KEPT as u64) {
             if self.kept.len() == KEPT {
                 self.kept.pop_front();
@@ -86,6 +86,14 @@ mod tests {
         assert_eq!(acquired(&samples), [0, 6, 6, 6, 6]);
         assert_eq!(samples.rates(|sample| sample.acquired), [2.0, 0.0, 0.0, 0.0]);
         assert!(samples.next() <= at(15) && samples.next() > at(14));
+    }
+
+    #[test]
+    fn the_last_moment_is_one_like_others() {
+        let mut samples = Samples::default();
+        samples.note(Time::from_micros(u64::MAX), sample(7));
+        samples.note(Time::from_micros(u64::MAX), sample(8));
+        assert_eq!(samples.kept.len(), KEPT);
     }
 
     #[test]

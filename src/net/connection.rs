@@ -61,7 +61,9 @@ pub(super) struct Connection<S> {
     /// Reading or writing failed, or its time is over: whatever is unsent stays so.
     pub broken: bool,
     /// Whole or partial requests that were read and not served.
-    pub unserved: Box<[u8]>,
+    pub unserved: Vec<u8>,
+    /// Its service has seen what is unserved, and waits for more.
+    pub partial: bool,
 }
 
 /// How far a connection is.
@@ -91,7 +93,8 @@ impl<S: Stream> Connection<S> {
             draining: false,
             lost: false,
             broken: false,
-            unserved: Box::default(),
+            unserved: Vec::new(),
+            partial: false,
         }
     }
 

@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,11 +46,23 @@ pub struct Options {
     pub mode: Option<u32>,
 }
 
+/// How much the kernel keeps of what a TCP peer has not acknowledged; Linux takes twice as much for it, and much more unless it is told.
+/// The output that a connection may have before it is served no more fits in, so that a page or a Dump goes on without a pause.
+const SEND_BUFFER: usize = 128 * 1024;
+
 /// A socket that listens.
 pub struct Listener {
     socket: ListeningSocket,
     /// The file that goes when the daemon stops: of a local socket that it made itself.
-    made: Option<PathBuf>,
+    made: Option<SocketFile>,
+}
+
+/// A file that this daemon made. Another at the same path is another's.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct SocketFile {
+    path: OsString,
+    device: u64,
+    inode: u64,
 }
 
 enum ListeningSocket {
@@ -63,12 +75,26 @@ enum ListeningSocket {
 pub struct SavedListener {
     /// Its descriptor.
     pub fd: RawFd,
-    made: Option<OsString>,
+    made: Option<SocketFile>,
 }
 
 impl Default for Keepalive {
     fn default() -> Self {
         Keepalive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 6 }
+    }
+}
+
+/// The longest time that Linux takes between probes and before the first, and how many probes it takes.
+const LONGEST_PAUSE: Duration = Duration::from_secs(32_767);
+const MOST_PROBES: u32 = 127;
+/// The longest that Linux waits for an acknowledgement: milliseconds in an `int`, three weeks and a half.
+const LONGEST_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
+
+impl Keepalive {
+    /// The nearest that the system takes: whole seconds, at least one.
+    fn within_limits(self) -> Keepalive {
+        let pause = |pause: Duration| Duration::from_secs(pause.as_secs()).clamp(Duration::from_secs(1), LONGEST_PAUSE);
+        Keepalive { idle: pause(self.idle), interval: pause(self.interval), probes: self.probes.clamp(1, MOST_PROBES) }
     }
 }
 
@@ -130,7 +156,7 @@ impl Listener {
             ListeningSocket::Tcp(listener) => listener.as_raw_fd(),
             ListeningSocket::Unix(listener) => listener.as_raw_fd(),
         };
-        SavedListener { fd, made: self.made.clone().map(PathBuf::into_os_string) }
+        SavedListener { fd, made: self.made.clone() }
     }
 
     /// The listener that another process saved, with its descriptor.
@@ -139,10 +165,10 @@ impl Listener {
     ///
     /// When the descriptor is no listening socket.
     pub fn restore(fd: OwnedFd, saved: SavedListener) -> io::Result<Listener> {
-        Listener::of(fd, saved.made.map(PathBuf::from))
+        Listener::of(fd, saved.made)
     }
 
-    fn of(fd: OwnedFd, made: Option<PathBuf>) -> io::Result<Listener> {
+    fn of(fd: OwnedFd, made: Option<SocketFile>) -> io::Result<Listener> {
         let socket = socket2::Socket::from(fd);
         if !socket.is_listener()? {
             return Err(io::Error::new(ErrorKind::InvalidInput, "not a listening socket"));
@@ -155,11 +181,12 @@ impl Listener {
         Ok(Listener { socket, made })
     }
 
-    /// Stops to listen, and removes the file that was made for it.
+    /// Stops to listen, and removes the file that was made for it, unless another daemon has put its own in the place.
     pub fn retire(self) {
-        if let Some(path) = self.made {
+        if let Some(made) = self.made.filter(|made| SocketFile::at(made.path.as_ref()).is_ok_and(|file| file == *made))
+        {
             // Somebody may have removed it before.
-            let _ = fs::remove_file(path);
+            let _ = fs::remove_file(made.path);
         }
     }
 
@@ -219,12 +246,14 @@ fn bind_tcp(address: SocketAddr, options: &Options) -> io::Result<Listener> {
 /// Sets what Linux hands on to every accepted connection, so that accepting one takes no further system call.
 fn prepare_tcp(socket: &SockRef<'_>, options: &Options) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
     match options.keepalive {
         None => socket.set_keepalive(false),
-        Some(Keepalive { idle, interval, probes }) => {
+        Some(keepalive) => {
+            let Keepalive { idle, interval, probes } = keepalive.within_limits();
             // There are no probes while something is unacknowledged, and the kernel would send that again for a quarter of
             // an hour: a waiter that died just before it was granted the lock would have it as long.
-            socket.set_tcp_user_timeout(Some(idle + interval * probes))?;
+            socket.set_tcp_user_timeout(Some((idle + interval * probes).min(LONGEST_TIMEOUT)))?;
             socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes))
         }
     }
@@ -244,8 +273,16 @@ fn bind_unix(path: &Path, options: &Options) -> io::Result<Listener> {
         // Nobody can connect before `listen`, so nobody slips in under the old permissions.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
+    let made = SocketFile::at(path)?;
     socket.listen(options.backlog)?;
-    Listener::of(socket.into(), Some(path.into()))
+    Listener::of(socket.into(), Some(made))
+}
+
+impl SocketFile {
+    fn at(path: &Path) -> io::Result<SocketFile> {
+        let metadata = fs::symlink_metadata(path)?;
+        Ok(SocketFile { path: path.into(), device: metadata.dev(), inode: metadata.ino() })
+    }
 }
 
 /// Whether the path is a socket that nobody listens on, left behind by a process that died.
@@ -298,11 +335,50 @@ mod tests {
         };
         let socket = SockRef::from(&socket);
         assert!(socket.tcp_nodelay().expect("an option"));
+        assert_eq!(socket.send_buffer_size().expect("an option"), 2 * SEND_BUFFER);
         assert!(socket.keepalive().expect("an option"));
         let keepalive = Keepalive::default();
         assert_eq!(socket.tcp_keepalive_time().expect("an option"), keepalive.idle);
         assert_eq!(socket.tcp_keepalive_interval().expect("an option"), keepalive.interval);
         assert_eq!(socket.tcp_keepalive_retries().expect("an option"), keepalive.probes);
         assert_eq!(socket.tcp_user_timeout().expect("an option"), Some(Duration::from_secs(120)));
+    }
+
+    #[test]
+    fn every_keepalive_is_taken() {
+        let longest =
+            Keepalive { idle: Duration::from_secs(32_767), interval: Duration::from_secs(32_767), probes: 127 };
+        let beyond = Keepalive { idle: Duration::MAX, interval: Duration::MAX, probes: u32::MAX };
+        let least = Keepalive { idle: Duration::ZERO, interval: Duration::from_millis(1), probes: 0 };
+        let one = Duration::from_secs(1);
+        for (keepalive, taken) in
+            [(longest, longest), (beyond, longest), (least, Keepalive { idle: one, interval: one, probes: 1 })]
+        {
+            let options = Options { keepalive: Some(keepalive), ..Options::default() };
+            let address = Address::parse("127.0.0.1:0", 0).expect("an address");
+            let listener = Listener::bind(&address, &options).expect("the system takes it");
+            let ListeningSocket::Tcp(socket) = &listener.socket else { panic!("no TCP socket") };
+            let socket = SockRef::from(socket);
+            assert_eq!(socket.tcp_keepalive_time().expect("an option"), taken.idle);
+            assert_eq!(socket.tcp_keepalive_interval().expect("an option"), taken.interval);
+            assert_eq!(socket.tcp_keepalive_retries().expect("an option"), taken.probes);
+            let timeout = (taken.idle + taken.interval * taken.probes).min(LONGEST_TIMEOUT);
+            assert_eq!(socket.tcp_user_timeout().expect("an option"), Some(timeout));
+        }
+    }
+
+    /// The file of a daemon that has come into the place stays; its own goes.
+    #[test]
+    fn only_the_own_socket_file_is_removed() {
+        let path = std::env::temp_dir().join(format!("poolcounter-listener-{}", std::process::id()));
+        let address = Address::Unix(path.clone());
+        let bind = || Listener::bind(&address, &Options::default()).expect("can be made");
+        let first = bind();
+        fs::remove_file(&path).expect("is there");
+        let second = bind();
+        first.retire();
+        assert!(path.exists(), "it is the second one's");
+        second.retire();
+        assert!(!path.exists(), "it was made for it");
     }
 }

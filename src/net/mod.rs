@@ -5,6 +5,7 @@ mod connection;
 mod connections;
 mod dispatch;
 mod handover;
+mod idle;
 mod inlet;
 mod listener;
 mod memory;

@@ -280,15 +280,17 @@ impl Server {
     }
 
     fn admit(&mut self, socket: Socket, service: ServiceId) {
-        if self.connections.services()[service].traffic.open >= self.policy.max_connections[service] {
+        let now = self.clock.now();
+        let is_full = self.connections.services()[service].traffic.open >= self.policy.max_connections[service];
+        if is_full && !self.connections.make_room(service, now) {
             self.complain(&"no more are allowed");
             return self.connections.count_error(service);
         }
-        let id = self.connections.open(socket, service);
+        let id = self.connections.open(socket, service, now);
         if let Err(error) = self.poll_connection(id) {
             debug!("{id} cannot be polled: {error}");
             self.connections.count_error(service);
-            self.connections.abandon(id, self.clock.now());
+            self.connections.abandon(id, now);
         }
     }
 

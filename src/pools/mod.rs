@@ -12,11 +12,13 @@ pub use state::{Acquire, BadSyntax, Busy, Client, Limits, Notice, Purpose, Reply
 use crate::id::ConnId;
 use crate::output::{MAX_BYTES, Output};
 use crate::report::{Report, Sample};
-use crate::service::{Caps, Context, Info, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
+use crate::service::{
+    Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
+};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::Time;
 use crate::wheel::Due;
-use log::trace;
+use log::{debug, trace};
 use wire::listing::{self, MOST_LINES};
 use wire::{Line, Query, Request};
 
@@ -103,16 +105,22 @@ impl Pools {
 
 impl Service for Pools {
     fn caps(&self) -> Caps {
-        Caps { request_bytes: self.max_line + 1, output_bytes: MAX_BYTES }
+        Caps { request_bytes: self.max_line + 1, output_bytes: MAX_BYTES, idle: None }
     }
 
-    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
+    fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
+        let Input { bytes: input, seen } = input;
         let mut consumed = 0;
         for _ in 0..REQUESTS_PER_TURN {
             if context.output.is_full(conn) {
                 break;
             }
-            match wire::first_line(&input[consumed..], self.max_line) {
+            let seen = if consumed == 0 { seen } else { 0 };
+            match wire::first_line(&input[consumed..], seen, self.max_line) {
+                Line::Whole(line, _) if wire::is_http(line) => {
+                    debug!("{conn} speaks HTTP here");
+                    return Served { consumed: input.len(), then: Then::Close };
+                }
                 Line::Whole(line, len) => {
                     consumed += len;
                     if self.handle(conn, line, context) {

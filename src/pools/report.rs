@@ -74,7 +74,7 @@ mod tests {
     use crate::random::Random;
     use crate::registry::{Limits, Services};
     use crate::report::Report;
-    use crate::service::{Context, Traffic};
+    use crate::service::{Context, Input, Traffic};
     use crate::time::Span;
     use crate::wheel::Wheel;
 
@@ -111,7 +111,7 @@ mod tests {
                 pulse: &Pulse::default(),
                 others: &others,
             };
-            entry.service.serve(ConnId::from_index(n), line.as_bytes(), &mut context);
+            entry.service.serve(ConnId::from_index(n), Input { bytes: line.as_bytes(), seen: 0 }, &mut context);
         }
         entry.service.report(at(seconds), &traffic, &Numbers)
     }

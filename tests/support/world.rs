@@ -167,7 +167,7 @@ impl World {
     pub fn connect_to(&mut self, service: &str) -> usize {
         let link = Rc::new(RefCell::new(Link { client: self.clients.len(), room: usize::MAX, ..Link::default() }));
         let id = ServiceId::named(service).expect("is in the registry");
-        let id = self.connections.open(Pipe::new(&link), id);
+        let id = self.connections.open(Pipe::new(&link), id, self.now.get());
         self.clients.push(Client { link, id });
         self.clients.len() - 1
     }

@@ -43,7 +43,7 @@ impl<S: Stream> Connections<S> {
         let connections = connections.map(|(id, conn)| SavedConnection {
             id,
             service: conn.service.index() as u8,
-            unserved: conn.unserved.to_vec(),
+            unserved: conn.unserved.clone(),
             unsent: self.core.output.unsent(id).to_vec(),
             replies: self.core.output.replies(id),
             ended: conn.ended,
@@ -85,6 +85,8 @@ impl<S: Stream> Connections<S> {
             .collect();
         connections.slab = restored.ok_or_else(|| Unreadable("there is no such service".into()))?.into_iter().collect();
         for saved in saved.connections {
+            let service = connections.slab[saved.id.index()].service;
+            connections.idle.note_activity(saved.id, service, now);
             connections.restore_one(saved);
         }
         Ok(connections)
@@ -94,7 +96,7 @@ impl<S: Stream> Connections<S> {
         let id = saved.id;
         let conn = &mut self.slab[id.index()];
         conn.ended = saved.ended;
-        conn.unserved = saved.unserved.into();
+        conn.unserved = saved.unserved;
         if let Some(at) = saved.patience {
             conn.stage = Stage::Lingering { patience: self.core.wheel.of(LOOP).arm(at, id) };
             self.closing.push(id);
