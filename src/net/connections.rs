@@ -79,10 +79,10 @@ impl<S: Stream> Connections<S> {
     /// Takes a new connection in.
     pub fn open(&mut self, stream: S, kind: Kind) -> ConnId {
         let id = ConnId::from_index(self.slab.insert(Connection::new(stream, kind)));
+        debug!("{id} opened: {} ({})", self.slab.peer(id), kind.name());
         let traffic = self.core.services.traffic(kind);
         traffic.open += 1;
         traffic.opened += 1;
-        debug!("{id} opened");
         id
     }
 
@@ -329,6 +329,7 @@ impl<S: Stream> Connections<S> {
     }
 
     fn drop(&mut self, id: ConnId) {
+        debug!("{id} closed: {} ({})", self.slab.peer(id), self.slab[id.index()].kind.name());
         let conn = self.slab.remove(id.index());
         if self.links.is_linked(id) {
             self.ready.remove(&mut self.links, id);
@@ -340,7 +341,6 @@ impl<S: Stream> Connections<S> {
         let traffic = self.core.services.traffic(conn.kind);
         traffic.failed_sends += u64::from(lost);
         traffic.open -= 1;
-        debug!("{id} closed");
     }
 
     /// Compares every table with every other.
