@@ -34,6 +34,7 @@
 //! | [`list`] | queues of slab keys with O(1) removal from the middle | what the keys are for |
 //! | [`wheel`] | a hierarchical timer wheel: arm and cancel in O(1), never early | clocks, what timers are for |
 //! | [`names`] | from names to slab keys | the entities |
+//! | [`text`] | bytes of peers as text that is safe to show | who shows it |
 //! | [`stats`] | one table of statistics per service | who counts |
 //! | [`histogram`], [`report`] | how long things took; what a service tells its operators | who shows it |
 //! | [`sketch`] | the keys with most events lately, in fixed memory | clocks, what the keys name |
@@ -117,5 +118,6 @@ pub mod report;
 pub mod service;
 pub mod sketch;
 pub mod stats;
+pub mod text;
 pub mod time;
 pub mod wheel;

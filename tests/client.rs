@@ -2,7 +2,7 @@
 
 mod support;
 
-use poolcounter::client::{Client, Error, Failure, Limits, Lock, MediaWiki, Outcome, Purpose, Timeouts};
+use poolcounter::client::{Client, Error, Failure, Fault, Limits, Lock, MediaWiki, Outcome, Purpose, Timeouts};
 use poolcounter::stats::{Pools as Stat, Stat as _};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -86,6 +86,11 @@ impl Strange {
     fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
+}
+
+/// What is said when the only server, which is named by its address, has this fault.
+fn unavailable(address: &str, fault: Fault) -> Error {
+    Error::Unavailable(vec![(address.into(), Failure { address: address.into(), fault })])
 }
 
 /// An address that refuses connections.
@@ -280,16 +285,16 @@ fn a_server_killed_under_a_lock_and_a_wait_is_said_so() {
             let waiter = client(&[&address]);
             let error = waiter.acquire(Purpose::Me, "k", &PATIENT).map(|_| ()).expect_err("the server is killed");
             // Its waiting connection was its first, so it has not even tried another.
-            assert_eq!(error, Error::Unavailable(vec![(address.clone(), Failure::Closed)]));
+            assert_eq!(error, unavailable(&address, Fault::Closed));
         });
         wait_for(&holder, Stat::WaitingWorkers, 1);
         drop(server);
         waiting.join().expect("the waiter is told");
     });
     assert_eq!(held.release(), Err(Error::Lost));
-    let refused = Failure::Unreachable(ErrorKind::ConnectionRefused);
+    let refused = Fault::Unreachable(ErrorKind::ConnectionRefused, "Connection refused (os error 111)".into());
     let error = holder.acquire(Purpose::Me, "k", &ONE).map(|_| ()).expect_err("the server is gone");
-    assert_eq!(error, Error::Unavailable(vec![(address, refused)]));
+    assert_eq!(error, unavailable(&address, refused));
 }
 
 #[test]
@@ -319,7 +324,10 @@ fn a_server_that_refuses_is_passed_over() {
     let both = client(&[&dead, &alive.address]);
     lock(&both, &key).release().expect("was held until now");
     let stats = both.stats();
-    assert!(matches!(&stats[0], (address, Err(Failure::Unreachable(_))) if *address == dead), "{stats:?}");
+    assert!(
+        matches!(&stats[0], (address, Err(Failure { fault: Fault::Unreachable(..), .. })) if *address == dead),
+        "{stats:?}"
+    );
     assert!(matches!(&stats[1], (address, Ok(_)) if *address == alive.address), "{stats:?}");
 }
 
@@ -328,7 +336,7 @@ fn a_silent_server_is_given_up_and_left_alone_for_a_while() {
     let silent = Strange::start(b"");
     let retry = Duration::from_millis(300);
     let client = Client::with(MediaWiki::new([&silent.address]), Timeouts { retry, ..SHORT });
-    let unavailable = Error::Unavailable(vec![(silent.address.clone(), Failure::Silent)]);
+    let unavailable = unavailable(&silent.address, Fault::Silent);
     let fails = || assert_eq!(client.acquire(Purpose::Me, "k", &ONE).map(|_| ()), Err(unavailable.clone()));
     let begun = Instant::now();
     fails();
@@ -372,7 +380,7 @@ fn garbage_is_no_answer() {
     for answer in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"RELEASED\n", b"LOCKED\r\n", b"\n", b"\0\xff\n", &ENDLESS] {
         let strange = Strange::start(answer);
         let client = client(&[&strange.address]);
-        let garbled = Error::Unavailable(vec![(strange.address.clone(), Failure::Garbled)]);
+        let garbled = unavailable(&strange.address, Fault::Garbled);
         let error = client.acquire(Purpose::Me, "k", &ONE).map(|_| ()).expect_err("this is no answer");
         assert_eq!(error, garbled, "{}", answer[..answer.len().min(30)].escape_ascii());
     }
@@ -404,9 +412,14 @@ fn without_servers_there_is_no_lock() {
 
 #[test]
 fn errors_are_sentences() {
-    let refused = Failure::Unreachable(ErrorKind::ConnectionRefused);
-    let error = Error::Unavailable(vec![("a".into(), refused), ("b:1".into(), Failure::Silent)]);
-    assert_eq!(error.to_string(), "no server answers; a: connection refused; b:1: it does not answer");
+    let refused = Fault::Unreachable(ErrorKind::ConnectionRefused, "Connection refused (os error 111)".into());
+    let failures = [("a", "10.0.0.5:7531", refused), ("b:1", "b:1", Fault::Silent)];
+    let failure =
+        |(server, address, fault): (&str, &str, _)| (server.into(), Failure { address: address.into(), fault });
+    assert_eq!(
+        Error::Unavailable(failures.map(failure).into()).to_string(),
+        "no server answers; a: 10.0.0.5:7531: Connection refused (os error 111); b:1: it does not answer"
+    );
     assert_eq!(Error::Refused("BAD_SYNTAX".into()).to_string(), "the server refuses: BAD_SYNTAX");
 }
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use poolcounter::client::{Counters, Error, Failure, MediaWiki, Timeouts, Units, Usage};
+use poolcounter::client::{Counters, Error, Failure, Fault, MediaWiki, Timeouts, Units, Usage};
 use poolcounter::stats::Counters as Stat;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -121,6 +121,11 @@ fn a_restarted_server_knows_nothing_of_earlier_units() {
     assert!(matches!(client.get("c"), Err(Error::Unavailable(_))));
 }
 
+/// What is said when the only server, which is named by its address, has this fault.
+fn unavailable(address: &str, fault: Fault) -> Error {
+    Error::Unavailable(vec![(address.into(), Failure { address: address.into(), fault })])
+}
+
 #[test]
 fn garbage_is_no_answer() {
     let head = |bytes: [u8; 12]| bytes.to_vec();
@@ -135,7 +140,7 @@ fn garbage_is_no_answer() {
         head([0x91, 1, 0x22, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
     ] {
         let address = strange(answer.clone());
-        let garbled = Error::Unavailable(vec![(address.clone(), Failure::Garbled)]);
+        let garbled = unavailable(&address, Fault::Garbled);
         assert_eq!(counters(&address).get("c"), Err(garbled), "{}", answer.escape_ascii());
     }
 }
@@ -147,7 +152,7 @@ fn an_answer_that_ends_early_is_none() {
     for len in [0, 11, 15] {
         let address = strange(whole[..len].to_vec());
         let short = Timeouts { answer: Duration::from_millis(50), ..TIMEOUTS };
-        let silent = Error::Unavailable(vec![(address.clone(), Failure::Silent)]);
+        let silent = unavailable(&address, Fault::Silent);
         assert_eq!(Counters::with(MediaWiki::new([address]), short).get("c"), Err(silent), "{len} bytes");
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// What the adapter of a service may import besides what is its own.
 const CONTRACT: &[&str] =
-    &["service", "registry", "report", "output", "pulse", "random", "wheel", "stats", "id", "time"];
+    &["service", "registry", "report", "output", "pulse", "random", "wheel", "stats", "text", "id", "time"];
 
 /// Who may import whom. A row is for a module and all below it that have no row of their own; imports within a row are free.
 /// The adapters of services may also import all of [`CONTRACT`].
@@ -24,6 +24,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "counters/wire",
             "stats",
             "id",
+            "text",
             "time",
         ],
     ),
@@ -46,6 +47,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("names", &["id"]),
     ("list", &["id"]),
     ("stats", &["time"]),
+    ("text", &[]),
     ("histogram", &["time"]),
     ("report", &["histogram", "service", "stats", "time"]),
     ("id", &[]),

@@ -1,12 +1,13 @@
 //! Starts the daemon: logs, descriptors, listeners, and then the loop.
 
 use super::commands::Failure;
+use super::logger;
 use super::options::Settings;
 use super::table::Given;
 use crate::id::ServiceId;
 use crate::net::{self, Address, Handover, Listener, Server};
 use crate::registry::{SERVICES, Services};
-use log::{LevelFilter, info, warn};
+use log::{info, warn};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{self, ErrorKind};
@@ -32,7 +33,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             if settings.is_rehearsal {
                 net::check(Services::new(&settings.limits))?;
             } else {
-                start_logging(settings.verbosity);
+                logger::start(settings.verbosity);
                 serve(start(&settings)?)?;
             }
         }
@@ -47,7 +48,7 @@ fn go_on(handover: Handover, given: &Given, settings: Result<Settings, String>) 
         Ok(settings) => (settings, None),
         Err(sentence) => (Settings::without_file(given)?, Some(sentence)),
     };
-    start_logging(settings.verbosity);
+    logger::start(settings.verbosity);
     if let Some(sentence) = complaint {
         warn!("the configuration file counts for nothing until the next reload: {sentence}");
     }
@@ -95,15 +96,6 @@ fn announce(server: &Server, before: &str) {
 /// Done before the start is announced, so that a signal sent upon the announcement finds its handler.
 fn handle_signals(server: &mut Server) -> Result<(), String> {
     server.handle_signals().map_err(|error| format!("cannot handle signals: {error}"))
-}
-
-fn start_logging(verbosity: u8) {
-    let level = match verbosity {
-        0 => LevelFilter::Info,
-        1 => LevelFilter::Debug,
-        _ => LevelFilter::Trace,
-    };
-    env_logger::Builder::new().format_target(false).filter_level(level).parse_default_env().init();
 }
 
 /// Takes as many descriptors as the system gives: every connection needs one. Whoever takes over keeps the limit.

@@ -110,14 +110,14 @@ mod pools;
 
 pub use crate::pools::Purpose;
 pub use counters::{Counters, Units, Usage};
-pub use error::{Error, Failure};
+pub use error::{Error, Failure, Fault};
 pub use placement::{MediaWiki, Placement, Ring};
 pub use pools::{Client, Limits, Lines, Lock, Outcome};
 
 use std::time::Duration;
 
 /// What a server said: an answer or a refusal; or what is wrong with the server, so that it said neither.
-type Said<T> = Result<Result<T, Error>, Failure>;
+type Said<T> = Result<Result<T, Error>, Fault>;
 
 /// The longest time that the protocol can name, 136 years: sums of times that are cut to it do not overflow.
 const LONGEST: Duration = Duration::from_secs(u32::MAX as u64 + 1);

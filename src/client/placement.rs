@@ -77,8 +77,8 @@ impl From<Ring> for Placement {
 }
 
 impl MediaWiki {
-    /// Servers, each as `HOST` or `HOST:PORT`, written as in the configuration of MediaWiki: `10.0.0.5` and `10.0.0.5:7531`
-    /// are the same server, but not the same order.
+    /// Servers, each as `HOST`, `HOST:PORT` or `unix:PATH`, written as in the configuration of MediaWiki: `10.0.0.5` and
+    /// `10.0.0.5:7531` are the same server, but not the same order.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
         MediaWiki { servers: servers.into_iter().map(Into::into).collect() }
     }
@@ -92,7 +92,7 @@ impl MediaWiki {
 }
 
 impl Ring {
-    /// Servers, each as a label, `HOST` or `HOST:PORT`, and its weight. Only labels and weights place the keys, so a server
+    /// Servers, each as a label, `HOST`, `HOST:PORT` or `unix:PATH`, and its weight. Only labels and weights place the keys, so a server
     /// may move to another address and keep its keys.
     pub fn new(servers: impl IntoIterator<Item = (impl AsRef<str>, impl Into<String>, u8)>) -> Self {
         let mut ring = Ring { servers: Vec::new(), points: Vec::new() };

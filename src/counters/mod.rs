@@ -7,17 +7,18 @@ pub mod wire;
 pub use state::{Acquire, COUNTER_BYTES, HOLDING_BYTES, Limits, Record, Refusal, Release, State, Step};
 
 use crate::id::{ConnId, Id};
-use crate::output::MAX_BYTES;
+use crate::output::{MAX_BYTES, Output};
 use crate::report::Report;
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
 use crate::stats::{Counters as Stat, Figures};
+use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
 use log::trace;
 use serde::{Deserialize, Serialize};
-use wire::{FIELDS_BYTES, HEADER_BYTES, Header, Malformed, Request};
+use wire::{FIELDS_BYTES, HEADER_BYTES, Header, Malformed, Request, STATUS_OFFSET};
 
 /// How many places of the table a Dump looks at in one turn, whether counters are in them or not.
 const DUMP_SLOTS: usize = 4096;
@@ -138,11 +139,11 @@ impl Counters {
     }
 
     fn handle(&mut self, conn: ConnId, header: &Header, body: &[u8], context: &mut Context<'_>) -> Progress {
-        trace!("{conn} > {:#04x} {}", header.opcode, body.escape_ascii());
+        trace!("{conn} > {:#04x} {}", header.opcode, escaped(body));
         let request = match header.request(body) {
             Ok(request) => request,
             Err(malformed) => {
-                context.output.reply(conn, |bytes| wire::write_malformed(bytes, header, malformed));
+                reply(context.output, conn, |bytes| wire::write_malformed(bytes, header, malformed));
                 return if malformed == Malformed::TooLong { Progress::Over } else { Progress::Done };
             }
         };
@@ -161,8 +162,7 @@ impl Counters {
             }
             Request::Dump => return self.go_on_with_dump(conn, header, context),
         };
-        trace!("{conn} < {number:?}");
-        context.output.reply(conn, |bytes| match number {
+        reply(context.output, conn, |bytes| match number {
             Ok(None) => wire::write_ok(bytes, header),
             Ok(Some(number)) => wire::write_number(bytes, header, number),
             Err(refusal) => wire::write_refusal(bytes, header, refusal),
@@ -179,7 +179,7 @@ impl Counters {
         self.state.count(Stat::Stats);
         self.state.turn(&mut step(context));
         let figures = self.figures(context.traffic);
-        context.output.reply(conn, |bytes| wire::write_stats(bytes, header, &figures));
+        reply(context.output, conn, |bytes| wire::write_stats(bytes, header, &figures));
     }
 
     /// Tells of as many counters as the connection's output takes. Those that come or go meanwhile may be told of or not;
@@ -200,11 +200,11 @@ impl Counters {
                 return Progress::Partly;
             }
             if let Some(record) = self.state.record(slot) {
-                context.output.reply(conn, |bytes| wire::write_record(bytes, header, &record));
+                reply(context.output, conn, |bytes| wire::write_record(bytes, header, &record));
             }
             slot += 1;
         }
-        context.output.reply(conn, |bytes| wire::write_ok(bytes, header));
+        reply(context.output, conn, |bytes| wire::write_ok(bytes, header));
         Progress::Done
     }
 
@@ -225,6 +225,15 @@ impl Session {
 /// The state machine's step at this moment.
 fn step<'a>(context: &'a mut Context<'_>) -> Step<'a> {
     Step { now: context.now, epoch: context.epoch, timers: context.timers.typed() }
+}
+
+/// Adds one reply, and logs its status and body if that is wanted.
+fn reply(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+    output.reply(conn, |bytes| {
+        let start = bytes.len();
+        write(bytes);
+        trace!("{conn} < {:#04x} {}", bytes[start + STATUS_OFFSET], escaped(&bytes[start + HEADER_BYTES..]));
+    });
 }
 
 impl Service for Counters {

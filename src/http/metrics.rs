@@ -2,12 +2,13 @@
 //! from its table.
 
 use super::Moment;
-use super::text::{label, visible};
+use super::text::label;
 use crate::histogram::Histogram;
 use crate::pulse::{Budget, Spread};
 use crate::report::{ServiceReport, Type};
 use crate::service::Traffic;
 use crate::stats::{Row, Unit};
+use crate::text::visible;
 use crate::time::{Span, Time};
 use std::collections::HashSet;
 use std::fmt::{Display, Write};

@@ -99,7 +99,7 @@ impl Http {
             (Some(_), Method::Other) => Status::MethodNotAllowed,
             (Some(_), Method::Get | Method::Head) => Status::Ok,
         };
-        trace!("{conn} > {method:?} {path:?}: {}", status.text());
+        trace!("{conn} > {method:?} {path:?}");
         let body = match page {
             Some(page) if status == Status::Ok => self.render(page, context),
             _ => format!("{}\n", status.text()),
@@ -137,6 +137,7 @@ fn refuse(conn: ConnId, status: Status, context: &mut Context<'_>) {
 }
 
 fn send(conn: ConnId, head: &Head<'_>, body: &str, context: &mut Context<'_>) {
+    trace!("{conn} < {}, {} bytes", head.status.text(), body.len());
     context.output.reply(conn, |bytes| {
         head.write(bytes);
         bytes.extend_from_slice(body.as_bytes());

@@ -5,11 +5,11 @@
 
 use super::Moment;
 use super::samples::{INTERVAL, KEPT};
-use super::text::visible;
 use crate::histogram::Histogram;
 use crate::pulse::Budget;
 use crate::report::{self, Sample};
 use crate::stats::Unit;
+use crate::text::visible;
 use crate::time::{Span, Time};
 use serde::Serialize;
 

@@ -101,10 +101,10 @@ impl<S: Stream> Connections<S> {
     pub fn open(&mut self, stream: S, service: ServiceId, now: Time) -> ConnId {
         let id = ConnId::from_index(self.slab.insert(Connection::new(stream, service)));
         self.idle.note_activity(id, service, now);
+        debug!("{id} opened: {} ({})", self.slab.peer(id), self.core.services[service].info.name);
         let traffic = &mut self.core.services[service].traffic;
         traffic.open += 1;
         traffic.opened += 1;
-        debug!("{id} opened");
         id
     }
 
@@ -254,6 +254,8 @@ impl<S: Stream> Connections<S> {
     }
 
     fn drop(&mut self, id: ConnId) {
+        let service = self.slab[id.index()].service;
+        debug!("{id} closed: {} ({})", self.slab.peer(id), self.core.services[service].info.name);
         let conn = self.slab.remove(id.index());
         if self.links.is_linked(id) {
             self.ready.remove(&mut self.links, id);
@@ -262,10 +264,9 @@ impl<S: Stream> Connections<S> {
             self.core.wheel.of::<ConnId>(LOOP).cancel(patience);
         }
         let lost = self.core.output.discard(id);
-        let traffic = &mut self.core.services[conn.service].traffic;
+        let traffic = &mut self.core.services[service].traffic;
         traffic.failed_sends += u64::from(lost);
         traffic.open -= 1;
-        debug!("{id} closed");
     }
 
     /// Compares every table with every other.

@@ -16,9 +16,10 @@ use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
 use crate::stats::{Figures, Pools as Stat};
+use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
-use log::{debug, trace};
+use log::{Level, debug, log_enabled, trace};
 use wire::listing::{self, MOST_LINES};
 use wire::{Line, Query, Request};
 
@@ -51,7 +52,7 @@ impl Pools {
 
     /// Serves one request, and tells whether the connection's turn ends with it.
     fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> bool {
-        trace!("{conn} > {}", line.escape_ascii());
+        trace!("{conn} > {}", escaped(line));
         let request = wire::parse(line);
         match request {
             Request::Acquire(request) => self.step(context, |state, step| state.acquire(conn, request, step)),
@@ -78,8 +79,7 @@ impl Pools {
     fn tell_stats(&self, conn: ConnId, query: Query<'_>, context: &mut Context<'_>) {
         let Context { now, traffic, peers, .. } = *context;
         let state = &self.state;
-        trace!("{conn} < {query:?}");
-        context.output.reply(conn, |bytes| match query {
+        let write = |bytes: &mut Vec<u8>| match query {
             Query::Full => wire::write_figures(bytes, &self.figures(now, traffic)),
             Query::One(stat) => wire::write_one(bytes, stat, &self.figures(now, traffic)),
             Query::Keys(most) => {
@@ -91,7 +91,8 @@ impl Pools {
             }
             Query::Types => listing::write_types(bytes, &state.types()),
             Query::Unknown => bytes.extend_from_slice(wire::WRONG_STAT),
-        });
+        };
+        reply(context.output, conn, write);
     }
 
     /// What was counted here and below.
@@ -177,6 +178,17 @@ impl Service for Pools {
 }
 
 fn tell(output: &mut Output, conn: ConnId, line: &'static [u8]) {
-    trace!("{conn} < {}", line.escape_ascii());
-    output.reply(conn, |bytes| bytes.extend_from_slice(line));
+    reply(output, conn, |bytes| bytes.extend_from_slice(line));
+}
+
+/// Adds the lines of one reply, and logs each if that is wanted.
+fn reply(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+    output.reply(conn, |bytes| {
+        let start = bytes.len();
+        write(bytes);
+        if log_enabled!(Level::Trace) {
+            let lines = bytes[start..].split_inclusive(|byte| *byte == b'\n');
+            lines.for_each(|line| trace!("{conn} < {}", escaped(line.strip_suffix(b"\n").unwrap_or(line))));
+        }
+    });
 }
