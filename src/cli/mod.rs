@@ -6,6 +6,7 @@ mod config;
 mod counter;
 mod exec;
 mod options;
+mod relisten;
 mod serve;
 mod servers;
 mod stats;

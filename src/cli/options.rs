@@ -30,6 +30,8 @@ pub struct Settings {
     pub policy: net::Policy,
     /// What clients are allowed.
     pub limits: Limits,
+    /// Only tell whether the settings are well-formed.
+    pub is_check: bool,
     /// Only tell whether this program could take over from a running daemon.
     pub is_rehearsal: bool,
     /// How often `-v` was given.
@@ -243,8 +245,15 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         ..Opt::BLANK
     },
     Opt {
+        long: "check",
+        help: "only check the options and the configuration file, and say what is wrong",
+        set: |settings, _| assign(&mut settings.is_check, Ok(true)),
+        ..Opt::BLANK
+    },
+    Opt {
         long: "check-handover",
         help: "only check that the state on standard input can be taken over; an upgrade does this first",
+        is_hidden: true,
         set: |settings, _| assign(&mut settings.is_rehearsal, Ok(true)),
         ..Opt::BLANK
     },
@@ -271,6 +280,7 @@ impl Default for Settings {
             net: net::Options::default(),
             policy: net::Policy::default(),
             limits: Limits::default(),
+            is_check: false,
             is_rehearsal: false,
             verbosity: 0,
         }
@@ -290,6 +300,7 @@ impl Settings {
             config::apply(&path, OPTIONS, given, &mut settings)?;
             given.apply(OPTIONS, &mut settings)?;
         }
+        settings.check_addresses()?;
         Ok(settings)
     }
 
@@ -302,6 +313,23 @@ impl Settings {
         let mut settings = Settings::default();
         given.apply(OPTIONS, &mut settings)?;
         Ok(settings)
+    }
+}
+
+impl Settings {
+    /// Each address can be listened on once, by one service.
+    fn check_addresses(&self) -> Result<(), String> {
+        let mut seen: Vec<Address> = Vec::new();
+        for kind in Kind::ALL.into_iter().filter(|kind| self.endpoints[*kind].is_enabled) {
+            for address in self.endpoints[kind].addresses() {
+                match seen.iter().find(|other| address.overlaps(other)) {
+                    Some(other) if *other == address => return Err(format!("{address} is to be listened on twice")),
+                    Some(other) => return Err(format!("{address} cannot be listened on beside {other}")),
+                    None => seen.push(address),
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -318,7 +346,10 @@ impl Endpoint {
 
     fn listen_on(&mut self, address: &str) -> Result<(), String> {
         // Without a port, as that may come later; this only tells whether it is an address at all.
-        Address::parse(address, 0).ok_or("an address (IP, IP:PORT, [IP6]:PORT or unix:PATH)")?;
+        let parsed = Address::parse(address, 0).ok_or("an address (IP, IP:PORT, [IP6]:PORT or unix:PATH)")?;
+        if !parsed.fits() {
+            return Err("a path of at most 107 bytes".into());
+        }
         self.listen.push(address.into());
         Ok(())
     }
@@ -443,6 +474,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (line, named) in [
+            ("-l 10.0.0.1 -l 10.0.0.1", "10.0.0.1:7531 is to be listened on twice"),
+            ("--counter --counter-port 7531", "127.0.0.1:7531 is to be listened on twice"),
+            ("-l 10.0.0.1 -l 0.0.0.0", "0.0.0.0:7531 cannot be listened on beside 10.0.0.1:7531"),
+            ("-l unix:/a -l unix:/a", "unix:/a is to be listened on twice"),
             ("-l nowhere", "--listen: \"nowhere\" is not an address"),
             ("--port 65536", "--port: \"65536\" is not a number from 0 to 65535"),
             ("--backlog 0", "--backlog: \"0\""),
@@ -463,10 +498,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn addresses_that_only_look_alike_are_free() {
+        for line in
+            ["-l 127.0.0.1:0 -l 127.0.0.1:0", "-l 0.0.0.0 -l ::", "-l 0.0.0.0 -l 10.0.0.1:1", "--counter-port 7531"]
+        {
+            assert_eq!(parse(line).map(|_| ()), Ok(()), "{line}");
+        }
+        let of_length = |len: usize| parse(&format!("-l unix:/{}", "x".repeat(len - 1))).map(|_| ());
+        assert_eq!(of_length(107), Ok(()));
+        assert!(of_length(108).expect_err("is too long").ends_with("is not a path of at most 107 bytes"));
+    }
+
     /// Whoever knows an option's name knows what to write into the file, and the other way round.
     #[test]
     fn names_in_the_file_follow_from_those_of_options() {
-        let only_given = ["config", "check-handover", "version", "help"];
+        let only_given = ["config", "check", "check-handover", "version", "help"];
         for option in OPTIONS {
             let rule = option.key.strip_suffix(".enable").unwrap_or(option.key).replace(['.', '_'], "-");
             assert!(rule == option.long || only_given.contains(&option.long), "--{}: {}", option.long, option.key);

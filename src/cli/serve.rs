@@ -2,6 +2,7 @@
 
 use super::commands::Failure;
 use super::options::Settings;
+use super::relisten::relisten;
 use super::table::Given;
 use crate::net::{self, Address, Handover, Listener, Server};
 use crate::services::{Kind, Services};
@@ -17,13 +18,16 @@ const ENOUGH_DESCRIPTORS: u64 = 65_535;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The command: serves until a signal ends it, or only tells whether it could take over.
+/// The command: serves until a signal ends it, or only tells whether it could serve, or take over.
 ///
 /// # Errors
 ///
 /// When it cannot.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let settings = Settings::of(given);
+    if settings.as_ref().is_ok_and(|settings| settings.is_check) {
+        return Ok(ExitCode::SUCCESS);
+    }
     match Handover::inherited() {
         Some(handover) => go_on(handover?, given, settings)?,
         None => {
@@ -47,10 +51,17 @@ fn go_on(handover: Handover, given: &Given, settings: Result<Settings, String>) 
         Err(sentence) => (Settings::without_file(given)?, Some(sentence)),
     };
     start_logging(settings.verbosity);
-    if let Some(sentence) = complaint {
-        warn!("the configuration file counts for nothing until the next reload: {sentence}");
-    }
-    serve(take_over(handover, &settings)?)
+    let mut server = take_over(handover, &settings)?;
+    let has_worked = match complaint {
+        None => relisten(&mut server, &settings),
+        Some(sentence) => {
+            warn!("the configuration file counts for nothing until the next reload: {sentence}");
+            false
+        }
+    };
+    server.note_reload(has_worked);
+    announce(&server, &format!("has taken over, with {} connections, and ", server.connections()));
+    serve(server)
 }
 
 fn serve(mut server: Server) -> Result<(), String> {
@@ -72,7 +83,6 @@ fn start(settings: &Settings) -> Result<Server, String> {
 fn take_over(handover: Handover, settings: &Settings) -> Result<Server, String> {
     let mut server = Server::take_over(handover, Services::new(settings.limits), settings.policy)?;
     handle_signals(&mut server)?;
-    announce(&server, &format!("has taken over, with {} connections, and ", server.connections()));
     Ok(server)
 }
 
@@ -174,7 +184,7 @@ fn listen_for(kind: Kind, server: &mut Server, settings: &Settings) -> Result<()
     Ok(())
 }
 
-fn is_unsupported(error: &io::Error) -> bool {
+pub(super) fn is_unsupported(error: &io::Error) -> bool {
     let no_such_family = error.raw_os_error() == Some(Errno::EAFNOSUPPORT as i32);
     no_such_family || error.kind() == ErrorKind::AddrNotAvailable
 }

@@ -24,6 +24,8 @@ pub struct Opt<S> {
     pub repeats: bool,
     /// What it does, for `--help`.
     pub help: &'static str,
+    /// Whether it is for the program itself: users are not shown it.
+    pub is_hidden: bool,
     /// Sets it. The value of an option without one is `true`. The error is what the value should have been.
     pub set: fn(&mut S, &str) -> Result<(), String>,
 }
@@ -52,8 +54,17 @@ pub enum Words {
 
 impl<S> Opt<S> {
     /// What most rows leave out: no letter, no file name, no value, nothing set.
-    pub const BLANK: Opt<S> =
-        Opt { short: "", long: "", key: "", aliases: &[], hint: "", repeats: false, help: "", set: |_, _| Ok(()) };
+    pub const BLANK: Opt<S> = Opt {
+        short: "",
+        long: "",
+        key: "",
+        aliases: &[],
+        hint: "",
+        repeats: false,
+        help: "",
+        is_hidden: false,
+        set: |_, _| Ok(()),
+    };
     /// The option that every command has. Whoever reads the command line obeys it.
     pub const HELP: Opt<S> = Opt { short: "h", long: "help", help: "print this help and exit", ..Opt::BLANK };
     /// The other one.
@@ -61,8 +72,8 @@ impl<S> Opt<S> {
 
     /// The same option, without what it sets.
     pub fn describe(&self) -> Opt<()> {
-        let Opt { short, long, key, aliases, hint, repeats, help, .. } = *self;
-        Opt { short, long, key, aliases, hint, repeats, help, ..Opt::BLANK }
+        let Opt { short, long, key, aliases, hint, repeats, help, is_hidden, .. } = *self;
+        Opt { short, long, key, aliases, hint, repeats, help, is_hidden, ..Opt::BLANK }
     }
 
     /// Whether a configuration file may call it so.
@@ -127,12 +138,12 @@ impl Given {
     }
 }
 
-/// The part of the help that a table is.
+/// The part of the help that a table is, behind `brief`.
 pub fn usage(table: &[Opt<()>], brief: &str) -> String {
-    getopts_of(table).usage(brief) + "\n"
+    getopts_of(table.iter().filter(|option| !option.is_hidden)).usage(brief) + "\n"
 }
 
-fn getopts_of(table: &[Opt<()>]) -> getopts::Options {
+fn getopts_of<'a>(table: impl IntoIterator<Item = &'a Opt<()>>) -> getopts::Options {
     let mut options = getopts::Options::new();
     for Opt { short, long, hint, help, .. } in table {
         let has_arg = if hint.is_empty() { HasArg::No } else { HasArg::Yes };

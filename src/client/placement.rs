@@ -184,7 +184,9 @@ mod tests {
         let vectors = include_str!("../../tests/placement/ring.tsv").lines().filter(|line| !line.starts_with('#'));
         let mut compared = 0;
         for line in vectors {
-            let [servers, key, want] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("not three fields: {line}") };
+            let [servers, key, want] = line.split('\t').collect::<Vec<_>>()[..] else {
+                panic!("not three fields: {line}")
+            };
             let weighted = servers.split(' ').map(|server| {
                 let (label, weight) = server.split_once('=').expect("label=weight");
                 (label, label, weight.parse().expect("a weight"))

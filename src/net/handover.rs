@@ -28,7 +28,7 @@ use std::{env, process};
 /// The file begins with this and with [`VERSION`], so that no other file is taken for one.
 const MAGIC: [u8; 12] = *b"poolcounter\0";
 /// The version of everything that is saved. Whoever changes one of the types behind [`Handover`] raises it.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// Names the file's descriptor to the program that takes over, after the pid, which exec leaves as it is.
 const VARIABLE: &str = "POOLCOUNTER_HANDOVER";
 /// What the program that takes over must not find: what was left for this one. The sockets of a supervisor are in the

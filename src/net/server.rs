@@ -11,7 +11,7 @@ use super::socket::Socket;
 use super::stopper::Stopper;
 use super::supervisor::{Status, Supervisor};
 use crate::id::{ConnId, Id};
-use crate::pulse::Budget;
+use crate::pulse::{Budget, Reload};
 use crate::services::{ByKind, Kind, Limits, Services};
 use crate::time::{Span, Time};
 use log::{debug, warn};
@@ -28,6 +28,8 @@ mod upgrade;
 const EVENTS_PER_TICK: usize = 1024;
 /// Connections accepted from one port in one tick, so that a flood of new ones does not starve those that are served.
 const ACCEPTS_PER_TICK: usize = 256;
+/// Connections accepted from a listener that is closed for good: as many as its backlog can hold, unless that was set very high.
+const RETIRING_ACCEPTS: usize = 65_536;
 /// How long no connection is accepted after the system refused one for lack of descriptors or memory.
 const REST: Span = Span::from_millis(100);
 /// How often that is logged at most.
@@ -161,6 +163,34 @@ impl Server {
         Ok(())
     }
 
+    /// Takes every listener out, for whoever knows which of them are to stay, and puts these in again with [`Server::listen`].
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot leave one alone.
+    pub fn take_listeners(&mut self) -> io::Result<Vec<(Listener, Kind)>> {
+        let registry = self.poll.registry();
+        self.ports.iter_mut().try_for_each(|port| port.listener.deregister(registry))?;
+        Ok(self.ports.drain(..).map(|port| (port.listener, port.kind)).collect())
+    }
+
+    /// Closes a listener that was taken out. Those who have connected to it already are served.
+    pub fn retire(&mut self, listener: Listener, kind: Kind) {
+        for _ in 0..RETIRING_ACCEPTS {
+            match listener.accept().map_err(|error| error.kind()) {
+                Ok(socket) => self.admit(socket, kind),
+                Err(ErrorKind::Interrupted | ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
+                Err(_) => break,
+            }
+        }
+        listener.retire();
+    }
+
+    /// Notes that a reload was asked for, or what came of it.
+    pub fn note_reload(&mut self, has_worked: bool) {
+        self.connections.pulse().reload = Some(Reload { at: self.clock.now(), has_worked });
+    }
+
     /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, and SIGHUP do nothing. From now on the supervisor
     /// that started the process is told how it is.
     ///
@@ -219,8 +249,10 @@ impl Server {
     fn obey_signals(&mut self) -> bool {
         self.is_signalled = false;
         let Some(signals) = &mut self.signals else { return false };
-        let stop_asked = signals.stop_asked();
-        if signals.upgrade_asked() && !stop_asked {
+        let (stop_asked, upgrade_asked) = (signals.stop_asked(), signals.upgrade_asked());
+        if upgrade_asked && !stop_asked {
+            // Nothing in this process is left to note it when it works: the program that takes over does that.
+            self.note_reload(false);
             self.begin_upgrade();
         }
         stop_asked
