@@ -4,6 +4,7 @@ mod commands;
 mod completions;
 mod config;
 mod counter;
+mod endpoint;
 mod exec;
 mod options;
 mod relisten;

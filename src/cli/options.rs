@@ -1,21 +1,13 @@
 //! The daemon's options: one table, which parsing, `--help`, the configuration file and the manual's test read.
 
 use super::config;
+use super::endpoint::{self, Endpoint};
 use super::table::{Given, Opt, assign, flag, number};
-use crate::net::{self, Address, Keepalive};
+use crate::net::{self, Keepalive};
 use crate::pools::wire;
 use crate::services::{ByKind, Kind, Limits};
 use crate::time::Span;
 use std::time::Duration;
-
-/// The port of the PoolCounter protocol.
-pub const POOLS_PORT: u16 = 7531;
-/// The port of the yrmcds counter protocol.
-pub const COUNTERS_PORT: u16 = 11215;
-/// The port of metrics and the status page.
-pub const HTTP_PORT: u16 = 7580;
-/// The addresses of the machine itself, on which the daemon listens unless it is told otherwise.
-const LOCALHOST: [&str; 2] = ["127.0.0.1", "::1"];
 
 /// What the options say.
 #[derive(Clone, PartialEq, Debug)]
@@ -36,17 +28,6 @@ pub struct Settings {
     pub is_rehearsal: bool,
     /// How often `-v` was given.
     pub verbosity: u8,
-}
-
-/// Where a service listens.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Endpoint {
-    /// Whether it does at all.
-    pub is_enabled: bool,
-    /// Addresses to listen on; none means on those of the machine itself.
-    listen: Vec<String>,
-    /// The port of addresses that name none.
-    port: u16,
 }
 
 /// The table. A name in the file is that of the option with underscores, and in a section if it belongs to a service that has
@@ -300,7 +281,7 @@ impl Settings {
             config::apply(&path, OPTIONS, given, &mut settings)?;
             given.apply(OPTIONS, &mut settings)?;
         }
-        settings.check_addresses()?;
+        endpoint::check(&settings.endpoints)?;
         Ok(settings)
     }
 
@@ -313,58 +294,6 @@ impl Settings {
         let mut settings = Settings::default();
         given.apply(OPTIONS, &mut settings)?;
         Ok(settings)
-    }
-}
-
-impl Settings {
-    /// Each address can be listened on once, by one service.
-    fn check_addresses(&self) -> Result<(), String> {
-        let mut seen: Vec<Address> = Vec::new();
-        for kind in Kind::ALL.into_iter().filter(|kind| self.endpoints[*kind].is_enabled) {
-            for address in self.endpoints[kind].addresses() {
-                match seen.iter().find(|other| address.overlaps(other)) {
-                    Some(other) if *other == address => return Err(format!("{address} is to be listened on twice")),
-                    Some(other) => return Err(format!("{address} cannot be listened on beside {other}")),
-                    None => seen.push(address),
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Endpoint {
-    /// Where the service listens unless it is told otherwise.
-    fn of(kind: Kind) -> Self {
-        let (is_enabled, port) = match kind {
-            Kind::Pools => (true, POOLS_PORT),
-            Kind::Counters => (false, COUNTERS_PORT),
-            Kind::Http => (false, HTTP_PORT),
-        };
-        Endpoint { is_enabled, listen: Vec::new(), port }
-    }
-
-    fn listen_on(&mut self, address: &str) -> Result<(), String> {
-        // Without a port, as that may come later; this only tells whether it is an address at all.
-        let parsed = Address::parse(address, 0).ok_or("an address (IP, IP:PORT, [IP6]:PORT or unix:PATH)")?;
-        if !parsed.fits() {
-            return Err("a path of at most 107 bytes".into());
-        }
-        self.listen.push(address.into());
-        Ok(())
-    }
-
-    /// Where to listen.
-    pub fn addresses(&self) -> Vec<Address> {
-        let texts: Vec<&str> = self.listen.iter().map(String::as_str).collect();
-        let texts = if self.is_default() { &LOCALHOST[..] } else { &texts };
-        let read = |text: &&str| Address::parse(text, self.port).expect("only addresses get into the list");
-        texts.iter().map(read).collect()
-    }
-
-    /// Whether nobody said where to listen.
-    pub fn is_default(&self) -> bool {
-        self.listen.is_empty()
     }
 }
 
@@ -421,6 +350,7 @@ fn keepalive(text: &str) -> Result<Option<Keepalive>, String> {
 mod tests {
     use super::*;
     use crate::cli::Words;
+    use crate::net::Address;
     use std::ffi::OsString;
 
     fn parse(line: &str) -> Result<Settings, String> {

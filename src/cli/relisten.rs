@@ -29,7 +29,7 @@ pub fn relisten(server: &mut Server, settings: &Settings) -> bool {
         }
     }
     for (listener, kind) in old {
-        let stays = listener.bound().is_none_or(|address| addresses(kind, settings).contains(address));
+        let stays = listener.bound().is_none_or(|address| settings.endpoints[kind].addresses().contains(address));
         if stays || !succeeds[kind] {
             succeeds[kind] &= keep(listener, kind, server, settings);
         } else {
@@ -65,7 +65,7 @@ fn open_missing(old: &[(Listener, Kind)], settings: &Settings) -> Vec<Opened> {
             continue;
         }
         let mut there: Vec<&Address> = own().flatten().collect();
-        for address in addresses(kind, settings) {
+        for address in settings.endpoints[kind].addresses() {
             match there.iter().position(|bound| **bound == address) {
                 // Each counts once: with port 0, two that are alike are not the same.
                 Some(at) => drop(there.swap_remove(at)),
@@ -77,12 +77,6 @@ fn open_missing(old: &[(Listener, Kind)], settings: &Settings) -> Vec<Opened> {
         }
     }
     opened
-}
-
-/// Where the settings have a service listen.
-fn addresses(kind: Kind, settings: &Settings) -> Vec<Address> {
-    let endpoint = &settings.endpoints[kind];
-    if endpoint.is_enabled { endpoint.addresses() } else { Vec::new() }
 }
 
 /// Goes on with a listener that was there before, and returns whether it listens as the settings say.

@@ -141,7 +141,7 @@ fn listen(server: &mut Server, settings: &Settings) -> Result<(), String> {
         listen_instead(listener, Kind::Pools, "the socket on the standard input", server, settings)?;
     }
     for kind in Kind::ALL {
-        if settings.endpoints[kind].is_enabled && server.addresses(kind).is_empty() {
+        if server.addresses(kind).is_empty() {
             listen_for(kind, server, settings)?;
         }
     }

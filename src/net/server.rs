@@ -11,7 +11,7 @@ use super::socket::Socket;
 use super::stopper::Stopper;
 use super::supervisor::{Status, Supervisor};
 use crate::id::{ConnId, Id};
-use crate::pulse::{Budget, Reload};
+use crate::pulse::Budget;
 use crate::services::{ByKind, Kind, Limits, Services};
 use crate::time::{Span, Time};
 use log::{debug, warn};
@@ -22,14 +22,13 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 use upgrade::{Upgrade, VERDICT};
 
+mod reload;
 mod upgrade;
 
 /// Events taken from the kernel in one tick. More stay there for the next one, so this bounds a tick's work.
 const EVENTS_PER_TICK: usize = 1024;
 /// Connections accepted from one port in one tick, so that a flood of new ones does not starve those that are served.
 const ACCEPTS_PER_TICK: usize = 256;
-/// Connections accepted from a listener that is closed for good: as many as its backlog can hold, unless that was set very high.
-const RETIRING_ACCEPTS: usize = 65_536;
 /// How long no connection is accepted after the system refused one for lack of descriptors or memory.
 const REST: Span = Span::from_millis(100);
 /// How often that is logged at most.
@@ -161,34 +160,6 @@ impl Server {
         self.is_observed |= kind == Kind::Http;
         self.ports.push(Port { listener, kind, ready: false });
         Ok(())
-    }
-
-    /// Takes every listener out, for whoever knows which of them are to stay, and puts these in again with [`Server::listen`].
-    ///
-    /// # Errors
-    ///
-    /// When the system cannot leave one alone.
-    pub fn take_listeners(&mut self) -> io::Result<Vec<(Listener, Kind)>> {
-        let registry = self.poll.registry();
-        self.ports.iter_mut().try_for_each(|port| port.listener.deregister(registry))?;
-        Ok(self.ports.drain(..).map(|port| (port.listener, port.kind)).collect())
-    }
-
-    /// Closes a listener that was taken out. Those who have connected to it already are served.
-    pub fn retire(&mut self, listener: Listener, kind: Kind) {
-        for _ in 0..RETIRING_ACCEPTS {
-            match listener.accept().map_err(|error| error.kind()) {
-                Ok(socket) => self.admit(socket, kind),
-                Err(ErrorKind::Interrupted | ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
-                Err(_) => break,
-            }
-        }
-        listener.retire();
-    }
-
-    /// Notes that a reload was asked for, or what came of it.
-    pub fn note_reload(&mut self, has_worked: bool) {
-        self.connections.pulse().reload = Some(Reload { at: self.clock.now(), has_worked });
     }
 
     /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, and SIGHUP do nothing. From now on the supervisor
