@@ -159,7 +159,8 @@ impl Listener {
         self.bound.as_ref()
     }
 
-    /// Has it listen as `options` say from now on. Connections that were accepted before keep what they have.
+    /// Has it listen as `options` say from now on. Connections that were accepted before keep what they have, and a socket that
+    /// somebody else has bound keeps its backlog and permissions.
     ///
     /// # Errors
     ///
@@ -168,13 +169,12 @@ impl Listener {
         match &self.socket {
             ListeningSocket::Tcp(listener) => {
                 prepare_tcp(&SockRef::from(listener), options)?;
-                SockRef::from(listener).listen(options.backlog)
+                if self.bound.is_some() { SockRef::from(listener).listen(options.backlog) } else { Ok(()) }
             }
             ListeningSocket::Unix(listener) => {
-                if let Some(path) = &self.made {
-                    let mode = options.mode.unwrap_or_else(mode_by_umask);
-                    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-                }
+                let Some(path) = &self.made else { return Ok(()) };
+                let mode = options.mode.unwrap_or_else(mode_by_umask);
+                fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
                 SockRef::from(listener).listen(options.backlog)
             }
         }
@@ -376,6 +376,26 @@ mod tests {
         }
         for text in ["", "localhost", "1.2.3", "1.2.3.4:", "1.2.3.4:99999", "[::1", "unix:", "[1.2.3.4]x"] {
             assert_eq!(Address::parse(text, 7531), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_listener_can_be_adjusted() {
+        let address = Address::parse("127.0.0.1", 0).expect("an address");
+        let listener = Listener::bind(&address, &Options::default()).expect("a free port");
+        let idle = Duration::from_secs(5);
+        let other = Keepalive { idle, ..Keepalive::default() };
+        let ListeningSocket::Tcp(socket) = &listener.socket else { panic!("no TCP socket") };
+        for (keepalive, idle, user_timeout) in [
+            (Some(other), idle, Some(Duration::from_secs(65))),
+            (None, idle, None),
+            (Some(Keepalive::default()), Duration::from_secs(60), Some(Duration::from_secs(120))),
+        ] {
+            listener.adjust(&Options { keepalive, backlog: 1, mode: None }).expect("is still there");
+            let socket = SockRef::from(socket);
+            assert_eq!(socket.keepalive().expect("an option"), keepalive.is_some());
+            assert_eq!(socket.tcp_keepalive_time().expect("an option"), idle);
+            assert_eq!(socket.tcp_user_timeout().expect("an option"), user_timeout);
         }
     }
 
