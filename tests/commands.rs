@@ -4,7 +4,6 @@ mod support;
 
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::Signal;
-use poolcounter::cli::COMMANDS;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};

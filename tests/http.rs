@@ -319,9 +319,7 @@ fn hostile_clients(daemon: &Daemon) -> Vec<Client> {
 fn promtool(arguments: &[&str], input: &str) -> Option<String> {
     let complaints = filter("promtool", arguments, input.as_bytes());
     if complaints.is_none() {
-        // Not with a macro, whose output would be kept back.
-        writeln!(std::io::stderr(), "skipped: promtool {}, because it is not installed", arguments.join(" "))
-            .expect("the standard error is open");
+        support::skipped(&format!("promtool {}, because it is not installed", arguments.join(" ")));
     }
     complaints
 }
