@@ -53,6 +53,11 @@ impl ServiceId {
         named_in(SERVICES, name)
     }
 
+    /// Returns its line in [`SERVICES`].
+    pub fn info(self) -> &'static Info {
+        SERVICES[self.index()]
+    }
+
     /// Returns every place in a list of services.
     pub fn all(list: &[&Info]) -> impl DoubleEndedIterator<Item = ServiceId> + use<> {
         (0..u8::try_from(list.len()).expect("a list of services is written by hand")).map(ServiceId)

@@ -425,7 +425,9 @@ fn errors_are_sentences() {
 
 #[test]
 fn the_original_understands_the_client() {
-    let Some(program) = Original::program() else { return println!("skipped: poolcounterd is not installed") };
+    let Some(program) = Original::program() else {
+        return support::skipped("the client at the C daemon, because that is not installed");
+    };
     let server = Original::start(&program);
     // It takes the port for granted, as the client does.
     let address = server.address.ip().to_string();
@@ -463,7 +465,9 @@ fn the_original_understands_the_client() {
 /// Why the documentation of the lock tells its users to release the newest first there.
 #[test]
 fn the_original_releases_the_newest_whatever_the_key() {
-    let Some(program) = Original::program() else { return println!("skipped: poolcounterd is not installed") };
+    let Some(program) = Original::program() else {
+        return support::skipped("the client at the C daemon, because that is not installed");
+    };
     let server = Original::start(&program);
     let address = server.address.ip().to_string();
     let (one, two) = (client(&[&address]), client(&[&address]));

@@ -6,7 +6,6 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use poolcounter::cli::COMMANDS;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -403,50 +402,4 @@ fn top_ends_upon_a_second_signal_whatever_it_does() {
     }
     assert_eq!(wait(&mut child).signal(), Some(15));
     assert!(begun.elapsed() < Duration::from_secs(2), "it has not waited for the answer: {:?}", begun.elapsed());
-}
-
-// completions
-
-#[test]
-fn completions_know_every_command_and_option() {
-    for shell in ["bash", "zsh", "fish"] {
-        let script = print(&["completions", shell]);
-        for command in COMMANDS {
-            assert!(script.contains(command.name), "{shell}: {}", command.name);
-            for option in (command.options)() {
-                let name = if shell == "fish" { format!("-l {} ", option.long) } else { format!("--{}", option.long) };
-                assert!(script.contains(&name), "{shell}: {name}");
-            }
-        }
-        // A shell that is not there cannot object.
-        let check = Command::new(shell).arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let Ok(mut check) = check else { continue };
-        check.stdin.take().expect("is piped").write_all(script.as_bytes()).expect("is read");
-        let output = check.wait_with_output().expect("ends");
-        assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-}
-
-#[test]
-fn bash_completes() {
-    let script = print(&["completions", "bash"]);
-    for (line, expected) in [
-        ("poolcounter e", "exec"),
-        ("poolcounter --max-l", "--max-locks --max-line"),
-        ("poolcounter exec --on-lost ", "warn term kill"),
-        ("poolcounter exec --key ", ""),
-        ("poolcounter counter a", "acquire"),
-        ("poolcounter help st", "stats"),
-        ("poolcounter stats -s host --j", "--json"),
-        ("poolcounter -c Cargo.to", "Cargo.toml"),
-    ] {
-        let test = format!(
-            "{script}\nread -ra COMP_WORDS <<< '{line}'; [[ '{line}' = *' ' ]] && COMP_WORDS+=('')\n\
-             COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _poolcounter; echo \"${{COMPREPLY[*]}}\""
-        );
-        let Ok(output) = Command::new("bash").args(["-c", &test]).output() else { return };
-        let completed = String::from_utf8_lossy(&output.stdout).into_owned();
-        let first = completed.split_whitespace().take(expected.split_whitespace().count().max(1));
-        assert_eq!(first.collect::<Vec<_>>().join(" "), expected, "{line}");
-    }
 }

@@ -92,6 +92,33 @@ struct Source {
     code: Vec<String>,
 }
 
+/// What a package of cargo does not have: directories that it leaves out, or that have a manifest of their own.
+const UNPACKED: &[&str] = &["fuzz/", ".ci/"];
+
+/// The tests are in the package, so they must be able to do without the rest.
+#[test]
+fn tests_are_built_from_what_is_packed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut directories = vec![root.join("tests"), root.join("benches"), root.join("src")];
+    let mut faults = Vec::new();
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).expect("is readable") {
+            let path = entry.expect("is readable").path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).expect("is text");
+                let needs = |line: &&str| {
+                    let is_built_in = line.starts_with("#[path = ") || line.contains("include_");
+                    is_built_in && UNPACKED.iter().any(|place| line.contains(&format!("../{place}")))
+                };
+                faults.extend(text.lines().filter(needs).map(|line| format!("{}: {line}", path.display())));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+}
+
 #[test]
 fn the_sources_are_tidy() {
     let mut sources = Vec::new();

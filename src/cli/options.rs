@@ -1,17 +1,14 @@
 //! The daemon's options: one table, which parsing, `--help`, the configuration file and the manual's test read.
 
 use super::config;
+use super::endpoint::{self, Endpoint};
 use super::table::{Given, Opt, assign, flag, number};
 use crate::id::ServiceId;
-use crate::net::{self, Address, Keepalive};
+use crate::net::{self, Keepalive};
 use crate::pools::wire;
 use crate::registry::{Limits, PerService};
-use crate::service::Info;
 use crate::time::Span;
 use std::time::Duration;
-
-/// The addresses of the machine itself, on which the daemon listens unless it is told otherwise.
-const LOCALHOST: [&str; 2] = ["127.0.0.1", "::1"];
 
 /// What the options say.
 #[derive(Clone, PartialEq, Debug)]
@@ -26,21 +23,12 @@ pub struct Settings {
     pub policy: net::Policy,
     /// What clients are allowed.
     pub limits: Limits,
+    /// Only tell whether the settings are well-formed.
+    pub is_check: bool,
     /// Only tell whether this program could take over from a running daemon.
     pub is_rehearsal: bool,
     /// How often `-v` was given.
     pub verbosity: u8,
-}
-
-/// Where a service listens.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Endpoint {
-    /// Whether it does at all.
-    pub is_enabled: bool,
-    /// Addresses to listen on; none means on those of the machine itself.
-    listen: Vec<String>,
-    /// The port of addresses that name none.
-    port: u16,
 }
 
 /// The table. A name in the file is that of the option with underscores, and in a section if it belongs to a service that has
@@ -239,8 +227,15 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         ..Opt::BLANK
     },
     Opt {
+        long: "check",
+        help: "only check the options and the configuration file, and say what is wrong",
+        set: |settings, _| assign(&mut settings.is_check, Ok(true)),
+        ..Opt::BLANK
+    },
+    Opt {
         long: "check-handover",
         help: "only check that the state on standard input can be taken over; an upgrade does this first",
+        is_hidden: true,
         set: |settings, _| assign(&mut settings.is_rehearsal, Ok(true)),
         ..Opt::BLANK
     },
@@ -267,6 +262,7 @@ impl Default for Settings {
             net: net::Options::default(),
             policy: net::Policy::default(),
             limits: Limits::default(),
+            is_check: false,
             is_rehearsal: false,
             verbosity: 0,
         }
@@ -286,6 +282,7 @@ impl Settings {
             config::apply(&path, OPTIONS, given, &mut settings)?;
             given.apply(OPTIONS, &mut settings)?;
         }
+        endpoint::check(&settings.endpoints)?;
         Ok(settings)
     }
 
@@ -298,33 +295,6 @@ impl Settings {
         let mut settings = Settings::default();
         given.apply(OPTIONS, &mut settings)?;
         Ok(settings)
-    }
-}
-
-impl Endpoint {
-    /// Where the service listens unless it is told otherwise.
-    fn of(info: &Info) -> Self {
-        Endpoint { is_enabled: info.is_enabled, listen: Vec::new(), port: info.port }
-    }
-
-    fn listen_on(&mut self, address: &str) -> Result<(), String> {
-        // Without a port, as that may come later; this only tells whether it is an address at all.
-        Address::parse(address, 0).ok_or("an address (IP, IP:PORT, [IP6]:PORT or unix:PATH)")?;
-        self.listen.push(address.into());
-        Ok(())
-    }
-
-    /// Where to listen.
-    pub fn addresses(&self) -> Vec<Address> {
-        let texts: Vec<&str> = self.listen.iter().map(String::as_str).collect();
-        let texts = if self.is_default() { &LOCALHOST[..] } else { &texts };
-        let read = |text: &&str| Address::parse(text, self.port).expect("only addresses get into the list");
-        texts.iter().map(read).collect()
-    }
-
-    /// Whether nobody said where to listen.
-    pub fn is_default(&self) -> bool {
-        self.listen.is_empty()
     }
 }
 
@@ -385,6 +355,7 @@ fn keepalive(text: &str) -> Result<Option<Keepalive>, String> {
 mod tests {
     use super::*;
     use crate::cli::Words;
+    use crate::net::Address;
     use std::ffi::OsString;
 
     fn parse(line: &str) -> Result<Settings, String> {
@@ -438,6 +409,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (line, named) in [
+            ("-l 10.0.0.1 -l 10.0.0.1", "10.0.0.1:7531 is to be listened on twice"),
+            ("--counter --counter-port 7531", "127.0.0.1:7531 is to be listened on twice"),
+            ("-l 10.0.0.1 -l 0.0.0.0", "0.0.0.0:7531 cannot be listened on beside 10.0.0.1:7531"),
+            ("-l unix:/a -l unix:/a", "unix:/a is to be listened on twice"),
             ("-l nowhere", "--listen: \"nowhere\" is not an address"),
             ("--port 65536", "--port: \"65536\" is not a number from 0 to 65535"),
             ("--backlog 0", "--backlog: \"0\""),
@@ -458,10 +433,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn addresses_that_only_look_alike_are_free() {
+        for line in
+            ["-l 127.0.0.1:0 -l 127.0.0.1:0", "-l 0.0.0.0 -l ::", "-l 0.0.0.0 -l 10.0.0.1:1", "--counter-port 7531"]
+        {
+            assert_eq!(parse(line).map(|_| ()), Ok(()), "{line}");
+        }
+        let of_length = |len: usize| parse(&format!("-l unix:/{}", "x".repeat(len - 1))).map(|_| ());
+        assert_eq!(of_length(107), Ok(()));
+        assert!(of_length(108).expect_err("is too long").ends_with("is not a path of at most 107 bytes"));
+    }
+
     /// Whoever knows an option's name knows what to write into the file, and the other way round.
     #[test]
     fn names_in_the_file_follow_from_those_of_options() {
-        let only_given = ["config", "check-handover", "version", "help"];
+        let only_given = ["config", "check", "check-handover", "version", "help"];
         for option in OPTIONS {
             let rule = option.key.strip_suffix(".enable").unwrap_or(option.key).replace(['.', '_'], "-");
             assert!(rule == option.long || only_given.contains(&option.long), "--{}: {}", option.long, option.key);

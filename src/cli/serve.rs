@@ -3,6 +3,7 @@
 use super::commands::Failure;
 use super::logger;
 use super::options::Settings;
+use super::relisten::relisten;
 use super::table::Given;
 use crate::id::ServiceId;
 use crate::net::{self, Address, Handover, Listener, Server};
@@ -19,13 +20,16 @@ const ENOUGH_DESCRIPTORS: u64 = 65_535;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The command: serves until a signal ends it, or only tells whether it could take over.
+/// The command: serves until a signal ends it, or only tells whether it could serve, or take over.
 ///
 /// # Errors
 ///
 /// When it cannot.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let settings = Settings::of(given);
+    if settings.as_ref().is_ok_and(|settings| settings.is_check) {
+        return Ok(ExitCode::SUCCESS);
+    }
     match Handover::inherited() {
         Some(handover) => go_on(handover?, given, settings)?,
         None => {
@@ -49,10 +53,17 @@ fn go_on(handover: Handover, given: &Given, settings: Result<Settings, String>) 
         Err(sentence) => (Settings::without_file(given)?, Some(sentence)),
     };
     logger::start(settings.verbosity);
-    if let Some(sentence) = complaint {
-        warn!("the configuration file counts for nothing until the next reload: {sentence}");
-    }
-    serve(take_over(handover, &settings)?)
+    let mut server = take_over(handover, &settings)?;
+    let has_worked = match complaint {
+        None => relisten(&mut server, &settings),
+        Some(sentence) => {
+            warn!("the configuration file counts for nothing until the next reload: {sentence}");
+            false
+        }
+    };
+    server.note_reload(has_worked);
+    announce(&server, &format!("has taken over, with {} connections, and ", server.connections()));
+    serve(server)
 }
 
 fn serve(mut server: Server) -> Result<(), String> {
@@ -74,7 +85,6 @@ fn start(settings: &Settings) -> Result<Server, String> {
 fn take_over(handover: Handover, settings: &Settings) -> Result<Server, String> {
     let mut server = Server::take_over(handover, Services::new(&settings.limits), settings.policy.clone())?;
     handle_signals(&mut server)?;
-    announce(&server, &format!("has taken over, with {} connections, and ", server.connections()));
     Ok(server)
 }
 
@@ -127,8 +137,7 @@ fn listen(server: &mut Server, settings: &Settings) -> Result<(), String> {
         listen_instead(listener, first, "the socket on the standard input", server, settings)?;
     }
     for service in ServiceId::all(SERVICES) {
-        let is_served = !server.addresses(SERVICES[service.index()].name).is_empty();
-        if settings.endpoints[service].is_enabled && !is_served {
+        if server.addresses(service.info().name).is_empty() {
             listen_for(service, server, settings)?;
         }
     }
@@ -144,10 +153,7 @@ fn listen_instead(
     settings: &Settings,
 ) -> Result<(), String> {
     if !settings.endpoints[service].is_default() {
-        warn!(
-            "the addresses set for the {} are ignored: {socket} is listened on instead",
-            SERVICES[service.index()].name
-        );
+        warn!("the addresses set for the {} are ignored: {socket} is listened on instead", service.info().name);
     }
     server.listen(listener, service).map_err(|error| format!("cannot listen on {socket}: {error}"))
 }
@@ -169,7 +175,7 @@ fn listen_for(service: ServiceId, server: &mut Server, settings: &Settings) -> R
             // A machine without IPv6 is served all the same, if nobody asked for it by name.
             Err(error)
                 if endpoint.is_default()
-                    && !server.addresses(SERVICES[service.index()].name).is_empty()
+                    && !server.addresses(service.info().name).is_empty()
                     && is_unsupported(&error) => {}
             Err(error) => return Err(format!("cannot listen on {address}: {error}")),
         }
@@ -177,7 +183,7 @@ fn listen_for(service: ServiceId, server: &mut Server, settings: &Settings) -> R
     Ok(())
 }
 
-fn is_unsupported(error: &io::Error) -> bool {
+pub(super) fn is_unsupported(error: &io::Error) -> bool {
     let no_such_family = error.raw_os_error() == Some(Errno::EAFNOSUPPORT as i32);
     no_such_family || error.kind() == ErrorKind::AddrNotAvailable
 }

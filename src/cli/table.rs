@@ -25,6 +25,8 @@ pub struct Opt<S> {
     pub repeats: bool,
     /// What it does, for `--help`.
     pub help: &'static str,
+    /// Whether it is for the program itself: users are not shown it.
+    pub is_hidden: bool,
     /// Sets it. The value of an option without one is `true`. The error is what the value should have been.
     pub set: fn(&mut S, &str) -> Result<(), String>,
     /// Sets it instead, where a value on the command line need not be text.
@@ -66,6 +68,7 @@ impl<S> Opt<S> {
         hint: "",
         repeats: false,
         help: "",
+        is_hidden: false,
         set: |_, _| Ok(()),
         set_bytes: None,
     };
@@ -76,8 +79,8 @@ impl<S> Opt<S> {
 
     /// The same option, without what it sets.
     pub fn describe(&self) -> Opt<()> {
-        let Opt { short, long, key, aliases, hint, repeats, help, .. } = *self;
-        Opt { short, long, key, aliases, hint, repeats, help, ..Opt::BLANK }
+        let Opt { short, long, key, aliases, hint, repeats, help, is_hidden, .. } = *self;
+        Opt { short, long, key, aliases, hint, repeats, help, is_hidden, ..Opt::BLANK }
     }
 
     /// Whether a configuration file may call it so.
@@ -179,12 +182,12 @@ fn argument_of(text: &str) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// The part of the help that a table is.
+/// The part of the help that a table is, behind `brief`.
 pub fn usage(table: &[Opt<()>], brief: &str) -> String {
-    getopts_of(table).usage(brief) + "\n"
+    getopts_of(table.iter().filter(|option| !option.is_hidden)).usage(brief) + "\n"
 }
 
-fn getopts_of(table: &[Opt<()>]) -> getopts::Options {
+fn getopts_of<'a>(table: impl IntoIterator<Item = &'a Opt<()>>) -> getopts::Options {
     let mut options = getopts::Options::new();
     for Opt { short, long, hint, help, .. } in table {
         let has_arg = if hint.is_empty() { HasArg::No } else { HasArg::Yes };

@@ -184,6 +184,18 @@ impl Exposition {
         for budget in Budget::ALL {
             self.value("poolcounter_budget_spent_total", &format!("budget=\"{}\"", budget.name()), pulse.spent(budget));
         }
+        self.single(
+            "poolcounter_last_reload_success",
+            GAUGE,
+            "Whether the last reload has worked; 1 if there was none.",
+            u8::from(pulse.reload.is_none_or(|reload| reload.has_worked)),
+        );
+        self.single(
+            "poolcounter_last_reload_timestamp_seconds",
+            GAUGE,
+            "When the last reload was, since 1970; 0 if there was none.",
+            pulse.reload.map_or(0.0, |reload| seconds(moment.time_of_day(reload.at))),
+        );
         self.single("poolcounter_timers", GAUGE, "Timers that are armed.", moment.timers);
         self.single("process_resident_memory_bytes", GAUGE, "Resident memory of the process.", pulse.memory_bytes);
         self.single(

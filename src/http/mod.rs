@@ -58,6 +58,13 @@ struct Moment<'a> {
     samples: &'a Samples,
 }
 
+impl Moment<'_> {
+    /// The time of day, since 1970, as far as it was known at the start.
+    fn time_of_day(&self, at: Time) -> Span {
+        self.epoch + at.since(Time::START)
+    }
+}
+
 /// What there is to ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Page {

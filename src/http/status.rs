@@ -27,11 +27,21 @@ pub struct Status {
     pub uptime: f64,
     /// When the process started, in seconds since 1970.
     pub started_at: f64,
+    /// Null if there was none.
+    pub last_reload: Option<Reload>,
     pub services: Vec<Service>,
     pub pools: Pools,
     pub history: History,
     #[serde(rename = "loop")]
     pub loop_: Loop,
+}
+
+#[derive(Serialize)]
+pub struct Reload {
+    /// In seconds since 1970.
+    pub at: f64,
+    /// Whether all of the settings count; false as long as it is under way.
+    pub has_worked: bool,
 }
 
 /// A service of whatever kind.
@@ -148,6 +158,9 @@ impl Status {
             version: env!("CARGO_PKG_VERSION"),
             uptime: seconds(moment.now.since(Time::START)),
             started_at: seconds(moment.epoch),
+            last_reload: pulse
+                .reload
+                .map(|reload| Reload { at: seconds(moment.time_of_day(reload.at)), has_worked: reload.has_worked }),
             services: moment.overview.services.iter().map(Service::of).collect(),
             pools: moment.overview.pools().map(Pools::of).unwrap_or_default(),
             history: History::of(moment),

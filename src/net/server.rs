@@ -23,6 +23,7 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 use upgrade::{Upgrade, VERDICT};
 
+mod reload;
 mod upgrade;
 
 /// Events taken from the kernel in one tick. More stay there for the next one, so this bounds a tick's work.
@@ -208,8 +209,10 @@ impl Server {
     fn obey_signals(&mut self) -> bool {
         self.is_signalled = false;
         let Some(signals) = &mut self.signals else { return false };
-        let stop_asked = signals.stop_asked();
-        if signals.upgrade_asked() && !stop_asked {
+        let (stop_asked, upgrade_asked) = (signals.stop_asked(), signals.upgrade_asked());
+        if upgrade_asked && !stop_asked {
+            // Nothing in this process is left to note it when it works: the program that takes over does that.
+            self.note_reload(false);
             self.begin_upgrade();
         }
         stop_asked
