@@ -7,10 +7,13 @@
 use crate::id::ConnId;
 use crate::output::Output;
 use crate::pulse::Pulse;
+use crate::record::{Reader, Writer};
 use crate::time::{Span, Time};
 use crate::wheel::Timers;
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::io;
+
+pub use crate::record::Unreadable;
 
 /// What one port of the daemon speaks.
 pub trait Service {
@@ -28,15 +31,31 @@ pub trait Service {
     /// The connection is gone: forgets it, and gives back all that it held; bit by bit, if that is very much.
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>);
 
-    /// Everything that it knows, for a process that takes over. Connections keep their ids.
-    fn save(&self, context: &mut Context<'_>) -> Vec<u8>;
+    /// The version of what [`Service::save`] writes. What is written cannot change without another.
+    fn saved_version(&self) -> u16;
+
+    /// Writes everything that it knows, for a process that takes over. Connections keep their ids.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()>;
 
     /// Goes on from what another process saved. Called once, before anything else.
     ///
     /// # Errors
     ///
-    /// When this is not what [`Service::save`] writes.
-    fn restore(&mut self, saved: &[u8], context: &mut Context<'_>) -> Result<(), Unreadable>;
+    /// When this is not what [`Service::save`] writes in this version, nor what it wrote in the version before.
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable>;
+
+    /// Fails wherever [`Service::restore`] would. What it knows afterwards does not matter, so it need not take as much memory.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.restore(version, saved, context)
+    }
 
     /// Compares every table with every other, and panics when they contradict each other.
     fn check(&self);
@@ -111,15 +130,8 @@ pub enum Then {
     Close,
 }
 
-/// Something that another process saved and this one cannot read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unreadable(pub String);
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+/// The version of a service's part in the handovers of version 0.9.0, where each was one piece.
+pub const IN_ONE_PIECE: u16 = 0;
 
 /// The connections of a service, and what happened to them since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

@@ -10,16 +10,20 @@ pub mod wire;
 
 use crate::id::ConnId;
 use crate::pulse::Pulse;
+use crate::record::{Reader, Writer};
 use crate::report::{Overview, Sample};
-use crate::service::{Context, Peers, Served, Service, Then, Unreadable};
+use crate::service::{Context, IN_ONE_PIECE, Peers, Served, Service, Then, Unreadable};
 use crate::time::{Span, Time};
 use log::trace;
 use samples::Samples;
+use std::io;
 use wire::{Connection, Head, Method, Parsed, Request, Status};
 
 /// How many pages one connection is served before it is another's turn: one takes up to a millisecond when there is much
 /// to tell.
 const PAGES_PER_TURN: usize = 4;
+/// The version of what is written for an upgrade: the samples.
+const SAVED_VERSION: u16 = 1;
 
 /// The service: what it remembers between requests.
 #[derive(Default)]
@@ -183,13 +187,19 @@ impl Service for Serving<'_> {
 
     fn close(&mut self, _: ConnId, _: &mut Context<'_>) {}
 
-    fn save(&self, _: &mut Context<'_>) -> Vec<u8> {
-        postcard::to_allocvec(&self.http.samples).expect("a vector takes every byte")
+    fn saved_version(&self) -> u16 {
+        SAVED_VERSION
     }
 
-    fn restore(&mut self, saved: &[u8], _: &mut Context<'_>) -> Result<(), Unreadable> {
-        let samples = postcard::from_bytes(saved).map_err(|error| Unreadable(format!("http: {error}")))?;
-        self.http.samples = samples;
+    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
+        out.put(&self.http.samples)
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, _: &mut Context<'_>) -> Result<(), Unreadable> {
+        match version {
+            IN_ONE_PIECE | SAVED_VERSION => self.http.samples = saved.take()?,
+            _ => return Err(Unreadable::version("http", version)),
+        }
         Ok(())
     }
 

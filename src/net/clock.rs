@@ -26,7 +26,7 @@ impl Clock {
 
     /// The time now.
     pub fn now(&self) -> Time {
-        Time::START + Span::from_micros(micros(ClockId::CLOCK_MONOTONIC) - self.started)
+        Time::START + Span::from_micros(micros(ClockId::CLOCK_MONOTONIC).saturating_sub(self.started))
     }
 }
 

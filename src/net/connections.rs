@@ -20,7 +20,8 @@ use slab::Slab;
 use std::io::ErrorKind;
 
 mod saved;
-pub use saved::Saved;
+pub use saved::rehearse;
+pub(super) use saved::{Head, SavedConnection};
 
 /// How long a tick serves before it looks after timers and output, however many clients pipeline.
 const SERVING_TIME: Span = Span::from_millis(10);

@@ -2,11 +2,13 @@
 
 use crate::output::Output;
 use crate::pulse::Pulse;
-use crate::service::{Context, Nobody, Peers, Service, Traffic, Unreadable};
+use crate::record::{Reader, Unreadable, Writer};
+use crate::service::{Context, Nobody, Peers, Service, Traffic};
 use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
 use crate::wheel::Wheel;
 use serde::{Deserialize, Serialize};
+use std::io;
 
 /// Everything of the loop but the connections.
 pub struct Core {
@@ -18,12 +20,13 @@ pub struct Core {
     epoch: Span,
 }
 
-/// What a service leaves to the process that takes over.
+/// What is before each service's own part of a handover.
 #[derive(Serialize, Deserialize)]
 pub struct SavedService {
-    kind: Kind,
-    traffic: Traffic,
-    state: Vec<u8>,
+    pub kind: Kind,
+    /// Of the part that follows.
+    pub version: u16,
+    pub traffic: Traffic,
 }
 
 impl Core {
@@ -50,22 +53,28 @@ impl Core {
         })
     }
 
-    /// What the services know, for a process that takes over.
-    pub fn save(&mut self, now: Time) -> Vec<SavedService> {
-        let mut save = |kind| {
-            let state = self.call(kind, now, &Nobody, |service, context| service.save(context));
-            SavedService { kind, traffic: *self.services.traffic(kind), state }
-        };
-        Kind::ALL.into_iter().map(&mut save).collect()
+    /// Writes what the services know, for a process that takes over.
+    pub fn save(&mut self, out: &mut Writer<'_>, now: Time) -> io::Result<()> {
+        out.put(&Kind::ALL.len())?;
+        for kind in Kind::ALL {
+            let version = self.services.with(kind, |service, _| service.saved_version());
+            out.put(&SavedService { kind, version, traffic: *self.services.traffic(kind) })?;
+            self.call(kind, now, &Nobody, |service, context| service.save(out, context))?;
+        }
+        Ok(())
     }
 
-    /// Goes on from what another process saved.
-    pub fn restore(&mut self, saved: &[SavedService], now: Time) -> Result<(), Unreadable> {
+    /// Goes on from what another process saved, or only fails wherever that would.
+    pub fn restore(&mut self, saved: &mut Reader<'_>, now: Time, is_rehearsal: bool) -> Result<(), Unreadable> {
         // Turns the wheel to the present, so that the timers find their slots.
         while self.wheel.expire(now).is_some() {}
-        for SavedService { kind, traffic, state } in saved {
-            *self.services.traffic(*kind) = *traffic;
-            self.call(*kind, now, &Nobody, |service, context| service.restore(state, context))?;
+        for _ in 0..saved.take::<usize>()? {
+            let SavedService { kind, version, traffic } = saved.take()?;
+            *self.services.traffic(kind) = traffic;
+            self.call(kind, now, &Nobody, |service, context| match is_rehearsal {
+                true => service.rehearse(version, saved, context),
+                false => service.restore(version, saved, context),
+            })?;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ mod stopper;
 mod supervisor;
 
 pub use connection::{News, Stream};
-pub use connections::{Connections, Saved};
+pub use connections::{Connections, rehearse};
 pub use handover::{Handover, check};
 pub use listener::{Address, Keepalive, Listener, Options};
 pub use server::{Policy, Server};

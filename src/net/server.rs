@@ -73,6 +73,8 @@ pub struct Server {
     memory_due: Time,
     /// A signal has come.
     is_signalled: bool,
+    /// One of them has asked to stop, and it was not acted upon yet.
+    is_stopping: bool,
     /// None as long as no other thread may stop it.
     stopper: Option<Stopper>,
     upgrade: Upgrade,
@@ -138,6 +140,7 @@ impl Server {
             is_observed: false,
             memory_due: Time::START,
             is_signalled: false,
+            is_stopping: false,
             stopper: None,
             upgrade: Upgrade::default(),
             supervisor: Supervisor::default(),
@@ -169,7 +172,9 @@ impl Server {
     /// When no descriptors are left.
     pub fn handle_signals(&mut self) -> io::Result<()> {
         self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
-        self.upgrade.program = Program::current().ok();
+        // Who has taken over was told, as its file may have been replaced again by now.
+        self.upgrade.program = self.upgrade.program.take().or_else(|| Program::current().ok());
+        self.upgrade.reserve();
         self.supervisor = Supervisor::of_environment();
         Ok(())
     }
@@ -202,12 +207,13 @@ impl Server {
         self.tell_supervisor(Status::Ready);
         loop {
             self.tick()?;
-            if self.is_signalled && self.obey_signals() || self.stopper.as_ref().is_some_and(Stopper::is_asked) {
+            self.go_on_with_upgrade();
+            let is_stopping = self.is_stopping || self.is_signalled && self.obey_signals();
+            if is_stopping || self.stopper.as_ref().is_some_and(Stopper::is_asked) {
                 self.tell_supervisor(Status::Stopping);
                 self.ports.drain(..).for_each(|port| port.listener.retire());
                 return Ok(());
             }
-            self.go_on_with_upgrade();
         }
     }
 

@@ -11,10 +11,12 @@ pub use state::{Acquire, BadSyntax, Busy, Client, Limits, Notice, Purpose, Reply
 
 use crate::id::ConnId;
 use crate::output::Output;
+use crate::record::{Reader, Writer};
 use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::Time;
 use log::trace;
+use std::io;
 use wire::listing::{self, MOST_LINES};
 use wire::{Line, Query, Request};
 
@@ -124,13 +126,16 @@ impl Service for Pools {
         self.step(context, |state, step| state.close(conn, step));
     }
 
-    fn save(&self, context: &mut Context<'_>) -> Vec<u8> {
-        postcard::to_allocvec(&self.state.save(&context.timers)).expect("a vector takes every byte")
+    fn saved_version(&self) -> u16 {
+        state::SAVED_VERSION
     }
 
-    fn restore(&mut self, saved: &[u8], context: &mut Context<'_>) -> Result<(), Unreadable> {
-        let saved = postcard::from_bytes(saved).map_err(|error| Unreadable(format!("pools: {error}")))?;
-        self.state.restore(saved, &mut context.timers)
+    fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
+        self.state.save(out, &context.timers)
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.state.restore(version, saved, &mut context.timers)
     }
 
     fn check(&self) {

@@ -2,8 +2,9 @@
 //! test says so. Everything above the sockets is the daemon's own code.
 
 use poolcounter::id::ConnId;
-use poolcounter::net::{Connections, News, Saved, Stream};
+use poolcounter::net::{Connections, News, Stream, rehearse};
 use poolcounter::pools;
+use poolcounter::record::{Reader, Writer};
 use poolcounter::services::{Kind, Limits, Services};
 use poolcounter::time::{Span, Time};
 use std::cell::{Cell, RefCell};
@@ -267,17 +268,19 @@ impl World {
 
     /// So it does, and it takes some time.
     pub fn upgrade_within(&mut self, span: Span) {
-        let saved = postcard::to_allocvec(&self.connections.save(self.now)).expect("can be written");
-        let saved: Saved = postcard::from_bytes(&saved).expect("can be read");
+        let mut saved = Vec::new();
+        self.connections.save(&mut Writer::new(&mut saved), self.now).expect("memory takes all");
         self.now = self.now + span;
-        saved.rehearse(Services::new(self.limits), self.now).expect("can be taken over");
+        let services = || Services::new(self.limits);
+        rehearse(services(), &mut Reader::new(&mut &saved[..]), self.now, EPOCH).expect("can be taken over");
         let open: Vec<usize> = (0..self.clients.len()).filter(|client| !self.is_closed(*client)).collect();
         let stream_of = |id| {
             let client = open.iter().map(|client| &self.clients[*client]).find(|client| client.id == id);
             Ok(Pipe::new(&client.expect("every connection has a client").link))
         };
         self.connections =
-            Connections::restore(Services::new(self.limits), saved, self.now, EPOCH, stream_of).expect("is taken over");
+            Connections::restore(services(), &mut Reader::new(&mut &saved[..]), self.now, EPOCH, stream_of)
+                .expect("is taken over");
         for client in open {
             let link = self.clients[client].link.borrow();
             let hangup = link.finished || link.reset;

@@ -3,24 +3,26 @@
 use super::{Connections, LINGERING};
 use crate::id::{ConnId, Id};
 use crate::net::connection::{Connection, Stage, Stream};
-use crate::net::core::{Core, SavedService};
+use crate::net::inlet::Inlet;
 use crate::pulse::Pulse;
-use crate::service::Unreadable;
+use crate::record::{Reader, Unreadable, Writer};
 use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
-use std::io;
+use slab::Slab;
+use std::io::{self, ErrorKind, Read, Write};
 
-/// The connections and the services, between two ticks.
+/// What is before the connections: the services' parts come first.
 #[derive(Serialize, Deserialize)]
-pub struct Saved {
-    services: Vec<SavedService>,
-    connections: Vec<SavedConnection>,
-    pulse: Pulse,
+pub struct Head {
+    pub pulse: Pulse,
+    /// How many follow.
+    pub connections: usize,
 }
 
+/// A connection. Each is a record of its own.
 #[derive(Serialize, Deserialize)]
-struct SavedConnection {
+pub struct SavedConnection {
     id: ConnId,
     kind: Kind,
     unserved: Vec<u8>,
@@ -33,26 +35,41 @@ struct SavedConnection {
     patience: Option<Time>,
 }
 
+/// The stream of a connection in a rehearsal: nothing comes and nothing goes.
+struct Absent;
+
 impl<S: Stream> Connections<S> {
-    /// Everything but the streams, for a process that takes over. Nothing changes here, in case that it does not.
-    pub fn save(&mut self, now: Time) -> Saved {
-        let services = self.core.save(now);
-        let connections = self.slab.iter().map(|(index, conn)| (ConnId::from_index(index), conn));
-        let connections = connections.map(|(id, conn)| SavedConnection {
-            id,
-            kind: conn.kind,
-            unserved: conn.unserved.to_vec(),
-            unsent: self.core.output.unsent(id).to_vec(),
-            replies: self.core.output.replies(id),
-            ended: conn.ended,
-            patience: match &conn.stage {
-                // Whoever takes over finds again that it does not read.
-                Stage::Open | Stage::Leaving { .. } => None,
-                Stage::Closed => Some(now),
-                Stage::Lingering { patience } => Some(self.core.wheel.deadline(patience)),
-            },
-        });
-        Saved { services, connections: connections.collect(), pulse: self.core.pulse.clone() }
+    /// Writes everything but the streams, for a process that takes over. Nothing changes here, in case that it does not.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn save(&mut self, out: &mut Writer<'_>, now: Time) -> io::Result<()> {
+        self.core.save(out, now)?;
+        out.put(&Head { pulse: self.core.pulse.clone(), connections: self.slab.len() })?;
+        for (index, conn) in &self.slab {
+            let id = ConnId::from_index(index);
+            out.put(&SavedConnection {
+                id,
+                kind: conn.kind,
+                unserved: conn.unserved.to_vec(),
+                unsent: self.core.output.unsent(id).to_vec(),
+                replies: self.core.output.replies(id),
+                ended: conn.ended,
+                patience: match &conn.stage {
+                    // Whoever takes over finds again that it does not read.
+                    Stage::Open | Stage::Leaving { .. } => None,
+                    Stage::Closed => Some(now),
+                    Stage::Lingering { patience } => Some(self.core.wheel.deadline(patience)),
+                },
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The connections, in order.
+    pub fn ids(&self) -> impl Iterator<Item = ConnId> {
+        self.slab.iter().map(|(index, _)| ConnId::from_index(index))
     }
 
     /// Goes on from what another process saved, each connection with the stream that `stream_of` has for it.
@@ -62,23 +79,39 @@ impl<S: Stream> Connections<S> {
     /// When it contradicts itself, or a stream is missing.
     pub fn restore(
         services: Services,
-        saved: Saved,
+        saved: &mut Reader<'_>,
         now: Time,
         epoch: Span,
-        mut stream_of: impl FnMut(ConnId) -> io::Result<S>,
+        stream_of: impl FnMut(ConnId) -> io::Result<S>,
     ) -> Result<Self, Unreadable> {
+        Connections::read(services, saved, (now, epoch), stream_of, false)
+    }
+
+    fn read(
+        mut services: Services,
+        saved: &mut Reader<'_>,
+        (now, epoch): (Time, Span),
+        mut stream_of: impl FnMut(ConnId) -> io::Result<S>,
+        is_rehearsal: bool,
+    ) -> Result<Self, Unreadable> {
+        let mut longest = services.longest_request();
         let mut connections = Connections::new(services, epoch);
-        connections.core.restore(&saved.services, now)?;
-        connections.core.pulse = saved.pulse;
-        let streams: io::Result<Vec<_>> =
-            saved.connections.iter().map(|saved| Ok((saved.id, stream_of(saved.id)?))).collect();
-        let streams = streams.map_err(|error| Unreadable(format!("a connection is lost: {error}")))?;
-        let slots = streams.into_iter().zip(&saved.connections);
-        connections.slab =
-            slots.map(|((id, stream), saved)| (id.index(), Connection::new(stream, saved.kind))).collect();
-        for saved in saved.connections {
-            connections.restore_one(saved);
+        connections.core.restore(saved, now, is_rehearsal)?;
+        let head: Head = saved.take()?;
+        connections.core.pulse = head.pulse;
+        let mut all = Vec::new();
+        let mut streams = Vec::new();
+        for _ in 0..head.connections {
+            let saved: SavedConnection = saved.take()?;
+            let stream = stream_of(saved.id).map_err(|error| Unreadable(format!("a connection is lost: {error}")))?;
+            streams.push((saved.id.index(), Connection::new(stream, saved.kind)));
+            // It was read when requests could be longer, or there are many of them.
+            longest = longest.max(saved.unserved.len());
+            all.push(saved);
         }
+        connections.slab = Slab::from_iter(streams);
+        connections.inlet = Inlet::new(longest);
+        all.into_iter().for_each(|saved| connections.restore_one(saved));
         Ok(connections)
     }
 
@@ -97,21 +130,42 @@ impl<S: Stream> Connections<S> {
     }
 }
 
-impl Saved {
-    /// The connections, in order.
-    pub fn ids(&self) -> impl Iterator<Item = ConnId> {
-        self.connections.iter().map(|saved| saved.id)
+/// Whether this program can go on from what another process saved, tried out without its sockets up to the first requests.
+///
+/// # Errors
+///
+/// When it contradicts itself.
+pub fn rehearse(services: Services, saved: &mut Reader<'_>, now: Time, epoch: Span) -> Result<(), Unreadable> {
+    let mut connections = Connections::read(services, saved, (now, epoch), |_| Ok(Absent), true)?;
+    connections.check();
+    connections.serve(|| now);
+    connections.flush();
+    connections.check();
+    Ok(())
+}
+
+impl Read for Absent {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(ErrorKind::WouldBlock.into())
+    }
+}
+
+impl Write for Absent {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(ErrorKind::WouldBlock.into())
     }
 
-    /// Whether this program can go on from here, tried out on services without connections.
-    ///
-    /// # Errors
-    ///
-    /// When it contradicts itself.
-    pub fn rehearse(&self, services: Services, now: Time) -> Result<(), Unreadable> {
-        let mut core = Core::new(services, Span::ZERO);
-        core.restore(&self.services, now)?;
-        core.check();
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Stream for Absent {
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn peer(&self) -> io::Result<String> {
+        Err(ErrorKind::NotConnected.into())
     }
 }
