@@ -53,9 +53,6 @@ struct SavedHolding {
     resources: u32,
 }
 
-/// In the table of a rehearsal: there is no counter in this place. Nothing holds so much of one: see [`add`].
-const VACANT: u32 = u32::MAX;
-
 impl State {
     /// Writes everything, but for counters that are over and only wait for the sweep. What those held who are gone is not
     /// held any more.
@@ -114,17 +111,20 @@ impl State {
         self.restore_interval(head.interval, step);
         let _room: (Slab<Counter>, Names<CounterId>) =
             (Slab::with_capacity(head.slots), Names::with_capacity(head.counters.max(self.limits.buckets)));
-        let mut consumptions = vec![VACANT; head.slots];
+        let (mut consumptions, mut is_there) = (vec![0; head.slots], vec![0_u64; head.slots.div_ceil(64)]);
         let mut packed = CounterReader::new(head.slots);
         while let Some(counter) = packed.next(saved)? {
-            consumptions[counter.slot] = 0;
+            is_there[counter.slot / 64] |= 1 << (counter.slot % 64);
         }
         let mut packed = HoldingReader::new(head.slots);
         while let Some((_, holdings)) = packed.next_client(saved)? {
             for _ in 0..holdings {
                 let (id, resources) = packed.next(saved)?;
-                let consumption = consumptions.get_mut(id.index()).filter(|consumption| **consumption != VACANT);
-                let consumption = consumption.ok_or_else(contradiction)?;
+                // The packed form names only places of the table.
+                if is_there[id.index() / 64] >> (id.index() % 64) & 1 == 0 {
+                    return Err(contradiction());
+                }
+                let consumption = &mut consumptions[id.index()];
                 *consumption = add(*consumption, resources).ok_or_else(contradiction)?;
             }
         }
@@ -226,7 +226,7 @@ impl State {
 
 /// What is consumed when a holding comes to it; None if no process can have saved that.
 fn add(consumption: u32, resources: u32) -> Option<u32> {
-    consumption.checked_add(resources).filter(|sum| resources > 0 && *sum != VACANT)
+    consumption.checked_add(resources).filter(|_| resources > 0)
 }
 
 fn contradiction() -> Unreadable {
