@@ -291,11 +291,7 @@ impl Settings {
         Settings::with_file(given, text)
     }
 
-    /// What a command line says, and the configuration file that it may name, whose content is `text`.
-    ///
-    /// # Errors
-    ///
-    /// One sentence that names what is wrong.
+    /// What a command line says, and the configuration file that it may name, whose content is `text`. Fails as [`Settings::of`] does.
     pub fn with_file(given: &Given, text: Option<String>) -> Result<Settings, String> {
         let mut settings = Settings::default();
         if let (Some(path), Some(text)) = (Settings::without_file(given)?.config, &text) {
