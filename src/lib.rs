@@ -40,6 +40,7 @@
 //! | [`sketch`] | the keys with most events lately, in fixed memory | clocks, what the keys name |
 //! | [`output`] | unsent bytes by connection | sockets |
 //! | [`pulse`] | the loop's own figures: ticks, budgets, memory | clocks, who shows them |
+//! | [`record`] | values in a stream, one at a time: what an upgrade hands over | files, what the values are |
 //! | [`service`] | the contract between the loop and a service | any service |
 //! | [`pools`], [`counters`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
 //! | [`http`] | metrics and the status page, from what the other services report | sockets, the other services |
@@ -113,6 +114,7 @@ pub mod output;
 pub mod pools;
 pub mod pulse;
 pub mod random;
+pub mod record;
 pub mod registry;
 pub mod report;
 pub mod service;

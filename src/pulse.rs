@@ -42,7 +42,8 @@ pub struct Pulse {
     /// The last reload, if there was one. The process that takes over knows by itself that it did.
     #[serde(skip)]
     pub reload: Option<Reload>,
-    spent: [u64; Budget::ALL.len()],
+    /// How often each budget was used up, in the order of [`Budget::ALL`].
+    spent: Vec<u64>,
     begun: Option<Time>,
     turns_now: u64,
 }
@@ -100,7 +101,7 @@ impl Default for Pulse {
             turns: Spread::new(TICK_TURNS),
             memory_bytes: 0,
             reload: None,
-            spent: [0; Budget::ALL.len()],
+            spent: vec![0; Budget::ALL.len()],
             begun: None,
             turns_now: 0,
         }
@@ -108,6 +109,13 @@ impl Default for Pulse {
 }
 
 impl Pulse {
+    /// Goes on from what an earlier version counted, which knew fewer budgets.
+    pub fn restored(durations: Spread, turns: Spread, memory_bytes: u64, spent: &[u64]) -> Self {
+        let mut pulse = Pulse { durations, turns, memory_bytes, ..Pulse::default() };
+        pulse.spent.iter_mut().zip(spent).for_each(|(now, before)| *now = *before);
+        pulse
+    }
+
     /// The loop is awake. Whoever looks at the clock first says so.
     pub fn begin_tick(&mut self, now: Time) {
         self.begun.get_or_insert(now);

@@ -115,7 +115,7 @@ impl Services {
     }
 
     /// Returns every service's place.
-    pub fn ids(&self) -> impl DoubleEndedIterator<Item = ServiceId> + use<> {
+    pub fn ids(&self) -> impl ExactSizeIterator<Item = ServiceId> + use<> {
         // Lossless: made from a list, which is as short.
         (0..self.0.len() as u8).map(ServiceId)
     }

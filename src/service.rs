@@ -19,13 +19,16 @@ use crate::id::{ConnId, ServiceId};
 use crate::output::Output;
 use crate::pulse::Pulse;
 use crate::random::Random;
+use crate::record::{Reader, Writer};
 use crate::registry::{Limits, Others};
 use crate::report::{Report, Sample};
 use crate::time::{Span, Time};
 use crate::wheel::{Due, OwnTimers};
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::io;
 use std::sync::Arc;
+
+pub use crate::record::Unreadable;
 
 /// What there is to know of a service before it is made: its line in the registry.
 pub struct Info {
@@ -106,15 +109,31 @@ pub trait Service: Send {
         None
     }
 
-    /// Returns everything that it knows, for a process that takes over. Connections keep their ids.
-    fn save(&self, context: &mut Context<'_>) -> Vec<u8>;
+    /// Returns the version of what [`Service::save`] writes. What is written cannot change without another.
+    fn saved_version(&self) -> u16;
+
+    /// Writes everything that it knows, for a process that takes over. Connections keep their ids.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()>;
 
     /// Goes on from what another process saved. Called once, before any connection is served.
     ///
     /// # Errors
     ///
-    /// When this is not what [`Service::save`] writes.
-    fn restore(&mut self, saved: &[u8], context: &mut Context<'_>) -> Result<(), Unreadable>;
+    /// When this is not what [`Service::save`] writes in this version, nor what it wrote in the version before.
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable>;
+
+    /// Fails wherever [`Service::restore`] would. What it knows afterwards does not matter, so it need not take as much memory.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.restore(version, saved, context)
+    }
 
     /// Compares every table with every other.
     ///
@@ -253,15 +272,8 @@ pub enum Then {
     Close,
 }
 
-/// Something that another process saved and this one cannot read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unreadable(pub String);
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+/// The version of a service's part in the handovers of version 0.9.0, where each was one piece.
+pub const IN_ONE_PIECE: u16 = 0;
 
 /// The connections of a service, and what happened to them since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

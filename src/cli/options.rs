@@ -15,6 +15,8 @@ use std::time::Duration;
 pub struct Settings {
     /// Where more settings are.
     config: Option<String>,
+    /// The content of that file.
+    pub config_text: Option<String>,
     /// Where each service listens.
     pub endpoints: PerService<Endpoint>,
     /// How to listen.
@@ -258,6 +260,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             config: None,
+            config_text: None,
             endpoints: PerService::each(Endpoint::of),
             net: net::Options::default(),
             policy: net::Policy::default(),
@@ -276,13 +279,19 @@ impl Settings {
     ///
     /// One sentence that names what is wrong.
     pub fn of(given: &Given) -> Result<Settings, String> {
-        let mut settings = Settings::without_file(given)?;
-        if let Some(path) = settings.config {
-            settings = Settings::default();
-            config::apply(&path, OPTIONS, given, &mut settings)?;
-            given.apply(OPTIONS, &mut settings)?;
+        let text = Settings::without_file(given)?.config.map(|path| config::read(&path)).transpose()?;
+        Settings::with_file(given, text)
+    }
+
+    /// What a command line says, and the configuration file that it may name, whose content is `text`. Fails as [`Settings::of`] does.
+    pub fn with_file(given: &Given, text: Option<String>) -> Result<Settings, String> {
+        let mut settings = Settings::default();
+        if let (Some(path), Some(text)) = (Settings::without_file(given)?.config, &text) {
+            config::apply(&path, text, OPTIONS, given, &mut settings)?;
         }
+        given.apply(OPTIONS, &mut settings)?;
         endpoint::check(&settings.endpoints)?;
+        settings.config_text = text;
         Ok(settings)
     }
 

@@ -26,28 +26,31 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 ///
 /// When it cannot.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let settings = Settings::of(given);
-    if settings.as_ref().is_ok_and(|settings| settings.is_check) {
+    if let Some(handover) = Handover::inherited() {
+        go_on(handover?, given)?;
         return Ok(ExitCode::SUCCESS);
     }
-    match Handover::inherited() {
-        Some(handover) => go_on(handover?, given, settings)?,
-        None => {
-            let settings = settings?;
-            if settings.is_rehearsal {
-                net::check(Services::new(&settings.limits))?;
-            } else {
-                logger::start(settings.verbosity);
-                serve(start(&settings)?)?;
-            }
-        }
+    let settings = Settings::of(given)?;
+    if settings.is_check {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if settings.is_rehearsal {
+        net::check(Services::new(&settings.limits), settings.config_text)?;
+    } else {
+        logger::start(settings.verbosity);
+        serve(start(&settings)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves in place of the process that left `handover`. The configuration file was well-formed when that was rehearsed. If
-/// it is not any more, that is no reason to drop every lock.
-fn go_on(handover: Handover, given: &Given, settings: Result<Settings, String>) -> Result<(), String> {
+/// Serves in place of the process that left `handover`, with the settings that were rehearsed, whatever is in the
+/// configuration file by now. Version 0.9.0 did not tell them. If the file is not well-formed any more, that is no reason to
+/// drop every lock.
+fn go_on(handover: Handover, given: &Given) -> Result<(), String> {
+    let settings = match handover.config() {
+        Some(text) => Settings::with_file(given, text),
+        None => Settings::of(given),
+    };
     let (settings, complaint) = match settings {
         Ok(settings) => (settings, None),
         Err(sentence) => (Settings::without_file(given)?, Some(sentence)),

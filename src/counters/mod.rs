@@ -8,9 +8,10 @@ pub use state::{Acquire, COUNTER_BYTES, HOLDING_BYTES, Limits, Record, Refusal, 
 
 use crate::id::{ConnId, Id};
 use crate::output::{MAX_BYTES, Output};
+use crate::record::{Reader, Writer};
 use crate::report::Report;
 use crate::service::{
-    Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
+    Caps, Context, IN_ONE_PIECE, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
 use crate::stats::{Counters as Stat, Figures};
 use crate::text::escaped;
@@ -18,6 +19,7 @@ use crate::time::Time;
 use crate::wheel::Due;
 use log::trace;
 use serde::{Deserialize, Serialize};
+use std::io;
 use wire::{FIELDS_BYTES, HEADER_BYTES, Header, Malformed, Request, STATUS_OFFSET};
 
 /// How many places of the table a Dump looks at in one turn, whether counters are in them or not.
@@ -58,11 +60,16 @@ struct Long {
     missing: usize,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Saved {
-    state: state::Saved,
-    /// Those with something to know.
-    sessions: Vec<(ConnId, Session)>,
+/// The version of what is written: the sessions with something to know, then the state.
+const SAVED_VERSION: u16 = 1;
+
+type Sessions = Vec<(ConnId, Session)>;
+
+/// What version 0.9.0 wrote.
+#[derive(Deserialize)]
+struct InOnePiece {
+    state: state::InOnePiece,
+    sessions: Sessions,
 }
 
 /// How far a request is.
@@ -208,6 +215,12 @@ impl Counters {
         Progress::Done
     }
 
+    fn restore_sessions(&mut self, sessions: Sessions) {
+        for (conn, session) in sessions {
+            *self.session(conn) = session;
+        }
+    }
+
     fn session(&mut self, conn: ConnId) -> &mut Session {
         if self.sessions.len() <= conn.index() {
             self.sessions.resize_with(conn.index() + 1, Session::default);
@@ -276,23 +289,38 @@ impl Service for Counters {
         Report { figures: self.figures(traffic).rows().collect(), ..Report::default() }
     }
 
-    fn save(&self, _context: &mut Context<'_>) -> Vec<u8> {
-        let ranks = self.state.ranks();
-        let rank = |slot: u32| ranks[ranks.len().min(slot as usize + 1) - 1];
-        let sessions = self.sessions.iter().enumerate().filter(|(_, session)| session.is_busy());
-        let sessions = sessions.map(|(index, session)| {
-            (ConnId::from_index(index), Session { dumped: session.dumped.map(rank), ..session.clone() })
-        });
-        let saved = Saved { state: self.state.save(), sessions: sessions.collect() };
-        postcard::to_allocvec(&saved).expect("a vector takes every byte")
+    fn saved_version(&self) -> u16 {
+        SAVED_VERSION
     }
 
-    fn restore(&mut self, saved: &[u8], context: &mut Context<'_>) -> Result<(), Unreadable> {
-        let saved: Saved = postcard::from_bytes(saved).map_err(|error| Unreadable(format!("counters: {error}")))?;
-        for (conn, session) in saved.sessions {
-            *self.session(conn) = session;
+    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
+        let sessions = self.sessions.iter().enumerate().filter(|(_, session)| session.is_busy());
+        let sessions: Vec<_> = sessions.map(|(index, session)| (ConnId::from_index(index), session)).collect();
+        out.put(&sessions)?;
+        self.state.save(out)
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        match version {
+            SAVED_VERSION => {
+                self.restore_sessions(saved.take()?);
+                self.state.restore(saved, &mut step(context))
+            }
+            IN_ONE_PIECE => {
+                let InOnePiece { state, sessions } = saved.take()?;
+                self.restore_sessions(sessions);
+                self.state.restore_piece(state, &mut step(context))
+            }
+            _ => Err(Unreadable::version("counters", version)),
         }
-        self.state.restore(saved.state, &mut step(context))
+    }
+
+    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        if version != SAVED_VERSION {
+            return self.restore(version, saved, context);
+        }
+        self.restore_sessions(saved.take()?);
+        self.state.rehearse(saved, &mut step(context))
     }
 
     fn check(&self) {

@@ -11,7 +11,7 @@ mod holdings;
 mod saved;
 mod sweep;
 
-pub use saved::Saved;
+pub use saved::InOnePiece;
 
 use crate::id::{ConnId, Id, id};
 use crate::names::Names;
@@ -405,6 +405,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Reader, Unreadable, Writer};
     use crate::wheel::{Owner, Wheel};
 
     const OWNER: Owner = Owner(0);
@@ -487,7 +488,15 @@ mod tests {
     fn whoever_takes_over_holds_nothing_for_those_who_are_gone() {
         let (state, _) = left(2 * RETURNED_AT_ONCE);
         let (mut other, mut wheel) = (State::new(Limits::default()), Wheel::default());
-        let restored = act(&mut other, &mut wheel, Time::START, |other, step| other.restore(state.save(), step));
+        let mut saved = Vec::new();
+        state.save(&mut Writer::new(&mut saved)).expect("memory takes all");
+        let mut trial = State::new(Limits::default());
+        let read =
+            |state: &mut State, wheel: &mut Wheel, restore: fn(&mut State, &mut Reader<'_>, &mut Step<'_>) -> _| {
+                act(state, wheel, Time::START, |state, step| restore(state, &mut Reader::new(&mut &saved[..]), step))
+            };
+        assert_eq!(read(&mut trial, &mut Wheel::default(), State::rehearse), Ok(()));
+        let restored: Result<(), Unreadable> = read(&mut other, &mut wheel, State::restore);
         assert_eq!((restored, other.holdings), (Ok(()), 1));
         assert_eq!(other.counters.len(), 2 * RETURNED_AT_ONCE);
         let last = format!("counter {}", 2 * RETURNED_AT_ONCE - 1);

@@ -11,18 +11,22 @@ pub mod wire;
 use crate::id::ConnId;
 use crate::output::MAX_BYTES;
 use crate::pulse::Pulse;
+use crate::record::{Reader, Writer};
 use crate::registry::Others;
 use crate::report::{Overview, Report};
-use crate::service::{Caps, Context, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable};
+use crate::service::{Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable};
 use crate::time::{Span, Time};
 use crate::wheel::Due;
 use log::trace;
 use samples::Samples;
+use std::io;
 use wire::{Connection, Head, Method, Parsed, Request, Status};
 
 /// How many pages one connection is served before it is another's turn: one takes up to a millisecond when there is much
 /// to tell.
 const PAGES_PER_TURN: usize = 4;
+/// The version of what is written for an upgrade: the samples.
+const SAVED_VERSION: u16 = 1;
 
 /// Connections at a time. A few look at the pages; others must not take descriptors from those who work.
 const MAX_CONNECTIONS: u64 = 100;
@@ -196,13 +200,19 @@ impl Service for Http {
         Report::default()
     }
 
-    fn save(&self, _: &mut Context<'_>) -> Vec<u8> {
-        postcard::to_allocvec(&self.samples).expect("a vector takes every byte")
+    fn saved_version(&self) -> u16 {
+        SAVED_VERSION
     }
 
-    fn restore(&mut self, saved: &[u8], _: &mut Context<'_>) -> Result<(), Unreadable> {
-        let samples = postcard::from_bytes(saved).map_err(|error| Unreadable(format!("http: {error}")))?;
-        self.samples = samples;
+    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
+        out.put(&self.samples)
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, _: &mut Context<'_>) -> Result<(), Unreadable> {
+        match version {
+            IN_ONE_PIECE | SAVED_VERSION => self.samples = saved.take()?,
+            _ => return Err(Unreadable::version("http", version)),
+        }
         Ok(())
     }
 

@@ -24,7 +24,8 @@ use slab::Slab;
 mod saved;
 mod tick;
 
-pub use saved::Saved;
+pub use saved::rehearse;
+pub(super) use saved::{Head, SavedConnection};
 pub use tick::Host;
 
 /// How long a connection that is to be closed may take to read its last replies, and to notice.

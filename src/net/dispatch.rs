@@ -4,11 +4,13 @@ use crate::id::{ConnId, ServiceId};
 use crate::output::Output;
 use crate::pulse::Pulse;
 use crate::random::Random;
-use crate::registry::Services;
+use crate::record::{Reader, Writer};
+use crate::registry::{Entry, Services};
 use crate::service::{Context, Nobody, Peers, Service, Traffic, Unreadable};
 use crate::time::{Span, Time};
 use crate::wheel::Wheel;
 use serde::{Deserialize, Serialize};
+use std::io;
 
 /// Everything of the loop but the connections.
 pub struct Dispatch {
@@ -25,12 +27,13 @@ pub struct Dispatch {
     observe_at: Time,
 }
 
-/// What a service leaves to the process that takes over.
+/// What stands before the records of a service.
 #[derive(Serialize, Deserialize)]
 pub struct SavedService {
     pub name: String,
-    traffic: Traffic,
-    state: Vec<u8>,
+    /// The version of what the service writes.
+    pub version: u16,
+    pub traffic: Traffic,
 }
 
 impl Dispatch {
@@ -84,26 +87,39 @@ impl Dispatch {
         }
     }
 
-    /// What the services know, for a process that takes over.
-    pub fn save(&mut self, now: Time) -> Vec<SavedService> {
-        let ids = self.services.ids();
-        let save = |id| {
-            let state = self.call(id, now, &Nobody, |service, context| service.save(context));
-            SavedService { name: self.services[id].info.name.into(), traffic: self.services[id].traffic, state }
-        };
-        ids.map(save).collect()
-    }
-
-    /// Goes on from what another process saved.
-    pub fn restore(&mut self, saved: &[SavedService], now: Time) -> Result<(), Unreadable> {
-        // Turns the wheel to the present, so that the timers find their slots.
-        while self.wheel.expire(now).is_some() {}
-        for SavedService { name, traffic, state } in saved {
-            let id = self.services.named(name).ok_or_else(|| Unreadable(format!("there is no service {name}")))?;
-            self.services[id].traffic = *traffic;
-            self.call(id, now, &Nobody, |service, context| service.restore(state, context))?;
+    /// Writes what the services know, for a process that takes over.
+    pub fn save(&mut self, out: &mut Writer<'_>, now: Time) -> io::Result<()> {
+        out.put(&self.services.ids().len())?;
+        for id in self.services.ids() {
+            let Entry { info, service, traffic, .. } = &self.services[id];
+            out.put(&SavedService { name: info.name.into(), version: service.saved_version(), traffic: *traffic })?;
+            self.call(id, now, &Nobody, |service, context| service.save(out, context))?;
         }
         Ok(())
+    }
+
+    /// Goes on from what another process saved, or only fails wherever that would. Returns the services in the order in which
+    /// they stand there.
+    pub fn restore(
+        &mut self,
+        saved: &mut Reader<'_>,
+        now: Time,
+        is_rehearsal: bool,
+    ) -> Result<Vec<ServiceId>, Unreadable> {
+        // Turns the wheel to the present, so that the timers find their slots.
+        while self.wheel.expire(now).is_some() {}
+        let mut restored = Vec::new();
+        for _ in 0..saved.take::<usize>()? {
+            let SavedService { name, version, traffic } = saved.take()?;
+            let id = self.services.named(&name).ok_or_else(|| Unreadable(format!("there is no service {name}")))?;
+            self.services[id].traffic = traffic;
+            self.call(id, now, &Nobody, |service, context| match is_rehearsal {
+                true => service.rehearse(version, saved, context),
+                false => service.restore(version, saved, context),
+            })?;
+            restored.push(id);
+        }
+        Ok(restored)
     }
 
     /// Compares every table with every other.

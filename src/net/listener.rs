@@ -82,6 +82,13 @@ pub struct SavedListener {
     made: Option<SocketFile>,
 }
 
+impl SavedListener {
+    /// What a version saved that did not say what it had bound: it is taken for a socket that was inherited, and stays.
+    pub fn without_address(fd: RawFd, made: Option<PathBuf>) -> Self {
+        SavedListener { fd, bound: None, made: made.and_then(|path| SocketFile::at(&path).ok()) }
+    }
+}
+
 impl Default for Keepalive {
     fn default() -> Self {
         Keepalive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 6 }

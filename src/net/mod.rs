@@ -16,7 +16,7 @@ mod supervisor;
 mod waker;
 
 pub use connection::{News, Stream};
-pub use connections::{Connections, Host, Saved};
+pub use connections::{Connections, Host, rehearse};
 pub use handover::{Handover, check};
 pub use listener::{Address, Keepalive, Listener, Options};
 pub use server::{Policy, Server};

@@ -70,6 +70,8 @@ pub struct Server {
     /// A signal has come.
     is_signalled: bool,
     waker: Waker,
+    /// A signal has asked for the end, and it was not acted upon yet.
+    is_stopping: bool,
     upgrade: Upgrade,
     supervisor: Supervisor,
     ports: Vec<Port>,
@@ -137,6 +139,7 @@ impl Server {
             memory_due: Time::START,
             is_signalled: false,
             waker,
+            is_stopping: false,
             upgrade: Upgrade::default(),
             supervisor: Supervisor::default(),
             ports: Vec::new(),
@@ -166,7 +169,9 @@ impl Server {
     /// When no descriptors are left.
     pub fn handle_signals(&mut self) -> io::Result<()> {
         self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
-        self.upgrade.program = Program::current().ok();
+        // Who has taken over was told, as its file may have been replaced again by now.
+        self.upgrade.program = self.upgrade.program.take().or_else(|| Program::current().ok());
+        self.upgrade.reserve();
         self.supervisor = Supervisor::of_environment();
         Ok(())
     }
@@ -192,12 +197,13 @@ impl Server {
         self.tell_supervisor(Status::Ready);
         loop {
             Connections::tick(self)?;
-            if self.is_signalled && self.obey_signals() || self.waker.is_stop_asked() {
+            self.go_on_with_upgrade();
+            let is_stopping = self.is_stopping || self.is_signalled && self.obey_signals();
+            if is_stopping || self.waker.is_stop_asked() {
                 self.tell_supervisor(Status::Stopping);
                 self.ports.drain(..).for_each(|port| port.listener.retire());
                 return Ok(());
             }
-            self.go_on_with_upgrade();
         }
     }
 
@@ -273,9 +279,9 @@ impl Server {
 
     fn time_to_sleep(&self, now: Time) -> Option<Duration> {
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.resting_until.unwrap_or_default());
-        let rehearsal = self.upgrade.rehearsal.as_ref().map(|(_, deadline)| *deadline);
         let word = self.supervisor.next_word();
-        let wake_at = self.connections.next_work().into_iter().chain(backlog).chain(rehearsal).chain(word).min()?;
+        let wake_at =
+            self.connections.next_work().into_iter().chain(backlog).chain(self.upgrade_deadline()).chain(word).min()?;
         Some(match wake_at {
             Time::START => Duration::ZERO,
             at => at.since(now).into(),

@@ -11,6 +11,7 @@ pub use state::{Acquire, BadSyntax, Busy, Client, Limits, Notice, Purpose, Reply
 
 use crate::id::ConnId;
 use crate::output::{MAX_BYTES, Output};
+use crate::record::{Reader, Writer};
 use crate::report::{Report, Sample};
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
@@ -20,6 +21,7 @@ use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
 use log::{Level, debug, log_enabled, trace};
+use std::io;
 use wire::listing::{self, MOST_LINES};
 use wire::{Line, Query, Request};
 
@@ -155,13 +157,16 @@ impl Service for Pools {
         Some(self.standing())
     }
 
-    fn save(&self, context: &mut Context<'_>) -> Vec<u8> {
-        postcard::to_allocvec(&self.state.save(&context.timers.typed())).expect("a vector takes every byte")
+    fn saved_version(&self) -> u16 {
+        state::SAVED_VERSION
     }
 
-    fn restore(&mut self, saved: &[u8], context: &mut Context<'_>) -> Result<(), Unreadable> {
-        let saved = postcard::from_bytes(saved).map_err(|error| Unreadable(format!("pools: {error}")))?;
-        self.state.restore(saved, &mut context.timers.typed())
+    fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
+        self.state.save(out, &context.timers.typed())
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.state.restore(version, saved, &mut context.timers.typed())
     }
 
     fn check(&self) {

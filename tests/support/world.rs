@@ -2,9 +2,10 @@
 //! test says so. Everything above the sockets is the daemon's own code.
 
 use poolcounter::id::{ConnId, ServiceId};
-use poolcounter::net::{Connections, Host, News, Saved, Stream};
+use poolcounter::net::{Connections, Host, News, Stream, rehearse};
 use poolcounter::pools;
 use poolcounter::random::Random;
+use poolcounter::record::{Reader, Writer};
 use poolcounter::registry::{Limits, Services};
 use poolcounter::time::{Span, Time};
 use std::cell::{Cell, RefCell};
@@ -285,24 +286,20 @@ impl World {
 
     /// So it does, and it takes some time.
     pub fn upgrade_within(&mut self, span: Span) {
-        let saved = postcard::to_allocvec(&self.connections.save(self.now())).expect("can be written");
-        let saved: Saved = postcard::from_bytes(&saved).expect("can be read");
+        let mut saved = Vec::new();
+        self.connections.save(&mut Writer::new(&mut saved), self.now()).expect("memory takes all");
         self.now.set(self.now() + span);
-        saved.rehearse(Services::new(&self.limits), self.now()).expect("can be taken over");
+        let services = || Services::new(&self.limits);
+        rehearse(services(), &mut Reader::new(&mut &saved[..]), (self.now(), EPOCH)).expect("can be taken over");
         let open: Vec<usize> = (0..self.clients.len()).filter(|client| !self.is_closed(*client)).collect();
         let stream_of = |id| {
             let client = open.iter().map(|client| &self.clients[*client]).find(|client| client.id == id);
             Ok(Pipe::new(&client.expect("every connection has a client").link))
         };
-        self.connections = Connections::restore(
-            Services::new(&self.limits),
-            saved,
-            self.now(),
-            EPOCH,
-            Random::from_seed(0),
-            stream_of,
-        )
-        .expect("is taken over");
+        let (mut saved, time) = (&saved[..], (self.now(), EPOCH));
+        self.connections =
+            Connections::restore(services(), &mut Reader::new(&mut saved), time, Random::from_seed(0), stream_of)
+                .expect("is taken over");
         let news_of = |client: usize| {
             let link = self.clients[client].link.borrow();
             let hangup = link.finished || link.reset;

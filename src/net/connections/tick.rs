@@ -74,7 +74,7 @@ impl<S: Stream> Connections<S> {
 
     /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for whom the tick has no
     /// time left are the first of the next one. Tells when the last turn began.
-    fn serve(&mut self, clock: &impl Fn() -> Time) -> Option<Time> {
+    pub(super) fn serve(&mut self, clock: &impl Fn() -> Time) -> Option<Time> {
         let mut end = None;
         let mut last = None;
         for _ in 0..self.ready.len() {
@@ -128,7 +128,7 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Writes to each connection that has news, once; and to those who get what others held that turn out to be gone.
-    fn flush(&mut self, now: Time) {
+    pub(super) fn flush(&mut self, now: Time) {
         for _ in 0..WRITES_PER_TICK {
             let Some(id) = self.core.output.pop_dirty() else { return };
             self.write_to(id, now);
