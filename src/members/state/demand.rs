@@ -28,10 +28,11 @@ impl State {
 
     /// Stops free members of a pool that has too many, oldest idle first.
     fn trim(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        let pool = self.pool(id);
-        if pool.slots() > u64::from(pool.settings.max) {
-            self.pool_mut(id).owed = 0;
-        }
+        let pool = &mut self.pools[id.index()];
+        let max = u64::from(pool.settings.max);
+        // What there will be no room for is not owed, nor anything while there are too many.
+        let room = if pool.slots() > max { 0 } else { max - pool.live() };
+        pool.owed = u32::try_from(room.min(u64::from(pool.owed))).unwrap_or(u32::MAX);
         while self.pool(id).is_above_max() {
             let Some(member) = self.oldest_idle(id) else { break };
             self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);
