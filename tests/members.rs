@@ -53,6 +53,10 @@ const STEPS: usize = 400;
 
 fn play_random(seed: u64) -> BTreeMap<String, u64> {
     let mut player = Player::new(seed);
+    for pool in ["a", "b", "c"] {
+        let settings = random_settings(&mut player);
+        player.say(9, &format!("POOL {pool} 1 5{settings}"), true);
+    }
     for _ in 0..STEPS {
         let conn = 1 + player.below(CONNECTIONS as u64) as usize;
         match player.below(40) {
@@ -82,23 +86,22 @@ fn random_line(player: &mut Player, conn: usize) -> String {
     let pool = one_of(player, &["a", "a", "a", "b", "c"]);
     let member = one_of(player, &["m1", "m2", "m3", "m4", "m5", "m6", "m7"]);
     let attributes = one_of(player, &["", "", " x=1", " x=2 y=1"]);
+    if player.below(30) == 0 {
+        return format!("POOL {pool} 1 4{}", random_settings(player));
+    }
     if let Some(answer) = player.some_answer(conn, member, attributes) {
         return answer;
     }
-    let lease = player.some_lease();
+    let lease = player.some_lease(conn);
     let token = player.some_token();
     let timeout = one_of(player, &["", "0", "0.2", "5", "100"]);
     match player.below(24) {
-        0 => {
-            let settings = random_settings(player);
-            format!("POOL {pool} {} {}{settings}", player.below(3), 1 + player.below(6))
-        }
         1 => format!("RECONFIGURE {pool}{}", random_settings(player)),
         2 => {
             let (init, max) = (player.below(3), 1 + player.below(6));
             format!("RECONFIGURE {pool} init={init} max={max}")
         }
-        3 if player.below(6) == 0 => format!("RMPOOL {pool}{}", one_of(player, &["", " GRACEFUL"])),
+        3 if player.below(20) == 0 => format!("RMPOOL {pool}{}", one_of(player, &["", " GRACEFUL"])),
         3 | 4 => format!("PROVIDE {pool}{}", one_of(player, &["", " 1", " 3", " 0"])),
         5 => one_of(player, &["CLEAN a", "CLEAN b", "OFFER a m1", "OFFER b m2 x=2", "OFFER a m3"]).into(),
         6 => format!("OFFER {pool} {member}{attributes}"),
@@ -113,7 +116,7 @@ fn random_line(player: &mut Player, conn: usize) -> String {
         15 => one_of(player, &["CANCEL", "CANCEL", "IDENTIFY me"]).into(),
         16 => format!("{} {member}", one_of(player, &["STOPPED", "DEAD", "ALIVE", "CLEANED", "STARTED 9999"])),
         17 => one_of(player, &["MEMBERS a", "POOLS", "UTILIZATION a", "MEMBERS b after=m2 limit=2"]).into(),
-        18 | 19 => format!("RETURN {lease}{}", one_of(player, &["", " OK", " FAIL"])),
+        0 | 18 | 19 => format!("RETURN {lease}{}", one_of(player, &["", " OK", " FAIL"])),
         _ => {
             let from = if player.below(4) == 0 { "TAKEGROUP g".into() } else { format!("TAKE {pool}") };
             let options = ["", "", "", " n=1", " n=2", " n=3", " x=1", " x=2 n=2", " pri=0", " lease=3", " member=m2"];

@@ -1,7 +1,7 @@
 //! One state with its wheel, clock and connections, driven by lines.
 
 use poolcounter::id::{ConnId, Id};
-use poolcounter::members::state::{Event, Limits, Notice, Record, State, Step, Timer, What};
+use poolcounter::members::state::{Event, Limits, Notice, Record, State, Step, Timer, Utilization, What};
 use poolcounter::members::wire::{self, Line, Query};
 use poolcounter::random::Random;
 use poolcounter::time::{Span, Time};
@@ -23,9 +23,10 @@ pub struct Player {
     told: BTreeMap<usize, VecDeque<String>>,
     /// What providers and cleaners were asked, by connection, and did not answer.
     asked: BTreeMap<usize, Vec<String>>,
-    leases: Vec<u64>,
+    leases: Vec<(usize, u64)>,
     tokens: Vec<String>,
     notices: Vec<Notice>,
+    is_traced: bool,
     /// How often what was told.
     pub tally: BTreeMap<String, u64>,
 }
@@ -40,9 +41,10 @@ impl Player {
             choices: Random::from_seed(seed ^ 0x5eed),
             told: BTreeMap::new(),
             asked: BTreeMap::new(),
-            leases: vec![0],
+            leases: Vec::new(),
             tokens: vec!["0".repeat(32)],
             notices: Vec::new(),
+            is_traced: std::env::var_os("SIM_TRACE").is_some(),
             tally: BTreeMap::new(),
         }
     }
@@ -52,6 +54,7 @@ impl Player {
     }
 
     fn step<T>(&mut self, is_admin: bool, take: impl FnOnce(&mut State, &mut Step<'_, '_>) -> T) -> T {
+        let before = self.taken_places();
         let mut events = Vec::new();
         let done = take(
             &mut self.state,
@@ -67,8 +70,37 @@ impl Player {
         );
         self.state.check();
         self.wheel.check();
+        for (pool, (places, max)) in self.taken_places() {
+            let had = before.get(&pool).map_or(u32::MAX, |(places, _)| *places);
+            assert!(places <= max.max(had), "{pool} grows beyond its max");
+        }
         events.iter().for_each(|event| self.hear(event));
         done
+    }
+
+    /// How many members, starts and stops each pool has, and how many it may have.
+    fn taken_places(&self) -> BTreeMap<String, (u32, u32)> {
+        let pools = self.state.pools_after(None);
+        let places = |row: &Utilization| row.in_use + row.free + row.starting + row.stopping + row.cleaning + row.quarantined;
+        pools.map(|row| (String::from_utf8_lossy(row.name).into(), (places(&row.figures), row.figures.max))).collect()
+    }
+
+    /// Everything that can be asked.
+    fn picture(&self) -> Vec<String> {
+        let mut bytes = Vec::new();
+        for pool in self.state.pools_after(None) {
+            wire::write_pool(&mut bytes, &pool);
+            let members = self.state.members_after(pool.name, None, self.now, address).expect("the pool is listed");
+            members.for_each(|member| wire::write_member(&mut bytes, &member));
+        }
+        String::from_utf8_lossy(&bytes).lines().map(String::from).collect()
+    }
+
+    /// With `SIM_TRACE` set, histories are printed as conversations.
+    fn trace(&self, line: &str) {
+        if self.is_traced {
+            println!("{line}");
+        }
     }
 
     fn hear(&mut self, event: &Event) {
@@ -84,14 +116,15 @@ impl Player {
         };
         *self.tally.entry(key).or_insert(0) += 1;
         match &event.what {
-            What::Member(taken) => self.leases.push(taken.lease),
-            What::Members(taken) => self.leases.extend(taken.iter().map(|taken| taken.lease)),
+            What::Member(taken) => self.leases.push((conn, taken.lease)),
+            What::Members(taken) => self.leases.extend(taken.iter().map(|taken| (conn, taken.lease))),
             What::Start { .. } | What::Stop { .. } | What::Check { .. } | What::Clean { .. } => {
                 self.asked.entry(conn).or_default().push(text.trim_end().into());
             }
             _ => {}
         }
         for line in text.lines() {
+            self.trace(&format!("{conn}< {line}"));
             if let Some((_, token)) = line.split_once("token=") {
                 self.tokens.push(token.into());
             }
@@ -101,6 +134,7 @@ impl Player {
 
     /// Has a connection send a line.
     pub fn say(&mut self, conn: usize, line: &str, is_admin: bool) {
+        self.trace(&format!("{conn}> {line}"));
         let id = ConnId::from_index(conn);
         match wire::parse(line.as_bytes()) {
             Ok(Line::Request(request)) => {
@@ -142,6 +176,7 @@ impl Player {
     }
 
     pub fn close(&mut self, conn: usize) {
+        self.trace(&format!("{conn}x"));
         let id = ConnId::from_index(conn);
         self.step(true, |state, step| state.close(id, step));
         assert!(!self.state.knows(id), "a connection that is closed is forgotten");
@@ -150,6 +185,7 @@ impl Player {
 
     /// Lets time pass; timers fire when they are due.
     pub fn advance(&mut self, span: Duration) {
+        self.trace(&format!("+{}s", span.as_secs_f64()));
         let end = self.now + Span::from(span);
         while let Some(next) = self.wheel.next().filter(|next| *next <= end) {
             self.now = self.now.max(next);
@@ -159,10 +195,13 @@ impl Player {
             }
         }
         self.now = end;
+        self.state.check_waits(self.now);
     }
 
     /// Saves everything, and goes on in another state with another wheel.
     pub fn upgrade(&mut self) {
+        self.advance(Duration::ZERO);
+        let (picture, armed) = (self.picture(), self.wheel.len());
         let saved: Vec<Vec<u8>> = {
             let timers = self.wheel.of::<Timer>(OWNER);
             let records = self.state.save(&timers);
@@ -174,6 +213,7 @@ impl Player {
         let told: usize = self.told.values().map(VecDeque::len).sum();
         self.step(true, |state, step| state.restore(records, step)).expect("what was saved agrees with itself");
         assert_eq!(told, self.told.values().map(VecDeque::len).sum::<usize>(), "an upgrade tells nobody anything");
+        assert_eq!((picture, armed), (self.picture(), self.wheel.len()), "an upgrade changes nothing");
     }
 
     /// The next line that a connection was told.
@@ -191,9 +231,12 @@ impl Player {
         self.told.clear();
     }
 
-    pub fn some_lease(&mut self) -> u64 {
-        let back = self.choices.below(self.leases.len().min(6) as u64) as usize;
-        self.leases[self.leases.len() - 1 - back]
+    /// Mostly, one that the connection was given.
+    pub fn some_lease(&mut self, conn: usize) -> u64 {
+        let is_own = self.choices.below(8) > 0;
+        let known: Vec<u64> =
+            self.leases.iter().rev().filter(|(of, _)| !is_own || *of == conn).map(|(_, lease)| *lease).take(4).collect();
+        if known.is_empty() { 0 } else { known[self.choices.below(known.len() as u64) as usize] }
     }
 
     pub fn some_token(&mut self) -> String {

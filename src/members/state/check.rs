@@ -231,6 +231,27 @@ impl State {
         assert_eq!(waiting, self.waiters.len(), "a connection waits once at most");
     }
 
+    /// Looks whether everybody who waits has to.
+    ///
+    /// # Panics
+    ///
+    /// When a member is free that a waiter could have.
+    pub fn check_waits(&self, now: Time) {
+        // Where a check is under way, somebody waits for it.
+        let unchecked = self.pools.iter().filter(|(_, pool)| pool.count(StageKind::Checking) == 0);
+        for (index, _) in unchecked {
+            let pool = PoolId::from_index(index);
+            let first = self.keeper(pool, now);
+            for id in self.in_order(pool, now) {
+                let waiter = self.waiter(id);
+                let keeper = first.filter(|(rank, _)| *rank < waiter.rank(now)).map(|(_, keeper)| keeper);
+                let members = self.pick(pool, waiter.filter.as_deref(), waiter.members(), keeper);
+                let is_ready = members.is_some_and(|members| self.unproved(&members, waiter.since, now).is_empty());
+                assert!(!is_ready, "{} waits for what is free", waiter.conn);
+            }
+        }
+    }
+
     /// Whether a connection is mentioned anywhere.
     pub fn knows(&self, conn: ConnId) -> bool {
         let client = self.clients.get(conn.index());

@@ -360,9 +360,10 @@ impl State {
         self.end_of_life(id).is_some_and(|end| end <= now)
     }
 
-    /// Arms the timer of a member's lifetime anew.
+    /// Arms the timer of a member's lifetime anew. One that is past it and not free is looked at when it comes back.
     pub(super) fn arm_life(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let end = self.end_of_life(id);
+        let is_free = self.member(id).stage.kind() == StageKind::Free;
+        let end = self.end_of_life(id).filter(|end| is_free || *end > step.now);
         let life = &mut self.members[id.index()].life;
         life.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         *life = end.map(|end| step.timers.arm(end, Timer::Life(id)));

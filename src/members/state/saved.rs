@@ -138,7 +138,7 @@ impl State {
             .chain(graces)
             .chain(members)
             .chain(leases.into_iter().map(|id| self.save_lease(id)))
-            .chain(waiters.into_iter().map(|id| self.save_waiter(id, timers)))
+            .chain(waiters.into_iter().map(|id| self.save_waiter(id)))
             .chain(self.starts.iter().map(|(_, start)| save_start(start, timers)))
             .chain(clients)
             .map(Record)
@@ -224,7 +224,7 @@ impl State {
         })
     }
 
-    fn save_waiter(&self, id: WaiterId, timers: &Timers<'_, Timer>) -> Saved {
+    fn save_waiter(&self, id: WaiterId) -> Saved {
         let waiter = self.waiter(id);
         let group = match waiter.place {
             Place::Pool(_) => None,
@@ -236,7 +236,7 @@ impl State {
             group,
             arrival: waiter.arrival,
             since: waiter.since,
-            until: timers.deadline(&waiter.timer),
+            until: waiter.until,
             priority: waiter.priority,
             count: waiter.count,
             filter: waiter.filter.clone(),
@@ -374,7 +374,6 @@ impl Reading<'_> {
         let member = &mut state.members[id.index()];
         (member.born, member.since, member.proved) = (saved.born, saved.since, saved.proved);
         (member.uses, member.share, member.is_leaving) = (saved.uses, saved.share, saved.is_leaving);
-        state.arm_life(id, step);
         if let Some(span) = saved.hold {
             state.holds.insert(id, span);
         }
@@ -399,6 +398,7 @@ impl Reading<'_> {
             pool.idle.push_back(&mut state.links_stage, id);
         }
         state.place(id, stage);
+        state.arm_life(id, step);
         Some(())
     }
 
@@ -437,9 +437,9 @@ impl Reading<'_> {
         };
         (state.client(saved.conn).waiter.is_none() && saved.priority < 10).then_some(())?;
         let id = WaiterId::from_index(state.waiters.vacant_key());
-        let timer = step.timers.arm(saved.until, Timer::Wait(id));
-        let SavedWaiter { conn, arrival, since, priority, count, filter, lease, want, is_hasty, .. } = saved;
-        let waiter = Waiter { conn, place, arrival, since, priority, count, filter, lease, want, is_hasty, timer };
+        let SavedWaiter { conn, arrival, since, until, priority, count, filter, lease, want, is_hasty, .. } = saved;
+        let timer = step.timers.arm(Waiter::next_look(since, until, priority, step.now), Timer::Wait(id));
+        let waiter = Waiter { conn, place, arrival, since, priority, count, filter, lease, want, is_hasty, until, timer };
         state.enqueue(waiter);
         Some(())
     }

@@ -123,7 +123,8 @@ impl State {
             lease: take.lease,
             want: if is_named { 0 } else { members.saturating_sub(kept) },
             is_hasty,
-            timer: step.timers.arm(until, Timer::Wait(id)),
+            until,
+            timer: step.timers.arm(Waiter::next_look(step.now, until, take.priority, step.now), Timer::Wait(id)),
         };
         self.next_arrival += 1;
         let entered = self.enqueue(waiter);

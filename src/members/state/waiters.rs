@@ -25,6 +25,9 @@ pub(super) struct Waiter {
     pub want: u32,
     /// True when its timeout is 0: it waits for a check.
     pub is_hasty: bool,
+    /// When the wait is over.
+    pub until: Time,
+    /// Armed for that moment, or before for the one at which it has waited for long.
     pub timer: TimerId,
 }
 
@@ -69,6 +72,12 @@ impl Waiter {
         (if has_waited { 0 } else { self.priority }, self.arrival)
     }
 
+    /// When its timer is to fire next.
+    pub fn next_look(since: Time, until: Time, priority: u8, now: Time) -> Time {
+        let aged = since + LONG_WAIT;
+        if priority > 0 && aged > now { until.min(aged) } else { until }
+    }
+
     /// The pool in which it causes starts.
     pub fn starts_in(&self) -> Option<PoolId> {
         match self.place {
@@ -95,7 +104,7 @@ impl State {
     }
 
     /// Everybody who waits for the pool and can take from it, in the order in which they are served.
-    fn in_order(&self, pool: PoolId, now: Time) -> Vec<WaiterId> {
+    pub(super) fn in_order(&self, pool: PoolId, now: Time) -> Vec<WaiterId> {
         let lists = self.queues(pool).flat_map(|queue| queue.lists.iter().flatten());
         let all = lists.flat_map(|list| list.iter(&self.links_waiter));
         let mut all: Vec<WaiterId> = all.filter(|id| self.can_take_from(*id, pool)).collect();
@@ -371,8 +380,15 @@ impl State {
         step.tell(conn, what);
     }
 
-    /// A wait has lasted for its timeout.
+    /// A wait has lasted for its timeout, or for so long that others may not go before it any more.
     pub(super) fn wait_is_over(&mut self, id: WaiterId, step: &mut Step<'_, '_>) {
+        let waiter = &mut self.waiters[id.index()];
+        if waiter.until > step.now {
+            let timer = step.timers.arm(waiter.until, Timer::Wait(id));
+            std::mem::replace(&mut waiter.timer, timer).fired();
+            let place = waiter.place;
+            return self.reconsider_place(place);
+        }
         let waiter = self.unqueue(id);
         waiter.timer.fired();
         let pools = match waiter.place {
