@@ -197,7 +197,11 @@ impl State {
                 pool.free.remove(&mut self.links_free, id);
                 pool.idle.remove(&mut self.links_stage, id);
             }
-            Stage::Checking(_) => pool.idle.remove(&mut self.links_stage, id),
+            Stage::Checking(_) => {
+                pool.idle.remove(&mut self.links_stage, id);
+                // Who waited for this check has to look for another member.
+                pool.is_to_reconsider = true;
+            }
             Stage::Unclean(_) => pool.unclean.remove(&mut self.links_stage, id),
             Stage::Cleaning { agent, .. } => {
                 pool.cleaning.remove(&mut self.links_stage, id);
@@ -413,9 +417,7 @@ impl State {
 
     /// A member that is not in use is dead.
     pub(super) fn member_died(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let pool = self.member(id).pool;
         let then = if self.member(id).is_leaving { Then::Nothing } else { Then::Replace };
         self.end_member(id, Some(Stat::Died), then, step);
-        self.pool_mut(pool).is_to_reconsider = true;
     }
 }
