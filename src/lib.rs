@@ -19,10 +19,10 @@
 //! |---|---|
 //! | wait | sleeps until a socket has news or a timer is due; news only marks connections |
 //! | accept | takes new connections, until there are none or the tick has enough |
-//! | serve | gives each marked connection one turn: one read, a bounded number of requests |
+//! | serve | gives each marked connection one turn, in the order of the news: one read, a bounded number of requests; at its end, gives back what it held |
 //! | expire | fires the timers that are due |
 //! | flush | writes to each connection that was told something, once |
-//! | reap | closes: tells the service, which gives back what was held, and drops the socket |
+//! | reap | drops the sockets of those whose end was met |
 //!
 //! A connection with work left over waits in a ready list, because edge-triggered events do not come twice.
 //!
@@ -34,6 +34,7 @@
 //! | [`list`] | queues of slab keys with O(1) removal from the middle | what the keys are for |
 //! | [`wheel`] | a hierarchical timer wheel: arm and cancel in O(1), never early | clocks, what timers are for |
 //! | [`names`] | from names to slab keys | the entities |
+//! | [`text`] | bytes of peers as text that is safe to show | who shows it |
 //! | [`stats`] | one table of statistics per service | who counts |
 //! | [`histogram`], [`report`] | how long things took; what a service tells its operators | who shows it |
 //! | [`sketch`] | the keys with most events lately, in fixed memory | clocks, what the keys name |
@@ -57,6 +58,9 @@
 //! Invariant: bytes from a peer may end its connection, never the process. Every loop over them has a budget and every
 //! buffer a cap, each a named constant.
 //!
+//! Invariant: an end of file, or an error, is an event of its connection's turn. Whatever is served later finds given back
+//! what that connection held.
+//!
 //! Invariant: closing a connection erases every reference to it, so its id can be used again at once.
 //!
 //! Invariant: a timer's id is spent once, by cancelling it or when it fires; it lies in the state that it belongs to.
@@ -71,11 +75,10 @@
 //! ```
 //! use poolcounter::client::{Client, Limits, MediaWiki, Outcome, Purpose};
 //! use poolcounter::net::Server;
-//! use poolcounter::services::Kind;
 //! use std::time::Duration;
 //!
-//! let mut server = Server::bind("127.0.0.1:0", Kind::Pools)?;
-//! let (address, stopper) = (server.addresses(Kind::Pools)[0].to_string(), server.stopper()?);
+//! let mut server = Server::bind("127.0.0.1:0", "pools")?;
+//! let (address, stopper) = (server.addresses("pools")[0].to_string(), server.stopper());
 //! let thread = std::thread::spawn(move || server.run());
 //!
 //! let client = Client::new(MediaWiki::new([address]));
@@ -111,10 +114,11 @@ pub mod output;
 pub mod pools;
 pub mod pulse;
 pub mod random;
+pub mod registry;
 pub mod report;
 pub mod service;
-pub mod services;
 pub mod sketch;
 pub mod stats;
+pub mod text;
 pub mod time;
 pub mod wheel;

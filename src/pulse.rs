@@ -22,6 +22,12 @@ pub enum Budget {
     Serving,
     /// Unsent output of one connection.
     Output,
+    /// Timers fired in a tick.
+    Timers,
+    /// Connections written to in a tick.
+    Writes,
+    /// Connections dropped in a tick.
+    Ends,
 }
 
 /// The loop's figures.
@@ -33,9 +39,21 @@ pub struct Pulse {
     pub turns: Spread,
     /// The resident memory of the process when it was last looked at, in bytes.
     pub memory_bytes: u64,
+    /// The last reload, if there was one. The process that takes over knows by itself that it did.
+    #[serde(skip)]
+    pub reload: Option<Reload>,
     spent: [u64; Budget::ALL.len()],
     begun: Option<Time>,
     turns_now: u64,
+}
+
+/// A reload: the settings were to be read again, perhaps by another program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reload {
+    /// When it was asked for, or done.
+    pub at: Time,
+    /// Whether all of the settings count. False as long as it is under way.
+    pub has_worked: bool,
 }
 
 /// How often a number was how large: counts in buckets.
@@ -49,7 +67,16 @@ pub struct Spread {
 
 impl Budget {
     /// Every budget.
-    pub const ALL: [Budget; 5] = [Budget::Events, Budget::Accepts, Budget::Requests, Budget::Serving, Budget::Output];
+    pub const ALL: [Budget; 8] = [
+        Budget::Events,
+        Budget::Accepts,
+        Budget::Requests,
+        Budget::Serving,
+        Budget::Output,
+        Budget::Timers,
+        Budget::Writes,
+        Budget::Ends,
+    ];
 
     /// Its name, as metrics have it.
     pub fn name(self) -> &'static str {
@@ -59,6 +86,9 @@ impl Budget {
             Budget::Requests => "requests",
             Budget::Serving => "serving",
             Budget::Output => "output",
+            Budget::Timers => "timers",
+            Budget::Writes => "writes",
+            Budget::Ends => "ends",
         }
     }
 }
@@ -69,6 +99,7 @@ impl Default for Pulse {
             durations: Spread::new(TICK_MICROS),
             turns: Spread::new(TICK_TURNS),
             memory_bytes: 0,
+            reload: None,
             spent: [0; Budget::ALL.len()],
             begun: None,
             turns_now: 0,

@@ -1,9 +1,12 @@
 //! One connection: its stream, and what is known of it. It knows nothing of the others.
 
 use super::inlet::{Inlet, Received};
-use crate::services::Kind;
+use crate::id::ServiceId;
 use crate::wheel::TimerId;
 use std::io::{self, Read, Write};
+
+/// Reads of a turn in which a peer has closed its side: its last data, and its end. A third is for what cannot be read together.
+const READS_TO_THE_END: usize = 3;
 
 /// A non-blocking stream of bytes.
 pub trait Stream: Read + Write {
@@ -31,11 +34,13 @@ pub struct News {
     pub writable: bool,
     /// The peer has closed its sending side or is gone: a short read is not the end of what can be read.
     pub hangup: bool,
+    /// The connection is gone in both directions.
+    pub lost: bool,
 }
 
 pub(super) struct Connection<S> {
     pub stream: S,
-    pub kind: Kind,
+    pub service: ServiceId,
     pub stage: Stage,
     /// A read may bring something.
     pub readable: bool,
@@ -47,10 +52,18 @@ pub(super) struct Connection<S> {
     pub blocked: bool,
     /// Its output was full at its turn: it has no other until that drains.
     pub parked: bool,
+    /// Its service wants it served no more before it says so.
+    pub waiting: bool,
+    /// Its service is done with it, and it ends once the replies have left that wait for a commit.
+    pub draining: bool,
+    /// The system has said that the connection is gone.
+    pub lost: bool,
     /// Reading or writing failed, or its time is over: whatever is unsent stays so.
     pub broken: bool,
     /// Whole or partial requests that were read and not served.
-    pub unserved: Box<[u8]>,
+    pub unserved: Vec<u8>,
+    /// Its service has seen what is unserved, and waits for more.
+    pub partial: bool,
 }
 
 /// How far a connection is.
@@ -66,31 +79,41 @@ pub(super) enum Stage {
 }
 
 impl<S: Stream> Connection<S> {
-    pub fn new(stream: S, kind: Kind) -> Self {
+    pub fn new(stream: S, service: ServiceId) -> Self {
         Connection {
             stream,
-            kind,
+            service,
             stage: Stage::Open,
             readable: false,
             hangup: false,
             ended: false,
             blocked: false,
             parked: false,
+            waiting: false,
+            draining: false,
+            lost: false,
             broken: false,
-            unserved: Box::default(),
+            unserved: Vec::new(),
+            partial: false,
         }
     }
 
-    /// Reads once, and notes whether another read may bring more.
+    /// Reads once, and notes whether another read may bring more. Behind the last data of a peer that has closed its side, the
+    /// end is read too: it is news of this turn, not of a later one.
     pub fn read(&mut self, inlet: &mut Inlet) -> io::Result<()> {
-        match inlet.read(&mut self.stream)? {
-            Received::Filled => {}
-            // Data and the end that arrive together are announced together: then the end is still to be read.
-            Received::Short => self.readable = self.hangup,
-            Received::Nothing => self.readable = false,
-            Received::End => {
-                self.readable = false;
-                self.ended = true;
+        for _ in 0..READS_TO_THE_END {
+            match inlet.read(&mut self.stream)? {
+                Received::Filled => break,
+                // Data and the end that arrive together are announced together: then the end is still to be read.
+                Received::Short => self.readable = self.hangup,
+                Received::Nothing => self.readable = false,
+                Received::End => {
+                    self.readable = false;
+                    self.ended = true;
+                }
+            }
+            if !self.readable {
+                break;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use super::connections::Saved;
 use super::listener::SavedListener;
 use super::signals::Signals;
 use crate::id::ConnId;
-use crate::services::{Kind, Services};
+use crate::registry::Services;
 use mio::net::UnixStream;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -28,7 +28,7 @@ use std::{env, process};
 /// The file begins with this and with [`VERSION`], so that no other file is taken for one.
 const MAGIC: [u8; 12] = *b"poolcounter\0";
 /// The version of everything that is saved. Whoever changes one of the types behind [`Handover`] raises it.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// Names the file's descriptor to the program that takes over, after the pid, which exec leaves as it is.
 const VARIABLE: &str = "POOLCOUNTER_HANDOVER";
 /// What the program that takes over must not find: what was left for this one. The sockets of a supervisor are in the
@@ -48,7 +48,8 @@ pub struct Handover {
 
 #[derive(Serialize, Deserialize)]
 pub struct SavedPort {
-    pub kind: Kind,
+    /// The name of the service that it is for.
+    pub service: String,
     pub listener: SavedListener,
 }
 

@@ -22,6 +22,9 @@ pub trait Stage {
     /// The client closes the connection.
     fn close(&mut self, client: &mut Self::Client);
 
+    /// The client closes the connection, and what comes next happens before the server looks.
+    fn close_unseen(&mut self, client: &mut Self::Client);
+
     /// The client resets the connection.
     fn reset(&mut self, client: &mut Self::Client);
 
@@ -89,6 +92,7 @@ fn take<S: Stage>(
     | Action::Trickle(number, _)
     | Action::Finish(number)
     | Action::Close(number)
+    | Action::CloseUnseen(number)
     | Action::Reset(number)
     | Action::Expect(number, _)
     | Action::ExpectAmong(number, _)
@@ -113,6 +117,10 @@ fn take<S: Stage>(
         Action::Finish(_) => stage.finish(client),
         Action::Close(_) => {
             stage.close(client);
+            actor.is_present = false;
+        }
+        Action::CloseUnseen(_) => {
+            stage.close_unseen(client);
             actor.is_present = false;
         }
         Action::Reset(_) => {

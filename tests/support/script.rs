@@ -49,6 +49,8 @@ pub enum Action {
     Finish(u32),
     /// The client closes the connection.
     Close(u32),
+    /// So it does, and the next step is taken before the server looks.
+    CloseUnseen(u32),
     /// The client resets the connection.
     Reset(u32),
     /// The next reply that the client receives is this one.
@@ -178,6 +180,7 @@ impl Action {
             "<x" if text.is_empty() => Action::ExpectEnd(client),
             "/" if text.is_empty() => Action::Finish(client),
             "x" if text.is_empty() => Action::Close(client),
+            "x&" if text.is_empty() => Action::CloseUnseen(client),
             "!" if text.is_empty() => Action::Reset(client),
             _ => return Err(format!("\"{sign}\" is nothing that a client does")),
         };

@@ -191,6 +191,10 @@ impl Stage for Sockets {
         self.settle();
     }
 
+    fn close_unseen(&mut self, client: &mut SocketClient) {
+        client.socket = None;
+    }
+
     fn reset(&mut self, client: &mut SocketClient) {
         if let Some(socket) = client.socket.take() {
             socket.set_linger(Some(Duration::ZERO)).expect("an option");

@@ -5,7 +5,7 @@ use super::protocol::Protocol;
 use super::script::{Scenario, Then};
 use super::world::World;
 use poolcounter::pools::wire;
-use poolcounter::services::Limits;
+use poolcounter::registry::Limits;
 use poolcounter::time::Span;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -82,6 +82,10 @@ impl Stage for VirtualStage {
     /// All that the server sees of a close is the end of what the client sends.
     fn close(&mut self, client: &mut VirtualClient) {
         self.finish(client);
+    }
+
+    fn close_unseen(&mut self, client: &mut VirtualClient) {
+        self.world.finish(client.number);
     }
 
     fn reset(&mut self, client: &mut VirtualClient) {

@@ -57,6 +57,11 @@ impl Holdings {
         }
     }
 
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
     /// Takes the first counter out, with how much was held of it.
     pub fn pop(&mut self) -> Option<(CounterId, u32)> {
         match self {

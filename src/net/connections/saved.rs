@@ -3,10 +3,11 @@
 use super::{Connections, LOOP};
 use crate::id::{ConnId, Id};
 use crate::net::connection::{Connection, Stage, Stream};
-use crate::net::core::{Core, SavedService};
+use crate::net::dispatch::{Dispatch, SavedService};
 use crate::pulse::Pulse;
+use crate::random::Random;
+use crate::registry::Services;
 use crate::service::Unreadable;
-use crate::services::{Kind, Services};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -22,7 +23,8 @@ pub struct Saved {
 #[derive(Serialize, Deserialize)]
 struct SavedConnection {
     id: ConnId,
-    kind: Kind,
+    /// The place of its service among those that are saved.
+    service: u8,
     unserved: Vec<u8>,
     unsent: Vec<u8>,
     /// Replies in `unsent`.
@@ -40,8 +42,8 @@ impl<S: Stream> Connections<S> {
         let connections = self.slab.iter().map(|(index, conn)| (ConnId::from_index(index), conn));
         let connections = connections.map(|(id, conn)| SavedConnection {
             id,
-            kind: conn.kind,
-            unserved: conn.unserved.to_vec(),
+            service: conn.service.index() as u8,
+            unserved: conn.unserved.clone(),
             unsent: self.core.output.unsent(id).to_vec(),
             replies: self.core.output.replies(id),
             ended: conn.ended,
@@ -65,18 +67,26 @@ impl<S: Stream> Connections<S> {
         saved: Saved,
         now: Time,
         epoch: Span,
+        random: Random,
         mut stream_of: impl FnMut(ConnId) -> io::Result<S>,
     ) -> Result<Self, Unreadable> {
-        let mut connections = Connections::new(services, epoch);
+        let mut connections = Connections::new(services, epoch, random);
         connections.core.restore(&saved.services, now)?;
         connections.core.pulse = saved.pulse;
         let streams: io::Result<Vec<_>> =
             saved.connections.iter().map(|saved| Ok((saved.id, stream_of(saved.id)?))).collect();
         let streams = streams.map_err(|error| Unreadable(format!("a connection is lost: {error}")))?;
         let slots = streams.into_iter().zip(&saved.connections);
-        connections.slab =
-            slots.map(|((id, stream), saved)| (id.index(), Connection::new(stream, saved.kind))).collect();
+        let services = &connections.core.services;
+        let ids: Vec<_> = saved.services.iter().map(|saved| services.named(&saved.name)).collect();
+        let service_of = |place: u8| ids.get(usize::from(place)).copied().flatten();
+        let restored: Option<Vec<_>> = slots
+            .map(|((id, stream), saved)| Some((id.index(), Connection::new(stream, service_of(saved.service)?))))
+            .collect();
+        connections.slab = restored.ok_or_else(|| Unreadable("there is no such service".into()))?.into_iter().collect();
         for saved in saved.connections {
+            let service = connections.slab[saved.id.index()].service;
+            connections.idle.note_activity(saved.id, service, now);
             connections.restore_one(saved);
         }
         Ok(connections)
@@ -86,7 +96,7 @@ impl<S: Stream> Connections<S> {
         let id = saved.id;
         let conn = &mut self.slab[id.index()];
         conn.ended = saved.ended;
-        conn.unserved = saved.unserved.into();
+        conn.unserved = saved.unserved;
         if let Some(at) = saved.patience {
             conn.stage = Stage::Lingering { patience: self.core.wheel.of(LOOP).arm(at, id) };
             self.closing.push(id);
@@ -109,7 +119,7 @@ impl Saved {
     ///
     /// When it contradicts itself.
     pub fn rehearse(&self, services: Services, now: Time) -> Result<(), Unreadable> {
-        let mut core = Core::new(services, Span::ZERO);
+        let mut core = Dispatch::new(services, Span::ZERO, Random::from_seed(0));
         core.restore(&self.services, now)?;
         core.check();
         Ok(())

@@ -1,13 +1,14 @@
 //! The server's part in an upgrade: when to rehearse, when to be replaced, and how to go on in a new process.
 
 use super::{Policy, Server};
-use crate::id::ConnId;
+use crate::id::{ConnId, ServiceId};
 use crate::net::connections::Connections;
 use crate::net::handover::{Handover, Program, Rehearsal, SavedPort, SavedSocket, adopt};
 use crate::net::listener::Listener;
 use crate::net::socket::Socket;
 use crate::net::supervisor::Status;
-use crate::services::Services;
+use crate::random::Random;
+use crate::registry::{SERVICES, Services};
 use crate::time::{Span, Time};
 use log::{info, warn};
 use mio::{Interest, Token};
@@ -44,14 +45,16 @@ impl Server {
             let SavedSocket { fd, is_unix, .. } = sockets.remove(&id).ok_or(io::ErrorKind::NotFound)?;
             Ok(Socket::restore(adopt(fd)?, is_unix))
         };
-        let connections = Connections::restore(services, connections, clock.now(), clock.epoch(), stream_of)
+        let random = Random::from_system().map_err(|error| format!("cannot take over: {error}"))?;
+        let connections = Connections::restore(services, connections, clock.now(), clock.epoch(), random, stream_of)
             .map_err(|error| format!("cannot take over: {error}"))?;
         let restore = || -> io::Result<Server> {
             let mut server = Server::with(connections, clock, policy)?;
-            for SavedPort { kind, listener } in ports {
-                server.listen(Listener::restore(adopt(listener.fd)?, listener)?, kind)?;
+            server.poll_all(&ids)?;
+            for SavedPort { service, listener } in ports {
+                let service = ServiceId::named(&service).ok_or(io::ErrorKind::InvalidData)?;
+                server.listen(Listener::restore(adopt(listener.fd)?, listener)?, service)?;
             }
-            ids.into_iter().try_for_each(|id| server.poll_connection(id))?;
             Ok(server)
         };
         restore().map_err(|error| format!("cannot take over: {error}"))
@@ -120,7 +123,11 @@ impl Server {
         Handover {
             clock: self.clock,
             sockets: sockets.collect(),
-            ports: self.ports.iter().map(|p| SavedPort { kind: p.kind, listener: p.listener.save() }).collect(),
+            ports: self
+                .ports
+                .iter()
+                .map(|p| SavedPort { service: SERVICES[p.service.index()].name.into(), listener: p.listener.save() })
+                .collect(),
             connections,
         }
     }

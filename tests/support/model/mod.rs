@@ -1,8 +1,9 @@
 //! A naive model of the daemon above its sockets: which bytes each client receives in which order, and when its connection
 //! ends. Plain vectors, every question answered by looking at everything; no code is shared with the daemon.
 //!
-//! Clients that sent something get a turn each, in the order in which they began to; then timers fire, output goes out, and
-//! those who left are forgotten. This is a round, and rounds go on until nobody has anything to do.
+//! Clients that sent something or left get a turn each, in the order in which they began to. Whoever is found to have left gives
+//! back in this very moment what it held, before the next has its turn. Then timers fire, output goes out, and connections
+//! end. This is a round, and rounds go on until nobody has anything to do.
 
 mod counters;
 mod pools;
@@ -214,7 +215,8 @@ impl Model {
             }
         }
         self.fire();
-        for client in std::mem::take(&mut self.dirty) {
+        while !self.dirty.is_empty() {
+            let client = self.dirty.remove(0);
             self.deliver(client);
         }
         for client in std::mem::take(&mut self.leaving) {
@@ -249,7 +251,7 @@ impl Model {
                 Progress::Answered => {}
                 Progress::Amid => break,
                 Progress::Lacking => return self.await_more(id),
-                Progress::Over => return self.leaving.push(id),
+                Progress::Over => return self.part(id),
             }
         }
         self.make_ready(id);
@@ -358,7 +360,7 @@ impl Model {
         self.await_more(id);
     }
 
-    /// What was sent and that there is no more are two reads.
+    /// What was sent is read as far as there is room; behind the last of it, that there is no more.
     fn read(&mut self, client: usize) {
         let Client { service, sent, input, finished, heard_out, .. } = &mut self.clients[client];
         let longest = match service {
@@ -367,11 +369,10 @@ impl Model {
         };
         if input.len() > longest {
             // There is a request to answer first.
-        } else if sent.is_empty() {
-            *heard_out |= *finished;
         } else {
-            let len = sent.len().min(longest + READ_BYTES - input.len());
-            input.extend(sent.drain(..len));
+            let room = longest + READ_BYTES - input.len();
+            *heard_out |= *finished && sent.len() < room;
+            input.extend(sent.drain(..sent.len().min(room)));
         }
     }
 
@@ -379,7 +380,7 @@ impl Model {
     fn await_more(&mut self, id: usize) {
         let client = &self.clients[id];
         if client.heard_out {
-            self.leaving.push(id);
+            self.part(id);
         } else if client.finished || !client.sent.is_empty() {
             self.make_ready(id);
         }
@@ -430,25 +431,29 @@ impl Model {
         }
     }
 
-    fn see_off(&mut self, id: usize) {
-        let now = self.now;
+    /// Gives back what a client held, unless it has, and has it looked at when the round ends.
+    fn part(&mut self, id: usize) {
+        self.leaving.push(id);
         self.clients[id].given_up_ms = None;
-        match self.clients[id].stage {
-            Stage::Gone => return,
-            Stage::Lingering { .. } => {}
-            Stage::Open => {
-                self.clients[id].stage = Stage::Lingering { until_ms: self.patience_ms() };
-                match self.clients[id].service {
-                    Service::Pools => {
-                        let replies = self.pools.leave(id, now);
-                        self.tell(replies);
-                    }
-                    Service::Counters => self.counters.leave(id, now),
-                }
-                self.clients[id].dumped = None;
-            }
+        if self.clients[id].stage != Stage::Open {
+            return;
         }
+        self.clients[id].stage = Stage::Lingering { until_ms: self.patience_ms() };
+        self.clients[id].dumped = None;
+        match self.clients[id].service {
+            Service::Pools => {
+                let replies = self.pools.leave(id, self.now);
+                self.tell(replies);
+            }
+            Service::Counters => self.counters.leave(id, self.now),
+        }
+    }
+
+    fn see_off(&mut self, id: usize) {
         let client = &mut self.clients[id];
+        if client.stage == Stage::Gone {
+            return;
+        }
         let is_drained = client.unsent.is_empty();
         if client.broken || is_drained && client.heard_out {
             client.stage = Stage::Gone;
@@ -475,7 +480,7 @@ impl Model {
 
     fn break_off(&mut self, client: usize) {
         self.clients[client].broken = true;
-        self.leaving.push(client);
+        self.part(client);
     }
 
     fn make_ready(&mut self, client: usize) {
