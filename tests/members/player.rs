@@ -81,7 +81,8 @@ impl Player {
     /// How many members, starts and stops each pool has, and how many it may have.
     fn taken_places(&self) -> BTreeMap<String, (u32, u32)> {
         let pools = self.state.pools_after(None);
-        let places = |row: &Utilization| row.in_use + row.free + row.starting + row.stopping + row.cleaning + row.quarantined;
+        let places =
+            |row: &Utilization| row.in_use + row.free + row.starting + row.stopping + row.cleaning + row.quarantined;
         pools.map(|row| (String::from_utf8_lossy(row.name).into(), (places(&row.figures), row.figures.max))).collect()
     }
 
@@ -234,8 +235,14 @@ impl Player {
     /// Mostly, one that the connection was given.
     pub fn some_lease(&mut self, conn: usize) -> u64 {
         let is_own = self.choices.below(8) > 0;
-        let known: Vec<u64> =
-            self.leases.iter().rev().filter(|(of, _)| !is_own || *of == conn).map(|(_, lease)| *lease).take(4).collect();
+        let known: Vec<u64> = self
+            .leases
+            .iter()
+            .rev()
+            .filter(|(of, _)| !is_own || *of == conn)
+            .map(|(_, lease)| *lease)
+            .take(4)
+            .collect();
         if known.is_empty() { 0 } else { known[self.choices.below(known.len() as u64) as usize] }
     }
 

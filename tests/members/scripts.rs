@@ -40,8 +40,13 @@ fn play(chapter: &str, with_upgrades: bool) -> Result<(), String> {
         }
         let (who, rest) = line.split_at(line.find(['>', '<', 'x', '!', 's']).ok_or(format!("what is {line:?}"))?);
         if let Some(expected) = rest.strip_prefix('<') {
-            let told = who.parse().ok().and_then(|conn| player.next_line(conn)).ok_or(format!("line {n}: {line:?} is not told"))?;
-            compare(expected.trim_start(), &told, &mut words).map_err(|()| format!("line {n}: {line:?}, but told is {told:?}"))?;
+            let told = who
+                .parse()
+                .ok()
+                .and_then(|conn| player.next_line(conn))
+                .ok_or(format!("line {n}: {line:?} is not told"))?;
+            compare(expected.trim_start(), &told, &mut words)
+                .map_err(|()| format!("line {n}: {line:?}, but told is {told:?}"))?;
             continue;
         }
         let unread = player.unread();

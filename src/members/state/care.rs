@@ -64,7 +64,7 @@ impl State {
         let is_free = |id: MemberId| self.member(id).stage.kind() == StageKind::Free;
         let (mut before, mut after) = (id, id);
         loop {
-            let Some(next) = self.links_stage.after(after) else { return None };
+            let next = self.links_stage.after(after)?;
             if is_free(next) {
                 return Some(next);
             }

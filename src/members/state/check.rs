@@ -216,7 +216,8 @@ impl State {
                 leases += 1;
             }
             let mut counted = client.held.clone();
-            (counted.sort_unstable(), held.sort_unstable());
+            counted.sort_unstable();
+            held.sort_unstable();
             assert_eq!(counted, held, "how many a connection holds");
             assert!(client.waiter.is_none_or(|id| self.waiter(id).conn == conn), "a connection's wait is its own");
             if let Some(work) = &client.work {

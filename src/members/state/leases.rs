@@ -269,18 +269,11 @@ impl State {
         self.clients[conn.index()].leases.iter(&self.links_lease).collect()
     }
 
-    /// A member is gone in the hands of its holder, or out of them.
-    pub(super) fn end_anywhere(
-        &mut self,
-        id: MemberId,
-        reason: Lost,
-        stat: Option<Stat>,
-        then: Then,
-        step: &mut Step<'_, '_>,
-    ) {
+    /// A member is gone in the hands of its holder, or out of them. It is not replaced.
+    pub(super) fn end_anywhere(&mut self, id: MemberId, reason: Lost, stat: Option<Stat>, step: &mut Step<'_, '_>) {
         if let Stage::InUse(lease) = self.member(id).stage {
             self.lose_lease(lease, reason, step);
         }
-        self.end_member(id, stat, then, step);
+        self.end_member(id, stat, Then::Nothing, step);
     }
 }

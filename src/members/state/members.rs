@@ -421,3 +421,23 @@ impl State {
         self.end_member(id, Some(Stat::Died), then, step);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A million members are why each is small: 88 bytes, and 24 of links, besides its name in the index and its attributes.
+    #[test]
+    fn a_member_takes_little_memory() {
+        assert!(size_of::<Member>() <= 96, "{} bytes", size_of::<Member>());
+        assert!(size_of::<Lease>() <= 96, "{} bytes", size_of::<Lease>());
+        assert!(size_of::<Waiter>() <= 128, "{} bytes", size_of::<Waiter>());
+        println!(
+            "member {}, lease {}, waiter {}, pool {}",
+            size_of::<Member>(),
+            size_of::<Lease>(),
+            size_of::<Waiter>(),
+            size_of::<Pool>()
+        );
+    }
+}

@@ -16,7 +16,11 @@ impl State {
         if let Ok(known) = self.find_pool(name) {
             let known = self.pool(known);
             let is_same = !known.is_leaving && known.settings == settings;
-            return if is_same { Ok(step.tell(conn, What::Ok)) } else { Err(Refusal::PoolDiffers) };
+            if !is_same {
+                return Err(Refusal::PoolDiffers);
+            }
+            step.tell(conn, What::Ok);
+            return Ok(());
         }
         if self.pools.len() >= MOST_POOLS {
             return Err(Refusal::TooMany);

@@ -1,6 +1,6 @@
 //! Providers and cleaners: what they bring, what they answer, and what is left when they are lost.
 
-use super::members::{Cause, Then};
+use super::members::Cause;
 use super::*;
 
 impl State {
@@ -159,7 +159,7 @@ impl State {
         if matches!(member.stage, Stage::InUse(_)) && !now {
             member.is_leaving = true;
         } else {
-            self.end_anywhere(id, Lost::Withdrawn, None, Then::Nothing, step);
+            self.end_anywhere(id, Lost::Withdrawn, None, step);
         }
     }
 
@@ -230,8 +230,9 @@ impl State {
     /// The connection is gone: its starts have failed, and its members are gone or orphans.
     pub(super) fn lose_agent(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         let agent = self.agent_of(conn);
-        let starts = self.clients[conn.index()].work.as_ref().map(|work| work.starts.values().copied().collect());
-        for start in starts.unwrap_or_else(Vec::new) {
+        let starts: Option<Vec<StartId>> =
+            self.clients[conn.index()].work.as_ref().map(|work| work.starts.values().copied().collect());
+        for start in starts.unwrap_or_default() {
             let is_under_way = matches!(self.starts[start.index()].progress, Progress::UnderWay { .. });
             if let Some((_, pool)) = agent.filter(|_| is_under_way) {
                 self.note_failure(pool, step);
@@ -250,7 +251,7 @@ impl State {
         while let Some(id) = self.agents[agent.index()].members.front() {
             let is_stopping = self.member(id).stage.kind() == StageKind::Stopping;
             let stat = (!is_stopping).then_some(Stat::ProviderLost);
-            self.end_anywhere(id, Lost::ProviderLost, stat, Then::Nothing, step);
+            self.end_anywhere(id, Lost::ProviderLost, stat, step);
         }
         self.agents.remove(agent.index());
         self.time_unclean(pool, step);
@@ -295,7 +296,7 @@ impl State {
         let again = step.timers.arm(step.now, Timer::Grace(id));
         std::mem::replace(&mut self.graces[id.index()].timer, again).fired();
         while let Some(member) = self.graces.get(id.index()).and_then(|grace| grace.members.front()) {
-            self.end_anywhere(member, Lost::ProviderLost, Some(Stat::ProviderLost), Then::Nothing, step);
+            self.end_anywhere(member, Lost::ProviderLost, Some(Stat::ProviderLost), step);
         }
         self.touch(pool);
     }
