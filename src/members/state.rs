@@ -28,10 +28,14 @@ mod pools;
 mod providers;
 mod queries;
 mod request;
+mod restored;
 mod saved;
 mod settings;
+mod stages;
+mod tables;
 mod takes;
 mod waiters;
+mod waits;
 
 pub use queries::{Holder, MemberRow, PoolRow, Utilization};
 pub use request::{
@@ -41,7 +45,9 @@ pub use request::{
 pub use saved::Record;
 pub use settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value};
 
-use members::{Member, Owner, Stage, StageKind};
+use members::{Member, Owner};
+use stages::{Stage, StageKind};
+use tables::{Agent, Client, Grace, Group, Lease, Pool, Progress, Start, TokenLease, Work};
 use takes::Asker;
 use waiters::{Queue, Waiter};
 
@@ -145,136 +151,6 @@ impl Step<'_, '_> {
     fn tell(&mut self, conn: ConnId, what: What) {
         self.events.push(Event { conn, what });
     }
-}
-
-struct Pool {
-    name: Arc<[u8]>,
-    hash: Hash,
-    settings: Settings,
-    group: Option<GroupId>,
-    /// True when it is removed as its members come back.
-    is_leaving: bool,
-    /// True when it stands in [`State::unsettled`].
-    is_unsettled: bool,
-    /// True when a take left few members free.
-    is_to_grow: bool,
-    /// True when a member that waiters might want came free by other ways than a return.
-    is_to_reconsider: bool,
-    /// All members, by name.
-    members: BTreeMap<Arc<[u8]>, MemberId>,
-    /// Those that may be handed out, longest idle first.
-    free: List<MemberId>,
-    /// Those that are free or checked, longest idle first.
-    idle: List<MemberId>,
-    /// Those that wait to be cleaned, and those that are cleaned, oldest first.
-    unclean: List<MemberId>,
-    cleaning: List<MemberId>,
-    /// How many members are in each stage.
-    counts: [u32; StageKind::COUNT],
-    fixed: u32,
-    starts: u32,
-    /// Replacements that are wanted and not begun.
-    owed: u32,
-    /// How many starts its waiters may have under way.
-    need: u64,
-    queue: Queue,
-    /// Waiters whose timeout is 0: they wait for a check.
-    hasty: u32,
-    agents: Vec<AgentId>,
-    /// Armed while nothing is started, because a start has failed.
-    backoff: Option<TimerId>,
-    /// How long the next backoff is, before its jitter.
-    next_backoff: Span,
-    cull: Option<TimerId>,
-    figures: Figures<Stat>,
-    times: Box<Times>,
-}
-
-#[derive(Default)]
-struct Group {
-    name: Arc<[u8]>,
-    hash: Hash,
-    pools: Vec<PoolId>,
-    queue: Queue,
-}
-
-struct Lease {
-    number: u64,
-    member: MemberId,
-    /// None when it has outlived its connection.
-    conn: Option<ConnId>,
-    holder: Holder,
-    since: Time,
-    is_reported: bool,
-    timer: Option<TimerId>,
-    token: Option<Box<TokenLease>>,
-}
-
-struct TokenLease {
-    token: Token,
-    /// How long it was first.
-    span: Span,
-    until: Time,
-}
-
-struct Start {
-    /// Its number on the wire.
-    number: u64,
-    conn: ConnId,
-    /// For a `!STOP`, when the pool may be gone.
-    pool_name: Arc<[u8]>,
-    since: Time,
-    progress: Progress,
-}
-
-enum Progress {
-    UnderWay {
-        agent: AgentId,
-        timer: TimerId,
-    },
-    /// It has failed, but its answer may still come.
-    Late,
-}
-
-/// A connection that provides or cleans for a pool.
-struct Agent {
-    conn: ConnId,
-    pool: PoolId,
-    provides: bool,
-    cleans: bool,
-    /// How many members it can have; None when as many as the pool.
-    capacity: Option<u32>,
-    members: List<MemberId>,
-    starts: u32,
-    /// How many members it is asked to clean now.
-    cleaning: u32,
-}
-
-struct Grace {
-    pool: PoolId,
-    members: List<MemberId>,
-    timer: TimerId,
-}
-
-/// What a connection has.
-#[derive(Default)]
-struct Client {
-    leases: List<LeaseId>,
-    waiter: Option<WaiterId>,
-    name: Option<Arc<[u8]>>,
-    /// How many members it holds, by pool.
-    held: Vec<(PoolId, u32)>,
-    work: Option<Box<Work>>,
-}
-
-/// What a connection has as a provider or cleaner.
-#[derive(Default)]
-struct Work {
-    agent: Option<AgentId>,
-    /// By number.
-    starts: BTreeMap<u64, StartId>,
-    late_starts: usize,
-    late_stops: HashSet<Arc<[u8]>>,
 }
 
 /// All pools and members, and what each connection has of them.
@@ -494,31 +370,5 @@ impl State {
     /// Returns whether there is room for one more member, start or waiter.
     fn has_room(&self) -> bool {
         self.members.len() + self.starts_under_way + self.waiters.len() < self.limits.most
-    }
-}
-
-impl Pool {
-    fn count(&self, kind: StageKind) -> u32 {
-        self.counts[kind as usize]
-    }
-
-    /// How many of the places that max allows are taken.
-    fn slots(&self) -> u64 {
-        self.members.len() as u64 + u64::from(self.starts)
-    }
-
-    /// How many members there are that are not being stopped.
-    fn live(&self) -> u64 {
-        self.members.len() as u64 - u64::from(self.count(StageKind::Stopping))
-    }
-
-    /// How many are free, or are being checked and will be.
-    fn idle_count(&self) -> u32 {
-        self.count(StageKind::Free) + self.count(StageKind::Checking)
-    }
-
-    /// Whether it has more members than it may have, besides those that leave.
-    fn is_above_max(&self) -> bool {
-        self.live() > u64::from(self.settings.max)
     }
 }

@@ -6,7 +6,6 @@ use super::state::{
 };
 use crate::pools::wire::{parse_number, parse_seconds};
 use crate::time::Span;
-use std::sync::Arc;
 
 mod replies;
 
@@ -369,11 +368,6 @@ fn text_of(contradiction: Contradiction) -> &'static str {
         Contradiction::InitAboveMax => "init is at most max",
         Contradiction::JitterTooLong => "lifetime_jitter is less than max_lifetime",
     }
-}
-
-/// The attributes as a member has them.
-pub fn shared(attributes: Attributes) -> Option<Arc<Attributes>> {
-    (!attributes.is_empty()).then(|| Arc::new(attributes))
 }
 
 #[cfg(test)]

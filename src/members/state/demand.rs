@@ -6,6 +6,9 @@ use super::*;
 const FIRST_BACKOFF: Span = Span::from_millis(100);
 const LONGEST_BACKOFF: Span = Span::from_secs(30);
 
+/// How many members are culled at once; the rest follows a millisecond later, so that others are served in between.
+const MOST_CULLED: u32 = 1_000;
+
 impl State {
     /// Has what changed in a pool take effect: waiters, size, cleaning, starts, and its end.
     pub(super) fn settle_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
@@ -283,6 +286,3 @@ impl State {
         self.pool(id).agents.iter().any(|agent| self.agents[agent.index()].provides)
     }
 }
-
-/// How many members are culled at once; the rest follows a millisecond later, so that others are served in between.
-const MOST_CULLED: u32 = 1_000;

@@ -33,75 +33,6 @@ pub(super) enum Owner {
     Orphan(GraceId),
 }
 
-pub(super) enum Stage {
-    /// The timer is armed when it is to be checked after a while.
-    Free(Option<TimerId>),
-    Checking(TimerId),
-    InUse(LeaseId),
-    Stopping(TimerId),
-    /// It waits to be cleaned. The timer is armed while nobody can be asked to.
-    Unclean(Option<TimerId>),
-    Cleaning {
-        agent: AgentId,
-        timer: TimerId,
-    },
-    /// The timer is armed when it is repaired by itself.
-    Quarantined(Option<TimerId>),
-    /// An operator holds it.
-    Held(TimerId),
-    /// It was lost by its consumer, and kept out for a while.
-    Delayed(TimerId),
-    Orphaned,
-}
-
-/// A stage without what belongs to it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum StageKind {
-    Free,
-    Checking,
-    InUse,
-    Stopping,
-    Unclean,
-    Cleaning,
-    Quarantined,
-    Held,
-    Delayed,
-    Orphaned,
-}
-
-impl StageKind {
-    pub const COUNT: usize = StageKind::Orphaned as usize + 1;
-}
-
-impl Stage {
-    pub fn kind(&self) -> StageKind {
-        match self {
-            Stage::Free(_) => StageKind::Free,
-            Stage::Checking(_) => StageKind::Checking,
-            Stage::InUse(_) => StageKind::InUse,
-            Stage::Stopping(_) => StageKind::Stopping,
-            Stage::Unclean(_) => StageKind::Unclean,
-            Stage::Cleaning { .. } => StageKind::Cleaning,
-            Stage::Quarantined(_) => StageKind::Quarantined,
-            Stage::Held(_) => StageKind::Held,
-            Stage::Delayed(_) => StageKind::Delayed,
-            Stage::Orphaned => StageKind::Orphaned,
-        }
-    }
-
-    fn into_timer(self) -> Option<TimerId> {
-        match self {
-            Stage::Free(timer) | Stage::Unclean(timer) | Stage::Quarantined(timer) => timer,
-            Stage::Checking(timer)
-            | Stage::Stopping(timer)
-            | Stage::Cleaning { timer, .. }
-            | Stage::Held(timer)
-            | Stage::Delayed(timer) => Some(timer),
-            Stage::InUse(_) | Stage::Orphaned => None,
-        }
-    }
-}
-
 /// What is done with a member that has come to an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Then {
@@ -231,7 +162,7 @@ impl State {
         member.stage = stage;
     }
 
-    /// A member is ready to be handed out, unless something speaks against it; waiters come first. Returns the waiters' decision.
+    /// A member is ready to be handed out, unless something speaks against it; waiters come first.
     pub(super) fn come_free(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
         let Some(id) = self.pass_gate(id, step) else { return };
         let member = &self.members[id.index()];

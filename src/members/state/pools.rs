@@ -217,36 +217,3 @@ impl State {
         self.unsettled.retain(|other| *other != id);
     }
 }
-
-impl Pool {
-    pub(super) fn new(name: Arc<[u8]>, hash: Hash, settings: Settings) -> Self {
-        Pool {
-            name,
-            hash,
-            settings,
-            group: None,
-            is_leaving: false,
-            is_unsettled: false,
-            is_to_grow: false,
-            is_to_reconsider: false,
-            members: BTreeMap::new(),
-            free: List::default(),
-            idle: List::default(),
-            unclean: List::default(),
-            cleaning: List::default(),
-            counts: [0; StageKind::COUNT],
-            fixed: 0,
-            starts: 0,
-            owed: 0,
-            need: 0,
-            queue: Queue::default(),
-            hasty: 0,
-            agents: Vec::new(),
-            backoff: None,
-            next_backoff: State::first_backoff(),
-            cull: None,
-            figures: Figures::default(),
-            times: Box::default(),
-        }
-    }
-}
