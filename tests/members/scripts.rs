@@ -85,8 +85,7 @@ fn compare(expected: &str, told: &str, words: &mut BTreeMap<String, String>) -> 
     let (mut wanted, mut had) = (expected.split(' '), told.split(' '));
     loop {
         match (wanted.next(), had.next()) {
-            (None, None) => return Ok(()),
-            (Some("*"), Some(_)) => return Ok(()),
+            (None, None) | (Some("*"), Some(_)) => return Ok(()),
             (Some(wanted), Some(had)) => match wanted.split_once('$') {
                 Some((start, name)) if had.starts_with(start) => {
                     words.insert(name.into(), had[start.len()..].into());
