@@ -108,6 +108,7 @@ pub mod histogram;
 pub mod http;
 pub mod id;
 pub mod list;
+pub mod members;
 pub mod names;
 pub mod net;
 pub mod output;

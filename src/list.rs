@@ -35,6 +35,16 @@ impl Links {
         self.links.get(key.index()).is_some_and(|link| link.prev != LOOSE)
     }
 
+    /// The id before `key` in its queue. It must stand in one.
+    pub fn before<K: Id>(&self, key: K) -> Option<K> {
+        id_of(self.links[key.index()].prev)
+    }
+
+    /// The id after `key` in its queue. It must stand in one.
+    pub fn after<K: Id>(&self, key: K) -> Option<K> {
+        id_of(self.links[key.index()].next)
+    }
+
     fn at(&mut self, key: u32) -> &mut Link {
         &mut self.links[key as usize]
     }
@@ -84,6 +94,20 @@ impl<K: Id> List<K> {
             tail => links.at(tail).next = key,
         }
         self.tail = key;
+        self.len += 1;
+    }
+
+    /// Puts `key` before `next`, which must stand in this queue, while `key` must stand in no queue of `links`.
+    pub fn insert_before(&mut self, links: &mut Links, next: K, key: K) {
+        let (next, key) = (number_of(next), number_of(key));
+        links.make_room(key);
+        debug_assert!(links.at(key).prev == LOOSE, "an entry stands in one queue at a time");
+        let prev = std::mem::replace(&mut links.at(next).prev, key);
+        *links.at(key) = Link { prev, next };
+        match prev {
+            END => self.head = key,
+            prev => links.at(prev).next = key,
+        }
         self.len += 1;
     }
 
@@ -160,6 +184,11 @@ mod tests {
                     lists[which].push_back(&mut links, key);
                     model[which].push_back(key);
                 }
+                (10, None) if !model[which].is_empty() => {
+                    let place = (seed >> 20) as usize % model[which].len();
+                    lists[which].insert_before(&mut links, model[which][place], key);
+                    model[which].insert(place, key);
+                }
                 (10..=12, _) => assert_eq!(lists[which].pop_front(&mut links), model[which].pop_front()),
                 (_, Some(holder)) => {
                     lists[holder].remove(&mut links, key);
@@ -173,6 +202,9 @@ mod tests {
                 assert!(list.iter_back(&links).eq(model.iter().rev().copied()));
                 assert_eq!((list.front(), list.back()), (model.front().copied(), model.back().copied()));
                 assert!(model.iter().all(|key| links.is_linked(*key)));
+                for (key, next) in model.iter().zip(model.iter().skip(1)) {
+                    assert_eq!((links.after(*key), links.before(*next)), (Some(*next), Some(*key)));
+                }
             }
         }
     }

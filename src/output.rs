@@ -288,7 +288,8 @@ impl Buffer {
     fn replace(&mut self, last: u64, text: &[u8]) {
         let rest = std::mem::take(&mut self.bytes);
         let mut copied = 0;
-        while let Some(held) = self.held.pop_front_if(|held| held.number <= last) {
+        while self.held.front().is_some_and(|held| held.number <= last) {
+            let Some(held) = self.held.pop_front() else { break };
             self.bytes.extend_from_slice(&rest[copied..held.start]);
             self.bytes.extend_from_slice(text);
             copied = held.end;

@@ -124,6 +124,7 @@ macro_rules! statistics {
         }
     };
 }
+pub(crate) use statistics;
 
 statistics! {
     /// What the pools service counts. Names and order are those of `STATS FULL`, on which exporters depend.

@@ -35,6 +35,13 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("http/wire", &[]),
     ("pools", &["pools/state", "pools/wire", "sketch"]),
     ("counters", &["counters/state", "counters/wire"]),
+    ("members", &["members/state", "members/wire", "members/stats"]),
+    (
+        "members/state",
+        &["members/stats", "service", "record", "random", "wheel", "names", "list", "histogram", "stats", "id", "time"],
+    ),
+    ("members/wire", &["members/state", "pools/wire", "time"]),
+    ("members/stats", &["histogram", "stats"]),
     ("pools/state", &["service", "record", "wheel", "names", "list", "sketch", "histogram", "stats", "id", "time"]),
     ("pools/wire", &["pools/state", "stats", "time"]),
     ("counters/state", &["service", "record", "wheel", "names", "stats", "id", "time"]),

@@ -1,0 +1,374 @@
+//! The members themselves: which there are, who has them, who waits for one, and what providers are asked to do. It knows no
+//! sockets, no bytes on the wire and no clock: it takes a connection, a request and the time, and emits events for any connection.
+//!
+//! Invariant: a member is in one stage, and in the queues of that stage alone. What a step changes in a pool's demand is settled
+//! at the end of the step, so that starts are reckoned once, from what is wanted then.
+
+use crate::id::{ConnId, Id, id};
+use crate::list::{Links, List};
+use crate::names::{Hash, Names};
+use crate::random::Random;
+use crate::stats::Figures;
+use crate::time::{Span, Time};
+use crate::wheel::{TimerId, Timers, timer_keys};
+use slab::Slab;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use super::stats::{Members as Stat, Times};
+
+mod care;
+mod check;
+mod demand;
+mod groups;
+mod leases;
+mod members;
+mod operators;
+mod pools;
+mod providers;
+mod queries;
+mod request;
+mod restored;
+mod saved;
+mod settings;
+mod stages;
+mod tables;
+mod takes;
+mod waiters;
+mod waits;
+
+pub use queries::{Holder, MemberRow, PoolRow, Utilization};
+pub use request::{
+    Attributes, Condition, Event, From, LeaseName, Lost, Named, NoMembers, Notice, Refusal, Request, Take, Taken,
+    Token, What,
+};
+pub use saved::Record;
+pub use settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value};
+
+use members::{Member, Owner};
+use stages::{Stage, StageKind};
+use tables::{Agent, Client, Grace, Group, Lease, Pool, Progress, Start, TokenLease, Work};
+use takes::Asker;
+use waiters::{Queue, Waiter};
+
+id! {
+    /// A pool.
+    PoolId
+}
+id! {
+    /// A group of pools.
+    GroupId
+}
+id! {
+    /// A member.
+    MemberId
+}
+id! {
+    /// A lease.
+    LeaseId
+}
+id! {
+    /// A take that waits.
+    WaiterId
+}
+id! {
+    /// A start.
+    StartId
+}
+id! {
+    /// A connection that provides or cleans for a pool.
+    AgentId
+}
+id! {
+    /// The members of a lost provider, in their grace.
+    GraceId
+}
+
+timer_keys! {
+    /// What the members service arms timers for.
+    pub enum Timer {
+        /// A wait has lasted for its timeout.
+        Wait(id: WaiterId),
+        /// A start was not answered in time.
+        Start(id: StartId),
+        /// The stage of a member has lasted for as long as it may.
+        Stage(id: MemberId),
+        /// A member has reached its lifetime.
+        Life(id: MemberId),
+        /// A lease has run out, or was held for too long, or for long.
+        Lease(id: LeaseId),
+        /// The grace of a lost provider is over.
+        Grace(id: GraceId),
+        /// Starts of a pool may be tried again.
+        Backoff(id: PoolId),
+        /// Idle members of a pool may be stopped.
+        Cull(id: PoolId),
+    }
+}
+
+/// How many pools there may be: with a few KiB each, they take some hundred MiB at most.
+const MOST_POOLS: usize = 65_536;
+/// How many members one take may ask for: their lines must fit into a connection's output with all their attributes.
+const MOST_AT_ONCE: u32 = 512;
+/// How many free members one take with attributes looks at: about a millisecond's worth.
+const MOST_LOOKED_AT: usize = 16_384;
+/// How many late starts, and how many stops that were not answered in time, are remembered of a provider.
+const MOST_LATE_STARTS: usize = 1_024;
+const MOST_LATE_STOPS: usize = 65_536;
+
+/// What the operator allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Members, starts under way and waiters together.
+    pub most: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { most: 1 << 20 }
+    }
+}
+
+/// One step of the state machine: when it happens, and where its effects go.
+pub struct Step<'a, 'w> {
+    /// The time of the step.
+    pub now: Time,
+    /// The timers of the members service.
+    pub timers: &'a mut Timers<'w, Timer>,
+    /// Where jitter, ties and tokens come from.
+    pub random: &'a mut Random,
+    /// Who is told what, in order.
+    pub events: &'a mut Vec<Event>,
+    /// What operators are told.
+    pub notices: &'a mut Vec<Notice>,
+    /// Whether the connection may do what operators do.
+    pub is_admin: bool,
+    /// The address of a connection.
+    pub peer: &'a dyn Fn(ConnId) -> String,
+}
+
+impl Step<'_, '_> {
+    fn tell(&mut self, conn: ConnId, what: What) {
+        self.events.push(Event { conn, what });
+    }
+}
+
+/// All pools and members, and what each connection has of them.
+pub struct State {
+    limits: Limits,
+    names: Names<PoolId>,
+    /// The pools in the order of their names.
+    order: BTreeMap<Arc<[u8]>, PoolId>,
+    pools: Slab<Pool>,
+    group_names: Names<GroupId>,
+    groups: Slab<Group>,
+    members: Slab<Member>,
+    links_free: Links,
+    /// For the queues `idle`, `unclean` and `cleaning` of a pool.
+    links_stage: Links,
+    links_owner: Links,
+    /// What waits to be applied when a member comes free again: how long an operator holds it.
+    holds: BTreeMap<MemberId, Span>,
+    leases: Slab<Lease>,
+    numbers: Names<LeaseId>,
+    tokens: Names<LeaseId>,
+    links_lease: Links,
+    next_lease: u64,
+    waiters: Slab<Waiter>,
+    links_waiter: Links,
+    next_arrival: u64,
+    starts: Slab<Start>,
+    next_start: u64,
+    starts_under_way: usize,
+    agents: Slab<Agent>,
+    graces: Slab<Grace>,
+    clients: Vec<Client>,
+    unsettled: Vec<PoolId>,
+}
+
+impl State {
+    /// Returns a state without pools, whose leases are numbered from `microsecond`, the time of day: so that none is used again
+    /// after a restart.
+    pub fn new(limits: Limits, microsecond: u64) -> Self {
+        State {
+            limits,
+            names: Names::default(),
+            order: BTreeMap::new(),
+            pools: Slab::new(),
+            group_names: Names::default(),
+            groups: Slab::new(),
+            members: Slab::new(),
+            links_free: Links::default(),
+            links_stage: Links::default(),
+            links_owner: Links::default(),
+            holds: BTreeMap::new(),
+            leases: Slab::new(),
+            numbers: Names::default(),
+            tokens: Names::default(),
+            links_lease: Links::default(),
+            next_lease: microsecond,
+            waiters: Slab::new(),
+            links_waiter: Links::default(),
+            next_arrival: 0,
+            starts: Slab::new(),
+            next_start: 1,
+            starts_under_way: 0,
+            agents: Slab::new(),
+            graces: Slab::new(),
+            clients: Vec::new(),
+            unsettled: Vec::new(),
+        }
+    }
+
+    /// Serves one request.
+    pub fn serve(&mut self, conn: ConnId, request: Request<'_>, step: &mut Step<'_, '_>) {
+        let answer = if request.is_for_operators() && !step.is_admin {
+            Err(Refusal::NotAdmin)
+        } else {
+            self.answer(conn, request, step)
+        };
+        if let Err(refusal) = answer {
+            step.tell(conn, What::Error(refusal));
+        }
+        self.settle(step);
+    }
+
+    /// Does what is asked. Each request tells the connection what came of it, unless it is refused.
+    fn answer(&mut self, conn: ConnId, request: Request<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+        match request {
+            Request::Take(take) => self.take(conn, take, step),
+            Request::Return { lease, condition } => {
+                self.give_back(conn, lease, condition, step);
+                Ok(())
+            }
+            Request::Renew { token, span } => {
+                self.renew(conn, &token, span, step);
+                Ok(())
+            }
+            Request::Cancel => self.cancel(conn, step),
+            Request::Identify { name } => {
+                self.client(conn).name = Some(name.into());
+                step.tell(conn, What::Ok);
+                Ok(())
+            }
+            Request::Bye => {
+                self.leave(conn, step);
+                Ok(())
+            }
+            Request::Pool { name, changes } => self.declare(conn, name, &changes, step),
+            Request::Reconfigure { name, changes } => self.reconfigure(conn, name, &changes, step),
+            Request::RemovePool { name, graceful } => self.remove_pool(conn, name, graceful, step),
+            Request::Provide { pool, capacity } => self.provide(conn, pool, capacity, step),
+            Request::Clean { pool } => self.clean(conn, pool, step),
+            Request::Started { start, member, attributes } => self.started(conn, start, member, attributes, step),
+            Request::Failed { start, text } => self.start_failed(conn, start, text, step),
+            Request::Stopped { member } => self.stopped(conn, member, step),
+            Request::Alive { member } => self.alive(conn, member, step),
+            Request::Dead { member } => self.dead(conn, member, step),
+            Request::Cleaned { member } => self.cleaned(conn, member, step),
+            Request::Offer { named, attributes } => self.offer(conn, named, attributes, step),
+            Request::Withdraw { named, now } => self.withdraw(conn, named, now, step),
+            Request::Add { named, attributes } => self.add(conn, named, attributes, step),
+            Request::Delete { named, now } => self.delete(conn, named, now, step),
+            Request::Repair(named) => self.repair(conn, named, step),
+            Request::Hold { named, span, note } => self.hold(conn, named, span, note, step),
+            Request::Free(named) => self.free(conn, named, step),
+            Request::TakeBack { lease, note } => {
+                self.take_back(conn, lease, note, step);
+                Ok(())
+            }
+        }
+    }
+
+    /// A timer is due.
+    pub fn expire(&mut self, timer: Timer, step: &mut Step<'_, '_>) {
+        match timer {
+            Timer::Wait(id) => self.wait_is_over(id, step),
+            Timer::Start(id) => self.start_is_late(id, step),
+            Timer::Stage(id) => self.stage_is_over(id, step),
+            Timer::Life(id) => self.life_is_over(id, step),
+            Timer::Lease(id) => self.lease_is_due(id, step),
+            Timer::Grace(id) => self.grace_is_over(id, step),
+            Timer::Backoff(id) => self.backoff_is_over(id),
+            Timer::Cull(id) => self.cull(id, step),
+        }
+        self.settle(step);
+    }
+
+    /// The connection is gone: ends its wait, gives back what it held, and takes away what it provided.
+    pub fn close(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
+        if conn.index() >= self.clients.len() {
+            return;
+        }
+        if let Some(id) = self.clients[conn.index()].waiter {
+            self.end_wait(id, step);
+        }
+        self.lose_consumer(conn, step);
+        self.lose_agent(conn, step);
+        self.clients[conn.index()] = Client::default();
+        self.settle(step);
+    }
+
+    /// Returns whether there is no pool and nothing is remembered of any connection.
+    pub fn is_empty(&self) -> bool {
+        self.pools.is_empty()
+            && self.groups.is_empty()
+            && self.members.is_empty()
+            && self.leases.is_empty()
+            && self.waiters.is_empty()
+            && self.starts.is_empty()
+            && self.agents.is_empty()
+            && self.graces.is_empty()
+    }
+
+    /// Has what changed in the demand of pools take effect, now that the step has done everything else.
+    fn settle(&mut self, step: &mut Step<'_, '_>) {
+        while let Some(id) = self.unsettled.pop() {
+            self.pools[id.index()].is_unsettled = false;
+            self.settle_pool(id, step);
+        }
+    }
+
+    /// Notes that the demand of a pool may have changed.
+    fn touch(&mut self, id: PoolId) {
+        let pool = &mut self.pools[id.index()];
+        if !pool.is_unsettled {
+            pool.is_unsettled = true;
+            self.unsettled.push(id);
+        }
+    }
+
+    fn pool(&self, id: PoolId) -> &Pool {
+        &self.pools[id.index()]
+    }
+
+    fn pool_mut(&mut self, id: PoolId) -> &mut Pool {
+        &mut self.pools[id.index()]
+    }
+
+    fn member(&self, id: MemberId) -> &Member {
+        &self.members[id.index()]
+    }
+
+    fn client(&mut self, conn: ConnId) -> &mut Client {
+        if self.clients.len() <= conn.index() {
+            self.clients.resize_with(conn.index() + 1, Client::default);
+        }
+        &mut self.clients[conn.index()]
+    }
+
+    fn find_pool(&self, name: &[u8]) -> Result<PoolId, Refusal> {
+        let found = self.names.find(self.names.hash(name), |id| *self.pool(id).name == *name);
+        found.ok_or(Refusal::NoPool)
+    }
+
+    fn find_member(&self, named: Named<'_>) -> Result<MemberId, Refusal> {
+        let pool = self.find_pool(named.pool)?;
+        self.pool(pool).members.get(named.member).copied().ok_or(Refusal::NoSuchMember)
+    }
+
+    /// Returns whether there is room for one more member, start or waiter.
+    fn has_room(&self) -> bool {
+        self.members.len() + self.starts_under_way + self.waiters.len() < self.limits.most
+    }
+}

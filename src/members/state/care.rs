@@ -1,0 +1,181 @@
+//! Checks and cleaning: what providers and cleaners are asked to do for members that nobody holds.
+
+use super::members::Cause;
+use super::*;
+
+impl State {
+    /// Asks the provider of a free member whether it lives.
+    pub(super) fn begin_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let Owner::Agent(agent) = self.member(id).owner else {
+            unreachable!("fixed members are not checked, and orphans are not free");
+        };
+        let pool_id = self.member(id).pool;
+        let pool = &mut self.pools[pool_id.index()];
+        // It keeps its place among the idle.
+        pool.free.remove(&mut self.links_free, id);
+        pool.counts[StageKind::Free as usize] -= 1;
+        pool.counts[StageKind::Checking as usize] += 1;
+        let timer = step.timers.arm(step.now + pool.settings.check_timeout, Timer::Stage(id));
+        let member = &mut self.members[id.index()];
+        if let Stage::Free(Some(timer)) = std::mem::replace(&mut member.stage, Stage::Checking(timer)) {
+            step.timers.cancel(timer);
+        }
+        let (pool, member) = (pool.name.clone(), member.name.clone());
+        step.tell(self.agents[agent.index()].conn, What::Check { pool, member });
+        self.touch(pool_id);
+    }
+
+    /// `ALIVE member`.
+    pub(super) fn alive(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+        let id = self.own_member(conn, name)?;
+        step.tell(conn, What::Ok);
+        if self.member(id).stage.kind() == StageKind::Checking {
+            let next = self.place_among_free(id);
+            self.end_check(id, next, step);
+        }
+        Ok(())
+    }
+
+    /// A checked member lives: it is free again, where it was.
+    fn end_check(&mut self, id: MemberId, next: Option<MemberId>, step: &mut Step<'_, '_>) {
+        let is_ready = {
+            let pool = &self.pools[self.member(id).pool.index()];
+            !self.holds.contains_key(&id) && !pool.is_leaving && !pool.is_above_max()
+        };
+        self.members[id.index()].proved = step.now;
+        if !is_ready || self.end_of_life(id).is_some_and(|end| end <= step.now) {
+            self.displace(id, step);
+            return self.come_free(id, Cause::Other, step);
+        }
+        let member = &mut self.members[id.index()];
+        let pool = &mut self.pools[member.pool.index()];
+        pool.counts[StageKind::Checking as usize] -= 1;
+        pool.counts[StageKind::Orphaned as usize] += 1;
+        if let Stage::Checking(timer) = std::mem::replace(&mut member.stage, Stage::Orphaned) {
+            step.timers.cancel(timer);
+        }
+        self.lay_free(id, next, step);
+        self.hand_on(id, Cause::Other, step);
+    }
+
+    /// The free member before which one that is checked stands among the idle; None when it is the last. The way to the
+    /// nearest free one is searched in both directions at once, so that many checks together cost little each.
+    fn place_among_free(&self, id: MemberId) -> Option<MemberId> {
+        let is_free = |id: MemberId| self.member(id).stage.kind() == StageKind::Free;
+        let (mut before, mut after) = (id, id);
+        loop {
+            let next = self.links_stage.after(after)?;
+            if is_free(next) {
+                return Some(next);
+            }
+            let Some(prev) = self.links_stage.before(before) else {
+                return self.pool(self.member(id).pool).free.front();
+            };
+            if is_free(prev) {
+                return self.links_free.after(prev);
+            }
+            (before, after) = (prev, next);
+        }
+    }
+
+    /// A member is returned in good state: it is cleaned if its pool cleans, else free.
+    pub(super) fn come_back(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let pool = self.member(id).pool;
+        if self.pool(pool).settings.clean_timeout == Span::ZERO {
+            return self.come_free(id, Cause::Other, step);
+        }
+        let Some(id) = self.pass_gate(id, step) else { return };
+        self.members[id.index()].since = step.now;
+        self.wait_for_cleaning(id, step);
+        self.touch(pool);
+    }
+
+    /// Puts a member last among those that wait to be cleaned. While nobody can be asked, its time runs from its return.
+    fn wait_for_cleaning(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let member = self.member(id);
+        let pool = self.pool(member.pool);
+        let until = member.since + pool.settings.clean_timeout;
+        let timer = pool.agents.is_empty().then(|| step.timers.arm(until, Timer::Stage(id)));
+        self.place(id, Stage::Unclean(timer));
+    }
+
+    /// Asks for as many members to be cleaned as may be cleaned at once, oldest first.
+    pub(super) fn clean_next(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        loop {
+            let pool = self.pool(id);
+            let is_full = pool.cleaning.len() >= pool.settings.clean_parallel;
+            let Some(member) = pool.unclean.front().filter(|_| !is_full) else { return };
+            let Some(agent) = self.cleaner_for(id, member) else { return };
+            self.displace(member, step);
+            let timer = step.timers.arm(step.now + self.pool(id).settings.clean_timeout, Timer::Stage(member));
+            self.members[member.index()].proved = step.now;
+            self.place(member, Stage::Cleaning { agent, timer });
+            let (pool, name) = (self.pool(id).name.clone(), self.member(member).name.clone());
+            step.tell(self.agents[agent.index()].conn, What::Clean { pool, member: name });
+        }
+    }
+
+    /// Who cleans a member: the cleaner with the least to do, else its provider, else another one.
+    fn cleaner_for(&self, pool: PoolId, member: MemberId) -> Option<AgentId> {
+        let agents = || self.pool(pool).agents.iter().copied();
+        let load = |agent: &AgentId| self.agents[agent.index()].cleaning;
+        let cleaner = agents().filter(|agent| self.agents[agent.index()].cleans).min_by_key(load);
+        let own = match self.member(member).owner {
+            Owner::Agent(agent) => Some(agent),
+            Owner::Fixed | Owner::Orphan(_) => None,
+        };
+        cleaner.or(own).or_else(|| agents().min_by_key(load))
+    }
+
+    /// `CLEANED member`.
+    pub(super) fn cleaned(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+        let (agent, pool) = self.agent_of(conn).ok_or(Refusal::NotProvider)?;
+        let id = *self.pool(pool).members.get(name).ok_or(Refusal::NoSuchMember)?;
+        step.tell(conn, What::Ok);
+        let member = self.member(id);
+        if matches!(member.stage, Stage::Cleaning { agent: asked, .. } if asked == agent) {
+            let took = step.now.since(member.proved);
+            self.pool_mut(pool).times.clean.record(took);
+            self.displace(id, step);
+            self.come_free(id, Cause::Other, step);
+        }
+        Ok(())
+    }
+
+    /// A connection that was to clean is gone: others are asked, the oldest members first.
+    pub(super) fn lose_cleaner(&mut self, pool: PoolId, agent: AgentId, step: &mut Step<'_, '_>) {
+        let is_its =
+            |id: &MemberId| matches!(self.member(*id).stage, Stage::Cleaning { agent: asked, .. } if asked == agent);
+        let again: Vec<MemberId> = self.pool(pool).cleaning.iter(&self.links_stage).filter(is_its).collect();
+        for id in again.into_iter().rev() {
+            self.displace(id, step);
+            let first = self.pool(pool).unclean.front();
+            self.wait_for_cleaning(id, step);
+            if let Some(first) = first {
+                let unclean = &mut self.pools[pool.index()].unclean;
+                unclean.remove(&mut self.links_stage, id);
+                unclean.insert_before(&mut self.links_stage, first, id);
+            }
+        }
+    }
+
+    /// Starts or stops the time of members that wait to be cleaned, now that there is somebody to ask, or nobody.
+    pub(super) fn time_unclean(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
+        let entry = &self.pools[pool.index()];
+        let is_timed = entry.agents.is_empty();
+        let span = entry.settings.clean_timeout;
+        let waiting: Vec<MemberId> = entry.unclean.iter(&self.links_stage).collect();
+        for id in waiting {
+            let member = &mut self.members[id.index()];
+            let until = member.since + span;
+            let Stage::Unclean(timer) = &mut member.stage else {
+                unreachable!("the queue holds only members that wait to be cleaned");
+            };
+            match timer.take() {
+                Some(timer) if !is_timed => step.timers.cancel(timer),
+                None if is_timed => *timer = Some(step.timers.arm(until, Timer::Stage(id))),
+                kept => *timer = kept,
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The proof that the tables of the members agree with each other. It changes nothing.
+
+use super::waiters::Place;
+use super::*;
+
+impl State {
+    /// Compares every table with every other.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
+    pub fn check(&self) {
+        assert!(self.unsettled.is_empty(), "a step settles what it has touched");
+        assert_eq!(self.names.len(), self.pools.len(), "each pool has one name");
+        assert_eq!(self.order.len(), self.pools.len(), "each pool stands in the order of names once");
+        for (index, pool) in &self.pools {
+            self.check_pool(PoolId::from_index(index), pool);
+        }
+        let of_pools: usize = self.pools.iter().map(|(_, pool)| pool.members.len()).sum();
+        assert_eq!(of_pools, self.members.len(), "each member is of one pool");
+        assert!(self.holds.keys().all(|id| self.members.contains(id.index())), "a hold to come is of a member");
+        self.check_owners();
+        self.check_leases();
+        self.check_waiters();
+        self.check_starts();
+        self.check_clients();
+    }
+
+    fn check_pool(&self, id: PoolId, pool: &Pool) {
+        assert_eq!(self.find_pool(&pool.name), Ok(id), "a pool is found by its name");
+        assert_eq!(self.order.get(&pool.name), Some(&id), "a pool is found in the order of names");
+        assert!(!pool.is_unsettled && !pool.is_to_reconsider && !pool.is_to_grow, "a step settles what it has touched");
+        assert!(!pool.is_leaving || pool.slots() > 0, "a pool that leaves has something to wait for");
+        assert!(
+            !pool.is_leaving || pool.free.is_empty() && pool.queue.len == 0,
+            "a pool that leaves hands out nothing"
+        );
+        let mut counts = [0; StageKind::COUNT];
+        let mut fixed = 0;
+        for (name, id) in &pool.members {
+            let member = self.member(*id);
+            assert_eq!(member.name, *name, "a member is found by its name");
+            counts[member.stage.kind() as usize] += 1;
+            fixed += u32::from(member.owner == Owner::Fixed);
+            self.check_stage(*id, member);
+        }
+        assert_eq!((counts, fixed), (pool.counts, pool.fixed), "the counts of a pool's members");
+        assert!(pool.owed <= pool.settings.max, "no more is owed than there may be");
+        self.check_queues(id, pool);
+        self.check_demand(id, pool);
+    }
+
+    fn check_stage(&self, id: MemberId, member: &Member) {
+        let kind = member.stage.kind();
+        let is_idle = matches!(kind, StageKind::Free | StageKind::Checking);
+        let is_queued = is_idle || matches!(kind, StageKind::Unclean | StageKind::Cleaning);
+        assert_eq!(self.links_free.is_linked(id), kind == StageKind::Free, "the free stand among the free");
+        assert_eq!(self.links_stage.is_linked(id), is_queued, "a member stands in the queue of its stage");
+        let is_orphan = matches!(member.owner, Owner::Orphan(_));
+        assert!(!is_orphan || !is_idle && kind != StageKind::Stopping, "an orphan is kept out");
+        assert!(kind != StageKind::Orphaned || is_orphan, "only orphans are orphaned");
+        assert!(kind != StageKind::Quarantined || member.owner == Owner::Fixed, "only fixed members are in quarantine");
+        assert!(!member.is_leaving || kind == StageKind::InUse, "what leaves is in use until then");
+        let is_watched = self.end_of_life(id).is_some();
+        assert!(is_watched || member.life.is_none(), "a lifetime that is not limited has no timer");
+        if let Stage::InUse(lease) = member.stage {
+            assert_eq!(self.leases[lease.index()].member, id, "a lease names its member");
+        }
+    }
+
+    fn check_queues(&self, id: PoolId, pool: &Pool) {
+        let kind = |id: &MemberId| self.member(*id).stage.kind();
+        let is_here = |member: MemberId| assert_eq!(self.member(member).pool, id, "a queue holds members of its pool");
+        let free: Vec<MemberId> = pool.free.iter(&self.links_free).collect();
+        let idle = pool.idle.iter(&self.links_stage);
+        assert!(
+            idle.filter(|id| kind(id) == StageKind::Free).eq(free.iter().copied()),
+            "the free in the order of the idle"
+        );
+        assert_eq!(pool.idle.len(), pool.idle_count(), "the free and the checked are idle");
+        let is_sorted = pool.idle.iter(&self.links_stage).map(|id| self.member(id).since).is_sorted();
+        assert!(is_sorted, "the longest idle comes first");
+        assert!(pool.unclean.iter(&self.links_stage).all(|id| kind(&id) == StageKind::Unclean));
+        assert!(pool.cleaning.iter(&self.links_stage).all(|id| kind(&id) == StageKind::Cleaning));
+        assert_eq!(pool.unclean.len(), pool.count(StageKind::Unclean));
+        assert_eq!(pool.cleaning.len(), pool.count(StageKind::Cleaning));
+        let is_stuck = !pool.agents.is_empty() && pool.cleaning.len() < pool.settings.clean_parallel;
+        assert!(!is_stuck || pool.unclean.is_empty(), "who can be asked to clean is asked");
+        for member in &pool.members {
+            is_here(*member.1);
+            if let Stage::Unclean(timer) = &self.member(*member.1).stage {
+                assert_eq!(timer.is_some(), pool.agents.is_empty(), "time runs while nobody can be asked");
+            }
+        }
+    }
+
+    /// What is wanted is under way, as far as there is room.
+    fn check_demand(&self, id: PoolId, pool: &Pool) {
+        let is_possible = pool.backoff.is_none() && pool.slots() < u64::from(pool.settings.max) && self.has_room();
+        let has_capacity = pool.agents.iter().any(|agent| {
+            let agent = &self.agents[agent.index()];
+            let capacity = agent.capacity.unwrap_or(pool.settings.max);
+            agent.provides && agent.members.len() + agent.starts < capacity
+        });
+        assert!(!(is_possible && has_capacity && self.wanted(id) > 0), "what is wanted is started");
+        assert!(pool.hasty == 0 || pool.count(StageKind::Checking) > 0, "who waits for a check has one to wait for");
+        let is_alone = |id: &MemberId| self.member(*id).owner != Owner::Fixed;
+        let too_many = pool.is_above_max() && pool.free.iter(&self.links_free).any(|id| is_alone(&id));
+        assert!(!too_many, "what is too many is stopped when it is free");
+    }
+
+    fn check_owners(&self) {
+        let mut owned = 0;
+        for (index, agent) in &self.agents {
+            let id = AgentId::from_index(index);
+            let is_listed = self.pool(agent.pool).agents.contains(&id);
+            assert!(is_listed && (agent.provides || agent.cleans), "a provider or cleaner stands in its pool");
+            assert_eq!(self.agent_of(agent.conn), Some((id, agent.pool)), "and is found by its connection");
+            for member in agent.members.iter(&self.links_owner) {
+                assert_eq!(self.member(member).owner, Owner::Agent(id), "a provider's members are its own");
+                assert_eq!(self.member(member).pool, agent.pool);
+                owned += 1;
+            }
+            let asks = |member: &Member| matches!(member.stage, Stage::Cleaning { agent, .. } if agent == id);
+            let cleaning = self.members.iter().filter(|(_, member)| asks(member)).count();
+            assert_eq!(agent.cleaning as usize, cleaning, "the count of members that are cleaned");
+        }
+        for (index, grace) in &self.graces {
+            let id = GraceId::from_index(index);
+            assert!(!grace.members.is_empty(), "a grace is for members");
+            for member in grace.members.iter(&self.links_owner) {
+                assert_eq!(self.member(member).owner, Owner::Orphan(id), "a grace's members are orphans");
+                owned += 1;
+            }
+        }
+        let fixed: usize = self.pools.iter().map(|(_, pool)| pool.fixed as usize).sum();
+        assert_eq!(owned + fixed, self.members.len(), "each member has one owner");
+    }
+
+    fn check_leases(&self) {
+        assert_eq!(self.numbers.len(), self.leases.len(), "each lease has one number");
+        for (index, lease) in &self.leases {
+            let id = LeaseId::from_index(index);
+            assert!(lease.number < self.next_lease, "a number is never used again");
+            assert_eq!(self.find_lease(lease.number), Some(id), "a lease is found by its number");
+            let is_in_use = matches!(self.member(lease.member).stage, Stage::InUse(of) if of == id);
+            assert!(is_in_use, "what is leased is in use");
+            assert!(lease.conn.is_some() || lease.token.is_some(), "without a token, a lease ends with its connection");
+            if let Some(token) = &lease.token {
+                assert_eq!(self.find_token(&token.token), Some(id), "a lease is found by its token");
+            }
+        }
+        let tokens = self.leases.iter().filter(|(_, lease)| lease.token.is_some()).count();
+        assert_eq!(self.tokens.len(), tokens, "each token is of a lease");
+    }
+
+    fn check_waiters(&self) {
+        let mut queued = 0;
+        for (index, pool) in &self.pools {
+            let id = PoolId::from_index(index);
+            let mine = || self.waiters.iter().map(|(_, waiter)| waiter).filter(|waiter| waiter.starts_in() == Some(id));
+            assert_eq!(pool.need, mine().map(|waiter| u64::from(waiter.want)).sum::<u64>(), "what waiters need");
+            assert_eq!(pool.hasty as usize, mine().filter(|waiter| waiter.is_hasty).count(), "who waits for a check");
+            let own = self.own_waiters(id);
+            assert!(own.iter().all(|waiter| self.waiter(*waiter).place == Place::Pool(id)), "each in its own queue");
+            assert_eq!(own.len(), pool.queue.len as usize, "the length of a queue");
+            queued += own.len();
+            if let Some(group) = pool.group {
+                assert!(self.groups[group.index()].pools.contains(&id), "a pool stands in its group");
+            }
+        }
+        for (index, group) in &self.groups {
+            let id = GroupId::from_index(index);
+            assert!(!group.pools.is_empty(), "a group has pools");
+            assert!(group.pools.iter().all(|pool| self.pool(*pool).group == Some(id)), "a group's pools know it");
+            let waiting = self.group_waiters(id);
+            assert_eq!(waiting.len(), group.queue.len as usize, "the length of a queue");
+            queued += waiting.len();
+        }
+        assert_eq!(queued, self.waiters.len(), "each waiter stands in one queue");
+        assert_eq!(self.group_names.len(), self.groups.len(), "each group has one name");
+    }
+
+    fn check_starts(&self) {
+        let mut under_way = 0;
+        for (index, start) in &self.starts {
+            let work = self.clients[start.conn.index()].work.as_ref().expect("a start was given to a provider");
+            assert_eq!(
+                work.starts.get(&start.number),
+                Some(&StartId::from_index(index)),
+                "a start is found by its number"
+            );
+            if let Progress::UnderWay { agent, .. } = start.progress {
+                assert_eq!(self.agents[agent.index()].conn, start.conn, "a start is its provider's");
+                under_way += 1;
+            }
+        }
+        assert_eq!(self.starts_under_way, under_way, "the count of starts under way");
+        let of_pools: u32 = self.pools.iter().map(|(_, pool)| pool.starts).sum();
+        let of_agents: u32 = self.agents.iter().map(|(_, agent)| agent.starts).sum();
+        assert_eq!((of_pools as usize, of_agents as usize), (under_way, under_way), "and those of pools and providers");
+    }
+
+    fn check_clients(&self) {
+        let (mut leases, mut starts) = (0, 0);
+        for (index, client) in self.clients.iter().enumerate() {
+            let conn = ConnId::from_index(index);
+            let mut held: Vec<(PoolId, u32)> = Vec::new();
+            for lease in client.leases.iter(&self.links_lease).map(|lease| &self.leases[lease.index()]) {
+                assert_eq!(lease.conn, Some(conn), "what a connection holds is its own");
+                let pool = self.member(lease.member).pool;
+                match held.iter_mut().find(|(of, _)| *of == pool) {
+                    Some((_, count)) => *count += 1,
+                    None => held.push((pool, 1)),
+                }
+                leases += 1;
+            }
+            let mut counted = client.held.clone();
+            counted.sort_unstable();
+            held.sort_unstable();
+            assert_eq!(counted, held, "how many a connection holds");
+            assert!(client.waiter.is_none_or(|id| self.waiter(id).conn == conn), "a connection's wait is its own");
+            if let Some(work) = &client.work {
+                let is_late = |id: &&StartId| matches!(self.starts[id.index()].progress, Progress::Late);
+                assert_eq!(work.late_starts, work.starts.values().filter(is_late).count(), "the count of late starts");
+                starts += work.starts.len();
+            }
+        }
+        let attached = self.leases.iter().filter(|(_, lease)| lease.conn.is_some()).count();
+        assert_eq!((leases, starts), (attached, self.starts.len()), "what connections have is all there is");
+        let waiting = self.clients.iter().filter(|client| client.waiter.is_some()).count();
+        assert_eq!(waiting, self.waiters.len(), "a connection waits once at most");
+    }
+
+    /// Looks whether everybody who waits has to.
+    ///
+    /// # Panics
+    ///
+    /// When a member is free that a waiter could have.
+    pub fn check_waits(&self, now: Time) {
+        // Where a check is under way, somebody waits for it.
+        let unchecked = self.pools.iter().filter(|(_, pool)| pool.count(StageKind::Checking) == 0);
+        for (index, _) in unchecked {
+            let pool = PoolId::from_index(index);
+            let first = self.keeper(pool, now);
+            for id in self.in_order(pool, now) {
+                let waiter = self.waiter(id);
+                let keeper = first.filter(|(rank, _)| *rank < waiter.rank(now)).map(|(_, keeper)| keeper);
+                let members = self.pick(pool, waiter.filter.as_deref(), waiter.members(), keeper);
+                let is_ready = members.is_some_and(|members| self.unproved(&members, waiter.since, now).is_empty());
+                assert!(!is_ready, "{} waits for what is free", waiter.conn);
+            }
+        }
+    }
+
+    /// Whether a connection is mentioned anywhere.
+    pub fn knows(&self, conn: ConnId) -> bool {
+        let client = self.clients.get(conn.index());
+        client.is_some_and(|client| {
+            !client.leases.is_empty() || client.waiter.is_some() || client.work.is_some() || client.name.is_some()
+        })
+    }
+}

@@ -1,0 +1,279 @@
+//! Leases: who has which member, and how it comes back.
+
+use super::members::Then;
+use super::*;
+
+/// Spreads lease numbers, which are consecutive, over a table: they come from no peer.
+pub(super) fn hash_number(number: u64) -> Hash {
+    Hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// Tokens are random: any part of one is a hash.
+pub(super) fn hash_token(token: &Token) -> Hash {
+    let (half, _) = token.split_first_chunk().expect("a token has 16 bytes");
+    Hash(u64::from_le_bytes(*half))
+}
+
+/// When what lasts for ever ends.
+const FAR: Time = Time::from_micros(u64::MAX);
+
+impl State {
+    /// Hands out members that are free, and tells who has them.
+    pub(super) fn hand_out(&mut self, asker: &Asker, pool: PoolId, members: &[MemberId], step: &mut Step<'_, '_>) {
+        let mut taken = Vec::with_capacity(members.len());
+        for member in members {
+            taken.push(self.begin_lease(asker, pool, *member, step));
+        }
+        let what = match (asker.count, taken.pop()) {
+            (None, Some(only)) => What::Member(only),
+            (_, last) => What::Members(taken.into_iter().chain(last).collect()),
+        };
+        step.tell(asker.conn, what);
+        let entry = self.pool_mut(pool);
+        let free = entry.idle_count();
+        entry.is_to_grow |= entry.settings.grow_at.is_some_and(|grow_at| free <= grow_at);
+        self.touch(pool);
+    }
+
+    fn begin_lease(&mut self, asker: &Asker, pool: PoolId, member: MemberId, step: &mut Step<'_, '_>) -> Taken {
+        self.displace(member, step);
+        let number = self.next_lease;
+        self.next_lease += 1;
+        let token =
+            asker.lease.map(|span| Box::new(TokenLease { token: step.random.bytes(), span, until: step.now + span }));
+        let known = token.as_ref().map(|token| token.token);
+        let holder = self.client(asker.conn).name.clone().map_or(Holder::Connection(asker.conn), Holder::Name);
+        let (since, is_reported) = (step.now, false);
+        let lease = Lease { number, member, conn: Some(asker.conn), holder, since, is_reported, timer: None, token };
+        let id = LeaseId::from_index(self.leases.insert(lease));
+        self.index_lease(id);
+        self.attach_lease(id, asker.conn, pool);
+        self.place(member, Stage::InUse(id));
+        self.arm_lease(id, step);
+        let entry = &mut self.members[member.index()];
+        entry.uses = entry.uses.saturating_add(1);
+        let (name, attributes) = (entry.name.clone(), entry.attributes.clone());
+        let pool = self.pool_mut(pool);
+        pool.figures.count(Stat::Takes);
+        Taken { lease: number, pool: pool.name.clone(), member: name, attributes, token: known }
+    }
+
+    /// Makes a lease known by its number and its token.
+    pub(super) fn index_lease(&mut self, id: LeaseId) {
+        let leases = &self.leases;
+        let lease = &leases[id.index()];
+        self.numbers.insert(hash_number(lease.number), id, |id| hash_number(leases[id.index()].number));
+        if let Some(token) = &lease.token {
+            let hash_of = |id: LeaseId| {
+                leases[id.index()].token.as_ref().map_or(Hash::default(), |token| hash_token(&token.token))
+            };
+            self.tokens.insert(hash_token(&token.token), id, hash_of);
+        }
+    }
+
+    /// Counts a lease among what a connection holds.
+    pub(super) fn attach_lease(&mut self, id: LeaseId, conn: ConnId, pool: PoolId) {
+        self.client(conn);
+        let client = &mut self.clients[conn.index()];
+        client.leases.push_back(&mut self.links_lease, id);
+        match client.held.iter_mut().find(|(of, _)| *of == pool) {
+            Some((_, held)) => *held += 1,
+            None => client.held.push((pool, 1)),
+        }
+    }
+
+    /// Has a lease outlive its connection.
+    fn detach_lease(&mut self, id: LeaseId) {
+        let lease = &mut self.leases[id.index()];
+        let pool = self.members[lease.member.index()].pool;
+        let Some(conn) = lease.conn.take() else { return };
+        let client = &mut self.clients[conn.index()];
+        client.leases.remove(&mut self.links_lease, id);
+        if let Some(at) = client.held.iter().position(|(of, _)| *of == pool) {
+            client.held[at].1 -= 1;
+            if client.held[at].1 == 0 {
+                client.held.swap_remove(at);
+            }
+        }
+        // It may have another one of the pool now, if it waits for its group.
+        if client.waiter.is_some() {
+            self.pool_mut(pool).is_to_reconsider = true;
+            self.touch(pool);
+        }
+    }
+
+    /// Ends a lease. Its member is in no place until it is put into one; the connection is told nothing.
+    pub(super) fn end_lease(&mut self, id: LeaseId, step: &mut Step<'_, '_>) -> MemberId {
+        self.detach_lease(id);
+        let lease = self.leases.remove(id.index());
+        lease.timer.into_iter().for_each(|timer| step.timers.cancel(timer));
+        self.numbers.remove(hash_number(lease.number), id);
+        lease.token.iter().for_each(|token| self.tokens.remove(hash_token(&token.token), id));
+        self.displace(lease.member, step);
+        let member = &mut self.members[lease.member.index()];
+        member.since = step.now;
+        self.pools[member.pool.index()].times.hold.record(step.now.since(lease.since));
+        lease.member
+    }
+
+    /// Ends a lease against the will of its holder, who is told.
+    pub(super) fn lose_lease(&mut self, id: LeaseId, reason: Lost, step: &mut Step<'_, '_>) -> MemberId {
+        let Lease { conn, number, .. } = self.leases[id.index()];
+        if let Some(conn) = conn {
+            step.tell(conn, What::Lost { lease: number, reason });
+        }
+        self.end_lease(id, step)
+    }
+
+    /// A member was lost by its consumer.
+    fn lose_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let Settings { on_loss, loss_delay, .. } = self.pool(self.member(id).pool).settings;
+        let is_orphan = matches!(self.member(id).owner, Owner::Orphan(_));
+        if on_loss == OnLoss::Fail || is_orphan {
+            return self.fail_member(id, Stat::Failed, step);
+        }
+        if loss_delay == Span::ZERO {
+            return self.come_back(id, step);
+        }
+        let Some(id) = self.pass_gate(id, step) else { return };
+        let timer = step.timers.arm(step.now + loss_delay, Timer::Stage(id));
+        self.place(id, Stage::Delayed(timer));
+    }
+
+    /// `RETURN lease [OK|FAIL]`.
+    pub(super) fn give_back(&mut self, conn: ConnId, name: LeaseName, condition: Condition, step: &mut Step<'_, '_>) {
+        let found = match name {
+            LeaseName::Number(number) => {
+                self.find_lease(number).filter(|id| self.leases[id.index()].conn == Some(conn))
+            }
+            LeaseName::Token(token) => self.find_token(&token),
+        };
+        let Some(id) = found else { return step.tell(conn, What::NotTaken) };
+        step.tell(conn, What::Returned);
+        let member = self.end_lease(id, step);
+        match condition {
+            Condition::Ok => self.come_back(member, step),
+            Condition::Fail => self.fail_member(member, Stat::Failed, step),
+        }
+    }
+
+    pub(super) fn find_lease(&self, number: u64) -> Option<LeaseId> {
+        self.numbers.find(hash_number(number), |id| self.leases[id.index()].number == number)
+    }
+
+    pub(super) fn find_token(&self, token: &Token) -> Option<LeaseId> {
+        let is_named = |id: LeaseId| self.leases[id.index()].token.as_ref().is_some_and(|lease| lease.token == *token);
+        self.tokens.find(hash_token(token), is_named)
+    }
+
+    /// `RENEW token [seconds]`.
+    pub(super) fn renew(&mut self, conn: ConnId, token: &Token, span: Option<Span>, step: &mut Step<'_, '_>) {
+        let Some(id) = self.find_token(token) else { return step.tell(conn, What::NotTaken) };
+        if let Some(lease) = &mut self.leases[id.index()].token {
+            lease.until = step.now + span.unwrap_or(lease.span);
+        }
+        self.arm_lease(id, step);
+        step.tell(conn, What::Renewed);
+    }
+
+    /// When a lease is looked at next; None when it may last for ever.
+    fn next_look(&self, id: LeaseId) -> Option<Time> {
+        let lease = &self.leases[id.index()];
+        let Settings { max_hold, warn_hold, .. } = self.pool(self.member(lease.member).pool).settings;
+        let after = |span: Span| if span == Span::ZERO { FAR } else { lease.since + span };
+        let warning = if lease.is_reported { FAR } else { after(warn_hold) };
+        let end = lease.token.as_ref().map_or(FAR, |token| token.until);
+        Some(after(max_hold).min(warning).min(end)).filter(|at| *at < FAR)
+    }
+
+    /// Arms the timer of a lease anew.
+    pub(super) fn arm_lease(&mut self, id: LeaseId, step: &mut Step<'_, '_>) {
+        let next = self.next_look(id);
+        let timer = &mut self.leases[id.index()].timer;
+        timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+        *timer = next.map(|at| step.timers.arm(at, Timer::Lease(id)));
+    }
+
+    /// A lease has run out, or was held for too long, or for long.
+    pub(super) fn lease_is_due(&mut self, id: LeaseId, step: &mut Step<'_, '_>) {
+        let lease = &mut self.leases[id.index()];
+        lease.timer.take().into_iter().for_each(TimerId::fired);
+        let held = step.now.since(lease.since);
+        let has_run_out = lease.token.as_ref().is_some_and(|token| token.until <= step.now);
+        let Settings { max_hold, warn_hold, .. } = self.pool(self.member(self.leases[id.index()].member).pool).settings;
+        if has_run_out {
+            let member = self.lose_lease(id, Lost::Expired, step);
+            self.lose_member(member, step);
+        } else if max_hold > Span::ZERO && held >= max_hold {
+            let member = self.lose_lease(id, Lost::HeldTooLong, step);
+            self.fail_member(member, Stat::HeldTooLong, step);
+        } else {
+            if warn_hold > Span::ZERO && held >= warn_hold {
+                self.report_long_hold(id, held, step);
+            }
+            self.arm_lease(id, step);
+        }
+    }
+
+    fn report_long_hold(&mut self, id: LeaseId, held: Span, step: &mut Step<'_, '_>) {
+        let lease = &mut self.leases[id.index()];
+        lease.is_reported = true;
+        let holder = lease.holder.text(step.peer);
+        let member = &self.members[lease.member.index()];
+        let pool = &mut self.pools[member.pool.index()];
+        pool.figures.count(Stat::LongHolds);
+        let (pool, member, lease) = (pool.name.clone(), member.name.clone(), lease.number);
+        step.notices.push(Notice::LongHold { pool, member, lease, held, holder });
+    }
+
+    /// `TAKEBACK lease [note]`.
+    pub(super) fn take_back(&mut self, conn: ConnId, number: u64, note: &[u8], step: &mut Step<'_, '_>) {
+        let Some(id) = self.find_lease(number) else { return step.tell(conn, What::NotTaken) };
+        step.tell(conn, What::Ok);
+        let member = self.lose_lease(id, Lost::TakenBack, step);
+        let (name, pool) = (self.member(member).name.clone(), self.pool(self.member(member).pool).name.clone());
+        step.notices.push(Notice::TakenBack { pool, member: name, lease: number, note: note.into() });
+        self.lose_member(member, step);
+    }
+
+    /// `BYE`: everything without a token is returned in good state.
+    pub(super) fn leave(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
+        if let Some(id) = self.client(conn).waiter {
+            self.end_wait(id, step);
+        }
+        for id in self.leases_of(conn) {
+            if self.leases[id.index()].token.is_none() {
+                let member = self.end_lease(id, step);
+                self.come_back(member, step);
+            }
+        }
+        step.tell(conn, What::Bye);
+    }
+
+    /// A consumer is gone: what has a token stays taken, the rest is lost.
+    pub(super) fn lose_consumer(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
+        for id in self.leases_of(conn) {
+            if self.leases[id.index()].token.is_some() {
+                let lease = &mut self.leases[id.index()];
+                lease.holder = Holder::Name(lease.holder.text(step.peer).into_bytes().into());
+                self.detach_lease(id);
+            } else {
+                let member = self.end_lease(id, step);
+                self.lose_member(member, step);
+            }
+        }
+    }
+
+    /// What a connection holds, oldest first.
+    fn leases_of(&self, conn: ConnId) -> Vec<LeaseId> {
+        self.clients[conn.index()].leases.iter(&self.links_lease).collect()
+    }
+
+    /// A member is gone in the hands of its holder, or out of them. It is not replaced.
+    pub(super) fn end_anywhere(&mut self, id: MemberId, reason: Lost, stat: Option<Stat>, step: &mut Step<'_, '_>) {
+        if let Stage::InUse(lease) = self.member(id).stage {
+            self.lose_lease(lease, reason, step);
+        }
+        self.end_member(id, stat, Then::Nothing, step);
+    }
+}

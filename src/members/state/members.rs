@@ -1,0 +1,374 @@
+//! The life of a member: the stages that it goes through, and how it ends.
+
+use super::*;
+
+pub(super) struct Member {
+    pub name: Arc<[u8]>,
+    pub attributes: Option<Arc<Attributes>>,
+    pub pool: PoolId,
+    pub owner: Owner,
+    pub born: Time,
+    /// When it was last in use, or came free.
+    pub since: Time,
+    /// When it was last known to live.
+    pub proved: Time,
+    pub uses: u32,
+    /// Where its lifetime lies between the shortest and the longest.
+    pub share: u16,
+    /// True when it was withdrawn or deleted while in use.
+    pub is_leaving: bool,
+    /// Armed until it has reached its lifetime.
+    pub life: Option<TimerId>,
+    pub stage: Stage,
+}
+
+/// Who has a member besides its holder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Owner {
+    /// Nobody.
+    Fixed,
+    /// The provider that runs it.
+    Agent(AgentId),
+    /// A provider that is lost.
+    Orphan(GraceId),
+}
+
+/// What is done with a member that has come to an end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Then {
+    /// Another one is started in its place.
+    Replace,
+    /// Demand decides.
+    Nothing,
+}
+
+/// Whether a member that came free was started for waiters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cause {
+    Start,
+    Other,
+}
+
+impl State {
+    /// Adds a member. It is in no stage's queue yet: it is to come free, or to be put somewhere.
+    pub(super) fn create_member(
+        &mut self,
+        pool: PoolId,
+        name: &[u8],
+        attributes: Attributes,
+        owner: Owner,
+        step: &mut Step<'_, '_>,
+    ) -> MemberId {
+        let id = MemberId::from_index(self.members.vacant_key());
+        let name: Arc<[u8]> = name.into();
+        let [low, high] = step.random.bytes();
+        self.members.insert(Member {
+            name: name.clone(),
+            attributes: (!attributes.is_empty()).then(|| Arc::new(attributes)),
+            pool,
+            owner,
+            born: step.now,
+            since: step.now,
+            proved: step.now,
+            uses: 0,
+            share: u16::from_le_bytes([low, high]),
+            is_leaving: false,
+            life: None,
+            stage: Stage::Orphaned,
+        });
+        let entry = self.pool_mut(pool);
+        entry.members.insert(name, id);
+        entry.counts[StageKind::Orphaned as usize] += 1;
+        entry.fixed += u32::from(owner == Owner::Fixed);
+        self.link_owner(id, owner);
+        self.arm_life(id, step);
+        self.touch(pool);
+        id
+    }
+
+    pub(super) fn link_owner(&mut self, id: MemberId, owner: Owner) {
+        match owner {
+            Owner::Fixed => {}
+            Owner::Agent(agent) => self.agents[agent.index()].members.push_back(&mut self.links_owner, id),
+            Owner::Orphan(grace) => self.graces[grace.index()].members.push_back(&mut self.links_owner, id),
+        }
+    }
+
+    pub(super) fn unlink_owner(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        match self.member(id).owner {
+            Owner::Fixed => {}
+            Owner::Agent(agent) => self.agents[agent.index()].members.remove(&mut self.links_owner, id),
+            Owner::Orphan(grace) => {
+                self.graces[grace.index()].members.remove(&mut self.links_owner, id);
+                self.drop_grace_if_empty(grace, step);
+            }
+        }
+    }
+
+    /// Takes a member out of the queues of its stage, and disarms the stage's timer. It is in no place until it is put into one.
+    pub(super) fn displace(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        if let Some(timer) = self.unplace(id) {
+            step.timers.cancel(timer);
+        }
+    }
+
+    /// As [`State::displace`], for a timer that has fired.
+    pub(super) fn displace_after_timer(&mut self, id: MemberId) {
+        self.unplace(id).into_iter().for_each(TimerId::fired);
+    }
+
+    fn unplace(&mut self, id: MemberId) -> Option<TimerId> {
+        let member = &mut self.members[id.index()];
+        let pool = &mut self.pools[member.pool.index()];
+        let stage = std::mem::replace(&mut member.stage, Stage::Orphaned);
+        pool.counts[stage.kind() as usize] -= 1;
+        pool.counts[StageKind::Orphaned as usize] += 1;
+        match &stage {
+            Stage::Free(_) => {
+                pool.free.remove(&mut self.links_free, id);
+                pool.idle.remove(&mut self.links_stage, id);
+            }
+            Stage::Checking(_) => {
+                pool.idle.remove(&mut self.links_stage, id);
+                // Who waited for this check has to look for another member.
+                pool.is_to_reconsider = true;
+            }
+            Stage::Unclean(_) => pool.unclean.remove(&mut self.links_stage, id),
+            Stage::Cleaning { agent, .. } => {
+                pool.cleaning.remove(&mut self.links_stage, id);
+                self.agents[agent.index()].cleaning -= 1;
+            }
+            _ => {}
+        }
+        let pool = member.pool;
+        self.touch(pool);
+        stage.into_timer()
+    }
+
+    /// Puts a member into a stage. It must be in no queue.
+    pub(super) fn place(&mut self, id: MemberId, stage: Stage) {
+        let member = &mut self.members[id.index()];
+        let pool = &mut self.pools[member.pool.index()];
+        pool.counts[StageKind::Orphaned as usize] -= 1;
+        pool.counts[stage.kind() as usize] += 1;
+        match &stage {
+            Stage::Unclean(_) => pool.unclean.push_back(&mut self.links_stage, id),
+            Stage::Cleaning { agent, .. } => {
+                pool.cleaning.push_back(&mut self.links_stage, id);
+                self.agents[agent.index()].cleaning += 1;
+            }
+            _ => {}
+        }
+        member.stage = stage;
+    }
+
+    /// A member is ready to be handed out, unless something speaks against it; waiters come first.
+    pub(super) fn come_free(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
+        let Some(id) = self.pass_gate(id, step) else { return };
+        let member = &self.members[id.index()];
+        if let Owner::Orphan(_) = member.owner {
+            return;
+        }
+        if let Some(span) = self.holds.remove(&id) {
+            let timer = step.timers.arm(step.now + span, Timer::Stage(id));
+            return self.place(id, Stage::Held(timer));
+        }
+        let member = &mut self.members[id.index()];
+        (member.since, member.proved) = (step.now, step.now);
+        self.lay_free(id, None, step);
+        self.hand_on(id, cause, step);
+    }
+
+    /// Ends a member that may not be handed out again; returns the others.
+    pub(super) fn pass_gate(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> Option<MemberId> {
+        let member = &self.members[id.index()];
+        let pool = &self.pools[member.pool.index()];
+        let is_fixed = member.owner == Owner::Fixed;
+        let (stat, then) = if member.is_leaving {
+            self.drop_member(id, step);
+            return None;
+        } else if pool.is_leaving || !is_fixed && pool.is_above_max() {
+            (Stat::Reconfigured, Then::Nothing)
+        } else if !is_fixed && self.is_past_lifetime(id, step.now) {
+            (Stat::MaxLifetime, Then::Replace)
+        } else if !is_fixed && pool.settings.max_uses > 0 && member.uses >= pool.settings.max_uses {
+            (Stat::MaxUses, Then::Replace)
+        } else {
+            return Some(id);
+        };
+        self.stop_member(id, stat, then, step);
+        None
+    }
+
+    /// Puts a member among the free: before `next`, or last.
+    pub(super) fn lay_free(&mut self, id: MemberId, next: Option<MemberId>, step: &mut Step<'_, '_>) {
+        let member = &self.members[id.index()];
+        let pool = &mut self.pools[member.pool.index()];
+        match next {
+            Some(next) => pool.free.insert_before(&mut self.links_free, next, id),
+            None => pool.free.push_back(&mut self.links_free, id),
+        }
+        if !self.links_stage.is_linked(id) {
+            pool.idle.push_back(&mut self.links_stage, id);
+        }
+        let interval = pool.settings.check_interval;
+        let is_checked = interval > Span::ZERO && member.owner != Owner::Fixed;
+        let timer = is_checked.then(|| step.timers.arm(member.proved + interval, Timer::Stage(id)));
+        let pool = member.pool;
+        self.place(id, Stage::Free(timer));
+        self.touch(pool);
+    }
+
+    /// A member is over, in whatever stage: it is stopped by its provider, or gone if nobody has to stop it.
+    pub(super) fn stop_member(&mut self, id: MemberId, stat: Stat, then: Then, step: &mut Step<'_, '_>) {
+        let Member { pool, owner, .. } = self.members[id.index()];
+        let Owner::Agent(agent) = owner else {
+            return self.end_member(id, Some(stat), then, step);
+        };
+        self.count_end(pool, stat, then);
+        self.displace(id, step);
+        let timer = step.timers.arm(step.now + self.pool(pool).settings.stop_timeout, Timer::Stage(id));
+        self.place(id, Stage::Stopping(timer));
+        let (name, pool) = (self.member(id).name.clone(), self.pool(pool).name.clone());
+        step.tell(self.agents[agent.index()].conn, What::Stop { pool, member: name });
+    }
+
+    /// A member is gone without having to be stopped.
+    pub(super) fn end_member(&mut self, id: MemberId, stat: Option<Stat>, then: Then, step: &mut Step<'_, '_>) {
+        if let Some(stat) = stat {
+            self.count_end(self.member(id).pool, stat, then);
+        }
+        self.drop_member(id, step);
+    }
+
+    fn count_end(&mut self, pool: PoolId, stat: Stat, then: Then) {
+        let pool = self.pool_mut(pool);
+        pool.figures.count(stat);
+        let is_owed = then == Then::Replace && !pool.is_leaving && pool.slots() <= u64::from(pool.settings.max);
+        pool.owed += u32::from(is_owed);
+    }
+
+    /// Takes a member out of every table. It must not be in use.
+    pub(super) fn drop_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        self.displace(id, step);
+        self.unlink_owner(id, step);
+        self.holds.remove(&id);
+        let member = self.members.remove(id.index());
+        member.life.into_iter().for_each(|timer| step.timers.cancel(timer));
+        let pool = self.pool_mut(member.pool);
+        pool.members.remove(&member.name);
+        pool.counts[StageKind::Orphaned as usize] -= 1;
+        pool.fixed -= u32::from(member.owner == Owner::Fixed);
+        self.touch(member.pool);
+    }
+
+    /// A member has failed: it is replaced; a fixed one is put into quarantine.
+    pub(super) fn fail_member(&mut self, id: MemberId, stat: Stat, step: &mut Step<'_, '_>) {
+        let member = self.member(id);
+        if member.is_leaving {
+            self.drop_member(id, step);
+        } else if member.owner == Owner::Fixed && !self.pool(member.pool).is_leaving {
+            let repair_after = self.pool(member.pool).settings.repair_after;
+            let is_repaired = repair_after > Span::ZERO;
+            let timer = is_repaired.then(|| step.timers.arm(step.now + repair_after, Timer::Stage(id)));
+            self.displace(id, step);
+            self.place(id, Stage::Quarantined(timer));
+        } else {
+            self.stop_member(id, stat, Then::Replace, step);
+        }
+    }
+
+    /// When a member reaches its lifetime; None when it has none.
+    pub(super) fn end_of_life(&self, id: MemberId) -> Option<Time> {
+        let member = self.member(id);
+        let Settings { max_lifetime, lifetime_jitter, .. } = self.pool(member.pool).settings;
+        if max_lifetime == Span::ZERO || member.owner == Owner::Fixed {
+            return None;
+        }
+        let shortest = max_lifetime.as_micros() - lifetime_jitter.as_micros();
+        let range = u128::from(lifetime_jitter.as_micros()) * 2;
+        let share = range * u128::from(member.share) / u128::from(u16::MAX);
+        Some(member.born + Span::from_micros(shortest.saturating_add(u64::try_from(share).unwrap_or(u64::MAX))))
+    }
+
+    fn is_past_lifetime(&self, id: MemberId, now: Time) -> bool {
+        self.end_of_life(id).is_some_and(|end| end <= now)
+    }
+
+    /// Arms the timer of a member's lifetime anew. One that is past it and not free is looked at when it comes back.
+    pub(super) fn arm_life(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let is_free = self.member(id).stage.kind() == StageKind::Free;
+        let end = self.end_of_life(id).filter(|end| is_free || *end > step.now);
+        let life = &mut self.members[id.index()].life;
+        life.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+        *life = end.map(|end| step.timers.arm(end, Timer::Life(id)));
+    }
+
+    /// A member has reached its lifetime. One that is not free is looked at when it comes back.
+    pub(super) fn life_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        self.members[id.index()].life.take().into_iter().for_each(TimerId::fired);
+        if self.member(id).stage.kind() == StageKind::Free {
+            self.stop_member(id, Stat::MaxLifetime, Then::Replace, step);
+        }
+    }
+
+    /// The stage of a member has lasted for as long as it may.
+    pub(super) fn stage_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        match self.member(id).stage.kind() {
+            StageKind::Free => {
+                if let Stage::Free(timer) = &mut self.members[id.index()].stage {
+                    timer.take().into_iter().for_each(TimerId::fired);
+                }
+                self.begin_check(id, step);
+            }
+            StageKind::Checking => {
+                self.displace_after_timer(id);
+                self.member_died(id, step);
+            }
+            StageKind::Stopping => {
+                self.displace_after_timer(id);
+                self.remember_stop(id);
+                self.drop_member(id, step);
+            }
+            StageKind::Unclean | StageKind::Cleaning => {
+                self.displace_after_timer(id);
+                self.fail_member(id, Stat::Failed, step);
+            }
+            StageKind::Quarantined | StageKind::Held => {
+                self.displace_after_timer(id);
+                self.come_free(id, Cause::Other, step);
+            }
+            StageKind::Delayed => {
+                self.displace_after_timer(id);
+                self.come_back(id, step);
+            }
+            StageKind::InUse | StageKind::Orphaned => unreachable!("these stages have no timer"),
+        }
+    }
+
+    /// A member that is not in use is dead.
+    pub(super) fn member_died(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let then = if self.member(id).is_leaving { Then::Nothing } else { Then::Replace };
+        self.end_member(id, Some(Stat::Died), then, step);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A million members are why each is small: 88 bytes, and 24 of links, besides its name in the index and its attributes.
+    #[test]
+    fn a_member_takes_little_memory() {
+        assert!(size_of::<Member>() <= 96, "{} bytes", size_of::<Member>());
+        assert!(size_of::<Lease>() <= 96, "{} bytes", size_of::<Lease>());
+        assert!(size_of::<Waiter>() <= 128, "{} bytes", size_of::<Waiter>());
+        println!(
+            "member {}, lease {}, waiter {}, pool {}",
+            size_of::<Member>(),
+            size_of::<Lease>(),
+            size_of::<Waiter>(),
+            size_of::<Pool>()
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! What operators do with members: fixed ones come and go, some are repaired, some are held.
+
+use super::members::Cause;
+use super::*;
+
+impl State {
+    /// `ADD pool member [attr=value ...]`.
+    pub(super) fn add(
+        &mut self,
+        conn: ConnId,
+        named: Named<'_>,
+        attributes: Attributes,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let pool = self.find_pool(named.pool)?;
+        if self.pool(pool).is_leaving {
+            return Err(Refusal::NoPool);
+        }
+        self.check_room(pool, self.pool(pool).members.get(named.member).copied())?;
+        step.tell(conn, What::Ok);
+        let id = self.create_member(pool, named.member, attributes, Owner::Fixed, step);
+        self.come_free(id, Cause::Other, step);
+        Ok(())
+    }
+
+    /// `DEL pool member [NOW]`.
+    pub(super) fn delete(
+        &mut self,
+        conn: ConnId,
+        named: Named<'_>,
+        now: bool,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let id = self.find_fixed(named)?;
+        step.tell(conn, What::Ok);
+        self.let_go(id, now, step);
+        Ok(())
+    }
+
+    fn find_fixed(&self, named: Named<'_>) -> Result<MemberId, Refusal> {
+        let id = self.find_member(named)?;
+        if self.member(id).owner == Owner::Fixed { Ok(id) } else { Err(Refusal::NoSuchMember) }
+    }
+
+    /// `REPAIR pool member`.
+    pub(super) fn repair(&mut self, conn: ConnId, named: Named<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+        let id = self.find_member(named)?;
+        step.tell(conn, What::Ok);
+        if self.member(id).stage.kind() == StageKind::Quarantined {
+            self.displace(id, step);
+            self.come_free(id, Cause::Other, step);
+        }
+        Ok(())
+    }
+
+    /// `HOLD pool member seconds [note]`. A member that is not free is held as soon as it would be.
+    pub(super) fn hold(
+        &mut self,
+        conn: ConnId,
+        named: Named<'_>,
+        span: Span,
+        note: &[u8],
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let id = self.find_member(named)?;
+        step.tell(conn, What::Ok);
+        let (pool, member) = (self.pool(self.member(id).pool).name.clone(), self.member(id).name.clone());
+        step.notices.push(Notice::Held { pool, member, span, note: note.into() });
+        match self.member(id).stage.kind() {
+            StageKind::Free | StageKind::Held => {
+                self.displace(id, step);
+                let timer = step.timers.arm(step.now + span, Timer::Stage(id));
+                self.place(id, Stage::Held(timer));
+            }
+            StageKind::Stopping => {}
+            _ => {
+                self.holds.insert(id, span);
+            }
+        }
+        Ok(())
+    }
+
+    /// `FREE pool member`.
+    pub(super) fn free(&mut self, conn: ConnId, named: Named<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+        let id = self.find_member(named)?;
+        step.tell(conn, What::Ok);
+        if self.member(id).stage.kind() == StageKind::Held {
+            self.displace(id, step);
+            self.come_free(id, Cause::Other, step);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,219 @@
+//! The pools: declared, changed and removed.
+
+use super::members::{Cause, Then};
+use super::*;
+
+impl State {
+    /// `POOL name init max [key=value ...]`.
+    pub(super) fn declare(
+        &mut self,
+        conn: ConnId,
+        name: &[u8],
+        changes: &[Change],
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let settings = Settings::default().with(changes).map_err(Refusal::BadSettings)?;
+        if let Ok(known) = self.find_pool(name) {
+            let known = self.pool(known);
+            let is_same = !known.is_leaving && known.settings == settings;
+            if !is_same {
+                return Err(Refusal::PoolDiffers);
+            }
+            step.tell(conn, What::Ok);
+            return Ok(());
+        }
+        if self.pools.len() >= MOST_POOLS {
+            return Err(Refusal::TooMany);
+        }
+        self.create_pool(name.into(), settings, step);
+        step.tell(conn, What::Ok);
+        Ok(())
+    }
+
+    fn create_pool(&mut self, name: Arc<[u8]>, settings: Settings, step: &mut Step<'_, '_>) -> PoolId {
+        let hash = self.names.hash(&name);
+        let id = PoolId::from_index(self.pools.insert(Pool::new(name.clone(), hash, settings)));
+        let pools = &self.pools;
+        self.names.insert(hash, id, |id| pools[id.index()].hash);
+        self.order.insert(name, id);
+        self.join_group(id, self.pool(id).settings.group.clone().as_ref());
+        self.arm_cull(id, step);
+        self.touch(id);
+        id
+    }
+
+    fn arm_cull(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        let pool = &mut self.pools[id.index()];
+        pool.cull.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+        let interval = pool.settings.cull_interval;
+        pool.cull = (interval > Span::ZERO).then(|| step.timers.arm(step.now + interval, Timer::Cull(id)));
+    }
+
+    /// `RECONFIGURE name key=value ...`.
+    pub(super) fn reconfigure(
+        &mut self,
+        conn: ConnId,
+        name: &[u8],
+        changes: &[Change],
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let id = self.find_pool(name)?;
+        let settings = self.pool(id).settings.with(changes).map_err(Refusal::BadSettings)?;
+        step.tell(conn, What::Ok);
+        let before = std::mem::replace(&mut self.pool_mut(id).settings, settings);
+        self.apply_timing(id, &before, step);
+        if before.group != self.pool(id).settings.group {
+            self.leave_group(id, step);
+            if !self.pool(id).is_leaving {
+                self.join_group(id, self.pool(id).settings.group.clone().as_ref());
+            }
+        }
+        self.turn_away(id, step);
+        self.pool_mut(id).is_to_reconsider = true;
+        self.touch(id);
+        Ok(())
+    }
+
+    /// Has new settings count for what is timed by the old ones: culling, lifetimes, checks and holds. What somebody was
+    /// asked to answer in time keeps its time.
+    fn apply_timing(&mut self, id: PoolId, before: &Settings, step: &mut Step<'_, '_>) {
+        let pool = self.pool(id);
+        let after = &pool.settings;
+        let lives = (before.max_lifetime, before.lifetime_jitter) != (after.max_lifetime, after.lifetime_jitter);
+        let checks = before.check_interval != after.check_interval;
+        let holds = (before.max_hold, before.warn_hold) != (after.max_hold, after.warn_hold);
+        let is_cleaned = after.clean_timeout > Span::ZERO;
+        if before.cull_interval != after.cull_interval {
+            self.arm_cull(id, step);
+        }
+        let pool = self.pool(id);
+        let members: Vec<MemberId> =
+            if lives || checks || holds { pool.members.values().copied().collect() } else { Vec::new() };
+        for member in members {
+            if lives {
+                self.arm_life(member, step);
+            }
+            match self.member(member).stage {
+                Stage::InUse(lease) if holds => self.arm_lease(lease, step),
+                Stage::Free(_) if checks => self.arm_check(member, step),
+                _ => {}
+            }
+        }
+        while let Some(member) = self.pool(id).unclean.front().filter(|_| !is_cleaned) {
+            self.displace(member, step);
+            self.come_free(member, Cause::Other, step);
+        }
+    }
+
+    /// Arms the timer of a free member's next check anew.
+    fn arm_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let member = &mut self.members[id.index()];
+        let interval = self.pools[member.pool.index()].settings.check_interval;
+        let is_checked = interval > Span::ZERO && member.owner != Owner::Fixed;
+        if let Stage::Free(timer) = &mut member.stage {
+            timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+            *timer = is_checked.then(|| step.timers.arm(member.proved + interval, Timer::Stage(id)));
+        }
+    }
+
+    /// Turns away the newest waiters of a pool whose queue is too long.
+    fn turn_away(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        let excess = self.queued(id).saturating_sub(self.pool(id).settings.queue) as usize;
+        if excess > 0 {
+            let lengthy = self.own_waiters(id);
+            for waiter in
+                lengthy.into_iter().filter(|waiter| !self.waiter(*waiter).is_hasty).take(excess).collect::<Vec<_>>()
+            {
+                self.pool_mut(id).figures.count(Stat::QueueFull);
+                self.refuse_wait(waiter, What::QueueFull, step);
+            }
+        }
+    }
+
+    /// `RMPOOL name [GRACEFUL]`.
+    pub(super) fn remove_pool(
+        &mut self,
+        conn: ConnId,
+        name: &[u8],
+        graceful: bool,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let id = self.find_pool(name)?;
+        step.tell(conn, What::Ok);
+        self.pool_mut(id).is_leaving = true;
+        let waiters = self.own_waiters(id);
+        waiters
+            .into_iter()
+            .rev()
+            .for_each(|waiter| self.refuse_wait(waiter, What::NoMembers(NoMembers::Removed), step));
+        if let Some(group) = self.pool(id).group {
+            self.place_wants(group);
+            self.end_group_if_over(group, step);
+        }
+        if graceful {
+            self.stop_all_out_of_use(id, step);
+            self.touch(id);
+        } else {
+            self.remove_at_once(id, step);
+        }
+        Ok(())
+    }
+
+    /// Stops every member that nobody holds.
+    fn stop_all_out_of_use(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        let members: Vec<MemberId> = self.pool(id).members.values().copied().collect();
+        for member in members {
+            if !matches!(self.member(member).stage.kind(), StageKind::InUse | StageKind::Stopping) {
+                self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);
+            }
+        }
+        for start in self.starts_of(id) {
+            self.end_start(start, step);
+        }
+    }
+
+    /// The starts that are under way in a pool.
+    fn starts_of(&self, id: PoolId) -> Vec<StartId> {
+        let conns = self.pool(id).agents.iter().map(|agent| self.agents[agent.index()].conn);
+        let works = conns.filter_map(|conn| self.clients[conn.index()].work.as_ref());
+        let starts = works.flat_map(|work| work.starts.values().copied());
+        let is_under_way = |id: &StartId| matches!(self.starts[id.index()].progress, Progress::UnderWay { .. });
+        starts.filter(is_under_way).collect()
+    }
+
+    fn remove_at_once(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        self.stop_all_out_of_use(id, step);
+        let members: Vec<MemberId> = self.pool(id).members.values().copied().collect();
+        for member in members {
+            if let Stage::InUse(lease) = self.member(member).stage {
+                self.lose_lease(lease, Lost::Removed, step);
+                self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);
+            }
+        }
+        // What is left is being stopped, and its providers may still say so.
+        while let Some(member) = self.pool(id).members.values().next().copied() {
+            self.remember_stop(member);
+            self.drop_member(member, step);
+        }
+        self.touch(id);
+    }
+
+    /// Ends a pool that is being removed and has nothing left.
+    pub(super) fn drop_pool_if_left(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        let pool = self.pool(id);
+        if !pool.is_leaving || pool.slots() > 0 {
+            return;
+        }
+        for agent in pool.agents.clone() {
+            self.dismiss(agent, id, step);
+            self.agents.remove(agent.index());
+        }
+        self.leave_group(id, step);
+        let pool = self.pools.remove(id.index());
+        pool.cull.into_iter().chain(pool.backoff).for_each(|timer| step.timers.cancel(timer));
+        self.names.remove(pool.hash, id);
+        self.order.remove(&pool.name);
+        // It may have been touched again; the next pool with its number has to be, too.
+        self.unsettled.retain(|other| *other != id);
+    }
+}

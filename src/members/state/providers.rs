@@ -1,0 +1,309 @@
+//! Providers and cleaners: what they bring, what they answer, and what is left when they are lost.
+
+use super::members::Cause;
+use super::*;
+
+impl State {
+    pub(super) fn work(&mut self, conn: ConnId) -> &mut Work {
+        self.client(conn).work.get_or_insert_default()
+    }
+
+    /// The connection as a provider or cleaner, and its pool.
+    pub(super) fn agent_of(&self, conn: ConnId) -> Option<(AgentId, PoolId)> {
+        let agent = self.clients.get(conn.index())?.work.as_ref()?.agent?;
+        Some((agent, self.agents[agent.index()].pool))
+    }
+
+    /// Makes the connection a provider or cleaner of a pool, if it is none of another.
+    fn enlist(&mut self, conn: ConnId, name: &[u8]) -> Result<AgentId, Refusal> {
+        if let Some((agent, pool)) = self.agent_of(conn) {
+            let is_same = *self.pool(pool).name == *name;
+            return if is_same { Ok(agent) } else { Err(Refusal::BadSyntax("the connection works for another pool")) };
+        }
+        let pool = self.find_pool(name)?;
+        if self.pool(pool).is_leaving {
+            return Err(Refusal::NoPool);
+        }
+        let members = List::default();
+        let agent =
+            Agent { conn, pool, provides: false, cleans: false, capacity: None, members, starts: 0, cleaning: 0 };
+        let id = AgentId::from_index(self.agents.insert(agent));
+        self.pool_mut(pool).agents.push(id);
+        self.work(conn).agent = Some(id);
+        Ok(id)
+    }
+
+    /// `PROVIDE pool [capacity]`.
+    pub(super) fn provide(
+        &mut self,
+        conn: ConnId,
+        name: &[u8],
+        capacity: Option<u32>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let id = self.enlist(conn, name)?;
+        let agent = &mut self.agents[id.index()];
+        let pool = agent.pool;
+        if self.pools[pool.index()].is_leaving {
+            return Err(Refusal::NoPool);
+        }
+        (agent.provides, agent.capacity) = (true, capacity);
+        step.tell(conn, What::Ok);
+        self.welcome(pool, step);
+        Ok(())
+    }
+
+    /// `CLEAN pool`.
+    pub(super) fn clean(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+        let id = self.enlist(conn, name)?;
+        self.agents[id.index()].cleans = true;
+        step.tell(conn, What::Ok);
+        self.welcome(self.agents[id.index()].pool, step);
+        Ok(())
+    }
+
+    /// There is somebody new who can be asked.
+    fn welcome(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
+        self.time_unclean(pool, step);
+        self.pool(pool).group.into_iter().for_each(|group| self.place_wants(group));
+        self.touch(pool);
+    }
+
+    pub(super) fn find_start(&self, conn: ConnId, number: u64) -> Result<StartId, Refusal> {
+        let work = self.clients.get(conn.index()).and_then(|client| client.work.as_ref());
+        work.and_then(|work| work.starts.get(&number)).copied().ok_or(Refusal::BadStart)
+    }
+
+    /// A member that the connection provides.
+    pub(super) fn own_member(&self, conn: ConnId, name: &[u8]) -> Result<MemberId, Refusal> {
+        let (agent, pool) = self.agent_of(conn).ok_or(Refusal::NotProvider)?;
+        let id = self.pool(pool).members.get(name).copied();
+        id.filter(|id| self.member(*id).owner == Owner::Agent(agent)).ok_or(Refusal::NoSuchMember)
+    }
+
+    /// `OFFER pool member [attr=value ...]`.
+    pub(super) fn offer(
+        &mut self,
+        conn: ConnId,
+        named: Named<'_>,
+        attributes: Attributes,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let pool = self.find_pool(named.pool)?;
+        if self.pool(pool).is_leaving {
+            return Err(Refusal::NoPool);
+        }
+        let agent = self.agent_of(conn).filter(|(agent, of)| *of == pool && self.agents[agent.index()].provides);
+        let (agent, _) = agent.ok_or(Refusal::NotProvider)?;
+        let known = self.pool(pool).members.get(named.member).copied();
+        if let Some(id) = known.filter(|id| matches!(self.member(*id).owner, Owner::Orphan(_))) {
+            step.tell(conn, What::Ok);
+            self.adopt(id, agent, attributes, step);
+            return Ok(());
+        }
+        self.check_room(pool, known)?;
+        step.tell(conn, What::Ok);
+        let id = self.create_member(pool, named.member, attributes, Owner::Agent(agent), step);
+        self.come_free(id, Cause::Other, step);
+        Ok(())
+    }
+
+    /// Whether a pool has room for one more member, where `known` has its name already.
+    pub(super) fn check_room(&self, pool: PoolId, known: Option<MemberId>) -> Result<(), Refusal> {
+        let pool = self.pool(pool);
+        if pool.slots() >= u64::from(pool.settings.max) {
+            return Err(Refusal::PoolFull);
+        }
+        if known.is_some() {
+            return Err(Refusal::MemberExists);
+        }
+        if self.has_room() { Ok(()) } else { Err(Refusal::TooMany) }
+    }
+
+    fn adopt(&mut self, id: MemberId, agent: AgentId, attributes: Attributes, step: &mut Step<'_, '_>) {
+        self.unlink_owner(id, step);
+        self.link_owner(id, Owner::Agent(agent));
+        let member = &mut self.members[id.index()];
+        member.owner = Owner::Agent(agent);
+        if !attributes.is_empty() {
+            member.attributes = Some(Arc::new(attributes));
+        }
+        let pool = member.pool;
+        if member.stage.kind() == StageKind::Orphaned {
+            self.come_free(id, Cause::Other, step);
+        }
+        self.touch(pool);
+    }
+
+    /// `WITHDRAW pool member [NOW]`.
+    pub(super) fn withdraw(
+        &mut self,
+        conn: ConnId,
+        named: Named<'_>,
+        now: bool,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let id = self.find_member(named)?;
+        let agent = self.agent_of(conn).map(|(agent, _)| Owner::Agent(agent));
+        if agent != Some(self.member(id).owner) {
+            return Err(Refusal::NoSuchMember);
+        }
+        step.tell(conn, What::Ok);
+        self.let_go(id, now, step);
+        Ok(())
+    }
+
+    /// A member leaves: at once unless it is in use, and then too if it is to be now. It is not replaced.
+    pub(super) fn let_go(&mut self, id: MemberId, now: bool, step: &mut Step<'_, '_>) {
+        let member = &mut self.members[id.index()];
+        if matches!(member.stage, Stage::InUse(_)) && !now {
+            member.is_leaving = true;
+        } else {
+            self.end_anywhere(id, Lost::Withdrawn, None, step);
+        }
+    }
+
+    /// `STOPPED member`.
+    pub(super) fn stopped(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+        let own = self.own_member(conn, name);
+        let is_stopping = |id: &MemberId| self.member(*id).stage.kind() == StageKind::Stopping;
+        if let Some(id) = own.ok().filter(is_stopping) {
+            step.tell(conn, What::Ok);
+            self.drop_member(id, step);
+            return Ok(());
+        }
+        let work = self.clients.get_mut(conn.index()).and_then(|client| client.work.as_mut());
+        if work.is_some_and(|work| work.late_stops.remove(name)) {
+            step.tell(conn, What::Ok);
+            return Ok(());
+        }
+        // It has stopped by itself.
+        let id = own?;
+        step.tell(conn, What::Ok);
+        self.member_is_dead(id, step);
+        Ok(())
+    }
+
+    /// `DEAD member`.
+    pub(super) fn dead(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+        let (agent, pool) = self.agent_of(conn).ok_or(Refusal::NotProvider)?;
+        let id = *self.pool(pool).members.get(name).ok_or(Refusal::NoSuchMember)?;
+        let member = self.member(id);
+        let is_cleaner = self.agents[agent.index()].cleans
+            || matches!(member.stage, Stage::Cleaning { agent: asked, .. } if asked == agent);
+        if member.owner != Owner::Agent(agent) && !is_cleaner {
+            return Err(Refusal::NoSuchMember);
+        }
+        step.tell(conn, What::Ok);
+        self.member_is_dead(id, step);
+        Ok(())
+    }
+
+    /// A member is dead, wherever it is; a fixed one is put into quarantine.
+    fn member_is_dead(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        if let Stage::InUse(lease) = self.member(id).stage {
+            self.lose_lease(lease, Lost::Died, step);
+        }
+        match self.member(id).stage.kind() {
+            StageKind::Stopping => self.drop_member(id, step),
+            StageKind::Quarantined => {}
+            _ if self.member(id).owner == Owner::Fixed => self.fail_member(id, Stat::Died, step),
+            _ => self.member_died(id, step),
+        }
+    }
+
+    /// A member was not stopped in time: its provider may still say that it is.
+    pub(super) fn remember_stop(&mut self, id: MemberId) {
+        let member = self.member(id);
+        if let Owner::Agent(agent) = member.owner {
+            self.remember_late_stop(self.agents[agent.index()].conn, member.name.clone());
+        }
+    }
+
+    pub(super) fn remember_late_stop(&mut self, conn: ConnId, name: Arc<[u8]>) {
+        let stops = &mut self.work(conn).late_stops;
+        if stops.len() < MOST_LATE_STOPS {
+            stops.insert(name);
+        }
+    }
+
+    /// The connection is gone: its starts have failed, and its members are gone or orphans.
+    pub(super) fn lose_agent(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
+        let agent = self.agent_of(conn);
+        let starts: Option<Vec<StartId>> =
+            self.clients[conn.index()].work.as_ref().map(|work| work.starts.values().copied().collect());
+        for start in starts.unwrap_or_default() {
+            let is_under_way = matches!(self.starts[start.index()].progress, Progress::UnderWay { .. });
+            if let Some((_, pool)) = agent.filter(|_| is_under_way) {
+                self.note_failure(pool, step);
+            }
+            self.end_start(start, step);
+            if self.starts.contains(start.index()) {
+                self.drop_start(start);
+            }
+        }
+        let Some((agent, pool)) = agent else { return };
+        self.dismiss(agent, pool, step);
+        let grace = self.pool(pool).settings.provider_grace;
+        if grace > Span::ZERO && !self.pool(pool).is_leaving {
+            self.orphan_members(agent, pool, grace, step);
+        }
+        while let Some(id) = self.agents[agent.index()].members.front() {
+            let is_stopping = self.member(id).stage.kind() == StageKind::Stopping;
+            let stat = (!is_stopping).then_some(Stat::ProviderLost);
+            self.end_anywhere(id, Lost::ProviderLost, stat, step);
+        }
+        self.agents.remove(agent.index());
+        self.time_unclean(pool, step);
+        self.pool_mut(pool).is_to_reconsider = true;
+        self.pool(pool).group.into_iter().for_each(|group| self.place_wants(group));
+        self.touch(pool);
+    }
+
+    /// Takes a provider or cleaner out of its pool; its members are left.
+    pub(super) fn dismiss(&mut self, agent: AgentId, pool: PoolId, step: &mut Step<'_, '_>) {
+        self.pool_mut(pool).agents.retain(|other| *other != agent);
+        self.lose_cleaner(pool, agent, step);
+        let conn = self.agents[agent.index()].conn;
+        self.work(conn).agent = None;
+    }
+
+    /// The members of a lost provider stay for a while, those that are being stopped excepted.
+    fn orphan_members(&mut self, agent: AgentId, pool: PoolId, span: Span, step: &mut Step<'_, '_>) {
+        let grace = GraceId::from_index(self.graces.vacant_key());
+        let members = self.agents[agent.index()].members.iter(&self.links_owner);
+        let is_staying = |id: &MemberId| self.member(*id).stage.kind() != StageKind::Stopping;
+        let members: Vec<MemberId> = members.filter(is_staying).collect();
+        if members.is_empty() {
+            return;
+        }
+        let timer = step.timers.arm(step.now + span, Timer::Grace(grace));
+        self.graces.insert(Grace { pool, members: List::default(), timer });
+        for id in members {
+            self.unlink_owner(id, step);
+            self.link_owner(id, Owner::Orphan(grace));
+            self.members[id.index()].owner = Owner::Orphan(grace);
+            if matches!(self.member(id).stage, Stage::Free(_) | Stage::Checking(_)) {
+                self.displace(id, step);
+            }
+        }
+    }
+
+    /// The grace of a lost provider is over: the members that were not adopted are gone.
+    pub(super) fn grace_is_over(&mut self, id: GraceId, step: &mut Step<'_, '_>) {
+        let pool = self.graces[id.index()].pool;
+        // The timer of a grace that has members is spent by the last of them, so it is armed again until then.
+        let again = step.timers.arm(step.now, Timer::Grace(id));
+        std::mem::replace(&mut self.graces[id.index()].timer, again).fired();
+        while let Some(member) = self.graces.get(id.index()).and_then(|grace| grace.members.front()) {
+            self.end_anywhere(member, Lost::ProviderLost, Some(Stat::ProviderLost), step);
+        }
+        self.touch(pool);
+    }
+
+    pub(super) fn drop_grace_if_empty(&mut self, id: GraceId, step: &mut Step<'_, '_>) {
+        if self.graces[id.index()].members.is_empty() {
+            step.timers.cancel(self.graces.remove(id.index()).timer);
+        }
+    }
+}

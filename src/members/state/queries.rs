@@ -1,0 +1,180 @@
+//! What there is, for those who ask. It changes nothing.
+
+use super::*;
+use serde::{Deserialize, Serialize};
+use std::ops::Bound;
+
+/// Who holds a member, as operators see it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Holder {
+    /// The connection has no name.
+    Connection(ConnId),
+    /// The name that the connection had, or the address of one that is gone.
+    Name(Arc<[u8]>),
+}
+
+impl Holder {
+    /// Returns the name, else the connection's address.
+    pub fn text(&self, peer: impl Fn(ConnId) -> String) -> String {
+        match self {
+            Holder::Connection(conn) => peer(*conn),
+            Holder::Name(name) => String::from_utf8_lossy(name).into_owned(),
+        }
+    }
+}
+
+/// The figures of a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "they have the names that they have on the wire")]
+pub struct Utilization {
+    pub max: u32,
+    pub in_use: u32,
+    pub free: u32,
+    pub starting: u32,
+    pub stopping: u32,
+    pub cleaning: u32,
+    pub quarantined: u32,
+    pub queued: u32,
+    pub queue_max: u32,
+}
+
+impl Utilization {
+    /// Returns the figures with their names, in the order of the protocol.
+    pub fn rows(&self) -> [(&'static str, u32); 9] {
+        [
+            ("max", self.max),
+            ("in_use", self.in_use),
+            ("free", self.free),
+            ("starting", self.starting),
+            ("stopping", self.stopping),
+            ("cleaning", self.cleaning),
+            ("quarantined", self.quarantined),
+            ("queued", self.queued),
+            ("queue_max", self.queue_max),
+        ]
+    }
+}
+
+/// One pool in a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolRow<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its group's name.
+    pub group: Option<&'a [u8]>,
+    /// Its figures.
+    pub figures: Utilization,
+}
+
+/// One member in a list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberRow<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// What it does.
+    pub state: &'static str,
+    /// Who holds it; `-` when nobody does.
+    pub holder: String,
+    /// How long there has been such a member.
+    pub age: Span,
+    /// How long it has not been in use.
+    pub idle: Span,
+    /// How often it was taken.
+    pub uses: u32,
+    /// Whether it is held for longer than `warn_hold`.
+    pub is_long: bool,
+}
+
+impl State {
+    /// Returns the figures of a pool.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such pool.
+    pub fn utilization(&self, pool: &[u8]) -> Result<Utilization, Refusal> {
+        Ok(self.utilization_of(self.find_pool(pool)?))
+    }
+
+    fn utilization_of(&self, id: PoolId) -> Utilization {
+        let pool = self.pool(id);
+        let sum = |kinds: &[StageKind]| kinds.iter().map(|kind| pool.count(*kind)).sum();
+        Utilization {
+            max: pool.settings.max,
+            in_use: pool.count(StageKind::InUse),
+            free: pool.idle_count(),
+            starting: pool.starts,
+            stopping: pool.count(StageKind::Stopping),
+            cleaning: sum(&[StageKind::Unclean, StageKind::Cleaning]),
+            quarantined: sum(&[StageKind::Quarantined, StageKind::Held, StageKind::Delayed, StageKind::Orphaned]),
+            queued: self.queued(id),
+            queue_max: pool.settings.queue,
+        }
+    }
+
+    /// Returns the pools whose names come after `after`, by name.
+    pub fn pools_after(&self, after: Option<&[u8]>) -> impl Iterator<Item = PoolRow<'_>> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.order.range::<[u8], _>((from, Bound::Unbounded)).map(|(name, id)| PoolRow {
+            name,
+            group: self.pool(*id).group.map(|group| &*self.groups[group.index()].name),
+            figures: self.utilization_of(*id),
+        })
+    }
+
+    /// Returns the members of a pool whose names come after `after`, by name; `peer` tells the address of a connection.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such pool.
+    pub fn members_after(
+        &self,
+        pool: &[u8],
+        after: Option<&[u8]>,
+        now: Time,
+        peer: impl Fn(ConnId) -> String,
+    ) -> Result<impl Iterator<Item = MemberRow<'_>>, Refusal> {
+        let id = self.find_pool(pool)?;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let members = self.pool(id).members.range::<[u8], _>((from, Bound::Unbounded));
+        Ok(members.map(move |(_, id)| self.row(*id, now, &peer)))
+    }
+
+    fn row(&self, id: MemberId, now: Time, peer: impl Fn(ConnId) -> String) -> MemberRow<'_> {
+        let member = self.member(id);
+        let warn_hold = self.pool(member.pool).settings.warn_hold;
+        let state = match member.stage.kind() {
+            StageKind::Free => "free",
+            StageKind::Checking => "checking",
+            StageKind::InUse => "in_use",
+            StageKind::Stopping => "stopping",
+            StageKind::Unclean | StageKind::Cleaning => "cleaning",
+            StageKind::Quarantined => "quarantined",
+            StageKind::Held => "held",
+            StageKind::Delayed => "delayed",
+            StageKind::Orphaned => "orphaned",
+        };
+        let lease = match member.stage {
+            Stage::InUse(lease) => Some(&self.leases[lease.index()]),
+            _ => None,
+        };
+        MemberRow {
+            name: &member.name,
+            state,
+            holder: lease.map_or_else(|| "-".into(), |lease| lease.holder.text(peer)),
+            age: now.since(member.born),
+            idle: if lease.is_some() { Span::ZERO } else { now.since(member.since) },
+            uses: member.uses,
+            is_long: warn_hold > Span::ZERO && lease.is_some_and(|lease| now.since(lease.since) > warn_hold),
+        }
+    }
+
+    /// Returns what was counted of each pool, and how long things took there, by name.
+    pub fn counted(&self) -> impl Iterator<Item = (&[u8], &Figures<Stat>, &Times)> {
+        self.order.iter().map(|(name, id)| (&**name, &self.pool(*id).figures, &*self.pool(*id).times))
+    }
+
+    /// Returns how many members there are, and how many pools.
+    pub fn len(&self) -> (usize, usize) {
+        (self.members.len(), self.pools.len())
+    }
+}

@@ -1,0 +1,229 @@
+//! Goes on from what another process saved, and refuses what contradicts itself.
+
+use super::saved::*;
+use super::waiters::Place;
+use super::*;
+use crate::service::Unreadable;
+use std::collections::HashMap;
+
+impl State {
+    /// Goes on from what another process saved.
+    ///
+    /// # Errors
+    ///
+    /// When it contradicts itself.
+    pub fn restore(
+        &mut self,
+        records: impl IntoIterator<Item = Record>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Unreadable> {
+        let mut reading = Reading { state: self, ids: Ids::default() };
+        for Record(saved) in records {
+            let read = reading.read(saved, step);
+            read.ok_or_else(|| {
+                Unreadable("members: a record refers to what there is not, or stands there twice".into())
+            })?;
+        }
+        self.settle(step);
+        Ok(())
+    }
+}
+
+/// What the numbers in the records are now.
+#[derive(Default)]
+struct Ids {
+    pools: HashMap<PoolId, PoolId>,
+    agents: HashMap<AgentId, AgentId>,
+    graces: HashMap<GraceId, GraceId>,
+    members: HashMap<MemberId, MemberId>,
+}
+
+/// A state that is being restored. Each method returns None when the record contradicts the others.
+struct Reading<'a> {
+    state: &'a mut State,
+    ids: Ids,
+}
+
+impl Reading<'_> {
+    fn read(&mut self, saved: Saved, step: &mut Step<'_, '_>) -> Option<()> {
+        let state = &mut *self.state;
+        match saved {
+            Saved::Numbers { lease, arrival, start } => {
+                state.next_lease = state.next_lease.max(lease);
+                (state.next_arrival, state.next_start) = (arrival, start);
+            }
+            Saved::Pool(saved) => self.read_pool(*saved, step)?,
+            Saved::Group { name, pools } => {
+                for pool in pools {
+                    let id = *self.ids.pools.get(&pool)?;
+                    state.pool(id).group.is_none().then_some(())?;
+                    state.join_group(id, Some(&name));
+                    state.pool_mut(id).is_to_reconsider = false;
+                }
+            }
+            Saved::Agent { id, conn, pool, provides, cleans, capacity } => {
+                let pool = *self.ids.pools.get(&pool)?;
+                state.work(conn).agent.is_none().then_some(())?;
+                let agent =
+                    Agent { conn, pool, provides, cleans, capacity, members: List::default(), starts: 0, cleaning: 0 };
+                let agent = AgentId::from_index(state.agents.insert(agent));
+                state.work(conn).agent = Some(agent);
+                state.pool_mut(pool).agents.push(agent);
+                self.ids.agents.insert(id, agent);
+            }
+            Saved::Grace { id, pool, until } => {
+                let pool = *self.ids.pools.get(&pool)?;
+                let grace = GraceId::from_index(state.graces.vacant_key());
+                let timer = step.timers.arm(until, Timer::Grace(grace));
+                state.graces.insert(Grace { pool, members: List::default(), timer });
+                self.ids.graces.insert(id, grace);
+            }
+            Saved::Member(saved) => self.read_member(*saved, step)?,
+            Saved::Lease(saved) => self.read_lease(saved, step)?,
+            Saved::Waiter(saved) => self.read_waiter(*saved, step)?,
+            Saved::Start { number, conn, pool_name, since, under_way } => {
+                self.read_start(number, conn, pool_name, since, under_way, step)?;
+            }
+            Saved::Client { conn, name, late_stops } => {
+                state.client(conn).name = name;
+                if !late_stops.is_empty() {
+                    state.work(conn).late_stops.extend(late_stops);
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn read_pool(&mut self, saved: SavedPool, step: &mut Step<'_, '_>) -> Option<()> {
+        let state = &mut *self.state;
+        state.find_pool(&saved.name).is_err().then_some(())?;
+        let hash = state.names.hash(&saved.name);
+        let mut pool = Pool::new(saved.name.clone(), hash, saved.settings);
+        let id = PoolId::from_index(state.pools.vacant_key());
+        (pool.is_leaving, pool.owed, pool.next_backoff) = (saved.is_leaving, saved.owed, saved.next_backoff);
+        pool.backoff = saved.backoff.map(|at| step.timers.arm(at, Timer::Backoff(id)));
+        pool.cull = saved.cull.map(|at| step.timers.arm(at, Timer::Cull(id)));
+        pool.figures.restore(&saved.figures);
+        *pool.times = saved.times;
+        state.pools.insert(pool);
+        let pools = &state.pools;
+        state.names.insert(hash, id, |id| pools[id.index()].hash);
+        state.order.insert(saved.name, id);
+        self.ids.pools.insert(saved.id, id);
+        Some(())
+    }
+
+    fn read_member(&mut self, saved: SavedMember, step: &mut Step<'_, '_>) -> Option<()> {
+        let state = &mut *self.state;
+        let pool = *self.ids.pools.get(&saved.pool)?;
+        (!state.pool(pool).members.contains_key(&saved.name)).then_some(())?;
+        let owner = match saved.owner {
+            SavedOwner::Fixed => Owner::Fixed,
+            SavedOwner::Agent(agent) => Owner::Agent(*self.ids.agents.get(&agent)?),
+            SavedOwner::Orphan(grace) => Owner::Orphan(*self.ids.graces.get(&grace)?),
+        };
+        let id = state.create_member(pool, &saved.name, saved.attributes, owner, step);
+        let member = &mut state.members[id.index()];
+        (member.born, member.since, member.proved) = (saved.born, saved.since, saved.proved);
+        (member.uses, member.share, member.is_leaving) = (saved.uses, saved.share, saved.is_leaving);
+        if let Some(span) = saved.hold {
+            state.holds.insert(id, span);
+        }
+        self.ids.members.insert(saved.id, id);
+        let mut arm = |at| step.timers.arm(at, Timer::Stage(id));
+        let stage = match saved.stage {
+            SavedStage::Free(at) => Stage::Free(at.map(arm)),
+            SavedStage::Checking(at) => Stage::Checking(arm(at)),
+            SavedStage::Stopping(at) => Stage::Stopping(arm(at)),
+            SavedStage::Unclean(at) => Stage::Unclean(at.map(arm)),
+            SavedStage::Cleaning(agent, at) => Stage::Cleaning { agent: *self.ids.agents.get(&agent)?, timer: arm(at) },
+            SavedStage::Quarantined(at) => Stage::Quarantined(at.map(arm)),
+            SavedStage::Held(at) => Stage::Held(arm(at)),
+            SavedStage::Delayed(at) => Stage::Delayed(arm(at)),
+            SavedStage::InUse | SavedStage::Orphaned => Stage::Orphaned,
+        };
+        let pool = &mut state.pools[pool.index()];
+        if matches!(stage, Stage::Free(_)) {
+            pool.free.push_back(&mut state.links_free, id);
+        }
+        if matches!(stage, Stage::Free(_) | Stage::Checking(_)) {
+            pool.idle.push_back(&mut state.links_stage, id);
+        }
+        state.place(id, stage);
+        state.arm_life(id, step);
+        Some(())
+    }
+
+    fn read_lease(&mut self, saved: SavedLease, step: &mut Step<'_, '_>) -> Option<()> {
+        let state = &mut *self.state;
+        let SavedLease { number, conn, holder, since, is_reported, .. } = saved;
+        let member = *self.ids.members.get(&saved.member)?;
+        let is_free_for_it =
+            state.member(member).stage.kind() == StageKind::Orphaned && state.find_lease(number).is_none();
+        is_free_for_it.then_some(())?;
+        let token = saved.token.map(|(token, span, until)| Box::new(TokenLease { token, span, until }));
+        let lease = Lease { number, member, conn: None, holder, since, is_reported, timer: None, token };
+        let id = LeaseId::from_index(state.leases.insert(lease));
+        state.index_lease(id);
+        state.leases[id.index()].conn = conn;
+        if let Some(conn) = conn {
+            state.attach_lease(id, conn, state.member(member).pool);
+        }
+        state.place(member, Stage::InUse(id));
+        state.arm_lease(id, step);
+        Some(())
+    }
+
+    fn read_waiter(&mut self, saved: SavedWaiter, step: &mut Step<'_, '_>) -> Option<()> {
+        let state = &mut *self.state;
+        let pool = match saved.pool {
+            Some(pool) => Some(*self.ids.pools.get(&pool)?),
+            None => None,
+        };
+        let place = match saved.group {
+            Some(name) => {
+                let is_named = |id: GroupId| state.groups[id.index()].name == name;
+                Place::Group(state.group_names.find(state.group_names.hash(&name), is_named)?, pool)
+            }
+            None => Place::Pool(pool?),
+        };
+        (state.client(saved.conn).waiter.is_none() && saved.priority < 10).then_some(())?;
+        let id = WaiterId::from_index(state.waiters.vacant_key());
+        let SavedWaiter { conn, arrival, since, until, priority, count, filter, lease, want, is_hasty, .. } = saved;
+        let timer = step.timers.arm(Waiter::next_look(since, until, priority, step.now), Timer::Wait(id));
+        let waiter =
+            Waiter { conn, place, arrival, since, priority, count, filter, lease, want, is_hasty, until, timer };
+        state.enqueue(waiter);
+        Some(())
+    }
+
+    fn read_start(
+        &mut self,
+        number: u64,
+        conn: ConnId,
+        pool_name: Arc<[u8]>,
+        since: Time,
+        under_way: Option<(AgentId, Time)>,
+        step: &mut Step<'_, '_>,
+    ) -> Option<()> {
+        let state = &mut *self.state;
+        let id = StartId::from_index(state.starts.vacant_key());
+        let progress = match under_way {
+            Some((agent, until)) => {
+                let agent = *self.ids.agents.get(&agent)?;
+                let entry = &mut state.agents[agent.index()];
+                entry.starts += 1;
+                let pool = entry.pool;
+                state.pool_mut(pool).starts += 1;
+                state.starts_under_way += 1;
+                Progress::UnderWay { agent, timer: step.timers.arm(until, Timer::Start(id)) }
+            }
+            None => {
+                state.work(conn).late_starts += 1;
+                Progress::Late
+            }
+        };
+        state.starts.insert(Start { number, conn, pool_name, since, progress });
+        state.work(conn).starts.insert(number, id).is_none().then_some(())
+    }
+}

@@ -1,0 +1,255 @@
+//! What of the members outlives the process, record by record: written by one that ends, read by the one that takes over.
+//! It is independent of the tables, so that these can change. What is written here cannot, without a new version of the handover.
+
+use super::waiters::Place;
+use super::*;
+use serde::{Deserialize, Serialize};
+
+/// One thing that is saved. A record stands behind those that it refers to, by the numbers that they say.
+#[derive(Serialize, Deserialize)]
+pub struct Record(pub(super) Saved);
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum Saved {
+    Numbers { lease: u64, arrival: u64, start: u64 },
+    Pool(Box<SavedPool>),
+    Group { name: Arc<[u8]>, pools: Vec<PoolId> },
+    Agent { id: AgentId, conn: ConnId, pool: PoolId, provides: bool, cleans: bool, capacity: Option<u32> },
+    Grace { id: GraceId, pool: PoolId, until: Time },
+    Member(Box<SavedMember>),
+    Lease(SavedLease),
+    Waiter(Box<SavedWaiter>),
+    Start { number: u64, conn: ConnId, pool_name: Arc<[u8]>, since: Time, under_way: Option<(AgentId, Time)> },
+    Client { conn: ConnId, name: Option<Arc<[u8]>>, late_stops: Vec<Arc<[u8]>> },
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct SavedPool {
+    pub id: PoolId,
+    pub name: Arc<[u8]>,
+    pub settings: Settings,
+    pub is_leaving: bool,
+    pub owed: u32,
+    pub backoff: Option<Time>,
+    pub next_backoff: Span,
+    pub cull: Option<Time>,
+    pub figures: Vec<(String, u64)>,
+    pub times: Times,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct SavedMember {
+    pub id: MemberId,
+    pub pool: PoolId,
+    pub name: Arc<[u8]>,
+    pub attributes: Attributes,
+    pub owner: SavedOwner,
+    pub born: Time,
+    pub since: Time,
+    pub proved: Time,
+    pub uses: u32,
+    pub share: u16,
+    pub is_leaving: bool,
+    pub hold: Option<Span>,
+    pub stage: SavedStage,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum SavedOwner {
+    Fixed,
+    Agent(AgentId),
+    Orphan(GraceId),
+}
+
+/// A stage with its deadline in place of its timer.
+#[derive(Serialize, Deserialize)]
+pub(super) enum SavedStage {
+    Free(Option<Time>),
+    Checking(Time),
+    InUse,
+    Stopping(Time),
+    Unclean(Option<Time>),
+    Cleaning(AgentId, Time),
+    Quarantined(Option<Time>),
+    Held(Time),
+    Delayed(Time),
+    Orphaned,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct SavedLease {
+    pub number: u64,
+    pub member: MemberId,
+    pub conn: Option<ConnId>,
+    pub holder: Holder,
+    pub since: Time,
+    pub is_reported: bool,
+    pub token: Option<(Token, Span, Time)>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct SavedWaiter {
+    pub conn: ConnId,
+    /// The pool, or the group and the pool of its starts.
+    pub pool: Option<PoolId>,
+    pub group: Option<Arc<[u8]>>,
+    pub arrival: u64,
+    pub since: Time,
+    pub until: Time,
+    pub priority: u8,
+    pub count: Option<u32>,
+    pub filter: Option<Box<Filter>>,
+    pub lease: Option<Span>,
+    pub want: u32,
+    pub is_hasty: bool,
+}
+
+impl State {
+    /// Returns everything, with deadlines in place of timers.
+    pub fn save<'a>(&'a self, timers: &'a Timers<'_, Timer>) -> impl Iterator<Item = Record> + 'a {
+        let numbers = Saved::Numbers { lease: self.next_lease, arrival: self.next_arrival, start: self.next_start };
+        let pools = self.order.values().map(|id| self.save_pool(*id, timers));
+        let groups =
+            self.groups.iter().map(|(_, group)| Saved::Group { name: group.name.clone(), pools: group.pools.clone() });
+        let agents = self.order.values().flat_map(|id| &self.pool(*id).agents).map(|id| self.save_agent(*id));
+        let graces = self.graces.iter().map(|(index, grace)| Saved::Grace {
+            id: GraceId::from_index(index),
+            pool: grace.pool,
+            until: timers.deadline(&grace.timer),
+        });
+        let members =
+            self.order.values().flat_map(|id| self.members_to_save(*id)).map(|id| self.save_member(id, timers));
+        let mut leases: Vec<LeaseId> = self.leases.iter().map(|(index, _)| LeaseId::from_index(index)).collect();
+        leases.sort_unstable_by_key(|id| self.leases[id.index()].number);
+        let mut waiters: Vec<WaiterId> = self.waiters.iter().map(|(index, _)| WaiterId::from_index(index)).collect();
+        waiters.sort_unstable_by_key(|id| self.waiter(*id).arrival);
+        let clients = self.clients.iter().enumerate().filter_map(|(index, client)| {
+            let late_stops: Vec<_> = client.work.iter().flat_map(|work| work.late_stops.iter().cloned()).collect();
+            let is_known = client.name.is_some() || !late_stops.is_empty();
+            is_known.then(|| Saved::Client { conn: ConnId::from_index(index), name: client.name.clone(), late_stops })
+        });
+        [numbers]
+            .into_iter()
+            .chain(pools)
+            .chain(groups)
+            .chain(agents)
+            .chain(graces)
+            .chain(members)
+            .chain(leases.into_iter().map(|id| self.save_lease(id)))
+            .chain(waiters.into_iter().map(|id| self.save_waiter(id)))
+            .chain(self.starts.iter().map(|(_, start)| save_start(start, timers)))
+            .chain(clients)
+            .map(Record)
+    }
+
+    fn save_pool(&self, id: PoolId, timers: &Timers<'_, Timer>) -> Saved {
+        let pool = self.pool(id);
+        let deadline = |timer: &Option<TimerId>| timer.as_ref().map(|timer| timers.deadline(timer));
+        Saved::Pool(Box::new(SavedPool {
+            id,
+            name: pool.name.clone(),
+            settings: pool.settings.clone(),
+            is_leaving: pool.is_leaving,
+            owed: pool.owed,
+            backoff: deadline(&pool.backoff),
+            next_backoff: pool.next_backoff,
+            cull: deadline(&pool.cull),
+            figures: pool.figures.save(),
+            times: (*pool.times).clone(),
+        }))
+    }
+
+    fn save_agent(&self, id: AgentId) -> Saved {
+        let Agent { conn, pool, provides, cleans, capacity, .. } = self.agents[id.index()];
+        Saved::Agent { id, conn, pool, provides, cleans, capacity }
+    }
+
+    /// The members of a pool, those in its queues in the order of these.
+    fn members_to_save(&self, id: PoolId) -> impl Iterator<Item = MemberId> {
+        let pool = self.pool(id);
+        let queues =
+            [&pool.idle, &pool.unclean, &pool.cleaning].into_iter().flat_map(|list| list.iter(&self.links_stage));
+        queues.chain(pool.members.values().copied().filter(|id| !self.links_stage.is_linked(*id)))
+    }
+
+    fn save_member(&self, id: MemberId, timers: &Timers<'_, Timer>) -> Saved {
+        let member = self.member(id);
+        let at = |timer: &TimerId| timers.deadline(timer);
+        let stage = match &member.stage {
+            Stage::Free(timer) => SavedStage::Free(timer.as_ref().map(at)),
+            Stage::Checking(timer) => SavedStage::Checking(at(timer)),
+            Stage::InUse(_) => SavedStage::InUse,
+            Stage::Stopping(timer) => SavedStage::Stopping(at(timer)),
+            Stage::Unclean(timer) => SavedStage::Unclean(timer.as_ref().map(at)),
+            Stage::Cleaning { agent, timer } => SavedStage::Cleaning(*agent, at(timer)),
+            Stage::Quarantined(timer) => SavedStage::Quarantined(timer.as_ref().map(at)),
+            Stage::Held(timer) => SavedStage::Held(at(timer)),
+            Stage::Delayed(timer) => SavedStage::Delayed(at(timer)),
+            Stage::Orphaned => SavedStage::Orphaned,
+        };
+        let owner = match member.owner {
+            Owner::Fixed => SavedOwner::Fixed,
+            Owner::Agent(agent) => SavedOwner::Agent(agent),
+            Owner::Orphan(grace) => SavedOwner::Orphan(grace),
+        };
+        Saved::Member(Box::new(SavedMember {
+            id,
+            pool: member.pool,
+            name: member.name.clone(),
+            attributes: member.attributes.as_deref().cloned().unwrap_or_default(),
+            owner,
+            born: member.born,
+            since: member.since,
+            proved: member.proved,
+            uses: member.uses,
+            share: member.share,
+            is_leaving: member.is_leaving,
+            hold: self.holds.get(&id).copied(),
+            stage,
+        }))
+    }
+
+    fn save_lease(&self, id: LeaseId) -> Saved {
+        let lease = &self.leases[id.index()];
+        Saved::Lease(SavedLease {
+            number: lease.number,
+            member: lease.member,
+            conn: lease.conn,
+            holder: lease.holder.clone(),
+            since: lease.since,
+            is_reported: lease.is_reported,
+            token: lease.token.as_ref().map(|token| (token.token, token.span, token.until)),
+        })
+    }
+
+    fn save_waiter(&self, id: WaiterId) -> Saved {
+        let waiter = self.waiter(id);
+        let group = match waiter.place {
+            Place::Pool(_) => None,
+            Place::Group(group, _) => Some(self.groups[group.index()].name.clone()),
+        };
+        Saved::Waiter(Box::new(SavedWaiter {
+            conn: waiter.conn,
+            pool: waiter.starts_in(),
+            group,
+            arrival: waiter.arrival,
+            since: waiter.since,
+            until: waiter.until,
+            priority: waiter.priority,
+            count: waiter.count,
+            filter: waiter.filter.clone(),
+            lease: waiter.lease,
+            want: waiter.want,
+            is_hasty: waiter.is_hasty,
+        }))
+    }
+}
+
+fn save_start(start: &Start, timers: &Timers<'_, Timer>) -> Saved {
+    let under_way = match &start.progress {
+        Progress::UnderWay { agent, timer } => Some((*agent, timers.deadline(timer))),
+        Progress::Late => None,
+    };
+    let Start { number, conn, since, .. } = *start;
+    Saved::Start { number, conn, pool_name: start.pool_name.clone(), since, under_way }
+}

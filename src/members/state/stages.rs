@@ -1,0 +1,73 @@
+//! The stages that a member goes through, each with what belongs to it.
+
+use super::*;
+
+/// What a member does, with the timer of it.
+pub(super) enum Stage {
+    /// The timer is armed when it is to be checked after a while.
+    Free(Option<TimerId>),
+    Checking(TimerId),
+    InUse(LeaseId),
+    Stopping(TimerId),
+    /// It waits to be cleaned. The timer is armed while nobody can be asked to.
+    Unclean(Option<TimerId>),
+    Cleaning {
+        agent: AgentId,
+        timer: TimerId,
+    },
+    /// The timer is armed when it is repaired by itself.
+    Quarantined(Option<TimerId>),
+    /// An operator holds it.
+    Held(TimerId),
+    /// It was lost by its consumer, and kept out for a while.
+    Delayed(TimerId),
+    Orphaned,
+}
+
+/// A stage without what belongs to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum StageKind {
+    Free,
+    Checking,
+    InUse,
+    Stopping,
+    Unclean,
+    Cleaning,
+    Quarantined,
+    Held,
+    Delayed,
+    Orphaned,
+}
+
+impl StageKind {
+    pub const COUNT: usize = StageKind::Orphaned as usize + 1;
+}
+
+impl Stage {
+    pub fn kind(&self) -> StageKind {
+        match self {
+            Stage::Free(_) => StageKind::Free,
+            Stage::Checking(_) => StageKind::Checking,
+            Stage::InUse(_) => StageKind::InUse,
+            Stage::Stopping(_) => StageKind::Stopping,
+            Stage::Unclean(_) => StageKind::Unclean,
+            Stage::Cleaning { .. } => StageKind::Cleaning,
+            Stage::Quarantined(_) => StageKind::Quarantined,
+            Stage::Held(_) => StageKind::Held,
+            Stage::Delayed(_) => StageKind::Delayed,
+            Stage::Orphaned => StageKind::Orphaned,
+        }
+    }
+
+    pub fn into_timer(self) -> Option<TimerId> {
+        match self {
+            Stage::Free(timer) | Stage::Unclean(timer) | Stage::Quarantined(timer) => timer,
+            Stage::Checking(timer)
+            | Stage::Stopping(timer)
+            | Stage::Cleaning { timer, .. }
+            | Stage::Held(timer)
+            | Stage::Delayed(timer) => Some(timer),
+            Stage::InUse(_) | Stage::Orphaned => None,
+        }
+    }
+}

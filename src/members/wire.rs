@@ -1,0 +1,374 @@
+//! The members protocol: lines to requests, events to lines. It knows nothing of who holds what.
+
+use super::state::{
+    Attributes, Change, Condition, Contradiction, Filter, From, Key, Kind, LeaseName, Named, OnLoss, Order, Refusal,
+    Request, Take, Token, Value,
+};
+use crate::pools::wire::{parse_number, parse_seconds};
+use crate::time::Span;
+
+mod replies;
+
+pub use replies::{write_event, write_member, write_pool, write_utilization};
+
+/// The longest name and the longest value, in bytes.
+pub const LONGEST_NAME: usize = 255;
+/// How many attributes a member may have.
+pub const MOST_ATTRIBUTES: usize = 16;
+/// How many bytes the names and values of a member's attributes may have together.
+pub const ATTRIBUTE_BYTES: usize = 1024;
+/// The names of a take's own options, which no attribute may have.
+const OPTIONS: [&[u8]; 5] = [b"member", b"n", b"pri", b"lease", b"token"];
+
+/// One line of a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Line<'a> {
+    /// Something changes.
+    Request(Request<'a>),
+    /// Something is asked.
+    Query(Query<'a>),
+}
+
+/// What a connection wants to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Query<'a> {
+    /// `UTILIZATION pool`.
+    Utilization {
+        /// The pool's name.
+        pool: &'a [u8],
+    },
+    /// `MEMBERS pool [after=NAME] [limit=N]`.
+    Members {
+        /// The pool's name.
+        pool: &'a [u8],
+        /// Only members behind this name.
+        after: Option<&'a [u8]>,
+        /// How many at most.
+        limit: Option<u32>,
+    },
+    /// `POOLS`.
+    Pools,
+}
+
+/// Reads a line without its end.
+///
+/// # Errors
+///
+/// When it is no well-formed request.
+pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
+    if line.first() == Some(&b' ') {
+        return Err(Refusal::BadCommand);
+    }
+    let mut words = Words(line);
+    let command = words.next().unwrap_or_default();
+    if let Some(query) = parse_query(command, &mut words) {
+        return query.and_then(|query| words.end(Line::Query(query)));
+    }
+    let request = match command {
+        b"TAKE" => parse_take(From::Pool(words.name()?), &mut words)?,
+        b"TAKEGROUP" => parse_take(From::Group(words.name()?), &mut words)?,
+        b"RETURN" => Request::Return { lease: parse_lease(words.word()?)?, condition: parse_condition(words.next())? },
+        b"RENEW" => Request::Renew { token: parse_token(words.word()?)?, span: words.positive_seconds()? },
+        b"CANCEL" => Request::Cancel,
+        b"IDENTIFY" => Request::Identify { name: words.name()? },
+        b"BYE" => Request::Bye,
+        b"PROVIDE" => Request::Provide { pool: words.name()?, capacity: words.number()? },
+        b"CLEAN" => Request::Clean { pool: words.name()? },
+        b"STARTED" => {
+            let start = parse_long(words.word()?)?;
+            Request::Started { start, member: words.member()?, attributes: parse_attributes(&mut words)? }
+        }
+        b"FAILED" => Request::Failed { start: parse_long(words.word()?)?, text: words.text() },
+        b"STOPPED" => Request::Stopped { member: words.member()? },
+        b"ALIVE" => Request::Alive { member: words.member()? },
+        b"DEAD" => Request::Dead { member: words.member()? },
+        b"CLEANED" => Request::Cleaned { member: words.member()? },
+        b"OFFER" => Request::Offer { named: words.named()?, attributes: parse_attributes(&mut words)? },
+        b"WITHDRAW" => Request::Withdraw { named: words.named()?, now: words.flag(b"NOW")? },
+        _ => parse_operator(command, &mut words)?,
+    };
+    words.end(Line::Request(request))
+}
+
+fn parse_operator<'a>(command: &[u8], words: &mut Words<'a>) -> Result<Request<'a>, Refusal> {
+    Ok(match command {
+        b"POOL" => {
+            let name = words.name()?;
+            let mut changes = Vec::new();
+            for key in [Key::init, Key::max] {
+                changes.push(parse_change(key, words.word()?)?);
+            }
+            Request::Pool { name, changes: parse_changes(changes, words)? }
+        }
+        b"RECONFIGURE" => Request::Reconfigure { name: words.name()?, changes: parse_changes(Vec::new(), words)? },
+        b"RMPOOL" => Request::RemovePool { name: words.name()?, graceful: words.flag(b"GRACEFUL")? },
+        b"ADD" => Request::Add { named: words.named()?, attributes: parse_attributes(words)? },
+        b"DEL" => Request::Delete { named: words.named()?, now: words.flag(b"NOW")? },
+        b"REPAIR" => Request::Repair(words.named()?),
+        b"HOLD" => {
+            let named = words.named()?;
+            let span = parse_seconds(words.word()?).ok_or(Refusal::BadSyntax("seconds are digits with decimals"))?;
+            Request::Hold { named, span, note: words.text() }
+        }
+        b"FREE" => Request::Free(words.named()?),
+        b"TAKEBACK" => Request::TakeBack { lease: parse_long(words.word()?)?, note: words.text() },
+        _ => return Err(Refusal::BadCommand),
+    })
+}
+
+/// Reads a query; None when the command is not one.
+fn parse_query<'a>(command: &[u8], words: &mut Words<'a>) -> Option<Result<Query<'a>, Refusal>> {
+    Some(match command {
+        b"UTILIZATION" => words.name().map(|pool| Query::Utilization { pool }),
+        b"MEMBERS" => parse_members(words),
+        b"POOLS" => Ok(Query::Pools),
+        _ => return None,
+    })
+}
+
+fn parse_members<'a>(words: &mut Words<'a>) -> Result<Query<'a>, Refusal> {
+    let pool = words.name()?;
+    let (mut after, mut limit) = (None, None);
+    for word in words {
+        match split(word) {
+            Some((b"after", name)) if after.is_none() => after = Some(check_name(name)?),
+            Some((b"limit", number)) if limit.is_none() => limit = Some(number_of(number)?),
+            _ => return Err(Refusal::BadSyntax("after=NAME and limit=N, each once")),
+        }
+    }
+    Ok(Query::Members { pool, after, limit })
+}
+
+/// The words of a line, which are separated by one or more spaces.
+struct Words<'a>(&'a [u8]);
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let start = self.0.iter().position(|byte| *byte != b' ')?;
+        let rest = &self.0[start..];
+        let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
+        let (word, rest) = rest.split_at(end);
+        self.0 = rest;
+        Some(word)
+    }
+}
+
+impl<'a> Words<'a> {
+    fn word(&mut self) -> Result<&'a [u8], Refusal> {
+        self.next().ok_or(Refusal::BadSyntax("a parameter is missing"))
+    }
+
+    fn name(&mut self) -> Result<&'a [u8], Refusal> {
+        self.word().and_then(check_name)
+    }
+
+    fn member(&mut self) -> Result<&'a [u8], Refusal> {
+        self.word().and_then(check_member)
+    }
+
+    fn named(&mut self) -> Result<Named<'a>, Refusal> {
+        Ok(Named { pool: self.name()?, member: self.member()? })
+    }
+
+    fn number(&mut self) -> Result<Option<u32>, Refusal> {
+        self.next().map(number_of).transpose()
+    }
+
+    fn positive_seconds(&mut self) -> Result<Option<Span>, Refusal> {
+        self.next().map(positive_seconds_of).transpose()
+    }
+
+    fn flag(&mut self, flag: &[u8]) -> Result<bool, Refusal> {
+        match self.next() {
+            None => Ok(false),
+            Some(word) if word == flag => Ok(true),
+            Some(_) => Err(Refusal::BadSyntax("an unknown word follows")),
+        }
+    }
+
+    /// Takes the rest of the line, for people.
+    fn text(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0).trim_ascii()
+    }
+
+    fn end<T>(&mut self, value: T) -> Result<T, Refusal> {
+        self.next().map_or(Ok(value), |_| Err(Refusal::BadSyntax("too many parameters")))
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
+    match name {
+        [] => Err(Refusal::BadSyntax("a name is empty")),
+        _ if name.len() > LONGEST_NAME => Err(Refusal::BadSyntax("a name has at most 255 bytes")),
+        _ if name.contains(&0) => Err(Refusal::BadSyntax("a name has no NUL")),
+        _ => Ok(name),
+    }
+}
+
+fn check_member(name: &[u8]) -> Result<&[u8], Refusal> {
+    if name.first() == Some(&b'!') {
+        Err(Refusal::BadSyntax("a member's name begins with !"))
+    } else {
+        check_name(name)
+    }
+}
+
+fn number_of(word: &[u8]) -> Result<u32, Refusal> {
+    parse_number(word).ok_or(Refusal::BadSyntax("a number is decimal digits"))
+}
+
+fn seconds_of(word: &[u8]) -> Result<Span, Refusal> {
+    parse_seconds(word).ok_or(Refusal::BadSyntax("seconds are digits with decimals"))
+}
+
+fn positive_seconds_of(word: &[u8]) -> Result<Span, Refusal> {
+    let span = seconds_of(word)?;
+    if span == Span::ZERO { Err(Refusal::BadSyntax("a lease is longer than nothing")) } else { Ok(span) }
+}
+
+/// Reads a number of 64 bits.
+fn parse_long(word: &[u8]) -> Result<u64, Refusal> {
+    let digits = word.iter().all(u8::is_ascii_digit).then_some(word);
+    let text = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+    text.and_then(|text| text.parse().ok()).ok_or(Refusal::BadSyntax("a number is decimal digits"))
+}
+
+fn parse_lease(word: &[u8]) -> Result<LeaseName, Refusal> {
+    if word.len() == 2 * size_of::<Token>() {
+        return parse_token(word).map(LeaseName::Token);
+    }
+    parse_long(word).map(LeaseName::Number)
+}
+
+fn parse_token(word: &[u8]) -> Result<Token, Refusal> {
+    const WRONG: Refusal = Refusal::BadSyntax("a token is 32 hexadecimal digits");
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let mut token = Token::default();
+    if word.len() != 2 * token.len() {
+        return Err(WRONG);
+    }
+    for (byte, pair) in token.iter_mut().zip(word.chunks_exact(2)) {
+        *byte = digit(pair[0]).ok_or(WRONG)? << 4 | digit(pair[1]).ok_or(WRONG)?;
+    }
+    Ok(token)
+}
+
+fn parse_condition(word: Option<&[u8]>) -> Result<Condition, Refusal> {
+    match word {
+        None | Some(b"OK") => Ok(Condition::Ok),
+        Some(b"FAIL") => Ok(Condition::Fail),
+        Some(_) => Err(Refusal::BadSyntax("a member comes back OK or FAIL")),
+    }
+}
+
+/// Splits `key=value`.
+fn split(word: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = word.iter().position(|byte| *byte == b'=')?;
+    Some((&word[..at], &word[at + 1..]))
+}
+
+fn parse_changes(mut changes: Vec<Change>, words: &mut Words<'_>) -> Result<Vec<Change>, Refusal> {
+    for word in words {
+        let (name, value) = split(word).ok_or(Refusal::BadSyntax("settings are key=value"))?;
+        let key = Key::ALL.iter().find(|key| key.name().as_bytes() == name);
+        let key = *key.ok_or(Refusal::BadSyntax("there is no such setting"))?;
+        if changes.iter().any(|change| change.key() == key) {
+            return Err(Refusal::BadSyntax("a setting stands there twice"));
+        }
+        changes.push(parse_change(key, value)?);
+    }
+    Ok(changes)
+}
+
+/// Reads the value of a setting.
+///
+/// # Errors
+///
+/// When it is none of this setting.
+pub fn parse_change(key: Key, value: &[u8]) -> Result<Change, Refusal> {
+    let value = match (key.kind(), value) {
+        (Kind::Name, []) => Value::Name(None),
+        (Kind::Optional, []) => Value::Optional(None),
+        (_, []) => return Err(Refusal::BadSyntax("a value is empty")),
+        (Kind::Name, name) => Value::Name(Some(check_name(name)?.into())),
+        (Kind::Optional, number) => Value::Optional(Some(number_of(number)?)),
+        (Kind::Number, number) => Value::Number(number_of(number)?),
+        (Kind::Seconds, seconds) => Value::Seconds(seconds_of(seconds)?),
+        (Kind::Order, b"lifo") => Value::Order(Order::Lifo),
+        (Kind::Order, b"fifo") => Value::Order(Order::Fifo),
+        (Kind::Order, _) => return Err(Refusal::BadSyntax("order is lifo or fifo")),
+        (Kind::OnLoss, b"fail") => Value::OnLoss(OnLoss::Fail),
+        (Kind::OnLoss, b"ok") => Value::OnLoss(OnLoss::Ok),
+        (Kind::OnLoss, _) => return Err(Refusal::BadSyntax("on_loss is fail or ok")),
+    };
+    Ok(Change::new(key, value).expect("the value was made for the key's kind"))
+}
+
+/// Reads what follows a member's name.
+fn parse_attributes(words: &mut Words<'_>) -> Result<Attributes, Refusal> {
+    let mut attributes = Attributes::new();
+    for word in words {
+        add_attribute(&mut attributes, word)?;
+    }
+    check_attributes(&attributes)?;
+    Ok(attributes)
+}
+
+fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Refusal> {
+    let (name, value) = split(word).ok_or(Refusal::BadSyntax("attributes are name=value"))?;
+    if OPTIONS.contains(&name) {
+        return Err(Refusal::BadSyntax("an attribute has the name of an option"));
+    }
+    let (name, value) = (check_name(name)?, check_name(value)?);
+    if attributes.iter().any(|(other, _)| **other == *name) {
+        return Err(Refusal::BadSyntax("an attribute stands there twice"));
+    }
+    attributes.push((name.into(), value.into()));
+    Ok(())
+}
+
+/// Returns whether a member may have these attributes.
+fn check_attributes(attributes: &Attributes) -> Result<(), Refusal> {
+    let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let too_many = attributes.len() > MOST_ATTRIBUTES || bytes > ATTRIBUTE_BYTES;
+    if too_many { Err(Refusal::TooMany) } else { Ok(()) }
+}
+
+fn parse_take<'a>(from: From<'a>, words: &mut Words<'a>) -> Result<Request<'a>, Refusal> {
+    let (mut timeout, mut filter) = (Span::ZERO, Filter::default());
+    let (mut count, mut priority, mut lease) = (None, None, None);
+    for (n, word) in words.enumerate() {
+        match split(word) {
+            None if n == 0 => timeout = seconds_of(word)?,
+            Some((b"member", name)) if filter.member.is_none() => filter.member = Some(check_member(name)?.into()),
+            Some((b"n", number)) if count.is_none() => count = Some(number_of(number)?),
+            Some((b"pri", number)) if priority.is_none() => priority = Some(number_of(number)?),
+            Some((b"lease", seconds)) if lease.is_none() => lease = Some(positive_seconds_of(seconds)?),
+            _ => add_attribute(&mut filter.attributes, word)?,
+        }
+    }
+    check_attributes(&filter.attributes)?;
+    let priority = u8::try_from(priority.unwrap_or(5)).ok().filter(|priority| *priority <= 9);
+    let priority = priority.ok_or(Refusal::BadSyntax("pri is 0 to 9"))?;
+    match count {
+        Some(0) => return Err(Refusal::BadSyntax("n is at least 1")),
+        Some(2..) if filter.member.is_some() => return Err(Refusal::BadSyntax("only one member has a name")),
+        _ => {}
+    }
+    let filter = (!filter.is_empty()).then(|| Box::new(filter));
+    Ok(Request::Take(Take { from, timeout, filter, count, priority, lease }))
+}
+
+/// What is wrong with the settings, for people.
+fn text_of(contradiction: Contradiction) -> &'static str {
+    match contradiction {
+        Contradiction::NoRoom => "max is at least 1",
+        Contradiction::InitAboveMax => "init is at most max",
+        Contradiction::JitterTooLong => "lifetime_jitter is less than max_lifetime",
+    }
+}
+
+#[cfg(test)]
+mod tests;

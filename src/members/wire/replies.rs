@@ -1,0 +1,146 @@
+//! What connections are told, as lines.
+
+use super::super::state::{Attributes, Event, Lost, MemberRow, NoMembers, PoolRow, Refusal, Taken, Utilization, What};
+use super::text_of;
+use crate::time::Span;
+use std::io::Write;
+
+/// Writes what a connection is told, with its line feed.
+pub fn write_event(bytes: &mut Vec<u8>, event: &Event) {
+    match &event.what {
+        What::Ok => bytes.extend_from_slice(b"OK"),
+        What::Error(refusal) => write_refusal(bytes, *refusal),
+        What::Member(taken) => write_taken(bytes, taken),
+        What::Members(members) => {
+            write(bytes, format_args!("MEMBERS {}", members.len()));
+            for taken in members {
+                bytes.push(b'\n');
+                write_taken(bytes, taken);
+            }
+        }
+        What::NoMembers(reason) => write(bytes, format_args!("NO_MEMBERS {}", reason_of(*reason))),
+        What::QueueFull => bytes.extend_from_slice(b"QUEUE_FULL"),
+        What::Limit => bytes.extend_from_slice(b"LIMIT"),
+        What::Returned => bytes.extend_from_slice(b"RETURNED"),
+        What::Renewed => bytes.extend_from_slice(b"RENEWED"),
+        What::NotTaken => bytes.extend_from_slice(b"NOT_TAKEN"),
+        What::Bye => bytes.extend_from_slice(b"BYE"),
+        What::Start { pool, start } => {
+            write_words(bytes, &[b"!START", pool]);
+            write(bytes, format_args!(" {start}"));
+        }
+        What::Stop { pool, member } => write_words(bytes, &[b"!STOP", pool, member]),
+        What::Check { pool, member } => write_words(bytes, &[b"!CHECK", pool, member]),
+        What::Clean { pool, member } => write_words(bytes, &[b"!CLEAN", pool, member]),
+        What::Lost { lease, reason } => write(bytes, format_args!("!LOST {lease} {}", lost_of(*reason))),
+    }
+    bytes.push(b'\n');
+}
+
+/// Writes the answer to `UTILIZATION`.
+pub fn write_utilization(bytes: &mut Vec<u8>, figures: &Utilization) {
+    write_figures(bytes, figures);
+    bytes.push(b'\n');
+}
+
+/// Writes the line of a pool in the answer to `POOLS`.
+pub fn write_pool(bytes: &mut Vec<u8>, row: &PoolRow<'_>) {
+    write_words(bytes, &[row.name, row.group.unwrap_or(b"-"), b""]);
+    write_figures(bytes, &row.figures);
+    bytes.push(b'\n');
+}
+
+/// Writes the line of a member in the answer to `MEMBERS`; `peer` tells the address of a connection.
+pub fn write_member(bytes: &mut Vec<u8>, row: &MemberRow<'_>) {
+    write_words(bytes, &[row.name, row.state.as_bytes(), row.holder.as_bytes()]);
+    let seconds = |span: Span| (span.as_micros() / 1_000_000, span.as_micros() / 1_000 % 1_000);
+    let ((age, age_ms), (idle, idle_ms)) = (seconds(row.age), seconds(row.idle));
+    write(bytes, format_args!(" {age}.{age_ms:03} {idle}.{idle_ms:03} {}", row.uses));
+    bytes.extend_from_slice(if row.is_long { b" long\n" } else { b"\n" });
+}
+
+fn write_figures(bytes: &mut Vec<u8>, figures: &Utilization) {
+    for (n, (name, value)) in figures.rows().into_iter().enumerate() {
+        let space = if n == 0 { "" } else { " " };
+        write(bytes, format_args!("{space}{name} {value}"));
+    }
+}
+
+fn write_taken(bytes: &mut Vec<u8>, taken: &Taken) {
+    write(bytes, format_args!("MEMBER {} ", taken.lease));
+    write_words(bytes, &[&taken.pool, &taken.member]);
+    taken.attributes.iter().for_each(|attributes| write_attributes(bytes, attributes));
+    if let Some(token) = taken.token {
+        bytes.extend_from_slice(b" token=");
+        token.iter().for_each(|byte| write(bytes, format_args!("{byte:02x}")));
+    }
+}
+
+fn write_attributes(bytes: &mut Vec<u8>, attributes: &Attributes) {
+    for (name, value) in attributes {
+        bytes.push(b' ');
+        bytes.extend_from_slice(name);
+        bytes.push(b'=');
+        bytes.extend_from_slice(value);
+    }
+}
+
+fn write_refusal(bytes: &mut Vec<u8>, refusal: Refusal) {
+    let (code, text) = match refusal {
+        Refusal::BadCommand => ("BAD_COMMAND", ""),
+        Refusal::BadSyntax(text) => ("BAD_SYNTAX", text),
+        Refusal::BadSettings(contradiction) => ("BAD_SYNTAX", text_of(contradiction)),
+        Refusal::NoPool => ("NO_POOL", ""),
+        Refusal::PoolDiffers => ("POOL_DIFFERS", "the pool has other settings: RECONFIGURE changes them"),
+        Refusal::PoolFull => ("POOL_FULL", ""),
+        Refusal::MemberExists => ("MEMBER_EXISTS", ""),
+        Refusal::TooLate => ("TOO_LATE", ""),
+        Refusal::TooMany => ("TOO_MANY", ""),
+        Refusal::Waiting => ("WAITING", ""),
+        Refusal::NoSuchMember => ("NO_SUCH_MEMBER", ""),
+        Refusal::BadStart => ("BAD_START", ""),
+        Refusal::NotProvider => ("NOT_PROVIDER", ""),
+        Refusal::NotWaiting => ("NOT_WAITING", ""),
+        Refusal::NotAdmin => ("NOT_ADMIN", ""),
+    };
+    write(bytes, format_args!("ERROR {code}"));
+    if !text.is_empty() {
+        write(bytes, format_args!(" {text}"));
+    }
+}
+
+fn reason_of(reason: NoMembers) -> &'static str {
+    match reason {
+        NoMembers::AtCapacity => "at_capacity",
+        NoMembers::Starting => "starting",
+        NoMembers::NoProvider => "no_provider",
+        NoMembers::Timeout => "timeout",
+        NoMembers::Removed => "removed",
+        NoMembers::Cancelled => "cancelled",
+    }
+}
+
+fn lost_of(reason: Lost) -> &'static str {
+    match reason {
+        Lost::Died => "died",
+        Lost::Withdrawn => "withdrawn",
+        Lost::TakenBack => "taken_back",
+        Lost::HeldTooLong => "held_too_long",
+        Lost::ProviderLost => "provider_lost",
+        Lost::Removed => "removed",
+        Lost::Expired => "expired",
+    }
+}
+
+fn write_words(bytes: &mut Vec<u8>, words: &[&[u8]]) {
+    for (n, word) in words.iter().enumerate() {
+        if n > 0 {
+            bytes.push(b' ');
+        }
+        bytes.extend_from_slice(word);
+    }
+}
+
+fn write(bytes: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    bytes.write_fmt(text).expect("a vector takes every byte");
+}

@@ -1,0 +1,156 @@
+use super::*;
+
+fn request(line: &str) -> Request<'_> {
+    match parse(line.as_bytes()) {
+        Ok(Line::Request(request)) => request,
+        other => panic!("{line} is no request but {other:?}"),
+    }
+}
+
+#[test]
+fn a_take_has_its_options() {
+    let Request::Take(take) = request("TAKE  db 1.5 gpu=yes n=3 pri=0 lease=60 os=a=b") else { panic!("is a take") };
+    assert_eq!((take.from, take.timeout), (From::Pool(b"db"), Span::from_millis(1_500)));
+    assert_eq!((take.count, take.priority, take.lease), (Some(3), 0, Some(Span::from_secs(60))));
+    let pair = |name: &[u8], value: &[u8]| (Box::from(name), Box::from(value));
+    assert_eq!(take.filter.map(|filter| filter.attributes), Some(vec![pair(b"gpu", b"yes"), pair(b"os", b"a=b")]));
+    let Request::Take(take) = request("TAKEGROUP all member=m") else { panic!("is a take") };
+    assert_eq!((take.from, take.timeout, take.count, take.priority), (From::Group(b"all"), Span::ZERO, None, 5));
+    let Request::Take(take) = request("TAKE db") else { panic!("is a take") };
+    assert_eq!(take.filter, None);
+}
+
+#[test]
+fn what_is_malformed_is_named() {
+    let long = "x".repeat(256);
+    let lines = [
+        "TAKE",
+        "TAKE db x",
+        "TAKE db 1 2",
+        "TAKE db 1e3",
+        "TAKE db -1",
+        "TAKE db n=0",
+        "TAKE db n=",
+        "TAKE db pri=10",
+        "TAKE db pri=x",
+        "TAKE db lease=0",
+        "TAKE db lease=",
+        "TAKE db token=x",
+        "TAKE db gpu=",
+        "TAKE db =x",
+        "TAKE db n=1 n=1",
+        "TAKE db gpu=1 gpu=2",
+        "TAKE db member=m n=2",
+        "TAKE db member=!m",
+        "TAKEGROUP",
+        "RETURN",
+        "RETURN x",
+        "RETURN 1 ok",
+        "RETURN 1 OK x",
+        "RETURN 18446744073709551616",
+        "RENEW 1",
+        "RENEW 0123456789abcdef0123456789abcdeg",
+        "RENEW 0123456789abcdef0123456789abcdef 0",
+        "CANCEL x",
+        "BYE x",
+        "IDENTIFY",
+        "IDENTIFY a b",
+        "POOL",
+        "POOL db",
+        "POOL db 1",
+        "POOL db 1 x",
+        "POOL db 1 2 3",
+        "POOL db 1 2 x=1",
+        "POOL db 1 2 init=1",
+        "POOL db 1 2 queue=",
+        "POOL db 1 2 order=x",
+        "POOL db 1 2 on_loss=x",
+        "POOL db 1 2 max_age=1e3",
+        "POOL db 1 2 queue=1 queue=1",
+        "RECONFIGURE",
+        "RECONFIGURE db max",
+        "RMPOOL",
+        "RMPOOL db now",
+        "PROVIDE",
+        "PROVIDE db x",
+        "PROVIDE db 1 2",
+        "CLEAN",
+        "CLEAN db 1",
+        "STARTED 1",
+        "STARTED x m",
+        "STARTED 1 !m",
+        "STARTED 1 m gpu",
+        "STARTED 1 m gpu=",
+        "STARTED 1 m n=1",
+        "STARTED 1 m token=1",
+        "STARTED 1 m gpu=1 gpu=1",
+        "FAILED",
+        "FAILED x",
+        "STOPPED",
+        "STOPPED a b",
+        "OFFER db",
+        "OFFER db m x",
+        "WITHDRAW db",
+        "WITHDRAW db m LATER",
+        "ADD db",
+        "DEL db",
+        "REPAIR db",
+        "HOLD db m",
+        "HOLD db m x",
+        "FREE db",
+        "TAKEBACK",
+        "TAKEBACK x",
+        "UTILIZATION",
+        "UTILIZATION a b",
+        "MEMBERS",
+        "MEMBERS db limit=x",
+        "MEMBERS db after=",
+        "MEMBERS db x",
+        "POOLS x",
+        "TAKE a\0b",
+    ];
+    for line in lines.map(String::from).into_iter().chain([format!("TAKE {long}"), format!("TAKE db x={long}")]) {
+        assert!(matches!(parse(line.as_bytes()), Err(Refusal::BadSyntax(_))), "{line}: {:?}", parse(line.as_bytes()));
+    }
+    for line in ["", " TAKE db", "take db", "TAKES db", "!START db 1"] {
+        assert_eq!(parse(line.as_bytes()), Err(Refusal::BadCommand), "{line}");
+    }
+}
+
+#[test]
+fn attributes_have_a_bound() {
+    let many = |n: usize, value: &str| (0..n).map(|n| format!(" a{n}={value}")).collect::<String>();
+    assert!(parse(format!("STARTED 1 m{}", many(16, "x")).as_bytes()).is_ok());
+    assert_eq!(parse(format!("STARTED 1 m{}", many(17, "x")).as_bytes()), Err(Refusal::TooMany));
+    assert!(parse(format!("OFFER db m{}", many(4, &"x".repeat(254))).as_bytes()).is_ok());
+    assert_eq!(parse(format!("OFFER db m{}", many(4, &"x".repeat(255))).as_bytes()), Err(Refusal::TooMany));
+}
+
+#[test]
+fn text_for_people_is_the_rest_of_the_line() {
+    assert_eq!(request("FAILED 7 out of memory "), Request::Failed { start: 7, text: b"out of memory" });
+    assert_eq!(request("FAILED 7"), Request::Failed { start: 7, text: b"" });
+    assert_eq!(request("TAKEBACK 18446744073709551615 by me"), Request::TakeBack { lease: u64::MAX, note: b"by me" });
+}
+
+#[test]
+fn a_lease_is_a_number_or_a_token() {
+    assert_eq!(request("RETURN 5"), Request::Return { lease: LeaseName::Number(5), condition: Condition::Ok });
+    let token = LeaseName::Token([0xab; 16]);
+    let line = format!("RETURN {} FAIL", "aB".repeat(16));
+    assert_eq!(request(&line), Request::Return { lease: token, condition: Condition::Fail });
+}
+
+#[test]
+fn every_setting_is_read_and_checked() {
+    for key in Key::ALL {
+        let good: &[u8] = match key.kind() {
+            Kind::Order => b"fifo",
+            Kind::OnLoss => b"ok",
+            _ => b"7",
+        };
+        assert!(parse_change(*key, good).is_ok_and(|change| change.key() == *key), "{}", key.name());
+        let is_none = matches!(key.kind(), Kind::Name | Kind::Optional);
+        assert_eq!(parse_change(*key, b"").is_ok(), is_none, "{} without a value", key.name());
+    }
+}

@@ -1,0 +1,293 @@
+//! One state with its wheel, clock and connections, driven by lines.
+
+use poolcounter::id::{ConnId, Id};
+use poolcounter::members::state::{Event, Limits, Notice, Record, State, Step, Timer, Utilization, What};
+use poolcounter::members::wire::{self, Line, Query};
+use poolcounter::random::Random;
+use poolcounter::time::{Span, Time};
+use poolcounter::wheel::{Owner, Wheel};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+const OWNER: Owner = Owner(3);
+
+/// A state and all that it needs.
+pub struct Player {
+    state: State,
+    wheel: Wheel,
+    now: Time,
+    random: Random,
+    /// Of the test, beside those of the state.
+    choices: Random,
+    /// What each connection was told and did not look at yet.
+    told: BTreeMap<usize, VecDeque<String>>,
+    /// What providers and cleaners were asked, by connection, and did not answer.
+    asked: BTreeMap<usize, Vec<String>>,
+    leases: Vec<(usize, u64)>,
+    tokens: Vec<String>,
+    notices: Vec<Notice>,
+    is_traced: bool,
+    /// How often what was told.
+    pub tally: BTreeMap<String, u64>,
+}
+
+impl Player {
+    pub fn new(seed: u64) -> Self {
+        Player {
+            state: State::new(Limits { most: 60 }, 1),
+            wheel: Wheel::default(),
+            now: Time::START,
+            random: Random::from_seed(seed),
+            choices: Random::from_seed(seed ^ 0x5eed),
+            told: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            leases: Vec::new(),
+            tokens: vec!["0".repeat(32)],
+            notices: Vec::new(),
+            is_traced: std::env::var_os("SIM_TRACE").is_some(),
+            tally: BTreeMap::new(),
+        }
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.choices.below(end)
+    }
+
+    fn step<T>(&mut self, is_admin: bool, take: impl FnOnce(&mut State, &mut Step<'_, '_>) -> T) -> T {
+        let before = self.taken_places();
+        let mut events = Vec::new();
+        let done = take(
+            &mut self.state,
+            &mut Step {
+                now: self.now,
+                timers: &mut self.wheel.of::<Timer>(OWNER),
+                random: &mut self.random,
+                events: &mut events,
+                notices: &mut self.notices,
+                is_admin,
+                peer: &address,
+            },
+        );
+        self.state.check();
+        self.wheel.check();
+        for (pool, (places, max)) in self.taken_places() {
+            let had = before.get(&pool).map_or(u32::MAX, |(places, _)| *places);
+            assert!(places <= max.max(had), "{pool} grows beyond its max");
+        }
+        events.iter().for_each(|event| self.hear(event));
+        done
+    }
+
+    /// How many members, starts and stops each pool has, and how many it may have.
+    fn taken_places(&self) -> BTreeMap<String, (u32, u32)> {
+        let pools = self.state.pools_after(None);
+        let places =
+            |row: &Utilization| row.in_use + row.free + row.starting + row.stopping + row.cleaning + row.quarantined;
+        pools.map(|row| (String::from_utf8_lossy(row.name).into(), (places(&row.figures), row.figures.max))).collect()
+    }
+
+    /// Everything that can be asked.
+    fn picture(&self) -> Vec<String> {
+        let mut bytes = Vec::new();
+        for pool in self.state.pools_after(None) {
+            wire::write_pool(&mut bytes, &pool);
+            let members = self.state.members_after(pool.name, None, self.now, address).expect("the pool is listed");
+            members.for_each(|member| wire::write_member(&mut bytes, &member));
+        }
+        String::from_utf8_lossy(&bytes).lines().map(String::from).collect()
+    }
+
+    /// With `SIM_TRACE` set, histories are printed as conversations.
+    fn trace(&self, line: &str) {
+        if self.is_traced {
+            println!("{line}");
+        }
+    }
+
+    fn hear(&mut self, event: &Event) {
+        let conn = event.conn.index();
+        let mut bytes = Vec::new();
+        wire::write_event(&mut bytes, event);
+        let text = String::from_utf8(bytes).expect("the names are text");
+        let mut words = text.split_whitespace();
+        let key = match (words.next().unwrap_or_default(), words.next(), words.next()) {
+            ("!LOST", _, Some(reason)) => format!("!LOST {reason}"),
+            (word @ ("ERROR" | "NO_MEMBERS" | "MEMBERS"), Some(more), _) => format!("{word} {more}"),
+            (word, ..) => word.into(),
+        };
+        *self.tally.entry(key).or_insert(0) += 1;
+        match &event.what {
+            What::Member(taken) => self.leases.push((conn, taken.lease)),
+            What::Members(taken) => self.leases.extend(taken.iter().map(|taken| (conn, taken.lease))),
+            What::Start { .. } | What::Stop { .. } | What::Check { .. } | What::Clean { .. } => {
+                self.asked.entry(conn).or_default().push(text.trim_end().into());
+            }
+            _ => {}
+        }
+        for line in text.lines() {
+            self.trace(&format!("{conn}< {line}"));
+            if let Some((_, token)) = line.split_once("token=") {
+                self.tokens.push(token.into());
+            }
+            self.told.entry(conn).or_default().push_back(line.into());
+        }
+    }
+
+    /// Has a connection send a line.
+    pub fn say(&mut self, conn: usize, line: &str, is_admin: bool) {
+        self.trace(&format!("{conn}> {line}"));
+        let id = ConnId::from_index(conn);
+        match wire::parse(line.as_bytes()) {
+            Ok(Line::Request(request)) => {
+                let is_bye = line == "BYE";
+                self.step(is_admin, |state, step| state.serve(id, request, step));
+                if is_bye {
+                    self.close(conn);
+                }
+            }
+            Ok(Line::Query(query)) => self.query(conn, query),
+            Err(refusal) => self.hear(&Event { conn: id, what: What::Error(refusal) }),
+        }
+    }
+
+    fn query(&mut self, conn: usize, query: Query<'_>) {
+        let mut bytes = Vec::new();
+        let refusal = match query {
+            Query::Utilization { pool } => {
+                self.state.utilization(pool).map(|figures| wire::write_utilization(&mut bytes, &figures)).err()
+            }
+            Query::Members { pool, after, limit } => {
+                let rows = self.state.members_after(pool, after, self.now, address);
+                let most = limit.map_or(usize::MAX, |limit| limit as usize);
+                rows.map(|rows| rows.take(most).for_each(|row| wire::write_member(&mut bytes, &row)))
+                    .map(|()| bytes.push(b'\n'))
+                    .err()
+            }
+            Query::Pools => {
+                self.state.pools_after(None).for_each(|row| wire::write_pool(&mut bytes, &row));
+                bytes.push(b'\n');
+                None
+            }
+        };
+        if let Some(refusal) = refusal {
+            wire::write_event(&mut bytes, &Event { conn: ConnId::from_index(conn), what: What::Error(refusal) });
+        }
+        let text = String::from_utf8(bytes).expect("the names are text");
+        self.told.entry(conn).or_default().extend(text.lines().map(String::from));
+    }
+
+    pub fn close(&mut self, conn: usize) {
+        self.trace(&format!("{conn}x"));
+        let id = ConnId::from_index(conn);
+        self.step(true, |state, step| state.close(id, step));
+        assert!(!self.state.knows(id), "a connection that is closed is forgotten");
+        self.asked.remove(&conn);
+    }
+
+    /// Lets time pass; timers fire when they are due.
+    pub fn advance(&mut self, span: Duration) {
+        self.trace(&format!("+{}s", span.as_secs_f64()));
+        let end = self.now + Span::from(span);
+        while let Some(next) = self.wheel.next().filter(|next| *next <= end) {
+            self.now = self.now.max(next);
+            while let Some(due) = self.wheel.expire(self.now) {
+                let timer: Timer = due.key();
+                self.step(true, |state, step| state.expire(timer, step));
+            }
+        }
+        self.now = end;
+        self.state.check_waits(self.now);
+    }
+
+    /// Saves everything, and goes on in another state with another wheel.
+    pub fn upgrade(&mut self) {
+        self.advance(Duration::ZERO);
+        let (picture, armed) = (self.picture(), self.wheel.len());
+        let saved: Vec<Vec<u8>> = {
+            let timers = self.wheel.of::<Timer>(OWNER);
+            let records = self.state.save(&timers);
+            records.map(|record| postcard::to_allocvec(&record).expect("a vector takes every byte")).collect()
+        };
+        self.state = State::new(Limits { most: 60 }, 1);
+        self.wheel = Wheel::default();
+        let records = saved.iter().map(|bytes| postcard::from_bytes::<Record>(bytes).expect("was just written"));
+        let told: usize = self.told.values().map(VecDeque::len).sum();
+        self.step(true, |state, step| state.restore(records, step)).expect("what was saved agrees with itself");
+        assert_eq!(told, self.told.values().map(VecDeque::len).sum::<usize>(), "an upgrade tells nobody anything");
+        assert_eq!((picture, armed), (self.picture(), self.wheel.len()), "an upgrade changes nothing");
+    }
+
+    /// The next line that a connection was told.
+    pub fn next_line(&mut self, conn: usize) -> Option<String> {
+        self.told.get_mut(&conn)?.pop_front()
+    }
+
+    /// What was told and not looked at.
+    pub fn unread(&self) -> Vec<String> {
+        let lines = self.told.iter().flat_map(|(conn, lines)| lines.iter().map(move |line| format!("{conn}< {line}")));
+        lines.collect()
+    }
+
+    pub fn drop_output(&mut self) {
+        self.told.clear();
+    }
+
+    /// Mostly, one that the connection was given.
+    pub fn some_lease(&mut self, conn: usize) -> u64 {
+        let is_own = self.choices.below(8) > 0;
+        let known: Vec<u64> = self
+            .leases
+            .iter()
+            .rev()
+            .filter(|(of, _)| !is_own || *of == conn)
+            .map(|(_, lease)| *lease)
+            .take(4)
+            .collect();
+        if known.is_empty() { 0 } else { known[self.choices.below(known.len() as u64) as usize] }
+    }
+
+    pub fn some_token(&mut self) -> String {
+        let back = self.choices.below(self.tokens.len().min(3) as u64) as usize;
+        self.tokens[self.tokens.len() - 1 - back].clone()
+    }
+
+    /// Mostly, an answer to something that the connection was asked.
+    pub fn some_answer(&mut self, conn: usize, member: &str, attributes: &str) -> Option<String> {
+        if self.choices.below(4) == 0 {
+            return None;
+        }
+        let chance = self.choices.below(10);
+        let asked = self.asked.get_mut(&conn).filter(|asked| !asked.is_empty())?;
+        let line = asked.swap_remove(self.choices.below(asked.len() as u64) as usize);
+        let words: Vec<&str> = line.split(' ').collect();
+        let what = words[2];
+        Some(match (words[0], chance) {
+            ("!START", 0..=6) => format!("STARTED {what} {member}{attributes}"),
+            ("!START", _) => format!("FAILED {what} because"),
+            ("!STOP", _) => format!("STOPPED {what}"),
+            ("!CHECK", 0..=6) => format!("ALIVE {what}"),
+            ("!CLEAN", 0..=6) => format!("CLEANED {what}"),
+            _ => format!("DEAD {what}"),
+        })
+    }
+
+    /// Closes everything, removes every pool, and sees that nothing is left.
+    pub fn end(mut self) {
+        for conn in 0..=9 {
+            self.close(conn);
+        }
+        let pools: Vec<String> = {
+            let names = self.state.pools_after(None);
+            names.map(|row| String::from_utf8_lossy(row.name).into_owned()).collect()
+        };
+        for pool in pools {
+            self.say(0, &format!("RMPOOL {pool}"), true);
+        }
+        assert!(self.state.is_empty(), "something is left");
+        assert!(self.wheel.is_empty(), "a timer is left");
+    }
+}
+
+fn address(conn: ConnId) -> String {
+    format!("10.0.0.{}:5", conn.index())
+}
