@@ -106,6 +106,11 @@ impl<S: Stream> Connections<S> {
         &mut self.core.services
     }
 
+    /// Returns the service of that name.
+    pub fn named(&self, service: &str) -> Option<ServiceId> {
+        self.core.services.named(service)
+    }
+
     /// Has nothing served, or everything served again.
     pub fn pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
@@ -284,10 +289,11 @@ impl<S: Stream> Connections<S> {
     /// Writes to each connection that has news, once; and to those who get what others held that turn out to be gone.
     fn flush(&mut self, now: Time) {
         for _ in 0..WRITES_PER_TICK {
-            let Some(id) = self.core.output.pop_dirty() else { return };
+            let Some(id) = self.core.output.pop_dirty() else { return self.resume() };
             self.write_to(id, now);
         }
         self.core.pulse.count_spent(Budget::Writes);
+        self.resume();
     }
 
     /// The only place where connections are dropped: those of which their services know nothing any more, once they have
@@ -296,7 +302,8 @@ impl<S: Stream> Connections<S> {
         let some = self.closing.len().min(ENDS_PER_TICK);
         for n in 0..some {
             let id = self.closing[n];
-            let Some(conn) = self.slab.get_mut(id.index()) else { continue };
+            // Named twice and dropped at the first time, its number may be that of a new connection.
+            let Some(conn) = self.slab.get_mut(id.index()).filter(|conn| !conn.is_open()) else { continue };
             let drained = self.core.output.unsent(id).is_empty();
             if conn.broken || drained && (conn.ended || conn.stream.finish().is_err()) {
                 self.drop(id);
@@ -412,11 +419,17 @@ impl<S: Stream> Connections<S> {
         if self.core.output.len(id) > self.core.services[conn.service].caps.output_bytes {
             return self.break_off(id, &"it does not read what it is told", now);
         }
+        if conn.draining && conn.is_open() && !self.core.output.is_held_for(id) {
+            self.close(id, now);
+        }
+        let conn = &mut self.slab[id.index()];
         if conn.blocked {
             return;
         }
         let unsent = self.core.output.unsent(id);
-        match conn.stream.write(unsent) {
+        // All that there is may wait for a commit.
+        let written = if unsent.is_empty() { Ok(0) } else { conn.stream.write(unsent) };
+        match written {
             Ok(len) => {
                 conn.blocked = len < unsent.len();
                 self.core.services[conn.service].traffic.sent_bytes += len as u64;
@@ -446,7 +459,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Some of the connection's output was sent: a reason to serve it again, or to be done with it.
+    /// Some of the connection's output was sent, or replaced by less: a reason to serve it again, or to be done with it.
     fn note_progress(&mut self, id: ConnId) {
         let conn = &mut self.slab[id.index()];
         if let Stage::Closed | Stage::Lingering { .. } = conn.stage {
@@ -457,8 +470,7 @@ impl<S: Stream> Connections<S> {
             if let Stage::Leaving { patience } = std::mem::replace(&mut conn.stage, Stage::Open) {
                 self.core.wheel.of::<ConnId>(LOOP).cancel(patience);
             }
-            let is_over = conn.draining && !self.core.output.is_held_for(id);
-            if std::mem::take(&mut conn.parked) || is_over {
+            if std::mem::take(&mut conn.parked) {
                 self.make_ready(id);
             }
         }
@@ -499,6 +511,11 @@ impl<S: Stream> Connections<S> {
         conn.stage = match std::mem::replace(&mut conn.stage, Stage::Closed) {
             Stage::Leaving { patience } => {
                 patience.fired();
+                if self.core.output.is_held_for(id) {
+                    // It cannot read what waits for a commit.
+                    conn.stage = Stage::Leaving { patience: self.core.wheel.of(LOOP).arm(now + LINGER, id) };
+                    return;
+                }
                 Stage::Open
             }
             Stage::Lingering { patience } => {

@@ -31,6 +31,8 @@ struct SavedConnection {
     replies: u32,
     /// Everything that the peer sent has been read.
     ended: bool,
+    /// Its service wants it served no more before it says so.
+    waiting: bool,
     /// Until when it may linger, if its service has forgotten it.
     patience: Option<Time>,
 }
@@ -47,6 +49,7 @@ impl<S: Stream> Connections<S> {
             unsent: self.core.output.unsent(id).to_vec(),
             replies: self.core.output.replies(id),
             ended: conn.ended,
+            waiting: conn.waiting,
             patience: match &conn.stage {
                 // Whoever takes over finds again that it does not read.
                 Stage::Open | Stage::Leaving { .. } => None,
@@ -94,6 +97,7 @@ impl<S: Stream> Connections<S> {
         let id = saved.id;
         let conn = &mut self.slab[id.index()];
         conn.ended = saved.ended;
+        conn.waiting = saved.waiting;
         conn.unserved = saved.unserved.into();
         if let Some(at) = saved.patience {
             conn.stage = Stage::Lingering { patience: self.core.wheel.of(LOOP).arm(at, id) };
