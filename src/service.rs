@@ -162,7 +162,8 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Ends the wait of a connection: it is served again, from this tick on.
+    /// Ends the wait of a connection: it is served again, in this tick if this comes from [`Service::completed`], else in the next.
+    /// No harm is done if it does not wait.
     pub fn resume(&mut self, conn: ConnId) {
         self.resumed.push(conn);
     }

@@ -67,7 +67,7 @@ impl Stage {
     }
 
     /// Whoever is still there leaves; nothing must be left, and each connection have been closed once.
-    fn end(mut self, clients: usize) {
+    fn end(&mut self, clients: usize) {
         for client in 0..clients {
             self.world.reset(client);
         }
