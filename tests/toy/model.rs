@@ -246,7 +246,7 @@ impl Model {
         }
         let client = &mut self.clients[n];
         if client.draining {
-            return;
+            return self.close_if_owed_nothing(n);
         }
         let unread = std::mem::take(&mut client.unread);
         client.read += &unread;
@@ -263,7 +263,13 @@ impl Model {
         }
         let client = &mut self.clients[n];
         client.draining |= client.ended;
-        if client.draining && client.replies.iter().all(|(commit, _)| commit.is_none()) {
+        if client.draining {
+            self.close_if_owed_nothing(n);
+        }
+    }
+
+    fn close_if_owed_nothing(&mut self, n: usize) {
+        if self.clients[n].replies.iter().all(|(commit, _)| commit.is_none()) {
             self.close(n);
         }
     }
