@@ -363,19 +363,22 @@ impl Model {
     }
 
     fn flush(&mut self) {
-        for n in 0..self.clients.len() {
-            let client = &self.clients[n];
-            let is_held = client.replies.iter().any(|(commit, _)| commit.is_some());
-            let is_sent = client.replies.front().is_some_and(|(commit, _)| commit.is_none());
-            if !client.closed && (client.draining && !is_held || client.reset && is_sent) {
-                self.close(n);
-            }
+        // The end of one may be told to another, who turns out to be gone.
+        while let Some(n) = (0..self.clients.len()).find(|n| self.ends_in_flush(*n)) {
+            self.close(n);
         }
         for client in &mut self.clients {
             while let Some((_, text)) = client.replies.pop_front_if(|(commit, _)| commit.is_none()) {
                 client.received += &text;
             }
         }
+    }
+
+    fn ends_in_flush(&self, n: usize) -> bool {
+        let client = &self.clients[n];
+        let is_held = client.replies.iter().any(|(commit, _)| commit.is_some());
+        let is_sent = client.replies.front().is_some_and(|(commit, _)| commit.is_none());
+        !client.closed && (client.draining && !is_held || client.reset && is_sent)
     }
 
     fn close(&mut self, n: usize) {
