@@ -270,19 +270,22 @@ impl Simulation {
     /// Everybody leaves in some way, and the store finishes what it has.
     fn end(&mut self) -> Tally {
         self.pause(false);
+        self.settle();
         for client in 0..self.received.len() {
             if self.speakers.contains(&client) && self.random.once_in(2) {
                 self.stage.world.finish(client);
                 self.model.finish(client);
             }
         }
-        for ms in [0, 200_000, 10_000] {
-            self.stage.world.advance(Span::from_millis(ms));
-            self.model.pass(ms);
+        // Each wait and each later text has a time, and there are not very many.
+        loop {
             while self.stage.store.queued() > 0 {
                 self.commit();
                 self.settle();
             }
+            let Some(ms) = self.model.ahead_ms() else { break };
+            self.stage.world.advance(Span::from_millis(ms));
+            self.model.pass(ms);
         }
         for (received, _) in &self.received {
             for reply in REPLIES {
@@ -299,7 +302,7 @@ impl Drop for Simulation {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let first = self.done.len().saturating_sub(SHOWN);
-            println!("the last that was done:\n{}", self.done[first..].join("\n"));
+            println!("{}; the last that was done:\n{}", self.replay, self.done[first..].join("\n"));
         }
     }
 }
