@@ -296,10 +296,12 @@ impl Buffer {
     fn replace(&mut self, last: u64, text: &[u8]) {
         let rest = std::mem::take(&mut self.bytes);
         let mut copied = 0;
-        while let Some(held) = self.held.pop_front_if(|held| held.number <= last) {
-            self.bytes.extend_from_slice(&rest[copied..held.start]);
+        while let Some(Held { start, end, .. }) = self.held.front().filter(|held| held.number <= last) {
+            let (start, end) = (*start, *end);
+            self.held.pop_front();
+            self.bytes.extend_from_slice(&rest[copied..start]);
             self.bytes.extend_from_slice(text);
-            copied = held.end;
+            copied = end;
         }
         let (before, now) = (copied, self.bytes.len());
         self.bytes.extend_from_slice(&rest[copied..]);

@@ -385,7 +385,7 @@ impl Host for Server {
                         ErrorKind::WouldBlock => self.ports[port].ready = false,
                         ErrorKind::Interrupted => {}
                         ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => {
-                            self.connections.count_error(service)
+                            self.connections.count_error(service);
                         }
                         _ => return self.rest(service, &error),
                     },

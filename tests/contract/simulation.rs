@@ -129,7 +129,6 @@ impl Simulation {
         match next {
             Move::Speak => self.speak(),
             Move::Connect if self.speakers.len() < self.most_clients => self.connect(),
-            Move::Connect => {}
             Move::Pass => self.pass(),
             Move::Commit => self.commit(),
             Move::Crash => {
@@ -142,7 +141,7 @@ impl Simulation {
                 *self.tally.entry("upgrades given up").or_default() += 1;
                 self.pause(false);
             }
-            Move::Resume => {}
+            Move::Connect | Move::Resume => {}
             Move::Upgrade => self.upgrade(),
         }
     }

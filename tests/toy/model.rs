@@ -368,8 +368,9 @@ impl Model {
             self.close(n);
         }
         for client in &mut self.clients {
-            while let Some((_, text)) = client.replies.pop_front_if(|(commit, _)| commit.is_none()) {
-                client.received += &text;
+            while let Some((None, text)) = client.replies.front() {
+                client.received += text;
+                client.replies.pop_front();
             }
         }
     }
