@@ -81,7 +81,12 @@ fn named_in(list: &[&Info], name: &str) -> Option<ServiceId> {
 impl<T> PerService<T> {
     /// Returns what `of` has for each service of [`SERVICES`].
     pub fn each(of: impl FnMut(&'static Info) -> T) -> Self {
-        PerService(SERVICES.iter().copied().map(of).collect())
+        PerService::of(SERVICES, of)
+    }
+
+    /// Returns what `of` has for each service of a list.
+    pub fn of(list: &[&'static Info], of: impl FnMut(&'static Info) -> T) -> Self {
+        PerService(list.iter().copied().map(of).collect())
     }
 }
 
