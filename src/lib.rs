@@ -106,6 +106,7 @@ pub mod counters;
 pub mod histogram;
 pub mod http;
 pub mod id;
+pub mod jobs;
 pub mod list;
 pub mod names;
 pub mod net;
