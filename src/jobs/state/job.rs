@@ -92,6 +92,8 @@ pub(super) struct Job {
     pub is_stored: bool,
     /// Whether the batch that is being collected has it.
     pub is_dirty: bool,
+    /// Whether it is in its place; not between its making and its first place, and not when it is about to go.
+    pub is_placed: bool,
 }
 
 /// What few jobs have.
@@ -212,6 +214,7 @@ impl Job {
             place: Place::Pending,
             is_stored: false,
             is_dirty: false,
+            is_placed: false,
         }
     }
 
