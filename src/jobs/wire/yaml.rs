@@ -109,7 +109,7 @@ pub fn write_names<'a>(bytes: &mut Vec<u8>, names: impl Iterator<Item = &'a [u8]
 
 /// Writes what `extensions` tells: every command word, then the options of put-job.
 pub fn write_extensions(bytes: &mut Vec<u8>) {
-    for word in WORDS.iter().filter(|word| !word.contains(':')) {
+    for word in WORDS {
         put!(bytes, "- {word}");
     }
     for option in OPTIONS {
