@@ -561,7 +561,7 @@ fn commands_for_many_tubes_go_through_all() {
         1> extensions
         1<~ - put; - put-job; - put-job:root-ts; - store-copy
         1> stats
-        1<~ current-jobs-reserved: 1; cmd-put: 3; total-jobs: 3; version: ""; duplicates: 0
+        1<~ current-jobs-reserved: 1; cmd-put: 4; total-jobs: 3; version: ""; duplicates: 0
         "#,
         Commits::AtOnce,
     );

@@ -2,7 +2,7 @@
 
 use poolcounter::id::{ConnId, Id};
 use poolcounter::jobs::state::{
-    Bounds, Commit, Event, ManyEntry, Refusal, Reply, State, Step, Stored, Timer,
+    Bounds, Commit, Event, History, ManyEntry, Record, Refusal, Reply, Saved, Setting, State, Step, Stored, Timer,
 };
 use poolcounter::jobs::stats::Jobs as Stat;
 use poolcounter::jobs::wire::stream::{Cut, Item, Stream};
@@ -41,6 +41,92 @@ pub struct Service {
     commits: Commits,
     taken: VecDeque<Commit>,
     peers: BTreeMap<usize, Peer>,
+    store: Store,
+}
+
+/// What a store has that was given every batch.
+#[derive(Default)]
+struct Store {
+    jobs: BTreeMap<u64, Vec<u8>>,
+    roots: BTreeMap<(Vec<u8>, Vec<u8>), u64>,
+    settings: BTreeMap<(u8, Vec<u8>), Vec<u8>>,
+    next_id: u64,
+}
+
+/// What of a job must not be lost.
+fn lasting(record: &Record<'_>, body: &[u8], now: Time) -> Vec<u8> {
+    let lasting = Record {
+        reserves: 0,
+        history: History { attempts: record.history.attempts, ..History::default() },
+        delayed: record.delayed.filter(|until| *until > now),
+        ..*record
+    };
+    postcard::to_allocvec(&(lasting, body)).expect("a vector takes every byte")
+}
+
+impl Store {
+    fn apply(&mut self, stored: Stored<'_>) {
+        match stored {
+            Stored::Put(record, body) => {
+                let old = self.jobs.insert(record.id.0, lasting(&record, body.share().as_ref(), Time::START));
+                assert!(old.is_none(), "a job is put once");
+            }
+            Stored::Update(record) => {
+                let old = self.jobs.remove(&record.id.0).expect("a job is put before it changes");
+                let (_, body): (Record<'_>, &[u8]) = postcard::from_bytes(&old).expect("it was written here");
+                self.jobs.insert(record.id.0, lasting(&record, body, Time::START));
+            }
+            Stored::Delete(id) => drop(self.jobs.remove(&id.0).expect("a job that is deleted was put")),
+            Stored::Root(tube, signature, newest, _) => {
+                self.roots.insert((tube.to_vec(), signature.to_vec()), newest);
+            }
+            Stored::RootGone(tube, signature) => drop(self.roots.remove(&(tube.to_vec(), signature.to_vec()))),
+            Stored::Setting(setting) => self.set(setting),
+            Stored::NextId(next_id) => {
+                assert!(next_id > self.next_id, "numbers only grow");
+                self.next_id = next_id;
+            }
+        }
+    }
+
+    fn set(&mut self, setting: Setting<'_>) {
+        let (kind, pattern, is_set) = match setting {
+            Setting::Limit(pattern, value) => (0, pattern, value.is_some()),
+            Setting::GroupLimit(name, value) => (1, name, value.is_some()),
+            Setting::Retry(pattern, value) => (2, pattern, value.is_some()),
+            Setting::DeadLetter(pattern, value) => (3, pattern, value.is_some()),
+            Setting::Pause(pattern, value) => (4, pattern, value.is_some()),
+        };
+        let bytes = postcard::to_allocvec(&setting).expect("a vector takes every byte");
+        match is_set {
+            true => drop(self.settings.insert((kind, pattern.to_vec()), bytes)),
+            false => drop(self.settings.remove(&(kind, pattern.to_vec()))),
+        }
+    }
+
+    /// Compares what the store has with what the service has, once all is committed.
+    fn check(&self, state: &State, now: Time) {
+        let mut other = Store::default();
+        state.save(&mut |saved| match saved {
+            Saved::Job(record, body, ..) => drop(other.jobs.insert(record.id.0, lasting(&record, body, now))),
+            Saved::Root(tube, signature, newest, _) => {
+                other.roots.insert((tube.to_vec(), signature.to_vec()), newest);
+            }
+            Saved::Setting(setting) => other.set(setting),
+            Saved::Meta { next_id, .. } => assert!(next_id == 1 || next_id == self.next_id, "the next number is stored"),
+            _ => {}
+        });
+        let ready: BTreeMap<u64, Vec<u8>> = self.jobs.iter().map(|(id, bytes)| (*id, due(bytes, now))).collect();
+        assert_eq!(ready, other.jobs, "the store has every job as it is");
+        assert_eq!(self.roots, other.roots, "the store has every root job");
+        assert_eq!(self.settings, other.settings, "the store has every setting");
+    }
+}
+
+/// Returns a stored job whose delay is none if it is over.
+fn due(bytes: &[u8], now: Time) -> Vec<u8> {
+    let (record, body): (Record<'_>, &[u8]) = postcard::from_bytes(bytes).expect("it was written here");
+    lasting(&record, body, now)
 }
 
 impl Service {
@@ -53,6 +139,7 @@ impl Service {
             commits,
             taken: VecDeque::new(),
             peers: BTreeMap::new(),
+            store: Store::default(),
         }
     }
 
@@ -118,7 +205,8 @@ impl Service {
 
     /// Hands the present batch to the store, which has not committed it yet.
     pub fn take(&mut self) {
-        self.taken.extend(self.state.take_batch(&mut |_| {}));
+        let Service { state, store, taken, .. } = self;
+        taken.extend(state.take_batch(&mut |stored| store.apply(stored)));
     }
 
     /// The store has committed the oldest batch that it has.
@@ -133,7 +221,7 @@ impl Service {
         loop {
             self.take();
             if self.taken.is_empty() {
-                return;
+                return self.store.check(&self.state, self.now);
             }
             self.commit();
         }
@@ -194,7 +282,7 @@ impl Service {
         let mut step = Step { now: self.now, timers: &mut timers, random: &mut self.random, events: &mut events };
         take(&mut self.state, &mut step);
         if self.commits == Commits::AtOnce
-            && let Some(commit) = self.state.take_batch(&mut |stored| drop_stored(&stored))
+            && let Some(commit) = self.state.take_batch(&mut |stored| self.store.apply(stored))
         {
             self.state.committed(commit, &mut step);
         }
@@ -358,12 +446,6 @@ fn write_found(state: &State, found: Option<poolcounter::jobs::state::JobId>, by
 
 fn not_found(bytes: &mut Vec<u8>) {
     replies::write(bytes, &Reply::NotFound, b"", |_| 0);
-}
-
-fn drop_stored(stored: &Stored<'_>) {
-    if let Stored::Put(record, body) = stored {
-        assert!(record.ttr > 0 && body.bytes().len() < 1 << 30, "a record makes sense");
-    }
 }
 
 /// Plays a conversation: `1> line` sends, `1< reply` is what comes next (the body of a reply follows it after a space),

@@ -142,7 +142,7 @@ impl State {
 
     /// Ends a wait, and returns what it was.
     pub(super) fn stop_waiting(&mut self, id: ConnId) -> Option<Wait> {
-        let conn = self.conn(id);
+        let conn = self.conns.get_mut(id.index())?.as_mut()?;
         let wait = conn.wait.take()?;
         let set = conn.set.expect("a connection that waits has a set of watches");
         self.sets[set.index()].waiting.remove(&mut self.waiting_links, id);

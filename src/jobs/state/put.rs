@@ -2,7 +2,6 @@
 
 use super::commits::Commit;
 use super::job::{Body, Extra, Job, JobId, Until};
-use super::name::TubeName;
 use super::places::To;
 use super::rates::Event as Rated;
 use super::tube::TubeId;
@@ -199,11 +198,6 @@ impl State {
     /// Returns true when no jobs are taken.
     pub fn is_draining(&self) -> bool {
         self.is_draining
-    }
-
-    /// Returns true when the name may be put into: for the adapter, which must refuse before the body is there.
-    pub fn has_tube(&self, name: TubeName<'_>) -> bool {
-        self.find_visible(name.bytes()).is_some()
     }
 }
 
