@@ -34,8 +34,9 @@ fn run(seed: u64) {
     let max_tubes = if random.once_in(4) { 4 } else { 1 << 20 };
     let bounds = Bounds { max_size: 20, max_tubes, max_memory };
     let mut service = Service::new(bounds, commits, seed);
+    let mut held = [1; CONNS];
     for _ in 0..STEPS {
-        step(&mut service, &mut random);
+        step(&mut service, &mut random, &mut held);
         service.state.check();
     }
     (0..CONNS).for_each(|conn| service.close(conn));
@@ -50,7 +51,8 @@ fn run(seed: u64) {
     assert_eq!(service.wheel.len(), service.state.own_timers(), "a timer is left");
 }
 
-fn step(service: &mut Service, random: &mut Random) {
+/// Takes a step, in which a connection often means the job that it reserved last.
+fn step(service: &mut Service, random: &mut Random, held: &mut [usize; CONNS]) {
     let conn = random.below(CONNS);
     match random.below(40) {
         0 => service.close(conn),
@@ -61,20 +63,25 @@ fn step(service: &mut Service, random: &mut Random) {
         15 => service.commit_all(),
         16 => service.hand_over(),
         _ => {
-            let line = line(random);
+            let line = line(random, held[conn]);
             service.send(conn, line.as_bytes());
-            for conn in 0..CONNS {
-                service.output(conn);
+        }
+    }
+    for (conn, held) in held.iter_mut().enumerate() {
+        while let Some(reply) = service.next(conn) {
+            let mut words = reply.split(' ');
+            if words.next() == Some("RESERVED") {
+                *held = words.next().and_then(|id| id.parse().ok()).expect("a number");
             }
         }
     }
 }
 
-fn line(random: &mut Random) -> String {
+fn line(random: &mut Random, held: usize) -> String {
     let tube = TUBES[random.below(TUBES.len())];
     let pattern = PATTERNS[random.below(PATTERNS.len())];
-    let id = 1 + random.below(40);
-    let (pri, delay, ttr) = (random.below(3), [0, 0, 0, 1, 5][random.below(5)], 1 + random.below(4));
+    let id = if random.once_in(3) { 1 + random.below(40) } else { held };
+    let (pri, delay, ttr) = (random.below(3), [0, 0, 0, 1, 5][random.below(5)], [1, 2, 60][random.below(3)]);
     let few = random.below(4);
     match random.below(36) {
         0..=3 => format!("put {pri} {delay} {ttr} 1\r\na\r\n"),
@@ -103,13 +110,15 @@ fn line(random: &mut Random) -> String {
         32 => format!("retry {pattern} {few} 1.5 2 5\r\n"),
         33 => format!("dead-letter {pattern} {}\r\n", TUBES[random.below(TUBES.len())]),
         34 => format!("root {tube} S {few}\r\nclear {pattern} buried\r\n"),
-        _ => format!("kick-all {pattern}\r\nstats-tube {tube}\r\nsummary\r\nlist-jobs {tube} ready 5\r\nstats-job {id}\r\n"),
+        _ => format!(
+            "kick-all {pattern}\r\nstats-tube {tube}\r\nsummary\r\nlist-jobs {tube} ready 5\r\nstats-job {id}\r\n"
+        ),
     }
 }
 
 fn put_job(random: &mut Random, tube: &str) -> String {
     let (pri, delay) = (random.below(3), [0, 0, 0, 2][random.below(4)]);
-    let mut line = format!("put-job {pri} {delay} {} 2 tube={tube}", 1 + random.below(3));
+    let mut line = format!("put-job {pri} {delay} {} 2 tube={tube}", [1, 2, 60][random.below(3)]);
     if random.once_in(2) {
         line += &format!(" key=k{} until={}", random.below(3), ["reserved", "deleted"][random.below(2)]);
     }

@@ -46,11 +46,11 @@ pub use job::{Body, History, JobId, URGENT, Until};
 pub use name::{Pattern, TubeName};
 pub use put::{ManyEntry, Options as PutOptions, Put, Refusal};
 pub use rates::{Event as Rated, Rates, WINDOWS};
-pub use saved::{Saved, SavedConn};
-pub use settings::{Backoff, LimitOf};
-pub use sets::Watch;
 pub use requests::Peek;
 pub use reserve::Reserve;
+pub use saved::{Saved, SavedConn};
+pub use sets::Watch;
+pub use settings::{Backoff, LimitOf};
 pub use sweeps::{ALL_STATES, JobState};
 pub use watching::MAX_WATCHES;
 

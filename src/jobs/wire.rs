@@ -1,8 +1,8 @@
 //! The protocol: beanstalkd 1.13 and its extensions. Lines to requests, replies to bytes. It knows nothing of who has what.
 
 use super::state::{
-    Backoff, JobId, JobState, LimitOf, Pattern, Peek, Put, PutOptions, Refusal, Reserve, TubeName, Until, queries::MOST_LISTED,
-    queries::SummaryBy,
+    Backoff, JobId, JobState, LimitOf, Pattern, Peek, Put, PutOptions, Refusal, Reserve, TubeName, Until,
+    queries::MOST_LISTED, queries::SummaryBy,
 };
 
 pub mod replies;
@@ -121,11 +121,48 @@ pub enum Line<'a> {
 
 /// Every command word, those of beanstalkd first, and the options of put-job, as `extensions` tells them.
 pub const WORDS: [&str; 42] = [
-    "put", "use", "reserve", "reserve-with-timeout", "reserve-job", "delete", "release", "bury", "touch", "watch",
-    "ignore", "peek", "peek-ready", "peek-delayed", "peek-buried", "kick", "kick-job", "stats", "stats-job",
-    "stats-tube", "list-tubes", "list-tube-used", "list-tubes-watched", "pause-tube", "quit", "put-job", "put-many",
-    "root", "identify", "limit", "retry", "fail", "dead-letter", "clear", "kick-all", "list-jobs", "summary",
-    "reserve-many", "extensions", "drain", "undrain", "store-copy",
+    "put",
+    "use",
+    "reserve",
+    "reserve-with-timeout",
+    "reserve-job",
+    "delete",
+    "release",
+    "bury",
+    "touch",
+    "watch",
+    "ignore",
+    "peek",
+    "peek-ready",
+    "peek-delayed",
+    "peek-buried",
+    "kick",
+    "kick-job",
+    "stats",
+    "stats-job",
+    "stats-tube",
+    "list-tubes",
+    "list-tube-used",
+    "list-tubes-watched",
+    "pause-tube",
+    "quit",
+    "put-job",
+    "put-many",
+    "root",
+    "identify",
+    "limit",
+    "retry",
+    "fail",
+    "dead-letter",
+    "clear",
+    "kick-all",
+    "list-jobs",
+    "summary",
+    "reserve-many",
+    "extensions",
+    "drain",
+    "undrain",
+    "store-copy",
 ];
 /// How many of them are beanstalkd's.
 const CORE: usize = 25;
@@ -334,16 +371,71 @@ mod tests {
             Line::Put(Put { pri: u32::MAX, delay: 0, ttr: 1, options: None }, 3)
         );
         for line in [
-            "put", "put ", "put 1 2 3", "put 1 2 3 4 ", "put 1 2 3 4 5", "put 4294967296 0 1 1", "put -1 0 1 1", "put +1 0 1 1",
-            "put 1 2 3 4\n", "use", "use ", "use  a", "use a ", "use a*", "use */a", "reserve ", "reserve x",
-            "reserve-with-timeout -1", "reserve-with-timeout 2147483648", "reserve-with-timeout x", "kick 5 ", "kick 5x",
-            "kick", "delete x", "delete 18446744073709551616", "release 1 2", "bury 1", "touch 9 9", "watch -a", "watch a 0",
-            "watch a 1001", "watch a 5 5", "ignore", "peek-ready ", "stats x", "quit x", "pause-tube a", "pause-tube a b",
-            "reserve-many 0 1", "reserve-many 1001 1", "reserve-many 1", "put-many 0", "put-many 1001", "root a b",
-            "root */a b 1", "identify", "identify a b", "limit a", "limit a 1 some", "limit group:x 1 each", "limit group: 1",
-            "retry a 1 2 3", "retry a 1.5 2 3 4", "retry a 1 -2 3 4", "dead-letter a b*", "clear a reserved", "kick-all",
-            "list-jobs a ready 0", "list-jobs a ready 1001", "list-jobs a waiting 5", "list-jobs a ready 5 after",
-            "summary wikis", "store-copy", "fail 1 2 3", "extensions ",
+            "put",
+            "put ",
+            "put 1 2 3",
+            "put 1 2 3 4 ",
+            "put 1 2 3 4 5",
+            "put 4294967296 0 1 1",
+            "put -1 0 1 1",
+            "put +1 0 1 1",
+            "put 1 2 3 4\n",
+            "use",
+            "use ",
+            "use  a",
+            "use a ",
+            "use a*",
+            "use */a",
+            "reserve ",
+            "reserve x",
+            "reserve-with-timeout -1",
+            "reserve-with-timeout 2147483648",
+            "reserve-with-timeout x",
+            "kick 5 ",
+            "kick 5x",
+            "kick",
+            "delete x",
+            "delete 18446744073709551616",
+            "release 1 2",
+            "bury 1",
+            "touch 9 9",
+            "watch -a",
+            "watch a 0",
+            "watch a 1001",
+            "watch a 5 5",
+            "ignore",
+            "peek-ready ",
+            "stats x",
+            "quit x",
+            "pause-tube a",
+            "pause-tube a b",
+            "reserve-many 0 1",
+            "reserve-many 1001 1",
+            "reserve-many 1",
+            "put-many 0",
+            "put-many 1001",
+            "root a b",
+            "root */a b 1",
+            "identify",
+            "identify a b",
+            "limit a",
+            "limit a 1 some",
+            "limit group:x 1 each",
+            "limit group: 1",
+            "retry a 1 2 3",
+            "retry a 1.5 2 3 4",
+            "retry a 1 -2 3 4",
+            "dead-letter a b*",
+            "clear a reserved",
+            "kick-all",
+            "list-jobs a ready 0",
+            "list-jobs a ready 1001",
+            "list-jobs a waiting 5",
+            "list-jobs a ready 5 after",
+            "summary wikis",
+            "store-copy",
+            "fail 1 2 3",
+            "extensions ",
         ] {
             assert!(bad(line), "{line}: {:?}", parse(line.as_bytes()));
         }
@@ -376,7 +468,8 @@ mod tests {
 
     #[test]
     fn options_are_said_once_and_make_sense() {
-        let Line::Put(put, 9) = parse(b"put-job 1 2 3 9 tube=a/b key=k=1 until=deleted root=s root-ts=20260101 group=g")
+        let Line::Put(put, 9) =
+            parse(b"put-job 1 2 3 9 tube=a/b key=k=1 until=deleted root=s root-ts=20260101 group=g")
         else {
             panic!("it is a put");
         };
@@ -384,9 +477,17 @@ mod tests {
         assert_eq!((&*options.tube, &*options.key, options.until), (&b"a/b"[..], &b"k=1"[..], Until::Deleted));
         assert_eq!((options.root, &*options.group), (Some((b"s"[..].into(), 20_260_101)), &b"g"[..]));
         for line in [
-            "put-job 1 2 3 9 ", "put-job 1 2 3 9  key=a", "put-job 1 2 3 9 key=", "put-job 1 2 3 9 key=a key=b",
-            "put-job 1 2 3 9 root=a", "put-job 1 2 3 9 root-ts=1", "put-job 1 2 3 9 until=never", "put-job 1 2 3 9 color=red",
-            "put-job 1 2 3 9 tube=*/a", "put-job 1 2 3 9 key=a\x7f", "put-job 1 2 3 9 x",
+            "put-job 1 2 3 9 ",
+            "put-job 1 2 3 9  key=a",
+            "put-job 1 2 3 9 key=",
+            "put-job 1 2 3 9 key=a key=b",
+            "put-job 1 2 3 9 root=a",
+            "put-job 1 2 3 9 root-ts=1",
+            "put-job 1 2 3 9 until=never",
+            "put-job 1 2 3 9 color=red",
+            "put-job 1 2 3 9 tube=*/a",
+            "put-job 1 2 3 9 key=a\x7f",
+            "put-job 1 2 3 9 x",
         ] {
             assert_eq!(parse(line.as_bytes()), Line::RefusedBody(9), "{line}");
         }

@@ -51,6 +51,7 @@ struct Store {
     roots: BTreeMap<(Vec<u8>, Vec<u8>), u64>,
     settings: BTreeMap<(u8, Vec<u8>), Vec<u8>>,
     next_id: u64,
+    is_off: bool,
 }
 
 /// What of a job must not be lost.
@@ -66,6 +67,9 @@ fn lasting(record: &Record<'_>, body: &[u8], now: Time) -> Vec<u8> {
 
 impl Store {
     fn apply(&mut self, stored: Stored<'_>) {
+        if self.is_off {
+            return;
+        }
         match stored {
             Stored::Put(record, body) => {
                 let old = self.jobs.insert(record.id.0, lasting(&record, body.share().as_ref(), Time::START));
@@ -113,7 +117,9 @@ impl Store {
                 other.roots.insert((tube.to_vec(), signature.to_vec()), newest);
             }
             Saved::Setting(setting) => other.set(setting),
-            Saved::Meta { next_id, .. } => assert!(next_id == 1 || next_id == self.next_id, "the next number is stored"),
+            Saved::Meta { next_id, .. } => {
+                assert!(next_id == 1 || next_id == self.next_id, "the next number is stored");
+            }
             _ => {}
         });
         let ready: BTreeMap<u64, Vec<u8>> = self.jobs.iter().map(|(id, bytes)| (*id, due(bytes, now))).collect();
@@ -141,6 +147,11 @@ impl Service {
             peers: BTreeMap::new(),
             store: Store::default(),
         }
+    }
+
+    /// A service whose batches are committed at once and kept nowhere.
+    pub fn without_store(bounds: Bounds) -> Self {
+        Service { store: Store { is_off: true, ..Store::default() }, ..Service::new(bounds, Commits::AtOnce, 1) }
     }
 
     /// Brings bytes of a connection, and serves what is whole.
@@ -502,4 +513,3 @@ fn play_line(service: &mut Service, line: &str) {
         }
     }
 }
-

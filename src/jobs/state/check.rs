@@ -93,7 +93,10 @@ impl State {
             assert_eq!(tube.watching as usize, conns().filter(|conn| watches(conn)).count(), "who watches a tube");
         }
         assert_eq!(self.hidden.len(), self.tubes.iter().filter(|(_, tube)| tube.hidden.is_some()).count());
-        assert_eq!(self.forget_timer.is_some(), !self.hidden.is_empty() || self.roots.len() > 0 || self.forget_timer.is_some());
+        assert_eq!(
+            self.forget_timer.is_some(),
+            !self.hidden.is_empty() || self.roots.len() > 0 || self.forget_timer.is_some()
+        );
     }
 
     fn check_buckets(&self, id: TubeId) {
@@ -124,12 +127,14 @@ impl State {
         }
         for (gate, pattern) in gates_of(&limits.of_tubes) {
             let counts = |tube: &super::Tube| tube.counted.contains(&gate);
-            let reserved: u32 =
-                self.tubes.iter().filter(|(_, tube)| counts(tube)).map(|(_, tube)| tube.reserved).sum();
+            let reserved: u32 = self.tubes.iter().filter(|(_, tube)| counts(tube)).map(|(_, tube)| tube.reserved).sum();
             assert_eq!(limits.gates[gate.index()].reserved, reserved, "reserved jobs of a limit");
             if self.sweeps.is_empty() {
                 let pattern = super::Pattern::parse(pattern).expect("only patterns are set");
-                assert!(self.tubes.iter().all(|(_, tube)| counts(tube) == pattern.matches(&tube.name)), "who is counted");
+                assert!(
+                    self.tubes.iter().all(|(_, tube)| counts(tube) == pattern.matches(&tube.name)),
+                    "who is counted"
+                );
             }
         }
         if self.sweeps.is_empty() {
@@ -158,16 +163,23 @@ impl State {
                 assert!(entries.contains(&entry), "a set does not see what it covers");
                 assert!(super::Pattern::parse(&set.watches[usize::from(cover.turn)].pattern).is_some(), "{tube:?}");
             }
-            let entries: usize = set.lanes.values().map(|entries| entries.len()).sum();
+            let entries: usize = set.lanes.values().map(std::collections::BTreeSet::len).sum();
             assert_eq!(entries, seen, "a set sees what it does not cover");
             let is_pending = self.awake.iter().any(|awake| awake.index() == index);
-            assert!(set.waiting.is_empty() || set.front().is_none() || is_pending, "somebody waits for a job that is there");
+            assert!(
+                set.waiting.is_empty() || set.front().is_none() || is_pending,
+                "somebody waits for a job that is there"
+            );
         }
         assert!(self.awake.is_empty() || self.serve_timer.is_some(), "those who wait are served later");
         for (index, tube) in &self.tubes {
             for (set, _) in self.watched.matching(&tube.name).flatten() {
                 let knows = tube.covers.iter().filter(|cover| cover.set == *set).count();
-                assert_eq!(knows, usize::from(self.sets[set.index()].is_built), "tube {index} and the sets that cover it");
+                assert_eq!(
+                    knows,
+                    usize::from(self.sets[set.index()].is_built),
+                    "tube {index} and the sets that cover it"
+                );
             }
         }
     }

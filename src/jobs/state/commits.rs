@@ -35,6 +35,9 @@ pub(super) enum SettingKind {
 /// What is reckoned for a change beside the bytes of a body: its row.
 const CHANGE_BYTES: usize = 200;
 
+/// Room for so many changes is kept between batches: 40 KiB, so that small batches allocate nothing.
+const KEPT_CHANGES: usize = 1024;
+
 pub(super) struct Commits {
     /// The batch that is being collected.
     current: Commit,
@@ -141,9 +144,10 @@ impl State {
         if self.commits.changes.is_empty() && !self.commits.is_waited_for {
             return None;
         }
-        for change in std::mem::take(&mut self.commits.changes) {
-            self.hand_over(change, visit);
-        }
+        let mut changes = std::mem::take(&mut self.commits.changes);
+        changes.drain(..).for_each(|change| self.hand_over(change, visit));
+        changes.shrink_to(KEPT_CHANGES);
+        self.commits.changes = changes;
         if self.commits.stored_next_id != self.next_id {
             self.commits.stored_next_id = self.next_id;
             visit(Stored::NextId(self.next_id));
@@ -164,7 +168,8 @@ impl State {
             self.commits.pending.pop_front();
             let Some(key) = self.jobs.find(id) else { continue };
             let job = &self.jobs[key];
-            let due = Time::from_micros(u64::try_from(job.created).unwrap_or(0)) + Span::from_secs(u64::from(job.delay));
+            let due =
+                Time::from_micros(u64::try_from(job.created).unwrap_or(0)) + Span::from_secs(u64::from(job.delay));
             let to = if job.delay > 0 && due > step.now { To::Delayed(due) } else { To::Ready };
             self.move_job(key, to, step.now, step.timers);
             self.serve_waiting(step);

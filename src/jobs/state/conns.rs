@@ -136,7 +136,8 @@ impl State {
 
     /// Returns the job with this number if the connection holds it.
     pub(super) fn held_by(&self, conn: ConnId, id: JobId) -> Option<JobKey> {
-        let is_held = |key: &JobKey| self.jobs[*key].place == super::job::Place::Reserved && self.jobs[*key].holder() == conn;
+        let is_held =
+            |key: &JobKey| self.jobs[*key].place == super::job::Place::Reserved && self.jobs[*key].holder() == conn;
         self.jobs.find(id).filter(is_held)
     }
 

@@ -20,7 +20,7 @@ impl<'a> TubeName<'a> {
 
     /// Returns the name if it is one.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
-        is_name(bytes, |byte| is_name_byte(byte)).then_some(TubeName(bytes))
+        is_name(bytes, is_name_byte).then_some(TubeName(bytes))
     }
 
     /// Returns its bytes.
@@ -226,8 +226,7 @@ mod tests {
     #[test]
     fn the_most_literal_comes_first() {
         let mut map = PatternMap::default();
-        let patterns =
-            ["*/*/*", "a/*/*", "*/b/*", "*/*/c", "a/b/*", "a/*/c", "*/b/c", "a/b/c", "x/*/*", "*/*", "*"];
+        let patterns = ["*/*/*", "a/*/*", "*/b/*", "*/*/c", "a/b/*", "a/*/c", "*/b/c", "a/b/c", "x/*/*", "*/*", "*"];
         for pattern in patterns {
             assert_eq!(map.insert(pattern.as_bytes(), pattern), None);
         }

@@ -198,7 +198,8 @@ impl State {
         let mut sets: Vec<_> = self.watched.matching(name.bytes()).flatten().map(|(set, _)| *set).collect();
         sets.sort_unstable();
         sets.dedup();
-        let sum = |of: &dyn Fn(&super::WatchSet) -> u32| sets.iter().map(|set| u64::from(of(&self.sets[set.index()]))).sum();
+        let sum =
+            |of: &dyn Fn(&super::WatchSet) -> u32| sets.iter().map(|set| u64::from(of(&self.sets[set.index()]))).sum();
         let (watching, waiting) = (sum(&|set| set.conns), sum(&|set| set.waiting.len()));
         let tube = &self.tubes[id.index()];
         let [ready, reserved, delayed, buried] = counts_of(tube);

@@ -91,11 +91,11 @@ impl Roots {
         Some(self.roots[self.by_change.front()?.index()].changed)
     }
 
-    fn forget_oldest(&mut self) -> Option<(Box<[u8]>, Box<[u8]>)> {
+    fn forget_oldest(&mut self) -> Option<Root> {
         let id = self.by_change.pop_front(&mut self.links)?;
-        let Root { tube, signature, .. } = self.roots.remove(id.index());
-        self.names.remove(hash_of(&self.names.hashing(), &tube, &signature), id);
-        Some((tube, signature))
+        let root = self.roots.remove(id.index());
+        self.names.remove(hash_of(&self.names.hashing(), &root.tube, &root.signature), id);
+        Some(root)
     }
 
     pub fn check(&self) {
@@ -163,7 +163,7 @@ impl State {
         self.forget_timer.take().into_iter().for_each(TimerId::fired);
         for _ in 0..super::SLICE {
             if self.roots.oldest().is_some_and(|changed| changed + KEPT <= step.now) {
-                let (tube, signature) = self.roots.forget_oldest().expect("the oldest is there");
+                let Root { tube, signature, .. } = self.roots.forget_oldest().expect("the oldest is there");
                 self.note_change(Change::RootGone(tube, signature));
             } else if let Some((since, tube)) = self.hidden.first().copied()
                 && since + HIDDEN_KEPT <= step.now

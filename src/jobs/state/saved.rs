@@ -150,7 +150,7 @@ impl State {
                 self.roots.set(tube, signature, newest, changed, self.last_committed());
                 self.arm_forget(step.timers);
             }
-            Saved::Tube(name, saved) => self.restore_tube(name, *saved, step)?,
+            Saved::Tube(name, saved) => self.restore_tube(name, &saved, step)?,
             Saved::Conn(id, saved) => self.restore_conn(id, saved, step)?,
             Saved::Job(record, body, since, held) => {
                 self.restore_job(&record, Body::Own(body.into()), since, held, step)?;
@@ -169,7 +169,7 @@ impl State {
         Ok(())
     }
 
-    fn restore_tube(&mut self, name: &[u8], saved: SavedTube, step: &mut Step<'_, '_>) -> Result<(), &'static str> {
+    fn restore_tube(&mut self, name: &[u8], saved: &SavedTube, step: &mut Step<'_, '_>) -> Result<(), &'static str> {
         let id = self.tube_for(name, step.timers).ok_or("there are too many tubes")?;
         saved.restore(&mut self.tubes[id.index()]);
         let tube = &mut self.tubes[id.index()];

@@ -279,11 +279,11 @@ impl State {
 
 /// Returns the patterns of limits with their gates, to be compared with what counts.
 pub(super) fn gates_of(limits: &PatternMap<Limit>) -> BTreeMap<GateId, &[u8]> {
-    let gate = |(pattern, limit)| match limit {
-        &Limit::All(_, gate) => Some((gate, pattern)),
-        &Limit::Each(_) => None,
-    };
-    limits.iter().filter_map(gate).collect()
+    let gates = limits.iter().filter_map(|(pattern, limit)| match *limit {
+        Limit::All(_, gate) => Some((gate, pattern)),
+        Limit::Each(_) => None,
+    });
+    gates.collect()
 }
 
 #[cfg(test)]

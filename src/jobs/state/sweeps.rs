@@ -122,8 +122,10 @@ impl State {
             }
             *budget -= 1;
             let index = self.sweeps[id.index()].next;
-            let matches = |tube: &super::tube::Tube| Pattern::parse(&pattern).is_some_and(|own| own.matches(&tube.name));
-            if self.tubes.get(index).is_some_and(matches) && !self.work_on(id, TubeId::from_index(index), budget, step) {
+            let matches =
+                |tube: &super::tube::Tube| Pattern::parse(&pattern).is_some_and(|own| own.matches(&tube.name));
+            if self.tubes.get(index).is_some_and(matches) && !self.work_on(id, TubeId::from_index(index), budget, step)
+            {
                 return false;
             }
             self.sweeps[id.index()].next += 1;
@@ -169,13 +171,11 @@ impl State {
         let delayed = || tube.delayed.first().and_then(|(_, id)| self.jobs.find(*id));
         match &self.sweeps[id.index()].work {
             Work::Clear(Some(JobState::Ready)) => ready(),
-            Work::Clear(Some(JobState::Delayed)) => delayed(),
-            Work::Clear(Some(JobState::Buried)) => buried(),
             Work::Clear(None) => ready().or_else(delayed).or_else(buried),
             Work::KickAll => buried().or_else(delayed),
             Work::Kick { left: 0, .. } | Work::Clear(Some(JobState::Reserved)) | Work::Refresh { .. } => None,
-            Work::Kick { buried: true, .. } => buried(),
-            Work::Kick { buried: false, .. } => delayed(),
+            Work::Kick { buried: true, .. } | Work::Clear(Some(JobState::Buried)) => buried(),
+            Work::Kick { buried: false, .. } | Work::Clear(Some(JobState::Delayed)) => delayed(),
         }
     }
 

@@ -212,7 +212,11 @@ impl Stream {
             return None;
         }
         let many = self.many.take().expect("it is one of many");
-        if many.bytes > MANY_BYTES { Some(Item::Refused(Refusal::JobTooBig)) } else { Some(Item::PutMany(many.entries)) }
+        if many.bytes > MANY_BYTES {
+            Some(Item::Refused(Refusal::JobTooBig))
+        } else {
+            Some(Item::PutMany(many.entries))
+        }
     }
 }
 
