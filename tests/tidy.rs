@@ -18,7 +18,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("counters", &["counters/state", "counters/wire", "service", "stats", "id"]),
     ("counters/state", &["service", "wheel", "names", "stats", "id", "time"]),
     ("counters/wire", &["counters/state", "stats"]),
-    ("jobs", &["jobs/state", "jobs/wire"]),
+    ("jobs", &["jobs/state", "jobs/wire", "stats"]),
     ("jobs/state", &["jobs", "wheel", "names", "list", "random", "histogram", "stats", "id", "time"]),
     ("jobs/wire", &["jobs", "jobs/state", "stats", "time"]),
     ("service", &["output", "pulse", "wheel", "id", "time"]),

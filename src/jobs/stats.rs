@@ -47,7 +47,7 @@ statistics! {
         Superseded = "superseded", Count, "Leaves of superseded root jobs that were refused or dropped.";
         LostReservations = "lost-reservations", Count, "Reservations that ended because their connection was lost.";
         DeadLetters = "dead-letters", Count, "Jobs moved to a dead-letter tube.";
-        UsedMemory = "used-memory", Level, "Bytes that jobs take, as --jobs-max-memory reckons them.";
+        UsedMemory = "used-memory", Level, "Bytes that jobs and root jobs take, as --jobs-max-memory reckons them.";
         Roots = "current-roots", Level, "Root jobs that are remembered.";
         Groups = "current-groups", Level, "Groups that some job belongs to.";
     }

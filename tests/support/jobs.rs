@@ -11,7 +11,7 @@ use poolcounter::jobs::wire::{Request, replies};
 use poolcounter::random::Random;
 use poolcounter::time::{Span, Time};
 use poolcounter::wheel::{Owner, Wheel};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const OWNER: Owner = Owner(1);
 
@@ -41,6 +41,8 @@ pub struct Service {
     commits: Commits,
     taken: VecDeque<Commit>,
     peers: BTreeMap<usize, Peer>,
+    /// The connections that were not told all yet.
+    busy: BTreeSet<usize>,
     store: Store,
 }
 
@@ -145,6 +147,7 @@ impl Service {
             commits,
             taken: VecDeque::new(),
             peers: BTreeMap::new(),
+            busy: BTreeSet::new(),
             store: Store::default(),
         }
     }
@@ -303,6 +306,7 @@ impl Service {
             self.write(conn, &reply, &mut bytes);
             if let Some(peer) = self.peers.get_mut(&conn.index()) {
                 peer.held.push_back((after, bytes));
+                self.busy.insert(conn.index());
                 told.push(conn.index());
             }
         }
@@ -321,12 +325,15 @@ impl Service {
     /// Has those replies go whose commit is done; those behind wait with them.
     fn release(&mut self) {
         let done = self.state.last_committed();
-        for peer in self.peers.values_mut() {
+        let Service { peers, busy, .. } = self;
+        busy.retain(|conn| {
+            let Some(peer) = peers.get_mut(conn) else { return false };
             while peer.held.front().is_some_and(|(after, _)| after.is_none_or(|after| after <= done)) {
                 let (_, bytes) = peer.held.pop_front().expect("it was just seen");
                 peer.output.extend_from_slice(&bytes);
             }
-        }
+            !peer.held.is_empty()
+        });
     }
 
     fn write(&self, conn: ConnId, reply: &Reply, bytes: &mut Vec<u8>) {
@@ -442,6 +449,7 @@ impl Service {
         write(&mut self.state, &mut bytes);
         if let Some(peer) = self.peers.get_mut(&conn.index()) {
             peer.held.push_back((None, bytes));
+            self.busy.insert(conn.index());
         }
         self.release();
     }

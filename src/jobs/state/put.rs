@@ -107,8 +107,13 @@ impl State {
         let is_new = |name: &Vec<u8>| !name.is_empty() && self.find_tube(name).is_none();
         let new: BTreeSet<Vec<u8>> = puts.iter().map(|(put, _)| name_of(put)).filter(is_new).collect();
         let tubes = self.tubes.len() - self.hidden.len();
-        self.jobs.bytes().saturating_add(bytes) <= self.bounds.max_memory
+        self.used_memory().saturating_add(bytes) <= self.bounds.max_memory
             && tubes + new.len() <= self.bounds.max_tubes.max(tubes)
+    }
+
+    /// Returns the bytes that jobs and root jobs take.
+    pub(super) fn used_memory(&self) -> usize {
+        self.jobs.bytes() + self.roots.bytes()
     }
 
     fn put_with_room(&mut self, conn: ConnId, put: &Put, body: Body, step: &mut Step<'_, '_>) {

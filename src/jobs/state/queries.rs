@@ -129,7 +129,7 @@ impl State {
             (Stat::Buried, self.buried),
             (Stat::Tubes, (self.tubes.len() - self.hidden.len()) as u64),
             (Stat::Waiting, self.waiting),
-            (Stat::UsedMemory, self.jobs.bytes() as u64),
+            (Stat::UsedMemory, self.used_memory() as u64),
             (Stat::Roots, self.roots.len() as u64),
             (Stat::Groups, self.limits.groups.len() as u64),
         ];

@@ -20,6 +20,9 @@ const KEPT: Span = Span::from_secs(28 * 24 * 3600);
 /// How long the rates of a tube that is none any more are kept: the longest window.
 const HIDDEN_KEPT: Span = Span::from_secs(15 * 60);
 
+/// What a root job takes beside its names: its entry, its place in the index, and its links.
+const ROOT_BYTES: usize = 120;
+
 struct Root {
     tube: Box<[u8]>,
     signature: Box<[u8]>,
@@ -35,11 +38,17 @@ pub(super) struct Roots {
     names: Names<RootId>,
     links: Links,
     by_change: List<RootId>,
+    bytes: usize,
 }
 
 impl Roots {
     pub fn len(&self) -> usize {
         self.roots.len()
+    }
+
+    /// Returns the bytes that all root jobs take.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     fn find(&self, tube: &[u8], signature: &[u8]) -> Option<RootId> {
@@ -65,6 +74,7 @@ impl Roots {
             self.by_change.push_back(&mut self.links, id);
             return id;
         }
+        self.bytes += ROOT_BYTES + tube.len() + signature.len();
         let root = Root { tube: tube.into(), signature: signature.into(), newest, changed, commit };
         let id = RootId::from_index(self.roots.insert(root));
         let hashing = self.names.hashing();
@@ -94,6 +104,7 @@ impl Roots {
     fn forget_oldest(&mut self) -> Option<Root> {
         let id = self.by_change.pop_front(&mut self.links)?;
         let root = self.roots.remove(id.index());
+        self.bytes -= ROOT_BYTES + root.tube.len() + root.signature.len();
         self.names.remove(hash_of(&self.names.hashing(), &root.tube, &root.signature), id);
         Some(root)
     }
@@ -123,6 +134,7 @@ impl State {
         let known = self.roots.newest(tube.bytes(), signature);
         let (newest, after) = match known {
             Some((newest, commit)) if newest >= timestamp => (newest, self.commit_of(commit)),
+            None if self.used_memory() >= self.bounds.max_memory => return step.tell(conn, Reply::OutOfMemory),
             _ => {
                 self.set_root(tube.bytes(), signature, timestamp, step);
                 (timestamp, self.this_commit())
