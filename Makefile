@@ -1,7 +1,7 @@
 # Builds, tests and installs the daemon. `make help` lists the targets.
 #
 # Everything needs cargo and a C compiler for linking; what a target needs beyond that, it installs with rustup, cargo or apt.
-# Tests that compare with other programs are skipped where these are missing, and say so.
+# Tests that compare with other programs are skipped where these are missing; `make test` lists them at its end.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -31,7 +31,7 @@ all:
 
 ## test: every test, short enough for each change
 test:
-	$(CARGO) test
+	$(test)
 
 ## check: all that a change must pass: format, lints, tests, documentation, fuzz targets
 check:
@@ -39,13 +39,22 @@ check:
 	$(CARGO) clippy --version >/dev/null 2>&1 || rustup component add clippy
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
-	$(CARGO) test
+	$(test)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps
 	if [ -f fuzz/Cargo.toml ]; then cd fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) check; fi
+	@$(tell_skipped)
+
+# The tests note there what they cannot do on this machine.
+SKIPPED = $(abspath $(CARGO_TARGET_DIR))/skipped
+tell_skipped = sort -u $(SKIPPED) | sed 's/^/not tested here: /'
+define test
+	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
+	@status=0; TESTS_SKIPPED=$(SKIPPED) $(CARGO) test || status=$$?; $(tell_skipped); exit $$status
+endef
 
 ## test-browser: the status page in a browser, which it installs on Debian; leaves pictures in $(CARGO_TARGET_DIR)/tmp/pictures
 test-browser:
-	command -v chromium chromium-browser >/dev/null || apt-get install -y --no-install-recommends chromium
+	command -v chromium chromium-browser >/dev/null || { $(call apt_install,chromium); }
 	$(CARGO) test --test browser -- --ignored --nocapture --test-threads=1
 
 ## bench: the benchmarks
@@ -82,8 +91,14 @@ test-package:
 	$(call with_debian,$(PACKAGE_TESTS))
 	tests/package.sh $(CARGO_TARGET_DIR)/package
 
-# Installs the packages that are missing.
-with_debian = dpkg -s $(1) >/dev/null 2>&1 || { apt-get update && apt-get install -y --no-install-recommends $(1); }
+# Installs the packages that are missing, which an ordinary user needs sudo for.
+with_debian = dpkg -s $(1) >/dev/null 2>&1 || { $(call apt_install,$(1)); }
+define apt_install
+if [ "$$(id -u)" = 0 ]; then sudo=; \
+elif command -v sudo >/dev/null; then sudo=sudo; \
+else echo "this needs packages that only root can install: apt-get install --no-install-recommends $(1)" >&2; exit 1; fi; \
+$$sudo apt-get update && $$sudo apt-get install -y --no-install-recommends $(1)
+endef
 
 ## install: the program, its manual pages and completions, under DESTDIR and PREFIX (/usr/local)
 install: $(BINARY)

@@ -43,10 +43,18 @@ fn main() {
     let seconds = env::var("BENCH_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let time = Duration::from_secs_f64(seconds.unwrap_or(if is_rehearsal { 0.0 } else { 0.3 }));
     let filter = env::var("BENCH_CASES").unwrap_or_default();
+    let lines = || LINES.iter().filter(|(name, _)| filter.split(',').any(|word| name.contains(word)));
+    if is_rehearsal {
+        // What it comes to means nothing.
+        for (_, measure) in lines() {
+            sizes.iter().for_each(|size| _ = measure(*size, time));
+        }
+        return println!("rehearsed {} benchmarks; make bench measures", lines().count());
+    }
     let head: String = sizes.iter().map(|size| format!(" {size:>9} |")).collect();
     println!("| {:<36} |{head}", "ns per operation, by size");
     println!("|{}|{}", "-".repeat(38), format!("{}|", "-".repeat(11)).repeat(sizes.len()));
-    for (name, measure) in LINES.iter().filter(|(name, _)| filter.split(',').any(|word| name.contains(word))) {
+    for (name, measure) in lines() {
         let cells: String = sizes.iter().map(|size| format!(" {:>9.1} |", measure(*size, time))).collect();
         println!("| {name:<36} |{cells}");
     }

@@ -34,11 +34,13 @@
 //! | [`list`] | queues of slab keys with O(1) removal from the middle | what the keys are for |
 //! | [`wheel`] | a hierarchical timer wheel: arm and cancel in O(1), never early | clocks, what timers are for |
 //! | [`names`] | from names to slab keys | the entities |
+//! | [`text`] | bytes of peers as text that is safe to show | who shows it |
 //! | [`stats`] | one table of statistics per service | who counts |
 //! | [`histogram`], [`report`] | how long things took; what a service tells its operators | who shows it |
 //! | [`sketch`] | the keys with most events lately, in fixed memory | clocks, what the keys name |
 //! | [`output`] | unsent bytes by connection | sockets |
 //! | [`pulse`] | the loop's own figures: ticks, budgets, memory | clocks, who shows them |
+//! | [`record`] | values in a stream, one at a time: what an upgrade hands over | files, what the values are |
 //! | [`service`] | the contract between the loop and a service | any service |
 //! | [`pools`], [`counters`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
 //! | [`http`] | metrics and the status page, from what the other services report | sockets, the other services |
@@ -74,11 +76,10 @@
 //! ```
 //! use poolcounter::client::{Client, Limits, MediaWiki, Outcome, Purpose};
 //! use poolcounter::net::Server;
-//! use poolcounter::services::Kind;
 //! use std::time::Duration;
 //!
-//! let mut server = Server::bind("127.0.0.1:0", Kind::Pools)?;
-//! let (address, stopper) = (server.addresses(Kind::Pools)[0].to_string(), server.stopper()?);
+//! let mut server = Server::bind("127.0.0.1:0", "pools")?;
+//! let (address, stopper) = (server.addresses("pools")[0].to_string(), server.stopper());
 //! let thread = std::thread::spawn(move || server.run());
 //!
 //! let client = Client::new(MediaWiki::new([address]));
@@ -114,10 +115,12 @@ pub mod output;
 pub mod pools;
 pub mod pulse;
 pub mod random;
+pub mod record;
+pub mod registry;
 pub mod report;
 pub mod service;
-pub mod services;
 pub mod sketch;
 pub mod stats;
+pub mod text;
 pub mod time;
 pub mod wheel;

@@ -13,6 +13,11 @@ const MANY: usize = 16_384;
 /// were in the old, so that this is done in time by far.
 const PLACES_EMPTIED: usize = 8;
 
+/// In how many parts of the table [`Names::fill`] collects keys: each of the largest table still fits into a fast cache.
+const FILL_PARTS: usize = 256;
+/// How many keys it collects for a part: 16 MiB for all parts.
+const FILL_TOGETHER: usize = 4096;
+
 /// An index of entities by name.
 ///
 /// The hash is SipHash with random keys: names come from peers, who must not be able to make them collide.
@@ -97,6 +102,29 @@ impl<K: Id> Names<K> {
             self.empty_old(PLACES_EMPTIED, &hash_of);
         }
         self.table.insert_unique(hash.0, key, |key| hash_of(*key).0);
+    }
+
+    /// Adds very many keys, for which room was made before. Those that come to lie near each other are added together, because
+    /// to jump about in a large table takes several times as long.
+    pub fn fill(&mut self, keys: impl Iterator<Item = (Hash, K)>) {
+        let places = self.table.num_buckets().max(FILL_PARTS);
+        let shift = places.ilog2() - FILL_PARTS.ilog2();
+        let mut parts: Vec<Vec<(Hash, K)>> = (0..FILL_PARTS).map(|_| Vec::new()).collect();
+        for (hash, key) in keys {
+            // The table is a power of two long, and begins to look for a key at the end of its hash.
+            let part = &mut parts[(hash.0 as usize & (places - 1)) >> shift];
+            part.push((hash, key));
+            if part.len() == FILL_TOGETHER {
+                self.insert_all(part);
+            }
+        }
+        parts.iter_mut().for_each(|part| self.insert_all(part));
+    }
+
+    fn insert_all(&mut self, keys: &mut Vec<(Hash, K)>) {
+        for (hash, key) in keys.drain(..) {
+            self.table.insert_unique(hash.0, key, |_| unreachable!("room was made before"));
+        }
     }
 
     /// Moves what is in the next places of the old table.

@@ -2,13 +2,18 @@
 //!
 //! A connection owns a buffer only while something is unsent; emptied buffers are used again, so that the steady state
 //! allocates nothing. Connections are flushed in the order of their last reply: whoever was told last is written to last.
+//!
+//! A reply may wait for a commit of its service. All that the connection is told afterwards waits behind it.
 
+use crate::id::ServiceId;
 use crate::id::{ConnId, Id};
 use crate::list::{Links, List};
+use std::collections::VecDeque;
 
 /// From this much unsent output on, a connection's requests are left unread until it drains.
 pub const FULL_BYTES: usize = 64 * 1024;
-/// A connection with more unsent output than this is closed: a service went on talking to somebody who does not listen.
+/// A connection with more unsent output than this is closed, unless its service says otherwise: a service went on talking to
+/// somebody who does not listen.
 pub const MAX_BYTES: usize = 1024 * 1024;
 /// How many emptied buffers are kept for the next replies, and how large one may be: at most 4 MiB rest here.
 const SPARE_BUFFERS: usize = 1024;
@@ -23,6 +28,26 @@ struct Buffer {
     sent: usize,
     /// Replies in `bytes`.
     replies: u32,
+    /// The replies that wait for a commit, in order.
+    held: VecDeque<Held>,
+}
+
+/// A reply that waits for a commit.
+struct Held {
+    /// No other reply has had this number.
+    number: u64,
+    /// Where in the buffer it is.
+    start: usize,
+    end: usize,
+}
+
+/// Where a reply that waits for a commit is.
+struct Waiting {
+    service: ServiceId,
+    commit: u64,
+    conn: ConnId,
+    /// [`Held::number`]. If the connection has no such reply any more, it is gone.
+    number: u64,
 }
 
 /// Unsent replies by connection.
@@ -36,22 +61,72 @@ pub struct Output {
     /// Connections with news to send in this tick.
     dirty: List<ConnId>,
     links: Links,
-    /// Connections that went beyond `MAX_BYTES`.
-    overflown: Vec<ConnId>,
+    /// The replies that wait for commits, in the order of their service's commits.
+    waiting: VecDeque<Waiting>,
+    /// How many replies have waited for a commit so far.
+    numbers: u64,
 }
 
 impl Output {
     /// Adds one reply, whose bytes `write` appends.
     pub fn reply(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
         let buffer = self.buffer_of(conn);
-        let before = buffer.bytes.len() - buffer.sent;
         write(&mut buffer.bytes);
         buffer.replies += 1;
-        let after = buffer.bytes.len() - buffer.sent;
-        if before <= MAX_BYTES && after > MAX_BYTES {
-            self.overflown.push(conn);
-        }
         self.touch(conn);
+    }
+
+    /// Adds one reply that leaves only once this commit of the service is done.
+    pub fn reply_after(&mut self, conn: ConnId, service: ServiceId, commit: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        self.numbers += 1;
+        let number = self.numbers;
+        let buffer = self.buffer_of(conn);
+        let start = buffer.bytes.len();
+        write(&mut buffer.bytes);
+        buffer.replies += 1;
+        buffer.held.push_back(Held { number, start, end: buffer.bytes.len() });
+        self.waiting.push_back(Waiting { service, commit, conn, number });
+        self.touch(conn);
+    }
+
+    /// Lets the replies leave that wait for this commit of the service, or for one before it.
+    pub fn release_up_to(&mut self, service: ServiceId, commit: u64) {
+        while let Some(waiting) = self.pop_waiting(service, commit) {
+            let Some(buffer) = self.buffer_with(&waiting) else { continue };
+            buffer.held.pop_front();
+            self.touch(waiting.conn);
+        }
+    }
+
+    /// Puts what `write` appends in the place of each reply that waits for this commit of the service, or for one before it, and
+    /// lets it leave.
+    pub fn replace_up_to(&mut self, service: ServiceId, commit: u64, write: impl Fn(&mut Vec<u8>)) {
+        let mut text = Vec::new();
+        write(&mut text);
+        // All of a connection at once, because what is behind a reply must be moved.
+        let mut last: Vec<(ConnId, u64)> = Vec::new();
+        while let Some(waiting) = self.pop_waiting(service, commit) {
+            if self.buffer_with_any(&waiting).is_some() {
+                last.push((waiting.conn, waiting.number));
+            }
+        }
+        last.sort_unstable_by_key(|(conn, number)| (conn.index(), *number));
+        for (n, (conn, number)) in last.iter().enumerate() {
+            if last.get(n + 1).is_none_or(|(next, _)| next != conn) {
+                self.buffer_of(*conn).replace(*number, &text);
+                self.touch(*conn);
+            }
+        }
+    }
+
+    /// Returns whether some reply waits for a commit.
+    pub fn is_held(&self) -> bool {
+        self.buffers.iter().any(|buffer| !buffer.held.is_empty())
+    }
+
+    /// Returns whether a reply to this connection waits for a commit.
+    pub fn is_held_for(&self, conn: ConnId) -> bool {
+        self.owned_by(conn).is_some_and(|buffer| !buffer.held.is_empty())
     }
 
     /// Gives back to a connection what another process left unsent, with how many replies that was.
@@ -88,14 +163,19 @@ impl Output {
         !self.dirty.is_empty()
     }
 
-    /// What the connection has not been sent yet.
+    /// Returns what may be sent to the connection now.
     pub fn unsent(&self, conn: ConnId) -> &[u8] {
-        self.owned_by(conn).map_or(&[], |buffer| &buffer.bytes[buffer.sent..])
+        self.owned_by(conn).map_or(&[], |buffer| &buffer.bytes[buffer.sent..buffer.sendable()])
+    }
+
+    /// Returns how many bytes the connection has not been sent, those that wait for a commit among them.
+    pub fn len(&self, conn: ConnId) -> usize {
+        self.owned_by(conn).map_or(0, |buffer| buffer.bytes.len() - buffer.sent)
     }
 
     /// Whether the connection must drain before it is served again.
     pub fn is_full(&self, conn: ConnId) -> bool {
-        self.unsent(conn).len() >= FULL_BYTES
+        self.len(conn) >= FULL_BYTES
     }
 
     /// Notes that the first `len` unsent bytes are sent.
@@ -106,6 +186,10 @@ impl Output {
             self.discard(conn);
         } else if buffer.sent >= FULL_BYTES {
             buffer.bytes.drain(..buffer.sent);
+            for held in &mut buffer.held {
+                held.start -= buffer.sent;
+                held.end -= buffer.sent;
+            }
             buffer.sent = 0;
         }
     }
@@ -115,7 +199,6 @@ impl Output {
         if self.links.is_linked(conn) {
             self.dirty.remove(&mut self.links, conn);
         }
-        self.overflown.retain(|other| *other != conn);
         let Some(owned) = self.owned.get_mut(conn.index()).filter(|owned| **owned != NO_BUFFER) else { return 0 };
         let index = std::mem::replace(owned, NO_BUFFER);
         let buffer = &mut self.buffers[index as usize];
@@ -123,19 +206,35 @@ impl Output {
         let keep = self.free.len() < SPARE_BUFFERS && buffer.bytes.capacity() <= SPARE_BYTES;
         let mut bytes = if keep { std::mem::take(&mut buffer.bytes) } else { Vec::new() };
         bytes.clear();
-        *buffer = Buffer { bytes, sent: 0, replies: 0 };
+        *buffer = Buffer { bytes, ..Buffer::default() };
         self.free.push(index);
         replies
     }
 
-    /// Takes a connection that went beyond the cap.
-    pub fn pop_overflown(&mut self) -> Option<ConnId> {
-        self.overflown.pop()
-    }
-
     /// Whether nobody has anything unsent.
     pub fn is_empty(&self) -> bool {
-        self.free.len() == self.buffers.len() && self.dirty.is_empty() && self.overflown.is_empty()
+        self.free.len() == self.buffers.len() && self.dirty.is_empty()
+    }
+
+    /// Takes the first reply that waits for such a commit.
+    fn pop_waiting(&mut self, service: ServiceId, commit: u64) -> Option<Waiting> {
+        let is_due = |waiting: &Waiting| waiting.service == service && waiting.commit <= commit;
+        // As long as one service has a store, this is the first of all.
+        let first = self.waiting.iter().position(|waiting| waiting.service == service)?;
+        is_due(&self.waiting[first]).then(|| self.waiting.remove(first)).flatten()
+    }
+
+    /// The buffer whose first waiting reply is this one.
+    fn buffer_with(&mut self, waiting: &Waiting) -> Option<&mut Buffer> {
+        let index = self.owned.get(waiting.conn.index()).filter(|index| **index != NO_BUFFER)?;
+        let buffer = &mut self.buffers[*index as usize];
+        buffer.held.front().is_some_and(|held| held.number == waiting.number).then_some(buffer)
+    }
+
+    /// The buffer that has this waiting reply.
+    fn buffer_with_any(&self, waiting: &Waiting) -> Option<&Buffer> {
+        let buffer = self.owned_by(waiting.conn)?;
+        buffer.held.binary_search_by_key(&waiting.number, |held| held.number).is_ok().then_some(buffer)
     }
 
     fn owned_by(&self, conn: ConnId) -> Option<&Buffer> {
@@ -168,7 +267,38 @@ impl Output {
             owners[*index as usize] += 1;
         }
         assert!(owners.iter().all(|owners| *owners == 1), "each buffer belongs to one connection or to nobody");
-        assert!(self.buffers.iter().all(|buffer| buffer.sent <= buffer.bytes.len()), "more was sent than there is");
+        for buffer in &self.buffers {
+            assert!(
+                buffer.sent <= buffer.sendable() && buffer.sendable() <= buffer.bytes.len(),
+                "more was sent than may be"
+            );
+            let ends = buffer.held.iter().flat_map(|held| [held.start, held.end]).chain([buffer.bytes.len()]);
+            assert!(ends.is_sorted(), "replies that wait stand behind each other");
+        }
+    }
+}
+
+impl Buffer {
+    /// How much of the bytes may be sent: all before the first reply that waits.
+    fn sendable(&self) -> usize {
+        self.held.front().map_or(self.bytes.len(), |held| held.start)
+    }
+
+    /// Puts `text` in the place of the waiting replies up to this one.
+    fn replace(&mut self, last: u64, text: &[u8]) {
+        let rest = std::mem::take(&mut self.bytes);
+        let mut copied = 0;
+        while let Some(held) = self.held.pop_front_if(|held| held.number <= last) {
+            self.bytes.extend_from_slice(&rest[copied..held.start]);
+            self.bytes.extend_from_slice(text);
+            copied = held.end;
+        }
+        let (before, now) = (copied, self.bytes.len());
+        self.bytes.extend_from_slice(&rest[copied..]);
+        for held in &mut self.held {
+            held.start = held.start - before + now;
+            held.end = held.end - before + now;
+        }
     }
 }
 
@@ -220,20 +350,64 @@ mod tests {
     }
 
     #[test]
-    fn tells_who_is_full_and_who_overflows() {
+    fn tells_who_is_full() {
         let mut output = Output::default();
         say(&mut output, 0, &"x".repeat(FULL_BYTES - 1));
         assert!(!output.is_full(id(0)));
         say(&mut output, 0, "x");
         assert!(output.is_full(id(0)));
-        assert_eq!(output.pop_overflown(), None);
-        say(&mut output, 0, &"x".repeat(MAX_BYTES - FULL_BYTES + 1));
-        say(&mut output, 0, "x");
-        assert_eq!([output.pop_overflown(), output.pop_overflown()], [Some(id(0)), None]);
-        output.consume(id(0), MAX_BYTES);
+        output.consume(id(0), FULL_BYTES - 2);
         assert_eq!(output.unsent(id(0)), b"xx");
         assert!(!output.is_full(id(0)));
         output.discard(id(0));
         assert!(output.buffers.iter().all(|buffer| buffer.bytes.capacity() <= SPARE_BYTES));
+    }
+
+    fn say_after(output: &mut Output, conn: usize, commit: u64, text: &str) {
+        output.reply_after(id(conn), service(), commit, |bytes| bytes.extend_from_slice(text.as_bytes()));
+        output.check();
+    }
+
+    fn service() -> ServiceId {
+        ServiceId::named("pools").expect("is there")
+    }
+
+    #[test]
+    fn a_reply_waits_for_its_commit_and_others_behind_it() {
+        let mut output = Output::default();
+        say(&mut output, 1, "a");
+        say_after(&mut output, 1, 5, "b");
+        say(&mut output, 1, "c");
+        say_after(&mut output, 1, 6, "d");
+        say_after(&mut output, 2, 6, "e");
+        assert_eq!((output.unsent(id(1)), output.unsent(id(2)), output.len(id(1))), (&b"a"[..], &b""[..], 4));
+        output.consume(id(1), 1);
+        output.release_up_to(service(), 4);
+        assert_eq!(output.unsent(id(1)), b"");
+        output.release_up_to(service(), 5);
+        assert_eq!(output.unsent(id(1)), b"bc");
+        // Another connection gets the number of one that is gone, and waits for a commit of its own.
+        output.discard(id(2));
+        say_after(&mut output, 2, 7, "f");
+        output.release_up_to(service(), 6);
+        assert_eq!((output.unsent(id(1)), output.unsent(id(2))), (&b"bcd"[..], &b""[..]));
+        output.release_up_to(service(), 7);
+        assert_eq!(output.unsent(id(2)), b"f");
+        assert!(!output.is_held() && output.waiting.is_empty());
+    }
+
+    #[test]
+    fn what_waits_can_be_answered_otherwise() {
+        let mut output = Output::default();
+        say_after(&mut output, 1, 1, "INSERTED 1\n");
+        say(&mut output, 1, "RESERVED\n");
+        say_after(&mut output, 1, 2, "DELETED\n");
+        say_after(&mut output, 1, 3, "BURIED\n");
+        say(&mut output, 1, "OK\n");
+        output.replace_up_to(service(), 2, |bytes| bytes.extend_from_slice(b"ERROR\n"));
+        output.check();
+        assert_eq!(output.unsent(id(1)), b"ERROR\nRESERVED\nERROR\n");
+        output.release_up_to(service(), 3);
+        assert_eq!(output.unsent(id(1)), b"ERROR\nRESERVED\nERROR\nBURIED\nOK\n");
     }
 }

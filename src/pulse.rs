@@ -22,6 +22,12 @@ pub enum Budget {
     Serving,
     /// Unsent output of one connection.
     Output,
+    /// Timers fired in a tick.
+    Timers,
+    /// Connections written to in a tick.
+    Writes,
+    /// Connections dropped in a tick.
+    Ends,
 }
 
 /// The loop's figures.
@@ -33,9 +39,22 @@ pub struct Pulse {
     pub turns: Spread,
     /// The resident memory of the process when it was last looked at, in bytes.
     pub memory_bytes: u64,
-    spent: [u64; Budget::ALL.len()],
+    /// The last reload, if there was one. The process that takes over knows by itself that it did.
+    #[serde(skip)]
+    pub reload: Option<Reload>,
+    /// How often each budget was used up, in the order of [`Budget::ALL`].
+    spent: Vec<u64>,
     begun: Option<Time>,
     turns_now: u64,
+}
+
+/// A reload: the settings were to be read again, perhaps by another program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reload {
+    /// When it was asked for, or done.
+    pub at: Time,
+    /// Whether all of the settings count. False as long as it is under way.
+    pub has_worked: bool,
 }
 
 /// How often a number was how large: counts in buckets.
@@ -49,7 +68,16 @@ pub struct Spread {
 
 impl Budget {
     /// Every budget.
-    pub const ALL: [Budget; 5] = [Budget::Events, Budget::Accepts, Budget::Requests, Budget::Serving, Budget::Output];
+    pub const ALL: [Budget; 8] = [
+        Budget::Events,
+        Budget::Accepts,
+        Budget::Requests,
+        Budget::Serving,
+        Budget::Output,
+        Budget::Timers,
+        Budget::Writes,
+        Budget::Ends,
+    ];
 
     /// Its name, as metrics have it.
     pub fn name(self) -> &'static str {
@@ -59,6 +87,9 @@ impl Budget {
             Budget::Requests => "requests",
             Budget::Serving => "serving",
             Budget::Output => "output",
+            Budget::Timers => "timers",
+            Budget::Writes => "writes",
+            Budget::Ends => "ends",
         }
     }
 }
@@ -69,7 +100,8 @@ impl Default for Pulse {
             durations: Spread::new(TICK_MICROS),
             turns: Spread::new(TICK_TURNS),
             memory_bytes: 0,
-            spent: [0; Budget::ALL.len()],
+            reload: None,
+            spent: vec![0; Budget::ALL.len()],
             begun: None,
             turns_now: 0,
         }
@@ -77,6 +109,13 @@ impl Default for Pulse {
 }
 
 impl Pulse {
+    /// Goes on from what an earlier version counted, which knew fewer budgets.
+    pub fn restored(durations: Spread, turns: Spread, memory_bytes: u64, spent: &[u64]) -> Self {
+        let mut pulse = Pulse { durations, turns, memory_bytes, ..Pulse::default() };
+        pulse.spent.iter_mut().zip(spent).for_each(|(now, before)| *now = *before);
+        pulse
+    }
+
     /// The loop is awake. Whoever looks at the clock first says so.
     pub fn begin_tick(&mut self, now: Time) {
         self.begun.get_or_insert(now);

@@ -9,28 +9,40 @@ use serde::{Deserialize, Serialize};
 /// Everything that the services tell.
 #[derive(Clone, Debug, Default)]
 pub struct Overview {
-    /// Every service, whatever it is.
-    pub services: Vec<Service>,
-    /// What only pools have.
-    pub pools: Pools,
+    /// Every service, in the order of the registry.
+    pub services: Vec<ServiceReport>,
 }
 
-/// What every service can tell of itself.
+impl Overview {
+    /// Returns what only pools have.
+    pub fn pools(&self) -> Option<&Pools> {
+        self.services.iter().find_map(|service| service.report.pools.as_ref())
+    }
+}
+
+/// What is known of one service.
 #[derive(Clone, Debug)]
-pub struct Service {
-    /// The name of its kind.
+pub struct ServiceReport {
+    /// Its name.
     pub name: &'static str,
     /// What happened to its connections.
     pub traffic: Traffic,
+    /// What it tells itself.
+    pub report: Report,
+}
+
+/// What a service tells.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
     /// Its table with its values.
     pub figures: Vec<(&'static Row, u64)>,
+    /// What only pools have.
+    pub pools: Option<Pools>,
 }
 
 /// The pools as they are now, and what has happened in them.
 #[derive(Clone, Debug, Default)]
 pub struct Pools {
-    /// The service's table with its values.
-    pub figures: Vec<(&'static Row, u64)>,
     /// What has happened by type of work, the type that acquired most first.
     pub types: Vec<Type>,
     /// The keys alive for which most work and wait, busiest first.

@@ -1,26 +1,78 @@
-//! The contract between the loop and a service. The loop brings bytes, the time and the news that a connection is gone;
+//! The contract between the loop and a service. The loop brings bytes, the time and the fact that a connection is gone;
 //! the service answers through [`Context::output`], to any connection.
 //!
 //! A service is called in the middle of a tick and never calls back. For each connection the order is: [`Service::serve`]
 //! any number of times, then [`Service::close`] once, after which the service must not know the connection any more.
+//!
+//! # Replies that come later
+//!
+//! | the service wants | it |
+//! |---|---|
+//! | to answer when something else has happened, and to serve nothing of the connection before | returns [`Then::Wait`], and later calls [`Context::resume`] |
+//! | to answer now what may leave only after its store has committed | writes with [`Context::reply_after`], and calls [`Context::release_up_to`] in [`Service::completed`] |
+//! | to write to a store | collects changes and hands them over in [`Service::commit`], once a tick |
+//!
+//! A store works in a thread of its own and owns no state of the service. It says that it has finished something by the
+//! [`Wake`] that the service got in [`Service::attach`]; [`Service::completed`] is called in the next tick.
 
-use crate::id::ConnId;
+use crate::id::{ConnId, ServiceId};
 use crate::output::Output;
 use crate::pulse::Pulse;
+use crate::random::Random;
+use crate::record::{Reader, Writer};
+use crate::registry::{Limits, Others};
+use crate::report::{Report, Sample};
 use crate::time::{Span, Time};
 use crate::wheel::{Due, OwnTimers};
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+pub use crate::record::Unreadable;
+
+/// What there is to know of a service before it is made: its line in the registry.
+pub struct Info {
+    /// What it is called in messages, metrics and the handover.
+    pub name: &'static str,
+    /// The port of addresses that name none.
+    pub port: u16,
+    /// Whether it listens without being asked to.
+    pub is_enabled: bool,
+    /// How many connections it has at a time unless the operator says otherwise.
+    pub max_connections: u64,
+    /// Whether it writes to a store, and so has [`Service::commit`] called in each tick.
+    pub has_store: bool,
+    /// Begins the line of the log that names its addresses: `the counters are at`.
+    pub announcement: &'static str,
+    /// Makes it, without connections.
+    pub new: fn(&Limits) -> Box<dyn Service>,
+}
+
+/// What bounds the connections of a service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caps {
+    /// The longest request that is read as a whole, in bytes. A longer body is consumed piece by piece, as it comes.
+    pub request_bytes: usize,
+    /// A connection that does not read and has more unsent output than this, in bytes, is closed.
+    pub output_bytes: usize,
+    /// How long a connection may go on without a request served or a reply read. None: as long as its peer is there, for it may
+    /// hold something.
+    pub idle: Option<Span>,
+}
 
 /// What one port of the daemon speaks.
-pub trait Service {
+pub trait Service: Send {
+    /// Returns what bounds its connections. The loop asks once.
+    fn caps(&self) -> Caps;
+
     /// Serves requests from the front of `input`, in order, [`REQUESTS_PER_TURN`] at most, and stops when the connection's
     /// output is full. Bytes that it does not consume are brought again, with more behind them: so a request whose answer is
     /// too long for one turn stays in the input until all of the answer is given.
-    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served;
+    fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served;
 
-    /// The longest request in bytes: as much is read and kept of a connection before it is served.
-    fn longest_request(&self) -> usize;
+    /// The peer of a connection that waits ([`Then::Wait`]) has closed its sending side. The connection goes on until it has
+    /// its replies, unless the service ends the wait now.
+    fn hangup(&mut self, _conn: ConnId, _context: &mut Context<'_>) {}
 
     /// A timer of the service is due; `due.key()` says what it was armed for.
     fn expire(&mut self, due: Due, context: &mut Context<'_>);
@@ -28,23 +80,72 @@ pub trait Service {
     /// The connection is gone: forgets it, and gives back all that it held; bit by bit, if that is very much.
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>);
 
-    /// Everything that it knows, for a process that takes over. Connections keep their ids.
-    fn save(&self, context: &mut Context<'_>) -> Vec<u8>;
+    /// Takes what wakes the loop, for the thread of the store. Called before anything else, if there is a loop to wake.
+    fn attach(&mut self, _wake: Wake) {}
 
-    /// Goes on from what another process saved. Called once, before anything else.
+    /// Hands to the store what was collected in this tick. Called once a tick, after all is served and expired and before
+    /// output is sent.
+    fn commit(&mut self, _context: &mut Context<'_>) {}
+
+    /// The store has finished something.
+    fn completed(&mut self, _context: &mut Context<'_>) {}
+
+    /// Returns whether nothing is under way that a process which takes over could not go on with, such as a commit. Nothing
+    /// is served while an upgrade waits for this; [`Service::commit`] and [`Service::completed`] are called.
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    /// Looks at the other services, for those who look back; returns when to do so again. Nobody wakes up for it.
+    fn observe(&mut self, _others: &Others<'_>, _now: Time) -> Time {
+        Time::NEVER
+    }
+
+    /// Returns what it has to tell its operators.
+    fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report;
+
+    /// Returns how it stands: little enough to be noted every few seconds.
+    fn sample(&self) -> Option<Sample> {
+        None
+    }
+
+    /// Returns the version of what [`Service::save`] writes. What is written cannot change without another.
+    fn saved_version(&self) -> u16;
+
+    /// Writes everything that it knows, for a process that takes over. Connections keep their ids.
     ///
     /// # Errors
     ///
-    /// When this is not what [`Service::save`] writes.
-    fn restore(&mut self, saved: &[u8], context: &mut Context<'_>) -> Result<(), Unreadable>;
+    /// When it cannot be written.
+    fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()>;
 
-    /// Compares every table with every other, and panics when they contradict each other.
+    /// Goes on from what another process saved. Called once, before any connection is served.
+    ///
+    /// # Errors
+    ///
+    /// When this is not what [`Service::save`] writes in this version, nor what it wrote in the version before.
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable>;
+
+    /// Fails wherever [`Service::restore`] would. What it knows afterwards does not matter, so it need not take as much memory.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.restore(version, saved, context)
+    }
+
+    /// Compares every table with every other.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
     fn check(&self);
 
-    /// Whether nothing is held, waited for or remembered of any connection.
+    /// Returns whether nothing is held, waited for or remembered of any connection.
     fn is_empty(&self) -> bool;
 
-    /// How many of its timers are armed on no connection's behalf, and so may outlast them all.
+    /// Returns how many of its timers are armed on no connection's behalf, and so may outlast them all.
     fn own_timers(&self) -> usize {
         0
     }
@@ -54,22 +155,80 @@ pub trait Service {
 /// greediest client delays the others by less than a millisecond.
 pub const REQUESTS_PER_TURN: usize = 512;
 
+/// What a connection has to be served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Input<'a> {
+    /// Everything that was received and not consumed.
+    pub bytes: &'a [u8],
+    /// How many of the first bytes the service has seen before, when it found them to be no whole request: it need not look for the
+    /// end of one among them again.
+    pub seen: usize,
+}
+
 /// What a service may use while it is called.
 pub struct Context<'a> {
     /// The time after the request was received, so that a wait that starts now cannot end early.
     pub now: Time,
     /// The time of day at [`Time::START`], since 1970. It is read once: no change of the date disturbs a running server.
     pub epoch: Span,
+    /// The service's place in the registry.
+    pub id: ServiceId,
     /// The service's timers.
     pub timers: OwnTimers<'a>,
+    /// Random numbers, which a simulation replays.
+    pub random: &'a mut Random,
     /// Replies, by connection.
     pub output: &'a mut Output,
+    /// Connections that are to be served again.
+    pub resumed: &'a mut Vec<ConnId>,
     /// What happened to the service's connections.
     pub traffic: &'a Traffic,
     /// Who is at the other end of each.
     pub peers: &'a dyn Peers,
     /// What the loop knows of itself.
     pub pulse: &'a Pulse,
+    /// The other services.
+    pub others: &'a Others<'a>,
+}
+
+impl Context<'_> {
+    /// Ends the wait of a connection: it is served again, from this tick on.
+    pub fn resume(&mut self, conn: ConnId) {
+        self.resumed.push(conn);
+    }
+
+    /// Adds one reply, as [`Output::reply`] does, that leaves only once the commit with this number is done. What the connection
+    /// is told later leaves behind it. Commits are numbered by the service, in the order in which they are done.
+    pub fn reply_after(&mut self, conn: ConnId, commit: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        self.output.reply_after(conn, self.id, commit, write);
+    }
+
+    /// Lets the replies leave that wait for this commit or one before it.
+    pub fn release_up_to(&mut self, commit: u64) {
+        self.output.release_up_to(self.id, commit);
+    }
+
+    /// Has `write` say something else in place of each reply that waits for this commit or one before it, and lets it leave:
+    /// the store has failed.
+    pub fn replace_up_to(&mut self, commit: u64, write: impl Fn(&mut Vec<u8>)) {
+        self.output.replace_up_to(self.id, commit, write);
+    }
+}
+
+/// Wakes the loop from another thread, on behalf of one service.
+#[derive(Clone)]
+pub struct Wake(Arc<dyn Fn() + Send + Sync>);
+
+impl Wake {
+    /// Makes it of what it does.
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Wake(Arc::new(wake))
+    }
+
+    /// Has [`Service::completed`] called soon. It does no harm to ask twice, or after the end.
+    pub fn wake(&self) {
+        (self.0)();
+    }
 }
 
 /// Who is at the other end of connections. The system is asked at each call, so that nothing is kept that nobody wants to know.
@@ -107,19 +266,14 @@ pub enum Then {
     Read,
     /// The rest may hold whole requests: serve again in the next tick.
     Serve,
+    /// The rest may hold whole requests, but nothing is served or read before [`Context::resume`].
+    Wait,
     /// Send what is unsent, then close.
     Close,
 }
 
-/// Something that another process saved and this one cannot read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unreadable(pub String);
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+/// The version of a service's part in the handovers of version 0.9.0, where each was one piece.
+pub const IN_ONE_PIECE: u16 = 0;
 
 /// The connections of a service, and what happened to them since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

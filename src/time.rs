@@ -16,6 +16,9 @@ impl Time {
     /// When the server started.
     pub const START: Time = Time(0);
 
+    /// Later than any server runs.
+    pub const NEVER: Time = Time(u64::MAX);
+
     /// The moment `us` microseconds after the start.
     pub const fn from_micros(us: u64) -> Time {
         Time(us)

@@ -4,9 +4,10 @@
 
 mod support;
 
-use poolcounter::id::ConnId;
-use poolcounter::net::{Connections, News, Stream};
-use poolcounter::services::{Kind, Limits, Services};
+use poolcounter::id::{ConnId, ServiceId};
+use poolcounter::net::{Connections, Host, News, Stream};
+use poolcounter::random::Random;
+use poolcounter::registry::{Limits, Services};
 use poolcounter::time::{Span, Time};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -90,24 +91,49 @@ impl Stream for Script {
     }
 }
 
+/// The loop's surroundings: clients that play their scripts, and the time of the round.
+struct Scene {
+    connections: Connections<Script>,
+    now: Time,
+}
+
+impl Host for Scene {
+    type Stream = Script;
+
+    fn connections(&mut self) -> &mut Connections<Script> {
+        &mut self.connections
+    }
+
+    fn clock(&self) -> impl Fn() -> Time + use<> {
+        let now = self.now;
+        move || now
+    }
+
+    fn wait(&mut self, _: Time) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn accept(&mut self) {}
+}
+
 /// Has each client send its two requests by turns, and asserts that only the first turns ask for memory.
-fn assert_steady(kind: Kind, scripts: &[[Vec<u8>; 2]]) {
-    let mut connections = Connections::new(Services::new(Limits::default()), Span::ZERO);
-    let open =
-        |requests: &[Vec<u8>; 2]| connections.open(Script { requests: requests.clone(), sent: 0, full: false }, kind);
+fn assert_steady(service: &str, scripts: &[[Vec<u8>; 2]]) {
+    let connections = Connections::new(Services::new(&Limits::default()), Span::ZERO, Random::from_seed(0));
+    let mut scene = Scene { connections, now: Time::START };
+    let service = ServiceId::named(service).expect("is in the registry");
+    let open = |requests: &[Vec<u8>; 2]| {
+        scene.connections.open(Script { requests: requests.clone(), sent: 0, full: false }, service, Time::START)
+    };
     let ids: Vec<ConnId> = scripts.iter().map(open).collect();
     let mut rounds = |range: std::ops::Range<u64>| {
         let before = ALLOCATIONS.get();
         for round in range {
             for id in &ids {
-                connections.stream(*id).expect("is open").full = true;
-                connections.mark(*id, News { readable: true, ..News::default() });
+                scene.connections.stream(*id).expect("is open").full = true;
+                scene.connections.mark(*id, News { readable: true, ..News::default() });
             }
-            let now = Time::from_micros(round * 1_000);
-            connections.serve(|| now);
-            connections.expire(now);
-            connections.flush(now);
-            connections.reap(now);
+            scene.now = Time::from_micros(round * 1_000);
+            Connections::tick(&mut scene).expect("waits for nothing");
         }
         ALLOCATIONS.get() - before
     };
@@ -124,7 +150,7 @@ fn the_steady_state_allocates_nothing() {
         ["RELEASE\nACQ4ME pipelined 1 1 0\n", "RELEASE\nACQ4ANY pipelined 1 1 0\n"],
         ["ACQ4ME a:page-with-a-name-of-some-length 1 1 0\n", "ACQ4ME another 1 50 0\n"],
     ];
-    assert_steady(Kind::Pools, &scripts.map(|requests| requests.map(Into::into)));
+    assert_steady("pools", &scripts.map(|requests| requests.map(Into::into)));
 }
 
 #[test]
@@ -141,7 +167,7 @@ fn the_steady_state_of_counters_allocates_nothing() {
         [[get(name), frame(0x00, b"")].concat(), [get(b"nothing"), acquire(1, 0, a), frame(0x77, b"what")].concat()],
         [dump(), dump()],
     ];
-    assert_steady(Kind::Counters, &scripts);
+    assert_steady("counters", &scripts);
 }
 
 /// However many counters a connection has held: what it gave back takes no memory.
@@ -150,7 +176,7 @@ fn what_is_given_back_takes_no_memory() {
     let mut world = World::new(poolcounter::pools::Limits::default());
     let names: Vec<[u8; 4]> = (0..2_000_u32).map(u32::to_be_bytes).collect();
     let mut play = || {
-        let client = world.connect_to(Kind::Counters);
+        let client = world.connect_to("counters");
         let requests = [|name: &[u8]| acquire(1, 9, name), |name: &[u8]| release(1, name)];
         for (request, some) in requests.iter().flat_map(|request| names.chunks(100).map(move |some| (request, some))) {
             // What is sent and received at once is kept in between by the stand-ins for sockets.

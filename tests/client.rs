@@ -2,8 +2,7 @@
 
 mod support;
 
-use poolcounter::client::{Client, Error, Failure, Limits, Lock, MediaWiki, Outcome, Purpose, Timeouts};
-use poolcounter::services::Kind;
+use poolcounter::client::{Client, Error, Failure, Fault, Limits, Lock, MediaWiki, Outcome, Purpose, Timeouts};
 use poolcounter::stats::{Pools as Stat, Stat as _};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -89,6 +88,11 @@ impl Strange {
     }
 }
 
+/// What is said when the only server, which is named by its address, has this fault.
+fn unavailable(address: &str, fault: Fault) -> Error {
+    Error::Unavailable(vec![(address.into(), Failure { address: address.into(), fault })])
+}
+
 /// An address that refuses connections.
 fn refusing() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
@@ -104,7 +108,7 @@ fn key_of(first: &str, second: &str) -> String {
 
 #[test]
 fn a_lock_excludes_others_until_it_is_dropped() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let (one, two) = (client(&[&server.address]), client(&[&server.address]));
     let held = lock(&one, "k");
     assert!(is_held(&two, "k"));
@@ -119,7 +123,7 @@ fn a_lock_excludes_others_until_it_is_dropped() {
 
 #[test]
 fn whoever_finds_too_many_is_told_at_once() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let (one, two) = (client(&[&server.address]), client(&[&server.address]));
     let _held = lock(&one, "k");
     let outcome = two.acquire(Purpose::Anyone, "k", &Limits { max_queue: 1, ..PATIENT });
@@ -128,7 +132,7 @@ fn whoever_finds_too_many_is_told_at_once() {
 
 #[test]
 fn a_wait_ends_with_its_timeout_and_not_with_the_answers() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let one = client(&[&server.address]);
     let two =
         Client::with(MediaWiki::new([&server.address]), Timeouts { answer: Duration::from_millis(500), ..TIMEOUTS });
@@ -141,7 +145,7 @@ fn a_wait_ends_with_its_timeout_and_not_with_the_answers() {
 
 #[test]
 fn waiters_are_done_or_take_over() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let one = client(&[&server.address]);
     for (purpose, is_done) in [(Purpose::Anyone, true), (Purpose::Me, false)] {
         let held = lock(&one, "k");
@@ -163,7 +167,7 @@ fn waiters_are_done_or_take_over() {
 
 #[test]
 fn locks_nest_up_to_the_servers_limit() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let (one, two) = (client(&[&server.address]), client(&[&server.address]));
     let (a, b, c, d) = (lock(&one, "a"), lock(&one, "b"), lock(&one, "c"), lock(&one, "d"));
     assert!(matches!(one.acquire(Purpose::Me, "e", &ONE), Err(Error::LockHeld)));
@@ -182,7 +186,7 @@ fn locks_nest_up_to_the_servers_limit() {
 
 #[test]
 fn a_key_can_be_held_twice() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     let two = Limits { workers: 2, ..ONE };
     let (first, second) = (client.acquire(Purpose::Me, "k", &two), client.acquire(Purpose::Me, "k", &two));
@@ -196,7 +200,7 @@ fn a_key_can_be_held_twice() {
 
 #[test]
 fn a_lock_ends_with_its_client() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let other = client(&[&server.address]);
     let one = client(&[&server.address]);
     // Its destructor does not run, as in a process that is killed.
@@ -208,7 +212,7 @@ fn a_lock_ends_with_its_client() {
 
 #[test]
 fn a_client_can_move_to_another_thread() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     assert!(!is_held(&client, "k"));
     thread::spawn(move || assert!(!is_held(&client, "k"))).join().expect("it does not panic");
@@ -216,7 +220,7 @@ fn a_client_can_move_to_another_thread() {
 
 #[test]
 fn a_hold_that_ends_is_told_upon_release() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let (one, two) = (client(&[&server.address]), client(&[&server.address]));
     let short = Limits { hold: Some(Duration::from_millis(50)), ..ONE };
     let outcome = one.acquire(Purpose::Me, "k", &short).expect("the server answers");
@@ -242,7 +246,7 @@ fn a_space_in_a_key_is_sent_as_mediawiki_sends_it() {
 
 #[test]
 fn a_refusal_leaves_the_connection_as_it_was() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     let held = lock(&client, "k");
     let refused = client.acquire(Purpose::Me, "j", &Limits { workers: 0, ..ONE });
@@ -256,12 +260,12 @@ fn a_refusal_leaves_the_connection_as_it_was() {
 
 #[test]
 fn a_restarted_server_is_connected_anew() {
-    let mut server = Embedded::start(Kind::Pools);
+    let mut server = Embedded::start("pools");
     let address = server.address.clone();
     let client = client(&[&address]);
     let (lost, kept) = (lock(&client, "k"), lock(&client, "j"));
     drop(server);
-    server = Embedded::start_on(&address, Kind::Pools);
+    server = Embedded::start_on(&address, "pools");
     assert_eq!(lost.release(), Err(Error::Lost));
     let again = lock(&client, "j");
     assert_eq!(kept.release(), Err(Error::Lost), "it was on another connection");
@@ -281,21 +285,21 @@ fn a_server_killed_under_a_lock_and_a_wait_is_said_so() {
             let waiter = client(&[&address]);
             let error = waiter.acquire(Purpose::Me, "k", &PATIENT).map(|_| ()).expect_err("the server is killed");
             // Its waiting connection was its first, so it has not even tried another.
-            assert_eq!(error, Error::Unavailable(vec![(address.clone(), Failure::Closed)]));
+            assert_eq!(error, unavailable(&address, Fault::Closed));
         });
         wait_for(&holder, Stat::WaitingWorkers, 1);
         drop(server);
         waiting.join().expect("the waiter is told");
     });
     assert_eq!(held.release(), Err(Error::Lost));
-    let refused = Failure::Unreachable(ErrorKind::ConnectionRefused);
+    let refused = Fault::Unreachable(ErrorKind::ConnectionRefused, "Connection refused (os error 111)".into());
     let error = holder.acquire(Purpose::Me, "k", &ONE).map(|_| ()).expect_err("the server is gone");
-    assert_eq!(error, Error::Unavailable(vec![(address, refused)]));
+    assert_eq!(error, unavailable(&address, refused));
 }
 
 #[test]
 fn a_wait_goes_on_at_the_next_server_when_its_own_is_killed() {
-    let (first, second) = (Daemon::start(&[]), Embedded::start(Kind::Pools));
+    let (first, second) = (Daemon::start(&[]), Embedded::start("pools"));
     let (first_address, second_address) = (first.address.to_string(), second.address.clone());
     let key = key_of(&first_address, &second_address);
     let holder = client(&[&first_address]);
@@ -315,12 +319,15 @@ fn a_wait_goes_on_at_the_next_server_when_its_own_is_killed() {
 
 #[test]
 fn a_server_that_refuses_is_passed_over() {
-    let (dead, alive) = (refusing(), Embedded::start(Kind::Pools));
+    let (dead, alive) = (refusing(), Embedded::start("pools"));
     let key = key_of(&dead, &alive.address);
     let both = client(&[&dead, &alive.address]);
     lock(&both, &key).release().expect("was held until now");
     let stats = both.stats();
-    assert!(matches!(&stats[0], (address, Err(Failure::Unreachable(_))) if *address == dead), "{stats:?}");
+    assert!(
+        matches!(&stats[0], (address, Err(Failure { fault: Fault::Unreachable(..), .. })) if *address == dead),
+        "{stats:?}"
+    );
     assert!(matches!(&stats[1], (address, Ok(_)) if *address == alive.address), "{stats:?}");
 }
 
@@ -329,7 +336,7 @@ fn a_silent_server_is_given_up_and_left_alone_for_a_while() {
     let silent = Strange::start(b"");
     let retry = Duration::from_millis(300);
     let client = Client::with(MediaWiki::new([&silent.address]), Timeouts { retry, ..SHORT });
-    let unavailable = Error::Unavailable(vec![(silent.address.clone(), Failure::Silent)]);
+    let unavailable = unavailable(&silent.address, Fault::Silent);
     let fails = || assert_eq!(client.acquire(Purpose::Me, "k", &ONE).map(|_| ()), Err(unavailable.clone()));
     let begun = Instant::now();
     fails();
@@ -373,7 +380,7 @@ fn garbage_is_no_answer() {
     for answer in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"RELEASED\n", b"LOCKED\r\n", b"\n", b"\0\xff\n", &ENDLESS] {
         let strange = Strange::start(answer);
         let client = client(&[&strange.address]);
-        let garbled = Error::Unavailable(vec![(strange.address.clone(), Failure::Garbled)]);
+        let garbled = unavailable(&strange.address, Fault::Garbled);
         let error = client.acquire(Purpose::Me, "k", &ONE).map(|_| ()).expect_err("this is no answer");
         assert_eq!(error, garbled, "{}", answer[..answer.len().min(30)].escape_ascii());
     }
@@ -405,15 +412,22 @@ fn without_servers_there_is_no_lock() {
 
 #[test]
 fn errors_are_sentences() {
-    let refused = Failure::Unreachable(ErrorKind::ConnectionRefused);
-    let error = Error::Unavailable(vec![("a".into(), refused), ("b:1".into(), Failure::Silent)]);
-    assert_eq!(error.to_string(), "no server answers; a: connection refused; b:1: it does not answer");
+    let refused = Fault::Unreachable(ErrorKind::ConnectionRefused, "Connection refused (os error 111)".into());
+    let failures = [("a", "10.0.0.5:7531", refused), ("b:1", "b:1", Fault::Silent)];
+    let failure =
+        |(server, address, fault): (&str, &str, _)| (server.into(), Failure { address: address.into(), fault });
+    assert_eq!(
+        Error::Unavailable(failures.map(failure).into()).to_string(),
+        "no server answers; a: 10.0.0.5:7531: Connection refused (os error 111); b:1: it does not answer"
+    );
     assert_eq!(Error::Refused("BAD_SYNTAX".into()).to_string(), "the server refuses: BAD_SYNTAX");
 }
 
 #[test]
 fn the_original_understands_the_client() {
-    let Some(program) = Original::program() else { return println!("skipped: poolcounterd is not installed") };
+    let Some(program) = Original::program() else {
+        return support::skipped("the client at the C daemon, because that is not installed");
+    };
     let server = Original::start(&program);
     // It takes the port for granted, as the client does.
     let address = server.address.ip().to_string();
@@ -451,7 +465,9 @@ fn the_original_understands_the_client() {
 /// Why the documentation of the lock tells its users to release the newest first there.
 #[test]
 fn the_original_releases_the_newest_whatever_the_key() {
-    let Some(program) = Original::program() else { return println!("skipped: poolcounterd is not installed") };
+    let Some(program) = Original::program() else {
+        return support::skipped("the client at the C daemon, because that is not installed");
+    };
     let server = Original::start(&program);
     let address = server.address.ip().to_string();
     let (one, two) = (client(&[&address]), client(&[&address]));
@@ -462,7 +478,7 @@ fn the_original_releases_the_newest_whatever_the_key() {
 
 #[test]
 fn work_that_is_abandoned_goes_to_whoever_waits() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let (first, observer) = (client(&[&server.address]), client(&[&server.address]));
     let held = lock(&first, "k");
     assert!(!held.is_lost() && held.descriptor().is_some());
@@ -481,7 +497,7 @@ fn work_that_is_abandoned_goes_to_whoever_waits() {
 
 #[test]
 fn a_lost_lock_is_known_without_a_question() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     let held = lock(&client, "k");
     assert!(!held.is_lost());
@@ -496,7 +512,7 @@ fn a_lost_lock_is_known_without_a_question() {
 
 #[test]
 fn a_wait_is_watched_each_second() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let (first, second) = (client(&[&server.address]), client(&[&server.address]));
     let _held = lock(&first, "k");
     let limits = Limits { timeout: Duration::from_millis(2_500), ..ONE };
@@ -508,7 +524,7 @@ fn a_wait_is_watched_each_second() {
 
 #[test]
 fn any_statistics_can_be_asked_for() {
-    let server = Embedded::start(Kind::Pools);
+    let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     let _held = lock(&client, "k");
     let ask = |words: &str| client.query(words).remove(0).1.expect("the server answers");

@@ -2,8 +2,7 @@
 
 mod support;
 
-use poolcounter::client::{Counters, Error, Failure, MediaWiki, Timeouts, Units, Usage};
-use poolcounter::services::Kind;
+use poolcounter::client::{Counters, Error, Failure, Fault, MediaWiki, Timeouts, Units, Usage};
 use poolcounter::stats::Counters as Stat;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -45,7 +44,7 @@ fn strange(answer: Vec<u8>) -> String {
 
 #[test]
 fn units_are_given_back_when_they_are_dropped() {
-    let server = Embedded::start(Kind::Counters);
+    let server = Embedded::start("counters");
     let (one, two) = (counters(&server.address), counters(&server.address));
     assert_eq!(one.get("c"), Ok(None));
     let (a, b) = (units(&one, "c", 3), units(&one, "c", 4));
@@ -61,7 +60,7 @@ fn units_are_given_back_when_they_are_dropped() {
 
 #[test]
 fn units_end_with_their_client() {
-    let server = Embedded::start(Kind::Counters);
+    let server = Embedded::start("counters");
     let (one, two) = (counters(&server.address), counters(&server.address));
     // Their destructor does not run, as in a process that is killed.
     std::mem::forget(units(&one, "c", 3));
@@ -76,7 +75,7 @@ fn units_end_with_their_client() {
 
 #[test]
 fn a_dump_has_every_counter() {
-    let server = Embedded::start(Kind::Counters);
+    let server = Embedded::start("counters");
     let client = counters(&server.address);
     assert_eq!(only(client.noop()), Ok(()));
     assert_eq!(only(client.dump()), Ok(Vec::new()));
@@ -93,7 +92,7 @@ fn a_dump_has_every_counter() {
 
 #[test]
 fn what_cannot_be_asked_is_refused() {
-    let server = Embedded::start(Kind::Counters);
+    let server = Embedded::start("counters");
     let client = counters(&server.address);
     let long = "n".repeat(65_535);
     let held = units(&client, &long, 1);
@@ -108,18 +107,23 @@ fn what_cannot_be_asked_is_refused() {
 
 #[test]
 fn a_restarted_server_knows_nothing_of_earlier_units() {
-    let mut server = Embedded::start(Kind::Counters);
+    let mut server = Embedded::start("counters");
     let address = server.address.clone();
     let client = counters(&address);
     let lost = units(&client, "c", 3);
     drop(server);
-    server = Embedded::start_on(&address, Kind::Counters);
+    server = Embedded::start_on(&address, "counters");
     let held = units(&client, "c", 4);
     assert_eq!(lost.release(), Err(Error::Lost));
     assert_eq!(client.get("c"), Ok(Some(4)));
     held.release().expect("were held until now");
     drop(server);
     assert!(matches!(client.get("c"), Err(Error::Unavailable(_))));
+}
+
+/// What is said when the only server, which is named by its address, has this fault.
+fn unavailable(address: &str, fault: Fault) -> Error {
+    Error::Unavailable(vec![(address.into(), Failure { address: address.into(), fault })])
 }
 
 #[test]
@@ -136,7 +140,7 @@ fn garbage_is_no_answer() {
         head([0x91, 1, 0x22, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
     ] {
         let address = strange(answer.clone());
-        let garbled = Error::Unavailable(vec![(address.clone(), Failure::Garbled)]);
+        let garbled = unavailable(&address, Fault::Garbled);
         assert_eq!(counters(&address).get("c"), Err(garbled), "{}", answer.escape_ascii());
     }
 }
@@ -148,7 +152,7 @@ fn an_answer_that_ends_early_is_none() {
     for len in [0, 11, 15] {
         let address = strange(whole[..len].to_vec());
         let short = Timeouts { answer: Duration::from_millis(50), ..TIMEOUTS };
-        let silent = Error::Unavailable(vec![(address.clone(), Failure::Silent)]);
+        let silent = unavailable(&address, Fault::Silent);
         assert_eq!(Counters::with(MediaWiki::new([address]), short).get("c"), Err(silent), "{len} bytes");
     }
 }

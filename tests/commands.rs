@@ -2,14 +2,19 @@
 
 mod support;
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{Winsize, openpty};
-use nix::sys::signal::Signal;
-use poolcounter::cli::COMMANDS;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE, wait};
+use support::place::Place;
 
 /// What a run came to.
 #[derive(PartialEq, Debug)]
@@ -86,10 +91,13 @@ fn a_server_that_does_not_answer_shows_in_the_status() {
     let dead = "127.0.0.1:1";
     let Ended { status, stdout, stderr } = run(&["stats", "-s", &server, "-s", dead, "total_acquired"]);
     assert_eq!((status, stdout), (Some(1), format!("{server}: total_acquired: 1\n")));
-    assert_eq!(stderr, format!("poolcounter: {dead}: connection refused\n"));
+    assert_eq!(stderr, format!("poolcounter: {dead}: Connection refused (os error 111)\n"));
     let Ended { status, stdout, stderr } = run(&["stats", "-j", "-s", &server, "-s", dead, "total_acquired"]);
     assert_eq!((status, &*stderr), (Some(1), ""));
-    assert!(stdout.ends_with(&format!("{{\"server\":\"{dead}\",\"error\":\"connection refused\"}}]\n")), "{stdout}");
+    assert!(
+        stdout.ends_with(&format!("{{\"server\":\"{dead}\",\"error\":\"Connection refused (os error 111)\"}}]\n")),
+        "{stdout}"
+    );
     let Ended { status, stderr, .. } = run(&["stats", "-s", &server, "nonsense"]);
     assert_eq!((status, stderr), (Some(1), format!("poolcounter: {server}: the server refuses: WRONG_STAT\n")));
     assert_eq!(run(&["stats", "-s", &server, "UPTIME\nACQ4ME k 1 1 0"]).status, Some(1));
@@ -104,6 +112,84 @@ fn what_peers_say_is_made_harmless() {
     assert_eq!(evil.ask("ACQ4ME \x1b[2J\u{9b}1m 9 9 0"), "LOCKED");
     let keys = print(&["stats", "-s", &server, "KEYS"]);
     assert!(keys.contains("\\u{1b}[2J\\u{9b}1m: 1 working") && !keys.contains('\x1b'), "{keys}");
+}
+
+/// Nor must JSON do to a terminal what control characters beyond ASCII do, nor any output hide or turn text.
+#[test]
+fn what_cannot_be_seen_is_escaped_everywhere() {
+    let daemon = Daemon::start(&["-vv"]);
+    let server = daemon.address.to_string();
+    let mut evil = daemon.connect();
+    assert_eq!(evil.ask("ACQ4ME a\u{9b}1m\u{202e}b\u{200b}c\u{e0041}d 9 9 0"), "LOCKED");
+    let plain = "a\\u{9b}1m\\u{202e}b\\u{200b}c\\u{e0041}d";
+    assert!(print(&["stats", "-s", &server, "KEYS"]).starts_with(&format!("{plain}: 1 working")));
+    let top = print(&["top", "-s", &server, "-i", "0.1", "-n", "1"]);
+    assert!(top.lines().any(|line| line.starts_with(plain)), "{top}");
+    let json = print(&["stats", "-j", "-s", &server, "KEYS"]);
+    assert!(json.contains("\"a\\u009b1m\\u202eb\\u200bc\\udb40\\udc41d\""), "{json}");
+    let read: serde_json::Value = serde_json::from_str(&json).expect("is JSON");
+    assert_eq!(read[0]["keys"][0]["key"], "a\u{9b}1m\u{202e}b\u{200b}c\u{e0041}d");
+    let mut daemon = daemon;
+    daemon.wait_for_log(&format!("> ACQ4ME {plain} 9 9 0"));
+}
+
+/// The words of a server are those of a peer, too.
+#[test]
+fn what_servers_refuse_with_is_made_harmless() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let server = listener.local_addr().expect("is bound").to_string();
+    // It ends with the process.
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"ERROR \x1b[2J\xc2\x9b\n");
+        }
+    });
+    for arguments in [&["stats", "-s", &server, "UPTIME"][..], &["exec", "-s", &server, "-k", "k", "true"]] {
+        let Ended { stderr, .. } = run(arguments);
+        assert!(stderr.ends_with("the server refuses: \\u{1b}[2J\\u{9b}\n"), "{arguments:?}: {stderr:?}");
+    }
+}
+
+// Servers
+
+#[test]
+fn every_command_asks_at_a_path_too() {
+    let place = Place::new();
+    let (pools, counters) = (place.file("pools").display().to_string(), place.file("counters").display().to_string());
+    let (pools, counters) = (format!("unix:{pools}"), format!("unix:{counters}"));
+    let mut daemon = Daemon::start(&["-l", &pools, "--counter", "--counter-listen", &counters]);
+    let dead = format!("{pools}.gone");
+    assert_eq!(print(&["stats", "-s", &pools, "total_acquired"]), "total_acquired: 0\n");
+    assert_eq!(print(&["exec", "-s", &pools, "-k", "k", "echo", "runs"]), "runs\n");
+    assert!(print(&["top", "-s", &pools, "-i", "0.1"]).starts_with(&format!("{pools}: up ")));
+    assert_eq!(print(&["counter", "-s", &counters, "noop"]), "");
+    assert_eq!(print(&["counter", "-s", &counters, "acquire", "a", "1", "1", "--", "echo", "runs"]), "runs\n");
+    let Ended { status, stderr, .. } = run(&["stats", "-s", &dead]);
+    assert_eq!((status, stderr), (Some(1), format!("poolcounter: {dead}: No such file or directory (os error 2)\n")));
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait();
+    assert_eq!(run(&["stats", "-s", &pools]).status, Some(1));
+}
+
+#[test]
+fn what_is_wrong_with_a_server_is_told_with_its_address() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let port = silent.local_addr().expect("is bound").port();
+    drop(silent);
+    let Ended { status, stderr, .. } = run(&["stats", "-s", &format!("localhost:{port}")]);
+    assert_eq!(status, Some(1));
+    let at_each = ["127.0.0.1", "[::1]"]
+        .map(|ip| format!("poolcounter: localhost:{port}: {ip}:{port}: Connection refused (os error 111)\n"));
+    assert!(at_each.contains(&stderr), "{stderr}");
+    // A name that no resolver asks the network for.
+    let Ended { status, stderr, .. } = run(&["stats", "-s", "no..name"]);
+    assert_eq!(status, Some(1));
+    let resolver = "poolcounter: no..name: no..name:7531: failed to lookup address information: ";
+    assert!(stderr.starts_with(resolver) && stderr.len() > resolver.len() + 5, "{stderr}");
+    let Ended { status, stderr, .. } = run(&["exec", "-s", "no..name", "-k", "k", "true"]);
+    assert_eq!(status, Some(69));
+    assert!(stderr.starts_with("poolcounter: k: no server answers; no..name: no..name:7531: failed to"), "{stderr}");
 }
 
 // counter
@@ -173,7 +259,7 @@ fn what_is_no_request_is_named() {
         assert_eq!(status, Some(1), "{arguments:?}");
     }
     let Ended { status, stderr, .. } = run(&["counter", "-s", "127.0.0.1:1", "noop"]);
-    assert_eq!((status, &*stderr), (Some(1), "poolcounter: 127.0.0.1:1: connection refused\n"));
+    assert_eq!((status, &*stderr), (Some(1), "poolcounter: 127.0.0.1:1: Connection refused (os error 111)\n"));
 }
 
 /// Where a daemon listens for counters, which it tells in its log.
@@ -229,48 +315,91 @@ fn top_fills_a_terminal_and_leaves_it_as_it_was() {
     }
 }
 
-// completions
-
 #[test]
-fn completions_know_every_command_and_option() {
-    for shell in ["bash", "zsh", "fish"] {
-        let script = print(&["completions", shell]);
-        for command in COMMANDS {
-            assert!(script.contains(command.name), "{shell}: {}", command.name);
-            for option in (command.options)() {
-                let name = if shell == "fish" { format!("-l {} ", option.long) } else { format!("--{}", option.long) };
-                assert!(script.contains(&name), "{shell}: {name}");
-            }
-        }
-        // A shell that is not there cannot object.
-        let check = Command::new(shell).arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let Ok(mut check) = check else { continue };
-        check.stdin.take().expect("is piped").write_all(script.as_bytes()).expect("is read");
-        let output = check.wait_with_output().expect("ends");
-        assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
+fn top_fails_when_a_server_does() {
+    let (_daemon, server, _holder) = busy_daemon();
+    let Ended { status, stdout, stderr } = run(&["top", "-s", &server, "-s", "127.0.0.1:1", "-i", "0.1", "-n", "1"]);
+    assert_eq!((status, &*stderr), (Some(1), ""));
+    assert!(stdout.contains("127.0.0.1:1: Connection refused (os error 111)\n"), "{stdout}");
+    assert!(stdout.contains("Article:a%20b"), "{stdout}");
+}
+
+/// Starts it on a terminal, and waits until that shows something.
+fn top_on_terminal(server: &str) -> (Child, File) {
+    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    let terminal = openpty(Some(&size), None).expect("a pseudo terminal");
+    // The child must not have the terminal's other side, or that stays open.
+    fcntl(&terminal.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("is ours");
+    fcntl(&terminal.slave, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("is ours");
+    let mut screen = File::from(terminal.master);
+    let child = Command::new(Daemon::PROGRAM)
+        .args(["top", "-s", server, "-i", "60"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::from(terminal.slave.try_clone().expect("a second handle")))
+        .stdout(Stdio::from(terminal.slave.try_clone().expect("a third handle")))
+        .stderr(Stdio::from(terminal.slave))
+        .spawn()
+        .expect("the program runs");
+    let mut shown = String::new();
+    while !shown.contains("Article:a%20b") {
+        let mut bytes = [0; 4096];
+        let len = screen.read(&mut bytes).expect("it shows something");
+        shown += &String::from_utf8_lossy(&bytes[..len]);
     }
+    (child, screen)
 }
 
 #[test]
-fn bash_completes() {
-    let script = print(&["completions", "bash"]);
-    for (line, expected) in [
-        ("poolcounter e", "exec"),
-        ("poolcounter --max-l", "--max-locks --max-line"),
-        ("poolcounter exec --on-lost ", "warn term kill"),
-        ("poolcounter exec --key ", ""),
-        ("poolcounter counter a", "acquire"),
-        ("poolcounter help st", "stats"),
-        ("poolcounter stats -s host --j", "--json"),
-        ("poolcounter -c Cargo.to", "Cargo.toml"),
-    ] {
-        let test = format!(
-            "{script}\nread -ra COMP_WORDS <<< '{line}'; [[ '{line}' = *' ' ]] && COMP_WORDS+=('')\n\
-             COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _poolcounter; echo \"${{COMPREPLY[*]}}\""
-        );
-        let Ok(output) = Command::new("bash").args(["-c", &test]).output() else { return };
-        let completed = String::from_utf8_lossy(&output.stdout).into_owned();
-        let first = completed.split_whitespace().take(expected.split_whitespace().count().max(1));
-        assert_eq!(first.collect::<Vec<_>>().join(" "), expected, "{line}");
+fn top_ends_with_its_terminal() {
+    let (_daemon, server, _holder) = busy_daemon();
+    let (mut child, screen) = top_on_terminal(&server);
+    drop(screen);
+    assert!(wait(&mut child).code().is_some(), "it has not crashed");
+}
+
+#[test]
+fn top_ends_upon_a_signal_and_leaves_the_terminal_as_it_was() {
+    let (_daemon, server, _holder) = busy_daemon();
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
+        let (mut child, mut screen) = top_on_terminal(&server);
+        kill(Pid::from_raw(child.id() as i32), signal).expect("the process is there");
+        assert_eq!(wait(&mut child).code(), Some(0), "{signal}");
+        let mut rest = Vec::new();
+        let _ = screen.read_to_end(&mut rest);
+        assert!(String::from_utf8_lossy(&rest).contains("\x1b[?1049l"), "{signal}: the screen is as it was before");
     }
+}
+
+/// Half a key is no reason to wait for the other half.
+#[test]
+fn top_ends_upon_a_signal_in_the_middle_of_a_key() {
+    let (_daemon, server, _holder) = busy_daemon();
+    let (mut child, mut screen) = top_on_terminal(&server);
+    screen.write_all(b"\x1b[1").expect("keys are read");
+    // It is not seen from here when it has come to that.
+    thread::sleep(Duration::from_millis(300));
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("the process is there");
+    assert_eq!(wait(&mut child).code(), Some(0));
+}
+
+/// A server that does not answer keeps it from looking for signals for a while.
+#[test]
+fn top_ends_upon_a_second_signal_whatever_it_does() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let server = listener.local_addr().expect("is bound").to_string();
+    let terminal = openpty(None, None).expect("a pseudo terminal");
+    let mut child = Command::new(Daemon::PROGRAM)
+        .args(["top", "-s", &server])
+        .stdin(Stdio::from(terminal.slave.try_clone().expect("a second handle")))
+        .stdout(Stdio::from(terminal.slave))
+        .spawn()
+        .expect("the program runs");
+    let (_connection, _) = listener.accept().expect("it asks");
+    let begun = Instant::now();
+    for _ in 0..2 {
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("the process is there");
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(wait(&mut child).signal(), Some(15));
+    assert!(begun.elapsed() < Duration::from_secs(2), "it has not waited for the answer: {:?}", begun.elapsed());
 }

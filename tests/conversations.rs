@@ -101,8 +101,7 @@ fn over_a_local_socket() {
 #[test]
 fn against_the_c_daemon() {
     let Some(program) = Original::program() else {
-        println!("skipped: poolcounterd is not installed");
-        return;
+        return support::skipped("conversations with the C daemon, because it is not installed");
     };
     let start = || Original::start(&program);
     against("the C daemon", &pools(), &[Duration::ZERO], start, |original| original.address);
@@ -111,8 +110,7 @@ fn against_the_c_daemon() {
 #[test]
 fn against_yrmcds() {
     let Some(program) = Yrmcds::program() else {
-        println!("skipped: yrmcds is not installed");
-        return;
+        return support::skipped("conversations with yrmcds, because it is not installed");
     };
     let start = || Yrmcds::start(&program);
     against("yrmcds", &counters(), &PAUSES, start, |yrmcds| yrmcds.address);

@@ -4,7 +4,7 @@ mod support;
 
 use poolcounter::counters;
 use poolcounter::output::FULL_BYTES;
-use poolcounter::services::{Kind, Limits};
+use poolcounter::registry::Limits;
 use poolcounter::time::Span;
 use std::collections::BTreeSet;
 use support::frames::{self, acquire, dump, get, record, release, replies, stat};
@@ -24,7 +24,7 @@ fn with_memory(max_memory: u64) -> World {
 }
 
 fn connect(world: &mut World) -> usize {
-    world.connect_to(Kind::Counters)
+    world.connect_to("counters")
 }
 
 /// Sends a request and lets all be done.

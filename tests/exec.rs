@@ -5,9 +5,11 @@ mod support;
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
@@ -171,6 +173,22 @@ fn the_command_has_no_socket() {
     let (_daemon, server, _) = daemon();
     let Ended { stdout, .. } = run(&server, &[], &["sh", "-c", "ls -l /proc/self/fd"]);
     assert!(stdout.contains("pipe:") && !stdout.contains("socket:") && !stdout.contains("signalfd"), "{stdout}");
+}
+
+#[test]
+fn a_key_is_bytes() {
+    let (_daemon, server, mut holder) = daemon();
+    holder.send(b"ACQ4ME k\xff\xc3 1 9 0\n");
+    assert_eq!(holder.line(), "LOCKED");
+    let with_key = |key: &[u8]| {
+        let mut command = Command::new(Daemon::PROGRAM);
+        command.args(["exec", "-s", &server, "-t", "0", "-k"]).arg(OsStr::from_bytes(key)).arg("true");
+        command.output().expect("the program runs").status.code()
+    };
+    assert_eq!(with_key(b"k\xff\xc3"), Some(75), "the same bytes are the same pool");
+    assert_eq!(with_key(b"k\xff\xc4"), Some(0));
+    assert_eq!(with_key("k\u{fffd}\u{fffd}".as_bytes()), Some(0));
+    assert_eq!(with_key(b"k\xff\n"), Some(64));
 }
 
 #[test]

@@ -191,7 +191,7 @@ impl Drop for ForeignHolder {
 fn a_stopped_holder_keeps_its_lock_and_a_killed_one_does_not() {
     let daemon = Daemon::start(&[]);
     let Some(holder) = ForeignHolder::start(daemon.address) else {
-        return println!("skipped: there is no bash");
+        return support::skipped("a stopped holder, because there is no bash");
     };
     holder.signal(Signal::SIGSTOP);
     let mut waiter = daemon.connect();
@@ -252,7 +252,11 @@ fn ip(arguments: &str) -> Result<(), String> {
 fn a_peer_that_vanishes_loses_its_lock() {
     let hosts = match TwoHosts::build() {
         Ok(hosts) => hosts,
-        Err(reason) => return println!("skipped: no network namespaces here: {reason}"),
+        Err(reason) => {
+            return support::skipped(&format!(
+                "a peer that vanishes, because there are no network namespaces: {reason}"
+            ));
+        }
     };
     let mut program = String::from("exec ");
     write!(program, "{} -l {} -p 7531 -l 127.0.0.1 --keepalive 1,1,2", Daemon::PROGRAM, TwoHosts::ADDRESSES[0])

@@ -1,9 +1,11 @@
 //! The manual pages say all that the tables of the code say, and nothing more.
 
+mod support;
+
 use poolcounter::cli::{COMMANDS, Command as Subcommand, Opt};
 use poolcounter::stats::{Counters, Pools, Stat};
 use std::collections::BTreeSet;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::process::Command;
 
 /// The daemon's page.
@@ -35,7 +37,11 @@ fn every_command_is_described_with_its_options() {
         let synopsis = section(&page, "SYNOPSIS").skip_while(|line| !line.starts_with(&start));
         let synopsis = synopsis.take_while(|line| *line != ".Nm");
         let long_for = |short: &String| {
-            (command.options)().iter().find(|option| option.short == short).map(|option| format!("-{}", option.long))
+            command
+                .shown_options()
+                .iter()
+                .find(|option| option.short == short)
+                .map(|option| format!("-{}", option.long))
         };
         let named: BTreeSet<String> =
             named(synopsis).iter().map(|name| long_for(name).unwrap_or(name.clone())).collect();
@@ -59,14 +65,19 @@ fn names<S: Stat>() -> Vec<&'static str> {
 #[test]
 fn the_markup_is_sound() {
     for page in [DAEMON, COMMAND] {
-        match Command::new("mandoc").args(["-Tlint", "-Wwarning", page]).output() {
-            Ok(lint) => assert!(lint.status.success(), "{}", String::from_utf8_lossy(&lint.stdout)),
-            // Not with a macro, whose output would be kept back.
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                writeln!(std::io::stderr(), "skipped: the markup of the manual, because mandoc is not installed")
-                    .expect("the standard error is open");
+        for (formatter, arguments) in
+            [("mandoc", &["-Tlint", "-Wwarning"][..]), ("groff", &["-mandoc", "-Tutf8", "-ww", "-z"])]
+        {
+            match Command::new(formatter).args(arguments).arg(page).output() {
+                Ok(output) => {
+                    let said = [output.stdout, output.stderr].concat();
+                    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    support::skipped(&format!("the manual with {formatter}, because it is not installed"));
+                }
+                Err(error) => panic!("{formatter} cannot be run: {error}"),
             }
-            Err(error) => panic!("mandoc cannot be run: {error}"),
         }
     }
 }
@@ -75,10 +86,10 @@ fn read(page: &str) -> String {
     std::fs::read_to_string(page).expect("the manual lies beside the manifest")
 }
 
-/// The names of a command's options, as the pages write them: without the first hyphen.
+/// The names of the options that users of a command are shown, as the pages write them: without the first hyphen.
 fn options(command: &Subcommand) -> BTreeSet<String> {
     let names = |option: &Opt<()>| [option.short.to_string(), format!("-{}", option.long)];
-    (command.options)().iter().flat_map(names).filter(|name| !name.is_empty()).collect()
+    command.shown_options().iter().flat_map(names).filter(|name| !name.is_empty()).collect()
 }
 
 /// The options that a section has items for.

@@ -1,11 +1,18 @@
-//! The settings that the package installs name every setting there is, each with its default.
+//! What the package installs: its settings name every setting there is, each with its default, and are checked before they count.
 
 mod support;
 
 use poolcounter::cli::{COMMANDS, Given, OPTIONS, Settings, Words};
-use poolcounter::services::Kind;
-use std::fs;
+use poolcounter::id::ServiceId;
+use poolcounter::registry::SERVICES;
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use support::daemon::{install, install_program};
 use support::place::Place;
+use support::skipped;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.toml");
 
@@ -22,6 +29,96 @@ fn settings() -> Vec<(String, String)> {
         (!key.contains(' ')).then(|| key.to_string())
     };
     lines.filter_map(|line| Some((key_of(line)?, line.to_string()))).collect()
+}
+
+/// What is started or reloaded is checked before, with the same arguments.
+#[test]
+fn the_unit_checks_settings_before_they_count() {
+    let unit = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.service"));
+    let unit = unit.expect("the file is there");
+    let commands = |key: &str| -> Vec<&str> { unit.lines().filter_map(|line| line.strip_prefix(key)).collect() };
+    let started = commands("ExecStart=");
+    let (program, arguments) = started[0].split_once(' ').expect("it has arguments");
+    let check = format!("{program} --check {arguments}");
+    assert_eq!(commands("ExecStartPre="), [&check]);
+    assert_eq!(commands("ExecReload="), [&check, "/bin/kill -USR1 $MAINPID"]);
+}
+
+/// The init script, with another program, user and places than the package has.
+struct InitScript {
+    place: Place,
+    path: PathBuf,
+}
+
+impl InitScript {
+    /// None where such a script cannot run.
+    fn new() -> Option<InitScript> {
+        let needs = ["/lib/lsb/init-functions", "/sbin/start-stop-daemon", "/usr/bin/setpriv"];
+        let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+        if !is_root || !needs.iter().all(|path| Path::new(path).exists()) {
+            skipped("the init script, because that takes root and Debian's start-stop-daemon");
+            return None;
+        }
+        let place = Place::new();
+        let (program, path) = (place.file("poolcounter"), place.file("init"));
+        install_program(&program);
+        let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.init"));
+        let mut text = text.expect("the file is there");
+        for (name, value) in [
+            ("DAEMON", program.display().to_string()),
+            ("PROGRAM", program.display().to_string()),
+            ("PIDFILE", place.file("pid").display().to_string()),
+            ("LOG", place.file("log").display().to_string()),
+            ("CONFIG", place.file("conf").display().to_string()),
+            ("RUN_AS", "root".into()),
+        ] {
+            let line = text.lines().find(|line| line.starts_with(&format!("{name}="))).expect("is there").to_string();
+            text = text.replacen(&line, &format!("{name}={value}"), 1);
+        }
+        // Nobody tells start-stop-daemon that what it has started is gone; it waits.
+        let text =
+            text.replace("--notify-timeout 10", "--notify-timeout 2").replace("/etc/default/poolcounter", "/nowhere");
+        install(&path, text.as_bytes());
+        Some(InitScript { place, path })
+    }
+
+    /// Whether it did what was asked, and what it said.
+    fn run(&self, action: &str) -> (bool, String) {
+        // The daemon outlives it, and must not keep a pipe open.
+        let said = self.place.file("said");
+        let file = File::create(&said).expect("can be written");
+        let mut command = Command::new(&self.path);
+        let status = command.arg(action).stdout(Stdio::null()).stderr(file).status().expect("it runs");
+        (status.success(), fs::read_to_string(said).expect("is text"))
+    }
+}
+
+impl Drop for InitScript {
+    fn drop(&mut self) {
+        self.run("stop");
+    }
+}
+
+#[test]
+fn the_init_script_tells_what_is_wrong() {
+    let Some(script) = InitScript::new() else { return };
+    let configure = |text: &str| fs::write(script.place.file("conf"), text).expect("can be written");
+    configure("listen = '127.0.0.1:0'\nmax_lokcs = 1\n");
+    let (works, said) = script.run("start");
+    assert!(!works && said.contains("conf:2: max_lokcs: there is no such setting"), "{said}");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    configure(&format!("listen = '{}'\n", taken.local_addr().expect("an address")));
+    let (works, said) = script.run("start");
+    assert!(!works && said.contains("Address already in use"), "{said}");
+
+    configure("listen = '127.0.0.1:0'\n");
+    assert_eq!(script.run("start"), (true, String::new()));
+    configure("listen = '127.0.0.1:0'\nmax_locks = 'many'\n");
+    let (works, said) = script.run("reload");
+    assert!(!works && said.contains("conf:2: max_locks: \"many\" is not a number"), "{said}");
+    configure("listen = '127.0.0.1:0'\nmax_locks = 2\n");
+    assert_eq!(script.run("reload"), (true, String::new()));
+    assert_eq!(script.run("stop"), (true, String::new()));
 }
 
 #[test]
@@ -41,7 +138,10 @@ fn every_line_shows_the_default() {
         fs::write(&path, text).expect("can be written");
         let arguments = ["-c".into(), path.clone().into_os_string()];
         let given = Given::read(&(COMMANDS[0].options)(), Words::None, &arguments).expect("is well-formed");
-        Settings::of(&given).unwrap_or_else(|sentence| panic!("{text}: {sentence}"))
+        let mut settings = Settings::of(&given).unwrap_or_else(|sentence| panic!("{text}: {sentence}"));
+        // What the text sets is compared, not the text.
+        settings.config_text = None;
+        settings
     };
     let default = read("");
     for (key, line) in settings() {
@@ -49,7 +149,9 @@ fn every_line_shows_the_default() {
         match key.strip_suffix("listen") {
             // An address that was named is another than one that was not, even if it is the same.
             Some(_) => {
-                let addresses = |settings: &Settings| Kind::ALL.map(|kind| settings.endpoints[kind].addresses());
+                let addresses = |settings: &Settings| {
+                    ServiceId::all(SERVICES).map(|service| settings.endpoints[service].addresses()).collect::<Vec<_>>()
+                };
                 assert_eq!(addresses(&set), addresses(&default), "{line}");
                 assert_ne!(set, default, "{line}");
             }

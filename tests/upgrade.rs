@@ -12,7 +12,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use support::counter::CounterClient;
 use support::daemon::{Client, Daemon, PATIENCE, install, install_program, raise_descriptor_limit};
+use support::frames;
 use support::place::Place;
 
 #[test]
@@ -226,28 +228,227 @@ fn a_program_that_cannot_take_over_does_not() {
     assert_eq!(client.ask("RELEASE"), "RELEASED");
 }
 
-/// A file that is broken between the rehearsal and the upgrade costs nobody a lock.
+/// What becomes of the program's file and of the configuration file while the upgrade is rehearsed is for the next one: what
+/// was rehearsed takes over, with the settings that were rehearsed.
 #[test]
-fn a_configuration_file_may_break_at_the_last_moment() {
+fn what_was_rehearsed_takes_over() {
     let place = Place::new();
-    let (program, settings) = (place.file("program"), place.file("settings"));
-    let script = format!(
-        "#!/bin/sh\ncase \"$*\" in *--check-handover*) ;; *) echo 'max_locks = many' >{} ;; esac\nexec {} \"$@\"\n",
-        settings.display(),
-        Daemon::PROGRAM
-    );
-    fs::write(&settings, "max_locks = 2\n").expect("can be written");
+    let (program, settings, bad) = (place.file("poolcounter"), place.file("settings"), place.file("bad"));
+    fs::write(&settings, "max_locks = 1\n").expect("can be written");
     install_program(&program);
     let options = ["-l", "127.0.0.1:0", "--config", &settings.display().to_string()];
     let mut daemon = Daemon::run(Command::new(&program).args(options));
     let mut client = daemon.connect();
     assert_eq!(client.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    install(&bad, b"#!/bin/sh\necho executed unseen >&2\nexit 3\n");
+    let script = format!(
+        "#!/bin/sh\n{} \"$@\"\nstatus=$?\ncase \"$*\" in *--check-handover*) mv {} {}; echo 'max_locks = many' >{} ;; esac\nexit $status\n",
+        Daemon::PROGRAM,
+        bad.display(),
+        program.display(),
+        settings.display(),
+    );
+    // The shell would wait for the program instead of becoming it, so only the rehearsal is run by it.
+    let script = script.replace(
+        "#!/bin/sh\n",
+        &format!("#!/bin/sh\ncase \"$*\" in *--check-handover*) ;; *) exec {} \"$@\" ;; esac\n", Daemon::PROGRAM),
+    );
     install(&program, script.as_bytes());
+    fs::write(&settings, "max_locks = 2\n").expect("can be written");
+    daemon.upgrade();
+    assert!(!daemon.lines.iter().any(|line| line.contains("counts for nothing")), "{:#?}", daemon.lines);
+    assert_eq!(client.ask("ACQ4ME l 1 1 0"), "LOCKED", "the new limit is in force");
+    assert_eq!(client.ask("ACQ4ME m 1 1 0"), "LOCK_HELD");
+    // The next upgrade finds what is there by then, under the path that the first process was started by.
     daemon.signal(Signal::SIGUSR1);
-    let line = daemon.wait_for_log("counts for nothing");
-    assert!(line.contains("settings:1: "), "{line}");
-    daemon.wait_for_log("has taken over");
+    let line = daemon.wait_for_log(" is tried out");
+    assert!(line.contains(&program.display().to_string()), "{line}");
+    let line = daemon.wait_for_log("no upgrade: ");
+    assert!(line.contains("executed unseen"), "{line}");
     assert_eq!(client.ask("RELEASE"), "RELEASED");
+}
+
+/// It is run by a descriptor, and operators look for it by its name.
+#[test]
+fn the_process_keeps_its_name() {
+    let mut daemon = Daemon::start(&[]);
+    let name = |daemon: &Daemon| fs::read_to_string(format!("/proc/{}/comm", daemon.pid())).expect("Linux tells");
+    let before = name(&daemon);
+    daemon.upgrade();
+    daemon.upgrade();
+    assert_eq!(name(&daemon), before);
+}
+
+/// A request that had begun when requests could be longer is as one that is too long from the start.
+#[test]
+fn a_request_may_be_longer_than_the_new_limit() {
+    let place = Place::new();
+    let path = place.file("conf");
+    fs::write(&path, "max_line = 1048576\n").expect("can be written");
+    let mut daemon = Daemon::start(&["--config", &path.display().to_string()]);
+    let (mut holder, mut long) = (daemon.connect(), daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    long.send("x".repeat(500_000).as_bytes());
+    // It is read in several turns, and there is no reply that would tell.
+    thread::sleep(Duration::from_millis(200));
+    fs::write(&path, "").expect("can be written");
+    daemon.upgrade();
+    assert_eq!(long.line(), "ERROR LINE_TOO_LONG");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+}
+
+/// Whenever SIGTERM comes in an upgrade, it ends the daemon: the old program or the new one.
+#[test]
+fn a_request_to_stop_is_not_lost() {
+    for n in 0..12 {
+        let mut daemon = Daemon::start_with_counters(&[]);
+        let mut counters = CounterClient::to(daemon.counters());
+        let requests: Vec<Vec<u8>> =
+            (0..20_000).map(|n| frames::acquire(1, 1, format!("counter {n}").as_bytes())).collect();
+        counters.pipeline(&requests);
+        daemon.signal(Signal::SIGUSR1);
+        daemon.wait_for_log("is tried out");
+        thread::sleep(Duration::from_millis(5 * n));
+        daemon.signal(Signal::SIGTERM);
+        assert!(daemon.wait().success());
+    }
+}
+
+/// Clients have taken every descriptor, and an upgrade needs some.
+#[test]
+fn out_of_descriptors_there_is_an_upgrade_all_the_same() {
+    let mut command = Command::new("sh");
+    let mut daemon =
+        Daemon::run(command.args(["-c", "ulimit -n 60; exec \"$@\"", "sh", Daemon::PROGRAM, "-l", "127.0.0.1:0"]));
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    let _many: Vec<Client> = (0..80).map(|_| daemon.connect()).collect();
+    daemon.wait_for_log("cannot accept more");
+    for _ in 0..3 {
+        daemon.upgrade();
+    }
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+}
+
+/// A handover that may not be written costs nothing.
+#[test]
+fn where_files_are_limited_the_daemon_serves_on() {
+    let mut command = Command::new("sh");
+    let mut daemon =
+        Daemon::run(command.args(["-c", "ulimit -f 0; exec \"$@\"", "sh", Daemon::PROGRAM, "-l", "127.0.0.1:0"]));
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    daemon.signal(Signal::SIGUSR1);
+    let line = daemon.wait_for_log("no upgrade: ");
+    assert!(line.contains("File too large"), "{line}");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+}
+
+/// The state is never in memory twice. If the new program has not enough for it, that ends its rehearsal and nothing else.
+#[test]
+fn short_memory_costs_no_lock() {
+    const KEYS: usize = 4_000;
+    let mut command = Command::new("sh");
+    let script = "ulimit -v 90000; exec \"$@\"";
+    let arguments = ["-c", script, "sh", Daemon::PROGRAM, "-l", "127.0.0.1:0", "--max-locks", "65535"];
+    let mut daemon = Daemon::run(command.args(arguments));
+    let mut holder = daemon.connect();
+    for n in 0..KEYS {
+        assert_eq!(holder.ask(&format!("ACQ4ME {}{n} 1 1 0", "x".repeat(8_000))), "LOCKED");
+    }
+    daemon.upgrade();
+    assert_eq!(holder.stat("processing_workers"), KEYS as u64);
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("the process is there");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("Linux tells");
+    let size: u64 = size.trim_end_matches("kB").trim().parse().expect("a number");
+    let limit = format!("--as={}", (size + 1_024) * 1024);
+    let set = Command::new("prlimit").args(["--pid", &daemon.pid().to_string(), &limit]).status();
+    assert!(set.expect("prlimit is there").success());
+    daemon.signal(Signal::SIGUSR1);
+    let line = daemon.wait_for_log("no upgrade: ");
+    assert!(line.contains("memory"), "{line}");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    assert_eq!(holder.stat("processing_workers"), KEYS as u64 - 1);
+}
+
+/// When memory is short, the system ends the child and not the daemon.
+#[test]
+fn a_rehearsal_is_expendable() {
+    let mut child = Command::new(Daemon::PROGRAM)
+        .arg("--check-handover")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program runs");
+    let path = format!("/proc/{}/oom_score_adj", child.id());
+    let deadline = Instant::now() + PATIENCE;
+    while fs::read_to_string(&path).expect("the process waits for its input").trim() != "1000" {
+        assert!(Instant::now() < deadline, "it is as precious as the daemon");
+        thread::sleep(Duration::from_millis(2));
+    }
+    drop(child.stdin.take());
+    assert!(!support::daemon::wait(&mut child).success());
+}
+
+/// What version 0.9.0 wrote, with all that it could have at a time, is read.
+#[test]
+fn a_handover_of_the_version_before_is_read() {
+    let file = fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/handovers/4")).expect("is there");
+    let output = Command::new(Daemon::PROGRAM).arg("--check-handover").stdin(file).output().expect("the program runs");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.stdout, b"can take over\n");
+}
+
+/// All locks of a connection are written down in one pass.
+#[test]
+fn many_locks_of_one_connection_are_no_gap() {
+    const LOCKS: usize = 65_535;
+    let mut daemon = Daemon::start(&["--max-locks", "65535"]);
+    let mut holder = daemon.connect();
+    let mut writer = holder.stream().try_clone().expect("a second handle");
+    let sending = thread::spawn(move || {
+        for n in 0..LOCKS {
+            writer.write_all(format!("ACQ4ME key{n} 1 1 0\n").as_bytes()).expect("is sent");
+        }
+    });
+    for _ in 0..LOCKS {
+        assert_eq!(holder.line(), "LOCKED");
+    }
+    sending.join().expect("everything was sent");
+    let longest = longest_wait_over_an_upgrade(&mut daemon);
+    println!("{LOCKS} locks on one connection: the longest wait over an upgrade was {longest:?}");
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    assert_eq!(holder.ask(&format!("RELEASE key{}", LOCKS - 1)), "NOT_LOCKED", "the newest went first");
+    assert_eq!(holder.stat("processing_workers"), LOCKS as u64 - 1);
+}
+
+/// Many counters, held and given back, with gaps in the table: everything is as it was, and the gap is short.
+#[test]
+fn many_counters_go_on() {
+    const COUNTERS: usize = 200_000;
+    let mut daemon = Daemon::start_with_counters(&[]);
+    let mut holder = CounterClient::to(daemon.counters());
+    let name = |n: usize| format!("counter {n}").into_bytes();
+    let requests: Vec<Vec<u8>> = (0..COUNTERS).map(|n| frames::acquire(1 + n as u32 % 3, 9, &name(n))).collect();
+    assert!(holder.pipeline(&requests).into_iter().all(|done| done));
+    let requests: Vec<Vec<u8>> = (0..COUNTERS).step_by(2).map(|n| frames::release(1, &name(n))).collect();
+    assert!(holder.pipeline(&requests).into_iter().all(|done| done));
+    let (objects, memory) = (holder.stat("objects"), holder.stat("used_memory"));
+    let longest = longest_wait_over_an_upgrade(&mut daemon);
+    println!("{COUNTERS} counters: the longest wait over an upgrade was {longest:?}");
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    assert_eq!((holder.stat("objects"), holder.stat("used_memory")), (objects, memory));
+    for n in (0..COUNTERS).step_by(997) {
+        let consumption = 1 + n as u32 % 3 - u32::from(n % 2 == 0);
+        assert_eq!(holder.consumption(&name(n)), Some(consumption));
+    }
+    drop(holder);
+    let mut other = CounterClient::to(daemon.counters());
+    let deadline = Instant::now() + PATIENCE;
+    while other.consumption(&name(COUNTERS - 1)) != Some(0) {
+        assert!(Instant::now() < deadline, "it was not given back");
+    }
 }
 
 /// The new program reads the configuration file again: new limits are for all, the addresses stay. Nothing is taken over
@@ -343,6 +544,14 @@ fn the_gap_is_short_with_many_connections() {
     for (n, client) in clients.iter_mut().enumerate() {
         assert_eq!(client.ask(&format!("ACQ4ME key{n} 1 1 0")), "LOCKED");
     }
+    let longest = longest_wait_over_an_upgrade(&mut daemon);
+    println!("{many} connections: the longest wait over an upgrade was {longest:?}");
+    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    assert!(clients.iter_mut().all(|client| client.ask("RELEASE") == "RELEASED"));
+}
+
+/// The longest that a client waits for an answer that asks all the time while the program is replaced.
+fn longest_wait_over_an_upgrade(daemon: &mut Daemon) -> Duration {
     let ended = AtomicBool::new(false);
     let mut asking = daemon.connect();
     thread::scope(|scope| {
@@ -357,9 +566,6 @@ fn the_gap_is_short_with_many_connections() {
         });
         daemon.upgrade();
         ended.store(true, Ordering::Relaxed);
-        let longest = longest.join().expect("was answered");
-        println!("{many} connections: the longest wait over an upgrade was {longest:?}");
-        assert!(longest < Duration::from_secs(5), "{longest:?}");
-    });
-    assert!(clients.iter_mut().all(|client| client.ask("RELEASE") == "RELEASED"));
+        longest.join().expect("was answered")
+    })
 }

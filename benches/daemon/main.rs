@@ -39,16 +39,26 @@ fn main() -> io::Result<ExitCode> {
         limit::serve(if speaks_frames { Protocol::Frames } else { Protocol::Lines })?;
     }
     let settings = Settings::read(&arguments)?;
-    print_conditions(&settings);
-    report::print_head();
-    let mut has_failed = false;
+    if !settings.is_rehearsal {
+        print_conditions(&settings);
+        report::print_head();
+    }
+    let (mut has_failed, mut count) = (false, 0);
     let cases = cases::all(&settings).into_iter().chain(counters::all(&settings));
     for case in cases.filter(|case| settings.wants(&case.name)) {
         let outcome = case.run();
-        outcome.print();
+        // What a rehearsal comes to means nothing.
+        if !settings.is_rehearsal {
+            outcome.print();
+        }
         has_failed |= outcome.has_failed();
+        count += 1;
     }
-    println!("\nLoad average at the end: {}", machine::load_average());
+    if settings.is_rehearsal {
+        println!("rehearsed {count} benchmarks; make bench measures");
+    } else {
+        println!("\nLoad average at the end: {}", machine::load_average());
+    }
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

@@ -19,7 +19,7 @@ pub struct Command {
     pub usage: &'static str,
     /// What it does, in a few words.
     pub summary: &'static str,
-    /// Its options.
+    /// Its options, those too that users are not shown.
     pub options: fn() -> Vec<Opt<()>>,
     /// What may stand beside the options.
     pub words: Words,
@@ -165,19 +165,24 @@ fn help(given: &Given) -> Result<ExitCode, Failure> {
 }
 
 impl Command {
+    /// The options that users are shown.
+    pub fn shown_options(&self) -> Vec<Opt<()>> {
+        (self.options)().into_iter().filter(|option| !option.is_hidden).collect()
+    }
+
     /// The text of its help.
     pub fn help(&self) -> String {
         let is_first = self.name == COMMANDS[0].name;
         let brief = match is_first {
             true => format!(
                 "Usage: poolcounter {}\n       poolcounter COMMAND ...\n\n\
-                 Keeps a fleet of servers from stampeding: a PoolCounter daemon.",
-                self.usage
+                 Keeps a fleet of servers from stampeding: a PoolCounter daemon.\n\n{}",
+                self.usage,
+                overview()
             ),
             false => format!("Usage: poolcounter {} {}\n\n{}.", self.name, self.usage, capitalise(self.summary)),
         };
-        let commands = if is_first { overview() } else { String::new() };
-        table::usage(&(self.options)(), &brief) + &commands
+        table::usage(&(self.options)(), &brief)
     }
 
     fn misused(&self, sentence: &str) -> Failure {
@@ -189,7 +194,7 @@ impl Command {
 
 fn overview() -> String {
     let lines = COMMANDS.iter().map(|command| format!("    {:<14}{}\n", command.name, command.summary));
-    format!("Commands:\n{}\n", lines.collect::<String>())
+    format!("Commands:\n{}", lines.collect::<String>().trim_end_matches('\n'))
 }
 
 fn capitalise(text: &str) -> String {

@@ -37,24 +37,54 @@ pub fn first_words() -> Vec<&'static str> {
 
 const BASH: &str = r#"# What bash completes behind poolcounter; made by "poolcounter completions bash".
 _poolcounter() {
-    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} command=serve words= word
+    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} prefix=
+    local command=serve at=1 word words= options= valued= runs= other=
     COMPREPLY=()
-    case "${COMP_WORDS[1]}" in
-        -*|"") ;;
-        *) [ "$COMP_CWORD" -gt 1 ] && command=${COMP_WORDS[1]} ;;
-    esac
-    case "$command" in
-        RUNNERS)
-            for word in "${COMP_WORDS[@]:2:COMP_CWORD-2}"; do
-                [ "$word" = -- ] && { COMPREPLY=($(compgen -c -f -- "$current")); return; }
-            done ;;
-    esac
-    case "$command $previous" in
-VALUES    esac
+    if [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} != -* ]]; then
+        command=${COMP_WORDS[1]} at=2
+    fi
     case "$command" in
 WORDS    esac
-    [ "$COMP_CWORD" = 1 ] && words="$words COMMANDS"
-    COMPREPLY=($(compgen -W "$words" -- "$current"))
+    # Where the options end. In some commands, another command begins there.
+    for (( ; at < COMP_CWORD; at++ )); do
+        word=${COMP_WORDS[at]}
+        if [[ $word = -- ]]; then
+            other=$(( at + 1 ))
+        elif [[ " $valued " = *" $word "* ]]; then
+            (( at++ ))
+            [[ ${COMP_WORDS[at]} = "=" ]] && (( at++ ))
+        elif [[ $runs = last && $word != -* ]]; then
+            other=$at
+        fi
+        [[ $other ]] && break
+    done
+    [[ ! $other && $runs = last && $at = "$COMP_CWORD" && $current != -* ]] && other=$COMP_CWORD
+    if [[ $other && $runs ]]; then
+        if declare -F _command_offset >/dev/null; then
+            _command_offset "$other"
+        elif [[ $other = "$COMP_CWORD" ]]; then
+            mapfile -t COMPREPLY < <(compgen -c -- "$current" | sort -u)
+        else
+            compopt -o default 2>/dev/null
+        fi
+        return
+    fi
+    # Most shells take --option=value for three words.
+    if [[ $current = "=" ]]; then
+        current=
+    elif [[ $previous = "=" && $COMP_CWORD -gt 1 ]]; then
+        previous=${COMP_WORDS[COMP_CWORD-2]}
+    elif [[ $current = --*=* ]]; then
+        previous=${current%%=*} current=${current#*=}
+        prefix=$previous=
+    fi
+    if [[ ! $other ]]; then
+        words="$options $words"
+        case "$command $previous" in
+VALUES        esac
+    fi
+    [[ $COMP_CWORD = 1 ]] && words="$words COMMANDS"
+    mapfile -t COMPREPLY < <(compgen -P "$prefix" -W "$words" -- "$current")
 }
 complete -F _poolcounter poolcounter poolcounterd
 "#;
@@ -62,32 +92,28 @@ complete -F _poolcounter poolcounter poolcounterd
 fn bash() -> String {
     let (mut values, mut words) = (String::new(), String::new());
     for command in COMMANDS {
-        let options = (command.options)();
-        let mut others = Vec::new();
+        let options = command.shown_options();
         for option in options.iter().filter(|option| !option.hint.is_empty()) {
-            let patterns = names_of(option).map(|name| format!("\"{} {name}\"", command.name));
-            let reply = match Value::of(option) {
-                Value::File => "-f".to_string(),
-                Value::OneOf(words) => format!("-W \"{words}\""),
-                Value::Anything => {
-                    others.extend(patterns);
-                    continue;
-                }
+            let patterns: Vec<String> = names_of(option).map(|name| format!("\"{} {name}\"", command.name)).collect();
+            let action = match Value::of(option) {
+                // Only readline's own completion knows how file names are quoted.
+                Value::File => "compopt -o default 2>/dev/null; return".to_string(),
+                Value::OneOf(words) => format!("words=\"{words}\""),
+                Value::Anything => "return".to_string(),
             };
-            let patterns = patterns.collect::<Vec<_>>().join("|");
-            values += &format!("        {patterns}) COMPREPLY=($(compgen {reply} -- \"$current\")); return ;;\n");
+            values += &format!("            {}) {action} ;;\n", patterns.join("|"));
         }
-        if !others.is_empty() {
-            values += &format!("        {}) return ;;\n", others.join("|"));
-        }
-        let first_words = (command.first_words)().into_iter().map(String::from);
-        let all: Vec<String> = options.iter().flat_map(names_of).chain(first_words).collect();
-        words += &format!("        {}) words=\"{}\" ;;\n", command.name, all.join(" "));
+        let names: Vec<String> = options.iter().flat_map(names_of).collect();
+        words += &format!(
+            "        {}) options=\"{}\" words=\"{}\" valued=\"{}\" runs={} ;;\n",
+            command.name,
+            names.join(" "),
+            (command.first_words)().join(" "),
+            valued(command).join(" "),
+            command.runs()
+        );
     }
-    let runners: Vec<&str> =
-        COMMANDS.iter().filter(|command| command.runs_another()).map(|command| command.name).collect();
-    BASH.replace("RUNNERS", &runners.join("|"))
-        .replace("VALUES", &values)
+    BASH.replace("VALUES    ", &format!("{values}    "))
         .replace("WORDS    ", &format!("{words}    "))
         .replace("COMMANDS", &all_commands().join(" "))
 }
@@ -95,38 +121,54 @@ fn bash() -> String {
 const ZSH: &str = r#"#compdef poolcounter poolcounterd
 # What zsh completes behind poolcounter; made by "poolcounter completions zsh".
 _poolcounter() {
-    local -a commands
-    local command=serve
-    commands=(
+    local -a subcommands
+    local subcommand=serve
+    integer dashes
+    subcommands=(
 COMMANDS    )
     if (( CURRENT > 2 )) && [[ ${words[2]} != -* ]]; then
-        command=${words[2]}
+        subcommand=${words[2]}
         shift words
         (( CURRENT-- ))
     elif (( CURRENT == 2 )) && [[ ${words[2]} != -* ]]; then
-        _describe command commands
+        _describe command subcommands
         return
     fi
-    case $command in
+    case $subcommand in
 ARGUMENTS    esac
 }
 _poolcounter "$@"
 "#;
 
+/// In zsh, for a command behind whose `--` another one begins.
+const ZSH_DASHES: &str = "dashes=${words[(i)--]}
+            if (( dashes < CURRENT )); then
+                shift $dashes words
+                (( CURRENT -= dashes ))
+                _normal
+                return
+            fi
+            ";
+
 fn zsh() -> String {
     let (mut commands, mut arguments) = (String::new(), String::new());
     for command in COMMANDS {
         commands += &format!("        {}\n", quoted(&format!("{}:{}", command.name, command.summary)));
-        let mut specs: Vec<String> = (command.options)().iter().flat_map(zsh_specs).collect();
+        let mut specs: Vec<String> = command.shown_options().iter().flat_map(zsh_specs).collect();
         let first_words = (command.first_words)();
         if !first_words.is_empty() {
             specs.push(quoted(&format!("1:word:({})", first_words.join(" "))));
         }
-        if command.words == Words::Last {
+        let (before, ends) = match command.runs() {
+            LAST => ("", " -A '-*'"),
+            DASHES => (ZSH_DASHES, ""),
+            _ => ("", ""),
+        };
+        if command.runs() == LAST {
             specs.push(quoted("*::command:_normal"));
         }
-        let specs = specs.join(" \\\n            ");
-        arguments += &format!("        {}) _arguments -s \\\n            {specs} ;;\n", command.name);
+        let (name, specs) = (command.name, specs.join(" \\\n            "));
+        arguments += &format!("        {name}) {before}_arguments -s -S{ends} \\\n            {specs} ;;\n");
     }
     ZSH.replace("COMMANDS", &commands).replace("ARGUMENTS", &arguments)
 }
@@ -140,7 +182,16 @@ fn zsh_specs(option: &Opt<()>) -> Vec<String> {
         Value::Anything => format!(":{}: ", escape(option.hint)),
     };
     let repeats = if option.repeats { "*" } else { "" };
-    names_of(option).map(|name| quoted(&format!("{repeats}{name}[{}]{value}", escape(option.help)))).collect()
+    let spec = |name: String| {
+        // The value may stand in the same word: -kKEY, --key=KEY.
+        let joint = match name.starts_with("--") {
+            _ if option.hint.is_empty() => "",
+            true => "=",
+            false => "+",
+        };
+        quoted(&format!("{repeats}{name}{joint}[{}]{value}", escape(option.help)))
+    };
+    names_of(option).map(spec).collect()
 }
 
 const FISH: &str = r#"# What fish completes behind poolcounter; made by "poolcounter completions fish".
@@ -152,6 +203,32 @@ function __poolcounter_command
         echo serve
     end
 end
+# The words before the cursor of another command, which is to be run. The status is 0 if it has begun and 1 if it may begin
+# here. The arguments are "last" if the first word that is no option begins it, and the options that have a value.
+function __poolcounter_other
+    set -l words (commandline -opc)
+    set -e words[1..2]
+    while set -q words[1]
+        if test "$words[1]" = --
+            set -q words[2]; and string join \n -- $words[2..-1]
+            return 0
+        else if contains -- "$words[1]" $argv[2..-1]
+            set -q words[2]; or return 2
+            set -e words[1]
+        else if test $argv[1] = last; and not string match -q -- '-*' "$words[1]"
+            string join \n -- $words
+            return 0
+        end
+        set -e words[1]
+    end
+    test $argv[1] = last; and return 1
+    return 2
+end
+function __poolcounter_complete_other
+    set -l words (string escape -- (__poolcounter_other $argv))
+    complete -C (string join ' ' -- $words (commandline -ct))
+end
+complete -c poolcounterd -w poolcounter
 complete -c poolcounter -f
 "#;
 
@@ -160,10 +237,16 @@ fn fish() -> String {
     for command in COMMANDS {
         let (name, summary) = (command.name, quoted(command.summary));
         text += &format!("complete -c poolcounter -n 'test (count (commandline -opc)) = 1' -a {name} -d {summary}\n");
-        let mut add = |rest: String| {
-            text += &format!("complete -c poolcounter -n 'test (__poolcounter_command) = {name}' {rest}\n");
+        let other = format!("{} {}", command.runs(), valued(command).join(" "));
+        let mut add = |condition: &str, rest: String| {
+            let condition = quoted(&format!("test (__poolcounter_command) = {name}{condition}"));
+            text += &format!("complete -c poolcounter -n {condition} {rest}\n");
         };
-        for option in (command.options)() {
+        let not_begun = match command.runs() {
+            "" => String::new(),
+            _ => format!("; and not __poolcounter_other {other} >/dev/null"),
+        };
+        for option in command.shown_options() {
             let short = if option.short.is_empty() { String::new() } else { format!("-s {} ", option.short) };
             let value = match Value::of(&option) {
                 _ if option.hint.is_empty() => String::new(),
@@ -171,17 +254,23 @@ fn fish() -> String {
                 Value::OneOf(words) => format!(" -x -a {}", quoted(&words)),
                 Value::Anything => " -x".into(),
             };
-            add(format!("{short}-l {}{value} -d {}", option.long, quoted(option.help)));
+            add(&not_begun, format!("{short}-l {}{value} -d {}", option.long, quoted(option.help)));
         }
         let first_words = (command.first_words)().join(" ");
         if !first_words.is_empty() {
-            add(format!("-a {}", quoted(&first_words)));
+            add(&not_begun, format!("-a {}", quoted(&first_words)));
         }
-        if command.runs_another() {
-            add(format!("-a {}", quoted("(__fish_complete_subcommand)")));
+        if !command.runs().is_empty() {
+            let may_begin = format!("; and begin; __poolcounter_other {other} >/dev/null; or test $status = 1; end");
+            add(&may_begin, format!("-a {}", quoted(&format!("(__poolcounter_complete_other {other})"))));
         }
     }
     text
+}
+
+/// The names of the options that have a value.
+fn valued(command: &Command) -> Vec<String> {
+    command.shown_options().iter().filter(|option| !option.hint.is_empty()).flat_map(names_of).collect()
 }
 
 /// What the value of an option can be.
@@ -202,10 +291,19 @@ impl Value {
     }
 }
 
+/// How the scripts call a command whose first word that is no option begins another command.
+const LAST: &str = "last";
+/// How they call one behind whose `--` another command begins.
+const DASHES: &str = "dashes";
+
 impl Command {
-    /// Whether another command may stand in its words.
-    fn runs_another(&self) -> bool {
-        self.usage.contains("COMMAND")
+    /// Where another command may stand in its words, if it may.
+    fn runs(&self) -> &'static str {
+        match self.words {
+            Words::Last => LAST,
+            _ if self.usage.contains("-- COMMAND") => DASHES,
+            _ => "",
+        }
     }
 }
 

@@ -11,17 +11,23 @@ use toml::de::{DeTable, DeValue};
 /// No settings need as much; a device or a log that was named by mistake is not read to its end.
 const MAX_LEN: u64 = 1024 * 1024;
 
-/// Sets in `settings` what the file at `path` says, except for the options that the command line has given.
+/// Sets in `settings` what the file at `path` says, whose content is `text`, except for the options that the command line has
+/// given.
 ///
 /// # Errors
 ///
 /// One sentence that names the file, the line and the key.
-pub fn apply<S: Clone>(path: &str, table: &[Opt<S>], given: &Given, settings: &mut S) -> Result<(), String> {
-    let text = read(path).map_err(|error| format!("{path}: {error}"))?;
-    apply_text(&text, table, given, settings).map_err(|(line, sentence)| format!("{path}:{line}: {sentence}"))
+pub fn apply<S: Clone>(
+    path: &str,
+    text: &str,
+    table: &[Opt<S>],
+    given: &Given,
+    settings: &mut S,
+) -> Result<(), String> {
+    apply_text(text, table, given, settings).map_err(|(line, sentence)| format!("{path}:{line}: {sentence}"))
 }
 
-/// The same with the file's content. The error is a line and a sentence.
+/// The same without the file's name. The error is a line and a sentence.
 pub fn apply_text<S: Clone>(
     text: &str,
     table: &[Opt<S>],
@@ -58,13 +64,18 @@ struct Entry<'a> {
     value: &'a Spanned<DeValue<'a>>,
 }
 
-fn read(path: &str) -> Result<String, String> {
+/// The content of the file at `path`.
+///
+/// # Errors
+///
+/// One sentence that names the file.
+pub fn read(path: &str) -> Result<String, String> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MAX_LEN + 1).read_to_string(&mut text));
     match read {
-        Ok(len) if len as u64 > MAX_LEN => Err(format!("this is longer than {MAX_LEN} bytes")),
+        Ok(len) if len as u64 > MAX_LEN => Err(format!("{path}: this is longer than {MAX_LEN} bytes")),
         Ok(_) => Ok(text),
-        Err(error) => Err(format!("cannot be read: {error}")),
+        Err(error) => Err(format!("{path}: cannot be read: {error}")),
     }
 }
 

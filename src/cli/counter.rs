@@ -1,7 +1,7 @@
 //! `counter`: what a client of the yrmcds counter protocol can do, as a command.
 
 use super::commands::Failure;
-use super::servers::{Servers, TIMEOUTS, print_answers};
+use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
 use super::supervise::{self, Held, OnLost};
 use super::table::{Given, Opt, assign, number};
 use super::{print, printable};
@@ -67,11 +67,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(refusal) => Ok(refused(&describe(refusal))),
         }),
-        ["noop"] => print_answers(counters.noop(), |()| Vec::new()),
-        ["stats"] => print_answers(counters.stats(), |stats| {
+        ["noop"] => print_answers(in_words(counters.noop()), |()| Vec::new()),
+        ["stats"] => print_answers(in_words(counters.stats()), |stats| {
             stats.rows().map(|(row, value)| format!("{}: {value}", row.name)).collect()
         }),
-        ["dump"] => print_answers(counters.dump(), |usages| usages.iter().map(line_of).collect()),
+        ["dump"] => print_answers(in_words(counters.dump()), |usages| usages.iter().map(line_of).collect()),
         _ => Err(misuse("this is no request")),
     }
 }

@@ -8,6 +8,7 @@ mod options;
 pub use options::described;
 
 use super::commands::Failure;
+use super::printable;
 use super::servers::TIMEOUTS;
 use super::supervise::{self, Ended, Held};
 use super::table::Given;
@@ -57,7 +58,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             Err(settings.failure(TRY_LATER, &format!("TIMEOUT, as no place came free within {timeout} s")))
         }
         Err(error @ Error::Unavailable(_)) if settings.fails_open => {
-            super::warn(&format!("{}: {error}; the command runs without a place", settings.key));
+            super::warn(&format!("{}: {error}; the command runs without a place", settings.name()));
             Ok(ExitCode::from(supervise::run(&given.words, None)?.status))
         }
         Err(error @ Error::Unavailable(_)) => Err(settings.failure(UNAVAILABLE, &error.to_string())),
@@ -75,7 +76,7 @@ fn wait<'a>(client: &'a Client, settings: &Settings) -> Result<Outcome<'a>, Erro
     let outcome = client.acquire_watched(purpose, &settings.key, &limits, |waited| progress.show(waited));
     drop(progress);
     if settings.prints_wait {
-        super::warn(&format!("waited {:.3} s for {}", begun.elapsed().as_secs_f64(), settings.key));
+        super::warn(&format!("waited {:.3} s for {}", begun.elapsed().as_secs_f64(), settings.name()));
     }
     outcome
 }
@@ -94,7 +95,7 @@ fn run_with(lock: Lock<'_>, settings: &Settings, words: &[OsString]) -> Result<E
     match ended {
         Ok(Ended { status: 0, was_lost: false }) => {
             if let Err(error) = lock.release() {
-                super::warn(&format!("{}: {error}", settings.key));
+                super::warn(&format!("{}: {error}", settings.name()));
             }
         }
         _ => lock.abandon(),
@@ -104,7 +105,12 @@ fn run_with(lock: Lock<'_>, settings: &Settings, words: &[OsString]) -> Result<E
 
 impl Settings {
     fn failure(&self, status: u8, what: &str) -> Failure {
-        Failure { status, sentence: format!("{}: {what}", self.key) }
+        Failure { status, sentence: format!("{}: {what}", self.name()) }
+    }
+
+    /// The key as text.
+    fn name(&self) -> String {
+        printable(&self.key)
     }
 }
 
@@ -119,14 +125,14 @@ impl Progress<'_> {
         if waited < Duration::from_secs(1) || !stderr().is_terminal() {
             return;
         }
-        let Settings { key, timeout, .. } = self.settings;
+        let Settings { timeout, .. } = self.settings;
         let of = match self.settings.waits_without_limit() {
             true => String::new(),
             false => format!(" of {}", timeout.as_secs_f64()),
         };
         self.is_shown = true;
         // A terminal that is gone has other ways to say so.
-        let _ = write!(stderr(), "\r\x1b[Kwaiting for {}, {} s{of}", key.escape_debug(), waited.as_secs());
+        let _ = write!(stderr(), "\r\x1b[Kwaiting for {}, {} s{of}", self.settings.name(), waited.as_secs());
     }
 }
 

@@ -4,8 +4,11 @@ mod commands;
 mod completions;
 mod config;
 mod counter;
+mod endpoint;
 mod exec;
+mod logger;
 mod options;
+mod relisten;
 mod serve;
 mod servers;
 mod stats;
@@ -17,6 +20,8 @@ pub use commands::{COMMANDS, Command, Failure};
 pub use options::{OPTIONS, Settings};
 pub use table::{Given, Opt, Words};
 
+use crate::text::is_visible;
+use log::Level;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -25,14 +30,20 @@ use std::process::ExitCode;
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.skip(1).collect();
     commands::run(&arguments).unwrap_or_else(|Failure { status, sentence }| {
-        warn(&sentence);
+        say(Level::Error, &sentence);
         ExitCode::from(status)
     })
 }
 
-/// Says something on the standard error, which may be closed.
+/// Says on the standard error what is wrong, though all goes on.
 fn warn(sentence: &str) {
-    let _ = writeln!(std::io::stderr(), "poolcounter: {sentence}");
+    say(Level::Warn, sentence);
+}
+
+/// Says something on the standard error, which may be closed. Some of it may be the words of servers.
+fn say(level: Level, sentence: &str) {
+    let prefix = logger::prefix(level);
+    let _ = writeln!(std::io::stderr(), "{prefix}poolcounter: {}", printable(sentence.as_bytes()));
 }
 
 /// Prints to the standard output, whose reader may have gone.
@@ -41,8 +52,8 @@ fn print(text: &str) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Text of peers for a terminal, where control characters could do harm.
+/// Text of peers for a terminal, where characters that are not visible could do harm.
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+    text.chars().map(|c| if is_visible(c) { c.to_string() } else { c.escape_unicode().to_string() }).collect()
 }

@@ -1,50 +1,36 @@
 //! The daemon's options: one table, which parsing, `--help`, the configuration file and the manual's test read.
 
 use super::config;
+use super::endpoint::{self, Endpoint};
 use super::table::{Given, Opt, assign, flag, number};
-use crate::net::{self, Address, Keepalive};
+use crate::id::ServiceId;
+use crate::net::{self, Keepalive};
 use crate::pools::wire;
-use crate::services::{ByKind, Kind, Limits};
+use crate::registry::{Limits, PerService};
 use crate::time::Span;
 use std::time::Duration;
-
-/// The port of the PoolCounter protocol.
-pub const POOLS_PORT: u16 = 7531;
-/// The port of the yrmcds counter protocol.
-pub const COUNTERS_PORT: u16 = 11215;
-/// The port of metrics and the status page.
-pub const HTTP_PORT: u16 = 7580;
-/// The addresses of the machine itself, on which the daemon listens unless it is told otherwise.
-const LOCALHOST: [&str; 2] = ["127.0.0.1", "::1"];
 
 /// What the options say.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
     /// Where more settings are.
     config: Option<String>,
+    /// The content of that file.
+    pub config_text: Option<String>,
     /// Where each service listens.
-    pub endpoints: ByKind<Endpoint>,
+    pub endpoints: PerService<Endpoint>,
     /// How to listen.
     pub net: net::Options,
     /// What is wanted of the loop.
     pub policy: net::Policy,
     /// What clients are allowed.
     pub limits: Limits,
+    /// Only tell whether the settings are well-formed.
+    pub is_check: bool,
     /// Only tell whether this program could take over from a running daemon.
     pub is_rehearsal: bool,
     /// How often `-v` was given.
     pub verbosity: u8,
-}
-
-/// Where a service listens.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Endpoint {
-    /// Whether it does at all.
-    pub is_enabled: bool,
-    /// Addresses to listen on; none means on those of the machine itself.
-    listen: Vec<String>,
-    /// The port of addresses that name none.
-    port: u16,
 }
 
 /// The table. A name in the file is that of the option with underscores, and in a section if it belongs to a service that has
@@ -65,7 +51,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         hint: "ADDRESS",
         help: "listen on IP, IP:PORT, [IP6]:PORT or unix:PATH; repeatable (default: 127.0.0.1 and [::1])",
         repeats: true,
-        set: |settings, value| settings.endpoints[Kind::Pools].listen_on(value),
+        set: |settings, value| settings.endpoints[id("pools")].listen_on(value),
         ..Opt::BLANK
     },
     Opt {
@@ -74,7 +60,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         key: "port",
         hint: "PORT",
         help: "the port of addresses that name none (default: 7531)",
-        set: |settings, value| assign(&mut settings.endpoints[Kind::Pools].port, number(value, 0..=u16::MAX)),
+        set: |settings, value| assign(&mut settings.endpoints[id("pools")].port, number(value, 0..=u16::MAX)),
         ..Opt::BLANK
     },
     Opt {
@@ -84,7 +70,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         help: "serve metrics and a status page on such an address; repeatable (default: off; the port is 7580)",
         repeats: true,
         set: |settings, value| {
-            let endpoint = &mut settings.endpoints[Kind::Http];
+            let endpoint = &mut settings.endpoints[id("http")];
             endpoint.is_enabled = true;
             endpoint.listen_on(value)
         },
@@ -120,7 +106,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         hint: "N",
         help: "PoolCounter connections at a time; more are closed at once; 0: as many as the system allows (default: 0)",
         set: |settings, value| {
-            assign(&mut settings.policy.max_connections[Kind::Pools], number(value, 0..=u64::MAX).map(or_unlimited))
+            assign(&mut settings.policy.max_connections[id("pools")], number(value, 0..=u64::MAX).map(or_unlimited))
         },
         ..Opt::BLANK
     },
@@ -170,7 +156,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         long: "counter",
         key: "counter.enable",
         help: "serve the yrmcds counter protocol too",
-        set: |settings, value| assign(&mut settings.endpoints[Kind::Counters].is_enabled, flag(value)),
+        set: |settings, value| assign(&mut settings.endpoints[id("counters")].is_enabled, flag(value)),
         ..Opt::BLANK
     },
     Opt {
@@ -179,7 +165,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         hint: "ADDRESS",
         help: "listen there for counters; repeatable (default: 127.0.0.1 and [::1])",
         repeats: true,
-        set: |settings, value| settings.endpoints[Kind::Counters].listen_on(value),
+        set: |settings, value| settings.endpoints[id("counters")].listen_on(value),
         ..Opt::BLANK
     },
     Opt {
@@ -187,7 +173,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         key: "counter.port",
         hint: "PORT",
         help: "the port of counter addresses that name none (default: 11215)",
-        set: |settings, value| assign(&mut settings.endpoints[Kind::Counters].port, number(value, 0..=u16::MAX)),
+        set: |settings, value| assign(&mut settings.endpoints[id("counters")].port, number(value, 0..=u16::MAX)),
         ..Opt::BLANK
     },
     Opt {
@@ -196,7 +182,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         hint: "N",
         help: "counter connections at a time; 0: as many as the system allows (default: 0)",
         set: |settings, value| {
-            assign(&mut settings.policy.max_connections[Kind::Counters], number(value, 0..=u64::MAX).map(or_unlimited))
+            assign(&mut settings.policy.max_connections[id("counters")], number(value, 0..=u64::MAX).map(or_unlimited))
         },
         ..Opt::BLANK
     },
@@ -243,8 +229,15 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         ..Opt::BLANK
     },
     Opt {
+        long: "check",
+        help: "only check the options and the configuration file, and say what is wrong",
+        set: |settings, _| assign(&mut settings.is_check, Ok(true)),
+        ..Opt::BLANK
+    },
+    Opt {
         long: "check-handover",
         help: "only check that the state on standard input can be taken over; an upgrade does this first",
+        is_hidden: true,
         set: |settings, _| assign(&mut settings.is_rehearsal, Ok(true)),
         ..Opt::BLANK
     },
@@ -267,10 +260,12 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             config: None,
-            endpoints: ByKind::each(Endpoint::of),
+            config_text: None,
+            endpoints: PerService::each(Endpoint::of),
             net: net::Options::default(),
             policy: net::Policy::default(),
             limits: Limits::default(),
+            is_check: false,
             is_rehearsal: false,
             verbosity: 0,
         }
@@ -284,12 +279,19 @@ impl Settings {
     ///
     /// One sentence that names what is wrong.
     pub fn of(given: &Given) -> Result<Settings, String> {
-        let mut settings = Settings::without_file(given)?;
-        if let Some(path) = settings.config {
-            settings = Settings::default();
-            config::apply(&path, OPTIONS, given, &mut settings)?;
-            given.apply(OPTIONS, &mut settings)?;
+        let text = Settings::without_file(given)?.config.map(|path| config::read(&path)).transpose()?;
+        Settings::with_file(given, text)
+    }
+
+    /// What a command line says, and the configuration file that it may name, whose content is `text`. Fails as [`Settings::of`] does.
+    pub fn with_file(given: &Given, text: Option<String>) -> Result<Settings, String> {
+        let mut settings = Settings::default();
+        if let (Some(path), Some(text)) = (Settings::without_file(given)?.config, &text) {
+            config::apply(&path, text, OPTIONS, given, &mut settings)?;
         }
+        given.apply(OPTIONS, &mut settings)?;
+        endpoint::check(&settings.endpoints)?;
+        settings.config_text = text;
         Ok(settings)
     }
 
@@ -305,36 +307,8 @@ impl Settings {
     }
 }
 
-impl Endpoint {
-    /// Where the service listens unless it is told otherwise.
-    fn of(kind: Kind) -> Self {
-        let (is_enabled, port) = match kind {
-            Kind::Pools => (true, POOLS_PORT),
-            Kind::Counters => (false, COUNTERS_PORT),
-            Kind::Http => (false, HTTP_PORT),
-        };
-        Endpoint { is_enabled, listen: Vec::new(), port }
-    }
-
-    fn listen_on(&mut self, address: &str) -> Result<(), String> {
-        // Without a port, as that may come later; this only tells whether it is an address at all.
-        Address::parse(address, 0).ok_or("an address (IP, IP:PORT, [IP6]:PORT or unix:PATH)")?;
-        self.listen.push(address.into());
-        Ok(())
-    }
-
-    /// Where to listen.
-    pub fn addresses(&self) -> Vec<Address> {
-        let texts: Vec<&str> = self.listen.iter().map(String::as_str).collect();
-        let texts = if self.is_default() { &LOCALHOST[..] } else { &texts };
-        let read = |text: &&str| Address::parse(text, self.port).expect("only addresses get into the list");
-        texts.iter().map(read).collect()
-    }
-
-    /// Whether nobody said where to listen.
-    pub fn is_default(&self) -> bool {
-        self.listen.is_empty()
-    }
+fn id(name: &str) -> ServiceId {
+    ServiceId::named(name).expect("only services of the registry have options")
 }
 
 /// The table's rows, without what they set.
@@ -390,6 +364,7 @@ fn keepalive(text: &str) -> Result<Option<Keepalive>, String> {
 mod tests {
     use super::*;
     use crate::cli::Words;
+    use crate::net::Address;
     use std::ffi::OsString;
 
     fn parse(line: &str) -> Result<Settings, String> {
@@ -398,7 +373,7 @@ mod tests {
     }
 
     fn texts(settings: &Settings) -> Vec<String> {
-        settings.endpoints[Kind::Pools].addresses().iter().map(Address::to_string).collect()
+        settings.endpoints[id("pools")].addresses().iter().map(Address::to_string).collect()
     }
 
     #[test]
@@ -424,14 +399,14 @@ mod tests {
             settings.limits.pools,
             crate::pools::Limits { max_locks: 2, max_hold, max_line: 100, warn_hold, warn_refusals: 7 }
         );
-        let most = [Kind::Pools, Kind::Counters].map(|kind| settings.policy.max_connections[kind]);
+        let most = ["pools", "counters"].map(|name| settings.policy.max_connections[id(name)]);
         assert_eq!(most, [10, 11]);
-        let http = &settings.endpoints[Kind::Http];
+        let http = &settings.endpoints[id("http")];
         let addresses: Vec<String> = http.addresses().iter().map(Address::to_string).collect();
         assert!(http.is_enabled && addresses == ["[::1]:7580", "10.0.0.1:80"], "{addresses:?}");
         assert_eq!(settings.policy.busy_poll, Span::from_micros(50));
         let counters = Endpoint { is_enabled: true, listen: vec!["::1".into()], port: 98 };
-        assert_eq!(settings.endpoints[Kind::Counters], counters);
+        assert_eq!(settings.endpoints[id("counters")], counters);
         assert_eq!(
             settings.limits.counters,
             crate::counters::Limits { buckets: 12, interval: Span::from_secs(13), max_memory: 14 << 20 }
@@ -443,6 +418,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (line, named) in [
+            ("-l 10.0.0.1 -l 10.0.0.1", "10.0.0.1:7531 is to be listened on twice"),
+            ("--counter --counter-port 7531", "127.0.0.1:7531 is to be listened on twice"),
+            ("-l 10.0.0.1 -l 0.0.0.0", "0.0.0.0:7531 cannot be listened on beside 10.0.0.1:7531"),
+            ("-l unix:/a -l unix:/a", "unix:/a is to be listened on twice"),
             ("-l nowhere", "--listen: \"nowhere\" is not an address"),
             ("--port 65536", "--port: \"65536\" is not a number from 0 to 65535"),
             ("--backlog 0", "--backlog: \"0\""),
@@ -463,10 +442,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn addresses_that_only_look_alike_are_free() {
+        for line in
+            ["-l 127.0.0.1:0 -l 127.0.0.1:0", "-l 0.0.0.0 -l ::", "-l 0.0.0.0 -l 10.0.0.1:1", "--counter-port 7531"]
+        {
+            assert_eq!(parse(line).map(|_| ()), Ok(()), "{line}");
+        }
+        let of_length = |len: usize| parse(&format!("-l unix:/{}", "x".repeat(len - 1))).map(|_| ());
+        assert_eq!(of_length(107), Ok(()));
+        assert!(of_length(108).expect_err("is too long").ends_with("is not a path of at most 107 bytes"));
+    }
+
     /// Whoever knows an option's name knows what to write into the file, and the other way round.
     #[test]
     fn names_in_the_file_follow_from_those_of_options() {
-        let only_given = ["config", "check-handover", "version", "help"];
+        let only_given = ["config", "check", "check-handover", "version", "help"];
         for option in OPTIONS {
             let rule = option.key.strip_suffix(".enable").unwrap_or(option.key).replace(['.', '_'], "-");
             assert!(rule == option.long || only_given.contains(&option.long), "--{}: {}", option.long, option.key);

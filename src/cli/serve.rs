@@ -1,11 +1,14 @@
 //! Starts the daemon: logs, descriptors, listeners, and then the loop.
 
 use super::commands::Failure;
+use super::logger;
 use super::options::Settings;
+use super::relisten::relisten;
 use super::table::Given;
+use crate::id::ServiceId;
 use crate::net::{self, Address, Handover, Listener, Server};
-use crate::services::{Kind, Services};
-use log::{LevelFilter, info, warn};
+use crate::registry::{SERVICES, Services};
+use log::{info, warn};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{self, ErrorKind};
@@ -17,40 +20,53 @@ const ENOUGH_DESCRIPTORS: u64 = 65_535;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The command: serves until a signal ends it, or only tells whether it could take over.
+/// The command: serves until a signal ends it, or only tells whether it could serve, or take over.
 ///
 /// # Errors
 ///
 /// When it cannot.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let settings = Settings::of(given);
-    match Handover::inherited() {
-        Some(handover) => go_on(handover?, given, settings)?,
-        None => {
-            let settings = settings?;
-            if settings.is_rehearsal {
-                net::check(Services::new(settings.limits))?;
-            } else {
-                start_logging(settings.verbosity);
-                serve(start(&settings)?)?;
-            }
-        }
+    if let Some(handover) = Handover::inherited() {
+        go_on(handover?, given)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let settings = Settings::of(given)?;
+    if settings.is_check {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if settings.is_rehearsal {
+        net::check(Services::new(&settings.limits), settings.config_text)?;
+    } else {
+        logger::start(settings.verbosity);
+        serve(start(&settings)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves in place of the process that left `handover`. The configuration file was well-formed when that was rehearsed. If
-/// it is not any more, that is no reason to drop every lock.
-fn go_on(handover: Handover, given: &Given, settings: Result<Settings, String>) -> Result<(), String> {
+/// Serves in place of the process that left `handover`, with the settings that were rehearsed, whatever is in the
+/// configuration file by now. Version 0.9.0 did not tell them. If the file is not well-formed any more, that is no reason to
+/// drop every lock.
+fn go_on(handover: Handover, given: &Given) -> Result<(), String> {
+    let settings = match handover.config() {
+        Some(text) => Settings::with_file(given, text),
+        None => Settings::of(given),
+    };
     let (settings, complaint) = match settings {
         Ok(settings) => (settings, None),
         Err(sentence) => (Settings::without_file(given)?, Some(sentence)),
     };
-    start_logging(settings.verbosity);
-    if let Some(sentence) = complaint {
-        warn!("the configuration file counts for nothing until the next reload: {sentence}");
-    }
-    serve(take_over(handover, &settings)?)
+    logger::start(settings.verbosity);
+    let mut server = take_over(handover, &settings)?;
+    let has_worked = match complaint {
+        None => relisten(&mut server, &settings),
+        Some(sentence) => {
+            warn!("the configuration file counts for nothing until the next reload: {sentence}");
+            false
+        }
+    };
+    server.note_reload(has_worked);
+    announce(&server, &format!("has taken over, with {} connections, and ", server.connections()));
+    serve(server)
 }
 
 fn serve(mut server: Server) -> Result<(), String> {
@@ -60,7 +76,7 @@ fn serve(mut server: Server) -> Result<(), String> {
 }
 
 fn start(settings: &Settings) -> Result<Server, String> {
-    let mut server = Server::new(Services::new(settings.limits), settings.policy)
+    let mut server = Server::new(Services::new(&settings.limits), settings.policy.clone())
         .map_err(|error| format!("cannot wait for events: {error}"))?;
     handle_signals(&mut server)?;
     listen(&mut server, settings)?;
@@ -70,37 +86,29 @@ fn start(settings: &Settings) -> Result<Server, String> {
 }
 
 fn take_over(handover: Handover, settings: &Settings) -> Result<Server, String> {
-    let mut server = Server::take_over(handover, Services::new(settings.limits), settings.policy)?;
+    let mut server = Server::take_over(handover, Services::new(&settings.limits), settings.policy.clone())?;
     handle_signals(&mut server)?;
-    announce(&server, &format!("has taken over, with {} connections, and ", server.connections()));
     Ok(server)
 }
 
 /// Tells that it listens, last of all where the pools' clients find it. `before` is what it did before that.
 fn announce(server: &Server, before: &str) {
-    for kind in Kind::ALL.into_iter().rev() {
-        let addresses = enumerate(&server.addresses(kind));
-        match kind {
-            _ if addresses.is_empty() => {}
-            Kind::Pools => info!("poolcounter {VERSION} {before}listens on {addresses}"),
-            Kind::Http => info!("metrics and the status page are at {addresses}"),
-            Kind::Counters => info!("the {} are at {addresses}", kind.name()),
+    let (first, others) = SERVICES.split_first().expect("there are services");
+    for service in others.iter().rev() {
+        let addresses = enumerate(&server.addresses(service.name));
+        if !addresses.is_empty() {
+            info!("{} {addresses}", service.announcement);
         }
+    }
+    let addresses = enumerate(&server.addresses(first.name));
+    if !addresses.is_empty() {
+        info!("poolcounter {VERSION} {before}{} {addresses}", first.announcement);
     }
 }
 
 /// Done before the start is announced, so that a signal sent upon the announcement finds its handler.
 fn handle_signals(server: &mut Server) -> Result<(), String> {
     server.handle_signals().map_err(|error| format!("cannot handle signals: {error}"))
-}
-
-fn start_logging(verbosity: u8) {
-    let level = match verbosity {
-        0 => LevelFilter::Info,
-        1 => LevelFilter::Debug,
-        _ => LevelFilter::Trace,
-    };
-    env_logger::Builder::new().format_target(false).filter_level(level).parse_default_env().init();
 }
 
 /// Takes as many descriptors as the system gives: every connection needs one. Whoever takes over keeps the limit.
@@ -122,17 +130,18 @@ fn raise_descriptor_limit() {
 fn listen(server: &mut Server, settings: &Settings) -> Result<(), String> {
     for (name, fd) in net::sockets_from_supervisor()? {
         let socket = format!("the socket \"{name}\" of LISTEN_FDS");
-        let kind = kind_called(&name).ok_or_else(|| format!("{socket} is for no service"))?;
+        let service = service_called(&name).ok_or_else(|| format!("{socket} is for no service"))?;
         let listener = Listener::inherit(fd, &settings.net).ok_or_else(|| format!("{socket} does not listen"))?;
-        listen_instead(listener, kind, &socket, server, settings)?;
+        listen_instead(listener, service, &socket, server, settings)?;
     }
+    let first = ServiceId::all(SERVICES).next().expect("there are services");
     let stdin = io::stdin().as_fd().try_clone_to_owned();
     if let Some(listener) = stdin.ok().and_then(|fd| Listener::inherit(fd, &settings.net)) {
-        listen_instead(listener, Kind::Pools, "the socket on the standard input", server, settings)?;
+        listen_instead(listener, first, "the socket on the standard input", server, settings)?;
     }
-    for kind in Kind::ALL {
-        if settings.endpoints[kind].is_enabled && server.addresses(kind).is_empty() {
-            listen_for(kind, server, settings)?;
+    for service in ServiceId::all(SERVICES) {
+        if server.addresses(service.info().name).is_empty() {
+            listen_for(service, server, settings)?;
         }
     }
     Ok(())
@@ -141,40 +150,43 @@ fn listen(server: &mut Server, settings: &Settings) -> Result<(), String> {
 /// Listens on what somebody else has opened, instead of where the settings say.
 fn listen_instead(
     listener: Listener,
-    kind: Kind,
+    service: ServiceId,
     socket: &str,
     server: &mut Server,
     settings: &Settings,
 ) -> Result<(), String> {
-    if !settings.endpoints[kind].is_default() {
-        warn!("the addresses set for the {} are ignored: {socket} is listened on instead", kind.name());
+    if !settings.endpoints[service].is_default() {
+        warn!("the addresses set for the {} are ignored: {socket} is listened on instead", service.info().name);
     }
-    server.listen(listener, kind).map_err(|error| format!("cannot listen on {socket}: {error}"))
+    server.listen(listener, service).map_err(|error| format!("cannot listen on {socket}: {error}"))
 }
 
-/// The service that a socket of this name is for. One without a name of its own is for the pools.
-fn kind_called(name: &str) -> Option<Kind> {
+/// The service that a socket of this name is for. One without a name of its own is for the first.
+fn service_called(name: &str) -> Option<ServiceId> {
     let is_unnamed = name.is_empty() || name == "unknown" || name.ends_with(".socket");
     let singular = |name: &str| name.trim_end_matches('s').to_string();
-    let named = || Kind::ALL.into_iter().find(|kind| singular(kind.name()) == singular(name));
-    if is_unnamed { Some(Kind::Pools) } else { named() }
+    let named = || ServiceId::all(SERVICES).find(|id| singular(SERVICES[id.index()].name) == singular(name));
+    if is_unnamed { ServiceId::all(SERVICES).next() } else { named() }
 }
 
-fn listen_for(kind: Kind, server: &mut Server, settings: &Settings) -> Result<(), String> {
-    let endpoint = &settings.endpoints[kind];
+fn listen_for(service: ServiceId, server: &mut Server, settings: &Settings) -> Result<(), String> {
+    let endpoint = &settings.endpoints[service];
     for address in endpoint.addresses() {
-        let bound = Listener::bind(&address, &settings.net).and_then(|listener| server.listen(listener, kind));
+        let bound = Listener::bind(&address, &settings.net).and_then(|listener| server.listen(listener, service));
         match bound {
             Ok(()) => {}
             // A machine without IPv6 is served all the same, if nobody asked for it by name.
-            Err(error) if endpoint.is_default() && !server.addresses(kind).is_empty() && is_unsupported(&error) => {}
+            Err(error)
+                if endpoint.is_default()
+                    && !server.addresses(service.info().name).is_empty()
+                    && is_unsupported(&error) => {}
             Err(error) => return Err(format!("cannot listen on {address}: {error}")),
         }
     }
     Ok(())
 }
 
-fn is_unsupported(error: &io::Error) -> bool {
+pub(super) fn is_unsupported(error: &io::Error) -> bool {
     let no_such_family = error.raw_os_error() == Some(Errno::EAFNOSUPPORT as i32);
     no_such_family || error.kind() == ErrorKind::AddrNotAvailable
 }

@@ -2,8 +2,7 @@
 
 use super::commands::Failure;
 use super::table::Opt;
-use crate::client::{MediaWiki, Timeouts};
-use std::fmt::Display;
+use crate::client::{self, MediaWiki, Timeouts};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -36,7 +35,7 @@ impl<S: AsMut<Servers>> Opt<S> {
         short: "s",
         long: "server",
         hint: "HOST[:PORT]",
-        help: "the server; repeatable (default: localhost)",
+        help: "the server, or unix:PATH; repeatable (default: localhost)",
         repeats: true,
         set: |settings, value| {
             if value.is_empty() {
@@ -49,6 +48,15 @@ impl<S: AsMut<Servers>> Opt<S> {
     };
 }
 
+/// The answers of servers by name, with what is wrong in words that stand behind the name.
+pub fn in_words<T>(answers: Vec<(String, Result<T, client::Failure>)>) -> Vec<(String, Result<T, String>)> {
+    let in_words = |(server, answer): (String, Result<T, client::Failure>)| {
+        let answer = answer.map_err(|failure| failure.behind(&server));
+        (server, answer)
+    };
+    answers.into_iter().map(in_words).collect()
+}
+
 /// Prints the answer of each server, behind its name if there are several. One that gave none is told of, and makes the
 /// status 1.
 ///
@@ -56,7 +64,7 @@ impl<S: AsMut<Servers>> Opt<S> {
 ///
 /// When nothing can be printed.
 pub fn print_answers<T>(
-    answers: Vec<(String, Result<T, impl Display>)>,
+    answers: Vec<(String, Result<T, String>)>,
     lines_of: impl Fn(T) -> Vec<String>,
 ) -> Result<ExitCode, Failure> {
     let is_one = answers.len() == 1;

@@ -1,15 +1,17 @@
 //! `stats`: prints what servers tell of themselves, as lines or as JSON.
 
 use super::commands::Failure;
-use super::servers::{Servers, TIMEOUTS, print_answers};
+use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
 use super::table::{Given, Opt};
 use super::{print, printable};
-use crate::client::Client;
+use crate::client::{Client, Lines};
 use crate::pools::wire::asking::listed::{self, Amount, Listed};
 use crate::pools::wire::asking::parse_figure;
 use crate::stats::{Stat, Unit};
+use crate::text::is_visible;
 use crate::time::Span;
 use serde_json::{Map, Value, json};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 /// What the options say.
@@ -51,20 +53,21 @@ type Answer = (String, Result<Vec<Vec<u8>>, String>);
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = Settings::default();
     given.apply(OPTIONS, &mut settings)?;
-    let words: Vec<String> = given.words.iter().map(|word| word.to_string_lossy().replace(' ', "%20")).collect();
-    let answers: Vec<Answer> = Client::with(settings.servers.placement(), TIMEOUTS)
-        .query(words.join(" "))
-        .into_iter()
-        .map(|(server, answer)| {
-            let flat = answer.map_err(|failure| failure.to_string());
-            (server, flat.and_then(|answer| answer.map_err(|error| error.to_string())))
-        })
+    // Keys are bytes, in which a space is sent so.
+    let words: Vec<Vec<u8>> = given
+        .words
+        .iter()
+        .map(|word| word.as_bytes().split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"%20"[..]))
         .collect();
+    let answers = Client::with(settings.servers.placement(), TIMEOUTS).query(words.join(&b' '));
+    let flat = |answer: Result<Lines, String>| answer?.map_err(|error| error.to_string());
+    let answers: Vec<Answer> = in_words(answers).into_iter().map(|(server, answer)| (server, flat(answer))).collect();
     if !settings.is_json {
         return print_answers(answers, |lines| lines.iter().map(|line| printable(line)).collect());
     }
-    let objects = answers.iter().map(|answer| object_of(answer, words.first().map_or("FULL", |word| word)));
-    print(&format!("{}\n", objects.collect::<Value>()))?;
+    let asked = words.first().map_or("FULL".into(), |word| String::from_utf8_lossy(word));
+    let objects = answers.iter().map(|answer| object_of(answer, &asked));
+    print(&format!("{}\n", ascii_where_invisible(&objects.collect::<Value>().to_string())))?;
     let is_complete = answers.iter().all(|(_, answer)| answer.is_ok());
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -103,6 +106,19 @@ fn row_of(line: &[u8], member: &str) -> Option<Value> {
 fn client_of(line: &[u8]) -> Option<Value> {
     let listed::Client { peer, state, age } = listed::Client::parse(line)?;
     Some(json!({ "peer": peer, "state": state, "age": seconds(age) }))
+}
+
+/// The same JSON with escapes for what could do harm on a terminal. Outside of strings there is nothing of that kind.
+fn ascii_where_invisible(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_visible(c) {
+            text.push(c);
+        } else {
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text += &format!("\\u{unit:04x}"));
+        }
+    }
+    text
 }
 
 fn seconds(span: Span) -> Value {

@@ -158,8 +158,9 @@ impl Supervision<'_> {
             OnLost::Term => ("the command is terminated", Some(Signal::SIGTERM)),
             OnLost::Kill => ("the command is killed", Some(Signal::SIGKILL)),
         };
-        super::warn(&format!("{}, because {reason}; {consequence}", held.loss));
+        // The signal first: what is said may have to wait for its reader.
         signal.into_iter().for_each(|signal| self.send(signal));
+        super::warn(&format!("{}, because {reason}; {consequence}", held.loss));
     }
 
     fn next_end(&self) -> Option<Instant> {

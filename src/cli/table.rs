@@ -2,9 +2,10 @@
 
 use crate::pools::wire;
 use getopts::{HasArg, Occur, ParsingStyle};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -24,15 +25,22 @@ pub struct Opt<S> {
     pub repeats: bool,
     /// What it does, for `--help`.
     pub help: &'static str,
+    /// Whether it is for the program itself: users are not shown it.
+    pub is_hidden: bool,
     /// Sets it. The value of an option without one is `true`. The error is what the value should have been.
     pub set: fn(&mut S, &str) -> Result<(), String>,
+    /// Sets it instead, where a value on the command line need not be text.
+    pub set_bytes: Option<SetBytes<S>>,
 }
+
+/// Sets something in an `S` to bytes. The error is what these should have been.
+type SetBytes<S> = fn(&mut S, &[u8]) -> Result<(), String>;
 
 /// What a command line says, in the terms of a table whose rows it numbers.
 #[derive(Default, Debug)]
 pub struct Given {
     /// The rows and values of the options, by rows.
-    values: Vec<(usize, String)>,
+    values: Vec<(usize, OsString)>,
     /// What is no option, as it was given.
     pub words: Vec<OsString>,
     /// How many of the words stand before `--`; all of them if there is none.
@@ -52,8 +60,18 @@ pub enum Words {
 
 impl<S> Opt<S> {
     /// What most rows leave out: no letter, no file name, no value, nothing set.
-    pub const BLANK: Opt<S> =
-        Opt { short: "", long: "", key: "", aliases: &[], hint: "", repeats: false, help: "", set: |_, _| Ok(()) };
+    pub const BLANK: Opt<S> = Opt {
+        short: "",
+        long: "",
+        key: "",
+        aliases: &[],
+        hint: "",
+        repeats: false,
+        help: "",
+        is_hidden: false,
+        set: |_, _| Ok(()),
+        set_bytes: None,
+    };
     /// The option that every command has. Whoever reads the command line obeys it.
     pub const HELP: Opt<S> = Opt { short: "h", long: "help", help: "print this help and exit", ..Opt::BLANK };
     /// The other one.
@@ -61,8 +79,8 @@ impl<S> Opt<S> {
 
     /// The same option, without what it sets.
     pub fn describe(&self) -> Opt<()> {
-        let Opt { short, long, key, aliases, hint, repeats, help, .. } = *self;
-        Opt { short, long, key, aliases, hint, repeats, help, ..Opt::BLANK }
+        let Opt { short, long, key, aliases, hint, repeats, help, is_hidden, .. } = *self;
+        Opt { short, long, key, aliases, hint, repeats, help, is_hidden, ..Opt::BLANK }
     }
 
     /// Whether a configuration file may call it so.
@@ -72,7 +90,7 @@ impl<S> Opt<S> {
 
     /// Sets it, or says in one sentence what is wrong. `name` is what it is called where the value stands.
     pub fn apply(&self, settings: &mut S, name: &str, value: &str) -> Result<(), String> {
-        (self.set)(settings, value).map_err(|wanted| format!("{name}: \"{value}\" is not {wanted}"))
+        (self.set)(settings, value).map_err(|wanted| not(name, value, &wanted))
     }
 }
 
@@ -83,30 +101,25 @@ impl Given {
     ///
     /// One sentence that names what is wrong.
     pub fn read(table: &[Opt<()>], words: Words, arguments: &[OsString]) -> Result<Given, String> {
-        let texts: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
+        let texts: Vec<_> = arguments.iter().map(|argument| text_of(argument)).collect();
         let style = if words == Words::Last { ParsingStyle::StopAtFirstFree } else { ParsingStyle::FloatingFrees };
-        let matches = getopts_of(table).parsing_style(style).parse(texts.iter().map(|text| &**text));
-        let matches = matches.map_err(|fail| fail.to_string())?;
+        let matches = getopts_of(table).parsing_style(style).parse(&texts);
+        let matches = matches.map_err(|fail| argument_of(&fail.to_string()).display().to_string())?;
         if let (Words::None, Some(extra)) = (words, matches.free.first()) {
-            return Err(format!("\"{extra}\" is no option"));
+            return Err(format!("\"{}\" is no option", argument_of(extra).display()));
         }
-        let mut given = Given { words_before_dashes: matches.free.len(), ..Given::default() };
-        given.words = match (words, matches.free_trailing_start()) {
-            // Nothing but words is at the end, so these can be had as they were before they were text.
-            (Words::Last, _) => arguments[arguments.len() - matches.free.len()..].to_vec(),
-            (_, Some(start)) => {
-                given.words_before_dashes = start;
-                let (before, after) = (&matches.free[..start], matches.free.len() - start);
-                before.iter().map(OsString::from).chain(arguments[arguments.len() - after..].iter().cloned()).collect()
-            }
-            (_, None) => matches.free.iter().map(OsString::from).collect(),
+        let words_before_dashes = match (words, matches.free_trailing_start()) {
+            (Words::Anywhere, Some(start)) => start,
+            _ => matches.free.len(),
         };
+        let words = matches.free.iter().map(|text| argument_of(text)).collect();
+        let mut given = Given { words, words_before_dashes, values: Vec::new() };
         for (row, option) in table.iter().enumerate() {
             let values = match option.hint {
                 "" => vec!["true".to_string(); matches.opt_count(option.long)],
                 _ => matches.opt_strs(option.long),
             };
-            given.values.extend(values.into_iter().map(|value| (row, value)));
+            given.values.extend(values.into_iter().map(|value| (row, argument_of(&value))));
         }
         Ok(given)
     }
@@ -123,16 +136,58 @@ impl Given {
     /// One sentence that names the option and its value.
     pub fn apply<S>(&self, table: &[Opt<S>], settings: &mut S) -> Result<(), String> {
         let mut values = self.values.iter().map(|(row, value)| (&table[*row], value));
-        values.try_for_each(|(option, value)| option.apply(settings, &format!("--{}", option.long), value))
+        values.try_for_each(|(option, value)| {
+            let (name, text) = (format!("--{}", option.long), value.to_string_lossy());
+            match option.set_bytes {
+                Some(set) => set(settings, value.as_bytes()).map_err(|wanted| not(&name, &text, &wanted)),
+                None => option.apply(settings, &name, &text),
+            }
+        })
     }
 }
 
-/// The part of the help that a table is.
-pub fn usage(table: &[Opt<()>], brief: &str) -> String {
-    getopts_of(table).usage(brief) + "\n"
+fn not(name: &str, value: &str, wanted: &str) -> String {
+    format!("{name}: \"{value}\" is not {wanted}")
 }
 
-fn getopts_of(table: &[Opt<()>]) -> getopts::Options {
+/// The first of 256 characters that stand for bytes. Nobody writes them, as they mean nothing; one that is written all the
+/// same stands for its bytes.
+const FIRST_BYTE: u32 = 0x10_ff00;
+
+/// An argument as text, from which [`argument_of`] makes the same argument again: what reads command lines reads text only.
+fn text_of(argument: &OsStr) -> String {
+    let stand_in = |byte: &u8| char::from_u32(FIRST_BYTE + u32::from(*byte)).expect("the last is U+10FFFF");
+    let mut text = String::new();
+    for chunk in argument.as_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c as u32 >= FIRST_BYTE {
+                text.extend(c.encode_utf8(&mut [0; 4]).as_bytes().iter().map(stand_in));
+            } else {
+                text.push(c);
+            }
+        }
+        text.extend(chunk.invalid().iter().map(stand_in));
+    }
+    text
+}
+
+fn argument_of(text: &str) -> OsString {
+    let mut bytes = Vec::with_capacity(text.len());
+    for c in text.chars() {
+        match (c as u32).checked_sub(FIRST_BYTE) {
+            Some(byte) => bytes.push(byte as u8),
+            None => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+/// The part of the help that a table is, behind `brief`.
+pub fn usage(table: &[Opt<()>], brief: &str) -> String {
+    getopts_of(table.iter().filter(|option| !option.is_hidden)).usage(brief) + "\n"
+}
+
+fn getopts_of<'a>(table: impl IntoIterator<Item = &'a Opt<()>>) -> getopts::Options {
     let mut options = getopts::Options::new();
     for Opt { short, long, hint, help, .. } in table {
         let has_arg = if hint.is_empty() { HasArg::No } else { HasArg::Yes };
@@ -230,13 +285,35 @@ mod tests {
     }
 
     #[test]
+    fn values_need_not_be_text() {
+        for bytes in [&b"\xff"[..], b"a\xc3", b"--\xf4\x8f\xbf\xbf=\xf4\x8f\xbc\x80", "ü\u{10fe00}".as_bytes(), b""] {
+            let argument = OsString::from_vec(bytes.to_vec());
+            assert_eq!(argument_of(&text_of(&argument)), argument, "{}", bytes.escape_ascii());
+        }
+        let rows = [Opt {
+            long: "name",
+            hint: "NAME",
+            set_bytes: Some(|names: &mut Vec<Vec<u8>>, name| assign(names, Ok(vec![name.to_vec()]))),
+            ..Opt::BLANK
+        }];
+        let described: Vec<Opt<()>> = rows.iter().map(Opt::describe).collect();
+        for arguments in [vec![b"--name=\xff\x80".to_vec()], vec![b"--name".to_vec(), b"\xff\x80".to_vec()]] {
+            let arguments: Vec<OsString> = arguments.into_iter().map(OsString::from_vec).collect();
+            let mut names = Vec::new();
+            let given = Given::read(&described, Words::None, &arguments).expect("is well-formed");
+            given.apply(&rows, &mut names).expect("is a name");
+            assert_eq!(names, [b"\xff\x80"]);
+        }
+    }
+
+    #[test]
     fn words_need_not_be_text() {
-        use std::os::unix::ffi::OsStringExt;
         let odd = OsString::from_vec(b"\xff".to_vec());
         for words in [Words::Last, Words::Anywhere] {
-            let arguments = ["-l".into(), "--".into(), odd.clone()];
+            let arguments = ["-l".into(), odd.clone(), "--".into(), odd.clone()];
             let given = Given::read(&[TABLE[0].describe()], words, &arguments).expect("is well-formed");
-            assert_eq!(given.words, std::slice::from_ref(&odd));
+            assert_eq!(given.words[0], odd);
+            assert_eq!(given.words.last(), Some(&odd));
         }
     }
 }

@@ -12,21 +12,26 @@ use super::servers::Servers;
 use super::table::{Given, Opt, assign, number, seconds};
 use crate::client::{Client, Timeouts};
 use controls::{Controls, Pressed};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use sample::Sample;
-use signal_hook::consts::{SIGHUP, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 use view::View;
 
 /// Whoever looks at a screen does not want to wait for a dead server, more than once in a while.
 const TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_millis(500), answer: Duration::from_secs(2), retry: Duration::from_secs(5) };
-/// How soon a signal is noticed while nobody presses a key.
+/// How soon a signal or the end of the terminal is noticed while nobody presses a key.
 const SLICE: Duration = Duration::from_millis(200);
 
 /// What the options say.
@@ -77,45 +82,61 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
     let stop = Arc::new(AtomicBool::new(false));
     let failed = |error: io::Error| format!("cannot use the terminal: {error}");
-    for signal in [SIGTERM, SIGHUP] {
+    for signal in [SIGTERM, SIGHUP, SIGINT] {
+        // The second signal, of whichever kind, does what it does to any program.
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop)).map_err(failed)?;
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
     }
     let mut terminal = ratatui::try_init().map_err(failed)?;
-    let result = Top { client, settings, controls: Controls::default(), stop }.run(&mut terminal);
-    ratatui::restore();
-    result.map_err(failed)?;
-    Ok(ExitCode::SUCCESS)
+    let events = read_events();
+    let result = Top { client, settings, controls: Controls::default(), events, stop }.run(&mut terminal);
+    if terminal.show_cursor().and_then(|()| ratatui::try_restore()).is_err() {
+        // A terminal that is gone needs nothing. It would complain of that on the standard error, and panic if that is gone.
+        std::mem::forget(terminal);
+    }
+    Ok(result.map_err(failed)?)
 }
 
 /// Without a terminal: looks twice, so that there are rates, and then as often as wanted.
 fn print_plainly(client: &Client, settings: &Settings) -> Result<ExitCode, Failure> {
     let mut before = Sample::take(client);
+    let mut status = ExitCode::SUCCESS;
     for _ in 0..settings.count.unwrap_or(1) {
-        std::thread::sleep(settings.interval);
+        thread::sleep(settings.interval);
         let now = Sample::take(client);
         let orders = Controls::default().orders;
         print(&(screen::plain(&View::of(&now, Some(&before), "", &orders)) + "\n"))?;
+        if !now.is_complete() {
+            status = ExitCode::FAILURE;
+        }
         before = now;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(status)
 }
 
 struct Top {
     client: Client,
     settings: Settings,
     controls: Controls,
+    /// What happens at the terminal.
+    events: Receiver<Event>,
     /// A signal has come.
     stop: Arc<AtomicBool>,
 }
 
 impl Top {
-    fn run(mut self, terminal: &mut DefaultTerminal) -> io::Result<()> {
+    /// Shows sample after sample. The status tells whether every server answered each time, if a number of times was wanted.
+    fn run(mut self, terminal: &mut DefaultTerminal) -> io::Result<ExitCode> {
         let mut before = None;
         let mut now = Sample::take(&self.client);
+        let mut status = ExitCode::SUCCESS;
         let mut looks = 1;
         loop {
+            if self.settings.count.is_some() && !now.is_complete() {
+                status = ExitCode::FAILURE;
+            }
             if !self.look(terminal, &now, before.as_ref())? || self.settings.count.is_some_and(|count| count <= looks) {
-                return Ok(());
+                return Ok(status);
             }
             before = Some(std::mem::replace(&mut now, Sample::take(&self.client)));
             looks += 1;
@@ -137,10 +158,11 @@ impl Top {
                 if left.is_zero() {
                     return Ok(true);
                 }
-                if !event::poll(left.min(SLICE))? {
-                    continue;
+                if is_terminal_gone()? {
+                    return Ok(false);
                 }
-                match event::read()? {
+                let Ok(event) = self.events.recv_timeout(left.min(SLICE)) else { continue };
+                match event {
                     Event::Key(key) if key.kind == KeyEventKind::Press => {
                         let panel = &view.panels[self.controls.focus];
                         match self.controls.press(key, panel.columns.len(), panel.rows.len()) {
@@ -154,6 +176,26 @@ impl Top {
                 }
             }
         }
+    }
+}
+
+/// Reads what happens at the terminal in a thread of its own. The library that reads it goes on for ever where a terminal has
+/// ended, or half a key has come: that must keep nobody from ending the program.
+fn read_events() -> Receiver<Event> {
+    let (sender, events) = channel();
+    thread::spawn(move || while event::read().is_ok_and(|event| sender.send(event).is_ok()) {});
+    events
+}
+
+/// Whether nobody has the terminal open at its other side.
+fn is_terminal_gone() -> io::Result<bool> {
+    let stdin = io::stdin();
+    let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
+    match poll(&mut polled, PollTimeout::ZERO) {
+        // What is told without being asked for is that it is gone, in one way or another.
+        Ok(gone) => Ok(gone > 0),
+        Err(Errno::EINTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
     }
 }
 

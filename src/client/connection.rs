@@ -1,13 +1,14 @@
 //! One connection to a server: sends a request and waits for the answer, within a deadline. It knows no protocol.
 //!
-//! Invariant: whoever gets a [`Failure`] drops the connection. An answer that comes late can so never be taken for that to
+//! Invariant: whoever gets a [`Fault`] drops the connection. An answer that comes late can so never be taken for that to
 //! the next question.
 
-use super::error::Failure;
+use super::error::{Failure, Fault};
 use super::{LONGEST, Timeouts};
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -21,11 +22,17 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
 /// Read at once.
 const CHUNK: usize = 4096;
+/// The shortest timeout of a socket: what is shorter counts as none at all, and would last for ever.
+const SHORTEST: Duration = Duration::from_micros(1);
+/// What the name of a server begins with that is a path.
+const UNIX: &str = "unix:";
 
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Socket,
+    /// Where the server was found, with the port.
+    address: String,
     /// What was received.
     input: Vec<u8>,
     /// How much of it was read.
@@ -37,32 +44,49 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to `HOST`, `HOST:PORT`, `IP6` or `[IP6]:PORT`. Each address of the host is tried.
+    /// Connects to `HOST`, `HOST:PORT`, `IP6`, `[IP6]:PORT` or `unix:PATH`. Each address of a host is tried.
     pub fn open(server: &str, default_port: u16, timeouts: &Timeouts) -> Result<Connection, Failure> {
-        let unreachable = |error: io::Error| Failure::Unreachable(error.kind());
-        let mut failure = Failure::Unreachable(ErrorKind::NotFound);
-        for address in host_and_port(server, default_port).to_socket_addrs().map_err(unreachable)? {
-            match TcpStream::connect_timeout(&address, timeouts.connect) {
-                Ok(stream) => return Connection::of(stream, timeouts.answer).map_err(unreachable),
-                Err(error) => failure = unreachable(error),
+        if let Some(path) = server.strip_prefix(UNIX) {
+            return Connection::of(connect_unix(path, timeouts), server.into(), timeouts);
+        }
+        let (host, port) = host_and_port(server, default_port);
+        let named = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let unresolved = |words| Failure { address: named.clone(), fault: Fault::Unresolved(words) };
+        let mut failure = unresolved("the name has no address".into());
+        for address in (host, port).to_socket_addrs().map_err(|error| unresolved(error.to_string()))? {
+            match Connection::of(connect_tcp(&address, timeouts), address.to_string(), timeouts) {
+                Ok(connection) => return Ok(connection),
+                Err(one) => failure = one,
             }
         }
         Err(failure)
     }
 
-    fn of(stream: TcpStream, patience: Duration) -> io::Result<Connection> {
-        stream.set_nodelay(true)?;
-        let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(PROBE_INTERVAL).with_retries(PROBES);
-        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        stream.set_write_timeout(Some(patience))?;
-        Ok(Connection { stream, input: Vec::new(), read: 0, patience, deadline: Instant::now() })
+    fn of(connected: io::Result<Socket>, address: String, timeouts: &Timeouts) -> Result<Connection, Failure> {
+        let patience = timeouts.answer;
+        let prepared = connected.and_then(|stream| {
+            stream.set_write_timeout(Some(patience.max(SHORTEST)))?;
+            Ok(stream)
+        });
+        match prepared {
+            Ok(stream) => {
+                let deadline = Instant::now();
+                Ok(Connection { stream, address, input: Vec::new(), read: 0, patience, deadline })
+            }
+            Err(error) => Err(Failure { address, fault: Fault::unreachable(&error) }),
+        }
+    }
+
+    /// Where the server was found.
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// Sends a request that the server may think about for as long as `wait`.
-    pub fn send(&mut self, request: &[u8], wait: Duration) -> Result<(), Failure> {
+    pub fn send(&mut self, request: &[u8], wait: Duration) -> Result<(), Fault> {
         if self.read < self.input.len() {
             // It answered what nobody had asked.
-            return Err(Failure::Garbled);
+            return Err(Fault::Garbled);
         }
         self.stream.write_all(request)?;
         self.deadline = Instant::now() + wait.min(LONGEST) + self.patience;
@@ -75,12 +99,12 @@ impl Connection {
     }
 
     /// The next line of the answer, without its line feed.
-    pub fn line(&mut self) -> Result<Vec<u8>, Failure> {
+    pub fn line(&mut self) -> Result<Vec<u8>, Fault> {
         self.line_watched(&mut || {})
     }
 
     /// The same, with a call about each second until it is here.
-    pub fn line_watched(&mut self, watch: &mut dyn FnMut()) -> Result<Vec<u8>, Failure> {
+    pub fn line_watched(&mut self, watch: &mut dyn FnMut()) -> Result<Vec<u8>, Fault> {
         let mut searched = 0;
         loop {
             let unread = &self.input[self.read..];
@@ -91,7 +115,7 @@ impl Connection {
             }
             searched = unread.len();
             if searched > LONGEST_LINE {
-                return Err(Failure::Garbled);
+                return Err(Fault::Garbled);
             }
             if !self.receive()? {
                 watch();
@@ -108,7 +132,7 @@ impl Connection {
     pub fn is_closed(&self) -> bool {
         let peek = || {
             self.stream.set_nonblocking(true)?;
-            let peeked = self.stream.peek(&mut [0]);
+            let peeked = self.stream.peek(&mut [MaybeUninit::uninit()]);
             self.stream.set_nonblocking(false)?;
             peeked
         };
@@ -119,7 +143,7 @@ impl Connection {
     }
 
     /// The next bytes of the answer, so many.
-    pub fn bytes(&mut self, len: usize) -> Result<Vec<u8>, Failure> {
+    pub fn bytes(&mut self, len: usize) -> Result<Vec<u8>, Fault> {
         while self.input.len() - self.read < len {
             self.receive()?;
         }
@@ -129,17 +153,17 @@ impl Connection {
     }
 
     /// Forgets the bytes that were read, and waits for more, but not longer than a tick. Tells whether some came.
-    fn receive(&mut self) -> Result<bool, Failure> {
+    fn receive(&mut self) -> Result<bool, Fault> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Failure::Silent);
+            return Err(Fault::Silent);
         }
-        self.stream.set_read_timeout(Some(left.min(TICK)))?;
+        self.stream.set_read_timeout(Some(left.min(TICK).max(SHORTEST)))?;
         self.input.drain(..self.read);
         self.read = 0;
         let mut chunk = [0; CHUNK];
         match self.stream.read(&mut chunk) {
-            Ok(0) => Err(Failure::Closed),
+            Ok(0) => Err(Fault::Closed),
             Ok(len) => {
                 self.input.extend_from_slice(&chunk[..len]);
                 Ok(true)
@@ -149,6 +173,22 @@ impl Connection {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+fn connect_tcp(address: &SocketAddr, timeouts: &Timeouts) -> io::Result<Socket> {
+    let stream = TcpStream::connect_timeout(address, timeouts.connect)?;
+    stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(PROBE_INTERVAL).with_retries(PROBES);
+    SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+    Ok(stream.into())
+}
+
+/// Here a connection waits for room in the backlog as long as a send may wait for room.
+fn connect_unix(path: &str, timeouts: &Timeouts) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
+    socket.set_write_timeout(Some(timeouts.connect.max(SHORTEST)))?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    Ok(socket)
 }
 
 fn host_and_port(server: &str, default_port: u16) -> (&str, u16) {

@@ -1,7 +1,7 @@
 //! Units of counters: the client of the yrmcds counter protocol.
 
 use super::connection::Connection;
-use super::error::{Error, Failure};
+use super::error::{Error, Failure, Fault};
 use super::fleet::{Fleet, Held};
 use super::placement::Placement;
 use super::{Said, Timeouts};
@@ -102,7 +102,7 @@ impl Counters {
     pub fn get(&self, name: impl AsRef<[u8]>) -> Result<Option<u32>, Error> {
         let name = checked(name.as_ref())?;
         let (consumption, _) = self.ask(name, &Request::Get(name), |answer| match answer {
-            Answer::Success(body) => Ok(Ok(Some(wire::parse_number(body).ok_or(Failure::Garbled)?))),
+            Answer::Success(body) => Ok(Ok(Some(wire::parse_number(body).ok_or(Fault::Garbled)?))),
             Answer::Refusal(Refusal::NotFound) => Ok(Ok(None)),
             other => refusal(other),
         })?;
@@ -142,7 +142,7 @@ impl Counters {
     fn ask_each<T>(
         &self,
         request: &Request<'_>,
-        receive: impl Fn(&mut Connection) -> Result<T, Failure>,
+        receive: impl Fn(&mut Connection) -> Result<T, Fault>,
     ) -> Vec<(String, Result<T, Failure>)> {
         self.fleet.borrow_mut().ask_each(|connection| {
             send(connection, request)?;
@@ -201,7 +201,7 @@ fn checked(name: &[u8]) -> Result<&[u8], Error> {
     fits.then_some(name).ok_or(Error::BadName)
 }
 
-fn send(connection: &mut Connection, request: &Request<'_>) -> Result<(), Failure> {
+fn send(connection: &mut Connection, request: &Request<'_>) -> Result<(), Fault> {
     let mut bytes = Vec::new();
     wire::write_request(&mut bytes, request);
     connection.send(&bytes, Duration::ZERO)
@@ -211,10 +211,10 @@ fn send(connection: &mut Connection, request: &Request<'_>) -> Result<(), Failur
 fn receive_answer<T>(
     connection: &mut Connection,
     request: &Request<'_>,
-    read: impl FnOnce(Answer<'_>) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    read: impl FnOnce(Answer<'_>) -> Result<T, Fault>,
+) -> Result<T, Fault> {
     let header = connection.bytes(HEADER_BYTES)?;
-    let header = header.first_chunk().and_then(|header| ReplyHeader::parse(header, request)).ok_or(Failure::Garbled)?;
+    let header = header.first_chunk().and_then(|header| ReplyHeader::parse(header, request)).ok_or(Fault::Garbled)?;
     let body = connection.bytes(header.body_bytes)?;
     read(header.answer(&body))
 }
@@ -224,14 +224,14 @@ fn receive<T>(
     connection: &mut Connection,
     request: &Request<'_>,
     read: impl FnOnce(&[u8]) -> Option<T>,
-) -> Result<T, Failure> {
+) -> Result<T, Fault> {
     receive_answer(connection, request, |answer| match answer {
-        Answer::Success(body) => read(body).ok_or(Failure::Garbled),
-        Answer::Refusal(_) | Answer::Malformed(..) => Err(Failure::Garbled),
+        Answer::Success(body) => read(body).ok_or(Fault::Garbled),
+        Answer::Refusal(_) | Answer::Malformed(..) => Err(Fault::Garbled),
     })
 }
 
-fn receive_dump(connection: &mut Connection) -> Result<Vec<Usage>, Failure> {
+fn receive_dump(connection: &mut Connection) -> Result<Vec<Usage>, Fault> {
     let mut dumped = Vec::new();
     let mut bytes = 0;
     while bytes < LONGEST_DUMP {
@@ -239,12 +239,12 @@ fn receive_dump(connection: &mut Connection) -> Result<Vec<Usage>, Failure> {
         if body.is_empty() {
             return Ok(dumped);
         }
-        let record = wire::parse_record(&body).ok_or(Failure::Garbled)?;
+        let record = wire::parse_record(&body).ok_or(Fault::Garbled)?;
         dumped.push(Usage { name: record.name.to_vec(), consumption: record.consumption, peak: record.peak });
         bytes += HEADER_BYTES + body.len();
         connection.renew();
     }
-    Err(Failure::Garbled)
+    Err(Fault::Garbled)
 }
 
 /// What the server refuses for a reason that the request did not count on.
@@ -252,6 +252,6 @@ fn refusal<T>(answer: Answer<'_>) -> Said<T> {
     match answer {
         Answer::Refusal(Refusal::OutOfMemory) => Ok(Err(Error::Refused(wire::describe(Refusal::OutOfMemory)))),
         Answer::Malformed(status, words) => Ok(Err(Error::Refused(wire::describe_status(status, words)))),
-        Answer::Success(_) | Answer::Refusal(_) => Err(Failure::Garbled),
+        Answer::Success(_) | Answer::Refusal(_) => Err(Fault::Garbled),
     }
 }

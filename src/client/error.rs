@@ -23,11 +23,22 @@ pub enum Error {
     Refused(String),
 }
 
+/// What is wrong with a server, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// Where it was asked: `10.0.0.5:7531`, or `unix:/run/p.sock`; its name with the port if that leads to no address.
+    pub address: String,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
 /// What is wrong with a server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Failure {
-    /// Its name leads to no address, it refused the connection, or the network failed.
-    Unreachable(ErrorKind),
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Its name leads to no address, in the words of the system.
+    Unresolved(String),
+    /// It refused the connection, or the network failed; with the words of the system.
+    Unreachable(ErrorKind, String),
     /// It closed the connection.
     Closed,
     /// It accepted the connection and did not answer in time.
@@ -36,24 +47,44 @@ pub enum Failure {
     Garbled,
 }
 
-impl From<io::Error> for Failure {
+impl Fault {
+    /// That a server cannot be connected to.
+    pub(super) fn unreachable(error: &io::Error) -> Fault {
+        Fault::Unreachable(error.kind(), error.to_string())
+    }
+}
+
+impl From<io::Error> for Fault {
     /// What a failed read or write says of the server.
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => Failure::Silent,
-            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => Failure::Closed,
-            kind => Failure::Unreachable(kind),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Fault::Silent,
+            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => Fault::Closed,
+            _ => Fault::unreachable(&error),
         }
+    }
+}
+
+impl Failure {
+    /// What there is to say behind the name of the server: the fault, and where it was asked unless the name says that.
+    pub fn behind(&self, server: &str) -> String {
+        if server == self.address { self.fault.to_string() } else { self.to_string() }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.address, self.fault)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Unreachable(kind) => kind.fmt(f),
-            Failure::Closed => f.write_str("it closed the connection"),
-            Failure::Silent => f.write_str("it does not answer"),
-            Failure::Garbled => f.write_str("it does not speak the protocol"),
+            Fault::Unresolved(words) | Fault::Unreachable(_, words) => f.write_str(words),
+            Fault::Closed => f.write_str("it closed the connection"),
+            Fault::Silent => f.write_str("it does not answer"),
+            Fault::Garbled => f.write_str("it does not speak the protocol"),
         }
     }
 }
@@ -64,7 +95,7 @@ impl fmt::Display for Error {
             Error::BadName => f.write_str("the name cannot be sent"),
             Error::Unavailable(servers) => {
                 f.write_str("no server answers")?;
-                servers.iter().try_for_each(|(server, failure)| write!(f, "; {server}: {failure}"))
+                servers.iter().try_for_each(|(server, failure)| write!(f, "; {server}: {}", failure.behind(server)))
             }
             Error::Lost => f.write_str("the connection was lost, with all that it held"),
             Error::Expired => f.write_str("the longest time to hold it was over"),
@@ -77,3 +108,5 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl std::error::Error for Failure {}
+
+impl std::error::Error for Fault {}

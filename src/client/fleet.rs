@@ -2,7 +2,7 @@
 
 use super::Timeouts;
 use super::connection::Connection;
-use super::error::{Error, Failure};
+use super::error::{Error, Failure, Fault};
 use std::os::fd::RawFd;
 use std::time::Instant;
 
@@ -51,7 +51,7 @@ impl Fleet {
     pub fn ask_first<T>(
         &mut self,
         order: &[usize],
-        mut ask: impl FnMut(&mut Connection) -> Result<T, Failure>,
+        mut ask: impl FnMut(&mut Connection) -> Result<T, Fault>,
     ) -> Result<(T, Held), Error> {
         let mut failures = Vec::new();
         for server in order {
@@ -66,7 +66,7 @@ impl Fleet {
     /// Asks each server, and tells what it says by its address.
     pub fn ask_each<T>(
         &mut self,
-        mut ask: impl FnMut(&mut Connection) -> Result<T, Failure>,
+        mut ask: impl FnMut(&mut Connection) -> Result<T, Fault>,
     ) -> Vec<(String, Result<T, Failure>)> {
         let servers = 0..self.servers.len();
         let answers = servers.map(|index| {
@@ -80,16 +80,16 @@ impl Fleet {
     fn ask<T>(
         &mut self,
         server: usize,
-        mut ask: impl FnMut(&mut Connection) -> Result<T, Failure>,
+        mut ask: impl FnMut(&mut Connection) -> Result<T, Fault>,
     ) -> Result<(T, Held), Failure> {
-        if let Some((failure, until)) = self.servers[server].dead
-            && Instant::now() < until
+        if let Some((failure, until)) = &self.servers[server].dead
+            && Instant::now() < *until
         {
-            return Err(failure);
+            return Err(failure.clone());
         }
         let result = self.ask_anew_if_closed(server, &mut ask);
         let retry_at = || Instant::now() + self.timeouts.retry;
-        self.servers[server].dead = result.as_ref().err().map(|failure| (*failure, retry_at()));
+        self.servers[server].dead = result.as_ref().err().map(|failure| (failure.clone(), retry_at()));
         result
     }
 
@@ -97,11 +97,11 @@ impl Fleet {
     fn ask_anew_if_closed<T>(
         &mut self,
         server: usize,
-        ask: &mut impl FnMut(&mut Connection) -> Result<T, Failure>,
+        ask: &mut impl FnMut(&mut Connection) -> Result<T, Fault>,
     ) -> Result<(T, Held), Failure> {
         if let Some(kept) = self.servers[server].connection.take() {
             match self.ask_on(server, kept, &mut *ask) {
-                Err(Failure::Closed) => {}
+                Err(Failure { fault: Fault::Closed, .. }) => {}
                 result => return result,
             }
         }
@@ -115,7 +115,7 @@ impl Fleet {
     pub fn ask_holder<T>(
         &mut self,
         held: Held,
-        ask: impl FnOnce(&mut Connection) -> Result<T, Failure>,
+        ask: impl FnOnce(&mut Connection) -> Result<T, Fault>,
     ) -> Result<T, Error> {
         let holder = self.servers[held.server].connection.take_if(|kept| kept.number == held.number);
         let answer = holder.and_then(|holder| self.ask_on(held.server, holder, ask).ok());
@@ -147,9 +147,10 @@ impl Fleet {
         &mut self,
         server: usize,
         mut numbered: Numbered,
-        ask: impl FnOnce(&mut Connection) -> Result<T, Failure>,
+        ask: impl FnOnce(&mut Connection) -> Result<T, Fault>,
     ) -> Result<(T, Held), Failure> {
-        let answer = ask(&mut numbered.connection)?;
+        let failed = |fault, address: &str| Failure { address: address.into(), fault };
+        let answer = ask(&mut numbered.connection).map_err(|fault| failed(fault, numbered.connection.address()))?;
         let held = Held { server, number: numbered.number };
         self.servers[server].connection = Some(numbered);
         Ok((answer, held))

@@ -6,12 +6,11 @@
 //! ```
 //! use poolcounter::client::{Client, Error, Limits, MediaWiki, Outcome, Purpose};
 //! use poolcounter::net::Server;
-//! use poolcounter::services::Kind;
 //! use std::time::Duration;
 //!
 //! // A server for this example; yours is the daemon.
-//! let mut server = Server::bind("127.0.0.1:0", Kind::Pools)?;
-//! let (address, stopper) = (server.addresses(Kind::Pools)[0].to_string(), server.stopper()?);
+//! let mut server = Server::bind("127.0.0.1:0", "pools")?;
+//! let (address, stopper) = (server.addresses("pools")[0].to_string(), server.stopper());
 //! let thread = std::thread::spawn(move || server.run());
 //!
 //! const RENDERING: Limits =
@@ -45,11 +44,10 @@
 //! ```
 //! # use poolcounter::client::{Client, Error, Limits, MediaWiki, Outcome, Purpose};
 //! # use poolcounter::net::Server;
-//! # use poolcounter::services::Kind;
 //! # use poolcounter::stats::Pools;
 //! # use std::time::Duration;
-//! # let mut server = Server::bind("127.0.0.1:0", Kind::Pools)?;
-//! # let (address, stopper) = (server.addresses(Kind::Pools)[0].to_string(), server.stopper()?);
+//! # let mut server = Server::bind("127.0.0.1:0", "pools")?;
+//! # let (address, stopper) = (server.addresses("pools")[0].to_string(), server.stopper());
 //! # let thread = std::thread::spawn(move || server.run());
 //! # let client = Client::new(MediaWiki::new([address]));
 //! # let limits = Limits { workers: 1, max_queue: 100, timeout: Duration::ZERO, hold: None };
@@ -71,11 +69,10 @@
 //!
 //! ```
 //! # use poolcounter::net::Server;
-//! # use poolcounter::services::Kind;
 //! use poolcounter::client::{Counters, MediaWiki};
 //!
-//! # let mut server = Server::bind("127.0.0.1:0", Kind::Counters)?;
-//! # let (address, stopper) = (server.addresses(Kind::Counters)[0].to_string(), server.stopper()?);
+//! # let mut server = Server::bind("127.0.0.1:0", "counters")?;
+//! # let (address, stopper) = (server.addresses("counters")[0].to_string(), server.stopper());
 //! # let thread = std::thread::spawn(move || server.run());
 //! let counters = Counters::new(MediaWiki::new([address]));
 //! match counters.acquire("transcoders", 3, 10)? {
@@ -113,14 +110,14 @@ mod pools;
 
 pub use crate::pools::Purpose;
 pub use counters::{Counters, Units, Usage};
-pub use error::{Error, Failure};
+pub use error::{Error, Failure, Fault};
 pub use placement::{MediaWiki, Placement, Ring};
 pub use pools::{Client, Limits, Lines, Lock, Outcome};
 
 use std::time::Duration;
 
 /// What a server said: an answer or a refusal; or what is wrong with the server, so that it said neither.
-type Said<T> = Result<Result<T, Error>, Failure>;
+type Said<T> = Result<Result<T, Error>, Fault>;
 
 /// The longest time that the protocol can name, 136 years: sums of times that are cut to it do not overflow.
 const LONGEST: Duration = Duration::from_secs(u32::MAX as u64 + 1);

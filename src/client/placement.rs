@@ -3,8 +3,8 @@
 /// Which server keeps a key: the servers, and for each key the order in which they are asked. Servers know nothing of each
 /// other; clients that place keys in the same way meet at the same server.
 ///
-/// [`MediaWiki`] is the order of MediaWiki's PHP client, and [`Ring`] the consistent hashing of Wikimedia's Python library, as
-/// far as its description goes: it was not compared with the library itself. The two place keys differently, so all
+/// [`MediaWiki`] is the order of MediaWiki's PHP client, and [`Ring`] the consistent hashing of Wikimedia's Python library: of
+/// 600 keys on four rings, each has the server that the library itself chooses. The two place keys differently, so all
 /// clients that share keys must use the same one.
 ///
 /// How many of the 10,000 keys `key 0` to `key 9999` change their server when one joins or leaves, and how many keys the
@@ -77,8 +77,8 @@ impl From<Ring> for Placement {
 }
 
 impl MediaWiki {
-    /// Servers, each as `HOST` or `HOST:PORT`, written as in the configuration of MediaWiki: `10.0.0.5` and `10.0.0.5:7531`
-    /// are the same server, but not the same order.
+    /// Servers, each as `HOST`, `HOST:PORT` or `unix:PATH`, written as in the configuration of MediaWiki: `10.0.0.5` and
+    /// `10.0.0.5:7531` are the same server, but not the same order.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
         MediaWiki { servers: servers.into_iter().map(Into::into).collect() }
     }
@@ -92,7 +92,7 @@ impl MediaWiki {
 }
 
 impl Ring {
-    /// Servers, each as a label, `HOST` or `HOST:PORT`, and its weight. Only labels and weights place the keys, so a server
+    /// Servers, each as a label, `HOST`, `HOST:PORT` or `unix:PATH`, and its weight. Only labels and weights place the keys, so a server
     /// may move to another address and keep its keys.
     pub fn new(servers: impl IntoIterator<Item = (impl AsRef<str>, impl Into<String>, u8)>) -> Self {
         let mut ring = Ring { servers: Vec::new(), points: Vec::new() };
@@ -176,6 +176,26 @@ mod tests {
             let labels: Vec<_> = ring.order(key.as_bytes()).into_iter().map(|n| ["a", "b", "c"][n]).collect();
             assert_eq!(labels, want, "{key}");
         }
+    }
+
+    /// The servers are those that the library itself chooses.
+    #[test]
+    fn a_ring_keeps_keys_where_wikimedias_library_does() {
+        let vectors = include_str!("../../tests/placement/ring.tsv").lines().filter(|line| !line.starts_with('#'));
+        let mut compared = 0;
+        for line in vectors {
+            let [servers, key, want] = line.split('\t').collect::<Vec<_>>()[..] else {
+                panic!("not three fields: {line}")
+            };
+            let weighted = servers.split(' ').map(|server| {
+                let (label, weight) = server.split_once('=').expect("label=weight");
+                (label, label, weight.parse().expect("a weight"))
+            });
+            let ring = Ring::new(weighted);
+            assert_eq!(ring.servers[ring.order(key.as_bytes())[0]], want, "{key} on {servers}");
+            compared += 1;
+        }
+        assert_eq!(compared, 600);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Places in pools: the client of the PoolCounter protocol.
 
 use super::connection::Connection;
-use super::error::{Error, Failure};
+use super::error::{Error, Failure, Fault};
 use super::fleet::{Fleet, Held};
 use super::placement::Placement;
 use super::{Said, Timeouts};
@@ -236,11 +236,11 @@ fn verdict_of(line: &[u8]) -> Said<Option<Outcome<'static>>> {
 
 /// The server's refusal, if the line is one.
 fn refusal<T>(line: &[u8]) -> Said<T> {
-    let words = wire::parse_error(line).ok_or(Failure::Garbled)?;
+    let words = wire::parse_error(line).ok_or(Fault::Garbled)?;
     Ok(Err(Error::Refused(String::from_utf8_lossy(words).into_owned())))
 }
 
-fn read_stats(connection: &mut Connection) -> Result<Figures<Stat>, Failure> {
+fn read_stats(connection: &mut Connection) -> Result<Figures<Stat>, Fault> {
     connection.send(wire::STATS_FULL, Duration::ZERO)?;
     let mut figures = Figures::default();
     for _ in 0..MOST_LINES {
@@ -255,10 +255,10 @@ fn read_stats(connection: &mut Connection) -> Result<Figures<Stat>, Failure> {
             figures.set(stat, value);
         }
     }
-    Err(Failure::Garbled)
+    Err(Fault::Garbled)
 }
 
-fn read_lines(connection: &mut Connection, words: &[u8]) -> Result<Lines, Failure> {
+fn read_lines(connection: &mut Connection, words: &[u8]) -> Result<Lines, Fault> {
     connection.send(&[b"STATS ", words, b"\n"].concat(), Duration::ZERO)?;
     let first = connection.line()?;
     if wire::parse_error(&first).is_some() {
@@ -274,7 +274,7 @@ fn read_lines(connection: &mut Connection, words: &[u8]) -> Result<Lines, Failur
         }
         lines.push(connection.line()?);
     }
-    Err(Failure::Garbled)
+    Err(Fault::Garbled)
 }
 
 #[cfg(test)]

@@ -7,15 +7,34 @@ pub mod wire;
 pub use state::{Acquire, COUNTER_BYTES, HOLDING_BYTES, Limits, Record, Refusal, Release, State, Step};
 
 use crate::id::{ConnId, Id};
-use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
+use crate::output::{MAX_BYTES, Output};
+use crate::record::{Reader, Writer};
+use crate::report::Report;
+use crate::service::{
+    Caps, Context, IN_ONE_PIECE, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
+};
 use crate::stats::{Counters as Stat, Figures};
+use crate::text::escaped;
+use crate::time::Time;
 use crate::wheel::Due;
 use log::trace;
 use serde::{Deserialize, Serialize};
-use wire::{FIELDS_BYTES, HEADER_BYTES, Header, Malformed, Request};
+use std::io;
+use wire::{FIELDS_BYTES, HEADER_BYTES, Header, Malformed, Request, STATUS_OFFSET};
 
 /// How many places of the table a Dump looks at in one turn, whether counters are in them or not.
 const DUMP_SLOTS: usize = 4096;
+
+/// The line of the registry.
+pub const INFO: Info = Info {
+    name: "counters",
+    port: 11215,
+    is_enabled: false,
+    max_connections: u64::MAX,
+    has_store: false,
+    announcement: "the counters are at",
+    new: |limits| Box::new(Counters::new(limits.counters)),
+};
 
 /// The counters service.
 pub struct Counters {
@@ -41,11 +60,16 @@ struct Long {
     missing: usize,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Saved {
-    state: state::Saved,
-    /// Those with something to know.
-    sessions: Vec<(ConnId, Session)>,
+/// The version of what is written: the sessions with something to know, then the state.
+const SAVED_VERSION: u16 = 1;
+
+type Sessions = Vec<(ConnId, Session)>;
+
+/// What version 0.9.0 wrote.
+#[derive(Deserialize)]
+struct InOnePiece {
+    state: state::InOnePiece,
+    sessions: Sessions,
 }
 
 /// How far a request is.
@@ -122,11 +146,11 @@ impl Counters {
     }
 
     fn handle(&mut self, conn: ConnId, header: &Header, body: &[u8], context: &mut Context<'_>) -> Progress {
-        trace!("{conn} > {:#04x} {}", header.opcode, body.escape_ascii());
+        trace!("{conn} > {:#04x} {}", header.opcode, escaped(body));
         let request = match header.request(body) {
             Ok(request) => request,
             Err(malformed) => {
-                context.output.reply(conn, |bytes| wire::write_malformed(bytes, header, malformed));
+                reply(context.output, conn, |bytes| wire::write_malformed(bytes, header, malformed));
                 return if malformed == Malformed::TooLong { Progress::Over } else { Progress::Done };
             }
         };
@@ -145,8 +169,7 @@ impl Counters {
             }
             Request::Dump => return self.go_on_with_dump(conn, header, context),
         };
-        trace!("{conn} < {number:?}");
-        context.output.reply(conn, |bytes| match number {
+        reply(context.output, conn, |bytes| match number {
             Ok(None) => wire::write_ok(bytes, header),
             Ok(Some(number)) => wire::write_number(bytes, header, number),
             Err(refusal) => wire::write_refusal(bytes, header, refusal),
@@ -163,7 +186,7 @@ impl Counters {
         self.state.count(Stat::Stats);
         self.state.turn(&mut step(context));
         let figures = self.figures(context.traffic);
-        context.output.reply(conn, |bytes| wire::write_stats(bytes, header, &figures));
+        reply(context.output, conn, |bytes| wire::write_stats(bytes, header, &figures));
     }
 
     /// Tells of as many counters as the connection's output takes. Those that come or go meanwhile may be told of or not;
@@ -184,12 +207,18 @@ impl Counters {
                 return Progress::Partly;
             }
             if let Some(record) = self.state.record(slot) {
-                context.output.reply(conn, |bytes| wire::write_record(bytes, header, &record));
+                reply(context.output, conn, |bytes| wire::write_record(bytes, header, &record));
             }
             slot += 1;
         }
-        context.output.reply(conn, |bytes| wire::write_ok(bytes, header));
+        reply(context.output, conn, |bytes| wire::write_ok(bytes, header));
         Progress::Done
+    }
+
+    fn restore_sessions(&mut self, sessions: Sessions) {
+        for (conn, session) in sessions {
+            *self.session(conn) = session;
+        }
     }
 
     fn session(&mut self, conn: ConnId) -> &mut Session {
@@ -211,8 +240,22 @@ fn step<'a>(context: &'a mut Context<'_>) -> Step<'a> {
     Step { now: context.now, epoch: context.epoch, timers: context.timers.typed() }
 }
 
+/// Adds one reply, and logs its status and body if that is wanted.
+fn reply(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+    output.reply(conn, |bytes| {
+        let start = bytes.len();
+        write(bytes);
+        trace!("{conn} < {:#04x} {}", bytes[start + STATUS_OFFSET], escaped(&bytes[start + HEADER_BYTES..]));
+    });
+}
+
 impl Service for Counters {
-    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
+    fn caps(&self) -> Caps {
+        Caps { request_bytes: HEADER_BYTES + FIELDS_BYTES, output_bytes: MAX_BYTES, idle: None }
+    }
+
+    fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
+        let input = input.bytes;
         let mut consumed = 0;
         for _ in 0..REQUESTS_PER_TURN {
             if context.output.is_full(conn) {
@@ -231,10 +274,6 @@ impl Service for Counters {
         Served { consumed, then: Then::Serve }
     }
 
-    fn longest_request(&self) -> usize {
-        HEADER_BYTES + FIELDS_BYTES
-    }
-
     fn expire(&mut self, due: Due, context: &mut Context<'_>) {
         self.state.expire(due.key(), &mut step(context));
     }
@@ -246,23 +285,42 @@ impl Service for Counters {
         self.state.close(conn, &mut step(context));
     }
 
-    fn save(&self, _context: &mut Context<'_>) -> Vec<u8> {
-        let ranks = self.state.ranks();
-        let rank = |slot: u32| ranks[ranks.len().min(slot as usize + 1) - 1];
-        let sessions = self.sessions.iter().enumerate().filter(|(_, session)| session.is_busy());
-        let sessions = sessions.map(|(index, session)| {
-            (ConnId::from_index(index), Session { dumped: session.dumped.map(rank), ..session.clone() })
-        });
-        let saved = Saved { state: self.state.save(), sessions: sessions.collect() };
-        postcard::to_allocvec(&saved).expect("a vector takes every byte")
+    fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
+        Report { figures: self.figures(traffic).rows().collect(), ..Report::default() }
     }
 
-    fn restore(&mut self, saved: &[u8], context: &mut Context<'_>) -> Result<(), Unreadable> {
-        let saved: Saved = postcard::from_bytes(saved).map_err(|error| Unreadable(format!("counters: {error}")))?;
-        for (conn, session) in saved.sessions {
-            *self.session(conn) = session;
+    fn saved_version(&self) -> u16 {
+        SAVED_VERSION
+    }
+
+    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
+        let sessions = self.sessions.iter().enumerate().filter(|(_, session)| session.is_busy());
+        let sessions: Vec<_> = sessions.map(|(index, session)| (ConnId::from_index(index), session)).collect();
+        out.put(&sessions)?;
+        self.state.save(out)
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        match version {
+            SAVED_VERSION => {
+                self.restore_sessions(saved.take()?);
+                self.state.restore(saved, &mut step(context))
+            }
+            IN_ONE_PIECE => {
+                let InOnePiece { state, sessions } = saved.take()?;
+                self.restore_sessions(sessions);
+                self.state.restore_piece(state, &mut step(context))
+            }
+            _ => Err(Unreadable::version("counters", version)),
         }
-        self.state.restore(saved.state, &mut step(context))
+    }
+
+    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        if version != SAVED_VERSION {
+            return self.restore(version, saved, context);
+        }
+        self.restore_sessions(saved.take()?);
+        self.state.rehearse(saved, &mut step(context))
     }
 
     fn check(&self) {

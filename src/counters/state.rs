@@ -11,7 +11,7 @@ mod holdings;
 mod saved;
 mod sweep;
 
-pub use saved::Saved;
+pub use saved::InOnePiece;
 
 use crate::id::{ConnId, Id, id};
 use crate::names::Names;
@@ -114,6 +114,8 @@ timer_keys! {
 /// How many holdings are given back at a time when their connection is gone: a millisecond's work. So the others hardly
 /// notice, and even of a million the last is back within a tenth of a second, if the machine has time for it.
 const RETURNED_AT_ONCE: usize = 32_768;
+/// After so long, another tick has begun: no tick serves longer. What is given back in one is bounded for all together who leave in it.
+const LONGEST_TICK: Span = Span::from_millis(10);
 /// When work goes on that is more than may be done at once.
 const PAUSE: Span = Span::from_millis(1);
 
@@ -130,6 +132,10 @@ pub struct State {
     holdings: u64,
     /// What those hold who are gone, until it is given back.
     leaving: VecDeque<Holdings>,
+    /// How much more may be given back in this tick.
+    returnable: usize,
+    /// When that was as much as may be at once.
+    returnable_since: Time,
     /// The number of the interval that the table was last used in.
     interval: u32,
     /// When that interval is over.
@@ -153,6 +159,8 @@ impl State {
             clients: Vec::new(),
             holdings: 0,
             leaving: VecDeque::new(),
+            returnable: RETURNED_AT_ONCE,
+            returnable_since: Time::START,
             interval: 0,
             interval_end: Time::START,
             sweep: None,
@@ -220,23 +228,38 @@ impl State {
     pub fn close(&mut self, conn: ConnId, step: &mut Step<'_>) {
         let Some(holdings) = self.clients.get_mut(conn.index()).map(std::mem::take) else { return };
         self.turn(step);
+        if holdings.is_empty() {
+            return;
+        }
+        let is_at_work = !self.leaving.is_empty();
         self.leaving.push_back(holdings);
+        if step.now.since(self.returnable_since) >= LONGEST_TICK {
+            self.begin_to_return(step.now);
+        }
         self.give_back(step);
-        if !self.leaving.is_empty() {
+        // Whoever leaves later does not put off what goes on with those before.
+        if !is_at_work && !self.leaving.is_empty() {
             self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
             self.arm(step);
         }
     }
 
-    /// Gives back what those held who are gone: as much as may be at once.
+    /// From now on as much may be given back as may be in one tick.
+    fn begin_to_return(&mut self, now: Time) {
+        self.returnable = RETURNED_AT_ONCE;
+        self.returnable_since = now;
+    }
+
+    /// Gives back what those held who are gone: as much as may be in this tick, by all of them together.
     fn give_back(&mut self, step: &mut Step<'_>) {
-        for _ in 0..RETURNED_AT_ONCE {
+        while self.returnable > 0 {
             let Some(holdings) = self.leaving.front_mut() else { return };
             let Some((id, resources)) = holdings.pop() else {
                 self.leaving.pop_front();
                 continue;
             };
             self.holdings -= 1;
+            self.returnable -= 1;
             let levels = self.counters[id.index()].levels_mut();
             levels.change(levels.consumption() - resources, self.interval);
             self.drop_if_over(id, step);
@@ -249,6 +272,7 @@ impl State {
         if !self.turn(step) {
             self.go_on_with_sweep(step);
         }
+        self.begin_to_return(step.now);
         self.give_back(step);
         self.arm(step);
     }
@@ -354,8 +378,8 @@ impl State {
     fn interval_at(&self, step: &Step<'_>) -> (u32, Time) {
         let interval = self.limits.interval.as_micros();
         let time_of_day = (step.epoch + step.now.since(Time::START)).as_micros();
-        let number = u32::try_from(time_of_day / interval).ok().filter(|number| *number <= u32::MAX / 2);
-        let number = number.expect("intervals of ten seconds have numbers of 31 bits until the year 2650");
+        // Intervals of ten seconds have numbers of 31 bits until the year 2650. With a date beyond that, the last one never ends.
+        let number = (time_of_day / interval).min(u64::from(u32::MAX / 2)) as u32;
         (number, step.now + Span::from_micros(interval - time_of_day % interval))
     }
 
@@ -381,6 +405,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Reader, Unreadable, Writer};
     use crate::wheel::{Owner, Wheel};
 
     const OWNER: Owner = Owner(0);
@@ -433,11 +458,45 @@ mod tests {
         }
     }
 
+    /// However many leave in a tick, and whoever leaves meanwhile.
+    #[test]
+    fn those_who_leave_together_share_a_budget() {
+        const EACH: usize = RETURNED_AT_ONCE / 2;
+        let (mut state, mut wheel) = (State::new(Limits::default()), Wheel::default());
+        let mut step = Step { now: Time::START, epoch: Span::from_secs(1_000_000), timers: wheel.of(OWNER) };
+        for n in 0..8 * EACH {
+            let acquire = Acquire { name: &(n / 8).to_be_bytes(), resources: 1, maximum: 10 };
+            assert_eq!(state.acquire(ConnId::from_index(n % 8), acquire, &mut step), Ok(1));
+        }
+        (0..7).for_each(|conn| state.close(ConnId::from_index(conn), &mut step));
+        assert_eq!(state.holdings as usize, 8 * EACH - RETURNED_AT_ONCE);
+        for tick in 1..=3 {
+            let now = wheel.next().expect("somebody goes on with it");
+            assert_eq!(now, Time::START + Span::from_millis(tick));
+            let due = wheel.expire(now).expect("it is due");
+            act(&mut state, &mut wheel, now, |state, step| state.expire(due.key(), step));
+            act(&mut state, &mut wheel, now, |state, step| state.close(ConnId::from_index(9), step));
+            if tick == 1 {
+                act(&mut state, &mut wheel, now, |state, step| state.close(ConnId::from_index(7), step));
+            }
+            let left = 8 * EACH - (tick as usize + 1) * RETURNED_AT_ONCE;
+            assert_eq!(state.holdings as usize, left, "{tick}");
+        }
+    }
+
     #[test]
     fn whoever_takes_over_holds_nothing_for_those_who_are_gone() {
         let (state, _) = left(2 * RETURNED_AT_ONCE);
         let (mut other, mut wheel) = (State::new(Limits::default()), Wheel::default());
-        let restored = act(&mut other, &mut wheel, Time::START, |other, step| other.restore(state.save(), step));
+        let mut saved = Vec::new();
+        state.save(&mut Writer::new(&mut saved)).expect("memory takes all");
+        let mut trial = State::new(Limits::default());
+        let read =
+            |state: &mut State, wheel: &mut Wheel, restore: fn(&mut State, &mut Reader<'_>, &mut Step<'_>) -> _| {
+                act(state, wheel, Time::START, |state, step| restore(state, &mut Reader::new(&mut &saved[..]), step))
+            };
+        assert_eq!(read(&mut trial, &mut Wheel::default(), State::rehearse), Ok(()));
+        let restored: Result<(), Unreadable> = read(&mut other, &mut wheel, State::restore);
         assert_eq!((restored, other.holdings), (Ok(()), 1));
         assert_eq!(other.counters.len(), 2 * RETURNED_AT_ONCE);
         let last = format!("counter {}", 2 * RETURNED_AT_ONCE - 1);

@@ -15,6 +15,9 @@ pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 /// What of a body can matter: the fields of the longest request, and the longest name. The rest is ignored.
 pub const FIELDS_BYTES: usize = 4 + 4 + 2 + u16::MAX as usize;
 
+/// Where the status stands in the header of a reply.
+pub const STATUS_OFFSET: usize = 2;
+
 const REQUEST_MAGIC: u8 = 0x90;
 const REPLY_MAGIC: u8 = 0x91;
 const OK: u8 = 0x00;

@@ -2,12 +2,13 @@
 //! from its table.
 
 use super::Moment;
-use super::text::{label, visible};
+use super::text::label;
 use crate::histogram::Histogram;
 use crate::pulse::{Budget, Spread};
-use crate::report::{Service, Type};
+use crate::report::{ServiceReport, Type};
 use crate::service::Traffic;
 use crate::stats::{Row, Unit};
+use crate::text::visible;
 use crate::time::{Span, Time};
 use std::collections::HashSet;
 use std::fmt::{Display, Write};
@@ -33,13 +34,14 @@ pub fn render(moment: &Moment<'_>) -> String {
     );
     for service in &moment.overview.services {
         // The uptime is everybody's.
-        for (row, value) in service.figures.iter().filter(|(row, _)| row.unit != Unit::Uptime) {
+        for (row, value) in service.report.figures.iter().filter(|(row, _)| row.unit != Unit::Uptime) {
             page.figure(service.name, row, *value);
         }
     }
     page.traffic(&moment.overview.services);
-    page.types(&moment.overview.pools.types);
-    let oldest = moment.overview.pools.holders.first().map_or(Span::ZERO, |holder| holder.age);
+    let pools = moment.overview.pools().cloned().unwrap_or_default();
+    page.types(&pools.types);
+    let oldest = pools.holders.first().map_or(Span::ZERO, |holder| holder.age);
     page.single(
         "poolcounter_pools_oldest_holder_seconds",
         GAUGE,
@@ -91,7 +93,7 @@ impl Exposition {
         }
     }
 
-    fn traffic(&mut self, services: &[Service]) {
+    fn traffic(&mut self, services: &[ServiceReport]) {
         let mut by_service = |name: &str, kind, help, value: fn(&Traffic) -> u64| {
             self.family(name, kind, help);
             for service in services {
@@ -182,6 +184,18 @@ impl Exposition {
         for budget in Budget::ALL {
             self.value("poolcounter_budget_spent_total", &format!("budget=\"{}\"", budget.name()), pulse.spent(budget));
         }
+        self.single(
+            "poolcounter_last_reload_success",
+            GAUGE,
+            "Whether the last reload has worked; 1 if there was none.",
+            u8::from(pulse.reload.is_none_or(|reload| reload.has_worked)),
+        );
+        self.single(
+            "poolcounter_last_reload_timestamp_seconds",
+            GAUGE,
+            "When the last reload was, since 1970; 0 if there was none.",
+            pulse.reload.map_or(0.0, |reload| seconds(moment.time_of_day(reload.at))),
+        );
         self.single("poolcounter_timers", GAUGE, "Timers that are armed.", moment.timers);
         self.single("process_resident_memory_bytes", GAUGE, "Resident memory of the process.", pulse.memory_bytes);
         self.single(

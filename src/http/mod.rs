@@ -9,37 +9,45 @@ mod text;
 pub mod wire;
 
 use crate::id::ConnId;
+use crate::output::MAX_BYTES;
 use crate::pulse::Pulse;
-use crate::report::{Overview, Sample};
-use crate::service::{Context, Peers, Served, Service, Then, Unreadable};
+use crate::record::{Reader, Writer};
+use crate::registry::Others;
+use crate::report::{Overview, Report};
+use crate::service::{Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable};
 use crate::time::{Span, Time};
 use crate::wheel::Due;
 use log::trace;
 use samples::Samples;
+use std::io;
 use wire::{Connection, Head, Method, Parsed, Request, Status};
 
 /// How many pages one connection is served before it is another's turn: one takes up to a millisecond when there is much
 /// to tell.
 const PAGES_PER_TURN: usize = 4;
+/// The version of what is written for an upgrade: the samples.
+const SAVED_VERSION: u16 = 1;
+
+/// Connections at a time. A few look at the pages; others must not take descriptors from those who work.
+const MAX_CONNECTIONS: u64 = 100;
+
+/// The line of the registry.
+pub const INFO: Info = Info {
+    name: "http",
+    port: 7580,
+    is_enabled: false,
+    max_connections: MAX_CONNECTIONS,
+    has_store: false,
+    announcement: "metrics and the status page are at",
+    new: |_| Box::new(Http::default()),
+};
+/// How long a connection is kept without a page. Few are allowed, and those that ask nothing must not shut out those that do.
+const IDLE_LIMIT: Span = Span::from_secs(10);
 
 /// The service: what it remembers between requests.
 #[derive(Default)]
 pub struct Http {
     samples: Samples,
-}
-
-/// The service while it is called, with what it may look at.
-pub struct Serving<'a> {
-    /// The service.
-    pub http: &'a mut Http,
-    /// The others.
-    pub sources: &'a dyn Sources,
-}
-
-/// What there is to look at.
-pub trait Sources {
-    /// Everything that the services tell at the time `now`.
-    fn overview(&self, now: Time, peers: &dyn Peers) -> Overview;
 }
 
 /// Everything that a page may show, at one moment.
@@ -54,6 +62,13 @@ struct Moment<'a> {
     samples: &'a Samples,
 }
 
+impl Moment<'_> {
+    /// The time of day, since 1970, as far as it was known at the start.
+    fn time_of_day(&self, at: Time) -> Span {
+        self.epoch + at.since(Time::START)
+    }
+}
+
 /// What there is to ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Page {
@@ -61,18 +76,6 @@ enum Page {
     Json,
     Metrics,
     Health,
-}
-
-impl Http {
-    /// Whether it is time for [`Http::sample`].
-    pub fn wants_sample(&self, now: Time) -> bool {
-        self.samples.wants(now)
-    }
-
-    /// Notes how things stand now, and have stood since the last tick.
-    pub fn sample(&mut self, now: Time, sample: Sample) {
-        self.samples.note(now, sample);
-    }
 }
 
 impl Page {
@@ -98,7 +101,7 @@ impl Page {
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-impl Serving<'_> {
+impl Http {
     fn answer(&self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) {
         let Request { method, path, connection } = request;
         let page = Page::at(path);
@@ -107,7 +110,7 @@ impl Serving<'_> {
             (Some(_), Method::Other) => Status::MethodNotAllowed,
             (Some(_), Method::Get | Method::Head) => Status::Ok,
         };
-        trace!("{conn} > {method:?} {path:?}: {}", status.text());
+        trace!("{conn} > {method:?} {path:?}");
         let body = match page {
             Some(page) if status == Status::Ok => self.render(page, context),
             _ => format!("{}\n", status.text()),
@@ -122,10 +125,10 @@ impl Serving<'_> {
         let moment = || Moment {
             now: context.now,
             epoch: context.epoch,
-            overview: self.sources.overview(context.now, context.peers),
+            overview: context.others.overview(context.now, context.peers),
             pulse: context.pulse,
             timers: context.timers.armed(),
-            samples: &self.http.samples,
+            samples: &self.samples,
         };
         match page {
             Page::Status => page::render(&status::Status::of(&moment())),
@@ -145,14 +148,20 @@ fn refuse(conn: ConnId, status: Status, context: &mut Context<'_>) {
 }
 
 fn send(conn: ConnId, head: &Head<'_>, body: &str, context: &mut Context<'_>) {
+    trace!("{conn} < {}, {} bytes", head.status.text(), body.len());
     context.output.reply(conn, |bytes| {
         head.write(bytes);
         bytes.extend_from_slice(body.as_bytes());
     });
 }
 
-impl Service for Serving<'_> {
-    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
+impl Service for Http {
+    fn caps(&self) -> Caps {
+        Caps { request_bytes: wire::MAX_REQUEST, output_bytes: MAX_BYTES, idle: Some(IDLE_LIMIT) }
+    }
+
+    fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
+        let input = input.bytes;
         let mut consumed = 0;
         for _ in 0..PAGES_PER_TURN {
             if context.output.is_full(conn) {
@@ -176,21 +185,34 @@ impl Service for Serving<'_> {
         Served { consumed, then: Then::Serve }
     }
 
-    fn longest_request(&self) -> usize {
-        wire::MAX_REQUEST
-    }
-
     fn expire(&mut self, _: Due, _: &mut Context<'_>) {}
 
     fn close(&mut self, _: ConnId, _: &mut Context<'_>) {}
 
-    fn save(&self, _: &mut Context<'_>) -> Vec<u8> {
-        postcard::to_allocvec(&self.http.samples).expect("a vector takes every byte")
+    fn observe(&mut self, others: &Others<'_>, now: Time) -> Time {
+        if let Some(sample) = others.samples().next() {
+            self.samples.note(now, sample);
+        }
+        self.samples.next()
     }
 
-    fn restore(&mut self, saved: &[u8], _: &mut Context<'_>) -> Result<(), Unreadable> {
-        let samples = postcard::from_bytes(saved).map_err(|error| Unreadable(format!("http: {error}")))?;
-        self.http.samples = samples;
+    fn report(&self, _: Time, _: &Traffic, _: &dyn Peers) -> Report {
+        Report::default()
+    }
+
+    fn saved_version(&self) -> u16 {
+        SAVED_VERSION
+    }
+
+    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
+        out.put(&self.samples)
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, _: &mut Context<'_>) -> Result<(), Unreadable> {
+        match version {
+            IN_ONE_PIECE | SAVED_VERSION => self.samples = saved.take()?,
+            _ => return Err(Unreadable::version("http", version)),
+        }
         Ok(())
     }
 
@@ -205,7 +227,7 @@ impl Service for Serving<'_> {
 mod tests {
     use super::*;
     use crate::output::{FULL_BYTES, MAX_BYTES};
-    use crate::report::{Holder, HotKey, Key, Pools, Service, Type};
+    use crate::report::{Holder, HotKey, Key, Pools, Sample, ServiceReport, Type};
     use crate::service::Traffic;
     use crate::stats::{Pools as Stat, Stat as _};
 
@@ -226,8 +248,11 @@ mod tests {
             ..Pools::default()
         };
         let figures: Vec<_> = Stat::ALL.iter().map(|stat| (stat.row(), u64::MAX)).collect();
-        let service = |name| Service { name, traffic: Traffic::default(), figures: figures.clone() };
-        Overview { services: vec![service("pools"), service("counters"), service("http")], pools }
+        let service = |name| {
+            let report = Report { figures: figures.clone(), pools: Some(pools.clone()) };
+            ServiceReport { name, traffic: Traffic::default(), report }
+        };
+        Overview { services: vec![service("pools"), service("counters"), service("http")] }
     }
 
     /// Whoever has not read all but the last byte that makes it full is told one page more, and must not be closed for it.

@@ -167,6 +167,11 @@ function figures(service) {
     [{ text: figure.name, className: "text" }, value(figure), { text: figure.help, className: "text help" }]));
 }
 
+function reloaded(reload, now) {
+  if (!reload) return [];
+  return [["reloaded", `${duration(Math.max(now - reload.at, 0))} ago${reload.has_worked ? "" : ", not done"}`]];
+}
+
 let last;
 
 function show(status) {
@@ -185,6 +190,7 @@ function show(status) {
     ["busy", (busy * 100).toLocaleString("en", { maximumFractionDigits: 1 }) + " %"],
     ["memory", bytes(loop.memory_bytes)],
     ["version", status.version],
+    ...reloaded(status.last_reload, status.started_at + status.uptime),
   ]);
   const most = Math.max(1, ...pools.types.map(type => type.acquired));
   fill("types",

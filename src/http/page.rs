@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// taken for markup, it could still do nothing. The hashes are those of `page.js` and `page.css`.
 pub const POLICY: &str = concat!(
     "default-src 'none'; ",
-    "script-src 'sha256-cn9SJgOFv3dpEdYbsioJFYWR5eJjcicHt0UHhPnSIMs='; ",
+    "script-src 'sha256-plqU+POL/4oF5jhffx/ksao0fPTrCvNR+AgWJdgzZx8='; ",
     "style-src 'sha256-XYgb9f1nJxcdnEXN5F8od+gwrjnl0cEQaJTaUWAQsoY='; ",
     "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 );
@@ -30,6 +30,11 @@ fn basic(status: &Status) -> String {
         "<h1>poolcounter {}</h1>\n<p>This page refreshes itself every five seconds. With JavaScript it has plots, too.</p>\n",
         status.version
     );
+    if let Some(reload) = &status.last_reload {
+        let age = seconds((status.started_at + status.uptime - reload.at).max(0.0));
+        let outcome = if reload.has_worked { "worked" } else { "has not worked: the log says why" };
+        writeln!(page, "<p>The last reload was {age} ago and {outcome}.</p>").expect("a string takes every character");
+    }
     let pools = &status.pools;
     let rows = pools.types.iter().map(|it| {
         let counts = [it.acquired, it.working, it.waiting, it.done, it.full, it.timeouts];

@@ -26,18 +26,18 @@ impl Default for Samples {
 }
 
 impl Samples {
-    /// Whether a sample is due.
-    pub fn wants(&self, now: Time) -> bool {
-        now >= self.next
+    /// Returns when the next sample is due.
+    pub fn next(&self) -> Time {
+        self.next
     }
 
     /// Notes how things stand now, and have stood since the last tick.
     pub fn note(&mut self, now: Time, sample: Sample) {
-        if !self.wants(now) {
+        if now < self.next {
             return;
         }
         let due = 1 + now.since(self.next).as_micros() / INTERVAL.as_micros();
-        self.next = self.next + Span::from_micros(due * INTERVAL.as_micros());
+        self.next = self.next + Span::from_micros(due.saturating_mul(INTERVAL.as_micros()));
         for _ in 0..due.min(KEPT as u64) {
             if self.kept.len() == KEPT {
                 self.kept.pop_front();
@@ -79,13 +79,21 @@ mod tests {
     fn gaps_are_flat() {
         let mut samples = Samples::default();
         samples.note(at(0), sample(0));
-        assert!(!samples.wants(at(2)));
+        assert!(samples.next() > at(2));
         samples.note(at(2), sample(3));
         assert_eq!(acquired(&samples), [0], "none was due");
         samples.note(at(13), sample(6));
         assert_eq!(acquired(&samples), [0, 6, 6, 6, 6]);
         assert_eq!(samples.rates(|sample| sample.acquired), [2.0, 0.0, 0.0, 0.0]);
-        assert!(samples.wants(at(15)) && !samples.wants(at(14)));
+        assert!(samples.next() <= at(15) && samples.next() > at(14));
+    }
+
+    #[test]
+    fn the_last_moment_is_one_like_others() {
+        let mut samples = Samples::default();
+        samples.note(Time::from_micros(u64::MAX), sample(7));
+        samples.note(Time::from_micros(u64::MAX), sample(8));
+        assert_eq!(samples.kept.len(), KEPT);
     }
 
     #[test]
@@ -94,7 +102,7 @@ mod tests {
         samples.note(at(0), sample(0));
         samples.note(at(1_000_000_000), sample(1));
         assert_eq!(acquired(&samples), [1; KEPT]);
-        assert!(!samples.wants(at(1_000_000_000)) && samples.wants(at(1_000_000_003)), "its rhythm goes on");
+        assert!(samples.next() > at(1_000_000_000) && samples.next() <= at(1_000_000_003), "its rhythm goes on");
         samples.note(at(1_000_000_003), sample(2));
         assert_eq!((samples.kept.len(), acquired(&samples)[KEPT - 2..].to_vec()), (KEPT, vec![1, 2]));
         assert_eq!(samples.rates(|sample| sample.acquired).len(), 200);

@@ -5,11 +5,11 @@
 
 use super::Moment;
 use super::samples::{INTERVAL, KEPT};
-use super::text::visible;
 use crate::histogram::Histogram;
 use crate::pulse::Budget;
 use crate::report::{self, Sample};
 use crate::stats::Unit;
+use crate::text::visible;
 use crate::time::{Span, Time};
 use serde::Serialize;
 
@@ -27,11 +27,21 @@ pub struct Status {
     pub uptime: f64,
     /// When the process started, in seconds since 1970.
     pub started_at: f64,
+    /// Null if there was none.
+    pub last_reload: Option<Reload>,
     pub services: Vec<Service>,
     pub pools: Pools,
     pub history: History,
     #[serde(rename = "loop")]
     pub loop_: Loop,
+}
+
+#[derive(Serialize)]
+pub struct Reload {
+    /// In seconds since 1970.
+    pub at: f64,
+    /// Whether all of the settings count; false as long as it is under way.
+    pub has_worked: bool,
 }
 
 /// A service of whatever kind.
@@ -60,7 +70,7 @@ pub struct Figure {
 }
 
 /// What only pools have.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct Pools {
     pub types: Vec<Type>,
     pub busiest: Vec<Key>,
@@ -148,8 +158,11 @@ impl Status {
             version: env!("CARGO_PKG_VERSION"),
             uptime: seconds(moment.now.since(Time::START)),
             started_at: seconds(moment.epoch),
+            last_reload: pulse
+                .reload
+                .map(|reload| Reload { at: seconds(moment.time_of_day(reload.at)), has_worked: reload.has_worked }),
             services: moment.overview.services.iter().map(Service::of).collect(),
-            pools: Pools::of(&moment.overview.pools),
+            pools: moment.overview.pools().map(Pools::of).unwrap_or_default(),
             history: History::of(moment),
             loop_: Loop {
                 ticks: pulse.durations.count(),
@@ -169,9 +182,9 @@ impl Status {
 }
 
 impl Service {
-    fn of(service: &report::Service) -> Service {
+    fn of(service: &report::ServiceReport) -> Service {
         let traffic = &service.traffic;
-        let figures = service.figures.iter().map(|(row, value)| {
+        let figures = service.report.figures.iter().map(|(row, value)| {
             let is_seconds = matches!(row.unit, Unit::Uptime | Unit::Duration | Unit::Latest);
             Figure {
                 name: row.name,

@@ -26,7 +26,13 @@ impl Clock {
 
     /// The time now.
     pub fn now(&self) -> Time {
-        Time::START + Span::from_micros(micros(ClockId::CLOCK_MONOTONIC) - self.started)
+        self.at(micros(ClockId::CLOCK_MONOTONIC))
+    }
+
+    /// The time at a reading of the monotonic clock. One from before the start is the start: a virtual machine that was moved, or a
+    /// handover from before a boot, must not end the process.
+    fn at(&self, reading: u64) -> Time {
+        Time::START + Span::from_micros(reading.saturating_sub(self.started))
     }
 }
 
@@ -34,4 +40,15 @@ fn micros(clock: ClockId) -> u64 {
     let now = clock_gettime(clock).expect("every system has this clock, and its reading always fits");
     // Lossless: these clocks count up from the boot and from 1970, and their nanoseconds stay below 10^9.
     now.tv_sec() as u64 * 1_000_000 + now.tv_nsec() as u64 / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_goes_back_stands_at_the_start() {
+        let clock = Clock { started: 1_000, epoch: 0 };
+        assert_eq!([999, 1_000, 1_007].map(|reading| clock.at(reading).as_micros()), [0, 0, 7]);
+    }
 }

@@ -1,7 +1,7 @@
 //! One connection: its stream, and what is known of it. It knows nothing of the others.
 
 use super::inlet::{Inlet, Received};
-use crate::services::Kind;
+use crate::id::ServiceId;
 use crate::wheel::TimerId;
 use std::io::{self, Read, Write};
 
@@ -34,11 +34,13 @@ pub struct News {
     pub writable: bool,
     /// The peer has closed its sending side or is gone: a short read is not the end of what can be read.
     pub hangup: bool,
+    /// The connection is gone in both directions.
+    pub lost: bool,
 }
 
 pub(super) struct Connection<S> {
     pub stream: S,
-    pub kind: Kind,
+    pub service: ServiceId,
     pub stage: Stage,
     /// A read may bring something.
     pub readable: bool,
@@ -50,10 +52,18 @@ pub(super) struct Connection<S> {
     pub blocked: bool,
     /// Its output was full at its turn: it has no other until that drains.
     pub parked: bool,
+    /// Its service wants it served no more before it says so.
+    pub waiting: bool,
+    /// Its service is done with it, and it ends once the replies have left that wait for a commit.
+    pub draining: bool,
+    /// The system has said that the connection is gone.
+    pub lost: bool,
     /// Reading or writing failed, or its time is over: whatever is unsent stays so.
     pub broken: bool,
     /// Whole or partial requests that were read and not served.
-    pub unserved: Box<[u8]>,
+    pub unserved: Vec<u8>,
+    /// Its service has seen what is unserved, and waits for more.
+    pub partial: bool,
 }
 
 /// How far a connection is.
@@ -69,18 +79,22 @@ pub(super) enum Stage {
 }
 
 impl<S: Stream> Connection<S> {
-    pub fn new(stream: S, kind: Kind) -> Self {
+    pub fn new(stream: S, service: ServiceId) -> Self {
         Connection {
             stream,
-            kind,
+            service,
             stage: Stage::Open,
             readable: false,
             hangup: false,
             ended: false,
             blocked: false,
             parked: false,
+            waiting: false,
+            draining: false,
+            lost: false,
             broken: false,
-            unserved: Box::default(),
+            unserved: Vec::new(),
+            partial: false,
         }
     }
 

@@ -7,24 +7,27 @@
 //! where that is met, so that whatever is served later finds given back what was held; `reap` only drops the connection.
 
 use super::connection::{Connection, News, Stage, Stream};
-use super::core::Core;
+use super::dispatch::Dispatch;
+use super::idle::Idle;
 use super::inlet::Inlet;
-use crate::id::{ConnId, Id};
+use crate::id::{ConnId, Id, ServiceId};
 use crate::list::{Links, List};
-use crate::pulse::{Budget, Pulse};
-use crate::service::{GONE, Peers, Then};
-use crate::services::{Kind, Services};
+use crate::pulse::Pulse;
+use crate::random::Random;
+use crate::registry::Services;
+use crate::service::{GONE, Peers};
 use crate::time::{Span, Time};
 use crate::wheel::Owner;
 use log::debug;
 use slab::Slab;
-use std::io::ErrorKind;
 
 mod saved;
-pub use saved::Saved;
+mod tick;
 
-/// How long a tick serves before it looks after timers and output, however many clients pipeline.
-const SERVING_TIME: Span = Span::from_millis(10);
+pub use saved::rehearse;
+pub(super) use saved::{Head, SavedConnection};
+pub use tick::Host;
+
 /// How long a connection that is to be closed may take to read its last replies, and to notice.
 const LINGER: Span = Span::from_secs(5);
 /// The loop's own timers; the services' owners count up from zero.
@@ -36,10 +39,15 @@ pub struct Connections<S> {
     /// Whoever is to be served in the next tick, in order.
     ready: List<ConnId>,
     links: Links,
+    idle: Idle,
     /// Whoever `reap` is to look at; may name a connection twice.
     closing: Vec<ConnId>,
+    /// Services whose stores have finished something.
+    completed: Vec<ServiceId>,
     inlet: Inlet,
-    core: Core,
+    /// Nothing is served: an upgrade waits until the services are quiet.
+    is_paused: bool,
+    core: Dispatch,
 }
 
 impl<S: Stream> Peers for Slab<Connection<S>> {
@@ -51,14 +59,17 @@ impl<S: Stream> Peers for Slab<Connection<S>> {
 
 impl<S: Stream> Connections<S> {
     /// No connections yet. `epoch` is the time of day at [`Time::START`], since 1970.
-    pub fn new(mut services: Services, epoch: Span) -> Self {
+    pub fn new(services: Services, epoch: Span, random: Random) -> Self {
         Connections {
             slab: Slab::new(),
             ready: List::default(),
             links: Links::default(),
+            idle: Idle::new(services.ids().map(|service| services[service].caps.idle)),
             closing: Vec::new(),
+            completed: Vec::new(),
             inlet: Inlet::new(services.longest_request()),
-            core: Core::new(services, epoch),
+            is_paused: false,
+            core: Dispatch::new(services, epoch, random),
         }
     }
 
@@ -67,9 +78,19 @@ impl<S: Stream> Connections<S> {
         self.slab.len()
     }
 
-    /// How many connections of one kind there are.
-    pub fn open_of(&mut self, kind: Kind) -> u64 {
-        self.core.services.traffic(kind).open
+    /// The services.
+    pub fn services(&mut self) -> &mut Services {
+        &mut self.core.services
+    }
+
+    /// Has nothing served, or everything served again.
+    pub fn pause(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+    }
+
+    /// Whether no service has something under way that a process which takes over could not go on with.
+    pub fn is_quiet(&self) -> bool {
+        self.core.services.is_quiet() && !self.core.output.is_held()
     }
 
     /// Whether there are none, and nothing is left of any.
@@ -78,13 +99,23 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Takes a new connection in.
-    pub fn open(&mut self, stream: S, kind: Kind) -> ConnId {
-        let id = ConnId::from_index(self.slab.insert(Connection::new(stream, kind)));
-        let traffic = self.core.services.traffic(kind);
+    pub fn open(&mut self, stream: S, service: ServiceId, now: Time) -> ConnId {
+        let id = ConnId::from_index(self.slab.insert(Connection::new(stream, service)));
+        self.idle.note_activity(id, service, now);
+        debug!("{id} opened: {} ({})", self.slab.peer(id), self.core.services[service].info.name);
+        let traffic = &mut self.core.services[service].traffic;
         traffic.open += 1;
         traffic.opened += 1;
-        debug!("{id} opened");
         id
+    }
+
+    /// Closes the longest idle connection of a service, and returns whether there was any that may not be idle for ever.
+    pub fn make_room(&mut self, service: ServiceId, now: Time) -> bool {
+        let longest = self.idle.longest(service);
+        if let Some(id) = longest {
+            self.break_off(id, &"it makes room for another", now);
+        }
+        longest.is_some()
     }
 
     /// The stream of a connection that is not gone yet.
@@ -98,8 +129,8 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Counts a connection that could not be accepted or served.
-    pub fn count_error(&mut self, kind: Kind) {
-        self.core.services.traffic(kind).connect_errors += 1;
+    pub fn count_error(&mut self, service: ServiceId) {
+        self.core.services[service].traffic.connect_errors += 1;
     }
 
     /// Notes what an event said. Nothing is read or written yet.
@@ -114,6 +145,7 @@ impl<S: Stream> Connections<S> {
         if news.readable || news.hangup {
             conn.readable = true;
             conn.hangup |= news.hangup;
+            conn.lost |= news.lost;
             // Whoever leaves without reading is parked anew, and not for ever.
             conn.parked &= !conn.hangup;
             self.make_ready(id);
@@ -130,158 +162,25 @@ impl<S: Stream> Connections<S> {
         others.into_iter().for_each(|(id, news)| self.mark(id, news));
     }
 
+    /// Notes that the store of a service has finished something.
+    pub fn mark_completed(&mut self, service: ServiceId) {
+        self.completed.push(service);
+    }
+
     /// When there is work that no event will announce: at once if some is left over, else when the next timer is due.
     pub fn next_work(&self) -> Option<Time> {
-        let left_over = !self.ready.is_empty() || self.core.output.is_dirty() || !self.closing.is_empty();
-        if left_over { Some(Time::START) } else { self.core.wheel.next() }
+        let unserved = !self.is_paused && !self.ready.is_empty();
+        let left_over = unserved || self.core.output.is_dirty() || !self.closing.is_empty();
+        match left_over {
+            true => Some(Time::START),
+            false if self.is_paused => None,
+            false => self.core.wheel.next().into_iter().chain(self.idle.next()).min(),
+        }
     }
 
     /// What the loop notes of itself.
     pub fn pulse(&mut self) -> &mut Pulse {
         &mut self.core.pulse
-    }
-
-    /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for whom the tick has no
-    /// time left are the first of the next one. Tells when the last turn began.
-    pub fn serve(&mut self, clock: impl Fn() -> Time) -> Option<Time> {
-        let mut end = None;
-        let mut last = None;
-        for _ in 0..self.ready.len() {
-            if last > end {
-                self.core.pulse.count_spent(Budget::Serving);
-                break;
-            }
-            let Some(id) = self.ready.pop_front(&mut self.links) else { break };
-            let conn = &mut self.slab[id.index()];
-            if conn.broken {
-                continue;
-            } else if let Stage::Closed | Stage::Lingering { .. } = conn.stage {
-                self.read_to_the_end(id, &clock);
-            } else if self.core.output.is_full(id) {
-                self.park(id, clock());
-            } else {
-                let now = self.serve_one(id, &clock);
-                end.get_or_insert(now + SERVING_TIME);
-                last = Some(now);
-            }
-        }
-        last
-    }
-
-    /// Fires every timer that is due.
-    pub fn expire(&mut self, now: Time) {
-        while let Some(due) = self.core.wheel.expire(now) {
-            match Kind::of(due.owner) {
-                Some(kind) => self.core.call(kind, now, &self.slab, |service, context| service.expire(due, context)),
-                None => self.end_patience(due.key(), now),
-            }
-        }
-    }
-
-    /// Writes to each connection that has news, once; and to those who get what others held that turn out to be gone.
-    pub fn flush(&mut self, now: Time) {
-        loop {
-            while let Some(id) = self.core.output.pop_dirty() {
-                self.write_to(id, now);
-            }
-            let Some(id) = self.core.output.pop_overflown() else { break };
-            self.break_off(id, &"it does not read what it is told", now);
-        }
-    }
-
-    /// The only place where connections are dropped: those of which their services know nothing any more, once they have
-    /// been sent everything.
-    pub fn reap(&mut self, now: Time) {
-        for n in 0..self.closing.len() {
-            let id = self.closing[n];
-            let Some(conn) = self.slab.get_mut(id.index()) else { continue };
-            let drained = self.core.output.unsent(id).is_empty();
-            if conn.broken || drained && (conn.ended || conn.stream.finish().is_err()) {
-                self.drop(id);
-            } else {
-                self.linger(id, now);
-            }
-        }
-        self.closing.clear();
-    }
-
-    /// Gives a connection its turn, and tells when that began to be served.
-    fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Time {
-        let conn = &mut self.slab[id.index()];
-        let longest = self.core.services.with(conn.kind, |service, _| service.longest_request());
-        self.inlet.load(&mut conn.unserved, longest);
-        let kept = self.inlet.bytes().len();
-        let received = if conn.readable && self.inlet.wants_more() { conn.read(&mut self.inlet) } else { Ok(()) };
-        // After the request was received, so that a wait that begins with it cannot end early.
-        let now = clock();
-        self.core.pulse.count_turn(now);
-        let input = self.inlet.bytes();
-        if let Err(error) = &received
-            && input.len() == kept
-        {
-            self.break_off(id, error, now);
-            return now;
-        }
-        let kind = conn.kind;
-        self.core.services.traffic(kind).received_bytes += (input.len() - kept) as u64;
-        let served = self.core.call(kind, now, &self.slab, |service, context| service.serve(id, input, context));
-        let conn = &mut self.slab[id.index()];
-        conn.unserved = self.inlet.unserved(served.consumed);
-        if served.then == Then::Serve && !conn.unserved.is_empty() && !self.core.output.is_full(id) {
-            self.core.pulse.count_spent(Budget::Requests);
-        }
-        let is_over = conn.ended && served.then == Then::Read;
-        if let Err(error) = received {
-            self.break_off(id, &error, now);
-        } else if is_over || served.then == Then::Close {
-            self.close(id, now);
-        } else if conn.readable || served.then == Then::Serve {
-            self.make_ready(id);
-        }
-        now
-    }
-
-    /// What a peer still sends after it was told that the connection ends is of no interest, except for its end. If it were
-    /// left unread, closing the socket would reset the connection and the last replies might be lost.
-    fn read_to_the_end(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
-        let conn = &mut self.slab[id.index()];
-        self.inlet.load(&mut Box::default(), 0);
-        match conn.read(&mut self.inlet) {
-            Ok(()) if conn.ended => self.closing.push(id),
-            Ok(()) if conn.readable => self.make_ready(id),
-            Ok(()) => {}
-            Err(error) => self.break_off(id, &error, clock()),
-        }
-    }
-
-    fn write_to(&mut self, id: ConnId, now: Time) {
-        let conn = &mut self.slab[id.index()];
-        if conn.blocked || conn.broken {
-            return;
-        }
-        let unsent = self.core.output.unsent(id);
-        match conn.stream.write(unsent) {
-            Ok(len) => {
-                conn.blocked = len < unsent.len();
-                self.core.services.traffic(conn.kind).sent_bytes += len as u64;
-                self.core.output.consume(id, len);
-                self.note_progress(id);
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => conn.blocked = true,
-            Err(error) if error.kind() == ErrorKind::Interrupted => self.core.output.touch(id),
-            Err(error) => self.break_off(id, &error, now),
-        }
-    }
-
-    /// A client that does not read has no turn. If it has closed its side too, it may just have died, and what it holds
-    /// must come back.
-    fn park(&mut self, id: ConnId, now: Time) {
-        self.core.pulse.count_spent(Budget::Output);
-        let conn = &mut self.slab[id.index()];
-        conn.parked = true;
-        if conn.hangup && matches!(conn.stage, Stage::Open) {
-            conn.stage = Stage::Leaving { patience: self.core.wheel.of(LOOP).arm(now + LINGER, id) };
-        }
     }
 
     fn make_ready(&mut self, id: ConnId) {
@@ -301,7 +200,8 @@ impl<S: Stream> Connections<S> {
             if let Stage::Leaving { patience } = std::mem::replace(&mut conn.stage, Stage::Open) {
                 self.core.wheel.of::<ConnId>(LOOP).cancel(patience);
             }
-            if std::mem::take(&mut conn.parked) {
+            let is_over = conn.draining && !self.core.output.is_held_for(id);
+            if std::mem::take(&mut conn.parked) || is_over {
                 self.make_ready(id);
             }
         }
@@ -317,13 +217,14 @@ impl<S: Stream> Connections<S> {
     fn close(&mut self, id: ConnId, now: Time) {
         self.closing.push(id);
         let conn = &mut self.slab[id.index()];
+        self.idle.remove(id, conn.service);
         match std::mem::replace(&mut conn.stage, Stage::Closed) {
             Stage::Open => {}
             Stage::Leaving { patience } => self.core.wheel.of::<ConnId>(LOOP).cancel(patience),
             closed => return conn.stage = closed,
         }
-        let kind = conn.kind;
-        self.core.call(kind, now, &self.slab, |service, context| service.close(id, context));
+        let service = conn.service;
+        self.core.call(service, now, &self.slab, |service, context| service.close(id, context));
     }
 
     fn linger(&mut self, id: ConnId, now: Time) {
@@ -354,6 +255,8 @@ impl<S: Stream> Connections<S> {
     }
 
     fn drop(&mut self, id: ConnId) {
+        let service = self.slab[id.index()].service;
+        debug!("{id} closed: {} ({})", self.slab.peer(id), self.core.services[service].info.name);
         let conn = self.slab.remove(id.index());
         if self.links.is_linked(id) {
             self.ready.remove(&mut self.links, id);
@@ -362,10 +265,9 @@ impl<S: Stream> Connections<S> {
             self.core.wheel.of::<ConnId>(LOOP).cancel(patience);
         }
         let lost = self.core.output.discard(id);
-        let traffic = self.core.services.traffic(conn.kind);
+        let traffic = &mut self.core.services[service].traffic;
         traffic.failed_sends += u64::from(lost);
         traffic.open -= 1;
-        debug!("{id} closed");
     }
 
     /// Compares every table with every other.
@@ -378,7 +280,8 @@ impl<S: Stream> Connections<S> {
         assert_eq!(self.core.services.open(), self.slab.len() as u64, "each connection is counted for its service");
         for (index, conn) in &self.slab {
             let id = ConnId::from_index(index);
-            let waits_for_turn = self.links.is_linked(id) || conn.parked || self.closing.contains(&id);
+            let waits = conn.parked || conn.waiting || conn.draining;
+            let waits_for_turn = waits || self.links.is_linked(id) || self.closing.contains(&id);
             assert!(waits_for_turn || !conn.readable, "{id} may have something to read, and nobody will look");
             let can_drain = self.core.output.unsent(id).is_empty() || conn.blocked || conn.broken;
             assert!(can_drain || self.core.output.is_dirty(), "{id} has something unsent, and nobody will send it");

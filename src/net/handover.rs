@@ -5,50 +5,83 @@
 //! for good if the child fails: a missing, broken or incompatible program costs nothing but a line in the log.
 
 use super::clock::Clock;
-use super::connections::Saved;
+use super::connections;
 use super::listener::SavedListener;
-use super::signals::Signals;
 use crate::id::ConnId;
-use crate::services::{Kind, Services};
+use crate::record::{Reader, Writer};
+use crate::registry::Services;
+use log::debug;
 use mio::net::UnixStream;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::prctl;
 use nix::unistd::execve;
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
-use std::ffi::{CString, OsString};
-use std::fs::File;
-use std::io::{self, Read, Seek, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{env, process};
 
+mod v4;
+
 /// The file begins with this and with [`VERSION`], so that no other file is taken for one.
 const MAGIC: [u8; 12] = *b"poolcounter\0";
-/// The version of everything that is saved. Whoever changes one of the types behind [`Handover`] raises it.
-const VERSION: u32 = 4;
-/// Names the file's descriptor to the program that takes over, after the pid, which exec leaves as it is.
+/// The version of how the parts stand in the file: a [`Preamble`], the services' parts, each with a version of its own, and
+/// the connections. The version before is read, too.
+const VERSION: u32 = 5;
+/// Names the file's descriptor to the program that takes over, after the pid, which exec leaves as it is, and before the
+/// descriptor of the program itself.
 const VARIABLE: &str = "POOLCOUNTER_HANDOVER";
 /// What the program that takes over must not find: what was left for this one. The sockets of a supervisor are in the
 /// handover like all others.
 const SPENT: [&str; 4] = [VARIABLE, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 /// What the rehearsal prints when it could take over.
 const READY: &str = "can take over\n";
+/// As much memory must be there for an upgrade to begin: far more than is needed to write the handover piece by piece.
+const SPARE_BYTES: usize = 8 * 1024 * 1024;
+/// How much is written to the file, or read from it, at a time.
+const PIECE_BYTES: usize = 256 * 1024;
+/// Where a process says how willingly it is ended when memory is short.
+const OOM_SCORE: &str = "/proc/self/oom_score_adj";
+/// As willingly as can be.
+const EXPENDABLE: &str = "1000";
 
-/// Everything that the process knows.
-#[derive(Serialize, Deserialize)]
+/// What another process left for this one, of which the first part is read.
 pub struct Handover {
-    pub(super) clock: Clock,
-    pub(super) ports: Vec<SavedPort>,
-    pub(super) sockets: Vec<SavedSocket>,
-    pub(super) connections: Saved,
+    pub(super) preamble: Preamble,
+    pub(super) rest: Box<dyn Read>,
+}
+
+/// What the process that takes over needs before all else.
+#[derive(Serialize, Deserialize)]
+pub struct Preamble {
+    pub clock: Clock,
+    pub ports: Vec<SavedPort>,
+    pub sockets: Vec<SavedSocket>,
+    /// The path of the program; None if it was not told.
+    pub program: Option<OsString>,
+    /// What the rehearsal found; None before it has.
+    pub rehearsed: Option<Rehearsed>,
+}
+
+/// What the rehearsal leaves behind the handover, for the process that takes over to do the same.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Rehearsed {
+    /// The configuration file's content, if one was named.
+    pub config: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
 pub struct SavedPort {
-    pub kind: Kind,
+    /// The name of the service that it is for.
+    pub service: String,
     pub listener: SavedListener,
 }
 
@@ -60,7 +93,13 @@ pub struct SavedSocket {
     pub is_unix: bool,
 }
 
-/// The program on disk, with the arguments that this process was started with.
+/// A handover that is written, in memory.
+pub struct StateFile {
+    file: File,
+    pub bytes: u64,
+}
+
+/// Where the program is, with the arguments that this process was started with.
 pub struct Program {
     path: PathBuf,
     arguments: Vec<OsString>,
@@ -71,57 +110,129 @@ pub struct Rehearsal {
     child: Child,
     verdict: UnixStream,
     heard: String,
+    /// What it runs, whatever is under its path by now.
+    executable: OwnedFd,
+    state: StateFile,
+}
+
+impl Preamble {
+    /// Writes a handover, whose rest `write_rest` writes, to a file in memory.
+    pub fn write(&self, write_rest: impl FnOnce(&mut Writer<'_>) -> io::Result<()>) -> io::Result<StateFile> {
+        // Where memory is short, better now than when it cannot be said any more.
+        Vec::<u8>::new().try_reserve_exact(SPARE_BYTES).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let file = File::from(memfd_create(c"poolcounter-handover", MFdFlags::MFD_CLOEXEC)?);
+        let mut out = BufWriter::with_capacity(PIECE_BYTES, &file);
+        out.write_all(&MAGIC)?;
+        out.write_all(&VERSION.to_be_bytes())?;
+        let mut writer = Writer::new(&mut out);
+        writer.put(self)?;
+        write_rest(&mut writer)?;
+        out.flush()?;
+        drop(out);
+        let bytes = (&file).stream_position()?;
+        (&file).rewind()?;
+        Ok(StateFile { file, bytes })
+    }
+
+    /// The sockets' descriptors.
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let ports = self.ports.iter().map(|port| port.listener.fd);
+        ports.chain(self.sockets.iter().map(|socket| socket.fd))
+    }
 }
 
 impl Handover {
-    /// Writes it to a file in memory.
-    pub fn write(&self) -> io::Result<File> {
-        let header = [&MAGIC[..], &VERSION.to_be_bytes()].concat();
-        let bytes = postcard::to_extend(self, header).map_err(io::Error::other)?;
-        let mut file = File::from(memfd_create(c"poolcounter-handover", MFdFlags::MFD_CLOEXEC)?);
-        file.write_all(&bytes)?;
-        file.rewind()?;
-        Ok(file)
-    }
-
-    /// Reads it.
-    pub fn read(mut file: impl Read) -> Result<Handover, String> {
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(|error| format!("the handover cannot be read: {error}"))?;
-        let body = bytes.strip_prefix(&MAGIC).ok_or("this is no handover")?;
-        let (version, body) = body.split_first_chunk().ok_or("the handover is cut off")?;
-        match u32::from_be_bytes(*version) {
-            VERSION => postcard::from_bytes(body).map_err(|error| format!("the handover is damaged: {error}")),
-            other => Err(format!("the handover has version {other}, and this program reads version {VERSION}")),
+    /// Reads the first part of it.
+    pub fn read(file: impl Read + 'static) -> Result<Handover, String> {
+        let mut input = BufReader::with_capacity(PIECE_BYTES, file);
+        let mut read = |bytes: &mut Vec<u8>, len: usize| {
+            let read = input.by_ref().take(len as u64).read_to_end(bytes);
+            read.map_err(|error| format!("the handover cannot be read: {error}"))
+        };
+        let (mut magic, mut version, mut body) = (Vec::new(), Vec::new(), Vec::new());
+        read(&mut magic, MAGIC.len())?;
+        if magic != MAGIC {
+            return Err("this is no handover".into());
+        }
+        read(&mut version, size_of::<u32>())?;
+        let version = version.try_into().map_err(|_| "the handover is cut off")?;
+        match u32::from_be_bytes(version) {
+            VERSION => {
+                let preamble = Reader::new(&mut input).take().map_err(|error| error.to_string())?;
+                Ok(Handover { preamble, rest: Box::new(input) })
+            }
+            v4::VERSION => {
+                read(&mut body, usize::MAX)?;
+                let (preamble, records) = v4::read(&body)?;
+                Ok(Handover { preamble, rest: Box::new(io::Cursor::new(records)) })
+            }
+            other => Err(format!(
+                "the handover has version {other}, and this program reads versions {} and {VERSION}",
+                v4::VERSION
+            )),
         }
     }
 
     /// The handover that a process of the same pid left for this one, if there is one.
     pub fn inherited() -> Option<Result<Handover, String>> {
         let value = env::var(VARIABLE).ok()?;
-        let (pid, fd) = value.split_once(':')?;
+        let (pid, descriptors) = value.split_once(':')?;
         // Of another pid: the variable has outlived its process, and the number means nothing here.
-        let fd = fd.parse().ok().filter(|_| pid == process::id().to_string())?;
-        let file = adopt(fd).map_err(|error| format!("the handover cannot be opened: {error}"));
-        Some(file.and_then(|file| Handover::read(File::from(file))))
+        let mut descriptors = descriptors.split(':').filter(|_| pid == process::id().to_string());
+        let state = descriptors.next()?.parse().ok()?;
+        // The program runs, so it need not be open any more.
+        drop(descriptors.next().and_then(|fd| adopt(fd.parse().ok()?).ok()));
+        let file = adopt(state).map_err(|error| format!("the handover cannot be opened: {error}"));
+        let handover = file.and_then(|file| Handover::read(File::from(file)));
+        if let Ok(Handover { preamble: Preamble { program: Some(path), .. }, .. }) = &handover {
+            be_called(path);
+        }
+        Some(handover)
     }
 
-    fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        let ports = self.ports.iter().map(|port| port.listener.fd);
-        ports.chain(self.sockets.iter().map(|socket| socket.fd))
+    /// The configuration that was rehearsed, as the text of its file if there is one; None if it was not told.
+    pub fn config(&self) -> Option<Option<String>> {
+        Some(self.preamble.rehearsed.as_ref()?.config.clone())
     }
 }
 
-/// Tells, as the child of a rehearsal, whether this program could take over what is on the standard input.
+/// Tells, as the child of a rehearsal, whether this program could take over what is on the standard input. `config` is the
+/// text of the configuration file that the services were made with.
 ///
 /// # Errors
 ///
 /// One sentence that says why it could not.
-pub fn check(services: Services) -> Result<(), String> {
-    let handover = Handover::read(io::stdin().lock())?;
-    handover.connections.rehearse(services, handover.clock.now()).map_err(|error| error.to_string())?;
+pub fn check(services: Services, config: Option<String>) -> Result<(), String> {
+    // If memory is short, it must not be the daemon that is ended for it. Nothing is lost where the system knows no such thing.
+    let _ = fs::write(OOM_SCORE, EXPENDABLE);
+    env::args_os().next().iter().for_each(be_called);
+    let stdin = || io::stdin().as_fd().try_clone_to_owned().map(File::from);
+    let stdin = || stdin().map_err(|error| format!("the handover cannot be read: {error}"));
+    let Handover { preamble: Preamble { clock, .. }, mut rest } = Handover::read(stdin()?)?;
+    connections::rehearse(services, &mut Reader::new(&mut rest), (clock.now(), clock.epoch()))
+        .map_err(|error| error.to_string())?;
+    // Who takes over from an older daemon, or reads from a pipe, has nobody to tell it to.
+    if let Err(error) = append(&mut stdin()?, &Rehearsed { config }) {
+        debug!("the configuration cannot be left behind the handover: {error}");
+    }
     print!("{READY}");
     Ok(())
+}
+
+fn append(file: &mut File, rehearsed: &Rehearsed) -> io::Result<()> {
+    file.seek(SeekFrom::End(0))?;
+    let mut bytes = Vec::new();
+    Writer::new(&mut bytes).put(rehearsed)?;
+    file.write_all(&bytes)
+}
+
+/// Names the process as if it had been run by this path: the system has named it after the descriptor.
+fn be_called(path: &OsString) {
+    let name = Path::new(path).file_name().and_then(|name| CString::new(name.as_bytes()).ok());
+    // Cut to what the system has room for. Whoever looks for the process by its name may not find it, if that fails.
+    if let Some(Err(error)) = name.map(|name| prctl::set_name(&name)) {
+        debug!("the process has the name of a descriptor: {error}");
+    }
 }
 
 impl Program {
@@ -133,7 +244,12 @@ impl Program {
         let (file, arguments) = (env::current_exe()?, env::args_os().collect::<Vec<_>>());
         let called = arguments.first().map(PathBuf::from).filter(|path| path.is_absolute());
         let link = called.filter(|path| path.canonicalize().is_ok_and(|target| target == file));
-        Ok(Program { path: link.unwrap_or(file), arguments })
+        Ok(Program { path: link.unwrap_or_else(|| without_mark(file)), arguments })
+    }
+
+    /// The program at the path that was handed over.
+    pub fn at(path: OsString) -> Program {
+        Program { path: path.into(), arguments: env::args_os().collect() }
     }
 
     /// Where it is.
@@ -142,43 +258,63 @@ impl Program {
     }
 
     /// Has the program try to read the handover, as a child.
-    pub fn rehearse(&self, handover: &Handover) -> io::Result<Rehearsal> {
+    pub fn rehearse(&self, state: StateFile) -> io::Result<Rehearsal> {
+        let executable = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(&self.path)?;
+        let executable = OwnedFd::from(executable);
+        // A script is opened again by what interprets it.
+        keep_over_exec(executable.as_raw_fd(), true)?;
         let (verdict, theirs) = std::os::unix::net::UnixStream::pair()?;
         verdict.set_nonblocking(true)?;
-        let child = Command::new(&self.path)
+        let child = Command::new(path_of(&executable))
+            .arg0(&self.path)
             .args(self.arguments.iter().skip(1))
             .arg("--check-handover")
-            .stdin(Stdio::from(handover.write()?))
+            .stdin(Stdio::from(state.file.try_clone()?))
             .stderr(Stdio::from(OwnedFd::from(theirs.try_clone()?)))
             .stdout(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
-        Ok(Rehearsal { child, verdict: UnixStream::from_std(verdict), heard: String::new() })
-    }
-
-    /// Replaces this process. Returns only if that fails, and then nothing has changed.
-    pub fn take_over(&self, handover: &Handover) -> io::Error {
-        let prepare = || -> io::Result<Infallible> {
-            let file = handover.write()?;
-            let (path, arguments) = (c_string(self.path.clone().into())?, self.arguments.iter().cloned().map(c_string));
-            let arguments: Vec<CString> = arguments.collect::<io::Result<_>>()?;
-            let environment = environment_with(file.as_raw_fd())?;
-            // A signal that comes before the new program handles it must wait, or it would end the process.
-            Signals::hold();
-            keep_over_exec(file.as_raw_fd(), true)?;
-            handover.descriptors().try_for_each(|fd| keep_over_exec(fd, true))?;
-            Ok(execve(&path, &arguments, &environment)?)
-        };
-        let Err(error) = prepare();
-        for fd in handover.descriptors() {
-            // It was possible to set the flag a moment ago; if not, a child would inherit a socket for its short life.
-            let _ = keep_over_exec(fd, false);
-        }
-        Signals::release();
-        error
+        let verdict = UnixStream::from_std(verdict);
+        Ok(Rehearsal { child, verdict, heard: String::new(), executable, state })
     }
 }
 
+/// The system marks the path of a program whose file was replaced. Its successor has the path without the mark.
+fn without_mark(path: PathBuf) -> PathBuf {
+    let marked = path.as_os_str().as_bytes().strip_suffix(b" (deleted)").filter(|_| !path.exists());
+    marked.map(OsStr::from_bytes).map(PathBuf::from).unwrap_or(path)
+}
+
+fn path_of(executable: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", executable.as_raw_fd())
+}
+
 impl Rehearsal {
+    /// What it has found. Only a good one has anything to tell, and not one of an older program.
+    pub fn rehearsed(&mut self) -> Option<Rehearsed> {
+        let StateFile { file, bytes } = &mut self.state;
+        file.seek(SeekFrom::Start(*bytes)).ok()?;
+        Reader::new(file).take().ok()
+    }
+
+    /// Replaces this process by the program that was tried out. Returns only if that fails, and then nothing has changed.
+    pub fn take_over(self, program: &Program, state: &StateFile, descriptors: &[RawFd]) -> io::Error {
+        let prepare = || -> io::Result<Infallible> {
+            let path = c_string(path_of(&self.executable).into())?;
+            let arguments = program.arguments.iter().cloned().map(c_string);
+            let arguments: Vec<CString> = arguments.collect::<io::Result<_>>()?;
+            let environment = environment_with(state.file.as_raw_fd(), self.executable.as_raw_fd())?;
+            keep_over_exec(state.file.as_raw_fd(), true)?;
+            descriptors.iter().try_for_each(|fd| keep_over_exec(*fd, true))?;
+            Ok(execve(&path, &arguments, &environment)?)
+        };
+        let Err(error) = prepare();
+        for fd in descriptors {
+            // It was possible to set the flag a moment ago; if not, a child would inherit a socket for its short life.
+            let _ = keep_over_exec(*fd, false);
+        }
+        error
+    }
+
     /// What the loop polls for the verdict.
     pub fn source(&mut self) -> &mut UnixStream {
         &mut self.verdict
@@ -233,9 +369,9 @@ fn keep_over_exec(fd: RawFd, keep: bool) -> io::Result<()> {
     Ok(())
 }
 
-fn environment_with(fd: RawFd) -> io::Result<Vec<CString>> {
+fn environment_with(state: RawFd, executable: RawFd) -> io::Result<Vec<CString>> {
     let others = env::vars_os().filter(|(name, _)| !SPENT.iter().any(|spent| name == spent));
-    let ours = (OsString::from(VARIABLE), OsString::from(format!("{}:{fd}", process::id())));
+    let ours = (OsString::from(VARIABLE), OsString::from(format!("{}:{state}:{executable}", process::id())));
     let pair = |(mut name, value): (OsString, OsString)| {
         name.push("=");
         name.push(value);

@@ -1,15 +1,21 @@
-//! The one buffer into which every connection is read. What a connection leaves in it unserved goes into a box of its own
-//! until the connection's next turn, so an idle connection owns no buffer.
+//! The one buffer into which every connection is read. What a connection leaves in it unserved is kept for the connection's
+//! next turn, so an idle connection owns no buffer. Much of it stays where it is kept, and what comes is put behind it: whoever
+//! sends a long request byte by byte has no more than the byte copied.
 
 use std::io::{self, Read};
 
 /// How much of a connection is read in one turn: many requests of a pipelining client, a millisecond's work at most.
 const READ_BYTES: usize = 64 * 1024;
 
+/// So much is copied into the shared buffer and back in a microsecond or two. More stays with its connection.
+const COPIED_BYTES: usize = 16 * 1024;
+
 /// The shared read buffer, filled for one connection at a time.
 pub struct Inlet {
     buffer: Box<[u8]>,
     filled: usize,
+    /// What the connection had left unserved and all that came behind it, if that is too much to be copied; else empty.
+    kept: Vec<u8>,
     /// The longest request of the connection whose turn it is.
     request_bytes: usize,
 }
@@ -30,25 +36,30 @@ pub enum Received {
 impl Inlet {
     /// A buffer for services whose longest request has `request_bytes`.
     pub fn new(request_bytes: usize) -> Self {
-        Inlet { buffer: vec![0; request_bytes + READ_BYTES].into(), filled: 0, request_bytes: 0 }
+        Inlet { buffer: vec![0; request_bytes + READ_BYTES].into(), filled: 0, kept: Vec::new(), request_bytes: 0 }
     }
 
     /// Begins a connection's turn with what it left unserved. Its longest request has `request_bytes`.
-    pub fn load(&mut self, unserved: &mut Box<[u8]>, request_bytes: usize) {
+    pub fn load(&mut self, unserved: &mut Vec<u8>, request_bytes: usize) {
         self.request_bytes = request_bytes;
-        self.filled = unserved.len();
-        self.buffer[..self.filled].copy_from_slice(unserved);
-        *unserved = Box::default();
+        self.filled = 0;
+        self.kept = std::mem::take(unserved);
+        if self.kept.len() <= COPIED_BYTES {
+            self.filled = self.kept.len();
+            self.buffer[..self.filled].copy_from_slice(&self.kept);
+            self.kept = Vec::new();
+        }
     }
 
     /// Whether there is so little that more should be read: beyond a request's length, there is one to serve.
     pub fn wants_more(&self) -> bool {
-        self.filled <= self.request_bytes
+        self.bytes().len() <= self.request_bytes
     }
 
     /// Reads once, behind what is there.
     pub fn read(&mut self, stream: &mut impl Read) -> io::Result<Received> {
-        let room = &mut self.buffer[self.filled..self.request_bytes + READ_BYTES];
+        let room = self.request_bytes + READ_BYTES - self.bytes().len();
+        let room = &mut self.buffer[self.filled..self.filled + room];
         let len = match stream.read(room) {
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
@@ -60,19 +71,71 @@ impl Inlet {
             len if len == room.len() => Received::Filled,
             _ => Received::Short,
         };
-        self.filled += len;
+        if self.kept.is_empty() {
+            self.filled += len;
+        } else {
+            self.kept.extend_from_slice(&room[..len]);
+        }
         Ok(received)
     }
 
     /// What the connection has to be served.
     pub fn bytes(&self) -> &[u8] {
-        &self.buffer[..self.filled]
+        if self.kept.is_empty() { &self.buffer[..self.filled] } else { &self.kept }
     }
 
     /// Ends the turn: what was not consumed, for the connection to keep.
-    pub fn unserved(&mut self, consumed: usize) -> Box<[u8]> {
-        let rest = self.buffer[consumed..self.filled].into();
+    pub fn unserved(&mut self, consumed: usize) -> Vec<u8> {
+        if consumed == 0 && !self.kept.is_empty() {
+            return std::mem::take(&mut self.kept);
+        }
+        let rest = self.bytes()[consumed..].to_vec();
         self.filled = 0;
+        self.kept = Vec::new();
         rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes in pieces of any size stands there whole, whether it is copied or stays where it is.
+    #[test]
+    fn what_is_left_stands_before_what_comes() {
+        const LONGEST: usize = 4 * COPIED_BYTES;
+        let sent: Vec<u8> = (0..LONGEST).map(|n| (n % 251) as u8).collect();
+        for piece in [1_000, COPIED_BYTES, COPIED_BYTES + 1] {
+            let mut inlet = Inlet::new(LONGEST);
+            let mut unserved = Vec::new();
+            let mut come = 0;
+            while come < sent.len() {
+                let mut stream = &sent[come..sent.len().min(come + piece)];
+                come += stream.len();
+                inlet.load(&mut unserved, LONGEST);
+                assert!(inlet.wants_more());
+                assert_eq!(inlet.read(&mut stream).expect("a slice can be read"), Received::Short);
+                assert_eq!(inlet.bytes(), &sent[..come]);
+                unserved = inlet.unserved(0);
+            }
+            inlet.load(&mut unserved, LONGEST);
+            assert_eq!(inlet.unserved(7), sent[7..]);
+            assert_eq!(inlet.bytes(), b"");
+        }
+    }
+
+    /// A long line costs the byte that comes, and not the bytes before it: they are not even moved.
+    #[test]
+    fn much_is_not_copied() {
+        let mut inlet = Inlet::new(1 << 20);
+        let mut unserved = Vec::with_capacity(1 << 20);
+        unserved.resize(COPIED_BYTES + 1, b'x');
+        let place = unserved.as_ptr();
+        for _ in 0..1_000 {
+            inlet.load(&mut unserved, 1 << 20);
+            inlet.read(&mut &b"y"[..]).expect("a slice can be read");
+            unserved = inlet.unserved(0);
+        }
+        assert_eq!((unserved.as_ptr(), unserved.len()), (place, COPIED_BYTES + 1_001));
     }
 }

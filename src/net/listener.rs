@@ -3,6 +3,7 @@
 use super::socket::Socket;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
+use nix::sys::stat::{Mode, umask};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, SockRef, TcpKeepalive, Type};
 use std::ffi::OsString;
@@ -11,12 +12,12 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where to listen.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Address {
     /// An IP address and a port; port 0 lets the system choose one.
     Tcp(SocketAddr),
@@ -46,11 +47,25 @@ pub struct Options {
     pub mode: Option<u32>,
 }
 
+/// How much the kernel keeps of what a TCP peer has not acknowledged; Linux takes twice as much for it, and much more unless it is told.
+/// The output that a connection may have before it is served no more fits in, so that a page or a Dump goes on without a pause.
+const SEND_BUFFER: usize = 128 * 1024;
+
 /// A socket that listens.
 pub struct Listener {
     socket: ListeningSocket,
+    /// The address that it was told to bind, as the settings have it; None if somebody else has bound it.
+    bound: Option<Address>,
     /// The file that goes when the daemon stops: of a local socket that it made itself.
-    made: Option<PathBuf>,
+    made: Option<SocketFile>,
+}
+
+/// A file that this daemon made. Another at the same path is another's.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct SocketFile {
+    path: OsString,
+    device: u64,
+    inode: u64,
 }
 
 enum ListeningSocket {
@@ -63,12 +78,34 @@ enum ListeningSocket {
 pub struct SavedListener {
     /// Its descriptor.
     pub fd: RawFd,
-    made: Option<OsString>,
+    bound: Option<Address>,
+    made: Option<SocketFile>,
+}
+
+impl SavedListener {
+    /// What a version saved that did not say what it had bound: it is taken for a socket that was inherited, and stays.
+    pub fn without_address(fd: RawFd, made: Option<PathBuf>) -> Self {
+        SavedListener { fd, bound: None, made: made.and_then(|path| SocketFile::at(&path).ok()) }
+    }
 }
 
 impl Default for Keepalive {
     fn default() -> Self {
         Keepalive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 6 }
+    }
+}
+
+/// The longest time that Linux takes between probes and before the first, and how many probes it takes.
+const LONGEST_PAUSE: Duration = Duration::from_secs(32_767);
+const MOST_PROBES: u32 = 127;
+/// The longest that Linux waits for an acknowledgement: milliseconds in an `int`, three weeks and a half.
+const LONGEST_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
+
+impl Keepalive {
+    /// The nearest that the system takes: whole seconds, at least one.
+    fn within_limits(self) -> Keepalive {
+        let pause = |pause: Duration| Duration::from_secs(pause.as_secs()).clamp(Duration::from_secs(1), LONGEST_PAUSE);
+        Keepalive { idle: pause(self.idle), interval: pause(self.interval), probes: self.probes.clamp(1, MOST_PROBES) }
     }
 }
 
@@ -89,6 +126,26 @@ impl Address {
         let address = text.parse().ok().or_else(|| text.parse().ok().or_else(in_brackets).map(with_default));
         address.map(Address::Tcp)
     }
+
+    /// Whether the system can take it: paths of sockets are short.
+    pub fn fits(&self) -> bool {
+        match self {
+            Address::Tcp(_) => true,
+            Address::Unix(path) => SockAddr::unix(path).is_ok(),
+        }
+    }
+
+    /// Whether two sockets cannot listen on these at the same time.
+    pub fn overlaps(&self, other: &Address) -> bool {
+        match (self, other) {
+            (Address::Tcp(one), Address::Tcp(other)) => {
+                let is_same_family = one.is_ipv4() == other.is_ipv4();
+                let is_same_ip = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+                one.port() == other.port() && one.port() != 0 && is_same_family && is_same_ip
+            }
+            _ => self == other,
+        }
+    }
 }
 
 impl fmt::Display for Address {
@@ -107,15 +164,66 @@ impl Listener {
     ///
     /// The system's, such as an address in use.
     pub fn bind(address: &Address, options: &Options) -> io::Result<Listener> {
-        match address {
-            Address::Tcp(address) => bind_tcp(*address, options),
+        Listener::bind_beside(address, options, &[])
+    }
+
+    /// Listens on `address`, even where that overlaps the addresses of `others`, as 0.0.0.0 does 127.0.0.1 on the same port.
+    /// So what replaces them is open before they are closed.
+    ///
+    /// # Errors
+    ///
+    /// The system's, such as an address in use by another process.
+    pub fn bind_beside(address: &Address, options: &Options, others: &[&Listener]) -> io::Result<Listener> {
+        let listener = match address {
             Address::Unix(path) => bind_unix(path, options),
+            Address::Tcp(address) if others.is_empty() => bind_tcp(*address, options, false),
+            Address::Tcp(address) => {
+                others.iter().try_for_each(|other| other.share_port(true))?;
+                let bound = bind_tcp(*address, options, true);
+                others.iter().copied().chain(&bound).try_for_each(|listener| listener.share_port(false))?;
+                bound
+            }
+        }?;
+        Ok(Listener { bound: Some(address.clone()), ..listener })
+    }
+
+    /// The address that it was told to bind; None if somebody else has bound it.
+    pub fn bound(&self) -> Option<&Address> {
+        self.bound.as_ref()
+    }
+
+    /// Has it listen as `options` say from now on. Connections that were accepted before keep what they have, and a socket that
+    /// somebody else has bound keeps its backlog and permissions.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn adjust(&self, options: &Options) -> io::Result<()> {
+        match &self.socket {
+            ListeningSocket::Tcp(listener) => {
+                prepare_tcp(&SockRef::from(listener), options)?;
+                if self.bound.is_some() { SockRef::from(listener).listen(options.backlog) } else { Ok(()) }
+            }
+            ListeningSocket::Unix(listener) => {
+                let Some(SocketFile { path, .. }) = &self.made else { return Ok(()) };
+                let mode = options.mode.unwrap_or_else(mode_by_umask);
+                fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+                SockRef::from(listener).listen(options.backlog)
+            }
+        }
+    }
+
+    /// Lets another socket of this user be bound to the same port, or no longer.
+    fn share_port(&self, is_shared: bool) -> io::Result<()> {
+        match &self.socket {
+            ListeningSocket::Tcp(listener) => SockRef::from(listener).set_reuse_port(is_shared),
+            ListeningSocket::Unix(_) => Ok(()),
         }
     }
 
     /// Takes over a socket that somebody else made, if it listens; the other side of a terminal or a file does not.
     pub fn inherit(fd: OwnedFd, options: &Options) -> Option<Listener> {
-        let listener = Listener::of(fd, None).ok()?;
+        let listener = Listener::of(fd, None, None).ok()?;
         if let ListeningSocket::Tcp(socket) = &listener.socket
             && let Err(error) = prepare_tcp(&SockRef::from(socket), options)
         {
@@ -130,7 +238,7 @@ impl Listener {
             ListeningSocket::Tcp(listener) => listener.as_raw_fd(),
             ListeningSocket::Unix(listener) => listener.as_raw_fd(),
         };
-        SavedListener { fd, made: self.made.clone().map(PathBuf::into_os_string) }
+        SavedListener { fd, bound: self.bound.clone(), made: self.made.clone() }
     }
 
     /// The listener that another process saved, with its descriptor.
@@ -139,10 +247,10 @@ impl Listener {
     ///
     /// When the descriptor is no listening socket.
     pub fn restore(fd: OwnedFd, saved: SavedListener) -> io::Result<Listener> {
-        Listener::of(fd, saved.made.map(PathBuf::from))
+        Listener::of(fd, saved.bound, saved.made)
     }
 
-    fn of(fd: OwnedFd, made: Option<PathBuf>) -> io::Result<Listener> {
+    fn of(fd: OwnedFd, bound: Option<Address>, made: Option<SocketFile>) -> io::Result<Listener> {
         let socket = socket2::Socket::from(fd);
         if !socket.is_listener()? {
             return Err(io::Error::new(ErrorKind::InvalidInput, "not a listening socket"));
@@ -152,14 +260,15 @@ impl Listener {
             Domain::UNIX => ListeningSocket::Unix(UnixListener::from_std(socket.into())),
             _ => ListeningSocket::Tcp(TcpListener::from_std(socket.into())),
         };
-        Ok(Listener { socket, made })
+        Ok(Listener { socket, bound, made })
     }
 
-    /// Stops to listen, and removes the file that was made for it.
+    /// Stops to listen, and removes the file that was made for it, unless another daemon has put its own in the place.
     pub fn retire(self) {
-        if let Some(path) = self.made {
+        if let Some(made) = self.made.filter(|made| SocketFile::at(made.path.as_ref()).is_ok_and(|file| file == *made))
+        {
             // Somebody may have removed it before.
-            let _ = fs::remove_file(path);
+            let _ = fs::remove_file(made.path);
         }
     }
 
@@ -201,30 +310,48 @@ impl Listener {
             ListeningSocket::Unix(listener) => registry.register(listener, token, Interest::READABLE),
         }
     }
+
+    /// Has the loop no longer told.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match &mut self.socket {
+            ListeningSocket::Tcp(listener) => registry.deregister(listener),
+            ListeningSocket::Unix(listener) => registry.deregister(listener),
+        }
+    }
 }
 
-fn bind_tcp(address: SocketAddr, options: &Options) -> io::Result<Listener> {
+fn bind_tcp(address: SocketAddr, options: &Options, shares_port: bool) -> io::Result<Listener> {
     let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), None)?;
     if address.is_ipv6() {
         // So that 0.0.0.0 and [::] can both be listened on, whatever the system's default is.
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shares_port)?;
     prepare_tcp(&SockRef::from(&socket), options)?;
     socket.bind(&address.into())?;
     socket.listen(options.backlog)?;
-    Listener::of(socket.into(), None)
+    Listener::of(socket.into(), None, None)
 }
 
 /// Sets what Linux hands on to every accepted connection, so that accepting one takes no further system call.
 fn prepare_tcp(socket: &SockRef<'_>, options: &Options) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
     match options.keepalive {
-        None => socket.set_keepalive(false),
-        Some(Keepalive { idle, interval, probes }) => {
+        None => {
+            socket.set_tcp_user_timeout(None)?;
+            socket.set_keepalive(false)
+        }
+        Some(keepalive) => {
+            let Keepalive { idle, interval, probes } = keepalive.within_limits();
             // There are no probes while something is unacknowledged, and the kernel would send that again for a quarter of
             // an hour: a waiter that died just before it was granted the lock would have it as long.
-            socket.set_tcp_user_timeout(Some(idle + interval * probes))?;
+            socket.set_tcp_user_timeout(Some((idle + interval * probes).min(LONGEST_TIMEOUT)))?;
             socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes))
         }
     }
@@ -244,8 +371,23 @@ fn bind_unix(path: &Path, options: &Options) -> io::Result<Listener> {
         // Nobody can connect before `listen`, so nobody slips in under the old permissions.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
+    let made = SocketFile::at(path)?;
     socket.listen(options.backlog)?;
-    Listener::of(socket.into(), Some(path.into()))
+    Listener::of(socket.into(), None, Some(made))
+}
+
+impl SocketFile {
+    fn at(path: &Path) -> io::Result<SocketFile> {
+        let metadata = fs::symlink_metadata(path)?;
+        Ok(SocketFile { path: path.into(), device: metadata.dev(), inode: metadata.ino() })
+    }
+}
+
+/// The permissions that a new socket file gets. Nothing else tells the mask than setting it.
+fn mode_by_umask() -> u32 {
+    let mask = umask(Mode::from_bits_truncate(0o777));
+    umask(mask);
+    0o777 & !mask.bits()
 }
 
 /// Whether the path is a socket that nobody listens on, left behind by a process that died.
@@ -281,6 +423,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_listener_can_be_adjusted() {
+        let address = Address::parse("127.0.0.1", 0).expect("an address");
+        let listener = Listener::bind(&address, &Options::default()).expect("a free port");
+        let idle = Duration::from_secs(5);
+        let other = Keepalive { idle, ..Keepalive::default() };
+        let ListeningSocket::Tcp(socket) = &listener.socket else { panic!("no TCP socket") };
+        for (keepalive, idle, user_timeout) in [
+            (Some(other), idle, Some(Duration::from_secs(65))),
+            (None, idle, None),
+            (Some(Keepalive::default()), Duration::from_secs(60), Some(Duration::from_secs(120))),
+        ] {
+            listener.adjust(&Options { keepalive, backlog: 1, mode: None }).expect("is still there");
+            let socket = SockRef::from(socket);
+            assert_eq!(socket.keepalive().expect("an option"), keepalive.is_some());
+            assert_eq!(socket.tcp_keepalive_time().expect("an option"), idle);
+            assert_eq!(socket.tcp_user_timeout().expect("an option"), user_timeout);
+        }
+    }
+
     /// Accepting sets no options, because Linux copies the listener's.
     #[test]
     fn an_accepted_connection_has_the_options_of_its_listener() {
@@ -298,11 +460,50 @@ mod tests {
         };
         let socket = SockRef::from(&socket);
         assert!(socket.tcp_nodelay().expect("an option"));
+        assert_eq!(socket.send_buffer_size().expect("an option"), 2 * SEND_BUFFER);
         assert!(socket.keepalive().expect("an option"));
         let keepalive = Keepalive::default();
         assert_eq!(socket.tcp_keepalive_time().expect("an option"), keepalive.idle);
         assert_eq!(socket.tcp_keepalive_interval().expect("an option"), keepalive.interval);
         assert_eq!(socket.tcp_keepalive_retries().expect("an option"), keepalive.probes);
         assert_eq!(socket.tcp_user_timeout().expect("an option"), Some(Duration::from_secs(120)));
+    }
+
+    #[test]
+    fn every_keepalive_is_taken() {
+        let longest =
+            Keepalive { idle: Duration::from_secs(32_767), interval: Duration::from_secs(32_767), probes: 127 };
+        let beyond = Keepalive { idle: Duration::MAX, interval: Duration::MAX, probes: u32::MAX };
+        let least = Keepalive { idle: Duration::ZERO, interval: Duration::from_millis(1), probes: 0 };
+        let one = Duration::from_secs(1);
+        for (keepalive, taken) in
+            [(longest, longest), (beyond, longest), (least, Keepalive { idle: one, interval: one, probes: 1 })]
+        {
+            let options = Options { keepalive: Some(keepalive), ..Options::default() };
+            let address = Address::parse("127.0.0.1:0", 0).expect("an address");
+            let listener = Listener::bind(&address, &options).expect("the system takes it");
+            let ListeningSocket::Tcp(socket) = &listener.socket else { panic!("no TCP socket") };
+            let socket = SockRef::from(socket);
+            assert_eq!(socket.tcp_keepalive_time().expect("an option"), taken.idle);
+            assert_eq!(socket.tcp_keepalive_interval().expect("an option"), taken.interval);
+            assert_eq!(socket.tcp_keepalive_retries().expect("an option"), taken.probes);
+            let timeout = (taken.idle + taken.interval * taken.probes).min(LONGEST_TIMEOUT);
+            assert_eq!(socket.tcp_user_timeout().expect("an option"), Some(timeout));
+        }
+    }
+
+    /// The file of a daemon that has come into the place stays; its own goes.
+    #[test]
+    fn only_the_own_socket_file_is_removed() {
+        let path = std::env::temp_dir().join(format!("poolcounter-listener-{}", std::process::id()));
+        let address = Address::Unix(path.clone());
+        let bind = || Listener::bind(&address, &Options::default()).expect("can be made");
+        let first = bind();
+        fs::remove_file(&path).expect("is there");
+        let second = bind();
+        first.retire();
+        assert!(path.exists(), "it is the second one's");
+        second.retire();
+        assert!(!path.exists(), "it was made for it");
     }
 }

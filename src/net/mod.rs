@@ -3,21 +3,22 @@
 mod clock;
 mod connection;
 mod connections;
-mod core;
+mod dispatch;
 mod handover;
+mod idle;
 mod inlet;
 mod listener;
 mod memory;
 mod server;
 mod signals;
 mod socket;
-mod stopper;
 mod supervisor;
+mod waker;
 
 pub use connection::{News, Stream};
-pub use connections::{Connections, Saved};
+pub use connections::{Connections, Host, rehearse};
 pub use handover::{Handover, check};
 pub use listener::{Address, Keepalive, Listener, Options};
 pub use server::{Policy, Server};
-pub use stopper::Stopper;
 pub use supervisor::sockets_from_supervisor;
+pub use waker::Stopper;

@@ -2,17 +2,18 @@
 
 use super::clock::Clock;
 use super::connection::News;
-use super::connections::Connections;
+use super::connections::{Connections, Host};
 use super::handover::Program;
 use super::listener::{Address, Listener, Options};
 use super::memory;
 use super::signals::Signals;
 use super::socket::Socket;
-use super::stopper::Stopper;
 use super::supervisor::{Status, Supervisor};
-use crate::id::{ConnId, Id};
+use super::waker::{Stopper, Waker};
+use crate::id::{ConnId, Id, ServiceId};
 use crate::pulse::Budget;
-use crate::services::{ByKind, Kind, Limits, Services};
+use crate::random::Random;
+use crate::registry::{Limits, PerService, Services};
 use crate::time::{Span, Time};
 use log::{debug, warn};
 use mio::event::Event;
@@ -22,6 +23,7 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 use upgrade::{Upgrade, VERDICT};
 
+mod reload;
 mod upgrade;
 
 /// Events taken from the kernel in one tick. More stay there for the next one, so this bounds a tick's work.
@@ -35,29 +37,25 @@ const LOG_INTERVAL: Span = Span::from_secs(1);
 
 /// How often the system is asked for the memory in use, at most.
 const MEMORY_INTERVAL: Span = Span::from_secs(3);
-/// Connections for metrics and the status page. A few look at them; others must not take descriptors from those who work.
-const HTTP_CONNECTIONS: u64 = 100;
 
 const SIGNALS: Token = Token(usize::MAX);
-/// The token of the stopper's waker; the one above is the upgrade's.
+/// The token of the waker; the one above is the upgrade's.
 const WAKE: Token = Token(VERDICT.0 - 1);
 /// The token of the first listener; the others count down from it, far above any connection's id.
 const FIRST_LISTENER: usize = WAKE.0 - 1;
 
 /// What the operator wants of the loop.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// How many connections of each kind are kept at a time.
-    pub max_connections: ByKind<u64>,
+    /// How many connections of each service are kept at a time.
+    pub max_connections: PerService<u64>,
     /// How long to look for events before sleeping. It spares the time to wake up, at the cost of a processor that is never idle.
     pub busy_poll: Span,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        let mut max_connections = ByKind::each(|_| u64::MAX);
-        max_connections[Kind::Http] = HTTP_CONNECTIONS;
-        Policy { max_connections, busy_poll: Span::ZERO }
+        Policy { max_connections: PerService::each(|info| info.max_connections), busy_poll: Span::ZERO }
     }
 }
 
@@ -67,14 +65,13 @@ pub struct Server {
     events: Events,
     clock: Clock,
     signals: Option<Signals>,
-    /// Somebody may ask how things stand.
-    is_observed: bool,
     /// When to look at the memory again.
     memory_due: Time,
     /// A signal has come.
     is_signalled: bool,
-    /// None as long as no other thread may stop it.
-    stopper: Option<Stopper>,
+    waker: Waker,
+    /// A signal has asked for the end, and it was not acted upon yet.
+    is_stopping: bool,
     upgrade: Upgrade,
     supervisor: Supervisor,
     ports: Vec<Port>,
@@ -87,7 +84,7 @@ pub struct Server {
 
 struct Port {
     listener: Listener,
-    kind: Kind,
+    service: ServiceId,
     /// The backlog may hold connections.
     ready: bool,
 }
@@ -100,19 +97,19 @@ impl Server {
     /// When the system has no event queue left.
     pub fn new(services: Services, policy: Policy) -> io::Result<Self> {
         let clock = Clock::start();
-        Server::with(Connections::new(services, clock.epoch()), clock, policy)
+        let connections = Connections::new(services, clock.epoch(), Random::from_system()?);
+        Server::with(connections, clock, policy)
     }
 
-    /// A server within another program: with the default limits, on one address to begin with, such as `127.0.0.1:0` for
-    /// a port that is free. It touches no signals; a [`Stopper`] ends it.
+    /// A server within another program: with the default limits, for one service such as `pools`, on one address to begin with,
+    /// such as `127.0.0.1:0` for a port that is free. It touches no signals; a [`Stopper`] ends it.
     ///
     /// ```
     /// use poolcounter::net::Server;
-    /// use poolcounter::services::Kind;
     ///
-    /// let mut server = Server::bind("127.0.0.1:0", Kind::Pools)?;
-    /// let stopper = server.stopper()?;
-    /// println!("it listens on {}", server.addresses(Kind::Pools)[0]);
+    /// let mut server = Server::bind("127.0.0.1:0", "pools")?;
+    /// let stopper = server.stopper();
+    /// println!("it listens on {}", server.addresses("pools")[0]);
     /// let thread = std::thread::spawn(move || server.run());
     /// stopper.stop()?;
     /// thread.join().expect("the server does not panic")?;
@@ -121,24 +118,28 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` when this is no [`Address`] with a port; else the system's, such as an address in use.
-    pub fn bind(address: &str, kind: Kind) -> io::Result<Self> {
+    /// `InvalidInput` when this is no [`Address`] with a port, or there is no such service; else the system's, such as an address in use.
+    pub fn bind(address: &str, service: &str) -> io::Result<Self> {
         let address = Address::parse(address, 0).ok_or(ErrorKind::InvalidInput)?;
-        let mut server = Server::new(Services::new(Limits::default()), Policy::default())?;
-        server.listen(Listener::bind(&address, &Options::default())?, kind)?;
+        let service = ServiceId::named(service).ok_or(ErrorKind::InvalidInput)?;
+        let mut server = Server::new(Services::new(&Limits::default()), Policy::default())?;
+        server.listen(Listener::bind(&address, &Options::default())?, service)?;
         Ok(server)
     }
 
-    fn with(connections: Connections<Socket>, clock: Clock, policy: Policy) -> io::Result<Self> {
+    fn with(mut connections: Connections<Socket>, clock: Clock, policy: Policy) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        connections.services().attach(|service| waker.of(service));
         Ok(Server {
-            poll: Poll::new()?,
+            poll,
             events: Events::with_capacity(EVENTS_PER_TICK),
             clock,
             signals: None,
-            is_observed: false,
             memory_due: Time::START,
             is_signalled: false,
-            stopper: None,
+            waker,
+            is_stopping: false,
             upgrade: Upgrade::default(),
             supervisor: Supervisor::default(),
             ports: Vec::new(),
@@ -154,10 +155,9 @@ impl Server {
     /// # Errors
     ///
     /// When the system cannot poll it.
-    pub fn listen(&mut self, mut listener: Listener, kind: Kind) -> io::Result<()> {
+    pub fn listen(&mut self, mut listener: Listener, service: ServiceId) -> io::Result<()> {
         listener.register(self.poll.registry(), Token(FIRST_LISTENER - self.ports.len()))?;
-        self.is_observed |= kind == Kind::Http;
-        self.ports.push(Port { listener, kind, ready: false });
+        self.ports.push(Port { listener, service, ready: false });
         Ok(())
     }
 
@@ -169,27 +169,22 @@ impl Server {
     /// When no descriptors are left.
     pub fn handle_signals(&mut self) -> io::Result<()> {
         self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
-        self.upgrade.program = Program::current().ok();
+        // Who has taken over was told, as its file may have been replaced again by now.
+        self.upgrade.program = self.upgrade.program.take().or_else(|| Program::current().ok());
+        self.upgrade.reserve();
         self.supervisor = Supervisor::of_environment();
         Ok(())
     }
 
     /// What ends [`Server::run`] from another thread.
-    ///
-    /// # Errors
-    ///
-    /// When no descriptors are left.
-    pub fn stopper(&mut self) -> io::Result<Stopper> {
-        let stopper = match self.stopper.take() {
-            Some(stopper) => stopper,
-            None => Stopper::new(self.poll.registry(), WAKE)?,
-        };
-        Ok(self.stopper.insert(stopper).clone())
+    pub fn stopper(&self) -> Stopper {
+        self.waker.stopper()
     }
 
-    /// Where it listens for the clients of a service.
-    pub fn addresses(&self, kind: Kind) -> Vec<Address> {
-        let ports = self.ports.iter().filter(|port| port.kind == kind);
+    /// Where it listens for the clients of a service, such as `pools`.
+    pub fn addresses(&self, service: &str) -> Vec<Address> {
+        let service = ServiceId::named(service);
+        let ports = self.ports.iter().filter(|port| Some(port.service) == service);
         ports.filter_map(|port| port.listener.address().ok()).collect()
     }
 
@@ -201,13 +196,14 @@ impl Server {
     pub fn run(&mut self) -> io::Result<()> {
         self.tell_supervisor(Status::Ready);
         loop {
-            self.tick()?;
-            if self.is_signalled && self.obey_signals() || self.stopper.as_ref().is_some_and(Stopper::is_asked) {
+            Connections::tick(self)?;
+            self.go_on_with_upgrade();
+            let is_stopping = self.is_stopping || self.is_signalled && self.obey_signals();
+            if is_stopping || self.waker.is_stop_asked() {
                 self.tell_supervisor(Status::Stopping);
                 self.ports.drain(..).for_each(|port| port.listener.retire());
                 return Ok(());
             }
-            self.go_on_with_upgrade();
         }
     }
 
@@ -219,45 +215,25 @@ impl Server {
     fn obey_signals(&mut self) -> bool {
         self.is_signalled = false;
         let Some(signals) = &mut self.signals else { return false };
-        let stop_asked = signals.stop_asked();
-        if signals.upgrade_asked() && !stop_asked {
+        let (stop_asked, upgrade_asked) = (signals.stop_asked(), signals.upgrade_asked());
+        if upgrade_asked && !stop_asked {
+            // Nothing in this process is left to note it when it works: the program that takes over does that.
+            self.note_reload(false);
             self.begin_upgrade();
         }
         stop_asked
     }
 
-    /// One turn of the loop.
-    fn tick(&mut self) -> io::Result<()> {
-        let clock = self.clock;
-        let now = clock.now();
-        self.end_tick(now);
-        self.wait(now)?;
-        self.accept();
-        let served = self.connections.serve(|| clock.now());
-        let now = served.unwrap_or_else(|| clock.now());
-        self.connections.pulse().begin_tick(now);
-        self.connections.expire(now);
-        self.supervisor.speak(now);
-        self.connections.flush(now);
-        self.connections.reap(now);
-        Ok(())
-    }
-
-    /// Notes how long the tick took, and now and then what it left of the memory, if somebody may ask.
-    fn end_tick(&mut self, now: Time) {
-        self.connections.pulse().end_tick(now);
-        if self.is_observed && now >= self.memory_due {
+    /// Notes now and then how much memory the process has.
+    fn look_at_memory(&mut self, now: Time) {
+        if now >= self.memory_due {
             self.memory_due = now + MEMORY_INTERVAL;
             self.connections.pulse().memory_bytes = memory::resident_bytes();
         }
     }
 
-    /// Sleeps from `now` until something happens, and notes what.
-    fn wait(&mut self, now: Time) -> io::Result<()> {
-        let looked = if self.policy.busy_poll == Span::ZERO { Some(now) } else { self.look_busily(now)? };
-        if let Some(now) = looked {
-            self.poll(self.time_to_sleep(now))?;
-        }
+    /// Marks what the events are about.
+    fn note_events(&mut self) {
         if self.events.iter().count() == EVENTS_PER_TICK {
             self.connections.pulse().count_spent(Budget::Events);
         }
@@ -265,14 +241,16 @@ impl Server {
             match event.token() {
                 SIGNALS => self.is_signalled = true,
                 VERDICT => self.upgrade.has_news = true,
-                WAKE => {}
+                WAKE => {
+                    let services = self.connections.services().ids();
+                    self.waker.take(services).for_each(|service| self.connections.mark_completed(service));
+                }
                 Token(index) if index > FIRST_LISTENER - self.ports.len() => {
                     self.ports[FIRST_LISTENER - index].ready = true;
                 }
                 Token(index) => self.connections.mark(ConnId::from_index(index), news_of(event)),
             }
         }
-        Ok(())
     }
 
     /// Looks for events without sleeping, for a while but no longer than it might sleep. Tells when it gave up, unless
@@ -301,56 +279,27 @@ impl Server {
 
     fn time_to_sleep(&self, now: Time) -> Option<Duration> {
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.resting_until.unwrap_or_default());
-        let rehearsal = self.upgrade.rehearsal.as_ref().map(|(_, deadline)| *deadline);
         let word = self.supervisor.next_word();
-        let wake_at = self.connections.next_work().into_iter().chain(backlog).chain(rehearsal).chain(word).min()?;
+        let wake_at =
+            self.connections.next_work().into_iter().chain(backlog).chain(self.upgrade_deadline()).chain(word).min()?;
         Some(match wake_at {
             Time::START => Duration::ZERO,
             at => at.since(now).into(),
         })
     }
 
-    /// Takes connections from the backlogs until these are empty or the tick has enough.
-    fn accept(&mut self) {
-        if !self.ports.iter().any(|port| port.ready) {
-            return;
-        }
+    fn admit(&mut self, socket: Socket, service: ServiceId) {
         let now = self.clock.now();
-        self.connections.pulse().begin_tick(now);
-        if self.is_resting(now) {
-            return;
-        }
-        for port in 0..self.ports.len() {
-            let mut budget = ACCEPTS_PER_TICK;
-            while self.ports[port].ready && budget > 0 {
-                budget -= 1;
-                let kind = self.ports[port].kind;
-                match self.ports[port].listener.accept() {
-                    Ok(socket) => self.admit(socket, kind),
-                    Err(error) => match error.kind() {
-                        ErrorKind::WouldBlock => self.ports[port].ready = false,
-                        ErrorKind::Interrupted => {}
-                        ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => self.connections.count_error(kind),
-                        _ => return self.rest(kind, &error),
-                    },
-                }
-            }
-            if self.ports[port].ready {
-                self.connections.pulse().count_spent(Budget::Accepts);
-            }
-        }
-    }
-
-    fn admit(&mut self, socket: Socket, kind: Kind) {
-        if self.connections.open_of(kind) >= self.policy.max_connections[kind] {
+        let is_full = self.connections.services()[service].traffic.open >= self.policy.max_connections[service];
+        if is_full && !self.connections.make_room(service, now) {
             self.complain(&"no more are allowed");
-            return self.connections.count_error(kind);
+            return self.connections.count_error(service);
         }
-        let id = self.connections.open(socket, kind);
+        let id = self.connections.open(socket, service, now);
         if let Err(error) = self.poll_connection(id) {
             debug!("{id} cannot be polled: {error}");
-            self.connections.count_error(kind);
-            self.connections.abandon(id, self.clock.now());
+            self.connections.count_error(service);
+            self.connections.abandon(id, now);
         }
     }
 
@@ -379,8 +328,8 @@ impl Server {
     }
 
     /// The system has no descriptors or memory for another connection: those that are there must not suffer for it.
-    fn rest(&mut self, kind: Kind, error: &io::Error) {
-        self.connections.count_error(kind);
+    fn rest(&mut self, service: ServiceId, error: &io::Error) {
+        self.connections.count_error(service);
         self.resting_until = Some(self.clock.now() + REST);
         self.complain(error);
     }
@@ -394,10 +343,68 @@ impl Server {
     }
 }
 
+impl Host for Server {
+    type Stream = Socket;
+
+    fn connections(&mut self) -> &mut Connections<Socket> {
+        &mut self.connections
+    }
+
+    fn clock(&self) -> impl Fn() -> Time + use<> {
+        let clock = self.clock;
+        move || clock.now()
+    }
+
+    fn wait(&mut self, now: Time) -> io::Result<()> {
+        self.look_at_memory(now);
+        self.supervisor.speak(now);
+        let looked = if self.policy.busy_poll == Span::ZERO { Some(now) } else { self.look_busily(now)? };
+        if let Some(now) = looked {
+            self.poll(self.time_to_sleep(now))?;
+        }
+        self.note_events();
+        Ok(())
+    }
+
+    /// Takes connections from the backlogs until these are empty or the tick has enough.
+    fn accept(&mut self) {
+        if !self.ports.iter().any(|port| port.ready) {
+            return;
+        }
+        let now = self.clock.now();
+        self.connections.pulse().begin_tick(now);
+        if self.is_resting(now) {
+            return;
+        }
+        for port in 0..self.ports.len() {
+            let mut budget = ACCEPTS_PER_TICK;
+            while self.ports[port].ready && budget > 0 {
+                budget -= 1;
+                let service = self.ports[port].service;
+                match self.ports[port].listener.accept() {
+                    Ok(socket) => self.admit(socket, service),
+                    Err(error) => match error.kind() {
+                        ErrorKind::WouldBlock => self.ports[port].ready = false,
+                        ErrorKind::Interrupted => {}
+                        ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => {
+                            self.connections.count_error(service)
+                        }
+                        _ => return self.rest(service, &error),
+                    },
+                }
+            }
+            if self.ports[port].ready {
+                self.connections.pulse().count_spent(Budget::Accepts);
+            }
+        }
+    }
+}
+
 fn news_of(event: &Event) -> News {
     News {
         readable: event.is_readable(),
         writable: event.is_writable(),
         hangup: event.is_read_closed() || event.is_write_closed() || event.is_error(),
+        lost: event.is_write_closed() || event.is_error(),
     }
 }

@@ -3,7 +3,7 @@
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use nix::sys::signal::{SigSet, Signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::low_level::pipe;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -28,6 +28,8 @@ impl Signals {
         registry.register(&mut upgrade, token, Interest::READABLE)?;
         // A terminal that goes away is no reason to stop. (SIGPIPE is ignored before `main` runs.)
         signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)))?;
+        // Nor is a handover that is longer than a file may be: the write fails, and there is no upgrade.
+        signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
         Signals::release();
         Ok(Signals { stop, upgrade })
     }

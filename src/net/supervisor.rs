@@ -17,6 +17,9 @@ const VARIABLE: &str = "NOTIFY_SOCKET";
 /// How soon to try again when the supervisor has not read what others told it.
 const RETRY: Span = Span::from_millis(100);
 
+/// The least time between two signs of life: a supervisor that wants more of them must not keep the loop busy.
+const LEAST_INTERVAL: Span = Span::from_millis(10);
+
 /// What the supervisor knows of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
@@ -55,8 +58,7 @@ impl Supervisor {
         match Way::to(name.as_bytes()) {
             Ok(way) => {
                 let wants = sd_notify::watchdog_enabled().filter(|within| !within.is_zero());
-                // Twice as often as it wants, so that it hears of the daemon in time even if a sign comes late.
-                let interval = wants.map(|within| Span::from(within) / 2);
+                let interval = wants.map(|within| interval_of(within.into()));
                 Supervisor { way: Some(way), interval, beat_at: interval.map(|_| Time::START), news: None }
             }
             Err(error) => {
@@ -127,6 +129,12 @@ impl Way {
     }
 }
 
+/// The time between two signs of life for one that wants a sign within some time: half of that, so that it hears of the daemon in time
+/// even if a sign comes late.
+fn interval_of(within: Span) -> Span {
+    (within / 2).max(LEAST_INTERVAL)
+}
+
 /// The sockets that the supervisor has opened for this process, with the names that it gave them.
 ///
 /// # Errors
@@ -175,6 +183,13 @@ mod tests {
         supervisor.speak(at(510));
         assert_eq!(heard(&ears).as_deref(), Some("WATCHDOG=1"));
         assert_eq!(supervisor.next_word(), Some(at(1010)));
+    }
+
+    /// Neither one microsecond nor none may spin.
+    #[test]
+    fn signs_of_life_have_a_least_interval() {
+        let intervals = [0, 1, 2, 21_000, 30_000_000].map(|us| interval_of(Span::from_micros(us)).as_micros());
+        assert_eq!(intervals, [10_000, 10_000, 10_000, 10_500, 15_000_000]);
     }
 
     #[test]

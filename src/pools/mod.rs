@@ -10,14 +10,31 @@ pub use report::MOST_ROWS;
 pub use state::{Acquire, BadSyntax, Busy, Client, Limits, Notice, Purpose, Reply, State, Step, Type};
 
 use crate::id::ConnId;
-use crate::output::Output;
-use crate::service::{Context, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable};
+use crate::output::{MAX_BYTES, Output};
+use crate::record::{Reader, Writer};
+use crate::report::{Report, Sample};
+use crate::service::{
+    Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
+};
 use crate::stats::{Figures, Pools as Stat};
+use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
-use log::trace;
+use log::{Level, debug, log_enabled, trace};
+use std::io;
 use wire::listing::{self, MOST_LINES};
 use wire::{Line, Query, Request};
+
+/// The line of the registry.
+pub const INFO: Info = Info {
+    name: "pools",
+    port: 7531,
+    is_enabled: true,
+    max_connections: u64::MAX,
+    has_store: false,
+    announcement: "listens on",
+    new: |limits| Box::new(Pools::new(limits.pools)),
+};
 
 /// The pools service.
 pub struct Pools {
@@ -37,7 +54,7 @@ impl Pools {
 
     /// Serves one request, and tells whether the connection's turn ends with it.
     fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> bool {
-        trace!("{conn} > {}", line.escape_ascii());
+        trace!("{conn} > {}", escaped(line));
         let request = wire::parse(line);
         match request {
             Request::Acquire(request) => self.step(context, |state, step| state.acquire(conn, request, step)),
@@ -64,8 +81,7 @@ impl Pools {
     fn tell_stats(&self, conn: ConnId, query: Query<'_>, context: &mut Context<'_>) {
         let Context { now, traffic, peers, .. } = *context;
         let state = &self.state;
-        trace!("{conn} < {query:?}");
-        context.output.reply(conn, |bytes| match query {
+        let write = |bytes: &mut Vec<u8>| match query {
             Query::Full => wire::write_figures(bytes, &self.figures(now, traffic)),
             Query::One(stat) => wire::write_one(bytes, stat, &self.figures(now, traffic)),
             Query::Keys(most) => {
@@ -77,7 +93,8 @@ impl Pools {
             }
             Query::Types => listing::write_types(bytes, &state.types()),
             Query::Unknown => bytes.extend_from_slice(wire::WRONG_STAT),
-        });
+        };
+        reply(context.output, conn, write);
     }
 
     /// What was counted here and below.
@@ -90,13 +107,23 @@ impl Pools {
 }
 
 impl Service for Pools {
-    fn serve(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
+    fn caps(&self) -> Caps {
+        Caps { request_bytes: self.max_line + 1, output_bytes: MAX_BYTES, idle: None }
+    }
+
+    fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
+        let Input { bytes: input, seen } = input;
         let mut consumed = 0;
         for _ in 0..REQUESTS_PER_TURN {
             if context.output.is_full(conn) {
                 break;
             }
-            match wire::first_line(&input[consumed..], self.max_line) {
+            let seen = if consumed == 0 { seen } else { 0 };
+            match wire::first_line(&input[consumed..], seen, self.max_line) {
+                Line::Whole(line, _) if wire::is_http(line) => {
+                    debug!("{conn} speaks HTTP here");
+                    return Served { consumed: input.len(), then: Then::Close };
+                }
                 Line::Whole(line, len) => {
                     consumed += len;
                     if self.handle(conn, line, context) {
@@ -113,10 +140,6 @@ impl Service for Pools {
         Served { consumed, then: Then::Serve }
     }
 
-    fn longest_request(&self) -> usize {
-        self.max_line + 1
-    }
-
     fn expire(&mut self, due: Due, context: &mut Context<'_>) {
         self.step(context, |state, step| state.expire(due.key(), step));
     }
@@ -125,13 +148,25 @@ impl Service for Pools {
         self.step(context, |state, step| state.close(conn, step));
     }
 
-    fn save(&self, context: &mut Context<'_>) -> Vec<u8> {
-        postcard::to_allocvec(&self.state.save(&context.timers.typed())).expect("a vector takes every byte")
+    fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report {
+        let figures = self.figures(now, traffic).rows().collect();
+        Report { figures, pools: Some(self.tables(now, peers)) }
     }
 
-    fn restore(&mut self, saved: &[u8], context: &mut Context<'_>) -> Result<(), Unreadable> {
-        let saved = postcard::from_bytes(saved).map_err(|error| Unreadable(format!("pools: {error}")))?;
-        self.state.restore(saved, &mut context.timers.typed())
+    fn sample(&self) -> Option<Sample> {
+        Some(self.standing())
+    }
+
+    fn saved_version(&self) -> u16 {
+        state::SAVED_VERSION
+    }
+
+    fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
+        self.state.save(out, &context.timers.typed())
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.state.restore(version, saved, &mut context.timers.typed())
     }
 
     fn check(&self) {
@@ -148,6 +183,17 @@ impl Service for Pools {
 }
 
 fn tell(output: &mut Output, conn: ConnId, line: &'static [u8]) {
-    trace!("{conn} < {}", line.escape_ascii());
-    output.reply(conn, |bytes| bytes.extend_from_slice(line));
+    reply(output, conn, |bytes| bytes.extend_from_slice(line));
+}
+
+/// Adds the lines of one reply, and logs each if that is wanted.
+fn reply(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+    output.reply(conn, |bytes| {
+        let start = bytes.len();
+        write(bytes);
+        if log_enabled!(Level::Trace) {
+            let lines = bytes[start..].split_inclusive(|byte| *byte == b'\n');
+            lines.for_each(|line| trace!("{conn} < {}", escaped(line.strip_suffix(b"\n").unwrap_or(line))));
+        }
+    });
 }

@@ -3,6 +3,7 @@
 use super::state::{Notice, WINDOW};
 use super::wire::listing::Seconds;
 use crate::service::Peers;
+use crate::text::escaped;
 use log::{Level, log};
 use std::fmt::Write;
 
@@ -16,19 +17,19 @@ fn describe(notice: &Notice, peers: &dyn Peers) -> (Level, String) {
     let minute = WINDOW.as_micros() / 1_000_000;
     match notice {
         Notice::Overdue { key, conn, age, overdue } => {
-            let (peer, key, age) = (peers.peer(*conn), key.escape_ascii(), Seconds(*age));
+            let (peer, key, age) = (peers.peer(*conn), escaped(key), Seconds(*age));
             let others = if *overdue > 1 { format!("; {overdue} locks are overdue") } else { String::new() };
             (Level::Warn, format!("a lock is overdue: {peer} has held {key} for {age}{others}"))
         }
         Notice::Refusing { key, refusals, within } => {
-            let (key, within) = (key.escape_ascii(), Seconds(*within));
+            let (key, within) = (escaped(key), Seconds(*within));
             (Level::Warn, format!("a key refuses many: {key} has refused {refusals} requests in {within}"))
         }
         Notice::Refused { full, timeouts, most, floods } => {
             let all = full + timeouts;
             let mut text = format!("{all} requests refused in {minute}s: {full} QUEUE_FULL, {timeouts} TIMEOUT");
             if let Some((key, refusals)) = most {
-                write!(text, "; most for {}, {refusals}", key.escape_ascii()).expect("a string takes every character");
+                write!(text, "; most for {}, {refusals}", escaped(key)).expect("a string takes every character");
             }
             if *floods > 1 {
                 write!(text, "; {floods} keys refuse many").expect("a string takes every character");
@@ -47,17 +48,21 @@ mod tests {
 
     #[test]
     fn a_notice_is_one_line() {
-        let key = b"a:\xff\r\x1b[2J".to_vec();
+        let key = "a:ß\u{202e}\r\x1b[2J".as_bytes().iter().chain(b"\xff").copied().collect::<Vec<_>>();
         let conn = ConnId::from_index(1);
         let overdue =
             |overdue| Notice::Overdue { key: key.clone(), conn, age: Span::from_micros(300_000_001), overdue };
         let refused = |most, floods| Notice::Refused { full: 1, timeouts: 2, most, floods };
         for (notice, level, text) in [
-            (overdue(1), Level::Warn, r"a lock is overdue: gone has held a:\xff\r\x1b[2J for 300.000001s"),
+            (
+                overdue(1),
+                Level::Warn,
+                r"a lock is overdue: gone has held a:ß\u{202e}\u{d}\u{1b}[2J\xff for 300.000001s",
+            ),
             (
                 overdue(3),
                 Level::Warn,
-                r"a lock is overdue: gone has held a:\xff\r\x1b[2J for 300.000001s; 3 locks are overdue",
+                r"a lock is overdue: gone has held a:ß\u{202e}\u{d}\u{1b}[2J\xff for 300.000001s; 3 locks are overdue",
             ),
             (
                 Notice::Refusing { key: b"k".into(), refusals: 61, within: Span::from_millis(1_500) },

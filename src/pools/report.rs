@@ -2,7 +2,7 @@
 
 use super::Pools;
 use crate::report::{self, Holder, HotKey, Key, Type};
-use crate::service::{Peers, Traffic};
+use crate::service::Peers;
 use crate::sketch;
 use crate::stats::Pools as Stat;
 use crate::time::Time;
@@ -12,7 +12,7 @@ pub const MOST_ROWS: usize = 20;
 
 impl Pools {
     /// How the pools stand, without allocating.
-    pub fn sample(&self) -> report::Sample {
+    pub(super) fn standing(&self) -> report::Sample {
         let state = &self.state;
         report::Sample {
             acquired: state.count_of(Stat::TotalAcquired),
@@ -24,10 +24,9 @@ impl Pools {
 
     /// The pools as they are now, and what has happened in them. Each list has [`MOST_ROWS`] rows at most, but for that of
     /// the types, of which there are 257 at most; keys are cut to [`sketch::KEY_BYTES`].
-    pub fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> report::Pools {
+    pub(super) fn tables(&self, now: Time, peers: &dyn Peers) -> report::Pools {
         let state = &self.state;
         report::Pools {
-            figures: self.figures(now, traffic).rows().collect(),
             types: state.types().into_iter().map(report_type).collect(),
             busiest: (state.busiest(MOST_ROWS).into_iter())
                 .map(|busy| Key {
@@ -71,11 +70,13 @@ mod tests {
     use super::*;
     use crate::id::{ConnId, Id};
     use crate::output::Output;
-    use crate::pools::Limits;
     use crate::pulse::Pulse;
-    use crate::service::{Context, Service};
+    use crate::random::Random;
+    use crate::registry::{Limits, Services};
+    use crate::report::Report;
+    use crate::service::{Context, Input, Traffic};
     use crate::time::Span;
-    use crate::wheel::{Owner, Wheel};
+    use crate::wheel::Wheel;
 
     struct Numbers;
 
@@ -90,17 +91,29 @@ mod tests {
     }
 
     /// Has each connection say a line at a second of its own, and reports some time afterwards.
-    fn report_after(lines: &[&str], seconds: u64) -> report::Pools {
-        let (mut pools, mut wheel, mut output) = (Pools::new(Limits::default()), Wheel::default(), Output::default());
+    fn report_after(lines: &[&str], seconds: u64) -> Report {
+        let (mut wheel, mut output, mut random) = (Wheel::default(), Output::default(), Random::from_seed(0));
+        let mut services = Services::new(&Limits::default());
+        let id = services.named("pools").expect("is in the registry");
+        let (entry, others) = services.split(id);
         let traffic = Traffic { connect_errors: 7, ..Traffic::default() };
         for (n, line) in lines.iter().enumerate() {
-            let (timers, output, traffic) = (wheel.own(Owner(0)), &mut output, &traffic);
-            let (now, epoch, peers) = (at(n as u64), Span::ZERO, &Numbers);
-            let pulse = &Pulse::default();
-            let mut context = Context { now, epoch, timers, output, traffic, peers, pulse };
-            pools.serve(ConnId::from_index(n), line.as_bytes(), &mut context);
+            let mut context = Context {
+                now: at(n as u64),
+                epoch: Span::ZERO,
+                id,
+                timers: wheel.own(id.owner()),
+                random: &mut random,
+                output: &mut output,
+                resumed: &mut Vec::new(),
+                traffic: &traffic,
+                peers: &Numbers,
+                pulse: &Pulse::default(),
+                others: &others,
+            };
+            entry.service.serve(ConnId::from_index(n), Input { bytes: line.as_bytes(), seen: 0 }, &mut context);
         }
-        pools.report(at(seconds), &traffic, &Numbers)
+        entry.service.report(at(seconds), &traffic, &Numbers)
     }
 
     #[test]
@@ -118,6 +131,7 @@ mod tests {
         );
         let figure = |name| report.figures.iter().find(|(row, _)| row.name == name).map(|(_, value)| *value);
         assert_eq!((figure("processing_workers"), figure("connect_errors")), (Some(2), Some(7)));
+        let report = report.pools.expect("pools have tables");
         let types: Vec<_> = report.types.iter().map(|one| (&one.name[..], one.acquired, one.timeouts)).collect();
         assert_eq!(types, [(&b"a"[..], 2, 1), (b"b", 1, 0)]);
         let busiest: Vec<_> = report.busiest.iter().map(|key| (&key.key[..], key.working, key.waiting)).collect();
@@ -133,6 +147,7 @@ mod tests {
     fn a_report_has_a_bound() {
         let lines: Vec<String> = (0..100).map(|n| format!("ACQ4ME {n}{} 1 9 0\n", "k".repeat(2_000))).collect();
         let report = report_after(&lines.iter().map(String::as_str).collect::<Vec<_>>(), 100);
+        let report = report.pools.expect("pools have tables");
         assert_eq!((report.busiest.len(), report.holders.len()), (MOST_ROWS, MOST_ROWS));
         assert!(report.busiest.iter().all(|key| key.key.len() == sketch::KEY_BYTES));
         assert!(report.holders.iter().map(|holder| holder.age).is_sorted_by(|one, next| one > next));

@@ -22,6 +22,7 @@ mod types;
 mod watch;
 
 pub use limits::Limits;
+pub use saved::SAVED_VERSION;
 pub use survey::{Busy, Client};
 pub use types::Type;
 pub use watch::{Notice, WINDOW};

@@ -60,13 +60,24 @@ pub const LINE_TOO_LONG: &[u8] = b"ERROR LINE_TOO_LONG\n";
 /// The answer to `STATS` of something that is no statistic.
 pub const WRONG_STAT: &[u8] = b"ERROR WRONG_STAT\n";
 
-/// Finds the end of the first line, LF or CR LF. A line may have `max` bytes before its LF.
-pub fn first_line(input: &[u8], max: usize) -> Line<'_> {
-    match input[..input.len().min(max + 1)].iter().position(|byte| *byte == b'\n') {
+/// Finds the end of the first line, LF or CR LF. It is not among the first `seen` bytes. A line may have `max` bytes before its LF.
+pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
+    let searched = input.len().min(max + 1);
+    let seen = seen.min(searched);
+    match input[seen..searched].iter().position(|byte| *byte == b'\n').map(|at| seen + at) {
         Some(end) => Line::Whole(input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]), end + 1),
         None if input.len() > max => Line::TooLong,
         None => Line::Partial,
     }
+}
+
+/// Returns true when a line begins like an HTTP request or is the header that all of them have: a browser or a proxy was led here, and
+/// what follows in its request are not its own words.
+pub fn is_http(line: &[u8]) -> bool {
+    const METHODS: [&[u8]; 9] =
+        [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
+    let first = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+    METHODS.contains(&first) || line.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"Host:"))
 }
 
 /// Reads a line without its end.
@@ -295,13 +306,26 @@ mod tests {
     }
 
     #[test]
+    fn http_is_known_by_its_first_words() {
+        for line in ["POST / HTTP/1.1", "GET /metrics HTTP/1.0", "PUT", "Host: a", "host:a"] {
+            assert!(is_http(line.as_bytes()), "{line}");
+        }
+        for line in ["", "POSTER", "post / HTTP/1.1", "ACQ4ME Host: 1 1 1", "RELEASE POST", "Host", " GET"] {
+            assert!(!is_http(line.as_bytes()), "{line}");
+        }
+    }
+
+    #[test]
     fn lines_end_in_lf_or_cr_lf() {
-        assert_eq!(first_line(b"a\r\nb\n", 9), Line::Whole(b"a", 3));
-        assert_eq!(first_line(b"a\rb\r\r\n", 9), Line::Whole(b"a\rb\r", 6));
-        assert_eq!(first_line(b"abc\n", 3), Line::Whole(b"abc", 4));
-        assert_eq!(first_line(b"abc", 3), Line::Partial);
-        assert_eq!(first_line(b"abcd", 3), Line::TooLong);
-        assert_eq!(first_line(b"abcd\n", 3), Line::TooLong);
+        assert_eq!(first_line(b"a\r\nb\n", 0, 9), Line::Whole(b"a", 3));
+        assert_eq!(first_line(b"a\rb\r\r\n", 0, 9), Line::Whole(b"a\rb\r", 6));
+        assert_eq!(first_line(b"abc\n", 0, 3), Line::Whole(b"abc", 4));
+        assert_eq!(first_line(b"abc", 0, 3), Line::Partial);
+        assert_eq!(first_line(b"abcd", 0, 3), Line::TooLong);
+        assert_eq!(first_line(b"abcd\n", 0, 3), Line::TooLong);
+        assert_eq!(first_line(b"abc\n", 3, 3), Line::Whole(b"abc", 4));
+        assert_eq!(first_line(b"abcd", 4, 3), Line::TooLong);
+        assert_eq!(first_line(b"abc", 3, 9), Line::Partial);
     }
 
     #[test]

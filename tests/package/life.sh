@@ -139,15 +139,31 @@ control status >/dev/null || status=$?
 control stop
 echo 'frobnicate = 1' >>/etc/poolcounter.toml
 if [ "$INIT" = sysv ]; then
-	if control start; then false; fi
+	if control start 2>/tmp/said; then false; fi
+	grep 'frobnicate: there is no such setting' /tmp/said >/dev/null
 else
 	control start 2>/dev/null || true
 	control stop
+	is_logged 'frobnicate: there is no such setting'
 fi
-is_logged 'frobnicate: there is no such setting'
 sed -i '/frobnicate/d' /etc/poolcounter.toml
 control start
 expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
+
+
+step "a reload with settings that are wrong fails, and says why"
+before=$(pid)
+echo 'gyre = 1' >>/etc/poolcounter.toml
+if control reload 2>/tmp/said; then false; fi
+if [ "$INIT" = sysv ]; then
+	grep 'gyre: there is no such setting' /tmp/said >/dev/null
+else
+	wait_for is_logged 'gyre: there is no such setting'
+fi
+sed -i '/gyre/d' /etc/poolcounter.toml
+control reload
+[ "$(pid)" = "$before" ]
+wait_for expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
 
 if [ "$INIT" = systemd ]; then
 	step "looked after by systemd"

@@ -1,7 +1,6 @@
 //! The server within the test's own process.
 
 use poolcounter::net::{Server, Stopper};
-use poolcounter::services::Kind;
 use std::io;
 use std::thread::JoinHandle;
 
@@ -15,15 +14,15 @@ pub struct Embedded {
 
 impl Embedded {
     /// Starts one on a free port.
-    pub fn start(kind: Kind) -> Embedded {
-        Embedded::start_on("127.0.0.1:0", kind)
+    pub fn start(service: &str) -> Embedded {
+        Embedded::start_on("127.0.0.1:0", service)
     }
 
     /// Starts one at this address.
-    pub fn start_on(address: &str, kind: Kind) -> Embedded {
-        let mut server = Server::bind(address, kind).expect("the address is free");
-        let stopper = server.stopper().expect("there are descriptors");
-        let address = server.addresses(kind)[0].to_string();
+    pub fn start_on(address: &str, service: &str) -> Embedded {
+        let mut server = Server::bind(address, service).expect("the address is free");
+        let stopper = server.stopper();
+        let address = server.addresses(service)[0].to_string();
         Embedded { address, stopper, thread: Some(std::thread::spawn(move || server.run())) }
     }
 }

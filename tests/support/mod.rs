@@ -23,3 +23,19 @@ pub mod twin;
 pub mod web;
 pub mod world;
 pub mod yrmcds;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+
+/// Names a variable with a file, in which `make test` collects what was skipped.
+const SKIPPED: &str = "TESTS_SKIPPED";
+
+/// Tells that something is not tested, and why: on the standard error, and to `make test`, which says so at its end.
+pub fn skipped(what: &str) {
+    // Not with a macro, whose output would be kept back.
+    writeln!(std::io::stderr(), "skipped: {what}").expect("the standard error is open");
+    if let Some(path) = std::env::var_os(SKIPPED) {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        file.and_then(|mut file| writeln!(file, "{what}")).expect("the list of what was skipped can be written");
+    }
+}

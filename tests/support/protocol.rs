@@ -3,7 +3,6 @@
 
 use super::script::Pattern;
 use super::{frames, lines};
-use poolcounter::services::Kind;
 use std::collections::VecDeque;
 
 /// What is spoken.
@@ -17,10 +16,10 @@ pub enum Protocol {
 
 impl Protocol {
     /// The service that speaks it.
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> &'static str {
         match self {
-            Protocol::Pools => Kind::Pools,
-            Protocol::Counters => Kind::Counters,
+            Protocol::Pools => "pools",
+            Protocol::Counters => "counters",
         }
     }
 

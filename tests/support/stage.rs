@@ -5,7 +5,7 @@ use super::protocol::Protocol;
 use super::script::{Scenario, Then};
 use super::world::World;
 use poolcounter::pools::wire;
-use poolcounter::services::Limits;
+use poolcounter::registry::Limits;
 use poolcounter::time::Span;
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 
 use super::model::{self, Model, Service};
 use super::world::World;
-use poolcounter::services::{Kind, Limits};
+use poolcounter::registry::Limits;
 use poolcounter::time::Span;
 use poolcounter::{counters, pools};
 use std::collections::VecDeque;
@@ -87,8 +87,8 @@ impl Twin {
                 self.received.push(Vec::new());
                 self.services.push(service);
                 let kind = match service {
-                    Service::Pools => Kind::Pools,
-                    Service::Counters => Kind::Counters,
+                    Service::Pools => "pools",
+                    Service::Counters => "counters",
                 };
                 return assert_eq!(world.connect_to(kind), model.connect(service));
             }

@@ -1,10 +1,12 @@
 //! The loop and its services without sockets and without a clock: streams are kept in memory, and time passes when the
 //! test says so. Everything above the sockets is the daemon's own code.
 
-use poolcounter::id::ConnId;
-use poolcounter::net::{Connections, News, Saved, Stream};
+use poolcounter::id::{ConnId, ServiceId};
+use poolcounter::net::{Connections, Host, News, Stream, rehearse};
 use poolcounter::pools;
-use poolcounter::services::{Kind, Limits, Services};
+use poolcounter::random::Random;
+use poolcounter::record::{Reader, Writer};
+use poolcounter::registry::{Limits, Services};
 use poolcounter::time::{Span, Time};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -57,7 +59,9 @@ pub struct World {
     limits: Limits,
     connections: Connections<Pipe>,
     clients: Vec<Client>,
-    now: Time,
+    now: Rc<Cell<Time>>,
+    /// How far the clock goes on whenever it is looked at.
+    step: Span,
 }
 
 impl Read for Pipe {
@@ -114,6 +118,25 @@ impl Drop for Pipe {
     }
 }
 
+impl Host for World {
+    type Stream = Pipe;
+
+    fn connections(&mut self) -> &mut Connections<Pipe> {
+        &mut self.connections
+    }
+
+    fn clock(&self) -> impl Fn() -> Time + use<> {
+        let (now, step) = (self.now.clone(), self.step);
+        move || now.replace(now.get() + step)
+    }
+
+    fn wait(&mut self, _: Time) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn accept(&mut self) {}
+}
+
 impl World {
     /// A server without clients, at the time of its start, with these limits for pools.
     pub fn new(pools: pools::Limits) -> Self {
@@ -122,8 +145,8 @@ impl World {
 
     /// A server without clients, at the time of its start.
     pub fn with(limits: Limits) -> Self {
-        let connections = Connections::new(Services::new(limits), EPOCH);
-        World { limits, connections, clients: Vec::new(), now: Time::START }
+        let connections = Connections::new(Services::new(&limits), EPOCH, Random::from_seed(0));
+        World { limits, connections, clients: Vec::new(), now: Rc::default(), step: Span::ZERO }
     }
 
     /// What the operator allows.
@@ -133,18 +156,19 @@ impl World {
 
     /// The time.
     pub fn now(&self) -> Time {
-        self.now
+        self.now.get()
     }
 
     /// Connects a client of the pools, and tells its number: clients are counted from 0 and never forgotten.
     pub fn connect(&mut self) -> usize {
-        self.connect_to(Kind::Pools)
+        self.connect_to("pools")
     }
 
     /// Connects a client of some service.
-    pub fn connect_to(&mut self, kind: Kind) -> usize {
+    pub fn connect_to(&mut self, service: &str) -> usize {
         let link = Rc::new(RefCell::new(Link { client: self.clients.len(), room: usize::MAX, ..Link::default() }));
-        let id = self.connections.open(Pipe::new(&link), kind);
+        let id = ServiceId::named(service).expect("is in the registry");
+        let id = self.connections.open(Pipe::new(&link), id, self.now.get());
         self.clients.push(Client { link, id });
         self.clients.len() - 1
     }
@@ -183,7 +207,7 @@ impl World {
     /// The client is gone without a word; what the server sent is lost, and what it has not read too.
     pub fn reset(&mut self, client: usize) {
         self.clients[client].link.borrow_mut().reset = true;
-        self.mark(client, News { readable: true, writable: true, hangup: true });
+        self.mark(client, News { readable: true, writable: true, hangup: true, lost: true });
     }
 
     /// The client takes so many more bytes before its side of the connection is full. At first there is no limit.
@@ -220,21 +244,16 @@ impl World {
 
     /// One tick, in which the clock goes on by `step` whenever it is looked at while clients are served.
     pub fn tick_slowly(&mut self, step: Span) {
-        let clock = Cell::new(self.now);
-        let look = || clock.replace(clock.get() + step);
-        let now = self.connections.serve(look).unwrap_or_else(look);
-        self.connections.expire(now);
-        self.connections.flush(now);
-        self.connections.reap(now);
-        self.now = clock.get();
-        self.connections.pulse().end_tick(self.now);
+        self.step = step;
+        Connections::tick(self).expect("waits for nothing");
+        self.step = Span::ZERO;
         self.connections.check();
     }
 
     /// Ticks until the loop would sleep.
     pub fn settle(&mut self) {
         for _ in 0..TICKS_TO_SETTLE {
-            if self.connections.next_work().is_none_or(|at| at > self.now) {
+            if self.connections.next_work().is_none_or(|at| at > self.now()) {
                 return;
             }
             self.tick();
@@ -245,12 +264,12 @@ impl World {
     /// Lets time pass, waking the loop whenever it wants to be woken.
     pub fn advance(&mut self, span: Span) {
         self.settle();
-        let target = self.now + span;
+        let target = self.now() + span;
         while let Some(at) = self.connections.next_work().filter(|at| *at <= target) {
-            self.now = self.now.max(at);
+            self.now.set(self.now().max(at));
             self.settle();
         }
-        self.now = target;
+        self.now.set(target);
         self.settle();
     }
 
@@ -267,22 +286,25 @@ impl World {
 
     /// So it does, and it takes some time.
     pub fn upgrade_within(&mut self, span: Span) {
-        let saved = postcard::to_allocvec(&self.connections.save(self.now)).expect("can be written");
-        let saved: Saved = postcard::from_bytes(&saved).expect("can be read");
-        self.now = self.now + span;
-        saved.rehearse(Services::new(self.limits), self.now).expect("can be taken over");
+        let mut saved = Vec::new();
+        self.connections.save(&mut Writer::new(&mut saved), self.now()).expect("memory takes all");
+        self.now.set(self.now() + span);
+        let services = || Services::new(&self.limits);
+        rehearse(services(), &mut Reader::new(&mut &saved[..]), (self.now(), EPOCH)).expect("can be taken over");
         let open: Vec<usize> = (0..self.clients.len()).filter(|client| !self.is_closed(*client)).collect();
         let stream_of = |id| {
             let client = open.iter().map(|client| &self.clients[*client]).find(|client| client.id == id);
             Ok(Pipe::new(&client.expect("every connection has a client").link))
         };
+        let (mut saved, time) = (&saved[..], (self.now(), EPOCH));
         self.connections =
-            Connections::restore(Services::new(self.limits), saved, self.now, EPOCH, stream_of).expect("is taken over");
+            Connections::restore(services(), &mut Reader::new(&mut saved), time, Random::from_seed(0), stream_of)
+                .expect("is taken over");
         let news_of = |client: usize| {
             let link = self.clients[client].link.borrow();
             let hangup = link.finished || link.reset;
             let readable = hangup || !link.to_server.is_empty();
-            (self.clients[client].id, News { readable, writable: link.room > 0, hangup })
+            (self.clients[client].id, News { readable, writable: link.room > 0, hangup, lost: link.reset })
         };
         let news = open.into_iter().map(news_of).collect();
         self.connections.mark_at_once(news);

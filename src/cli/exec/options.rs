@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
     /// The pool; empty until it is named.
-    pub key: String,
+    pub key: Vec<u8>,
     /// So many may run at a time.
     pub workers: u32,
     /// So many may run or wait.
@@ -42,10 +42,10 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         long: "key",
         hint: "KEY",
         help: "the pool that the command belongs to; all that name it share its places",
-        set: |settings, value| {
-            let is_sendable = !value.is_empty() && !value.contains(['\n', '\r', '\0']);
-            assign(&mut settings.key, is_sendable.then(|| value.into()).ok_or("a key: text in one line".into()))
-        },
+        set_bytes: Some(|settings, value| {
+            let is_sendable = !value.is_empty() && !value.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0));
+            assign(&mut settings.key, is_sendable.then(|| value.into()).ok_or("a key: bytes in one line".into()))
+        }),
         ..Opt::BLANK
     },
     Opt {
@@ -122,7 +122,7 @@ pub const OPTIONS: &[Opt<Settings>] = &[
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            key: String::new(),
+            key: Vec::new(),
             workers: 1,
             queue: u32::MAX,
             timeout: Duration::from_secs(u64::from(NO_LIMIT_S)),

@@ -50,6 +50,11 @@ impl Sample {
         answered(self) == answered(other)
     }
 
+    /// Whether every server answered.
+    pub fn is_complete(&self) -> bool {
+        self.servers.iter().all(|(_, figures)| figures.is_ok())
+    }
+
     /// A statistic, summed over the servers that answered.
     pub fn total(&self, stat: Stat) -> u64 {
         let answered = self.servers.iter().filter_map(|(_, figures)| figures.as_ref().ok());

@@ -158,7 +158,7 @@ mod tests {
     fn everything_is_on_the_screen() {
         let expected = "\
 10.0.0.5: up 1 d 1 h
-10.0.0.6: it does not answer
+10.0.0.6: 10.0.0.6:7531: it does not answer
 3 working  9 waiting  0 keys  25 locked/s  2.0 done/s  0.5 full/s  0.5 timeout/s
 
 TYPE (2)                      WORK WAIT* LOCKED/s DONE/s FULL/s TIMEOUT/s   HELD
@@ -205,7 +205,7 @@ q quit  Tab table  s sort  r reverse  / filter  p pause  arrows scroll";
         let text = plain(&View::of(&now, Some(&before), "", &USUAL_ORDERS));
         let expected = "\
 10.0.0.5: up 1 d 1 h
-10.0.0.6: it does not answer
+10.0.0.6: 10.0.0.6:7531: it does not answer
 3 working, 9 waiting, 0 keys, 25 locked/s, 2.0 done/s, 0.5 full/s, 0.5 timeout/s
 
 TYPE     WORK  WAIT  LOCKED/s  DONE/s  FULL/s  TIMEOUT/s  HELD

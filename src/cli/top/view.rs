@@ -99,7 +99,7 @@ impl View {
                     address: address.clone(),
                     state: match figures {
                         Ok(figures) => Ok(Span::from_micros(figures.of(Stat::Uptime))),
-                        Err(failure) => Err(failure.to_string()),
+                        Err(failure) => Err(failure.behind(address)),
                     },
                 })
                 .collect(),
@@ -232,7 +232,7 @@ pub fn brief(span: Span) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::client::Failure;
+    use crate::client::{Failure, Fault};
     use crate::stats::Figures;
     use std::time::{Duration, Instant};
 
@@ -250,10 +250,14 @@ pub mod tests {
         figures
     }
 
+    fn silent() -> Failure {
+        Failure { address: "10.0.0.6:7531".into(), fault: Fault::Silent }
+    }
+
     /// Two seconds with one of two servers.
     pub fn samples() -> (Sample, Sample) {
         let at = Instant::now();
-        let dead = || ("10.0.0.6".to_string(), Err(Failure::Silent));
+        let dead = || ("10.0.0.6".to_string(), Err(silent()));
         let before = Sample {
             at,
             servers: vec![("10.0.0.5".into(), Ok(figures(100, 7))), dead()],
@@ -309,7 +313,7 @@ pub mod tests {
         now.servers[1].1 = Ok(figures(1_000_000, 0));
         assert_eq!(View::of(&now, Some(&before), "", &USUAL_ORDERS).totals[3].1, Cell::Rate(0.0));
         // One that was restarted has counted less than before.
-        now.servers[1].1 = Err(Failure::Silent);
+        now.servers[1].1 = Err(silent());
         now.servers[0].1 = Ok(figures(3, 0));
         assert_eq!(View::of(&now, Some(&before), "", &USUAL_ORDERS).totals[3].1, Cell::Rate(0.0));
     }

@@ -110,11 +110,10 @@ impl Levels {
         self.peak = self.peak.max(consumption);
     }
 
-    /// Adds what somebody held in the process before, whenever that was acquired; None when it cannot be so much.
-    pub fn restore(&mut self, resources: u32) -> Option<()> {
-        self.consumption = self.consumption.checked_add(resources)?;
-        self.peak = self.peak.max(self.consumption);
-        Some(())
+    /// So much was held in the process before, whenever that was acquired.
+    pub fn restore(&mut self, consumption: u32) {
+        self.consumption = consumption;
+        self.peak = self.peak.max(consumption);
     }
 
     /// The proof that the numbers agree with each other.

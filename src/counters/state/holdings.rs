@@ -57,6 +57,11 @@ impl Holdings {
         }
     }
 
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
     /// Takes the first counter out, with how much was held of it.
     pub fn pop(&mut self) -> Option<(CounterId, u32)> {
         match self {
@@ -68,14 +73,43 @@ impl Holdings {
         }
     }
 
-    /// Every counter of which something is held, with how much.
+    /// Of how many counters something is held.
+    pub fn len(&self) -> usize {
+        match self {
+            Holdings::Few(places) => places.iter().filter(|(_, held)| *held > 0).count(),
+            Holdings::Many(holdings) => holdings.len(),
+        }
+    }
+
+    /// In order, every counter of which something is held, with how much.
     pub fn iter(&self) -> impl Iterator<Item = (CounterId, u32)> {
         let (few, many) = match self {
-            Holdings::Few(places) => (Some(places), None),
+            Holdings::Few(places) => {
+                let mut places = *places;
+                places.sort_unstable();
+                (Some(places), None)
+            }
             Holdings::Many(holdings) => (None, Some(holdings)),
         };
-        let few = few.into_iter().flatten().copied().filter(|(_, held)| *held > 0);
+        let few = few.into_iter().flatten().filter(|(_, held)| *held > 0);
         few.chain(many.into_iter().flatten().map(|(counter, held)| (*counter, *held)))
+    }
+}
+
+/// From holdings in the order of the counters, which takes much less time than one after the other.
+impl FromIterator<(CounterId, u32)> for Holdings {
+    fn from_iter<I: IntoIterator<Item = (CounterId, u32)>>(holdings: I) -> Self {
+        let mut rest = holdings.into_iter();
+        let mut few = [(CounterId::from_index(0), 0); FEW];
+        let mut len = 0;
+        for (place, holding) in few.iter_mut().zip(rest.by_ref()) {
+            *place = holding;
+            len += 1;
+        }
+        match rest.next() {
+            None => Holdings::Few(few),
+            Some(next) => Holdings::Many(few.into_iter().take(len).chain([next]).chain(rest).collect()),
+        }
     }
 }
 

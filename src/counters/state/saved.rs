@@ -1,24 +1,43 @@
 //! What of the counters outlives the process: written by one that ends, read by the one that takes over.
-//! It is independent of the tables, so that these can change. What is written here cannot, without a new version of the handover.
+//! It is independent of the tables, so that these can change. What is written here cannot, without another version.
+//!
+//! There may be millions of counters, and all wait while they are read. So they are packed by hand into [`block`]s, and each
+//! keeps its place in the table.
 
-use super::{Counter, CounterId, State, Step};
+mod block;
+
+use super::{Counter, CounterId, Holdings, Names, State, Step};
 use crate::id::{ConnId, Id};
-use crate::service::Unreadable;
+use crate::record::{Reader, Unreadable, Writer};
 use crate::time::Span;
+use block::{CounterReader, CounterWriter, HoldingReader, HoldingWriter, PackedCounter};
 use serde::{Deserialize, Serialize};
+use slab::Slab;
+use std::io;
 
-/// All counters, and what was counted.
+/// What was counted, and how much follows: the counters, then the holdings.
 #[derive(Serialize, Deserialize)]
-pub struct Saved {
+struct Head {
     figures: Vec<(String, u64)>,
     conflicts: u64,
     /// The interval in which it was saved, and the length of intervals.
+    interval: (u32, Span),
+    /// How many counters there are, those among them that are over, and in how many places of the table.
+    counters: usize,
+    slots: usize,
+}
+
+/// What version 0.9.0 wrote.
+#[derive(Deserialize)]
+pub struct InOnePiece {
+    figures: Vec<(String, u64)>,
+    conflicts: u64,
     interval: (u32, Span),
     counters: Vec<SavedCounter>,
     holdings: Vec<SavedHolding>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct SavedCounter {
     name: Vec<u8>,
     /// The highest consumption in the interval, if it changed in it.
@@ -26,7 +45,7 @@ struct SavedCounter {
     is_used: bool,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct SavedHolding {
     conn: ConnId,
     /// Its place among the saved counters.
@@ -35,80 +54,181 @@ struct SavedHolding {
 }
 
 impl State {
-    /// Everything, but for counters that are over and only wait for the sweep. The others keep their order. What those held
-    /// who are gone is not held any more.
-    pub fn save(&self) -> Saved {
-        let counters = self.going_on().map(|(_, counter)| SavedCounter {
-            name: counter.name().to_vec(),
-            peak: counter.levels().has_changed(self.interval).then(|| counter.levels().peak(self.interval)),
-            is_used: counter.levels().is_used(self.interval),
-        });
-        let ranks = self.ranks();
-        let clients = self.clients.iter().enumerate().map(|(index, client)| (ConnId::from_index(index), client));
-        let holdings = clients.flat_map(|(conn, client)| {
-            let ranks = &ranks;
-            client.iter().map(move |(id, resources)| SavedHolding { conn, counter: ranks[id.index()], resources })
-        });
-        Saved {
+    /// Writes everything, but for counters that are over and only wait for the sweep. What those held who are gone is not
+    /// held any more.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn save(&self, out: &mut Writer<'_>) -> io::Result<()> {
+        out.put(&Head {
             figures: self.figures.save(),
             conflicts: self.conflicts.get(),
             interval: (self.interval, self.limits.interval),
-            counters: counters.collect(),
-            holdings: holdings.collect(),
+            counters: self.counters.len(),
+            slots: self.slots,
+        })?;
+        let mut counters = CounterWriter::default();
+        for (slot, counter) in &self.counters {
+            let levels = counter.levels();
+            if !levels.is_over(self.interval) {
+                let peak = levels.has_changed(self.interval).then(|| levels.peak(self.interval));
+                let is_used = levels.is_used(self.interval);
+                counters.put(out, &PackedCounter { slot, name: counter.name(), peak, is_used })?;
+            }
         }
+        counters.end(out)?;
+        let mut holdings = HoldingWriter::default();
+        for (index, client) in self.clients.iter().enumerate() {
+            holdings.put(out, ConnId::from_index(index), client.len(), client.iter())?;
+        }
+        holdings.end(out)
     }
 
-    /// By place, and for the first one that can have no counter: where the next counter is after [`State::restore`].
-    pub fn ranks(&self) -> Vec<u32> {
-        let mut ranks = vec![0; self.slots + 1];
-        for (rank, (index, _)) in self.going_on().enumerate() {
-            ranks[index + 1] = rank as u32 + 1;
-        }
-        for slot in 1..ranks.len() {
-            ranks[slot] = ranks[slot].max(ranks[slot - 1]);
-        }
-        ranks
-    }
-
-    fn going_on(&self) -> impl Iterator<Item = (usize, &Counter)> {
-        self.counters.iter().filter(|(_, counter)| !counter.levels().is_over(self.interval))
-    }
-
-    /// Goes on from what another process saved.
+    /// Goes on from what another process saved. All others wait meanwhile, so that each table is filled at once.
     ///
     /// # Errors
     ///
     /// When it contradicts itself.
-    pub fn restore(&mut self, saved: Saved, step: &mut Step<'_>) -> Result<(), Unreadable> {
-        let (number, length) = saved.interval;
-        // Where intervals are longer or shorter now than they were, or where the date has been put back, everything that was
-        // used counts as used in this one.
+    pub fn restore(&mut self, saved: &mut Reader<'_>, step: &mut Step<'_>) -> Result<(), Unreadable> {
+        let head: Head = saved.take()?;
+        self.restore_interval(head.interval, step);
+        self.restore_counters(&head, saved)?;
+        self.slots = self.counters.iter().next_back().map_or(0, |(slot, _)| slot + 1);
+        self.restore_holdings(saved)?;
+        self.restore_names();
+        self.go_on(&head.figures, head.conflicts, step);
+        Ok(())
+    }
+
+    /// Fails wherever [`State::restore`] would: everything is read, and room is made for it, but it is not kept.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn rehearse(&mut self, saved: &mut Reader<'_>, step: &mut Step<'_>) -> Result<(), Unreadable> {
+        let head: Head = saved.take()?;
+        self.restore_interval(head.interval, step);
+        let _room: (Slab<Counter>, Names<CounterId>) =
+            (Slab::with_capacity(head.slots), Names::with_capacity(head.counters.max(self.limits.buckets)));
+        let (mut consumptions, mut is_there) = (vec![0; head.slots], vec![0_u64; head.slots.div_ceil(64)]);
+        let mut packed = CounterReader::new(head.slots);
+        while let Some(counter) = packed.next(saved)? {
+            is_there[counter.slot / 64] |= 1 << (counter.slot % 64);
+        }
+        let mut packed = HoldingReader::new(head.slots);
+        while let Some((_, holdings)) = packed.next_client(saved)? {
+            for _ in 0..holdings {
+                let (id, resources) = packed.next(saved)?;
+                // The packed form names only places of the table.
+                if is_there[id.index() / 64] >> (id.index() % 64) & 1 == 0 {
+                    return Err(contradiction());
+                }
+                let consumption = &mut consumptions[id.index()];
+                *consumption = add(*consumption, resources).ok_or_else(contradiction)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on from what version 0.9.0 saved.
+    ///
+    /// # Errors
+    ///
+    /// When it contradicts itself.
+    pub fn restore_piece(&mut self, saved: InOnePiece, step: &mut Step<'_>) -> Result<(), Unreadable> {
+        self.restore_interval(saved.interval, step);
+        let interval = self.interval;
+        let counters = saved.counters.into_iter().enumerate();
+        self.counters =
+            counters.map(|(slot, c)| (slot, Counter::restored(&c.name, c.peak, c.is_used, interval))).collect();
+        self.slots = self.counters.len();
+        for SavedHolding { conn, counter, resources } in saved.holdings {
+            let id = CounterId::from_index(counter as usize);
+            self.add_consumption(id, resources)?;
+            self.hold(conn, id, resources);
+        }
+        self.restore_names();
+        self.go_on(&saved.figures, saved.conflicts, step);
+        Ok(())
+    }
+
+    /// Where intervals are longer or shorter now than they were, or where the date has been put back, everything that was
+    /// used counts as used in this one.
+    fn restore_interval(&mut self, (number, length): (u32, Span), step: &Step<'_>) {
         let (present, _) = self.interval_at(step);
         self.interval = if length == self.limits.interval { number.min(present) } else { present };
-        for SavedCounter { name, peak, is_used } in saved.counters {
-            let is_there = |id: CounterId| *self.counters[id.index()].name() == *name;
-            if self.names.find(self.names.hash(&name), is_there).is_some() {
-                return Err(Unreadable("counters: a name stands there twice".into()));
+    }
+
+    fn restore_counters(&mut self, head: &Head, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+        let mut packed = CounterReader::new(head.slots);
+        // A place that stays free is as good as any: only the room that is left over is lost.
+        self.counters = Slab::with_capacity(head.slots);
+        let mut gaps = Vec::new();
+        while let Some(PackedCounter { slot, name, peak, is_used }) = packed.next(saved)? {
+            let counter = Counter::restored(name, peak, is_used, self.interval);
+            while self.counters.vacant_key() < slot {
+                gaps.push(self.counters.insert(Counter::restored(b"", None, false, self.interval)));
             }
-            self.create(Counter::restored(&name, peak, is_used, self.interval), step);
+            self.counters.insert(counter);
         }
-        for SavedHolding { conn, counter, resources } in saved.holdings {
-            self.restore_holding(conn, CounterId::from_index(counter as usize), resources)?;
+        // Those that go last are taken first, as if they had gone in order.
+        gaps.into_iter().rev().for_each(|slot| drop(self.counters.remove(slot)));
+        Ok(())
+    }
+
+    fn restore_holdings(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+        let mut packed = HoldingReader::new(self.slots);
+        while let Some((conn, len)) = packed.next_client(saved)? {
+            let mut list = Vec::with_capacity(len);
+            for _ in 0..len {
+                let (id, resources) = packed.next(saved)?;
+                self.add_consumption(id, resources)?;
+                list.push((id, resources));
+            }
+            if self.clients.len() <= conn.index() {
+                self.clients.resize_with(conn.index() + 1, Holdings::default);
+            }
+            self.clients[conn.index()] = list.into_iter().collect();
+            self.holdings += len as u64;
         }
-        self.figures.restore(&saved.figures);
-        self.conflicts.set(saved.conflicts);
+        Ok(())
+    }
+
+    fn add_consumption(&mut self, id: CounterId, resources: u32) -> Result<(), Unreadable> {
+        let counter = self.counters.get_mut(id.index()).ok_or_else(contradiction)?;
+        let consumption = add(counter.levels().consumption(), resources).ok_or_else(contradiction)?;
+        counter.levels_mut().restore(consumption);
+        Ok(())
+    }
+
+    fn restore_names(&mut self) {
+        if !self.counters.is_empty() {
+            self.names.reserve(self.limits.buckets.max(self.counters.len()));
+        }
+        let hashing = self.names.hashing();
+        let (counters, name_bytes) = (&self.counters, &mut self.name_bytes);
+        self.names.fill(counters.iter().map(|(slot, counter)| {
+            *name_bytes += counter.name().len() as u64;
+            (hashing.hash(counter.name()), CounterId::from_index(slot))
+        }));
+    }
+
+    fn go_on(&mut self, figures: &[(String, u64)], conflicts: u64, step: &mut Step<'_>) {
+        self.figures.restore(figures);
+        self.conflicts.set(conflicts);
         // The timer waits for the interval's end, but the sweep of the one before may go on.
         self.turn(step);
         self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         self.arm(step);
-        Ok(())
     }
+}
 
-    fn restore_holding(&mut self, conn: ConnId, id: CounterId, resources: u32) -> Result<(), Unreadable> {
-        let wrong = || Unreadable("counters: somebody holds what there is not".into());
-        let counter = self.counters.get_mut(id.index()).filter(|_| resources > 0).ok_or_else(wrong)?;
-        counter.levels_mut().restore(resources).ok_or_else(wrong)?;
-        self.hold(conn, id, resources);
-        Ok(())
-    }
+/// What is consumed when a holding comes to it; None if no process can have saved that.
+fn add(consumption: u32, resources: u32) -> Option<u32> {
+    consumption.checked_add(resources).filter(|_| resources > 0)
+}
+
+fn contradiction() -> Unreadable {
+    Unreadable("counters: somebody holds what there is not".into())
 }

@@ -3,82 +3,121 @@
 use super::{Connections, LOOP};
 use crate::id::{ConnId, Id};
 use crate::net::connection::{Connection, Stage, Stream};
-use crate::net::core::{Core, SavedService};
 use crate::pulse::Pulse;
-use crate::service::Unreadable;
-use crate::services::{Kind, Services};
+use crate::random::Random;
+use crate::record::{Reader, Unreadable, Writer};
+use crate::registry::Services;
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
-use std::io;
+use slab::Slab;
+use std::io::{self, ErrorKind, Read, Write};
 
-/// The connections and the services, between two ticks.
+/// What is before the connections: the services' parts come first.
 #[derive(Serialize, Deserialize)]
-pub struct Saved {
-    services: Vec<SavedService>,
-    connections: Vec<SavedConnection>,
-    pulse: Pulse,
+pub struct Head {
+    pub pulse: Pulse,
+    /// How many follow.
+    pub connections: usize,
 }
 
+/// A connection. Each is a record of its own.
 #[derive(Serialize, Deserialize)]
-struct SavedConnection {
-    id: ConnId,
-    kind: Kind,
-    unserved: Vec<u8>,
-    unsent: Vec<u8>,
+pub struct SavedConnection {
+    pub id: ConnId,
+    /// The place of its service among those that are saved.
+    pub service: u8,
+    pub unserved: Vec<u8>,
+    pub unsent: Vec<u8>,
     /// Replies in `unsent`.
-    replies: u32,
+    pub replies: u32,
     /// Everything that the peer sent has been read.
-    ended: bool,
+    pub ended: bool,
+    /// Its service wants it served no more before it says so.
+    pub waiting: bool,
     /// Until when it may linger, if its service has forgotten it.
-    patience: Option<Time>,
+    pub patience: Option<Time>,
 }
+
+/// The stream of a connection in a rehearsal: nothing comes and nothing goes.
+struct Absent;
 
 impl<S: Stream> Connections<S> {
-    /// Everything but the streams, for a process that takes over. Nothing changes here, in case that it does not.
-    pub fn save(&mut self, now: Time) -> Saved {
-        let services = self.core.save(now);
-        let connections = self.slab.iter().map(|(index, conn)| (ConnId::from_index(index), conn));
-        let connections = connections.map(|(id, conn)| SavedConnection {
-            id,
-            kind: conn.kind,
-            unserved: conn.unserved.to_vec(),
-            unsent: self.core.output.unsent(id).to_vec(),
-            replies: self.core.output.replies(id),
-            ended: conn.ended,
-            patience: match &conn.stage {
-                // Whoever takes over finds again that it does not read.
-                Stage::Open | Stage::Leaving { .. } => None,
-                Stage::Closed => Some(now),
-                Stage::Lingering { patience } => Some(self.core.wheel.deadline(patience)),
-            },
-        });
-        Saved { services, connections: connections.collect(), pulse: self.core.pulse.clone() }
+    /// Writes everything but the streams, for a process that takes over. Nothing changes here, in case that it does not.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn save(&mut self, out: &mut Writer<'_>, now: Time) -> io::Result<()> {
+        self.core.save(out, now)?;
+        out.put(&Head { pulse: self.core.pulse.clone(), connections: self.slab.len() })?;
+        for (index, conn) in &self.slab {
+            let id = ConnId::from_index(index);
+            out.put(&SavedConnection {
+                id,
+                // Lossless: a list of services is as short.
+                service: conn.service.index() as u8,
+                unserved: conn.unserved.clone(),
+                unsent: self.core.output.unsent(id).to_vec(),
+                replies: self.core.output.replies(id),
+                ended: conn.ended,
+                waiting: conn.waiting,
+                patience: match &conn.stage {
+                    // Whoever takes over finds again that it does not read.
+                    Stage::Open | Stage::Leaving { .. } => None,
+                    Stage::Closed => Some(now),
+                    Stage::Lingering { patience } => Some(self.core.wheel.deadline(patience)),
+                },
+            })?;
+        }
+        Ok(())
     }
 
-    /// Goes on from what another process saved, each connection with the stream that `stream_of` has for it.
+    /// The connections, in order.
+    pub fn ids(&self) -> impl Iterator<Item = ConnId> {
+        self.slab.iter().map(|(index, _)| ConnId::from_index(index))
+    }
+
+    /// Goes on from what another process saved, each connection with the stream that `stream_of` has for it. `time` is the time
+    /// and, since 1970, that of the start.
     ///
     /// # Errors
     ///
     /// When it contradicts itself, or a stream is missing.
     pub fn restore(
         services: Services,
-        saved: Saved,
-        now: Time,
-        epoch: Span,
-        mut stream_of: impl FnMut(ConnId) -> io::Result<S>,
+        saved: &mut Reader<'_>,
+        time: (Time, Span),
+        random: Random,
+        stream_of: impl FnMut(ConnId) -> io::Result<S>,
     ) -> Result<Self, Unreadable> {
-        let mut connections = Connections::new(services, epoch);
-        connections.core.restore(&saved.services, now)?;
-        connections.core.pulse = saved.pulse;
-        let streams: io::Result<Vec<_>> =
-            saved.connections.iter().map(|saved| Ok((saved.id, stream_of(saved.id)?))).collect();
-        let streams = streams.map_err(|error| Unreadable(format!("a connection is lost: {error}")))?;
-        let slots = streams.into_iter().zip(&saved.connections);
-        connections.slab =
-            slots.map(|((id, stream), saved)| (id.index(), Connection::new(stream, saved.kind))).collect();
-        for saved in saved.connections {
-            connections.restore_one(saved);
+        Connections::read(services, saved, time, random, stream_of, false)
+    }
+
+    fn read(
+        services: Services,
+        saved: &mut Reader<'_>,
+        (now, epoch): (Time, Span),
+        random: Random,
+        mut stream_of: impl FnMut(ConnId) -> io::Result<S>,
+        is_rehearsal: bool,
+    ) -> Result<Self, Unreadable> {
+        let mut connections = Connections::new(services, epoch, random);
+        let services = connections.core.restore(saved, now, is_rehearsal)?;
+        let head: Head = saved.take()?;
+        connections.core.pulse = head.pulse;
+        let mut all = Vec::new();
+        let mut streams = Vec::new();
+        for _ in 0..head.connections {
+            let saved: SavedConnection = saved.take()?;
+            let stream = stream_of(saved.id).map_err(|error| Unreadable(format!("a connection is lost: {error}")))?;
+            let service = services.get(usize::from(saved.service));
+            let service = *service.ok_or_else(|| Unreadable("a connection is of no service".into()))?;
+            connections.idle.note_activity(saved.id, service, now);
+            streams.push((saved.id.index(), Connection::new(stream, service)));
+            all.push(saved);
         }
+        connections.slab = Slab::from_iter(streams);
+        all.into_iter().for_each(|saved| connections.restore_one(saved));
         Ok(connections)
     }
 
@@ -86,7 +125,8 @@ impl<S: Stream> Connections<S> {
         let id = saved.id;
         let conn = &mut self.slab[id.index()];
         conn.ended = saved.ended;
-        conn.unserved = saved.unserved.into();
+        conn.waiting = saved.waiting;
+        conn.unserved = saved.unserved;
         if let Some(at) = saved.patience {
             conn.stage = Stage::Lingering { patience: self.core.wheel.of(LOOP).arm(at, id) };
             self.closing.push(id);
@@ -97,21 +137,43 @@ impl<S: Stream> Connections<S> {
     }
 }
 
-impl Saved {
-    /// The connections, in order.
-    pub fn ids(&self) -> impl Iterator<Item = ConnId> {
-        self.connections.iter().map(|saved| saved.id)
+/// Whether this program can go on from what another process saved, tried out without its sockets up to the first requests.
+///
+/// # Errors
+///
+/// When it contradicts itself.
+pub fn rehearse(services: Services, saved: &mut Reader<'_>, (now, epoch): (Time, Span)) -> Result<(), Unreadable> {
+    let random = Random::from_seed(0);
+    let mut connections = Connections::read(services, saved, (now, epoch), random, |_| Ok(Absent), true)?;
+    connections.check();
+    connections.serve(&|| now);
+    connections.flush(now);
+    connections.check();
+    Ok(())
+}
+
+impl Read for Absent {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(ErrorKind::WouldBlock.into())
+    }
+}
+
+impl Write for Absent {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(ErrorKind::WouldBlock.into())
     }
 
-    /// Whether this program can go on from here, tried out on services without connections.
-    ///
-    /// # Errors
-    ///
-    /// When it contradicts itself.
-    pub fn rehearse(&self, services: Services, now: Time) -> Result<(), Unreadable> {
-        let mut core = Core::new(services, Span::ZERO);
-        core.restore(&self.services, now)?;
-        core.check();
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Stream for Absent {
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn peer(&self) -> io::Result<String> {
+        Err(ErrorKind::NotConnected.into())
     }
 }

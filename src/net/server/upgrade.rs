@@ -1,21 +1,36 @@
 //! The server's part in an upgrade: when to rehearse, when to be replaced, and how to go on in a new process.
 
-use super::{Policy, Server};
-use crate::id::ConnId;
+use super::{Policy, Port, Server};
+use crate::id::{ConnId, ServiceId};
 use crate::net::connections::Connections;
-use crate::net::handover::{Handover, Program, Rehearsal, SavedPort, SavedSocket, adopt};
+use crate::net::handover::{
+    Handover, Preamble, Program, Rehearsal, Rehearsed, SavedPort, SavedSocket, StateFile, adopt,
+};
 use crate::net::listener::Listener;
+use crate::net::signals::Signals;
 use crate::net::socket::Socket;
 use crate::net::supervisor::Status;
-use crate::services::Services;
+use crate::random::Random;
+use crate::record::Reader;
+use crate::registry::Services;
 use crate::time::{Span, Time};
 use log::{info, warn};
 use mio::{Interest, Token};
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 
-/// How long the new program may take to read a handover before it counts as broken.
+/// How long the new program may take to read a short handover before it counts as broken.
 const PATIENCE: Span = Span::from_secs(10);
+/// A second more for so many bytes: a tenth of what a slow machine reads in that time.
+const PATIENCE_BYTES: u64 = 1024 * 1024;
+/// How long the services may take to finish what is under way, such as a commit. Nothing is served meanwhile.
+const QUIESCE_TIME: Span = Span::from_secs(5);
+/// Pairs of descriptors that are kept for an upgrade when clients have taken all others: for the handover, the program, the
+/// verdict's two ends and what the system needs to run a child.
+const RESERVED_PAIRS: usize = 5;
 /// The token of the rehearsal's verdict; the one above is the signals'.
 pub(super) const VERDICT: Token = Token(usize::MAX - 1);
 
@@ -26,8 +41,22 @@ pub(super) struct Upgrade {
     pub program: Option<Program>,
     /// The child that tries it out, and when it has taken too long.
     pub rehearsal: Option<(Rehearsal, Time)>,
+    /// A child that could take over, and until when the services may take to be quiet.
+    pub agreed: Option<(Rehearsal, Time)>,
     /// The child has something to say.
     pub has_news: bool,
+    /// Descriptors for which an upgrade has use.
+    reserve: Vec<OwnedFd>,
+}
+
+impl Upgrade {
+    /// Keeps descriptors for the next upgrade, as far as there are any.
+    pub fn reserve(&mut self) {
+        while self.reserve.len() < 2 * RESERVED_PAIRS {
+            let Ok((one, other)) = UnixStream::pair() else { return };
+            self.reserve.extend([one.into(), other.into()]);
+        }
+    }
 }
 
 impl Server {
@@ -37,20 +66,25 @@ impl Server {
     ///
     /// One sentence that says what is missing. The connections are lost then.
     pub fn take_over(handover: Handover, services: Services, policy: Policy) -> Result<Server, String> {
-        let Handover { clock, ports, sockets, connections, .. } = handover;
+        let Handover { preamble, mut rest } = handover;
+        let Preamble { clock, ports, sockets, program, .. } = preamble;
         let mut sockets: HashMap<ConnId, SavedSocket> = sockets.into_iter().map(|socket| (socket.id, socket)).collect();
         let ids: Vec<ConnId> = sockets.keys().copied().collect();
         let stream_of = |id| {
             let SavedSocket { fd, is_unix, .. } = sockets.remove(&id).ok_or(io::ErrorKind::NotFound)?;
             Ok(Socket::restore(adopt(fd)?, is_unix))
         };
-        let connections = Connections::restore(services, connections, clock.now(), clock.epoch(), stream_of)
+        let random = Random::from_system().map_err(|error| format!("cannot take over: {error}"))?;
+        let mut rest = Reader::new(&mut rest);
+        let connections = Connections::restore(services, &mut rest, (clock.now(), clock.epoch()), random, stream_of)
             .map_err(|error| format!("cannot take over: {error}"))?;
         let restore = || -> io::Result<Server> {
             let mut server = Server::with(connections, clock, policy)?;
+            server.upgrade.program = program.map(Program::at);
             server.poll_all(&ids)?;
-            for SavedPort { kind, listener } in ports {
-                server.listen(Listener::restore(adopt(listener.fd)?, listener)?, kind)?;
+            for SavedPort { service, listener } in ports {
+                let service = ServiceId::named(&service).ok_or(io::ErrorKind::InvalidData)?;
+                server.listen(Listener::restore(adopt(listener.fd)?, listener)?, service)?;
             }
             Ok(server)
         };
@@ -64,64 +98,111 @@ impl Server {
 
     /// SIGUSR1 came: has the program on disk try what it would take over.
     pub(super) fn begin_upgrade(&mut self) {
-        if self.upgrade.rehearsal.is_some() {
+        if self.upgrade.rehearsal.is_some() || self.upgrade.agreed.is_some() {
             return;
         }
-        let handover = self.save();
+        self.upgrade.reserve.clear();
+        let begun = self.save(None).map(|(state, _)| state);
         let Some(program) = &self.upgrade.program else {
             return warn!("no upgrade: the system does not tell which program this is");
         };
-        let begin = || {
-            let mut rehearsal = program.rehearse(&handover)?;
+        let begin = |state: StateFile| {
+            let patience = PATIENCE + Span::from_secs(state.bytes / PATIENCE_BYTES);
+            let mut rehearsal = program.rehearse(state)?;
             self.poll.registry().register(rehearsal.source(), VERDICT, Interest::READABLE)?;
-            io::Result::Ok(rehearsal)
+            io::Result::Ok((rehearsal, self.clock.now() + patience))
         };
-        match begin() {
+        match begun.and_then(begin) {
             Ok(rehearsal) => {
                 info!("an upgrade begins: {} is tried out", program.path().display());
-                self.upgrade.rehearsal = Some((rehearsal, self.clock.now() + PATIENCE));
+                self.upgrade.rehearsal = Some(rehearsal);
                 self.tell_supervisor(Status::Reloading);
             }
             Err(error) => warn!("no upgrade: {} cannot be run: {error}", program.path().display()),
         }
+        self.upgrade.reserve();
     }
 
-    /// Looks at the rehearsal that is under way; after a good one, this process is replaced and nothing here returns.
+    /// Looks at the upgrade that is under way; when all is ready, this process is replaced and nothing here returns.
     pub(super) fn go_on_with_upgrade(&mut self) {
         let has_news = std::mem::take(&mut self.upgrade.has_news);
-        let Some((rehearsal, deadline)) = &mut self.upgrade.rehearsal else { return };
-        let verdict = if has_news { rehearsal.verdict() } else { None };
-        let verdict = match verdict {
-            Some(verdict) => verdict,
-            None if self.clock.now() < *deadline => return,
-            None => {
-                rehearsal.end();
-                Err("it took too long".into())
+        let now = self.clock.now();
+        if let Some((mut rehearsal, deadline)) = self.upgrade.rehearsal.take() {
+            let verdict = if has_news { rehearsal.verdict() } else { None };
+            match verdict {
+                Some(Ok(())) => self.upgrade.agreed = Some((rehearsal, now + QUIESCE_TIME)),
+                Some(Err(reason)) => self.give_up_upgrade(&format!("cannot take over: {reason}")),
+                None if now < deadline => self.upgrade.rehearsal = Some((rehearsal, deadline)),
+                None => {
+                    rehearsal.end();
+                    self.give_up_upgrade("cannot take over: it took too long");
+                }
             }
-        };
-        self.upgrade.rehearsal = None;
-        let handover = verdict.map(|()| self.save());
-        let Some(program) = &self.upgrade.program else { return };
-        let path = program.path().display();
-        match handover {
-            Ok(handover) => warn!("no upgrade: {path} cannot be run: {}", program.take_over(&handover)),
-            Err(reason) => warn!("no upgrade: {path} cannot take over: {reason}"),
         }
+        if let Some((rehearsal, deadline)) = self.upgrade.agreed.take() {
+            if self.connections.is_quiet() {
+                self.be_replaced(rehearsal);
+            } else if now < deadline {
+                self.connections.pause(true);
+                self.upgrade.agreed = Some((rehearsal, deadline));
+            } else {
+                self.give_up_upgrade("is not run: a commit that is under way takes too long");
+            }
+        }
+    }
+
+    /// When the upgrade that is under way has taken too long.
+    pub(super) fn upgrade_deadline(&self) -> Option<Time> {
+        self.upgrade.rehearsal.as_ref().or(self.upgrade.agreed.as_ref()).map(|(_, deadline)| *deadline)
+    }
+
+    /// Goes on as before.
+    fn give_up_upgrade(&mut self, why: &str) {
+        let path = self.upgrade.program.as_ref().map(|program| program.path().display().to_string());
+        warn!("no upgrade: {} {why}", path.unwrap_or_default());
+        self.connections.pause(false);
+        self.upgrade.reserve();
         self.tell_supervisor(Status::Ready);
     }
 
-    /// Everything that a process needs to go on from here.
-    fn save(&mut self) -> Handover {
-        let connections = self.connections.save(self.clock.now());
-        let sockets = connections.ids().filter_map(|id| {
+    /// Replaces this process, unless it was asked to stop. A signal that comes from now on waits for the new program, or it
+    /// would end the process before that handles it.
+    fn be_replaced(&mut self, mut rehearsal: Rehearsal) {
+        Signals::hold();
+        self.is_stopping = self.signals.as_mut().is_some_and(Signals::stop_asked);
+        if !self.is_stopping {
+            self.upgrade.reserve.clear();
+            let saved = self.save(rehearsal.rehearsed());
+            let error = match (saved, &self.upgrade.program) {
+                (Ok((state, preamble)), Some(program)) => {
+                    rehearsal.take_over(program, &state, &preamble.descriptors().collect::<Vec<_>>())
+                }
+                (Err(error), _) => error,
+                (_, None) => io::ErrorKind::NotFound.into(),
+            };
+            self.give_up_upgrade(&format!("cannot be run: {error}"));
+        }
+        Signals::release();
+    }
+
+    /// Writes everything that a process needs to go on from here.
+    fn save(&mut self, rehearsed: Option<Rehearsed>) -> io::Result<(StateFile, Preamble)> {
+        let ids: Vec<ConnId> = self.connections.ids().collect();
+        let sockets = ids.into_iter().filter_map(|id| {
             let (fd, is_unix) = self.connections.stream(id)?.descriptor();
             Some(SavedSocket { id, fd, is_unix })
         });
-        Handover {
+        let save_port =
+            |port: &Port| SavedPort { service: port.service.info().name.into(), listener: port.listener.save() };
+        let preamble = Preamble {
             clock: self.clock,
             sockets: sockets.collect(),
-            ports: self.ports.iter().map(|p| SavedPort { kind: p.kind, listener: p.listener.save() }).collect(),
-            connections,
-        }
+            ports: self.ports.iter().map(save_port).collect(),
+            program: self.upgrade.program.as_ref().map(|program| OsString::from(program.path())),
+            rehearsed,
+        };
+        let now = self.clock.now();
+        let state = preamble.write(|out| self.connections.save(out, now))?;
+        Ok((state, preamble))
     }
 }

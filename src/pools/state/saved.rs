@@ -1,24 +1,45 @@
 //! What of the pools outlives the process: written by one that ends, read by the one that takes over.
-//! It is independent of the tables, so that these can change. What is written here cannot, without a new version of the handover.
+//! It is independent of the tables, so that these can change. What is written here cannot, without another
+//! [`SAVED_VERSION`].
 
 use super::watch::Memory;
 use super::{Place, PlaceId, Purpose, Stage, State, Timer, Type};
 use crate::id::{ConnId, Id};
-use crate::service::Unreadable;
+use crate::record::{Reader, Unreadable, Writer};
+use crate::service::IN_ONE_PIECE;
 use crate::sketch;
 use crate::time::{Span, Time};
 use crate::wheel::Timers;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::io;
 
-/// All pools, and what was counted.
+/// The version of what is written: a [`Head`], then each pool.
+pub const SAVED_VERSION: u16 = 1;
+
+/// What was counted.
 #[derive(Serialize, Deserialize)]
-pub struct Saved {
+struct Head {
+    figures: Vec<(String, u64)>,
+    types: Vec<Type>,
+    hot: sketch::Saved,
+    watch: Memory,
+    /// How many pools follow.
+    pools: usize,
+}
+
+/// What version 0.9.0 wrote.
+#[derive(Deserialize)]
+struct InOnePiece {
     figures: Vec<(String, u64)>,
     types: Vec<Type>,
     hot: sketch::Saved,
     watch: Memory,
     pools: Vec<SavedPool>,
 }
+
+/// The places of each connection are found in their order once all are there: connection, newer places, place.
+type Ranks = Vec<(ConnId, Reverse<u32>, PlaceId)>;
 
 #[derive(Serialize, Deserialize)]
 struct SavedPool {
@@ -43,19 +64,25 @@ enum SavedStage {
 }
 
 impl State {
-    /// Everything, with deadlines in place of timers.
-    pub fn save(&self, timers: &Timers<'_, Timer>) -> Saved {
-        let pools = self.pools.iter().map(|(_, pool)| SavedPool {
-            key: pool.key.clone(),
-            places: self.places_in(pool).map(|id| self.save_place(id, timers)).collect(),
-        });
-        Saved {
+    /// Writes everything, with deadlines in place of timers.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn save(&self, out: &mut Writer<'_>, timers: &Timers<'_, Timer>) -> io::Result<()> {
+        out.put(&Head {
             figures: self.figures.save(),
             types: self.types.save(),
             hot: self.sketch.save(),
             watch: self.watch.memory.clone(),
-            pools: pools.collect(),
+            pools: self.pools.len(),
+        })?;
+        let newer = self.newer_places()?;
+        for (_, pool) in &self.pools {
+            let places = self.places_in(pool).map(|id| self.save_place(id, newer[id.index()], timers));
+            out.put(&SavedPool { key: pool.key.clone(), places: places.collect() })?;
         }
+        Ok(())
     }
 
     /// Goes on from what another process saved.
@@ -63,32 +90,28 @@ impl State {
     /// # Errors
     ///
     /// When it contradicts itself.
-    pub fn restore(&mut self, saved: Saved, timers: &mut Timers<'_, Timer>) -> Result<(), Unreadable> {
-        self.figures.restore(&saved.figures);
-        self.types.restore(saved.types);
-        self.sketch.restore(saved.hot);
-        self.watch.memory = saved.watch;
-        let mut ranks = Vec::new();
-        for SavedPool { key, places } in saved.pools {
-            let hash = self.names.hash(&key);
-            if self.find(hash, &key).is_some() || places.is_empty() {
-                return Err(Unreadable("pools: a key stands there twice, or without places".into()));
+    pub fn restore(
+        &mut self,
+        version: u16,
+        saved: &mut Reader<'_>,
+        timers: &mut Timers<'_, Timer>,
+    ) -> Result<(), Unreadable> {
+        let mut ranks = Ranks::new();
+        match version {
+            SAVED_VERSION => {
+                let head: Head = saved.take()?;
+                let pools = head.pools;
+                self.restore_head(head);
+                for _ in 0..pools {
+                    self.restore_pool(saved.take()?, &mut ranks, timers)?;
+                }
             }
-            let pool = self.create(hash, &key);
-            for SavedPlace { conn, newer, since, stage } in places {
-                let id = PlaceId::from_index(self.places.vacant_key());
-                self.holding += u64::from(matches!(stage, SavedStage::Holding { .. }));
-                let stage = match stage {
-                    SavedStage::Waiting { purpose, hold, until } => {
-                        Stage::Waiting { purpose, hold, timeout: timers.arm(until, Timer::Place(id)) }
-                    }
-                    SavedStage::Holding { until } => {
-                        Stage::Holding { end: until.map(|until| timers.arm(until, Timer::Place(id))) }
-                    }
-                };
-                self.attach_to_pool(id, Place { pool, conn, since, stage });
-                ranks.push((conn, std::cmp::Reverse(newer), id));
+            IN_ONE_PIECE => {
+                let InOnePiece { figures, types, hot, watch, pools } = saved.take()?;
+                self.restore_head(Head { figures, types, hot, watch, pools: pools.len() });
+                pools.into_iter().try_for_each(|pool| self.restore_pool(pool, &mut ranks, timers))?;
             }
+            _ => return Err(Unreadable::version("pools", version)),
         }
         ranks.sort_unstable();
         ranks.into_iter().for_each(|(conn, _, id)| self.attach_to_client(id, conn));
@@ -96,9 +119,57 @@ impl State {
         Ok(())
     }
 
-    fn save_place(&self, id: PlaceId, timers: &Timers<'_, Timer>) -> SavedPlace {
+    fn restore_head(&mut self, head: Head) {
+        self.figures.restore(&head.figures);
+        self.types.restore(head.types);
+        self.sketch.restore(head.hot);
+        self.watch.memory = head.watch;
+    }
+
+    fn restore_pool(
+        &mut self,
+        SavedPool { key, places }: SavedPool,
+        ranks: &mut Ranks,
+        timers: &mut Timers<'_, Timer>,
+    ) -> Result<(), Unreadable> {
+        let hash = self.names.hash(&key);
+        if self.find(hash, &key).is_some() || places.is_empty() {
+            return Err(Unreadable("pools: a key stands there twice, or without places".into()));
+        }
+        let pool = self.create(hash, &key);
+        for SavedPlace { conn, newer, since, stage } in places {
+            let id = PlaceId::from_index(self.places.vacant_key());
+            self.holding += u64::from(matches!(stage, SavedStage::Holding { .. }));
+            let stage = match stage {
+                SavedStage::Waiting { purpose, hold, until } => {
+                    Stage::Waiting { purpose, hold, timeout: timers.arm(until, Timer::Place(id)) }
+                }
+                SavedStage::Holding { until } => {
+                    Stage::Holding { end: until.map(|until| timers.arm(until, Timer::Place(id))) }
+                }
+            };
+            self.attach_to_pool(id, Place { pool, conn, since, stage });
+            ranks.push((conn, Reverse(newer), id));
+        }
+        Ok(())
+    }
+
+    /// By place: how many places its connection has that are newer.
+    fn newer_places(&self) -> io::Result<Vec<u32>> {
+        let len = self.places.iter().next_back().map_or(0, |(index, _)| index + 1);
+        let mut newer = Vec::new();
+        newer.try_reserve_exact(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        newer.resize(len, 0);
+        for places in &self.clients {
+            for (rank, id) in (0..).zip(places.iter_back(&self.links_by_client)) {
+                newer[id.index()] = rank;
+            }
+        }
+        Ok(newer)
+    }
+
+    fn save_place(&self, id: PlaceId, newer: u32, timers: &Timers<'_, Timer>) -> SavedPlace {
         let Place { conn, since, stage, .. } = &self.places[id.index()];
-        let newer = self.places_of(*conn).take_while(|other| *other != id).count() as u32;
         let stage = match stage {
             Stage::Waiting { purpose, hold, timeout } => {
                 SavedStage::Waiting { purpose: *purpose, hold: *hold, until: timers.deadline(timeout) }

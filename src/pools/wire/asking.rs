@@ -141,7 +141,7 @@ mod tests {
         for (index, reply) in REPLIES.into_iter().enumerate() {
             assert_eq!(reply as usize, index, "the table has them all, in order");
             let text = text_of(reply);
-            assert_eq!(first_line(text, 99), Line::Whole(&text[..text.len() - 1], text.len()));
+            assert_eq!(first_line(text, 0, 99), Line::Whole(&text[..text.len() - 1], text.len()));
             assert_eq!(parse_reply(&text[..text.len() - 1]), Some(reply));
         }
         for garbage in ["", "LOCKE", "LOCKEDX", "locked", " LOCKED", "LOCKED "] {
@@ -162,7 +162,7 @@ mod tests {
                 Acquire { key: b"a:b%20\xff", purpose: Purpose::Anyone, workers: 2, max_queue: 30, timeout, hold };
             let mut bytes = Vec::new();
             write_acquire(&mut bytes, &acquire);
-            let Line::Whole(line, _) = first_line(&bytes, 99) else { panic!("it is a line") };
+            let Line::Whole(line, _) = first_line(&bytes, 0, 99) else { panic!("it is a line") };
             assert_eq!(parse(line), Request::Acquire(Ok(acquire)));
         }
     }

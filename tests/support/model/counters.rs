@@ -96,12 +96,11 @@ impl Counters {
         }
     }
 
-    /// Another process goes on: the counters move together, and Dumps under way with them.
-    pub fn move_together<'a>(&mut self, dumps: impl Iterator<Item = &'a mut usize>) {
-        let before = |place: usize| self.places.iter().take(place).flatten().count();
-        dumps.for_each(|place| *place = before(*place));
-        self.places.retain(Option::is_some);
-        self.left.clear();
+    /// Another process goes on: the counters keep their places, and of those that are left the first is taken first.
+    pub fn hand_over(&mut self) {
+        let used = self.places.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        self.places.truncate(used);
+        self.left = (0..used).rev().filter(|place| self.places[*place].is_none()).collect();
     }
 
     /// Gives everything back that a client holds, in the order of the places.

@@ -149,8 +149,7 @@ impl Model {
     /// Another process goes on in its place.
     pub fn upgrade(&mut self) {
         self.pools.rearm();
-        let dumps = self.clients.iter_mut().filter_map(|client| client.dumped.as_mut());
-        self.counters.move_together(dumps);
+        self.counters.hand_over();
         let until_ms = self.patience_ms();
         self.clients.iter_mut().filter_map(|client| client.given_up_ms.as_mut()).for_each(|at| *at = until_ms);
     }

@@ -3,7 +3,7 @@
 use super::{Choices, assert_same_when_cut};
 use crate::support::world::World;
 use poolcounter::counters;
-use poolcounter::services::{Kind, Limits};
+use poolcounter::registry::Limits;
 use poolcounter::time::Span;
 
 const CLIENTS: usize = 4;
@@ -24,7 +24,7 @@ fn new_world() -> World {
 
 fn converse(choices: &mut Choices<'_>) {
     let mut world = new_world();
-    let mut clients: Vec<usize> = (0..CLIENTS).map(|_| world.connect_to(Kind::Counters)).collect();
+    let mut clients: Vec<usize> = (0..CLIENTS).map(|_| world.connect_to("counters")).collect();
     while !choices.is_empty() {
         let turn = choices.byte();
         let slot = usize::from(turn) % CLIENTS;
@@ -38,11 +38,11 @@ fn converse(choices: &mut Choices<'_>) {
             9 => world.set_room(client, choices.number() as usize),
             10 => {
                 world.finish(client);
-                clients[slot] = world.connect_to(Kind::Counters);
+                clients[slot] = world.connect_to("counters");
             }
             11 => {
                 world.reset(client);
-                clients[slot] = world.connect_to(Kind::Counters);
+                clients[slot] = world.connect_to("counters");
             }
             12 => {
                 world.settle();
@@ -61,7 +61,7 @@ fn converse(choices: &mut Choices<'_>) {
 /// What one client receives that sends chunks of some sizes, and takes so many bytes after each.
 fn converse_alone(data: &[u8], sizes: &mut dyn FnMut() -> usize, room: usize) -> Vec<u8> {
     let mut world = new_world();
-    let client = world.connect_to(Kind::Counters);
+    let client = world.connect_to("counters");
     world.send_in_chunks(client, data, sizes, room);
     world.advance(INTERVAL);
     assert!(world.is_empty(), "something is left of somebody");

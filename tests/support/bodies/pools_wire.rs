@@ -12,13 +12,17 @@ const MAX_LINE: usize = 100;
 pub fn run(data: &[u8]) {
     let mut rest = data;
     loop {
-        match first_line(rest, MAX_LINE) {
+        match first_line(rest, 0, MAX_LINE) {
             Line::Whole(line, len) => {
                 assert!(len <= MAX_LINE + 1 && rest[len - 1] == b'\n' && !line.contains(&b'\n'));
                 let bare = &rest[..len - 1];
                 assert_eq!(line, bare.strip_suffix(b"\r").unwrap_or(bare), "only what ends the line is taken off");
-                assert_eq!(first_line(bare, MAX_LINE), Line::Partial, "no line without its end");
-                assert_eq!(first_line(&rest[..len], MAX_LINE), Line::Whole(line, len), "what follows changes nothing");
+                assert_eq!(first_line(bare, 0, MAX_LINE), Line::Partial, "no line without its end");
+                assert_eq!(
+                    first_line(&rest[..len], 0, MAX_LINE),
+                    Line::Whole(line, len),
+                    "what follows changes nothing"
+                );
                 look_at(line);
                 rest = &rest[len..];
             }

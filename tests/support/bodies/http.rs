@@ -3,7 +3,6 @@
 use crate::support::world::World;
 use poolcounter::http::wire::{Connection, MAX_HEAD, MAX_REQUEST, Method, Parsed, Request, parse};
 use poolcounter::pools::Limits;
-use poolcounter::services::Kind;
 use poolcounter::time::Span;
 
 /// Reads the input as requests, then sends it whole, and then in chunks to a client that reads slowly.
@@ -54,7 +53,7 @@ fn status_of(request: &Request<'_>) -> u16 {
 
 fn converse(data: &[u8], answers: &[(u16, bool)], sizes: impl FnMut() -> usize, room: usize) {
     let mut world = World::new(Limits::default());
-    let client = world.connect_to(Kind::Http);
+    let client = world.connect_to("http");
     world.send_in_chunks(client, data, sizes, room);
     // Whoever does not read has some seconds; this one does.
     world.advance(Span::from_secs(6));

@@ -1,0 +1,193 @@
+//! The log of the daemon: lines on the standard error, written without waiting for whoever reads them. It knows no service.
+//!
+//! Invariant: the standard error keeps its flags. Other processes share it, and do not expect that a write fails.
+
+use env_logger::WriteStyle;
+use env_logger::fmt::{ConfigurableFormat, Formatter};
+use log::{Level, LevelFilter, Record, error};
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, send};
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::env;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal, Write, stderr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::panic;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The crate whose lines are logged; RUST_LOG can ask for those of libraries.
+const OURS: &str = "poolcounter";
+/// Written at once: the kernel takes as much of PIPE_BUF, which is this, or nothing.
+const PIECE: usize = 4096;
+
+/// Has the log written from now on, and panics too.
+pub fn start(verbosity: u8) {
+    let level = match verbosity {
+        0 => LevelFilter::Info,
+        1 => LevelFilter::Debug,
+        _ => LevelFilter::Trace,
+    };
+    let lost = Arc::new(AtomicU64::new(0));
+    let mut builder = env_logger::Builder::new();
+    match env::var("RUST_LOG") {
+        Ok(filters) if !filters.is_empty() => builder.filter_level(level).parse_filters(&filters),
+        _ => builder.filter_module(OURS, level),
+    };
+    builder.write_style(style()).target(env_logger::Target::Pipe(Box::new(Outlet::new(Arc::clone(&lost)))));
+    let (is_journal, mut usual) = (is_journal(), ConfigurableFormat::default());
+    usual.target(false);
+    let write = move |formatter: &mut Formatter, record: &Record<'_>| match is_journal {
+        true => writeln!(formatter, "{}{}", priority(record.level()), record.args()),
+        false => usual.format(formatter, record),
+    };
+    builder.format(move |formatter, record| {
+        let lost = lost.load(Ordering::Relaxed);
+        if lost > 0 {
+            let mut notice = Record::builder();
+            notice.level(Level::Warn);
+            write(formatter, &notice.args(format_args!("{lost} lines of the log were lost: nothing read it")).build())?;
+        }
+        write(formatter, record)
+    });
+    builder.init();
+    // The usual one would wait for a reader, and with it the locks of those who could go elsewhere.
+    panic::set_hook(Box::new(|panic| {
+        let backtrace = Backtrace::capture();
+        error!("{}", panic.to_string().replace('\n', " "));
+        if backtrace.status() == BacktraceStatus::Captured {
+            backtrace.to_string().lines().for_each(|line| error!("{line}"));
+        }
+    }));
+}
+
+/// What a line for the journal begins with, so that it has its priority there; nothing if the standard error is not the
+/// journal.
+pub fn prefix(level: Level) -> &'static str {
+    if is_journal() { priority(level) } else { "" }
+}
+
+fn priority(level: Level) -> &'static str {
+    match level {
+        Level::Error => "<3>",
+        Level::Warn => "<4>",
+        Level::Info => "<6>",
+        Level::Debug | Level::Trace => "<7>",
+    }
+}
+
+/// Whether the standard error is the journal's socket, which a supervisor names by device and inode. A process that was
+/// started with another standard error inherits the name too.
+fn is_journal() -> bool {
+    let is_named = |name: &str| {
+        let (device, inode) = name.split_once(':')?;
+        let stderr = File::from(stderr().as_fd().try_clone_to_owned().ok()?).metadata().ok()?;
+        Some(device.parse() == Ok(stderr.dev()) && inode.parse() == Ok(stderr.ino()))
+    };
+    env::var("JOURNAL_STREAM").is_ok_and(|name| is_named(&name) == Some(true))
+}
+
+/// Whether to write colours, which the library knows only of streams that it opens itself.
+fn style() -> WriteStyle {
+    let is = |name, value: &str| env::var(name).is_ok_and(|other| other == value);
+    let is_plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || is("TERM", "dumb");
+    let has_colours =
+        is("RUST_LOG_STYLE", "always") || !is("RUST_LOG_STYLE", "never") && stderr().is_terminal() && !is_plain;
+    if has_colours { WriteStyle::Always } else { WriteStyle::Never }
+}
+
+/// The standard error. A line that it cannot take at once is lost, and counted.
+struct Outlet {
+    way: Way,
+    lost: Arc<AtomicU64>,
+    /// The last line was written in part.
+    is_torn: bool,
+}
+
+/// How to write without waiting.
+enum Way {
+    /// A socket, where each send can say so.
+    Socket,
+    /// A pipe or a terminal that could be opened once more, with flags of its own.
+    Reopened(File),
+    /// Anything else is asked before. Of a pipe, that tells whether a piece fits, unless another process fills it meanwhile.
+    Asked,
+}
+
+impl Outlet {
+    fn new(lost: Arc<AtomicU64>) -> Self {
+        Outlet { way: Way::of_stderr().unwrap_or(Way::Asked), lost, is_torn: false }
+    }
+
+    /// Writes as much as goes at once, and tells how much that was.
+    fn put(&self, bytes: &[u8]) -> usize {
+        let mut written = 0;
+        while written < bytes.len() {
+            let piece = &bytes[written..][..PIECE.min(bytes.len() - written)];
+            match self.way.write(piece) {
+                Ok(len) if len > 0 => written += len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                _ => break,
+            }
+        }
+        written
+    }
+}
+
+impl Write for Outlet {
+    /// Takes one line, behind the notice of those that were lost, if any were.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.is_torn && self.put(b"\n") == 1 {
+            self.is_torn = false;
+        }
+        let written = if self.is_torn { 0 } else { self.put(line) };
+        if written == line.len() {
+            self.lost.store(0, Ordering::Relaxed);
+            return Ok(line.len());
+        }
+        self.is_torn |= written > 0;
+        if line[..written].contains(&b'\n') {
+            // The notice is out, but not the line.
+            self.lost.store(1, Ordering::Relaxed);
+        } else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Way {
+    fn of_stderr() -> io::Result<Way> {
+        let kind = File::from(stderr().as_fd().try_clone_to_owned()?).metadata()?.file_type();
+        if kind.is_socket() {
+            return Ok(Way::Socket);
+        }
+        if !kind.is_fifo() && !stderr().is_terminal() {
+            // A file opened once more would be written to from its begin.
+            return Ok(Way::Asked);
+        }
+        let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        OpenOptions::new().write(true).custom_flags(flags.bits()).open("/proc/self/fd/2").map(Way::Reopened)
+    }
+
+    fn write(&self, piece: &[u8]) -> io::Result<usize> {
+        match self {
+            Way::Socket => Ok(send(stderr().as_raw_fd(), piece, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL)?),
+            Way::Reopened(file) => (&*file).write(piece),
+            Way::Asked => {
+                let stderr = stderr();
+                let mut polled = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+                match poll(&mut polled, PollTimeout::ZERO)? {
+                    0 => Ok(0),
+                    _ => stderr.lock().write(piece),
+                }
+            }
+        }
+    }
+}

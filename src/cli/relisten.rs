@@ -1,0 +1,101 @@
+//! Opens and closes listeners after a reload, so that the daemon listens where the settings say now. Connections live on.
+
+use super::options::Settings;
+use super::serve::is_unsupported;
+use crate::id::ServiceId;
+use crate::net::{Address, Listener, Server};
+use crate::registry::{PerService, SERVICES};
+use log::{info, warn};
+use std::io;
+
+/// Has the server listen where the settings say, and returns whether it does. What cannot change is logged, and stays as it was.
+pub fn relisten(server: &mut Server, settings: &Settings) -> bool {
+    let old = match server.take_listeners() {
+        Ok(old) => old,
+        Err(error) => {
+            warn!("the addresses stay as they were: {error}");
+            return false;
+        }
+    };
+    let mut succeeds = PerService::each(|_| true);
+    let mut new = Vec::new();
+    for Opened { service, address, result } in open_missing(&old, settings) {
+        match result {
+            Ok(listener) => new.push((listener, service)),
+            Err(error) if settings.endpoints[service].is_default() && is_unsupported(&error) => {}
+            Err(error) => {
+                warn!(
+                    "cannot listen on {address}: {error}; the {} are also served where they were",
+                    service.info().name
+                );
+                succeeds[service] = false;
+            }
+        }
+    }
+    for (listener, service) in old {
+        let stays = listener.bound().is_none_or(|address| settings.endpoints[service].addresses().contains(address));
+        if stays || !succeeds[service] {
+            succeeds[service] &= keep(listener, service, server, settings);
+        } else {
+            listener.bound().into_iter().for_each(|address| info!("{address} is not listened on any more"));
+            server.retire(listener, service);
+        }
+    }
+    for (listener, service) in new {
+        succeeds[service] &= add(listener, service, server);
+    }
+    ServiceId::all(SERVICES).all(|service| succeeds[service])
+}
+
+/// A listener that the settings ask for and that was not there, if it could be opened.
+struct Opened {
+    service: ServiceId,
+    address: Address,
+    result: io::Result<Listener>,
+}
+
+fn open_missing(old: &[(Listener, ServiceId)], settings: &Settings) -> Vec<Opened> {
+    let others: Vec<&Listener> = old.iter().map(|(listener, _)| listener).collect();
+    let mut opened = Vec::new();
+    for service in ServiceId::all(SERVICES) {
+        let own = || old.iter().filter(|(_, of)| *of == service).map(|(listener, _)| listener.bound());
+        if own().any(|bound| bound.is_none()) {
+            if !settings.endpoints[service].is_default() {
+                warn!(
+                    "the addresses set for the {} are ignored: a socket that was inherited is listened on",
+                    service.info().name
+                );
+            }
+            continue;
+        }
+        let mut there: Vec<&Address> = own().flatten().collect();
+        for address in settings.endpoints[service].addresses() {
+            match there.iter().position(|bound| **bound == address) {
+                // Each counts once: with port 0, two that are alike are not the same.
+                Some(at) => drop(there.swap_remove(at)),
+                None => {
+                    let result = Listener::bind_beside(&address, &settings.net, &others);
+                    opened.push(Opened { service, address, result });
+                }
+            }
+        }
+    }
+    opened
+}
+
+/// Goes on with a listener that was there before, and returns whether it listens as the settings say.
+fn keep(listener: Listener, service: ServiceId, server: &mut Server, settings: &Settings) -> bool {
+    let adjusted = listener.adjust(&settings.net);
+    if let Err(error) = &adjusted {
+        warn!(
+            "backlog, keepalive and socket_mode of a socket of the {} stay as they were: {error}",
+            service.info().name
+        );
+    }
+    add(listener, service, server) && adjusted.is_ok()
+}
+
+fn add(listener: Listener, service: ServiceId, server: &mut Server) -> bool {
+    let added = server.listen(listener, service);
+    added.inspect_err(|error| warn!("cannot listen on a socket of the {}: {error}", service.info().name)).is_ok()
+}

@@ -1,0 +1,136 @@
+//! Calls the services with what they share: the wheel, the output, random numbers. It knows no connections, only their ids.
+
+use crate::id::{ConnId, ServiceId};
+use crate::output::Output;
+use crate::pulse::Pulse;
+use crate::random::Random;
+use crate::record::{Reader, Writer};
+use crate::registry::{Entry, Services};
+use crate::service::{Context, Nobody, Peers, Service, Traffic, Unreadable};
+use crate::time::{Span, Time};
+use crate::wheel::Wheel;
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// Everything of the loop but the connections.
+pub struct Dispatch {
+    pub services: Services,
+    pub wheel: Wheel,
+    pub output: Output,
+    pub pulse: Pulse,
+    /// Connections whose wait has ended, to be served again.
+    pub resumed: Vec<ConnId>,
+    random: Random,
+    /// The time of day at [`Time::START`].
+    epoch: Span,
+    /// When some service wants to look at the others again.
+    observe_at: Time,
+}
+
+/// What stands before the records of a service.
+#[derive(Serialize, Deserialize)]
+pub struct SavedService {
+    pub name: String,
+    /// The version of what the service writes.
+    pub version: u16,
+    pub traffic: Traffic,
+}
+
+impl Dispatch {
+    pub fn new(services: Services, epoch: Span, random: Random) -> Self {
+        Dispatch {
+            services,
+            wheel: Wheel::default(),
+            output: Output::default(),
+            pulse: Pulse::default(),
+            resumed: Vec::new(),
+            random,
+            epoch,
+            observe_at: Time::START,
+        }
+    }
+
+    /// Calls a service, at the time `now`. How things stood before is noted now and then, for those who look back. Nobody wakes
+    /// up for it: what no call has changed is as it was.
+    pub fn call<R>(
+        &mut self,
+        id: ServiceId,
+        now: Time,
+        peers: &dyn Peers,
+        call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R,
+    ) -> R {
+        if now >= self.observe_at {
+            self.observe(now);
+        }
+        let Dispatch { services, wheel, output, pulse, resumed, random, epoch, .. } = self;
+        let (entry, others) = services.split(id);
+        let (timers, traffic) = (wheel.own(id.owner()), &entry.traffic);
+        let mut context =
+            Context { now, epoch: *epoch, id, timers, random, output, resumed, traffic, peers, pulse, others: &others };
+        call(&mut *entry.service, &mut context)
+    }
+
+    /// Calls every service that has a store, in the order of the list.
+    pub fn commit(&mut self, now: Time, peers: &dyn Peers) {
+        for id in self.services.ids() {
+            if self.services[id].info.has_store {
+                self.call(id, now, peers, |service, context| service.commit(context));
+            }
+        }
+    }
+
+    fn observe(&mut self, now: Time) {
+        self.observe_at = Time::NEVER;
+        for id in self.services.ids() {
+            let (entry, others) = self.services.split(id);
+            self.observe_at = self.observe_at.min(entry.service.observe(&others, now));
+        }
+    }
+
+    /// Writes what the services know, for a process that takes over.
+    pub fn save(&mut self, out: &mut Writer<'_>, now: Time) -> io::Result<()> {
+        out.put(&self.services.ids().len())?;
+        for id in self.services.ids() {
+            let Entry { info, service, traffic, .. } = &self.services[id];
+            out.put(&SavedService { name: info.name.into(), version: service.saved_version(), traffic: *traffic })?;
+            self.call(id, now, &Nobody, |service, context| service.save(out, context))?;
+        }
+        Ok(())
+    }
+
+    /// Goes on from what another process saved, or only fails wherever that would. Returns the services in the order in which
+    /// they stand there.
+    pub fn restore(
+        &mut self,
+        saved: &mut Reader<'_>,
+        now: Time,
+        is_rehearsal: bool,
+    ) -> Result<Vec<ServiceId>, Unreadable> {
+        // Turns the wheel to the present, so that the timers find their slots.
+        while self.wheel.expire(now).is_some() {}
+        let mut restored = Vec::new();
+        for _ in 0..saved.take::<usize>()? {
+            let SavedService { name, version, traffic } = saved.take()?;
+            let id = self.services.named(&name).ok_or_else(|| Unreadable(format!("there is no service {name}")))?;
+            self.services[id].traffic = traffic;
+            self.call(id, now, &Nobody, |service, context| match is_rehearsal {
+                true => service.rehearse(version, saved, context),
+                false => service.restore(version, saved, context),
+            })?;
+            restored.push(id);
+        }
+        Ok(restored)
+    }
+
+    /// Compares every table with every other.
+    pub fn check(&self) {
+        self.services.check();
+        self.wheel.check();
+        self.output.check();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        let has_own_timers_only = self.wheel.len() == self.services.own_timers();
+        self.services.is_empty() && has_own_timers_only && self.output.is_empty() && self.resumed.is_empty()
+    }
+}

@@ -1,0 +1,68 @@
+//! Which connections have been idle for how long, where a service does not let them be so for ever.
+
+use crate::id::{ConnId, Id, ServiceId};
+use crate::list::{Links, List};
+use crate::time::{Span, Time};
+
+/// The connections of the services that limit how long one may be idle.
+pub struct Idle {
+    /// By service: for how long, and its connections, the longest idle first.
+    queues: Vec<(Option<Span>, List<ConnId>)>,
+    links: Links,
+    /// When each connection was last active, for those in a queue.
+    since: Vec<Time>,
+}
+
+impl Idle {
+    /// Makes it of what each service allows, in the order of the registry.
+    pub fn new(limits: impl Iterator<Item = Option<Span>>) -> Self {
+        let queues = limits.map(|limit| (limit, List::default())).collect();
+        Idle { queues, links: Links::default(), since: Vec::new() }
+    }
+
+    /// Begins anew to reckon how long a connection is idle.
+    pub fn note_activity(&mut self, id: ConnId, service: ServiceId, now: Time) {
+        let (limit, queue) = &mut self.queues[service.index()];
+        if limit.is_none() {
+            return;
+        }
+        if self.since.len() <= id.index() {
+            self.since.resize(id.index() + 1, Time::START);
+        }
+        self.since[id.index()] = now;
+        if self.links.is_linked(id) {
+            queue.remove(&mut self.links, id);
+        }
+        queue.push_back(&mut self.links, id);
+    }
+
+    /// Forgets a connection.
+    pub fn remove(&mut self, id: ConnId, service: ServiceId) {
+        if self.links.is_linked(id) {
+            self.queues[service.index()].1.remove(&mut self.links, id);
+        }
+    }
+
+    /// Returns the connection of a service that has been idle for longest.
+    pub fn longest(&self, service: ServiceId) -> Option<ConnId> {
+        self.queues[service.index()].1.front()
+    }
+
+    /// Returns when the next connection will have been idle for too long.
+    pub fn next(&self) -> Option<Time> {
+        self.ends().map(|(_, end)| end).min()
+    }
+
+    /// Returns a connection that has been idle for too long.
+    pub fn overdue(&self, now: Time) -> Option<ConnId> {
+        self.ends().find(|(_, end)| *end <= now).map(|(id, _)| id)
+    }
+
+    /// The first of each queue, and when it has been idle for too long.
+    fn ends(&self) -> impl Iterator<Item = (ConnId, Time)> {
+        self.queues.iter().filter_map(|(limit, queue)| {
+            let id = queue.front()?;
+            Some((id, self.since[id.index()] + (*limit)?))
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! What wakes the loop from other threads: the stopper of an embedded server, and the stores of services. A loop has one
+//! waker, so they share it, with a flag each.
+
+use crate::id::ServiceId;
+use crate::service::Wake;
+use mio::{Registry, Token};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The flag of the stopper. Those of services count up from the lowest.
+const STOP: u32 = 1 << 31;
+
+/// Wakes the loop.
+#[derive(Clone, Debug)]
+pub(super) struct Waker(Arc<Shared>);
+
+/// Stops a server from any thread. All clones stop the same server.
+#[derive(Clone, Debug)]
+pub struct Stopper(Waker);
+
+#[derive(Debug)]
+struct Shared {
+    /// Why the loop was woken.
+    flags: AtomicU32,
+    waker: mio::Waker,
+}
+
+impl Waker {
+    /// Has the loop woken under `token`.
+    pub fn new(registry: &Registry, token: Token) -> io::Result<Self> {
+        Ok(Waker(Arc::new(Shared { flags: AtomicU32::new(0), waker: mio::Waker::new(registry, token)? })))
+    }
+
+    /// Returns what a service's store wakes the loop with.
+    pub fn of(&self, service: ServiceId) -> Wake {
+        let waker = self.clone();
+        Wake::new(move || {
+            // A loop that cannot be woken looks at the flag at its next event.
+            let _ = waker.raise(1 << service.index());
+        })
+    }
+
+    /// Returns the stopper.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.clone())
+    }
+
+    /// Returns whether somebody has asked for the end.
+    pub fn is_stop_asked(&self) -> bool {
+        self.0.flags.load(Ordering::Acquire) & STOP != 0
+    }
+
+    /// Takes from `services` those whose stores have finished something since the last call.
+    pub fn take<'a>(&'a self, services: impl Iterator<Item = ServiceId> + 'a) -> impl Iterator<Item = ServiceId> + 'a {
+        let flags = self.0.flags.fetch_and(STOP, Ordering::AcqRel);
+        services.filter(move |service| flags >> service.index() & 1 != 0)
+    }
+
+    fn raise(&self, flag: u32) -> io::Result<()> {
+        self.0.flags.fetch_or(flag, Ordering::Release);
+        self.0.waker.wake()
+    }
+}
+
+impl Stopper {
+    /// Has the server end its [`run`](super::Server::run) after the present tick. It does no harm to ask twice, or after
+    /// the end.
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot wake the server. It stops with the next event then.
+    pub fn stop(&self) -> io::Result<()> {
+        self.0.raise(STOP)
+    }
+}

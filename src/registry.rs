@@ -1,0 +1,211 @@
+//! The registry: the list of services. All that the loop, the options and the pages know of services, they know from here.
+
+use crate::id::ServiceId;
+use crate::report::{Overview, Report, ServiceReport};
+use crate::service::{Caps, Info, Peers, Service, Traffic, Wake};
+use crate::time::Time;
+use crate::wheel::Owner;
+use crate::{counters, http, pools};
+use std::ops::{Index, IndexMut};
+
+/// Every service of the daemon. The first is always on; the log names its addresses last.
+pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &http::INFO];
+
+/// What the operator allows the clients of each service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// Of the pools.
+    pub pools: pools::Limits,
+    /// Of the counters.
+    pub counters: counters::Limits,
+}
+
+/// Something that each service of a list has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PerService<T>(Vec<T>);
+
+/// The services of a server.
+pub struct Services(Vec<Entry>);
+
+/// A service with what the loop keeps for it.
+pub struct Entry {
+    /// Its line in the registry.
+    pub info: &'static Info,
+    /// The service itself.
+    pub service: Box<dyn Service>,
+    /// Asked of the service once, so that no turn asks for it.
+    pub caps: Caps,
+    /// What happened to its connections.
+    pub traffic: Traffic,
+}
+
+/// All services but the one that is being called.
+pub struct Others<'a> {
+    before: &'a [Entry],
+    /// What is known of the one that is called without asking it.
+    called: (&'static Info, Traffic),
+    after: &'a [Entry],
+}
+
+impl ServiceId {
+    /// Returns the service of that name in [`SERVICES`], such as `pools`.
+    pub fn named(name: &str) -> Option<ServiceId> {
+        named_in(SERVICES, name)
+    }
+
+    /// Returns its line in [`SERVICES`].
+    pub fn info(self) -> &'static Info {
+        SERVICES[self.index()]
+    }
+
+    /// Returns every place in a list of services.
+    pub fn all(list: &[&Info]) -> impl DoubleEndedIterator<Item = ServiceId> + use<> {
+        (0..u8::try_from(list.len()).expect("a list of services is written by hand")).map(ServiceId)
+    }
+
+    /// Returns the number under which the service arms its timers.
+    pub fn owner(self) -> Owner {
+        Owner(self.0)
+    }
+
+    /// Returns the service that armed a timer.
+    pub fn of(owner: Owner) -> ServiceId {
+        ServiceId(owner.0)
+    }
+}
+
+fn named_in(list: &[&Info], name: &str) -> Option<ServiceId> {
+    ServiceId::all(list).find(|id| list[id.index()].name == name)
+}
+
+impl<T> PerService<T> {
+    /// Returns what `of` has for each service of [`SERVICES`].
+    pub fn each(of: impl FnMut(&'static Info) -> T) -> Self {
+        PerService(SERVICES.iter().copied().map(of).collect())
+    }
+}
+
+impl<T> Index<ServiceId> for PerService<T> {
+    type Output = T;
+
+    fn index(&self, id: ServiceId) -> &T {
+        &self.0[id.index()]
+    }
+}
+
+impl<T> IndexMut<ServiceId> for PerService<T> {
+    fn index_mut(&mut self, id: ServiceId) -> &mut T {
+        &mut self.0[id.index()]
+    }
+}
+
+impl Services {
+    /// Makes the services of [`SERVICES`], without connections.
+    pub fn new(limits: &Limits) -> Self {
+        Services::of(SERVICES, limits)
+    }
+
+    /// Makes the services of a list.
+    pub fn of(list: &[&'static Info], limits: &Limits) -> Self {
+        let entry = |info: &&'static Info| {
+            let service = (info.new)(limits);
+            Entry { info, caps: service.caps(), service, traffic: Traffic::default() }
+        };
+        Services(list.iter().map(entry).collect())
+    }
+
+    /// Returns every service's place.
+    pub fn ids(&self) -> impl ExactSizeIterator<Item = ServiceId> + use<> {
+        // Lossless: made from a list, which is as short.
+        (0..self.0.len() as u8).map(ServiceId)
+    }
+
+    /// Returns the service of that name.
+    pub fn named(&self, name: &str) -> Option<ServiceId> {
+        self.ids().find(|id| self[*id].info.name == name)
+    }
+
+    /// Returns a service, and all others for it to look at.
+    pub fn split(&mut self, id: ServiceId) -> (&mut Entry, Others<'_>) {
+        let (before, rest) = self.0.split_at_mut(id.index());
+        let (entry, after) = rest.split_first_mut().expect("an id is the place of a service");
+        let called = (entry.info, entry.traffic);
+        (entry, Others { before, called, after })
+    }
+
+    /// Returns how many connections there are.
+    pub fn open(&self) -> u64 {
+        self.0.iter().map(|entry| entry.traffic.open).sum()
+    }
+
+    /// Returns the longest request that some service takes, in bytes.
+    pub fn longest_request(&self) -> usize {
+        self.0.iter().map(|entry| entry.caps.request_bytes).max().unwrap_or(0)
+    }
+
+    /// Tells each service how its store wakes the loop.
+    pub fn attach(&mut self, wake: impl Fn(ServiceId) -> Wake) {
+        for id in self.ids() {
+            self[id].service.attach(wake(id));
+        }
+    }
+
+    /// Returns whether no service has something under way that an upgrade must wait for.
+    pub fn is_quiet(&self) -> bool {
+        self.0.iter().all(|entry| entry.service.is_quiet())
+    }
+
+    /// Has every service compare its tables.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
+    pub fn check(&self) {
+        self.0.iter().for_each(|entry| entry.service.check());
+    }
+
+    /// Returns whether no service remembers any connection.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|entry| entry.service.is_empty())
+    }
+
+    /// Returns how many timers are armed on no connection's behalf.
+    pub fn own_timers(&self) -> usize {
+        self.0.iter().map(|entry| entry.service.own_timers()).sum()
+    }
+}
+
+impl Index<ServiceId> for Services {
+    type Output = Entry;
+
+    fn index(&self, id: ServiceId) -> &Entry {
+        &self.0[id.index()]
+    }
+}
+
+impl IndexMut<ServiceId> for Services {
+    fn index_mut(&mut self, id: ServiceId) -> &mut Entry {
+        &mut self.0[id.index()]
+    }
+}
+
+impl Others<'_> {
+    /// Returns what every service reports at the time `now`, in the order of the list. The one that is called has no more to
+    /// say than its traffic.
+    pub fn overview(&self, now: Time, peers: &dyn Peers) -> Overview {
+        let report = |entry: &Entry| ServiceReport {
+            name: entry.info.name,
+            traffic: entry.traffic,
+            report: entry.service.report(now, &entry.traffic, peers),
+        };
+        let (info, traffic) = self.called;
+        let called = ServiceReport { name: info.name, traffic, report: Report::default() };
+        let before = self.before.iter().map(report);
+        Overview { services: before.chain([called]).chain(self.after.iter().map(report)).collect() }
+    }
+
+    /// Returns the first value that some service samples, for those who look back.
+    pub fn samples(&self) -> impl Iterator<Item = crate::report::Sample> {
+        self.before.iter().chain(self.after).filter_map(|entry| entry.service.sample())
+    }
+}

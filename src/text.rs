@@ -1,0 +1,100 @@
+//! Bytes of peers as text that is safe to show: valid, visible, and no longer than it may be. It knows neither who wrote the
+//! bytes nor who shows the text.
+
+use std::ops::RangeInclusive;
+
+/// Characters that are not control characters and yet cannot be seen, or change how those around them are seen, in order:
+/// the default ignorable code points of Unicode, what turns the direction of writing, separators of lines and paragraphs,
+/// annotations, and a Braille pattern without dots.
+const INVISIBLE: [RangeInclusive<char>; 18] = [
+    '\u{ad}'..='\u{ad}',
+    '\u{34f}'..='\u{34f}',
+    '\u{61c}'..='\u{61c}',
+    '\u{115f}'..='\u{1160}',
+    '\u{17b4}'..='\u{17b5}',
+    '\u{180b}'..='\u{180f}',
+    '\u{200b}'..='\u{200f}',
+    '\u{2028}'..='\u{202e}',
+    '\u{2060}'..='\u{206f}',
+    '\u{2800}'..='\u{2800}',
+    '\u{3164}'..='\u{3164}',
+    '\u{fe00}'..='\u{fe0f}',
+    '\u{feff}'..='\u{feff}',
+    '\u{ffa0}'..='\u{ffa0}',
+    '\u{fff0}'..='\u{fffb}',
+    '\u{1bca0}'..='\u{1bca3}',
+    '\u{1d173}'..='\u{1d17a}',
+    '\u{e0000}'..='\u{e0fff}',
+];
+
+/// Whether a terminal, a page or a log may show the character as it is.
+pub fn is_visible(c: char) -> bool {
+    // Most text needs no look at the table.
+    c.is_ascii_graphic() || c == ' ' || !(c.is_control() || INVISIBLE.iter().any(|range| range.contains(&c)))
+}
+
+/// The bytes as text of at most `most` bytes, and an ellipsis if they are more. What is no valid UTF-8 or cannot be
+/// seen is shown as an escape, and so is the backslash: before it is cut off, no text stands for two names.
+pub fn visible(bytes: &[u8], most: usize) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        let valid = chunk.valid().chars().map(|c| match c {
+            '\\' => "\\\\".into(),
+            c if is_visible(c) => c.to_string(),
+            c => c.escape_unicode().to_string(),
+        });
+        let invalid = chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}"));
+        for piece in valid.chain(invalid) {
+            if text.len() + piece.len() > most {
+                text.push('…');
+                return text;
+            }
+            text.push_str(&piece);
+        }
+    }
+    text
+}
+
+/// The bytes as text like that of [`visible`], whole.
+pub fn escaped(bytes: &[u8]) -> String {
+    visible(bytes, usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_shown_is_escaped() {
+        assert_eq!(visible("Grüße:日本".as_bytes(), 64), "Grüße:日本");
+        assert_eq!(visible(b"a\xff\xc3b\t\\x\x7f", 64), "a\\xff\\xc3b\\u{9}\\\\x\\u{7f}");
+        assert_eq!(visible("left\u{202e}thgir".as_bytes(), 64), "left\\u{202e}thgir");
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_between_characters() {
+        assert_eq!(visible(b"abc", 3), "abc");
+        assert_eq!(visible(b"abcd", 3), "abc…");
+        assert_eq!(visible("aüü".as_bytes(), 4), "aü…");
+        assert_eq!(visible(b"ab\xff", 5), "ab…");
+        assert_eq!(visible(&[0xff; 1000], 64).len(), 64 + '…'.len_utf8());
+    }
+
+    #[test]
+    fn what_hides_or_turns_text_is_invisible() {
+        for c in
+            ['\u{0}', '\u{7f}', '\u{85}', '\u{9b}', '\u{ad}', '\u{61c}', '\u{200b}', '\u{200d}', '\u{202e}', '\u{2066}']
+        {
+            assert!(!is_visible(c), "{c:?}");
+        }
+        for c in ['\u{2029}', '\u{2060}', '\u{3164}', '\u{fe0f}', '\u{feff}', '\u{fffb}', '\u{e0041}'] {
+            assert!(!is_visible(c), "{c:?}");
+        }
+        assert!("aZ 09~\u{a0}éß日本ع\u{301}\u{fffd}🙂".chars().all(is_visible));
+    }
+
+    #[test]
+    fn the_table_is_in_order() {
+        assert!(INVISIBLE.iter().is_sorted_by(|a, b| a.end() < b.start()));
+    }
+}
