@@ -38,11 +38,14 @@ static ALLOCATOR: Counting = Counting;
 const JOBS: usize = 70_000;
 const BODY: usize = 50;
 
+/// What is sent to put the n-th job.
+type Line<'a> = &'a dyn Fn(usize) -> String;
+
 /// Puts jobs that no store keeps, in parts as they come over a socket; returns how much more is allocated after that.
-fn put(service: &mut Service, line: &dyn Fn(usize) -> String) -> usize {
+fn put(service: &mut Service, line: Line<'_>) -> usize {
     let before = ALLOCATED.load(Ordering::Relaxed);
-    for part in 0..JOBS / 1_000 {
-        let lines: String = (0..1_000).map(|n| line(part * 1_000 + n)).collect();
+    for part in 0..JOBS / 50 {
+        let lines: String = (0..50).map(|n| line(part * 50 + n)).collect();
         service.send(1, lines.as_bytes());
         service.output(1);
     }
@@ -56,7 +59,7 @@ fn jobs_take_what_is_promised_and_give_it_back() {
     let delayed = |_: usize| format!("put 9 5000 99 {BODY}\r\n{body}\r\n");
     let keyed = |n: usize| format!("put-job 9 0 99 {BODY} key={n:050} root={:020} root-ts=5\r\n{body}\r\n", 1);
     let spread = |n: usize| format!("put-job {} 0 99 {BODY} tube=t{}\r\n{body}\r\n", n % 7, n % 50);
-    let kinds: [(&str, &dyn Fn(usize) -> String, usize); 4] =
+    let kinds: [(&str, Line<'_>, usize); 4] =
         [("plain", &plain, 0), ("delayed", &delayed, 0), ("keyed", &keyed, 50 + 20), ("spread", &spread, 0)];
     for (name, line, extra) in kinds {
         let empty = ALLOCATED.load(Ordering::Relaxed);
