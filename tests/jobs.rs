@@ -729,3 +729,47 @@ fn weights_share_the_turns() {
     assert_eq!((count(b"a"), count(b"b")), (200, 600));
     service.state.check();
 }
+
+/// More leaves of a superseded root job than one turn may drop: the answer comes when it is known that nothing is left.
+#[test]
+fn many_superseded_leaves_are_dropped_in_slices() {
+    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
+    service.send(1, b"put-job 1 0 9 1 tube=t root=S root-ts=1\r\na\r\n".repeat(5_000).as_slice());
+    service.output(1);
+    play_with(
+        &mut service,
+        r#"
+        1> put-job 2 0 9 1 tube=t\r\nb
+        1< INSERTED 5001
+        1> root t S 2
+        1< ROOT 2
+        2> watch t
+        2< WATCHING 2
+        2> reserve-with-timeout 0
+        2<
+        3> reserve-with-timeout 0
+        3< TIMED_OUT
+        +20ms
+        2< RESERVED 5001 1 b
+        1> summary tube
+        1<~ - name: "t"; ready: 0; superseded: 5000
+        1> put-job 1 9 9 1 tube=t root=S root-ts=2\r\na
+        1< INSERTED 5002
+        "#,
+    );
+    service.send(1, b"put-job 1 0 9 1 tube=t root=S root-ts=2\r\na\r\n".repeat(5_000).as_slice());
+    service.output(1);
+    play_with(
+        &mut service,
+        r#"
+        1> root t S 3
+        1< ROOT 3
+        2> reserve-with-timeout 0
+        2<
+        +20ms
+        2< TIMED_OUT
+        1> list-jobs t delayed 5
+        1<~ - id: 5002; superseded: true
+        "#,
+    );
+}

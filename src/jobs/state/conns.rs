@@ -193,7 +193,8 @@ impl State {
         if is_behind && self.conn(id).timer.is_none() {
             let timer = step.timers.arm(step.now + super::PAUSE_BETWEEN_SLICES, super::Timer::Conn(id));
             self.conn(id).timer = Some(timer);
-        } else {
+        } else if self.conn(id).timer.is_none() {
+            // A wait that could not be ended yet has its timer already, later than its deadline.
             self.arm_conn(id, step.timers);
         }
     }
