@@ -107,6 +107,7 @@ pub mod counters;
 pub mod histogram;
 pub mod http;
 pub mod id;
+pub mod jobs;
 pub mod list;
 pub mod members;
 pub mod names;
