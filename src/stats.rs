@@ -126,8 +126,6 @@ macro_rules! statistics {
 }
 pub(crate) use statistics;
 
-pub(crate) use statistics;
-
 statistics! {
     /// What the pools service counts. Names and order are those of `STATS FULL`, on which exporters depend.
     Pools {
