@@ -6,8 +6,9 @@ use super::exec;
 use super::options;
 use super::serve;
 use super::stats;
-use super::table::{self, Given, Opt, Words};
+use super::table::{self, Given, Words};
 use super::top;
+use crate::options::Opt;
 use std::ffi::OsString;
 use std::process::ExitCode;
 

@@ -2,7 +2,8 @@
 
 use super::commands::{COMMANDS, Command, Failure};
 use super::print;
-use super::table::{Given, Opt, Words};
+use super::table::{Given, Words};
+use crate::options::Opt;
 use std::process::ExitCode;
 
 /// A shell, and who writes for it.

@@ -3,11 +3,12 @@
 use super::commands::Failure;
 use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
 use super::supervise::{self, Held, OnLost};
-use super::table::{Given, Opt, assign, number};
+use super::table::Given;
 use super::{print, printable};
 use crate::client::{Counters, Error, Units, Usage};
 use crate::counters::Refusal;
 use crate::counters::wire::asking::describe;
+use crate::options::{Opt, assign, number};
 use std::ffi::OsString;
 use std::io::{Write, stderr};
 use std::os::unix::ffi::OsStrExt;

@@ -16,9 +16,10 @@ mod supervise;
 mod table;
 mod top;
 
+pub use crate::options::Opt;
 pub use commands::{COMMANDS, Command, Failure};
-pub use options::{OPTIONS, Settings};
-pub use table::{Given, Opt, Words};
+pub use options::Settings;
+pub use table::{Given, Words};
 
 use crate::text::is_visible;
 use log::Level;

@@ -1,8 +1,8 @@
 //! The servers that a command asks, and the option that names them.
 
 use super::commands::Failure;
-use super::table::Opt;
 use crate::client::{self, MediaWiki, Timeouts};
+use crate::options::Opt;
 use std::process::ExitCode;
 use std::time::Duration;
 

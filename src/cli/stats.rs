@@ -2,9 +2,10 @@
 
 use super::commands::Failure;
 use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
-use super::table::{Given, Opt};
+use super::table::Given;
 use super::{print, printable};
 use crate::client::{Client, Lines};
+use crate::options::Opt;
 use crate::pools::wire::asking::listed::{self, Amount, Listed};
 use crate::pools::wire::asking::parse_figure;
 use crate::stats::{Stat, Unit};

@@ -2,19 +2,24 @@
 //! other services through [`Sources`], while it is served, and remembers nothing of its connections.
 
 mod metrics;
+pub mod options;
 mod page;
 mod samples;
 mod status;
 mod text;
 pub mod wire;
 
+pub use options::HttpSettings;
+
 use crate::id::ConnId;
+use crate::options::Opt;
 use crate::output::MAX_BYTES;
 use crate::pulse::Pulse;
 use crate::record::{Reader, Writer};
 use crate::registry::Others;
 use crate::report::{Overview, Report};
 use crate::service::{Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable};
+use crate::settings::{self, Configure};
 use crate::time::{Span, Time};
 use crate::wheel::Due;
 use log::trace;
@@ -39,8 +44,18 @@ pub const INFO: Info = Info {
     max_connections: MAX_CONNECTIONS,
     has_store: false,
     announcement: "metrics and the status page are at",
-    new: |_| Box::new(Http::default()),
+    listening: options::LISTENING,
+    settings: settings::defaults::<HttpSettings>,
 };
+
+impl Configure for HttpSettings {
+    const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
+
+    fn open(&self) -> Box<dyn Service> {
+        Box::new(Http::default())
+    }
+}
+
 /// How long a connection is kept without a page. Few are allowed, and those that ask nothing must not shut out those that do.
 const IDLE_LIMIT: Span = Span::from_secs(10);
 

@@ -3,10 +3,10 @@
 
 use poolcounter::id::{ConnId, ServiceId};
 use poolcounter::net::{Connections, Host, News, Stream, rehearse};
-use poolcounter::pools;
+use poolcounter::pools::PoolsSettings;
 use poolcounter::random::Random;
 use poolcounter::record::{Reader, Writer};
-use poolcounter::registry::{Limits, Services};
+use poolcounter::registry::{AllSettings, Services};
 use poolcounter::time::{Span, Time};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -56,7 +56,7 @@ struct Client {
 
 /// A server and its clients, in which time stands still until it is moved.
 pub struct World {
-    limits: Limits,
+    settings: AllSettings,
     connections: Connections<Pipe>,
     clients: Vec<Client>,
     now: Rc<Cell<Time>>,
@@ -138,20 +138,20 @@ impl Host for World {
 }
 
 impl World {
-    /// A server without clients, at the time of its start, with these limits for pools.
-    pub fn new(pools: pools::Limits) -> Self {
-        World::with(Limits { pools, ..Limits::default() })
+    /// A server without clients, at the time of its start, with these settings for the pools.
+    pub fn new(pools: PoolsSettings) -> Self {
+        World::with(AllSettings::default().with(pools))
     }
 
     /// A server without clients, at the time of its start.
-    pub fn with(limits: Limits) -> Self {
-        let connections = Connections::new(Services::new(&limits), EPOCH, Random::from_seed(0));
-        World { limits, connections, clients: Vec::new(), now: Rc::default(), step: Span::ZERO }
+    pub fn with(settings: AllSettings) -> Self {
+        let connections = Connections::new(Services::new(&settings), EPOCH, Random::from_seed(0));
+        World { settings, connections, clients: Vec::new(), now: Rc::default(), step: Span::ZERO }
     }
 
-    /// What the operator allows.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
+    /// What the operator has told the services.
+    pub fn settings(&self) -> &AllSettings {
+        &self.settings
     }
 
     /// The time.
@@ -289,7 +289,7 @@ impl World {
         let mut saved = Vec::new();
         self.connections.save(&mut Writer::new(&mut saved), self.now()).expect("memory takes all");
         self.now.set(self.now() + span);
-        let services = || Services::new(&self.limits);
+        let services = || Services::new(&self.settings);
         rehearse(services(), &mut Reader::new(&mut &saved[..]), (self.now(), EPOCH)).expect("can be taken over");
         let open: Vec<usize> = (0..self.clients.len()).filter(|client| !self.is_closed(*client)).collect();
         let stream_of = |id| {

@@ -2,7 +2,7 @@
 
 use crate::support::world::World;
 use poolcounter::http::wire::{Connection, MAX_HEAD, MAX_REQUEST, Method, Parsed, Request, parse};
-use poolcounter::pools::Limits;
+use poolcounter::pools::PoolsSettings;
 use poolcounter::time::Span;
 
 /// Reads the input as requests, then sends it whole, and then in chunks to a client that reads slowly.
@@ -52,7 +52,7 @@ fn status_of(request: &Request<'_>) -> u16 {
 }
 
 fn converse(data: &[u8], answers: &[(u16, bool)], sizes: impl FnMut() -> usize, room: usize) {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(PoolsSettings::default());
     let client = world.connect_to("http");
     world.send_in_chunks(client, data, sizes, room);
     // Whoever does not read has some seconds; this one does.
