@@ -1,10 +1,10 @@
 //! `counter`: what a client of the yrmcds counter protocol can do, as a command.
 
-use super::commands::Failure;
+use super::command::Failure;
 use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
 use super::supervise::{self, Held, OnLost};
 use super::table::Given;
-use super::{print, printable};
+use super::terminal::{print, printable};
 use crate::client::{Counters, Error, Units, Usage};
 use crate::counters::Refusal;
 use crate::counters::wire::asking::describe;

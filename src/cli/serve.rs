@@ -1,6 +1,6 @@
 //! Starts the daemon: logs, descriptors, listeners, and then the loop.
 
-use super::commands::Failure;
+use super::command::Failure;
 use super::logger;
 use super::options::Settings;
 use super::relisten::relisten;

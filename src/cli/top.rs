@@ -6,10 +6,10 @@ mod sample;
 mod screen;
 mod view;
 
-use super::commands::Failure;
-use super::print;
+use super::command::Failure;
 use super::servers::Servers;
 use super::table::Given;
+use super::terminal::print;
 use crate::client::{Client, Timeouts};
 use crate::options::{Opt, assign, number, seconds};
 use controls::{Controls, Pressed};
