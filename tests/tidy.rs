@@ -35,7 +35,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("client", &["pools", "counters", "pools/wire", "counters/wire", "stats", "time"]),
     ("net", &["address", "registry", "service", "record", "pulse", "output", "random", "wheel", "list", "id", "time"]),
     ("registry", &["pools", "counters", "http", "report", "service", "settings", "wheel", "id", "time"]),
-    ("http", &["http/options", "http/wire", "histogram"]),
+    ("http", &["http/host", "http/options", "http/wire", "histogram"]),
+    ("http/host", &[]),
     ("http/options", &["options"]),
     ("http/wire", &[]),
     ("pools", &["pools/options", "pools/state", "pools/wire", "sketch"]),
@@ -97,7 +98,7 @@ const OUTSIDE_WORLD: &[&str] = &[
     "clock_gettime",
 ];
 /// Who may know it.
-const WORLDLY: &[&str] = &["net", "client", "cli", "address"];
+const WORLDLY: &[&str] = &["net", "client", "cli", "address", "http/host"];
 
 /// Where `unsafe` may stand.
 const UNSAFE: &[&str] = &["net/handover"];
@@ -178,7 +179,7 @@ fn what_is_not_tidy_is_found() {
     );
     assert_eq!(
         faults_of("output", "use std::time::Instant;\n"),
-        ["src/output, line 1: Instant belongs to net, client, cli, address"]
+        ["src/output, line 1: Instant belongs to net, client, cli, address, http/host"]
     );
     assert_eq!(faults_of("list", "    unsafe { f() }\n"), ["src/list, line 1: unsafe belongs to net/handover"]);
     assert_eq!(faults_of("cli/serve", "todo!()\n"), ["src/cli/serve, line 1: todo! is not finished"]);

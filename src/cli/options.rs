@@ -298,6 +298,7 @@ mod tests {
             ("--max-line 1", "--max-line: \"1\""),
             ("--counter-stats-interval 9", "--counter-stats-interval: \"9\""),
             ("--counter-listen x", "--counter-listen: \"x\" is not an address"),
+            ("--http-host a:80", "--http-host: \"a:80\" is not the name of a host, without a port"),
             ("--frobnicate", "frobnicate"),
             ("surplus", "\"surplus\" is no option"),
             ("-p", "'p'"),
@@ -333,14 +334,14 @@ mod tests {
     fn everything_can_stand_in_a_file() {
         let text = "listen = ['10.0.0.1', 'unix:/run/p']\nport = 99\nbacklog = 7\nsocket_mode = 660\n".to_string()
             + "keepalive = '5,2'\nmax_connections = 1_0\nbusy_poll = 50\nmax_locks = 2\nmax_hold = 1.5\n"
-            + "max_line = 100\nhttp = '10.0.0.1:80'\nverbose = 2\nwarn_hold = 0\nwarn_refusals = 7\n"
+            + "max_line = 100\nhttp = '10.0.0.1:80'\nhttp_host = ['A.b', 'c']\nverbose = 2\nwarn_hold = 0\nwarn_refusals = 7\n"
             + "counter.enable = true\ncounter.listen = '::1'\ncounter.port = 98\ncounter.max_connections = 11\n"
             + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n";
         let mut settings = Settings::default();
         config::apply_text(&text, &described(), &Given::default(), &mut settings, Settings::set)
             .expect("is well-formed");
         let line = "-l 10.0.0.1 -l unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
-                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 -vv \
+                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 --http-host a.b --http-host c -vv \
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14";

@@ -1,6 +1,7 @@
 //! Metrics for machines and a status page for people, over HTTP: the adapter between the loop and the pages. It looks at the
 //! other services through [`Sources`], while it is served, and remembers nothing of its connections.
 
+pub mod host;
 mod metrics;
 pub mod options;
 mod page;
@@ -22,6 +23,7 @@ use crate::service::{Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Se
 use crate::settings::{self, Configure};
 use crate::time::{Span, Time};
 use crate::wheel::Due;
+use host::Hosts;
 use log::trace;
 use samples::Samples;
 use std::io;
@@ -52,7 +54,7 @@ impl Configure for HttpSettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
 
     fn open(&self) -> Box<dyn Service> {
-        Box::new(Http::default())
+        Box::new(Http { samples: Samples::default(), hosts: Hosts::with(&self.hosts) })
     }
 }
 
@@ -60,9 +62,10 @@ impl Configure for HttpSettings {
 const IDLE_LIMIT: Span = Span::from_secs(10);
 
 /// The service: what it remembers between requests.
-#[derive(Default)]
 pub struct Http {
     samples: Samples,
+    /// The names that requests may be for.
+    hosts: Hosts,
 }
 
 /// Everything that a page may show, at one moment.
@@ -114,13 +117,17 @@ impl Page {
     }
 }
 
+/// What a person reads who has asked under a name that is not known.
+const MISDIRECTED: &str = "This server does not know that name; the option --http-host would tell it.\n";
+
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 impl Http {
     fn answer(&self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) {
-        let Request { method, path, connection } = request;
+        let Request { method, host, path, connection } = request;
         let page = Page::at(path);
         let status = match (page, method) {
+            _ if host.is_some_and(|host| !self.hosts.include(host)) => Status::MisdirectedRequest,
             (None, _) => Status::NotFound,
             (Some(_), Method::Other) => Status::MethodNotAllowed,
             (Some(_), Method::Get | Method::Head) => Status::Ok,
@@ -128,6 +135,7 @@ impl Http {
         trace!("{conn} > {method:?} {path:?}");
         let body = match page {
             Some(page) if status == Status::Ok => self.render(page, context),
+            _ if status == Status::MisdirectedRequest => format!("{}\n{MISDIRECTED}", status.text()),
             _ => format!("{}\n", status.text()),
         };
         let content_type = page.filter(|_| status == Status::Ok).map_or(PLAIN, Page::content_type);

@@ -4,7 +4,10 @@ use crate::options::{Endpoint, Opt};
 
 /// What the options of the status page say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct HttpSettings {}
+pub struct HttpSettings {
+    /// Names under which the pages are shown, besides those that need not be told, in lower case.
+    pub hosts: Vec<String>,
+}
 
 /// Where the pages are served: nowhere, until an address is named.
 pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
@@ -21,4 +24,23 @@ pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
 }];
 
 /// The other options.
-pub const OPTIONS: &[Opt<HttpSettings>] = &[];
+pub const OPTIONS: &[Opt<HttpSettings>] = &[Opt {
+    long: "http-host",
+    key: "http_host",
+    hint: "NAME",
+    help: "a name under which browsers and scrapers ask for the pages, besides localhost, this machine's name and IP addresses; \
+           repeatable",
+    repeats: true,
+    set: |settings, value| {
+        settings.hosts.push(name(value).ok_or("the name of a host, without a port")?);
+        Ok(())
+    },
+    ..Opt::BLANK
+}];
+
+/// Returns the name as requests are compared with it; None if it is no name.
+fn name(text: &str) -> Option<String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let name = text.strip_suffix('.').unwrap_or(text);
+    (!name.is_empty() && name.chars().all(is_name)).then(|| name.to_ascii_lowercase())
+}
