@@ -16,12 +16,14 @@
 //! [`Wake`] that the service got in [`Service::attach`]; [`Service::completed`] is called in the next tick.
 
 use crate::id::{ConnId, ServiceId};
+use crate::options::{Endpoint, Opt};
 use crate::output::Output;
 use crate::pulse::Pulse;
 use crate::random::Random;
 use crate::record::{Reader, Writer};
-use crate::registry::{Limits, Others};
+use crate::registry::Others;
 use crate::report::{Report, Sample};
+use crate::settings::ServiceSettings;
 use crate::time::{Span, Time};
 use crate::wheel::{Due, OwnTimers};
 use serde::{Deserialize, Serialize};
@@ -44,8 +46,10 @@ pub struct Info {
     pub has_store: bool,
     /// Begins the line of the log that names its addresses: `the counters are at`.
     pub announcement: &'static str,
-    /// Makes it, without connections.
-    pub new: fn(&Limits) -> Box<dyn Service>,
+    /// The options that say where it listens.
+    pub listening: &'static [Opt<Endpoint>],
+    /// Returns what its other options set, as it is by default, and what makes the service.
+    pub settings: fn() -> Box<dyn ServiceSettings>,
 }
 
 /// What bounds the connections of a service.

@@ -4,16 +4,17 @@ use super::clock::Clock;
 use super::connection::News;
 use super::connections::{Connections, Host};
 use super::handover::Program;
-use super::listener::{Address, Listener, Options};
+use super::listener::{Listener, Options};
 use super::memory;
 use super::signals::Signals;
 use super::socket::Socket;
 use super::supervisor::{Status, Supervisor};
 use super::waker::{Stopper, Waker};
+use crate::address::Address;
 use crate::id::{ConnId, Id, ServiceId};
 use crate::pulse::Budget;
 use crate::random::Random;
-use crate::registry::{Limits, PerService, SERVICES, Services};
+use crate::registry::{PerService, SERVICES, Services};
 use crate::service::Info;
 use crate::time::{Span, Time};
 use log::{debug, warn};
@@ -129,7 +130,7 @@ impl Server {
     /// `InvalidInput` when this is no [`Address`] with a port, or there is no such service; else the system's, such as an address in use.
     pub fn bind(address: &str, service: &str) -> io::Result<Self> {
         let address = Address::parse(address, 0).ok_or(ErrorKind::InvalidInput)?;
-        let services = Services::new(&Limits::default());
+        let services = Services::default();
         let service = services.named(service).ok_or(ErrorKind::InvalidInput)?;
         let mut server = Server::new(services, Policy::default())?;
         server.listen(Listener::bind(&address, &Options::default())?, service)?;

@@ -2,20 +2,24 @@
 //! decides nothing itself.
 
 mod notices;
+pub mod options;
 mod report;
 mod state;
 pub mod wire;
 
+pub use options::PoolsSettings;
 pub use report::MOST_ROWS;
-pub use state::{Acquire, BadSyntax, Busy, Client, Limits, Notice, Purpose, Reply, State, Step, Type};
+pub use state::{Acquire, BadSyntax, Busy, Client, Notice, Purpose, Reply, State, Step, Type};
 
 use crate::id::ConnId;
+use crate::options::Opt;
 use crate::output::{MAX_BYTES, Output};
 use crate::record::{Reader, Writer};
 use crate::report::{Report, Sample};
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
+use crate::settings::{self, Configure};
 use crate::stats::{Figures, Pools as Stat};
 use crate::text::escaped;
 use crate::time::Time;
@@ -33,8 +37,17 @@ pub const INFO: Info = Info {
     max_connections: u64::MAX,
     has_store: false,
     announcement: "listens on",
-    new: |limits| Box::new(Pools::new(limits.pools)),
+    listening: options::LISTENING,
+    settings: settings::defaults::<PoolsSettings>,
 };
+
+impl Configure for PoolsSettings {
+    const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
+
+    fn open(&self) -> Box<dyn Service> {
+        Box::new(Pools::new(*self))
+    }
+}
 
 /// The pools service.
 pub struct Pools {
@@ -48,8 +61,8 @@ pub struct Pools {
 
 impl Pools {
     /// A service without pools.
-    pub fn new(limits: Limits) -> Self {
-        Pools { state: State::new(limits), max_line: limits.max_line, replies: Vec::new(), notices: Vec::new() }
+    pub fn new(settings: PoolsSettings) -> Self {
+        Pools { state: State::new(settings), max_line: settings.max_line, replies: Vec::new(), notices: Vec::new() }
     }
 
     /// Serves one request. Returns what to do next if the connection's turn ends with it.

@@ -13,7 +13,7 @@ mod toy;
 mod upgrades;
 mod waits;
 
-use poolcounter::registry::Limits;
+use poolcounter::registry::AllSettings;
 use poolcounter::service::Info;
 use poolcounter::{counters, http, pools};
 use support::world::World;
@@ -31,7 +31,7 @@ struct Stage {
 impl Stage {
     fn new() -> Stage {
         let store = Store::install();
-        Stage { world: World::of(SERVICES, Limits::default()), store }
+        Stage { world: World::of(SERVICES, AllSettings::defaults(SERVICES)), store }
     }
 
     fn connect(&mut self) -> usize {

@@ -3,11 +3,11 @@
 
 use poolcounter::id::ConnId;
 use poolcounter::net::{Connections, Host, News, Stream, rehearse};
-use poolcounter::pools;
+use poolcounter::pools::PoolsSettings;
 use poolcounter::pulse::Pulse;
 use poolcounter::random::Random;
 use poolcounter::record::{Reader, Writer};
-use poolcounter::registry::{Limits, SERVICES, Services};
+use poolcounter::registry::{AllSettings, SERVICES, Services};
 use poolcounter::service::{Info, Wake};
 use poolcounter::time::{Span, Time};
 use std::cell::{Cell, RefCell};
@@ -61,7 +61,7 @@ struct Client {
 /// A server and its clients, in which time stands still until it is moved.
 pub struct World {
     list: Vec<&'static Info>,
-    limits: Limits,
+    settings: AllSettings,
     connections: Connections<Pipe>,
     clients: Vec<Client>,
     now: Rc<Cell<Time>>,
@@ -148,22 +148,22 @@ impl Host for World {
 }
 
 impl World {
-    /// A server without clients, at the time of its start, with these limits for pools.
-    pub fn new(pools: pools::Limits) -> Self {
-        World::with(Limits { pools, ..Limits::default() })
+    /// A server without clients, at the time of its start, with these settings for the pools.
+    pub fn new(pools: PoolsSettings) -> Self {
+        World::with(AllSettings::default().with(pools))
     }
 
     /// A server without clients, at the time of its start.
-    pub fn with(limits: Limits) -> Self {
-        World::of(SERVICES, limits)
+    pub fn with(settings: AllSettings) -> Self {
+        World::of(SERVICES, settings)
     }
 
     /// A server of these services, without clients, at the time of its start.
-    pub fn of(list: &[&'static Info], limits: Limits) -> Self {
-        let connections = Connections::new(Services::of(list, &limits), EPOCH, Random::from_seed(0));
+    pub fn of(list: &[&'static Info], settings: AllSettings) -> Self {
+        let connections = Connections::new(Services::of(list, &settings), EPOCH, Random::from_seed(0));
         let mut world = World {
             list: list.to_vec(),
-            limits,
+            settings,
             connections,
             clients: Vec::new(),
             now: Rc::default(),
@@ -185,9 +185,9 @@ impl World {
         });
     }
 
-    /// What the operator allows.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
+    /// What the operator has told the services.
+    pub fn settings(&self) -> &AllSettings {
+        &self.settings
     }
 
     /// The time.
@@ -346,7 +346,7 @@ impl World {
         let mut saved = Vec::new();
         self.connections.save(&mut Writer::new(&mut saved), self.now()).expect("memory takes all");
         self.now.set(self.now() + span);
-        let services = || Services::of(&self.list, &self.limits);
+        let services = || Services::of(&self.list, &self.settings);
         rehearse(services(), &mut Reader::new(&mut &saved[..]), (self.now(), EPOCH)).expect("can be taken over");
         let open: Vec<usize> = (0..self.clients.len()).filter(|client| !self.is_closed(*client)).collect();
         let stream_of = |id| {

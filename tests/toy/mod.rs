@@ -9,11 +9,13 @@ pub mod store;
 mod wire;
 
 use poolcounter::id::ConnId;
+use poolcounter::options::Opt;
 use poolcounter::record::{Reader, Writer};
 use poolcounter::report::Report;
 use poolcounter::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
 };
+use poolcounter::settings::{self, Configure};
 use poolcounter::time::Time;
 use poolcounter::wheel::Due;
 use state::{Event, State, Step};
@@ -32,8 +34,21 @@ pub const INFO: Info = Info {
     max_connections: u64::MAX,
     has_store: true,
     announcement: "the toy is at",
-    new: |_| Box::new(Toy { state: State::default(), store: Store::current(), events: Vec::new() }),
+    listening: &[],
+    settings: settings::defaults::<ToySettings>,
 };
+
+/// The toy has no options.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct ToySettings;
+
+impl Configure for ToySettings {
+    const OPTIONS: &'static [Opt<Self>] = &[];
+
+    fn open(&self) -> Box<dyn Service> {
+        Box::new(Toy { state: State::default(), store: Store::current(), events: Vec::new() })
+    }
+}
 
 struct Toy {
     state: State,
