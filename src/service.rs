@@ -96,6 +96,10 @@ pub trait Service: Send {
     /// The store has finished something.
     fn completed(&mut self, _context: &mut Context<'_>) {}
 
+    /// An upgrade waits for [`Service::is_quiet`], and no timer of the service is fired meanwhile: brings to an end what would need
+    /// one. May be called several times.
+    fn quiesce(&mut self, _context: &mut Context<'_>) {}
+
     /// Returns whether nothing is under way that a process which takes over could not go on with, such as a commit. Nothing
     /// is served while an upgrade waits for this; [`Service::commit`] and [`Service::completed`] are called.
     fn is_quiet(&self) -> bool {
@@ -125,7 +129,8 @@ pub trait Service: Send {
     /// When it cannot be written.
     fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()>;
 
-    /// Goes on from what another process saved. Called once, before any connection is served. Connections that waited still do.
+    /// Goes on from what another process saved. Called once, before any connection is served. Connections that waited still do;
+    /// one that is resumed here gets a turn, whether it waits or not.
     ///
     /// # Errors
     ///
@@ -245,6 +250,11 @@ pub trait Peers {
     /// The address of a connection's peer, without spaces: `192.0.2.7:40112`, `[2001:db8::7]:40112`, or `unix:` and the id
     /// of its process. `gone` if the connection was lost a moment ago.
     fn peer(&self, conn: ConnId) -> String;
+
+    /// Returns whether a connection's peer is on this machine.
+    fn is_local(&self, _conn: ConnId) -> bool {
+        false
+    }
 }
 
 /// No connections at all: every peer is gone.

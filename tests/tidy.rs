@@ -34,7 +34,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("client", &["pools", "counters", "pools/wire", "counters/wire", "stats", "time"]),
     ("net", &["address", "registry", "service", "record", "pulse", "output", "random", "wheel", "list", "id", "time"]),
-    ("registry", &["pools", "counters", "http", "report", "service", "settings", "wheel", "id", "time"]),
+    ("registry", &["pools", "counters", "jobs", "http", "report", "service", "settings", "wheel", "id", "time"]),
     ("http", &["http/host", "http/options", "http/wire", "histogram"]),
     ("http/host", &[]),
     ("http/options", &["options"]),
@@ -57,9 +57,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("counters/options", &["options", "time"]),
     ("counters/state", &["counters/options", "service", "record", "wheel", "names", "stats", "id", "time"]),
     ("counters/wire", &["counters/state", "stats"]),
-    ("jobs", &["jobs/state", "jobs/wire", "stats"]),
+    ("jobs", &["jobs/options", "jobs/state", "jobs/wire", "stats"]),
+    ("jobs/options", &["jobs/state", "options"]),
     ("jobs/state", &["jobs", "wheel", "names", "list", "random", "histogram", "stats", "id", "time"]),
-    ("jobs/wire", &["jobs", "jobs/state", "stats", "time"]),
+    ("jobs/wire", &["jobs", "jobs/state", "record", "stats", "time"]),
     ("record", &[]),
     ("settings", &["options", "service"]),
     ("options", &["address", "decimal", "time"]),
@@ -85,7 +86,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("lib", &[]),
 ];
 
-const ADAPTERS: &[&str] = &["pools", "counters", "http"];
+const ADAPTERS: &[&str] = &["pools", "counters", "jobs", "http"];
 
 /// Sockets, files, clocks and threads: what a state machine must not know.
 const OUTSIDE_WORLD: &[&str] = &[
@@ -101,7 +102,7 @@ const OUTSIDE_WORLD: &[&str] = &[
     "clock_gettime",
 ];
 /// Who may know it.
-const WORLDLY: &[&str] = &["net", "client", "cli", "address", "http/host"];
+const WORLDLY: &[&str] = &["net", "client", "cli", "address", "http/host", "jobs/process"];
 
 /// Where `unsafe` may stand.
 const UNSAFE: &[&str] = &["net/handover"];

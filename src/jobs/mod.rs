@@ -1,5 +1,382 @@
-//! Jobs: a job queue over the beanstalkd protocol, with extensions. What is here knows no sockets and no clock.
+//! Jobs: the adapter between the loop and the job queue, which speaks the beanstalkd protocol and its extensions. It turns
+//! bytes into requests and replies into bytes, hands changes to the store, and decides nothing itself.
 
+mod asking;
+pub mod options;
+mod process;
+mod saving;
+mod sessions;
 pub mod state;
 pub mod stats;
+pub mod store;
 pub mod wire;
+
+pub use options::JobsSettings;
+
+use crate::id::{ConnId, Id};
+use crate::options::Opt;
+use crate::output::{FULL_BYTES, MAX_BYTES};
+use crate::record::{Reader, Writer};
+use crate::report::Report;
+use crate::service::{
+    Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
+};
+use crate::settings::{self, Configure};
+use crate::time::Time;
+use crate::wheel::Due;
+use options::StoreKind;
+use process::Machine;
+use sessions::{COPIED_BYTES, Message, Session, session_of};
+use state::{Commit, Event, JobId, Refusal, Reply, State, Step};
+use stats::Jobs as Stat;
+use std::io;
+use std::sync::Arc;
+use store::{Memory, Store, Verdict};
+use wire::stream::{Cut, Item};
+use wire::{MAX_EXTENSION_LINE, Request, replies};
+
+/// The line of the registry.
+pub const INFO: Info = Info {
+    name: "jobs",
+    port: 11300,
+    is_enabled: false,
+    max_connections: u64::MAX,
+    has_store: true,
+    announcement: "the jobs are at",
+    listening: options::LISTENING,
+    settings: settings::defaults::<JobsSettings>,
+};
+
+impl Configure for JobsSettings {
+    const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
+
+    fn open(&self) -> Box<dyn Service> {
+        Box::new(JobQueue::new(self))
+    }
+}
+
+/// The jobs service.
+pub struct JobQueue {
+    state: State,
+    store: Box<dyn Store>,
+    sessions: Vec<Session>,
+    /// Whether clients on other machines may administer it.
+    is_open_to_admins: bool,
+    /// The last commit that a reply was told to wait for.
+    awaited: Commit,
+    /// What `stats` calls this server; made when it is first needed.
+    name: Option<u64>,
+    machine: Machine,
+    /// What the present step has to say; empty between steps.
+    events: Vec<Event>,
+}
+
+/// What stands behind the line of a reply.
+enum Body {
+    None,
+    /// The body of a job.
+    Job(JobId),
+    /// A text of the service.
+    Text(Vec<u8>),
+}
+
+impl JobQueue {
+    /// A service without jobs.
+    pub fn new(settings: &JobsSettings) -> Self {
+        JobQueue {
+            state: State::new(settings.bounds()),
+            store: match settings.store {
+                StoreKind::Memory => Box::<Memory>::default(),
+            },
+            sessions: Vec::new(),
+            is_open_to_admins: settings.admin,
+            awaited: Commit(0),
+            name: None,
+            machine: Machine::this(),
+            events: Vec::new(),
+        }
+    }
+
+    /// Has the state take one step, and passes on what it says.
+    fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
+        let mut events = std::mem::take(&mut self.events);
+        let Context { now, timers, random, .. } = context;
+        take(&mut self.state, &mut Step { now: *now, timers: &mut timers.typed(), random, events: &mut events });
+        events.drain(..).for_each(|event| self.tell(&event, context));
+        self.events = events;
+    }
+
+    fn tell(&mut self, Event { conn, reply, after }: &Event, context: &mut Context<'_>) {
+        let session = session_of(&mut self.sessions, *conn);
+        if session.waits && !self.state.is_waiting(*conn) {
+            session.waits = false;
+            context.resume(*conn);
+        }
+        let body = if let Reply::Reserved(id) = reply { Body::Job(*id) } else { Body::None };
+        self.say(*conn, body, *after, context, |state, bytes| {
+            let used = if *reply == Reply::Using { state.used_tube(*conn) } else { b"" };
+            replies::write(bytes, reply, used, |id| body_of(state, id).len());
+        });
+    }
+
+    /// Adds a reply: the line that `head` writes, and a body behind it. What there is no room for comes as the output drains.
+    fn say(
+        &mut self,
+        conn: ConnId,
+        body: Body,
+        after: Option<Commit>,
+        context: &mut Context<'_>,
+        head: impl FnOnce(&State, &mut Vec<u8>),
+    ) {
+        let waits_for_room = self.has_unsent(conn) || context.output.is_full(conn);
+        let most = if waits_for_room { COPIED_BYTES } else { FULL_BYTES };
+        let (body, rest) = match body {
+            Body::Job(id) if body_of(&self.state, id).len() > most => {
+                (Body::None, Some(self.state.share_body(id).expect("it was there a moment ago")))
+            }
+            Body::Text(text) if text.len() > most => (Body::None, Some(Arc::new(text.into_boxed_slice()))),
+            body => (body, None),
+        };
+        let state = &self.state;
+        let write = |bytes: &mut Vec<u8>| {
+            head(state, bytes);
+            match &body {
+                Body::None => return,
+                Body::Job(id) => bytes.extend_from_slice(body_of(state, *id)),
+                Body::Text(text) => bytes.extend_from_slice(text),
+            }
+            bytes.extend_from_slice(b"\r\n");
+        };
+        if waits_for_room || rest.is_some() {
+            let mut head = Vec::new();
+            write(&mut head);
+            let message = Message { head, body: rest, written: 0, after };
+            return session_of(&mut self.sessions, conn).unsent.push_back(message);
+        }
+        reply(conn, after, (state, &mut self.awaited), context, write);
+    }
+
+    /// Writes what there was no room for, and returns whether that is all of it.
+    fn write_unsent(&mut self, conn: ConnId, context: &mut Context<'_>) -> bool {
+        let session = session_of(&mut self.sessions, conn);
+        while let Some(message) = session.unsent.front_mut() {
+            if context.output.is_full(conn) {
+                return false;
+            }
+            let head = std::mem::take(&mut message.head);
+            if !head.is_empty() {
+                let awaited = (&self.state, &mut self.awaited);
+                reply(conn, message.after, awaited, context, |bytes| bytes.extend_from_slice(&head));
+            } else if message.write_piece(conn, context.output) {
+                session.pop();
+            }
+        }
+        true
+    }
+
+    fn has_unsent(&self, conn: ConnId) -> bool {
+        self.sessions.get(conn.index()).is_some_and(|session| !session.unsent.is_empty())
+    }
+
+    /// Serves one request. Returns what to do next if the connection's turn ends with it.
+    fn handle(&mut self, conn: ConnId, item: Item<'_>, context: &mut Context<'_>) -> Option<Then> {
+        match item {
+            Item::Put(put, body) => self.step(context, |state, step| state.put(conn, &put, body, step)),
+            Item::PutMany(entries) => self.step(context, |state, step| state.put_many(conn, entries, step)),
+            Item::Fail(id, pri, delay, text) => {
+                self.step(context, |state, step| state.fail(conn, id, pri, delay, &text, step));
+            }
+            Item::Refused(refusal) => {
+                if let Refusal::JobTooBig | Refusal::ExpectedCrlf = refusal {
+                    self.state.count(Stat::Put);
+                }
+                self.tell(&Event { conn, reply: Reply::Refused(refusal), after: None }, context);
+            }
+            Item::Request(Request::Quit) => return Some(Then::Close),
+            Item::Request(request) if request.is_for_admins() && !self.may_administer(conn, context) => {
+                self.say(conn, Body::None, None, context, |_, bytes| replies::write_not_allowed(bytes));
+            }
+            Item::Request(request) => return self.request(conn, request, context),
+        }
+        None
+    }
+
+    fn may_administer(&self, conn: ConnId, context: &Context<'_>) -> bool {
+        self.is_open_to_admins || context.peers.is_local(conn)
+    }
+
+    /// Serves one request that has no body.
+    fn request(&mut self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) -> Option<Then> {
+        let mut step = |take: &mut dyn FnMut(&mut State, &mut Step<'_, '_>)| self.step(context, take);
+        match request {
+            Request::Use(name) => step(&mut |state, step| state.use_tube(conn, name, step)),
+            Request::Reserve(reserve) => step(&mut |state, step| state.reserve(conn, reserve, step)),
+            Request::ReserveJob(id) => step(&mut |state, step| state.reserve_this(conn, id, step)),
+            Request::Delete(id) => step(&mut |state, step| state.delete(conn, id, step)),
+            Request::Release(id, pri, delay) => step(&mut |state, step| state.release(conn, id, pri, delay, step)),
+            Request::Bury(id, pri) => step(&mut |state, step| state.bury(conn, id, pri, step)),
+            Request::Touch(id) => step(&mut |state, step| state.touch(conn, id, step)),
+            Request::Watch(pattern, weight) => step(&mut |state, step| state.watch(conn, pattern, weight, step)),
+            Request::Ignore(pattern) => step(&mut |state, step| state.ignore(conn, pattern, step)),
+            Request::Kick(bound) => step(&mut |state, step| state.kick(conn, bound, step)),
+            Request::KickJob(id) => step(&mut |state, step| state.kick_job(conn, id, step)),
+            Request::PauseTube(pattern, seconds) => step(&mut |state, step| state.pause(conn, pattern, seconds, step)),
+            Request::Root(tube, signature, at) => step(&mut |state, step| state.root(conn, tube, signature, at, step)),
+            Request::Identify(name) => step(&mut |state, step| state.identify(conn, name, step)),
+            Request::Limit(of, most) => step(&mut |state, step| state.limit(conn, of, most, step)),
+            Request::Retry(pattern, backoff) => step(&mut |state, step| state.retry(conn, pattern, backoff, step)),
+            Request::DeadLetter(pattern, tube) => {
+                step(&mut |state, step| state.dead_letter(conn, pattern, tube, step));
+            }
+            Request::Clear(pattern, which) => step(&mut |state, step| state.clear(conn, pattern, which, step)),
+            Request::KickAll(pattern) => step(&mut |state, step| state.kick_all(conn, pattern, step)),
+            Request::Drain => step(&mut |state, step| state.drain(conn, true, step)),
+            Request::Undrain => step(&mut |state, step| state.drain(conn, false, step)),
+            other => return self.ask(conn, other, context),
+        }
+        None
+    }
+
+    /// Lets those replies leave whose batches are committed, and shows the jobs of these.
+    fn complete(&mut self, context: &mut Context<'_>) {
+        while let Some(Verdict::Committed(commit)) = self.store.verdict() {
+            context.release_up_to(commit.0);
+            self.step(context, |state, step| state.committed(commit, step));
+        }
+    }
+}
+
+/// Adds a reply that leaves once `after` is committed. Commits are done in their order, so that it does no harm to wait for the
+/// last one for which a reply waits already.
+fn reply(
+    conn: ConnId,
+    after: Option<Commit>,
+    (state, awaited): (&State, &mut Commit),
+    context: &mut Context<'_>,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
+    match after.filter(|commit| *commit > state.last_committed()) {
+        Some(commit) => {
+            *awaited = commit.max(*awaited);
+            context.reply_after(conn, awaited.0, write);
+        }
+        None => context.output.reply(conn, write),
+    }
+}
+
+fn body_of(state: &State, id: JobId) -> &[u8] {
+    state.body(id).expect("a job is there when a connection is told of it")
+}
+
+impl Service for JobQueue {
+    fn caps(&self) -> Caps {
+        Caps { request_bytes: MAX_EXTENSION_LINE, output_bytes: MAX_BYTES, idle: None }
+    }
+
+    fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
+        if !std::mem::replace(&mut session_of(&mut self.sessions, conn).is_open, true) {
+            self.step(context, |state, step| state.open(conn, step));
+        }
+        let mut consumed = 0;
+        let max_size = self.state.bounds().max_size;
+        for _ in 0..REQUESTS_PER_TURN {
+            if !self.write_unsent(conn, context) || context.output.is_full(conn) {
+                break;
+            }
+            let stream = &mut session_of(&mut self.sessions, conn).stream;
+            let Cut { consumed: cut, item } = stream.cut(&input.bytes[consumed..], max_size);
+            consumed += cut;
+            let then = match item {
+                Some(item) => self.handle(conn, item, context),
+                None if cut == 0 => Some(Then::Read),
+                None => None,
+            };
+            if let Some(then) = then {
+                return Served { consumed, then };
+            }
+            if self.state.is_waiting(conn) {
+                session_of(&mut self.sessions, conn).waits = true;
+                return Served { consumed, then: Then::Wait };
+            }
+        }
+        Served { consumed, then: Then::Serve }
+    }
+
+    fn hangup(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.step(context, |state, step| state.hang_up(conn, step));
+    }
+
+    fn expire(&mut self, due: Due, context: &mut Context<'_>) {
+        self.step(context, |state, step| state.expire(due.key(), step));
+    }
+
+    fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        if let Some(session) = self.sessions.get_mut(conn.index()) {
+            *session = Session::default();
+        }
+        self.step(context, |state, step| state.close(conn, step));
+    }
+
+    fn attach(&mut self, wake: Wake) {
+        self.store.attach(wake);
+    }
+
+    fn commit(&mut self, context: &mut Context<'_>) {
+        while !self.store.is_busy() {
+            let JobQueue { state, store, .. } = self;
+            let Some(commit) = state.take_batch(&mut |change| store.add(change)) else { return };
+            store.commit(commit);
+            // A store that commits at once has done so.
+            self.complete(context);
+        }
+    }
+
+    fn completed(&mut self, context: &mut Context<'_>) {
+        self.complete(context);
+    }
+
+    fn quiesce(&mut self, context: &mut Context<'_>) {
+        self.step(context, State::finish_commands);
+    }
+
+    fn is_quiet(&self) -> bool {
+        !self.store.is_busy() && self.state.is_settled()
+    }
+
+    fn report(&self, _: Time, _: &Traffic, _: &dyn Peers) -> Report {
+        Report { figures: self.state.figures().rows().collect(), ..Report::default() }
+    }
+
+    fn saved_version(&self) -> u16 {
+        saving::VERSION
+    }
+
+    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
+        self.save_all(out)
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.restore_all(version, saved, true, context)
+    }
+
+    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.restore_all(version, saved, false, context)
+    }
+
+    fn check(&self) {
+        self.state.check();
+        for (index, session) in self.sessions.iter().enumerate() {
+            let conn = ConnId::from_index(index);
+            assert!(session.is_open || session.is_idle(), "{conn} is not open, and something is known of it");
+            assert!(!session.waits || session.is_open && self.state.is_waiting(conn), "{conn} waits for nothing");
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state.is_empty() && self.sessions.iter().all(|session| !session.is_open)
+    }
+
+    fn own_timers(&self) -> usize {
+        self.state.own_timers()
+    }
+}

@@ -102,6 +102,13 @@ pub enum Request<'a> {
     StoreCopy(&'a [u8]),
 }
 
+impl Request<'_> {
+    /// Returns whether only administrators may ask for it.
+    pub fn is_for_admins(&self) -> bool {
+        matches!(self, Request::Drain | Request::Undrain | Request::Clear(..) | Request::StoreCopy(_))
+    }
+}
+
 /// What a line asks for.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Line<'a> {

@@ -55,6 +55,10 @@ impl<S: Stream> Peers for Slab<Connection<S>> {
         let peer = self.get(conn.index()).and_then(|conn| conn.stream.peer().ok());
         peer.unwrap_or_else(|| GONE.into())
     }
+
+    fn is_local(&self, conn: ConnId) -> bool {
+        self.get(conn.index()).is_some_and(|conn| conn.stream.is_local())
+    }
 }
 
 impl<S: Stream> Connections<S> {
@@ -91,6 +95,14 @@ impl<S: Stream> Connections<S> {
     /// Has nothing served, or everything served again.
     pub fn pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
+    }
+
+    /// Has nothing served, and the services bring to an end what an upgrade could not wait for.
+    pub fn quiesce(&mut self, now: Time) {
+        self.is_paused = true;
+        for id in self.core.services.ids() {
+            self.core.call(id, now, &self.slab, |service, context| service.quiesce(context));
+        }
     }
 
     /// Whether no service has something under way that a process which takes over could not go on with.

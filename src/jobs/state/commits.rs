@@ -181,6 +181,12 @@ impl State {
         self.commits.done
     }
 
+    /// Returns whether there is no batch that is not committed.
+    pub(super) fn is_all_committed(&self) -> bool {
+        let Commits { current, done, changes, is_waited_for, .. } = &self.commits;
+        changes.is_empty() && !is_waited_for && current.0 == done.0 + 1
+    }
+
     /// The job is not visible before the batch that is being collected is committed.
     pub(super) fn wait_for_commit(&mut self, key: JobKey) {
         let commit = self.commits.current;

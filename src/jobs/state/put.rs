@@ -9,10 +9,11 @@ use super::{JOB_BYTES, Reply, State, Step};
 use crate::id::{ConnId, Id};
 use crate::jobs::stats::Jobs as Stat;
 use crate::time::Time;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// What a put says of its job.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Put {
     /// Lower is sooner.
     pub pri: u32,
@@ -25,7 +26,7 @@ pub struct Put {
 }
 
 /// The options of put-job. An empty name means that it was not said.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Options {
     /// The tube, if it is not the used one.
     pub tube: Box<[u8]>,
@@ -40,7 +41,7 @@ pub struct Options {
 }
 
 /// Why a put is none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Refusal {
     /// Its line makes no sense.
     BadFormat,

@@ -81,6 +81,11 @@ impl State {
         }
     }
 
+    /// Returns whether no command is under way, and all batches are committed.
+    pub fn is_settled(&self) -> bool {
+        self.sweeps.is_empty() && self.serve_timer.is_none() && self.is_all_committed()
+    }
+
     /// Visits everything that another process must know. No command is under way, and all batches are committed.
     pub fn save(&self, visit: &mut dyn FnMut(Saved<'_>)) {
         visit(Saved::Meta {

@@ -46,13 +46,19 @@ pub fn write_found(bytes: &mut Vec<u8>, id: JobId, body_bytes: usize) {
     with_body(bytes, "FOUND", id, body_bytes);
 }
 
-/// Writes `OK` and what it is about, which `write` appends.
-pub fn write_ok(bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    let mut yaml = b"---\n".to_vec();
-    write(&mut yaml);
-    with_number(bytes, "OK", yaml.len() as u64);
-    bytes.extend_from_slice(&yaml);
-    bytes.extend_from_slice(b"\r\n");
+/// Writes the line before a text of so many bytes.
+pub fn write_ok(bytes: &mut Vec<u8>, text_bytes: usize) {
+    with_number(bytes, "OK", text_bytes as u64);
+}
+
+/// Writes that so many bytes were copied.
+pub fn write_copied(bytes: &mut Vec<u8>, copied: u64) {
+    with_number(bytes, "COPIED", copied);
+}
+
+/// Writes that only administrators may do this.
+pub fn write_not_allowed(bytes: &mut Vec<u8>) {
+    line(bytes, "NOT_ALLOWED");
 }
 
 fn line(bytes: &mut Vec<u8>, word: &str) {

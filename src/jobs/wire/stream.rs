@@ -3,7 +3,9 @@
 
 use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, is_extension, parse};
 use crate::jobs::state::{Body, JobId, ManyEntry, Put, Refusal};
+use crate::record::{Reader, Unreadable, Writer};
 use serde::{Deserialize, Serialize};
+use std::io;
 
 /// A request, all of it.
 pub enum Item<'a> {
@@ -43,6 +45,7 @@ enum Phase {
 }
 
 /// What a body belongs to.
+#[derive(Clone, Serialize, Deserialize)]
 enum What {
     Put(Put),
     Fail(JobId, u32, u32),
@@ -63,28 +66,101 @@ pub struct Cut<'a> {
     pub item: Option<Item<'a>>,
 }
 
-/// Where a stream stands, for another process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Standing {
-    /// Between two requests: nothing is kept.
-    Between,
-    /// In the middle of one.
-    Within,
+/// A stream as another process gets it, without its bodies. They follow as bytes: the one of which not all is there, then
+/// those of the puts.
+#[derive(Serialize, Deserialize)]
+struct SavedStream {
+    phase: SavedPhase,
+    many: Option<SavedMany>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum SavedPhase {
+    Line,
+    RestOfLine,
+    Body(What, usize),
+    Skip(u64, Refusal),
+}
+
+#[derive(Serialize, Deserialize)]
+struct SavedMany {
+    left: u32,
+    bytes: usize,
+    entries: Vec<Result<Put, Refusal>>,
 }
 
 impl Stream {
-    /// Returns whether something is kept of a request that is not all there.
-    pub fn standing(&self) -> Standing {
-        match (&self.phase, &self.many) {
-            (Phase::Line, None) => Standing::Between,
-            _ => Standing::Within,
-        }
+    /// Returns whether nothing is kept of a request that is not all there.
+    pub fn is_between(&self) -> bool {
+        matches!((&self.phase, &self.many), (Phase::Line, None))
     }
 
     /// Returns how many bytes are kept of a request that is not all there.
     pub fn kept_bytes(&self) -> usize {
         let body = if let Phase::Body(_, body, _) = &self.phase { body.capacity() } else { 0 };
         body + self.many.as_ref().map_or(0, |many| many.bytes)
+    }
+
+    /// Writes what is kept of a request, for a process that takes over.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn save(&self, out: &mut Writer<'_>) -> io::Result<()> {
+        let (phase, body) = match &self.phase {
+            Phase::Line => (SavedPhase::Line, None),
+            Phase::RestOfLine => (SavedPhase::RestOfLine, None),
+            Phase::Body(what, body, len) => (SavedPhase::Body(what.clone(), *len), Some(body)),
+            Phase::Skip(left, refusal) => (SavedPhase::Skip(*left, *refusal), None),
+        };
+        let entry = |entry: &ManyEntry| match entry {
+            ManyEntry::Put(put, _) => Ok(put.clone()),
+            ManyEntry::Refused(refusal) => Err(*refusal),
+        };
+        let many = self.many.as_ref().map(|Many { left, entries, bytes }| SavedMany {
+            left: *left,
+            bytes: *bytes,
+            entries: entries.iter().map(entry).collect(),
+        });
+        out.put(&SavedStream { phase, many })?;
+        body.map_or(Ok(()), |body| out.put_bytes(body))?;
+        let entries = self.many.iter().flat_map(|many| &many.entries);
+        for entry in entries {
+            if let ManyEntry::Put(_, body) = entry {
+                out.put_bytes(body.bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what [`Stream::save`] writes.
+    ///
+    /// # Errors
+    ///
+    /// When it is something else.
+    pub fn restore(saved: &mut Reader<'_>) -> Result<Stream, Unreadable> {
+        let SavedStream { phase, many } = saved.take()?;
+        let phase = match phase {
+            SavedPhase::Line => Phase::Line,
+            SavedPhase::RestOfLine => Phase::RestOfLine,
+            SavedPhase::Skip(left, refusal) => Phase::Skip(left, refusal),
+            SavedPhase::Body(what, len) => {
+                let body = saved.take_bytes()?.to_vec();
+                if body.len() > len {
+                    return Err(Unreadable("the handover is damaged: a body is too long".into()));
+                }
+                Phase::Body(what, body, len)
+            }
+        };
+        let Some(SavedMany { left, bytes, entries }) = many else { return Ok(Stream { phase, many: None }) };
+        let mut all = Vec::with_capacity(entries.len());
+        for entry in entries {
+            all.push(match entry {
+                Ok(put) => ManyEntry::Put(put, Body::Own(saved.take_bytes()?.into())),
+                Err(refusal) => ManyEntry::Refused(refusal),
+            });
+        }
+        Ok(Stream { phase, many: Some(Many { left, entries: all, bytes }) })
     }
 
     /// Reads the next request at the front of the input. No body may be longer than `max_size`.
@@ -317,7 +393,7 @@ mod tests {
         let cut = stream.cut(b"put 1 1 1 1073741824\r\nabc", 1 << 30);
         assert!(cut.item.is_none());
         let cut = stream.cut(b"abc", 1 << 30);
-        assert_eq!((cut.consumed, stream.standing()), (3, Standing::Within));
+        assert_eq!((cut.consumed, stream.is_between()), (3, false));
         assert!(stream.kept_bytes() <= FIRST_ROOM);
     }
 }

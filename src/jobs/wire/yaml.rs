@@ -12,6 +12,11 @@ macro_rules! put {
     ($bytes:expr, $($argument:tt)*) => { writeln!($bytes, $($argument)*).expect("a vector takes every byte") };
 }
 
+/// Returns the beginning of every text.
+pub fn begin() -> Vec<u8> {
+    b"---\n".to_vec()
+}
+
 /// Returns the word for a state.
 pub fn state_name(state: JobState) -> &'static str {
     match state {

@@ -118,7 +118,18 @@ impl<S: Stream> Connections<S> {
         }
         connections.slab = Slab::from_iter(streams);
         all.into_iter().for_each(|saved| connections.restore_one(saved));
+        connections.resume_restored();
         Ok(connections)
+    }
+
+    /// Has those served that their services have resumed, whether they waited or not.
+    fn resume_restored(&mut self) {
+        for id in std::mem::take(&mut self.core.resumed) {
+            if let Some(conn) = self.slab.get_mut(id.index()) {
+                conn.waiting = false;
+                self.make_ready(id);
+            }
+        }
     }
 
     fn restore_one(&mut self, saved: SavedConnection) {

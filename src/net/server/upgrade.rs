@@ -146,7 +146,7 @@ impl Server {
             if self.connections.is_quiet() {
                 self.be_replaced(rehearsal);
             } else if now < deadline {
-                self.connections.pause(true);
+                self.connections.quiesce(now);
                 self.upgrade.agreed = Some((rehearsal, deadline));
             } else {
                 self.give_up_upgrade("is not run: a commit that is under way takes too long");

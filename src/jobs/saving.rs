@@ -1,0 +1,108 @@
+//! What of the service outlives the process: its connections, then its state, one record after the other. Bodies stand
+//! behind their records as bytes, so that none is written or read as a part of something larger.
+
+use super::JobQueue;
+use super::sessions::{Session, session_of};
+use super::state::{Body, Saved, Step};
+use crate::id::{ConnId, Id};
+use crate::record::{Reader, Writer};
+use crate::service::{Context, Unreadable};
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// The version of what is written. It cannot change without another.
+pub(super) const VERSION: u16 = 1;
+
+/// What stands before everything.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    /// What `stats` calls the server.
+    name: Option<u64>,
+    /// How many sessions follow, each behind the id of its connection.
+    sessions: usize,
+}
+
+impl JobQueue {
+    pub(super) fn save_all(&self, out: &mut Writer<'_>) -> io::Result<()> {
+        let open = || self.sessions.iter().enumerate().filter(|(_, session)| session.is_open);
+        out.put(&Head { name: self.name, sessions: open().count() })?;
+        for (index, session) in open() {
+            out.put(&ConnId::from_index(index))?;
+            session.save(out)?;
+        }
+        let mut result = Ok(());
+        self.state.save(&mut |saved| {
+            if result.is_ok() {
+                result = save_one(out, saved);
+            }
+        });
+        result?;
+        out.put(&None::<Saved<'_>>)
+    }
+
+    /// Goes on from what was saved. The bodies of jobs are of no use in a rehearsal.
+    pub(super) fn restore_all(
+        &mut self,
+        version: u16,
+        saved: &mut Reader<'_>,
+        with_bodies: bool,
+        context: &mut Context<'_>,
+    ) -> Result<(), Unreadable> {
+        if version != VERSION {
+            return Err(Unreadable::version("jobs", version));
+        }
+        let Head { name, sessions } = saved.take()?;
+        self.name = name;
+        for _ in 0..sessions {
+            let conn: ConnId = saved.take()?;
+            let session = Session::restore(saved)?;
+            if !session.unsent.is_empty() {
+                context.resume(conn);
+            }
+            *session_of(&mut self.sessions, conn) = session;
+        }
+        let mut record = Vec::new();
+        loop {
+            record.clear();
+            record.extend_from_slice(saved.take_bytes()?);
+            let one: Option<Saved<'_>> = postcard::from_bytes(&record).map_err(|error| damaged(&error))?;
+            let Some(one) = one else { return Ok(()) };
+            self.restore_one(one, saved, with_bodies, context)?;
+        }
+    }
+
+    fn restore_one(
+        &mut self,
+        one: Saved<'_>,
+        saved: &mut Reader<'_>,
+        with_body: bool,
+        context: &mut Context<'_>,
+    ) -> Result<(), Unreadable> {
+        let mut events = Vec::new();
+        let Context { now, timers, random, .. } = context;
+        let mut step = Step { now: *now, timers: &mut timers.typed(), random, events: &mut events };
+        let result = match one {
+            Saved::Job(record, _, since, held) => {
+                let bytes = saved.take_bytes()?;
+                let body = Body::Own(if with_body { bytes.into() } else { Box::default() });
+                self.state.restore_job(&record, body, since, held, &mut step)
+            }
+            other => self.state.restore(other, &mut step),
+        };
+        result.map_err(|wrong| damaged(&wrong))
+    }
+}
+
+fn save_one(out: &mut Writer<'_>, saved: Saved<'_>) -> io::Result<()> {
+    match saved {
+        Saved::Job(record, body, since, held) => {
+            out.put(&Some(Saved::Job(record, b"", since, held)))?;
+            out.put_bytes(body)
+        }
+        other => out.put(&Some(other)),
+    }
+}
+
+fn damaged(wrong: &dyn std::fmt::Display) -> Unreadable {
+    Unreadable(format!("the handover is damaged: {wrong}"))
+}

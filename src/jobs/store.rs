@@ -1,0 +1,69 @@
+//! Where jobs are kept: what a store does for the service. It owns nothing of the state, and knows no connections.
+
+use super::state::{Commit, Saved, Stored};
+use crate::service::Wake;
+
+/// Keeps batches of changes. One batch at a time is under way.
+pub trait Store: Send {
+    /// Takes what wakes the loop when a batch is finished.
+    fn attach(&mut self, _wake: Wake) {}
+
+    /// Visits all that it keeps, as another process would have saved it. Called once, before anything is served.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    fn load(&mut self, visit: &mut dyn FnMut(Saved<'_>)) -> Result<(), String>;
+
+    /// Returns whether a batch is under way. No other is begun before it is finished.
+    fn is_busy(&self) -> bool;
+
+    /// Takes one change of the next batch.
+    fn add(&mut self, change: Stored<'_>);
+
+    /// Begins to commit the changes that were added, as the batch of this number.
+    fn commit(&mut self, commit: Commit);
+
+    /// Returns how the batch ended that was under way, once after it did.
+    fn verdict(&mut self) -> Option<Verdict>;
+
+    /// Copies all that is committed to a file, and returns how many bytes that is; None when it has nothing of its own.
+    fn copy(&mut self, path: &[u8]) -> Option<u64>;
+}
+
+/// How a batch ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It outlives the process, as far as anything here does.
+    Committed(Commit),
+}
+
+/// A store that keeps nothing: what the state has is all there is, so that a batch is committed at once.
+#[derive(Default)]
+pub struct Memory {
+    finished: Option<Commit>,
+}
+
+impl Store for Memory {
+    fn load(&mut self, _: &mut dyn FnMut(Saved<'_>)) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn is_busy(&self) -> bool {
+        self.finished.is_some()
+    }
+
+    fn add(&mut self, _: Stored<'_>) {}
+
+    fn commit(&mut self, commit: Commit) {
+        self.finished = Some(commit);
+    }
+
+    fn verdict(&mut self) -> Option<Verdict> {
+        self.finished.take().map(Verdict::Committed)
+    }
+
+    fn copy(&mut self, _: &[u8]) -> Option<u64> {
+        None
+    }
+}
