@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
+use support::beanstalkd::Beanstalkd;
 use support::daemon::{Daemon, PATIENCE};
 use support::original::Original;
 use support::place::Place;
@@ -37,8 +38,13 @@ fn counters() -> Script {
         .unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
+fn jobs() -> Script {
+    Script::parse("tests/conversations/jobs.txt", Protocol::Jobs, include_str!("conversations/jobs.txt"))
+        .unwrap_or_else(|wrong| panic!("{wrong}"))
+}
+
 fn play_in_virtual_time(twist: Twist) {
-    for script in [pools(), counters()] {
+    for script in [pools(), counters(), jobs()] {
         let play_one = |scenario: &Scenario| {
             play(&script, scenario, &mut VirtualStage::new(script.protocol, scenario, twist)).err()
         };
@@ -82,6 +88,16 @@ fn counters_over_tcp() {
 }
 
 #[test]
+fn jobs_over_tcp() {
+    let script = jobs();
+    let start = |scenario: &Scenario| Daemon::start_with_jobs(&options_of(scenario));
+    let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
+        play(&script, scenario, &mut Sockets::new(Protocol::Jobs, daemon.jobs(), PATIENCE)).err()
+    });
+    report(&failures);
+}
+
+#[test]
 fn over_a_local_socket() {
     let script = pools();
     let quick: Vec<&Scenario> = in_real_time(&script).into_iter().filter(|scenario| !scenario.sleeps()).collect();
@@ -114,6 +130,15 @@ fn against_yrmcds() {
     };
     let start = || Yrmcds::start(&program);
     against("yrmcds", &counters(), &PAUSES, start, |yrmcds| yrmcds.address);
+}
+
+#[test]
+fn against_beanstalkd() {
+    let Some(program) = Beanstalkd::program() else {
+        return support::skipped("conversations with beanstalkd, because it is not installed");
+    };
+    let start = || Beanstalkd::start(&program);
+    against("beanstalkd", &jobs(), &[Duration::ZERO], start, |beanstalkd| beanstalkd.address);
 }
 
 /// An original daemon passes every scenario but those that say how it differs, and fails these.

@@ -29,6 +29,5 @@ impl Machine {
 /// Returns the processor time of this process in seconds: its own, and that of the system for it.
 pub fn processor_time() -> [f64; 2] {
     let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-    getrusage(UsageWho::RUSAGE_SELF)
-        .map_or([0.0; 2], |usage| [usage.user_time(), usage.system_time()].map(seconds))
+    getrusage(UsageWho::RUSAGE_SELF).map_or([0.0; 2], |usage| [usage.user_time(), usage.system_time()].map(seconds))
 }

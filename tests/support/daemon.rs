@@ -56,6 +56,17 @@ impl Daemon {
         line.and_then(|(_, address)| address.parse().ok()).expect("it was started with counters, on one port")
     }
 
+    /// Starts it with jobs too, on another free port.
+    pub fn start_with_jobs(options: &[&str]) -> Daemon {
+        Daemon::start(&[&["--jobs", "--jobs-listen", "127.0.0.1:0"], options].concat())
+    }
+
+    /// Where the jobs are.
+    pub fn jobs(&self) -> SocketAddr {
+        let line = self.lines.iter().find_map(|line| line.split_once("the jobs are at "));
+        line.and_then(|(_, address)| address.parse().ok()).expect("it was started with jobs, on one port")
+    }
+
     /// Starts it with what `command` says.
     pub fn run(command: &mut Command) -> Daemon {
         let guard = FORKING.lock();

@@ -405,35 +405,35 @@ impl Service {
                 let found = state.peek_first(conn, which);
                 write_found(state, found, bytes);
             }
-            Request::Stats => replies::write_ok(bytes, |bytes| {
+            Request::Stats => write_text(bytes, |bytes| {
                 yaml::write_stats(bytes, &state.figures(), &ServerStats::default());
             }),
             Request::StatsJob(id) => match state.job_stats(id, now) {
-                Some(job) => replies::write_ok(bytes, |bytes| yaml::write_job(bytes, &job)),
+                Some(job) => write_text(bytes, |bytes| yaml::write_job(bytes, &job)),
                 None => not_found(bytes),
             },
             Request::StatsTube(name) => match state.tube_stats(name, now) {
-                Some(tube) => replies::write_ok(bytes, |bytes| yaml::write_tube(bytes, &tube)),
+                Some(tube) => write_text(bytes, |bytes| yaml::write_tube(bytes, &tube)),
                 None => not_found(bytes),
             },
-            Request::ListTubes => replies::write_ok(bytes, |bytes| yaml::write_names(bytes, state.tubes())),
+            Request::ListTubes => write_text(bytes, |bytes| yaml::write_names(bytes, state.tubes())),
             Request::ListTubeUsed => {
                 state.count(Stat::ListTubeUsed);
                 let used = state.used_tube(conn).to_vec();
                 replies::write(bytes, &Reply::Using, &used, |_| 0);
             }
-            Request::ListTubesWatched => replies::write_ok(bytes, |bytes| {
+            Request::ListTubesWatched => write_text(bytes, |bytes| {
                 yaml::write_names(bytes, state.watches(conn).iter().map(|watch| &*watch.pattern));
             }),
-            Request::Extensions => replies::write_ok(bytes, yaml::write_extensions),
+            Request::Extensions => write_text(bytes, yaml::write_extensions),
             Request::ListJobs(tube, which, limit, after) => match state.list(tube, which, limit, after) {
-                Some(ids) => replies::write_ok(bytes, |bytes| {
+                Some(ids) => write_text(bytes, |bytes| {
                     let jobs = ids.into_iter().filter_map(|id| state.job_stats(id, now));
                     jobs.for_each(|job| yaml::write_listed(bytes, &job));
                 }),
                 None => not_found(bytes),
             },
-            Request::Summary(by) => replies::write_ok(bytes, |bytes| {
+            Request::Summary(by) => write_text(bytes, |bytes| {
                 for (name, summary) in state.summary(by, now) {
                     let is_runner = by == poolcounter::jobs::state::queries::SummaryBy::Runner;
                     yaml::write_summary(bytes, &name, &summary, is_runner, now);
@@ -460,6 +460,14 @@ fn write_found(state: &State, found: Option<poolcounter::jobs::state::JobId>, by
     let body = state.body(id).expect("a job that was found is there");
     replies::write_found(bytes, id, body.len());
     bytes.extend_from_slice(body);
+    bytes.extend_from_slice(b"\r\n");
+}
+
+fn write_text(bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let mut text = yaml::begin();
+    write(&mut text);
+    replies::write_ok(bytes, text.len());
+    bytes.extend_from_slice(&text);
     bytes.extend_from_slice(b"\r\n");
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses its own part")]
 
+pub mod beanstalkd;
 pub mod chatter;
 pub mod counter;
 pub mod counting;
@@ -9,6 +10,7 @@ pub mod daemon;
 pub mod embedded;
 pub mod frames;
 pub mod jobs;
+pub mod jobs_text;
 pub mod lines;
 pub mod model;
 pub mod original;

@@ -2,7 +2,7 @@
 //! the same for all.
 
 use super::script::Pattern;
-use super::{frames, lines};
+use super::{frames, jobs_text, lines};
 use std::collections::VecDeque;
 
 /// What is spoken.
@@ -12,6 +12,8 @@ pub enum Protocol {
     Pools,
     /// Frames: a header that tells the length of the body.
     Counters,
+    /// Lines that end in CR LF, some with a body behind them.
+    Jobs,
 }
 
 impl Protocol {
@@ -20,6 +22,7 @@ impl Protocol {
         match self {
             Protocol::Pools => "pools",
             Protocol::Counters => "counters",
+            Protocol::Jobs => "jobs",
         }
     }
 
@@ -28,13 +31,14 @@ impl Protocol {
         match self {
             Protocol::Pools => lines::line(text),
             Protocol::Counters => frames::request(text),
+            Protocol::Jobs => jobs_text::request(text),
         }
     }
 
     /// The bytes that a text describes, which may be any part of a request or several.
     pub fn bytes(self, text: &str) -> Result<Vec<u8>, String> {
         match self {
-            Protocol::Pools => lines::unescape(text),
+            Protocol::Pools | Protocol::Jobs => lines::unescape(text),
             Protocol::Counters => frames::request(text),
         }
     }
@@ -44,6 +48,7 @@ impl Protocol {
         match self {
             Protocol::Pools => lines::pattern(text),
             Protocol::Counters => frames::reply(text),
+            Protocol::Jobs => jobs_text::reply(text),
         }
     }
 
@@ -60,6 +65,7 @@ impl Protocol {
                 let len = frames::first_len(received.make_contiguous())?;
                 Some(received.drain(..len).collect())
             }
+            Protocol::Jobs => jobs_text::take_reply(received),
         }
     }
 
@@ -68,13 +74,14 @@ impl Protocol {
         match self {
             Protocol::Pools => reply.is_empty(),
             Protocol::Counters => reply.len() == frames::HEADER_BYTES,
+            Protocol::Jobs => reply == b"END",
         }
     }
 
     /// Bytes as people read them.
     pub fn describe(self, bytes: &[u8]) -> String {
         match self {
-            Protocol::Pools => format!("\"{}\"", bytes.escape_ascii()),
+            Protocol::Pools | Protocol::Jobs => format!("\"{}\"", bytes.escape_ascii()),
             Protocol::Counters => frames::describe(bytes),
         }
     }
@@ -84,6 +91,7 @@ impl Protocol {
         match self {
             Protocol::Pools => b"STATS uptime\n",
             Protocol::Counters => b"\x90\0\0\0\0\0\0\0what",
+            Protocol::Jobs => b"list-tube-used\r\n",
         }
     }
 }

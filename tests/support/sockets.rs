@@ -91,6 +91,17 @@ impl Sockets {
         }
     }
 
+    /// Jobs stay, but nobody holds one or waits for one.
+    fn check_jobs_empty(&mut self) -> Result<(), String> {
+        let stats = self.ask(b"stats\r\n")?;
+        let stats = String::from_utf8_lossy(&stats).into_owned();
+        let is_wrong = |line: &&str| {
+            let (name, value) = line.split_once(": ").unwrap_or_default();
+            ["current-jobs-reserved", "current-waiting"].contains(&name) && value != "0"
+        };
+        stats.lines().find(is_wrong).map_or(Ok(()), |line| Err(line.into()))
+    }
+
     /// The first counter of a Dump that somebody holds.
     fn first_held(&mut self) -> Result<Option<Vec<u8>>, String> {
         self.probe.send(&frames::dump());
@@ -230,6 +241,7 @@ impl Stage for Sockets {
         match self.protocol {
             Protocol::Pools => self.check_pools_empty(),
             Protocol::Counters => self.check_counters_empty(),
+            Protocol::Jobs => self.check_jobs_empty(),
         }
     }
 

@@ -5,6 +5,7 @@ use super::protocol::Protocol;
 use super::script::{Scenario, Then};
 use super::world::World;
 use poolcounter::counters::CountersSettings;
+use poolcounter::jobs::JobsSettings;
 use poolcounter::pools::{PoolsSettings, wire};
 use poolcounter::registry::AllSettings;
 use poolcounter::time::Span;
@@ -42,6 +43,15 @@ impl VirtualStage {
     /// A server with the scenario's options.
     pub fn new(protocol: Protocol, scenario: &Scenario, twist: Twist) -> Self {
         VirtualStage { world: World::with(settings_of(&scenario.options)), protocol, twist }
+    }
+
+    /// Jobs stay until they are deleted, and settings for good.
+    fn clear_jobs(&mut self) {
+        let client = self.world.connect_to(self.protocol.kind());
+        self.world.send(client, b"clear *\r\nclear */*\r\nclear */*/*\r\nquit\r\n");
+        self.world.advance(Span::from_secs(1));
+        self.world.finish(client);
+        self.world.settle();
     }
 
     fn settle(&mut self) {
@@ -124,6 +134,9 @@ impl Stage for VirtualStage {
             let counters: &CountersSettings = self.world.settings().get().expect("are in the registry");
             self.world.advance(counters.interval);
         }
+        if self.protocol == Protocol::Jobs {
+            self.clear_jobs();
+        }
         if self.world.is_empty() { Ok(()) } else { Err("something is left of a connection".into()) }
     }
 
@@ -136,6 +149,8 @@ fn settings_of(options: &[String]) -> AllSettings {
     let mut pools = PoolsSettings::default();
     // So that a server is made quickly.
     let mut counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
+    // As for clients on the same machine.
+    let mut jobs = JobsSettings { admin: true, ..JobsSettings::default() };
     for option in options.chunks(2) {
         let [name, value] = option else { panic!("{option:?}: an option of a scenario has a value") };
         let number = || value.parse::<u32>().expect("a number");
@@ -145,8 +160,11 @@ fn settings_of(options: &[String]) -> AllSettings {
             "--max-hold" => pools.max_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
             "--counter-stats-interval" => counters.interval = Span::from_secs(number().into()),
             "--warn-hold" => pools.warn_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
+            "--jobs-max-size" => jobs.max_size = number(),
+            "--jobs-max-tubes" => jobs.max_tubes = number() as usize,
+            "--jobs-admin" => jobs.admin = value == "true",
             _ => panic!("{name} means nothing in virtual time"),
         }
     }
-    AllSettings::default().with(pools).with(counters)
+    AllSettings::default().with(pools).with(counters).with(jobs)
 }

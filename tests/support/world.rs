@@ -341,8 +341,16 @@ impl World {
         self.upgrade_within(Span::ZERO);
     }
 
+    /// Has the services bring to an end what an upgrade waits for, unless that is a store's part.
+    fn quiesce(&mut self) {
+        self.connections.quiesce(self.now());
+        self.tick();
+        self.connections.pause(false);
+    }
+
     /// So it does, and it takes some time.
     pub fn upgrade_within(&mut self, span: Span) {
+        self.quiesce();
         let mut saved = Vec::new();
         self.connections.save(&mut Writer::new(&mut saved), self.now()).expect("memory takes all");
         self.now.set(self.now() + span);

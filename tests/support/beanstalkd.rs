@@ -1,0 +1,55 @@
+//! beanstalkd, where it is installed: what it does is what clients of the jobs are used to.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A running beanstalkd, which keeps its jobs in memory.
+pub struct Beanstalkd {
+    child: Child,
+    pub address: SocketAddr,
+}
+
+impl Beanstalkd {
+    /// Where it is installed.
+    pub fn program() -> Option<PathBuf> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin"), PathBuf::from("/usr/sbin")]);
+        places.map(|place| place.join("beanstalkd")).find(|program| program.is_file())
+    }
+
+    /// Starts it on a free port.
+    pub fn start(program: &Path) -> Beanstalkd {
+        loop {
+            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+            let address = free.local_addr().expect("has an address");
+            drop(free);
+            let mut command = Command::new(program);
+            command.args(["-l", "127.0.0.1", "-p", &address.port().to_string()]);
+            let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program runs");
+            // From here on it ends with this value, whatever happens.
+            let mut beanstalkd = Beanstalkd { child, address };
+            let deadline = Instant::now() + PATIENCE;
+            // When another process was faster, this one ends and the next port is tried.
+            while beanstalkd.child.try_wait().expect("is our child").is_none() {
+                if TcpStream::connect(address).is_ok() {
+                    return beanstalkd;
+                }
+                assert!(Instant::now() < deadline, "beanstalkd does not listen");
+                thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+impl Drop for Beanstalkd {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,44 @@
+//! The text of a jobs conversation: lines that end in CR LF, with bodies.
+
+use super::lines;
+use super::script::Pattern;
+use std::collections::VecDeque;
+
+const CRLF: &[u8] = b"\r\n";
+
+/// The request that `text` describes, with its end.
+pub fn request(text: &str) -> Result<Vec<u8>, String> {
+    Ok([&lines::unescape(text)?, CRLF].concat())
+}
+
+/// A reply without its end, in which `*` stands for any text. `OK: a; b` is an OK among the lines of which are a and b.
+pub fn reply(text: &str) -> Result<Pattern, String> {
+    let Some(lines) = text.strip_prefix("OK: ") else { return lines::pattern(text) };
+    let mut pieces = vec![b"OK ".to_vec()];
+    for line in lines.split("; ") {
+        let mut parts = lines::unescape(line)?.split(|byte| *byte == b'*').map(<[u8]>::to_vec).collect::<Vec<_>>();
+        parts.last_mut().expect("a split has a part").push(b'\n');
+        pieces.extend(parts);
+    }
+    pieces.push(Vec::new());
+    Ok(Pattern(pieces))
+}
+
+/// Takes the first whole reply from what was received: a line, and the body that it tells of, without the end.
+pub fn take_reply(received: &mut VecDeque<u8>) -> Option<Vec<u8>> {
+    let bytes = received.make_contiguous();
+    let head = bytes.windows(CRLF.len()).position(|two| two == CRLF)?;
+    let line = String::from_utf8_lossy(&bytes[..head]);
+    let mut words = line.split(' ');
+    let body = match words.next() {
+        Some("OK" | "RESERVED" | "FOUND") => words.next_back()?.parse().ok().map(|len: usize| CRLF.len() + len),
+        _ => None,
+    };
+    let end = head + body.unwrap_or(0);
+    if bytes.len() < end + CRLF.len() {
+        return None;
+    }
+    let reply = received.drain(..end).collect();
+    received.drain(..CRLF.len());
+    Some(reply)
+}
