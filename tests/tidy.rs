@@ -183,7 +183,7 @@ fn what_is_not_tidy_is_found() {
     );
     assert_eq!(
         faults_of("output", "use std::time::Instant;\n"),
-        ["src/output, line 1: Instant belongs to net, client, cli, address, http/host"]
+        ["src/output, line 1: Instant belongs to net, client, cli, address, http/host, jobs/process"]
     );
     assert_eq!(faults_of("list", "    unsafe { f() }\n"), ["src/list, line 1: unsafe belongs to net/handover"]);
     assert_eq!(faults_of("cli/serve", "todo!()\n"), ["src/cli/serve, line 1: todo! is not finished"]);

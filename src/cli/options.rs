@@ -229,6 +229,7 @@ mod tests {
     use super::*;
     use crate::cli::Words;
     use crate::counters::CountersSettings;
+    use crate::jobs::JobsSettings;
     use crate::net::Address;
     use crate::pools::PoolsSettings;
     use std::ffi::OsString;
@@ -259,7 +260,9 @@ mod tests {
                     --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -v -vv \
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
-                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 --http ::1 --http 10.0.0.1:80";
+                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 \
+                    --jobs --jobs-listen ::1 --jobs-port 97 --jobs-max-connections 15 --jobs-store memory \
+                    --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --http ::1 --http 10.0.0.1:80";
         let settings = parse(line).expect("is well-formed");
         assert_eq!(texts(&settings), ["10.0.0.1:99", "unix:/run/p"]);
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
@@ -267,9 +270,11 @@ mod tests {
         let (max_hold, warn_hold) = (Span::from_millis(1_500), Span::FOREVER);
         let pools = PoolsSettings { max_locks: 2, max_hold, max_line: 100, warn_hold, warn_refusals: 7 };
         let counters = CountersSettings { buckets: 12, interval: Span::from_secs(13), max_memory: 14 << 20 };
-        assert_eq!(settings.services, AllSettings::default().with(pools).with(counters));
-        let most = ["pools", "counters", "http"].map(|name| settings.policy().max_connections[id(name)]);
-        assert_eq!(most, [10, 11, 100]);
+        let jobs =
+            JobsSettings { max_size: 16, max_memory: 17 << 20, max_tubes: 18, admin: true, ..JobsSettings::default() };
+        assert_eq!(settings.services, AllSettings::default().with(pools).with(counters).with(jobs));
+        let most = ["pools", "counters", "jobs", "http"].map(|name| settings.policy().max_connections[id(name)]);
+        assert_eq!(most, [10, 11, 15, 100]);
         let http = &settings.endpoints[id("http")];
         let addresses: Vec<String> = http.addresses().iter().map(Address::to_string).collect();
         assert!(http.is_enabled && addresses == ["[::1]:7580", "10.0.0.1:80"], "{addresses:?}");
@@ -298,6 +303,8 @@ mod tests {
             ("--max-line 1", "--max-line: \"1\""),
             ("--counter-stats-interval 9", "--counter-stats-interval: \"9\""),
             ("--counter-listen x", "--counter-listen: \"x\" is not an address"),
+            ("--jobs-store disk", "--jobs-store: \"disk\" is not memory"),
+            ("--jobs-max-size 1073741825", "--jobs-max-size: \"1073741825\" is not a number from 1 to 1073741824"),
             ("--http-host a:80", "--http-host: \"a:80\" is not the name of a host, without a port"),
             ("--frobnicate", "frobnicate"),
             ("surplus", "\"surplus\" is no option"),
@@ -336,7 +343,10 @@ mod tests {
             + "keepalive = '5,2'\nmax_connections = 1_0\nbusy_poll = 50\nmax_locks = 2\nmax_hold = 1.5\n"
             + "max_line = 100\nhttp = '10.0.0.1:80'\nhttp_host = ['A.b', 'c']\nverbose = 2\nwarn_hold = 0\nwarn_refusals = 7\n"
             + "counter.enable = true\ncounter.listen = '::1'\ncounter.port = 98\ncounter.max_connections = 11\n"
-            + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n";
+            + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n"
+            + "jobs.enable = true\njobs.listen = '::1'\njobs.port = 97\njobs.max_connections = 15\n"
+            + "jobs.store = 'memory'\njobs.max_size = 16\njobs.max_memory = 17\njobs.max_tubes = 18\n"
+            + "jobs.admin = true\n";
         let mut settings = Settings::default();
         config::apply_text(&text, &described(), &Given::default(), &mut settings, Settings::set)
             .expect("is well-formed");
@@ -344,7 +354,9 @@ mod tests {
                     --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 --http-host a.b --http-host c -vv \
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
-                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14";
+                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 \
+                    --jobs --jobs-listen ::1 --jobs-port 97 --jobs-max-connections 15 --jobs-store memory \
+                    --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin";
         assert_eq!(settings, parse(line).expect("is well-formed"));
         assert_eq!(text.lines().count(), described().iter().filter(|option| !option.key.is_empty()).count());
     }
