@@ -178,6 +178,9 @@ impl State {
         let id = self.tube_for(name, step.timers).ok_or("there are too many tubes")?;
         saved.restore(&mut self.tubes[id.index()]);
         let tube = &mut self.tubes[id.index()];
+        if !tube.is_unused() {
+            return Ok(());
+        }
         // Hidden or not, it has no jobs, users and watchers yet; what comes shows it again.
         let since = saved.hidden.unwrap_or(step.now);
         tube.hidden = Some(since);

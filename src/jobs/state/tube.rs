@@ -2,6 +2,7 @@
 
 use super::job::{JobId, JobKey};
 use super::jobs::Jobs;
+use super::name::TubeName;
 use super::rates::Rates;
 use super::sets::{LaneId, SetId};
 use crate::histogram::Histogram;
@@ -160,9 +161,9 @@ impl Tube {
         self.limit > 0 && self.reserved >= self.limit
     }
 
-    /// Returns true when it has no jobs, and nobody names it.
+    /// Returns true when it has no jobs, and nobody names it. The tube `default` is always there.
     pub fn is_unused(&self) -> bool {
-        self.jobs() == 0 && self.using == 0 && self.watching == 0
+        self.jobs() == 0 && self.using == 0 && self.watching == 0 && *self.name != *TubeName::DEFAULT.bytes()
     }
 
     /// Returns how many jobs it has, wherever they are.
