@@ -60,6 +60,8 @@ pub struct JobQueue {
     state: State,
     store: Box<dyn Store>,
     sessions: Vec<Session>,
+    /// Bytes that are kept of requests of which not all is there.
+    kept_bytes: usize,
     /// Whether clients on other machines may administer it.
     is_open_to_admins: bool,
     /// The last commit that a reply was told to wait for.
@@ -89,6 +91,7 @@ impl JobQueue {
                 StoreKind::Memory => Box::<Memory>::default(),
             },
             sessions: Vec::new(),
+            kept_bytes: 0,
             is_open_to_admins: settings.admin,
             awaited: Commit(0),
             name: None,
@@ -174,6 +177,21 @@ impl JobQueue {
         true
     }
 
+    /// Reads the next request of a connection. What is kept of those that are not all there counts as jobs do.
+    fn cut<'a>(&mut self, conn: ConnId, input: &'a [u8], max_size: u32) -> Cut<'a> {
+        let session = session_of(&mut self.sessions, conn);
+        let cut = session.stream.cut(input, max_size);
+        if cut.item.is_none() || session.kept_bytes > 0 {
+            let most = self.state.bounds().max_memory.saturating_sub(self.state.used_memory());
+            session.note_kept(&mut self.kept_bytes);
+            if self.kept_bytes > most && session.kept_bytes > 0 {
+                session.stream.give_up();
+                session.note_kept(&mut self.kept_bytes);
+            }
+        }
+        cut
+    }
+
     fn has_unsent(&self, conn: ConnId) -> bool {
         self.sessions.get(conn.index()).is_some_and(|session| !session.unsent.is_empty())
     }
@@ -187,7 +205,7 @@ impl JobQueue {
                 self.step(context, |state, step| state.fail(conn, id, pri, delay, &text, step));
             }
             Item::Refused(refusal) => {
-                if let Refusal::JobTooBig | Refusal::ExpectedCrlf = refusal {
+                if let Refusal::JobTooBig | Refusal::ExpectedCrlf | Refusal::OutOfMemory = refusal {
                     self.state.count(Stat::Put);
                 }
                 self.tell(&Event { conn, reply: Reply::Refused(refusal), after: None }, context);
@@ -283,8 +301,7 @@ impl Service for JobQueue {
             if !self.write_unsent(conn, context) || context.output.is_full(conn) {
                 break;
             }
-            let stream = &mut session_of(&mut self.sessions, conn).stream;
-            let Cut { consumed: cut, item } = stream.cut(&input.bytes[consumed..], max_size);
+            let Cut { consumed: cut, item } = self.cut(conn, &input.bytes[consumed..], max_size);
             consumed += cut;
             let then = match item {
                 Some(item) => self.handle(conn, item, context),
@@ -312,6 +329,7 @@ impl Service for JobQueue {
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
         if let Some(session) = self.sessions.get_mut(conn.index()) {
+            self.kept_bytes -= session.kept_bytes;
             *session = Session::default();
         }
         self.step(context, |state, step| state.close(conn, step));
@@ -365,6 +383,8 @@ impl Service for JobQueue {
 
     fn check(&self) {
         self.state.check();
+        let kept: usize = self.sessions.iter().map(|session| session.stream.kept_bytes()).sum();
+        assert_eq!(self.kept_bytes, kept, "what is kept of requests is counted");
         for (index, session) in self.sessions.iter().enumerate() {
             let conn = ConnId::from_index(index);
             assert!(session.is_open || session.is_idle(), "{conn} is not open, and something is known of it");

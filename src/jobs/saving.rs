@@ -59,6 +59,7 @@ impl JobQueue {
             if !session.unsent.is_empty() {
                 context.resume(conn);
             }
+            self.kept_bytes += session.kept_bytes;
             *session_of(&mut self.sessions, conn) = session;
         }
         let mut record = Vec::new();
@@ -66,9 +67,14 @@ impl JobQueue {
             record.clear();
             record.extend_from_slice(saved.take_bytes()?);
             let one: Option<Saved<'_>> = postcard::from_bytes(&record).map_err(|error| damaged(&error))?;
-            let Some(one) = one else { return Ok(()) };
+            let Some(one) = one else { break };
             self.restore_one(one, saved, with_bodies, context)?;
         }
+        for (index, session) in self.sessions.iter_mut().enumerate() {
+            // A command under way is not saved for a rehearsal, which begins in the middle of it.
+            session.waits &= self.state.is_waiting(ConnId::from_index(index));
+        }
+        Ok(())
     }
 
     fn restore_one(

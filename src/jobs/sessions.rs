@@ -30,6 +30,8 @@ pub(super) struct Session {
     pub waits: bool,
     /// What it sends.
     pub stream: Stream,
+    /// Bytes that are kept of a request of which not all is there.
+    pub kept_bytes: usize,
     /// What its output had no room for, in order.
     pub unsent: VecDeque<Message>,
 }
@@ -58,6 +60,13 @@ impl Session {
     /// Returns whether there is nothing to know.
     pub fn is_idle(&self) -> bool {
         !self.waits && self.stream.is_between() && self.unsent.is_empty()
+    }
+
+    /// Brings a sum of what is kept up to date.
+    pub fn note_kept(&mut self, sum: &mut usize) {
+        let kept = self.stream.kept_bytes();
+        *sum = *sum - self.kept_bytes + kept;
+        self.kept_bytes = kept;
     }
 
     /// Forgets the first message, which was written.
@@ -89,7 +98,7 @@ impl Session {
             }
             unsent.push_back(Message { head: Vec::new(), body: Some(Arc::new(head.into())), written: 0, after: None });
         }
-        Ok(Session { is_open: true, waits, stream, unsent })
+        Ok(Session { is_open: true, waits, kept_bytes: stream.kept_bytes(), stream, unsent })
     }
 }
 

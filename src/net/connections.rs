@@ -97,12 +97,14 @@ impl<S: Stream> Connections<S> {
         self.is_paused = is_paused;
     }
 
-    /// Has nothing served, and the services bring to an end what an upgrade could not wait for.
+    /// Has nothing served, and the services bring to an end what an upgrade could not wait for. What that changes is committed.
     pub fn quiesce(&mut self, now: Time) {
         self.is_paused = true;
         for id in self.core.services.ids() {
             self.core.call(id, now, &self.slab, |service, context| service.quiesce(context));
         }
+        // What that changed need not wait for a tick, which nothing may begin.
+        self.commit(now);
     }
 
     /// Whether no service has something under way that a process which takes over could not go on with.

@@ -10,6 +10,7 @@ pub mod daemon;
 pub mod embedded;
 pub mod frames;
 pub mod jobs;
+pub mod jobs_client;
 pub mod jobs_text;
 pub mod lines;
 pub mod model;

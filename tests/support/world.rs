@@ -344,7 +344,6 @@ impl World {
     /// Has the services bring to an end what an upgrade waits for, unless that is a store's part.
     fn quiesce(&mut self) {
         self.connections.quiesce(self.now());
-        self.tick();
         self.connections.pause(false);
     }
 

@@ -51,6 +51,8 @@ pub enum Refusal {
     JobTooBig,
     /// The body does not end where it should.
     ExpectedCrlf,
+    /// There is no memory for the body.
+    OutOfMemory,
 }
 
 /// One of the puts of a put-many.
@@ -113,7 +115,7 @@ impl State {
     }
 
     /// Returns the bytes that jobs and root jobs take.
-    pub(super) fn used_memory(&self) -> usize {
+    pub fn used_memory(&self) -> usize {
         self.jobs.bytes() + self.roots.bytes()
     }
 

@@ -56,6 +56,8 @@ struct Many {
     left: u32,
     entries: Vec<ManyEntry>,
     bytes: usize,
+    /// Why none of them is put, if that is so: then nothing is kept.
+    lost: Option<Refusal>,
 }
 
 /// How many bytes of the input are done with, and what they make.
@@ -86,6 +88,7 @@ enum SavedPhase {
 struct SavedMany {
     left: u32,
     bytes: usize,
+    lost: Option<Refusal>,
     entries: Vec<Result<Put, Refusal>>,
 }
 
@@ -98,7 +101,7 @@ impl Stream {
     /// Returns how many bytes are kept of a request that is not all there.
     pub fn kept_bytes(&self) -> usize {
         let body = if let Phase::Body(_, body, _) = &self.phase { body.capacity() } else { 0 };
-        body + self.many.as_ref().map_or(0, |many| many.bytes)
+        body + self.many.as_ref().filter(|many| many.lost.is_none()).map_or(0, |many| many.bytes)
     }
 
     /// Writes what is kept of a request, for a process that takes over.
@@ -117,9 +120,10 @@ impl Stream {
             ManyEntry::Put(put, _) => Ok(put.clone()),
             ManyEntry::Refused(refusal) => Err(*refusal),
         };
-        let many = self.many.as_ref().map(|Many { left, entries, bytes }| SavedMany {
+        let many = self.many.as_ref().map(|Many { left, entries, bytes, lost }| SavedMany {
             left: *left,
             bytes: *bytes,
+            lost: *lost,
             entries: entries.iter().map(entry).collect(),
         });
         out.put(&SavedStream { phase, many })?;
@@ -152,7 +156,7 @@ impl Stream {
                 Phase::Body(what, body, len)
             }
         };
-        let Some(SavedMany { left, bytes, entries }) = many else { return Ok(Stream { phase, many: None }) };
+        let Some(SavedMany { left, bytes, lost, entries }) = many else { return Ok(Stream { phase, many: None }) };
         let mut all = Vec::with_capacity(entries.len());
         for entry in entries {
             all.push(match entry {
@@ -160,7 +164,7 @@ impl Stream {
                 Err(refusal) => ManyEntry::Refused(refusal),
             });
         }
-        Ok(Stream { phase, many: Some(Many { left, entries: all, bytes }) })
+        Ok(Stream { phase, many: Some(Many { left, entries: all, bytes, lost }) })
     }
 
     /// Reads the next request at the front of the input. No body may be longer than `max_size`.
@@ -202,7 +206,7 @@ impl Stream {
             Line::Fail(_, _, _, bytes) if bytes > MAX_ERROR_BYTES => self.skip(bytes, Refusal::BadFormat),
             Line::Fail(id, pri, delay, bytes) => self.begin_body(What::Fail(id, pri, delay), bytes),
             Line::PutMany(left) => {
-                self.many = Some(Many { left, entries: Vec::new(), bytes: 0 });
+                self.many = Some(Many { left, entries: Vec::new(), bytes: 0, lost: None });
                 None
             }
             Line::Request(request) => Some(Item::Request(request)),
@@ -226,9 +230,10 @@ impl Stream {
         if let Some(many) = &mut self.many {
             many.bytes += len;
             if many.bytes > MANY_BYTES {
-                // Nothing of it will be put, so nothing is kept.
-                many.entries = Vec::new();
-                return self.skip(bytes, Refusal::JobTooBig);
+                many.lose(Refusal::JobTooBig);
+            }
+            if let Some(lost) = many.lost {
+                return self.skip(bytes, lost);
             }
         }
         self.phase = Phase::Body(what, Vec::new(), len);
@@ -281,18 +286,33 @@ impl Stream {
     fn add(&mut self, entry: ManyEntry) -> Option<Item<'static>> {
         let many = self.many.as_mut().expect("it is one of many");
         many.left -= 1;
-        if many.bytes <= MANY_BYTES {
+        if many.lost.is_none() {
             many.entries.push(entry);
         }
         if many.left > 0 {
             return None;
         }
         let many = self.many.take().expect("it is one of many");
-        if many.bytes > MANY_BYTES {
-            Some(Item::Refused(Refusal::JobTooBig))
-        } else {
-            Some(Item::PutMany(many.entries))
+        Some(many.lost.map_or_else(|| Item::PutMany(many.entries), Item::Refused))
+    }
+
+    /// There is no memory for what is kept: forgets it, and has the rest skipped and refused.
+    pub fn give_up(&mut self) {
+        if let Some(many) = &mut self.many {
+            many.lose(Refusal::OutOfMemory);
         }
+        match std::mem::take(&mut self.phase) {
+            Phase::Body(_, body, len) => drop(self.skip((len - body.len()) as u32, Refusal::OutOfMemory)),
+            phase => self.phase = phase,
+        }
+    }
+}
+
+impl Many {
+    /// Nothing of it will be put, so nothing is kept.
+    fn lose(&mut self, why: Refusal) {
+        self.lost.get_or_insert(why);
+        self.entries = Vec::new();
     }
 }
 
@@ -385,6 +405,31 @@ mod tests {
         let line = [b'x'; 224];
         assert!(stream.cut(&line[..223], 10).item.is_none());
         assert!(matches!(stream.cut(&line, 10).item, Some(Item::Refused(Refusal::BadFormat))));
+    }
+
+    #[test]
+    fn what_there_is_no_memory_for_is_skipped() {
+        for (bytes, rest) in [
+            ("put 1 1 1 6\r\nabc", "def\r\nstats\r\n"),
+            ("put-many 2\r\nput 1 1 1 1\r\na\r\nput 1 1 1 3\r\nb", "cd\r\nstats\r\n"),
+            ("put-many 2\r\nput 1 1 1 1\r\na\r\n", "put 1 1 1 1\r\nb\r\nstats\r\n"),
+        ] {
+            let mut stream = Stream::default();
+            let mut at = 0;
+            while at < bytes.len() {
+                at += stream.cut(&bytes.as_bytes()[at..], 10).consumed;
+            }
+            assert!(stream.kept_bytes() > 0);
+            stream.give_up();
+            assert_eq!(stream.kept_bytes(), 0);
+            let (mut rest, mut told) = (rest.as_bytes(), Vec::new());
+            while !rest.is_empty() {
+                let Cut { consumed, item } = stream.cut(rest, 10);
+                told.extend(item.map(|item| tell(&item)));
+                rest = &rest[consumed..];
+            }
+            assert_eq!(told, ["OutOfMemory", "Stats"], "{bytes}");
+        }
     }
 
     #[test]

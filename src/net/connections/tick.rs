@@ -122,7 +122,7 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Has the services with a store hand over what they have collected.
-    fn commit(&mut self, now: Time) {
+    pub(super) fn commit(&mut self, now: Time) {
         self.core.commit(now, &self.slab);
         self.resume();
     }

@@ -143,10 +143,12 @@ impl Server {
             }
         }
         if let Some((rehearsal, deadline)) = self.upgrade.agreed.take() {
+            if !self.connections.is_quiet() {
+                self.connections.quiesce(now);
+            }
             if self.connections.is_quiet() {
                 self.be_replaced(rehearsal);
             } else if now < deadline {
-                self.connections.quiesce(now);
                 self.upgrade.agreed = Some((rehearsal, deadline));
             } else {
                 self.give_up_upgrade("is not run: a commit that is under way takes too long");
