@@ -18,6 +18,8 @@ pub const MAX_BYTES: usize = 1024 * 1024;
 /// How many emptied buffers are kept for the next replies, and how large one may be: at most 4 MiB rest here.
 const SPARE_BUFFERS: usize = 1024;
 const SPARE_BYTES: usize = 4096;
+/// For how many replies that wait an emptied buffer keeps room: a few at a time are usual.
+const SPARE_HELD: usize = 16;
 
 const NO_BUFFER: u32 = u32::MAX;
 
@@ -208,7 +210,10 @@ impl Output {
         let keep = self.free.len() < SPARE_BUFFERS && buffer.bytes.capacity() <= SPARE_BYTES;
         let mut bytes = if keep { std::mem::take(&mut buffer.bytes) } else { Vec::new() };
         bytes.clear();
-        *buffer = Buffer { bytes, ..Buffer::default() };
+        let keep_held = keep && buffer.held.capacity() <= SPARE_HELD;
+        let mut held = if keep_held { std::mem::take(&mut buffer.held) } else { VecDeque::new() };
+        held.clear();
+        *buffer = Buffer { bytes, held, ..Buffer::default() };
         self.free.push(index);
         replies
     }

@@ -53,9 +53,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A client that sends one of two requests by turns, and ignores the answers.
+/// A client that sends its requests by turns, and ignores the answers.
 struct Script {
-    requests: [Vec<u8>; 2],
+    requests: Vec<Vec<u8>>,
     sent: usize,
     /// There is a request to be read.
     full: bool,
@@ -67,7 +67,7 @@ impl Read for Script {
             return Err(ErrorKind::WouldBlock.into());
         }
         self.sent += 1;
-        self.requests[self.sent % 2].as_slice().read(bytes)
+        self.requests[self.sent % self.requests.len()].as_slice().read(bytes)
     }
 }
 
@@ -122,7 +122,7 @@ fn assert_steady(service: &str, scripts: &[[Vec<u8>; 2]]) {
     let mut scene = Scene { connections, now: Time::START };
     let service = ServiceId::named(service).expect("is in the registry");
     let open = |requests: &[Vec<u8>; 2]| {
-        scene.connections.open(Script { requests: requests.clone(), sent: 0, full: false }, service, Time::START)
+        scene.connections.open(Script { requests: requests.to_vec(), sent: 0, full: false }, service, Time::START)
     };
     let ids: Vec<ConnId> = scripts.iter().map(open).collect();
     let mut rounds = |range: std::ops::Range<u64>| {
@@ -168,6 +168,41 @@ fn the_steady_state_of_counters_allocates_nothing() {
         [dump(), dump()],
     ];
     assert_steady("counters", &scripts);
+}
+
+/// A put makes its body, and now and then a leaf of its tube's queue; to reserve and to delete it makes nothing.
+#[test]
+fn jobs_are_reserved_and_deleted_without_an_allocation() {
+    const JOBS: usize = 100;
+    const WARM: usize = 2_000;
+    const CYCLES: usize = 10_000;
+    let put = b"put 5 0 60 20\r\nabcdefghijklmnopqrst\r\n".to_vec();
+    let cycle = |n: usize| [put.clone(), b"reserve\r\n".to_vec(), format!("delete {n}\r\n").into()];
+    let mut requests = vec![put.clone(); JOBS];
+    requests.extend((1..=CYCLES).flat_map(cycle));
+    let total = requests.len();
+    // The client begins with its second request.
+    requests.rotate_right(1);
+    let services = Services::default();
+    let connections = Connections::new(services, Span::ZERO, Random::from_seed(0));
+    let mut scene = Scene { connections, now: Time::START };
+    let service = ServiceId::named("jobs").expect("is in the registry");
+    let id = scene.connections.open(Script { requests, sent: 0, full: false }, service, Time::START);
+    let mut counts = [0; 3];
+    for round in 0..total {
+        scene.connections.stream(id).expect("is open").full = true;
+        scene.connections.mark(id, News { readable: true, ..News::default() });
+        scene.now = Time::from_micros(round as u64 * 100);
+        let before = ALLOCATIONS.get();
+        Connections::tick(&mut scene).expect("waits for nothing");
+        if round >= JOBS + 3 * WARM {
+            counts[(round - JOBS) % 3] += ALLOCATIONS.get() - before;
+        }
+    }
+    let puts = (CYCLES - WARM) as u64;
+    println!("{puts} puts, reserves and deletes have allocated {counts:?} times");
+    assert_eq!(counts[1..], [0, 0]);
+    assert!(counts[0] <= puts + puts / 6, "a put allocates more than its body, and a leaf of its queue now and then");
 }
 
 /// However many counters a connection has held: what it gave back takes no memory.

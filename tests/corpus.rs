@@ -93,6 +93,16 @@ fn counters_model() {
 }
 
 #[test]
+fn jobs_wire() {
+    play("jobs_wire", bodies::jobs_wire::run);
+}
+
+#[test]
+fn jobs_stream() {
+    play("jobs_stream", bodies::jobs_stream::run);
+}
+
+#[test]
 fn wheel() {
     play("wheel", bodies::wheel::run);
 }

@@ -66,6 +66,8 @@ pub struct JobQueue {
     is_open_to_admins: bool,
     /// The last commit that a reply was told to wait for.
     awaited: Commit,
+    /// Connections that wait and whose peers send no more, and the commit that may bring what they wait for.
+    hung_up: Vec<(Commit, ConnId)>,
     /// What `stats` calls this server; made when it is first needed.
     name: Option<u64>,
     machine: Machine,
@@ -85,15 +87,24 @@ enum Body {
 impl JobQueue {
     /// A service without jobs.
     pub fn new(settings: &JobsSettings) -> Self {
-        JobQueue {
-            state: State::new(settings.bounds()),
-            store: match settings.store {
+        JobQueue::with_store(
+            settings,
+            match settings.store {
                 StoreKind::Memory => Box::<Memory>::default(),
             },
+        )
+    }
+
+    /// A service without jobs, whose changes go to this store.
+    pub fn with_store(settings: &JobsSettings, store: Box<dyn Store>) -> Self {
+        JobQueue {
+            state: State::new(settings.bounds()),
+            store,
             sessions: Vec::new(),
             kept_bytes: 0,
             is_open_to_admins: settings.admin,
             awaited: Commit(0),
+            hung_up: Vec::new(),
             name: None,
             machine: Machine::this(),
             events: Vec::new(),
@@ -104,7 +115,14 @@ impl JobQueue {
     fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
         let mut events = std::mem::take(&mut self.events);
         let Context { now, timers, random, .. } = context;
-        take(&mut self.state, &mut Step { now: *now, timers: &mut timers.typed(), random, events: &mut events });
+        let mut step = Step { now: *now, timers: &mut timers.typed(), random, events: &mut events };
+        take(&mut self.state, &mut step);
+        if self.store.is_immediate() {
+            while self.begin_batch() {
+                let Some(Verdict::Committed(commit)) = self.store.verdict() else { break };
+                self.state.committed(commit, &mut step);
+            }
+        }
         events.drain(..).for_each(|event| self.tell(&event, context));
         self.events = events;
     }
@@ -260,7 +278,20 @@ impl JobQueue {
         while let Some(Verdict::Committed(commit)) = self.store.verdict() {
             context.release_up_to(commit.0);
             self.step(context, |state, step| state.committed(commit, step));
+            let is_due = |(waits_for, _): &mut (Commit, ConnId)| *waits_for <= commit;
+            let due: Vec<(Commit, ConnId)> = self.hung_up.extract_if(.., is_due).collect();
+            for (_, conn) in due {
+                self.step(context, |state, step| state.hang_up(conn, step));
+            }
         }
+    }
+
+    /// Hands what has changed to the store, and returns whether there was anything.
+    fn begin_batch(&mut self) -> bool {
+        let JobQueue { state, store, .. } = self;
+        let commit = state.take_batch(&mut |change| store.add(change));
+        commit.into_iter().for_each(|commit| store.commit(commit));
+        commit.is_some()
     }
 }
 
@@ -320,7 +351,11 @@ impl Service for JobQueue {
     }
 
     fn hangup(&mut self, conn: ConnId, context: &mut Context<'_>) {
-        self.step(context, |state, step| state.hang_up(conn, step));
+        match self.state.last_uncommitted() {
+            // The job that it waits for may be its own.
+            Some(commit) => self.hung_up.push((commit, conn)),
+            None => self.step(context, |state, step| state.hang_up(conn, step)),
+        }
     }
 
     fn expire(&mut self, due: Due, context: &mut Context<'_>) {
@@ -332,6 +367,7 @@ impl Service for JobQueue {
             self.kept_bytes -= session.kept_bytes;
             *session = Session::default();
         }
+        self.hung_up.retain(|(_, other)| *other != conn);
         self.step(context, |state, step| state.close(conn, step));
     }
 
@@ -340,11 +376,8 @@ impl Service for JobQueue {
     }
 
     fn commit(&mut self, context: &mut Context<'_>) {
-        while !self.store.is_busy() {
-            let JobQueue { state, store, .. } = self;
-            let Some(commit) = state.take_batch(&mut |change| store.add(change)) else { return };
-            store.commit(commit);
-            // A store that commits at once has done so.
+        while !self.store.is_busy() && self.begin_batch() {
+            // It may have been committed at once.
             self.complete(context);
         }
     }

@@ -15,6 +15,12 @@ pub trait Store: Send {
     /// When it cannot be read.
     fn load(&mut self, visit: &mut dyn FnMut(Saved<'_>)) -> Result<(), String>;
 
+    /// Returns whether a batch is committed as soon as it is begun. Then each request is a batch, and what it changed is there
+    /// for the next request of the same connection, as with a beanstalkd.
+    fn is_immediate(&self) -> bool {
+        false
+    }
+
     /// Returns whether a batch is under way. No other is begun before it is finished.
     fn is_busy(&self) -> bool;
 
@@ -47,6 +53,10 @@ pub struct Memory {
 impl Store for Memory {
     fn load(&mut self, _: &mut dyn FnMut(Saved<'_>)) -> Result<(), String> {
         Ok(())
+    }
+
+    fn is_immediate(&self) -> bool {
+        true
     }
 
     fn is_busy(&self) -> bool {

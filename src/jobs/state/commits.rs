@@ -181,10 +181,11 @@ impl State {
         self.commits.done
     }
 
-    /// Returns whether there is no batch that is not committed.
-    pub(super) fn is_all_committed(&self) -> bool {
+    /// Returns the last batch that is not committed, the one that is being collected among them; None if all are.
+    pub fn last_uncommitted(&self) -> Option<Commit> {
         let Commits { current, done, changes, is_waited_for, .. } = &self.commits;
-        changes.is_empty() && !is_waited_for && current.0 == done.0 + 1
+        let last = if changes.is_empty() && !is_waited_for { Commit(current.0 - 1) } else { *current };
+        (last > *done).then_some(last)
     }
 
     /// The job is not visible before the batch that is being collected is committed.

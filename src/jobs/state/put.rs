@@ -98,7 +98,7 @@ impl State {
     }
 
     /// Returns true when there is room for these jobs and their tubes, even if none is a duplicate.
-    fn has_room(&self, conn: ConnId, puts: &[(&Put, usize)]) -> bool {
+    fn has_room<'a>(&'a self, conn: ConnId, puts: &[(&'a Put, usize)]) -> bool {
         let of_options = |options: &Options| {
             let root = options.root.as_ref().map_or(0, |(signature, _)| signature.len() + 9);
             options.key.len() + root + options.group.len() + 8
@@ -106,9 +106,9 @@ impl State {
         let bytes_of = |(put, body): &(&Put, usize)| JOB_BYTES + body + put.options.as_deref().map_or(0, of_options);
         let bytes: usize = puts.iter().map(bytes_of).sum();
         let used = self.used_tube(conn);
-        let name_of = |put: &Put| put.options.as_ref().map_or(used, |options| &options.tube).to_vec();
-        let is_new = |name: &Vec<u8>| !name.is_empty() && self.find_tube(name).is_none();
-        let new: BTreeSet<Vec<u8>> = puts.iter().map(|(put, _)| name_of(put)).filter(is_new).collect();
+        let name_of = |put: &'a Put| put.options.as_ref().map_or(used, |options| &options.tube);
+        let is_new = |name: &&[u8]| !name.is_empty() && self.find_tube(name).is_none();
+        let new: BTreeSet<&[u8]> = puts.iter().map(|(put, _)| name_of(put)).filter(is_new).collect();
         let tubes = self.tubes.len() - self.hidden.len();
         self.used_memory().saturating_add(bytes) <= self.bounds.max_memory
             && tubes + new.len() <= self.bounds.max_tubes.max(tubes)

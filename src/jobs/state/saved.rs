@@ -83,7 +83,7 @@ impl State {
 
     /// Returns whether no command is under way, and all batches are committed.
     pub fn is_settled(&self) -> bool {
-        self.sweeps.is_empty() && self.serve_timer.is_none() && self.is_all_committed()
+        self.sweeps.is_empty() && self.serve_timer.is_none() && self.last_uncommitted().is_none()
     }
 
     /// Visits everything that another process must know. No command is under way, and all batches are committed.
