@@ -1,12 +1,13 @@
 //! The requests that only ask, and what is answered from more than the state.
 
+use super::JobQueue;
 use super::process::processor_time;
 use super::state::queries::SummaryBy;
-use super::state::{JobId, Peek, Reply, TubeName};
+use super::state::{Event, JobId, Peek, Reply, TubeName};
 use super::stats::Jobs as Stat;
+use super::telling::{Body, body_of};
 use super::wire::yaml::{self, ServerStats};
 use super::wire::{Request, replies};
-use super::{Body, Event, JobQueue};
 use crate::id::ConnId;
 use crate::service::{Context, Then};
 use crate::time::Time;
@@ -92,7 +93,7 @@ impl JobQueue {
     fn tell_found(&mut self, conn: ConnId, found: Option<JobId>, context: &mut Context<'_>) {
         let Some(id) = found else { return self.tell_nothing(conn, context) };
         self.say(conn, Body::Job(id), None, context, |state, bytes| {
-            replies::write_found(bytes, id, super::body_of(state, id).len());
+            replies::write_found(bytes, id, body_of(state, id).len());
         });
     }
 

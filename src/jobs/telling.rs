@@ -1,0 +1,117 @@
+//! How connections are told things: at once, after a commit, or as their output drains.
+
+use super::JobQueue;
+use super::sessions::{COPIED_BYTES, Message, session_of};
+use super::state::{Commit, Event, JobId, Reply, State};
+use super::wire::replies;
+use crate::id::{ConnId, Id};
+use crate::output::FULL_BYTES;
+use crate::service::Context;
+use std::sync::Arc;
+
+/// What stands behind the line of a reply.
+pub(super) enum Body {
+    None,
+    /// The body of a job.
+    Job(JobId),
+    /// A text of the service.
+    Text(Vec<u8>),
+}
+
+impl JobQueue {
+    /// Passes on what the state says.
+    pub(super) fn tell(&mut self, Event { conn, reply, after }: &Event, context: &mut Context<'_>) {
+        let session = session_of(&mut self.sessions, *conn);
+        if session.waits && !self.state.is_waiting(*conn) {
+            session.waits = false;
+            context.resume(*conn);
+        }
+        let body = if let Reply::Reserved(id) = reply { Body::Job(*id) } else { Body::None };
+        self.say(*conn, body, *after, context, |state, bytes| {
+            let used = if *reply == Reply::Using { state.used_tube(*conn) } else { b"" };
+            replies::write(bytes, reply, used, |id| body_of(state, id).len());
+        });
+    }
+
+    /// Adds a reply: the line that `head` writes, and a body behind it. What there is no room for comes as the output drains.
+    pub(super) fn say(
+        &mut self,
+        conn: ConnId,
+        body: Body,
+        after: Option<Commit>,
+        context: &mut Context<'_>,
+        head: impl FnOnce(&State, &mut Vec<u8>),
+    ) {
+        let waits_for_room = self.has_unsent(conn) || context.output.is_full(conn);
+        let most = if waits_for_room { COPIED_BYTES } else { FULL_BYTES };
+        let (body, rest) = match body {
+            Body::Job(id) if body_of(&self.state, id).len() > most => {
+                (Body::None, Some(self.state.share_body(id).expect("it was there a moment ago")))
+            }
+            Body::Text(text) if text.len() > most => (Body::None, Some(Arc::new(text.into_boxed_slice()))),
+            body => (body, None),
+        };
+        let state = &self.state;
+        let write = |bytes: &mut Vec<u8>| {
+            head(state, bytes);
+            match &body {
+                Body::None => return,
+                Body::Job(id) => bytes.extend_from_slice(body_of(state, *id)),
+                Body::Text(text) => bytes.extend_from_slice(text),
+            }
+            bytes.extend_from_slice(b"\r\n");
+        };
+        if waits_for_room || rest.is_some() {
+            let mut head = Vec::new();
+            write(&mut head);
+            let message = Message { head, body: rest, written: 0, after };
+            return session_of(&mut self.sessions, conn).unsent.push_back(message);
+        }
+        reply(conn, after, (state, &mut self.awaited), context, write);
+    }
+
+    /// Writes what there was no room for, and returns whether that is all of it.
+    pub(super) fn write_unsent(&mut self, conn: ConnId, context: &mut Context<'_>) -> bool {
+        let session = session_of(&mut self.sessions, conn);
+        while let Some(message) = session.unsent.front_mut() {
+            if context.output.is_full(conn) {
+                return false;
+            }
+            let head = std::mem::take(&mut message.head);
+            if !head.is_empty() {
+                let awaited = (&self.state, &mut self.awaited);
+                reply(conn, message.after, awaited, context, |bytes| bytes.extend_from_slice(&head));
+            } else if message.write_piece(conn, context.output) {
+                session.pop();
+            }
+        }
+        true
+    }
+
+    fn has_unsent(&self, conn: ConnId) -> bool {
+        self.sessions.get(conn.index()).is_some_and(|session| !session.unsent.is_empty())
+    }
+}
+
+/// Adds a reply that leaves once `after` is committed. Commits are done in their order, so that it does no harm to wait for the
+/// last one for which a reply waits already.
+fn reply(
+    conn: ConnId,
+    after: Option<Commit>,
+    (state, awaited): (&State, &mut Commit),
+    context: &mut Context<'_>,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
+    match after.filter(|commit| *commit > state.last_committed()) {
+        Some(commit) => {
+            *awaited = commit.max(*awaited);
+            context.reply_after(conn, awaited.0, write);
+        }
+        None => context.output.reply(conn, write),
+    }
+}
+
+/// Returns the body of a job that a connection is told of.
+pub(super) fn body_of(state: &State, id: JobId) -> &[u8] {
+    state.body(id).expect("a job is there when a connection is told of it")
+}
