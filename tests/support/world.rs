@@ -62,6 +62,8 @@ pub struct World {
     now: Rc<Cell<Time>>,
     /// How far the clock goes on whenever it is looked at.
     step: Span,
+    /// How many servers there were, each with random numbers of its own.
+    servers: u64,
 }
 
 impl Read for Pipe {
@@ -146,7 +148,7 @@ impl World {
     /// A server without clients, at the time of its start.
     pub fn with(limits: Limits) -> Self {
         let connections = Connections::new(Services::new(&limits), EPOCH, Random::from_seed(0));
-        World { limits, connections, clients: Vec::new(), now: Rc::default(), step: Span::ZERO }
+        World { limits, connections, clients: Vec::new(), now: Rc::default(), step: Span::ZERO, servers: 1 }
     }
 
     /// What the operator allows.
@@ -286,6 +288,7 @@ impl World {
 
     /// So it does, and it takes some time.
     pub fn upgrade_within(&mut self, span: Span) {
+        self.servers += 1;
         let mut saved = Vec::new();
         self.connections.save(&mut Writer::new(&mut saved), self.now()).expect("memory takes all");
         self.now.set(self.now() + span);
@@ -297,9 +300,14 @@ impl World {
             Ok(Pipe::new(&client.expect("every connection has a client").link))
         };
         let (mut saved, time) = (&saved[..], (self.now(), EPOCH));
-        self.connections =
-            Connections::restore(services(), &mut Reader::new(&mut saved), time, Random::from_seed(0), stream_of)
-                .expect("is taken over");
+        self.connections = Connections::restore(
+            services(),
+            &mut Reader::new(&mut saved),
+            time,
+            Random::from_seed(self.servers),
+            stream_of,
+        )
+        .expect("is taken over");
         let news_of = |client: usize| {
             let link = self.clients[client].link.borrow();
             let hangup = link.finished || link.reset;
