@@ -5,11 +5,11 @@ use crate::report::{Overview, Report, ServiceReport};
 use crate::service::{Caps, Info, Peers, Service, Traffic, Wake};
 use crate::time::Time;
 use crate::wheel::Owner;
-use crate::{counters, http, pools};
+use crate::{counters, http, members, pools};
 use std::ops::{Index, IndexMut};
 
 /// Every service of the daemon. The first is always on; the log names its addresses last.
-pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &http::INFO];
+pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &members::INFO, &http::INFO];
 
 /// What the operator allows the clients of each service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -18,6 +18,8 @@ pub struct Limits {
     pub pools: pools::Limits,
     /// Of the counters.
     pub counters: counters::Limits,
+    /// Of the members.
+    pub members: members::Limits,
 }
 
 /// Something that each service of a list has.

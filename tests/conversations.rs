@@ -37,8 +37,13 @@ fn counters() -> Script {
         .unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
+fn members() -> Script {
+    Script::parse("tests/conversations/members.txt", Protocol::Members, include_str!("conversations/members.txt"))
+        .unwrap_or_else(|wrong| panic!("{wrong}"))
+}
+
 fn play_in_virtual_time(twist: Twist) {
-    for script in [pools(), counters()] {
+    for script in [pools(), counters(), members()] {
         let play_one = |scenario: &Scenario| {
             play(&script, scenario, &mut VirtualStage::new(script.protocol, scenario, twist)).err()
         };

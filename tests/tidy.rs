@@ -30,12 +30,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("client", &["pools", "counters", "pools/wire", "counters/wire", "stats", "time"]),
     ("net", &["registry", "service", "record", "pulse", "output", "random", "wheel", "list", "id", "time"]),
-    ("registry", &["pools", "counters", "http", "report", "service", "wheel", "id", "time"]),
+    ("registry", &["pools", "counters", "members", "http", "report", "service", "wheel", "id", "time"]),
     ("http", &["http/wire", "histogram"]),
     ("http/wire", &[]),
     ("pools", &["pools/state", "pools/wire", "sketch"]),
     ("counters", &["counters/state", "counters/wire"]),
-    ("members", &["members/state", "members/wire", "members/stats"]),
+    ("members", &["members/state", "members/wire", "members/stats", "pools/wire"]),
     (
         "members/state",
         &["members/stats", "service", "record", "random", "wheel", "names", "list", "histogram", "stats", "id", "time"],
@@ -67,7 +67,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("lib", &[]),
 ];
 
-const ADAPTERS: &[&str] = &["pools", "counters", "http"];
+const ADAPTERS: &[&str] = &["pools", "counters", "members", "http"];
 
 /// Sockets, files, clocks and threads: what a state machine must not know.
 const OUTSIDE_WORLD: &[&str] = &[

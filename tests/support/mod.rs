@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod embedded;
 pub mod frames;
 pub mod jobs;
+pub mod leases;
 pub mod lines;
 pub mod model;
 pub mod original;

@@ -134,6 +134,8 @@ fn limits_of(options: &[String]) -> Limits {
     let mut limits = Limits::default();
     // So that a server is made quickly.
     limits.counters.buckets = 16;
+    // As for clients on the same machine.
+    limits.members.admin = Some(true);
     for option in options.chunks(2) {
         let [name, value] = option else { panic!("{option:?}: an option of a scenario has a value") };
         let number = || value.parse::<u32>().expect("a number");
@@ -143,6 +145,8 @@ fn limits_of(options: &[String]) -> Limits {
             "--max-hold" => limits.pools.max_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
             "--counter-stats-interval" => limits.counters.interval = Span::from_secs(number().into()),
             "--warn-hold" => limits.pools.warn_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
+            "--members-max" => limits.members.most = number() as usize,
+            "--members-admin" => limits.members.admin = Some(value == "true"),
             _ => panic!("{name} means nothing in virtual time"),
         }
     }

@@ -62,6 +62,7 @@ impl Twin {
                 pools: pools::Limits { max_locks, max_hold, max_line: limits.max_line, ..pools::Limits::default() },
                 // Room for so few that a server is made quickly, and for so many that names hardly ever conflict.
                 counters: counters::Limits { buckets: 4096, interval, max_memory: limits.max_memory },
+                ..Limits::default()
             }),
             model: Model::new(limits),
             services: Vec::new(),

@@ -48,7 +48,8 @@ impl Reading<'_> {
     fn read(&mut self, saved: Saved, step: &mut Step<'_, '_>) -> Option<()> {
         let state = &mut *self.state;
         match saved {
-            Saved::Numbers { lease, arrival, start } => {
+            Saved::Numbers { lease, arrival, start, past } => {
+                state.past.restore(&past);
                 state.next_lease = state.next_lease.max(lease);
                 (state.next_arrival, state.next_start) = (arrival, start);
             }
