@@ -122,6 +122,25 @@ impl Fleet {
         answer.map(|(answer, _)| answer).ok_or(Error::Lost)
     }
 
+    /// Asks the server where something was held, on whatever connection there is to it.
+    pub fn ask_same_server<T>(
+        &mut self,
+        held: Held,
+        ask: impl FnMut(&mut Connection) -> Result<T, Fault>,
+    ) -> Result<T, Error> {
+        let answer = self.ask(held.server, ask).map(|(answer, _)| answer);
+        answer.map_err(|failure| Error::Unavailable(vec![(self.servers[held.server].address.clone(), failure)]))
+    }
+
+    /// Returns the lines that have come by themselves on the connection where something is held; None when it is lost. Does not
+    /// wait.
+    pub fn pending_lines(&mut self, held: Held) -> Option<Vec<Vec<u8>>> {
+        let mut holder = self.servers[held.server].connection.take_if(|kept| kept.number == held.number)?;
+        let lines = holder.connection.pending_lines().ok()?;
+        self.servers[held.server].connection = Some(holder);
+        Some(lines)
+    }
+
     /// Whether the connection where something is held is lost already. Does not wait.
     pub fn is_lost(&self, held: Held) -> bool {
         self.holder(held).is_none_or(Connection::is_closed)

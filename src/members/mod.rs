@@ -8,6 +8,8 @@ pub mod state;
 pub mod stats;
 pub mod wire;
 
+pub use state::{Attributes, Condition, Filter, From, LeaseName, Lost, Named, NoMembers, Request, Take, Taken, Token};
+
 use crate::id::ConnId;
 use crate::output::{MAX_BYTES, Output};
 use crate::pools::wire::{LINE_TOO_LONG, Line as Framed, first_line, is_http};
@@ -22,7 +24,7 @@ use crate::time::Time;
 use crate::wheel::{Due, TimerId};
 use log::{Level, debug, log_enabled, trace};
 use sessions::{Listing, Sessions};
-use state::{Event, Notice, Record, Refusal, Request, State, Step, Timer, What};
+use state::{Event, Notice, Record, Refusal, State, Step, Timer, What};
 use stats::Levels;
 use std::io;
 use wire::{Line, Query};

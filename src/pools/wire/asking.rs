@@ -116,7 +116,7 @@ fn parse_duration(text: &str) -> Option<u64> {
 
 /// Seconds on the wire: without decimals where there are none, because the C daemon knows none, and else to the
 /// millisecond above.
-struct Seconds(Span);
+pub(crate) struct Seconds(pub Span);
 
 impl std::fmt::Display for Seconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
