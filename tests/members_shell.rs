@@ -272,7 +272,7 @@ fn a_provider_starts_checks_cleans_and_stops() {
     let place = Place::new();
     let log = place.file("log");
     let note = |what: &str| format!("echo {what} $POOL_NAME $POOL_MEMBER >> {}", log.display());
-    let start = format!("echo m$POOL_START_ID host=h$POOL_START_ID; {}", note("start"));
+    let start = format!("{}; echo m$POOL_START_ID host=h$POOL_START_ID", note("start"));
     let (stop, check, clean) = (note("stop"), note("check"), note("clean"));
     let provider = Run::provide(
         &server,
@@ -285,7 +285,8 @@ fn a_provider_starts_checks_cleans_and_stops() {
         assert_eq!((ended.status, &*ended.stdout, &*ended.stderr), (Some(0), "m1 h1\n", ""));
         wait_for(&mut operator, "m1 free");
     }
-    // Capacity 1: a second is not started.
+    // Longer than a member may be idle without a check. Capacity 1: a second is not started.
+    thread::sleep(Duration::from_millis(20));
     assert!(operator.ask("TAKE p 5").starts_with("MEMBER "));
     assert_eq!(Run::take(&server, &["-t", "0"], "true").finish().status, Some(75));
     provider.signal(Signal::SIGTERM);
@@ -324,24 +325,26 @@ fn a_member_that_fails_is_stopped_and_replaced() {
 
 #[test]
 fn starts_that_hang_flood_or_die_do_not_stop_a_provider() {
-    let (server, mut operator) = server("1 1 start_timeout=1");
+    let (server, mut operator) = server("8 8");
     let place = Place::new();
     let start = "case $POOL_START_ID in
-        1) exec sleep 1000;;
+        1) trap 'touch ended; exit 0' TERM; sleep 1000 & wait;;
         2) exec tr '\\0' x < /dev/zero;;
         3) exit 7;;
-        4) echo half; exit 7;;
+        4) printf half; exit 7;;
         5) kill -KILL $$;;
         6) echo '!bad name';;
         7) :;;
         *) echo m$POOL_START_ID; exec yes;;
     esac";
     let provider = Run::provide(&server, &place, start, &["--timeout", "1"]);
-    wait_for(&mut operator, "m8 free");
+    until("m8 is there", || states(&mut operator).contains("m8 free"));
     // It floods still, and is taken and stopped all the same.
-    assert_eq!(Run::take(&server, &[], "echo $POOL_MEMBER").finish().stdout, "m8\n");
-    assert_eq!(Run::take(&server, &[], "exit 1").finish().status, Some(1));
-    wait_for(&mut operator, "m9 free");
+    let taken = operator.ask("TAKE p 0 member=m8");
+    let lease = taken.split(' ').nth(1).expect("it is free");
+    assert_eq!(operator.ask(&format!("RETURN {lease} FAIL")), "RETURNED");
+    until("m8 is stopped", || !states(&mut operator).contains("m8 "));
+    until("the end of the one that hangs", || place.file("ended").exists());
     provider.signal(Signal::SIGTERM);
     let ended = provider.finish();
     assert_eq!(ended.status, Some(0));
@@ -354,10 +357,8 @@ fn starts_that_hang_flood_or_die_do_not_stop_a_provider() {
         "its first line is not a member's name and attributes",
         "it has printed no name",
     ];
-    let said: Vec<&str> = ended.stderr.lines().collect();
     let mut wanted: Vec<String> = expected.iter().map(|reason| format!("poolcounter: p: --start: {reason}")).collect();
-    let mut said: Vec<String> = said.into_iter().map(String::from).collect();
-    // The one that hangs may be given up by the server first.
+    let mut said: Vec<String> = ended.stderr.lines().map(String::from).collect();
     said.sort();
     wanted.sort();
     assert_eq!(said, wanted);
@@ -381,12 +382,16 @@ fn checks_and_stops_that_hang_are_ended() {
     let (server, mut operator) = server("1 1 check_interval=0.1 check_timeout=0.2 stop_timeout=0.2");
     let place = Place::new();
     let hang = "test $POOL_MEMBER != m1 || sleep 1000";
+    let stop = format!("echo $POOL_MEMBER >> {}; {hang}", place.file("stopped").display());
     let provider =
-        Run::provide(&server, &place, "echo m$POOL_START_ID", &["--check", hang, "--stop", hang, "--timeout", "0.4"]);
+        Run::provide(&server, &place, "echo m$POOL_START_ID", &["--check", hang, "--stop", &stop, "--timeout", "0.4"]);
     wait_for(&mut operator, "m2 free");
+    // The server has given the check up before; the provider does now.
+    until("m1 is stopped", || lines_of(&place.file("stopped")) == ["m1"]);
     provider.signal(Signal::SIGTERM);
     let ended = provider.finish();
     assert_eq!(ended.status, Some(0));
+    assert_eq!(lines_of(&place.file("stopped")), ["m1", "m2"]);
     let late = |what: &str| format!("poolcounter: p: --{what} of m1: it took longer than 0.4 s\n");
     assert!(ended.stderr.contains(&late("check")), "{}", ended.stderr);
 }

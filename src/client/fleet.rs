@@ -66,14 +66,20 @@ impl Fleet {
     /// Asks each server, and tells what it says by its address.
     pub fn ask_each<T>(
         &mut self,
-        mut ask: impl FnMut(&mut Connection) -> Result<T, Fault>,
+        ask: impl FnMut(&mut Connection) -> Result<T, Fault>,
     ) -> Vec<(String, Result<T, Failure>)> {
+        let without_connection =
+            |(server, answer): (String, Result<(T, Held), Failure>)| (server, answer.map(|(answer, _)| answer));
+        self.ask_each_on(ask).into_iter().map(without_connection).collect()
+    }
+
+    /// The same, and tells on which connection each was asked.
+    pub fn ask_each_on<T>(
+        &mut self,
+        mut ask: impl FnMut(&mut Connection) -> Result<T, Fault>,
+    ) -> Vec<(String, Result<(T, Held), Failure>)> {
         let servers = 0..self.servers.len();
-        let answers = servers.map(|index| {
-            let answer = self.ask(index, &mut ask).map(|(answer, _)| answer);
-            (self.servers[index].address.clone(), answer)
-        });
-        answers.collect()
+        servers.map(|index| (self.servers[index].address.clone(), self.ask(index, &mut ask))).collect()
     }
 
     /// Asks one server, unless it was dead not long ago.
@@ -122,14 +128,14 @@ impl Fleet {
         answer.map(|(answer, _)| answer).ok_or(Error::Lost)
     }
 
-    /// Asks the server where something was held, on whatever connection there is to it.
+    /// Asks the server where something was held, on whatever connection there is to it, and tells which.
     pub fn ask_same_server<T>(
         &mut self,
         held: Held,
         ask: impl FnMut(&mut Connection) -> Result<T, Fault>,
-    ) -> Result<T, Error> {
-        let answer = self.ask(held.server, ask).map(|(answer, _)| answer);
-        answer.map_err(|failure| Error::Unavailable(vec![(self.servers[held.server].address.clone(), failure)]))
+    ) -> Result<(T, Held), Error> {
+        self.ask(held.server, ask)
+            .map_err(|failure| Error::Unavailable(vec![(self.servers[held.server].address.clone(), failure)]))
     }
 
     /// Returns the lines that have come by themselves on the connection where something is held; None when it is lost. Does not

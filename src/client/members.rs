@@ -252,7 +252,18 @@ impl Members {
         request: &[u8],
         parse: fn(&[u8]) -> Option<T>,
     ) -> Vec<(String, Result<Result<Vec<T>, Error>, Failure>)> {
-        self.fleet.borrow_mut().ask_each(|connection| read_list(connection, request, parse, &mut Vec::new()))
+        let answers = self.fleet.borrow_mut().ask_each_on(|connection| {
+            let mut notices = Vec::new();
+            Ok((read_list(connection, request, parse, &mut notices)?, notices))
+        });
+        let noted = |(server, answer): (String, Result<_, Failure>)| {
+            let rows = answer.map(|((rows, notices), held)| {
+                self.note(held, notices);
+                rows
+            });
+            (server, rows)
+        };
+        answers.into_iter().map(noted).collect()
     }
 
     /// Notes which leases of a connection are lost.
@@ -394,9 +405,13 @@ impl Member<'_> {
 
     /// Asks the same server on another connection, as this one is gone.
     fn ask_anew(&self, request: &Request<'_>, success: &Reply<'_>) -> Result<(), Error> {
-        self.members.fleet.borrow_mut().ask_same_server(self.held, |connection| {
-            read_done(&ask(connection, request, Duration::ZERO, &mut || {}, &mut Vec::new())?, success)
-        })?
+        let ((answer, notices), held) = self.members.fleet.borrow_mut().ask_same_server(self.held, |connection| {
+            let mut notices = Vec::new();
+            let line = ask(connection, request, Duration::ZERO, &mut || {}, &mut notices)?;
+            Ok((read_done(&line, success)?, notices))
+        })?;
+        self.members.note(held, notices);
+        answer
     }
 
     fn lost(&self) -> Option<Lost> {

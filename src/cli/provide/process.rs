@@ -120,12 +120,12 @@ impl Process {
         self.has_line = end.is_some();
     }
 
-    /// Returns its first line, which may lack its end if nothing more can come.
+    /// Returns its first line, which may lack its end once it has ended.
     pub fn first_line(&self) -> FirstLine {
         if self.line.len() > LONGEST_LINE {
             return FirstLine::TooLong;
         }
-        let is_whole = self.has_line || (self.output.is_none() || !self.is_running()) && !self.line.is_empty();
+        let is_whole = self.has_line || !self.is_running() && !self.line.is_empty();
         if is_whole { FirstLine::Whole(self.line.trim_ascii_end().to_vec()) } else { FirstLine::Open }
     }
 

@@ -172,7 +172,13 @@ impl<'a> Work<'a> {
         while index < self.commands.len() {
             let command = &mut self.commands[index];
             command.process.read();
-            command.is_late |= command.process.expire(now);
+            if command.process.expire(now) && !self.is_ending {
+                command.is_late = true;
+                if matches!(command.job, Job::Task(Task::Start(_))) {
+                    self.give_up(index, &self.too_late(), link.as_deref_mut())?;
+                }
+            }
+            let command = &mut self.commands[index];
             let status = if has_ends { command.process.status() } else { None };
             // What it wrote before its end is here now.
             status.iter().for_each(|_| command.process.read());
@@ -246,9 +252,6 @@ impl<'a> Work<'a> {
     /// Goes on with a start whose first line is here. With a status it has ended.
     fn look_at_line(&mut self, index: usize, status: Option<u8>, link: Link<'_>) -> Result<(), Error> {
         let command = &mut self.commands[index];
-        if command.is_late {
-            return Ok(());
-        }
         let Job::Task(task @ Task::Start(_)) = command.job.clone() else { return Ok(()) };
         let line = match (command.process.first_line(), status) {
             // What fails at once has started nothing, whatever it printed.
@@ -304,7 +307,7 @@ impl<'a> Work<'a> {
             Job::Nothing | Job::Member(_) => Ok(()),
             Job::Task(task) => {
                 let reason = match is_late {
-                    true => format!("it took longer than {} s", self.settings.timeout.as_secs_f64()),
+                    true => self.too_late(),
                     false if status == 0 => "it has printed no name".into(),
                     false => format!("it ended with status {status}"),
                 };
@@ -412,6 +415,10 @@ impl<'a> Work<'a> {
             Some(provider) if asked_by == Some(self.connection) => provider.answer(task, result),
             _ => Ok(()),
         }
+    }
+
+    fn too_late(&self) -> String {
+        format!("it took longer than {} s", self.settings.timeout.as_secs_f64())
     }
 
     fn warn(&self, sentence: &str) {
