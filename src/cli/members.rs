@@ -6,7 +6,7 @@ use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
 use super::stats::ascii_where_invisible;
 use super::table::{Given, Opt};
 use super::{print, printable};
-use crate::client::{self, Error, ListedMember, ListedPool, Members};
+use crate::client::{ListedMember, ListedPool, Members, Rows, RowsOfEach};
 use crate::time::Span;
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
@@ -71,8 +71,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
 }
 
-fn flat<T>(answers: Vec<(String, Result<Result<Vec<T>, Error>, client::Failure>)>) -> Answers<T> {
-    let flat = |answer: Result<Result<Vec<T>, Error>, String>| answer?.map_err(|error| error.to_string());
+fn flat<T>(answers: RowsOfEach<T>) -> Answers<T> {
+    let flat = |answer: Result<Rows<T>, String>| answer?.map_err(|error| error.to_string());
     in_words(answers).into_iter().map(|(server, answer)| (server, flat(answer))).collect()
 }
 

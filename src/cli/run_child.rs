@@ -135,7 +135,7 @@ impl ChildRun<'_> {
 
     /// Looks after what is held, and returns when to do so again.
     fn check_held(&mut self) -> Option<Instant> {
-        let Some(held) = self.held.filter(|_| !self.was_lost) else { return None };
+        let held = self.held.filter(|_| !self.was_lost)?;
         let loss = match (held.check)() {
             Ok(next) => return next,
             Err(loss) => loss,

@@ -41,6 +41,9 @@ pub(super) struct Held {
     number: u64,
 }
 
+/// What a server answered, and on which connection.
+type Asked<T> = Result<(T, Held), Failure>;
+
 impl Fleet {
     pub fn new(addresses: &[String], default_port: u16, timeouts: Timeouts) -> Self {
         let server = |address: &String| Server { address: address.clone(), connection: None, dead: None };
@@ -68,8 +71,7 @@ impl Fleet {
         &mut self,
         ask: impl FnMut(&mut Connection) -> Result<T, Fault>,
     ) -> Vec<(String, Result<T, Failure>)> {
-        let without_connection =
-            |(server, answer): (String, Result<(T, Held), Failure>)| (server, answer.map(|(answer, _)| answer));
+        let without_connection = |(server, answer): (String, Asked<T>)| (server, answer.map(|(answer, _)| answer));
         self.ask_each_on(ask).into_iter().map(without_connection).collect()
     }
 
@@ -77,17 +79,13 @@ impl Fleet {
     pub fn ask_each_on<T>(
         &mut self,
         mut ask: impl FnMut(&mut Connection) -> Result<T, Fault>,
-    ) -> Vec<(String, Result<(T, Held), Failure>)> {
+    ) -> Vec<(String, Asked<T>)> {
         let servers = 0..self.servers.len();
         servers.map(|index| (self.servers[index].address.clone(), self.ask(index, &mut ask))).collect()
     }
 
     /// Asks one server, unless it was dead not long ago.
-    fn ask<T>(
-        &mut self,
-        server: usize,
-        mut ask: impl FnMut(&mut Connection) -> Result<T, Fault>,
-    ) -> Result<(T, Held), Failure> {
+    fn ask<T>(&mut self, server: usize, mut ask: impl FnMut(&mut Connection) -> Result<T, Fault>) -> Asked<T> {
         if let Some((failure, until)) = &self.servers[server].dead
             && Instant::now() < *until
         {
@@ -104,7 +102,7 @@ impl Fleet {
         &mut self,
         server: usize,
         ask: &mut impl FnMut(&mut Connection) -> Result<T, Fault>,
-    ) -> Result<(T, Held), Failure> {
+    ) -> Asked<T> {
         if let Some(kept) = self.servers[server].connection.take() {
             match self.ask_on(server, kept, &mut *ask) {
                 Err(Failure { fault: Fault::Closed, .. }) => {}
@@ -173,7 +171,7 @@ impl Fleet {
         server: usize,
         mut numbered: Numbered,
         ask: impl FnOnce(&mut Connection) -> Result<T, Fault>,
-    ) -> Result<(T, Held), Failure> {
+    ) -> Asked<T> {
         let failed = |fault, address: &str| Failure { address: address.into(), fault };
         let answer = ask(&mut numbered.connection).map_err(|fault| failed(fault, numbered.connection.address()))?;
         let held = Held { server, number: numbered.number };

@@ -22,6 +22,11 @@ const CHECK: Duration = Duration::from_secs(6);
 /// A server has at most 2^20 members unless its operator has chosen otherwise. A list that is longer than ten times this is none.
 const MOST_LISTED: usize = 10 << 20;
 
+/// The rows of a list, or a refusal.
+pub type Rows<T> = Result<Vec<T>, Error>;
+/// The list of each server by its address, or what is wrong with the server.
+pub type RowsOfEach<T> = Vec<(String, Result<Rows<T>, Failure>)>;
+
 /// A client of the members of one or several servers. Servers, connections and threads are as with the
 /// [`Client`](super::Client) of pools; the name of a pool or group takes the place of the key.
 #[derive(Debug)]
@@ -229,7 +234,7 @@ impl Members {
     }
 
     /// The pools of each server, by its address.
-    pub fn pools(&self) -> Vec<(String, Result<Result<Vec<ListedPool>, Error>, Failure>)> {
+    pub fn pools(&self) -> RowsOfEach<ListedPool> {
         self.list(b"POOLS\n", wire::parse_pool)
     }
 
@@ -238,20 +243,12 @@ impl Members {
     /// # Errors
     ///
     /// [`Error::BadName`] for a name that cannot be sent.
-    #[allow(clippy::type_complexity, reason = "an answer of each server, as the other clients have it")]
-    pub fn members(
-        &self,
-        pool: impl AsRef<[u8]>,
-    ) -> Result<Vec<(String, Result<Result<Vec<ListedMember>, Error>, Failure>)>, Error> {
+    pub fn members(&self, pool: impl AsRef<[u8]>) -> Result<RowsOfEach<ListedMember>, Error> {
         let pool = wire::escape_name(pool.as_ref()).ok_or(Error::BadName)?;
         Ok(self.list(&members_request(&pool), wire::parse_member))
     }
 
-    fn list<T>(
-        &self,
-        request: &[u8],
-        parse: fn(&[u8]) -> Option<T>,
-    ) -> Vec<(String, Result<Result<Vec<T>, Error>, Failure>)> {
+    fn list<T>(&self, request: &[u8], parse: fn(&[u8]) -> Option<T>) -> RowsOfEach<T> {
         let answers = self.fleet.borrow_mut().ask_each_on(|connection| {
             let mut notices = Vec::new();
             Ok((read_list(connection, request, parse, &mut notices)?, notices))

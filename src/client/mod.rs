@@ -158,7 +158,7 @@ pub use crate::members::{Condition, Lost, NoMembers};
 pub use crate::pools::Purpose;
 pub use counters::{Counters, Units, Usage};
 pub use error::{Error, Failure, Fault};
-pub use members::{LeaseToken, Member, MemberLoss, Members, TakeOutcome, Wanted};
+pub use members::{LeaseToken, Member, MemberLoss, Members, Rows, RowsOfEach, TakeOutcome, Wanted};
 pub use placement::{MediaWiki, Placement, Ring};
 pub use pools::{Client, Limits, Lines, Lock, Outcome};
 pub use provider::{Offered, Provider, TaskResult};
