@@ -3,7 +3,8 @@
 use super::Timeouts;
 use super::connection::Connection;
 use super::error::{Error, Failure, Fault};
-use super::members::{DEFAULT_PORT, ask, members_request, read_done, read_list, sendable_attributes};
+use super::members::DEFAULT_PORT;
+use super::members::exchange::{ask, members_request, read_done, read_list, sendable_attributes};
 use super::placement::Placement;
 use crate::members::wire::asking::{self as wire, ListedMember, Notice, Reply, Task};
 use crate::members::{Attributes, Named, Request};

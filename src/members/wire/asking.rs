@@ -304,7 +304,7 @@ mod tests {
     use super::super::super::state::{Event, Filter, MemberRow, PoolRow, Utilization, What};
     use super::super::{Line, parse, write_event, write_member, write_pool};
     use super::*;
-    use crate::id::ConnId;
+    use crate::id::{ConnId, Id};
 
     fn attributes(pairs: &[(&str, &str)]) -> Attributes {
         pairs.iter().map(|(name, value)| (name.as_bytes().into(), value.as_bytes().into())).collect()
@@ -471,7 +471,7 @@ mod tests {
 
     fn written(what: What) -> Vec<u8> {
         let mut bytes = Vec::new();
-        write_event(&mut bytes, &Event { conn: ConnId::from(1), what });
+        write_event(&mut bytes, &Event { conn: ConnId::from_index(1), what });
         bytes.strip_suffix(b"\n").expect("a line has an end").to_vec()
     }
 }
