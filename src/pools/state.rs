@@ -1,8 +1,8 @@
-//! The pools themselves: who holds a place, who waits for one, and who is woken. It knows no sockets, no bytes on the wire
+//! The pools themselves: who holds a claim, who waits for one, and who is woken. It knows no sockets, no bytes on the wire
 //! and no clock: it takes a connection, a request and the time, and emits replies for any connection.
 //!
-//! Invariant: a pool exists while somebody holds or waits. A place stands in two queues: that of its connection, oldest
-//! first, and one of its pool's three, by what it is. A connection waits for one place at most, and that is its newest.
+//! Invariant: a pool exists while somebody holds or waits. A claim stands in two queues: that of its connection, oldest
+//! first, and one of its pool's three, by what it is. A connection waits for one claim at most, and that is its newest.
 
 use crate::id::{ConnId, Id, id};
 use crate::list::{Links, List};
@@ -37,20 +37,20 @@ pub struct Acquire<'a> {
     pub key: &'a [u8],
     /// For whom the work is done.
     pub purpose: Purpose,
-    /// A place is free while fewer hold one. At least 1.
+    /// A claim is free while fewer hold one. At least 1.
     pub workers: u32,
     /// Nobody is let in once so many hold or wait. At least 1.
     pub max_queue: u32,
-    /// How long to wait for a place; zero means not at all.
+    /// How long to wait for a claim; zero means not at all.
     pub timeout: Span,
     /// How long to hold it at most.
     pub hold: Span,
 }
 
-/// For whom a client does the work that it wants a place for.
+/// For whom a client does the work that it wants a claim for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Purpose {
-    /// For itself alone: it needs a place of its own.
+    /// For itself alone: it needs a claim of its own.
     Me,
     /// For everybody who asked: once somebody has finished, the waiters need not work.
     Anyone,
@@ -63,19 +63,19 @@ pub struct BadSyntax;
 /// What a connection is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// The connection has a place and is to do the work.
+    /// The connection has a claim and is to do the work.
     Locked,
-    /// Somebody finished the work; no place is held.
+    /// Somebody finished the work; no claim is held.
     Done,
-    /// A place was given back, or a wait withdrawn.
+    /// A claim was given back, or a wait withdrawn.
     Released,
     /// Too many hold or wait already.
     QueueFull,
-    /// No place came free in time.
+    /// No claim came free in time.
     Timeout,
-    /// The connection has as many places as it may have.
+    /// The connection has as many claims as it may have.
     LockHeld,
-    /// The connection holds no such place.
+    /// The connection holds no such claim.
     NotLocked,
     /// The connection still waits for its last request.
     WaitForResponse,
@@ -96,13 +96,13 @@ pub struct Step<'a, 'w> {
 }
 
 id! { PoolId }
-id! { PlaceId }
+id! { ClaimId }
 
 timer_keys! {
     /// What the pools arm timers for.
     pub enum Timer {
-        /// The place was waited for, or held, for as long as it may be.
-        Place(id: PlaceId),
+        /// The claim was waited for, or held, for as long as it may be.
+        Claim(id: ClaimId),
         /// It is time to look whether there is something to tell the operator.
         Watch,
     }
@@ -116,23 +116,23 @@ struct Pool {
     key: Vec<u8>,
     hash: Hash,
     type_id: TypeId,
-    holders: List<PlaceId>,
-    waiting_for_me: List<PlaceId>,
-    waiting_for_anyone: List<PlaceId>,
+    holders: List<ClaimId>,
+    waiting_for_me: List<ClaimId>,
+    waiting_for_anyone: List<ClaimId>,
 }
 
-struct Place {
+struct Claim {
     pool: PoolId,
     conn: ConnId,
     /// When the wait, or else the hold, began.
     since: Time,
-    stage: Stage,
+    phase: ClaimPhase,
 }
 
-enum Stage {
+enum ClaimPhase {
     Waiting {
         purpose: Purpose,
-        /// How long the place may be held once it is granted.
+        /// How long the claim may be held once it is granted.
         hold: Span,
         timeout: TimerId,
     },
@@ -149,9 +149,9 @@ pub struct State {
     pools: Slab<Pool>,
     /// Emptied buffers for the keys of pools to come, so that these are made without allocating.
     spare_keys: Vec<Vec<u8>>,
-    places: Slab<Place>,
-    /// Each connection's places, oldest first.
-    clients: Vec<List<PlaceId>>,
+    claims: Slab<Claim>,
+    /// Each connection's claims, oldest first.
+    clients: Vec<List<ClaimId>>,
     links_by_client: Links,
     links_by_pool: Links,
     holding: u64,
@@ -169,7 +169,7 @@ impl State {
             names: Names::default(),
             pools: Slab::new(),
             spare_keys: Vec::new(),
-            places: Slab::new(),
+            claims: Slab::new(),
             clients: Vec::new(),
             links_by_client: Links::default(),
             links_by_pool: Links::default(),
@@ -181,7 +181,7 @@ impl State {
         }
     }
 
-    /// `ACQ4ME` and `ACQ4ANY`: a place at once, a wait for one, or a refusal.
+    /// `ACQ4ME` and `ACQ4ANY`: a claim at once, a wait for one, or a refusal.
     pub fn acquire(&mut self, conn: ConnId, request: Result<Acquire<'_>, BadSyntax>, step: &mut Step<'_, '_>) {
         let Err(refusal) = self.try_acquire(conn, request, step) else { return };
         match refusal {
@@ -192,19 +192,19 @@ impl State {
         step.replies.push((conn, refusal));
     }
 
-    /// `RELEASE` and `RELEASE key`: gives back the connection's newest place, or the newest on `key`. A wait is withdrawn.
+    /// `RELEASE` and `RELEASE key`: gives back the connection's newest claim, or the newest on `key`. A wait is withdrawn.
     pub fn release(&mut self, conn: ConnId, key: Option<&[u8]>, step: &mut Step<'_, '_>) {
-        let newest = self.places_of(conn).find(|place| key.is_none_or(|key| key == self.key_of(*place)));
+        let newest = self.claims_of(conn).find(|claim| key.is_none_or(|key| key == self.key_of(*claim)));
         let Some(id) = newest else {
             self.figures.count(Stat::ReleaseMismatch);
             step.replies.push((conn, Reply::NotLocked));
             return;
         };
-        let place = self.vacate(id, step);
-        if place.was_held {
-            self.wake_after_work(&place, step);
+        let claim = self.vacate(id, step);
+        if claim.was_held {
+            self.wake_after_work(&claim, step);
         }
-        self.drop_if_unused(place.pool);
+        self.drop_if_unused(claim.pool);
         self.figures.count(Stat::TotalReleases);
         step.replies.push((conn, Reply::Released));
     }
@@ -212,37 +212,37 @@ impl State {
     /// A timer is due.
     pub fn expire(&mut self, timer: Timer, step: &mut Step<'_, '_>) {
         match timer {
-            Timer::Place(id) => self.end_place(id, step),
+            Timer::Claim(id) => self.expire_claim(id, step),
             Timer::Watch => self.look_around(step),
         }
     }
 
-    /// The wait of a place has lasted too long, or its hold has.
-    fn end_place(&mut self, id: PlaceId, step: &mut Step<'_, '_>) {
-        let place = self.detach(id, step.now);
-        match place.stage {
-            Stage::Waiting { timeout, .. } => {
+    /// The wait of a claim has lasted too long, or its hold has.
+    fn expire_claim(&mut self, id: ClaimId, step: &mut Step<'_, '_>) {
+        let claim = self.detach(id, step.now);
+        match claim.phase {
+            ClaimPhase::Waiting { timeout, .. } => {
                 timeout.fired();
-                self.figures.add(Stat::WastedTimeoutTime, step.now.since(place.since));
-                self.note_refusal(place.pool, Refusal::Timeout, step);
-                step.replies.push((place.conn, Reply::Timeout));
+                self.figures.add(Stat::WastedTimeoutTime, step.now.since(claim.since));
+                self.note_refusal(claim.pool, Refusal::Timeout, step);
+                step.replies.push((claim.conn, Reply::Timeout));
             }
-            Stage::Holding { end } => {
+            ClaimPhase::Holding { end } => {
                 end.into_iter().for_each(TimerId::fired);
-                self.hand_over(place.pool, step);
+                self.hand_over(claim.pool, step);
             }
         }
-        self.drop_if_unused(place.pool);
+        self.drop_if_unused(claim.pool);
     }
 
     /// The connection is gone: gives back all that it has, newest first.
     pub fn close(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         while let Some(id) = self.clients.get(conn.index()).and_then(List::back) {
-            let place = self.vacate(id, step);
-            if place.was_held {
-                self.hand_over(place.pool, step);
+            let claim = self.vacate(id, step);
+            if claim.was_held {
+                self.hand_over(claim.pool, step);
             }
-            self.drop_if_unused(place.pool);
+            self.drop_if_unused(claim.pool);
         }
     }
 
@@ -258,16 +258,16 @@ impl State {
         );
         figures.set(Stat::HashtableEntries, self.pools.len() as u64);
         figures.set(Stat::ProcessingWorkers, self.holding);
-        figures.set(Stat::WaitingWorkers, self.places.len() as u64 - self.holding);
+        figures.set(Stat::WaitingWorkers, self.claims.len() as u64 - self.holding);
         figures
     }
 
     /// Whether nobody holds or waits.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty() && self.pools.is_empty() && self.names.is_empty() && self.holding == 0
+        self.claims.is_empty() && self.pools.is_empty() && self.names.is_empty() && self.holding == 0
     }
 
-    /// How many timers are armed for no place.
+    /// How many timers are armed for no claim.
     pub fn own_timers(&self) -> usize {
         usize::from(self.watch.timer.is_some())
     }
@@ -295,16 +295,16 @@ impl State {
         }
         let pool = known.unwrap_or_else(|| self.create(hash, request.key));
         let hold = request.hold.min(self.limits.max_hold);
-        let id = PlaceId::from_index(self.places.vacant_key());
-        let stage = if is_free {
-            Stage::Holding { end: None }
+        let id = ClaimId::from_index(self.claims.vacant_key());
+        let phase = if is_free {
+            ClaimPhase::Holding { end: None }
         } else {
-            let timeout = step.timers.arm(step.now + request.timeout, Timer::Place(id));
+            let timeout = step.timers.arm(step.now + request.timeout, Timer::Claim(id));
             self.sketch.count(request.key, Event::Wait, step.now);
             self.type_of(pool).queued += 1;
-            Stage::Waiting { purpose: request.purpose, hold, timeout }
+            ClaimPhase::Waiting { purpose: request.purpose, hold, timeout }
         };
-        self.attach(id, Place { pool, conn, since: step.now, stage });
+        self.attach(id, Claim { pool, conn, since: step.now, phase });
         if is_free {
             self.begin_hold(id, hold, step);
         }
@@ -312,13 +312,13 @@ impl State {
     }
 
     fn check_client(&self, conn: ConnId) -> Result<(), Reply> {
-        let Some(places) = self.clients.get(conn.index()) else { return Ok(()) };
-        if places.len() >= self.limits.max_locks {
+        let Some(claims) = self.clients.get(conn.index()) else { return Ok(()) };
+        if claims.len() >= self.limits.max_locks {
             return Err(Reply::LockHeld);
         }
-        match places.back().map(|id| &self.places[id.index()].stage) {
-            Some(Stage::Waiting { .. }) => Err(Reply::WaitForResponse),
-            Some(Stage::Holding { .. }) | None => Ok(()),
+        match claims.back().map(|id| &self.claims[id.index()].phase) {
+            Some(ClaimPhase::Waiting { .. }) => Err(Reply::WaitForResponse),
+            Some(ClaimPhase::Holding { .. }) | None => Ok(()),
         }
     }
 
@@ -335,19 +335,19 @@ impl State {
         self.hand_over(finished.pool, step);
     }
 
-    /// A place has come free: grants it to the oldest waiter, one who works for itself first.
+    /// A claim has come free: grants it to the oldest waiter, one who works for itself first.
     fn hand_over(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         let pool = &mut self.pools[pool.index()];
         let of_type = &mut self.types[pool.type_id];
         let waiter = pool.waiting_for_me.front().or_else(|| pool.waiting_for_anyone.front());
         let Some(id) = waiter else { return };
-        let place = &mut self.places[id.index()];
-        let waited = step.now.since(place.since);
-        pool.queue_of(&place.stage).remove(&mut self.links_by_pool, id);
-        let stage = std::mem::replace(&mut place.stage, Stage::Holding { end: None });
-        pool.queue_of(&place.stage).push_back(&mut self.links_by_pool, id);
-        let Stage::Waiting { purpose, hold, timeout } = stage else {
-            unreachable!("the queues of waiters hold only places that wait");
+        let claim = &mut self.claims[id.index()];
+        let waited = step.now.since(claim.since);
+        pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
+        let phase = std::mem::replace(&mut claim.phase, ClaimPhase::Holding { end: None });
+        pool.queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
+        let ClaimPhase::Waiting { purpose, hold, timeout } = phase else {
+            unreachable!("the queues of waiters hold only claims that wait");
         };
         step.timers.cancel(timeout);
         of_type.waits.record(waited);
@@ -361,70 +361,70 @@ impl State {
         self.begin_hold(id, hold, step);
     }
 
-    /// The place is its holder's from now on.
-    fn begin_hold(&mut self, id: PlaceId, hold: Span, step: &mut Step<'_, '_>) {
-        let place = &mut self.places[id.index()];
-        place.since = step.now;
+    /// The claim is its holder's from now on.
+    fn begin_hold(&mut self, id: ClaimId, hold: Span, step: &mut Step<'_, '_>) {
+        let claim = &mut self.claims[id.index()];
+        claim.since = step.now;
         if hold != Span::FOREVER {
-            place.stage = Stage::Holding { end: Some(step.timers.arm(step.now + hold, Timer::Place(id))) };
+            claim.phase = ClaimPhase::Holding { end: Some(step.timers.arm(step.now + hold, Timer::Claim(id))) };
         }
-        step.replies.push((place.conn, Reply::Locked));
+        step.replies.push((claim.conn, Reply::Locked));
         self.holding += 1;
         self.figures.count(Stat::TotalAcquired);
-        let pool = place.pool;
+        let pool = claim.pool;
         self.type_of(pool).acquired += 1;
         self.watch_locks(step);
     }
 
-    /// Takes a place from whoever has it and disarms its timer. Its pool may be left without anybody.
-    fn vacate(&mut self, id: PlaceId, step: &mut Step<'_, '_>) -> Vacated {
-        let Place { pool, conn, since, stage } = self.detach(id, step.now);
-        let was_held = matches!(stage, Stage::Holding { .. });
-        let timer = match stage {
-            Stage::Waiting { timeout, .. } => Some(timeout),
-            Stage::Holding { end } => end,
+    /// Takes a claim from whoever has it and disarms its timer. Its pool may be left without anybody.
+    fn vacate(&mut self, id: ClaimId, step: &mut Step<'_, '_>) -> Vacated {
+        let Claim { pool, conn, since, phase } = self.detach(id, step.now);
+        let was_held = matches!(phase, ClaimPhase::Holding { .. });
+        let timer = match phase {
+            ClaimPhase::Waiting { timeout, .. } => Some(timeout),
+            ClaimPhase::Holding { end } => end,
         };
         timer.into_iter().for_each(|timer| step.timers.cancel(timer));
         Vacated { pool, conn, since, was_held }
     }
 
-    /// Puts a place into every table, with `id` the next free key of the places.
-    fn attach(&mut self, id: PlaceId, place: Place) {
-        self.attach_to_client(id, place.conn);
-        self.attach_to_pool(id, place);
+    /// Puts a claim into every table, with `id` the next free key of the claims.
+    fn attach(&mut self, id: ClaimId, claim: Claim) {
+        self.attach_to_client(id, claim.conn);
+        self.attach_to_pool(id, claim);
     }
 
-    fn attach_to_client(&mut self, id: PlaceId, conn: ConnId) {
+    fn attach_to_client(&mut self, id: ClaimId, conn: ConnId) {
         if self.clients.len() <= conn.index() {
             self.clients.resize_with(conn.index() + 1, List::default);
         }
         self.clients[conn.index()].push_back(&mut self.links_by_client, id);
     }
 
-    fn attach_to_pool(&mut self, id: PlaceId, place: Place) {
-        self.pools[place.pool.index()].queue_of(&place.stage).push_back(&mut self.links_by_pool, id);
-        let index = self.places.insert(place);
-        debug_assert_eq!(index, id.index(), "the timer of the place was armed for its key");
+    fn attach_to_pool(&mut self, id: ClaimId, claim: Claim) {
+        self.pools[claim.pool.index()].queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
+        let index = self.claims.insert(claim);
+        debug_assert_eq!(index, id.index(), "the timer of the claim was armed for its key");
     }
 
-    /// Takes a place out of every table. Its timer is the caller's to deal with.
-    fn detach(&mut self, id: PlaceId, now: Time) -> Place {
-        let place = self.places.remove(id.index());
-        let pool = &mut self.pools[place.pool.index()];
+    /// Takes a claim out of every table. Its timer is the caller's to deal with.
+    fn detach(&mut self, id: ClaimId, now: Time) -> Claim {
+        let claim = self.claims.remove(id.index());
+        let pool = &mut self.pools[claim.pool.index()];
         let of_type = &mut self.types[pool.type_id];
-        let age = now.since(place.since);
-        self.clients[place.conn.index()].remove(&mut self.links_by_client, id);
-        pool.queue_of(&place.stage).remove(&mut self.links_by_pool, id);
-        match place.stage {
-            Stage::Waiting { .. } => of_type.waits.record(age),
-            Stage::Holding { .. } => {
+        let age = now.since(claim.since);
+        self.clients[claim.conn.index()].remove(&mut self.links_by_client, id);
+        pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
+        match claim.phase {
+            ClaimPhase::Waiting { .. } => of_type.waits.record(age),
+            ClaimPhase::Holding { .. } => {
                 of_type.holds.record(age);
                 self.holding -= 1;
                 self.figures.count(Stat::ProcessedCount);
                 self.figures.add(Stat::ProcessingTime, age);
             }
         }
-        place
+        claim
     }
 
     fn find(&self, hash: Hash, key: &[u8]) -> Option<PoolId> {
@@ -462,17 +462,17 @@ impl State {
         &mut self.types[self.pools[pool.index()].type_id]
     }
 
-    /// The connection's places, newest first.
-    fn places_of(&self, conn: ConnId) -> impl Iterator<Item = PlaceId> {
-        self.clients.get(conn.index()).into_iter().flat_map(|places| places.iter_back(&self.links_by_client))
+    /// The connection's claims, newest first.
+    fn claims_of(&self, conn: ConnId) -> impl Iterator<Item = ClaimId> {
+        self.clients.get(conn.index()).into_iter().flat_map(|claims| claims.iter_back(&self.links_by_client))
     }
 
-    fn key_of(&self, place: PlaceId) -> &[u8] {
-        &self.pools[self.places[place.index()].pool.index()].key
+    fn key_of(&self, claim: ClaimId) -> &[u8] {
+        &self.pools[self.claims[claim.index()].pool.index()].key
     }
 }
 
-/// A place that nobody has any more.
+/// A claim that nobody has any more.
 struct Vacated {
     pool: PoolId,
     conn: ConnId,
@@ -481,17 +481,17 @@ struct Vacated {
 }
 
 impl Pool {
-    /// How many hold a place, and how many hold or wait.
+    /// How many hold a claim, and how many hold or wait.
     fn occupancy(&self) -> (u32, u32) {
         let holding = self.holders.len();
         (holding, holding + self.waiting_for_me.len() + self.waiting_for_anyone.len())
     }
 
-    fn queue_of(&mut self, stage: &Stage) -> &mut List<PlaceId> {
-        match stage {
-            Stage::Holding { .. } => &mut self.holders,
-            Stage::Waiting { purpose: Purpose::Me, .. } => &mut self.waiting_for_me,
-            Stage::Waiting { purpose: Purpose::Anyone, .. } => &mut self.waiting_for_anyone,
+    fn queue_of(&mut self, phase: &ClaimPhase) -> &mut List<ClaimId> {
+        match phase {
+            ClaimPhase::Holding { .. } => &mut self.holders,
+            ClaimPhase::Waiting { purpose: Purpose::Me, .. } => &mut self.waiting_for_me,
+            ClaimPhase::Waiting { purpose: Purpose::Anyone, .. } => &mut self.waiting_for_anyone,
         }
     }
 }

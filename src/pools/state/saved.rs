@@ -3,7 +3,7 @@
 //! [`SAVED_VERSION`].
 
 use super::watch::Memory;
-use super::{Place, PlaceId, Purpose, Stage, State, Timer, Type};
+use super::{Claim, ClaimId, Purpose, ClaimPhase, State, Timer, Type};
 use crate::id::{ConnId, Id};
 use crate::record::{Reader, Unreadable, Writer};
 use crate::service::IN_ONE_PIECE;
@@ -38,27 +38,27 @@ struct InOnePiece {
     pools: Vec<SavedPool>,
 }
 
-/// The places of each connection are found in their order once all are there: connection, newer places, place.
-type Ranks = Vec<(ConnId, Reverse<u32>, PlaceId)>;
+/// The claims of each connection are found in their order once all are there: connection, newer claims, claim.
+type Ranks = Vec<(ConnId, Reverse<u32>, ClaimId)>;
 
 #[derive(Serialize, Deserialize)]
 struct SavedPool {
     key: Vec<u8>,
     /// In the order of their queues.
-    places: Vec<SavedPlace>,
+    claims: Vec<SavedClaim>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct SavedPlace {
+struct SavedClaim {
     conn: ConnId,
-    /// How many places the connection has that are newer.
+    /// How many claims the connection has that are newer.
     newer: u32,
     since: Time,
-    stage: SavedStage,
+    phase: SavedPhase,
 }
 
 #[derive(Serialize, Deserialize)]
-enum SavedStage {
+enum SavedPhase {
     Waiting { purpose: Purpose, hold: Span, until: Time },
     Holding { until: Option<Time> },
 }
@@ -77,10 +77,10 @@ impl State {
             watch: self.watch.memory.clone(),
             pools: self.pools.len(),
         })?;
-        let newer = self.newer_places()?;
+        let newer = self.newer_claims()?;
         for (_, pool) in &self.pools {
-            let places = self.places_in(pool).map(|id| self.save_place(id, newer[id.index()], timers));
-            out.put(&SavedPool { key: pool.key.clone(), places: places.collect() })?;
+            let claims = self.claims_in(pool).map(|id| self.save_claim(id, newer[id.index()], timers));
+            out.put(&SavedPool { key: pool.key.clone(), claims: claims.collect() })?;
         }
         Ok(())
     }
@@ -128,54 +128,54 @@ impl State {
 
     fn restore_pool(
         &mut self,
-        SavedPool { key, places }: SavedPool,
+        SavedPool { key, claims }: SavedPool,
         ranks: &mut Ranks,
         timers: &mut Timers<'_, Timer>,
     ) -> Result<(), Unreadable> {
         let hash = self.names.hash(&key);
-        if self.find(hash, &key).is_some() || places.is_empty() {
-            return Err(Unreadable("pools: a key stands there twice, or without places".into()));
+        if self.find(hash, &key).is_some() || claims.is_empty() {
+            return Err(Unreadable("pools: a key stands there twice, or without claims".into()));
         }
         let pool = self.create(hash, &key);
-        for SavedPlace { conn, newer, since, stage } in places {
-            let id = PlaceId::from_index(self.places.vacant_key());
-            self.holding += u64::from(matches!(stage, SavedStage::Holding { .. }));
-            let stage = match stage {
-                SavedStage::Waiting { purpose, hold, until } => {
-                    Stage::Waiting { purpose, hold, timeout: timers.arm(until, Timer::Place(id)) }
+        for SavedClaim { conn, newer, since, phase } in claims {
+            let id = ClaimId::from_index(self.claims.vacant_key());
+            self.holding += u64::from(matches!(phase, SavedPhase::Holding { .. }));
+            let phase = match phase {
+                SavedPhase::Waiting { purpose, hold, until } => {
+                    ClaimPhase::Waiting { purpose, hold, timeout: timers.arm(until, Timer::Claim(id)) }
                 }
-                SavedStage::Holding { until } => {
-                    Stage::Holding { end: until.map(|until| timers.arm(until, Timer::Place(id))) }
+                SavedPhase::Holding { until } => {
+                    ClaimPhase::Holding { end: until.map(|until| timers.arm(until, Timer::Claim(id))) }
                 }
             };
-            self.attach_to_pool(id, Place { pool, conn, since, stage });
+            self.attach_to_pool(id, Claim { pool, conn, since, phase });
             ranks.push((conn, Reverse(newer), id));
         }
         Ok(())
     }
 
-    /// By place: how many places its connection has that are newer.
-    fn newer_places(&self) -> io::Result<Vec<u32>> {
-        let len = self.places.iter().next_back().map_or(0, |(index, _)| index + 1);
+    /// By claim: how many claims its connection has that are newer.
+    fn newer_claims(&self) -> io::Result<Vec<u32>> {
+        let len = self.claims.iter().next_back().map_or(0, |(index, _)| index + 1);
         let mut newer = Vec::new();
         newer.try_reserve_exact(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         newer.resize(len, 0);
-        for places in &self.clients {
-            for (rank, id) in (0..).zip(places.iter_back(&self.links_by_client)) {
+        for claims in &self.clients {
+            for (rank, id) in (0..).zip(claims.iter_back(&self.links_by_client)) {
                 newer[id.index()] = rank;
             }
         }
         Ok(newer)
     }
 
-    fn save_place(&self, id: PlaceId, newer: u32, timers: &Timers<'_, Timer>) -> SavedPlace {
-        let Place { conn, since, stage, .. } = &self.places[id.index()];
-        let stage = match stage {
-            Stage::Waiting { purpose, hold, timeout } => {
-                SavedStage::Waiting { purpose: *purpose, hold: *hold, until: timers.deadline(timeout) }
+    fn save_claim(&self, id: ClaimId, newer: u32, timers: &Timers<'_, Timer>) -> SavedClaim {
+        let Claim { conn, since, phase, .. } = &self.claims[id.index()];
+        let phase = match phase {
+            ClaimPhase::Waiting { purpose, hold, timeout } => {
+                SavedPhase::Waiting { purpose: *purpose, hold: *hold, until: timers.deadline(timeout) }
             }
-            Stage::Holding { end } => SavedStage::Holding { until: end.as_ref().map(|end| timers.deadline(end)) },
+            ClaimPhase::Holding { end } => SavedPhase::Holding { until: end.as_ref().map(|end| timers.deadline(end)) },
         };
-        SavedPlace { conn: *conn, newer, since: *since, stage }
+        SavedClaim { conn: *conn, newer, since: *since, phase }
     }
 }

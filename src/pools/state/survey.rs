@@ -1,6 +1,6 @@
 //! Who holds and waits, for operators who ask. It changes nothing, and however much there is, what it tells has a bound.
 
-use super::{List, Place, PlaceId, Pool, Purpose, Stage, State, Type};
+use super::{List, Claim, ClaimId, Pool, Purpose, ClaimPhase, State, Type};
 use crate::id::{ConnId, Id};
 use crate::sketch::Hot;
 use crate::stats::Pools as Stat;
@@ -47,7 +47,7 @@ impl State {
 
     /// How many requests wait.
     pub fn waiting(&self) -> u64 {
-        self.places.len() as u64 - self.holding
+        self.claims.len() as u64 - self.holding
     }
 
     /// How many keys are alive.
@@ -68,15 +68,15 @@ impl State {
 
     /// Who holds a key, oldest first, and then who waits, in the order in which they will be served.
     pub fn clients(&self, key: &[u8]) -> impl Iterator<Item = Client<'_>> {
-        let places = self.pool(key).into_iter().flat_map(|pool| self.places_in(pool));
-        places.map(|place| self.client(&self.places[place.index()]))
+        let claims = self.pool(key).into_iter().flat_map(|pool| self.claims_in(pool));
+        claims.map(|claim| self.client(&self.claims[claim.index()]))
     }
 
     /// Who has held a lock for longest, oldest first.
     pub fn longest_holders(&self, most: usize) -> Vec<Client<'_>> {
-        let holders = self.places.iter().filter(|(_, place)| matches!(place.stage, Stage::Holding { .. }));
-        let ranks = holders.map(|(index, place)| (place.since, index));
-        first(most, ranks).into_iter().map(|(_, index)| self.client(&self.places[index])).collect()
+        let holders = self.claims.iter().filter(|(_, claim)| matches!(claim.phase, ClaimPhase::Holding { .. }));
+        let ranks = holders.map(|(index, claim)| (claim.since, index));
+        first(most, ranks).into_iter().map(|(_, index)| self.client(&self.claims[index])).collect()
     }
 
     /// What has happened by type of work, the type that acquired most first; among equals in the order of the names.
@@ -105,28 +105,28 @@ impl State {
 
     fn busy<'a>(&'a self, pool: &'a Pool) -> Busy<'a> {
         let (working, occupied) = pool.occupancy();
-        let oldest = pool.queues().filter_map(List::front).map(|place| self.places[place.index()].since).min();
+        let oldest = pool.queues().filter_map(List::front).map(|claim| self.claims[claim.index()].since).min();
         let since = oldest.expect("a pool exists while somebody holds or waits");
         Busy { key: &pool.key, working, waiting: occupied - working, since }
     }
 
-    fn client(&self, place: &Place) -> Client<'_> {
-        let waits_for = match place.stage {
-            Stage::Waiting { purpose, .. } => Some(purpose),
-            Stage::Holding { .. } => None,
+    fn client(&self, claim: &Claim) -> Client<'_> {
+        let waits_for = match claim.phase {
+            ClaimPhase::Waiting { purpose, .. } => Some(purpose),
+            ClaimPhase::Holding { .. } => None,
         };
-        Client { key: &self.pools[place.pool.index()].key, conn: place.conn, waits_for, since: place.since }
+        Client { key: &self.pools[claim.pool.index()].key, conn: claim.conn, waits_for, since: claim.since }
     }
 
-    /// The places of a pool, in the order of its queues.
-    pub(super) fn places_in(&self, pool: &Pool) -> impl Iterator<Item = PlaceId> {
+    /// The claims of a pool, in the order of its queues.
+    pub(super) fn claims_in(&self, pool: &Pool) -> impl Iterator<Item = ClaimId> {
         pool.queues().flat_map(|queue| queue.iter(&self.links_by_pool))
     }
 }
 
 impl Pool {
     /// Who holds, and who waits, in the order of service.
-    pub(super) fn queues(&self) -> impl Iterator<Item = &List<PlaceId>> {
+    pub(super) fn queues(&self) -> impl Iterator<Item = &List<ClaimId>> {
         [&self.holders, &self.waiting_for_me, &self.waiting_for_anyone].into_iter()
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! The first refusal opens a window of a minute, at whose end the refusals in it are summed up.
 
-use super::{PoolId, Stage, State, Step, Timer};
+use super::{PoolId, ClaimPhase, State, Step, Timer};
 use crate::id::{ConnId, Id};
 use crate::sketch::{self, Event};
 use crate::stats::Pools as Stat;
@@ -198,18 +198,18 @@ impl State {
     }
 
     fn overdue(&self, since: Time, now: Time) -> Notice {
-        let is_it = |stage: &Stage, began: Time| matches!(stage, Stage::Holding { .. }) && began == since;
-        let place = self.places.iter().map(|(_, place)| place).find(|place| is_it(&place.stage, place.since));
-        let place = place.expect("the lock was found a moment ago");
+        let is_it = |phase: &ClaimPhase, began: Time| matches!(phase, ClaimPhase::Holding { .. }) && began == since;
+        let claim = self.claims.iter().map(|(_, claim)| claim).find(|claim| is_it(&claim.phase, claim.since));
+        let claim = claim.expect("the lock was found a moment ago");
         let overdue = self.holds().filter(|since| now.since(*since) >= self.limits.warn_hold).count() as u64;
-        let key = sketch::cut(&self.pools[place.pool.index()].key).into();
-        Notice::Overdue { key, conn: place.conn, age: now.since(since), overdue }
+        let key = sketch::cut(&self.pools[claim.pool.index()].key).into();
+        Notice::Overdue { key, conn: claim.conn, age: now.since(since), overdue }
     }
 
     /// Since when each lock is held.
     fn holds(&self) -> impl Iterator<Item = Time> {
-        let places = self.places.iter().map(|(_, place)| place);
-        places.filter(|place| matches!(place.stage, Stage::Holding { .. })).map(|place| place.since)
+        let claims = self.claims.iter().map(|(_, claim)| claim);
+        claims.filter(|claim| matches!(claim.phase, ClaimPhase::Holding { .. })).map(|claim| claim.since)
     }
 
     /// The first moment later than `seen` at which a lock has an age to tell of.
