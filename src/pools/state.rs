@@ -7,9 +7,9 @@
 use crate::id::{ConnId, Id, id};
 use crate::list::{Links, List};
 use crate::names::{Hash, Names};
-use crate::sketch::{Event, Sketch};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::{Span, Time};
+use crate::top_keys::{KeyEvent, TopKeys};
 use crate::wheel::{TimerId, Timers, timer_keys};
 use serde::{Deserialize, Serialize};
 use slab::Slab;
@@ -157,7 +157,7 @@ pub struct State {
     holding: u64,
     figures: Figures<Stat>,
     types: Types,
-    sketch: Sketch,
+    top_keys: TopKeys,
     watch: Watch,
 }
 
@@ -176,7 +176,7 @@ impl State {
             holding: 0,
             figures: Figures::default(),
             types: Types::default(),
-            sketch: Sketch::default(),
+            top_keys: TopKeys::default(),
             watch: Watch::default(),
         }
     }
@@ -300,7 +300,7 @@ impl State {
             ClaimPhase::Holding { end: None }
         } else {
             let timeout = step.timers.arm(step.now + request.timeout, Timer::Claim(id));
-            self.sketch.count(request.key, Event::Wait, step.now);
+            self.top_keys.count(request.key, KeyEvent::Wait, step.now);
             self.type_of(pool).queued += 1;
             ClaimPhase::Waiting { purpose: request.purpose, hold, timeout }
         };

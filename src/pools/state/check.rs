@@ -1,7 +1,7 @@
 //! The proof that the tables of the pools agree with each other. It changes nothing.
 
 use super::watch::NEVER;
-use super::{List, ClaimId, Pool, PoolId, Purpose, ClaimPhase, Stat, State, Type};
+use super::{ClaimId, ClaimPhase, List, Pool, PoolId, Purpose, Stat, State, Type};
 use crate::id::Id;
 
 impl State {
@@ -75,7 +75,7 @@ impl State {
     }
 
     fn check_watch(&self) {
-        self.sketch.check();
+        self.top_keys.check();
         assert_eq!(self.watch.timer.is_some(), self.watch.due < NEVER, "the timer is due when it is armed");
         assert!(self.next_look().is_none_or(|at| at >= self.watch.due), "the locks are looked at in time");
     }

@@ -3,12 +3,12 @@
 //! [`SAVED_VERSION`].
 
 use super::watch::Memory;
-use super::{Claim, ClaimId, Purpose, ClaimPhase, State, Timer, Type};
+use super::{Claim, ClaimId, ClaimPhase, Purpose, State, Timer, Type};
 use crate::id::{ConnId, Id};
 use crate::record::{Reader, Unreadable, Writer};
 use crate::service::IN_ONE_PIECE;
-use crate::sketch;
 use crate::time::{Span, Time};
+use crate::top_keys::SavedTopKeys;
 use crate::wheel::Timers;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -22,7 +22,7 @@ pub const SAVED_VERSION: u16 = 1;
 struct Head {
     figures: Vec<(String, u64)>,
     types: Vec<Type>,
-    hot: sketch::Saved,
+    top_keys: SavedTopKeys,
     watch: Memory,
     /// How many pools follow.
     pools: usize,
@@ -33,7 +33,7 @@ struct Head {
 struct InOnePiece {
     figures: Vec<(String, u64)>,
     types: Vec<Type>,
-    hot: sketch::Saved,
+    top_keys: SavedTopKeys,
     watch: Memory,
     pools: Vec<SavedPool>,
 }
@@ -73,7 +73,7 @@ impl State {
         out.put(&Head {
             figures: self.figures.save(),
             types: self.types.save(),
-            hot: self.sketch.save(),
+            top_keys: self.top_keys.save(),
             watch: self.watch.memory.clone(),
             pools: self.pools.len(),
         })?;
@@ -107,8 +107,8 @@ impl State {
                 }
             }
             IN_ONE_PIECE => {
-                let InOnePiece { figures, types, hot, watch, pools } = saved.take()?;
-                self.restore_head(Head { figures, types, hot, watch, pools: pools.len() });
+                let InOnePiece { figures, types, top_keys, watch, pools } = saved.take()?;
+                self.restore_head(Head { figures, types, top_keys, watch, pools: pools.len() });
                 pools.into_iter().try_for_each(|pool| self.restore_pool(pool, &mut ranks, timers))?;
             }
             _ => return Err(Unreadable::version("pools", version)),
@@ -122,7 +122,7 @@ impl State {
     fn restore_head(&mut self, head: Head) {
         self.figures.restore(&head.figures);
         self.types.restore(head.types);
-        self.sketch.restore(head.hot);
+        self.top_keys.restore(head.top_keys);
         self.watch.memory = head.watch;
     }
 

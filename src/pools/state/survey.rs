@@ -1,10 +1,10 @@
 //! Who holds and waits, for operators who ask. It changes nothing, and however much there is, what it tells has a bound.
 
-use super::{List, Claim, ClaimId, Pool, Purpose, ClaimPhase, State, Type};
+use super::{Claim, ClaimId, ClaimPhase, List, Pool, Purpose, State, Type};
 use crate::id::{ConnId, Id};
-use crate::sketch::Hot;
 use crate::stats::Pools as Stat;
 use crate::time::Time;
+use crate::top_keys::TopKey;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -87,16 +87,16 @@ impl State {
     }
 
     /// The keys with most refusals and waits lately, worst first, whether they are alive or not.
-    pub fn hottest(&self, most: usize, now: Time) -> Vec<Hot<'_>> {
-        let mut hot: Vec<Hot<'_>> = self.sketch.hot(now).collect();
-        hot.sort_by_key(|hot| (Reverse(hot.refusals + hot.waits), hot.key));
-        hot.truncate(most);
-        hot
+    pub fn hottest(&self, most: usize, now: Time) -> Vec<TopKey<'_>> {
+        let mut keys: Vec<TopKey<'_>> = self.top_keys.top(now).collect();
+        keys.sort_by_key(|top| (Reverse(top.refusals + top.waits), top.key));
+        keys.truncate(most);
+        keys
     }
 
     /// How many events more than [`State::hottest`] says a key may have had, whether it is named there or not.
     pub fn hottest_error(&self, now: Time) -> u64 {
-        self.sketch.error(now)
+        self.top_keys.error(now)
     }
 
     fn pool(&self, key: &[u8]) -> Option<&Pool> {

@@ -6,11 +6,11 @@
 //!
 //! The first refusal opens a window of a minute, at whose end the refusals in it are summed up.
 
-use super::{PoolId, ClaimPhase, State, Step, Timer};
+use super::{ClaimPhase, PoolId, State, Step, Timer};
 use crate::id::{ConnId, Id};
-use crate::sketch::{self, Event};
 use crate::stats::Pools as Stat;
 use crate::time::{Span, Time};
+use crate::top_keys::{self, KeyEvent};
 use crate::wheel::{LAST_TICK, TimerId, Timers};
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub const WINDOW: Span = Span::from_secs(60);
 /// The locks are not looked at more often.
 const LOOK_INTERVAL: Span = Span::from_secs(1);
 
-/// What the operator is told. Keys are cut to [`sketch::KEY_BYTES`].
+/// What the operator is told. Keys are cut to [`top_keys::KEY_BYTES`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
     /// A lock is held for long: of those that have become so old since the last notice, the oldest.
@@ -111,7 +111,7 @@ impl State {
     /// A pool has refused a request.
     pub(super) fn note_refusal(&mut self, pool: PoolId, refusal: Refusal, step: &mut Step<'_, '_>) {
         if self.watch.memory.window.is_none() {
-            self.sketch.open_window();
+            self.top_keys.begin_window();
             self.watch_from(step.now + WINDOW, step.timers);
         }
         let nothing = Window { begun: step.now, full: 0, timeouts: 0, has_warned: false };
@@ -129,10 +129,10 @@ impl State {
                 window.timeouts += 1;
             }
         }
-        let refusals = self.sketch.count(&pool.key, Event::Refusal, step.now);
+        let refusals = self.top_keys.count(&pool.key, KeyEvent::Refusal, step.now);
         if refusals > self.limits.refusals_in_window() && !window.has_warned {
             window.has_warned = true;
-            let (key, within) = (sketch::cut(&pool.key).into(), step.now.since(window.begun));
+            let (key, within) = (top_keys::truncated(&pool.key).into(), step.now.since(window.begun));
             step.notices.push(Notice::Refusing { key, refusals, within });
         }
     }
@@ -174,8 +174,8 @@ impl State {
 
     fn sum_up(&self, window: &Window) -> Notice {
         let limit = self.limits.refusals_in_window();
-        let most = self.sketch.in_window().max_by_key(|(_, refusals)| *refusals);
-        let floods = self.sketch.in_window().filter(|(_, refusals)| *refusals > limit).count() as u64;
+        let most = self.top_keys.refusals_in_window().max_by_key(|(_, refusals)| *refusals);
+        let floods = self.top_keys.refusals_in_window().filter(|(_, refusals)| *refusals > limit).count() as u64;
         let most = most.map(|(key, refusals)| (key.to_vec(), refusals));
         Notice::Refused { full: window.full, timeouts: window.timeouts, most, floods }
     }
@@ -202,7 +202,7 @@ impl State {
         let claim = self.claims.iter().map(|(_, claim)| claim).find(|claim| is_it(&claim.phase, claim.since));
         let claim = claim.expect("the lock was found a moment ago");
         let overdue = self.holds().filter(|since| now.since(*since) >= self.limits.warn_hold).count() as u64;
-        let key = sketch::cut(&self.pools[claim.pool.index()].key).into();
+        let key = top_keys::truncated(&self.pools[claim.pool.index()].key).into();
         Notice::Overdue { key, conn: claim.conn, age: now.since(since), overdue }
     }
 
