@@ -1,13 +1,13 @@
 //! PoolCounter: the adapter between the loop and the pools. It turns bytes into requests and replies into bytes, and
 //! decides nothing itself.
 
-mod notices;
+mod events;
 mod report;
 mod state;
 pub mod wire;
 
 pub use report::MOST_ROWS;
-pub use state::{Acquire, BadSyntax, Busy, Client, Limits, Notice, Purpose, Reply, State, Step, Type};
+pub use state::{Acquire, BadSyntax, Busy, Client, Limits, PoolEvent, Purpose, Reply, State, Step, Type};
 
 use crate::id::ConnId;
 use crate::output::{MAX_BYTES, Output};
@@ -43,13 +43,13 @@ pub struct Pools {
     /// What the present step has to say; empty between steps.
     replies: Vec<(ConnId, Reply)>,
     /// What the operator is to be told of it; empty between steps.
-    notices: Vec<Notice>,
+    events: Vec<PoolEvent>,
 }
 
 impl Pools {
     /// A service without pools.
     pub fn new(limits: Limits) -> Self {
-        Pools { state: State::new(limits), max_line: limits.max_line, replies: Vec::new(), notices: Vec::new() }
+        Pools { state: State::new(limits), max_line: limits.max_line, replies: Vec::new(), events: Vec::new() }
     }
 
     /// Serves one request, and tells whether the connection's turn ends with it.
@@ -68,13 +68,13 @@ impl Pools {
 
     /// Has the state machine take one step, and passes on what it says.
     fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
-        let (replies, notices) = (&mut self.replies, &mut self.notices);
-        take(&mut self.state, &mut Step { now: context.now, timers: &mut context.timers.typed(), replies, notices });
+        let (replies, events) = (&mut self.replies, &mut self.events);
+        take(&mut self.state, &mut Step { now: context.now, timers: &mut context.timers.typed(), replies, events });
         for (conn, reply) in self.replies.drain(..) {
             tell(context.output, conn, wire::text_of(reply));
         }
-        if !self.notices.is_empty() {
-            self.notices.drain(..).for_each(|notice| notices::log(&notice, context.peers));
+        if !self.events.is_empty() {
+            self.events.drain(..).for_each(|event| events::log(&event, context.peers));
         }
     }
 

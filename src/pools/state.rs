@@ -17,18 +17,18 @@ use slab::Slab;
 mod check;
 mod limits;
 mod saved;
-mod survey;
+mod queries;
 mod types;
-mod watch;
+mod alerts;
 
 pub use limits::Limits;
 pub use saved::SAVED_VERSION;
-pub use survey::{Busy, Client};
+pub use queries::{Busy, Client};
 pub use types::Type;
-pub use watch::{Notice, WINDOW};
+pub use alerts::{PoolEvent, WINDOW};
 
 use types::{TypeId, Types};
-use watch::{Refusal, Watch};
+use alerts::{Alerts, RefusalReason};
 
 /// What `ACQ4ME` and `ACQ4ANY` ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,7 +92,7 @@ pub struct Step<'a, 'w> {
     /// Who is told what, in order.
     pub replies: &'a mut Vec<(ConnId, Reply)>,
     /// What the operator is told.
-    pub notices: &'a mut Vec<Notice>,
+    pub events: &'a mut Vec<PoolEvent>,
 }
 
 id! { PoolId }
@@ -104,7 +104,7 @@ timer_keys! {
         /// The claim was waited for, or held, for as long as it may be.
         Claim(id: ClaimId),
         /// It is time to look whether there is something to tell the operator.
-        Watch,
+        Alerts,
     }
 }
 
@@ -158,7 +158,7 @@ pub struct State {
     figures: Figures<Stat>,
     types: Types,
     top_keys: TopKeys,
-    watch: Watch,
+    alerts: Alerts,
 }
 
 impl State {
@@ -177,7 +177,7 @@ impl State {
             figures: Figures::default(),
             types: Types::default(),
             top_keys: TopKeys::default(),
-            watch: Watch::default(),
+            alerts: Alerts::default(),
         }
     }
 
@@ -213,7 +213,7 @@ impl State {
     pub fn expire(&mut self, timer: Timer, step: &mut Step<'_, '_>) {
         match timer {
             Timer::Claim(id) => self.expire_claim(id, step),
-            Timer::Watch => self.look_around(step),
+            Timer::Alerts => self.expire_alerts(step),
         }
     }
 
@@ -224,7 +224,7 @@ impl State {
             ClaimPhase::Waiting { timeout, .. } => {
                 timeout.fired();
                 self.figures.add(Stat::WastedTimeoutTime, step.now.since(claim.since));
-                self.note_refusal(claim.pool, Refusal::Timeout, step);
+                self.note_refusal(claim.pool, RefusalReason::Timeout, step);
                 step.replies.push((claim.conn, Reply::Timeout));
             }
             ClaimPhase::Holding { end } => {
@@ -269,7 +269,7 @@ impl State {
 
     /// How many timers are armed for no claim.
     pub fn own_timers(&self) -> usize {
-        usize::from(self.watch.timer.is_some())
+        usize::from(self.alerts.timer.is_some())
     }
 
     /// Lets the request in, or says why not. The order of the checks is part of the protocol.
@@ -285,12 +285,12 @@ impl State {
         let known = self.find(hash, request.key);
         let (holding, occupied) = known.map_or((0, 0), |pool| self.pools[pool.index()].occupancy());
         if occupied >= request.max_queue {
-            known.into_iter().for_each(|pool| self.note_refusal(pool, Refusal::Full, step));
+            known.into_iter().for_each(|pool| self.note_refusal(pool, RefusalReason::Full, step));
             return Err(Reply::QueueFull);
         }
         let is_free = holding < request.workers;
         if !is_free && request.timeout == Span::ZERO {
-            known.into_iter().for_each(|pool| self.note_refusal(pool, Refusal::Timeout, step));
+            known.into_iter().for_each(|pool| self.note_refusal(pool, RefusalReason::Timeout, step));
             return Err(Reply::Timeout);
         }
         let pool = known.unwrap_or_else(|| self.create(hash, request.key));
@@ -373,7 +373,7 @@ impl State {
         self.figures.count(Stat::TotalAcquired);
         let pool = claim.pool;
         self.type_of(pool).acquired += 1;
-        self.watch_locks(step);
+        self.schedule_lock_scan(step);
     }
 
     /// Takes a claim from whoever has it and disarms its timer. Its pool may be left without anybody.

@@ -1,6 +1,6 @@
-//! The proof that the tables of the pools agree with each other. It changes nothing.
+//! Compares the tables of the pools with each other. It changes nothing.
 
-use super::watch::NEVER;
+use super::alerts::NEVER;
 use super::{ClaimId, ClaimPhase, List, Pool, PoolId, Purpose, Stat, State, Type};
 use crate::id::Id;
 
@@ -15,7 +15,7 @@ impl State {
         for (index, pool) in &self.pools {
             let id = PoolId::from_index(index);
             assert_eq!(self.find(self.names.hash(&pool.key), &pool.key), Some(id), "a pool is found by its name");
-            assert_ne!(pool.occupancy(), (0, 0), "a pool exists while somebody holds or waits");
+            assert_ne!(pool.occupancy(), (0, 0), "a pool exists while it has claims");
             for queue in [&pool.holders, &pool.waiting_for_me, &pool.waiting_for_anyone] {
                 for claim in queue.iter(&self.links_by_pool).map(|claim| &self.claims[claim.index()]) {
                     assert_eq!(claim.pool, id, "a claim stands in a queue of its own pool");
@@ -31,10 +31,10 @@ impl State {
         assert_eq!(claims_seen, self.claims.len(), "each claim stands in one queue of a pool");
         self.check_clients();
         self.check_types();
-        self.check_watch();
+        self.check_alerts();
     }
 
-    /// How many claims a connection has is not looked at: after an upgrade with a lower limit it may have more.
+    /// The number of claims of a connection is not compared with the limit: after an upgrade with a lower one it may have more.
     fn check_clients(&self) {
         let mut holding = 0;
         let mut claims_seen = 0;
@@ -70,14 +70,14 @@ impl State {
             (sum(|one| one.holds.count()), Stat::ProcessedCount),
             (sum(|one| one.full), Stat::FullQueues),
         ] {
-            assert_eq!(of_types, self.figures.of(stat), "what happens happens to some type");
+            assert_eq!(of_types, self.figures.of(stat), "the counts of the types add up");
         }
     }
 
-    fn check_watch(&self) {
+    fn check_alerts(&self) {
         self.top_keys.check();
-        assert_eq!(self.watch.timer.is_some(), self.watch.due < NEVER, "the timer is due when it is armed");
-        assert!(self.next_look().is_none_or(|at| at >= self.watch.due), "the locks are looked at in time");
+        assert_eq!(self.alerts.timer.is_some(), self.alerts.due < NEVER, "the timer is due when it is armed");
+        assert!(self.next_lock_scan().is_none_or(|at| at >= self.alerts.due), "the locks are scanned in time");
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the operator wants of the pools. It knows nothing of what happens in them.
 
-use super::watch::WINDOW;
+use super::alerts::WINDOW;
 use crate::time::Span;
 
 /// What the operator allows every client, and wants to hear of.

@@ -2,7 +2,7 @@
 //! It is independent of the tables, so that these can change. What is written here cannot, without another
 //! [`SAVED_VERSION`].
 
-use super::watch::Memory;
+use super::alerts::AlertHistory;
 use super::{Claim, ClaimId, ClaimPhase, Purpose, State, Timer, Type};
 use crate::id::{ConnId, Id};
 use crate::record::{Reader, Unreadable, Writer};
@@ -14,27 +14,27 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::io;
 
-/// The version of what is written: a [`Head`], then each pool.
+/// The version of what is written: a [`PoolsHead`], then each pool.
 pub const SAVED_VERSION: u16 = 1;
 
 /// What was counted.
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct PoolsHead {
     figures: Vec<(String, u64)>,
     types: Vec<Type>,
     top_keys: SavedTopKeys,
-    watch: Memory,
+    alerts: AlertHistory,
     /// How many pools follow.
     pools: usize,
 }
 
 /// What version 0.9.0 wrote.
 #[derive(Deserialize)]
-struct InOnePiece {
+struct PoolsInOnePiece {
     figures: Vec<(String, u64)>,
     types: Vec<Type>,
     top_keys: SavedTopKeys,
-    watch: Memory,
+    alerts: AlertHistory,
     pools: Vec<SavedPool>,
 }
 
@@ -70,11 +70,11 @@ impl State {
     ///
     /// When it cannot be written.
     pub fn save(&self, out: &mut Writer<'_>, timers: &Timers<'_, Timer>) -> io::Result<()> {
-        out.put(&Head {
+        out.put(&PoolsHead {
             figures: self.figures.save(),
             types: self.types.save(),
             top_keys: self.top_keys.save(),
-            watch: self.watch.memory.clone(),
+            alerts: self.alerts.history.clone(),
             pools: self.pools.len(),
         })?;
         let newer = self.newer_claims()?;
@@ -99,7 +99,7 @@ impl State {
         let mut ranks = Ranks::new();
         match version {
             SAVED_VERSION => {
-                let head: Head = saved.take()?;
+                let head: PoolsHead = saved.take()?;
                 let pools = head.pools;
                 self.restore_head(head);
                 for _ in 0..pools {
@@ -107,23 +107,23 @@ impl State {
                 }
             }
             IN_ONE_PIECE => {
-                let InOnePiece { figures, types, top_keys, watch, pools } = saved.take()?;
-                self.restore_head(Head { figures, types, top_keys, watch, pools: pools.len() });
+                let PoolsInOnePiece { figures, types, top_keys, alerts, pools } = saved.take()?;
+                self.restore_head(PoolsHead { figures, types, top_keys, alerts, pools: pools.len() });
                 pools.into_iter().try_for_each(|pool| self.restore_pool(pool, &mut ranks, timers))?;
             }
             _ => return Err(Unreadable::version("pools", version)),
         }
         ranks.sort_unstable();
         ranks.into_iter().for_each(|(conn, _, id)| self.attach_to_client(id, conn));
-        self.watch_again(self.next_look(), timers);
+        self.rearm_alerts(self.next_lock_scan(), timers);
         Ok(())
     }
 
-    fn restore_head(&mut self, head: Head) {
+    fn restore_head(&mut self, head: PoolsHead) {
         self.figures.restore(&head.figures);
         self.types.restore(head.types);
         self.top_keys.restore(head.top_keys);
-        self.watch.memory = head.watch;
+        self.alerts.history = head.alerts;
     }
 
     fn restore_pool(

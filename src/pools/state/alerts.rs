@@ -1,8 +1,8 @@
-//! What the operator is told without asking: that a lock is held for long, and that requests are refused. One timer serves
-//! all of it. It is armed when there is something to look after, and an idle server sleeps.
+//! Alerts: events for the operator that a lock is held for long, and that requests are refused. One timer serves all of
+//! them. It is armed only while an alert may become due, so an idle server sleeps.
 //!
-//! A lock is told of when it becomes as old as the operator wants, and again whenever that age has doubled. That costs the
-//! locks nothing: when one can have become so old, all are looked at.
+//! A lock is reported when it becomes as old as the operator has set, and again whenever that age has doubled. No lock has a
+//! timer of its own for that: when one can have become so old, all are scanned.
 //!
 //! The first refusal opens a window of a minute, at whose end the refusals in it are summed up.
 
@@ -14,32 +14,32 @@ use crate::top_keys::{self, KeyEvent};
 use crate::wheel::{LAST_TICK, TimerId, Timers};
 use serde::{Deserialize, Serialize};
 
-/// How long refusals are collected, and how long nothing is said of locks after something was.
+/// How long refusals are collected, and how long no lock is reported after one was.
 pub const WINDOW: Span = Span::from_secs(60);
-/// The locks are not looked at more often.
-const LOOK_INTERVAL: Span = Span::from_secs(1);
+/// The least time between two scans of the locks.
+const SCAN_INTERVAL: Span = Span::from_secs(1);
 
-/// What the operator is told. Keys are cut to [`top_keys::KEY_BYTES`].
+/// What is logged for the operator. Keys are cut to [`top_keys::KEY_BYTES`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Notice {
-    /// A lock is held for long: of those that have become so old since the last notice, the oldest.
+pub enum PoolEvent {
+    /// A lock is held for long: the oldest of those that have become so old since the last event.
     Overdue {
         /// Its key.
         key: Vec<u8>,
-        /// Who holds it.
+        /// The connection that holds it.
         conn: ConnId,
         /// For how long.
         age: Span,
-        /// How many locks are held for longer than the operator wants, this one among them.
+        /// How many locks are held for longer than the operator has set, including this one.
         overdue: u64,
     },
-    /// A key refuses more than the operator wants.
+    /// A key refuses more requests than the operator has set.
     Refusing {
         /// The key.
         key: Vec<u8>,
-        /// How many requests it has refused within this span.
+        /// How many requests it has refused in the window so far.
         refusals: u64,
-        /// How long it took.
+        /// How long the window has been open.
         within: Span,
     },
     /// Requests were refused within a `WINDOW`.
@@ -50,36 +50,36 @@ pub enum Notice {
         timeouts: u64,
         /// The key that refused most, with how many.
         most: Option<(Vec<u8>, u64)>,
-        /// How many keys refused more than the operator wants.
+        /// How many keys refused more than the operator has set.
         floods: u64,
     },
 }
 
 /// Why a request was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refusal {
+pub(super) enum RefusalReason {
     Full,
     Timeout,
 }
 
-/// What is looked after.
-pub(super) struct Watch {
-    /// Armed while locks are held that may become too old, and while a window is open; it may outlast the locks.
+/// When the next alert may be due.
+pub(super) struct Alerts {
+    /// Armed while locks are held that may become overdue, and while a window is open; it may outlast the locks.
     pub timer: Option<TimerId>,
     /// When that is due; [`NEVER`] without a timer.
     pub due: Time,
-    pub memory: Memory,
+    pub history: AlertHistory,
 }
 
-/// When the wheel ends: nothing is looked after any more.
+/// The last moment of the timer wheel: no alert is due.
 pub(super) const NEVER: Time = Time::from_micros(LAST_TICK * 1_000);
 
-/// What was said of late, and what is to be said soon.
+/// What was reported last, and the refusals to be reported: what outlives an upgrade.
 #[derive(Clone, Default, Serialize, Deserialize)]
-pub(super) struct Memory {
-    /// When the locks were looked at last.
-    looked_at: Time,
-    /// Nothing is said of locks until then.
+pub(super) struct AlertHistory {
+    /// When the locks were scanned last.
+    scanned_at: Time,
+    /// No lock is reported before then.
     quiet_until: Time,
     window: Option<Window>,
 }
@@ -89,42 +89,42 @@ struct Window {
     begun: Time,
     full: u64,
     timeouts: u64,
-    /// A key that refuses too much was told of.
+    /// A key that refuses too much was reported in this window.
     has_warned: bool,
 }
 
-impl Default for Watch {
+impl Default for Alerts {
     fn default() -> Self {
-        Watch { timer: None, due: NEVER, memory: Memory::default() }
+        Alerts { timer: None, due: NEVER, history: AlertHistory::default() }
     }
 }
 
 impl State {
-    /// A lock was granted: once it may be too old, the locks are looked at.
-    pub(super) fn watch_locks(&mut self, step: &mut Step<'_, '_>) {
+    /// Arms the timer for the moment when a lock that was just granted may be overdue.
+    pub(super) fn schedule_lock_scan(&mut self, step: &mut Step<'_, '_>) {
         let at = step.now + self.limits.warn_hold;
-        if at < self.watch.due {
-            self.watch_from(at.max(self.watch.memory.quiet_until), step.timers);
+        if at < self.alerts.due {
+            self.arm_alerts(at.max(self.alerts.history.quiet_until), step.timers);
         }
     }
 
-    /// A pool has refused a request.
-    pub(super) fn note_refusal(&mut self, pool: PoolId, refusal: Refusal, step: &mut Step<'_, '_>) {
-        if self.watch.memory.window.is_none() {
+    /// Counts a request that a pool has refused.
+    pub(super) fn note_refusal(&mut self, pool: PoolId, refusal: RefusalReason, step: &mut Step<'_, '_>) {
+        if self.alerts.history.window.is_none() {
             self.top_keys.begin_window();
-            self.watch_from(step.now + WINDOW, step.timers);
+            self.arm_alerts(step.now + WINDOW, step.timers);
         }
         let nothing = Window { begun: step.now, full: 0, timeouts: 0, has_warned: false };
-        let window = self.watch.memory.window.get_or_insert(nothing);
+        let window = self.alerts.history.window.get_or_insert(nothing);
         let pool = &self.pools[pool.index()];
         let of_type = &mut self.types[pool.type_id];
         match refusal {
-            Refusal::Full => {
+            RefusalReason::Full => {
                 self.figures.count(Stat::FullQueues);
                 of_type.full += 1;
                 window.full += 1;
             }
-            Refusal::Timeout => {
+            RefusalReason::Timeout => {
                 of_type.timeouts += 1;
                 window.timeouts += 1;
             }
@@ -133,86 +133,86 @@ impl State {
         if refusals > self.limits.refusals_in_window() && !window.has_warned {
             window.has_warned = true;
             let (key, within) = (top_keys::truncated(&pool.key).into(), step.now.since(window.begun));
-            step.notices.push(Notice::Refusing { key, refusals, within });
+            step.events.push(PoolEvent::Refusing { key, refusals, within });
         }
     }
 
-    /// The timer is due.
-    pub(super) fn look_around(&mut self, step: &mut Step<'_, '_>) {
-        self.watch.timer.take().into_iter().for_each(TimerId::fired);
-        self.watch.due = NEVER;
-        let memory = &mut self.watch.memory;
-        if let Some(window) = memory.window.take_if(|window| window.begun + WINDOW <= step.now) {
-            step.notices.push(self.sum_up(&window));
+    /// Reports what is due when the timer has fired.
+    pub(super) fn expire_alerts(&mut self, step: &mut Step<'_, '_>) {
+        self.alerts.timer.take().into_iter().for_each(TimerId::fired);
+        self.alerts.due = NEVER;
+        let history = &mut self.alerts.history;
+        if let Some(window) = history.window.take_if(|window| window.begun + WINDOW <= step.now) {
+            step.events.push(self.summarize(&window));
         }
-        let next_look = self.look_at_locks(step);
-        self.watch_again(next_look, step.timers);
+        let next_lock_scan = self.scan_locks(step);
+        self.rearm_alerts(next_lock_scan, step.timers);
     }
 
-    /// Arms the timer for the next thing to do, if there is any.
-    pub(super) fn watch_again(&mut self, next_look: Option<Time>, timers: &mut Timers<'_, Timer>) {
-        let window_end = self.watch.memory.window.as_ref().map(|window| window.begun + WINDOW);
-        if let Some(at) = window_end.into_iter().chain(next_look).min() {
-            self.watch_from(at, timers);
+    /// Arms the timer for the next scan or the end of the window, if there is any.
+    pub(super) fn rearm_alerts(&mut self, next_lock_scan: Option<Time>, timers: &mut Timers<'_, Timer>) {
+        let window_end = self.alerts.history.window.as_ref().map(|window| window.begun + WINDOW);
+        if let Some(at) = window_end.into_iter().chain(next_lock_scan).min() {
+            self.arm_alerts(at, timers);
         }
     }
 
-    /// When to look at the locks after those that are there were looked at; None if there is nothing to look for.
-    pub(super) fn next_look(&self) -> Option<Time> {
-        let Memory { looked_at, quiet_until, .. } = self.watch.memory;
-        let next = self.holds().map(|since| self.milestone(since, looked_at)).min()?;
-        (next < NEVER).then(|| next.max(quiet_until).max(looked_at + LOOK_INTERVAL))
+    /// Returns when to scan the locks next; None if no lock can become overdue.
+    pub(super) fn next_lock_scan(&self) -> Option<Time> {
+        let AlertHistory { scanned_at, quiet_until, .. } = self.alerts.history;
+        let next = self.holds().map(|since| self.milestone(since, scanned_at)).min()?;
+        (next < NEVER).then(|| next.max(quiet_until).max(scanned_at + SCAN_INTERVAL))
     }
 
-    fn watch_from(&mut self, at: Time, timers: &mut Timers<'_, Timer>) {
-        if at < self.watch.due {
-            self.watch.due = at;
-            let later = self.watch.timer.replace(timers.arm(at, Timer::Watch));
+    fn arm_alerts(&mut self, at: Time, timers: &mut Timers<'_, Timer>) {
+        if at < self.alerts.due {
+            self.alerts.due = at;
+            let later = self.alerts.timer.replace(timers.arm(at, Timer::Alerts));
             later.into_iter().for_each(|timer| timers.cancel(timer));
         }
     }
 
-    fn sum_up(&self, window: &Window) -> Notice {
+    fn summarize(&self, window: &Window) -> PoolEvent {
         let limit = self.limits.refusals_in_window();
         let most = self.top_keys.refusals_in_window().max_by_key(|(_, refusals)| *refusals);
         let floods = self.top_keys.refusals_in_window().filter(|(_, refusals)| *refusals > limit).count() as u64;
         let most = most.map(|(key, refusals)| (key.to_vec(), refusals));
-        Notice::Refused { full: window.full, timeouts: window.timeouts, most, floods }
+        PoolEvent::Refused { full: window.full, timeouts: window.timeouts, most, floods }
     }
 
-    /// Tells of the oldest lock that has reached an age to tell of, and when to look again.
-    fn look_at_locks(&mut self, step: &mut Step<'_, '_>) -> Option<Time> {
-        let Memory { looked_at, quiet_until, .. } = self.watch.memory;
+    /// Reports the oldest lock that has reached an age to report, and returns when to scan again.
+    fn scan_locks(&mut self, step: &mut Step<'_, '_>) -> Option<Time> {
+        let AlertHistory { scanned_at, quiet_until, .. } = self.alerts.history;
         if self.holding == 0 || self.limits.warn_hold == Span::FOREVER {
             return None;
         }
         if step.now >= quiet_until {
-            let is_news = |since: &Time| self.milestone(*since, looked_at) <= step.now;
-            if let Some(since) = self.holds().filter(is_news).min() {
-                step.notices.push(self.overdue(since, step.now));
-                self.watch.memory.quiet_until = step.now + WINDOW;
+            let is_due = |since: &Time| self.milestone(*since, scanned_at) <= step.now;
+            if let Some(since) = self.holds().filter(is_due).min() {
+                step.events.push(self.overdue(since, step.now));
+                self.alerts.history.quiet_until = step.now + WINDOW;
             }
-            self.watch.memory.looked_at = step.now;
+            self.alerts.history.scanned_at = step.now;
         }
-        self.next_look()
+        self.next_lock_scan()
     }
 
-    fn overdue(&self, since: Time, now: Time) -> Notice {
+    fn overdue(&self, since: Time, now: Time) -> PoolEvent {
         let is_it = |phase: &ClaimPhase, began: Time| matches!(phase, ClaimPhase::Holding { .. }) && began == since;
         let claim = self.claims.iter().map(|(_, claim)| claim).find(|claim| is_it(&claim.phase, claim.since));
         let claim = claim.expect("the lock was found a moment ago");
         let overdue = self.holds().filter(|since| now.since(*since) >= self.limits.warn_hold).count() as u64;
         let key = top_keys::truncated(&self.pools[claim.pool.index()].key).into();
-        Notice::Overdue { key, conn: claim.conn, age: now.since(since), overdue }
+        PoolEvent::Overdue { key, conn: claim.conn, age: now.since(since), overdue }
     }
 
-    /// Since when each lock is held.
+    /// Returns since when each lock is held.
     fn holds(&self) -> impl Iterator<Item = Time> {
         let claims = self.claims.iter().map(|(_, claim)| claim);
         claims.filter(|claim| matches!(claim.phase, ClaimPhase::Holding { .. })).map(|claim| claim.since)
     }
 
-    /// The first moment later than `seen` at which a lock has an age to tell of.
+    /// Returns the first moment later than `seen` at which a lock held since `since` has an age to report.
     fn milestone(&self, since: Time, seen: Time) -> Time {
         let mut age = self.limits.warn_hold;
         while age <= seen.since(since) && age < Span::FOREVER {
@@ -234,18 +234,18 @@ mod tests {
     struct Rig {
         state: State,
         wheel: Wheel,
-        notices: Vec<Notice>,
+        events: Vec<PoolEvent>,
         now: Time,
     }
 
     impl Rig {
         fn new(limits: Limits) -> Rig {
-            Rig { state: State::new(limits), wheel: Wheel::default(), notices: Vec::new(), now: Time::START }
+            Rig { state: State::new(limits), wheel: Wheel::default(), events: Vec::new(), now: Time::START }
         }
 
         fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
             let (timers, replies) = (&mut self.wheel.of(OWNER), &mut Vec::new());
-            take(&mut self.state, &mut Step { now: self.now, timers, replies, notices: &mut self.notices });
+            take(&mut self.state, &mut Step { now: self.now, timers, replies, events: &mut self.events });
             self.state.check();
         }
 
@@ -259,30 +259,30 @@ mod tests {
             self.step(|state, step| state.release(ConnId::from_index(conn), None, step));
         }
 
-        /// Lets time pass, and tells at which seconds there was what to tell.
-        fn pass(&mut self, seconds: u64) -> Vec<(u64, Notice)> {
+        /// Lets time pass, and returns the events with the seconds at which they came.
+        fn pass(&mut self, seconds: u64) -> Vec<(u64, PoolEvent)> {
             let end = self.now + Span::from_secs(seconds);
-            let mut told = Vec::new();
+            let mut events = Vec::new();
             while let Some(at) = self.wheel.next().filter(|at| *at <= end) {
                 self.now = self.now.max(at);
                 while let Some(due) = self.wheel.expire(self.now) {
                     self.step(|state, step| state.expire(due.key(), step));
                 }
                 let second = self.now.as_micros() / 1_000_000;
-                told.extend(self.notices.drain(..).map(|notice| (second, notice)));
+                events.extend(self.events.drain(..).map(|event| (second, event)));
             }
             self.now = end;
-            told
+            events
         }
     }
 
-    fn overdue(key: &[u8], conn: usize, age: u64, overdue: u64) -> Notice {
+    fn overdue(key: &[u8], conn: usize, age: u64, overdue: u64) -> PoolEvent {
         let (conn, age) = (ConnId::from_index(conn), Span::from_secs(age));
-        Notice::Overdue { key: key.into(), conn, age, overdue }
+        PoolEvent::Overdue { key: key.into(), conn, age, overdue }
     }
 
     #[test]
-    fn an_old_lock_is_told_of_whenever_its_age_has_doubled() {
+    fn an_old_lock_is_reported_whenever_its_age_has_doubled() {
         let mut rig = Rig::new(Limits::default());
         rig.acquire(1, b"k", 9);
         assert_eq!(
@@ -292,20 +292,20 @@ mod tests {
         );
         rig.release(1);
         assert_eq!(rig.pass(1_000_000), []);
-        assert!(rig.wheel.is_empty(), "nobody wakes an idle server");
+        assert!(rig.wheel.is_empty(), "an idle server does not wake up");
     }
 
     #[test]
-    fn many_old_locks_are_told_of_once_a_minute() {
+    fn many_old_locks_are_reported_once_a_minute() {
         let mut rig = Rig::new(Limits::default());
         for n in 0..90 {
             rig.acquire(n, n.to_string().as_bytes(), 9);
             assert_eq!(rig.pass(1), []);
         }
-        let told = rig.pass(400);
+        let events = rig.pass(400);
         let expected =
             [(300, overdue(b"0", 0, 300, 1)), (360, overdue(b"1", 1, 359, 61)), (420, overdue(b"61", 61, 359, 90))];
-        assert_eq!(told, expected);
+        assert_eq!(events, expected);
     }
 
     /// The timer is armed for something later when a new lock may be the first to be old.
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_that_nobody_wants_to_know() {
+    fn an_alert_that_is_switched_off_never_comes() {
         let mut rig = Rig::new(Limits { warn_hold: Span::FOREVER, ..Limits::default() });
         rig.acquire(1, b"k", 9);
         assert!(rig.wheel.is_empty());
@@ -327,26 +327,26 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_refuses_many_is_told_of_at_once_and_once_a_minute() {
+    fn a_key_that_refuses_many_is_reported_at_once_and_once_a_minute() {
         let mut rig = Rig::new(Limits { warn_refusals: 1, warn_hold: Span::FOREVER, ..Limits::default() });
         rig.acquire(1, b"busy", 1);
         rig.acquire(2, b"busier", 1);
         for _ in 0..60 {
             rig.acquire(3, b"busy", 1);
         }
-        assert_eq!(rig.notices, [], "as many as one a second for a minute");
+        assert_eq!(rig.events, [], "as many as one a second for a minute");
         assert_eq!(rig.pass(30), []);
         rig.acquire(3, b"busy", 1);
         let (key, within) = (b"busy".to_vec(), Span::from_secs(30));
-        assert_eq!(std::mem::take(&mut rig.notices), [Notice::Refusing { key, refusals: 61, within }]);
+        assert_eq!(std::mem::take(&mut rig.events), [PoolEvent::Refusing { key, refusals: 61, within }]);
         for _ in 0..100 {
             rig.acquire(3, b"busier", 9);
         }
         let most = Some((b"busier".to_vec(), 100));
-        assert_eq!(rig.pass(600), [(60, Notice::Refused { full: 61, timeouts: 100, most, floods: 2 })]);
+        assert_eq!(rig.pass(600), [(60, PoolEvent::Refused { full: 61, timeouts: 100, most, floods: 2 })]);
         assert!(rig.wheel.is_empty());
         rig.acquire(3, b"busy", 1);
         let most = Some((b"busy".to_vec(), 1));
-        assert_eq!(rig.pass(600), [(690, Notice::Refused { full: 1, timeouts: 0, most, floods: 0 })]);
+        assert_eq!(rig.pass(600), [(690, PoolEvent::Refused { full: 1, timeouts: 0, most, floods: 0 })]);
     }
 }
