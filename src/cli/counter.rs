@@ -7,7 +7,7 @@ use super::table::{Given, Opt, assign, number};
 use super::{print, printable};
 use crate::client::{Counters, Error, Units, Usage};
 use crate::counters::Refusal;
-use crate::counters::wire::asking::describe;
+use crate::counters::wire::client::describe;
 use std::ffi::OsString;
 use std::io::{Write, stderr};
 use std::os::unix::ffi::OsStrExt;

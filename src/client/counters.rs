@@ -5,7 +5,7 @@ use super::error::{Error, Failure, Fault};
 use super::fleet::{Fleet, Held};
 use super::placement::Placement;
 use super::{Said, Timeouts};
-use crate::counters::wire::asking::{self as wire, Answer, ReplyHeader};
+use crate::counters::wire::client::{self as wire, Answer, ReplyHeader};
 use crate::counters::wire::{HEADER_BYTES, Request};
 use crate::counters::{Acquire, Refusal, Release};
 use crate::stats::{Counters as Stat, Figures};

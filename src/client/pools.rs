@@ -5,8 +5,8 @@ use super::error::{Error, Failure, Fault};
 use super::fleet::{Fleet, Held};
 use super::placement::Placement;
 use super::{Said, Timeouts};
-use crate::pools::wire::asking as wire;
-use crate::pools::{Acquire, Purpose, Reply};
+use crate::pools::wire::client as wire;
+use crate::pools::{AcquireLock, Purpose, Reply};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::Span;
 use std::cell::RefCell;
@@ -167,7 +167,7 @@ impl Limits {
         let Limits { workers, max_queue, hold, .. } = *self;
         let (timeout, hold) = (timeout.into(), hold.map_or(Span::FOREVER, Span::from));
         let mut request = Vec::new();
-        wire::write_acquire(&mut request, &Acquire { key, purpose, workers, max_queue, timeout, hold });
+        wire::write_acquire(&mut request, &AcquireLock { key, purpose, workers, max_queue, timeout, hold });
         request
     }
 }

@@ -6,7 +6,7 @@
 use super::state::{Acquire, Record, Refusal, Release};
 use crate::stats::{Counters as Stat, Figures};
 
-pub mod asking;
+pub mod client;
 
 /// Length of a header in bytes.
 pub const HEADER_BYTES: usize = 12;

@@ -1,7 +1,7 @@
 //! The pools' events as lines of the log. Keys are escaped, so that a line of the log is one line, whatever a client sent.
 
 use super::state::{PoolEvent, WINDOW};
-use super::wire::listing::Seconds;
+use super::wire::listing::ListedSeconds;
 use crate::service::Peers;
 use crate::text::escaped;
 use log::{Level, log};
@@ -18,12 +18,12 @@ fn describe(event: &PoolEvent, peers: &dyn Peers) -> (Level, String) {
     let minute = WINDOW.as_micros() / 1_000_000;
     match event {
         PoolEvent::Overdue { key, conn, age, overdue } => {
-            let (peer, key, age) = (peers.peer(*conn), escaped(key), Seconds(*age));
+            let (peer, key, age) = (peers.peer(*conn), escaped(key), ListedSeconds(*age));
             let others = if *overdue > 1 { format!("; {overdue} locks are overdue") } else { String::new() };
             (Level::Warn, format!("a lock is overdue: {peer} has held {key} for {age}{others}"))
         }
         PoolEvent::Refusing { key, refusals, within } => {
-            let (key, within) = (escaped(key), Seconds(*within));
+            let (key, within) = (escaped(key), ListedSeconds(*within));
             (Level::Warn, format!("a key refuses many: {key} has refused {refusals} requests in {within}"))
         }
         PoolEvent::Refused { full, timeouts, most, floods } => {

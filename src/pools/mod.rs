@@ -7,7 +7,9 @@ mod state;
 pub mod wire;
 
 pub use report::MOST_ROWS;
-pub use state::{Acquire, BadSyntax, Busy, Client, Limits, PoolEvent, Purpose, Reply, State, Step, Type};
+pub use state::{
+    AcquireLock, BadSyntax, BusyKey, ClaimInfo, Limits, PoolEvent, PoolsState, PoolsStep, Purpose, Reply, WorkType,
+};
 
 use crate::id::ConnId;
 use crate::output::{MAX_BYTES, Output};
@@ -23,7 +25,7 @@ use crate::wheel::Due;
 use log::{Level, debug, log_enabled, trace};
 use std::io;
 use wire::listing::{self, MOST_LINES};
-use wire::{Line, Query, Request};
+use wire::{Line, PoolRequest, StatsQuery};
 
 /// The line of the registry.
 pub const INFO: Info = Info {
@@ -38,7 +40,7 @@ pub const INFO: Info = Info {
 
 /// The pools service.
 pub struct Pools {
-    state: State,
+    state: PoolsState,
     max_line: usize,
     /// What the present step has to say; empty between steps.
     replies: Vec<(ConnId, Reply)>,
@@ -49,7 +51,7 @@ pub struct Pools {
 impl Pools {
     /// A service without pools.
     pub fn new(limits: Limits) -> Self {
-        Pools { state: State::new(limits), max_line: limits.max_line, replies: Vec::new(), events: Vec::new() }
+        Pools { state: PoolsState::new(limits), max_line: limits.max_line, replies: Vec::new(), events: Vec::new() }
     }
 
     /// Serves one request, and tells whether the connection's turn ends with it.
@@ -57,19 +59,22 @@ impl Pools {
         trace!("{conn} > {}", escaped(line));
         let request = wire::parse(line);
         match request {
-            Request::Acquire(request) => self.step(context, |state, step| state.acquire(conn, request, step)),
-            Request::Release(key) => self.step(context, |state, step| state.release(conn, key, step)),
-            Request::Stats(query) => self.tell_stats(conn, query, context),
-            Request::Unknown => tell(context.output, conn, wire::BAD_COMMAND),
+            PoolRequest::Acquire(request) => self.step(context, |state, step| state.acquire(conn, request, step)),
+            PoolRequest::Release(key) => self.step(context, |state, step| state.release(conn, key, step)),
+            PoolRequest::Stats(query) => self.tell_stats(conn, query, context),
+            PoolRequest::Unknown => tell(context.output, conn, wire::BAD_COMMAND),
         }
         // Every key is looked at, so others are served before the next of these.
-        matches!(request, Request::Stats(Query::Keys(_)))
+        matches!(request, PoolRequest::Stats(StatsQuery::Keys(_)))
     }
 
     /// Has the state machine take one step, and passes on what it says.
-    fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
+    fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut PoolsState, &mut PoolsStep<'_, '_>)) {
         let (replies, events) = (&mut self.replies, &mut self.events);
-        take(&mut self.state, &mut Step { now: context.now, timers: &mut context.timers.typed(), replies, events });
+        take(
+            &mut self.state,
+            &mut PoolsStep { now: context.now, timers: &mut context.timers.typed(), replies, events },
+        );
         for (conn, reply) in self.replies.drain(..) {
             tell(context.output, conn, wire::text_of(reply));
         }
@@ -78,21 +83,21 @@ impl Pools {
         }
     }
 
-    fn tell_stats(&self, conn: ConnId, query: Query<'_>, context: &mut Context<'_>) {
+    fn tell_stats(&self, conn: ConnId, query: StatsQuery<'_>, context: &mut Context<'_>) {
         let Context { now, traffic, peers, .. } = *context;
         let state = &self.state;
         let write = |bytes: &mut Vec<u8>| match query {
-            Query::Full => wire::write_figures(bytes, &self.figures(now, traffic)),
-            Query::One(stat) => wire::write_one(bytes, stat, &self.figures(now, traffic)),
-            Query::Keys(most) => {
+            StatsQuery::Full => wire::write_figures(bytes, &self.figures(now, traffic)),
+            StatsQuery::One(stat) => wire::write_one(bytes, stat, &self.figures(now, traffic)),
+            StatsQuery::Keys(most) => {
                 listing::write_keys(bytes, &state.busiest(most.min(MOST_LINES)), most.min(state.keys()), now);
             }
-            Query::Holders(key) => {
-                let peer = |client: &Client<'_>| peers.peer(client.conn);
+            StatsQuery::Holders(key) => {
+                let peer = |client: &ClaimInfo<'_>| peers.peer(client.conn);
                 listing::write_clients(bytes, state.clients(key), state.occupancy(key), now, peer);
             }
-            Query::Types => listing::write_types(bytes, &state.types()),
-            Query::Unknown => bytes.extend_from_slice(wire::WRONG_STAT),
+            StatsQuery::Types => listing::write_types(bytes, &state.types()),
+            StatsQuery::Unknown => bytes.extend_from_slice(wire::WRONG_STAT),
         };
         reply(context.output, conn, write);
     }

@@ -51,7 +51,7 @@ impl Pools {
     }
 }
 
-fn report_type(one: &super::Type) -> Type {
+fn report_type(one: &super::WorkType) -> Type {
     Type {
         name: one.name.clone(),
         working: one.working(),

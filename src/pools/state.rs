@@ -14,25 +14,25 @@ use crate::wheel::{TimerId, Timers, timer_keys};
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 
+mod alerts;
 mod check;
 mod limits;
-mod saved;
 mod queries;
+mod saved;
 mod types;
-mod alerts;
 
-pub use limits::Limits;
-pub use saved::SAVED_VERSION;
-pub use queries::{Busy, Client};
-pub use types::Type;
 pub use alerts::{PoolEvent, WINDOW};
+pub use limits::Limits;
+pub use queries::{BusyKey, ClaimInfo};
+pub use saved::SAVED_VERSION;
+pub use types::WorkType;
 
-use types::{TypeId, Types};
 use alerts::{Alerts, RefusalReason};
+use types::{TypeId, Types};
 
 /// What `ACQ4ME` and `ACQ4ANY` ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Acquire<'a> {
+pub struct AcquireLock<'a> {
     /// The pool's name: opaque bytes, at least one.
     pub key: &'a [u8],
     /// For whom the work is done.
@@ -84,11 +84,11 @@ pub enum Reply {
 }
 
 /// One step of the state machine: when it happens, and where its effects go.
-pub struct Step<'a, 'w> {
+pub struct PoolsStep<'a, 'w> {
     /// The time of the step.
     pub now: Time,
     /// The timers of the pools.
-    pub timers: &'a mut Timers<'w, Timer>,
+    pub timers: &'a mut Timers<'w, PoolsTimer>,
     /// Who is told what, in order.
     pub replies: &'a mut Vec<(ConnId, Reply)>,
     /// What the operator is told.
@@ -100,7 +100,7 @@ id! { ClaimId }
 
 timer_keys! {
     /// What the pools arm timers for.
-    pub enum Timer {
+    pub enum PoolsTimer {
         /// The claim was waited for, or held, for as long as it may be.
         Claim(id: ClaimId),
         /// It is time to look whether there is something to tell the operator.
@@ -143,7 +143,7 @@ enum ClaimPhase {
 }
 
 /// All pools, and what each connection has in them.
-pub struct State {
+pub struct PoolsState {
     limits: Limits,
     names: Names<PoolId>,
     pools: Slab<Pool>,
@@ -161,10 +161,10 @@ pub struct State {
     alerts: Alerts,
 }
 
-impl State {
+impl PoolsState {
     /// No pools.
     pub fn new(limits: Limits) -> Self {
-        State {
+        PoolsState {
             limits,
             names: Names::default(),
             pools: Slab::new(),
@@ -182,7 +182,7 @@ impl State {
     }
 
     /// `ACQ4ME` and `ACQ4ANY`: a claim at once, a wait for one, or a refusal.
-    pub fn acquire(&mut self, conn: ConnId, request: Result<Acquire<'_>, BadSyntax>, step: &mut Step<'_, '_>) {
+    pub fn acquire(&mut self, conn: ConnId, request: Result<AcquireLock<'_>, BadSyntax>, step: &mut PoolsStep<'_, '_>) {
         let Err(refusal) = self.try_acquire(conn, request, step) else { return };
         match refusal {
             Reply::LockHeld => self.figures.count(Stat::LockMismatch),
@@ -193,7 +193,7 @@ impl State {
     }
 
     /// `RELEASE` and `RELEASE key`: gives back the connection's newest claim, or the newest on `key`. A wait is withdrawn.
-    pub fn release(&mut self, conn: ConnId, key: Option<&[u8]>, step: &mut Step<'_, '_>) {
+    pub fn release(&mut self, conn: ConnId, key: Option<&[u8]>, step: &mut PoolsStep<'_, '_>) {
         let newest = self.claims_of(conn).find(|claim| key.is_none_or(|key| key == self.key_of(*claim)));
         let Some(id) = newest else {
             self.figures.count(Stat::ReleaseMismatch);
@@ -210,15 +210,15 @@ impl State {
     }
 
     /// A timer is due.
-    pub fn expire(&mut self, timer: Timer, step: &mut Step<'_, '_>) {
+    pub fn expire(&mut self, timer: PoolsTimer, step: &mut PoolsStep<'_, '_>) {
         match timer {
-            Timer::Claim(id) => self.expire_claim(id, step),
-            Timer::Alerts => self.expire_alerts(step),
+            PoolsTimer::Claim(id) => self.expire_claim(id, step),
+            PoolsTimer::Alerts => self.expire_alerts(step),
         }
     }
 
     /// The wait of a claim has lasted too long, or its hold has.
-    fn expire_claim(&mut self, id: ClaimId, step: &mut Step<'_, '_>) {
+    fn expire_claim(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) {
         let claim = self.detach(id, step.now);
         match claim.phase {
             ClaimPhase::Waiting { timeout, .. } => {
@@ -236,7 +236,7 @@ impl State {
     }
 
     /// The connection is gone: gives back all that it has, newest first.
-    pub fn close(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
+    pub fn close(&mut self, conn: ConnId, step: &mut PoolsStep<'_, '_>) {
         while let Some(id) = self.clients.get(conn.index()).and_then(List::back) {
             let claim = self.vacate(id, step);
             if claim.was_held {
@@ -276,8 +276,8 @@ impl State {
     fn try_acquire(
         &mut self,
         conn: ConnId,
-        request: Result<Acquire<'_>, BadSyntax>,
-        step: &mut Step<'_, '_>,
+        request: Result<AcquireLock<'_>, BadSyntax>,
+        step: &mut PoolsStep<'_, '_>,
     ) -> Result<(), Reply> {
         self.check_client(conn)?;
         let request = request.map_err(|BadSyntax| Reply::BadSyntax)?;
@@ -299,7 +299,7 @@ impl State {
         let phase = if is_free {
             ClaimPhase::Holding { end: None }
         } else {
-            let timeout = step.timers.arm(step.now + request.timeout, Timer::Claim(id));
+            let timeout = step.timers.arm(step.now + request.timeout, PoolsTimer::Claim(id));
             self.top_keys.count(request.key, KeyEvent::Wait, step.now);
             self.type_of(pool).queued += 1;
             ClaimPhase::Waiting { purpose: request.purpose, hold, timeout }
@@ -323,7 +323,7 @@ impl State {
     }
 
     /// After the work is finished: whoever waited for its result is done, and the next who wants to work may.
-    fn wake_after_work(&mut self, finished: &Vacated, step: &mut Step<'_, '_>) {
+    fn wake_after_work(&mut self, finished: &Vacated, step: &mut PoolsStep<'_, '_>) {
         let worked = step.now.since(finished.since);
         while let Some(id) = self.pools[finished.pool.index()].waiting_for_anyone.front() {
             let waiter = self.vacate(id, step);
@@ -336,7 +336,7 @@ impl State {
     }
 
     /// A claim has come free: grants it to the oldest waiter, one who works for itself first.
-    fn hand_over(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
+    fn hand_over(&mut self, pool: PoolId, step: &mut PoolsStep<'_, '_>) {
         let pool = &mut self.pools[pool.index()];
         let of_type = &mut self.types[pool.type_id];
         let waiter = pool.waiting_for_me.front().or_else(|| pool.waiting_for_anyone.front());
@@ -362,11 +362,11 @@ impl State {
     }
 
     /// The claim is its holder's from now on.
-    fn begin_hold(&mut self, id: ClaimId, hold: Span, step: &mut Step<'_, '_>) {
+    fn begin_hold(&mut self, id: ClaimId, hold: Span, step: &mut PoolsStep<'_, '_>) {
         let claim = &mut self.claims[id.index()];
         claim.since = step.now;
         if hold != Span::FOREVER {
-            claim.phase = ClaimPhase::Holding { end: Some(step.timers.arm(step.now + hold, Timer::Claim(id))) };
+            claim.phase = ClaimPhase::Holding { end: Some(step.timers.arm(step.now + hold, PoolsTimer::Claim(id))) };
         }
         step.replies.push((claim.conn, Reply::Locked));
         self.holding += 1;
@@ -377,7 +377,7 @@ impl State {
     }
 
     /// Takes a claim from whoever has it and disarms its timer. Its pool may be left without anybody.
-    fn vacate(&mut self, id: ClaimId, step: &mut Step<'_, '_>) -> Vacated {
+    fn vacate(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) -> Vacated {
         let Claim { pool, conn, since, phase } = self.detach(id, step.now);
         let was_held = matches!(phase, ClaimPhase::Holding { .. });
         let timer = match phase {
@@ -458,7 +458,7 @@ impl State {
         }
     }
 
-    fn type_of(&mut self, pool: PoolId) -> &mut Type {
+    fn type_of(&mut self, pool: PoolId) -> &mut WorkType {
         &mut self.types[self.pools[pool.index()].type_id]
     }
 

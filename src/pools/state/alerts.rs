@@ -6,7 +6,7 @@
 //!
 //! The first refusal opens a window of a minute, at whose end the refusals in it are summed up.
 
-use super::{ClaimPhase, PoolId, State, Step, Timer};
+use super::{ClaimPhase, PoolId, PoolsState, PoolsStep, PoolsTimer};
 use crate::id::{ConnId, Id};
 use crate::stats::Pools as Stat;
 use crate::time::{Span, Time};
@@ -99,9 +99,9 @@ impl Default for Alerts {
     }
 }
 
-impl State {
+impl PoolsState {
     /// Arms the timer for the moment when a lock that was just granted may be overdue.
-    pub(super) fn schedule_lock_scan(&mut self, step: &mut Step<'_, '_>) {
+    pub(super) fn schedule_lock_scan(&mut self, step: &mut PoolsStep<'_, '_>) {
         let at = step.now + self.limits.warn_hold;
         if at < self.alerts.due {
             self.arm_alerts(at.max(self.alerts.history.quiet_until), step.timers);
@@ -109,7 +109,7 @@ impl State {
     }
 
     /// Counts a request that a pool has refused.
-    pub(super) fn note_refusal(&mut self, pool: PoolId, refusal: RefusalReason, step: &mut Step<'_, '_>) {
+    pub(super) fn note_refusal(&mut self, pool: PoolId, refusal: RefusalReason, step: &mut PoolsStep<'_, '_>) {
         if self.alerts.history.window.is_none() {
             self.top_keys.begin_window();
             self.arm_alerts(step.now + WINDOW, step.timers);
@@ -138,7 +138,7 @@ impl State {
     }
 
     /// Reports what is due when the timer has fired.
-    pub(super) fn expire_alerts(&mut self, step: &mut Step<'_, '_>) {
+    pub(super) fn expire_alerts(&mut self, step: &mut PoolsStep<'_, '_>) {
         self.alerts.timer.take().into_iter().for_each(TimerId::fired);
         self.alerts.due = NEVER;
         let history = &mut self.alerts.history;
@@ -150,7 +150,7 @@ impl State {
     }
 
     /// Arms the timer for the next scan or the end of the window, if there is any.
-    pub(super) fn rearm_alerts(&mut self, next_lock_scan: Option<Time>, timers: &mut Timers<'_, Timer>) {
+    pub(super) fn rearm_alerts(&mut self, next_lock_scan: Option<Time>, timers: &mut Timers<'_, PoolsTimer>) {
         let window_end = self.alerts.history.window.as_ref().map(|window| window.begun + WINDOW);
         if let Some(at) = window_end.into_iter().chain(next_lock_scan).min() {
             self.arm_alerts(at, timers);
@@ -164,10 +164,10 @@ impl State {
         (next < NEVER).then(|| next.max(quiet_until).max(scanned_at + SCAN_INTERVAL))
     }
 
-    fn arm_alerts(&mut self, at: Time, timers: &mut Timers<'_, Timer>) {
+    fn arm_alerts(&mut self, at: Time, timers: &mut Timers<'_, PoolsTimer>) {
         if at < self.alerts.due {
             self.alerts.due = at;
-            let later = self.alerts.timer.replace(timers.arm(at, Timer::Alerts));
+            let later = self.alerts.timer.replace(timers.arm(at, PoolsTimer::Alerts));
             later.into_iter().for_each(|timer| timers.cancel(timer));
         }
     }
@@ -181,7 +181,7 @@ impl State {
     }
 
     /// Reports the oldest lock that has reached an age to report, and returns when to scan again.
-    fn scan_locks(&mut self, step: &mut Step<'_, '_>) -> Option<Time> {
+    fn scan_locks(&mut self, step: &mut PoolsStep<'_, '_>) -> Option<Time> {
         let AlertHistory { scanned_at, quiet_until, .. } = self.alerts.history;
         if self.holding == 0 || self.limits.warn_hold == Span::FOREVER {
             return None;
@@ -225,14 +225,14 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pools::state::{Acquire, Limits, Purpose};
+    use crate::pools::state::{AcquireLock, Limits, Purpose};
     use crate::wheel::{Owner, Wheel};
 
     const OWNER: Owner = Owner(0);
 
     /// Pools whose clients each say something at a second of their own.
     struct Rig {
-        state: State,
+        state: PoolsState,
         wheel: Wheel,
         events: Vec<PoolEvent>,
         now: Time,
@@ -240,18 +240,18 @@ mod tests {
 
     impl Rig {
         fn new(limits: Limits) -> Rig {
-            Rig { state: State::new(limits), wheel: Wheel::default(), events: Vec::new(), now: Time::START }
+            Rig { state: PoolsState::new(limits), wheel: Wheel::default(), events: Vec::new(), now: Time::START }
         }
 
-        fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
+        fn step(&mut self, take: impl FnOnce(&mut PoolsState, &mut PoolsStep<'_, '_>)) {
             let (timers, replies) = (&mut self.wheel.of(OWNER), &mut Vec::new());
-            take(&mut self.state, &mut Step { now: self.now, timers, replies, events: &mut self.events });
+            take(&mut self.state, &mut PoolsStep { now: self.now, timers, replies, events: &mut self.events });
             self.state.check();
         }
 
         fn acquire(&mut self, conn: usize, key: &[u8], max_queue: u32) {
             let (timeout, hold) = (Span::ZERO, Span::FOREVER);
-            let request = Acquire { key, purpose: Purpose::Me, workers: 1, max_queue, timeout, hold };
+            let request = AcquireLock { key, purpose: Purpose::Me, workers: 1, max_queue, timeout, hold };
             self.step(|state, step| state.acquire(ConnId::from_index(conn), Ok(request), step));
         }
 

@@ -1,10 +1,10 @@
 //! Compares the tables of the pools with each other. It changes nothing.
 
 use super::alerts::NEVER;
-use super::{ClaimId, ClaimPhase, List, Pool, PoolId, Purpose, Stat, State, Type};
+use super::{ClaimId, ClaimPhase, List, Pool, PoolId, PoolsState, Purpose, Stat, WorkType};
 use crate::id::Id;
 
-impl State {
+impl PoolsState {
     /// Compares every table with every other.
     ///
     /// # Panics
@@ -64,7 +64,7 @@ impl State {
             }
             assert_eq!((one.working(), one.waiting()), (working, waiting), "the levels of a type");
         }
-        let sum = |count: fn(&Type) -> u64| self.types.iter().map(count).sum::<u64>();
+        let sum = |count: fn(&WorkType) -> u64| self.types.iter().map(count).sum::<u64>();
         for (of_types, stat) in [
             (sum(|one| one.acquired), Stat::TotalAcquired),
             (sum(|one| one.holds.count()), Stat::ProcessedCount),

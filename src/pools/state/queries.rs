@@ -1,6 +1,6 @@
 //! Who holds and waits, for operators who ask. It changes nothing, and however much there is, what it tells has a bound.
 
-use super::{Claim, ClaimId, ClaimPhase, List, Pool, Purpose, State, Type};
+use super::{Claim, ClaimId, ClaimPhase, List, Pool, PoolsState, Purpose, WorkType};
 use crate::id::{ConnId, Id};
 use crate::stats::Pools as Stat;
 use crate::time::Time;
@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 
 /// A key that somebody holds or waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Busy<'a> {
+pub struct BusyKey<'a> {
     /// The key.
     pub key: &'a [u8],
     /// Locks held.
@@ -23,7 +23,7 @@ pub struct Busy<'a> {
 
 /// Somebody who holds a lock or waits for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Client<'a> {
+pub struct ClaimInfo<'a> {
     /// The key.
     pub key: &'a [u8],
     /// Which connection.
@@ -34,7 +34,7 @@ pub struct Client<'a> {
     pub since: Time,
 }
 
-impl State {
+impl PoolsState {
     /// What was counted of something that only grows by counting.
     pub fn count_of(&self, stat: Stat) -> u64 {
         self.figures.of(stat)
@@ -56,7 +56,7 @@ impl State {
     }
 
     /// The keys for which most work and wait, busiest first; among equals in the order of the keys.
-    pub fn busiest(&self, most: usize) -> Vec<Busy<'_>> {
+    pub fn busiest(&self, most: usize) -> Vec<BusyKey<'_>> {
         let ranks = self.pools.iter().map(|(index, pool)| (Reverse(pool.occupancy().1), &pool.key[..], index));
         first(most, ranks).into_iter().map(|(_, _, index)| self.busy(&self.pools[index])).collect()
     }
@@ -67,21 +67,21 @@ impl State {
     }
 
     /// Who holds a key, oldest first, and then who waits, in the order in which they will be served.
-    pub fn clients(&self, key: &[u8]) -> impl Iterator<Item = Client<'_>> {
+    pub fn clients(&self, key: &[u8]) -> impl Iterator<Item = ClaimInfo<'_>> {
         let claims = self.pool(key).into_iter().flat_map(|pool| self.claims_in(pool));
         claims.map(|claim| self.client(&self.claims[claim.index()]))
     }
 
     /// Who has held a lock for longest, oldest first.
-    pub fn longest_holders(&self, most: usize) -> Vec<Client<'_>> {
+    pub fn longest_holders(&self, most: usize) -> Vec<ClaimInfo<'_>> {
         let holders = self.claims.iter().filter(|(_, claim)| matches!(claim.phase, ClaimPhase::Holding { .. }));
         let ranks = holders.map(|(index, claim)| (claim.since, index));
         first(most, ranks).into_iter().map(|(_, index)| self.client(&self.claims[index])).collect()
     }
 
     /// What has happened by type of work, the type that acquired most first; among equals in the order of the names.
-    pub fn types(&self) -> Vec<&Type> {
-        let mut types: Vec<&Type> = self.types.iter().collect();
+    pub fn types(&self) -> Vec<&WorkType> {
+        let mut types: Vec<&WorkType> = self.types.iter().collect();
         types.sort_by_key(|one| (Reverse(one.acquired), &one.name[..]));
         types
     }
@@ -94,7 +94,7 @@ impl State {
         keys
     }
 
-    /// How many events more than [`State::hottest`] says a key may have had, whether it is named there or not.
+    /// How many events more than [`PoolsState::hottest`] says a key may have had, whether it is named there or not.
     pub fn hottest_error(&self, now: Time) -> u64 {
         self.top_keys.error(now)
     }
@@ -103,19 +103,19 @@ impl State {
         self.find(self.names.hash(key), key).map(|pool| &self.pools[pool.index()])
     }
 
-    fn busy<'a>(&'a self, pool: &'a Pool) -> Busy<'a> {
+    fn busy<'a>(&'a self, pool: &'a Pool) -> BusyKey<'a> {
         let (working, occupied) = pool.occupancy();
         let oldest = pool.queues().filter_map(List::front).map(|claim| self.claims[claim.index()].since).min();
         let since = oldest.expect("a pool exists while somebody holds or waits");
-        Busy { key: &pool.key, working, waiting: occupied - working, since }
+        BusyKey { key: &pool.key, working, waiting: occupied - working, since }
     }
 
-    fn client(&self, claim: &Claim) -> Client<'_> {
+    fn client(&self, claim: &Claim) -> ClaimInfo<'_> {
         let waits_for = match claim.phase {
             ClaimPhase::Waiting { purpose, .. } => Some(purpose),
             ClaimPhase::Holding { .. } => None,
         };
-        Client { key: &self.pools[claim.pool.index()].key, conn: claim.conn, waits_for, since: claim.since }
+        ClaimInfo { key: &self.pools[claim.pool.index()].key, conn: claim.conn, waits_for, since: claim.since }
     }
 
     /// The claims of a pool, in the order of its queues.

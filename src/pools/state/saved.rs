@@ -3,7 +3,7 @@
 //! [`SAVED_VERSION`].
 
 use super::alerts::AlertHistory;
-use super::{Claim, ClaimId, ClaimPhase, Purpose, State, Timer, Type};
+use super::{Claim, ClaimId, ClaimPhase, PoolsState, PoolsTimer, Purpose, WorkType};
 use crate::id::{ConnId, Id};
 use crate::record::{Reader, Unreadable, Writer};
 use crate::service::IN_ONE_PIECE;
@@ -21,7 +21,7 @@ pub const SAVED_VERSION: u16 = 1;
 #[derive(Serialize, Deserialize)]
 struct PoolsHead {
     figures: Vec<(String, u64)>,
-    types: Vec<Type>,
+    types: Vec<WorkType>,
     top_keys: SavedTopKeys,
     alerts: AlertHistory,
     /// How many pools follow.
@@ -32,7 +32,7 @@ struct PoolsHead {
 #[derive(Deserialize)]
 struct PoolsInOnePiece {
     figures: Vec<(String, u64)>,
-    types: Vec<Type>,
+    types: Vec<WorkType>,
     top_keys: SavedTopKeys,
     alerts: AlertHistory,
     pools: Vec<SavedPool>,
@@ -63,13 +63,13 @@ enum SavedPhase {
     Holding { until: Option<Time> },
 }
 
-impl State {
+impl PoolsState {
     /// Writes everything, with deadlines in place of timers.
     ///
     /// # Errors
     ///
     /// When it cannot be written.
-    pub fn save(&self, out: &mut Writer<'_>, timers: &Timers<'_, Timer>) -> io::Result<()> {
+    pub fn save(&self, out: &mut Writer<'_>, timers: &Timers<'_, PoolsTimer>) -> io::Result<()> {
         out.put(&PoolsHead {
             figures: self.figures.save(),
             types: self.types.save(),
@@ -94,7 +94,7 @@ impl State {
         &mut self,
         version: u16,
         saved: &mut Reader<'_>,
-        timers: &mut Timers<'_, Timer>,
+        timers: &mut Timers<'_, PoolsTimer>,
     ) -> Result<(), Unreadable> {
         let mut ranks = Ranks::new();
         match version {
@@ -130,7 +130,7 @@ impl State {
         &mut self,
         SavedPool { key, claims }: SavedPool,
         ranks: &mut Ranks,
-        timers: &mut Timers<'_, Timer>,
+        timers: &mut Timers<'_, PoolsTimer>,
     ) -> Result<(), Unreadable> {
         let hash = self.names.hash(&key);
         if self.find(hash, &key).is_some() || claims.is_empty() {
@@ -142,10 +142,10 @@ impl State {
             self.holding += u64::from(matches!(phase, SavedPhase::Holding { .. }));
             let phase = match phase {
                 SavedPhase::Waiting { purpose, hold, until } => {
-                    ClaimPhase::Waiting { purpose, hold, timeout: timers.arm(until, Timer::Claim(id)) }
+                    ClaimPhase::Waiting { purpose, hold, timeout: timers.arm(until, PoolsTimer::Claim(id)) }
                 }
                 SavedPhase::Holding { until } => {
-                    ClaimPhase::Holding { end: until.map(|until| timers.arm(until, Timer::Claim(id))) }
+                    ClaimPhase::Holding { end: until.map(|until| timers.arm(until, PoolsTimer::Claim(id))) }
                 }
             };
             self.attach_to_pool(id, Claim { pool, conn, since, phase });
@@ -168,7 +168,7 @@ impl State {
         Ok(newer)
     }
 
-    fn save_claim(&self, id: ClaimId, newer: u32, timers: &Timers<'_, Timer>) -> SavedClaim {
+    fn save_claim(&self, id: ClaimId, newer: u32, timers: &Timers<'_, PoolsTimer>) -> SavedClaim {
         let Claim { conn, since, phase, .. } = &self.claims[id.index()];
         let phase = match phase {
             ClaimPhase::Waiting { purpose, hold, timeout } => {

@@ -19,7 +19,7 @@ id! { TypeId }
 
 /// What has happened to the keys of one type.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Type {
+pub struct WorkType {
     /// The part before the colon.
     pub name: Vec<u8>,
     /// Locks granted.
@@ -41,12 +41,12 @@ pub struct Type {
 /// The types, by name.
 pub(super) struct Types {
     ids: HashTable<TypeId>,
-    types: Vec<Type>,
+    types: Vec<WorkType>,
     /// The type that was asked for last: most keys of a fleet have one of few.
     last: TypeId,
 }
 
-impl Type {
+impl WorkType {
     /// Locks held now.
     pub fn working(&self) -> u64 {
         self.acquired - self.holds.count()
@@ -84,17 +84,17 @@ impl Types {
     }
 
     /// Every type of which there is something to tell, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &Type> {
+    pub fn iter(&self) -> impl Iterator<Item = &WorkType> {
         self.types.iter().filter(|one| one.is_used())
     }
 
     /// Everything, for another process.
-    pub fn save(&self) -> Vec<Type> {
+    pub fn save(&self) -> Vec<WorkType> {
         self.types.clone()
     }
 
     /// Goes on from what another process saved.
-    pub fn restore(&mut self, saved: Vec<Type>) {
+    pub fn restore(&mut self, saved: Vec<WorkType>) {
         *self = Types::default();
         for one in saved {
             let hash = fold(&one.name);
@@ -109,22 +109,22 @@ impl Types {
             return TypeId(0);
         }
         let id = TypeId::from_index(self.types.len());
-        self.types.push(Type { name: name.into(), ..Type::default() });
+        self.types.push(WorkType { name: name.into(), ..WorkType::default() });
         self.ids.insert_unique(hash, id, |id| fold(&self.types[id.index()].name));
         id
     }
 }
 
 impl Index<TypeId> for Types {
-    type Output = Type;
+    type Output = WorkType;
 
-    fn index(&self, id: TypeId) -> &Type {
+    fn index(&self, id: TypeId) -> &WorkType {
         &self.types[id.index()]
     }
 }
 
 impl IndexMut<TypeId> for Types {
-    fn index_mut(&mut self, id: TypeId) -> &mut Type {
+    fn index_mut(&mut self, id: TypeId) -> &mut WorkType {
         &mut self.types[id.index()]
     }
 }

@@ -1,13 +1,13 @@
 //! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are the server's own.
 
 use super::{BadSyntax, parse_number, text_of};
-use crate::pools::state::{Acquire, Purpose, Reply};
+use crate::pools::state::{AcquireLock, Purpose, Reply};
 use crate::stats::{Pools as Stat, Stat as _, Unit};
 use crate::time::Span;
 use std::borrow::Cow;
 use std::io::Write;
 
-pub mod listed;
+pub mod listing;
 
 /// Asks for every statistic. An empty line ends the answer.
 pub const STATS_FULL: &[u8] = b"STATS FULL\n";
@@ -48,17 +48,17 @@ pub fn escape_key(key: &[u8]) -> Result<Cow<'_, [u8]>, BadSyntax> {
 }
 
 /// Writes `ACQ4ME` or `ACQ4ANY`. The key is one that [`escape_key`] made.
-pub fn write_acquire(bytes: &mut Vec<u8>, acquire: &Acquire<'_>) {
+pub fn write_acquire(bytes: &mut Vec<u8>, acquire: &AcquireLock<'_>) {
     let command: &[u8] = match acquire.purpose {
         Purpose::Me => b"ACQ4ME ",
         Purpose::Anyone => b"ACQ4ANY ",
     };
     bytes.extend_from_slice(command);
     bytes.extend_from_slice(acquire.key);
-    let (workers, max_queue, timeout) = (acquire.workers, acquire.max_queue, Seconds(acquire.timeout));
+    let (workers, max_queue, timeout) = (acquire.workers, acquire.max_queue, WireSeconds(acquire.timeout));
     write!(bytes, " {workers} {max_queue} {timeout}").expect("a vector takes every byte");
     if acquire.hold != Span::FOREVER {
-        write!(bytes, " hold={}", Seconds(acquire.hold)).expect("a vector takes every byte");
+        write!(bytes, " hold={}", WireSeconds(acquire.hold)).expect("a vector takes every byte");
     }
     bytes.push(b'\n');
 }
@@ -114,11 +114,11 @@ fn parse_duration(text: &str) -> Option<u64> {
     Some(total)
 }
 
-/// Seconds on the wire: without decimals where there are none, because the C daemon knows none, and else to the
+/// WireSeconds on the wire: without decimals where there are none, because the C daemon knows none, and else to the
 /// millisecond above.
-struct Seconds(Span);
+struct WireSeconds(Span);
 
-impl std::fmt::Display for Seconds {
+impl std::fmt::Display for WireSeconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ms = self.0.as_micros().div_ceil(1_000);
         // Whatever is longer counts as this.
@@ -132,7 +132,7 @@ impl std::fmt::Display for Seconds {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Line, Request, first_line, parse, write_figures};
+    use super::super::{Line, PoolRequest, first_line, parse, write_figures};
     use super::*;
     use crate::stats::Figures;
 
@@ -159,17 +159,17 @@ mod tests {
             (Span::from_millis(1_001), Span::from_secs(u64::from(u32::MAX))),
         ] {
             let acquire =
-                Acquire { key: b"a:b%20\xff", purpose: Purpose::Anyone, workers: 2, max_queue: 30, timeout, hold };
+                AcquireLock { key: b"a:b%20\xff", purpose: Purpose::Anyone, workers: 2, max_queue: 30, timeout, hold };
             let mut bytes = Vec::new();
             write_acquire(&mut bytes, &acquire);
             let Line::Whole(line, _) = first_line(&bytes, 0, 99) else { panic!("it is a line") };
-            assert_eq!(parse(line), Request::Acquire(Ok(acquire)));
+            assert_eq!(parse(line), PoolRequest::Acquire(Ok(acquire)));
         }
     }
 
     #[test]
     fn seconds_are_whole_where_they_can_be_and_never_too_short() {
-        let text = |us| Seconds(Span::from_micros(us)).to_string();
+        let text = |us| WireSeconds(Span::from_micros(us)).to_string();
         assert_eq!(
             [text(0), text(5_000_000), text(250_000), text(1_000_001), text(u64::MAX)],
             ["0", "5", "0.250", "1.001", "4294967295.552"]
@@ -180,7 +180,7 @@ mod tests {
     fn a_release_names_its_key() {
         let mut bytes = Vec::new();
         write_release(&mut bytes, b"k");
-        assert_eq!((bytes.as_slice(), parse(b"RELEASE k")), (&b"RELEASE k\n"[..], Request::Release(Some(b"k"))));
+        assert_eq!((bytes.as_slice(), parse(b"RELEASE k")), (&b"RELEASE k\n"[..], PoolRequest::Release(Some(b"k"))));
     }
 
     #[test]
