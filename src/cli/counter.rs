@@ -6,7 +6,7 @@ use super::supervise::{self, Held, OnLost};
 use super::table::{Given, Opt, assign, number};
 use super::{print, printable};
 use crate::client::{Counters, Error, Units, Usage};
-use crate::counters::Refusal;
+use crate::counters::CounterRefusal;
 use crate::counters::wire::client::describe;
 use std::ffi::OsString;
 use std::io::{Write, stderr};
@@ -55,13 +55,13 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             let acquired = counters.acquire(name, amount(resources)?, amount(maximum)?);
             finish(acquired, |units| match units {
                 Some(units) => run_with(&units, &settings, command),
-                None => Ok(refused(&describe(Refusal::NotAvailable))),
+                None => Ok(refused(&describe(CounterRefusal::NotAvailable))),
             })
         }
         _ if !command.is_empty() => Err(misuse("only \"acquire NAME RESOURCES MAXIMUM\" runs a command")),
         ["get", _] => finish(counters.get(name), |consumption| match consumption {
             Some(consumption) => print(&format!("{consumption}\n")),
-            None => Ok(refused(&describe(Refusal::NotFound))),
+            None => Ok(refused(&describe(CounterRefusal::NotFound))),
         }),
         ["release", _, resources] => finish(counters.release(name, amount(resources)?), |released| match released {
             Ok(()) => Ok(ExitCode::SUCCESS),

@@ -5,9 +5,9 @@ use super::error::{Error, Failure, Fault};
 use super::fleet::{Fleet, Held};
 use super::placement::Placement;
 use super::{Said, Timeouts};
-use crate::counters::wire::client::{self as wire, Answer, ReplyHeader};
-use crate::counters::wire::{HEADER_BYTES, Request};
-use crate::counters::{Acquire, Refusal, Release};
+use crate::counters::wire::client::{self as wire, CounterReply, ReplyHeader};
+use crate::counters::wire::{CounterRequest, HEADER_BYTES};
+use crate::counters::{AcquireUnits, CounterRefusal, ReleaseUnits};
 use crate::stats::{Counters as Stat, Figures};
 use std::cell::RefCell;
 use std::os::fd::RawFd;
@@ -68,10 +68,10 @@ impl Counters {
     /// for one when `resources` is zero or more than `maximum`.
     pub fn acquire(&self, name: impl AsRef<[u8]>, resources: u32, maximum: u32) -> Result<Option<Units<'_>>, Error> {
         let name = checked(name.as_ref())?;
-        let request = Request::Acquire(Acquire { name, resources, maximum });
+        let request = CounterRequest::Acquire(AcquireUnits { name, resources, maximum });
         let (granted, held) = self.ask(name, &request, |answer| match answer {
-            Answer::Success(_) => Ok(Ok(true)),
-            Answer::Refusal(Refusal::NotAvailable) => Ok(Ok(false)),
+            CounterReply::Success(_) => Ok(Ok(true)),
+            CounterReply::Refusal(CounterRefusal::NotAvailable) => Ok(Ok(false)),
             other => refusal(other),
         })?;
         let units = || Units { counters: self, held: Some(held), name: name.to_vec(), resources };
@@ -84,13 +84,14 @@ impl Counters {
     /// # Errors
     ///
     /// As [`Counters::acquire`].
-    pub fn release(&self, name: impl AsRef<[u8]>, resources: u32) -> Result<Result<(), Refusal>, Error> {
+    pub fn release(&self, name: impl AsRef<[u8]>, resources: u32) -> Result<Result<(), CounterRefusal>, Error> {
         let name = checked(name.as_ref())?;
-        let (released, _) = self.ask(name, &Request::Release(Release { name, resources }), |answer| match answer {
-            Answer::Success(_) => Ok(Ok(Ok(()))),
-            Answer::Refusal(refusal) => Ok(Ok(Err(refusal))),
-            other => refusal(other),
-        })?;
+        let (released, _) =
+            self.ask(name, &CounterRequest::Release(ReleaseUnits { name, resources }), |answer| match answer {
+                CounterReply::Success(_) => Ok(Ok(Ok(()))),
+                CounterReply::Refusal(refusal) => Ok(Ok(Err(refusal))),
+                other => refusal(other),
+            })?;
         Ok(released)
     }
 
@@ -101,9 +102,9 @@ impl Counters {
     /// As [`Counters::acquire`].
     pub fn get(&self, name: impl AsRef<[u8]>) -> Result<Option<u32>, Error> {
         let name = checked(name.as_ref())?;
-        let (consumption, _) = self.ask(name, &Request::Get(name), |answer| match answer {
-            Answer::Success(body) => Ok(Ok(Some(wire::parse_number(body).ok_or(Fault::Garbled)?))),
-            Answer::Refusal(Refusal::NotFound) => Ok(Ok(None)),
+        let (consumption, _) = self.ask(name, &CounterRequest::Get(name), |answer| match answer {
+            CounterReply::Success(body) => Ok(Ok(Some(wire::parse_number(body).ok_or(Fault::Garbled)?))),
+            CounterReply::Refusal(CounterRefusal::NotFound) => Ok(Ok(None)),
             other => refusal(other),
         })?;
         Ok(consumption)
@@ -111,25 +112,27 @@ impl Counters {
 
     /// Whether each server answers, by its address.
     pub fn noop(&self) -> Vec<(String, Result<(), Failure>)> {
-        self.ask_each(&Request::Noop, |connection| receive(connection, &Request::Noop, |_| Some(())))
+        self.ask_each(&CounterRequest::Noop, |connection| receive(connection, &CounterRequest::Noop, |_| Some(())))
     }
 
     /// The statistics of each server, by its address.
     pub fn stats(&self) -> Vec<(String, Result<Figures<Stat>, Failure>)> {
-        self.ask_each(&Request::Stats, |connection| receive(connection, &Request::Stats, wire::parse_stats))
+        self.ask_each(&CounterRequest::Stats, |connection| {
+            receive(connection, &CounterRequest::Stats, wire::parse_stats)
+        })
     }
 
     /// Every counter of each server, by its address.
     pub fn dump(&self) -> Vec<(String, Result<Vec<Usage>, Failure>)> {
-        self.ask_each(&Request::Dump, receive_dump)
+        self.ask_each(&CounterRequest::Dump, receive_dump)
     }
 
     /// Asks the first server that answers.
     fn ask<T>(
         &self,
         name: &[u8],
-        request: &Request<'_>,
-        read: impl Fn(Answer<'_>) -> Said<T>,
+        request: &CounterRequest<'_>,
+        read: impl Fn(CounterReply<'_>) -> Said<T>,
     ) -> Result<(T, Held), Error> {
         let order = self.placement.order(name);
         let (said, held) = self.fleet.borrow_mut().ask_first(&order, |connection| {
@@ -141,7 +144,7 @@ impl Counters {
 
     fn ask_each<T>(
         &self,
-        request: &Request<'_>,
+        request: &CounterRequest<'_>,
         receive: impl Fn(&mut Connection) -> Result<T, Fault>,
     ) -> Vec<(String, Result<T, Failure>)> {
         self.fleet.borrow_mut().ask_each(|connection| {
@@ -151,12 +154,14 @@ impl Counters {
     }
 
     fn give_back(&self, held: Held, name: &[u8], resources: u32) -> Result<(), Error> {
-        let request = Request::Release(Release { name, resources });
+        let request = CounterRequest::Release(ReleaseUnits { name, resources });
         self.fleet.borrow_mut().ask_holder(held, |connection| {
             send(connection, &request)?;
             receive_answer(connection, &request, |answer| match answer {
-                Answer::Success(_) => Ok(Ok(())),
-                Answer::Refusal(Refusal::NotAcquired | Refusal::NotFound) => Ok(Err(Error::Expired)),
+                CounterReply::Success(_) => Ok(Ok(())),
+                CounterReply::Refusal(CounterRefusal::NotAcquired | CounterRefusal::NotFound) => {
+                    Ok(Err(Error::Expired))
+                }
                 other => refusal(other),
             })
         })?
@@ -201,7 +206,7 @@ fn checked(name: &[u8]) -> Result<&[u8], Error> {
     fits.then_some(name).ok_or(Error::BadName)
 }
 
-fn send(connection: &mut Connection, request: &Request<'_>) -> Result<(), Fault> {
+fn send(connection: &mut Connection, request: &CounterRequest<'_>) -> Result<(), Fault> {
     let mut bytes = Vec::new();
     wire::write_request(&mut bytes, request);
     connection.send(&bytes, Duration::ZERO)
@@ -210,8 +215,8 @@ fn send(connection: &mut Connection, request: &Request<'_>) -> Result<(), Fault>
 /// Receives one reply, and reads what it says.
 fn receive_answer<T>(
     connection: &mut Connection,
-    request: &Request<'_>,
-    read: impl FnOnce(Answer<'_>) -> Result<T, Fault>,
+    request: &CounterRequest<'_>,
+    read: impl FnOnce(CounterReply<'_>) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     let header = connection.bytes(HEADER_BYTES)?;
     let header = header.first_chunk().and_then(|header| ReplyHeader::parse(header, request)).ok_or(Fault::Garbled)?;
@@ -222,12 +227,12 @@ fn receive_answer<T>(
 /// Receives one reply that can only be a success.
 fn receive<T>(
     connection: &mut Connection,
-    request: &Request<'_>,
+    request: &CounterRequest<'_>,
     read: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<T, Fault> {
     receive_answer(connection, request, |answer| match answer {
-        Answer::Success(body) => read(body).ok_or(Fault::Garbled),
-        Answer::Refusal(_) | Answer::Malformed(..) => Err(Fault::Garbled),
+        CounterReply::Success(body) => read(body).ok_or(Fault::Garbled),
+        CounterReply::Refusal(_) | CounterReply::Malformed(..) => Err(Fault::Garbled),
     })
 }
 
@@ -235,7 +240,7 @@ fn receive_dump(connection: &mut Connection) -> Result<Vec<Usage>, Fault> {
     let mut dumped = Vec::new();
     let mut bytes = 0;
     while bytes < LONGEST_DUMP {
-        let body = receive(connection, &Request::Dump, |body| Some(body.to_vec()))?;
+        let body = receive(connection, &CounterRequest::Dump, |body| Some(body.to_vec()))?;
         if body.is_empty() {
             return Ok(dumped);
         }
@@ -248,10 +253,12 @@ fn receive_dump(connection: &mut Connection) -> Result<Vec<Usage>, Fault> {
 }
 
 /// What the server refuses for a reason that the request did not count on.
-fn refusal<T>(answer: Answer<'_>) -> Said<T> {
+fn refusal<T>(answer: CounterReply<'_>) -> Said<T> {
     match answer {
-        Answer::Refusal(Refusal::OutOfMemory) => Ok(Err(Error::Refused(wire::describe(Refusal::OutOfMemory)))),
-        Answer::Malformed(status, words) => Ok(Err(Error::Refused(wire::describe_status(status, words)))),
-        Answer::Success(_) | Answer::Refusal(_) => Err(Fault::Garbled),
+        CounterReply::Refusal(CounterRefusal::OutOfMemory) => {
+            Ok(Err(Error::Refused(wire::describe(CounterRefusal::OutOfMemory))))
+        }
+        CounterReply::Malformed(status, words) => Ok(Err(Error::Refused(wire::describe_status(status, words)))),
+        CounterReply::Success(_) | CounterReply::Refusal(_) => Err(Fault::Garbled),
     }
 }

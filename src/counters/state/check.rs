@@ -1,9 +1,9 @@
 //! The proof that the tables of the counters agree with each other. It changes nothing.
 
-use super::{CounterId, Holdings, State};
+use super::{CounterId, CountersState, Holdings};
 use crate::id::Id;
 
-impl State {
+impl CountersState {
     /// Compares every table with every other.
     ///
     /// # Panics
@@ -12,8 +12,8 @@ impl State {
     pub fn check(&self) {
         let mut held = vec![0; self.slots];
         let mut holdings = 0;
-        let leaving = self.leaving.iter().flat_map(Holdings::iter);
-        for (counter, resources) in self.clients.iter().flat_map(Holdings::iter).chain(leaving) {
+        let closing = self.closing.iter().flat_map(Holdings::iter);
+        for (counter, resources) in self.clients.iter().flat_map(Holdings::iter).chain(closing) {
             assert!(resources > 0, "what is held is something");
             held[counter.index()] += u64::from(resources);
             holdings += 1;

@@ -90,7 +90,7 @@ impl Levels {
     }
 
     /// Nobody holds it, and nobody has used it in this interval.
-    pub fn is_over(&self, interval: u32) -> bool {
+    pub fn is_expired(&self, interval: u32) -> bool {
         self.consumption == 0 && !self.is_used(interval)
     }
 
@@ -163,6 +163,6 @@ mod tests {
         assert_eq!((levels.consumption(), levels.peak(1), levels.is_used(1)), (3, 5, true));
         assert_eq!(levels.peak(2), 3);
         levels.change(0, 2);
-        assert_eq!((levels.peak(2), levels.is_used(2), levels.is_over(2)), (3, false, true));
+        assert_eq!((levels.peak(2), levels.is_used(2), levels.is_expired(2)), (3, false, true));
     }
 }

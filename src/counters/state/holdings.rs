@@ -13,7 +13,7 @@ const FEW: usize = 3;
 
 /// Units held, by counter.
 pub(super) enum Holdings {
-    /// Of a few counters. A place without units is free.
+    /// Of a few counters. A entry without units is free.
     Few([(CounterId, u32); FEW]),
     /// Of more; or of fewer, once there were more.
     Many(BTreeMap<CounterId, u32>),
@@ -29,8 +29,8 @@ impl Holdings {
     /// How much is held of a counter.
     pub fn of(&self, counter: CounterId) -> u32 {
         match self {
-            // A free place may name the counter too, and then it is right in that it has no units.
-            Holdings::Few(places) => places.iter().filter(|(own, _)| *own == counter).map(|(_, held)| *held).sum(),
+            // A free entry may name the counter too, and then it is right in that it has no units.
+            Holdings::Few(entries) => entries.iter().filter(|(own, _)| *own == counter).map(|(_, held)| *held).sum(),
             Holdings::Many(holdings) => holdings.get(&counter).copied().unwrap_or(0),
         }
     }
@@ -38,17 +38,17 @@ impl Holdings {
     /// Sets how much is held of a counter, and tells whether something was held before.
     pub fn set(&mut self, counter: CounterId, resources: u32) -> bool {
         match self {
-            Holdings::Few(places) => {
-                if let Some((_, held)) = places.iter_mut().find(|(own, held)| *own == counter && *held > 0) {
+            Holdings::Few(entries) => {
+                if let Some((_, held)) = entries.iter_mut().find(|(own, held)| *own == counter && *held > 0) {
                     *held = resources;
                     return true;
                 }
                 if resources == 0 {
                     return false;
                 }
-                match places.iter_mut().find(|(_, held)| *held == 0) {
+                match entries.iter_mut().find(|(_, held)| *held == 0) {
                     Some(free) => *free = (counter, resources),
-                    None => *self = Holdings::Many(places.iter().copied().chain([(counter, resources)]).collect()),
+                    None => *self = Holdings::Many(entries.iter().copied().chain([(counter, resources)]).collect()),
                 }
                 false
             }
@@ -65,8 +65,8 @@ impl Holdings {
     /// Takes the first counter out, with how much was held of it.
     pub fn pop(&mut self) -> Option<(CounterId, u32)> {
         match self {
-            Holdings::Few(places) => {
-                let (counter, held) = places.iter_mut().filter(|(_, held)| *held > 0).min_by_key(|(own, _)| *own)?;
+            Holdings::Few(entries) => {
+                let (counter, held) = entries.iter_mut().filter(|(_, held)| *held > 0).min_by_key(|(own, _)| *own)?;
                 Some((*counter, std::mem::take(held)))
             }
             Holdings::Many(holdings) => holdings.pop_first(),
@@ -76,7 +76,7 @@ impl Holdings {
     /// Of how many counters something is held.
     pub fn len(&self) -> usize {
         match self {
-            Holdings::Few(places) => places.iter().filter(|(_, held)| *held > 0).count(),
+            Holdings::Few(entries) => entries.iter().filter(|(_, held)| *held > 0).count(),
             Holdings::Many(holdings) => holdings.len(),
         }
     }
@@ -84,10 +84,10 @@ impl Holdings {
     /// In order, every counter of which something is held, with how much.
     pub fn iter(&self) -> impl Iterator<Item = (CounterId, u32)> {
         let (few, many) = match self {
-            Holdings::Few(places) => {
-                let mut places = *places;
-                places.sort_unstable();
-                (Some(places), None)
+            Holdings::Few(entries) => {
+                let mut entries = *entries;
+                entries.sort_unstable();
+                (Some(entries), None)
             }
             Holdings::Many(holdings) => (None, Some(holdings)),
         };
@@ -102,8 +102,8 @@ impl FromIterator<(CounterId, u32)> for Holdings {
         let mut rest = holdings.into_iter();
         let mut few = [(CounterId::from_index(0), 0); FEW];
         let mut len = 0;
-        for (place, holding) in few.iter_mut().zip(rest.by_ref()) {
-            *place = holding;
+        for (entry, holding) in few.iter_mut().zip(rest.by_ref()) {
+            *entry = holding;
             len += 1;
         }
         match rest.next() {

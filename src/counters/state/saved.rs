@@ -6,7 +6,7 @@
 
 mod block;
 
-use super::{Counter, CounterId, Holdings, Names, State, Step};
+use super::{Counter, CounterId, CountersState, CountersStep, Holdings, Names};
 use crate::id::{ConnId, Id};
 use crate::record::{Reader, Unreadable, Writer};
 use crate::time::Span;
@@ -17,7 +17,7 @@ use std::io;
 
 /// What was counted, and how much follows: the counters, then the holdings.
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct CountersHead {
     figures: Vec<(String, u64)>,
     conflicts: u64,
     /// The interval in which it was saved, and the length of intervals.
@@ -29,7 +29,7 @@ struct Head {
 
 /// What version 0.9.0 wrote.
 #[derive(Deserialize)]
-pub struct InOnePiece {
+pub struct CounterTablesInOnePiece {
     figures: Vec<(String, u64)>,
     conflicts: u64,
     interval: (u32, Span),
@@ -53,7 +53,7 @@ struct SavedHolding {
     resources: u32,
 }
 
-impl State {
+impl CountersState {
     /// Writes everything, but for counters that are over and only wait for the sweep. What those held who are gone is not
     /// held any more.
     ///
@@ -61,7 +61,7 @@ impl State {
     ///
     /// When it cannot be written.
     pub fn save(&self, out: &mut Writer<'_>) -> io::Result<()> {
-        out.put(&Head {
+        out.put(&CountersHead {
             figures: self.figures.save(),
             conflicts: self.conflicts.get(),
             interval: (self.interval, self.limits.interval),
@@ -71,7 +71,7 @@ impl State {
         let mut counters = CounterWriter::default();
         for (slot, counter) in &self.counters {
             let levels = counter.levels();
-            if !levels.is_over(self.interval) {
+            if !levels.is_expired(self.interval) {
                 let peak = levels.has_changed(self.interval).then(|| levels.peak(self.interval));
                 let is_used = levels.is_used(self.interval);
                 counters.put(out, &PackedCounter { slot, name: counter.name(), peak, is_used })?;
@@ -90,24 +90,24 @@ impl State {
     /// # Errors
     ///
     /// When it contradicts itself.
-    pub fn restore(&mut self, saved: &mut Reader<'_>, step: &mut Step<'_>) -> Result<(), Unreadable> {
-        let head: Head = saved.take()?;
+    pub fn restore(&mut self, saved: &mut Reader<'_>, step: &mut CountersStep<'_>) -> Result<(), Unreadable> {
+        let head: CountersHead = saved.take()?;
         self.restore_interval(head.interval, step);
         self.restore_counters(&head, saved)?;
         self.slots = self.counters.iter().next_back().map_or(0, |(slot, _)| slot + 1);
         self.restore_holdings(saved)?;
         self.restore_names();
-        self.go_on(&head.figures, head.conflicts, step);
+        self.finish_restore(&head.figures, head.conflicts, step);
         Ok(())
     }
 
-    /// Fails wherever [`State::restore`] would: everything is read, and room is made for it, but it is not kept.
+    /// Fails wherever [`CountersState::restore`] would: everything is read, and room is made for it, but it is not kept.
     ///
     /// # Errors
     ///
     /// The same.
-    pub fn rehearse(&mut self, saved: &mut Reader<'_>, step: &mut Step<'_>) -> Result<(), Unreadable> {
-        let head: Head = saved.take()?;
+    pub fn rehearse(&mut self, saved: &mut Reader<'_>, step: &mut CountersStep<'_>) -> Result<(), Unreadable> {
+        let head: CountersHead = saved.take()?;
         self.restore_interval(head.interval, step);
         let _room: (Slab<Counter>, Names<CounterId>) =
             (Slab::with_capacity(head.slots), Names::with_capacity(head.counters.max(self.limits.buckets)));
@@ -136,7 +136,11 @@ impl State {
     /// # Errors
     ///
     /// When it contradicts itself.
-    pub fn restore_piece(&mut self, saved: InOnePiece, step: &mut Step<'_>) -> Result<(), Unreadable> {
+    pub fn restore_in_one_piece(
+        &mut self,
+        saved: CounterTablesInOnePiece,
+        step: &mut CountersStep<'_>,
+    ) -> Result<(), Unreadable> {
         self.restore_interval(saved.interval, step);
         let interval = self.interval;
         let counters = saved.counters.into_iter().enumerate();
@@ -149,18 +153,18 @@ impl State {
             self.hold(conn, id, resources);
         }
         self.restore_names();
-        self.go_on(&saved.figures, saved.conflicts, step);
+        self.finish_restore(&saved.figures, saved.conflicts, step);
         Ok(())
     }
 
     /// Where intervals are longer or shorter now than they were, or where the date has been put back, everything that was
     /// used counts as used in this one.
-    fn restore_interval(&mut self, (number, length): (u32, Span), step: &Step<'_>) {
+    fn restore_interval(&mut self, (number, length): (u32, Span), step: &CountersStep<'_>) {
         let (present, _) = self.interval_at(step);
         self.interval = if length == self.limits.interval { number.min(present) } else { present };
     }
 
-    fn restore_counters(&mut self, head: &Head, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+    fn restore_counters(&mut self, head: &CountersHead, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
         let mut packed = CounterReader::new(head.slots);
         // A place that stays free is as good as any: only the room that is left over is lost.
         self.counters = Slab::with_capacity(head.slots);
@@ -214,11 +218,11 @@ impl State {
         }));
     }
 
-    fn go_on(&mut self, figures: &[(String, u64)], conflicts: u64, step: &mut Step<'_>) {
+    fn finish_restore(&mut self, figures: &[(String, u64)], conflicts: u64, step: &mut CountersStep<'_>) {
         self.figures.restore(figures);
         self.conflicts.set(conflicts);
         // The timer waits for the interval's end, but the sweep of the one before may go on.
-        self.turn(step);
+        self.roll_interval(step);
         self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         self.arm(step);
     }

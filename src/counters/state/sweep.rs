@@ -1,6 +1,6 @@
 //! The sweep that drops what was not used in the interval that has just ended, a bounded part of the table at a time.
 
-use super::{CounterId, State, Step};
+use super::{CounterId, CountersState, CountersStep};
 use crate::id::Id;
 use crate::stats::Counters as Stat;
 use crate::time::Time;
@@ -15,22 +15,22 @@ pub(super) struct Sweep {
     began: Time,
 }
 
-impl State {
+impl CountersState {
     /// Begins anew, if there is anything to sweep.
-    pub(super) fn begin_sweep(&mut self, step: &mut Step<'_>) {
+    pub(super) fn begin_sweep(&mut self, step: &mut CountersStep<'_>) {
         self.sweep = (!self.counters.is_empty()).then_some(Sweep { next: 0, began: step.now });
-        self.go_on_with_sweep(step);
+        self.continue_sweep(step);
     }
 
     /// Sweeps the next part of the table.
-    pub(super) fn go_on_with_sweep(&mut self, step: &mut Step<'_>) {
+    pub(super) fn continue_sweep(&mut self, step: &mut CountersStep<'_>) {
         let Some(sweep) = &mut self.sweep else { return };
         let part = sweep.next..self.slots.min(sweep.next + SWEEP_SLOTS);
         sweep.next = part.end;
         let is_last = part.end == self.slots;
         for slot in part {
             if self.counters.contains(slot) {
-                self.drop_if_over(CounterId::from_index(slot), step);
+                self.drop_if_expired(CounterId::from_index(slot), step);
             }
         }
         if is_last {
