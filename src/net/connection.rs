@@ -1,6 +1,6 @@
 //! One connection: its stream, and what is known of it. It knows nothing of the others.
 
-use super::inlet::{Inlet, Received};
+use super::read_buffer::{ReadBuffer, ReadOutcome};
 use crate::id::ServiceId;
 use crate::wheel::TimerId;
 use std::io::{self, Read, Write};
@@ -100,14 +100,14 @@ impl<S: Stream> Connection<S> {
 
     /// Reads once, and notes whether another read may bring more. Behind the last data of a peer that has closed its side, the
     /// end is read too: it is news of this turn, not of a later one.
-    pub fn read(&mut self, inlet: &mut Inlet) -> io::Result<()> {
+    pub fn read(&mut self, read_buffer: &mut ReadBuffer) -> io::Result<()> {
         for _ in 0..READS_TO_THE_END {
-            match inlet.read(&mut self.stream)? {
-                Received::Filled => break,
+            match read_buffer.read(&mut self.stream)? {
+                ReadOutcome::Filled => break,
                 // Data and the end that arrive together are announced together: then the end is still to be read.
-                Received::Short => self.readable = self.hangup,
-                Received::Nothing => self.readable = false,
-                Received::End => {
+                ReadOutcome::Short => self.readable = self.hangup,
+                ReadOutcome::Nothing => self.readable = false,
+                ReadOutcome::End => {
                     self.readable = false;
                     self.ended = true;
                 }

@@ -9,7 +9,7 @@
 use super::connection::{Connection, News, Stage, Stream};
 use super::dispatch::Dispatch;
 use super::idle::Idle;
-use super::inlet::Inlet;
+use super::read_buffer::ReadBuffer;
 use crate::id::{ConnId, Id, ServiceId};
 use crate::list::{Links, List};
 use crate::pulse::Pulse;
@@ -44,7 +44,7 @@ pub struct Connections<S> {
     closing: Vec<ConnId>,
     /// Services whose stores have finished something.
     completed: Vec<ServiceId>,
-    inlet: Inlet,
+    read_buffer: ReadBuffer,
     /// Nothing is served: an upgrade waits until the services are quiet.
     is_paused: bool,
     core: Dispatch,
@@ -67,7 +67,7 @@ impl<S: Stream> Connections<S> {
             idle: Idle::new(services.ids().map(|service| services[service].caps.idle)),
             closing: Vec::new(),
             completed: Vec::new(),
-            inlet: Inlet::new(services.longest_request()),
+            read_buffer: ReadBuffer::new(services.longest_request()),
             is_paused: false,
             core: Dispatch::new(services, epoch, random),
         }

@@ -6,7 +6,7 @@ mod connections;
 mod dispatch;
 mod handover;
 mod idle;
-mod inlet;
+mod read_buffer;
 mod listener;
 mod memory;
 mod server;

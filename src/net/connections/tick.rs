@@ -160,14 +160,14 @@ impl<S: Stream> Connections<S> {
     fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Time {
         let conn = &mut self.slab[id.index()];
         let service = conn.service;
-        self.inlet.load(&mut conn.unserved, self.core.services[service].caps.request_bytes);
-        let kept = self.inlet.bytes().len();
+        self.read_buffer.load(&mut conn.unserved, self.core.services[service].caps.request_bytes);
+        let kept = self.read_buffer.bytes().len();
         let seen = if conn.partial { kept } else { 0 };
-        let received = if conn.readable && self.inlet.wants_more() { conn.read(&mut self.inlet) } else { Ok(()) };
+        let received = if conn.readable && self.read_buffer.wants_more() { conn.read(&mut self.read_buffer) } else { Ok(()) };
         // After the request was received, so that a wait that begins with it cannot end early.
         let now = clock();
         self.core.pulse.count_turn(now);
-        let input = self.inlet.bytes();
+        let input = self.read_buffer.bytes();
         if let Err(error) = &received
             && input.len() == kept
         {
@@ -182,7 +182,7 @@ impl<S: Stream> Connections<S> {
         }
         let conn = &mut self.slab[id.index()];
         conn.partial = served.then == Then::Read;
-        conn.unserved = self.inlet.unserved(served.consumed);
+        conn.unserved = self.read_buffer.unserved(served.consumed);
         match received {
             Ok(()) => self.go_on(id, served, now),
             Err(error) => self.break_off(id, &error, now),
@@ -244,8 +244,8 @@ impl<S: Stream> Connections<S> {
     /// left unread, closing the socket would reset the connection and the last replies might be lost.
     fn read_to_the_end(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
         let conn = &mut self.slab[id.index()];
-        self.inlet.load(&mut Vec::new(), 0);
-        match conn.read(&mut self.inlet) {
+        self.read_buffer.load(&mut Vec::new(), 0);
+        match conn.read(&mut self.read_buffer) {
             Ok(()) if conn.ended => self.closing.push(id),
             Ok(()) if conn.readable => self.make_ready(id),
             Ok(()) => {}
