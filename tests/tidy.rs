@@ -147,7 +147,7 @@ fn what_is_not_tidy_is_found() {
     assert_eq!(
         faults_of(
             "pools/state",
-            "use crate::time::Time;\n// use crate::net::Clock;\n\nuse crate::net::{Clock, News};\n"
+            "use crate::time::Time;\n// use crate::net::Clock;\n\nuse crate::net::{Clock, Readiness};\n"
         ),
         ["src/pools/state, line 4: pools/state must not import net"]
     );

@@ -6,7 +6,7 @@ use crate::wheel::TimerId;
 use std::io::{self, Read, Write};
 
 /// Reads of a turn in which a peer has closed its side: its last data, and its end. A third is for what cannot be read together.
-const READS_TO_THE_END: usize = 3;
+const READS_TO_EOF: usize = 3;
 
 /// A non-blocking stream of bytes.
 pub trait Stream: Read + Write {
@@ -27,7 +27,7 @@ pub trait Stream: Read + Write {
 
 /// What an event says of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct News {
+pub struct Readiness {
     /// There is something to read.
     pub readable: bool,
     /// There is room to write.
@@ -41,13 +41,13 @@ pub struct News {
 pub(super) struct Connection<S> {
     pub stream: S,
     pub service: ServiceId,
-    pub stage: Stage,
+    pub phase: Phase,
     /// A read may bring something.
     pub readable: bool,
     /// The peer has said that it will send no more, though some of what it sent may be unread.
     pub hangup: bool,
     /// Everything that the peer sent has been read.
-    pub ended: bool,
+    pub eof: bool,
     /// The last write did not take all: an event will say when there is room.
     pub blocked: bool,
     /// Its output was full at its turn: it has no other until that drains.
@@ -59,7 +59,7 @@ pub(super) struct Connection<S> {
     /// The system has said that the connection is gone.
     pub lost: bool,
     /// Reading or writing failed, or its time is over: whatever is unsent stays so.
-    pub broken: bool,
+    pub failed: bool,
     /// Whole or partial requests that were read and not served.
     pub unserved: Vec<u8>,
     /// Its service has seen what is unserved, and waits for more.
@@ -67,15 +67,15 @@ pub(super) struct Connection<S> {
 }
 
 /// How far a connection is.
-pub(super) enum Stage {
+pub(super) enum Phase {
     /// Its service serves it.
     Open,
     /// So it does, but the peer has closed its side and does not read what it asked for: parked, until it reads on.
-    Leaving { patience: TimerId },
+    HalfClosed { linger_timer: TimerId },
     /// Its service has forgotten it.
     Closed,
     /// So it has, but the last replies are not sent, or the peer has not noticed yet.
-    Lingering { patience: TimerId },
+    Lingering { linger_timer: TimerId },
 }
 
 impl<S: Stream> Connection<S> {
@@ -83,16 +83,16 @@ impl<S: Stream> Connection<S> {
         Connection {
             stream,
             service,
-            stage: Stage::Open,
+            phase: Phase::Open,
             readable: false,
             hangup: false,
-            ended: false,
+            eof: false,
             blocked: false,
             parked: false,
             waiting: false,
             draining: false,
             lost: false,
-            broken: false,
+            failed: false,
             unserved: Vec::new(),
             partial: false,
         }
@@ -101,7 +101,7 @@ impl<S: Stream> Connection<S> {
     /// Reads once, and notes whether another read may bring more. Behind the last data of a peer that has closed its side, the
     /// end is read too: it is news of this turn, not of a later one.
     pub fn read(&mut self, read_buffer: &mut ReadBuffer) -> io::Result<()> {
-        for _ in 0..READS_TO_THE_END {
+        for _ in 0..READS_TO_EOF {
             match read_buffer.read(&mut self.stream)? {
                 ReadOutcome::Filled => break,
                 // Data and the end that arrive together are announced together: then the end is still to be read.
@@ -109,7 +109,7 @@ impl<S: Stream> Connection<S> {
                 ReadOutcome::Nothing => self.readable = false,
                 ReadOutcome::End => {
                     self.readable = false;
-                    self.ended = true;
+                    self.eof = true;
                 }
             }
             if !self.readable {

@@ -41,7 +41,7 @@ const VERSION: u32 = 5;
 const VARIABLE: &str = "POOLCOUNTER_HANDOVER";
 /// What the program that takes over must not find: what was left for this one. The sockets of a supervisor are in the
 /// handover like all others.
-const SPENT: [&str; 4] = [VARIABLE, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
+const CONSUMED_VARIABLES: [&str; 4] = [VARIABLE, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 /// What the rehearsal prints when it could take over.
 const READY: &str = "can take over\n";
 /// As much memory must be there for an upgrade to begin: far more than is needed to write the handover piece by piece.
@@ -109,7 +109,7 @@ pub struct Program {
 pub struct Rehearsal {
     child: Child,
     verdict: UnixStream,
-    heard: String,
+    output: String,
     /// What it runs, whatever is under its path by now.
     executable: OwnedFd,
     state: StateFile,
@@ -185,7 +185,7 @@ impl Handover {
         let file = adopt(state).map_err(|error| format!("the handover cannot be opened: {error}"));
         let handover = file.and_then(|file| Handover::read(File::from(file)));
         if let Ok(Handover { preamble: Preamble { program: Some(path), .. }, .. }) = &handover {
-            be_called(path);
+            set_process_name(path);
         }
         Some(handover)
     }
@@ -205,7 +205,7 @@ impl Handover {
 pub fn check(services: Services, config: Option<String>) -> Result<(), String> {
     // If memory is short, it must not be the daemon that is ended for it. Nothing is lost where the system knows no such thing.
     let _ = fs::write(OOM_SCORE, EXPENDABLE);
-    env::args_os().next().iter().for_each(be_called);
+    env::args_os().next().iter().for_each(set_process_name);
     let stdin = || io::stdin().as_fd().try_clone_to_owned().map(File::from);
     let stdin = || stdin().map_err(|error| format!("the handover cannot be read: {error}"));
     let Handover { preamble: Preamble { clock, .. }, mut rest } = Handover::read(stdin()?)?;
@@ -227,7 +227,7 @@ fn append(file: &mut File, rehearsed: &Rehearsed) -> io::Result<()> {
 }
 
 /// Names the process as if it had been run by this path: the system has named it after the descriptor.
-fn be_called(path: &OsString) {
+fn set_process_name(path: &OsString) {
     let name = Path::new(path).file_name().and_then(|name| CString::new(name.as_bytes()).ok());
     // Cut to what the system has room for. Whoever looks for the process by its name may not find it, if that fails.
     if let Some(Err(error)) = name.map(|name| prctl::set_name(&name)) {
@@ -244,7 +244,7 @@ impl Program {
         let (file, arguments) = (env::current_exe()?, env::args_os().collect::<Vec<_>>());
         let called = arguments.first().map(PathBuf::from).filter(|path| path.is_absolute());
         let link = called.filter(|path| path.canonicalize().is_ok_and(|target| target == file));
-        Ok(Program { path: link.unwrap_or_else(|| without_mark(file)), arguments })
+        Ok(Program { path: link.unwrap_or_else(|| without_deleted_mark(file)), arguments })
     }
 
     /// The program at the path that was handed over.
@@ -274,12 +274,12 @@ impl Program {
             .stdout(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
         let verdict = UnixStream::from_std(verdict);
-        Ok(Rehearsal { child, verdict, heard: String::new(), executable, state })
+        Ok(Rehearsal { child, verdict, output: String::new(), executable, state })
     }
 }
 
 /// The system marks the path of a program whose file was replaced. Its successor has the path without the mark.
-fn without_mark(path: PathBuf) -> PathBuf {
+fn without_deleted_mark(path: PathBuf) -> PathBuf {
     let marked = path.as_os_str().as_bytes().strip_suffix(b" (deleted)").filter(|_| !path.exists());
     marked.map(OsStr::from_bytes).map(PathBuf::from).unwrap_or(path)
 }
@@ -326,16 +326,16 @@ impl Rehearsal {
         loop {
             match self.verdict.read(&mut bytes) {
                 Ok(0) => break,
-                Ok(len) => self.heard.push_str(&String::from_utf8_lossy(&bytes[..len])),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.heard.len() < 4096 => return None,
+                Ok(len) => self.output.push_str(&String::from_utf8_lossy(&bytes[..len])),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.output.len() < 4096 => return None,
                 Err(_) => break,
             }
         }
         self.end();
-        if self.heard.ends_with(READY) {
+        if self.output.ends_with(READY) {
             return Some(Ok(()));
         }
-        Some(Err(match self.heard.trim() {
+        Some(Err(match self.output.trim() {
             "" => "it said nothing".into(),
             text => text.lines().last().unwrap_or_default().to_string(),
         }))
@@ -370,7 +370,7 @@ fn keep_over_exec(fd: RawFd, keep: bool) -> io::Result<()> {
 }
 
 fn environment_with(state: RawFd, executable: RawFd) -> io::Result<Vec<CString>> {
-    let others = env::vars_os().filter(|(name, _)| !SPENT.iter().any(|spent| name == spent));
+    let others = env::vars_os().filter(|(name, _)| !CONSUMED_VARIABLES.iter().any(|spent| name == spent));
     let ours = (OsString::from(VARIABLE), OsString::from(format!("{}:{state}:{executable}", process::id())));
     let pair = |(mut name, value): (OsString, OsString)| {
         name.push("=");

@@ -5,7 +5,7 @@ use crate::list::{Links, List};
 use crate::time::{Span, Time};
 
 /// The connections of the services that limit how long one may be idle.
-pub struct Idle {
+pub struct IdleQueues {
     /// By service: for how long, and its connections, the longest idle first.
     queues: Vec<(Option<Span>, List<ConnId>)>,
     links: Links,
@@ -13,11 +13,11 @@ pub struct Idle {
     since: Vec<Time>,
 }
 
-impl Idle {
+impl IdleQueues {
     /// Makes it of what each service allows, in the order of the registry.
     pub fn new(limits: impl Iterator<Item = Option<Span>>) -> Self {
         let queues = limits.map(|limit| (limit, List::default())).collect();
-        Idle { queues, links: Links::default(), since: Vec::new() }
+        IdleQueues { queues, links: Links::default(), since: Vec::new() }
     }
 
     /// Begins anew to reckon how long a connection is idle.
@@ -49,17 +49,17 @@ impl Idle {
     }
 
     /// Returns when the next connection will have been idle for too long.
-    pub fn next(&self) -> Option<Time> {
-        self.ends().map(|(_, end)| end).min()
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.deadlines().map(|(_, end)| end).min()
     }
 
     /// Returns a connection that has been idle for too long.
     pub fn overdue(&self, now: Time) -> Option<ConnId> {
-        self.ends().find(|(_, end)| *end <= now).map(|(id, _)| id)
+        self.deadlines().find(|(_, end)| *end <= now).map(|(id, _)| id)
     }
 
     /// The first of each queue, and when it has been idle for too long.
-    fn ends(&self) -> impl Iterator<Item = (ConnId, Time)> {
+    fn deadlines(&self) -> impl Iterator<Item = (ConnId, Time)> {
         self.queues.iter().filter_map(|(limit, queue)| {
             let id = queue.front()?;
             Some((id, self.since[id.index()] + (*limit)?))

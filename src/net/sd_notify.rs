@@ -1,5 +1,6 @@
-//! Whoever started the daemon and looks after it, such as systemd: it is told how the daemon is, and may hand sockets over.
-//! What it wants stands in the environment, which outlives an upgrade. It knows no service and no connection.
+//! The protocol of sd_notify(3) and sd_listen_fds(3), with the supervisor that has started the daemon, such as systemd: the
+//! daemon's state and watchdog keep-alives go there, and listening sockets may come from there. The environment names both,
+//! and outlives an upgrade. It knows no service and no connection.
 
 use super::handover::adopt;
 use crate::time::{Span, Time};
@@ -12,17 +13,17 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Names the socket where the supervisor listens.
+/// The environment variable with the address of the supervisor's socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";
-/// How soon to try again when the supervisor has not read what others told it.
-const RETRY: Span = Span::from_millis(100);
+/// How soon to send again when the queue of the supervisor's socket is full.
+const RETRY_INTERVAL: Span = Span::from_millis(100);
 
-/// The least time between two signs of life: a supervisor that wants more of them must not keep the loop busy.
-const LEAST_INTERVAL: Span = Span::from_millis(10);
+/// The least time between two keep-alives: a supervisor that wants more of them must not keep the loop busy.
+const MIN_WATCHDOG_INTERVAL: Span = Span::from_millis(10);
 
-/// What the supervisor knows of the daemon.
+/// The state that the supervisor is notified of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Status {
+pub enum DaemonState {
     /// It serves.
     Ready,
     /// It is about to be replaced by another version of itself. It serves all the same.
@@ -31,117 +32,121 @@ pub enum Status {
     Stopping,
 }
 
-/// The way to the supervisor. If there is none, nothing here makes a system call or wakes anybody up.
+/// Sends notifications to the supervisor. Without a supervisor it makes no system call and has no deadline.
 ///
-/// Nothing here waits for it either, which is why the messages are not left to a library: a supervisor that does not read
-/// must not stop the loop.
+/// It never blocks, which is why the messages are not left to a library: a supervisor that does not read must not stop the
+/// loop.
 #[derive(Default)]
-pub struct Supervisor {
-    way: Option<Way>,
-    /// The time between two signs of life; None if it wants none.
-    interval: Option<Span>,
-    /// When the next one is due.
-    beat_at: Option<Time>,
-    /// What it was not told yet, and when to try.
-    news: Option<(Status, Time)>,
+pub struct Notifier {
+    socket: Option<NotifySocket>,
+    /// The time between two keep-alives; None if the supervisor wants none.
+    watchdog_interval: Option<Span>,
+    /// When the next keep-alive is due.
+    watchdog_due: Option<Time>,
+    /// The state that is still to be sent, and when to try.
+    pending: Option<(DaemonState, Time)>,
 }
 
-struct Way {
+struct NotifySocket {
     socket: UnixDatagram,
     address: SocketAddr,
 }
 
-impl Supervisor {
-    /// The supervisor that the environment names.
-    pub fn of_environment() -> Supervisor {
-        let Some(name) = env::var_os(VARIABLE) else { return Supervisor::default() };
-        match Way::to(name.as_bytes()) {
-            Ok(way) => {
-                let wants = sd_notify::watchdog_enabled().filter(|within| !within.is_zero());
-                let interval = wants.map(|within| interval_of(within.into()));
-                Supervisor { way: Some(way), interval, beat_at: interval.map(|_| Time::START), news: None }
+impl Notifier {
+    /// Returns the notifier for the supervisor that the environment names, or one that does nothing.
+    pub fn from_environment() -> Notifier {
+        let Some(name) = env::var_os(VARIABLE) else { return Notifier::default() };
+        match NotifySocket::to(name.as_bytes()) {
+            Ok(socket) => {
+                let wants = ::sd_notify::watchdog_enabled().filter(|within| !within.is_zero());
+                let interval = wants.map(|within| watchdog_interval_of(within.into()));
+                Notifier {
+                    socket: Some(socket),
+                    watchdog_interval: interval,
+                    watchdog_due: interval.map(|_| Time::START),
+                    pending: None,
+                }
             }
             Err(error) => {
                 debug!("{VARIABLE} is of no use: {error}");
-                Supervisor::default()
+                Notifier::default()
             }
         }
     }
 
-    /// Tells it how the daemon is; later, if it does not listen at the moment.
-    pub fn tell(&mut self, status: Status, now: Time) {
-        if self.way.is_some() {
-            self.news = Some((status, now));
-            self.speak(now);
+    /// Sends the daemon's state; later, if the queue is full at the moment.
+    pub fn notify(&mut self, state: DaemonState, now: Time) {
+        if self.socket.is_some() {
+            self.pending = Some((state, now));
+            self.notify_due(now);
         }
     }
 
-    /// When [`Supervisor::speak`] has something to say.
-    pub fn next_word(&self) -> Option<Time> {
-        self.news.map(|(_, at)| at).into_iter().chain(self.beat_at).min()
+    /// Returns when [`Notifier::notify_due`] is to be called next.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.pending.map(|(_, at)| at).into_iter().chain(self.watchdog_due).min()
     }
 
-    /// Says what is due.
-    pub fn speak(&mut self, now: Time) {
-        let Some(way) = &self.way else { return };
-        if let Some((status, _)) = self.news.filter(|(_, at)| *at <= now) {
-            self.news = if way.takes(status.text()) { None } else { Some((status, now + RETRY)) };
+    /// Sends what is due.
+    pub fn notify_due(&mut self, now: Time) {
+        let Some(socket) = &self.socket else { return };
+        if let Some((state, _)) = self.pending.filter(|(_, at)| *at <= now) {
+            self.pending = if socket.try_send(state.text()) { None } else { Some((state, now + RETRY_INTERVAL)) };
         }
-        if let Some(interval) = self.interval.filter(|_| self.beat_at.is_some_and(|at| at <= now)) {
-            self.beat_at = Some(now + if way.takes("WATCHDOG=1") { interval } else { RETRY });
+        if let Some(interval) = self.watchdog_interval.filter(|_| self.watchdog_due.is_some_and(|at| at <= now)) {
+            self.watchdog_due = Some(now + if socket.try_send("WATCHDOG=1") { interval } else { RETRY_INTERVAL });
         }
     }
 }
 
-impl Status {
+impl DaemonState {
     fn text(self) -> &'static str {
         match self {
-            Status::Ready => "READY=1",
-            Status::Reloading => "RELOADING=1",
-            Status::Stopping => "STOPPING=1",
+            DaemonState::Ready => "READY=1",
+            DaemonState::Reloading => "RELOADING=1",
+            DaemonState::Stopping => "STOPPING=1",
         }
     }
 }
 
-impl Way {
-    /// To a path, or to a name without a file, which begins with `@`.
-    fn to(name: &[u8]) -> io::Result<Way> {
+impl NotifySocket {
+    /// Returns a socket that sends to a path, or to an abstract name, which begins with `@`.
+    fn to(name: &[u8]) -> io::Result<NotifySocket> {
         let address = match name.strip_prefix(b"@") {
             Some(name) => SocketAddr::from_abstract_name(name)?,
             None => SocketAddr::from_pathname(OsStr::from_bytes(name))?,
         };
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
-        Ok(Way { socket, address })
+        Ok(NotifySocket { socket, address })
     }
 
-    /// Says it, and tells whether that is done: it has come, or there is nobody left to hear it.
-    fn takes(&self, text: &str) -> bool {
+    /// Sends one datagram. Returns false when the queue is full, and true when it was sent or never can be.
+    fn try_send(&self, text: &str) -> bool {
         match self.socket.send_to_addr(text.as_bytes(), &self.address) {
             Ok(_) => true,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => false,
-            // Some wait for the first word only.
+            // Some supervisors wait for READY=1 only, and close their socket then.
             Err(error) => {
-                debug!("the supervisor was not told {text}: {error}");
+                debug!("the supervisor was not notified of {text}: {error}");
                 true
             }
         }
     }
 }
 
-/// The time between two signs of life for one that wants a sign within some time: half of that, so that it hears of the daemon in time
-/// even if a sign comes late.
-fn interval_of(within: Span) -> Span {
-    (within / 2).max(LEAST_INTERVAL)
+/// Returns the time between two keep-alives for a watchdog's timeout: half of it, so that one that is late still comes in time.
+fn watchdog_interval_of(within: Span) -> Span {
+    (within / 2).max(MIN_WATCHDOG_INTERVAL)
 }
 
-/// The sockets that the supervisor has opened for this process, with the names that it gave them.
+/// Returns the sockets that the supervisor has opened for this process, with the names that it gave them.
 ///
 /// # Errors
 ///
-/// One sentence, when the environment promises what is not there.
+/// One sentence, when the environment names descriptors that are not open.
 pub fn sockets_from_supervisor() -> Result<Vec<(String, OwnedFd)>, String> {
-    let passed = sd_notify::listen_fds_with_names().and_then(|sockets| {
+    let passed = ::sd_notify::listen_fds_with_names().and_then(|sockets| {
         let adopted = sockets.map(|(fd, name)| Ok((name, adopt(fd)?)));
         adopted.collect()
     });
@@ -156,78 +161,86 @@ mod tests {
         Time::START + Span::from_millis(ms)
     }
 
-    fn supervisor(interval: Option<Span>) -> (Supervisor, UnixDatagram) {
+    fn supervisor(interval: Option<Span>) -> (Notifier, UnixDatagram) {
         let name = format!("poolcounter-test-{}-{:?}", std::process::id(), std::thread::current().id());
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
-        let ears = UnixDatagram::bind_addr(&address).expect("nobody else has it");
-        ears.set_nonblocking(true).expect("an option");
-        let way = Way::to(format!("@{name}").as_bytes()).expect("a socket");
-        (Supervisor { way: Some(way), interval, beat_at: interval.map(|_| Time::START), news: None }, ears)
+        let receiver = UnixDatagram::bind_addr(&address).expect("the name is free");
+        receiver.set_nonblocking(true).expect("an option");
+        let socket = NotifySocket::to(format!("@{name}").as_bytes()).expect("a socket");
+        (
+            Notifier {
+                socket: Some(socket),
+                watchdog_interval: interval,
+                watchdog_due: interval.map(|_| Time::START),
+                pending: None,
+            },
+            receiver,
+        )
     }
 
-    fn heard(ears: &UnixDatagram) -> Option<String> {
+    fn received(receiver: &UnixDatagram) -> Option<String> {
         let mut bytes = [0; 64];
-        let len = ears.recv(&mut bytes).ok()?;
+        let len = receiver.recv(&mut bytes).ok()?;
         Some(String::from_utf8_lossy(&bytes[..len]).into_owned())
     }
 
     #[test]
-    fn signs_of_life_come_at_their_time_and_cost_nothing_between() {
-        let (mut supervisor, ears) = supervisor(Some(Span::from_millis(500)));
-        supervisor.tell(Status::Ready, at(3));
-        assert_eq!(heard(&ears).as_deref(), Some("READY=1"));
-        assert_eq!(heard(&ears).as_deref(), Some("WATCHDOG=1"));
-        assert_eq!(supervisor.next_word(), Some(at(503)));
-        supervisor.speak(at(502));
-        assert_eq!(heard(&ears), None);
-        supervisor.speak(at(510));
-        assert_eq!(heard(&ears).as_deref(), Some("WATCHDOG=1"));
-        assert_eq!(supervisor.next_word(), Some(at(1010)));
+    fn keep_alives_come_at_their_time_and_cost_nothing_between() {
+        let (mut supervisor, receiver) = supervisor(Some(Span::from_millis(500)));
+        supervisor.notify(DaemonState::Ready, at(3));
+        assert_eq!(received(&receiver).as_deref(), Some("READY=1"));
+        assert_eq!(received(&receiver).as_deref(), Some("WATCHDOG=1"));
+        assert_eq!(supervisor.next_deadline(), Some(at(503)));
+        supervisor.notify_due(at(502));
+        assert_eq!(received(&receiver), None);
+        supervisor.notify_due(at(510));
+        assert_eq!(received(&receiver).as_deref(), Some("WATCHDOG=1"));
+        assert_eq!(supervisor.next_deadline(), Some(at(1010)));
     }
 
     /// Neither one microsecond nor none may spin.
     #[test]
-    fn signs_of_life_have_a_least_interval() {
-        let intervals = [0, 1, 2, 21_000, 30_000_000].map(|us| interval_of(Span::from_micros(us)).as_micros());
+    fn keep_alives_have_a_least_interval() {
+        let intervals = [0, 1, 2, 21_000, 30_000_000].map(|us| watchdog_interval_of(Span::from_micros(us)).as_micros());
         assert_eq!(intervals, [10_000, 10_000, 10_000, 10_500, 15_000_000]);
     }
 
     #[test]
-    fn who_wants_no_signs_of_life_gets_none() {
-        let (mut supervisor, ears) = supervisor(None);
-        supervisor.tell(Status::Reloading, at(0));
-        assert_eq!(heard(&ears).as_deref(), Some("RELOADING=1"));
-        assert_eq!(supervisor.next_word(), None);
-        supervisor.speak(at(100_000));
-        assert_eq!(heard(&ears), None);
+    fn without_a_watchdog_there_are_no_keep_alives() {
+        let (mut supervisor, receiver) = supervisor(None);
+        supervisor.notify(DaemonState::Reloading, at(0));
+        assert_eq!(received(&receiver).as_deref(), Some("RELOADING=1"));
+        assert_eq!(supervisor.next_deadline(), None);
+        supervisor.notify_due(at(100_000));
+        assert_eq!(received(&receiver), None);
     }
 
-    /// The queue of a supervisor that does not read fills up. What did not fit is said later; of two things, the newer.
+    /// The queue of a supervisor that does not read fills up. What did not fit is sent later; of two states, the newer.
     #[test]
-    fn a_supervisor_that_does_not_read_is_told_later() {
-        let (mut supervisor, ears) = supervisor(None);
+    fn a_supervisor_that_does_not_read_is_notified_later() {
+        let (mut supervisor, receiver) = supervisor(None);
         let mut sent = 0;
-        while supervisor.news.is_none() {
-            supervisor.tell(Status::Reloading, at(0));
+        while supervisor.pending.is_none() {
+            supervisor.notify(DaemonState::Reloading, at(0));
             sent += 1;
             assert!(sent < 100_000, "the queue has no end");
         }
-        assert_eq!(supervisor.next_word(), Some(at(100)));
-        supervisor.tell(Status::Ready, at(50));
-        while heard(&ears).is_some() {}
-        supervisor.speak(at(149));
-        assert_eq!(heard(&ears), None);
-        supervisor.speak(at(150));
-        assert_eq!(heard(&ears).as_deref(), Some("READY=1"));
-        assert_eq!(supervisor.next_word(), None);
+        assert_eq!(supervisor.next_deadline(), Some(at(100)));
+        supervisor.notify(DaemonState::Ready, at(50));
+        while received(&receiver).is_some() {}
+        supervisor.notify_due(at(149));
+        assert_eq!(received(&receiver), None);
+        supervisor.notify_due(at(150));
+        assert_eq!(received(&receiver).as_deref(), Some("READY=1"));
+        assert_eq!(supervisor.next_deadline(), None);
     }
 
     #[test]
     fn a_supervisor_that_has_gone_is_no_trouble() {
-        let (mut supervisor, ears) = supervisor(Some(Span::from_millis(500)));
-        drop(ears);
-        supervisor.tell(Status::Ready, at(0));
-        assert_eq!(supervisor.news, None);
-        assert_eq!(supervisor.next_word(), Some(at(500)));
+        let (mut supervisor, receiver) = supervisor(Some(Span::from_millis(500)));
+        drop(receiver);
+        supervisor.notify(DaemonState::Ready, at(0));
+        assert_eq!(supervisor.pending, None);
+        assert_eq!(supervisor.next_deadline(), Some(at(500)));
     }
 }

@@ -46,20 +46,20 @@ impl Signals {
 
     /// Has the system keep these signals back, over exec too, until [`Signals::release`].
     pub fn hold() {
-        if let Err(error) = ours().thread_block() {
+        if let Err(error) = handled_signals().thread_block() {
             log::warn!("cannot hold signals back: {error}");
         }
     }
 
     /// Lets them through.
     pub fn release() {
-        if let Err(error) = ours().thread_unblock() {
+        if let Err(error) = handled_signals().thread_unblock() {
             log::warn!("cannot let signals through: {error}");
         }
     }
 }
 
-fn ours() -> SigSet {
+fn handled_signals() -> SigSet {
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1].into_iter().collect()
 }
 

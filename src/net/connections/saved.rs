@@ -2,7 +2,7 @@
 
 use super::{Connections, LOOP};
 use crate::id::{ConnId, Id};
-use crate::net::connection::{Connection, Stage, Stream};
+use crate::net::connection::{Connection, Phase, Stream};
 use crate::pulse::Pulse;
 use crate::random::Random;
 use crate::record::{Reader, Unreadable, Writer};
@@ -14,7 +14,7 @@ use std::io::{self, ErrorKind, Read, Write};
 
 /// What is before the connections: the services' parts come first.
 #[derive(Serialize, Deserialize)]
-pub struct Head {
+pub struct ConnectionsHead {
     pub pulse: Pulse,
     /// How many follow.
     pub connections: usize,
@@ -31,15 +31,15 @@ pub struct SavedConnection {
     /// Replies in `unsent`.
     pub replies: u32,
     /// Everything that the peer sent has been read.
-    pub ended: bool,
+    pub eof: bool,
     /// Its service wants it served no more before it says so.
     pub waiting: bool,
     /// Until when it may linger, if its service has forgotten it.
-    pub patience: Option<Time>,
+    pub linger_until: Option<Time>,
 }
 
 /// The stream of a connection in a rehearsal: nothing comes and nothing goes.
-struct Absent;
+struct NullStream;
 
 impl<S: Stream> Connections<S> {
     /// Writes everything but the streams, for a process that takes over. Nothing changes here, in case that it does not.
@@ -48,8 +48,8 @@ impl<S: Stream> Connections<S> {
     ///
     /// When it cannot be written.
     pub fn save(&mut self, out: &mut Writer<'_>, now: Time) -> io::Result<()> {
-        self.core.save(out, now)?;
-        out.put(&Head { pulse: self.core.pulse.clone(), connections: self.slab.len() })?;
+        self.dispatch.save(out, now)?;
+        out.put(&ConnectionsHead { pulse: self.dispatch.pulse.clone(), connections: self.slab.len() })?;
         for (index, conn) in &self.slab {
             let id = ConnId::from_index(index);
             out.put(&SavedConnection {
@@ -57,15 +57,15 @@ impl<S: Stream> Connections<S> {
                 // Lossless: a list of services is as short.
                 service: conn.service.index() as u8,
                 unserved: conn.unserved.clone(),
-                unsent: self.core.output.unsent(id).to_vec(),
-                replies: self.core.output.replies(id),
-                ended: conn.ended,
+                unsent: self.dispatch.output.unsent(id).to_vec(),
+                replies: self.dispatch.output.replies(id),
+                eof: conn.eof,
                 waiting: conn.waiting,
-                patience: match &conn.stage {
+                linger_until: match &conn.phase {
                     // Whoever takes over finds again that it does not read.
-                    Stage::Open | Stage::Leaving { .. } => None,
-                    Stage::Closed => Some(now),
-                    Stage::Lingering { patience } => Some(self.core.wheel.deadline(patience)),
+                    Phase::Open | Phase::HalfClosed { .. } => None,
+                    Phase::Closed => Some(now),
+                    Phase::Lingering { linger_timer } => Some(self.dispatch.wheel.deadline(linger_timer)),
                 },
             })?;
         }
@@ -102,9 +102,9 @@ impl<S: Stream> Connections<S> {
         is_rehearsal: bool,
     ) -> Result<Self, Unreadable> {
         let mut connections = Connections::new(services, epoch, random);
-        let services = connections.core.restore(saved, now, is_rehearsal)?;
-        let head: Head = saved.take()?;
-        connections.core.pulse = head.pulse;
+        let services = connections.dispatch.restore(saved, now, is_rehearsal)?;
+        let head: ConnectionsHead = saved.take()?;
+        connections.dispatch.pulse = head.pulse;
         let mut all = Vec::new();
         let mut streams = Vec::new();
         for _ in 0..head.connections {
@@ -124,16 +124,16 @@ impl<S: Stream> Connections<S> {
     fn restore_one(&mut self, saved: SavedConnection) {
         let id = saved.id;
         let conn = &mut self.slab[id.index()];
-        conn.ended = saved.ended;
+        conn.eof = saved.eof;
         conn.waiting = saved.waiting;
         conn.unserved = saved.unserved;
-        if let Some(at) = saved.patience {
-            conn.stage = Stage::Lingering { patience: self.core.wheel.of(LOOP).arm(at, id) };
+        if let Some(at) = saved.linger_until {
+            conn.phase = Phase::Lingering { linger_timer: self.dispatch.wheel.of(LOOP).arm(at, id) };
             self.closing.push(id);
-        } else if saved.ended || !conn.unserved.is_empty() {
+        } else if saved.eof || !conn.unserved.is_empty() {
             self.make_ready(id);
         }
-        self.core.output.restore(id, &saved.unsent, saved.replies);
+        self.dispatch.output.restore(id, &saved.unsent, saved.replies);
     }
 }
 
@@ -144,7 +144,7 @@ impl<S: Stream> Connections<S> {
 /// When it contradicts itself.
 pub fn rehearse(services: Services, saved: &mut Reader<'_>, (now, epoch): (Time, Span)) -> Result<(), Unreadable> {
     let random = Random::from_seed(0);
-    let mut connections = Connections::read(services, saved, (now, epoch), random, |_| Ok(Absent), true)?;
+    let mut connections = Connections::read(services, saved, (now, epoch), random, |_| Ok(NullStream), true)?;
     connections.check();
     connections.serve(&|| now);
     connections.flush(now);
@@ -152,13 +152,13 @@ pub fn rehearse(services: Services, saved: &mut Reader<'_>, (now, epoch): (Time,
     Ok(())
 }
 
-impl Read for Absent {
+impl Read for NullStream {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         Err(ErrorKind::WouldBlock.into())
     }
 }
 
-impl Write for Absent {
+impl Write for NullStream {
     fn write(&mut self, _: &[u8]) -> io::Result<usize> {
         Err(ErrorKind::WouldBlock.into())
     }
@@ -168,7 +168,7 @@ impl Write for Absent {
     }
 }
 
-impl Stream for Absent {
+impl Stream for NullStream {
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }
