@@ -5,19 +5,20 @@ use crate::id::ServiceId;
 use crate::wheel::TimerId;
 use std::io::{self, Read, Write};
 
-/// Reads of a turn in which a peer has closed its side: its last data, and its end. A third is for what cannot be read together.
+/// Reads in a turn in which the peer has closed its side: its last data, and the end of file. A third is for data that one read
+/// cannot take.
 const READS_TO_EOF: usize = 3;
 
 /// A non-blocking stream of bytes.
 pub trait Stream: Read + Write {
-    /// Tells the peer that nothing more will be written.
+    /// Closes the sending side, so that the peer reads an end of file.
     ///
     /// # Errors
     ///
     /// When the peer is gone.
     fn finish(&mut self) -> io::Result<()>;
 
-    /// The address of the peer, without spaces.
+    /// Returns the address of the peer, without spaces.
     ///
     /// # Errors
     ///
@@ -25,7 +26,7 @@ pub trait Stream: Read + Write {
     fn peer(&self) -> io::Result<String>;
 }
 
-/// What an event says of a connection.
+/// What an event of the poll says of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Readiness {
     /// There is something to read.
@@ -48,17 +49,17 @@ pub(super) struct Connection<S> {
     pub hangup: bool,
     /// Everything that the peer sent has been read.
     pub eof: bool,
-    /// The last write did not take all: an event will say when there is room.
+    /// The last write did not take all: an event will come when there is room.
     pub blocked: bool,
-    /// Its output was full at its turn: it has no other until that drains.
+    /// Its output was full at its turn: it has no other turn until that drains.
     pub parked: bool,
-    /// Its service wants it served no more before it says so.
+    /// Its service has answered [`Then::Wait`](crate::service::Then::Wait) and not resumed it yet.
     pub waiting: bool,
     /// Its service is done with it, and it ends once the replies have left that wait for a commit.
     pub draining: bool,
     /// The system has said that the connection is gone.
     pub lost: bool,
-    /// Reading or writing failed, or its time is over: whatever is unsent stays so.
+    /// Reading or writing failed, or its time is over: what is unsent is never sent.
     pub failed: bool,
     /// Whole or partial requests that were read and not served.
     pub unserved: Vec<u8>,
@@ -66,15 +67,15 @@ pub(super) struct Connection<S> {
     pub partial: bool,
 }
 
-/// How far a connection is.
+/// How far a connection is on the way to its end.
 pub(super) enum Phase {
     /// Its service serves it.
     Open,
-    /// So it does, but the peer has closed its side and does not read what it asked for: parked, until it reads on.
+    /// The service serves it, but it is parked: the peer has closed its side and does not read its replies.
     HalfClosed { linger_timer: TimerId },
-    /// Its service has forgotten it.
+    /// The service has forgotten it; `reap` decides what follows.
     Closed,
-    /// So it has, but the last replies are not sent, or the peer has not noticed yet.
+    /// The service has forgotten it, but the last replies are not sent, or the peer has not closed its side yet.
     Lingering { linger_timer: TimerId },
 }
 
@@ -98,8 +99,8 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Reads once, and notes whether another read may bring more. Behind the last data of a peer that has closed its side, the
-    /// end is read too: it is news of this turn, not of a later one.
+    /// Reads once, and notes whether another read may bring more. If the peer has closed its side, the end of file behind its
+    /// last data is read too, so that it takes effect in this turn and not in a later one.
     pub fn read(&mut self, read_buffer: &mut ReadBuffer) -> io::Result<()> {
         for _ in 0..READS_TO_EOF {
             match read_buffer.read(&mut self.stream)? {

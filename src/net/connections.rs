@@ -3,8 +3,9 @@
 //!
 //! Invariant: a connection with work that no event will announce (bytes not read, requests not served) stands in `ready`,
 //! unless it is parked, and then the flush that drains its output puts it there.
-//! Invariant: a service knows a connection from its first turn until it is told that it is gone, and never after. It is told
-//! where that is met, so that whatever is served later finds given back what was held; `reap` only drops the connection.
+//! Invariant: a service knows a connection from its first turn until [`Service::close`](crate::service::Service::close), and never after.
+//! That is called where the end is found, so that what the connection held is free for every connection served later; `reap`
+//! only drops the socket.
 
 use super::connection::{Connection, Phase, Readiness, Stream};
 use super::dispatch::Dispatch;
@@ -36,16 +37,16 @@ const LOOP: Owner = Owner(u8::MAX);
 /// The connections of all services, with everything they share.
 pub struct Connections<S> {
     slab: Slab<Connection<S>>,
-    /// Whoever is to be served in the next tick, in order.
+    /// The connections that are to be served in the next tick, in order.
     ready: List<ConnId>,
     links: Links,
     idle: IdleQueues,
-    /// Whoever `reap` is to look at; may name a connection twice.
+    /// The connections that `reap` is to look at; may name one twice.
     closing: Vec<ConnId>,
     /// Services whose stores have finished something.
     completed: Vec<ServiceId>,
     read_buffer: ReadBuffer,
-    /// Nothing is served: an upgrade waits until the services are quiet.
+    /// True while an upgrade waits until the services are quiet: nothing is served.
     is_paused: bool,
     dispatch: Dispatch,
 }
@@ -58,7 +59,7 @@ impl<S: Stream> Peers for Slab<Connection<S>> {
 }
 
 impl<S: Stream> Connections<S> {
-    /// No connections yet. `epoch` is the time of day at [`Time::START`], since 1970.
+    /// Returns an empty set of connections. `epoch` is the time of day at [`Time::START`], since 1970.
     pub fn new(services: Services, epoch: Span, random: Random) -> Self {
         Connections {
             slab: Slab::new(),
@@ -73,32 +74,32 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// How many connections there are.
+    /// Returns how many connections there are.
     pub fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// The services.
+    /// Returns the services.
     pub fn services(&mut self) -> &mut Services {
         &mut self.dispatch.services
     }
 
-    /// Has nothing served, or everything served again.
+    /// Stops serving connections, or starts it again.
     pub fn pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
     }
 
-    /// Whether no service has something under way that a process which takes over could not go on with.
+    /// Returns true when no service has something under way that a process which takes over could not continue.
     pub fn is_quiet(&self) -> bool {
         self.dispatch.services.is_quiet() && !self.dispatch.output.is_held()
     }
 
-    /// Whether there are none, and nothing is left of any.
+    /// Returns true when there are no connections, and nothing is left of any.
     pub fn is_empty(&self) -> bool {
         self.slab.is_empty() && self.ready.is_empty() && self.closing.is_empty() && self.dispatch.is_empty()
     }
 
-    /// Takes a new connection in.
+    /// Adds a new connection, and returns its id.
     pub fn open(&mut self, stream: S, service: ServiceId, now: Time) -> ConnId {
         let id = ConnId::from_index(self.slab.insert(Connection::new(stream, service)));
         self.idle.note_activity(id, service, now);
@@ -109,23 +110,24 @@ impl<S: Stream> Connections<S> {
         id
     }
 
-    /// Closes the longest idle connection of a service, and returns whether there was any that may not be idle for ever.
+    /// Closes the longest idle connection of a service. Returns false when the service limits no connection's idle time, or has
+    /// none.
     pub fn make_room(&mut self, service: ServiceId, now: Time) -> bool {
         let longest = self.idle.longest(service);
         if let Some(id) = longest {
-            self.fail(id, &"it makes room for another", now);
+            self.fail(id, &"it was idle for longest, and a new connection needs its place", now);
         }
         longest.is_some()
     }
 
-    /// The stream of a connection that is not gone yet.
+    /// Returns the stream of a connection; None if it is gone.
     pub fn stream(&mut self, id: ConnId) -> Option<&mut S> {
         self.slab.get_mut(id.index()).map(|conn| &mut conn.stream)
     }
 
-    /// Gives a connection up that was just opened and cannot be polled.
+    /// Closes a connection that was just opened and cannot be polled.
     pub fn abandon(&mut self, id: ConnId, now: Time) {
-        self.fail(id, &"no event will tell of it", now);
+        self.fail(id, &"it cannot be polled", now);
     }
 
     /// Counts a connection that could not be accepted or served.
@@ -133,7 +135,7 @@ impl<S: Stream> Connections<S> {
         self.dispatch.services[service].traffic.connect_errors += 1;
     }
 
-    /// Notes what an event said. Nothing is read or written yet.
+    /// Notes what an event of the poll says. Nothing is read or written yet.
     pub fn mark(&mut self, id: ConnId, readiness: Readiness) {
         let Some(conn) = self.slab.get_mut(id.index()) else { return };
         if readiness.writable {
@@ -146,14 +148,14 @@ impl<S: Stream> Connections<S> {
             conn.readable = true;
             conn.hangup |= readiness.hangup;
             conn.lost |= readiness.lost;
-            // Whoever leaves without reading is parked anew, and not for ever.
+            // A peer that has closed its side without reading is parked again, this time with a timer.
             conn.parked &= !conn.hangup;
             self.make_ready(id);
         }
     }
 
-    /// Notes what came while nobody looked, which has no order: those that have left come before all others, so that nobody is
-    /// refused what they held.
+    /// Notes events that came while no process polled, so that their order is lost. Connections that were closed come before all
+    /// others, so that no request is refused because of what they held.
     pub fn mark_unordered(&mut self, events: Vec<(ConnId, Readiness)>) {
         let ready: Vec<ConnId> = std::iter::from_fn(|| self.ready.pop_front(&mut self.links)).collect();
         let (left, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(_, readiness)| readiness.hangup);
@@ -167,7 +169,7 @@ impl<S: Stream> Connections<S> {
         self.completed.push(service);
     }
 
-    /// When there is work that no event will announce: at once if some is left over, else when the next timer is due.
+    /// Returns when there is work that no event will announce: at once if some is left over, else when the next timer is due.
     pub fn next_work(&self) -> Option<Time> {
         let unserved = !self.is_paused && !self.ready.is_empty();
         let left_over = unserved || self.dispatch.output.is_dirty() || !self.closing.is_empty();
@@ -178,7 +180,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// What the loop notes of itself.
+    /// Returns the loop's own figures.
     pub fn pulse(&mut self) -> &mut Pulse {
         &mut self.dispatch.pulse
     }
@@ -189,7 +191,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Some of the connection's output was sent: a reason to serve it again, or to be done with it.
+    /// Continues after some of the connection's output was sent: it may be served again, or reaped.
     fn after_write(&mut self, id: ConnId) {
         let conn = &mut self.slab[id.index()];
         if let Phase::Closed | Phase::Lingering { .. } = conn.phase {
@@ -208,12 +210,12 @@ impl<S: Stream> Connections<S> {
     }
 
     fn fail(&mut self, id: ConnId, why: &dyn std::fmt::Display, now: Time) {
-        debug!("{id} breaks off: {why}");
+        debug!("{id} failed: {why}");
         self.slab[id.index()].failed = true;
         self.close(id, now);
     }
 
-    /// Has the service forget the connection and give back what it held, there and then, unless it has; and has `reap` look at it.
+    /// Calls the service's `close` unless that was done before, and has `reap` look at the connection.
     fn close(&mut self, id: ConnId, now: Time) {
         self.closing.push(id);
         let conn = &mut self.slab[id.index()];
@@ -227,6 +229,7 @@ impl<S: Stream> Connections<S> {
         self.dispatch.call(service, now, &self.slab, |service, context| service.close(id, context));
     }
 
+    /// Arms the linger timer of a connection that is not drained, and reads on until the peer closes its side.
     fn linger(&mut self, id: ConnId, now: Time) {
         let conn = &mut self.slab[id.index()];
         if let Phase::Closed = conn.phase {
@@ -238,6 +241,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
+    /// Ends a connection whose linger timer has fired.
     fn expire_linger(&mut self, id: ConnId, now: Time) {
         let conn = &mut self.slab[id.index()];
         conn.phase = match std::mem::replace(&mut conn.phase, Phase::Closed) {
@@ -282,9 +286,12 @@ impl<S: Stream> Connections<S> {
             let id = ConnId::from_index(index);
             let waits = conn.parked || conn.waiting || conn.draining;
             let waits_for_turn = waits || self.links.is_linked(id) || self.closing.contains(&id);
-            assert!(waits_for_turn || !conn.readable, "{id} may have something to read, and nobody will look");
+            assert!(waits_for_turn || !conn.readable, "{id} may have something to read, and has no turn");
             let can_drain = self.dispatch.output.unsent(id).is_empty() || conn.blocked || conn.failed;
-            assert!(can_drain || self.dispatch.output.is_dirty(), "{id} has something unsent, and nobody will send it");
+            assert!(
+                can_drain || self.dispatch.output.is_dirty(),
+                "{id} has something unsent, and is not to be flushed"
+            );
         }
         assert!(self.ready.iter(&self.links).all(|id| self.slab.contains(id.index())), "only connections are served");
     }

@@ -1,4 +1,4 @@
-//! Which connections have been idle for how long, where a service does not let them be so for ever.
+//! How long connections have been idle, for the services that limit it.
 
 use crate::id::{ConnId, Id, ServiceId};
 use crate::list::{Links, List};
@@ -14,13 +14,13 @@ pub struct IdleQueues {
 }
 
 impl IdleQueues {
-    /// Makes it of what each service allows, in the order of the registry.
+    /// Returns the queues for what each service allows, in the order of the registry.
     pub fn new(limits: impl Iterator<Item = Option<Span>>) -> Self {
         let queues = limits.map(|limit| (limit, List::default())).collect();
         IdleQueues { queues, links: Links::default(), since: Vec::new() }
     }
 
-    /// Begins anew to reckon how long a connection is idle.
+    /// Notes that a connection was active at `now`.
     pub fn note_activity(&mut self, id: ConnId, service: ServiceId, now: Time) {
         let (limit, queue) = &mut self.queues[service.index()];
         if limit.is_none() {
@@ -58,7 +58,7 @@ impl IdleQueues {
         self.deadlines().find(|(_, end)| *end <= now).map(|(id, _)| id)
     }
 
-    /// The first of each queue, and when it has been idle for too long.
+    /// Returns the first of each queue, and when it will have been idle for too long.
     fn deadlines(&self) -> impl Iterator<Item = (ConnId, Time)> {
         self.queues.iter().filter_map(|(limit, queue)| {
             let id = queue.front()?;

@@ -1,20 +1,20 @@
 //! The one buffer into which every connection is read. What a connection leaves in it unserved is kept for the connection's
-//! next turn, so an idle connection owns no buffer. Much of it stays where it is kept, and what comes is put behind it: whoever
-//! sends a long request byte by byte has no more than the byte copied.
+//! next turn, so an idle connection owns no buffer. A long rest stays where it is kept, and what comes is put behind it: a long
+//! request that comes byte by byte is not copied again with each byte.
 
 use std::io::{self, Read};
 
 /// How much of a connection is read in one turn: many requests of a pipelining client, a millisecond's work at most.
 const READ_BYTES: usize = 64 * 1024;
 
-/// So much is copied into the shared buffer and back in a microsecond or two. More stays with its connection.
+/// The longest rest that is copied into the shared buffer and back: a microsecond or two. A longer one stays where it is.
 const COPIED_BYTES: usize = 16 * 1024;
 
 /// The shared read buffer, filled for one connection at a time.
 pub struct ReadBuffer {
     buffer: Box<[u8]>,
     filled: usize,
-    /// What the connection had left unserved and all that came behind it, if that is too much to be copied; else empty.
+    /// What the connection had left unserved and all that came after it, if that is too long to be copied; else empty.
     kept: Vec<u8>,
     /// The longest request of the connection whose turn it is.
     request_bytes: usize,
@@ -27,14 +27,14 @@ pub enum ReadOutcome {
     Filled,
     /// Less than was asked for: the socket is drained.
     Short,
-    /// Nothing, because nothing is there.
+    /// Nothing is there.
     Nothing,
-    /// Nothing, because the peer has closed its side.
+    /// The end of file: the peer has closed its side.
     End,
 }
 
 impl ReadBuffer {
-    /// A buffer for services whose longest request has `request_bytes`.
+    /// Returns a buffer for services whose longest request has `request_bytes`.
     pub fn new(request_bytes: usize) -> Self {
         ReadBuffer { buffer: vec![0; request_bytes + READ_BYTES].into(), filled: 0, kept: Vec::new(), request_bytes: 0 }
     }
@@ -51,7 +51,7 @@ impl ReadBuffer {
         }
     }
 
-    /// Whether there is so little that more should be read: beyond a request's length, there is one to serve.
+    /// Returns true when more should be read: beyond a request's length, there is one to serve.
     pub fn wants_more(&self) -> bool {
         self.bytes().len() <= self.request_bytes
     }
@@ -79,12 +79,12 @@ impl ReadBuffer {
         Ok(received)
     }
 
-    /// What the connection has to be served.
+    /// Returns what the connection has to be served.
     pub fn bytes(&self) -> &[u8] {
         if self.kept.is_empty() { &self.buffer[..self.filled] } else { &self.kept }
     }
 
-    /// Ends the turn: what was not consumed, for the connection to keep.
+    /// Ends the turn, and returns what was not consumed, for the connection to keep.
     pub fn unserved(&mut self, consumed: usize) -> Vec<u8> {
         if consumed == 0 && !self.kept.is_empty() {
             return std::mem::take(&mut self.kept);
@@ -108,14 +108,14 @@ mod tests {
         for piece in [1_000, COPIED_BYTES, COPIED_BYTES + 1] {
             let mut read_buffer = ReadBuffer::new(LONGEST);
             let mut unserved = Vec::new();
-            let mut come = 0;
-            while come < sent.len() {
-                let mut stream = &sent[come..sent.len().min(come + piece)];
-                come += stream.len();
+            let mut arrived = 0;
+            while arrived < sent.len() {
+                let mut stream = &sent[arrived..sent.len().min(arrived + piece)];
+                arrived += stream.len();
                 read_buffer.load(&mut unserved, LONGEST);
                 assert!(read_buffer.wants_more());
                 assert_eq!(read_buffer.read(&mut stream).expect("a slice can be read"), ReadOutcome::Short);
-                assert_eq!(read_buffer.bytes(), &sent[..come]);
+                assert_eq!(read_buffer.bytes(), &sent[..arrived]);
                 unserved = read_buffer.unserved(0);
             }
             read_buffer.load(&mut unserved, LONGEST);
@@ -130,12 +130,12 @@ mod tests {
         let mut read_buffer = ReadBuffer::new(1 << 20);
         let mut unserved = Vec::with_capacity(1 << 20);
         unserved.resize(COPIED_BYTES + 1, b'x');
-        let place = unserved.as_ptr();
+        let address = unserved.as_ptr();
         for _ in 0..1_000 {
             read_buffer.load(&mut unserved, 1 << 20);
             read_buffer.read(&mut &b"y"[..]).expect("a slice can be read");
             unserved = read_buffer.unserved(0);
         }
-        assert_eq!((unserved.as_ptr(), unserved.len()), (place, COPIED_BYTES + 1_001));
+        assert_eq!((unserved.as_ptr(), unserved.len()), (address, COPIED_BYTES + 1_001));
     }
 }

@@ -32,10 +32,10 @@ const EVENTS_PER_TICK: usize = 1024;
 const ACCEPTS_PER_TICK: usize = 256;
 /// How long no connection is accepted after the system refused one for lack of descriptors or memory.
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
-/// How often that is logged at most.
+/// The least time between two log lines about that.
 const LOG_INTERVAL: Span = Span::from_secs(1);
 
-/// How often the system is asked for the memory in use, at most.
+/// The least time between two questions to the system for the memory in use.
 const MEMORY_INTERVAL: Span = Span::from_secs(3);
 
 const SIGNALS: Token = Token(usize::MAX);
@@ -44,12 +44,12 @@ const WAKE: Token = Token(VERDICT.0 - 1);
 /// The token of the first listener; the others count down from it, far above any connection's id.
 const FIRST_LISTENER: usize = WAKE.0 - 1;
 
-/// What the operator wants of the loop.
+/// The loop's settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
     /// How many connections of each service are kept at a time.
     pub max_connections: PerService<u64>,
-    /// How long to look for events before sleeping. It spares the time to wake up, at the cost of a processor that is never idle.
+    /// How long to poll for events before sleeping. It saves the time to wake up, at the cost of a processor that is never idle.
     pub busy_poll: Span,
 }
 
@@ -65,19 +65,19 @@ pub struct Server {
     events: Events,
     clock: Clock,
     signals: Option<Signals>,
-    /// When to look at the memory again.
+    /// When to ask for the memory in use again.
     memory_due: Time,
     /// A signal has come.
     is_signalled: bool,
     waker: Waker,
-    /// A signal has asked for the end, and it was not acted upon yet.
+    /// A signal has asked for the end, and `run` has not returned yet.
     is_stopping: bool,
     upgrade: Upgrade,
     notifier: Notifier,
     ports: Vec<Port>,
     connections: Connections<Socket>,
     policy: Policy,
-    /// Until when nothing is accepted, after the system had no means for it.
+    /// Until when nothing is accepted, after the system refused a connection for lack of descriptors or memory.
     accept_paused_until: Option<Time>,
     accept_failure_logged_at: Option<Time>,
 }
@@ -90,7 +90,7 @@ struct Port {
 }
 
 impl Server {
-    /// A server that listens nowhere yet.
+    /// Returns a server that listens nowhere yet.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl Server {
         Server::with(connections, clock, policy)
     }
 
-    /// A server within another program: with the default limits, for one service such as `pools`, on one address to begin with,
+    /// Returns a server for use within another program: with the default limits, for one service such as `pools`, on one address to begin with,
     /// such as `127.0.0.1:0` for a port that is free. It touches no signals; a [`Stopper`] ends it.
     ///
     /// ```
@@ -150,7 +150,7 @@ impl Server {
         })
     }
 
-    /// Serves the connections of one more listener.
+    /// Adds a listener, whose connections are served as those of `service`.
     ///
     /// # Errors
     ///
@@ -162,26 +162,26 @@ impl Server {
     }
 
     /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, and SIGHUP do nothing. From now on the supervisor
-    /// that started the process is told how it is.
+    /// that started the process is notified of the server's state.
     ///
     /// # Errors
     ///
     /// When no descriptors are left.
     pub fn handle_signals(&mut self) -> io::Result<()> {
         self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
-        // Who has taken over was told, as its file may have been replaced again by now.
+        // A process that has taken over has the path from the handover, as its file may have been replaced again by now.
         self.upgrade.program = self.upgrade.program.take().or_else(|| Program::current().ok());
         self.upgrade.reserve();
         self.notifier = Notifier::from_environment();
         Ok(())
     }
 
-    /// What ends [`Server::run`] from another thread.
+    /// Returns what ends [`Server::run`] from another thread.
     pub fn stopper(&self) -> Stopper {
         self.waker.stopper()
     }
 
-    /// Where it listens for the clients of a service, such as `pools`.
+    /// Returns the addresses where it listens for the clients of a service, such as `pools`.
     pub fn addresses(&self, service: &str) -> Vec<Address> {
         let service = ServiceId::named(service);
         let ports = self.ports.iter().filter(|port| Some(port.service) == service);
@@ -211,20 +211,20 @@ impl Server {
         self.notifier.notify(status, self.clock.now());
     }
 
-    /// Whether the daemon is to stop.
+    /// Handles the signals that have come, and returns true when one asks the daemon to stop.
     fn take_signals(&mut self) -> bool {
         self.is_signalled = false;
         let Some(signals) = &mut self.signals else { return false };
         let (stop_asked, upgrade_asked) = (signals.stop_asked(), signals.upgrade_asked());
         if upgrade_asked && !stop_asked {
-            // Nothing in this process is left to note it when it works: the program that takes over does that.
+            // Noted as failed now; when it succeeds, the program that takes over notes that.
             self.note_reload(false);
             self.begin_upgrade();
         }
         stop_asked
     }
 
-    /// Notes now and then how much memory the process has.
+    /// Asks for the memory of the process, if that was not done lately.
     fn sample_memory(&mut self, now: Time) {
         if now >= self.memory_due {
             self.memory_due = now + MEMORY_INTERVAL;
@@ -232,7 +232,7 @@ impl Server {
         }
     }
 
-    /// Marks what the events are about.
+    /// Marks the connections and listeners that the events are about.
     fn mark_events(&mut self) {
         if self.events.iter().count() == EVENTS_PER_TICK {
             self.connections.pulse().count_spent(Budget::Events);
@@ -253,8 +253,8 @@ impl Server {
         }
     }
 
-    /// Looks for events without sleeping, for a while but no longer than it might sleep. Tells when it gave up, unless
-    /// there are some.
+    /// Polls for events without sleeping, for the time set but no longer than it might sleep. Returns the time when there were
+    /// none, and None when there are some.
     fn busy_poll_events(&mut self, begun: Time) -> io::Result<Option<Time>> {
         let longest = self.poll_timeout(begun).map_or(Span::FOREVER, Span::from);
         let time = self.policy.busy_poll.min(longest);
@@ -277,6 +277,7 @@ impl Server {
         Ok(())
     }
 
+    /// Returns how long the poll may sleep; None for as long as nothing happens.
     fn poll_timeout(&self, now: Time) -> Option<Duration> {
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.accept_paused_until.unwrap_or_default());
         let notification = self.notifier.next_deadline();
@@ -294,6 +295,7 @@ impl Server {
         })
     }
 
+    /// Opens an accepted connection, unless its service has as many as it may.
     fn admit(&mut self, socket: Socket, service: ServiceId) {
         let now = self.clock.now();
         let is_full = self.connections.services()[service].traffic.open >= self.policy.max_connections[service];
@@ -314,8 +316,8 @@ impl Server {
         self.poll.registry().register(socket, Token(id.index()), Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Has the connections polled that another process left, before there is anything else, and notes what came while nobody
-    /// looked. The order in which a new queue tells of it means nothing.
+    /// Registers the connections that another process left with the poll, before anything else is, and notes what came while no
+    /// process polled. The order of events in a new queue means nothing.
     fn register_all(&mut self, ids: &[ConnId]) -> io::Result<()> {
         ids.iter().try_for_each(|id| self.register_connection(*id))?;
         let mut events = Events::with_capacity(ids.len().max(1));
@@ -328,18 +330,18 @@ impl Server {
         Ok(())
     }
 
-    fn is_accept_paused(&mut self, now: Time) -> bool {
-        self.accept_paused_until = self.accept_paused_until.filter(|until| now < *until);
-        self.accept_paused_until.is_some()
+    fn is_accept_paused(&self, now: Time) -> bool {
+        self.accept_paused_until.is_some_and(|until| now < until)
     }
 
-    /// The system has no descriptors or memory for another connection: those that are there must not suffer for it.
+    /// Accepts nothing for a while: the system has no descriptors or memory for another connection, and the loop must not spin.
     fn pause_accepting(&mut self, service: ServiceId, error: &io::Error) {
         self.connections.count_error(service);
         self.accept_paused_until = Some(self.clock.now() + ACCEPT_PAUSE);
         self.log_accept_failure(error);
     }
 
+    /// Logs why connections are not accepted, if that was not done lately.
     fn log_accept_failure(&mut self, reason: &dyn fmt::Display) {
         let now = self.clock.now();
         if self.accept_failure_logged_at.is_none_or(|at| now.since(at) >= LOG_INTERVAL) {
@@ -372,7 +374,7 @@ impl Host for Server {
         Ok(())
     }
 
-    /// Takes connections from the backlogs until these are empty or the tick has enough.
+    /// Accepts connections from the backlogs until these are empty or the tick's budget is spent.
     fn accept(&mut self) {
         if !self.ports.iter().any(|port| port.ready) {
             return;

@@ -1,4 +1,4 @@
-//! What of the connections outlives the process: all but their sockets, which the caller hands over.
+//! The connections in the handover to another process: all but their sockets, which the caller hands over.
 
 use super::{Connections, LOOP};
 use crate::id::{ConnId, Id};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::io::{self, ErrorKind, Read, Write};
 
-/// What is before the connections: the services' parts come first.
+/// The record between the services' parts and the connections.
 #[derive(Serialize, Deserialize)]
 pub struct ConnectionsHead {
     pub pulse: Pulse,
@@ -24,7 +24,7 @@ pub struct ConnectionsHead {
 #[derive(Serialize, Deserialize)]
 pub struct SavedConnection {
     pub id: ConnId,
-    /// The place of its service among those that are saved.
+    /// The index of its service among those that are saved.
     pub service: u8,
     pub unserved: Vec<u8>,
     pub unsent: Vec<u8>,
@@ -32,17 +32,17 @@ pub struct SavedConnection {
     pub replies: u32,
     /// Everything that the peer sent has been read.
     pub eof: bool,
-    /// Its service wants it served no more before it says so.
+    /// Its service has answered `Wait` and not resumed it yet.
     pub waiting: bool,
     /// Until when it may linger, if its service has forgotten it.
     pub linger_until: Option<Time>,
 }
 
-/// The stream of a connection in a rehearsal: nothing comes and nothing goes.
+/// The stream of a connection in a rehearsal: every read and write would block.
 struct NullStream;
 
 impl<S: Stream> Connections<S> {
-    /// Writes everything but the streams, for a process that takes over. Nothing changes here, in case that it does not.
+    /// Writes everything but the streams, for a process that takes over. Nothing changes here, in case the takeover fails.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl<S: Stream> Connections<S> {
                 eof: conn.eof,
                 waiting: conn.waiting,
                 linger_until: match &conn.phase {
-                    // Whoever takes over finds again that it does not read.
+                    // The process that takes over parks it again.
                     Phase::Open | Phase::HalfClosed { .. } => None,
                     Phase::Closed => Some(now),
                     Phase::Lingering { linger_timer } => Some(self.dispatch.wheel.deadline(linger_timer)),
@@ -72,7 +72,7 @@ impl<S: Stream> Connections<S> {
         Ok(())
     }
 
-    /// The connections, in order.
+    /// Returns the ids of all connections, in order.
     pub fn ids(&self) -> impl Iterator<Item = ConnId> {
         self.slab.iter().map(|(index, _)| ConnId::from_index(index))
     }
@@ -137,7 +137,8 @@ impl<S: Stream> Connections<S> {
     }
 }
 
-/// Whether this program can go on from what another process saved, tried out without its sockets up to the first requests.
+/// Restores what another process saved without its sockets, and serves the requests in it, to find out whether this program
+/// can take over.
 ///
 /// # Errors
 ///

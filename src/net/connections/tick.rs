@@ -12,10 +12,11 @@ use std::io::{self, ErrorKind};
 /// How long a tick serves before it looks after timers and output, however many clients pipeline.
 const SERVE_TIME: Span = Span::from_millis(10);
 /// How many timers fire in a tick, how many connections are written to, and how many dropped: some milliseconds of each, so that
-/// a crowd that is woken together does not keep others waiting.
+/// many that become due together do not delay the others.
 const TIMERS_PER_TICK: usize = 4096;
 const WRITES_PER_TICK: usize = 1024;
 const REAPS_PER_TICK: usize = 1024;
+
 /// What surrounds the connections: the system with its sockets and its clock, or a test.
 pub trait Host {
     /// What the connections read and write.
@@ -24,7 +25,7 @@ pub trait Host {
     /// Returns the connections.
     fn connections(&mut self) -> &mut Connections<Self::Stream>;
 
-    /// Returns what tells the time.
+    /// Returns a function that returns the time.
     fn clock(&self) -> impl Fn() -> Time + use<Self>;
 
     /// Sleeps from `now` until something happens, and marks the connections that it happens to.
@@ -34,12 +35,12 @@ pub trait Host {
     /// When it cannot.
     fn wait(&mut self, now: Time) -> io::Result<()>;
 
-    /// Takes new connections in.
+    /// Accepts new connections.
     fn accept(&mut self);
 }
 
 impl<S: Stream> Connections<S> {
-    /// One turn of the loop, within what `host` is.
+    /// Runs the phases once, on the connections of `host`.
     ///
     /// # Errors
     ///
@@ -72,8 +73,8 @@ impl<S: Stream> Connections<S> {
         self.resume();
     }
 
-    /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for whom the tick has no
-    /// time left are the first of the next one. Tells when the last turn began.
+    /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for which the tick has no
+    /// time left are the first of the next one. Returns when the last turn began.
     pub(super) fn serve(&mut self, clock: &impl Fn() -> Time) -> Option<Time> {
         let mut end = None;
         let mut last = None;
@@ -121,13 +122,13 @@ impl<S: Stream> Connections<S> {
         self.resume();
     }
 
-    /// Has the services with a store hand over what they have collected.
+    /// Has the services with a store commit what they have collected.
     fn commit(&mut self, now: Time) {
         self.dispatch.commit(now, &self.slab);
         self.resume();
     }
 
-    /// Writes to each connection that has news, once; and to those who get what others held that turn out to be gone.
+    /// Writes once to each connection that has output, including those that are granted what a connection held that fails now.
     pub(super) fn flush(&mut self, now: Time) {
         for _ in 0..WRITES_PER_TICK {
             let Some(id) = self.dispatch.output.pop_dirty() else { return };
@@ -136,8 +137,7 @@ impl<S: Stream> Connections<S> {
         self.dispatch.pulse.count_spent(Budget::Writes);
     }
 
-    /// The only place where connections are dropped: those of which their services know nothing any more, once they have
-    /// been sent everything.
+    /// Drops the connections that their services have forgotten, once everything is sent. No other function drops one.
     fn reap(&mut self, now: Time) {
         let some = self.closing.len().min(REAPS_PER_TICK);
         for n in 0..some {
@@ -156,7 +156,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Gives a connection its turn, and tells when that began to be served.
+    /// Gives a connection its turn, and returns when its service was called.
     fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Time {
         let conn = &mut self.slab[id.index()];
         let service = conn.service;
@@ -191,7 +191,7 @@ impl<S: Stream> Connections<S> {
         now
     }
 
-    /// What becomes of a connection after it was served.
+    /// Decides what becomes of a connection after it was served.
     fn after_serve(&mut self, id: ConnId, served: Served, now: Time) {
         let conn = &mut self.slab[id.index()];
         let is_over = served.then == Then::Close || served.then == Then::Read && conn.eof;
@@ -212,7 +212,8 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// The turn of a connection that is not served: whether it is over, or its peer has left.
+    /// Looks at a connection whose service waits or is done with it: it is closed when it failed or is drained, and a waiting
+    /// service is told of a hangup.
     fn check_unserved(&mut self, id: ConnId, now: Time) {
         let conn = &mut self.slab[id.index()];
         if conn.lost {
@@ -227,11 +228,11 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Has those served whose wait is over.
+    /// Has the connections served again that their services have resumed.
     fn resume(&mut self) {
         let mut resumed = std::mem::take(&mut self.dispatch.resumed);
         for id in resumed.drain(..) {
-            // It may be gone, or not have waited.
+            // It may be closed by now, or not have waited.
             if let Some(conn) = self.slab.get_mut(id.index())
                 && std::mem::take(&mut conn.waiting)
             {
@@ -241,8 +242,8 @@ impl<S: Stream> Connections<S> {
         self.dispatch.resumed = resumed;
     }
 
-    /// What a peer still sends after it was told that the connection ends is of no interest, except for its end. If it were
-    /// left unread, closing the socket would reset the connection and the last replies might be lost.
+    /// Reads and discards what a peer still sends on a connection that is being closed, up to its end of file. If it were left
+    /// unread, closing the socket would reset the connection and the last replies might be lost.
     fn discard_input(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
         let conn = &mut self.slab[id.index()];
         self.read_buffer.load(&mut Vec::new(), 0);
@@ -254,9 +255,10 @@ impl<S: Stream> Connections<S> {
         }
     }
 
+    /// Writes once to a connection.
     fn write_to(&mut self, id: ConnId, now: Time) {
         let Some(conn) = self.slab.get_mut(id.index()) else {
-            // A service has told something to a connection that is gone.
+            // A service has replied to a connection that is gone.
             self.dispatch.output.discard(id);
             return;
         };
@@ -264,7 +266,7 @@ impl<S: Stream> Connections<S> {
             return;
         }
         if self.dispatch.output.len(id) > self.dispatch.services[conn.service].caps.output_bytes {
-            return self.fail(id, &"it does not read what it is told", now);
+            return self.fail(id, &"it does not read its replies", now);
         }
         if conn.blocked {
             return;
@@ -286,8 +288,8 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// A client that does not read has no turn. If it has closed its side too, it may just have died, and what it holds
-    /// must come back.
+    /// Parks a connection that does not read its replies: it is not served until it does. If the peer has closed its side, too,
+    /// it may have died, so a timer gives back what it holds.
     fn park(&mut self, id: ConnId, now: Time) {
         self.dispatch.pulse.count_spent(Budget::Output);
         let conn = &mut self.slab[id.index()];

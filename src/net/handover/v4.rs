@@ -1,4 +1,4 @@
-//! The handover of version 0.9.0, which was one piece. It is turned into what is written now.
+//! The handover of version 0.9.0, which was one postcard value. It is converted to the present form.
 
 use super::{Preamble, SavedPort, SavedSocket};
 use crate::id::ConnId;
@@ -16,10 +16,10 @@ use std::io;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
-/// The version of these.
+/// The version of this layout.
 pub const VERSION: u32 = 4;
 
-/// The services that there were.
+/// The services of that version.
 #[derive(Clone, Copy, Deserialize)]
 enum ServiceKindV4 {
     Pools,
@@ -90,7 +90,7 @@ struct ServiceV4 {
     state: Vec<u8>,
 }
 
-/// What is behind the header, in two: the preamble, and the rest as records.
+/// Returns the preamble of what follows the header, and the rest as records.
 pub fn read(body: &[u8]) -> Result<(Preamble, Vec<u8>), String> {
     let damaged = |error| format!("the handover is damaged: {error}");
     let HandoverV4 { clock, ports, sockets, connections } = postcard::from_bytes(body).map_err(damaged)?;
@@ -114,9 +114,9 @@ fn write(saved: ConnectionsV4, out: &mut Writer<'_>) -> io::Result<()> {
     let pulse = Pulse::restored(durations, turns, memory_bytes, &spent);
     out.put(&ConnectionsHead { pulse, connections: saved.connections.len() })?;
     for ConnectionV4 { id, kind, unserved, unsent, replies, eof, patience } in saved.connections {
-        let place = order.iter().position(|other| *other == kind as u8);
+        let index = order.iter().position(|other| *other == kind as u8);
         // Lossless: there were three services.
-        let service = place.ok_or_else(|| io::Error::other("a connection is of no service"))? as u8;
+        let service = index.ok_or_else(|| io::Error::other("a connection is of no service"))? as u8;
         out.put(&SavedConnection {
             id,
             service,

@@ -24,33 +24,33 @@ use std::os::unix::net::UnixStream;
 
 /// How long the new program may take to read a short handover before it counts as broken.
 const REHEARSAL_TIME: Span = Span::from_secs(10);
-/// A second more for so many bytes: a tenth of what a slow machine reads in that time.
+/// A longer handover adds a second for so many bytes: a tenth of what a slow machine reads in that time.
 const BYTES_PER_SECOND: u64 = 1024 * 1024;
 /// How long the services may take to finish what is under way, such as a commit. Nothing is served meanwhile.
 const QUIESCE_TIME: Span = Span::from_secs(5);
 /// Pairs of descriptors that are kept for an upgrade when clients have taken all others: for the handover, the program, the
 /// verdict's two ends and what the system needs to run a child.
 const RESERVED_PAIRS: usize = 5;
-/// The token of the rehearsal's verdict; the one above is the signals'.
+/// The token of the rehearsal's output; the one above is the signals'.
 pub(super) const VERDICT: Token = Token(usize::MAX - 1);
 
 /// How far an upgrade is.
 #[derive(Default)]
 pub(super) struct Upgrade {
-    /// The program that would take over; None when the system does not tell where its file is.
+    /// The program that would take over; None when the system does not say where its file is.
     pub program: Option<Program>,
-    /// The child that tries it out, and when it has taken too long.
+    /// The child that rehearses the takeover, and its deadline.
     pub rehearsal: Option<(Rehearsal, Time)>,
-    /// A child that could take over, and until when the services may take to be quiet.
+    /// The rehearsal that succeeded, and the deadline for the services to be quiet.
     pub accepted: Option<(Rehearsal, Time)>,
-    /// The child has something to say.
+    /// The child has written something or has exited.
     pub is_readable: bool,
-    /// Descriptors for which an upgrade has use.
+    /// Descriptors that are closed when an upgrade needs some.
     reserve: Vec<OwnedFd>,
 }
 
 impl Upgrade {
-    /// Keeps descriptors for the next upgrade, as far as there are any.
+    /// Opens descriptors to be kept for the next upgrade, as far as there are any.
     pub fn reserve(&mut self) {
         while self.reserve.len() < 2 * RESERVED_PAIRS {
             let Ok((one, other)) = UnixStream::pair() else { return };
@@ -60,7 +60,7 @@ impl Upgrade {
 }
 
 impl Server {
-    /// Goes on where the process that left `handover` stopped.
+    /// Returns a server that continues where the process that left `handover` stopped.
     ///
     /// # Errors
     ///
@@ -91,12 +91,12 @@ impl Server {
         restore().map_err(|error| format!("cannot take over: {error}"))
     }
 
-    /// How many connections there are.
+    /// Returns how many connections there are.
     pub fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// SIGUSR1 came: has the program on disk try what it would take over.
+    /// Begins an upgrade, as SIGUSR1 asks for: the program on disk rehearses the takeover.
     pub(super) fn begin_upgrade(&mut self) {
         if self.upgrade.rehearsal.is_some() || self.upgrade.accepted.is_some() {
             return;
@@ -104,7 +104,7 @@ impl Server {
         self.upgrade.reserve.clear();
         let begun = self.save(None).map(|(state, _)| state);
         let Some(program) = &self.upgrade.program else {
-            return warn!("no upgrade: the system does not tell which program this is");
+            return warn!("no upgrade: the system does not say which program this is");
         };
         let begin = |state: StateFile| {
             let timeout = REHEARSAL_TIME + Span::from_secs(state.bytes / BYTES_PER_SECOND);
@@ -114,7 +114,7 @@ impl Server {
         };
         match begun.and_then(begin) {
             Ok(rehearsal) => {
-                info!("an upgrade begins: {} is tried out", program.path().display());
+                info!("an upgrade begins: {} rehearses the takeover", program.path().display());
                 self.upgrade.rehearsal = Some(rehearsal);
                 self.notify_supervisor(DaemonState::Reloading);
             }
@@ -123,7 +123,7 @@ impl Server {
         self.upgrade.reserve();
     }
 
-    /// Looks at the upgrade that is under way; when all is ready, this process is replaced and nothing here returns.
+    /// Continues the upgrade that is under way; when all is ready, this process is replaced and this does not return.
     pub(super) fn continue_upgrade(&mut self) {
         let is_readable = std::mem::take(&mut self.upgrade.is_readable);
         let now = self.clock.now();
@@ -151,12 +151,12 @@ impl Server {
         }
     }
 
-    /// When the upgrade that is under way has taken too long.
+    /// Returns the deadline of the upgrade that is under way.
     pub(super) fn upgrade_deadline(&self) -> Option<Time> {
         self.upgrade.rehearsal.as_ref().or(self.upgrade.accepted.as_ref()).map(|(_, deadline)| *deadline)
     }
 
-    /// Goes on as before.
+    /// Ends the upgrade without effect, and logs why.
     fn abort_upgrade(&mut self, why: &str) {
         let path = self.upgrade.program.as_ref().map(|program| program.path().display().to_string());
         warn!("no upgrade: {} {why}", path.unwrap_or_default());
@@ -165,8 +165,8 @@ impl Server {
         self.notify_supervisor(DaemonState::Ready);
     }
 
-    /// Replaces this process, unless it was asked to stop. A signal that comes from now on waits for the new program, or it
-    /// would end the process before that handles it.
+    /// Replaces this process, unless it was asked to stop. A signal that comes from now on is blocked until the new program
+    /// handles it; otherwise it would end the process.
     fn replace_process(&mut self, mut rehearsal: Rehearsal) {
         Signals::hold();
         self.is_stopping = self.signals.as_mut().is_some_and(Signals::stop_asked);
@@ -185,7 +185,7 @@ impl Server {
         Signals::release();
     }
 
-    /// Writes everything that a process needs to go on from here.
+    /// Writes the handover: everything that a process needs to continue from here.
     fn save(&mut self, rehearsed: Option<Rehearsed>) -> io::Result<(StateFile, Preamble)> {
         let ids: Vec<ConnId> = self.connections.ids().collect();
         let sockets = ids.into_iter().filter_map(|id| {
