@@ -1,8 +1,8 @@
 //! `counter`: what a client of the yrmcds counter protocol can do, as a command.
 
 use super::commands::Failure;
+use super::run_child::{self, HeldResource, OnLost};
 use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
-use super::supervise::{self, Held, OnLost};
 use super::table::{Given, Opt, assign, number};
 use super::{print, printable};
 use crate::client::{Counters, Error, Units, Usage};
@@ -82,14 +82,14 @@ fn run_with(units: &Units<'_>, settings: &Settings, command: &[OsString]) -> Res
         return Ok(ExitCode::SUCCESS);
     }
     let is_lost = || units.is_lost();
-    let held = units.descriptor().map(|descriptor| Held {
+    let held = units.descriptor().map(|descriptor| HeldResource {
         loss: "the units are lost",
         descriptor,
         is_lost: &is_lost,
         until: None,
         on_lost: settings.on_lost,
     });
-    Ok(ExitCode::from(supervise::run(command, held.as_ref())?.status))
+    Ok(ExitCode::from(run_child::run(command, held.as_ref())?.status))
 }
 
 /// Goes on with what the server answered, or tells what it or the client has against it.

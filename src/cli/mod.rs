@@ -9,10 +9,10 @@ mod exec;
 mod logger;
 mod options;
 mod relisten;
+mod run_child;
 mod serve;
 mod servers;
 mod stats;
-mod supervise;
 mod table;
 mod top;
 
