@@ -27,7 +27,7 @@ use std::io;
 use wire::listing::{self, MOST_LINES};
 use wire::{Line, PoolRequest, StatsQuery};
 
-/// The line of the registry.
+/// The pools' line in the registry.
 pub const INFO: Info = Info {
     name: "pools",
     port: 7531,
@@ -42,33 +42,33 @@ pub const INFO: Info = Info {
 pub struct Pools {
     state: PoolsState,
     max_line: usize,
-    /// What the present step has to say; empty between steps.
+    /// The replies of the present step; empty between steps.
     replies: Vec<(ConnId, Reply)>,
-    /// What the operator is to be told of it; empty between steps.
+    /// The events of the present step; empty between steps.
     events: Vec<PoolEvent>,
 }
 
 impl Pools {
-    /// A service without pools.
+    /// Returns a service without pools.
     pub fn new(limits: Limits) -> Self {
         Pools { state: PoolsState::new(limits), max_line: limits.max_line, replies: Vec::new(), events: Vec::new() }
     }
 
-    /// Serves one request, and tells whether the connection's turn ends with it.
+    /// Serves one request. Returns true when the connection's turn ends with it.
     fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> bool {
         trace!("{conn} > {}", escaped(line));
         let request = wire::parse(line);
         match request {
             PoolRequest::Acquire(request) => self.step(context, |state, step| state.acquire(conn, request, step)),
             PoolRequest::Release(key) => self.step(context, |state, step| state.release(conn, key, step)),
-            PoolRequest::Stats(query) => self.tell_stats(conn, query, context),
-            PoolRequest::Unknown => tell(context.output, conn, wire::BAD_COMMAND),
+            PoolRequest::Stats(query) => self.reply_stats(conn, query, context),
+            PoolRequest::Unknown => reply_line(context.output, conn, wire::BAD_COMMAND),
         }
-        // Every key is looked at, so others are served before the next of these.
+        // It scans every key, so other connections are served before the next one.
         matches!(request, PoolRequest::Stats(StatsQuery::Keys(_)))
     }
 
-    /// Has the state machine take one step, and passes on what it says.
+    /// Runs one step of the state machine, writes its replies and logs its events.
     fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut PoolsState, &mut PoolsStep<'_, '_>)) {
         let (replies, events) = (&mut self.replies, &mut self.events);
         take(
@@ -76,14 +76,14 @@ impl Pools {
             &mut PoolsStep { now: context.now, timers: &mut context.timers.typed(), replies, events },
         );
         for (conn, reply) in self.replies.drain(..) {
-            tell(context.output, conn, wire::text_of(reply));
+            reply_line(context.output, conn, wire::text_of(reply));
         }
         if !self.events.is_empty() {
             self.events.drain(..).for_each(|event| events::log(&event, context.peers));
         }
     }
 
-    fn tell_stats(&self, conn: ConnId, query: StatsQuery<'_>, context: &mut Context<'_>) {
+    fn reply_stats(&self, conn: ConnId, query: StatsQuery<'_>, context: &mut Context<'_>) {
         let Context { now, traffic, peers, .. } = *context;
         let state = &self.state;
         let write = |bytes: &mut Vec<u8>| match query {
@@ -93,8 +93,8 @@ impl Pools {
                 listing::write_keys(bytes, &state.busiest(most.min(MOST_LINES)), most.min(state.keys()), now);
             }
             StatsQuery::Holders(key) => {
-                let peer = |client: &ClaimInfo<'_>| peers.peer(client.conn);
-                listing::write_clients(bytes, state.clients(key), state.occupancy(key), now, peer);
+                let peer = |claim: &ClaimInfo<'_>| peers.peer(claim.conn);
+                listing::write_claims(bytes, state.claims_on(key), state.occupancy(key), now, peer);
             }
             StatsQuery::Types => listing::write_types(bytes, &state.types()),
             StatsQuery::Unknown => bytes.extend_from_slice(wire::WRONG_STAT),
@@ -102,7 +102,7 @@ impl Pools {
         reply(context.output, conn, write);
     }
 
-    /// What was counted here and below.
+    /// Returns what was counted here and in the connections' traffic.
     pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
         let mut figures = self.state.figures(now);
         figures.set(Stat::ConnectErrors, traffic.connect_errors);
@@ -137,7 +137,7 @@ impl Service for Pools {
                 }
                 Line::Partial => return Served { consumed, then: Then::Read },
                 Line::TooLong => {
-                    tell(context.output, conn, wire::LINE_TOO_LONG);
+                    reply_line(context.output, conn, wire::LINE_TOO_LONG);
                     return Served { consumed: input.len(), then: Then::Close };
                 }
             }
@@ -187,11 +187,11 @@ impl Service for Pools {
     }
 }
 
-fn tell(output: &mut Output, conn: ConnId, line: &'static [u8]) {
+fn reply_line(output: &mut Output, conn: ConnId, line: &'static [u8]) {
     reply(output, conn, |bytes| bytes.extend_from_slice(line));
 }
 
-/// Adds the lines of one reply, and logs each if that is wanted.
+/// Adds the lines of one reply, and logs each at the level trace.
 fn reply(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
     output.reply(conn, |bytes| {
         let start = bytes.len();

@@ -1,8 +1,10 @@
-//! The pools themselves: who holds a claim, who waits for one, and who is woken. It knows no sockets, no bytes on the wire
-//! and no clock: it takes a connection, a request and the time, and emits replies for any connection.
+//! The state machine of the pools: which connections hold locks, which wait, and which are woken. It knows no sockets, no
+//! bytes on the wire and no clock: it takes a connection, a request and the time, and emits replies for any connection.
 //!
-//! Invariant: a pool exists while somebody holds or waits. A claim stands in two queues: that of its connection, oldest
-//! first, and one of its pool's three, by what it is. A connection waits for one claim at most, and that is its newest.
+//! A claim is what a connection has in a pool: it holds a lock, or waits for one.
+//!
+//! Invariant: a pool exists while it has claims. A claim stands in two queues: that of its connection, oldest first, and one of
+//! its pool's three, by its phase. A connection has at most one claim that waits, and that is its newest.
 
 use crate::id::{ConnId, Id, id};
 use crate::list::{Links, List};
@@ -37,22 +39,22 @@ pub struct AcquireLock<'a> {
     pub key: &'a [u8],
     /// For whom the work is done.
     pub purpose: Purpose,
-    /// A claim is free while fewer hold one. At least 1.
+    /// How many may hold a lock at a time. At least 1.
     pub workers: u32,
-    /// Nobody is let in once so many hold or wait. At least 1.
+    /// How many may hold or wait; further requests are refused. At least 1.
     pub max_queue: u32,
-    /// How long to wait for a claim; zero means not at all.
+    /// How long to wait for a lock; zero means not at all.
     pub timeout: Span,
-    /// How long to hold it at most.
+    /// The longest time to hold it.
     pub hold: Span,
 }
 
-/// For whom a client does the work that it wants a claim for.
+/// For whom a client does the work that it wants a lock for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Purpose {
-    /// For itself alone: it needs a claim of its own.
+    /// For itself alone: it needs a lock of its own.
     Me,
-    /// For everybody who asked: once somebody has finished, the waiters need not work.
+    /// For all that ask with this purpose: once one client has finished, the waiters need not work.
     Anyone,
 }
 
@@ -60,22 +62,22 @@ pub enum Purpose {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadSyntax;
 
-/// What a connection is told.
+/// A reply to a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// The connection has a claim and is to do the work.
+    /// The connection holds a lock and is to do the work.
     Locked,
-    /// Somebody finished the work; no claim is held.
+    /// Another client has finished the work; no lock is held.
     Done,
-    /// A claim was given back, or a wait withdrawn.
+    /// A lock was released, or a wait withdrawn.
     Released,
     /// Too many hold or wait already.
     QueueFull,
-    /// No claim came free in time.
+    /// No lock came free in time.
     Timeout,
-    /// The connection has as many claims as it may have.
+    /// The connection has as many claims as it may.
     LockHeld,
-    /// The connection holds no such claim.
+    /// The connection has no such claim.
     NotLocked,
     /// The connection still waits for its last request.
     WaitForResponse,
@@ -89,9 +91,9 @@ pub struct PoolsStep<'a, 'w> {
     pub now: Time,
     /// The timers of the pools.
     pub timers: &'a mut Timers<'w, PoolsTimer>,
-    /// Who is told what, in order.
+    /// The replies, in order.
     pub replies: &'a mut Vec<(ConnId, Reply)>,
-    /// What the operator is told.
+    /// The events for the operator.
     pub events: &'a mut Vec<PoolEvent>,
 }
 
@@ -101,9 +103,9 @@ id! { ClaimId }
 timer_keys! {
     /// What the pools arm timers for.
     pub enum PoolsTimer {
-        /// The claim was waited for, or held, for as long as it may be.
+        /// The wait of the claim, or its hold, has reached its limit.
         Claim(id: ClaimId),
-        /// It is time to look whether there is something to tell the operator.
+        /// An alert may be due.
         Alerts,
     }
 }
@@ -132,7 +134,7 @@ struct Claim {
 enum ClaimPhase {
     Waiting {
         purpose: Purpose,
-        /// How long the claim may be held once it is granted.
+        /// How long the lock may be held once it is granted.
         hold: Span,
         timeout: TimerId,
     },
@@ -142,7 +144,7 @@ enum ClaimPhase {
     },
 }
 
-/// All pools, and what each connection has in them.
+/// All pools, and the claims of each connection in them.
 pub struct PoolsState {
     limits: Limits,
     names: Names<PoolId>,
@@ -150,7 +152,7 @@ pub struct PoolsState {
     /// Emptied buffers for the keys of pools to come, so that these are made without allocating.
     spare_keys: Vec<Vec<u8>>,
     claims: Slab<Claim>,
-    /// Each connection's claims, oldest first.
+    /// By connection: its claims, oldest first.
     clients: Vec<List<ClaimId>>,
     links_by_client: Links,
     links_by_pool: Links,
@@ -162,7 +164,7 @@ pub struct PoolsState {
 }
 
 impl PoolsState {
-    /// No pools.
+    /// Returns a state without pools.
     pub fn new(limits: Limits) -> Self {
         PoolsState {
             limits,
@@ -181,7 +183,7 @@ impl PoolsState {
         }
     }
 
-    /// `ACQ4ME` and `ACQ4ANY`: a claim at once, a wait for one, or a refusal.
+    /// Handles `ACQ4ME` and `ACQ4ANY`: grants a lock at once, lets the connection wait, or refuses.
     pub fn acquire(&mut self, conn: ConnId, request: Result<AcquireLock<'_>, BadSyntax>, step: &mut PoolsStep<'_, '_>) {
         let Err(refusal) = self.try_acquire(conn, request, step) else { return };
         match refusal {
@@ -192,7 +194,7 @@ impl PoolsState {
         step.replies.push((conn, refusal));
     }
 
-    /// `RELEASE` and `RELEASE key`: gives back the connection's newest claim, or the newest on `key`. A wait is withdrawn.
+    /// Handles `RELEASE` and `RELEASE key`: removes the connection's newest claim, or the newest on `key`.
     pub fn release(&mut self, conn: ConnId, key: Option<&[u8]>, step: &mut PoolsStep<'_, '_>) {
         let newest = self.claims_of(conn).find(|claim| key.is_none_or(|key| key == self.key_of(*claim)));
         let Some(id) = newest else {
@@ -200,7 +202,7 @@ impl PoolsState {
             step.replies.push((conn, Reply::NotLocked));
             return;
         };
-        let claim = self.vacate(id, step);
+        let claim = self.withdraw(id, step);
         if claim.was_held {
             self.wake_after_work(&claim, step);
         }
@@ -209,7 +211,7 @@ impl PoolsState {
         step.replies.push((conn, Reply::Released));
     }
 
-    /// A timer is due.
+    /// Handles a timer that is due.
     pub fn expire(&mut self, timer: PoolsTimer, step: &mut PoolsStep<'_, '_>) {
         match timer {
             PoolsTimer::Claim(id) => self.expire_claim(id, step),
@@ -217,7 +219,7 @@ impl PoolsState {
         }
     }
 
-    /// The wait of a claim has lasted too long, or its hold has.
+    /// Ends a claim whose wait or hold has reached its limit.
     fn expire_claim(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) {
         let claim = self.detach(id, step.now);
         match claim.phase {
@@ -229,24 +231,24 @@ impl PoolsState {
             }
             ClaimPhase::Holding { end } => {
                 end.into_iter().for_each(TimerId::fired);
-                self.hand_over(claim.pool, step);
+                self.grant_next(claim.pool, step);
             }
         }
         self.drop_if_unused(claim.pool);
     }
 
-    /// The connection is gone: gives back all that it has, newest first.
+    /// Removes all claims of a connection that is gone, newest first.
     pub fn close(&mut self, conn: ConnId, step: &mut PoolsStep<'_, '_>) {
         while let Some(id) = self.clients.get(conn.index()).and_then(List::back) {
-            let claim = self.vacate(id, step);
+            let claim = self.withdraw(id, step);
             if claim.was_held {
-                self.hand_over(claim.pool, step);
+                self.grant_next(claim.pool, step);
             }
             self.drop_if_unused(claim.pool);
         }
     }
 
-    /// What was counted, with the levels as they are now. What happens below the protocol is not known here.
+    /// Returns what was counted, with the levels as they are now. What happens below the protocol is not known here.
     pub fn figures(&self, now: Time) -> Figures<Stat> {
         let mut figures = self.figures.clone();
         let locks_back = figures.of(Stat::ProcessedCount).max(1);
@@ -262,17 +264,17 @@ impl PoolsState {
         figures
     }
 
-    /// Whether nobody holds or waits.
+    /// Returns true when there are no claims.
     pub fn is_empty(&self) -> bool {
         self.claims.is_empty() && self.pools.is_empty() && self.names.is_empty() && self.holding == 0
     }
 
-    /// How many timers are armed for no claim.
+    /// Returns how many timers are armed for no claim.
     pub fn own_timers(&self) -> usize {
         usize::from(self.alerts.timer.is_some())
     }
 
-    /// Lets the request in, or says why not. The order of the checks is part of the protocol.
+    /// Makes a claim, or returns the refusal. The order of the checks is part of the protocol.
     fn try_acquire(
         &mut self,
         conn: ConnId,
@@ -311,6 +313,7 @@ impl PoolsState {
         Ok(())
     }
 
+    /// Refuses a connection that has as many claims as it may, or waits.
     fn check_client(&self, conn: ConnId) -> Result<(), Reply> {
         let Some(claims) = self.clients.get(conn.index()) else { return Ok(()) };
         if claims.len() >= self.limits.max_locks {
@@ -322,21 +325,21 @@ impl PoolsState {
         }
     }
 
-    /// After the work is finished: whoever waited for its result is done, and the next who wants to work may.
-    fn wake_after_work(&mut self, finished: &Vacated, step: &mut PoolsStep<'_, '_>) {
+    /// Ends the waits for the result of work that is finished, and grants the lock to the next waiter.
+    fn wake_after_work(&mut self, finished: &Withdrawn, step: &mut PoolsStep<'_, '_>) {
         let worked = step.now.since(finished.since);
         while let Some(id) = self.pools[finished.pool.index()].waiting_for_anyone.front() {
-            let waiter = self.vacate(id, step);
+            let waiter = self.withdraw(id, step);
             self.figures.add(Stat::GainedTime, worked);
             self.figures.add(Stat::WaitingTimeForGood, step.now.since(waiter.since));
             self.type_of(finished.pool).done += 1;
             step.replies.push((waiter.conn, Reply::Done));
         }
-        self.hand_over(finished.pool, step);
+        self.grant_next(finished.pool, step);
     }
 
-    /// A claim has come free: grants it to the oldest waiter, one who works for itself first.
-    fn hand_over(&mut self, pool: PoolId, step: &mut PoolsStep<'_, '_>) {
+    /// Grants a lock that has come free to the oldest waiter, first among those that work for themselves.
+    fn grant_next(&mut self, pool: PoolId, step: &mut PoolsStep<'_, '_>) {
         let pool = &mut self.pools[pool.index()];
         let of_type = &mut self.types[pool.type_id];
         let waiter = pool.waiting_for_me.front().or_else(|| pool.waiting_for_anyone.front());
@@ -347,7 +350,7 @@ impl PoolsState {
         let phase = std::mem::replace(&mut claim.phase, ClaimPhase::Holding { end: None });
         pool.queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
         let ClaimPhase::Waiting { purpose, hold, timeout } = phase else {
-            unreachable!("the queues of waiters hold only claims that wait");
+            unreachable!("the queues of waiters have only claims that wait");
         };
         step.timers.cancel(timeout);
         of_type.waits.record(waited);
@@ -361,7 +364,7 @@ impl PoolsState {
         self.begin_hold(id, hold, step);
     }
 
-    /// The claim is its holder's from now on.
+    /// Begins the hold of a claim.
     fn begin_hold(&mut self, id: ClaimId, hold: Span, step: &mut PoolsStep<'_, '_>) {
         let claim = &mut self.claims[id.index()];
         claim.since = step.now;
@@ -376,8 +379,8 @@ impl PoolsState {
         self.schedule_lock_scan(step);
     }
 
-    /// Takes a claim from whoever has it and disarms its timer. Its pool may be left without anybody.
-    fn vacate(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) -> Vacated {
+    /// Removes a claim from every table and disarms its timer. Its pool may be left without claims.
+    fn withdraw(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) -> Withdrawn {
         let Claim { pool, conn, since, phase } = self.detach(id, step.now);
         let was_held = matches!(phase, ClaimPhase::Holding { .. });
         let timer = match phase {
@@ -385,7 +388,7 @@ impl PoolsState {
             ClaimPhase::Holding { end } => end,
         };
         timer.into_iter().for_each(|timer| step.timers.cancel(timer));
-        Vacated { pool, conn, since, was_held }
+        Withdrawn { pool, conn, since, was_held }
     }
 
     /// Puts a claim into every table, with `id` the next free key of the claims.
@@ -407,7 +410,7 @@ impl PoolsState {
         debug_assert_eq!(index, id.index(), "the timer of the claim was armed for its key");
     }
 
-    /// Takes a claim out of every table. Its timer is the caller's to deal with.
+    /// Removes a claim from every table. The caller must deal with its timer.
     fn detach(&mut self, id: ClaimId, now: Time) -> Claim {
         let claim = self.claims.remove(id.index());
         let pool = &mut self.pools[claim.pool.index()];
@@ -462,7 +465,7 @@ impl PoolsState {
         &mut self.types[self.pools[pool.index()].type_id]
     }
 
-    /// The connection's claims, newest first.
+    /// Returns the connection's claims, newest first.
     fn claims_of(&self, conn: ConnId) -> impl Iterator<Item = ClaimId> {
         self.clients.get(conn.index()).into_iter().flat_map(|claims| claims.iter_back(&self.links_by_client))
     }
@@ -472,8 +475,8 @@ impl PoolsState {
     }
 }
 
-/// A claim that nobody has any more.
-struct Vacated {
+/// A claim that was removed.
+struct Withdrawn {
     pool: PoolId,
     conn: ConnId,
     since: Time,
@@ -481,7 +484,7 @@ struct Vacated {
 }
 
 impl Pool {
-    /// How many hold a claim, and how many hold or wait.
+    /// Returns how many claims are held, and how many there are.
     fn occupancy(&self) -> (u32, u32) {
         let holding = self.holders.len();
         (holding, holding + self.waiting_for_me.len() + self.waiting_for_anyone.len())

@@ -1,4 +1,4 @@
-//! The PoolCounter protocol: lines to requests, replies to lines. It knows nothing of who holds what.
+//! The PoolCounter protocol: lines to requests, replies to lines. It does not know the pools.
 
 pub mod listing;
 
@@ -14,7 +14,7 @@ pub mod client;
 pub enum PoolRequest<'a> {
     /// `ACQ4ME` or `ACQ4ANY`.
     Acquire(Result<AcquireLock<'a>, BadSyntax>),
-    /// `RELEASE`, of the newest place or the newest on a key.
+    /// `RELEASE`, of the newest claim or the newest on a key.
     Release(Option<&'a [u8]>),
     /// `STATS`.
     Stats(StatsQuery<'a>),
@@ -27,19 +27,19 @@ pub enum PoolRequest<'a> {
 pub enum StatsQuery<'a> {
     /// Every statistic.
     Full,
-    /// One of them. The durations cannot be asked for alone: their names are several words.
+    /// One statistic. Durations cannot be asked for alone, because their names are several words.
     One(Stat),
-    /// So many of the busiest keys alive.
+    /// The busiest keys, so many at most.
     Keys(usize),
-    /// Who holds a key, and who waits for it.
+    /// The holders and waiters of a key.
     Holders(&'a [u8]),
-    /// What happened by type of work.
+    /// The statistics by type of work.
     Types,
     /// No statistic at all.
     Unknown,
 }
 
-/// How many keys `STATS KEYS` tells when it is not said how many.
+/// How many keys `STATS KEYS` lists by default.
 pub const USUAL_KEYS: usize = 20;
 
 /// What stands at the front of a connection's input.
@@ -60,7 +60,8 @@ pub const LINE_TOO_LONG: &[u8] = b"ERROR LINE_TOO_LONG\n";
 /// The answer to `STATS` of something that is no statistic.
 pub const WRONG_STAT: &[u8] = b"ERROR WRONG_STAT\n";
 
-/// Finds the end of the first line, LF or CR LF. It is not among the first `seen` bytes. A line may have `max` bytes before its LF.
+/// Returns the first line of the input, which ends in LF or CR LF. Its end is not among the first `seen` bytes. A line may have
+/// `max` bytes before its LF.
 pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
     let searched = input.len().min(max + 1);
     let seen = seen.min(searched);
@@ -71,8 +72,8 @@ pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
     }
 }
 
-/// Returns true when a line begins like an HTTP request or is the header that all of them have: a browser or a proxy was led here, and
-/// what follows in its request are not its own words.
+/// Returns true when a line begins like an HTTP request or is the header that all of them have. Such a connection is closed: a web
+/// page can make a browser send a body that looks like requests.
 pub fn is_http(line: &[u8]) -> bool {
     const METHODS: [&[u8]; 9] =
         [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
@@ -80,7 +81,7 @@ pub fn is_http(line: &[u8]) -> bool {
     METHODS.contains(&first) || line.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"Host:"))
 }
 
-/// Reads a line without its end.
+/// Returns the request in a line without its end.
 pub fn parse(line: &[u8]) -> PoolRequest<'_> {
     if line.first() == Some(&b' ') {
         return PoolRequest::Unknown;
@@ -143,7 +144,7 @@ fn parse_query(mut words: LineWords<'_>) -> StatsQuery<'_> {
     }
 }
 
-/// Unsigned decimal digits. What is beyond 2^32-1 counts as 2^32-1.
+/// Returns the number in unsigned decimal digits. What is beyond 2^32-1 counts as 2^32-1.
 pub fn parse_number(word: &[u8]) -> Option<u32> {
     let mut number = None;
     for byte in word {
@@ -153,7 +154,7 @@ pub fn parse_number(word: &[u8]) -> Option<u32> {
     number
 }
 
-/// Seconds with decimals. What is finer than a millisecond is rounded up, so that nothing ends early.
+/// Returns a span in seconds with decimals. What is finer than a millisecond is rounded up, so that nothing ends early.
 pub fn parse_seconds(word: &[u8]) -> Option<Span> {
     let (whole, decimals) = match word.iter().position(|byte| *byte == b'.') {
         Some(point) => (&word[..point], &word[point + 1..]),
@@ -169,7 +170,7 @@ pub fn parse_seconds(word: &[u8]) -> Option<Span> {
     Some(Span::from_secs(u64::from(seconds)) + Span::from_millis(ms + round_up))
 }
 
-/// The line that tells a connection of `reply`.
+/// Returns the line of a reply.
 pub fn text_of(reply: Reply) -> &'static [u8] {
     match reply {
         Reply::Locked => b"LOCKED\n",

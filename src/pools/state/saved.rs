@@ -1,4 +1,4 @@
-//! What of the pools outlives the process: written by one that ends, read by the one that takes over.
+//! The pools in the handover: written by a process that is replaced, read by the one that takes over.
 //! It is independent of the tables, so that these can change. What is written here cannot, without another
 //! [`SAVED_VERSION`].
 
@@ -17,7 +17,7 @@ use std::io;
 /// The version of what is written: a [`PoolsHead`], then each pool.
 pub const SAVED_VERSION: u16 = 1;
 
-/// What was counted.
+/// The record before the pools: statistics and alerts.
 #[derive(Serialize, Deserialize)]
 struct PoolsHead {
     figures: Vec<(String, u64)>,
@@ -38,7 +38,7 @@ struct PoolsInOnePiece {
     pools: Vec<SavedPool>,
 }
 
-/// The claims of each connection are found in their order once all are there: connection, newer claims, claim.
+/// Claims by connection and, within one, from the oldest: connection, number of newer claims, claim.
 type Ranks = Vec<(ConnId, Reverse<u32>, ClaimId)>;
 
 #[derive(Serialize, Deserialize)]
@@ -85,7 +85,7 @@ impl PoolsState {
         Ok(())
     }
 
-    /// Goes on from what another process saved.
+    /// Restores what another process saved.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl PoolsState {
     ) -> Result<(), Unreadable> {
         let hash = self.names.hash(&key);
         if self.find(hash, &key).is_some() || claims.is_empty() {
-            return Err(Unreadable("pools: a key stands there twice, or without claims".into()));
+            return Err(Unreadable("pools: a key is there twice, or has no claims".into()));
         }
         let pool = self.create(hash, &key);
         for SavedClaim { conn, newer, since, phase } in claims {
@@ -154,7 +154,7 @@ impl PoolsState {
         Ok(())
     }
 
-    /// By claim: how many claims its connection has that are newer.
+    /// Returns, by claim, how many newer claims its connection has.
     fn newer_claims(&self) -> io::Result<Vec<u32>> {
         let len = self.claims.iter().next_back().map_or(0, |(index, _)| index + 1);
         let mut newer = Vec::new();

@@ -1,4 +1,4 @@
-//! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are the server's own.
+//! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are those of the server.
 
 use super::{BadSyntax, parse_number, text_of};
 use crate::pools::state::{AcquireLock, Purpose, Reply};
@@ -12,7 +12,7 @@ pub mod listing;
 /// Asks for every statistic. An empty line ends the answer.
 pub const STATS_FULL: &[u8] = b"STATS FULL\n";
 
-/// What every line begins with that tells of a failure.
+/// How every line begins that reports a failure.
 const ERROR: &[u8] = b"ERROR ";
 
 /// The words after `STATS` that ask for more than one line.
@@ -31,7 +31,7 @@ const REPLIES: [Reply; 9] = [
     Reply::BadSyntax,
 ];
 
-/// A key as it goes over the wire: a space becomes `%20`, as MediaWiki writes it. Nothing else is changed, so a key that has
+/// Returns a key as it goes over the wire: a space becomes `%20`, as MediaWiki writes it. Nothing else is changed, so a key that has
 /// `%20` in it already names the same pool.
 ///
 /// # Errors
@@ -70,23 +70,23 @@ pub fn write_release(bytes: &mut Vec<u8>, key: &[u8]) {
     bytes.push(b'\n');
 }
 
-/// Reads a line without its end. None: it is no reply to an acquire or a release.
+/// Returns the reply in a line without its end; None if it is no reply to an acquire or a release.
 pub fn parse_reply(line: &[u8]) -> Option<Reply> {
     REPLIES.into_iter().find(|reply| text_of(*reply).strip_suffix(b"\n") == Some(line))
 }
 
-/// What a line says that tells of a failure, such as `BAD_COMMAND`.
+/// Returns the rest of a line that reports a failure, such as `BAD_COMMAND`; None for any other line.
 pub fn parse_error(line: &[u8]) -> Option<&[u8]> {
     line.strip_prefix(ERROR)
 }
 
-/// Whether the answer to `STATS` with these words is a list with an empty line at its end, and not a single line.
+/// Returns true when the answer to `STATS` with these words is a list with an empty line at its end, and not a single line.
 pub fn is_list(words: &[u8]) -> bool {
     let first = words.split(|byte| *byte == b' ').find(|word| !word.is_empty());
     first.is_none_or(|first| LISTS.iter().any(|list| first.eq_ignore_ascii_case(list.as_bytes())))
 }
 
-/// Reads a line of `STATS`: a statistic and its value, durations in microseconds. None: this version does not know it.
+/// Returns the statistic in a line of `STATS` and its value, durations in microseconds; None if this version does not know it.
 pub fn parse_figure(line: &[u8]) -> Option<(Stat, u64)> {
     let (name, value) = std::str::from_utf8(line).ok()?.split_once(": ")?;
     let stat = Stat::ALL.iter().find(|stat| stat.row().name == name)?;
@@ -97,7 +97,7 @@ pub fn parse_figure(line: &[u8]) -> Option<(Stat, u64)> {
     Some((*stat, value))
 }
 
-/// Microseconds in `2 days, 10h 42m 26s`, or with decimals in the seconds.
+/// Returns the microseconds in `2 days, 10h 42m 26s`, or with decimals in the seconds.
 fn parse_duration(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 4] = [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)];
     let mut total = 0_u64;
@@ -114,14 +114,14 @@ fn parse_duration(text: &str) -> Option<u64> {
     Some(total)
 }
 
-/// WireSeconds on the wire: without decimals where there are none, because the C daemon knows none, and else to the
-/// millisecond above.
+/// Seconds on the wire: without decimals where there are none, because the C daemon does not read them, and else rounded up to
+/// milliseconds.
 struct WireSeconds(Span);
 
 impl std::fmt::Display for WireSeconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ms = self.0.as_micros().div_ceil(1_000);
-        // Whatever is longer counts as this.
+        // The longest that the protocol can say.
         let seconds = (ms / 1_000).min(u64::from(u32::MAX));
         match ms % 1_000 {
             0 => write!(f, "{seconds}"),

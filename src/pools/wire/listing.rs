@@ -1,5 +1,5 @@
-//! The answers that list things: one line each, and an empty one at the end. However much there is, an answer has a bound,
-//! because a connection that is owed too much is closed.
+//! The answers that are lists: one line for each item, and an empty one at the end. Each has a bound, because a connection with
+//! too much unsent output is closed.
 //!
 //! A key has no spaces, so what follows the first space of a line is never part of it.
 
@@ -9,8 +9,8 @@ use std::io::Write;
 
 /// The most lines of an answer.
 pub const MOST_LINES: usize = 1_000;
-/// The most bytes of an answer, but for the lines that end it. With what else may be unsent this stays far from what closes
-/// a connection.
+/// The most bytes of an answer, but for the lines that end it. Together with other unsent output this stays far below the size
+/// that closes a connection.
 pub const MOST_BYTES: usize = 256 * 1024;
 
 /// Writes the answer to `STATS KEYS`, with as many of `total` keys as fit.
@@ -22,21 +22,21 @@ pub fn write_keys(bytes: &mut Vec<u8>, keys: &[BusyKey<'_>], total: usize, now: 
     });
 }
 
-/// Writes the answer to `STATS HOLDERS`, with as many of `total` clients as fit. `peer` tells the address of one.
-pub fn write_clients<'a>(
+/// Writes the answer to `STATS HOLDERS`, with as many of `total` claims as fit. `peer` returns the address of a claim's connection.
+pub fn write_claims<'a>(
     bytes: &mut Vec<u8>,
-    clients: impl Iterator<Item = ClaimInfo<'a>>,
+    claims: impl Iterator<Item = ClaimInfo<'a>>,
     total: usize,
     now: Time,
     peer: impl Fn(&ClaimInfo<'a>) -> String,
 ) {
-    write_list(bytes, clients, total, |bytes, client| {
-        let state = match client.waits_for {
+    write_list(bytes, claims, total, |bytes, claim| {
+        let state = match claim.waits_for {
             None => "working",
             Some(Purpose::Me) => "waiting_for_me",
             Some(Purpose::Anyone) => "waiting_for_anyone",
         };
-        write!(bytes, "{} {state} {}", peer(&client), ListedSeconds(now.since(client.since)))
+        write!(bytes, "{} {state} {}", peer(&claim), ListedSeconds(now.since(claim.since)))
     });
 }
 

@@ -1,16 +1,16 @@
 //! Reads the lines of `STATS KEYS`, `STATS TYPES` and `STATS HOLDERS`.
 //!
-//! What a line says of a key or type is read by its words, so that a later server may say more.
+//! Amounts are read by their words, so that a later server may add some.
 
 use super::parse_duration;
 use crate::time::Span;
 
-/// A key or a type, and what there is of it.
+/// A key or a type with its amounts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedRow {
     /// The key or the type, in the bytes of clients.
     pub name: Vec<u8>,
-    /// What is said of it, in the order of the line: `3 working` is the amount of `working`.
+    /// The amounts, in the order of the line: `3 working` is the amount of `working`.
     pub amounts: Vec<(String, Amount)>,
 }
 
@@ -23,26 +23,26 @@ pub enum Amount {
     Time(Span),
 }
 
-/// Somebody who holds a lock or waits for it.
+/// A holder or waiter of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedClaim {
     /// Its address.
     pub peer: String,
-    /// What it does: `working`, or `waiting_for_me` and the like.
+    /// Its state: `working`, or `waiting_for_me` and the like.
     pub state: String,
     /// For how long.
     pub age: Span,
 }
 
 impl ListedRow {
-    /// Reads a line of the keys or types. None: it is none, such as the one that tells how many more there are.
+    /// Returns the row in a line of the keys or types; None if it is no such line, such as the one that says how many more there are.
     pub fn parse(line: &[u8]) -> Option<ListedRow> {
         let (name, amounts) = split_once(line, b' ')?;
         let amounts = std::str::from_utf8(amounts).ok()?.split(", ").map(parse_amount).collect::<Option<_>>()?;
         Some(ListedRow { name: name.strip_suffix(b":")?.to_vec(), amounts })
     }
 
-    /// What is said of it under this word: a number, or microseconds; 0 if nothing is said.
+    /// Returns the amount of this word: a number, or microseconds; 0 if the line does not have it.
     pub fn amount(&self, word: &str) -> u64 {
         let amount = self.amounts.iter().find(|(of, _)| of == word);
         amount.map_or(0, |(_, amount)| match amount {
@@ -51,7 +51,7 @@ impl ListedRow {
         })
     }
 
-    /// Adds what another server says of the same: numbers add up, and so do times, but for `oldest`, which is the longer.
+    /// Adds the row of another server for the same key or type: numbers add up, and so do times, but of `oldest` the longer counts.
     pub fn add(&mut self, other: &ListedRow) {
         for (word, amount) in &mut self.amounts {
             let more = other.amount(word);
@@ -65,7 +65,7 @@ impl ListedRow {
 }
 
 impl ListedClaim {
-    /// Reads a line of the clients of a key.
+    /// Returns the claim in a line of `STATS HOLDERS`; None if it is no such line.
     pub fn parse(line: &[u8]) -> Option<ListedClaim> {
         let mut words = std::str::from_utf8(line).ok()?.rsplitn(3, ' ');
         let (age, state, peer) = (words.next()?, words.next()?, words.next()?);
@@ -74,7 +74,7 @@ impl ListedClaim {
     }
 }
 
-/// How many more there are than the list tells, if this line says so.
+/// Returns how many more there are than the list has, if this line says so.
 pub fn parse_more(line: &[u8]) -> Option<u64> {
     std::str::from_utf8(line).ok()?.strip_prefix("and ")?.strip_suffix(" more")?.parse().ok()
 }
