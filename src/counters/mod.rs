@@ -25,10 +25,10 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use wire::{CounterRequest, FIELDS_BYTES, HEADER_BYTES, Header, Malformed, STATUS_OFFSET};
 
-/// How many places of the table a Dump looks at in one turn, whether counters are in them or not.
+/// How many slots of the table a Dump looks at in one turn, whether there are counters in them or not.
 const DUMP_SLOTS: usize = 4096;
 
-/// The line of the registry.
+/// The counters' line in the registry.
 pub const INFO: Info = Info {
     name: "counters",
     port: 11215,
@@ -48,13 +48,13 @@ pub struct Counters {
 /// What is known of a connection beyond what it holds.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Session {
-    /// The first place of the table that the Dump under way has not told of, if there is one under way.
+    /// The first slot of the table that the Dump under way has not sent, if there is one under way.
     dump_next: Option<u32>,
     /// A request with a long body, most of which does not matter.
     long: Option<Box<LongRequest>>,
 }
 
-/// A request whose body is longer than its fields can be. All of it must come before it is answered, but it need not be kept.
+/// A request whose body is longer than its fields can be. All of it must arrive before the reply, but it need not be kept.
 #[derive(Clone, Serialize, Deserialize)]
 struct LongRequest {
     /// The header and the fields.
@@ -75,23 +75,23 @@ struct CountersInOnePiece {
     sessions: Sessions,
 }
 
-/// How far a request is.
+/// What came of a request.
 enum RequestProgress {
     /// Answered.
     Done,
-    /// To be served again: its answer is longer than what can be said at once.
+    /// To be served again: its replies do not fit into one turn.
     Partly,
     /// Refused, and the connection with it.
     Over,
 }
 
 impl Counters {
-    /// A service without counters.
+    /// Returns a service without counters.
     pub fn new(limits: Limits) -> Self {
         Counters { state: CountersState::new(limits), sessions: Vec::new() }
     }
 
-    /// What was counted, and the levels as they are now.
+    /// Returns what was counted, and the levels as they are now.
     pub fn figures(&self, traffic: &Traffic) -> Figures<Stat> {
         let mut figures = self.state.figures();
         figures.set(Stat::CurrConnections, traffic.open);
@@ -99,7 +99,7 @@ impl Counters {
         figures
     }
 
-    /// Serves the first request of the input, and tells how many bytes are done with; None when it is not all there.
+    /// Serves the first request of the input, and returns how many bytes are consumed; None when it is not all there.
     fn serve_one(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Option<(usize, RequestProgress)> {
         if let Some(long) = self.session(conn).long.take() {
             return self.continue_long(conn, long, input, context);
@@ -123,7 +123,7 @@ impl Counters {
         })
     }
 
-    /// Takes what came of a long body. Once all of it did, the request is served.
+    /// Consumes what has arrived of a long body. Once that is all, the request is served.
     fn continue_long(
         &mut self,
         conn: ConnId,
@@ -194,8 +194,8 @@ impl Counters {
         reply(context.output, conn, |bytes| wire::write_stats(bytes, header, &figures));
     }
 
-    /// Tells of as many counters as the connection's output takes. Those that come or go meanwhile may be told of or not;
-    /// every other is told of once.
+    /// Sends as many counters as the connection's output takes. Those that are created or dropped meanwhile may be sent or not;
+    /// every other is sent once.
     fn continue_dump(&mut self, conn: ConnId, header: &Header, context: &mut Context<'_>) -> RequestProgress {
         self.state.roll_interval(&mut step(context));
         let first = match self.session(conn).dump_next.take() {
@@ -240,12 +240,12 @@ impl Session {
     }
 }
 
-/// The state machine's step at this moment.
+/// Returns the state machine's step at this moment.
 fn step<'a>(context: &'a mut Context<'_>) -> CountersStep<'a> {
     CountersStep { now: context.now, epoch: context.epoch, timers: context.timers.typed() }
 }
 
-/// Adds one reply, and logs its status and body if that is wanted.
+/// Adds one reply, and logs its status and body at the level trace.
 fn reply(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
     output.reply(conn, |bytes| {
         let start = bytes.len();

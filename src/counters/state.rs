@@ -1,9 +1,10 @@
-//! Who holds how much of which counter. A pure state machine: it knows no bytes of the protocol, no sockets and no clock.
+//! The state machine of the counters: how much of which counter each connection holds. It knows no bytes of the protocol, no
+//! sockets and no clock.
 //!
-//! A request is answered at once and to whoever made it, so it is a function with a result; nothing is said to others.
+//! A request is answered at once, and only to the connection that made it, so it is a function with a result.
 //!
-//! Time is cut into intervals. A counter that nobody holds stays until the interval in which it was last used is over, and
-//! then it is as if it were gone; a sweep, a bounded part of the table at a time, makes it so.
+//! Time is divided into intervals. A counter of which nothing is held expires with the interval in which it was last used:
+//! requests do not find it any more, and a sweep, a bounded part of the table at a time, drops it.
 
 mod check;
 mod counter;
@@ -28,20 +29,20 @@ use sweep::Sweep;
 /// A request for units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AcquireUnits<'a> {
-    /// Of the counter with this name; not empty.
+    /// The name of the counter; not empty.
     pub name: &'a [u8],
-    /// How many; at least one.
+    /// How many units; at least one.
     pub resources: u32,
-    /// How many all may hold together afterwards; not less than `resources`.
+    /// How many units all connections together may hold afterwards; not less than `resources`.
     pub maximum: u32,
 }
 
-/// Units that come back.
+/// A request to give units back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReleaseUnits<'a> {
-    /// To the counter with this name; not empty.
+    /// The name of the counter; not empty.
     pub name: &'a [u8],
-    /// How many. To give back nothing succeeds for whoever holds something.
+    /// How many units. With zero it succeeds for a connection that holds some.
     pub resources: u32,
 }
 
@@ -50,11 +51,11 @@ pub struct ReleaseUnits<'a> {
 pub enum CounterRefusal {
     /// There is no such counter.
     NotFound,
-    /// The others hold too much.
+    /// More than the maximum would be held.
     NotAvailable,
-    /// The connection holds less than it would give back.
+    /// The connection holds fewer units than it would give back.
     NotAcquired,
-    /// The counters take as much memory as they may.
+    /// The counters use as much memory as they may.
     OutOfMemory,
 }
 
@@ -63,9 +64,9 @@ pub enum CounterRefusal {
 pub struct CounterRecord<'a> {
     /// Its name.
     pub name: &'a [u8],
-    /// How much of it is held.
+    /// How many units are held.
     pub consumption: u32,
-    /// The most that was held at a time in this interval.
+    /// The most units that were held at a time in this interval.
     pub peak: u32,
 }
 
@@ -86,9 +87,9 @@ impl Default for Limits {
     }
 }
 
-/// What a counter takes in memory besides its name, in bytes: its entry and its place in the index, with room to grow.
+/// The memory of a counter besides its name, in bytes: its slot and its entry in the index, with room to grow.
 pub const COUNTER_BYTES: u64 = 64;
-/// What a connection's holding of one counter takes in memory, in bytes.
+/// The memory of a connection's holding of one counter, in bytes.
 pub const HOLDING_BYTES: u64 = 32;
 
 /// One step of the state machine: when it happens.
@@ -106,17 +107,17 @@ id! { CounterId }
 timer_keys! {
     /// What the counters arm timers for.
     pub enum CountersTimer {
-        /// The interval is over, or there is more to sweep or to give back.
+        /// The interval is over, or there is more to sweep or to release.
         Sweep,
     }
 }
 
-/// How many holdings are given back at a time when their connection is gone: a millisecond's work. So the others hardly
-/// notice, and even of a million the last is back within a tenth of a second, if the machine has time for it.
+/// How many holdings of closed connections are released in a tick: a millisecond's work. Even of a million the last is released
+/// within a tenth of a second.
 const RELEASES_PER_TICK: usize = 32_768;
-/// After so long, another tick has begun: no tick serves longer. What is given back in one is bounded for all together who leave in it.
+/// After so long, another tick has begun: no tick serves longer. The budget of a tick is for all connections that close in it.
 const LONGEST_TICK: Span = Span::from_millis(10);
-/// When work goes on that is more than may be done at once.
+/// How soon work continues that is more than may be done in a tick.
 const RESUME_DELAY: Span = Span::from_millis(1);
 
 /// All counters, and what each connection holds of them.
@@ -124,17 +125,17 @@ pub struct CountersState {
     limits: Limits,
     names: Names<CounterId>,
     counters: Slab<Counter>,
-    /// No counter has an index as high as this.
+    /// All counters have an index below this.
     slots: usize,
     name_bytes: u64,
     /// What each connection holds.
     clients: Vec<Holdings>,
     holdings: u64,
-    /// What those hold who are gone, until it is given back.
+    /// What closed connections hold, until it is released.
     closing: VecDeque<Holdings>,
-    /// How much more may be given back in this tick.
+    /// How many more holdings may be released in this tick.
     release_budget: usize,
-    /// When that was as much as may be at once.
+    /// When that budget was full.
     budget_since: Time,
     /// The number of the interval that the table was last used in.
     interval: u32,
@@ -148,7 +149,7 @@ pub struct CountersState {
 }
 
 impl CountersState {
-    /// No counters.
+    /// Returns a state without counters.
     pub fn new(limits: Limits) -> Self {
         CountersState {
             limits,
@@ -170,7 +171,7 @@ impl CountersState {
         }
     }
 
-    /// The consumption of a counter.
+    /// Returns the consumption of a counter.
     ///
     /// # Errors
     ///
@@ -181,11 +182,11 @@ impl CountersState {
         Ok(self.counters[id.index()].levels().consumption())
     }
 
-    /// Takes units for a connection, and tells how many. A counter that nobody has asked for yet is made.
+    /// Takes units for a connection, and returns how many. A counter that does not exist is created.
     ///
     /// # Errors
     ///
-    /// When the others hold too much, or there is no memory for it.
+    /// When more than the maximum would be held, or there is no memory for it.
     pub fn acquire(
         &mut self,
         conn: ConnId,
@@ -234,7 +235,7 @@ impl CountersState {
         Ok(())
     }
 
-    /// The connection is gone: gives back all that it holds.
+    /// Releases all that a connection holds that is gone.
     pub fn close(&mut self, conn: ConnId, step: &mut CountersStep<'_>) {
         let Some(holdings) = self.clients.get_mut(conn.index()).map(std::mem::take) else { return };
         self.roll_interval(step);
@@ -247,20 +248,20 @@ impl CountersState {
             self.refill_release_budget(step.now);
         }
         self.release_closed(step);
-        // Whoever leaves later does not put off what goes on with those before.
+        // The timer is armed only when the work begins, so that connections which close later do not put it off.
         if !has_work_left && !self.closing.is_empty() {
             self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
             self.arm(step);
         }
     }
 
-    /// From now on as much may be given back as may be in one tick.
+    /// Fills the budget of releases for a new tick.
     fn refill_release_budget(&mut self, now: Time) {
         self.release_budget = RELEASES_PER_TICK;
         self.budget_since = now;
     }
 
-    /// Gives back what those held who are gone: as much as may be in this tick, by all of them together.
+    /// Releases what closed connections held, within the budget.
     fn release_closed(&mut self, step: &mut CountersStep<'_>) {
         while self.release_budget > 0 {
             let Some(holdings) = self.closing.front_mut() else { return };
@@ -276,7 +277,7 @@ impl CountersState {
         }
     }
 
-    /// The timer is due: the interval is over, or a sweep or what those held who are gone is to be gone on with.
+    /// Handles the timer: the interval is over, or a sweep or releases are to be continued.
     pub fn expire(&mut self, CountersTimer::Sweep: CountersTimer, step: &mut CountersStep<'_>) {
         self.timer.take().into_iter().for_each(TimerId::fired);
         if !self.roll_interval(step) {
@@ -287,24 +288,24 @@ impl CountersState {
         self.arm(step);
     }
 
-    /// The counter in a place of the table, if there is one. All of them are found in the places below [`CountersState::slots`].
+    /// Returns the counter in a slot of the table, if there is one. All counters are in slots below [`CountersState::slots`].
     pub fn record(&self, slot: usize) -> Option<CounterRecord<'_>> {
         let counter = self.counters.get(slot).filter(|counter| !counter.levels().is_expired(self.interval))?;
         let (consumption, peak) = (counter.levels().consumption(), counter.levels().peak(self.interval));
         Some(CounterRecord { name: counter.name(), consumption, peak })
     }
 
-    /// How many places of the table may have a counter.
+    /// Returns how many slots of the table may have a counter.
     pub fn slots(&self) -> usize {
         self.slots
     }
 
-    /// Notes a well-formed request.
+    /// Counts a well-formed request.
     pub fn count(&mut self, command: Stat) {
         self.figures.count(command);
     }
 
-    /// What was counted, with the levels as they are now. What happens below the protocol is not known here.
+    /// Returns what was counted, with the levels as they are now. What happens below the protocol is not known here.
     pub fn figures(&self) -> Figures<Stat> {
         let mut figures = self.figures.clone();
         figures.set(Stat::Objects, self.counters.len() as u64);
@@ -313,12 +314,12 @@ impl CountersState {
         figures
     }
 
-    /// Whether there is no counter.
+    /// Returns true when there is no counter.
     pub fn is_empty(&self) -> bool {
         self.counters.is_empty() && self.names.is_empty() && self.holdings == 0 && self.timer.is_none()
     }
 
-    /// Comes to the present: when another interval has begun, what is over is swept out. Tells whether it has.
+    /// Begins another interval if its time has come, and the sweep of the last one. Returns true if so.
     pub fn roll_interval(&mut self, step: &mut CountersStep<'_>) -> bool {
         if step.now < self.interval_end {
             return false;
@@ -358,7 +359,7 @@ impl CountersState {
         id
     }
 
-    /// Whether the counter is gone, because nobody has used it in this interval.
+    /// Drops the counter if it has expired. Returns true if so.
     fn drop_if_expired(&mut self, id: CounterId, step: &mut CountersStep<'_>) -> bool {
         if !self.counters[id.index()].levels().is_expired(self.interval) {
             return false;
@@ -374,7 +375,7 @@ impl CountersState {
         true
     }
 
-    /// Has the timer wake us when work is to go on, or the next sweep to begin.
+    /// Arms the timer for the rest of the work, or the end of the interval.
     fn arm(&mut self, step: &mut CountersStep<'_>) {
         if self.timer.is_some() || self.counters.is_empty() {
             return;
@@ -384,7 +385,7 @@ impl CountersState {
         self.timer = Some(step.timers.arm(due, CountersTimer::Sweep));
     }
 
-    /// The number of the present interval, and its end.
+    /// Returns the number of the present interval, and its end.
     fn interval_at(&self, step: &CountersStep<'_>) -> (u32, Time) {
         let interval = self.limits.interval.as_micros();
         let time_of_day = (step.epoch + step.now.since(Time::START)).as_micros();

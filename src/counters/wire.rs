@@ -1,4 +1,4 @@
-//! The yrmcds counter protocol: frames to requests, replies to frames. It knows nothing of who holds what.
+//! The yrmcds counter protocol: frames to requests, replies to frames. It does not know the counters.
 //!
 //! A frame is a header of 12 bytes (magic, opcode, flags or status, reserved, body length, opaque) and its body. All numbers
 //! are big-endian. A reply carries the opaque bytes of its request.
@@ -12,10 +12,10 @@ pub mod client;
 pub const HEADER_BYTES: usize = 12;
 /// No body is longer, because no request needs one that long.
 pub const MAX_BODY_BYTES: usize = 1024 * 1024;
-/// What of a body can matter: the fields of the longest request, and the longest name. The rest is ignored.
+/// The part of a body that is read: the fields of the longest request, and the longest name. The rest is ignored.
 pub const FIELDS_BYTES: usize = 4 + 4 + 2 + u16::MAX as usize;
 
-/// Where the status stands in the header of a reply.
+/// The offset of the status in the header of a reply.
 pub const STATUS_OFFSET: usize = 2;
 
 const REQUEST_MAGIC: u8 = 0x90;
@@ -39,7 +39,7 @@ pub enum Opcode {
     Dump = 0x11,
 }
 
-/// What stands in place of the opcode in the reply to one that this protocol does not have.
+/// The opcode in the reply to one that this protocol does not have.
 const UNKNOWN: u8 = 0x12;
 
 /// One request.
@@ -62,7 +62,7 @@ pub enum CounterRequest<'a> {
 /// Why a frame is no request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
-    /// The body is too short for its fields, or these make no sense; or the magic is another.
+    /// The body is too short for its fields, a field has a value that it may not have, or the magic is another.
     Invalid,
     /// There is no such opcode.
     UnknownCommand,
@@ -73,18 +73,18 @@ pub enum Malformed {
 /// The header of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Whether it begins as a request does.
+    /// It begins with the magic of a request.
     pub is_request: bool,
     /// The opcode, as it came.
     pub opcode: u8,
     /// The length of the body.
     pub body_bytes: usize,
-    /// What the reply is to carry.
+    /// The bytes that the reply repeats.
     pub opaque: [u8; 4],
 }
 
 impl Opcode {
-    /// The opcode with this number, if there is one.
+    /// Returns the opcode with this number, if there is one.
     pub fn of(byte: u8) -> Option<Opcode> {
         let known = [Opcode::Noop, Opcode::Get, Opcode::Acquire, Opcode::Release, Opcode::Stats, Opcode::Dump];
         known.into_iter().find(|opcode| *opcode as u8 == byte)
@@ -92,7 +92,7 @@ impl Opcode {
 }
 
 impl Header {
-    /// Reads the header at the front of the input; None when not all of it is there.
+    /// Returns the header at the front of the input; None when not all of it is there.
     pub fn parse(input: &[u8]) -> Option<Header> {
         let [magic, opcode, _flags, _reserved, a, b, c, d, opaque @ ..] = input.first_chunk::<HEADER_BYTES>()?;
         Some(Header {
@@ -103,11 +103,11 @@ impl Header {
         })
     }
 
-    /// Reads the request that this header and its body make. Of a long body, its first [`FIELDS_BYTES`] are enough.
+    /// Returns the request of this header and its body. Of a long body, the first [`FIELDS_BYTES`] are enough.
     ///
     /// # Errors
     ///
-    /// When they make none.
+    /// When they are no request.
     pub fn request<'a>(&self, body: &'a [u8]) -> Result<CounterRequest<'a>, Malformed> {
         if self.body_bytes > MAX_BODY_BYTES {
             return Err(Malformed::TooLong);
@@ -177,7 +177,7 @@ pub fn write_reply(bytes: &mut Vec<u8>, header: &Header, status: u8, write: impl
     bytes[start + 4..start + 8].copy_from_slice(&body_bytes.to_be_bytes());
 }
 
-/// Writes the reply to a request that succeeded and has nothing to tell.
+/// Writes the reply to a request that succeeded and asked for nothing.
 pub fn write_ok(bytes: &mut Vec<u8>, header: &Header) {
     bytes.extend_from_slice(&head(header, OK, 0));
 }
@@ -196,7 +196,7 @@ pub fn write_refusal(bytes: &mut Vec<u8>, header: &Header, refusal: CounterRefus
     write_reply(bytes, header, status, |body| body.extend_from_slice(text.as_bytes()));
 }
 
-/// The status and the text of a refusal.
+/// Returns the status and the text of a refusal.
 fn code_of(refusal: CounterRefusal) -> (u8, &'static str) {
     match refusal {
         CounterRefusal::NotFound => (0x01, "Not found"),

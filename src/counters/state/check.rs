@@ -1,4 +1,4 @@
-//! The proof that the tables of the counters agree with each other. It changes nothing.
+//! Compares the tables of the counters with each other. It changes nothing.
 
 use super::{CounterId, CountersState, Holdings};
 use crate::id::Id;
@@ -22,7 +22,7 @@ impl CountersState {
         let mut name_bytes = 0;
         for (index, counter) in &self.counters {
             let (consumption, name) = (u64::from(counter.levels().consumption()), counter.name());
-            assert_eq!(consumption, held[index], "what is consumed is what all hold together");
+            assert_eq!(consumption, held[index], "the consumption is the sum of the holdings");
             let found = self.names.find(self.names.hash(name), |id| self.counters[id.index()].name() == name);
             assert_eq!(found, Some(CounterId::from_index(index)), "a counter is found by its name");
             counter.levels().check(self.interval);

@@ -1,19 +1,18 @@
 //! What one connection holds. Most hold units of a few counters, which take no memory beyond this value.
 //!
-//! They are given back in the order of the table, so that what closes does the same whenever the same is played. More than a
-//! few stand in a tree, whose memory goes as they do: a connection that has given much back costs no more than one that never
-//! held it.
+//! They are released in the order of the table, so that a replay does the same. More than a few are in a tree, which shrinks as
+//! they are released: a connection that has given much back needs no more memory than one that never held it.
 
 use super::CounterId;
 use crate::id::Id;
 use std::collections::BTreeMap;
 
-/// How many are a few: as many as fit where a tree would be.
+/// How many are a few: as many as fit into the room of a tree.
 const FEW: usize = 3;
 
 /// Units held, by counter.
 pub(super) enum Holdings {
-    /// Of a few counters. A entry without units is free.
+    /// Of a few counters. An entry without units is free.
     Few([(CounterId, u32); FEW]),
     /// Of more; or of fewer, once there were more.
     Many(BTreeMap<CounterId, u32>),
@@ -26,7 +25,7 @@ impl Default for Holdings {
 }
 
 impl Holdings {
-    /// How much is held of a counter.
+    /// Returns how much is held of a counter.
     pub fn of(&self, counter: CounterId) -> u32 {
         match self {
             // A free entry may name the counter too, and then it is right in that it has no units.
@@ -35,7 +34,7 @@ impl Holdings {
         }
     }
 
-    /// Sets how much is held of a counter, and tells whether something was held before.
+    /// Sets how much is held of a counter. Returns true when something was held before.
     pub fn set(&mut self, counter: CounterId, resources: u32) -> bool {
         match self {
             Holdings::Few(entries) => {
@@ -57,12 +56,12 @@ impl Holdings {
         }
     }
 
-    /// Whether nothing is held.
+    /// Returns true when nothing is held.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }
 
-    /// Takes the first counter out, with how much was held of it.
+    /// Removes and returns the first counter, with how much was held of it.
     pub fn pop(&mut self) -> Option<(CounterId, u32)> {
         match self {
             Holdings::Few(entries) => {
@@ -73,7 +72,7 @@ impl Holdings {
         }
     }
 
-    /// Of how many counters something is held.
+    /// Returns of how many counters something is held.
     pub fn len(&self) -> usize {
         match self {
             Holdings::Few(entries) => entries.iter().filter(|(_, held)| *held > 0).count(),
@@ -81,7 +80,7 @@ impl Holdings {
         }
     }
 
-    /// In order, every counter of which something is held, with how much.
+    /// Returns, in order, every counter of which something is held, with how much.
     pub fn iter(&self) -> impl Iterator<Item = (CounterId, u32)> {
         let (few, many) = match self {
             Holdings::Few(entries) => {

@@ -1,8 +1,8 @@
-//! What of the counters outlives the process: written by one that ends, read by the one that takes over.
+//! The counters in the handover: written by a process that is replaced, read by the one that takes over.
 //! It is independent of the tables, so that these can change. What is written here cannot, without another version.
 //!
-//! There may be millions of counters, and all wait while they are read. So they are packed by hand into [`block`]s, and each
-//! keeps its place in the table.
+//! There may be millions of counters, and no client is served while they are read. So they are packed by hand into [`block`]s,
+//! and each keeps its slot in the table.
 
 mod block;
 
@@ -22,7 +22,7 @@ struct CountersHead {
     conflicts: u64,
     /// The interval in which it was saved, and the length of intervals.
     interval: (u32, Span),
-    /// How many counters there are, those among them that are over, and in how many places of the table.
+    /// How many counters there are, including expired ones, and in how many slots of the table.
     counters: usize,
     slots: usize,
 }
@@ -48,14 +48,14 @@ struct SavedCounter {
 #[derive(Deserialize)]
 struct SavedHolding {
     conn: ConnId,
-    /// Its place among the saved counters.
+    /// Its index among the saved counters.
     counter: u32,
     resources: u32,
 }
 
 impl CountersState {
-    /// Writes everything, but for counters that are over and only wait for the sweep. What those held who are gone is not
-    /// held any more.
+    /// Writes everything, but for counters that have expired and only wait for the sweep. What closed connections held is not
+    /// written.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl CountersState {
         holdings.end(out)
     }
 
-    /// Goes on from what another process saved. All others wait meanwhile, so that each table is filled at once.
+    /// Restores what another process saved. No client is served meanwhile, so each table is filled in one pass.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl CountersState {
         while let Some((_, holdings)) = packed.next_client(saved)? {
             for _ in 0..holdings {
                 let (id, resources) = packed.next(saved)?;
-                // The packed form names only places of the table.
+                // The packed form names only slots of the table.
                 if is_there[id.index() / 64] >> (id.index() % 64) & 1 == 0 {
                     return Err(contradiction());
                 }
@@ -131,7 +131,7 @@ impl CountersState {
         Ok(())
     }
 
-    /// Goes on from what version 0.9.0 saved.
+    /// Restores what version 0.9.0 saved.
     ///
     /// # Errors
     ///
@@ -157,8 +157,8 @@ impl CountersState {
         Ok(())
     }
 
-    /// Where intervals are longer or shorter now than they were, or where the date has been put back, everything that was
-    /// used counts as used in this one.
+    /// Sets the interval. If intervals have another length now, or the date has been put back, everything that was used counts as
+    /// used in the present one.
     fn restore_interval(&mut self, (number, length): (u32, Span), step: &CountersStep<'_>) {
         let (present, _) = self.interval_at(step);
         self.interval = if length == self.limits.interval { number.min(present) } else { present };
@@ -166,7 +166,7 @@ impl CountersState {
 
     fn restore_counters(&mut self, head: &CountersHead, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
         let mut packed = CounterReader::new(head.slots);
-        // A place that stays free is as good as any: only the room that is left over is lost.
+        // A free slot at the end costs only its room.
         self.counters = Slab::with_capacity(head.slots);
         let mut gaps = Vec::new();
         while let Some(PackedCounter { slot, name, peak, is_used }) = packed.next(saved)? {
@@ -176,7 +176,7 @@ impl CountersState {
             }
             self.counters.insert(counter);
         }
-        // Those that go last are taken first, as if they had gone in order.
+        // The slots that are freed last are used first, as if they had been freed in order.
         gaps.into_iter().rev().for_each(|slot| drop(self.counters.remove(slot)));
         Ok(())
     }
@@ -221,18 +221,18 @@ impl CountersState {
     fn finish_restore(&mut self, figures: &[(String, u64)], conflicts: u64, step: &mut CountersStep<'_>) {
         self.figures.restore(figures);
         self.conflicts.set(conflicts);
-        // The timer waits for the interval's end, but the sweep of the one before may go on.
+        // The timer is armed for the end of the interval, but the sweep of the one before may continue.
         self.roll_interval(step);
         self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         self.arm(step);
     }
 }
 
-/// What is consumed when a holding comes to it; None if no process can have saved that.
+/// Returns the consumption with one more holding; None if no process can have saved that.
 fn add(consumption: u32, resources: u32) -> Option<u32> {
     consumption.checked_add(resources).filter(|_| resources > 0)
 }
 
 fn contradiction() -> Unreadable {
-    Unreadable("counters: somebody holds what there is not".into())
+    Unreadable("counters: a connection holds more than there is".into())
 }

@@ -1,4 +1,4 @@
-//! The client's side of the protocol: requests to frames, frames to answers. Codes and texts are the server's own.
+//! The client's side of the protocol: requests to frames, frames to replies. Codes and texts are those of the server.
 
 use super::{
     CounterRequest, FIELDS_BYTES, HEADER_BYTES, OK, Opcode, REPLY_MAGIC, REQUEST_MAGIC, UNKNOWN, code_of, write_text,
@@ -6,7 +6,7 @@ use super::{
 use crate::counters::state::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
 use crate::stats::{Counters as Stat, Figures, Stat as _};
 
-/// What a client has replies carry. It makes one request at a time, so it need not tell them apart.
+/// The opaque bytes of requests. A client makes one request at a time, so it need not tell replies apart.
 const OPAQUE: [u8; 4] = [0; 4];
 
 const REFUSALS: [CounterRefusal; 4] =
@@ -23,7 +23,7 @@ pub struct ReplyHeader {
 /// What a reply says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CounterReply<'a> {
-    /// The request succeeded. The rest depends on what it was.
+    /// The request succeeded; with the body, whose content depends on the request.
     Success(&'a [u8]),
     /// The request was understood and does not succeed.
     Refusal(CounterRefusal),
@@ -69,7 +69,7 @@ fn opcode_of(request: &CounterRequest<'_>) -> Opcode {
 }
 
 impl ReplyHeader {
-    /// Reads the header of the reply to `request`. None: this is none, or its body is longer than any.
+    /// Returns the header of the reply to `request`; None if this is none, or its body is longer than any.
     pub fn parse(header: &[u8; HEADER_BYTES], request: &CounterRequest<'_>) -> Option<ReplyHeader> {
         let [magic, opcode, status, _reserved, a, b, c, d, opaque @ ..] = *header;
         let body_bytes = u32::from_be_bytes([a, b, c, d]) as usize;
@@ -78,7 +78,7 @@ impl ReplyHeader {
         is_reply.then_some(ReplyHeader { body_bytes, status })
     }
 
-    /// What the reply with this header and this body says.
+    /// Returns what the reply with this header and this body says.
     pub fn answer<'a>(&self, body: &'a [u8]) -> CounterReply<'a> {
         if self.status == OK {
             return CounterReply::Success(body);
@@ -88,29 +88,29 @@ impl ReplyHeader {
     }
 }
 
-/// A refusal for those who read it: `21 Resource not available`.
+/// Returns the text of a refusal for people: `21 Resource not available`.
 pub fn describe(refusal: CounterRefusal) -> String {
     let (status, words) = code_of(refusal);
     describe_status(status, words.as_bytes())
 }
 
-/// A status with its words, in the same way.
+/// Returns the text of a status and its words, in the same way.
 pub fn describe_status(status: u8, words: &[u8]) -> String {
     format!("{status:02x} {}", String::from_utf8_lossy(words))
 }
 
-/// The number in the body of a reply to Get or Acquire.
+/// Returns the number in the body of a reply to Get or Acquire.
 pub fn parse_number(body: &[u8]) -> Option<u32> {
     body.try_into().map(u32::from_be_bytes).ok()
 }
 
-/// The counter in the body of a reply to Dump.
+/// Returns the counter in the body of a reply to Dump.
 pub fn parse_record(body: &[u8]) -> Option<CounterRecord<'_>> {
     let mut fields = super::Fields(body);
     Some(CounterRecord { consumption: fields.u32()?, peak: fields.u32()?, name: fields.name()? })
 }
 
-/// The statistics in the body of a reply to Stats. One that this version does not know is passed over.
+/// Returns the statistics in the body of a reply to Stats. One that this version does not know is skipped.
 pub fn parse_stats(body: &[u8]) -> Option<Figures<Stat>> {
     let mut figures = Figures::default();
     let mut fields = super::Fields(body);
