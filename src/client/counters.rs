@@ -1,8 +1,8 @@
 //! Units of counters: the client of the yrmcds counter protocol.
 
-use super::connection::Connection;
+use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
-use super::fleet::{Fleet, Held};
+use super::fleet::{Fleet, HeldOn};
 use super::placement::Placement;
 use super::{Said, Timeouts};
 use crate::counters::wire::client::{self as wire, CounterReply, ReplyHeader};
@@ -13,9 +13,9 @@ use std::cell::RefCell;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// Where a server listens that is named without a port.
+/// The port of a server that is named without one.
 const DEFAULT_PORT: u16 = 11215;
-/// A dump of more bytes is given up: a server that never ends it must not take all memory.
+/// The most bytes of a dump: a server that never ends it must not take all memory.
 const LONGEST_DUMP: usize = 1 << 30;
 
 /// A client of the counters of one or several servers. Servers, connections and threads are as with the
@@ -32,7 +32,7 @@ pub struct Counters {
 pub struct Units<'a> {
     counters: &'a Counters,
     /// None once they were given back.
-    held: Option<Held>,
+    held: Option<HeldOn>,
     name: Vec<u8>,
     resources: u32,
 }
@@ -49,18 +49,18 @@ pub struct Usage {
 }
 
 impl Counters {
-    /// A client that asks for each counter the servers in this order. It connects when it is first used.
+    /// Returns a client that asks the servers in the order that `placement` has for each counter. It connects when it is first used.
     pub fn new(placement: impl Into<Placement>) -> Self {
         Counters::with(placement, Timeouts::default())
     }
 
-    /// A client with other timeouts.
+    /// Returns a client with other timeouts.
     pub fn with(placement: impl Into<Placement>, timeouts: Timeouts) -> Self {
         let placement = placement.into();
         Counters { fleet: RefCell::new(Fleet::new(placement.servers(), DEFAULT_PORT, timeouts)), placement }
     }
 
-    /// Takes `resources` units of a counter, unless more than `maximum` would be held then; None if so. It never waits.
+    /// Takes `resources` units of a counter. Returns None when more than `maximum` would be held then. It never waits.
     ///
     /// # Errors
     ///
@@ -78,8 +78,8 @@ impl Counters {
         Ok(granted.then(units))
     }
 
-    /// Gives units back that are not [`Units`]. A server takes back only what was acquired on the same connection, so this is
-    /// for those who want to hear what it says.
+    /// Asks to give units back without [`Units`], and returns the server's refusal, if it refuses: it takes back only what was
+    /// acquired on the same connection.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Counters {
         Ok(released)
     }
 
-    /// How many units of a counter are held; None when there is no such counter.
+    /// Returns how many units of a counter are held; None when there is no such counter.
     ///
     /// # Errors
     ///
@@ -110,19 +110,19 @@ impl Counters {
         Ok(consumption)
     }
 
-    /// Whether each server answers, by its address.
+    /// Returns Ok for each server that answers, by its address.
     pub fn noop(&self) -> Vec<(String, Result<(), Failure>)> {
         self.ask_each(&CounterRequest::Noop, |connection| receive(connection, &CounterRequest::Noop, |_| Some(())))
     }
 
-    /// The statistics of each server, by its address.
+    /// Returns the statistics of each server, by its address.
     pub fn stats(&self) -> Vec<(String, Result<Figures<Stat>, Failure>)> {
         self.ask_each(&CounterRequest::Stats, |connection| {
             receive(connection, &CounterRequest::Stats, wire::parse_stats)
         })
     }
 
-    /// Every counter of each server, by its address.
+    /// Returns every counter of each server, by its address.
     pub fn dump(&self) -> Vec<(String, Result<Vec<Usage>, Failure>)> {
         self.ask_each(&CounterRequest::Dump, receive_dump)
     }
@@ -133,7 +133,7 @@ impl Counters {
         name: &[u8],
         request: &CounterRequest<'_>,
         read: impl Fn(CounterReply<'_>) -> Said<T>,
-    ) -> Result<(T, Held), Error> {
+    ) -> Result<(T, HeldOn), Error> {
         let order = self.placement.order(name);
         let (said, held) = self.fleet.borrow_mut().ask_first(&order, |connection| {
             send(connection, request)?;
@@ -145,7 +145,7 @@ impl Counters {
     fn ask_each<T>(
         &self,
         request: &CounterRequest<'_>,
-        receive: impl Fn(&mut Connection) -> Result<T, Fault>,
+        receive: impl Fn(&mut ClientConnection) -> Result<T, Fault>,
     ) -> Vec<(String, Result<T, Failure>)> {
         self.fleet.borrow_mut().ask_each(|connection| {
             send(connection, request)?;
@@ -153,7 +153,7 @@ impl Counters {
         })
     }
 
-    fn give_back(&self, held: Held, name: &[u8], resources: u32) -> Result<(), Error> {
+    fn give_back(&self, held: HeldOn, name: &[u8], resources: u32) -> Result<(), Error> {
         let request = CounterRequest::Release(ReleaseUnits { name, resources });
         self.fleet.borrow_mut().ask_holder(held, |connection| {
             send(connection, &request)?;
@@ -169,23 +169,23 @@ impl Counters {
 }
 
 impl Units<'_> {
-    /// Gives the units back, and tells whether they were held until now.
+    /// Gives the units back. Succeeds when they were held until now.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`], or [`Error::Expired`] if the server counts them as nobody's: somebody else may have had them too.
+    /// [`Error::Lost`], or [`Error::Expired`] if the server has them as free: another client may have held them, too.
     pub fn release(mut self) -> Result<(), Error> {
         let held = self.held.take().ok_or(Error::Lost)?;
         self.counters.give_back(held, &self.name, self.resources)
     }
 
-    /// Whether the connection, and so the units, are lost already. Does not wait, and so does not notice that the server's
+    /// Returns true when the connection, and so the units, are lost. Does not wait, and so does not notice that the server's
     /// machine has just died.
     pub fn is_lost(&self) -> bool {
         self.held.is_none_or(|held| self.counters.fleet.borrow().is_lost(held))
     }
 
-    /// The descriptor of the connection, if there still is one: it is readable when the connection may be lost.
+    /// Returns the descriptor of the connection, if there still is one: it is readable when the connection may be lost.
     pub fn descriptor(&self) -> Option<RawFd> {
         self.counters.fleet.borrow().descriptor(self.held?)
     }
@@ -200,21 +200,21 @@ impl Drop for Units<'_> {
     }
 }
 
-/// A name that a request can carry.
+/// Returns the name if a request can carry it.
 fn checked(name: &[u8]) -> Result<&[u8], Error> {
     let fits = !name.is_empty() && name.len() <= usize::from(u16::MAX);
     fits.then_some(name).ok_or(Error::BadName)
 }
 
-fn send(connection: &mut Connection, request: &CounterRequest<'_>) -> Result<(), Fault> {
+fn send(connection: &mut ClientConnection, request: &CounterRequest<'_>) -> Result<(), Fault> {
     let mut bytes = Vec::new();
     wire::write_request(&mut bytes, request);
     connection.send(&bytes, Duration::ZERO)
 }
 
-/// Receives one reply, and reads what it says.
+/// Receives one reply, and returns what `read` makes of it.
 fn receive_answer<T>(
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     request: &CounterRequest<'_>,
     read: impl FnOnce(CounterReply<'_>) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
@@ -226,7 +226,7 @@ fn receive_answer<T>(
 
 /// Receives one reply that can only be a success.
 fn receive<T>(
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     request: &CounterRequest<'_>,
     read: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<T, Fault> {
@@ -236,7 +236,7 @@ fn receive<T>(
     })
 }
 
-fn receive_dump(connection: &mut Connection) -> Result<Vec<Usage>, Fault> {
+fn receive_dump(connection: &mut ClientConnection) -> Result<Vec<Usage>, Fault> {
     let mut dumped = Vec::new();
     let mut bytes = 0;
     while bytes < LONGEST_DUMP {
@@ -252,7 +252,7 @@ fn receive_dump(connection: &mut Connection) -> Result<Vec<Usage>, Fault> {
     Err(Fault::Garbled)
 }
 
-/// What the server refuses for a reason that the request did not count on.
+/// Returns the server's refusal, if it is one that any request can have.
 fn refusal<T>(answer: CounterReply<'_>) -> Said<T> {
     match answer {
         CounterReply::Refusal(CounterRefusal::OutOfMemory) => {
