@@ -90,7 +90,7 @@ impl Pools {
         while let Some(newest) = self.claims.iter().rposition(|claim| claim.client == client) {
             let claim = self.give_back(newest, now);
             if claim.held {
-                self.hand_over(&claim.key, now, &mut replies);
+                self.grant_next(&claim.key, now, &mut replies);
             }
         }
         replies
@@ -109,7 +109,7 @@ impl Pools {
             let first = (0..self.claims.len()).filter(armed).min_by_key(|n| self.claims[*n].timer);
             let claim = self.give_back(first.expect("one is due"), now);
             if claim.held {
-                self.hand_over(&claim.key, now, &mut replies);
+                self.grant_next(&claim.key, now, &mut replies);
             } else {
                 self.add("wasted timeout time", now - claim.since);
                 self.count(&claim.key, OfType::Timeouts, 1);
@@ -176,7 +176,7 @@ impl Pools {
                 self.add("waiting time for good", now - waiter.since);
                 replies.extend(say(waiter.client, "DONE"));
             }
-            self.hand_over(&own.key, now, &mut replies);
+            self.grant_next(&own.key, now, &mut replies);
         }
         self.add("total_releases", 1);
         replies.extend(say(client, "RELEASED"));
@@ -184,7 +184,7 @@ impl Pools {
     }
 
     /// A claim of the key came free.
-    fn hand_over(&mut self, key: &[u8], now: u64, replies: &mut Replies) {
+    fn grant_next(&mut self, key: &[u8], now: u64, replies: &mut Replies) {
         let waiting =
             |for_me| self.claims.iter().position(|claim| claim.key == key && !claim.held && claim.for_me == for_me);
         let Some(next) = waiting(true).or_else(|| waiting(false)) else { return };
