@@ -39,7 +39,7 @@
 //! | [`text`] | bytes of peers as text that is safe to show | who shows it |
 //! | [`stats`] | one table of statistics per service | who counts |
 //! | [`histogram`], [`report`] | how long things took; what a service tells its operators | who shows it |
-//! | [`sketch`] | the keys with most events lately, in fixed memory | clocks, what the keys name |
+//! | [`top_keys`] | the keys with most events lately, in fixed memory (Space-Saving) | clocks, what the keys name |
 //! | [`output`] | unsent bytes by connection | sockets |
 //! | [`pulse`] | the loop's own figures: ticks, budgets, memory | clocks, who shows them |
 //! | [`record`] | values in a stream, one at a time: what an upgrade hands over | files, what the values are |
@@ -125,8 +125,8 @@ pub mod registry;
 pub mod report;
 pub mod service;
 pub mod settings;
-pub mod sketch;
 pub mod stats;
 pub mod text;
 pub mod time;
+pub mod top_keys;
 pub mod wheel;
