@@ -7,6 +7,7 @@ pub use crate::decimal::{parse_number, parse_seconds};
 use super::state::{AcquireLock, BadSyntax, Purpose, Reply};
 use crate::stats::{Figures, Pools as Stat, Stat as _, Unit};
 use crate::time::Span;
+use memchr::memchr;
 use std::io::Write;
 
 pub mod client;
@@ -67,7 +68,7 @@ pub const WRONG_STAT: &[u8] = b"ERROR WRONG_STAT\n";
 pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
     let searched = input.len().min(max + 1);
     let seen = seen.min(searched);
-    match input[seen..searched].iter().position(|byte| *byte == b'\n').map(|at| seen + at) {
+    match memchr(b'\n', &input[seen..searched]).map(|at| seen + at) {
         Some(end) => Line::Whole(input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]), end + 1),
         None if input.len() > max => Line::TooLong,
         None => Line::Partial,
@@ -107,7 +108,7 @@ impl<'a> Iterator for LineWords<'a> {
     fn next(&mut self) -> Option<&'a [u8]> {
         let start = self.0.iter().position(|byte| *byte != b' ')?;
         let rest = &self.0[start..];
-        let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
+        let end = memchr(b' ', rest).unwrap_or(rest.len());
         let (word, rest) = rest.split_at(end);
         self.0 = rest;
         Some(word)
@@ -115,7 +116,7 @@ impl<'a> Iterator for LineWords<'a> {
 }
 
 fn parse_acquire<'a>(purpose: Purpose, mut parameters: LineWords<'a>) -> Result<AcquireLock<'a>, BadSyntax> {
-    let key = parameters.next().filter(|key| !key.contains(&0)).ok_or(BadSyntax)?;
+    let key = parameters.next().filter(|key| memchr(0, key).is_none()).ok_or(BadSyntax)?;
     let mut positive = || parameters.next().and_then(parse_number).filter(|n| *n > 0).ok_or(BadSyntax);
     let (workers, max_queue) = (positive()?, positive()?);
     let timeout = parameters.next().and_then(parse_seconds).unwrap_or(Span::ZERO);

@@ -1,6 +1,6 @@
 //! The state of the screen's controls, and what keys change in it.
 
-use super::view::{Order, PANELS, USUAL_ORDERS};
+use super::view::{PANELS, SortOrder, USUAL_ORDERS};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// What the user has chosen to see.
@@ -12,7 +12,7 @@ pub struct Controls {
     /// The table that the keys are for.
     pub focus: usize,
     /// The order of each table.
-    pub orders: [Order; PANELS],
+    pub orders: [SortOrder; PANELS],
     /// How many rows of each table are above the first that is seen.
     pub skipped: [usize; PANELS],
     /// No samples are taken.
@@ -98,9 +98,9 @@ impl Controls {
     }
 }
 
-impl Order {
-    fn by(self, column: usize) -> Order {
-        Order { column, is_reversed: false }
+impl SortOrder {
+    fn by(self, column: usize) -> SortOrder {
+        SortOrder { column, is_reversed: false }
     }
 }
 
@@ -121,9 +121,9 @@ mod tests {
         let mut controls = Controls::default();
         press(&mut controls, &[KeyCode::Tab, KeyCode::Char('s'), KeyCode::Char('r'), KeyCode::Down, KeyCode::PageDown]);
         assert_eq!((controls.focus, controls.skipped), (1, [0, 11, 0]));
-        assert_eq!(controls.orders[1], Order { column: 3, is_reversed: true });
+        assert_eq!(controls.orders[1], SortOrder { column: 3, is_reversed: true });
         press(&mut controls, &[KeyCode::Right, KeyCode::PageDown, KeyCode::Up]);
-        assert_eq!(controls.orders[1], Order { column: 0, is_reversed: false });
+        assert_eq!(controls.orders[1], SortOrder { column: 0, is_reversed: false });
         assert_eq!(controls.skipped, [0, 10, 0], "the last row stays in sight");
         press(&mut controls, &[KeyCode::Left, KeyCode::Home, KeyCode::BackTab, KeyCode::BackTab]);
         assert_eq!((controls.orders[1].column, controls.focus, controls.skipped), (3, 2, [0; 3]));

@@ -32,7 +32,7 @@ pub enum Cell {
 
 /// In which order the rows of a table stand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Order {
+pub struct SortOrder {
     /// By which column.
     pub column: usize,
     /// Whether the other way round than usual: names go up, numbers down.
@@ -60,10 +60,10 @@ pub struct View {
 /// How many tables there are.
 pub const PANELS: usize = 3;
 /// The orders in which the tables stand at first: what most is waited for, and what is oldest.
-pub const USUAL_ORDERS: [Order; PANELS] = [
-    Order { column: 2, is_reversed: false },
-    Order { column: 2, is_reversed: false },
-    Order { column: 1, is_reversed: false },
+pub const USUAL_ORDERS: [SortOrder; PANELS] = [
+    SortOrder { column: 2, is_reversed: false },
+    SortOrder { column: 2, is_reversed: false },
+    SortOrder { column: 1, is_reversed: false },
 ];
 
 const TYPE_COLUMNS: &[&str] = &["TYPE", "WORK", "WAIT", "LOCKED/s", "DONE/s", "FULL/s", "TIMEOUT/s", "HELD"];
@@ -72,7 +72,7 @@ const HOLDER_COLUMNS: &[&str] = &["HELD KEY", "FOR", "HOLDER"];
 
 impl View {
     /// What `now` shows, and what has happened since `before`. Only what contains `filter` is in the tables.
-    pub fn of(now: &Sample, before: Option<&Sample>, filter: &str, orders: &[Order; PANELS]) -> View {
+    pub fn of(now: &Sample, before: Option<&Sample>, filter: &str, orders: &[SortOrder; PANELS]) -> View {
         let before = before.filter(|before| before.is_comparable(now));
         let seconds = before.map_or(0.0, |before| now.at.duration_since(before.at).as_secs_f64());
         let rates = Rates { seconds };
@@ -114,7 +114,7 @@ impl View {
 }
 
 impl Panel {
-    fn new(columns: &'static [&'static str], mut rows: Vec<Vec<Cell>>, filter: &str, order: Order) -> Panel {
+    fn new(columns: &'static [&'static str], mut rows: Vec<Vec<Cell>>, filter: &str, order: SortOrder) -> Panel {
         let filter = filter.to_lowercase();
         rows.retain(|row| {
             row.iter().any(|cell| matches!(cell, Cell::Text(text) if text.to_lowercase().contains(&filter)))
@@ -322,9 +322,9 @@ pub mod tests {
     fn rows_are_sorted_and_filtered() {
         let (_, now) = samples();
         let keys = |column, is_reversed, filter| {
-            let orders = [Order { column, is_reversed }; PANELS];
+            let orders = [SortOrder { column, is_reversed }; PANELS];
             let view =
-                View::of(&now, None, filter, &orders.map(|order| Order { column: order.column.min(2), ..order }));
+                View::of(&now, None, filter, &orders.map(|order| SortOrder { column: order.column.min(2), ..order }));
             texts(&view.panels[1])
         };
         let (a, b, file) = ("Article:a|1|8|1 m 15 s", "Article:b|1|0|5 ms", "File:\\u{1b}[2J|1|1|3.2 s");

@@ -1,6 +1,6 @@
 //! Conversations in virtual time: the daemon's own loop and services, without sockets.
 
-use super::player::Stage;
+use super::player::Target;
 use super::protocol::Protocol;
 use super::script::{Scenario, Then};
 use super::world::World;
@@ -16,7 +16,7 @@ const MANY: usize = 10_000;
 
 /// What happens besides what the script says, and must make no difference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Twist {
+pub enum Variation {
     /// Nothing.
     None,
     /// Every byte arrives alone; of very many, the first ones do.
@@ -26,10 +26,10 @@ pub enum Twist {
 }
 
 /// A [`World`] that plays scenarios.
-pub struct VirtualStage {
+pub struct VirtualTarget {
     world: World,
     protocol: Protocol,
-    twist: Twist,
+    variation: Variation,
 }
 
 /// A client of the world, with what it has received and not looked at.
@@ -38,22 +38,22 @@ pub struct VirtualClient {
     received: VecDeque<u8>,
 }
 
-impl VirtualStage {
+impl VirtualTarget {
     /// A server with the scenario's options.
-    pub fn new(protocol: Protocol, scenario: &Scenario, twist: Twist) -> Self {
-        VirtualStage { world: World::with(settings_of(&scenario.options)), protocol, twist }
+    pub fn new(protocol: Protocol, scenario: &Scenario, variation: Variation) -> Self {
+        VirtualTarget { world: World::with(settings_of(&scenario.options)), protocol, variation }
     }
 
     fn settle(&mut self) {
         self.world.settle();
-        if self.twist == Twist::Upgrades {
+        if self.variation == Variation::Upgrades {
             self.world.upgrade();
             self.world.settle();
         }
     }
 }
 
-impl Stage for VirtualStage {
+impl Target for VirtualTarget {
     type Client = VirtualClient;
 
     fn connect(&mut self) -> VirtualClient {
@@ -61,7 +61,7 @@ impl Stage for VirtualStage {
     }
 
     fn send(&mut self, client: &mut VirtualClient, bytes: &[u8], then: Then) {
-        let alone = if self.twist == Twist::ByteByByte { bytes.len().min(MANY) } else { 0 };
+        let alone = if self.variation == Variation::ByteByByte { bytes.len().min(MANY) } else { 0 };
         let (alone, together) = bytes.split_at(alone);
         for piece in alone.chunks(1).chain([together].into_iter().filter(|rest| !rest.is_empty())) {
             self.world.send(client.number, piece);
