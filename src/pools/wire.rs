@@ -108,7 +108,7 @@ impl<'a> Iterator for LineWords<'a> {
     fn next(&mut self) -> Option<&'a [u8]> {
         let start = self.0.iter().position(|byte| *byte != b' ')?;
         let rest = &self.0[start..];
-        let end = memchr(b' ', rest).unwrap_or(rest.len());
+        let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
         let (word, rest) = rest.split_at(end);
         self.0 = rest;
         Some(word)
@@ -116,7 +116,7 @@ impl<'a> Iterator for LineWords<'a> {
 }
 
 fn parse_acquire<'a>(purpose: Purpose, mut parameters: LineWords<'a>) -> Result<AcquireLock<'a>, BadSyntax> {
-    let key = parameters.next().filter(|key| memchr(0, key).is_none()).ok_or(BadSyntax)?;
+    let key = parameters.next().filter(|key| !key.contains(&0)).ok_or(BadSyntax)?;
     let mut positive = || parameters.next().and_then(parse_number).filter(|n| *n > 0).ok_or(BadSyntax);
     let (workers, max_queue) = (positive()?, positive()?);
     let timeout = parameters.next().and_then(parse_seconds).unwrap_or(Span::ZERO);
