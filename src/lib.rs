@@ -110,6 +110,7 @@ pub mod decimal;
 pub mod histogram;
 pub mod http;
 pub mod id;
+pub mod jobs;
 pub mod list;
 pub mod members;
 pub mod names;

@@ -75,13 +75,15 @@ pub trait Service: Send {
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served;
 
     /// The peer of a connection that waits ([`Then::Wait`]) has closed its sending side. The connection goes on until it has
-    /// its replies, unless the service ends the wait now.
+    /// its replies, unless the service ends the wait now. Called at least once in each such wait, also where the side was closed
+    /// before it began; the service may have ended the wait a moment ago.
     fn hangup(&mut self, _conn: ConnId, _context: &mut Context<'_>) {}
 
     /// A timer of the service is due; `due.key()` says what it was armed for.
     fn expire(&mut self, due: Due, context: &mut Context<'_>);
 
-    /// The connection is gone: forgets it, and gives back all that it held; bit by bit, if that is very much.
+    /// The connection is gone: forgets it, and gives back all that it held; bit by bit, if that is very much. Called once, in any
+    /// phase but the last: also while nothing else is served, before an upgrade.
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>);
 
     /// Takes what wakes the loop, for the thread of the store. Called before anything else, if there is a loop to wake.
@@ -123,7 +125,7 @@ pub trait Service: Send {
     /// When it cannot be written.
     fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()>;
 
-    /// Goes on from what another process saved. Called once, before any connection is served.
+    /// Goes on from what another process saved. Called once, before any connection is served. Connections that waited still do.
     ///
     /// # Errors
     ///
@@ -196,13 +198,15 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Ends the wait of a connection: it is served again, from this tick on.
+    /// Ends the wait of a connection: it is served again, in this tick if this comes from [`Service::completed`], else in the next.
+    /// No harm is done if it does not wait.
     pub fn resume(&mut self, conn: ConnId) {
         self.resumed.push(conn);
     }
 
     /// Adds one reply, as [`Output::reply`] does, that leaves only once the commit with this number is done. What the connection
-    /// is told later leaves behind it. Commits are numbered by the service, in the order in which they are done.
+    /// is told later leaves behind it. Commits are numbered by the service, in the order in which they are done, and a reply never
+    /// waits for one before that of the last reply: what is done earlier can be told at once or with the next.
     pub fn reply_after(&mut self, conn: ConnId, commit: u64, write: impl FnOnce(&mut Vec<u8>)) {
         self.output.reply_after(conn, self.id, commit, write);
     }

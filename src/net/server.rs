@@ -193,7 +193,7 @@ impl Server {
 
     /// Where it listens for the clients of a service, such as `pools`.
     pub fn addresses(&self, service: &str) -> Vec<Address> {
-        let service = ServiceId::named(service);
+        let service = self.connections.named(service);
         let ports = self.ports.iter().filter(|port| Some(port.service) == service);
         ports.filter_map(|port| port.listener.address().ok()).collect()
     }

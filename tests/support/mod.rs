@@ -8,6 +8,7 @@ pub mod counting;
 pub mod daemon;
 pub mod embedded;
 pub mod frames;
+pub mod jobs;
 pub mod lines;
 pub mod model;
 pub mod original;
