@@ -23,7 +23,7 @@ PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check test-browser bench fuzz sim soak static deb test-package install clean help
+.PHONY: all test check docs test-browser bench fuzz sim soak static deb test-package install clean help
 
 ## all: the daemon, optimised
 all:
@@ -51,6 +51,10 @@ define test
 	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
 	@status=0; TESTS_SKIPPED=$(SKIPPED) $(CARGO) test || status=$$?; $(tell_skipped); exit $$status
 endef
+
+## docs: the parts of the manual and of the settings' template that are made of the tables of options
+docs:
+	WRITE_DOCS=1 $(CARGO) test --test docs
 
 ## test-browser: the status page in a browser, which it installs on Debian; leaves pictures in $(CARGO_TARGET_DIR)/tmp/pictures
 test-browser:
