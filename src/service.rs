@@ -132,7 +132,8 @@ pub trait Service: Send {
     /// When this is not what [`Service::save`] writes in this version, nor what it wrote in the version before.
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable>;
 
-    /// Fails wherever [`Service::restore`] would. What it knows afterwards does not matter, so it need not take as much memory.
+    /// Fails wherever [`Service::restore`] would. What it knows afterwards does not matter, so it need not take as much memory. It
+    /// must leave a store alone: that belongs to the process that serves. The first turns of connections follow, but no commit.
     ///
     /// # Errors
     ///

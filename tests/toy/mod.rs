@@ -189,6 +189,12 @@ impl Service for Toy {
         Ok(())
     }
 
+    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        // The store belongs to the process that serves.
+        self.store = Store::default();
+        self.restore(version, saved, context)
+    }
+
     fn check(&self) {
         self.state.check();
     }
