@@ -39,10 +39,16 @@ check:
 	$(CARGO) clippy --version >/dev/null 2>&1 || rustup component add clippy
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy -- -D warnings
+	$(CARGO) clippy --no-default-features --features client -- -D warnings
+	test $$($(CARGO) tree --no-default-features --features client -e normal --prefix none | wc -l) -le $(CLIENT_CRATES)
 	$(test)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps
 	if [ -f fuzz/Cargo.toml ]; then cd fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) check; fi
 	@$(tell_skipped)
+
+# How many crates the client library may consist of, itself included.
+CLIENT_CRATES = 12
 
 # The tests note there what they cannot do on this machine.
 SKIPPED = $(abspath $(CARGO_TARGET_DIR))/skipped

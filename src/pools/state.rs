@@ -12,7 +12,6 @@ use crate::sketch::{Event, Sketch};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers, timer_keys};
-use serde::{Deserialize, Serialize};
 use slab::Slab;
 
 mod check;
@@ -21,6 +20,7 @@ mod survey;
 mod types;
 mod watch;
 
+pub use super::request::{Acquire, BadSyntax, Purpose, Reply};
 pub use saved::SAVED_VERSION;
 pub use survey::{Busy, Client};
 pub use types::Type;
@@ -28,59 +28,6 @@ pub use watch::{Notice, WINDOW};
 
 use types::{TypeId, Types};
 use watch::{Refusal, Watch};
-
-/// What `ACQ4ME` and `ACQ4ANY` ask for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Acquire<'a> {
-    /// The pool's name: opaque bytes, at least one.
-    pub key: &'a [u8],
-    /// For whom the work is done.
-    pub purpose: Purpose,
-    /// A place is free while fewer hold one. At least 1.
-    pub workers: u32,
-    /// Nobody is let in once so many hold or wait. At least 1.
-    pub max_queue: u32,
-    /// How long to wait for a place; zero means not at all.
-    pub timeout: Span,
-    /// How long to hold it at most.
-    pub hold: Span,
-}
-
-/// For whom a client does the work that it wants a place for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Purpose {
-    /// For itself alone: it needs a place of its own.
-    Me,
-    /// For everybody who asked: once somebody has finished, the waiters need not work.
-    Anyone,
-}
-
-/// A request whose key, workers or maxqueue is missing, zero or not a number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BadSyntax;
-
-/// What a connection is told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reply {
-    /// The connection has a place and is to do the work.
-    Locked,
-    /// Somebody finished the work; no place is held.
-    Done,
-    /// A place was given back, or a wait withdrawn.
-    Released,
-    /// Too many hold or wait already.
-    QueueFull,
-    /// No place came free in time.
-    Timeout,
-    /// The connection has as many places as it may have.
-    LockHeld,
-    /// The connection holds no such place.
-    NotLocked,
-    /// The connection still waits for its last request.
-    WaitForResponse,
-    /// See [`BadSyntax`].
-    BadSyntax,
-}
 
 /// One step of the state machine: when it happens, and where its effects go.
 pub struct Step<'a, 'w> {

@@ -1,7 +1,7 @@
 //! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are the server's own.
 
 use super::{BadSyntax, parse_number, text_of};
-use crate::pools::state::{Acquire, Purpose, Reply};
+use crate::pools::request::{Acquire, Purpose, Reply};
 use crate::stats::{Pools as Stat, Stat as _, Unit};
 use crate::time::Span;
 use std::borrow::Cow;
