@@ -200,3 +200,8 @@ mod counters {
 pub use cli::main;
 #[cfg(feature = "daemon")]
 pub use net::{Address, Server, Stopper};
+
+/// The programs in the README are compiled with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
