@@ -162,10 +162,6 @@ pub mod service;
 mod settings;
 #[cfg(feature = "internals")]
 pub mod settings;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod sketch;
-#[cfg(feature = "internals")]
-pub mod sketch;
 #[cfg(all(feature = "client", not(feature = "internals")))]
 mod stats;
 #[cfg(feature = "internals")]
@@ -178,6 +174,10 @@ pub mod text;
 mod time;
 #[cfg(feature = "internals")]
 pub mod time;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod top_keys;
+#[cfg(feature = "internals")]
+pub mod top_keys;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod wheel;
 #[cfg(feature = "internals")]

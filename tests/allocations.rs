@@ -5,7 +5,7 @@
 mod support;
 
 use poolcounter::id::{ConnId, ServiceId};
-use poolcounter::net::{Connections, Host, News, Stream};
+use poolcounter::net::{Connections, Host, Readiness, Stream};
 use poolcounter::random::Random;
 use poolcounter::registry::Services;
 use poolcounter::time::{Span, Time};
@@ -130,7 +130,7 @@ fn assert_steady(service: &str, scripts: &[[Vec<u8>; 2]]) {
         for round in range {
             for id in &ids {
                 scene.connections.stream(*id).expect("is open").full = true;
-                scene.connections.mark(*id, News { readable: true, ..News::default() });
+                scene.connections.mark(*id, Readiness { readable: true, ..Readiness::default() });
             }
             scene.now = Time::from_micros(round * 1_000);
             Connections::tick(&mut scene).expect("waits for nothing");

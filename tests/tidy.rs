@@ -41,7 +41,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("http/wire", &[]),
     ("pools/request", &["time"]),
     ("counters/request", &[]),
-    ("pools", &["pools/options", "pools/request", "pools/state", "pools/wire", "sketch"]),
+    ("pools", &["pools/options", "pools/request", "pools/state", "pools/wire", "top_keys"]),
     ("counters", &["counters/options", "counters/request", "counters/state", "counters/wire"]),
     ("members", &["members/state", "members/wire", "members/stats"]),
     (
@@ -53,7 +53,20 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pools/options", &["options", "time"]),
     (
         "pools/state",
-        &["pools/options", "service", "record", "wheel", "names", "list", "sketch", "histogram", "stats", "id", "time"],
+        &[
+            "pools/options",
+            "pools/request",
+            "service",
+            "record",
+            "wheel",
+            "names",
+            "list",
+            "top_keys",
+            "histogram",
+            "stats",
+            "id",
+            "time",
+        ],
     ),
     ("pools/wire", &["pools/request", "pools/state", "decimal", "stats", "time"]),
     ("counters/options", &["options", "time"]),
@@ -77,7 +90,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pulse", &["time"]),
     ("output", &["list", "id"]),
     ("wheel", &["list", "id", "time"]),
-    ("sketch", &["names", "id", "time"]),
+    ("top_keys", &["names", "id", "time"]),
     ("names", &["id"]),
     ("list", &["id"]),
     ("stats", &["time"]),
@@ -173,7 +186,7 @@ fn what_is_not_tidy_is_found() {
     assert_eq!(
         faults_of(
             "pools/state",
-            "use crate::time::Time;\n// use crate::net::Clock;\n\nuse crate::net::{Clock, News};\n"
+            "use crate::time::Time;\n// use crate::net::Clock;\n\nuse crate::net::{Clock, Readiness};\n"
         ),
         ["src/pools/state, line 4: pools/state must not import net"]
     );

@@ -8,8 +8,8 @@ mod options;
 pub use options::described;
 
 use super::command::Failure;
+use super::run_child::{self, Ended, HeldResource};
 use super::servers::TIMEOUTS;
-use super::supervise::{self, Ended, Held};
 use super::table::Given;
 use super::terminal;
 use super::terminal::printable;
@@ -60,7 +60,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         }
         Err(error @ Error::Unavailable(_)) if settings.fails_open => {
             terminal::warn(&format!("{}: {error}; the command runs without a place", settings.name()));
-            Ok(ExitCode::from(supervise::run(&given.words, None)?.status))
+            Ok(ExitCode::from(run_child::run(&given.words, None)?.status))
         }
         Err(error @ Error::Unavailable(_)) => Err(settings.failure(UNAVAILABLE, &error.to_string())),
         Err(error) => Err(settings.failure(PROTOCOL, &error.to_string())),
@@ -85,14 +85,14 @@ fn wait<'a>(client: &'a Client, settings: &Settings) -> Result<Outcome<'a>, Erro
 /// Runs the command while the lock is held. Others who wait for its work are told that it is done only if it succeeded.
 fn run_with(lock: Lock<'_>, settings: &Settings, words: &[OsString]) -> Result<ExitCode, Failure> {
     let is_lost = || lock.is_lost();
-    let held = lock.descriptor().map(|descriptor| Held {
+    let held = lock.descriptor().map(|descriptor| HeldResource {
         loss: "the lock is lost",
         descriptor,
         is_lost: &is_lost,
         until: settings.hold.and_then(|hold| Instant::now().checked_add(hold)),
         on_lost: settings.on_lost,
     });
-    let ended = supervise::run(words, held.as_ref());
+    let ended = run_child::run(words, held.as_ref());
     match ended {
         Ok(Ended { status: 0, was_lost: false }) => {
             if let Err(error) = lock.release() {

@@ -6,8 +6,8 @@ use super::table::Given;
 use super::terminal::{print, printable};
 use crate::client::{Client, Lines};
 use crate::options::Opt;
-use crate::pools::wire::asking::listed::{self, Amount, Listed};
-use crate::pools::wire::asking::parse_figure;
+use crate::pools::wire::client::listing::{self, Amount, ListedRow};
+use crate::pools::wire::client::parse_figure;
 use crate::stats::{Stat, Unit};
 use crate::text::is_visible;
 use crate::time::Span;
@@ -104,14 +104,14 @@ fn object_of((server, answer): &Answer, asked: &str) -> Value {
         }
         (Ok(lines), Some((_, name, member))) => {
             let row = |line: &Vec<u8>| if member.is_empty() { client_of(line) } else { row_of(line, member) };
-            let more = lines.last().and_then(|line| listed::parse_more(line)).unwrap_or(0);
+            let more = lines.last().and_then(|line| listing::parse_more(line)).unwrap_or(0);
             json!({ "server": server, *name: lines.iter().filter_map(row).collect::<Value>(), "more": more })
         }
     }
 }
 
 fn row_of(line: &[u8], member: &str) -> Option<Value> {
-    let Listed { name, amounts } = Listed::parse(line)?;
+    let ListedRow { name, amounts } = ListedRow::parse(line)?;
     let mut row = Map::new();
     row.insert(member.into(), String::from_utf8_lossy(&name).into());
     row.extend(amounts.into_iter().map(|(word, amount)| match amount {
@@ -122,7 +122,7 @@ fn row_of(line: &[u8], member: &str) -> Option<Value> {
 }
 
 fn client_of(line: &[u8]) -> Option<Value> {
-    let listed::Client { peer, state, age } = listed::Client::parse(line)?;
+    let listing::ListedClaim { peer, state, age } = listing::ListedClaim::parse(line)?;
     Some(json!({ "peer": peer, "state": state, "age": seconds(age) }))
 }
 

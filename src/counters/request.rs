@@ -2,44 +2,44 @@
 
 /// A request for units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Acquire<'a> {
-    /// Of the counter with this name; not empty.
+pub struct AcquireUnits<'a> {
+    /// The name of the counter; not empty.
     pub name: &'a [u8],
-    /// How many; at least one.
+    /// How many units; at least one.
     pub resources: u32,
-    /// How many all may hold together afterwards; not less than `resources`.
+    /// How many units all connections together may hold afterwards; not less than `resources`.
     pub maximum: u32,
 }
 
-/// Units that come back.
+/// A request to give units back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Release<'a> {
-    /// To the counter with this name; not empty.
+pub struct ReleaseUnits<'a> {
+    /// The name of the counter; not empty.
     pub name: &'a [u8],
-    /// How many. To give back nothing succeeds for whoever holds something.
+    /// How many units. With zero it succeeds for a connection that holds some.
     pub resources: u32,
 }
 
 /// Why a request does not succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
+pub enum CounterRefusal {
     /// There is no such counter.
     NotFound,
-    /// The others hold too much.
+    /// More than the maximum would be held.
     NotAvailable,
-    /// The connection holds less than it would give back.
+    /// The connection holds fewer units than it would give back.
     NotAcquired,
-    /// The counters take as much memory as they may.
+    /// The counters use as much memory as they may.
     OutOfMemory,
 }
 
 /// A counter as it is now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Record<'a> {
+pub struct CounterRecord<'a> {
     /// Its name.
     pub name: &'a [u8],
-    /// How much of it is held.
+    /// How many units are held.
     pub consumption: u32,
-    /// The most that was held at a time in this interval.
+    /// The most units that were held at a time in this interval.
     pub peak: u32,
 }

@@ -29,7 +29,7 @@ pub struct Dispatch {
     stores: Vec<ServiceId>,
 }
 
-/// What stands before the records of a service.
+/// The record before those of a service.
 #[derive(Serialize, Deserialize)]
 pub struct SavedService {
     pub name: String,
@@ -54,8 +54,8 @@ impl Dispatch {
         }
     }
 
-    /// Calls a service, at the time `now`. How things stood before is noted now and then, for those who look back. Nobody wakes
-    /// up for it: what no call has changed is as it was.
+    /// Calls a service, at the time `now`, and returns what it returns. Before that, services that sample the others do so if
+    /// their time has come. The loop does not wake up for it: what no call has changed is as it was.
     pub fn call<R>(
         &mut self,
         id: ServiceId,
@@ -74,7 +74,7 @@ impl Dispatch {
         call(&mut *entry.service, &mut context)
     }
 
-    /// Calls every service that has a store, in the order of the list.
+    /// Calls `commit` of every service that has a store, in the order of the registry.
     pub fn commit(&mut self, now: Time, peers: &dyn Peers) {
         for n in 0..self.stores.len() {
             self.call(self.stores[n], now, peers, |service, context| service.commit(context));
@@ -100,8 +100,8 @@ impl Dispatch {
         Ok(())
     }
 
-    /// Goes on from what another process saved, or only fails wherever that would. Returns the services in the order in which
-    /// they stand there.
+    /// Restores what another process saved, or in a rehearsal only fails wherever that would. Returns the services in the saved
+    /// order.
     pub fn restore(
         &mut self,
         saved: &mut Reader<'_>,

@@ -1,8 +1,8 @@
-//! How much memory the process has, as the system tells.
+//! The memory of the process, as the system reports it.
 
 use std::fs;
 
-/// The memory of the process that is resident now, in bytes; zero where the system does not tell.
+/// Returns the resident memory of the process in bytes; zero where the system does not report it.
 pub fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();

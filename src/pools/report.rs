@@ -3,9 +3,9 @@
 use super::Pools;
 use crate::report::{self, Holder, HotKey, Key, Type};
 use crate::service::Peers;
-use crate::sketch;
 use crate::stats::Pools as Stat;
 use crate::time::Time;
+use crate::top_keys;
 
 /// How many keys or holders a list of the report has at most.
 pub const MOST_ROWS: usize = 20;
@@ -23,14 +23,14 @@ impl Pools {
     }
 
     /// The pools as they are now, and what has happened in them. Each list has [`MOST_ROWS`] rows at most, but for that of
-    /// the types, of which there are 257 at most; keys are cut to [`sketch::KEY_BYTES`].
+    /// the types, of which there are 257 at most; keys are cut to [`top_keys::KEY_BYTES`].
     pub(super) fn tables(&self, now: Time, peers: &dyn Peers) -> report::Pools {
         let state = &self.state;
         report::Pools {
             types: state.types().into_iter().map(report_type).collect(),
             busiest: (state.busiest(MOST_ROWS).into_iter())
                 .map(|busy| Key {
-                    key: sketch::cut(busy.key).into(),
+                    key: top_keys::truncated(busy.key).into(),
                     working: busy.working,
                     waiting: busy.waiting,
                     oldest: now.since(busy.since),
@@ -42,7 +42,7 @@ impl Pools {
             hottest_error: state.hottest_error(now),
             holders: (state.longest_holders(MOST_ROWS).into_iter())
                 .map(|client| Holder {
-                    key: sketch::cut(client.key).into(),
+                    key: top_keys::truncated(client.key).into(),
                     peer: peers.peer(client.conn),
                     age: now.since(client.since),
                 })
@@ -51,7 +51,7 @@ impl Pools {
     }
 }
 
-fn report_type(one: &super::Type) -> Type {
+fn report_type(one: &super::WorkType) -> Type {
     Type {
         name: one.name.clone(),
         working: one.working(),
@@ -149,7 +149,7 @@ mod tests {
         let report = report_after(&lines.iter().map(String::as_str).collect::<Vec<_>>(), 100);
         let report = report.pools.expect("pools have tables");
         assert_eq!((report.busiest.len(), report.holders.len()), (MOST_ROWS, MOST_ROWS));
-        assert!(report.busiest.iter().all(|key| key.key.len() == sketch::KEY_BYTES));
+        assert!(report.busiest.iter().all(|key| key.key.len() == top_keys::KEY_BYTES));
         assert!(report.holders.iter().map(|holder| holder.age).is_sorted_by(|one, next| one > next));
     }
 }

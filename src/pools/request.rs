@@ -4,28 +4,28 @@ use crate::time::Span;
 
 /// What `ACQ4ME` and `ACQ4ANY` ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Acquire<'a> {
+pub struct AcquireLock<'a> {
     /// The pool's name: opaque bytes, at least one.
     pub key: &'a [u8],
     /// For whom the work is done.
     pub purpose: Purpose,
-    /// A place is free while fewer hold one. At least 1.
+    /// How many may hold a lock at a time. At least 1.
     pub workers: u32,
-    /// Nobody is let in once so many hold or wait. At least 1.
+    /// How many may hold or wait; further requests are refused. At least 1.
     pub max_queue: u32,
-    /// How long to wait for a place; zero means not at all.
+    /// How long to wait for a lock; zero means not at all.
     pub timeout: Span,
-    /// How long to hold it at most.
+    /// The longest time to hold it.
     pub hold: Span,
 }
 
-/// For whom a client does the work that it wants a place for.
+/// For whom a client does the work that it wants a lock for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub enum Purpose {
-    /// For itself alone: it needs a place of its own.
+    /// For itself alone: it needs a lock of its own.
     Me,
-    /// For everybody who asked: once somebody has finished, the waiters need not work.
+    /// For all that ask with this purpose: once one client has finished, the waiters need not work.
     Anyone,
 }
 
@@ -33,22 +33,22 @@ pub enum Purpose {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadSyntax;
 
-/// What a connection is told.
+/// A reply to a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// The connection has a place and is to do the work.
+    /// The connection holds a lock and is to do the work.
     Locked,
-    /// Somebody finished the work; no place is held.
+    /// Another client has finished the work; no lock is held.
     Done,
-    /// A place was given back, or a wait withdrawn.
+    /// A lock was released, or a wait withdrawn.
     Released,
     /// Too many hold or wait already.
     QueueFull,
-    /// No place came free in time.
+    /// No lock came free in time.
     Timeout,
-    /// The connection has as many places as it may have.
+    /// The connection has as many claims as it may.
     LockHeld,
-    /// The connection holds no such place.
+    /// The connection has no such claim.
     NotLocked,
     /// The connection still waits for its last request.
     WaitForResponse,

@@ -2,7 +2,7 @@
 //! test says so. Everything above the sockets is the daemon's own code.
 
 use poolcounter::id::ConnId;
-use poolcounter::net::{Connections, Host, News, Stream, rehearse};
+use poolcounter::net::{Connections, Host, Readiness, Stream, rehearse};
 use poolcounter::pools::PoolsSettings;
 use poolcounter::pulse::Pulse;
 use poolcounter::random::Random;
@@ -212,7 +212,7 @@ impl World {
     /// The client sends bytes; the server has not read them yet.
     pub fn send(&mut self, client: usize, bytes: &[u8]) {
         self.clients[client].link.borrow_mut().to_server.extend(bytes);
-        self.mark(client, News { readable: true, ..News::default() });
+        self.mark(client, Readiness { readable: true, ..Readiness::default() });
     }
 
     /// The client sends bytes in chunks of these sizes, takes so many more of what it is told after each, and closes its
@@ -237,19 +237,19 @@ impl World {
     /// The client closes its sending side.
     pub fn finish(&mut self, client: usize) {
         self.clients[client].link.borrow_mut().finished = true;
-        self.mark(client, News { readable: true, hangup: true, ..News::default() });
+        self.mark(client, Readiness { readable: true, hangup: true, ..Readiness::default() });
     }
 
     /// The client is gone without a word; what the server sent is lost, and what it has not read too.
     pub fn reset(&mut self, client: usize) {
         self.clients[client].link.borrow_mut().reset = true;
-        self.mark(client, News { readable: true, writable: true, hangup: true, lost: true });
+        self.mark(client, Readiness { readable: true, writable: true, hangup: true, lost: true });
     }
 
     /// The client takes so many more bytes before its side of the connection is full. At first there is no limit.
     pub fn set_room(&mut self, client: usize, room: usize) {
         self.clients[client].link.borrow_mut().room = room;
-        self.mark(client, News { writable: room > 0, ..News::default() });
+        self.mark(client, Readiness { writable: room > 0, ..Readiness::default() });
     }
 
     /// What the client has received since the last call.
@@ -362,10 +362,10 @@ impl World {
             let link = self.clients[client].link.borrow();
             let hangup = link.finished || link.reset;
             let readable = hangup || !link.to_server.is_empty();
-            (self.clients[client].id, News { readable, writable: link.room > 0, hangup, lost: link.reset })
+            (self.clients[client].id, Readiness { readable, writable: link.room > 0, hangup, lost: link.reset })
         };
         let news = open.into_iter().map(news_of).collect();
-        self.connections.mark_at_once(news);
+        self.connections.mark_unordered(news);
         self.connections.check();
     }
 
@@ -374,7 +374,7 @@ impl World {
         self.connections.is_empty()
     }
 
-    fn mark(&mut self, client: usize, news: News) {
+    fn mark(&mut self, client: usize, news: Readiness) {
         let Client { link, id } = &self.clients[client];
         // A dropped connection gets no events, and its number may be another's.
         if link.borrow().pipes > 0 {

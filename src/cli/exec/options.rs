@@ -1,7 +1,7 @@
 //! The options of `exec`: one table.
 
+use crate::cli::run_child::OnLost;
 use crate::cli::servers::Servers;
-use crate::cli::supervise::OnLost;
 use crate::options::{Opt, assign, number, seconds};
 use std::time::Duration;
 

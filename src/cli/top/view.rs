@@ -2,7 +2,7 @@
 
 use super::sample::Sample;
 use crate::cli::terminal::printable;
-use crate::pools::wire::asking::listed::{Client, Listed};
+use crate::pools::wire::client::listing::{ListedClaim, ListedRow};
 use crate::stats::Pools as Stat;
 use crate::time::Span;
 use std::cmp::Ordering;
@@ -179,9 +179,9 @@ impl Rates {
 }
 
 fn types_of(now: &Sample, before: Option<&Sample>, rates: &Rates) -> Vec<Vec<Cell>> {
-    let earlier: HashMap<&[u8], &Listed> =
+    let earlier: HashMap<&[u8], &ListedRow> =
         before.iter().flat_map(|before| &before.types).map(|row| (&row.name[..], row)).collect();
-    let row = |one: &Listed| {
+    let row = |one: &ListedRow| {
         // Of a type that is new, everything has happened since.
         let was = |word| earlier.get(&one.name[..]).map_or(0, |earlier| earlier.amount(word));
         let rate = |word| if before.is_some() { rates.of(one.amount(word), was(word)) } else { Cell::Rate(0.0) };
@@ -202,7 +202,7 @@ fn types_of(now: &Sample, before: Option<&Sample>, rates: &Rates) -> Vec<Vec<Cel
     now.types.iter().map(row).collect()
 }
 
-fn key_row(key: &Listed) -> Vec<Cell> {
+fn key_row(key: &ListedRow) -> Vec<Cell> {
     vec![
         Cell::Text(printable(&key.name)),
         Cell::Count(key.amount("working")),
@@ -211,7 +211,7 @@ fn key_row(key: &Listed) -> Vec<Cell> {
     ]
 }
 
-fn holder_row((key, holder): &(Vec<u8>, Client)) -> Vec<Cell> {
+fn holder_row((key, holder): &(Vec<u8>, ListedClaim)) -> Vec<Cell> {
     let text = |bytes| Cell::Text(printable(bytes));
     vec![text(key), Cell::Time(Some(holder.age)), text(holder.peer.as_bytes())]
 }
@@ -236,8 +236,8 @@ pub mod tests {
     use crate::stats::Figures;
     use std::time::{Duration, Instant};
 
-    fn listed(lines: &[&str]) -> Vec<Listed> {
-        lines.iter().map(|line| Listed::parse(line.as_bytes()).expect("is a line")).collect()
+    fn rows_of(lines: &[&str]) -> Vec<ListedRow> {
+        lines.iter().map(|line| ListedRow::parse(line.as_bytes()).expect("is a line")).collect()
     }
 
     fn figures(acquired: u64, full: u64) -> Figures<Stat> {
@@ -262,7 +262,7 @@ pub mod tests {
             at,
             servers: vec![("10.0.0.5".into(), Ok(figures(100, 7))), dead()],
             keys: Vec::new(),
-            types: listed(&[
+            types: rows_of(&[
                 "Article: 1 working, 0 waiting, 90 acquired, 5 done, 7 full, 0 timeouts, waited 0.0s, held 10.0s",
             ]),
             holders: Vec::new(),
@@ -270,18 +270,18 @@ pub mod tests {
         let now = Sample {
             at: at + Duration::from_secs(2),
             servers: vec![("10.0.0.5".into(), Ok(figures(150, 8))), dead()],
-            keys: listed(&[
+            keys: rows_of(&[
                 "Article:a: 1 working, 8 waiting, oldest 75.000000s",
                 "Article:b: 1 working, 0 waiting, oldest 0.005000s",
                 "File:\u{1b}[2J: 1 working, 1 waiting, oldest 3.250000s",
             ]),
-            types: listed(&[
+            types: rows_of(&[
                 "Article: 2 working, 8 waiting, 131 acquired, 9 done, 8 full, 1 timeouts, waited 0.0s, held 14.0s",
                 "File: 1 working, 1 waiting, 9 acquired, 0 done, 0 full, 0 timeouts, waited 0.0s, held 8.0s",
             ]),
             holders: vec![
-                (b"Article:a".to_vec(), Client::parse(b"10.1.0.1:5000 working 75.000000s").expect("is a line")),
-                (b"Article:b".to_vec(), Client::parse(b"10.1.0.2:5000 working 0.005000s").expect("is a line")),
+                (b"Article:a".to_vec(), ListedClaim::parse(b"10.1.0.1:5000 working 75.000000s").expect("is a line")),
+                (b"Article:b".to_vec(), ListedClaim::parse(b"10.1.0.2:5000 working 0.005000s").expect("is a line")),
             ],
         };
         (before, now)

@@ -1,7 +1,7 @@
-//! Runs a command while something is held for it: passes signals on to it, and watches over what is held. It does not know
-//! what that is.
+//! Runs a command as a child while a lock or units are held for it: forwards signals to it, and reacts when what is held is
+//! lost. It does not know what that is.
 //!
-//! No signal has a handler here. They are held back and read from a descriptor, so the command finds their actions as they
+//! No signal has a handler here. Signals are blocked and read from a descriptor, so the command finds their actions as they
 //! were; one that is ignored, as under nohup, stays ignored.
 
 use super::command::Failure;
@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// The signals that the command gets, too. The others stop or end this process, or mean nothing to it.
-const PASSED_ON: [Signal; 8] = [
+/// The signals that are forwarded to the command. The others stop or end this process, or mean nothing to it.
+const FORWARDED: [Signal; 8] = [
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,
@@ -40,16 +40,16 @@ const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 /// What is held while the command runs.
-pub struct Held<'a> {
-    /// How to say that it is lost: `the lock is lost`.
+pub struct HeldResource<'a> {
+    /// The message when it is lost: `the lock is lost`.
     pub loss: &'static str,
     /// The socket that closes when it is lost.
     pub descriptor: RawFd,
-    /// Whether it is lost, asked when the socket has news.
+    /// Returns true when it is lost; called when the socket is readable.
     pub is_lost: &'a dyn Fn() -> bool,
-    /// When the server takes it back.
+    /// When the server takes it back, if it does.
     pub until: Option<Instant>,
-    /// What to do about it.
+    /// What becomes of the command then.
     pub on_lost: OnLost,
 }
 
@@ -69,7 +69,7 @@ pub enum OnLost {
 pub struct Ended {
     /// Its exit status, or 128 and the number of the signal that ended it.
     pub status: u8,
-    /// Whether what was held for it was lost meanwhile.
+    /// What was held for it was lost meanwhile.
     pub was_lost: bool,
 }
 
@@ -78,20 +78,20 @@ pub struct Ended {
 /// # Errors
 ///
 /// When it cannot be run, with the status that shells have for that.
-pub fn run(words: &[OsString], held: Option<&Held<'_>>) -> Result<Ended, Failure> {
+pub fn run(words: &[OsString], held: Option<&HeldResource<'_>>) -> Result<Ended, Failure> {
     let failed = |error: io::Error| Failure { status: CANNOT_RUN, sentence: format!("cannot run commands: {error}") };
-    let name = words.first().expect("whoever runs a command has one");
+    let name = words.first().expect("the caller has checked that there is a command");
     let mask = SigSet::thread_get_mask().map_err(|errno| failed(errno.into()))?;
-    let signals = hold_signals().map_err(failed)?;
+    let signals = block_signals().map_err(failed)?;
     let child = spawn(words, &mask).map_err(|error| Failure {
         status: if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN },
         sentence: format!("{}: {error}", name.display()),
     })?;
-    Supervision { signals, child, held, was_lost: false }.run().map_err(failed)
+    ChildRun { signals, child, held, was_lost: false }.run().map_err(failed)
 }
 
 impl OnLost {
-    /// Reads it; the error is what it should have been.
+    /// Reads an option's value; the error says what is allowed.
     pub fn parse(text: &str) -> Result<OnLost, String> {
         match text {
             "warn" => Ok(OnLost::Warn),
@@ -102,14 +102,14 @@ impl OnLost {
     }
 }
 
-struct Supervision<'a> {
+struct ChildRun<'a> {
     signals: SignalFd,
     child: Pid,
-    held: Option<&'a Held<'a>>,
+    held: Option<&'a HeldResource<'a>>,
     was_lost: bool,
 }
 
-impl Supervision<'_> {
+impl ChildRun<'_> {
     fn run(mut self) -> io::Result<Ended> {
         let mut poll = Poll::new()?;
         poll.registry().register(&mut SourceFd(&self.signals.as_raw_fd()), Token(0), Interest::READABLE)?;
@@ -119,26 +119,27 @@ impl Supervision<'_> {
         let mut events = Events::with_capacity(2);
         loop {
             while let Some(signal) = self.signals.read_signal()? {
-                self.pass_on(&signal);
+                self.forward(&signal);
             }
             let status = match waitpid(self.child, Some(WaitPidFlag::WNOHANG)) {
-                // It was ended by a signal that has no name, a real-time signal, and which one is not told.
+                // It was ended by a real-time signal, for which nix has no name.
                 Err(Errno::EINVAL) => Some(u8::MAX),
                 status => status_of(status?),
             };
             if let Some(status) = status {
                 return Ok(Ended { status, was_lost: self.was_lost });
             }
-            self.look_after_held();
-            match poll.poll(&mut events, self.next_end().map(|end| end.saturating_duration_since(Instant::now()))) {
+            self.check_held();
+            match poll.poll(&mut events, self.next_deadline().map(|end| end.saturating_duration_since(Instant::now())))
+            {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
         }
     }
 
-    fn pass_on(&self, info: &siginfo) {
-        let signal = Signal::try_from(info.ssi_signo as i32).ok().filter(|signal| PASSED_ON.contains(signal));
+    fn forward(&self, info: &siginfo) {
+        let signal = Signal::try_from(info.ssi_signo as i32).ok().filter(|signal| FORWARDED.contains(signal));
         // The terminal sends what is typed to the command as well; a second one would mean something else to it.
         let is_typed = info.ssi_code > 0 && matches!(signal, Some(Signal::SIGINT | Signal::SIGQUIT));
         if let (Some(signal), false) = (signal, is_typed) {
@@ -146,7 +147,7 @@ impl Supervision<'_> {
         }
     }
 
-    fn look_after_held(&mut self) {
+    fn check_held(&mut self) {
         let Some(held) = self.held.filter(|_| !self.was_lost) else { return };
         let reason = match held.until {
             Some(until) if until <= Instant::now() => "its time is over",
@@ -159,12 +160,12 @@ impl Supervision<'_> {
             OnLost::Term => ("the command is terminated", Some(Signal::SIGTERM)),
             OnLost::Kill => ("the command is killed", Some(Signal::SIGKILL)),
         };
-        // The signal first: what is said may have to wait for its reader.
+        // The signal first: the message may have to wait for its reader.
         signal.into_iter().for_each(|signal| self.send(signal));
         terminal::warn(&format!("{}, because {reason}; {consequence}", held.loss));
     }
 
-    fn next_end(&self) -> Option<Instant> {
+    fn next_deadline(&self) -> Option<Instant> {
         self.held.filter(|_| !self.was_lost)?.until
     }
 
@@ -174,17 +175,18 @@ impl Supervision<'_> {
     }
 }
 
-/// Holds the signals back from now on, to be read from this. What comes before the command runs waits for it.
-fn hold_signals() -> io::Result<SignalFd> {
-    // Where the end of children is ignored, nobody could be told of it, nor wait for them.
+/// Blocks the signals, and returns the descriptor from which they are read. One that comes before the command runs is forwarded
+/// once it does.
+fn block_signals() -> io::Result<SignalFd> {
+    // Where SIGCHLD is ignored, the system would neither send it nor let the child be waited for.
     signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::new(AtomicBool::new(false)))?;
-    let mut signals: SigSet = PASSED_ON.into_iter().collect();
+    let mut signals: SigSet = FORWARDED.into_iter().collect();
     signals.add(Signal::SIGCHLD);
     signals.thread_block()?;
     Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
-/// Starts the command with the signals that `mask` holds back. The standard library would have it inherit ours.
+/// Starts the command with the signal mask `mask`. The standard library would have it inherit ours.
 fn spawn(words: &[OsString], mask: &SigSet) -> io::Result<Pid> {
     let mut attributes = PosixSpawnAttr::init()?;
     attributes.set_sigmask(mask)?;
@@ -197,6 +199,7 @@ fn spawn(words: &[OsString], mask: &SigSet) -> io::Result<Pid> {
     Ok(posix_spawnp(&words[0], &PosixSpawnFileActions::init()?, &attributes, &words, &environment)?)
 }
 
+/// Returns the exit status as shells have it; None while the child has not ended.
 fn status_of(status: WaitStatus) -> Option<u8> {
     match status {
         // A status has 8 bits, and no signal has a number above 64.

@@ -1,15 +1,16 @@
-//! The client's side of the protocol: requests to frames, frames to answers. Codes and texts are the server's own.
+//! The client's side of the protocol: requests to frames, frames to replies. Codes and texts are those of the server.
 
 use super::{
-    FIELDS_BYTES, HEADER_BYTES, OK, Opcode, REPLY_MAGIC, REQUEST_MAGIC, Request, UNKNOWN, code_of, write_text,
+    CounterRequest, FIELDS_BYTES, HEADER_BYTES, OK, Opcode, REPLY_MAGIC, REQUEST_MAGIC, UNKNOWN, code_of, write_text,
 };
-use crate::counters::request::{Acquire, Record, Refusal, Release};
+use crate::counters::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
 use crate::stats::{Counters as Stat, Figures, Stat as _};
 
-/// What a client has replies carry. It makes one request at a time, so it need not tell them apart.
+/// The opaque bytes of requests. A client makes one request at a time, so it need not tell replies apart.
 const OPAQUE: [u8; 4] = [0; 4];
 
-const REFUSALS: [Refusal; 4] = [Refusal::NotFound, Refusal::NotAvailable, Refusal::NotAcquired, Refusal::OutOfMemory];
+const REFUSALS: [CounterRefusal; 4] =
+    [CounterRefusal::NotFound, CounterRefusal::NotAvailable, CounterRefusal::NotAcquired, CounterRefusal::OutOfMemory];
 
 /// The header of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,11 +22,11 @@ pub struct ReplyHeader {
 
 /// What a reply says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer<'a> {
-    /// The request succeeded. The rest depends on what it was.
+pub enum CounterReply<'a> {
+    /// The request succeeded; with the body, whose content depends on the request.
     Success(&'a [u8]),
     /// The request was understood and does not succeed.
-    Refusal(Refusal),
+    Refusal(CounterRefusal),
     /// It was not understood, with this status and these words.
     Malformed(u8, &'a [u8]),
 }
@@ -35,19 +36,19 @@ pub enum Answer<'a> {
 /// # Panics
 ///
 /// When its name is longer.
-pub fn write_request(bytes: &mut Vec<u8>, request: &Request<'_>) {
+pub fn write_request(bytes: &mut Vec<u8>, request: &CounterRequest<'_>) {
     let start = bytes.len();
     bytes.extend_from_slice(&[REQUEST_MAGIC, opcode_of(request) as u8, 0, 0, 0, 0, 0, 0]);
     bytes.extend_from_slice(&OPAQUE);
     match request {
-        Request::Noop | Request::Stats | Request::Dump => {}
-        Request::Get(name) => write_text(bytes, name),
-        Request::Acquire(Acquire { name, resources, maximum }) => {
+        CounterRequest::Noop | CounterRequest::Stats | CounterRequest::Dump => {}
+        CounterRequest::Get(name) => write_text(bytes, name),
+        CounterRequest::Acquire(AcquireUnits { name, resources, maximum }) => {
             bytes.extend_from_slice(&resources.to_be_bytes());
             bytes.extend_from_slice(&maximum.to_be_bytes());
             write_text(bytes, name);
         }
-        Request::Release(Release { name, resources }) => {
+        CounterRequest::Release(ReleaseUnits { name, resources }) => {
             bytes.extend_from_slice(&resources.to_be_bytes());
             write_text(bytes, name);
         }
@@ -56,20 +57,20 @@ pub fn write_request(bytes: &mut Vec<u8>, request: &Request<'_>) {
     bytes[start + 4..start + 8].copy_from_slice(&body_bytes.to_be_bytes());
 }
 
-fn opcode_of(request: &Request<'_>) -> Opcode {
+fn opcode_of(request: &CounterRequest<'_>) -> Opcode {
     match request {
-        Request::Noop => Opcode::Noop,
-        Request::Get(_) => Opcode::Get,
-        Request::Acquire(_) => Opcode::Acquire,
-        Request::Release(_) => Opcode::Release,
-        Request::Stats => Opcode::Stats,
-        Request::Dump => Opcode::Dump,
+        CounterRequest::Noop => Opcode::Noop,
+        CounterRequest::Get(_) => Opcode::Get,
+        CounterRequest::Acquire(_) => Opcode::Acquire,
+        CounterRequest::Release(_) => Opcode::Release,
+        CounterRequest::Stats => Opcode::Stats,
+        CounterRequest::Dump => Opcode::Dump,
     }
 }
 
 impl ReplyHeader {
-    /// Reads the header of the reply to `request`. None: this is none, or its body is longer than any.
-    pub fn parse(header: &[u8; HEADER_BYTES], request: &Request<'_>) -> Option<ReplyHeader> {
+    /// Returns the header of the reply to `request`; None if this is none, or its body is longer than any.
+    pub fn parse(header: &[u8; HEADER_BYTES], request: &CounterRequest<'_>) -> Option<ReplyHeader> {
         let [magic, opcode, status, _reserved, a, b, c, d, opaque @ ..] = *header;
         let body_bytes = u32::from_be_bytes([a, b, c, d]) as usize;
         let answers = opcode == opcode_of(request) as u8 || opcode == UNKNOWN && status != OK;
@@ -77,39 +78,39 @@ impl ReplyHeader {
         is_reply.then_some(ReplyHeader { body_bytes, status })
     }
 
-    /// What the reply with this header and this body says.
-    pub fn answer<'a>(&self, body: &'a [u8]) -> Answer<'a> {
+    /// Returns what the reply with this header and this body says.
+    pub fn answer<'a>(&self, body: &'a [u8]) -> CounterReply<'a> {
         if self.status == OK {
-            return Answer::Success(body);
+            return CounterReply::Success(body);
         }
         let refusal = REFUSALS.into_iter().find(|refusal| code_of(*refusal).0 == self.status);
-        refusal.map_or(Answer::Malformed(self.status, body), Answer::Refusal)
+        refusal.map_or(CounterReply::Malformed(self.status, body), CounterReply::Refusal)
     }
 }
 
-/// A refusal for those who read it: `21 Resource not available`.
-pub fn describe(refusal: Refusal) -> String {
+/// Returns the text of a refusal for people: `21 Resource not available`.
+pub fn describe(refusal: CounterRefusal) -> String {
     let (status, words) = code_of(refusal);
     describe_status(status, words.as_bytes())
 }
 
-/// A status with its words, in the same way.
+/// Returns the text of a status and its words, in the same way.
 pub fn describe_status(status: u8, words: &[u8]) -> String {
     format!("{status:02x} {}", String::from_utf8_lossy(words))
 }
 
-/// The number in the body of a reply to Get or Acquire.
+/// Returns the number in the body of a reply to Get or Acquire.
 pub fn parse_number(body: &[u8]) -> Option<u32> {
     body.try_into().map(u32::from_be_bytes).ok()
 }
 
-/// The counter in the body of a reply to Dump.
-pub fn parse_record(body: &[u8]) -> Option<Record<'_>> {
+/// Returns the counter in the body of a reply to Dump.
+pub fn parse_record(body: &[u8]) -> Option<CounterRecord<'_>> {
     let mut fields = super::Fields(body);
-    Some(Record { consumption: fields.u32()?, peak: fields.u32()?, name: fields.name()? })
+    Some(CounterRecord { consumption: fields.u32()?, peak: fields.u32()?, name: fields.name()? })
 }
 
-/// The statistics in the body of a reply to Stats. One that this version does not know is passed over.
+/// Returns the statistics in the body of a reply to Stats. One that this version does not know is skipped.
 pub fn parse_stats(body: &[u8]) -> Option<Figures<Stat>> {
     let mut figures = Figures::default();
     let mut fields = super::Fields(body);
@@ -130,24 +131,24 @@ mod tests {
     use super::super::{Header, Malformed, write_malformed, write_number, write_ok, write_record, write_refusal};
     use super::*;
 
-    const REQUESTS: [Request<'_>; 6] = [
-        Request::Noop,
-        Request::Get(b"k"),
-        Request::Acquire(Acquire { name: b"\0\xff", resources: 3, maximum: 10 }),
-        Request::Release(Release { name: b"k", resources: 3 }),
-        Request::Stats,
-        Request::Dump,
+    const REQUESTS: [CounterRequest<'_>; 6] = [
+        CounterRequest::Noop,
+        CounterRequest::Get(b"k"),
+        CounterRequest::Acquire(AcquireUnits { name: b"\0\xff", resources: 3, maximum: 10 }),
+        CounterRequest::Release(ReleaseUnits { name: b"k", resources: 3 }),
+        CounterRequest::Stats,
+        CounterRequest::Dump,
     ];
 
     /// A request's header as the server reads it.
-    fn asked(request: &Request<'_>) -> (Header, Vec<u8>) {
+    fn asked(request: &CounterRequest<'_>) -> (Header, Vec<u8>) {
         let mut bytes = Vec::new();
         write_request(&mut bytes, request);
         (Header::parse(&bytes).expect("is a header"), bytes.split_off(HEADER_BYTES))
     }
 
     /// What the client reads of a reply, with its body.
-    fn read(request: &Request<'_>, write: impl FnOnce(&mut Vec<u8>, &Header)) -> (ReplyHeader, Vec<u8>) {
+    fn read(request: &CounterRequest<'_>, write: impl FnOnce(&mut Vec<u8>, &Header)) -> (ReplyHeader, Vec<u8>) {
         let mut bytes = Vec::new();
         write(&mut bytes, &asked(request).0);
         let body = bytes.split_off(HEADER_BYTES);
@@ -167,18 +168,18 @@ mod tests {
     #[test]
     fn every_reply_is_read_as_it_was_written() {
         let (header, body) = read(&REQUESTS[0], write_ok);
-        assert_eq!((header.body_bytes, header.answer(&body)), (0, Answer::Success(b"")));
+        assert_eq!((header.body_bytes, header.answer(&body)), (0, CounterReply::Success(b"")));
         let (header, body) = read(&REQUESTS[1], |bytes, header| write_number(bytes, header, 7));
-        let Answer::Success(number) = header.answer(&body) else { panic!("{header:?}") };
+        let CounterReply::Success(number) = header.answer(&body) else { panic!("{header:?}") };
         assert_eq!((header.body_bytes, parse_number(number)), (4, Some(7)));
         for (index, refusal) in REFUSALS.into_iter().enumerate() {
             assert_eq!(refusal as usize, index, "the table has them all, in order");
             let (header, body) = read(&REQUESTS[2], |bytes, header| write_refusal(bytes, header, refusal));
-            assert_eq!(header.answer(&body), Answer::Refusal(refusal));
+            assert_eq!(header.answer(&body), CounterReply::Refusal(refusal));
         }
         let (header, body) = read(&REQUESTS[3], |bytes, header| write_malformed(bytes, header, Malformed::Invalid));
-        assert_eq!(header.answer(&body), Answer::Malformed(0x04, b"Invalid arguments"));
-        let record = Record { name: b"foo", consumption: 1, peak: 3 };
+        assert_eq!(header.answer(&body), CounterReply::Malformed(0x04, b"Invalid arguments"));
+        let record = CounterRecord { name: b"foo", consumption: 1, peak: 3 };
         let (_, body) = read(&REQUESTS[5], |bytes, header| write_record(bytes, header, &record));
         assert_eq!(parse_record(&body), Some(record));
     }

@@ -1,18 +1,18 @@
-//! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are the server's own.
+//! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are those of the server.
 
 use super::{BadSyntax, parse_number, text_of};
-use crate::pools::request::{Acquire, Purpose, Reply};
+use crate::pools::request::{AcquireLock, Purpose, Reply};
 use crate::stats::{Pools as Stat, Stat as _, Unit};
 use crate::time::Span;
 use std::borrow::Cow;
 use std::io::Write;
 
-pub mod listed;
+pub mod listing;
 
 /// Asks for every statistic. An empty line ends the answer.
 pub const STATS_FULL: &[u8] = b"STATS FULL\n";
 
-/// What every line begins with that tells of a failure.
+/// How every line begins that reports a failure.
 const ERROR: &[u8] = b"ERROR ";
 
 /// The words after `STATS` that ask for more than one line.
@@ -31,7 +31,7 @@ const REPLIES: [Reply; 9] = [
     Reply::BadSyntax,
 ];
 
-/// A key as it goes over the wire: a space becomes `%20`, as MediaWiki writes it. Nothing else is changed, so a key that has
+/// Returns a key as it goes over the wire: a space becomes `%20`, as MediaWiki writes it. Nothing else is changed, so a key that has
 /// `%20` in it already names the same pool.
 ///
 /// # Errors
@@ -48,17 +48,17 @@ pub fn escape_key(key: &[u8]) -> Result<Cow<'_, [u8]>, BadSyntax> {
 }
 
 /// Writes `ACQ4ME` or `ACQ4ANY`. The key is one that [`escape_key`] made.
-pub fn write_acquire(bytes: &mut Vec<u8>, acquire: &Acquire<'_>) {
+pub fn write_acquire(bytes: &mut Vec<u8>, acquire: &AcquireLock<'_>) {
     let command: &[u8] = match acquire.purpose {
         Purpose::Me => b"ACQ4ME ",
         Purpose::Anyone => b"ACQ4ANY ",
     };
     bytes.extend_from_slice(command);
     bytes.extend_from_slice(acquire.key);
-    let (workers, max_queue, timeout) = (acquire.workers, acquire.max_queue, Seconds(acquire.timeout));
+    let (workers, max_queue, timeout) = (acquire.workers, acquire.max_queue, WireSeconds(acquire.timeout));
     write!(bytes, " {workers} {max_queue} {timeout}").expect("a vector takes every byte");
     if acquire.hold != Span::FOREVER {
-        write!(bytes, " hold={}", Seconds(acquire.hold)).expect("a vector takes every byte");
+        write!(bytes, " hold={}", WireSeconds(acquire.hold)).expect("a vector takes every byte");
     }
     bytes.push(b'\n');
 }
@@ -70,23 +70,23 @@ pub fn write_release(bytes: &mut Vec<u8>, key: &[u8]) {
     bytes.push(b'\n');
 }
 
-/// Reads a line without its end. None: it is no reply to an acquire or a release.
+/// Returns the reply in a line without its end; None if it is no reply to an acquire or a release.
 pub fn parse_reply(line: &[u8]) -> Option<Reply> {
     REPLIES.into_iter().find(|reply| text_of(*reply).strip_suffix(b"\n") == Some(line))
 }
 
-/// What a line says that tells of a failure, such as `BAD_COMMAND`.
+/// Returns the rest of a line that reports a failure, such as `BAD_COMMAND`; None for any other line.
 pub fn parse_error(line: &[u8]) -> Option<&[u8]> {
     line.strip_prefix(ERROR)
 }
 
-/// Whether the answer to `STATS` with these words is a list with an empty line at its end, and not a single line.
+/// Returns true when the answer to `STATS` with these words is a list with an empty line at its end, and not a single line.
 pub fn is_list(words: &[u8]) -> bool {
     let first = words.split(|byte| *byte == b' ').find(|word| !word.is_empty());
     first.is_none_or(|first| LISTS.iter().any(|list| first.eq_ignore_ascii_case(list.as_bytes())))
 }
 
-/// Reads a line of `STATS`: a statistic and its value, durations in microseconds. None: this version does not know it.
+/// Returns the statistic in a line of `STATS` and its value, durations in microseconds; None if this version does not know it.
 pub fn parse_figure(line: &[u8]) -> Option<(Stat, u64)> {
     let (name, value) = std::str::from_utf8(line).ok()?.split_once(": ")?;
     let stat = Stat::ALL.iter().find(|stat| stat.row().name == name)?;
@@ -97,7 +97,7 @@ pub fn parse_figure(line: &[u8]) -> Option<(Stat, u64)> {
     Some((*stat, value))
 }
 
-/// Microseconds in `2 days, 10h 42m 26s`, or with decimals in the seconds.
+/// Returns the microseconds in `2 days, 10h 42m 26s`, or with decimals in the seconds.
 fn parse_duration(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 4] = [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)];
     let mut total = 0_u64;
@@ -114,14 +114,14 @@ fn parse_duration(text: &str) -> Option<u64> {
     Some(total)
 }
 
-/// Seconds on the wire: without decimals where there are none, because the C daemon knows none, and else to the
-/// millisecond above.
-struct Seconds(Span);
+/// Seconds on the wire: without decimals where there are none, because the C daemon does not read them, and else rounded up to
+/// milliseconds.
+struct WireSeconds(Span);
 
-impl std::fmt::Display for Seconds {
+impl std::fmt::Display for WireSeconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ms = self.0.as_micros().div_ceil(1_000);
-        // Whatever is longer counts as this.
+        // The longest that the protocol can say.
         let seconds = (ms / 1_000).min(u64::from(u32::MAX));
         match ms % 1_000 {
             0 => write!(f, "{seconds}"),
@@ -132,7 +132,7 @@ impl std::fmt::Display for Seconds {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Line, Request, first_line, parse, write_figures};
+    use super::super::{Line, PoolRequest, first_line, parse, write_figures};
     use super::*;
     use crate::stats::Figures;
 
@@ -159,17 +159,17 @@ mod tests {
             (Span::from_millis(1_001), Span::from_secs(u64::from(u32::MAX))),
         ] {
             let acquire =
-                Acquire { key: b"a:b%20\xff", purpose: Purpose::Anyone, workers: 2, max_queue: 30, timeout, hold };
+                AcquireLock { key: b"a:b%20\xff", purpose: Purpose::Anyone, workers: 2, max_queue: 30, timeout, hold };
             let mut bytes = Vec::new();
             write_acquire(&mut bytes, &acquire);
             let Line::Whole(line, _) = first_line(&bytes, 0, 99) else { panic!("it is a line") };
-            assert_eq!(parse(line), Request::Acquire(Ok(acquire)));
+            assert_eq!(parse(line), PoolRequest::Acquire(Ok(acquire)));
         }
     }
 
     #[test]
     fn seconds_are_whole_where_they_can_be_and_never_too_short() {
-        let text = |us| Seconds(Span::from_micros(us)).to_string();
+        let text = |us| WireSeconds(Span::from_micros(us)).to_string();
         assert_eq!(
             [text(0), text(5_000_000), text(250_000), text(1_000_001), text(u64::MAX)],
             ["0", "5", "0.250", "1.001", "4294967295.552"]
@@ -180,7 +180,7 @@ mod tests {
     fn a_release_names_its_key() {
         let mut bytes = Vec::new();
         write_release(&mut bytes, b"k");
-        assert_eq!((bytes.as_slice(), parse(b"RELEASE k")), (&b"RELEASE k\n"[..], Request::Release(Some(b"k"))));
+        assert_eq!((bytes.as_slice(), parse(b"RELEASE k")), (&b"RELEASE k\n"[..], PoolRequest::Release(Some(b"k"))));
     }
 
     #[test]

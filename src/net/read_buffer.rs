@@ -1,20 +1,20 @@
 //! The one buffer into which every connection is read. What a connection leaves in it unserved is kept for the connection's
-//! next turn, so an idle connection owns no buffer. Much of it stays where it is kept, and what comes is put behind it: whoever
-//! sends a long request byte by byte has no more than the byte copied.
+//! next turn, so an idle connection owns no buffer. A long rest stays where it is kept, and what comes is put behind it: a long
+//! request that comes byte by byte is not copied again with each byte.
 
 use std::io::{self, Read};
 
 /// How much of a connection is read in one turn: many requests of a pipelining client, a millisecond's work at most.
 const READ_BYTES: usize = 64 * 1024;
 
-/// So much is copied into the shared buffer and back in a microsecond or two. More stays with its connection.
+/// The longest rest that is copied into the shared buffer and back: a microsecond or two. A longer one stays where it is.
 const COPIED_BYTES: usize = 16 * 1024;
 
 /// The shared read buffer, filled for one connection at a time.
-pub struct Inlet {
+pub struct ReadBuffer {
     buffer: Box<[u8]>,
     filled: usize,
-    /// What the connection had left unserved and all that came behind it, if that is too much to be copied; else empty.
+    /// What the connection had left unserved and all that came after it, if that is too long to be copied; else empty.
     kept: Vec<u8>,
     /// The longest request of the connection whose turn it is.
     request_bytes: usize,
@@ -22,21 +22,21 @@ pub struct Inlet {
 
 /// What one read brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Received {
+pub enum ReadOutcome {
     /// As much as was asked for: there may be more.
     Filled,
     /// Less than was asked for: the socket is drained.
     Short,
-    /// Nothing, because nothing is there.
+    /// Nothing is there.
     Nothing,
-    /// Nothing, because the peer has closed its side.
+    /// The end of file: the peer has closed its side.
     End,
 }
 
-impl Inlet {
-    /// A buffer for services whose longest request has `request_bytes`.
+impl ReadBuffer {
+    /// Returns a buffer for services whose longest request has `request_bytes`.
     pub fn new(request_bytes: usize) -> Self {
-        Inlet { buffer: vec![0; request_bytes + READ_BYTES].into(), filled: 0, kept: Vec::new(), request_bytes: 0 }
+        ReadBuffer { buffer: vec![0; request_bytes + READ_BYTES].into(), filled: 0, kept: Vec::new(), request_bytes: 0 }
     }
 
     /// Begins a connection's turn with what it left unserved. Its longest request has `request_bytes`.
@@ -51,25 +51,25 @@ impl Inlet {
         }
     }
 
-    /// Whether there is so little that more should be read: beyond a request's length, there is one to serve.
+    /// Returns true when more should be read: beyond a request's length, there is one to serve.
     pub fn wants_more(&self) -> bool {
         self.bytes().len() <= self.request_bytes
     }
 
     /// Reads once, behind what is there.
-    pub fn read(&mut self, stream: &mut impl Read) -> io::Result<Received> {
+    pub fn read(&mut self, stream: &mut impl Read) -> io::Result<ReadOutcome> {
         let room = self.request_bytes + READ_BYTES - self.bytes().len();
         let room = &mut self.buffer[self.filled..self.filled + room];
         let len = match stream.read(room) {
             Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Received::Filled),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ReadOutcome::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(ReadOutcome::Filled),
             Err(error) => return Err(error),
         };
         let received = match len {
-            0 => Received::End,
-            len if len == room.len() => Received::Filled,
-            _ => Received::Short,
+            0 => ReadOutcome::End,
+            len if len == room.len() => ReadOutcome::Filled,
+            _ => ReadOutcome::Short,
         };
         if self.kept.is_empty() {
             self.filled += len;
@@ -79,12 +79,12 @@ impl Inlet {
         Ok(received)
     }
 
-    /// What the connection has to be served.
+    /// Returns what the connection has to be served.
     pub fn bytes(&self) -> &[u8] {
         if self.kept.is_empty() { &self.buffer[..self.filled] } else { &self.kept }
     }
 
-    /// Ends the turn: what was not consumed, for the connection to keep.
+    /// Ends the turn, and returns what was not consumed, for the connection to keep.
     pub fn unserved(&mut self, consumed: usize) -> Vec<u8> {
         if consumed == 0 && !self.kept.is_empty() {
             return std::mem::take(&mut self.kept);
@@ -109,36 +109,36 @@ mod tests {
         const LONGEST: usize = 4 * COPIED_BYTES;
         let sent: Vec<u8> = (0..LONGEST).map(|n| (n % 251) as u8).collect();
         for piece in [1_000, COPIED_BYTES, COPIED_BYTES + 1] {
-            let mut inlet = Inlet::new(LONGEST);
+            let mut read_buffer = ReadBuffer::new(LONGEST);
             let mut unserved = Vec::new();
-            let mut come = 0;
-            while come < sent.len() {
-                let mut stream = &sent[come..sent.len().min(come + piece)];
-                come += stream.len();
-                inlet.load(&mut unserved, LONGEST);
-                assert!(inlet.wants_more());
-                assert_eq!(inlet.read(&mut stream).expect("a slice can be read"), Received::Short);
-                assert_eq!(inlet.bytes(), &sent[..come]);
-                unserved = inlet.unserved(0);
+            let mut arrived = 0;
+            while arrived < sent.len() {
+                let mut stream = &sent[arrived..sent.len().min(arrived + piece)];
+                arrived += stream.len();
+                read_buffer.load(&mut unserved, LONGEST);
+                assert!(read_buffer.wants_more());
+                assert_eq!(read_buffer.read(&mut stream).expect("a slice can be read"), ReadOutcome::Short);
+                assert_eq!(read_buffer.bytes(), &sent[..arrived]);
+                unserved = read_buffer.unserved(0);
             }
-            inlet.load(&mut unserved, LONGEST);
-            assert_eq!(inlet.unserved(7), sent[7..]);
-            assert_eq!(inlet.bytes(), b"");
+            read_buffer.load(&mut unserved, LONGEST);
+            assert_eq!(read_buffer.unserved(7), sent[7..]);
+            assert_eq!(read_buffer.bytes(), b"");
         }
     }
 
     /// A long line costs the byte that comes, and not the bytes before it: they are not even moved.
     #[test]
     fn much_is_not_copied() {
-        let mut inlet = Inlet::new(1 << 20);
+        let mut read_buffer = ReadBuffer::new(1 << 20);
         let mut unserved = Vec::with_capacity(1 << 20);
         unserved.resize(COPIED_BYTES + 1, b'x');
-        let place = unserved.as_ptr();
+        let address = unserved.as_ptr();
         for _ in 0..1_000 {
-            inlet.load(&mut unserved, 1 << 20);
-            inlet.read(&mut &b"y"[..]).expect("a slice can be read");
-            unserved = inlet.unserved(0);
+            read_buffer.load(&mut unserved, 1 << 20);
+            read_buffer.read(&mut &b"y"[..]).expect("a slice can be read");
+            unserved = read_buffer.unserved(0);
         }
-        assert_eq!((unserved.as_ptr(), unserved.len()), (place, COPIED_BYTES + 1_001));
+        assert_eq!((unserved.as_ptr(), unserved.len()), (address, COPIED_BYTES + 1_001));
     }
 }

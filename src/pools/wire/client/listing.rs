@@ -1,16 +1,16 @@
 //! Reads the lines of `STATS KEYS`, `STATS TYPES` and `STATS HOLDERS`.
 //!
-//! What a line says of a key or type is read by its words, so that a later server may say more.
+//! Amounts are read by their words, so that a later server may add some.
 
 use super::parse_duration;
 use crate::time::Span;
 
-/// A key or a type, and what there is of it.
+/// A key or a type with its amounts.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Listed {
+pub struct ListedRow {
     /// The key or the type, in the bytes of clients.
     pub name: Vec<u8>,
-    /// What is said of it, in the order of the line: `3 working` is the amount of `working`.
+    /// The amounts, in the order of the line: `3 working` is the amount of `working`.
     pub amounts: Vec<(String, Amount)>,
 }
 
@@ -23,26 +23,26 @@ pub enum Amount {
     Time(Span),
 }
 
-/// Somebody who holds a lock or waits for it.
+/// A holder or waiter of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Client {
+pub struct ListedClaim {
     /// Its address.
     pub peer: String,
-    /// What it does: `working`, or `waiting_for_me` and the like.
+    /// Its state: `working`, or `waiting_for_me` and the like.
     pub state: String,
     /// For how long.
     pub age: Span,
 }
 
-impl Listed {
-    /// Reads a line of the keys or types. None: it is none, such as the one that tells how many more there are.
-    pub fn parse(line: &[u8]) -> Option<Listed> {
+impl ListedRow {
+    /// Returns the row in a line of the keys or types; None if it is no such line, such as the one that says how many more there are.
+    pub fn parse(line: &[u8]) -> Option<ListedRow> {
         let (name, amounts) = split_once(line, b' ')?;
         let amounts = std::str::from_utf8(amounts).ok()?.split(", ").map(parse_amount).collect::<Option<_>>()?;
-        Some(Listed { name: name.strip_suffix(b":")?.to_vec(), amounts })
+        Some(ListedRow { name: name.strip_suffix(b":")?.to_vec(), amounts })
     }
 
-    /// What is said of it under this word: a number, or microseconds; 0 if nothing is said.
+    /// Returns the amount of this word: a number, or microseconds; 0 if the line does not have it.
     pub fn amount(&self, word: &str) -> u64 {
         let amount = self.amounts.iter().find(|(of, _)| of == word);
         amount.map_or(0, |(_, amount)| match amount {
@@ -51,8 +51,8 @@ impl Listed {
         })
     }
 
-    /// Adds what another server says of the same: numbers add up, and so do times, but for `oldest`, which is the longer.
-    pub fn add(&mut self, other: &Listed) {
+    /// Adds the row of another server for the same key or type: numbers add up, and so do times, but of `oldest` the longer counts.
+    pub fn add(&mut self, other: &ListedRow) {
         for (word, amount) in &mut self.amounts {
             let more = other.amount(word);
             match amount {
@@ -64,17 +64,17 @@ impl Listed {
     }
 }
 
-impl Client {
-    /// Reads a line of the clients of a key.
-    pub fn parse(line: &[u8]) -> Option<Client> {
+impl ListedClaim {
+    /// Returns the claim in a line of `STATS HOLDERS`; None if it is no such line.
+    pub fn parse(line: &[u8]) -> Option<ListedClaim> {
         let mut words = std::str::from_utf8(line).ok()?.rsplitn(3, ' ');
         let (age, state, peer) = (words.next()?, words.next()?, words.next()?);
         let age = Span::from_micros(parse_duration(age)?);
-        Some(Client { peer: peer.into(), state: state.into(), age })
+        Some(ListedClaim { peer: peer.into(), state: state.into(), age })
     }
 }
 
-/// How many more there are than the list tells, if this line says so.
+/// Returns how many more there are than the list has, if this line says so.
 pub fn parse_more(line: &[u8]) -> Option<u64> {
     std::str::from_utf8(line).ok()?.strip_prefix("and ")?.strip_suffix(" more")?.parse().ok()
 }
@@ -98,29 +98,29 @@ mod tests {
 
     #[test]
     fn what_is_listed_is_read() {
-        let key = Listed::parse(b"Article:x\xff:y: 1 working, 22 waiting, oldest 7200.000001s").expect("is a line");
+        let key = ListedRow::parse(b"Article:x\xff:y: 1 working, 22 waiting, oldest 7200.000001s").expect("is a line");
         assert_eq!(key.name, b"Article:x\xff:y");
         assert_eq!((key.amount("working"), key.amount("waiting"), key.amount("oldest")), (1, 22, 7_200_000_001));
         assert_eq!(key.amount("unheard of"), 0);
         assert_eq!(key.amounts[1], ("waiting".into(), Amount::Count(22)));
         let mut both = key.clone();
-        both.add(&Listed::parse(b"Article:x\xff:y: 3 working, 0 waiting, oldest 1.0s").expect("is a line"));
+        both.add(&ListedRow::parse(b"Article:x\xff:y: 3 working, 0 waiting, oldest 1.0s").expect("is a line"));
         assert_eq!((both.amount("working"), both.amount("waiting")), (4, 22));
         assert_eq!(both.amount("oldest"), 7_200_000_001);
         assert_eq!(parse_more(b"and 17 more"), Some(17));
-        let client = Client::parse(b"[::1]:5000 waiting_for_me 3.250000s").expect("is a line");
+        let client = ListedClaim::parse(b"[::1]:5000 waiting_for_me 3.250000s").expect("is a line");
         let expected =
-            Client { peer: "[::1]:5000".into(), state: "waiting_for_me".into(), age: Span::from_millis(3_250) };
+            ListedClaim { peer: "[::1]:5000".into(), state: "waiting_for_me".into(), age: Span::from_millis(3_250) };
         assert_eq!(client, expected);
     }
 
     #[test]
     fn other_lines_are_none() {
         for line in [&b""[..], b"and 3 more", b"k 1 working", b"k: working", b"k: oldest x", b"\xff", b"k: \xff y"] {
-            assert_eq!(Listed::parse(line), None, "{}", line.escape_ascii());
+            assert_eq!(ListedRow::parse(line), None, "{}", line.escape_ascii());
         }
         for line in [&b""[..], b"and 3 more", b"a working s", b"working 3s", b"\xff working 3s"] {
-            assert_eq!(Client::parse(line), None, "{}", line.escape_ascii());
+            assert_eq!(ListedClaim::parse(line), None, "{}", line.escape_ascii());
         }
         assert_eq!(parse_more(b"and: 3 working"), None);
     }
