@@ -152,11 +152,11 @@ impl Services {
 
     /// Makes the services of a list, for which the settings are.
     pub fn of(list: &[&'static Info], settings: &AllSettings) -> Self {
-        let entry = |(info, settings): (&&'static Info, &Box<dyn ServiceSettings>)| {
+        let entries = list.iter().zip(&settings.0).map(|(info, settings)| {
             let service = settings.open();
             Entry { info, caps: service.caps(), service, traffic: Traffic::default() }
-        };
-        Services(list.iter().zip(&settings.0).map(entry).collect())
+        });
+        Services(entries.collect())
     }
 
     /// Returns every service's place.

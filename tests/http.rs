@@ -357,29 +357,6 @@ fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Option<String> {
     Some(String::from_utf8(printed).expect("is text"))
 }
 
-/// The alerts that the README recommends are well-formed, and speak of metrics that there are.
-#[test]
-fn the_alerts_of_the_readme_are_sound() {
-    let readme =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).expect("lies beside the manifest");
-    let rules = readme.split("```yaml\n").find(|text| text.starts_with("groups:")).expect("the README has alerts");
-    let rules = rules.split("```").next().expect("a block begins");
-    let (daemon, address) = start(&[]);
-    let _clients = hostile_clients(&daemon);
-    let page = fetch(address, "/metrics");
-    let words: Vec<&str> = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
-    let named: Vec<&&str> = words.iter().filter(|word| word.starts_with("poolcounter_")).collect();
-    assert!(named.len() >= 5, "{named:?}");
-    for name in named {
-        assert!(page.text().lines().any(|line| line.starts_with(*name)), "there is no {name}");
-    }
-    let file = concat!(env!("CARGO_TARGET_TMPDIR"), "/alerts.yaml");
-    fs::write(file, rules).expect("there is room");
-    if let Some(verdict) = promtool(&["check", "rules", file], "") {
-        assert!(verdict.contains("SUCCESS: 6 rules found"), "{verdict}");
-    }
-}
-
 /// Every metric that is made from no table is in the manual, and no other.
 #[test]
 fn the_manual_names_the_metrics() {

@@ -26,11 +26,27 @@ struct Settings {
 
 /// The options.
 const OPTIONS: &[Opt<Settings>] = &[
-    Opt::SERVER,
+    Opt {
+        doc_long: "
+            A server.
+            May be given several times.
+            Each counter belongs to one of them;
+            .Cm noop , stats
+            and
+            .Cm dump
+            go to each.",
+        ..Opt::SERVER
+    },
     Opt {
         long: "on-lost",
         hint: "warn|term|kill",
-        help: "when the units are lost while the command runs: only say so, or also terminate or kill it (default: warn)",
+        doc_short: "when the units are lost while the command runs: only say so, or also terminate or kill it (default: warn)",
+        doc_long: "
+            As for
+            .Cm exec ,
+            if the connection is lost while the command of
+            .Cm acquire
+            runs.",
         set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
         ..Opt::BLANK
     },

@@ -27,14 +27,31 @@ const OPTIONS: &[Opt<Settings>] = &[
     Opt {
         short: "j",
         long: "json",
-        help: "print a list of JSON objects, one for each server",
+        doc_short: "print a list of JSON objects, one for each server",
+        doc_long: "
+            Print a list of JSON objects, one for each server:
+            .Va server ,
+            and
+            .Va stats , keys , types
+            or
+            .Va clients ,
+            or
+            .Va error .
+            Times are in seconds.
+            .Va more
+            is how many the list leaves out.",
         set: |settings, _| {
             settings.is_json = true;
             Ok(())
         },
         ..Opt::BLANK
     },
-    Opt::SERVER,
+    Opt {
+        doc_long: "
+            A server.
+            May be given several times, and each is asked.",
+        ..Opt::SERVER
+    },
     Opt::VERSION,
     Opt::HELP,
 ];

@@ -45,12 +45,20 @@ struct Settings {
 
 /// The options.
 const OPTIONS: &[Opt<Settings>] = &[
-    Opt::SERVER,
+    Opt {
+        doc_long: "
+            A server.
+            May be given several times, and each is asked.",
+        ..Opt::SERVER
+    },
     Opt {
         short: "i",
         long: "interval",
         hint: "SECONDS",
-        help: "how often to ask the servers (default: 2)",
+        doc_short: "how often to ask the servers (default: 2)",
+        doc_long: "
+            How often to ask the servers, at least 0.1.
+            The default is 2.",
         set: |settings, value| {
             let interval = seconds(value).ok().filter(|interval| *interval >= Duration::from_millis(100));
             assign(&mut settings.interval, interval.ok_or("a number of seconds from 0.1".into()))
@@ -61,7 +69,9 @@ const OPTIONS: &[Opt<Settings>] = &[
         short: "n",
         long: "count",
         hint: "N",
-        help: "end after so many looks (default: 1 without a terminal, else without limit)",
+        doc_short: "end after so many looks (default: 1 without a terminal, else without limit)",
+        doc_long: "
+            End after so many looks.",
         set: |settings, value| assign(&mut settings.count, number(value, 1..=u64::MAX).map(Some)),
         ..Opt::BLANK
     },

@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use poolcounter::client::{Client, Error, Limits, MediaWiki, Outcome, Purpose};
-//! use poolcounter::net::Server;
+//! use poolcounter::Server;
 //! use std::time::Duration;
 //!
 //! // A server for this example; yours is the daemon.
@@ -43,8 +43,8 @@
 //!
 //! ```
 //! # use poolcounter::client::{Client, Error, Limits, MediaWiki, Outcome, Purpose};
-//! # use poolcounter::net::Server;
-//! # use poolcounter::stats::Pools;
+//! # use poolcounter::Server;
+//! # use poolcounter::client::PoolStat;
 //! # use std::time::Duration;
 //! # let mut server = Server::bind("127.0.0.1:0", "pools")?;
 //! # let (address, stopper) = (server.addresses("pools")[0].to_string(), server.stopper());
@@ -57,7 +57,7 @@
 //!     assert!(matches!((&page, &image), (Outcome::Locked(_), Outcome::Locked(_))));
 //! }
 //! for (server, stats) in client.stats() {
-//!     let locks = stats?.of(Pools::ProcessingWorkers);
+//!     let locks = stats?.of(PoolStat::ProcessingWorkers);
 //!     assert_eq!(locks, 1, "at {server} the image is given back, the page is not");
 //! }
 //! # stopper.stop()?;
@@ -68,7 +68,7 @@
 //! # Counters
 //!
 //! ```
-//! # use poolcounter::net::Server;
+//! # use poolcounter::Server;
 //! use poolcounter::client::{Counters, MediaWiki};
 //!
 //! # let mut server = Server::bind("127.0.0.1:0", "counters")?;
@@ -108,7 +108,9 @@ mod fleet;
 mod placement;
 mod pools;
 
-pub use crate::pools::Purpose;
+pub use crate::counters::request::CounterRefusal;
+pub use crate::pools::request::Purpose;
+pub use crate::stats::{Counters as CounterStat, Figures, Pools as PoolStat, Row, Stat, Unit};
 pub use counters::{Counters, Units, Usage};
 pub use error::{Error, Failure, Fault};
 pub use placement::{MediaWiki, Placement, Ring};

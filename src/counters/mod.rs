@@ -2,6 +2,7 @@
 //! nothing itself.
 
 pub mod options;
+pub mod request;
 mod state;
 pub mod wire;
 

@@ -3,7 +3,7 @@
 //! A frame is a header of 12 bytes (magic, opcode, flags or status, reserved, body length, opaque) and its body. All numbers
 //! are big-endian. A reply carries the opaque bytes of its request.
 
-use super::state::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
+use super::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
 use crate::stats::{Counters as Stat, Figures};
 
 pub mod client;

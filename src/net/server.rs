@@ -114,7 +114,7 @@ impl Server {
     /// such as `127.0.0.1:0` for a port that is free. It touches no signals; a [`Stopper`] ends it.
     ///
     /// ```
-    /// use poolcounter::net::Server;
+    /// use poolcounter::Server;
     ///
     /// let mut server = Server::bind("127.0.0.1:0", "pools")?;
     /// let stopper = server.stopper();

@@ -4,6 +4,7 @@
 mod events;
 pub mod options;
 mod report;
+pub mod request;
 mod state;
 pub mod wire;
 

@@ -14,7 +14,6 @@ use crate::stats::{Figures, Pools as Stat};
 use crate::time::{Span, Time};
 use crate::top_keys::{KeyEvent, TopKeys};
 use crate::wheel::{TimerId, Timers, timer_keys};
-use serde::{Deserialize, Serialize};
 use slab::Slab;
 
 mod alerts;
@@ -23,6 +22,7 @@ mod queries;
 mod saved;
 mod types;
 
+pub use super::request::{AcquireLock, BadSyntax, Purpose, Reply};
 pub use alerts::{PoolEvent, WINDOW};
 pub use queries::{BusyKey, ClaimInfo};
 pub use saved::SAVED_VERSION;
@@ -30,59 +30,6 @@ pub use types::WorkType;
 
 use alerts::{Alerts, RefusalReason};
 use types::{TypeId, Types};
-
-/// What `ACQ4ME` and `ACQ4ANY` ask for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AcquireLock<'a> {
-    /// The pool's name: opaque bytes, at least one.
-    pub key: &'a [u8],
-    /// For whom the work is done.
-    pub purpose: Purpose,
-    /// How many may hold a lock at a time. At least 1.
-    pub workers: u32,
-    /// How many may hold or wait; further requests are refused. At least 1.
-    pub max_queue: u32,
-    /// How long to wait for a lock; zero means not at all.
-    pub timeout: Span,
-    /// The longest time to hold it.
-    pub hold: Span,
-}
-
-/// For whom a client does the work that it wants a lock for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Purpose {
-    /// For itself alone: it needs a lock of its own.
-    Me,
-    /// For all that ask with this purpose: once one client has finished, the waiters need not work.
-    Anyone,
-}
-
-/// A request whose key, workers or maxqueue is missing, zero or not a number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BadSyntax;
-
-/// A reply to a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reply {
-    /// The connection holds a lock and is to do the work.
-    Locked,
-    /// Another client has finished the work; no lock is held.
-    Done,
-    /// A lock was released, or a wait withdrawn.
-    Released,
-    /// Too many hold or wait already.
-    QueueFull,
-    /// No lock came free in time.
-    Timeout,
-    /// The connection has as many claims as it may.
-    LockHeld,
-    /// The connection has no such claim.
-    NotLocked,
-    /// The connection still waits for its last request.
-    WaitForResponse,
-    /// See [`BadSyntax`].
-    BadSyntax,
-}
 
 /// One step of the state machine: when it happens, and where its effects go.
 pub struct PoolsStep<'a, 'w> {

@@ -1,10 +1,11 @@
 //! The PoolCounter protocol: lines to requests, replies to lines. It does not know the pools.
 
+#[cfg(feature = "daemon")]
 pub mod listing;
 
 pub use crate::decimal::{parse_number, parse_seconds};
 
-use super::state::{AcquireLock, BadSyntax, Purpose, Reply};
+use super::request::{AcquireLock, BadSyntax, Purpose, Reply};
 use crate::stats::{Figures, Pools as Stat, Stat as _, Unit};
 use crate::time::Span;
 use memchr::memchr;

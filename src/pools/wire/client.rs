@@ -1,7 +1,7 @@
 //! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are those of the server.
 
 use super::{BadSyntax, parse_number, text_of};
-use crate::pools::state::{AcquireLock, Purpose, Reply};
+use crate::pools::request::{AcquireLock, Purpose, Reply};
 use crate::stats::{Pools as Stat, Stat as _, Unit};
 use crate::time::Span;
 use std::borrow::Cow;

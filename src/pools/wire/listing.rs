@@ -3,7 +3,8 @@
 //!
 //! A key has no spaces, so what follows the first space of a line is never part of it.
 
-use crate::pools::state::{BusyKey, ClaimInfo, Purpose, WorkType};
+use crate::pools::request::Purpose;
+use crate::pools::state::{BusyKey, ClaimInfo, WorkType};
 use crate::time::{Span, Time};
 use std::io::Write;
 
