@@ -39,7 +39,7 @@
 //! | [`histogram`], [`report`] | how long things took; what a service tells its operators | who shows it |
 //! | [`sketch`] | the keys with most events lately, in fixed memory | clocks, what the keys name |
 //! | [`output`] | unsent bytes by connection | sockets |
-//! | [`pulse`] | the loop's own figures: ticks, budgets, memory | clocks, who shows them |
+//! | [`loop_stats`] | the loop's own figures: ticks, budgets | clocks, who shows them |
 //! | [`record`] | values in a stream, one at a time: what an upgrade hands over | files, what the values are |
 //! | [`service`] | the contract between the loop and a service | any service |
 //! | [`pools`], [`counters`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
@@ -108,12 +108,12 @@ pub mod histogram;
 pub mod http;
 pub mod id;
 pub mod list;
+pub mod loop_stats;
 pub mod members;
 pub mod names;
 pub mod net;
 pub mod output;
 pub mod pools;
-pub mod pulse;
 pub mod random;
 pub mod record;
 pub mod registry;

@@ -2,8 +2,10 @@
 
 mod support;
 
+use poolcounter::counters::stats::CounterStat;
 use poolcounter::output::FULL_BYTES;
-use poolcounter::stats::{Counters, Pools, Stat};
+use poolcounter::pools::stats::PoolStat;
+use poolcounter::stats::Stat;
 use poolcounter::time::Span;
 use std::collections::BTreeSet;
 use std::fs;
@@ -366,7 +368,7 @@ fn the_manual_names_the_metrics() {
         section.expect("the manual has one").lines().filter_map(|line| line.strip_prefix(".It Va ")).collect();
     let (_daemon, address) = start(&[]);
     let page = fetch(address, "/metrics");
-    let tables = Pools::ALL.iter().map(|stat| stat.row()).chain(Counters::ALL.iter().map(|stat| stat.row()));
+    let tables = PoolStat::ALL.iter().map(|stat| stat.row()).chain(CounterStat::ALL.iter().map(|stat| stat.row()));
     let tables: Vec<&str> = tables.map(|row| row.help).collect();
     let helps = page.text().lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
     let others: Vec<&str> = helps.filter(|(_, help)| !tables.contains(help)).map(|(name, _)| name).collect();

@@ -4,8 +4,20 @@ use std::fs;
 use std::path::Path;
 
 /// What the adapter of a service may import besides what is its own.
-const CONTRACT: &[&str] =
-    &["service", "record", "registry", "report", "output", "pulse", "random", "wheel", "stats", "text", "id", "time"];
+const CONTRACT: &[&str] = &[
+    "service",
+    "record",
+    "registry",
+    "report",
+    "output",
+    "loop_stats",
+    "random",
+    "wheel",
+    "stats",
+    "text",
+    "id",
+    "time",
+];
 
 /// Who may import whom. A row is for a module and all below it that have no row of their own; imports within a row are free.
 /// The adapters of services may also import all of [`CONTRACT`].
@@ -22,19 +34,20 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "counters",
             "pools/wire",
             "counters/wire",
+            "pools/stats",
             "stats",
             "id",
             "text",
             "time",
         ],
     ),
-    ("client", &["pools", "counters", "pools/wire", "counters/wire", "stats", "time"]),
-    ("net", &["registry", "service", "record", "pulse", "output", "random", "wheel", "list", "id", "time"]),
+    ("client", &["pools", "counters", "pools/wire", "counters/wire", "pools/stats", "counters/stats", "stats", "time"]),
+    ("net", &["registry", "service", "record", "loop_stats", "output", "random", "wheel", "list", "id", "time"]),
     ("registry", &["pools", "counters", "http", "report", "service", "wheel", "id", "time"]),
     ("http", &["http/wire", "histogram"]),
     ("http/wire", &[]),
-    ("pools", &["pools/state", "pools/wire", "sketch"]),
-    ("counters", &["counters/state", "counters/wire"]),
+    ("pools", &["pools/state", "pools/wire", "pools/stats", "sketch"]),
+    ("counters", &["counters/state", "counters/wire", "counters/stats"]),
     ("members", &["members/state", "members/wire", "members/stats"]),
     (
         "members/state",
@@ -42,13 +55,18 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("members/wire", &["members/state", "pools/wire", "time"]),
     ("members/stats", &["histogram", "stats"]),
-    ("pools/state", &["service", "record", "wheel", "names", "list", "sketch", "histogram", "stats", "id", "time"]),
-    ("pools/wire", &["pools/state", "stats", "time"]),
-    ("counters/state", &["service", "record", "wheel", "names", "stats", "id", "time"]),
-    ("counters/wire", &["counters/state", "stats"]),
+    (
+        "pools/state",
+        &["pools/stats", "service", "record", "wheel", "names", "list", "sketch", "histogram", "stats", "id", "time"],
+    ),
+    ("pools/wire", &["pools/state", "pools/stats", "stats", "time"]),
+    ("pools/stats", &["stats"]),
+    ("counters/state", &["counters/stats", "service", "record", "wheel", "names", "stats", "id", "time"]),
+    ("counters/wire", &["counters/state", "counters/stats", "stats"]),
+    ("counters/stats", &["stats"]),
     ("record", &[]),
-    ("service", &["registry", "record", "report", "output", "pulse", "random", "wheel", "id", "time"]),
-    ("pulse", &["time"]),
+    ("service", &["registry", "record", "report", "output", "loop_stats", "random", "wheel", "id", "time"]),
+    ("loop_stats", &["histogram", "time"]),
     ("output", &["list", "id"]),
     ("wheel", &["list", "id", "time"]),
     ("sketch", &["names", "id", "time"]),

@@ -44,7 +44,7 @@
 //! ```
 //! # use poolcounter::client::{Client, Error, Limits, MediaWiki, Outcome, Purpose};
 //! # use poolcounter::net::Server;
-//! # use poolcounter::stats::Pools;
+//! # use poolcounter::pools::stats::PoolStat;
 //! # use std::time::Duration;
 //! # let mut server = Server::bind("127.0.0.1:0", "pools")?;
 //! # let (address, stopper) = (server.addresses("pools")[0].to_string(), server.stopper());
@@ -57,7 +57,7 @@
 //!     assert!(matches!((&page, &image), (Outcome::Locked(_), Outcome::Locked(_))));
 //! }
 //! for (server, stats) in client.stats() {
-//!     let locks = stats?.of(Pools::ProcessingWorkers);
+//!     let locks = stats?.of(PoolStat::ProcessingWorkers);
 //!     assert_eq!(locks, 1, "at {server} the image is given back, the page is not");
 //! }
 //! # stopper.stop()?;

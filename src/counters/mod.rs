@@ -2,6 +2,7 @@
 //! nothing itself.
 
 mod state;
+pub mod stats;
 pub mod wire;
 
 pub use state::{Acquire, COUNTER_BYTES, HOLDING_BYTES, Limits, Record, Refusal, Release, State, Step};
@@ -13,12 +14,13 @@ use crate::report::Report;
 use crate::service::{
     Caps, Context, IN_ONE_PIECE, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
-use crate::stats::{Counters as Stat, Figures};
+use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
 use log::trace;
 use serde::{Deserialize, Serialize};
+use stats::CounterStat as Stat;
 use std::io;
 use wire::{FIELDS_BYTES, HEADER_BYTES, Header, Malformed, Request, STATUS_OFFSET};
 

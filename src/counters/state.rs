@@ -13,9 +13,10 @@ mod sweep;
 
 pub use saved::InOnePiece;
 
+use super::stats::CounterStat as Stat;
 use crate::id::{ConnId, Id, id};
 use crate::names::Names;
-use crate::stats::{Counters as Stat, Figures};
+use crate::stats::Figures;
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers, timer_keys};
 use counter::Counter;

@@ -4,7 +4,8 @@
 //! are big-endian. A reply carries the opaque bytes of its request.
 
 use super::state::{Acquire, Record, Refusal, Release};
-use crate::stats::{Counters as Stat, Figures};
+use super::stats::CounterStat as Stat;
+use crate::stats::Figures;
 
 pub mod asking;
 

@@ -3,8 +3,8 @@
 
 use super::Moment;
 use super::text::label;
-use crate::histogram::Histogram;
-use crate::pulse::{Budget, Spread};
+use crate::histogram::{Histogram, NUMBER_BOUNDS, TICK_BOUNDS, TIME_BOUNDS};
+use crate::loop_stats::Budget;
 use crate::report::{ServiceReport, Type};
 use crate::service::Traffic;
 use crate::stats::{Row, Unit};
@@ -48,7 +48,7 @@ pub fn render(moment: &Moment<'_>) -> String {
         "How long the oldest lock has been held.",
         seconds(oldest),
     );
-    page.pulse(moment);
+    page.loop_stats(moment);
     page.0
 }
 
@@ -86,7 +86,7 @@ impl Exposition {
         let kind = if matches!(row.unit, Unit::Count | Unit::Duration) { COUNTER } else { GAUGE };
         let name = name_of(service, row);
         match row.unit {
-            Unit::Count | Unit::Level => self.single(&name, kind, row.help, value),
+            Unit::Count | Unit::Level | Unit::Bytes => self.single(&name, kind, row.help, value),
             Unit::Uptime | Unit::Duration | Unit::Latest => {
                 self.single(&name, kind, row.help, seconds(Span::from_micros(value)));
             }
@@ -149,8 +149,7 @@ impl Exposition {
             self.family(name, HISTOGRAM, help);
             for (labels, of) in types.iter().take(TYPES_WITH_HISTOGRAMS) {
                 let histogram = histogram(of);
-                let buckets = histogram.cumulative().map(|(bound, count)| (bound.map(seconds), count));
-                self.histogram(name, labels, buckets, seconds(histogram.sum()), histogram.count());
+                self.histogram(name, labels, histogram, TIME_BOUNDS, 1e6);
             }
         };
         histograms(
@@ -161,43 +160,53 @@ impl Exposition {
         histograms("poolcounter_pools_hold_seconds", "How long locks were held, by type of work.", |of| &of.holds);
     }
 
-    fn pulse(&mut self, moment: &Moment<'_>) {
-        let pulse = moment.pulse;
-        let mut spread = |name: &str, help, spread: &Spread, unit: f64| {
+    fn loop_stats(&mut self, moment: &Moment<'_>) {
+        let loop_stats = moment.loop_stats;
+        let mut histogram = |name: &str, help, histogram: &Histogram, bounds: &[u64], scale: f64| {
             self.family(name, HISTOGRAM, help);
-            let buckets = spread.cumulative().map(|(bound, count)| (bound.map(|bound| bound as f64 / unit), count));
-            self.histogram(name, "", buckets, spread.sum() as f64 / unit, spread.count());
+            self.histogram(name, "", histogram, bounds, scale);
         };
-        spread(
+        histogram(
             "poolcounter_tick_seconds",
             "How long the turns of the loop took, without sleep.",
-            &pulse.durations,
+            &loop_stats.durations,
+            TICK_BOUNDS,
             1e6,
         );
-        spread(
+        histogram(
             "poolcounter_tick_clients",
             "How many connections were served in a turn of the loop.",
-            &pulse.turns,
+            &loop_stats.turns,
+            NUMBER_BOUNDS,
             1.0,
         );
         self.family("poolcounter_budget_spent_total", COUNTER, "How often a bound on the work of a turn was reached.");
         for budget in Budget::ALL {
-            self.value("poolcounter_budget_spent_total", &format!("budget=\"{}\"", budget.name()), pulse.spent(budget));
+            self.value(
+                "poolcounter_budget_spent_total",
+                &format!("budget=\"{}\"", budget.name()),
+                loop_stats.spent(budget),
+            );
         }
         self.single(
             "poolcounter_last_reload_success",
             GAUGE,
             "Whether the last reload has worked; 1 if there was none.",
-            u8::from(pulse.reload.is_none_or(|reload| reload.has_worked)),
+            u8::from(loop_stats.reload.is_none_or(|reload| reload.has_worked)),
         );
         self.single(
             "poolcounter_last_reload_timestamp_seconds",
             GAUGE,
             "When the last reload was, since 1970; 0 if there was none.",
-            pulse.reload.map_or(0.0, |reload| seconds(moment.time_of_day(reload.at))),
+            loop_stats.reload.map_or(0.0, |reload| seconds(moment.time_of_day(reload.at))),
         );
         self.single("poolcounter_timers", GAUGE, "Timers that are armed.", moment.timers);
-        self.single("process_resident_memory_bytes", GAUGE, "Resident memory of the process.", pulse.memory_bytes);
+        self.single(
+            "process_resident_memory_bytes",
+            GAUGE,
+            "Resident memory of the process.",
+            moment.usage.resident_bytes,
+        );
         self.single(
             "process_start_time_seconds",
             GAUGE,
@@ -206,23 +215,14 @@ impl Exposition {
         );
     }
 
-    fn histogram(
-        &mut self,
-        name: &str,
-        labels: &str,
-        buckets: impl Iterator<Item = (Option<f64>, u64)>,
-        sum: f64,
-        count: u64,
-    ) {
+    fn histogram(&mut self, name: &str, labels: &str, histogram: &Histogram, bounds: &[u64], scale: f64) {
         let (bucket, comma) = (format!("{name}_bucket"), if labels.is_empty() { "" } else { "," });
-        for (bound, count) in buckets {
-            match bound {
-                Some(bound) => self.value(&bucket, &format!("{labels}{comma}le=\"{bound}\""), count),
-                None => self.value(&bucket, &format!("{labels}{comma}le=\"+Inf\""), count),
-            }
+        for (bound, count) in histogram.cumulative(bounds) {
+            self.value(&bucket, &format!("{labels}{comma}le=\"{}\"", bound as f64 / scale), count);
         }
-        self.value(&format!("{name}_sum"), labels, sum);
-        self.value(&format!("{name}_count"), labels, count);
+        self.value(&bucket, &format!("{labels}{comma}le=\"+Inf\""), histogram.count());
+        self.value(&format!("{name}_sum"), labels, histogram.sum() as f64 / scale);
+        self.value(&format!("{name}_count"), labels, histogram.count());
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
@@ -238,6 +238,7 @@ fn name_of(service: &str, row: &Row) -> String {
         Unit::Latest => (&["time"], "_seconds"),
         Unit::Count => (&["total", "count"], "_total"),
         Unit::Level => (&[], ""),
+        Unit::Bytes => (&[], "_bytes"),
     };
     let words = row.name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !dropped.contains(word));
     let words: Vec<String> = words.map(str::to_ascii_lowercase).collect();

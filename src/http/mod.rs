@@ -9,12 +9,14 @@ mod text;
 pub mod wire;
 
 use crate::id::ConnId;
+use crate::loop_stats::LoopStats;
 use crate::output::MAX_BYTES;
-use crate::pulse::Pulse;
 use crate::record::{Reader, Writer};
 use crate::registry::Others;
 use crate::report::{Overview, Report};
-use crate::service::{Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable};
+use crate::service::{
+    Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable, Usage,
+};
 use crate::time::{Span, Time};
 use crate::wheel::Due;
 use log::trace;
@@ -56,7 +58,8 @@ struct Moment<'a> {
     /// The time of day at the start, since 1970.
     epoch: Span,
     overview: Overview,
-    pulse: &'a Pulse,
+    loop_stats: &'a LoopStats,
+    usage: Usage,
     /// Timers that are armed.
     timers: usize,
     samples: &'a Samples,
@@ -126,7 +129,8 @@ impl Http {
             now: context.now,
             epoch: context.epoch,
             overview: context.others.overview(context.now, context.peers),
-            pulse: context.pulse,
+            loop_stats: context.loop_stats,
+            usage: context.process.usage(),
             timers: context.timers.armed(),
             samples: &self.samples,
         };
@@ -227,9 +231,10 @@ impl Service for Http {
 mod tests {
     use super::*;
     use crate::output::{FULL_BYTES, MAX_BYTES};
+    use crate::pools::stats::PoolStat as Stat;
     use crate::report::{Holder, HotKey, Key, Pools, Sample, ServiceReport, Type};
     use crate::service::Traffic;
-    use crate::stats::{Pools as Stat, Stat as _};
+    use crate::stats::Stat as _;
 
     /// As much as there can be to tell, in names that grow most when they are escaped.
     fn most(name: impl Fn(usize) -> Vec<u8>) -> Overview {
@@ -258,14 +263,22 @@ mod tests {
     /// Whoever has not read all but the last byte that makes it full is told one page more, and must not be closed for it.
     #[test]
     fn no_page_is_too_long_for_a_connection() {
-        let (pulse, mut samples) = (Pulse::default(), Samples::default());
+        let (loop_stats, mut samples) = (LoopStats::default(), Samples::default());
         let sample = Sample { acquired: u64::MAX, refused: u64::MAX, working: u64::MAX, waiting: u64::MAX };
         samples.note(Time::from_micros(1_000_000_000), sample);
         let long = |n: usize, filler: &[u8]| [format!("{n}").as_bytes(), &filler.repeat(900)].concat();
         for filler in ["\"", "\\", "\u{ff}", "&", "'", "<", "\u{202e}", "x"] {
             let overview = most(|n| long(n, filler.as_bytes()));
             let epoch = Span::ZERO;
-            let moment = Moment { now: Time::START, epoch, overview, pulse: &pulse, timers: 0, samples: &samples };
+            let moment = Moment {
+                now: Time::START,
+                epoch,
+                overview,
+                loop_stats: &loop_stats,
+                usage: Usage::default(),
+                timers: 0,
+                samples: &samples,
+            };
             let status = status::Status::of(&moment);
             let pages = [page::render(&status), status.to_json(), metrics::render(&moment)];
             let lengths = pages.map(|page| page.len());
@@ -275,10 +288,18 @@ mod tests {
 
     #[test]
     fn types_that_look_alike_are_one_metric() {
-        let (pulse, samples) = (Pulse::default(), Samples::default());
+        let (loop_stats, samples) = (LoopStats::default(), Samples::default());
         let overview = most(|n| [&[b'x'; 100], format!("{n}").as_bytes()].concat());
         let epoch = Span::ZERO;
-        let moment = Moment { now: Time::START, epoch, overview, pulse: &pulse, timers: 0, samples: &samples };
+        let moment = Moment {
+            now: Time::START,
+            epoch,
+            overview,
+            loop_stats: &loop_stats,
+            usage: Usage::default(),
+            timers: 0,
+            samples: &samples,
+        };
         let page = metrics::render(&moment);
         assert_eq!(page.matches("poolcounter_pools_type_working{").count(), 1);
     }

@@ -6,7 +6,7 @@
 use super::Moment;
 use super::samples::{INTERVAL, KEPT};
 use crate::histogram::Histogram;
-use crate::pulse::Budget;
+use crate::loop_stats::Budget;
 use crate::report::{self, Sample};
 use crate::stats::Unit;
 use crate::text::visible;
@@ -153,24 +153,24 @@ pub struct Spent {
 impl Status {
     /// How things stand at this moment.
     pub fn of(moment: &Moment<'_>) -> Status {
-        let pulse = moment.pulse;
+        let loop_stats = moment.loop_stats;
         Status {
             version: env!("CARGO_PKG_VERSION"),
             uptime: seconds(moment.now.since(Time::START)),
             started_at: seconds(moment.epoch),
-            last_reload: pulse
+            last_reload: loop_stats
                 .reload
                 .map(|reload| Reload { at: seconds(moment.time_of_day(reload.at)), has_worked: reload.has_worked }),
             services: moment.overview.services.iter().map(Service::of).collect(),
             pools: moment.overview.pools().map(Pools::of).unwrap_or_default(),
             history: History::of(moment),
             loop_: Loop {
-                ticks: pulse.durations.count(),
-                busy: seconds(pulse.busy()),
-                turns: pulse.turns.sum(),
+                ticks: loop_stats.durations.count(),
+                busy: seconds(loop_stats.busy()),
+                turns: loop_stats.turns.sum(),
                 timers: moment.timers,
-                memory_bytes: pulse.memory_bytes,
-                budgets_spent: Budget::ALL.map(|it| Spent { budget: it.name(), times: pulse.spent(it) }).into(),
+                memory_bytes: moment.usage.resident_bytes,
+                budgets_spent: Budget::ALL.map(|it| Spent { budget: it.name(), times: loop_stats.spent(it) }).into(),
             },
         }
     }
@@ -247,7 +247,8 @@ impl Type {
 
 impl Times {
     fn of(histogram: &Histogram) -> Times {
-        Times { p50: histogram.quantile(0.5).map(seconds), p99: histogram.quantile(0.99).map(seconds) }
+        let quantile = |share| histogram.quantile(share).map(|it| seconds(Span::from_micros(it.value)));
+        Times { p50: quantile(0.5), p99: quantile(0.99) }
     }
 }
 

@@ -12,10 +12,10 @@ use super::idle::Idle;
 use super::inlet::Inlet;
 use crate::id::{ConnId, Id, ServiceId};
 use crate::list::{Links, List};
-use crate::pulse::Pulse;
+use crate::loop_stats::LoopStats;
 use crate::random::Random;
 use crate::registry::Services;
-use crate::service::{GONE, Peers};
+use crate::service::{GONE, Peers, Process};
 use crate::time::{Span, Time};
 use crate::wheel::Owner;
 use log::debug;
@@ -178,9 +178,14 @@ impl<S: Stream> Connections<S> {
         }
     }
 
+    /// Has the services know the process by `process`.
+    pub fn measure(&mut self, process: Box<dyn Process>) {
+        self.core.process = process;
+    }
+
     /// What the loop notes of itself.
-    pub fn pulse(&mut self) -> &mut Pulse {
-        &mut self.core.pulse
+    pub fn loop_stats(&mut self) -> &mut LoopStats {
+        &mut self.core.loop_stats
     }
 
     fn make_ready(&mut self, id: ConnId) {

@@ -8,7 +8,7 @@ mod handover;
 mod idle;
 mod inlet;
 mod listener;
-mod memory;
+mod process;
 mod server;
 mod signals;
 mod socket;

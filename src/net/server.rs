@@ -5,13 +5,13 @@ use super::connection::News;
 use super::connections::{Connections, Host};
 use super::handover::Program;
 use super::listener::{Address, Listener, Options};
-use super::memory;
+use super::process::System;
 use super::signals::Signals;
 use super::socket::Socket;
 use super::supervisor::{Status, Supervisor};
 use super::waker::{Stopper, Waker};
 use crate::id::{ConnId, Id, ServiceId};
-use crate::pulse::Budget;
+use crate::loop_stats::Budget;
 use crate::random::Random;
 use crate::registry::{Limits, PerService, Services};
 use crate::time::{Span, Time};
@@ -34,9 +34,6 @@ const ACCEPTS_PER_TICK: usize = 256;
 const REST: Span = Span::from_millis(100);
 /// How often that is logged at most.
 const LOG_INTERVAL: Span = Span::from_secs(1);
-
-/// How often the system is asked for the memory in use, at most.
-const MEMORY_INTERVAL: Span = Span::from_secs(3);
 
 const SIGNALS: Token = Token(usize::MAX);
 /// The token of the waker; the one above is the upgrade's.
@@ -65,8 +62,6 @@ pub struct Server {
     events: Events,
     clock: Clock,
     signals: Option<Signals>,
-    /// When to look at the memory again.
-    memory_due: Time,
     /// A signal has come.
     is_signalled: bool,
     waker: Waker,
@@ -130,13 +125,13 @@ impl Server {
     fn with(mut connections: Connections<Socket>, clock: Clock, policy: Policy) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
+        connections.measure(Box::new(System));
         connections.services().attach(|service| waker.of(service));
         Ok(Server {
             poll,
             events: Events::with_capacity(EVENTS_PER_TICK),
             clock,
             signals: None,
-            memory_due: Time::START,
             is_signalled: false,
             waker,
             is_stopping: false,
@@ -224,18 +219,10 @@ impl Server {
         stop_asked
     }
 
-    /// Notes now and then how much memory the process has.
-    fn look_at_memory(&mut self, now: Time) {
-        if now >= self.memory_due {
-            self.memory_due = now + MEMORY_INTERVAL;
-            self.connections.pulse().memory_bytes = memory::resident_bytes();
-        }
-    }
-
     /// Marks what the events are about.
     fn note_events(&mut self) {
         if self.events.iter().count() == EVENTS_PER_TICK {
-            self.connections.pulse().count_spent(Budget::Events);
+            self.connections.loop_stats().count_spent(Budget::Events);
         }
         for event in &self.events {
             match event.token() {
@@ -356,7 +343,6 @@ impl Host for Server {
     }
 
     fn wait(&mut self, now: Time) -> io::Result<()> {
-        self.look_at_memory(now);
         self.supervisor.speak(now);
         let looked = if self.policy.busy_poll == Span::ZERO { Some(now) } else { self.look_busily(now)? };
         if let Some(now) = looked {
@@ -372,7 +358,7 @@ impl Host for Server {
             return;
         }
         let now = self.clock.now();
-        self.connections.pulse().begin_tick(now);
+        self.connections.loop_stats().begin_tick(now);
         if self.is_resting(now) {
             return;
         }
@@ -394,7 +380,7 @@ impl Host for Server {
                 }
             }
             if self.ports[port].ready {
-                self.connections.pulse().count_spent(Budget::Accepts);
+                self.connections.loop_stats().count_spent(Budget::Accepts);
             }
         }
     }

@@ -4,6 +4,7 @@
 mod notices;
 mod report;
 mod state;
+pub mod stats;
 pub mod wire;
 
 pub use report::MOST_ROWS;
@@ -16,11 +17,12 @@ use crate::report::{Report, Sample};
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
-use crate::stats::{Figures, Pools as Stat};
+use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
 use log::{Level, debug, log_enabled, trace};
+use stats::PoolStat as Stat;
 use std::io;
 use wire::listing::{self, MOST_LINES};
 use wire::{Line, Query, Request};

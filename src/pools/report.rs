@@ -1,10 +1,10 @@
 //! What the pools tell operators in one piece, as plain values.
 
 use super::Pools;
+use super::stats::PoolStat as Stat;
 use crate::report::{self, Holder, HotKey, Key, Type};
 use crate::service::Peers;
 use crate::sketch;
-use crate::stats::Pools as Stat;
 use crate::time::Time;
 
 /// How many keys or holders a list of the report has at most.
@@ -69,12 +69,12 @@ fn report_type(one: &super::Type) -> Type {
 mod tests {
     use super::*;
     use crate::id::{ConnId, Id};
+    use crate::loop_stats::LoopStats;
     use crate::output::Output;
-    use crate::pulse::Pulse;
     use crate::random::Random;
     use crate::registry::{Limits, Services};
     use crate::report::Report;
-    use crate::service::{Context, Input, Traffic};
+    use crate::service::{Context, Input, NoProcess, Traffic};
     use crate::time::Span;
     use crate::wheel::Wheel;
 
@@ -108,7 +108,8 @@ mod tests {
                 resumed: &mut Vec::new(),
                 traffic: &traffic,
                 peers: &Numbers,
-                pulse: &Pulse::default(),
+                process: &NoProcess,
+                loop_stats: &LoopStats::default(),
                 others: &others,
             };
             entry.service.serve(ConnId::from_index(n), Input { bytes: line.as_bytes(), seen: 0 }, &mut context);

@@ -4,11 +4,12 @@
 //! Invariant: a pool exists while somebody holds or waits. A place stands in two queues: that of its connection, oldest
 //! first, and one of its pool's three, by what it is. A connection waits for one place at most, and that is its newest.
 
+use super::stats::PoolStat as Stat;
 use crate::id::{ConnId, Id, id};
 use crate::list::{Links, List};
 use crate::names::{Hash, Names};
 use crate::sketch::{Event, Sketch};
-use crate::stats::{Figures, Pools as Stat};
+use crate::stats::Figures;
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers, timer_keys};
 use serde::{Deserialize, Serialize};

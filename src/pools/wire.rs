@@ -3,7 +3,8 @@
 pub mod listing;
 
 use super::state::{Acquire, BadSyntax, Purpose, Reply};
-use crate::stats::{Figures, Pools as Stat, Stat as _, Unit};
+use super::stats::PoolStat as Stat;
+use crate::stats::{Figures, Stat as _, Unit};
 use crate::time::Span;
 use std::io::Write;
 
@@ -202,7 +203,7 @@ fn write_figure(bytes: &mut Vec<u8>, name: &str, unit: Unit, value: u64) {
     let (days, hours, minutes) = (value / 86_400_000_000, value / 3_600_000_000 % 24, value / 60_000_000 % 60);
     let (seconds, us) = (value / 1_000_000 % 60, value % 1_000_000);
     let written = match unit {
-        Unit::Count | Unit::Level => writeln!(bytes, "{name}: {value}"),
+        Unit::Count | Unit::Level | Unit::Bytes => writeln!(bytes, "{name}: {value}"),
         Unit::Uptime => writeln!(bytes, "{name}: {days} days, {hours}h {minutes}m {seconds}s"),
         Unit::Duration | Unit::Latest if days > 0 => {
             writeln!(bytes, "{name}: {days} days {hours}h {minutes}m {seconds}.{us:06}s")

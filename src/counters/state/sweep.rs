@@ -1,8 +1,8 @@
 //! The sweep that drops what was not used in the interval that has just ended, a bounded part of the table at a time.
 
 use super::{CounterId, State, Step};
+use crate::counters::stats::CounterStat as Stat;
 use crate::id::Id;
-use crate::stats::Counters as Stat;
 use crate::time::Time;
 
 /// How many places in the table a sweep looks at before others have their turn: a fraction of a millisecond.

@@ -4,7 +4,8 @@ use super::{
     FIELDS_BYTES, HEADER_BYTES, OK, Opcode, REPLY_MAGIC, REQUEST_MAGIC, Request, UNKNOWN, code_of, write_text,
 };
 use crate::counters::state::{Acquire, Record, Refusal, Release};
-use crate::stats::{Counters as Stat, Figures, Stat as _};
+use crate::counters::stats::CounterStat as Stat;
+use crate::stats::{Figures, Stat as _};
 
 /// What a client has replies carry. It makes one request at a time, so it need not tell them apart.
 const OPAQUE: [u8; 4] = [0; 4];

@@ -2,8 +2,8 @@
 
 use super::{Connections, LOOP};
 use crate::id::{ConnId, Id};
+use crate::loop_stats::LoopStats;
 use crate::net::connection::{Connection, Stage, Stream};
-use crate::pulse::Pulse;
 use crate::random::Random;
 use crate::record::{Reader, Unreadable, Writer};
 use crate::registry::Services;
@@ -15,7 +15,7 @@ use std::io::{self, ErrorKind, Read, Write};
 /// What is before the connections: the services' parts come first.
 #[derive(Serialize, Deserialize)]
 pub struct Head {
-    pub pulse: Pulse,
+    pub loop_stats: LoopStats,
     /// How many follow.
     pub connections: usize,
 }
@@ -49,7 +49,7 @@ impl<S: Stream> Connections<S> {
     /// When it cannot be written.
     pub fn save(&mut self, out: &mut Writer<'_>, now: Time) -> io::Result<()> {
         self.core.save(out, now)?;
-        out.put(&Head { pulse: self.core.pulse.clone(), connections: self.slab.len() })?;
+        out.put(&Head { loop_stats: self.core.loop_stats.clone(), connections: self.slab.len() })?;
         for (index, conn) in &self.slab {
             let id = ConnId::from_index(index);
             out.put(&SavedConnection {
@@ -104,7 +104,7 @@ impl<S: Stream> Connections<S> {
         let mut connections = Connections::new(services, epoch, random);
         let services = connections.core.restore(saved, now, is_rehearsal)?;
         let head: Head = saved.take()?;
-        connections.core.pulse = head.pulse;
+        connections.core.loop_stats = head.loop_stats;
         let mut all = Vec::new();
         let mut streams = Vec::new();
         for _ in 0..head.connections {

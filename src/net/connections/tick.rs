@@ -3,8 +3,8 @@
 
 use super::{Connections, LINGER, LOOP};
 use crate::id::{ConnId, Id, ServiceId};
+use crate::loop_stats::Budget;
 use crate::net::connection::{Stage, Stream};
-use crate::pulse::Budget;
 use crate::service::{Input, Served, Then};
 use crate::time::{Span, Time};
 use std::io::{self, ErrorKind};
@@ -47,14 +47,14 @@ impl<S: Stream> Connections<S> {
     pub fn tick<H: Host<Stream = S>>(host: &mut H) -> io::Result<()> {
         let clock = host.clock();
         let now = clock();
-        host.connections().pulse().end_tick(now);
+        host.connections().loop_stats().end_tick(now);
         host.wait(now)?;
         host.accept();
         let connections = host.connections();
         connections.complete(&clock);
         let served = if connections.is_paused { None } else { connections.serve(&clock) };
         let now = served.unwrap_or_else(&clock);
-        connections.pulse().begin_tick(now);
+        connections.loop_stats().begin_tick(now);
         if !connections.is_paused {
             connections.expire(now);
         }
@@ -79,7 +79,7 @@ impl<S: Stream> Connections<S> {
         let mut last = None;
         for _ in 0..self.ready.len() {
             if last > end {
-                self.core.pulse.count_spent(Budget::Serving);
+                self.core.loop_stats.count_spent(Budget::Serving);
                 break;
             }
             let Some(id) = self.ready.pop_front(&mut self.links) else { break };
@@ -117,7 +117,7 @@ impl<S: Stream> Connections<S> {
                 }
             }
         }
-        self.core.pulse.count_spent(Budget::Timers);
+        self.core.loop_stats.count_spent(Budget::Timers);
         self.resume();
     }
 
@@ -133,7 +133,7 @@ impl<S: Stream> Connections<S> {
             let Some(id) = self.core.output.pop_dirty() else { return };
             self.write_to(id, now);
         }
-        self.core.pulse.count_spent(Budget::Writes);
+        self.core.loop_stats.count_spent(Budget::Writes);
     }
 
     /// The only place where connections are dropped: those of which their services know nothing any more, once they have
@@ -152,7 +152,7 @@ impl<S: Stream> Connections<S> {
         }
         self.closing.drain(..some);
         if !self.closing.is_empty() {
-            self.core.pulse.count_spent(Budget::Ends);
+            self.core.loop_stats.count_spent(Budget::Ends);
         }
     }
 
@@ -166,7 +166,7 @@ impl<S: Stream> Connections<S> {
         let received = if conn.readable && self.inlet.wants_more() { conn.read(&mut self.inlet) } else { Ok(()) };
         // After the request was received, so that a wait that begins with it cannot end early.
         let now = clock();
-        self.core.pulse.count_turn(now);
+        self.core.loop_stats.count_turn(now);
         let input = self.inlet.bytes();
         if let Err(error) = &received
             && input.len() == kept
@@ -205,7 +205,7 @@ impl<S: Stream> Connections<S> {
         } else if conn.readable || served.then == Then::Serve {
             let is_full = self.core.output.is_full(id);
             if served.then == Then::Serve && !conn.unserved.is_empty() && !is_full {
-                self.core.pulse.count_spent(Budget::Requests);
+                self.core.loop_stats.count_spent(Budget::Requests);
             }
             self.make_ready(id);
         }
@@ -288,7 +288,7 @@ impl<S: Stream> Connections<S> {
     /// A client that does not read has no turn. If it has closed its side too, it may just have died, and what it holds
     /// must come back.
     fn park(&mut self, id: ConnId, now: Time) {
-        self.core.pulse.count_spent(Budget::Output);
+        self.core.loop_stats.count_spent(Budget::Output);
         let conn = &mut self.slab[id.index()];
         conn.parked = true;
         if conn.hangup && matches!(conn.stage, Stage::Open) {

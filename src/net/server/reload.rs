@@ -2,8 +2,8 @@
 
 use super::Server;
 use crate::id::ServiceId;
+use crate::loop_stats::Reload;
 use crate::net::listener::Listener;
-use crate::pulse::Reload;
 use std::io::{self, ErrorKind};
 
 /// Connections accepted from a listener that is closed for good: as many as its backlog can hold, unless that was set very high.
@@ -35,6 +35,6 @@ impl Server {
 
     /// Notes that a reload was asked for, or what came of it.
     pub fn note_reload(&mut self, has_worked: bool) {
-        self.connections.pulse().reload = Some(Reload { at: self.clock.now(), has_worked });
+        self.connections.loop_stats().reload = Some(Reload { at: self.clock.now(), has_worked });
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{List, Place, PlaceId, Pool, Purpose, Stage, State, Type};
 use crate::id::{ConnId, Id};
+use crate::pools::stats::PoolStat as Stat;
 use crate::sketch::Hot;
-use crate::stats::Pools as Stat;
 use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

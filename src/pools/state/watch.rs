@@ -8,8 +8,8 @@
 
 use super::{PoolId, Stage, State, Step, Timer};
 use crate::id::{ConnId, Id};
+use crate::pools::stats::PoolStat as Stat;
 use crate::sketch::{self, Event};
-use crate::stats::Pools as Stat;
 use crate::time::{Span, Time};
 use crate::wheel::{LAST_TICK, TimerId, Timers};
 use serde::{Deserialize, Serialize};

@@ -46,7 +46,8 @@ pub fn write_types(bytes: &mut Vec<u8>, types: &[&Type]) {
         bytes.extend_from_slice(&one.name);
         write!(bytes, ": {} working, {} waiting, {} acquired, ", one.working(), one.waiting(), one.acquired)?;
         write!(bytes, "{} done, {} full, {} timeouts, ", one.done, one.full, one.timeouts)?;
-        write!(bytes, "waited {}, held {}", Seconds(one.waits.sum()), Seconds(one.holds.sum()))
+        let [waited, held] = [one.waits.sum(), one.holds.sum()].map(|us| Seconds(Span::from_micros(us)));
+        write!(bytes, "waited {waited}, held {held}")
     });
 }
 

@@ -1,8 +1,9 @@
 //! Raw bytes into the parser of the pools protocol, beside a naive reading of the same words.
 
+use poolcounter::pools::stats::PoolStat;
 use poolcounter::pools::wire::{Line, Query, Request, first_line, parse, parse_number, parse_seconds};
 use poolcounter::pools::{Acquire, BadSyntax, Purpose};
-use poolcounter::stats::{Pools, Stat as _};
+use poolcounter::stats::Stat as _;
 use poolcounter::time::Span;
 
 /// The longest line that is tried.
@@ -83,7 +84,7 @@ fn read_query<'a>(words: &[&'a [u8]]) -> Query<'a> {
         [name] if name == "types" => Query::Types,
         [name] if name == "keys" => Query::Keys(20),
         [name] => {
-            Pools::ALL.iter().find(|stat| stat.row().name == *name).map_or(Query::Unknown, |stat| Query::One(*stat))
+            PoolStat::ALL.iter().find(|stat| stat.row().name == *name).map_or(Query::Unknown, |stat| Query::One(*stat))
         }
         [name, _] if name == "holders" => Query::Holders(words[1]),
         [name, _] if name == "keys" => {
