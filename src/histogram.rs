@@ -26,11 +26,11 @@ pub const NUMBER_BOUNDS: &[u64] = &[0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000
 const STEPS: [u64; 13] = [10, 12, 15, 18, 20, 25, 30, 36, 43, 50, 60, 72, 86];
 /// How many bounds there are: zero to nine, seven powers of ten, and the rest up to [`LARGEST`].
 const BOUND_COUNT: usize = 10 + 7 * STEPS.len() + 7;
-/// The largest value of each bucket but the last, which has none.
-const BOUNDS: [u64; BOUND_COUNT] = bounds();
 const BUCKETS: usize = BOUND_COUNT + 1;
-/// For each number of binary digits, the first bucket that may hold a value of so many.
-const FIRST_BY_DIGITS: [u8; 65] = first_by_digits();
+/// The largest value of each bucket but the last, which has none. A constant would be copied wherever it is indexed.
+static BOUNDS: [u64; BOUND_COUNT] = bounds();
+/// For each number of binary digits, and the two behind the first, the first bucket that may hold such a value.
+static FIRST_BY_DIGITS: [u8; 65 * 4] = first_by_digits();
 
 /// Counts of values by size. It takes 24 bytes until there is a value, then 900 more, for ever.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -75,24 +75,35 @@ const fn bounds() -> [u64; BOUND_COUNT] {
     bounds
 }
 
-const fn first_by_digits() -> [u8; 65] {
-    let mut first = [0; 65];
-    let mut digits = 1;
-    while digits <= 64 {
-        let smallest = 1 << (digits - 1);
-        let mut bucket = first[digits - 1];
-        while (bucket as usize) < BOUND_COUNT && BOUNDS[bucket as usize] < smallest {
+const fn first_by_digits() -> [u8; 65 * 4] {
+    let bounds = bounds();
+    let mut first = [0; 65 * 4];
+    let (mut at, mut bucket) = (3 * 4, 0);
+    while at < first.len() {
+        let smallest = (4 + at as u64 % 4) << (at / 4 - 3);
+        while bucket < BOUND_COUNT && bounds[bucket] < smallest {
             bucket += 1;
         }
-        first[digits] = bucket;
-        digits += 1;
+        first[at] = bucket as u8;
+        at += 1;
     }
     first
 }
 
+#[cold]
+fn no_counts() -> Box<[u64; BUCKETS]> {
+    Box::new([0; BUCKETS])
+}
+
 fn bucket_of(value: u64) -> usize {
-    let mut bucket = usize::from(FIRST_BY_DIGITS[(u64::BITS - value.leading_zeros()) as usize]);
-    // Four steps at most: a power of two has no more buckets.
+    // What has fewer than three digits is its own bucket.
+    if value < 4 {
+        return value as usize;
+    }
+    let digits = (u64::BITS - value.leading_zeros()) as usize;
+    let next_two = (value >> (digits - 3)) as usize % 4;
+    let mut bucket = usize::from(FIRST_BY_DIGITS[digits * 4 + next_two]);
+    // Two steps at most: a quarter of a power of two has no more bounds.
     while bucket < BOUND_COUNT && BOUNDS[bucket] < value {
         bucket += 1;
     }
@@ -107,7 +118,7 @@ impl Histogram {
 
     /// Counts one more value. One that is as large as a bound counts below it.
     pub fn record_number(&mut self, value: u64) {
-        self.counts.get_or_insert_with(|| Box::new([0; BUCKETS]))[bucket_of(value)] += 1;
+        self.counts.get_or_insert_with(no_counts)[bucket_of(value)] += 1;
         self.count += 1;
         self.sum = self.sum.saturating_add(value);
     }
