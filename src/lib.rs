@@ -35,15 +35,15 @@
 //! | [`wheel`] | a hierarchical timer wheel: arm and cancel in O(1), never early | clocks, what timers are for |
 //! | [`names`] | from names to slab keys | the entities |
 //! | [`text`] | bytes of peers as text that is safe to show | who shows it |
-//! | [`stats`] | one table of statistics per service | who counts |
-//! | [`histogram`], [`report`] | how long things took; what a service tells its operators | who shows it |
+//! | [`stats`] | what makes the table of statistics of a service | who counts |
+//! | [`histogram`], [`report`] | how long things took; the figures, tables and series that a service tells its operators | who shows it |
 //! | [`sketch`] | the keys with most events lately, in fixed memory | clocks, what the keys name |
 //! | [`output`] | unsent bytes by connection | sockets |
 //! | [`loop_stats`] | the loop's own figures: ticks, budgets | clocks, who shows them |
 //! | [`record`] | values in a stream, one at a time: what an upgrade hands over | files, what the values are |
 //! | [`service`] | the contract between the loop and a service | any service |
 //! | [`pools`], [`counters`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
-//! | [`http`] | metrics and the status page, from what the other services report | sockets, the other services |
+//! | [`http`] | metrics and the status page, from what the other services report | sockets, any other service |
 //! | [`services`] | the registry | the loop |
 //! | [`net`] | sockets, clock, tick, signals, the upgrade without loss | protocols |
 //! | [`client`] | the library for those who ask: locks, units, placement over several servers | the loop |
@@ -97,7 +97,8 @@
 //! # How to add a service
 //!
 //! 1. A directory like `pools/`: `state.rs`, `wire.rs`, and `mod.rs` with the [`service::Service`].
-//! 2. Its statistics as a table in [`stats`].
+//! 2. Its statistics as a table in `stats.rs` ([`stats`]), and what else it tells its operators as tables and series ([`report`]):
+//!    metrics, JSON and the status page show them without a change.
 //! 3. A [`services::Kind`] and a field in [`services::Services`].
 //! 4. Its options, and the ports that speak it, in [`cli`].
 

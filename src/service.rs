@@ -21,7 +21,7 @@ use crate::output::Output;
 use crate::random::Random;
 use crate::record::{Reader, Writer};
 use crate::registry::{Limits, Others};
-use crate::report::{Report, Sample};
+use crate::report::{Report, Series};
 use crate::time::{Span, Time};
 use crate::wheel::{Due, OwnTimers};
 use serde::{Deserialize, Serialize};
@@ -101,13 +101,12 @@ pub trait Service: Send {
         Time::NEVER
     }
 
-    /// Returns what it has to tell its operators.
+    /// Returns what it has to tell its operators, as [`crate::report`] says; the series come from [`Service::sample`].
     fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report;
 
-    /// Returns how it stands: little enough to be noted every few seconds.
-    fn sample(&self) -> Option<Sample> {
-        None
-    }
+    /// Notes each value that is remembered for a curve, always the same ones in the same order: little enough for every few
+    /// seconds.
+    fn sample(&self, _note: &mut dyn FnMut(Series)) {}
 
     /// Returns the version of what [`Service::save`] writes. What is written cannot change without another.
     fn saved_version(&self) -> u16;

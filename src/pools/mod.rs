@@ -13,7 +13,7 @@ pub use state::{Acquire, BadSyntax, Busy, Client, Limits, Notice, Purpose, Reply
 use crate::id::ConnId;
 use crate::output::{MAX_BYTES, Output};
 use crate::record::{Reader, Writer};
-use crate::report::{Report, Sample};
+use crate::report::{Report, Series};
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
@@ -152,11 +152,11 @@ impl Service for Pools {
 
     fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report {
         let figures = self.figures(now, traffic).rows().collect();
-        Report { figures, pools: Some(self.tables(now, peers)) }
+        Report { figures, tables: self.tables(now, peers), ..Report::default() }
     }
 
-    fn sample(&self) -> Option<Sample> {
-        Some(self.standing())
+    fn sample(&self, note: &mut dyn FnMut(Series)) {
+        self.standing().into_iter().for_each(note);
     }
 
     fn saved_version(&self) -> u16 {
