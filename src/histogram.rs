@@ -141,6 +141,16 @@ impl Histogram {
         Histogram { count: counts.iter().sum(), sum, counts: Some(fine) }
     }
 
+    /// Counts every value of another one more.
+    pub fn add(&mut self, other: &Histogram) {
+        if let Some(more) = &other.counts {
+            let counts = self.counts.get_or_insert_with(no_counts);
+            counts.iter_mut().zip(more.iter()).for_each(|(count, more)| *count += more);
+        }
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
     /// Returns how many values there were.
     pub fn count(&self) -> u64 {
         self.count
@@ -276,6 +286,19 @@ mod tests {
         assert_eq!(cumulative[..5], [3, 3, 1_003, 1_003, 1_010]);
         assert_eq!((cumulative[15], histogram.count(), histogram.sum()), (1_010, 1_015, 99));
         assert_eq!(histogram.quantile(1.0).map(|it| it.is_beyond), Some(true));
+    }
+
+    #[test]
+    fn two_are_added_up() {
+        let (mut one, mut other, mut both) = (Histogram::default(), Histogram::default(), Histogram::default());
+        both.add(&one);
+        assert_eq!(both, Histogram::default());
+        (0..10).for_each(|n| one.record_number(1 << n));
+        (0..30).for_each(|n| other.record_number(7 * n));
+        both.add(&one);
+        both.add(&other);
+        (0..30).for_each(|n| one.record_number(7 * n));
+        assert_eq!(both, one);
     }
 
     #[test]

@@ -137,20 +137,20 @@ macro_rules! statistics {
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum $name { $(#[doc = $help] $stat,)* }
 
-        impl Stat for $name {
+        impl $crate::stats::Stat for $name {
             const ALL: &'static [$name] = &[$($name::$stat,)*];
 
             fn index(self) -> usize {
                 self as usize
             }
 
-            fn row(self) -> &'static Row {
+            fn row(self) -> &'static $crate::stats::Row {
                 #[allow(unused_imports, reason = "some tables name no metric")]
-                use crate::stats::Metric::*;
+                use $crate::stats::Metric::*;
                 match self {
                     $($name::$stat => {
-                        const METRIC: crate::stats::Metric = [$($metric,)? Derived][0];
-                        &Row { name: $text, unit: Unit::$unit, help: $help, metric: METRIC }
+                        const METRIC: $crate::stats::Metric = [$($metric,)? Derived][0];
+                        &$crate::stats::Row { name: $text, unit: $crate::stats::Unit::$unit, help: $help, metric: METRIC }
                     })*
                 }
             }
