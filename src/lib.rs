@@ -111,6 +111,10 @@ mod list;
 #[cfg(feature = "internals")]
 pub mod list;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod loop_stats;
+#[cfg(feature = "internals")]
+pub mod loop_stats;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod members;
 #[cfg(feature = "internals")]
 pub mod members;
@@ -134,10 +138,6 @@ pub mod output;
 mod pools;
 #[cfg(feature = "internals")]
 pub mod pools;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod pulse;
-#[cfg(feature = "internals")]
-pub mod pulse;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod random;
 #[cfg(feature = "internals")]

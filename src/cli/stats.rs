@@ -8,7 +8,7 @@ use crate::client::{Client, Lines};
 use crate::options::Opt;
 use crate::pools::wire::client::listing::{self, Amount, ListedRow};
 use crate::pools::wire::client::parse_figure;
-use crate::stats::{Stat, Unit};
+use crate::stats::Stat;
 use crate::text::is_visible;
 use crate::time::Span;
 use serde_json::{Map, Value, json};
@@ -97,8 +97,8 @@ fn object_of((server, answer): &Answer, asked: &str) -> Value {
         (Ok(lines), None) => {
             let figures = lines.iter().filter_map(|line| parse_figure(line));
             let figures = figures.map(|(stat, value)| match stat.row().unit {
-                Unit::Count | Unit::Level => (stat.row().name, Value::from(value)),
-                Unit::Uptime | Unit::Duration | Unit::Latest => (stat.row().name, seconds(Span::from_micros(value))),
+                unit if unit.is_time() => (stat.row().name, seconds(Span::from_micros(value))),
+                _ => (stat.row().name, Value::from(value)),
             });
             json!({ "server": server, "stats": figures.collect::<Value>() })
         }

@@ -109,8 +109,10 @@ mod placement;
 mod pools;
 
 pub use crate::counters::request::CounterRefusal;
+pub use crate::counters::stats::CounterStat;
 pub use crate::pools::request::Purpose;
-pub use crate::stats::{Counters as CounterStat, Figures, Pools as PoolStat, Row, Stat, Unit};
+pub use crate::pools::stats::PoolStat;
+pub use crate::stats::{Figures, Row, Stat, Unit};
 pub use counters::{Counters, Units, Usage};
 pub use error::{Error, Failure, Fault};
 pub use placement::{MediaWiki, Placement, Ring};

@@ -4,6 +4,7 @@
 pub mod options;
 pub mod request;
 mod state;
+pub mod stats;
 pub mod wire;
 
 pub use options::CountersSettings;
@@ -21,12 +22,13 @@ use crate::service::{
     Caps, Context, IN_ONE_PIECE, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
 use crate::settings::{self, Configure};
-use crate::stats::{Counters as Stat, Figures};
+use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
 use log::trace;
 use serde::{Deserialize, Serialize};
+use stats::CounterStat as Stat;
 use std::io;
 use wire::{CounterRequest, FIELDS_BYTES, HEADER_BYTES, Header, Malformed, STATUS_OFFSET};
 

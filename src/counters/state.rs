@@ -15,10 +15,11 @@ mod sweep;
 pub use super::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
 pub use saved::CounterTablesInOnePiece;
 
+use super::stats::CounterStat as Stat;
 use crate::counters::options::CountersSettings;
 use crate::id::{ConnId, Id, id};
 use crate::names::Names;
-use crate::stats::{Counters as Stat, Figures};
+use crate::stats::Figures;
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers, timer_keys};
 use counter::Counter;

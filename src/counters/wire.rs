@@ -4,7 +4,8 @@
 //! are big-endian. A reply carries the opaque bytes of its request.
 
 use super::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
-use crate::stats::{Counters as Stat, Figures};
+use crate::counters::stats::CounterStat as Stat;
+use crate::stats::Figures;
 
 pub mod client;
 

@@ -13,10 +13,10 @@ use super::idle::IdleQueues;
 use super::read_buffer::ReadBuffer;
 use crate::id::{ConnId, Id, ServiceId};
 use crate::list::{Links, List};
-use crate::pulse::Pulse;
+use crate::loop_stats::LoopStats;
 use crate::random::Random;
 use crate::registry::Services;
-use crate::service::{GONE, Peers};
+use crate::service::{GONE, Peers, Process};
 use crate::time::{Span, Time};
 use crate::wheel::Owner;
 use log::debug;
@@ -185,9 +185,14 @@ impl<S: Stream> Connections<S> {
         }
     }
 
+    /// Sets what the services know the process by.
+    pub fn measure(&mut self, process: Box<dyn Process>) {
+        self.dispatch.process = process;
+    }
+
     /// Returns the loop's own figures.
-    pub fn pulse(&mut self) -> &mut Pulse {
-        &mut self.dispatch.pulse
+    pub fn loop_stats(&mut self) -> &mut LoopStats {
+        &mut self.dispatch.loop_stats
     }
 
     fn make_ready(&mut self, id: ConnId) {

@@ -1,12 +1,12 @@
 //! Calls the services with what they share: the wheel, the output, random numbers. It knows no connections, only their ids.
 
 use crate::id::{ConnId, ServiceId};
+use crate::loop_stats::LoopStats;
 use crate::output::Output;
-use crate::pulse::Pulse;
 use crate::random::Random;
 use crate::record::{Reader, Writer};
 use crate::registry::{Entry, Services};
-use crate::service::{Context, Nobody, Peers, Service, Traffic, Unreadable};
+use crate::service::{Context, NoProcess, Nobody, Peers, Process, Service, Traffic, Unreadable};
 use crate::time::{Span, Time};
 use crate::wheel::Wheel;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,8 @@ pub struct Dispatch {
     pub services: Services,
     pub wheel: Wheel,
     pub output: Output,
-    pub pulse: Pulse,
+    pub loop_stats: LoopStats,
+    pub process: Box<dyn Process>,
     /// Connections whose wait has ended, to be served again.
     pub resumed: Vec<ConnId>,
     random: Random,
@@ -46,7 +47,8 @@ impl Dispatch {
             services,
             wheel: Wheel::default(),
             output: Output::default(),
-            pulse: Pulse::default(),
+            loop_stats: LoopStats::default(),
+            process: Box::new(NoProcess),
             resumed: Vec::new(),
             random,
             epoch,
@@ -66,11 +68,24 @@ impl Dispatch {
         if now >= self.observe_at {
             self.observe(now);
         }
-        let Dispatch { services, wheel, output, pulse, resumed, random, epoch, .. } = self;
+        let Dispatch { services, wheel, output, loop_stats, process, resumed, random, epoch, .. } = self;
         let (entry, others) = services.split(id);
         let (timers, traffic) = (wheel.own(id.owner()), &entry.traffic);
-        let mut context =
-            Context { now, epoch: *epoch, id, timers, random, output, resumed, traffic, peers, pulse, others: &others };
+        let (process, others) = (&**process, &others);
+        let mut context = Context {
+            now,
+            epoch: *epoch,
+            id,
+            timers,
+            random,
+            output,
+            resumed,
+            traffic,
+            peers,
+            process,
+            loop_stats,
+            others,
+        };
         call(&mut *entry.service, &mut context)
     }
 

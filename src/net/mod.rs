@@ -7,7 +7,7 @@ mod dispatch;
 mod handover;
 mod idle;
 mod listener;
-mod memory;
+mod process;
 mod read_buffer;
 mod sd_notify;
 mod server;

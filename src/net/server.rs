@@ -5,14 +5,14 @@ use super::connection::Readiness;
 use super::connections::{Connections, Host};
 use super::handover::Program;
 use super::listener::{Listener, Options};
-use super::memory;
+use super::process::System;
 use super::sd_notify::{DaemonState, Notifier};
 use super::signals::Signals;
 use super::socket::Socket;
 use super::waker::{Stopper, Waker};
 use crate::address::Address;
 use crate::id::{ConnId, Id, ServiceId};
-use crate::pulse::Budget;
+use crate::loop_stats::Budget;
 use crate::random::Random;
 use crate::registry::{PerService, SERVICES, Services};
 use crate::service::Info;
@@ -36,9 +36,6 @@ const ACCEPTS_PER_TICK: usize = 256;
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
 /// The least time between two log lines about that.
 const LOG_INTERVAL: Span = Span::from_secs(1);
-
-/// The least time between two questions to the system for the memory in use.
-const MEMORY_INTERVAL: Span = Span::from_secs(3);
 
 const SIGNALS: Token = Token(usize::MAX);
 /// The token of the waker; the one above is the upgrade's.
@@ -74,8 +71,6 @@ pub struct Server {
     events: Events,
     clock: Clock,
     signals: Option<Signals>,
-    /// When to ask for the memory in use again.
-    memory_due: Time,
     /// A signal has come.
     is_signalled: bool,
     waker: Waker,
@@ -140,13 +135,13 @@ impl Server {
     fn with(mut connections: Connections<Socket>, clock: Clock, policy: Policy) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
+        connections.measure(Box::new(System));
         connections.services().attach(|service| waker.of(service));
         Ok(Server {
             poll,
             events: Events::with_capacity(EVENTS_PER_TICK),
             clock,
             signals: None,
-            memory_due: Time::START,
             is_signalled: false,
             waker,
             is_stopping: false,
@@ -234,18 +229,10 @@ impl Server {
         stop_asked
     }
 
-    /// Asks for the memory of the process, if that was not done lately.
-    fn sample_memory(&mut self, now: Time) {
-        if now >= self.memory_due {
-            self.memory_due = now + MEMORY_INTERVAL;
-            self.connections.pulse().memory_bytes = memory::resident_bytes();
-        }
-    }
-
     /// Marks the connections and listeners that the events are about.
     fn mark_events(&mut self) {
         if self.events.iter().count() == EVENTS_PER_TICK {
-            self.connections.pulse().count_spent(Budget::Events);
+            self.connections.loop_stats().count_spent(Budget::Events);
         }
         for event in &self.events {
             match event.token() {
@@ -374,7 +361,6 @@ impl Host for Server {
     }
 
     fn wait(&mut self, now: Time) -> io::Result<()> {
-        self.sample_memory(now);
         self.notifier.notify_due(now);
         let looked = if self.policy.busy_poll == Span::ZERO { Some(now) } else { self.busy_poll_events(now)? };
         if let Some(now) = looked {
@@ -390,7 +376,7 @@ impl Host for Server {
             return;
         }
         let now = self.clock.now();
-        self.connections.pulse().begin_tick(now);
+        self.connections.loop_stats().begin_tick(now);
         if self.is_accept_paused(now) {
             return;
         }
@@ -412,7 +398,7 @@ impl Host for Server {
                 }
             }
             if self.ports[port].ready {
-                self.connections.pulse().count_spent(Budget::Accepts);
+                self.connections.loop_stats().count_spent(Budget::Accepts);
             }
         }
     }

@@ -6,6 +6,7 @@ pub mod options;
 mod report;
 pub mod request;
 mod state;
+pub mod stats;
 pub mod wire;
 
 pub use options::PoolsSettings;
@@ -18,16 +19,17 @@ use crate::id::ConnId;
 use crate::options::Opt;
 use crate::output::{MAX_BYTES, Output};
 use crate::record::{Reader, Writer};
-use crate::report::{Report, Sample};
+use crate::report::{Report, Series};
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
 use crate::settings::{self, Configure};
-use crate::stats::{Figures, Pools as Stat};
+use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
 use log::{Level, debug, log_enabled, trace};
+use stats::PoolStat as Stat;
 use std::io;
 use wire::listing::{self, MOST_LINES};
 use wire::{Line, PoolRequest, StatsQuery};
@@ -171,11 +173,11 @@ impl Service for Pools {
 
     fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report {
         let figures = self.figures(now, traffic).rows().collect();
-        Report { figures, pools: Some(self.tables(now, peers)) }
+        Report { figures, tables: self.tables(now, peers), ..Report::default() }
     }
 
-    fn sample(&self) -> Option<Sample> {
-        Some(self.standing())
+    fn sample(&self, note: &mut dyn FnMut(Series)) {
+        self.standing().into_iter().for_each(note);
     }
 
     fn saved_version(&self) -> u16 {

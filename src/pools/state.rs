@@ -6,11 +6,12 @@
 //! Invariant: a pool exists while it has claims. A claim stands in two queues: that of its connection, oldest first, and one of
 //! its pool's three, by its phase. A connection has at most one claim that waits, and that is its newest.
 
+use super::stats::PoolStat as Stat;
 use crate::id::{ConnId, Id, id};
 use crate::list::{Links, List};
 use crate::names::{Hash, Names};
 use crate::pools::options::PoolsSettings;
-use crate::stats::{Figures, Pools as Stat};
+use crate::stats::Figures;
 use crate::time::{Span, Time};
 use crate::top_keys::{KeyEvent, TopKeys};
 use crate::wheel::{TimerId, Timers, timer_keys};

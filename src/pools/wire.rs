@@ -6,7 +6,8 @@ pub mod listing;
 pub use crate::decimal::{parse_number, parse_seconds};
 
 use super::request::{AcquireLock, BadSyntax, Purpose, Reply};
-use crate::stats::{Figures, Pools as Stat, Stat as _, Unit};
+use crate::pools::stats::PoolStat as Stat;
+use crate::stats::{Figures, Stat as _, Unit};
 use crate::time::Span;
 use memchr::memchr;
 use std::io::Write;
@@ -181,7 +182,7 @@ fn write_figure(bytes: &mut Vec<u8>, name: &str, unit: Unit, value: u64) {
     let (days, hours, minutes) = (value / 86_400_000_000, value / 3_600_000_000 % 24, value / 60_000_000 % 60);
     let (seconds, us) = (value / 1_000_000 % 60, value % 1_000_000);
     let written = match unit {
-        Unit::Count | Unit::Level => writeln!(bytes, "{name}: {value}"),
+        Unit::Count | Unit::Level | Unit::Bytes => writeln!(bytes, "{name}: {value}"),
         Unit::Uptime => writeln!(bytes, "{name}: {days} days, {hours}h {minutes}m {seconds}s"),
         Unit::Duration | Unit::Latest if days > 0 => {
             writeln!(bytes, "{name}: {days} days {hours}h {minutes}m {seconds}.{us:06}s")

@@ -3,8 +3,8 @@
 use crate::toy::OUTPUT_BYTES;
 use crate::{SERVICES, Stage};
 use poolcounter::id::ServiceId;
+use poolcounter::loop_stats::Budget;
 use poolcounter::output::FULL_BYTES;
-use poolcounter::pulse::Budget;
 use poolcounter::registry::AllSettings;
 use poolcounter::time::Span;
 

@@ -2,9 +2,9 @@
 //! test says so. Everything above the sockets is the daemon's own code.
 
 use poolcounter::id::ConnId;
+use poolcounter::loop_stats::LoopStats;
 use poolcounter::net::{Connections, Host, Readiness, Stream, rehearse};
 use poolcounter::pools::PoolsSettings;
-use poolcounter::pulse::Pulse;
 use poolcounter::random::Random;
 use poolcounter::record::{Reader, Writer};
 use poolcounter::registry::{AllSettings, SERVICES, Services};
@@ -326,8 +326,8 @@ impl World {
     }
 
     /// What the loop notes of itself.
-    pub fn pulse(&mut self) -> &mut Pulse {
-        self.connections.pulse()
+    pub fn pulse(&mut self) -> &mut LoopStats {
+        self.connections.loop_stats()
     }
 
     /// When the loop would wake by itself.

@@ -1,8 +1,9 @@
 //! What the servers tell at one moment.
 
 use crate::client::{Client, Failure, Lines};
+use crate::pools::stats::PoolStat as Stat;
 use crate::pools::wire::client::listing::{self, ListedRow};
-use crate::stats::{Figures, Pools as Stat};
+use crate::stats::Figures;
 use std::collections::BTreeMap;
 use std::time::Instant;
 

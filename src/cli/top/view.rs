@@ -2,8 +2,8 @@
 
 use super::sample::Sample;
 use crate::cli::terminal::printable;
+use crate::pools::stats::PoolStat as Stat;
 use crate::pools::wire::client::listing::{ListedClaim, ListedRow};
-use crate::stats::Pools as Stat;
 use crate::time::Span;
 use std::cmp::Ordering;
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! The sweep that drops the counters that have expired with an interval, a bounded part of the table at a time.
 
 use super::{CounterId, CountersState, CountersStep};
+use crate::counters::stats::CounterStat as Stat;
 use crate::id::Id;
-use crate::stats::Counters as Stat;
 use crate::time::Time;
 
 /// How many slots of the table a sweep looks at in a tick: a fraction of a millisecond.

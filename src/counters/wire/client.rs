@@ -4,7 +4,8 @@ use super::{
     CounterRequest, FIELDS_BYTES, HEADER_BYTES, OK, Opcode, REPLY_MAGIC, REQUEST_MAGIC, UNKNOWN, code_of, write_text,
 };
 use crate::counters::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
-use crate::stats::{Counters as Stat, Figures, Stat as _};
+use crate::counters::stats::CounterStat as Stat;
+use crate::stats::{Figures, Stat as _};
 
 /// The opaque bytes of requests. A client makes one request at a time, so it need not tell replies apart.
 const OPAQUE: [u8; 4] = [0; 4];

@@ -2,8 +2,8 @@
 
 use super::{Connections, LOOP};
 use crate::id::{ConnId, Id};
+use crate::loop_stats::LoopStats;
 use crate::net::connection::{Connection, Phase, Stream};
-use crate::pulse::Pulse;
 use crate::random::Random;
 use crate::record::{Reader, Unreadable, Writer};
 use crate::registry::Services;
@@ -15,7 +15,7 @@ use std::io::{self, ErrorKind, Read, Write};
 /// The record between the services' parts and the connections.
 #[derive(Serialize, Deserialize)]
 pub struct ConnectionsHead {
-    pub pulse: Pulse,
+    pub loop_stats: LoopStats,
     /// How many follow.
     pub connections: usize,
 }
@@ -49,7 +49,7 @@ impl<S: Stream> Connections<S> {
     /// When it cannot be written.
     pub fn save(&mut self, out: &mut Writer<'_>, now: Time) -> io::Result<()> {
         self.dispatch.save(out, now)?;
-        out.put(&ConnectionsHead { pulse: self.dispatch.pulse.clone(), connections: self.slab.len() })?;
+        out.put(&ConnectionsHead { loop_stats: self.dispatch.loop_stats.clone(), connections: self.slab.len() })?;
         for (index, conn) in &self.slab {
             let id = ConnId::from_index(index);
             out.put(&SavedConnection {
@@ -104,7 +104,7 @@ impl<S: Stream> Connections<S> {
         let mut connections = Connections::new(services, epoch, random);
         let services = connections.dispatch.restore(saved, now, is_rehearsal)?;
         let head: ConnectionsHead = saved.take()?;
-        connections.dispatch.pulse = head.pulse;
+        connections.dispatch.loop_stats = head.loop_stats;
         let mut all = Vec::new();
         let mut streams = Vec::new();
         for _ in 0..head.connections {

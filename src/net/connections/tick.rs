@@ -3,8 +3,8 @@
 
 use super::{Connections, LINGER, LOOP};
 use crate::id::{ConnId, Id, ServiceId};
+use crate::loop_stats::Budget;
 use crate::net::connection::{Phase, Stream};
-use crate::pulse::Budget;
 use crate::service::{Input, Served, Then};
 use crate::time::{Span, Time};
 use std::io::{self, ErrorKind};
@@ -48,14 +48,14 @@ impl<S: Stream> Connections<S> {
     pub fn tick<H: Host<Stream = S>>(host: &mut H) -> io::Result<()> {
         let clock = host.clock();
         let now = clock();
-        host.connections().pulse().end_tick(now);
+        host.connections().loop_stats().end_tick(now);
         host.wait(now)?;
         host.accept();
         let connections = host.connections();
         connections.complete(&clock);
         let served = if connections.is_paused { None } else { connections.serve(&clock) };
         let now = served.unwrap_or_else(&clock);
-        connections.pulse().begin_tick(now);
+        connections.loop_stats().begin_tick(now);
         if !connections.is_paused {
             connections.expire(now);
         }
@@ -80,7 +80,7 @@ impl<S: Stream> Connections<S> {
         let mut last = None;
         for _ in 0..self.ready.len() {
             if last > end {
-                self.dispatch.pulse.count_spent(Budget::Serving);
+                self.dispatch.loop_stats.count_spent(Budget::Serving);
                 break;
             }
             let Some(id) = self.ready.pop_front(&mut self.links) else { break };
@@ -118,7 +118,7 @@ impl<S: Stream> Connections<S> {
                 }
             }
         }
-        self.dispatch.pulse.count_spent(Budget::Timers);
+        self.dispatch.loop_stats.count_spent(Budget::Timers);
         self.resume();
     }
 
@@ -134,7 +134,7 @@ impl<S: Stream> Connections<S> {
             let Some(id) = self.dispatch.output.pop_dirty() else { return self.resume() };
             self.write_to(id, now);
         }
-        self.dispatch.pulse.count_spent(Budget::Writes);
+        self.dispatch.loop_stats.count_spent(Budget::Writes);
         self.resume();
     }
 
@@ -154,7 +154,7 @@ impl<S: Stream> Connections<S> {
         }
         self.closing.drain(..some);
         if !self.closing.is_empty() {
-            self.dispatch.pulse.count_spent(Budget::Ends);
+            self.dispatch.loop_stats.count_spent(Budget::Ends);
         }
     }
 
@@ -169,7 +169,7 @@ impl<S: Stream> Connections<S> {
             if conn.readable && self.read_buffer.wants_more() { conn.read(&mut self.read_buffer) } else { Ok(()) };
         // After the request was received, so that a wait that begins with it cannot end early.
         let now = clock();
-        self.dispatch.pulse.count_turn(now);
+        self.dispatch.loop_stats.count_turn(now);
         let input = self.read_buffer.bytes();
         if let Err(error) = &received
             && input.len() == kept
@@ -208,7 +208,7 @@ impl<S: Stream> Connections<S> {
         } else if conn.readable || served.then == Then::Serve {
             let is_full = self.dispatch.output.is_full(id);
             if served.then == Then::Serve && !conn.unserved.is_empty() && !is_full {
-                self.dispatch.pulse.count_spent(Budget::Requests);
+                self.dispatch.loop_stats.count_spent(Budget::Requests);
             }
             self.make_ready(id);
         }
@@ -305,7 +305,7 @@ impl<S: Stream> Connections<S> {
     /// Parks a connection that does not read its replies: it is not served until it does. If the peer has closed its side, too,
     /// it may have died, so a timer gives back what it holds.
     fn park(&mut self, id: ConnId, now: Time) {
-        self.dispatch.pulse.count_spent(Budget::Output);
+        self.dispatch.loop_stats.count_spent(Budget::Output);
         let conn = &mut self.slab[id.index()];
         conn.parked = true;
         if conn.hangup && matches!(conn.phase, Phase::Open) {

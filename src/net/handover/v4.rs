@@ -1,12 +1,13 @@
 //! The handover of version 0.9.0, which was one postcard value. It is converted to the present form.
 
 use super::{Preamble, SavedPort, SavedSocket};
+use crate::histogram::Histogram;
 use crate::id::ConnId;
+use crate::loop_stats::LoopStats;
 use crate::net::clock::Clock;
 use crate::net::connections::{ConnectionsHead, SavedConnection};
 use crate::net::dispatch::SavedService;
 use crate::net::listener::SavedListener;
-use crate::pulse::{Pulse, Spread};
 use crate::record::Writer;
 use crate::service::{IN_ONE_PIECE, Traffic};
 use crate::time::Time;
@@ -66,10 +67,25 @@ struct ConnectionV4 {
 struct LoopFigures {
     durations: Spread,
     turns: Spread,
-    memory_bytes: u64,
+    _memory_bytes: u64,
     spent: [u64; 5],
     _begun: Option<Time>,
     _turns_now: u64,
+}
+
+/// Counts in buckets.
+#[derive(Deserialize)]
+struct Spread {
+    bounds: Vec<u64>,
+    /// One more than there are bounds: the last bucket has none.
+    counts: Vec<u64>,
+    sum: u64,
+}
+
+impl Spread {
+    fn into_histogram(self) -> Histogram {
+        Histogram::of_coarse(&self.bounds, &self.counts, self.sum)
+    }
 }
 
 impl ServiceKindV4 {
@@ -110,9 +126,9 @@ fn write(saved: ConnectionsV4, out: &mut Writer<'_>) -> io::Result<()> {
         out.put(&SavedService { name: kind.name(), version: IN_ONE_PIECE, traffic })?;
         out.put_bytes(&state)?;
     }
-    let LoopFigures { durations, turns, memory_bytes, spent, .. } = saved.pulse;
-    let pulse = Pulse::restored(durations, turns, memory_bytes, &spent);
-    out.put(&ConnectionsHead { pulse, connections: saved.connections.len() })?;
+    let LoopFigures { durations, turns, spent, .. } = saved.pulse;
+    let loop_stats = LoopStats::restored(durations.into_histogram(), turns.into_histogram(), &spent);
+    out.put(&ConnectionsHead { loop_stats, connections: saved.connections.len() })?;
     for ConnectionV4 { id, kind, unserved, unsent, replies, eof, patience } in saved.connections {
         let index = order.iter().position(|other| *other == kind as u8);
         // Lossless: there were three services.

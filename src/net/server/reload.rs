@@ -2,8 +2,8 @@
 
 use super::Server;
 use crate::id::ServiceId;
+use crate::loop_stats::Reload;
 use crate::net::listener::Listener;
-use crate::pulse::Reload;
 use std::io::{self, ErrorKind};
 
 /// How many connections are accepted from a listener before it is closed: as many as its backlog can hold, unless that was set
@@ -36,6 +36,6 @@ impl Server {
 
     /// Notes the result of a reload: false when it begins, true when it has succeeded.
     pub fn note_reload(&mut self, has_worked: bool) {
-        self.connections.pulse().reload = Some(Reload { at: self.clock.now(), has_worked });
+        self.connections.loop_stats().reload = Some(Reload { at: self.clock.now(), has_worked });
     }
 }

@@ -8,7 +8,7 @@
 
 use super::{ClaimPhase, PoolId, PoolsState, PoolsStep, PoolsTimer};
 use crate::id::{ConnId, Id};
-use crate::stats::Pools as Stat;
+use crate::pools::stats::PoolStat as Stat;
 use crate::time::{Span, Time};
 use crate::top_keys::{self, KeyEvent};
 use crate::wheel::{LAST_TICK, TimerId, Timers};

@@ -3,7 +3,7 @@
 
 use super::{Claim, ClaimId, ClaimPhase, List, Pool, PoolsState, Purpose, WorkType};
 use crate::id::{ConnId, Id};
-use crate::stats::Pools as Stat;
+use crate::pools::stats::PoolStat as Stat;
 use crate::time::Time;
 use crate::top_keys::TopKey;
 use std::cmp::Reverse;

@@ -4,6 +4,7 @@
 
 use super::alerts::AlertHistory;
 use super::{Claim, ClaimId, ClaimPhase, PoolsState, PoolsTimer, Purpose, WorkType};
+use crate::histogram::{Histogram, TIME_BOUNDS};
 use crate::id::{ConnId, Id};
 use crate::record::{Reader, Unreadable, Writer};
 use crate::service::IN_ONE_PIECE;
@@ -32,10 +33,30 @@ struct PoolsHead {
 #[derive(Deserialize)]
 struct PoolsInOnePiece {
     figures: Vec<(String, u64)>,
-    types: Vec<WorkType>,
+    types: Vec<CoarseType>,
     top_keys: SavedTopKeys,
     alerts: AlertHistory,
     pools: Vec<SavedPool>,
+}
+
+/// A type of work as version 0.9.0 counted it.
+#[derive(Deserialize)]
+struct CoarseType {
+    name: Vec<u8>,
+    acquired: u64,
+    queued: u64,
+    done: u64,
+    full: u64,
+    timeouts: u64,
+    waits: CoarseHistogram,
+    holds: CoarseHistogram,
+}
+
+/// A histogram of version 0.9.0: the bounds are [`TIME_BOUNDS`], and one bucket more has none.
+#[derive(Deserialize)]
+struct CoarseHistogram {
+    counts: [u64; 17],
+    sum: u64,
 }
 
 /// Claims by connection and, within one, from the oldest: connection, number of newer claims, claim.
@@ -61,6 +82,22 @@ struct SavedClaim {
 enum SavedPhase {
     Waiting { purpose: Purpose, hold: Span, until: Time },
     Holding { until: Option<Time> },
+}
+
+impl CoarseType {
+    fn refine(self) -> WorkType {
+        let fine = |CoarseHistogram { counts, sum }| Histogram::of_coarse(TIME_BOUNDS, &counts, sum);
+        WorkType {
+            name: self.name,
+            acquired: self.acquired,
+            queued: self.queued,
+            done: self.done,
+            full: self.full,
+            timeouts: self.timeouts,
+            waits: fine(self.waits),
+            holds: fine(self.holds),
+        }
+    }
 }
 
 impl PoolsState {
@@ -108,6 +145,7 @@ impl PoolsState {
             }
             IN_ONE_PIECE => {
                 let PoolsInOnePiece { figures, types, top_keys, alerts, pools } = saved.take()?;
+                let types = types.into_iter().map(CoarseType::refine).collect();
                 self.restore_head(PoolsHead { figures, types, top_keys, alerts, pools: pools.len() });
                 pools.into_iter().try_for_each(|pool| self.restore_pool(pool, &mut ranks, timers))?;
             }

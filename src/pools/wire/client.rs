@@ -2,7 +2,8 @@
 
 use super::{BadSyntax, parse_number, text_of};
 use crate::pools::request::{AcquireLock, Purpose, Reply};
-use crate::stats::{Pools as Stat, Stat as _, Unit};
+use crate::pools::stats::PoolStat as Stat;
+use crate::stats::{Stat as _, Unit};
 use crate::time::Span;
 use std::borrow::Cow;
 use std::io::Write;
@@ -91,7 +92,7 @@ pub fn parse_figure(line: &[u8]) -> Option<(Stat, u64)> {
     let (name, value) = std::str::from_utf8(line).ok()?.split_once(": ")?;
     let stat = Stat::ALL.iter().find(|stat| stat.row().name == name)?;
     let value = match stat.row().unit {
-        Unit::Count | Unit::Level => value.parse().ok()?,
+        Unit::Count | Unit::Level | Unit::Bytes => value.parse().ok()?,
         Unit::Uptime | Unit::Duration | Unit::Latest => parse_duration(value)?,
     };
     Some((*stat, value))

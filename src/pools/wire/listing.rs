@@ -47,7 +47,8 @@ pub fn write_types(bytes: &mut Vec<u8>, types: &[&WorkType]) {
         bytes.extend_from_slice(&one.name);
         write!(bytes, ": {} working, {} waiting, {} acquired, ", one.working(), one.waiting(), one.acquired)?;
         write!(bytes, "{} done, {} full, {} timeouts, ", one.done, one.full, one.timeouts)?;
-        write!(bytes, "waited {}, held {}", ListedSeconds(one.waits.sum()), ListedSeconds(one.holds.sum()))
+        let [waited, held] = [one.waits.sum(), one.holds.sum()].map(|us| ListedSeconds(Span::from_micros(us)));
+        write!(bytes, "waited {waited}, held {held}")
     });
 }
 

@@ -1,8 +1,9 @@
 //! Raw bytes into the parser of the pools protocol, beside a naive reading of the same words.
 
+use poolcounter::pools::stats::PoolStat;
 use poolcounter::pools::wire::{Line, PoolRequest, StatsQuery, first_line, parse, parse_number, parse_seconds};
 use poolcounter::pools::{AcquireLock, BadSyntax, Purpose};
-use poolcounter::stats::{Pools, Stat as _};
+use poolcounter::stats::Stat as _;
 use poolcounter::time::Span;
 
 /// The longest line that is tried.
@@ -82,7 +83,7 @@ fn read_query<'a>(words: &[&'a [u8]]) -> StatsQuery<'a> {
         [name] if name == "full" => StatsQuery::Full,
         [name] if name == "types" => StatsQuery::Types,
         [name] if name == "keys" => StatsQuery::Keys(20),
-        [name] => Pools::ALL
+        [name] => PoolStat::ALL
             .iter()
             .find(|stat| stat.row().name == *name)
             .map_or(StatsQuery::Unknown, |stat| StatsQuery::One(*stat)),

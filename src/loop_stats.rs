@@ -1,13 +1,9 @@
-//! What the loop knows of itself: how long its ticks take, how much is done in one, which budgets ended one early, and how
-//! much memory the process has. It is told the time; nobody reads a clock for it.
+//! What the loop counts of its own work: how long its ticks take, how much is done in one, and which budgets ended one early.
+//! It is told the time; no clock is read for it.
 
+use crate::histogram::Histogram;
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
-
-/// The upper bounds of the buckets for the durations of ticks, in microseconds.
-const TICK_MICROS: &[u64] = &[10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000];
-/// The upper bounds of the buckets for the turns in a tick.
-const TICK_TURNS: &[u64] = &[0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000];
 
 /// What bounds the work of a tick or of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,13 +28,11 @@ pub enum Budget {
 
 /// The loop's figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Pulse {
+pub struct LoopStats {
     /// How long ticks took, in microseconds: from the first look at the clock after waking up until the loop sleeps again.
-    pub durations: Spread,
+    pub durations: Histogram,
     /// How many connections had their turn in a tick.
-    pub turns: Spread,
-    /// The resident memory of the process when it was last looked at, in bytes.
-    pub memory_bytes: u64,
+    pub turns: Histogram,
     /// The last reload, if there was one. The process that takes over knows by itself that it did.
     #[serde(skip)]
     pub reload: Option<Reload>,
@@ -55,15 +49,6 @@ pub struct Reload {
     pub at: Time,
     /// Whether all of the settings count. False as long as it is under way.
     pub has_worked: bool,
-}
-
-/// How often a number was how large: counts in buckets.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Spread {
-    bounds: Vec<u64>,
-    /// One more than there are bounds: the last bucket has none.
-    counts: Vec<u64>,
-    sum: u64,
 }
 
 impl Budget {
@@ -94,12 +79,11 @@ impl Budget {
     }
 }
 
-impl Default for Pulse {
+impl Default for LoopStats {
     fn default() -> Self {
-        Pulse {
-            durations: Spread::new(TICK_MICROS),
-            turns: Spread::new(TICK_TURNS),
-            memory_bytes: 0,
+        LoopStats {
+            durations: Histogram::default(),
+            turns: Histogram::default(),
             reload: None,
             spent: vec![0; Budget::ALL.len()],
             begun: None,
@@ -108,12 +92,12 @@ impl Default for Pulse {
     }
 }
 
-impl Pulse {
+impl LoopStats {
     /// Goes on from what an earlier version counted, which knew fewer budgets.
-    pub fn restored(durations: Spread, turns: Spread, memory_bytes: u64, spent: &[u64]) -> Self {
-        let mut pulse = Pulse { durations, turns, memory_bytes, ..Pulse::default() };
-        pulse.spent.iter_mut().zip(spent).for_each(|(now, before)| *now = *before);
-        pulse
+    pub fn restored(durations: Histogram, turns: Histogram, spent: &[u64]) -> Self {
+        let mut stats = LoopStats { durations, turns, ..LoopStats::default() };
+        stats.spent.iter_mut().zip(spent).for_each(|(now, before)| *now = *before);
+        stats
     }
 
     /// The loop is awake. Whoever looks at the clock first says so.
@@ -130,8 +114,8 @@ impl Pulse {
     /// The loop is about to sleep, or to look whether it must not.
     pub fn end_tick(&mut self, now: Time) {
         if let Some(begun) = self.begun.take() {
-            self.durations.record(now.since(begun).as_micros());
-            self.turns.record(std::mem::take(&mut self.turns_now));
+            self.durations.record(now.since(begun));
+            self.turns.record_number(std::mem::take(&mut self.turns_now));
         }
     }
 
@@ -147,61 +131,29 @@ impl Pulse {
 
     /// How long the loop was awake in all its ticks.
     pub fn busy(&self) -> Span {
-        Span::from_micros(self.durations.sum)
-    }
-}
-
-impl Spread {
-    fn new(bounds: &[u64]) -> Self {
-        Spread { bounds: bounds.into(), counts: vec![0; bounds.len() + 1], sum: 0 }
-    }
-
-    fn record(&mut self, value: u64) {
-        // From below, because most values are small.
-        let bucket = self.bounds.iter().position(|bound| *bound >= value).unwrap_or(self.bounds.len());
-        self.counts[bucket] += 1;
-        self.sum = self.sum.saturating_add(value);
-    }
-
-    /// How many values there were.
-    pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
-    }
-
-    /// All values together.
-    pub fn sum(&self) -> u64 {
-        self.sum
-    }
-
-    /// For each bound, how many values were no larger; all of them come last, without a bound.
-    pub fn cumulative(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
-        let bounds = self.bounds.iter().copied().map(Some).chain([None]);
-        bounds.zip(&self.counts).scan(0, |below, (bound, count)| {
-            *below += count;
-            Some((bound, *below))
-        })
+        Span::from_micros(self.durations.sum())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::histogram::{NUMBER_BOUNDS, TICK_BOUNDS};
 
     #[test]
     fn a_tick_lasts_from_waking_up_to_sleeping() {
-        let mut pulse = Pulse::default();
-        pulse.end_tick(Time::from_micros(5));
-        assert_eq!(pulse.durations.count(), 0, "no tick had begun");
+        let mut stats = LoopStats::default();
+        stats.end_tick(Time::from_micros(5));
+        assert_eq!(stats.durations.count(), 0, "no tick had begun");
         for (begun, ended, turns) in [(10, 20, 1), (1_000, 1_011, 3), (5_000, 1_005_000, 0)] {
-            pulse.begin_tick(Time::from_micros(begun));
-            (0..turns).for_each(|_| pulse.count_turn(Time::from_micros(ended)));
-            pulse.end_tick(Time::from_micros(ended));
+            stats.begin_tick(Time::from_micros(begun));
+            (0..turns).for_each(|_| stats.count_turn(Time::from_micros(ended)));
+            stats.end_tick(Time::from_micros(ended));
         }
-        assert_eq!((pulse.durations.count(), pulse.busy()), (3, Span::from_micros(1_000_021)));
-        let durations: Vec<_> = pulse.durations.cumulative().collect();
-        assert_eq!((durations[0], durations[1]), ((Some(10), 1), (Some(25), 2)));
-        assert_eq!((durations[11], durations[12]), ((Some(100_000), 2), (None, 3)));
-        let turns: Vec<u64> = pulse.turns.cumulative().map(|(_, count)| count).take(4).collect();
-        assert_eq!((turns, pulse.turns.sum()), (vec![1, 2, 2, 3], 4));
+        assert_eq!((stats.durations.count(), stats.busy()), (3, Span::from_micros(1_000_021)));
+        let durations: Vec<_> = stats.durations.cumulative(TICK_BOUNDS).collect();
+        assert_eq!((durations[0], durations[1], durations[11]), ((10, 1), (25, 2), (100_000, 2)));
+        let turns: Vec<u64> = stats.turns.cumulative(NUMBER_BOUNDS).map(|(_, count)| count).take(4).collect();
+        assert_eq!((turns, stats.turns.sum()), (vec![1, 2, 2, 3], 4));
     }
 }
