@@ -10,6 +10,7 @@ pub mod embedded;
 pub mod frames;
 pub mod leases;
 pub mod lines;
+pub mod members_twin;
 pub mod model;
 pub mod original;
 pub mod place;

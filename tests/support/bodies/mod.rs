@@ -4,6 +4,7 @@ pub mod counters_model;
 pub mod counters_stream;
 pub mod counters_wire;
 pub mod http;
+pub mod members_model;
 pub mod pools_model;
 pub mod pools_stream;
 pub mod pools_wire;
