@@ -8,7 +8,7 @@ mod random;
 
 use poolcounter::id::{ConnId, Id};
 use poolcounter::names::{Hash, Names};
-use poolcounter::pools::{Acquire, Limits, Notice, Purpose, Reply, State, Step, wire};
+use poolcounter::pools::{Acquire, Notice, PoolsSettings, Purpose, Reply, State, Step, wire};
 use poolcounter::time::{Span, Time};
 use poolcounter::wheel::{Owner, TimerId, Wheel};
 use random::Random;
@@ -202,7 +202,7 @@ struct Rig {
 
 impl Rig {
     fn new() -> Rig {
-        let (state, wheel) = (State::new(Limits::default()), Wheel::default());
+        let (state, wheel) = (State::new(PoolsSettings::default()), Wheel::default());
         Rig { state, wheel, replies: Vec::new(), notices: Vec::new(), now: Time::START, workers: 1 }
     }
 

@@ -38,6 +38,14 @@ impl Histogram {
         self.sum += span;
     }
 
+    /// All spans of another one more.
+    pub fn add(&mut self, other: &Histogram) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count += more;
+        }
+        self.sum += other.sum;
+    }
+
     /// How many spans there were.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()

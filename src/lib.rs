@@ -34,6 +34,8 @@
 //! | [`list`] | queues of slab keys with O(1) removal from the middle | what the keys are for |
 //! | [`wheel`] | a hierarchical timer wheel: arm and cancel in O(1), never early | clocks, what timers are for |
 //! | [`names`] | from names to slab keys | the entities |
+//! | [`decimal`], [`address`] | numbers, seconds and addresses in text | sockets |
+//! | [`options`] | rows of options, and what reads their values | any option |
 //! | [`text`] | bytes of peers as text that is safe to show | who shows it |
 //! | [`stats`] | one table of statistics per service | who counts |
 //! | [`histogram`], [`report`] | how long things took; what a service tells its operators | who shows it |
@@ -41,7 +43,7 @@
 //! | [`output`] | unsent bytes by connection | sockets |
 //! | [`pulse`] | the loop's own figures: ticks, budgets, memory | clocks, who shows them |
 //! | [`record`] | values in a stream, one at a time: what an upgrade hands over | files, what the values are |
-//! | [`service`] | the contract between the loop and a service | any service |
+//! | [`service`], [`settings`] | the contract between the loop and a service; what its operator tells it | any service |
 //! | [`pools`], [`counters`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
 //! | [`http`] | metrics and the status page, from what the other services report | sockets, the other services |
 //! | [`services`] | the registry | the loop |
@@ -96,21 +98,24 @@
 //!
 //! # How to add a service
 //!
-//! 1. A directory like `pools/`: `state.rs`, `wire.rs`, and `mod.rs` with the [`service::Service`].
-//! 2. Its statistics as a table in [`stats`].
-//! 3. A [`services::Kind`] and a field in [`services::Services`].
-//! 4. Its options, and the ports that speak it, in [`cli`].
+//! 1. A directory like `pools/`: `state.rs`, `wire.rs`, `options.rs` with its settings and its rows, and `mod.rs` with the
+//!    [`service::Service`] and its [`service::Info`].
+//! 2. Its line in [`registry::SERVICES`], from which follow its options, its port, its metrics and the upgrade.
 
+pub mod address;
 pub mod cli;
 pub mod client;
 pub mod counters;
+pub mod decimal;
 pub mod histogram;
 pub mod http;
 pub mod id;
+pub mod jobs;
 pub mod list;
 pub mod members;
 pub mod names;
 pub mod net;
+pub mod options;
 pub mod output;
 pub mod pools;
 pub mod pulse;
@@ -119,6 +124,7 @@ pub mod record;
 pub mod registry;
 pub mod report;
 pub mod service;
+pub mod settings;
 pub mod sketch;
 pub mod stats;
 pub mod text;

@@ -141,6 +141,17 @@ impl<K: Id> Names<K> {
         self.old = (!old.is_empty()).then_some((old, end));
     }
 
+    /// Exchanges a table that has become far too large for a smaller one, bit by bit: call it after each removal from a
+    /// table whose memory is wanted back.
+    pub fn shrink(&mut self, hash_of: impl Fn(K) -> Hash) {
+        if self.old.is_some() {
+            self.empty_old(2 * PLACES_EMPTIED, &hash_of);
+        } else if self.table.capacity() > MANY && self.table.len() < self.table.capacity() / 8 {
+            let smaller = HashTable::with_capacity(self.table.capacity() / 4);
+            self.old = Some((std::mem::replace(&mut self.table, smaller), 0));
+        }
+    }
+
     /// Takes a key out.
     pub fn remove(&mut self, hash: Hash, key: K) {
         for table in [&mut self.table].into_iter().chain(self.old.as_mut().map(|(old, _)| old)) {
@@ -185,6 +196,26 @@ mod tests {
         }
         assert_eq!(most, PLACES_EMPTIED);
         assert!(names.table.capacity() < 32 * MANY);
+    }
+
+    #[test]
+    fn gives_memory_back_bit_by_bit() {
+        let mut names: Names<ConnId> = Names::default();
+        let hash = |key: ConnId| Hash((key.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        (0..20 * MANY).for_each(|n| names.insert(hash(id(n)), id(n), hash));
+        for n in 0..20 * MANY {
+            names.remove(hash(id(n)), id(n));
+            names.shrink(hash);
+            let last = id(20 * MANY - 1);
+            assert_eq!(names.find(hash(last), |key| key == last).is_some(), n < last.index());
+            if n % 1_000 == 0 {
+                names.insert(hash(id(n)), id(n), hash);
+                assert!(names.find(hash(id(n)), |key| key == id(n)).is_some());
+                names.remove(hash(id(n)), id(n));
+            }
+        }
+        assert!(names.is_empty() && names.old.is_none());
+        assert!(names.table.capacity() <= 2 * MANY);
     }
 
     fn id(n: usize) -> ConnId {

@@ -76,8 +76,10 @@ impl Output {
         self.touch(conn);
     }
 
-    /// Adds one reply that leaves only once this commit of the service is done.
+    /// Adds one reply that leaves only once this commit of the service is done. Of one service, it waits for the same commit as
+    /// the reply before it or for a later one.
     pub fn reply_after(&mut self, conn: ConnId, service: ServiceId, commit: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        debug_assert!(self.is_latest(service, commit), "commits are numbered in the order in which they are done");
         self.numbers += 1;
         let number = self.numbers;
         let buffer = self.buffer_of(conn);
@@ -211,9 +213,15 @@ impl Output {
         replies
     }
 
-    /// Whether nobody has anything unsent.
+    /// Whether nobody has anything unsent, and no commit is waited for.
     pub fn is_empty(&self) -> bool {
-        self.free.len() == self.buffers.len() && self.dirty.is_empty()
+        self.free.len() == self.buffers.len() && self.dirty.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Whether no reply waits for a later commit of the service.
+    fn is_latest(&self, service: ServiceId, commit: u64) -> bool {
+        let last = self.waiting.iter().rev().find(|waiting| waiting.service == service);
+        last.is_none_or(|last| last.commit <= commit)
     }
 
     /// Takes the first reply that waits for such a commit.
@@ -288,11 +296,12 @@ impl Buffer {
     fn replace(&mut self, last: u64, text: &[u8]) {
         let rest = std::mem::take(&mut self.bytes);
         let mut copied = 0;
-        while self.held.front().is_some_and(|held| held.number <= last) {
-            let Some(held) = self.held.pop_front() else { break };
-            self.bytes.extend_from_slice(&rest[copied..held.start]);
+        while let Some(Held { start, end, .. }) = self.held.front().filter(|held| held.number <= last) {
+            let (start, end) = (*start, *end);
+            self.held.pop_front();
+            self.bytes.extend_from_slice(&rest[copied..start]);
             self.bytes.extend_from_slice(text);
-            copied = held.end;
+            copied = end;
         }
         let (before, now) = (copied, self.bytes.len());
         self.bytes.extend_from_slice(&rest[copied..]);

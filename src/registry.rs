@@ -3,28 +3,22 @@
 use crate::id::ServiceId;
 use crate::report::{Overview, Report, ServiceReport};
 use crate::service::{Caps, Info, Peers, Service, Traffic, Wake};
+use crate::settings::{Configure, ServiceSettings};
 use crate::time::Time;
 use crate::wheel::Owner;
 use crate::{counters, http, members, pools};
+use std::any::Any;
 use std::ops::{Index, IndexMut};
 
 /// Every service of the daemon. The first is always on; the log names its addresses last.
 pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &members::INFO, &http::INFO];
 
-/// What the operator allows the clients of each service.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Limits {
-    /// Of the pools.
-    pub pools: pools::Limits,
-    /// Of the counters.
-    pub counters: counters::Limits,
-    /// Of the members.
-    pub members: members::Limits,
-}
-
 /// Something that each service of a list has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PerService<T>(Vec<T>);
+
+/// What each service of a list is told by its operator.
+pub type AllSettings = PerService<Box<dyn ServiceSettings>>;
 
 /// The services of a server.
 pub struct Services(Vec<Entry>);
@@ -83,7 +77,56 @@ fn named_in(list: &[&Info], name: &str) -> Option<ServiceId> {
 impl<T> PerService<T> {
     /// Returns what `of` has for each service of [`SERVICES`].
     pub fn each(of: impl FnMut(&'static Info) -> T) -> Self {
-        PerService(SERVICES.iter().copied().map(of).collect())
+        PerService::of(SERVICES, of)
+    }
+
+    /// Returns what `of` has for each service of a list.
+    pub fn of(list: &[&'static Info], of: impl FnMut(&'static Info) -> T) -> Self {
+        PerService(list.iter().copied().map(of).collect())
+    }
+
+    /// Returns what `of` makes of what each service has.
+    pub fn map<U>(&self, of: impl FnMut(&T) -> U) -> PerService<U> {
+        PerService(self.0.iter().map(of).collect())
+    }
+}
+
+impl AllSettings {
+    /// Returns the defaults of each service of a list.
+    pub fn defaults(list: &[&'static Info]) -> Self {
+        PerService::of(list, |info| (info.settings)())
+    }
+
+    /// Returns the same with other settings for one service.
+    ///
+    /// # Panics
+    ///
+    /// When no service of the list has such settings.
+    pub fn with<S: Configure>(mut self, settings: S) -> Self {
+        *self.get_mut().expect("some service of the list has such settings") = settings;
+        self
+    }
+
+    /// Returns the settings of the service that has such ones.
+    pub fn get<S: Configure>(&self) -> Option<&S> {
+        self.0.iter().find_map(|settings| (&**settings as &dyn Any).downcast_ref())
+    }
+
+    /// Returns the settings of the service that has such ones, to be changed.
+    pub fn get_mut<S: Configure>(&mut self) -> Option<&mut S> {
+        self.0.iter_mut().find_map(|settings| (&mut **settings as &mut dyn Any).downcast_mut())
+    }
+}
+
+impl Default for AllSettings {
+    fn default() -> Self {
+        AllSettings::defaults(SERVICES)
+    }
+}
+
+impl Default for Services {
+    fn default() -> Self {
+        Services::new(&AllSettings::default())
     }
 }
 
@@ -103,17 +146,17 @@ impl<T> IndexMut<ServiceId> for PerService<T> {
 
 impl Services {
     /// Makes the services of [`SERVICES`], without connections.
-    pub fn new(limits: &Limits) -> Self {
-        Services::of(SERVICES, limits)
+    pub fn new(settings: &AllSettings) -> Self {
+        Services::of(SERVICES, settings)
     }
 
-    /// Makes the services of a list.
-    pub fn of(list: &[&'static Info], limits: &Limits) -> Self {
-        let entry = |info: &&'static Info| {
-            let service = (info.new)(limits);
+    /// Makes the services of a list, for which the settings are.
+    pub fn of(list: &[&'static Info], settings: &AllSettings) -> Self {
+        let entry = |(info, settings): (&&'static Info, &Box<dyn ServiceSettings>)| {
+            let service = settings.open();
             Entry { info, caps: service.caps(), service, traffic: Traffic::default() }
         };
-        Services(list.iter().map(entry).collect())
+        Services(list.iter().zip(&settings.0).map(entry).collect())
     }
 
     /// Returns every service's place.

@@ -16,12 +16,14 @@
 //! [`Wake`] that the service got in [`Service::attach`]; [`Service::completed`] is called in the next tick.
 
 use crate::id::{ConnId, ServiceId};
+use crate::options::{Endpoint, Opt};
 use crate::output::Output;
 use crate::pulse::Pulse;
 use crate::random::Random;
 use crate::record::{Reader, Writer};
-use crate::registry::{Limits, Others};
+use crate::registry::Others;
 use crate::report::{Report, Sample};
+use crate::settings::ServiceSettings;
 use crate::time::{Span, Time};
 use crate::wheel::{Due, OwnTimers};
 use serde::{Deserialize, Serialize};
@@ -44,8 +46,10 @@ pub struct Info {
     pub has_store: bool,
     /// Begins the line of the log that names its addresses: `the counters are at`.
     pub announcement: &'static str,
-    /// Makes it, without connections.
-    pub new: fn(&Limits) -> Box<dyn Service>,
+    /// The options that say where it listens.
+    pub listening: &'static [Opt<Endpoint>],
+    /// Returns what its other options set, as it is by default, and what makes the service.
+    pub settings: fn() -> Box<dyn ServiceSettings>,
 }
 
 /// What bounds the connections of a service.
@@ -71,13 +75,15 @@ pub trait Service: Send {
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served;
 
     /// The peer of a connection that waits ([`Then::Wait`]) has closed its sending side. The connection goes on until it has
-    /// its replies, unless the service ends the wait now.
+    /// its replies, unless the service ends the wait now. Called at least once in each such wait, also where the side was closed
+    /// before it began; the service may have ended the wait a moment ago.
     fn hangup(&mut self, _conn: ConnId, _context: &mut Context<'_>) {}
 
     /// A timer of the service is due; `due.key()` says what it was armed for.
     fn expire(&mut self, due: Due, context: &mut Context<'_>);
 
-    /// The connection is gone: forgets it, and gives back all that it held; bit by bit, if that is very much.
+    /// The connection is gone: forgets it, and gives back all that it held; bit by bit, if that is very much. Called once, in any
+    /// phase but the last: also while nothing else is served, before an upgrade.
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>);
 
     /// Takes what wakes the loop, for the thread of the store. Called before anything else, if there is a loop to wake.
@@ -119,14 +125,15 @@ pub trait Service: Send {
     /// When it cannot be written.
     fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()>;
 
-    /// Goes on from what another process saved. Called once, before any connection is served.
+    /// Goes on from what another process saved. Called once, before any connection is served. Connections that waited still do.
     ///
     /// # Errors
     ///
     /// When this is not what [`Service::save`] writes in this version, nor what it wrote in the version before.
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable>;
 
-    /// Fails wherever [`Service::restore`] would. What it knows afterwards does not matter, so it need not take as much memory.
+    /// Fails wherever [`Service::restore`] would. What it knows afterwards does not matter, so it need not take as much memory. It
+    /// must leave a store alone: that belongs to the process that serves. The first turns of connections follow, but no commit.
     ///
     /// # Errors
     ///
@@ -192,13 +199,15 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Ends the wait of a connection: it is served again, from this tick on.
+    /// Ends the wait of a connection: it is served again, in this tick if this comes from [`Service::completed`], else in the next.
+    /// No harm is done if it does not wait.
     pub fn resume(&mut self, conn: ConnId) {
         self.resumed.push(conn);
     }
 
     /// Adds one reply, as [`Output::reply`] does, that leaves only once the commit with this number is done. What the connection
-    /// is told later leaves behind it. Commits are numbered by the service, in the order in which they are done.
+    /// is told later leaves behind it. Commits are numbered by the service, in the order in which they are done, and a reply never
+    /// waits for one before that of the last reply: what is done earlier can be told at once or with the next.
     pub fn reply_after(&mut self, conn: ConnId, commit: u64, write: impl FnOnce(&mut Vec<u8>)) {
         self.output.reply_after(conn, self.id, commit, write);
     }

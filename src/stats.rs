@@ -114,16 +114,16 @@ macro_rules! statistics {
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum $name { $(#[doc = $help] $stat,)* }
 
-        impl Stat for $name {
+        impl $crate::stats::Stat for $name {
             const ALL: &'static [$name] = &[$($name::$stat,)*];
 
             fn index(self) -> usize {
                 self as usize
             }
 
-            fn row(self) -> &'static Row {
+            fn row(self) -> &'static $crate::stats::Row {
                 match self {
-                    $($name::$stat => &Row { name: $text, unit: Unit::$unit, help: $help },)*
+                    $($name::$stat => &$crate::stats::Row { name: $text, unit: $crate::stats::Unit::$unit, help: $help },)*
                 }
             }
         }

@@ -7,7 +7,7 @@ mod support;
 use poolcounter::id::{ConnId, ServiceId};
 use poolcounter::net::{Connections, Host, News, Stream};
 use poolcounter::random::Random;
-use poolcounter::registry::{Limits, Services};
+use poolcounter::registry::Services;
 use poolcounter::time::{Span, Time};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -118,7 +118,7 @@ impl Host for Scene {
 
 /// Has each client send its two requests by turns, and asserts that only the first turns ask for memory.
 fn assert_steady(service: &str, scripts: &[[Vec<u8>; 2]]) {
-    let connections = Connections::new(Services::new(&Limits::default()), Span::ZERO, Random::from_seed(0));
+    let connections = Connections::new(Services::default(), Span::ZERO, Random::from_seed(0));
     let mut scene = Scene { connections, now: Time::START };
     let service = ServiceId::named(service).expect("is in the registry");
     let open = |requests: &[Vec<u8>; 2]| {
@@ -173,7 +173,7 @@ fn the_steady_state_of_counters_allocates_nothing() {
 /// However many counters a connection has held: what it gave back takes no memory.
 #[test]
 fn what_is_given_back_takes_no_memory() {
-    let mut world = World::new(poolcounter::pools::Limits::default());
+    let mut world = World::new(poolcounter::pools::PoolsSettings::default());
     let names: Vec<[u8; 4]> = (0..2_000_u32).map(u32::to_be_bytes).collect();
     let mut play = || {
         let client = world.connect_to("counters");

@@ -65,17 +65,17 @@ fn what_is_wrong_is_said() {
     let (_daemon, address) = start(&[]);
     let mut web = Web::to(address);
     assert_eq!(web.get("/nowhere").status, 404);
-    web.send(b"POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    web.send(b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello");
     let refused = web.response();
     assert_eq!((refused.status, refused.headers["allow"].as_str()), (405, "GET, HEAD"));
-    web.send(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
+    web.send(b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(web.response().status, 404);
     assert_eq!(web.get("/healthz").status, 200, "these are no reason to part");
     for (input, status) in [
         ("GARBAGE\r\n\r\n".to_string(), 400),
         ("GET / HTTP/1.1\r\n\r\n".into(), 400),
-        ("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(), 400),
-        ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999\r\n\r\n".into(), 413),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(), 400),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999\r\n\r\n".into(), 413),
         (format!("GET /{}", "x".repeat(9000)), 431),
         (format!("GET / HTTP/1.1\r\n{}", "A: b\r\n".repeat(100)), 431),
         ("GET / HTTP/3.0\r\n\r\n".into(), 505),
@@ -88,12 +88,36 @@ fn what_is_wrong_is_said() {
     }
 }
 
+/// A page of somebody else, whose name was pointed to this machine, must not read what is here.
+#[test]
+fn only_who_knows_its_name_is_answered() {
+    let (_daemon, address) = start(&["--http-host", "Status.example.org"]);
+    let mut web = Web::to(address);
+    for (line, status) in [
+        ("HTTP/1.1\r\nHost: evil.example\r\n", 421),
+        ("HTTP/1.1\r\nHost:\r\n", 421),
+        ("HTTP/1.1\r\nHost: status.example.org:7580\r\n", 200),
+        ("HTTP/1.1\r\nHost: [::1]:7580\r\n", 200),
+        ("HTTP/1.0\r\nConnection: keep-alive\r\nHost: evil.example\r\n", 421),
+        ("HTTP/1.0\r\nConnection: keep-alive\r\n", 200),
+    ] {
+        for path in ["/", "/metrics", "/status.json", "/healthz"] {
+            web.send(format!("GET {path} {line}\r\n").as_bytes());
+            let response = web.response();
+            assert_eq!(response.status, status, "{path} {line:?}");
+            assert_eq!(response.text().contains("--http-host"), status == 421, "{path} {line:?}");
+        }
+    }
+    web.send(b"GET http://evil.example/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(web.response().status, 421, "the target counts more than the header");
+}
+
 #[test]
 fn the_client_says_what_becomes_of_the_connection() {
     let (_daemon, address) = start(&[]);
     for (head, stays) in [
         ("HTTP/1.0\r\n", None),
-        ("HTTP/1.1\r\nHost: a\r\nConnection: close\r\n", None),
+        ("HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n", None),
         ("HTTP/1.0\r\nConnection: keep-alive\r\n", Some("keep-alive")),
     ] {
         let mut web = Web::to(address);
@@ -150,7 +174,7 @@ fn partial_requests_cost_little_and_there_are_only_so_many() {
     assert!(clients.iter_mut().any(Web::is_over), "there are only as many as there may be");
     assert_eq!(daemon.connect().ask("RELEASE"), "NOT_LOCKED", "which is nothing to the pools");
     let last = clients.last_mut().expect("there are a hundred");
-    last.send(b"\r\nHost: a\r\n\r\n");
+    last.send(b"\r\nHost: localhost\r\n\r\n");
     assert_eq!(last.response().status, 200, "patience is answered");
 }
 

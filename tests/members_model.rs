@@ -1,6 +1,7 @@
 //! The members service against a naive model of it, in virtual time: random histories with upgrades and disconnects.
 
 #[path = "support/bodies/mod.rs"]
+#[allow(dead_code, reason = "only one body is played here")]
 mod bodies;
 mod support;
 

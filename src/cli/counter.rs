@@ -1,13 +1,14 @@
 //! `counter`: what a client of the yrmcds counter protocol can do, as a command.
 
-use super::commands::Failure;
+use super::command::Failure;
 use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
 use super::supervise::{self, Held, OnLost};
-use super::table::{Given, Opt, assign, number};
-use super::{print, printable};
+use super::table::Given;
+use super::terminal::{print, printable};
 use crate::client::{Counters, Error, Units, Usage};
 use crate::counters::Refusal;
 use crate::counters::wire::asking::describe;
+use crate::options::{Opt, assign, number};
 use std::ffi::OsString;
 use std::io::{Write, stderr};
 use std::os::unix::ffi::OsStrExt;

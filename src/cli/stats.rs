@@ -1,10 +1,11 @@
 //! `stats`: prints what servers tell of themselves, as lines or as JSON.
 
-use super::commands::Failure;
+use super::command::Failure;
 use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
-use super::table::{Given, Opt};
-use super::{print, printable};
+use super::table::Given;
+use super::terminal::{print, printable};
 use crate::client::{Client, Lines};
+use crate::options::Opt;
 use crate::pools::wire::asking::listed::{self, Amount, Listed};
 use crate::pools::wire::asking::parse_figure;
 use crate::stats::{Stat, Unit};

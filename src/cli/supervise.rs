@@ -4,7 +4,8 @@
 //! No signal has a handler here. They are held back and read from a descriptor, so the command finds their actions as they
 //! were; one that is ignored, as under nohup, stays ignored.
 
-use super::commands::Failure;
+use super::command::Failure;
+use super::terminal;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use nix::errno::Errno;
@@ -160,7 +161,7 @@ impl Supervision<'_> {
         };
         // The signal first: what is said may have to wait for its reader.
         signal.into_iter().for_each(|signal| self.send(signal));
-        super::warn(&format!("{}, because {reason}; {consequence}", held.loss));
+        terminal::warn(&format!("{}, because {reason}; {consequence}", held.loss));
     }
 
     fn next_end(&self) -> Option<Instant> {

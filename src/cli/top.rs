@@ -6,11 +6,12 @@ mod sample;
 mod screen;
 mod view;
 
-use super::commands::Failure;
-use super::print;
+use super::command::Failure;
 use super::servers::Servers;
-use super::table::{Given, Opt, assign, number, seconds};
+use super::table::Given;
+use super::terminal::print;
 use crate::client::{Client, Timeouts};
+use crate::options::{Opt, assign, number, seconds};
 use controls::{Controls, Pressed};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

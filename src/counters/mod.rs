@@ -1,18 +1,22 @@
 //! Counters: the adapter between the loop and the counters. It turns bytes into requests and results into bytes, and decides
 //! nothing itself.
 
+pub mod options;
 mod state;
 pub mod wire;
 
-pub use state::{Acquire, COUNTER_BYTES, HOLDING_BYTES, Limits, Record, Refusal, Release, State, Step};
+pub use options::CountersSettings;
+pub use state::{Acquire, COUNTER_BYTES, HOLDING_BYTES, Record, Refusal, Release, State, Step};
 
 use crate::id::{ConnId, Id};
+use crate::options::Opt;
 use crate::output::{MAX_BYTES, Output};
 use crate::record::{Reader, Writer};
 use crate::report::Report;
 use crate::service::{
     Caps, Context, IN_ONE_PIECE, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
+use crate::settings::{self, Configure};
 use crate::stats::{Counters as Stat, Figures};
 use crate::text::escaped;
 use crate::time::Time;
@@ -33,8 +37,17 @@ pub const INFO: Info = Info {
     max_connections: u64::MAX,
     has_store: false,
     announcement: "the counters are at",
-    new: |limits| Box::new(Counters::new(limits.counters)),
+    listening: options::LISTENING,
+    settings: settings::defaults::<CountersSettings>,
 };
+
+impl Configure for CountersSettings {
+    const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
+
+    fn open(&self) -> Box<dyn Service> {
+        Box::new(Counters::new(*self))
+    }
+}
 
 /// The counters service.
 pub struct Counters {
@@ -84,8 +97,8 @@ enum Progress {
 
 impl Counters {
     /// A service without counters.
-    pub fn new(limits: Limits) -> Self {
-        Counters { state: State::new(limits), sessions: Vec::new() }
+    pub fn new(settings: CountersSettings) -> Self {
+        Counters { state: State::new(settings), sessions: Vec::new() }
     }
 
     /// What was counted, and the levels as they are now.

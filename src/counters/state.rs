@@ -13,6 +13,7 @@ mod sweep;
 
 pub use saved::InOnePiece;
 
+use crate::counters::options::CountersSettings;
 use crate::id::{ConnId, Id, id};
 use crate::names::Names;
 use crate::stats::{Counters as Stat, Figures};
@@ -69,23 +70,6 @@ pub struct Record<'a> {
     pub peak: u32,
 }
 
-/// What the operator allows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// For how many counters room is made when the first one comes.
-    pub buckets: usize,
-    /// The length of an interval. Intervals begin at whole multiples of it since 1970.
-    pub interval: Span,
-    /// How many bytes counters and holdings may take, reckoned as [`COUNTER_BYTES`] and [`HOLDING_BYTES`] each, and the names.
-    pub max_memory: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { buckets: 1_000_000, interval: Span::from_secs(86_400), max_memory: 1 << 30 }
-    }
-}
-
 /// What a counter takes in memory besides its name, in bytes: its entry and its place in the index, with room to grow.
 pub const COUNTER_BYTES: u64 = 64;
 /// What a connection's holding of one counter takes in memory, in bytes.
@@ -121,7 +105,7 @@ const PAUSE: Span = Span::from_millis(1);
 
 /// All counters, and what each connection holds of them.
 pub struct State {
-    limits: Limits,
+    settings: CountersSettings,
     names: Names<CounterId>,
     counters: Slab<Counter>,
     /// No counter has an index as high as this.
@@ -149,9 +133,9 @@ pub struct State {
 
 impl State {
     /// No counters.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(settings: CountersSettings) -> Self {
         State {
-            limits,
+            settings,
             names: Names::with_capacity(0),
             counters: Slab::new(),
             slots: 0,
@@ -196,7 +180,7 @@ impl State {
         let held = known.map_or(0, |id| self.held(conn, id));
         let new_counter = if known.is_none() { COUNTER_BYTES + request.name.len() as u64 } else { 0 };
         let new_holding = if held == 0 { HOLDING_BYTES } else { 0 };
-        if self.used_memory() + new_counter + new_holding > self.limits.max_memory {
+        if self.used_memory() + new_counter + new_holding > self.settings.max_memory {
             return Err(Refusal::OutOfMemory);
         }
         let id = known.unwrap_or_else(|| self.create(Counter::new(request.name, self.interval), step));
@@ -335,7 +319,7 @@ impl State {
 
     fn create(&mut self, counter: Counter, step: &mut Step<'_>) -> CounterId {
         if self.counters.capacity() == 0 {
-            self.names.reserve(self.limits.buckets);
+            self.names.reserve(self.settings.buckets);
         }
         self.name_bytes += counter.name().len() as u64;
         let hashing = self.names.hashing();
@@ -376,7 +360,7 @@ impl State {
 
     /// The number of the present interval, and its end.
     fn interval_at(&self, step: &Step<'_>) -> (u32, Time) {
-        let interval = self.limits.interval.as_micros();
+        let interval = self.settings.interval.as_micros();
         let time_of_day = (step.epoch + step.now.since(Time::START)).as_micros();
         // Intervals of ten seconds have numbers of 31 bits until the year 2650. With a date beyond that, the last one never ends.
         let number = (time_of_day / interval).min(u64::from(u32::MAX / 2)) as u32;
@@ -418,7 +402,7 @@ mod tests {
 
     /// One connection holds a unit of each of so many counters, and another of the last one; then the first is gone.
     fn left(counters: usize) -> (State, Wheel) {
-        let (mut state, mut wheel) = (State::new(Limits::default()), Wheel::default());
+        let (mut state, mut wheel) = (State::new(CountersSettings::default()), Wheel::default());
         let [first, second] = [0, 1].map(ConnId::from_index);
         let mut step = Step { now: Time::START, epoch: Span::from_secs(1_000_000), timers: wheel.of(OWNER) };
         for n in 0..counters {
@@ -462,7 +446,7 @@ mod tests {
     #[test]
     fn those_who_leave_together_share_a_budget() {
         const EACH: usize = RETURNED_AT_ONCE / 2;
-        let (mut state, mut wheel) = (State::new(Limits::default()), Wheel::default());
+        let (mut state, mut wheel) = (State::new(CountersSettings::default()), Wheel::default());
         let mut step = Step { now: Time::START, epoch: Span::from_secs(1_000_000), timers: wheel.of(OWNER) };
         for n in 0..8 * EACH {
             let acquire = Acquire { name: &(n / 8).to_be_bytes(), resources: 1, maximum: 10 };
@@ -487,10 +471,10 @@ mod tests {
     #[test]
     fn whoever_takes_over_holds_nothing_for_those_who_are_gone() {
         let (state, _) = left(2 * RETURNED_AT_ONCE);
-        let (mut other, mut wheel) = (State::new(Limits::default()), Wheel::default());
+        let (mut other, mut wheel) = (State::new(CountersSettings::default()), Wheel::default());
         let mut saved = Vec::new();
         state.save(&mut Writer::new(&mut saved)).expect("memory takes all");
-        let mut trial = State::new(Limits::default());
+        let mut trial = State::new(CountersSettings::default());
         let read =
             |state: &mut State, wheel: &mut Wheel, restore: fn(&mut State, &mut Reader<'_>, &mut Step<'_>) -> _| {
                 act(state, wheel, Time::START, |state, step| restore(state, &mut Reader::new(&mut &saved[..]), step))

@@ -1,22 +1,29 @@
 //! Metrics for machines and a status page for people, over HTTP: the adapter between the loop and the pages. It looks at the
 //! other services through [`Sources`], while it is served, and remembers nothing of its connections.
 
+pub mod host;
 mod metrics;
+pub mod options;
 mod page;
 mod samples;
 mod status;
 mod text;
 pub mod wire;
 
+pub use options::HttpSettings;
+
 use crate::id::ConnId;
+use crate::options::Opt;
 use crate::output::MAX_BYTES;
 use crate::pulse::Pulse;
 use crate::record::{Reader, Writer};
 use crate::registry::Others;
 use crate::report::{Overview, Report};
 use crate::service::{Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable};
+use crate::settings::{self, Configure};
 use crate::time::{Span, Time};
 use crate::wheel::Due;
+use host::Hosts;
 use log::trace;
 use samples::Samples;
 use std::io;
@@ -39,15 +46,26 @@ pub const INFO: Info = Info {
     max_connections: MAX_CONNECTIONS,
     has_store: false,
     announcement: "metrics and the status page are at",
-    new: |_| Box::new(Http::default()),
+    listening: options::LISTENING,
+    settings: settings::defaults::<HttpSettings>,
 };
+
+impl Configure for HttpSettings {
+    const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
+
+    fn open(&self) -> Box<dyn Service> {
+        Box::new(Http { samples: Samples::default(), hosts: Hosts::with(&self.hosts) })
+    }
+}
+
 /// How long a connection is kept without a page. Few are allowed, and those that ask nothing must not shut out those that do.
 const IDLE_LIMIT: Span = Span::from_secs(10);
 
 /// The service: what it remembers between requests.
-#[derive(Default)]
 pub struct Http {
     samples: Samples,
+    /// The names that requests may be for.
+    hosts: Hosts,
 }
 
 /// Everything that a page may show, at one moment.
@@ -99,13 +117,17 @@ impl Page {
     }
 }
 
+/// What a person reads who has asked under a name that is not known.
+const MISDIRECTED: &str = "This server does not know that name; the option --http-host would tell it.\n";
+
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 impl Http {
     fn answer(&self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) {
-        let Request { method, path, connection } = request;
+        let Request { method, host, path, connection } = request;
         let page = Page::at(path);
         let status = match (page, method) {
+            _ if host.is_some_and(|host| !self.hosts.include(host)) => Status::MisdirectedRequest,
             (None, _) => Status::NotFound,
             (Some(_), Method::Other) => Status::MethodNotAllowed,
             (Some(_), Method::Get | Method::Head) => Status::Ok,
@@ -113,6 +135,7 @@ impl Http {
         trace!("{conn} > {method:?} {path:?}");
         let body = match page {
             Some(page) if status == Status::Ok => self.render(page, context),
+            _ if status == Status::MisdirectedRequest => format!("{}\n{MISDIRECTED}", status.text()),
             _ => format!("{}\n", status.text()),
         };
         let content_type = page.filter(|_| status == Status::Ok).map_or(PLAIN, Page::content_type);

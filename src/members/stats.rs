@@ -1,7 +1,7 @@
 //! What the members service counts, in each pool. It knows nothing of what happens there.
 
 use crate::histogram::Histogram;
-use crate::stats::{Row, Stat, Unit, statistics};
+use crate::stats::statistics;
 use serde::{Deserialize, Serialize};
 
 statistics! {

@@ -103,6 +103,11 @@ impl<S: Stream> Connection<S> {
         }
     }
 
+    /// Returns whether its service has not been told that it is over.
+    pub fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Open | Stage::Leaving { .. })
+    }
+
     /// Reads once, and notes whether another read may bring more. Behind the last data of a peer that has closed its side, the
     /// end is read too: it is news of this turn, not of a later one.
     pub fn read(&mut self, inlet: &mut Inlet) -> io::Result<()> {

@@ -87,6 +87,11 @@ impl<S: Stream> Connections<S> {
         &mut self.core.services
     }
 
+    /// Returns the service of that name.
+    pub fn named(&self, service: &str) -> Option<ServiceId> {
+        self.core.services.named(service)
+    }
+
     /// Has nothing served, or everything served again.
     pub fn pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
@@ -193,7 +198,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Some of the connection's output was sent: a reason to serve it again, or to be done with it.
+    /// Some of the connection's output was sent, or replaced by less: a reason to serve it again, or to be done with it.
     fn note_progress(&mut self, id: ConnId) {
         let conn = &mut self.slab[id.index()];
         if let Stage::Closed | Stage::Lingering { .. } = conn.stage {
@@ -204,8 +209,7 @@ impl<S: Stream> Connections<S> {
             if let Stage::Leaving { patience } = std::mem::replace(&mut conn.stage, Stage::Open) {
                 self.core.wheel.of::<ConnId>(LOOP).cancel(patience);
             }
-            let is_over = conn.draining && !self.core.output.is_held_for(id);
-            if std::mem::take(&mut conn.parked) || is_over {
+            if std::mem::take(&mut conn.parked) {
                 self.make_ready(id);
             }
         }
@@ -247,6 +251,11 @@ impl<S: Stream> Connections<S> {
         conn.stage = match std::mem::replace(&mut conn.stage, Stage::Closed) {
             Stage::Leaving { patience } => {
                 patience.fired();
+                if self.core.output.is_held_for(id) {
+                    // It cannot read what waits for a commit.
+                    conn.stage = Stage::Leaving { patience: self.core.wheel.of(LOOP).arm(now + LINGER, id) };
+                    return;
+                }
                 Stage::Open
             }
             Stage::Lingering { patience } => {

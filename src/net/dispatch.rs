@@ -25,6 +25,8 @@ pub struct Dispatch {
     epoch: Span,
     /// When some service wants to look at the others again.
     observe_at: Time,
+    /// The services with a store.
+    stores: Vec<ServiceId>,
 }
 
 /// What stands before the records of a service.
@@ -38,7 +40,9 @@ pub struct SavedService {
 
 impl Dispatch {
     pub fn new(services: Services, epoch: Span, random: Random) -> Self {
+        let stores = services.ids().filter(|id| services[*id].info.has_store).collect();
         Dispatch {
+            stores,
             services,
             wheel: Wheel::default(),
             output: Output::default(),
@@ -72,10 +76,8 @@ impl Dispatch {
 
     /// Calls every service that has a store, in the order of the list.
     pub fn commit(&mut self, now: Time, peers: &dyn Peers) {
-        for id in self.services.ids() {
-            if self.services[id].info.has_store {
-                self.call(id, now, peers, |service, context| service.commit(context));
-            }
+        for n in 0..self.stores.len() {
+            self.call(self.stores[n], now, peers, |service, context| service.commit(context));
         }
     }
 

@@ -9,6 +9,8 @@ pub struct Idle {
     /// By service: for how long, and its connections, the longest idle first.
     queues: Vec<(Option<Span>, List<ConnId>)>,
     links: Links,
+    /// How many connections are in a queue.
+    len: usize,
     /// When each connection was last active, for those in a queue.
     since: Vec<Time>,
 }
@@ -17,29 +19,32 @@ impl Idle {
     /// Makes it of what each service allows, in the order of the registry.
     pub fn new(limits: impl Iterator<Item = Option<Span>>) -> Self {
         let queues = limits.map(|limit| (limit, List::default())).collect();
-        Idle { queues, links: Links::default(), since: Vec::new() }
+        Idle { queues, links: Links::default(), len: 0, since: Vec::new() }
     }
 
     /// Begins anew to reckon how long a connection is idle.
+    #[inline]
     pub fn note_activity(&mut self, id: ConnId, service: ServiceId, now: Time) {
-        let (limit, queue) = &mut self.queues[service.index()];
-        if limit.is_none() {
-            return;
+        if self.queues[service.index()].0.is_some() {
+            self.put_last(id, service, now);
         }
+    }
+
+    fn put_last(&mut self, id: ConnId, service: ServiceId, now: Time) {
+        self.remove(id, service);
         if self.since.len() <= id.index() {
             self.since.resize(id.index() + 1, Time::START);
         }
         self.since[id.index()] = now;
-        if self.links.is_linked(id) {
-            queue.remove(&mut self.links, id);
-        }
-        queue.push_back(&mut self.links, id);
+        self.queues[service.index()].1.push_back(&mut self.links, id);
+        self.len += 1;
     }
 
     /// Forgets a connection.
     pub fn remove(&mut self, id: ConnId, service: ServiceId) {
         if self.links.is_linked(id) {
             self.queues[service.index()].1.remove(&mut self.links, id);
+            self.len -= 1;
         }
     }
 
@@ -50,11 +55,17 @@ impl Idle {
 
     /// Returns when the next connection will have been idle for too long.
     pub fn next(&self) -> Option<Time> {
+        if self.len == 0 {
+            return None;
+        }
         self.ends().map(|(_, end)| end).min()
     }
 
     /// Returns a connection that has been idle for too long.
     pub fn overdue(&self, now: Time) -> Option<ConnId> {
+        if self.len == 0 {
+            return None;
+        }
         self.ends().find(|(_, end)| *end <= now).map(|(id, _)| id)
     }
 

@@ -89,7 +89,10 @@ impl Inlet {
         if consumed == 0 && !self.kept.is_empty() {
             return std::mem::take(&mut self.kept);
         }
-        let rest = self.bytes()[consumed..].to_vec();
+        let rest = match &self.bytes()[consumed..] {
+            [] => Vec::new(),
+            rest => rest.to_vec(),
+        };
         self.filled = 0;
         self.kept = Vec::new();
         rest

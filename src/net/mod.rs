@@ -15,10 +15,11 @@ mod socket;
 mod supervisor;
 mod waker;
 
+pub use crate::address::Address;
 pub use connection::{News, Stream};
 pub use connections::{Connections, Host, rehearse};
 pub use handover::{Handover, check};
-pub use listener::{Address, Keepalive, Listener, Options};
+pub use listener::{Keepalive, Listener, Options};
 pub use server::{Policy, Server};
 pub use supervisor::sockets_from_supervisor;
 pub use waker::Stopper;

@@ -4,16 +4,18 @@ use super::clock::Clock;
 use super::connection::News;
 use super::connections::{Connections, Host};
 use super::handover::Program;
-use super::listener::{Address, Listener, Options};
+use super::listener::{Listener, Options};
 use super::memory;
 use super::signals::Signals;
 use super::socket::Socket;
 use super::supervisor::{Status, Supervisor};
 use super::waker::{Stopper, Waker};
+use crate::address::Address;
 use crate::id::{ConnId, Id, ServiceId};
 use crate::pulse::Budget;
 use crate::random::Random;
-use crate::registry::{Limits, PerService, Services};
+use crate::registry::{PerService, SERVICES, Services};
+use crate::service::Info;
 use crate::time::{Span, Time};
 use log::{debug, warn};
 use mio::event::Event;
@@ -55,7 +57,14 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { max_connections: PerService::each(|info| info.max_connections), busy_poll: Span::ZERO }
+        Policy::of(SERVICES)
+    }
+}
+
+impl Policy {
+    /// Returns the defaults for a list of services.
+    pub fn of(list: &[&'static Info]) -> Self {
+        Policy { max_connections: PerService::of(list, |info| info.max_connections), busy_poll: Span::ZERO }
     }
 }
 
@@ -121,8 +130,9 @@ impl Server {
     /// `InvalidInput` when this is no [`Address`] with a port, or there is no such service; else the system's, such as an address in use.
     pub fn bind(address: &str, service: &str) -> io::Result<Self> {
         let address = Address::parse(address, 0).ok_or(ErrorKind::InvalidInput)?;
-        let service = ServiceId::named(service).ok_or(ErrorKind::InvalidInput)?;
-        let mut server = Server::new(Services::new(&Limits::default()), Policy::default())?;
+        let services = Services::default();
+        let service = services.named(service).ok_or(ErrorKind::InvalidInput)?;
+        let mut server = Server::new(services, Policy::default())?;
         server.listen(Listener::bind(&address, &Options::default())?, service)?;
         Ok(server)
     }
@@ -183,7 +193,7 @@ impl Server {
 
     /// Where it listens for the clients of a service, such as `pools`.
     pub fn addresses(&self, service: &str) -> Vec<Address> {
-        let service = ServiceId::named(service);
+        let service = self.connections.named(service);
         let ports = self.ports.iter().filter(|port| Some(port.service) == service);
         ports.filter_map(|port| port.listener.address().ok()).collect()
     }

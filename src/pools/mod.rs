@@ -2,20 +2,24 @@
 //! decides nothing itself.
 
 mod notices;
+pub mod options;
 mod report;
 mod state;
 pub mod wire;
 
+pub use options::PoolsSettings;
 pub use report::MOST_ROWS;
-pub use state::{Acquire, BadSyntax, Busy, Client, Limits, Notice, Purpose, Reply, State, Step, Type};
+pub use state::{Acquire, BadSyntax, Busy, Client, Notice, Purpose, Reply, State, Step, Type};
 
 use crate::id::ConnId;
+use crate::options::Opt;
 use crate::output::{MAX_BYTES, Output};
 use crate::record::{Reader, Writer};
 use crate::report::{Report, Sample};
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
+use crate::settings::{self, Configure};
 use crate::stats::{Figures, Pools as Stat};
 use crate::text::escaped;
 use crate::time::Time;
@@ -33,8 +37,17 @@ pub const INFO: Info = Info {
     max_connections: u64::MAX,
     has_store: false,
     announcement: "listens on",
-    new: |limits| Box::new(Pools::new(limits.pools)),
+    listening: options::LISTENING,
+    settings: settings::defaults::<PoolsSettings>,
 };
+
+impl Configure for PoolsSettings {
+    const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
+
+    fn open(&self) -> Box<dyn Service> {
+        Box::new(Pools::new(*self))
+    }
+}
 
 /// The pools service.
 pub struct Pools {
@@ -48,22 +61,26 @@ pub struct Pools {
 
 impl Pools {
     /// A service without pools.
-    pub fn new(limits: Limits) -> Self {
-        Pools { state: State::new(limits), max_line: limits.max_line, replies: Vec::new(), notices: Vec::new() }
+    pub fn new(settings: PoolsSettings) -> Self {
+        Pools { state: State::new(settings), max_line: settings.max_line, replies: Vec::new(), notices: Vec::new() }
     }
 
-    /// Serves one request, and tells whether the connection's turn ends with it.
-    fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> bool {
+    /// Serves one request. Returns what to do next if the connection's turn ends with it.
+    fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Option<Then> {
         trace!("{conn} > {}", escaped(line));
         let request = wire::parse(line);
         match request {
             Request::Acquire(request) => self.step(context, |state, step| state.acquire(conn, request, step)),
             Request::Release(key) => self.step(context, |state, step| state.release(conn, key, step)),
             Request::Stats(query) => self.tell_stats(conn, query, context),
+            Request::Unknown if wire::is_http(line) => {
+                debug!("{conn} speaks HTTP here");
+                return Some(Then::Close);
+            }
             Request::Unknown => tell(context.output, conn, wire::BAD_COMMAND),
         }
         // Every key is looked at, so others are served before the next of these.
-        matches!(request, Request::Stats(Query::Keys(_)))
+        matches!(request, Request::Stats(Query::Keys(_))).then_some(Then::Serve)
     }
 
     /// Has the state machine take one step, and passes on what it says.
@@ -120,14 +137,12 @@ impl Service for Pools {
             }
             let seen = if consumed == 0 { seen } else { 0 };
             match wire::first_line(&input[consumed..], seen, self.max_line) {
-                Line::Whole(line, _) if wire::is_http(line) => {
-                    debug!("{conn} speaks HTTP here");
-                    return Served { consumed: input.len(), then: Then::Close };
-                }
                 Line::Whole(line, len) => {
                     consumed += len;
-                    if self.handle(conn, line, context) {
-                        break;
+                    match self.handle(conn, line, context) {
+                        None => {}
+                        Some(Then::Close) => return Served { consumed: input.len(), then: Then::Close },
+                        Some(then) => return Served { consumed, then },
                     }
                 }
                 Line::Partial => return Served { consumed, then: Then::Read },

@@ -72,7 +72,7 @@ mod tests {
     use crate::output::Output;
     use crate::pulse::Pulse;
     use crate::random::Random;
-    use crate::registry::{Limits, Services};
+    use crate::registry::Services;
     use crate::report::Report;
     use crate::service::{Context, Input, Traffic};
     use crate::time::Span;
@@ -93,7 +93,7 @@ mod tests {
     /// Has each connection say a line at a second of its own, and reports some time afterwards.
     fn report_after(lines: &[&str], seconds: u64) -> Report {
         let (mut wheel, mut output, mut random) = (Wheel::default(), Output::default(), Random::from_seed(0));
-        let mut services = Services::new(&Limits::default());
+        let mut services = Services::default();
         let id = services.named("pools").expect("is in the registry");
         let (entry, others) = services.split(id);
         let traffic = Traffic { connect_errors: 7, ..Traffic::default() };

@@ -7,6 +7,7 @@
 use crate::id::{ConnId, Id, id};
 use crate::list::{Links, List};
 use crate::names::{Hash, Names};
+use crate::pools::options::PoolsSettings;
 use crate::sketch::{Event, Sketch};
 use crate::stats::{Figures, Pools as Stat};
 use crate::time::{Span, Time};
@@ -15,13 +16,11 @@ use serde::{Deserialize, Serialize};
 use slab::Slab;
 
 mod check;
-mod limits;
 mod saved;
 mod survey;
 mod types;
 mod watch;
 
-pub use limits::Limits;
 pub use saved::SAVED_VERSION;
 pub use survey::{Busy, Client};
 pub use types::Type;
@@ -144,7 +143,7 @@ enum Stage {
 
 /// All pools, and what each connection has in them.
 pub struct State {
-    limits: Limits,
+    settings: PoolsSettings,
     names: Names<PoolId>,
     pools: Slab<Pool>,
     /// Emptied buffers for the keys of pools to come, so that these are made without allocating.
@@ -163,9 +162,9 @@ pub struct State {
 
 impl State {
     /// No pools.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(settings: PoolsSettings) -> Self {
         State {
-            limits,
+            settings,
             names: Names::default(),
             pools: Slab::new(),
             spare_keys: Vec::new(),
@@ -294,7 +293,7 @@ impl State {
             return Err(Reply::Timeout);
         }
         let pool = known.unwrap_or_else(|| self.create(hash, request.key));
-        let hold = request.hold.min(self.limits.max_hold);
+        let hold = request.hold.min(self.settings.max_hold);
         let id = PlaceId::from_index(self.places.vacant_key());
         let stage = if is_free {
             Stage::Holding { end: None }
@@ -313,7 +312,7 @@ impl State {
 
     fn check_client(&self, conn: ConnId) -> Result<(), Reply> {
         let Some(places) = self.clients.get(conn.index()) else { return Ok(()) };
-        if places.len() >= self.limits.max_locks {
+        if places.len() >= self.settings.max_locks {
             return Err(Reply::LockHeld);
         }
         match places.back().map(|id| &self.places[id.index()].stage) {

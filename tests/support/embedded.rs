@@ -1,6 +1,8 @@
 //! The server within the test's own process.
 
-use poolcounter::net::{Server, Stopper};
+use poolcounter::net::{Address, Listener, Options, Policy, Server, Stopper};
+use poolcounter::registry::{AllSettings, Services};
+use poolcounter::service::Info;
 use std::io;
 use std::thread::JoinHandle;
 
@@ -20,7 +22,21 @@ impl Embedded {
 
     /// Starts one at this address.
     pub fn start_on(address: &str, service: &str) -> Embedded {
-        let mut server = Server::bind(address, service).expect("the address is free");
+        Embedded::run(Server::bind(address, service).expect("the address is free"), service)
+    }
+
+    /// Starts one with these services, which listens for one of them on a free port.
+    pub fn of(list: &[&'static Info], service: &str) -> Embedded {
+        let services = Services::of(list, &AllSettings::defaults(list));
+        let id = services.named(service).expect("is in the list");
+        let mut server = Server::new(services, Policy::of(list)).expect("the system has an event queue");
+        let address = Address::parse("127.0.0.1:0", 0).expect("is an address");
+        let listener = Listener::bind(&address, &Options::default()).expect("a port is free");
+        server.listen(listener, id).expect("can be polled");
+        Embedded::run(server, service)
+    }
+
+    fn run(mut server: Server, service: &str) -> Embedded {
         let stopper = server.stopper();
         let address = server.addresses(service)[0].to_string();
         Embedded { address, stopper, thread: Some(std::thread::spawn(move || server.run())) }

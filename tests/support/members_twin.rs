@@ -3,7 +3,9 @@
 
 use super::model::members::{Hints, Kind, Members};
 use super::world::World;
-use poolcounter::registry::Limits;
+use poolcounter::counters::CountersSettings;
+use poolcounter::members::MembersSettings;
+use poolcounter::registry::AllSettings;
 use poolcounter::time::{Span, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -35,10 +37,9 @@ pub struct MembersTwin {
 impl MembersTwin {
     /// Both without pools. `replay` tells people how to repeat what comes.
     pub fn new(replay: String) -> Self {
-        let mut limits = Limits::default();
-        limits.counters.buckets = 16;
-        limits.members.admin = Some(true);
-        let mut world = World::with(limits);
+        let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
+        let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
+        let mut world = World::with(AllSettings::default().with(members).with(counters));
         let observer = world.connect_to("members");
         MembersTwin {
             world,

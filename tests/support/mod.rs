@@ -8,6 +8,7 @@ pub mod counting;
 pub mod daemon;
 pub mod embedded;
 pub mod frames;
+pub mod jobs;
 pub mod leases;
 pub mod lines;
 pub mod members_twin;

@@ -4,8 +4,10 @@ use super::player::Stage;
 use super::protocol::Protocol;
 use super::script::{Scenario, Then};
 use super::world::World;
-use poolcounter::pools::wire;
-use poolcounter::registry::Limits;
+use poolcounter::counters::CountersSettings;
+use poolcounter::members::MembersSettings;
+use poolcounter::pools::{PoolsSettings, wire};
+use poolcounter::registry::AllSettings;
 use poolcounter::time::Span;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -40,7 +42,7 @@ pub struct VirtualClient {
 impl VirtualStage {
     /// A server with the scenario's options.
     pub fn new(protocol: Protocol, scenario: &Scenario, twist: Twist) -> Self {
-        VirtualStage { world: World::with(limits_of(&scenario.options)), protocol, twist }
+        VirtualStage { world: World::with(settings_of(&scenario.options)), protocol, twist }
     }
 
     fn settle(&mut self) {
@@ -120,7 +122,8 @@ impl Stage for VirtualStage {
     /// Counters stay until their interval is over, so as much time passes.
     fn check_empty(&mut self) -> Result<(), String> {
         if self.protocol == Protocol::Counters {
-            self.world.advance(self.world.limits().counters.interval);
+            let counters: &CountersSettings = self.world.settings().get().expect("are in the registry");
+            self.world.advance(counters.interval);
         }
         if self.world.is_empty() { Ok(()) } else { Err("something is left of a connection".into()) }
     }
@@ -130,25 +133,25 @@ impl Stage for VirtualStage {
     }
 }
 
-fn limits_of(options: &[String]) -> Limits {
-    let mut limits = Limits::default();
+fn settings_of(options: &[String]) -> AllSettings {
+    let mut pools = PoolsSettings::default();
     // So that a server is made quickly.
-    limits.counters.buckets = 16;
+    let mut counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
     // As for clients on the same machine.
-    limits.members.admin = Some(true);
+    let mut members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
     for option in options.chunks(2) {
         let [name, value] = option else { panic!("{option:?}: an option of a scenario has a value") };
         let number = || value.parse::<u32>().expect("a number");
         match name.as_str() {
-            "--max-locks" => limits.pools.max_locks = number(),
-            "--max-line" => limits.pools.max_line = number() as usize,
-            "--max-hold" => limits.pools.max_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
-            "--counter-stats-interval" => limits.counters.interval = Span::from_secs(number().into()),
-            "--warn-hold" => limits.pools.warn_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
-            "--members-max" => limits.members.most = number() as usize,
-            "--members-admin" => limits.members.admin = Some(value == "true"),
+            "--max-locks" => pools.max_locks = number(),
+            "--max-line" => pools.max_line = number() as usize,
+            "--max-hold" => pools.max_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
+            "--counter-stats-interval" => counters.interval = Span::from_secs(number().into()),
+            "--warn-hold" => pools.warn_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
+            "--members-max" => members.most = number() as usize,
+            "--members-admin" => members.admin = Some(value == "true"),
             _ => panic!("{name} means nothing in virtual time"),
         }
     }
-    limits
+    AllSettings::default().with(pools).with(counters).with(members)
 }

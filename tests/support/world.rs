@@ -1,17 +1,21 @@
 //! The loop and its services without sockets and without a clock: streams are kept in memory, and time passes when the
 //! test says so. Everything above the sockets is the daemon's own code.
 
-use poolcounter::id::{ConnId, ServiceId};
+use poolcounter::id::ConnId;
 use poolcounter::net::{Connections, Host, News, Stream, rehearse};
-use poolcounter::pools;
+use poolcounter::pools::PoolsSettings;
+use poolcounter::pulse::Pulse;
 use poolcounter::random::Random;
 use poolcounter::record::{Reader, Writer};
-use poolcounter::registry::{Limits, Services};
+use poolcounter::registry::{AllSettings, SERVICES, Services};
+use poolcounter::service::{Info, Wake};
 use poolcounter::time::{Span, Time};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// No test has so much to do at once: a loop that goes on for longer spins.
 const TICKS_TO_SETTLE: usize = 10_000;
@@ -56,7 +60,8 @@ struct Client {
 
 /// A server and its clients, in which time stands still until it is moved.
 pub struct World {
-    limits: Limits,
+    list: Vec<&'static Info>,
+    settings: AllSettings,
     connections: Connections<Pipe>,
     clients: Vec<Client>,
     now: Rc<Cell<Time>>,
@@ -64,6 +69,8 @@ pub struct World {
     step: Span,
     /// How many servers there were, each with random numbers of its own.
     servers: u64,
+    /// A bit for each service whose store has finished something since the last tick.
+    woken: Arc<AtomicU32>,
 }
 
 impl Read for Pipe {
@@ -133,6 +140,9 @@ impl Host for World {
     }
 
     fn wait(&mut self, _: Time) -> io::Result<()> {
+        let woken = self.woken.swap(0, Ordering::Relaxed);
+        let ids = self.connections.services().ids();
+        ids.filter(|id| woken >> id.index() & 1 != 0).for_each(|id| self.connections.mark_completed(id));
         Ok(())
     }
 
@@ -140,20 +150,47 @@ impl Host for World {
 }
 
 impl World {
-    /// A server without clients, at the time of its start, with these limits for pools.
-    pub fn new(pools: pools::Limits) -> Self {
-        World::with(Limits { pools, ..Limits::default() })
+    /// A server without clients, at the time of its start, with these settings for the pools.
+    pub fn new(pools: PoolsSettings) -> Self {
+        World::with(AllSettings::default().with(pools))
     }
 
     /// A server without clients, at the time of its start.
-    pub fn with(limits: Limits) -> Self {
-        let connections = Connections::new(Services::new(&limits), EPOCH, Random::from_seed(0));
-        World { limits, connections, clients: Vec::new(), now: Rc::default(), step: Span::ZERO, servers: 1 }
+    pub fn with(settings: AllSettings) -> Self {
+        World::of(SERVICES, settings)
     }
 
-    /// What the operator allows.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
+    /// A server of these services, without clients, at the time of its start.
+    pub fn of(list: &[&'static Info], settings: AllSettings) -> Self {
+        let connections = Connections::new(Services::of(list, &settings), EPOCH, Random::from_seed(0));
+        let mut world = World {
+            list: list.to_vec(),
+            settings,
+            connections,
+            clients: Vec::new(),
+            now: Rc::default(),
+            step: Span::ZERO,
+            woken: Arc::default(),
+            servers: 1,
+        };
+        world.attach();
+        world
+    }
+
+    /// Tells the services how their stores wake the loop.
+    fn attach(&mut self) {
+        let woken = &self.woken;
+        self.connections.services().attach(|id| {
+            let woken = woken.clone();
+            Wake::new(move || {
+                woken.fetch_or(1 << id.index(), Ordering::Relaxed);
+            })
+        });
+    }
+
+    /// What the operator has told the services.
+    pub fn settings(&self) -> &AllSettings {
+        &self.settings
     }
 
     /// The time.
@@ -169,7 +206,7 @@ impl World {
     /// Connects a client of some service.
     pub fn connect_to(&mut self, service: &str) -> usize {
         let link = Rc::new(RefCell::new(Link { client: self.clients.len(), room: usize::MAX, ..Link::default() }));
-        let id = ServiceId::named(service).expect("is in the registry");
+        let id = self.connections.named(service).expect("is in the list");
         let id = self.connections.open(Pipe::new(&link), id, self.now.get());
         self.clients.push(Client { link, id });
         self.clients.len() - 1
@@ -255,7 +292,8 @@ impl World {
     /// Ticks until the loop would sleep.
     pub fn settle(&mut self) {
         for _ in 0..TICKS_TO_SETTLE {
-            if self.connections.next_work().is_none_or(|at| at > self.now()) {
+            let is_woken = self.woken.load(Ordering::Relaxed) != 0;
+            if !is_woken && self.connections.next_work().is_none_or(|at| at > self.now()) {
                 return;
             }
             self.tick();
@@ -275,6 +313,26 @@ impl World {
         self.settle();
     }
 
+    /// Has nothing served, or everything served again.
+    pub fn pause(&mut self, is_paused: bool) {
+        self.connections.pause(is_paused);
+    }
+
+    /// Whether an upgrade need not wait.
+    pub fn is_quiet(&self) -> bool {
+        self.connections.is_quiet()
+    }
+
+    /// The id of the client's connection, which may be another's once it is closed.
+    pub fn id_of(&self, client: usize) -> ConnId {
+        self.clients[client].id
+    }
+
+    /// What the loop notes of itself.
+    pub fn pulse(&mut self) -> &mut Pulse {
+        self.connections.pulse()
+    }
+
     /// When the loop would wake by itself.
     pub fn next_work(&self) -> Option<Time> {
         self.connections.next_work()
@@ -292,7 +350,7 @@ impl World {
         let mut saved = Vec::new();
         self.connections.save(&mut Writer::new(&mut saved), self.now()).expect("memory takes all");
         self.now.set(self.now() + span);
-        let services = || Services::new(&self.limits);
+        let services = || Services::of(&self.list, &self.settings);
         rehearse(services(), &mut Reader::new(&mut &saved[..]), (self.now(), EPOCH)).expect("can be taken over");
         let open: Vec<usize> = (0..self.clients.len()).filter(|client| !self.is_closed(*client)).collect();
         let stream_of = |id| {
@@ -308,6 +366,7 @@ impl World {
             stream_of,
         )
         .expect("is taken over");
+        self.attach();
         let news_of = |client: usize| {
             let link = self.clients[client].link.borrow();
             let hangup = link.finished || link.reset;

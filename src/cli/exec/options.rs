@@ -2,7 +2,7 @@
 
 use crate::cli::servers::Servers;
 use crate::cli::supervise::OnLost;
-use crate::cli::table::{Opt, assign, number, seconds};
+use crate::options::{Opt, assign, number, seconds};
 use std::time::Duration;
 
 /// What the options say.

@@ -1,7 +1,7 @@
 //! What there is to see: tables of two samples, which can be sorted and filtered. It knows neither servers nor terminals.
 
 use super::sample::Sample;
-use crate::cli::printable;
+use crate::cli::terminal::printable;
 use crate::pools::wire::asking::listed::{Client, Listed};
 use crate::stats::Pools as Stat;
 use crate::time::Span;

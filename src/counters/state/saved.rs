@@ -64,7 +64,7 @@ impl State {
         out.put(&Head {
             figures: self.figures.save(),
             conflicts: self.conflicts.get(),
-            interval: (self.interval, self.limits.interval),
+            interval: (self.interval, self.settings.interval),
             counters: self.counters.len(),
             slots: self.slots,
         })?;
@@ -110,7 +110,7 @@ impl State {
         let head: Head = saved.take()?;
         self.restore_interval(head.interval, step);
         let _room: (Slab<Counter>, Names<CounterId>) =
-            (Slab::with_capacity(head.slots), Names::with_capacity(head.counters.max(self.limits.buckets)));
+            (Slab::with_capacity(head.slots), Names::with_capacity(head.counters.max(self.settings.buckets)));
         let (mut consumptions, mut is_there) = (vec![0; head.slots], vec![0_u64; head.slots.div_ceil(64)]);
         let mut packed = CounterReader::new(head.slots);
         while let Some(counter) = packed.next(saved)? {
@@ -157,7 +157,7 @@ impl State {
     /// used counts as used in this one.
     fn restore_interval(&mut self, (number, length): (u32, Span), step: &Step<'_>) {
         let (present, _) = self.interval_at(step);
-        self.interval = if length == self.limits.interval { number.min(present) } else { present };
+        self.interval = if length == self.settings.interval { number.min(present) } else { present };
     }
 
     fn restore_counters(&mut self, head: &Head, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
@@ -204,7 +204,7 @@ impl State {
 
     fn restore_names(&mut self) {
         if !self.counters.is_empty() {
-            self.names.reserve(self.limits.buckets.max(self.counters.len()));
+            self.names.reserve(self.settings.buckets.max(self.counters.len()));
         }
         let hashing = self.names.hashing();
         let (counters, name_bytes) = (&self.counters, &mut self.name_bytes);

@@ -130,10 +130,11 @@ impl<S: Stream> Connections<S> {
     /// Writes to each connection that has news, once; and to those who get what others held that turn out to be gone.
     pub(super) fn flush(&mut self, now: Time) {
         for _ in 0..WRITES_PER_TICK {
-            let Some(id) = self.core.output.pop_dirty() else { return };
+            let Some(id) = self.core.output.pop_dirty() else { return self.resume() };
             self.write_to(id, now);
         }
         self.core.pulse.count_spent(Budget::Writes);
+        self.resume();
     }
 
     /// The only place where connections are dropped: those of which their services know nothing any more, once they have
@@ -142,7 +143,8 @@ impl<S: Stream> Connections<S> {
         let some = self.closing.len().min(ENDS_PER_TICK);
         for n in 0..some {
             let id = self.closing[n];
-            let Some(conn) = self.slab.get_mut(id.index()) else { continue };
+            // Named twice and dropped at the first time, its number may be that of a new connection.
+            let Some(conn) = self.slab.get_mut(id.index()).filter(|conn| !conn.is_open()) else { continue };
             let drained = self.core.output.unsent(id).is_empty();
             if conn.broken || drained && (conn.ended || conn.stream.finish().is_err()) {
                 self.drop(id);
@@ -228,6 +230,12 @@ impl<S: Stream> Connections<S> {
 
     /// Has those served whose wait is over.
     fn resume(&mut self) {
+        if !self.core.resumed.is_empty() {
+            self.resume_all();
+        }
+    }
+
+    fn resume_all(&mut self) {
         let mut resumed = std::mem::take(&mut self.core.resumed);
         for id in resumed.drain(..) {
             // It may be gone, or not have waited.
@@ -265,11 +273,17 @@ impl<S: Stream> Connections<S> {
         if self.core.output.len(id) > self.core.services[conn.service].caps.output_bytes {
             return self.break_off(id, &"it does not read what it is told", now);
         }
+        if conn.draining && conn.is_open() && !self.core.output.is_held_for(id) {
+            self.close(id, now);
+        }
+        let conn = &mut self.slab[id.index()];
         if conn.blocked {
             return;
         }
         let unsent = self.core.output.unsent(id);
-        match conn.stream.write(unsent) {
+        // All that there is may wait for a commit.
+        let written = if unsent.is_empty() { Ok(0) } else { conn.stream.write(unsent) };
+        match written {
             Ok(len) => {
                 conn.blocked = len < unsent.len();
                 self.core.services[conn.service].traffic.sent_bytes += len as u64;

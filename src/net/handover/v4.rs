@@ -127,7 +127,7 @@ mod tests {
     use crate::net::connections;
     use crate::net::handover::Handover;
     use crate::record::Reader;
-    use crate::registry::{Limits, Services};
+    use crate::registry::Services;
     use crate::time::{Span, Time};
 
     /// A daemon of version 0.9.0 wrote this with locks, waiters, counters, half requests and a client that does not read.
@@ -147,7 +147,7 @@ mod tests {
         }
         let (now, epoch) = (Time::START + Span::from_secs(10), preamble.clock.epoch());
         let rehearse = |records: &[u8]| {
-            let services = Services::new(&Limits::default());
+            let services = Services::default();
             connections::rehearse(services, &mut Reader::new(&mut &records[..]), (now, epoch))
         };
         assert_eq!(rehearse(&records), Ok(()));

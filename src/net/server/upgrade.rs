@@ -125,6 +125,9 @@ impl Server {
 
     /// Looks at the upgrade that is under way; when all is ready, this process is replaced and nothing here returns.
     pub(super) fn go_on_with_upgrade(&mut self) {
+        if self.upgrade_deadline().is_none() {
+            return;
+        }
         let has_news = std::mem::take(&mut self.upgrade.has_news);
         let now = self.clock.now();
         if let Some((mut rehearsal, deadline)) = self.upgrade.rehearsal.take() {

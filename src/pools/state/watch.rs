@@ -102,7 +102,7 @@ impl Default for Watch {
 impl State {
     /// A lock was granted: once it may be too old, the locks are looked at.
     pub(super) fn watch_locks(&mut self, step: &mut Step<'_, '_>) {
-        let at = step.now + self.limits.warn_hold;
+        let at = step.now + self.settings.warn_hold;
         if at < self.watch.due {
             self.watch_from(at.max(self.watch.memory.quiet_until), step.timers);
         }
@@ -115,6 +115,7 @@ impl State {
             self.watch_from(step.now + WINDOW, step.timers);
         }
         let nothing = Window { begun: step.now, full: 0, timeouts: 0, has_warned: false };
+        let limit = self.refusals_in_window();
         let window = self.watch.memory.window.get_or_insert(nothing);
         let pool = &self.pools[pool.index()];
         let of_type = &mut self.types[pool.type_id];
@@ -130,7 +131,7 @@ impl State {
             }
         }
         let refusals = self.sketch.count(&pool.key, Event::Refusal, step.now);
-        if refusals > self.limits.refusals_in_window() && !window.has_warned {
+        if refusals > limit && !window.has_warned {
             window.has_warned = true;
             let (key, within) = (sketch::cut(&pool.key).into(), step.now.since(window.begun));
             step.notices.push(Notice::Refusing { key, refusals, within });
@@ -172,8 +173,13 @@ impl State {
         }
     }
 
+    /// Returns how many requests a key may refuse in a [`WINDOW`].
+    fn refusals_in_window(&self) -> u64 {
+        u64::from(self.settings.warn_refusals) * (WINDOW.as_micros() / 1_000_000)
+    }
+
     fn sum_up(&self, window: &Window) -> Notice {
-        let limit = self.limits.refusals_in_window();
+        let limit = self.refusals_in_window();
         let most = self.sketch.in_window().max_by_key(|(_, refusals)| *refusals);
         let floods = self.sketch.in_window().filter(|(_, refusals)| *refusals > limit).count() as u64;
         let most = most.map(|(key, refusals)| (key.to_vec(), refusals));
@@ -183,7 +189,7 @@ impl State {
     /// Tells of the oldest lock that has reached an age to tell of, and when to look again.
     fn look_at_locks(&mut self, step: &mut Step<'_, '_>) -> Option<Time> {
         let Memory { looked_at, quiet_until, .. } = self.watch.memory;
-        if self.holding == 0 || self.limits.warn_hold == Span::FOREVER {
+        if self.holding == 0 || self.settings.warn_hold == Span::FOREVER {
             return None;
         }
         if step.now >= quiet_until {
@@ -201,7 +207,7 @@ impl State {
         let is_it = |stage: &Stage, began: Time| matches!(stage, Stage::Holding { .. }) && began == since;
         let place = self.places.iter().map(|(_, place)| place).find(|place| is_it(&place.stage, place.since));
         let place = place.expect("the lock was found a moment ago");
-        let overdue = self.holds().filter(|since| now.since(*since) >= self.limits.warn_hold).count() as u64;
+        let overdue = self.holds().filter(|since| now.since(*since) >= self.settings.warn_hold).count() as u64;
         let key = sketch::cut(&self.pools[place.pool.index()].key).into();
         Notice::Overdue { key, conn: place.conn, age: now.since(since), overdue }
     }
@@ -214,7 +220,7 @@ impl State {
 
     /// The first moment later than `seen` at which a lock has an age to tell of.
     fn milestone(&self, since: Time, seen: Time) -> Time {
-        let mut age = self.limits.warn_hold;
+        let mut age = self.settings.warn_hold;
         while age <= seen.since(since) && age < Span::FOREVER {
             age += age;
         }
@@ -225,7 +231,8 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pools::state::{Acquire, Limits, Purpose};
+    use crate::pools::options::PoolsSettings;
+    use crate::pools::state::{Acquire, Purpose};
     use crate::wheel::{Owner, Wheel};
 
     const OWNER: Owner = Owner(0);
@@ -239,8 +246,8 @@ mod tests {
     }
 
     impl Rig {
-        fn new(limits: Limits) -> Rig {
-            Rig { state: State::new(limits), wheel: Wheel::default(), notices: Vec::new(), now: Time::START }
+        fn new(settings: PoolsSettings) -> Rig {
+            Rig { state: State::new(settings), wheel: Wheel::default(), notices: Vec::new(), now: Time::START }
         }
 
         fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
@@ -283,7 +290,7 @@ mod tests {
 
     #[test]
     fn an_old_lock_is_told_of_whenever_its_age_has_doubled() {
-        let mut rig = Rig::new(Limits::default());
+        let mut rig = Rig::new(PoolsSettings::default());
         rig.acquire(1, b"k", 9);
         assert_eq!(
             rig.pass(1_300),
@@ -297,7 +304,7 @@ mod tests {
 
     #[test]
     fn many_old_locks_are_told_of_once_a_minute() {
-        let mut rig = Rig::new(Limits::default());
+        let mut rig = Rig::new(PoolsSettings::default());
         for n in 0..90 {
             rig.acquire(n, n.to_string().as_bytes(), 9);
             assert_eq!(rig.pass(1), []);
@@ -311,7 +318,7 @@ mod tests {
     /// The timer is armed for something later when a new lock may be the first to be old.
     #[test]
     fn a_new_lock_is_not_overlooked() {
-        let mut rig = Rig::new(Limits { warn_hold: Span::from_secs(10), ..Limits::default() });
+        let mut rig = Rig::new(PoolsSettings { warn_hold: Span::from_secs(10), ..PoolsSettings::default() });
         rig.acquire(1, b"old", 9);
         assert_eq!(rig.pass(400), [10, 70, 130, 190, 320].map(|at| (at, overdue(b"old", 1, at, 1))));
         rig.acquire(2, b"new", 9);
@@ -320,7 +327,7 @@ mod tests {
 
     #[test]
     fn nothing_is_told_that_nobody_wants_to_know() {
-        let mut rig = Rig::new(Limits { warn_hold: Span::FOREVER, ..Limits::default() });
+        let mut rig = Rig::new(PoolsSettings { warn_hold: Span::FOREVER, ..PoolsSettings::default() });
         rig.acquire(1, b"k", 9);
         assert!(rig.wheel.is_empty());
         assert_eq!(rig.pass(1_000_000), []);
@@ -328,7 +335,8 @@ mod tests {
 
     #[test]
     fn a_key_that_refuses_many_is_told_of_at_once_and_once_a_minute() {
-        let mut rig = Rig::new(Limits { warn_refusals: 1, warn_hold: Span::FOREVER, ..Limits::default() });
+        let mut rig =
+            Rig::new(PoolsSettings { warn_refusals: 1, warn_hold: Span::FOREVER, ..PoolsSettings::default() });
         rig.acquire(1, b"busy", 1);
         rig.acquire(2, b"busier", 1);
         for _ in 0..60 {

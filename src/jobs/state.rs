@@ -1,0 +1,311 @@
+//! The jobs themselves: who put, holds and waits for which, and what comes next. It knows no sockets, no bytes on the wire,
+//! no store and no clock: it takes a connection, a request and the time, and emits replies for any connection.
+//!
+//! What must outlive the process is collected as a batch, which a store takes with [`State::take_batch`] and which counts
+//! once [`State::committed`] says so. A reply that promises something tells which batch it waits for; a job is visible once
+//! the batch that put it is committed.
+//!
+//! Invariant: a job is in one place: pending, ready, delayed, reserved or buried. A tube has a bucket of ready jobs for each
+//! group and one for those without; each set of watches that covers the tube sees the first job of each bucket, unless the
+//! tube is paused or at its limit. A connection waits only while its set of watches has no job for it.
+
+use crate::id::ConnId;
+use crate::list::Links;
+use crate::names::Names;
+use crate::random::Random;
+use crate::stats::Figures;
+use crate::time::{Span, Time};
+use crate::wheel::{Timers, timer_keys};
+use slab::Slab;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+mod attempts;
+mod check;
+mod commits;
+mod conns;
+mod job;
+mod jobs;
+mod limits;
+pub mod name;
+mod places;
+mod put;
+pub mod queries;
+mod rates;
+mod requests;
+mod reserve;
+mod roots;
+mod saved;
+mod sets;
+mod settings;
+mod sweeps;
+mod tube;
+mod watching;
+
+pub use commits::{Commit, Record, Setting, Stored};
+pub use job::{Body, History, JobId, URGENT, Until};
+pub use name::{Pattern, TubeName};
+pub use put::{ManyEntry, Options as PutOptions, Put, Refusal};
+pub use rates::{Event as Rated, Rates, WINDOWS};
+pub use requests::Peek;
+pub use reserve::Reserve;
+pub use saved::{Saved, SavedConn};
+pub use sets::Watch;
+pub use settings::{Backoff, LimitOf};
+pub use sweeps::{ALL_STATES, JobState};
+pub use watching::MAX_WATCHES;
+
+use crate::jobs::stats::Jobs as Stat;
+use conns::Conn;
+use jobs::Jobs;
+use limits::Limits;
+use roots::Roots;
+use sets::{SetId, WatchSet};
+use settings::Settings;
+use sweeps::{Sweep, SweepId};
+use tube::{Bucket, Tube, TubeId};
+
+/// What a job takes beside its body, key, signature and error text, as `--jobs-max-memory` reckons: its entry, its part of
+/// the indexes and its place in a queue, at their worst.
+pub const JOB_BYTES: usize = 150;
+/// How many jobs or tubes one slice of a long command goes through; then others are served.
+const SLICE: u32 = 1024;
+/// How long the next slice waits, so that it is not in the same round of timers.
+const PAUSE_BETWEEN_SLICES: Span = Span::from_millis(1);
+
+/// The bounds of the service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// The longest body in bytes.
+    pub max_size: u32,
+    /// How many tubes there may be.
+    pub max_tubes: usize,
+    /// How many bytes jobs may take.
+    pub max_memory: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds { max_size: 65_535, max_tubes: 1 << 20, max_memory: usize::MAX }
+    }
+}
+
+/// What a connection is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// The job was put.
+    Inserted(JobId),
+    /// A job with the same key waits already.
+    Duplicate(JobId),
+    /// The leaf belongs to an older root job than is known.
+    Superseded,
+    /// No jobs are taken.
+    Draining,
+    /// Jobs are taken again.
+    Accepting,
+    /// See [`Refusal`].
+    Refused(Refusal),
+    /// There is no memory, or there are too many tubes or watches.
+    OutOfMemory,
+    /// The connection uses the tube that [`State::used_tube`] names.
+    Using,
+    /// The connection has so many watches.
+    Watching(usize),
+    /// The last watch cannot be given up.
+    NotIgnored,
+    /// The connection has the job, whose body follows.
+    Reserved(JobId),
+    /// The last of the jobs of a `reserve-many` was told.
+    End,
+    /// A job that the connection holds is about to time out.
+    DeadlineSoon,
+    /// No job came in time.
+    TimedOut,
+    /// There is no such job or tube, or it is not the connection's.
+    NotFound,
+    /// The job is gone.
+    Deleted,
+    /// The job waits again.
+    Released,
+    /// The job waits for a kick.
+    Buried,
+    /// The job's TTR starts anew.
+    Touched,
+    /// So many jobs were kicked.
+    Kicked(u64),
+    /// The job was kicked.
+    KickedJob,
+    /// The tubes are paused, or are not any more.
+    Paused,
+    /// So many jobs were deleted.
+    Cleared(u64),
+    /// The newest timestamp of the root job.
+    Root(u64),
+    /// The limit is set.
+    Limit(u32),
+    /// The backoff is set.
+    Retry,
+    /// Where jobs go after their last attempt; nowhere if this is empty.
+    DeadLetter(Box<[u8]>),
+    /// The runner's name.
+    Identified(Box<[u8]>),
+}
+
+/// A reply, to whom, and after which commit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// Who is told.
+    pub conn: ConnId,
+    /// What.
+    pub reply: Reply,
+    /// The commit without which it must not be told.
+    pub after: Option<Commit>,
+}
+
+timer_keys! {
+    /// What the jobs service arms timers for.
+    pub enum Timer {
+        /// The next TTR of a connection ends, or its wait.
+        Conn(conn: ConnId),
+        /// The first delayed job of a tube is due.
+        Delay(tube: TubeId),
+        /// A long command goes on.
+        Sweep(sweep: SweepId),
+        /// The next pause ends.
+        Pause,
+        /// The oldest root job is forgotten, or a tube's rates.
+        Forget,
+        /// Those go on being served whose set of watches had more dropped jobs than one turn may drop.
+        Serve,
+    }
+}
+
+/// One step of the state machine: when it happens, and where its effects go.
+pub struct Step<'a, 'w> {
+    /// The time of the step.
+    pub now: Time,
+    /// The timers of the jobs.
+    pub timers: &'a mut Timers<'w, Timer>,
+    /// Where jitter comes from.
+    pub random: &'a mut Random,
+    /// Who is told what, in order.
+    pub events: &'a mut Vec<Event>,
+}
+
+impl Step<'_, '_> {
+    fn tell(&mut self, conn: ConnId, reply: Reply) {
+        self.events.push(Event { conn, reply, after: None });
+    }
+
+    fn tell_after(&mut self, conn: ConnId, reply: Reply, after: Option<Commit>) {
+        self.events.push(Event { conn, reply, after });
+    }
+}
+
+/// All jobs, tubes, watches and settings.
+pub struct State {
+    bounds: Bounds,
+    jobs: Jobs,
+    next_id: u64,
+    tubes: Slab<Tube>,
+    tube_names: Names<TubeId>,
+    buckets: Slab<Bucket>,
+    /// Tubes that are none any more, oldest first.
+    hidden: BTreeSet<(Time, TubeId)>,
+    sets: Slab<WatchSet>,
+    set_of: BTreeMap<Box<[Watch]>, SetId>,
+    /// The sets that have a watch of each pattern, and which of theirs it is.
+    watched: name::PatternMap<Vec<(SetId, u16)>>,
+    /// Sets that no connection has, kept because the next runner will have the same watches.
+    idle_sets: VecDeque<SetId>,
+    /// Sets that may have a job for somebody who waits; empty between steps, unless the serve timer is armed.
+    awake: Vec<SetId>,
+    serve_timer: Option<crate::wheel::TimerId>,
+    limits: Limits,
+    settings: Settings,
+    roots: Roots,
+    forget_timer: Option<crate::wheel::TimerId>,
+    conns: Vec<Option<Box<Conn>>>,
+    waiting_links: Links,
+    next_ticket: u64,
+    waiting: u64,
+    sweeps: Slab<Sweep>,
+    commits: commits::Commits,
+    is_draining: bool,
+    ready: u64,
+    urgent: u64,
+    delayed: u64,
+    buried: u64,
+    reserved: u64,
+    figures: Figures<Stat>,
+}
+
+impl State {
+    /// No jobs.
+    pub fn new(bounds: Bounds) -> Self {
+        State {
+            bounds,
+            jobs: Jobs::default(),
+            next_id: 1,
+            tubes: Slab::new(),
+            tube_names: Names::default(),
+            buckets: Slab::new(),
+            hidden: BTreeSet::new(),
+            sets: Slab::new(),
+            set_of: BTreeMap::new(),
+            watched: name::PatternMap::default(),
+            idle_sets: VecDeque::new(),
+            awake: Vec::new(),
+            serve_timer: None,
+            limits: Limits::default(),
+            settings: Settings::default(),
+            roots: Roots::default(),
+            forget_timer: None,
+            conns: Vec::new(),
+            waiting_links: Links::default(),
+            next_ticket: 0,
+            waiting: 0,
+            sweeps: Slab::new(),
+            commits: commits::Commits::default(),
+            is_draining: false,
+            ready: 0,
+            urgent: 0,
+            delayed: 0,
+            buried: 0,
+            reserved: 0,
+            figures: Figures::default(),
+        }
+    }
+
+    /// Returns the bounds of the service.
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// A timer is due.
+    pub fn expire(&mut self, timer: Timer, step: &mut Step<'_, '_>) {
+        match timer {
+            Timer::Conn(conn) => self.expire_conn(conn, step),
+            Timer::Delay(tube) => self.end_delays(tube, step),
+            Timer::Sweep(sweep) => self.go_on_with_sweep(sweep, step),
+            Timer::Pause => self.end_pauses(step),
+            Timer::Forget => self.forget(step),
+            Timer::Serve => {
+                self.serve_timer.take().into_iter().for_each(crate::wheel::TimerId::fired);
+                self.serve_waiting(step);
+            }
+        }
+    }
+
+    /// Returns true when no connection holds, waits for or watches anything, and there are no jobs.
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.conns.iter().all(Option::is_none) && self.sweeps.is_empty() && self.waiting == 0
+    }
+
+    /// Returns how many timers are armed on no connection's behalf.
+    pub fn own_timers(&self) -> usize {
+        let delays = self.tubes.iter().filter(|(_, tube)| tube.delay_timer.is_some()).count();
+        let sweeps = self.sweeps.len();
+        let single = [&self.forget_timer, &self.serve_timer, &self.settings.pause_timer];
+        delays + sweeps + single.into_iter().filter(|timer| timer.is_some()).count()
+    }
+}

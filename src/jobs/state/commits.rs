@@ -1,0 +1,306 @@
+//! What must outlive the process: the changes since the last batch, and which batches are committed.
+
+use super::job::{Body, History, JobId, JobKey, Place, Until};
+use super::places::To;
+use super::roots::RootId;
+use super::{State, Step};
+use crate::id::Id;
+use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// The number of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub struct Commit(pub u64);
+
+/// What changed. What it is now is looked up when the batch is taken, so that changes of one job in a batch are one.
+pub(super) enum Change {
+    Job(JobId),
+    Gone(JobId),
+    Root(RootId),
+    RootGone(Box<[u8]>, Box<[u8]>),
+    Setting(SettingKind, Box<[u8]>),
+}
+
+/// Which table a setting is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SettingKind {
+    Limit,
+    GroupLimit,
+    Retry,
+    DeadLetter,
+    Pause,
+}
+
+/// What is reckoned for a change beside the bytes of a body: its row.
+const CHANGE_BYTES: usize = 200;
+
+/// Room for so many changes is kept between batches: 40 KiB, so that small batches allocate nothing.
+const KEPT_CHANGES: usize = 1024;
+
+pub(super) struct Commits {
+    /// The batch that is being collected.
+    current: Commit,
+    done: Commit,
+    changes: Vec<Change>,
+    bytes: usize,
+    /// Jobs that are not visible yet, by the batch that puts them.
+    pending: VecDeque<(Commit, JobId)>,
+    is_waited_for: bool,
+    stored_next_id: u64,
+}
+
+impl Default for Commits {
+    fn default() -> Self {
+        Commits {
+            current: Commit(1),
+            done: Commit(0),
+            changes: Vec::new(),
+            bytes: 0,
+            pending: VecDeque::new(),
+            is_waited_for: false,
+            stored_next_id: 1,
+        }
+    }
+}
+
+/// A job without its body, as a store or another process has it. Times are microseconds since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Record<'a> {
+    /// Its number.
+    pub id: JobId,
+    /// Its tube.
+    pub tube: &'a [u8],
+    /// Its priority.
+    pub pri: u32,
+    /// The delay that was last asked for, in seconds.
+    pub delay: u32,
+    /// Its TTR in seconds.
+    pub ttr: u32,
+    /// When it was put.
+    pub created: i64,
+    /// Until when it is delayed.
+    pub delayed: Option<Time>,
+    /// Whether it is buried.
+    pub is_buried: bool,
+    /// How often it was reserved.
+    pub reserves: u32,
+    /// What happened to it.
+    pub history: History,
+    /// Its key; empty without.
+    pub key: &'a [u8],
+    /// Until when it keeps others with its key out.
+    pub until: Until,
+    /// The root job that it belongs to, and when that began.
+    pub root: Option<(&'a [u8], u64)>,
+    /// Its group; empty without.
+    pub group: &'a [u8],
+    /// The text of its last failure.
+    pub error: &'a [u8],
+}
+
+/// A setting, or what is left of one: its absence.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Setting<'a> {
+    /// A limit of tubes: how many, and whether all together.
+    Limit(&'a [u8], Option<(u32, bool)>),
+    /// A limit of a group.
+    GroupLimit(&'a [u8], Option<u32>),
+    /// A backoff.
+    Retry(&'a [u8], Option<super::Backoff>),
+    /// Where jobs go after their last attempt.
+    DeadLetter(&'a [u8], Option<&'a [u8]>),
+    /// A pause: until when, and how many seconds it was.
+    Pause(&'a [u8], Option<(Time, u32)>),
+}
+
+/// One change, for the store.
+pub enum Stored<'a> {
+    /// A job that the store does not have.
+    Put(Record<'a>, &'a mut Body),
+    /// A job that it has.
+    Update(Record<'a>),
+    /// A job that is gone.
+    Delete(JobId),
+    /// The newest timestamp of a root job, and when it changed.
+    Root(&'a [u8], &'a [u8], u64, Time),
+    /// A root job that is forgotten.
+    RootGone(&'a [u8], &'a [u8]),
+    /// A setting.
+    Setting(Setting<'a>),
+    /// No number below this will be given out again.
+    NextId(u64),
+}
+
+impl State {
+    /// Returns how many changes no batch has yet, and about how many bytes they are.
+    pub fn uncollected(&self) -> (usize, usize) {
+        (self.commits.changes.len(), self.commits.bytes)
+    }
+
+    /// Hands over what changed since the last batch, and returns its number; None if nothing changed that a reply waits for
+    /// or a restart needs.
+    pub fn take_batch(&mut self, visit: &mut dyn FnMut(Stored<'_>)) -> Option<Commit> {
+        if self.commits.changes.is_empty() && !self.commits.is_waited_for {
+            return None;
+        }
+        let mut changes = std::mem::take(&mut self.commits.changes);
+        changes.drain(..).for_each(|change| self.hand_over(change, visit));
+        changes.shrink_to(KEPT_CHANGES);
+        self.commits.changes = changes;
+        if self.commits.stored_next_id != self.next_id {
+            self.commits.stored_next_id = self.next_id;
+            visit(Stored::NextId(self.next_id));
+        }
+        let commit = self.commits.current;
+        self.commits.current = Commit(commit.0 + 1);
+        self.commits.bytes = 0;
+        self.commits.is_waited_for = false;
+        Some(commit)
+    }
+
+    /// The store has this batch and all before it: the jobs that they put are visible.
+    pub fn committed(&mut self, commit: Commit, step: &mut Step<'_, '_>) {
+        self.commits.done = self.commits.done.max(commit);
+        while let Some((waits_for, id)) = self.commits.pending.front().copied()
+            && waits_for <= commit
+        {
+            self.commits.pending.pop_front();
+            let Some(key) = self.jobs.find(id) else { continue };
+            let job = &self.jobs[key];
+            let due =
+                Time::from_micros(u64::try_from(job.created).unwrap_or(0)) + Span::from_secs(u64::from(job.delay));
+            let to = if job.delay > 0 && due > step.now { To::Delayed(due) } else { To::Ready };
+            self.move_job(key, to, step.now, step.timers);
+            self.serve_waiting(step);
+        }
+    }
+
+    /// Returns the last batch that is committed.
+    pub fn last_committed(&self) -> Commit {
+        self.commits.done
+    }
+
+    /// The job is not visible before the batch that is being collected is committed.
+    pub(super) fn wait_for_commit(&mut self, key: JobKey) {
+        let commit = self.commits.current;
+        self.jobs[key].set_commit(commit.0);
+        self.commits.pending.push_back((commit, self.jobs[key].id));
+    }
+
+    /// Returns what a reply waits for that promises a change of this step.
+    pub(super) fn this_commit(&mut self) -> Option<Commit> {
+        self.commits.is_waited_for = true;
+        Some(self.commits.current)
+    }
+
+    /// Returns what a reply waits for that depends on an earlier change.
+    pub(super) fn commit_of(&self, commit: Commit) -> Option<Commit> {
+        (commit > self.commits.done).then_some(commit)
+    }
+
+    pub(super) fn current_commit(&self) -> Commit {
+        self.commits.current
+    }
+
+    /// Notes that the store must learn of a job as it is now.
+    pub(super) fn note_job(&mut self, key: JobKey) {
+        let job = &mut self.jobs[key];
+        if !std::mem::replace(&mut job.is_dirty, true) {
+            let body = if job.is_stored { 0 } else { job.body.bytes().len() };
+            self.commits.bytes += CHANGE_BYTES + body;
+            self.commits.changes.push(Change::Job(job.id));
+        }
+    }
+
+    pub(super) fn note_change(&mut self, change: Change) {
+        self.commits.bytes += CHANGE_BYTES;
+        self.commits.changes.push(change);
+    }
+
+    fn hand_over(&mut self, change: Change, visit: &mut dyn FnMut(Stored<'_>)) {
+        match change {
+            Change::Job(id) => {
+                let Some(key) = self.jobs.find(id) else { return };
+                let job = &mut self.jobs[key];
+                job.is_dirty = false;
+                let was_stored = std::mem::replace(&mut job.is_stored, true);
+                let State { jobs, tubes, limits, .. } = self;
+                if was_stored {
+                    visit(Stored::Update(record_of(&jobs[key], tubes, limits)));
+                } else {
+                    // The body lends itself apart from the rest of its job, so that it can be shared.
+                    let mut body = std::mem::replace(&mut jobs[key].body, Body::Own(Box::default()));
+                    visit(Stored::Put(record_of(&jobs[key], tubes, limits), &mut body));
+                    jobs[key].body = body;
+                }
+            }
+            Change::Gone(id) => visit(Stored::Delete(id)),
+            Change::Root(root) => {
+                if let Some((tube, signature, newest, changed)) = self.roots.record(root) {
+                    visit(Stored::Root(tube, signature, newest, changed));
+                }
+            }
+            Change::RootGone(tube, signature) => visit(Stored::RootGone(&tube, &signature)),
+            Change::Setting(kind, pattern) => visit(Stored::Setting(self.setting(kind, &pattern))),
+        }
+    }
+
+    /// Returns a job as a store has it. One that is reserved is ready there: reservations are not stored.
+    pub(super) fn record(&self, key: JobKey) -> Record<'_> {
+        record_of(&self.jobs[key], &self.tubes, &self.limits)
+    }
+
+    pub(super) fn restore_commits(&mut self, done: Commit) {
+        self.commits.done = done;
+        self.commits.current = Commit(done.0 + 1);
+        self.commits.stored_next_id = self.next_id;
+    }
+
+    pub(super) fn check_commits(&self) {
+        let pending: Vec<_> = self.jobs.iter().filter(|(_, job)| job.place == Place::Pending).collect();
+        for (_, job) in &pending {
+            let waits_for = Commit(job.commit());
+            assert!(self.commits.done < waits_for && waits_for <= self.commits.current, "a job waits for no commit");
+            assert!(self.commits.pending.contains(&(waits_for, job.id)), "a commit would not show its job");
+        }
+        assert!(self.commits.pending.iter().is_sorted(), "commits come in order");
+        let dirty = self.jobs.iter().filter(|(_, job)| job.is_dirty).count();
+        let is_job = |change: &&Change| matches!(change, Change::Job(id) if self.jobs.find(*id).is_some());
+        assert_eq!(dirty, self.commits.changes.iter().filter(is_job).count(), "a changed job is in the batch once");
+        assert!(self.jobs.iter().all(|(_, job)| job.is_stored || job.is_dirty), "a job would never be stored");
+    }
+}
+
+fn record_of<'a>(
+    job: &'a super::job::Job,
+    tubes: &'a slab::Slab<super::tube::Tube>,
+    limits: &'a super::limits::Limits,
+) -> Record<'a> {
+    let extra = job.extra();
+    let pending_until = || {
+        let due = u64::try_from(job.created).unwrap_or(0).saturating_add(u64::from(job.delay) * 1_000_000);
+        (job.delay > 0).then_some(Time::from_micros(due))
+    };
+    Record {
+        id: job.id,
+        tube: &tubes[job.tube.index()].name,
+        pri: job.pri,
+        delay: job.delay,
+        ttr: job.ttr,
+        created: job.created,
+        delayed: match job.place {
+            Place::Delayed => Some(job.at),
+            Place::Pending => pending_until(),
+            _ => None,
+        },
+        is_buried: job.place == Place::Buried,
+        reserves: job.reserves,
+        history: extra.history,
+        key: extra.key,
+        until: extra.until,
+        root: extra.root,
+        group: extra.group.map_or(&[], |group| &limits.groups[group.index()].name),
+        error: extra.error,
+    }
+}

@@ -1,0 +1,220 @@
+//! What a connection has: the tube that it uses, its watches, its jobs, and what it waits for.
+
+use super::job::{JobId, JobKey};
+use super::rates::Rates;
+use super::sets::{SetId, Watch};
+use super::sweeps::SweepId;
+use super::tube::TubeId;
+use super::{Reply, State, Step, TubeName};
+use crate::id::{ConnId, Id};
+use crate::time::{Span, Time};
+use crate::wheel::{TimerId, Timers};
+use std::collections::BTreeSet;
+
+/// A connection that waits for a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Wait {
+    /// The lowest has waited longest.
+    pub ticket: u64,
+    pub until: Option<Time>,
+    /// How many jobs it takes, if it asked for many.
+    pub many: Option<u32>,
+}
+
+/// A connection.
+pub(super) struct Conn {
+    pub used: TubeId,
+    pub watches: Vec<Watch>,
+    /// The set of its watches; None when they changed since it last reserved.
+    pub set: Option<SetId>,
+    pub held: BTreeSet<(Time, JobId)>,
+    pub wait: Option<Wait>,
+    pub timer: Option<TimerId>,
+    pub sweep: Option<SweepId>,
+    pub name: Box<[u8]>,
+    pub is_producer: bool,
+    pub is_worker: bool,
+    pub rates: Rates,
+}
+
+/// The last second of a TTR, in which its holder is warned.
+pub(super) const SAFETY_MARGIN: Span = Span::from_secs(1);
+/// How many TTRs of one connection end in one round of timers.
+const TIMEOUTS_AT_ONCE: usize = 1024;
+const TICK: Span = Span::from_millis(1);
+
+impl State {
+    /// A connection begins: it uses and watches `default`. One that began already goes on.
+    pub fn open(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
+        if self.conns.len() <= id.index() {
+            self.conns.resize_with(id.index() + 1, || None);
+        }
+        if self.conns[id.index()].is_some() {
+            return;
+        }
+        let name = TubeName::DEFAULT.bytes();
+        let used = self.default_tube(step);
+        let tube = &mut self.tubes[used.index()];
+        tube.using += 1;
+        tube.watching += 1;
+        self.conns[id.index()] = Some(Box::new(Conn {
+            used,
+            watches: vec![Watch { pattern: name.into(), weight: 1, is_weighted: false }],
+            set: None,
+            held: BTreeSet::new(),
+            wait: None,
+            timer: None,
+            sweep: None,
+            name: Box::default(),
+            is_producer: false,
+            is_worker: false,
+            rates: Rates::default(),
+        }));
+    }
+
+    /// Returns the tube `default`, for which there is always room.
+    fn default_tube(&mut self, step: &mut Step<'_, '_>) -> TubeId {
+        let name = TubeName::DEFAULT.bytes();
+        let max_tubes = std::mem::replace(&mut self.bounds.max_tubes, usize::MAX);
+        let tube = self.tube_for(name, step.timers).expect("there is room for any number of tubes here");
+        self.bounds.max_tubes = max_tubes;
+        tube
+    }
+
+    /// The connection is gone: its jobs are ready again, or delayed or buried as `retry` says.
+    pub fn close(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
+        if self.conns.get(id.index()).is_none_or(Option::is_none) {
+            return;
+        }
+        self.stop_waiting(id);
+        self.leave_set(id);
+        while let Some((_, job)) = self.conn(id).held.first().copied() {
+            let key = self.jobs.find(job).expect("a connection holds only jobs that there are");
+            self.lose_reservation(key, step);
+            self.serve_waiting(step);
+        }
+        let conn = self.conns[id.index()].take().expect("it was there above");
+        conn.timer.into_iter().for_each(|timer| step.timers.cancel(timer));
+        if let Some(sweep) = conn.sweep {
+            self.sweeps[sweep.index()].conn = None;
+        }
+        for watch in &conn.watches {
+            self.unwatch_tube(&watch.pattern, step);
+        }
+        self.tubes[conn.used.index()].using -= 1;
+        self.hide_if_unused(conn.used, step.now, step.timers);
+        while self.conns.last().is_some_and(Option::is_none) {
+            self.conns.pop();
+        }
+    }
+
+    /// The peer of a connection sends no more: it does not wait any longer.
+    pub fn hang_up(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
+        if self.stop_waiting(id).is_some() {
+            step.tell(id, Reply::TimedOut);
+        }
+    }
+
+    /// Returns true while a connection waits for the reply to its last request, other than for a commit.
+    pub fn is_waiting(&self, id: ConnId) -> bool {
+        let conn = self.conns.get(id.index()).and_then(Option::as_ref);
+        conn.is_some_and(|conn| conn.wait.is_some() || conn.sweep.is_some())
+    }
+
+    /// Returns the name of the tube that a connection uses.
+    pub fn used_tube(&self, id: ConnId) -> &[u8] {
+        &self.tubes[self.conn_ref(id).used.index()].name
+    }
+
+    pub(super) fn conn(&mut self, id: ConnId) -> &mut Conn {
+        self.conns[id.index()].as_mut().expect("a connection is opened before its first request")
+    }
+
+    pub(super) fn conn_ref(&self, id: ConnId) -> &Conn {
+        self.conns[id.index()].as_ref().expect("a connection is opened before its first request")
+    }
+
+    /// Returns the job with this number if the connection holds it.
+    pub(super) fn held_by(&self, conn: ConnId, id: JobId) -> Option<JobKey> {
+        let is_held =
+            |key: &JobKey| self.jobs[*key].place == super::job::Place::Reserved && self.jobs[*key].holder() == conn;
+        self.jobs.find(id).filter(is_held)
+    }
+
+    /// Ends a wait, and returns what it was.
+    pub(super) fn stop_waiting(&mut self, id: ConnId) -> Option<Wait> {
+        let conn = self.conns.get_mut(id.index())?.as_mut()?;
+        let wait = conn.wait.take()?;
+        let set = conn.set.expect("a connection that waits has a set of watches");
+        self.sets[set.index()].waiting.remove(&mut self.waiting_links, id);
+        self.waiting -= 1;
+        Some(wait)
+    }
+
+    /// Returns true in the last second of the TTR of a job that the connection holds.
+    pub(super) fn is_deadline_soon(&self, id: ConnId, now: Time) -> bool {
+        self.conn_ref(id).held.first().is_some_and(|(deadline, _)| *deadline <= now + SAFETY_MARGIN)
+    }
+
+    /// Keeps the timer of a connection at the next thing that happens to it, or earlier.
+    pub(super) fn arm_conn(&mut self, id: ConnId, timers: &mut Timers<'_, super::Timer>) {
+        let conn = self.conn(id);
+        let deadline = conn.held.first().map(|(deadline, _)| *deadline);
+        let warning = |deadline: Time| Time::START + deadline.since(Time::START + SAFETY_MARGIN);
+        let next = match conn.wait {
+            None => deadline,
+            Some(wait) => [deadline.map(warning), wait.until].into_iter().flatten().min(),
+        };
+        let Some(next) = next else { return };
+        if conn.timer.as_ref().is_some_and(|timer| timers.deadline(timer) <= next + TICK) {
+            return;
+        }
+        if let Some(timer) = conn.timer.take() {
+            timers.cancel(timer);
+        }
+        conn.timer = Some(timers.arm(next, super::Timer::Conn(id)));
+    }
+
+    /// The timer of a connection is due: a TTR ends, or its wait does, or nothing any more.
+    pub(super) fn expire_conn(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
+        self.conn(id).timer.take().into_iter().for_each(TimerId::fired);
+        self.end_wait_if_due(id, step);
+        for _ in 0..TIMEOUTS_AT_ONCE {
+            match self.conn(id).held.first().copied() {
+                Some((deadline, job)) if deadline <= step.now => {
+                    let key = self.jobs.find(job).expect("a connection holds only jobs that there are");
+                    self.time_out(key, step);
+                    self.serve_waiting(step);
+                }
+                _ => break,
+            }
+        }
+        let is_behind = self.conn(id).held.first().is_some_and(|(deadline, _)| *deadline <= step.now);
+        if is_behind && self.conn(id).timer.is_none() {
+            let timer = step.timers.arm(step.now + super::PAUSE_BETWEEN_SLICES, super::Timer::Conn(id));
+            self.conn(id).timer = Some(timer);
+        } else if self.conn(id).timer.is_none() {
+            // A wait that could not be ended yet has its timer already, later than its deadline.
+            self.arm_conn(id, step.timers);
+        }
+    }
+
+    fn end_wait_if_due(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
+        let conn = self.conn(id);
+        let (Some(wait), Some(set)) = (conn.wait, conn.set) else { return };
+        if self.awake.contains(&set) {
+            // Whether there is a job for it is not known yet.
+            self.conn(id).timer = Some(step.timers.arm(step.now + TICK, super::Timer::Conn(id)));
+            return;
+        }
+        let reply = if self.is_deadline_soon(id, step.now) {
+            Reply::DeadlineSoon
+        } else if wait.until.is_some_and(|until| until <= step.now) {
+            Reply::TimedOut
+        } else {
+            return;
+        };
+        self.stop_waiting(id);
+        step.tell(id, reply);
+    }
+}

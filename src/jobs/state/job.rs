@@ -1,0 +1,346 @@
+//! One job, in few bytes: what most jobs have not is in one small block beside it, and its body may be shared with a store.
+
+use super::tube::{GroupId, TubeId};
+use crate::id::{ConnId, Id, id};
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+id! {
+    /// A job's place in the table of jobs.
+    JobKey
+}
+
+/// The number of a job, never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct JobId(pub u64);
+
+/// Jobs below this priority are urgent.
+pub const URGENT: u32 = 1024;
+
+/// The bytes of a job. A large body can be shared with a store or a slow reader without being copied.
+pub enum Body {
+    /// Only the job has it.
+    Own(Box<[u8]>),
+    /// Others may have it, too.
+    Shared(Arc<Box<[u8]>>),
+}
+
+impl Body {
+    /// Returns the bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Body::Own(bytes) => bytes,
+            Body::Shared(bytes) => bytes,
+        }
+    }
+
+    /// Returns the body to be shared from now on.
+    pub fn share(&mut self) -> Arc<Box<[u8]>> {
+        let shared = match self {
+            Body::Own(bytes) => Arc::new(std::mem::take(bytes)),
+            Body::Shared(shared) => return Arc::clone(shared),
+        };
+        *self = Body::Shared(Arc::clone(&shared));
+        shared
+    }
+}
+
+/// Where a job is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// Put, and not committed yet: nobody sees it. `links` has the commit.
+    Pending,
+    /// In the queue of its tube and group. `at` is since when, `links` are its neighbours by that.
+    Ready,
+    /// Among the delayed of its tube. `at` is until when.
+    Delayed,
+    /// `at` is its deadline, `links.0` its holder.
+    Reserved,
+    /// In the tube's list of buried jobs.
+    Buried,
+}
+
+/// Until when a job keeps others with its key out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Until {
+    /// Until it is reserved or buried; again when it comes back.
+    #[default]
+    Reserved,
+    /// Until it is deleted.
+    Deleted,
+}
+
+/// A job.
+pub(super) struct Job {
+    pub id: JobId,
+    pub body: Body,
+    /// What it has beyond the fields here; see [`Extra`].
+    extra: Box<[u8]>,
+    /// When it was put, in microseconds since the start; before it, if it is older than the server.
+    pub created: i64,
+    /// What this is depends on the place.
+    pub at: Time,
+    pub links: (u32, u32),
+    pub tube: TubeId,
+    pub pri: u32,
+    pub delay: u32,
+    pub ttr: u32,
+    pub reserves: u32,
+    pub place: Place,
+    /// Whether the store has it, or gets it with a batch under way.
+    pub is_stored: bool,
+    /// Whether the batch that is being collected has it.
+    pub is_dirty: bool,
+    /// Whether it is in its place; not between its making and its first place, and not when it is about to go.
+    pub is_placed: bool,
+}
+
+/// What few jobs have.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Extra<'a> {
+    pub key: &'a [u8],
+    pub until: Until,
+    pub root: Option<(&'a [u8], u64)>,
+    pub group: Option<GroupId>,
+    pub history: History,
+    pub error: &'a [u8],
+}
+
+/// How often what happened to a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct History {
+    /// Its TTR ran out.
+    pub timeouts: u32,
+    /// It was released.
+    pub releases: u32,
+    /// It was buried.
+    pub buries: u32,
+    /// It was kicked.
+    pub kicks: u32,
+    /// Reservations that ended badly since it was put, kicked or moved.
+    pub attempts: u32,
+}
+
+const HAS_KEY: u8 = 1;
+const HAS_ROOT: u8 = 2;
+const HAS_GROUP: u8 = 4;
+const HAS_HISTORY: u8 = 8;
+const UNTIL_DELETED: u8 = 16;
+
+impl Extra<'_> {
+    /// Returns the bytes that the extra takes: none if there is nothing to say.
+    fn encode(&self) -> Box<[u8]> {
+        let history = self.history != History::default();
+        let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+        let flags = flag(!self.key.is_empty(), HAS_KEY)
+            | flag(self.root.is_some(), HAS_ROOT)
+            | flag(self.group.is_some(), HAS_GROUP)
+            | flag(history, HAS_HISTORY)
+            | flag(self.until == Until::Deleted && !self.key.is_empty(), UNTIL_DELETED);
+        if flags == 0 && self.error.is_empty() {
+            return Box::default();
+        }
+        let mut bytes = Vec::with_capacity(self.encoded_bytes(history));
+        bytes.push(flags);
+        if !self.key.is_empty() {
+            // Lossless, here and below: a key or a signature has 200 bytes at most.
+            bytes.push(self.key.len() as u8);
+            bytes.extend_from_slice(self.key);
+        }
+        if let Some((signature, timestamp)) = self.root {
+            bytes.extend_from_slice(&timestamp.to_ne_bytes());
+            bytes.push(signature.len() as u8);
+            bytes.extend_from_slice(signature);
+        }
+        if let Some(group) = self.group {
+            bytes.extend_from_slice(&(group.index() as u32).to_ne_bytes());
+        }
+        if history {
+            let History { timeouts, releases, buries, kicks, attempts } = self.history;
+            for count in [timeouts, releases, buries, kicks, attempts] {
+                bytes.extend_from_slice(&count.to_ne_bytes());
+            }
+        }
+        bytes.extend_from_slice(self.error);
+        bytes.into_boxed_slice()
+    }
+
+    fn encoded_bytes(&self, history: bool) -> usize {
+        let key = if self.key.is_empty() { 0 } else { 1 + self.key.len() };
+        let root = self.root.map_or(0, |(signature, _)| 9 + signature.len());
+        1 + key + root + 4 * usize::from(self.group.is_some()) + 20 * usize::from(history) + self.error.len()
+    }
+}
+
+/// The rest of an encoded extra.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, count: usize) -> &'a [u8] {
+        let (bytes, rest) = self.0.split_at(count);
+        self.0 = rest;
+        bytes
+    }
+
+    fn byte(&mut self) -> usize {
+        usize::from(self.bytes(1)[0])
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_ne_bytes(self.bytes(4).try_into().expect("four bytes were taken"))
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_ne_bytes(self.bytes(8).try_into().expect("eight bytes were taken"))
+    }
+}
+
+impl Job {
+    /// Returns a job that is in no place yet.
+    pub fn new(id: JobId, tube: TubeId, body: Body, extra: &Extra<'_>) -> Job {
+        Job {
+            id,
+            body,
+            extra: extra.encode(),
+            created: 0,
+            at: Time::START,
+            links: (0, 0),
+            tube,
+            pri: 0,
+            delay: 0,
+            ttr: 1,
+            reserves: 0,
+            place: Place::Pending,
+            is_stored: false,
+            is_dirty: false,
+            is_placed: false,
+        }
+    }
+
+    /// Returns what it has beyond its fields.
+    pub fn extra(&self) -> Extra<'_> {
+        if self.extra.is_empty() {
+            return Extra::default();
+        }
+        let mut fields = Fields(&self.extra);
+        let flags = fields.byte() as u8;
+        let has = |flag| flags & flag != 0;
+        let mut extra = Extra::default();
+        if has(HAS_KEY) {
+            let len = fields.byte();
+            extra.key = fields.bytes(len);
+        }
+        if has(HAS_ROOT) {
+            let timestamp = fields.u64();
+            let len = fields.byte();
+            extra.root = Some((fields.bytes(len), timestamp));
+        }
+        if has(HAS_GROUP) {
+            extra.group = Some(GroupId::from_index(fields.u32() as usize));
+        }
+        if has(HAS_HISTORY) {
+            let [timeouts, releases, buries, kicks, attempts] = std::array::from_fn(|_| fields.u32());
+            extra.history = History { timeouts, releases, buries, kicks, attempts };
+        }
+        extra.until = if has(UNTIL_DELETED) { Until::Deleted } else { Until::Reserved };
+        extra.error = fields.0;
+        extra
+    }
+
+    /// Returns its key; empty if it has none.
+    pub fn key(&self) -> &[u8] {
+        if self.extra.is_empty() { &[] } else { self.extra().key }
+    }
+
+    /// Returns its group.
+    pub fn group(&self) -> Option<GroupId> {
+        if self.extra.is_empty() { None } else { self.extra().group }
+    }
+
+    /// Returns how often what happened to it.
+    pub fn history(&self) -> History {
+        if self.extra.is_empty() { History::default() } else { self.extra().history }
+    }
+
+    /// Counts what happened to it.
+    pub fn note(&mut self, change: impl FnOnce(&mut History)) {
+        let mut extra = self.extra();
+        change(&mut extra.history);
+        self.extra = extra.encode();
+    }
+
+    /// Keeps the text of its last failure.
+    pub fn set_error(&mut self, error: &[u8]) {
+        self.extra = Extra { error, ..self.extra() }.encode();
+    }
+
+    /// Returns true while others with its key are kept out of its tube.
+    pub fn holds_key(&self) -> bool {
+        let extra = self.extra();
+        let waits = matches!(self.place, Place::Pending | Place::Ready | Place::Delayed);
+        !extra.key.is_empty() && (waits || extra.until == Until::Deleted)
+    }
+
+    /// Returns the bytes that it takes as `--jobs-max-memory` reckons them.
+    pub fn bytes(&self) -> usize {
+        super::JOB_BYTES + self.body.bytes().len() + self.extra.len()
+    }
+
+    /// Returns who holds a job that is reserved.
+    pub fn holder(&self) -> ConnId {
+        ConnId::from_index(self.links.0 as usize)
+    }
+
+    /// Returns the commit that a pending job waits for.
+    pub fn commit(&self) -> u64 {
+        u64::from(self.links.0) << 32 | u64::from(self.links.1)
+    }
+
+    /// Sets the commit that a pending job waits for.
+    pub fn set_commit(&mut self, commit: u64) {
+        self.links = ((commit >> 32) as u32, commit as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_as_small_as_promised() {
+        assert_eq!(size_of::<Body>(), 16);
+        assert_eq!(size_of::<Job>(), 88);
+        assert_eq!(size_of::<Option<Job>>(), 88);
+    }
+
+    #[test]
+    fn extras_are_read_as_they_were_written() {
+        let group = Some(GroupId::from_index(7));
+        let history = History { timeouts: 1, releases: 2, buries: 3, kicks: 4, attempts: 5 };
+        for bits in 0..64 {
+            let has = |bit: u32| bits >> bit & 1 == 1;
+            let extra = Extra {
+                key: if has(0) { &[b'k'; 200] } else { b"" },
+                until: if has(0) && has(1) { Until::Deleted } else { Until::Reserved },
+                root: has(2).then_some((b"signature", u64::MAX)),
+                group: group.filter(|_| has(3)),
+                history: if has(4) { history } else { History::default() },
+                error: if has(5) { b"it failed" } else { b"" },
+            };
+            let mut job = Job::new(JobId(1), TubeId::from_index(0), Body::Own(Box::default()), &extra);
+            assert_eq!(job.extra(), extra);
+            job.set_error(b"");
+            job.note(|history| *history = History::default());
+            assert_eq!(job.extra(), Extra { error: b"", history: History::default(), ..extra });
+        }
+    }
+
+    #[test]
+    fn a_body_is_shared_without_a_copy() {
+        let mut body = Body::Own(b"abc".to_vec().into());
+        let at = body.bytes().as_ptr();
+        let (one, other) = (body.share(), body.share());
+        assert_eq!((one.as_ptr(), other.as_ptr(), body.bytes().as_ptr()), (at, at, at));
+    }
+}

@@ -1,0 +1,189 @@
+//! The table of jobs: pages that are given back when the last job of them is gone, an index by number, and one by key.
+
+use super::job::{Job, JobId, JobKey};
+use super::tube::TubeId;
+use crate::id::Id;
+use crate::names::{Hash, Hashing, Names};
+use std::collections::BTreeSet;
+use std::ops::{Index, IndexMut};
+
+/// How many jobs a page has: 22 KiB, so that few survivors of a flood do not hold much.
+const PAGE: usize = 256;
+
+struct Page {
+    jobs: Box<[Option<Job>]>,
+    /// One bit per job that is there.
+    used: [u64; PAGE / 64],
+}
+
+/// Every job.
+#[derive(Default)]
+pub(super) struct Jobs {
+    pages: Vec<Option<Page>>,
+    /// The pages that have room, or could be made.
+    roomy: BTreeSet<u32>,
+    len: usize,
+    by_id: Names<JobKey>,
+    by_key: Names<JobKey>,
+    bytes: usize,
+}
+
+impl Jobs {
+    /// Returns how many jobs there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns true when there is no job, and no trace of one.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0 && self.by_id.is_empty() && self.by_key.is_empty() && self.bytes == 0
+    }
+
+    /// Returns the bytes that all jobs take as `--jobs-max-memory` reckons them.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the job with this number.
+    pub fn find(&self, id: JobId) -> Option<JobKey> {
+        self.by_id.find(hash_of_id(id), |key| self[key].id == id)
+    }
+
+    /// Adds a job whose number no other has.
+    pub fn insert(&mut self, job: Job) -> JobKey {
+        let page = self.roomy.first().copied().unwrap_or_else(|| {
+            self.pages.push(None);
+            self.roomy.insert(self.pages.len() as u32 - 1);
+            self.pages.len() as u32 - 1
+        });
+        let entry = self.pages[page as usize].get_or_insert_with(Page::new);
+        let slot = entry.vacant().expect("a page with room has a vacant place");
+        entry.used[slot / 64] |= 1 << (slot % 64);
+        let id = job.id;
+        self.bytes += job.bytes();
+        entry.jobs[slot] = Some(job);
+        if entry.vacant().is_none() {
+            self.roomy.remove(&page);
+        }
+        self.len += 1;
+        let key = JobKey::from_index(page as usize * PAGE + slot);
+        let Jobs { by_id, pages, .. } = self;
+        by_id.insert(hash_of_id(id), key, |key| hash_of_id(at(pages, key).id));
+        key
+    }
+
+    /// Takes a job out. It must not hold its key any more.
+    pub fn remove(&mut self, key: JobKey) -> Job {
+        let (page, slot) = (key.index() / PAGE, key.index() % PAGE);
+        let id = self[key].id;
+        self.by_id.remove(hash_of_id(id), key);
+        let entry = self.pages[page].as_mut().expect("a job's page is there");
+        entry.used[slot / 64] &= !(1 << (slot % 64));
+        let job = entry.jobs[slot].take().expect("a job is where its key says");
+        if entry.used == [0; PAGE / 64] && page > 0 {
+            self.pages[page] = None;
+        }
+        self.roomy.insert(page as u32);
+        while self.pages.len() > 1 && self.pages.last().is_some_and(Option::is_none) {
+            self.pages.pop();
+            self.roomy.remove(&(self.pages.len() as u32));
+        }
+        self.len -= 1;
+        self.bytes -= job.bytes();
+        let Jobs { by_id, pages, .. } = self;
+        by_id.shrink(|key| hash_of_id(at(pages, key).id));
+        job
+    }
+
+    /// Changes what a job has beyond its fields, and reckons its bytes anew.
+    pub fn change<R>(&mut self, key: JobKey, change: impl FnOnce(&mut Job) -> R) -> R {
+        self.bytes -= self[key].bytes();
+        let result = change(&mut self[key]);
+        self.bytes += self[key].bytes();
+        result
+    }
+
+    /// Returns the job with the lowest number among those that hold this key in this tube.
+    pub fn holder_of(&self, tube: TubeId, name: &[u8]) -> Option<JobKey> {
+        let hash = hash_of_key(&self.by_key.hashing(), tube, name);
+        let mut lowest: Option<JobKey> = None;
+        let is_named = |key: JobKey| self[key].tube == tube && self[key].key() == name;
+        let is_lower = |key: JobKey, lowest: Option<JobKey>| lowest.is_none_or(|other| self[key].id < self[other].id);
+        while let Some(lower) = self.by_key.find(hash, |key| is_named(key) && is_lower(key, lowest)) {
+            lowest = Some(lower);
+        }
+        lowest
+    }
+
+    /// From now on the job keeps others with its key out.
+    pub fn hold_key(&mut self, key: JobKey) {
+        let hashing = self.by_key.hashing();
+        let hash = hash_of_key(&hashing, self[key].tube, self[key].key());
+        let Jobs { by_key, pages, .. } = self;
+        by_key.insert(hash, key, |key| hash_of_key(&hashing, at(pages, key).tube, at(pages, key).key()));
+    }
+
+    /// From now on the job keeps nobody out.
+    pub fn free_key(&mut self, key: JobKey) {
+        let hashing = self.by_key.hashing();
+        let hash = hash_of_key(&hashing, self[key].tube, self[key].key());
+        self.by_key.remove(hash, key);
+        let Jobs { by_key, pages, .. } = self;
+        by_key.shrink(|key| hash_of_key(&hashing, at(pages, key).tube, at(pages, key).key()));
+    }
+
+    /// Returns how many jobs hold a key.
+    pub fn keys(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Returns every job, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (JobKey, &Job)> {
+        let entries = self.pages.iter().enumerate().filter_map(|(page, entry)| Some((page, entry.as_ref()?)));
+        entries.flat_map(|(page, entry)| {
+            let jobs = entry.jobs.iter().enumerate();
+            jobs.filter_map(move |(slot, job)| Some((JobKey::from_index(page * PAGE + slot), job.as_ref()?)))
+        })
+    }
+}
+
+impl Page {
+    fn new() -> Page {
+        Page { jobs: std::iter::repeat_with(|| None).take(PAGE).collect(), used: [0; PAGE / 64] }
+    }
+
+    fn vacant(&self) -> Option<usize> {
+        let word = self.used.iter().position(|word| *word != u64::MAX)?;
+        Some(word * 64 + self.used[word].trailing_ones() as usize)
+    }
+}
+
+impl Index<JobKey> for Jobs {
+    type Output = Job;
+
+    fn index(&self, key: JobKey) -> &Job {
+        at(&self.pages, key)
+    }
+}
+
+impl IndexMut<JobKey> for Jobs {
+    fn index_mut(&mut self, key: JobKey) -> &mut Job {
+        let page = self.pages[key.index() / PAGE].as_mut().expect("a job's page is there");
+        page.jobs[key.index() % PAGE].as_mut().expect("a job is where its key says")
+    }
+}
+
+fn at(pages: &[Option<Page>], key: JobKey) -> &Job {
+    let page = pages[key.index() / PAGE].as_ref().expect("a job's page is there");
+    page.jobs[key.index() % PAGE].as_ref().expect("a job is where its key says")
+}
+
+/// Numbers are given out here, so nobody can make them collide.
+fn hash_of_id(id: JobId) -> Hash {
+    Hash(id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (id.0 >> 7))
+}
+
+fn hash_of_key(hashing: &Hashing, tube: TubeId, key: &[u8]) -> Hash {
+    // Keys of different tubes fall apart; those of one tube are hashed with a secret.
+    Hash(hashing.hash(key).0.wrapping_add((tube.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+}

@@ -1,0 +1,302 @@
+//! What holds tubes and groups back: gates, which count reserved jobs and close when there are as many as may be.
+
+use super::State;
+use super::name::PatternMap;
+use super::sets::{Lane, LaneId, SetId};
+use super::tube::{Bucket, BucketId, GroupId, TubeId};
+use crate::id::{Id, id};
+use crate::names::Names;
+use slab::Slab;
+use std::collections::{BTreeMap, BTreeSet};
+
+id! {
+    /// A limit of several tubes together, or of a group.
+    GateId
+}
+
+/// A limit, as it was set for a pattern of tubes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Limit {
+    /// Each tube may have so many reserved; 0 means any number.
+    Each(u32),
+    /// All tubes together.
+    All(u32, GateId),
+}
+
+/// A count of reserved jobs with its bound.
+pub(super) struct Gate {
+    /// 0 means any number.
+    pub limit: u32,
+    pub reserved: u32,
+    pub lanes: BTreeSet<LaneId>,
+}
+
+impl Gate {
+    pub fn is_closed(&self) -> bool {
+        self.limit > 0 && self.reserved >= self.limit
+    }
+}
+
+/// Jobs that count together.
+pub(super) struct Group {
+    pub name: Box<[u8]>,
+    /// How many jobs belong to it, wherever they are.
+    pub jobs: u32,
+    pub gate: GateId,
+    pub buckets: BTreeSet<BucketId>,
+}
+
+/// The limits, and what they are limits of.
+#[derive(Default)]
+pub(super) struct Limits {
+    pub gates: Slab<Gate>,
+    pub lanes: Slab<Lane>,
+    pub lane_of: BTreeMap<Box<[GateId]>, LaneId>,
+    pub groups: Slab<Group>,
+    pub group_names: Names<GroupId>,
+    /// What was set, by pattern and by the name of a group, `*` for each.
+    pub of_tubes: PatternMap<Limit>,
+    pub of_groups: BTreeMap<Box<[u8]>, u32>,
+}
+
+/// What the settings say of one tube.
+pub(super) struct TubeLimits {
+    pub each: u32,
+    pub counted: Box<[GateId]>,
+    pub held: Box<[GateId]>,
+}
+
+impl Limits {
+    /// Returns the limits of a tube. A limit for each tube holds if it is the most literal of all. Those for all tubes
+    /// together hold beside it, as far as no more literal one exempts the tube; they count it in any case.
+    pub fn of_tube(&self, name: &[u8]) -> TubeLimits {
+        let mut each = 0;
+        let (mut counted, mut held) = (Vec::new(), Vec::new());
+        let mut is_exempt = false;
+        for (index, limit) in self.of_tubes.matching(name).enumerate() {
+            match *limit {
+                Limit::Each(0) => is_exempt = true,
+                Limit::Each(most) if index == 0 => each = most,
+                Limit::Each(_) => {}
+                Limit::All(_, gate) => {
+                    counted.push(gate);
+                    if !is_exempt {
+                        held.push(gate);
+                    }
+                }
+            }
+        }
+        held.sort_unstable();
+        TubeLimits { each, counted: counted.into(), held: held.into() }
+    }
+
+    /// Returns the group with this name.
+    pub fn find_group(&self, name: &[u8]) -> Option<GroupId> {
+        let hash = self.group_names.hash(name);
+        self.group_names.find(hash, |group| &*self.groups[group.index()].name == name)
+    }
+
+    /// Returns the group with this name, which is made if it is new. One job more belongs to it.
+    pub fn join_group(&mut self, name: &[u8]) -> GroupId {
+        let group = self.find_group(name).unwrap_or_else(|| {
+            let gate = Gate { limit: self.limit_of_group(name), reserved: 0, lanes: BTreeSet::new() };
+            let gate = GateId::from_index(self.gates.insert(gate));
+            let group = Group { name: name.into(), jobs: 0, gate, buckets: BTreeSet::new() };
+            let group = GroupId::from_index(self.groups.insert(group));
+            let hashing = self.group_names.hashing();
+            let groups = &self.groups;
+            let hash_of = |group: GroupId| hashing.hash(&groups[group.index()].name);
+            self.group_names.insert(hash_of(group), group, hash_of);
+            group
+        });
+        self.groups[group.index()].jobs += 1;
+        group
+    }
+
+    /// A job of the group is gone; with the last one, so is the group.
+    pub fn leave_group(&mut self, group: GroupId) {
+        self.groups[group.index()].jobs -= 1;
+        if self.groups[group.index()].jobs == 0 {
+            let Group { name, gate, .. } = self.groups.remove(group.index());
+            self.gates.remove(gate.index());
+            self.group_names.remove(self.group_names.hash(&name), group);
+        }
+    }
+
+    /// Returns how many jobs of a group may be reserved at once; 0 for any number.
+    pub fn limit_of_group(&self, name: &[u8]) -> u32 {
+        self.of_groups.get(name).or_else(|| self.of_groups.get(&b"*"[..])).copied().unwrap_or(0)
+    }
+
+    /// Returns the lane with these gates, for one bucket more.
+    fn enter_lane(&mut self, gates: &[GateId]) -> LaneId {
+        let lane = self.lane_of.get(gates).copied().unwrap_or_else(|| {
+            let closed = gates.iter().filter(|gate| self.gates[gate.index()].is_closed()).count() as u32;
+            let lane = Lane { gates: gates.into(), closed, buckets: 0, sets: BTreeSet::new() };
+            let lane = LaneId::from_index(self.lanes.insert(lane));
+            for gate in gates {
+                self.gates[gate.index()].lanes.insert(lane);
+            }
+            self.lane_of.insert(gates.into(), lane);
+            lane
+        });
+        self.lanes[lane.index()].buckets += 1;
+        lane
+    }
+
+    pub fn is_open(&self, lane: LaneId) -> bool {
+        self.lanes[lane.index()].closed == 0
+    }
+}
+
+impl State {
+    /// Returns the lane of a bucket, by what holds its tube and its group back.
+    pub(super) fn enter_lane_for(&mut self, held: &[GateId], group: Option<GroupId>) -> LaneId {
+        let group = group.map(|group| self.limits.groups[group.index()].gate);
+        let group = group.filter(|gate| self.limits.gates[gate.index()].limit > 0);
+        if group.is_none() {
+            return self.limits.enter_lane(held);
+        }
+        let mut gates: Vec<GateId> = held.iter().copied().chain(group).collect();
+        gates.sort_unstable();
+        self.limits.enter_lane(&gates)
+    }
+
+    /// A bucket leaves its lane. The last one takes the lane with it.
+    pub(super) fn leave_lane(&mut self, id: LaneId) {
+        let lane = &mut self.limits.lanes[id.index()];
+        lane.buckets -= 1;
+        if lane.buckets > 0 {
+            return;
+        }
+        let Lane { gates, sets, .. } = self.limits.lanes.remove(id.index());
+        self.limits.lane_of.remove(&gates);
+        for gate in &gates {
+            self.limits.gates[gate.index()].lanes.remove(&id);
+        }
+        for (set, turn) in sets {
+            self.sets[set.index()].lanes.remove(&(turn, id));
+        }
+    }
+
+    /// Moves a bucket to the lane that the limits of its tube and group say.
+    pub(super) fn change_lane(&mut self, id: BucketId) {
+        let Bucket { tube, group, .. } = self.buckets[id.index()];
+        self.hide(id);
+        let held = self.tubes[tube.index()].held.clone();
+        let lane = self.enter_lane_for(&held, group);
+        let old = std::mem::replace(&mut self.buckets[id.index()].lane, lane);
+        self.leave_lane(old);
+        self.show(id);
+    }
+
+    /// Changes a gate, and tells the sets when it was closed or opened by that.
+    pub(super) fn change_gate(&mut self, id: GateId, change: impl FnOnce(&mut Gate)) {
+        let gate = &mut self.limits.gates[id.index()];
+        let was_closed = gate.is_closed();
+        change(gate);
+        let is_closed = gate.is_closed();
+        if is_closed == was_closed {
+            return;
+        }
+        let State { limits, sets, awake, .. } = self;
+        for id in &limits.gates[id.index()].lanes {
+            let lane = &mut limits.lanes[id.index()];
+            let was_open = lane.closed == 0;
+            if is_closed {
+                lane.closed += 1;
+            } else {
+                lane.closed -= 1;
+            }
+            let is_open = lane.closed == 0;
+            if is_open != was_open {
+                for (set, turn) in &lane.sets {
+                    sets[set.index()].set_open(*turn, *id, is_open);
+                    if is_open {
+                        wake(awake, *set, &sets[set.index()]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Counts a job that is reserved from now on, and hides its tube when that is at its limit.
+    pub(super) fn count_reserved(&mut self, tube: TubeId, group: Option<GroupId>) {
+        let was_blocked = self.tubes[tube.index()].is_blocked();
+        self.tubes[tube.index()].reserved += 1;
+        self.reserved += 1;
+        self.change_gates(tube, group, |gate| gate.reserved += 1);
+        if self.tubes[tube.index()].is_blocked() != was_blocked {
+            self.show_all(tube);
+        }
+    }
+
+    /// Counts a job that is not reserved any more, and shows its tube when that is below its limit again.
+    pub(super) fn count_unreserved(&mut self, tube: TubeId, group: Option<GroupId>) {
+        let was_blocked = self.tubes[tube.index()].is_blocked();
+        self.tubes[tube.index()].reserved -= 1;
+        self.reserved -= 1;
+        self.change_gates(tube, group, |gate| gate.reserved -= 1);
+        if self.tubes[tube.index()].is_blocked() != was_blocked {
+            self.show_all(tube);
+        }
+    }
+
+    fn change_gates(&mut self, tube: TubeId, group: Option<GroupId>, change: impl Fn(&mut Gate) + Copy) {
+        for index in 0..self.tubes[tube.index()].counted.len() {
+            let gate = self.tubes[tube.index()].counted[index];
+            self.change_gate(gate, change);
+        }
+        if let Some(group) = group {
+            let gate = self.limits.groups[group.index()].gate;
+            self.change_gate(gate, change);
+        }
+    }
+
+    /// Returns true when no job of this tube and group may be reserved because of a limit.
+    pub(super) fn is_held_back(&self, tube: TubeId, group: Option<GroupId>) -> bool {
+        let is_closed = |gate: &GateId| self.limits.gates[gate.index()].is_closed();
+        let tube = &self.tubes[tube.index()];
+        let group = group.map(|group| self.limits.groups[group.index()].gate);
+        tube.is_at_limit() || tube.held.iter().chain(&group).any(is_closed)
+    }
+
+    /// Brings what a tube knows of its limits up to what is set.
+    pub(super) fn refresh_limits(&mut self, id: TubeId) {
+        let limits = self.limits.of_tube(&self.tubes[id.index()].name);
+        let tube = &mut self.tubes[id.index()];
+        let reserved = tube.reserved;
+        tube.limit = limits.each;
+        let old = std::mem::replace(&mut tube.counted, limits.counted.clone());
+        let holds_differ = tube.held != limits.held;
+        tube.held = limits.held;
+        for gate in old.iter().filter(|gate| !limits.counted.contains(gate)) {
+            self.change_gate(*gate, |gate| gate.reserved -= reserved);
+        }
+        for gate in limits.counted.iter().filter(|gate| !old.contains(gate)) {
+            self.change_gate(*gate, |gate| gate.reserved += reserved);
+        }
+        if holds_differ {
+            let tube = &self.tubes[id.index()];
+            let buckets: Vec<BucketId> = tube.by_group.values().copied().chain([tube.main]).collect();
+            buckets.into_iter().for_each(|bucket| self.change_lane(bucket));
+        }
+        self.show_all(id);
+    }
+
+    /// The limit of a group was set: its jobs are held back by it, or not any more.
+    pub(super) fn refresh_group(&mut self, group: GroupId) {
+        let Group { name, gate, buckets, .. } = &self.limits.groups[group.index()];
+        let (limit, gate) = (self.limits.limit_of_group(name), *gate);
+        let buckets: Vec<BucketId> = buckets.iter().copied().collect();
+        self.change_gate(gate, |gate| gate.limit = limit);
+        buckets.into_iter().for_each(|bucket| self.change_lane(bucket));
+    }
+}
+
+/// Notes a set that may have a job for somebody who waits.
+pub(super) fn wake(awake: &mut Vec<SetId>, id: SetId, set: &super::sets::WatchSet) {
+    if !set.waiting.is_empty() && !awake.contains(&id) {
+        awake.push(id);
+    }
+}

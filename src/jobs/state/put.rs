@@ -1,0 +1,213 @@
+//! Jobs that are put, one by one or many together.
+
+use super::commits::Commit;
+use super::job::{Body, Extra, Job, JobId, Until};
+use super::places::To;
+use super::rates::Event as Rated;
+use super::tube::TubeId;
+use super::{JOB_BYTES, Reply, State, Step};
+use crate::id::{ConnId, Id};
+use crate::jobs::stats::Jobs as Stat;
+use crate::time::Time;
+use std::collections::BTreeSet;
+
+/// What a put says of its job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Put {
+    /// Lower is sooner.
+    pub pri: u32,
+    /// Seconds until it is ready.
+    pub delay: u32,
+    /// Seconds for which a runner may have it; 0 counts as 1.
+    pub ttr: u32,
+    /// What only put-job says.
+    pub options: Option<Box<Options>>,
+}
+
+/// The options of put-job. An empty name means that it was not said.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// The tube, if it is not the used one.
+    pub tube: Box<[u8]>,
+    /// The key.
+    pub key: Box<[u8]>,
+    /// Until when it keeps others with its key out.
+    pub until: Until,
+    /// The root job's signature, and when it began.
+    pub root: Option<(Box<[u8]>, u64)>,
+    /// The group.
+    pub group: Box<[u8]>,
+}
+
+/// Why a put is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// Its line makes no sense.
+    BadFormat,
+    /// There is no such command.
+    UnknownCommand,
+    /// The body is longer than may be.
+    JobTooBig,
+    /// The body does not end where it should.
+    ExpectedCrlf,
+}
+
+/// One of the puts of a put-many.
+pub enum ManyEntry {
+    /// A put with its body.
+    Put(Put, Body),
+    /// One that is refused already.
+    Refused(Refusal),
+}
+
+impl State {
+    /// `put` and `put-job`.
+    pub fn put(&mut self, conn: ConnId, put: &Put, body: Body, step: &mut Step<'_, '_>) {
+        self.figures.count(if put.options.is_some() { Stat::PutJob } else { Stat::Put });
+        self.conn(conn).is_producer = true;
+        if !self.has_room(conn, &[(put, body.bytes().len())]) {
+            return step.tell(conn, if self.is_draining { Reply::Draining } else { Reply::OutOfMemory });
+        }
+        self.put_with_room(conn, put, body, step);
+    }
+
+    /// `put-many`: all in one batch, or none if there is no room for them.
+    pub fn put_many(&mut self, conn: ConnId, entries: Vec<ManyEntry>, step: &mut Step<'_, '_>) {
+        self.figures.count(Stat::PutMany);
+        self.conn(conn).is_producer = true;
+        let sizes = entries.iter().filter_map(|entry| match entry {
+            ManyEntry::Put(put, body) => Some((put, body.bytes().len())),
+            ManyEntry::Refused(_) => None,
+        });
+        let sizes: Vec<(&Put, usize)> = sizes.collect();
+        if !self.is_draining && !self.has_room(conn, &sizes) {
+            return step.tell(conn, Reply::OutOfMemory);
+        }
+        for entry in entries {
+            match entry {
+                ManyEntry::Refused(refusal) => step.tell(conn, Reply::Refused(refusal)),
+                ManyEntry::Put(put, body) => {
+                    self.figures.count(if put.options.is_some() { Stat::PutJob } else { Stat::Put });
+                    self.put_with_room(conn, &put, body, step);
+                }
+            }
+        }
+    }
+
+    /// Returns true when there is room for these jobs and their tubes, even if none is a duplicate.
+    fn has_room(&self, conn: ConnId, puts: &[(&Put, usize)]) -> bool {
+        let of_options = |options: &Options| {
+            let root = options.root.as_ref().map_or(0, |(signature, _)| signature.len() + 9);
+            options.key.len() + root + options.group.len() + 8
+        };
+        let bytes_of = |(put, body): &(&Put, usize)| JOB_BYTES + body + put.options.as_deref().map_or(0, of_options);
+        let bytes: usize = puts.iter().map(bytes_of).sum();
+        let used = self.used_tube(conn);
+        let name_of = |put: &Put| put.options.as_ref().map_or(used, |options| &options.tube).to_vec();
+        let is_new = |name: &Vec<u8>| !name.is_empty() && self.find_tube(name).is_none();
+        let new: BTreeSet<Vec<u8>> = puts.iter().map(|(put, _)| name_of(put)).filter(is_new).collect();
+        let tubes = self.tubes.len() - self.hidden.len();
+        self.used_memory().saturating_add(bytes) <= self.bounds.max_memory
+            && tubes + new.len() <= self.bounds.max_tubes.max(tubes)
+    }
+
+    /// Returns the bytes that jobs and root jobs take.
+    pub(super) fn used_memory(&self) -> usize {
+        self.jobs.bytes() + self.roots.bytes()
+    }
+
+    fn put_with_room(&mut self, conn: ConnId, put: &Put, body: Body, step: &mut Step<'_, '_>) {
+        if self.is_draining {
+            return step.tell(conn, Reply::Draining);
+        }
+        let name = put.options.as_ref().map(|options| &*options.tube).filter(|name| !name.is_empty());
+        let tube = match name {
+            Some(name) => self.tube_for(name, step.timers),
+            None => Some(self.conn(conn).used),
+        };
+        let Some(tube) = tube else { return step.tell(conn, Reply::OutOfMemory) };
+        let (reply, after) = match self.try_put(tube, put, body, step) {
+            Ok(id) => (Reply::Inserted(id), self.this_commit()),
+            Err((reply, after)) => (reply, after),
+        };
+        if matches!(reply, Reply::Inserted(_)) {
+            self.conn(conn).rates.count(Rated::Put, step.now);
+        }
+        step.tell_after(conn, reply, after);
+        self.hide_if_unused(tube, step.now, step.timers);
+    }
+
+    fn try_put(
+        &mut self,
+        tube: TubeId,
+        put: &Put,
+        body: Body,
+        step: &mut Step<'_, '_>,
+    ) -> Result<JobId, (Reply, Option<Commit>)> {
+        let mut extra = Extra::default();
+        if let Some(options) = &put.options {
+            (extra.key, extra.until) = (&options.key, options.until);
+            extra.root = options.root.as_ref().map(|(signature, timestamp)| (&**signature, *timestamp));
+            self.check_root(tube, extra.root)?;
+            self.check_key(tube, extra.key)?;
+            if let Some((signature, timestamp)) = extra.root {
+                self.raise_root(tube, signature, timestamp, step);
+            }
+            extra.group = (!options.group.is_empty()).then(|| self.limits.join_group(&options.group));
+        }
+        let id = JobId(self.next_id);
+        self.next_id += 1;
+        let mut job = Job::new(id, tube, body, &extra);
+        (job.pri, job.delay, job.ttr) = (put.pri, put.delay, put.ttr.max(1));
+        job.created = micros(step.now);
+        let key = self.jobs.insert(job);
+        self.move_job(key, To::Pending, step.now, step.timers);
+        self.note_job(key);
+        self.wait_for_commit(key);
+        let tube = &mut self.tubes[tube.index()];
+        tube.total_jobs += 1;
+        tube.rates.count(Rated::Put, step.now);
+        self.figures.count(Stat::TotalJobs);
+        Ok(id)
+    }
+
+    fn check_root(&mut self, tube: TubeId, root: Option<(&[u8], u64)>) -> Result<(), (Reply, Option<Commit>)> {
+        let Some((signature, timestamp)) = root else { return Ok(()) };
+        match self.roots.newest(&self.tubes[tube.index()].name, signature) {
+            Some((newest, commit)) if newest > timestamp => {
+                self.tubes[tube.index()].superseded += 1;
+                self.figures.count(Stat::Superseded);
+                Err((Reply::Superseded, self.commit_of(commit)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_key(&mut self, tube: TubeId, key: &[u8]) -> Result<(), (Reply, Option<Commit>)> {
+        let holder = if key.is_empty() { None } else { self.jobs.holder_of(tube, key) };
+        let Some(holder) = holder else { return Ok(()) };
+        self.tubes[tube.index()].duplicates += 1;
+        self.figures.count(Stat::Duplicates);
+        let after = self.put_commit(holder).and_then(|commit| {
+            // The reply waits like that of the other put.
+            if commit == self.current_commit() { self.this_commit() } else { Some(commit) }
+        });
+        Err((Reply::Duplicate(self.jobs[holder].id), after))
+    }
+
+    /// `drain` and `undrain`: takes no more jobs, or takes them again.
+    pub fn drain(&mut self, conn: ConnId, is_draining: bool, step: &mut Step<'_, '_>) {
+        self.is_draining = is_draining;
+        step.tell(conn, if is_draining { Reply::Draining } else { Reply::Accepting });
+    }
+
+    /// Returns true when no jobs are taken.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining
+    }
+}
+
+/// Returns a moment as signed microseconds since the start.
+pub(super) fn micros(at: Time) -> i64 {
+    i64::try_from(at.as_micros()).unwrap_or(i64::MAX)
+}

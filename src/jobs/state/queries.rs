@@ -1,0 +1,313 @@
+//! What operators ask: figures of the service, of a job and a tube, lists, and summaries by wiki, type, tube or runner.
+
+use super::job::{History, JobId, Place};
+use super::name::{TubeName, type_of, wiki_of};
+use super::put::micros;
+use super::rates::{Event as Rated, Rates};
+use super::sweeps::JobState;
+use super::tube::{Tube, TubeId};
+use super::{State, Watch};
+use crate::histogram::Histogram;
+use crate::id::{ConnId, Id};
+use crate::jobs::stats::Jobs as Stat;
+use crate::stats::Figures;
+use crate::time::{Span, Time};
+use std::collections::{BTreeMap, BinaryHeap};
+
+/// How many jobs `list-jobs` tells of at most.
+pub const MOST_LISTED: u32 = 1000;
+
+/// What `stats-job` tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JobStats<'a> {
+    /// Its number.
+    pub id: JobId,
+    /// Its tube.
+    pub tube: &'a [u8],
+    /// Where it is.
+    pub state: JobState,
+    /// Its priority.
+    pub pri: u32,
+    /// Seconds since it was put.
+    pub age: u64,
+    /// The delay that was last asked for.
+    pub delay: u32,
+    /// Its TTR.
+    pub ttr: u32,
+    /// Seconds until its TTR or its delay ends.
+    pub time_left: u64,
+    /// How often it was reserved.
+    pub reserves: u32,
+    /// What else happened to it.
+    pub history: History,
+    /// Its key; empty without.
+    pub key: &'a [u8],
+    /// Its group; empty without.
+    pub group: &'a [u8],
+    /// The text of its last failure.
+    pub error: &'a [u8],
+    /// Whether it will be dropped when it would be reserved.
+    pub is_superseded: bool,
+}
+
+/// What `stats-tube` tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TubeStats<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Ready jobs below priority 1024.
+    pub urgent: u64,
+    /// Ready jobs.
+    pub ready: u64,
+    /// Reserved jobs.
+    pub reserved: u64,
+    /// Delayed jobs.
+    pub delayed: u64,
+    /// Buried jobs.
+    pub buried: u64,
+    /// Jobs that there ever were.
+    pub total_jobs: u64,
+    /// Connections that use it.
+    pub using: u64,
+    /// Connections that have a watch which covers it.
+    pub watching: u64,
+    /// Those of them that wait.
+    pub waiting: u64,
+    /// delete commands.
+    pub deletes: u64,
+    /// pause-tube commands.
+    pub pauses: u64,
+    /// The length of its pause in seconds.
+    pub pause: u32,
+    /// What is left of it.
+    pub pause_left: u64,
+}
+
+/// By what a summary adds up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SummaryBy {
+    /// The first part of tubes' names.
+    Wiki,
+    /// The last part.
+    Type,
+    /// Each tube.
+    Tube,
+    /// The names of runners.
+    Runner,
+}
+
+/// One entry of a summary.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Summary {
+    /// Jobs by state: ready, reserved, delayed, buried.
+    pub counts: [u64; 4],
+    /// How long the ready job that is ready for longest has been so.
+    pub oldest_ready: Span,
+    /// How long jobs were ready before they were reserved.
+    pub pickups: Histogram,
+    /// Puts, reserves and deletes.
+    pub rates: Rates,
+    /// Jobs refused because of their key.
+    pub duplicates: u64,
+    /// Leaves refused or dropped because of a newer root job.
+    pub superseded: u64,
+    /// Connections, of a runner.
+    pub conns: u64,
+    /// Those of them that wait for a job.
+    pub waiting: u64,
+}
+
+impl State {
+    /// Returns what was counted, with the levels as they are now.
+    pub fn figures(&self) -> Figures<Stat> {
+        let mut figures = self.figures.clone();
+        let levels = [
+            (Stat::Urgent, self.urgent),
+            (Stat::Ready, self.ready),
+            (Stat::Reserved, self.reserved),
+            (Stat::Delayed, self.delayed),
+            (Stat::Buried, self.buried),
+            (Stat::Tubes, (self.tubes.len() - self.hidden.len()) as u64),
+            (Stat::Waiting, self.waiting),
+            (Stat::UsedMemory, self.used_memory() as u64),
+            (Stat::Roots, self.roots.len() as u64),
+            (Stat::Groups, self.limits.groups.len() as u64),
+        ];
+        levels.into_iter().for_each(|(stat, value)| figures.set(stat, value));
+        figures
+    }
+
+    /// Counts a command that only asks.
+    pub fn count(&mut self, command: Stat) {
+        self.figures.count(command);
+    }
+
+    /// Returns how many connections have put a job, and how many have reserved one.
+    pub fn producers_and_workers(&self) -> (usize, usize) {
+        let conns = || self.conns.iter().flatten();
+        (conns().filter(|conn| conn.is_producer).count(), conns().filter(|conn| conn.is_worker).count())
+    }
+
+    /// Returns the body of a job that there is.
+    pub fn body(&self, id: JobId) -> Option<&[u8]> {
+        self.jobs.find(id).map(|key| self.jobs[key].body.bytes())
+    }
+
+    /// Returns the body of a job to be shared: for one too long to be written at once.
+    pub fn share_body(&mut self, id: JobId) -> Option<std::sync::Arc<Box<[u8]>>> {
+        let key = self.jobs.find(id)?;
+        Some(self.jobs[key].body.share())
+    }
+
+    /// Returns what there is to tell of a job.
+    pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
+        let key = self.visible(id)?;
+        let job = &self.jobs[key];
+        let state = match job.place {
+            Place::Reserved => JobState::Reserved,
+            Place::Delayed => JobState::Delayed,
+            Place::Buried => JobState::Buried,
+            Place::Ready | Place::Pending => JobState::Ready,
+        };
+        let extra = job.extra();
+        Some(JobStats {
+            id,
+            tube: &self.tubes[job.tube.index()].name,
+            state,
+            pri: job.pri,
+            age: u64::try_from(micros(now).saturating_sub(job.created)).unwrap_or(0) / 1_000_000,
+            delay: job.delay,
+            ttr: job.ttr,
+            time_left: match state {
+                JobState::Reserved | JobState::Delayed => job.at.since(now).as_micros() / 1_000_000,
+                JobState::Ready | JobState::Buried => 0,
+            },
+            reserves: job.reserves,
+            history: extra.history,
+            key: extra.key,
+            group: extra.group.map_or(&[], |group| &self.limits.groups[group.index()].name),
+            error: extra.error,
+            is_superseded: state != JobState::Buried && self.is_superseded(key),
+        })
+    }
+
+    /// Returns what there is to tell of a tube.
+    pub fn tube_stats(&mut self, name: TubeName<'_>, now: Time) -> Option<TubeStats<'_>> {
+        let id = self.find_visible(name.bytes())?;
+        self.enter_all_sets();
+        let mut sets: Vec<_> = self.watched.matching(name.bytes()).flatten().map(|(set, _)| *set).collect();
+        sets.sort_unstable();
+        sets.dedup();
+        let sum =
+            |of: &dyn Fn(&super::WatchSet) -> u32| sets.iter().map(|set| u64::from(of(&self.sets[set.index()]))).sum();
+        let (watching, waiting) = (sum(&|set| set.conns), sum(&|set| set.waiting.len()));
+        let tube = &self.tubes[id.index()];
+        let [ready, reserved, delayed, buried] = counts_of(tube);
+        let pause = tube.paused;
+        Some(TubeStats {
+            name: &tube.name,
+            urgent: u64::from(tube.urgent),
+            ready,
+            reserved,
+            delayed,
+            buried,
+            total_jobs: tube.total_jobs,
+            using: u64::from(tube.using),
+            watching,
+            waiting,
+            deletes: tube.deletes,
+            pauses: tube.pauses,
+            pause: pause.map_or(0, |pause| pause.seconds),
+            pause_left: pause.map_or(0, |pause| pause.until.since(now).as_micros() / 1_000_000),
+        })
+    }
+
+    /// Returns the names of all tubes.
+    pub fn tubes(&self) -> impl Iterator<Item = &[u8]> {
+        self.tubes.iter().filter(|(_, tube)| tube.hidden.is_none()).map(|(_, tube)| &*tube.name)
+    }
+
+    /// Returns the watches of a connection, in the order in which they came.
+    pub fn watches(&self, conn: ConnId) -> &[Watch] {
+        &self.conn_ref(conn).watches
+    }
+
+    /// Returns the jobs of a tube in this state with the lowest numbers above `after`, ascending. Every such job is looked at.
+    pub fn list(&self, name: TubeName<'_>, state: JobState, limit: u32, after: JobId) -> Option<Vec<JobId>> {
+        let tube = &self.tubes[self.find_visible(name.bytes())?.index()];
+        let mut lowest: BinaryHeap<JobId> = BinaryHeap::new();
+        let mut add = |id: JobId| {
+            if id > after && lowest.len() < limit as usize {
+                lowest.push(id);
+            } else if id > after && lowest.peek().is_some_and(|highest| id < *highest) {
+                lowest.pop();
+                lowest.push(id);
+            }
+        };
+        match state {
+            JobState::Ready => {
+                let buckets = tube.by_group.values().chain([&tube.main]);
+                buckets.flat_map(|bucket| &self.buckets[bucket.index()].ready).for_each(|rank| add(rank.id()));
+            }
+            JobState::Delayed => tube.delayed.iter().for_each(|(_, id)| add(*id)),
+            JobState::Buried => tube.buried.iter(&self.jobs).for_each(|key| add(self.jobs[key].id)),
+            JobState::Reserved => {
+                let id = self.find_visible(name.bytes())?;
+                let held = self.conns.iter().flatten().flat_map(|conn| &conn.held).map(|(_, job)| *job);
+                held.filter(|job| self.jobs.find(*job).is_some_and(|key| self.jobs[key].tube == id)).for_each(add);
+            }
+        }
+        Some(lowest.into_sorted_vec())
+    }
+
+    /// Returns the summary, by name. It looks at each tube or connection, but at no job.
+    pub fn summary(&self, by: SummaryBy, now: Time) -> BTreeMap<Vec<u8>, Summary> {
+        let mut entries: BTreeMap<Vec<u8>, Summary> = BTreeMap::new();
+        if by == SummaryBy::Runner {
+            for conn in self.conns.iter().flatten().filter(|conn| conn.is_worker || !conn.name.is_empty()) {
+                let entry = entries.entry(conn.name.to_vec()).or_default();
+                entry.counts[JobState::Reserved as usize] += conn.held.len() as u64;
+                entry.rates.add(&conn.rates, now);
+                entry.conns += 1;
+                entry.waiting += u64::from(conn.wait.is_some());
+            }
+            return entries;
+        }
+        for (index, tube) in &self.tubes {
+            let name = match by {
+                SummaryBy::Wiki => wiki_of(&tube.name),
+                SummaryBy::Type => type_of(&tube.name),
+                SummaryBy::Tube if tube.hidden.is_some() => continue,
+                SummaryBy::Tube | SummaryBy::Runner => &tube.name,
+            };
+            self.add_tube(entries.entry(name.to_vec()).or_default(), TubeId::from_index(index), now);
+        }
+        entries
+    }
+
+    fn add_tube(&self, entry: &mut Summary, id: TubeId, now: Time) {
+        let tube = &self.tubes[id.index()];
+        for (sum, count) in entry.counts.iter_mut().zip(counts_of(tube)) {
+            *sum += count;
+        }
+        let age = tube.waiting.front().map_or(Span::ZERO, |key| now.since(self.jobs[key].at));
+        entry.oldest_ready = entry.oldest_ready.max(age);
+        entry.pickups.add(&tube.pickups);
+        entry.rates.add(&tube.rates, now);
+        entry.duplicates += tube.duplicates;
+        entry.superseded += tube.superseded;
+    }
+}
+
+impl Summary {
+    /// Returns the events a second over the last 1, 5 and 15 minutes: of puts, reserves and deletes.
+    pub fn rates(&self, now: Time) -> [[f64; 3]; 3] {
+        [Rated::Put, Rated::Reserve, Rated::Delete].map(|event| self.rates.of(event, now))
+    }
+}
+
+/// Returns the jobs of a tube by state, in the order of [`super::ALL_STATES`].
+fn counts_of(tube: &Tube) -> [u64; 4] {
+    let [ready, reserved, buried] = [tube.waiting.len(), tube.reserved, tube.buried.len()].map(u64::from);
+    [ready, reserved, tube.delayed.len() as u64, buried]
+}

@@ -1,0 +1,101 @@
+//! How many jobs a second were put, reserved and deleted over the last 1, 5 and 15 minutes.
+
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A job was put.
+    Put,
+    /// A job was reserved.
+    Reserve,
+    /// A job was deleted.
+    Delete,
+}
+
+const EVENTS: [Event; 3] = [Event::Put, Event::Reserve, Event::Delete];
+/// The lengths of the averages in seconds.
+pub const WINDOWS: [u32; 3] = [60, 300, 900];
+/// After so many seconds without an event the longest average is below a thousandth of what it was.
+const FORGOTTEN: u64 = 7 * 900;
+
+/// Averages that fade: an event weighs less by the factor e after each length of the window.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Rates {
+    second: u64,
+    counts: [u32; 3],
+    averages: [[f32; 3]; 3],
+}
+
+impl Rates {
+    /// Counts an event. The averages are brought forward once a second at most.
+    pub fn count(&mut self, event: Event, now: Time) {
+        self.go_to(now.as_micros() / 1_000_000);
+        self.counts[event as usize] += 1;
+    }
+
+    /// Returns the events a second over each of [`WINDOWS`].
+    pub fn of(&self, event: Event, now: Time) -> [f64; 3] {
+        let mut later = *self;
+        later.go_to(now.as_micros() / 1_000_000);
+        std::array::from_fn(|window| {
+            let running = f64::from(later.counts[event as usize]) / f64::from(WINDOWS[window]);
+            f64::from(later.averages[event as usize][window]) + running
+        })
+    }
+
+    /// Adds up two rates at the same moment.
+    pub fn add(&mut self, other: &Rates, now: Time) {
+        let second = now.as_micros() / 1_000_000;
+        let mut other = *other;
+        other.go_to(second);
+        self.go_to(second);
+        for event in EVENTS.map(|event| event as usize) {
+            self.counts[event] += other.counts[event];
+            for window in 0..WINDOWS.len() {
+                self.averages[event][window] += other.averages[event][window];
+            }
+        }
+    }
+
+    fn go_to(&mut self, second: u64) {
+        let passed = second.saturating_sub(self.second);
+        if passed == 0 {
+            return;
+        }
+        for (window, length) in WINDOWS.iter().enumerate() {
+            let length = *length as f32;
+            let fading = if passed > FORGOTTEN { 0.0 } else { (-(passed as f32) / length).exp() };
+            for event in 0..EVENTS.len() {
+                let average = &mut self.averages[event][window];
+                *average = (*average + self.counts[event] as f32 / length) * fading;
+            }
+        }
+        self.counts = [0; 3];
+        self.second = second;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Span;
+
+    #[test]
+    fn steady_events_are_their_rate() {
+        let mut rates = Rates::default();
+        let mut now = Time::START;
+        for _ in 0..20_000 {
+            rates.count(Event::Put, now);
+            now = now + Span::from_millis(500);
+        }
+        for rate in rates.of(Event::Put, now) {
+            assert!((rate - 2.0).abs() < 0.05, "{rate}");
+        }
+        assert_eq!(rates.of(Event::Delete, now), [0.0; 3]);
+        let [one, five, fifteen] = rates.of(Event::Put, now + Span::from_secs(60));
+        assert!((one - 2.0 / std::f64::consts::E).abs() < 0.05 && one < five && five < fifteen);
+        assert_eq!(rates.of(Event::Put, now + Span::from_secs(10_000)), [0.0; 3]);
+    }
+}

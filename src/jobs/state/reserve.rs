@@ -1,0 +1,228 @@
+//! Who gets which job: reservations at once, and those who wait for one.
+
+use super::conns::Wait;
+use super::job::{JobId, JobKey, Place};
+use super::places::To;
+use super::rates::Event as Rated;
+use super::sets::{Entry, SetId};
+use super::tube::TubeId;
+use super::{Commit, PAUSE_BETWEEN_SLICES, Reply, SLICE, State, Step, Timer};
+use crate::id::{ConnId, Id};
+use crate::jobs::stats::Jobs as Stat;
+use crate::time::Span;
+
+/// What a set of watches has next.
+enum Next {
+    Job(u16, JobKey),
+    Nothing,
+    /// So many jobs had to be dropped that the rest must wait.
+    Later,
+}
+
+/// What a connection asks for that wants jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reserve {
+    /// How long it waits at most; without end if there is none.
+    pub timeout: Option<u32>,
+    /// How many it takes at once, if it asked for many.
+    pub many: Option<u32>,
+}
+
+impl State {
+    /// `reserve`, `reserve-with-timeout`, `reserve-many`: a job at once, or a wait for one.
+    pub fn reserve(&mut self, id: ConnId, request: Reserve, step: &mut Step<'_, '_>) {
+        self.figures.count(match request {
+            Reserve { many: Some(_), .. } => Stat::ReserveMany,
+            Reserve { timeout: Some(_), .. } => Stat::ReserveWithTimeout,
+            Reserve { .. } => Stat::Reserve,
+        });
+        self.conn(id).is_worker = true;
+        let set = self.set_of_conn(id);
+        let mut drops = SLICE;
+        let next = if self.awake.contains(&set) { Next::Later } else { self.next_job(set, &mut drops, step) };
+        let is_known = match next {
+            Next::Job(turn, key) => return self.give(id, set, turn, key, request.many, step),
+            Next::Nothing => true,
+            Next::Later => false,
+        };
+        if is_known && self.is_deadline_soon(id, step.now) {
+            return step.tell(id, Reply::DeadlineSoon);
+        }
+        if is_known && request.timeout == Some(0) {
+            return step.tell(id, Reply::TimedOut);
+        }
+        let until = request.timeout.map(|seconds| step.now + Span::from_secs(u64::from(seconds)));
+        self.next_ticket += 1;
+        let wait = Wait { ticket: self.next_ticket, until, many: request.many };
+        self.begin_wait(id, set, wait);
+        self.arm_conn(id, step.timers);
+        if !is_known {
+            self.serve_later(set, step);
+        }
+    }
+
+    pub(super) fn begin_wait(&mut self, id: ConnId, set: SetId, wait: Wait) {
+        self.conn(id).wait = Some(wait);
+        self.sets[set.index()].waiting.push_back(&mut self.waiting_links, id);
+        self.waiting += 1;
+    }
+
+    /// `reserve-job`: this job, wherever it is, if no limit holds it back.
+    pub fn reserve_this(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
+        self.figures.count(Stat::ReserveJob);
+        self.conn(conn).is_worker = true;
+        let Some(key) = self.visible(id).filter(|key| self.jobs[*key].place != Place::Reserved) else {
+            return step.tell(conn, Reply::NotFound);
+        };
+        let (tube, group, place) = (self.jobs[key].tube, self.jobs[key].group(), self.jobs[key].place);
+        if place != Place::Buried && self.is_superseded(key) {
+            self.drop_superseded(key, step);
+            return step.tell(conn, Reply::NotFound);
+        }
+        if self.is_held_back(tube, group) {
+            return step.tell(conn, Reply::NotFound);
+        }
+        self.reserve_job(conn, key, step);
+        if place != Place::Ready {
+            // For the store it is ready from now on.
+            self.note_job(key);
+        }
+        step.tell(conn, Reply::Reserved(id));
+        self.arm_conn(conn, step.timers);
+    }
+
+    /// Gives jobs to those who wait, who has waited longest first, as long as there are any for them.
+    pub(super) fn serve_waiting(&mut self, step: &mut Step<'_, '_>) {
+        let mut drops = SLICE;
+        while !self.awake.is_empty() {
+            let first = |set: &SetId| {
+                let conn = self.sets[set.index()].waiting.front()?;
+                Some((self.conn_ref(conn).wait?.ticket, conn, *set))
+            };
+            let Some((_, conn, set)) = self.awake.iter().filter_map(first).min() else {
+                self.awake.clear();
+                return;
+            };
+            match self.next_job(set, &mut drops, step) {
+                Next::Job(turn, key) => {
+                    let wait = self.stop_waiting(conn).expect("it stood among those who wait");
+                    self.give(conn, set, turn, key, wait.many, step);
+                }
+                Next::Nothing => self.awake.retain(|awake| *awake != set),
+                Next::Later => return self.serve_later(set, step),
+            }
+        }
+    }
+
+    /// Goes on to serve those who wait with this set in the next round of timers.
+    fn serve_later(&mut self, set: SetId, step: &mut Step<'_, '_>) {
+        if !self.awake.contains(&set) {
+            self.awake.push(set);
+        }
+        if self.serve_timer.is_none() {
+            self.serve_timer = Some(step.timers.arm(step.now + PAUSE_BETWEEN_SLICES, Timer::Serve));
+        }
+    }
+
+    /// Returns the next job of a set. Leaves of superseded root jobs that are met on the way are dropped.
+    fn next_job(&mut self, set: SetId, drops: &mut u32, step: &mut Step<'_, '_>) -> Next {
+        loop {
+            let Some((turn, entry)) = self.sets[set.index()].front() else { return Next::Nothing };
+            let key = self.jobs.find(entry.id).expect("a set sees only jobs that there are");
+            if !self.is_superseded(key) {
+                return Next::Job(turn, key);
+            }
+            if *drops == 0 {
+                return Next::Later;
+            }
+            *drops -= 1;
+            self.drop_superseded(key, step);
+        }
+    }
+
+    /// Gives a connection the next job of its set, and as many more as it wants and there are.
+    fn give(
+        &mut self,
+        conn: ConnId,
+        set: SetId,
+        mut turn: u16,
+        mut key: JobKey,
+        many: Option<u32>,
+        step: &mut Step<'_, '_>,
+    ) {
+        let mut drops = SLICE;
+        for left in (0..many.unwrap_or(1)).rev() {
+            self.sets[set.index()].advance(turn);
+            self.go_to_end(set, self.jobs[key].tube);
+            self.reserve_job(conn, key, step);
+            step.tell(conn, Reply::Reserved(self.jobs[key].id));
+            if left == 0 {
+                break;
+            }
+            match self.next_job(set, &mut drops, step) {
+                Next::Job(next_turn, next) => (turn, key) = (next_turn, next),
+                Next::Nothing | Next::Later => break,
+            }
+        }
+        if many.is_some() {
+            step.tell(conn, Reply::End);
+        }
+        self.arm_conn(conn, step.timers);
+    }
+
+    /// In a set whose tubes take turns, this tube is the last from now on.
+    fn go_to_end(&mut self, id: SetId, tube: TubeId) {
+        let State { sets, tubes, buckets, limits, .. } = self;
+        let set = &mut sets[id.index()];
+        if !set.is_fair {
+            return;
+        }
+        let tube = &mut tubes[tube.index()];
+        let cover = tube.covers.iter_mut().find(|cover| cover.set == id).expect("a set sees only tubes that it covers");
+        let old = std::mem::replace(&mut cover.stamp, set.next_stamp());
+        for bucket in tube.by_group.values().chain([&tube.main]) {
+            let Some(shown) = buckets[bucket.index()].shown else { continue };
+            let lane = buckets[bucket.index()].lane;
+            let is_open = limits.is_open(lane);
+            set.remove(cover.turn, lane, is_open, Entry::new(shown, old, *bucket));
+            set.insert(cover.turn, lane, is_open, Entry::new(shown, cover.stamp, *bucket));
+        }
+    }
+
+    fn reserve_job(&mut self, conn: ConnId, key: JobKey, step: &mut Step<'_, '_>) {
+        let job = &mut self.jobs[key];
+        job.reserves += 1;
+        let waited = (job.place == Place::Ready).then(|| step.now.since(job.at));
+        let tube = &mut self.tubes[job.tube.index()];
+        if let Some(waited) = waited {
+            tube.pickups.record(waited);
+        }
+        tube.rates.count(Rated::Reserve, step.now);
+        self.conn(conn).rates.count(Rated::Reserve, step.now);
+        self.move_job(key, To::Reserved(conn), step.now, step.timers);
+    }
+
+    /// Returns true when the job is the leaf of a root job of which there is a newer one.
+    pub(super) fn is_superseded(&self, key: JobKey) -> bool {
+        let Some((signature, timestamp)) = self.jobs[key].extra().root else { return false };
+        let tube = &self.tubes[self.jobs[key].tube.index()];
+        self.roots.newest(&tube.name, signature).is_some_and(|(newest, _)| newest > timestamp)
+    }
+
+    fn drop_superseded(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
+        self.tubes[self.jobs[key].tube.index()].superseded += 1;
+        self.figures.count(Stat::Superseded);
+        self.delete_job(key, step.now, step.timers);
+    }
+
+    /// Returns the job with this number once it is committed.
+    pub(super) fn visible(&self, id: JobId) -> Option<JobKey> {
+        self.jobs.find(id).filter(|key| self.jobs[*key].place != Place::Pending)
+    }
+
+    /// Returns the commit that put a job, if it is not committed yet.
+    pub(super) fn put_commit(&self, key: JobKey) -> Option<Commit> {
+        let job = &self.jobs[key];
+        (job.place == Place::Pending).then(|| Commit(job.commit()))
+    }
+}

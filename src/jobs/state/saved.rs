@@ -1,0 +1,292 @@
+//! What another process needs to go on, one record after the other: settings, root jobs, tubes, connections and jobs. A
+//! store that is read at the start gives the same records, without connections.
+
+use super::commits::{Commit, Record, Setting};
+use super::conns::{Conn, Wait};
+use super::job::{Body, Extra, Job, JobKey, Place};
+use super::places::To;
+use super::rates::Rates;
+use super::sets::Watch;
+use super::tube::{Tube, TubeId};
+use super::{State, Step};
+use crate::histogram::Histogram;
+use crate::id::{ConnId, Id};
+use crate::stats::Figures;
+use crate::time::Time;
+use serde::{Deserialize, Serialize};
+
+/// One record of what is saved.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Saved<'a> {
+    /// Comes first.
+    Meta {
+        /// The number of the next job.
+        next_id: u64,
+        /// The last batch that is committed.
+        committed: Commit,
+        /// Whether no jobs are taken.
+        is_draining: bool,
+        /// What was counted, by name.
+        figures: Vec<(String, u64)>,
+    },
+    /// A setting.
+    Setting(#[serde(borrow)] Setting<'a>),
+    /// A root job: its tube, its signature, its newest timestamp, and when it changed. The one that changed first is first.
+    Root(&'a [u8], &'a [u8], u64, Time),
+    /// What is known of a tube beyond its jobs.
+    Tube(&'a [u8], Box<SavedTube>),
+    /// A connection.
+    Conn(ConnId, #[serde(borrow)] SavedConn<'a>),
+    /// A job with its body, since when it is ready, and who holds it until when.
+    Job(#[serde(borrow)] Record<'a>, &'a [u8], Option<Time>, Option<(ConnId, Time)>),
+    /// A connection that waits, until when, and for how many. The one that has waited longest is first.
+    Wait(ConnId, Option<Time>, Option<u32>),
+}
+
+/// What is known of a tube beyond its jobs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SavedTube {
+    hidden: Option<Time>,
+    total_jobs: u64,
+    deletes: u64,
+    pauses: u64,
+    duplicates: u64,
+    superseded: u64,
+    pickups: Histogram,
+    rates: Rates,
+}
+
+/// What is known of a connection beyond its jobs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SavedConn<'a> {
+    used: &'a [u8],
+    watches: Vec<Watch>,
+    name: &'a [u8],
+    is_producer: bool,
+    is_worker: bool,
+    rates: Rates,
+}
+
+impl State {
+    /// Brings every command under way to its end, as must be before saving.
+    pub fn finish_commands(&mut self, step: &mut Step<'_, '_>) {
+        while let Some((index, _)) = self.sweeps.iter().next() {
+            let id = super::SweepId::from_index(index);
+            self.cancel_sweep_timer(id, step.timers);
+            self.run(id, step);
+        }
+        while let Some(timer) = self.serve_timer.take() {
+            step.timers.cancel(timer);
+            self.serve_waiting(step);
+        }
+    }
+
+    /// Visits everything that another process must know. No command is under way, and all batches are committed.
+    pub fn save(&self, visit: &mut dyn FnMut(Saved<'_>)) {
+        visit(Saved::Meta {
+            next_id: self.next_id,
+            committed: self.last_committed(),
+            is_draining: self.is_draining,
+            figures: self.figures.save(),
+        });
+        self.all_settings().for_each(|setting| visit(Saved::Setting(setting)));
+        self.roots.iter().for_each(|(tube, signature, newest, at)| visit(Saved::Root(tube, signature, newest, at)));
+        self.tubes.iter().for_each(|(_, tube)| visit(Saved::Tube(&tube.name, Box::new(SavedTube::of(tube)))));
+        let conns = || {
+            let conns = self.conns.iter().enumerate();
+            conns.filter_map(|(index, conn)| Some((ConnId::from_index(index), conn.as_deref()?)))
+        };
+        conns().for_each(|(id, conn)| visit(Saved::Conn(id, self.saved_conn(conn))));
+        for (_, tube) in &self.tubes {
+            self.save_jobs(tube, visit);
+        }
+        for (id, conn) in conns() {
+            for (deadline, job) in &conn.held {
+                let key = self.jobs.find(*job).expect("a connection holds only jobs that there are");
+                visit(Saved::Job(self.record(key), self.jobs[key].body.bytes(), None, Some((id, *deadline))));
+            }
+        }
+        let mut waits: Vec<(Wait, ConnId)> = conns().filter_map(|(id, conn)| Some((conn.wait?, id))).collect();
+        waits.sort_unstable_by_key(|(wait, _)| wait.ticket);
+        waits.into_iter().for_each(|(wait, id)| visit(Saved::Wait(id, wait.until, wait.many)));
+    }
+
+    fn saved_conn<'a>(&'a self, conn: &'a Conn) -> SavedConn<'a> {
+        SavedConn {
+            used: &self.tubes[conn.used.index()].name,
+            watches: conn.watches.clone(),
+            name: &conn.name,
+            is_producer: conn.is_producer,
+            is_worker: conn.is_worker,
+            rates: conn.rates,
+        }
+    }
+
+    /// Visits the jobs of a tube that nobody holds, those that wait in their order.
+    fn save_jobs(&self, tube: &Tube, visit: &mut dyn FnMut(Saved<'_>)) {
+        let delayed = tube.delayed.iter().filter_map(|(_, id)| self.jobs.find(*id));
+        for key in tube.waiting.iter(&self.jobs).chain(tube.buried.iter(&self.jobs)).chain(delayed) {
+            let job = &self.jobs[key];
+            let since = (job.place == Place::Ready).then_some(job.at);
+            visit(Saved::Job(self.record(key), job.body.bytes(), since, None));
+        }
+    }
+
+    /// Goes on from a record of what was saved. They come in the order in which they were visited.
+    ///
+    /// # Errors
+    ///
+    /// When a record contradicts an earlier one.
+    pub fn restore(&mut self, saved: Saved<'_>, step: &mut Step<'_, '_>) -> Result<(), &'static str> {
+        match saved {
+            Saved::Meta { next_id, committed, is_draining, figures } => {
+                (self.next_id, self.is_draining) = (next_id.max(1), is_draining);
+                self.figures = Figures::default();
+                self.figures.restore(&figures);
+                self.restore_commits(committed);
+            }
+            Saved::Setting(setting) => self.restore_setting(setting, step.timers),
+            Saved::Root(tube, signature, newest, changed) => {
+                self.roots.set(tube, signature, newest, changed, self.last_committed());
+                self.arm_forget(step.timers);
+            }
+            Saved::Tube(name, saved) => self.restore_tube(name, &saved, step)?,
+            Saved::Conn(id, saved) => self.restore_conn(id, saved, step)?,
+            Saved::Job(record, body, since, held) => {
+                self.restore_job(&record, Body::Own(body.into()), since, held, step)?;
+            }
+            Saved::Wait(id, until, many) => {
+                if self.conns.get(id.index()).is_none_or(Option::is_none) {
+                    return Err("a connection waits that is not there");
+                }
+                let set = self.set_of_conn(id);
+                self.next_ticket += 1;
+                self.begin_wait(id, set, Wait { ticket: self.next_ticket, until, many });
+                self.arm_conn(id, step.timers);
+            }
+        }
+        self.awake.clear();
+        Ok(())
+    }
+
+    fn restore_tube(&mut self, name: &[u8], saved: &SavedTube, step: &mut Step<'_, '_>) -> Result<(), &'static str> {
+        let id = self.tube_for(name, step.timers).ok_or("there are too many tubes")?;
+        saved.restore(&mut self.tubes[id.index()]);
+        let tube = &mut self.tubes[id.index()];
+        // Hidden or not, it has no jobs, users and watchers yet; what comes shows it again.
+        let since = saved.hidden.unwrap_or(step.now);
+        tube.hidden = Some(since);
+        self.hidden.insert((since, id));
+        self.arm_forget(step.timers);
+        Ok(())
+    }
+
+    /// Returns the tube with this name for a job, a user or a watcher, without forgetting what it has counted.
+    fn restored_tube(&mut self, name: &[u8], step: &mut Step<'_, '_>) -> Result<TubeId, &'static str> {
+        let counted = self.find_tube(name).map(|id| SavedTube::of(&self.tubes[id.index()]));
+        let id = self.tube_for(name, step.timers).ok_or("there are too many tubes")?;
+        counted.unwrap_or_default().restore(&mut self.tubes[id.index()]);
+        Ok(id)
+    }
+
+    fn restore_conn(&mut self, id: ConnId, saved: SavedConn<'_>, step: &mut Step<'_, '_>) -> Result<(), &'static str> {
+        if saved.watches.is_empty() {
+            return Err("a connection has no watch");
+        }
+        let used = self.restored_tube(saved.used, step)?;
+        self.tubes[used.index()].using += 1;
+        for watch in saved.watches.iter().filter(|watch| !watch.pattern.contains(&b'*')) {
+            let tube = self.restored_tube(&watch.pattern, step)?;
+            self.tubes[tube.index()].watching += 1;
+        }
+        if self.conns.len() <= id.index() {
+            self.conns.resize_with(id.index() + 1, || None);
+        }
+        self.conns[id.index()] = Some(Box::new(Conn {
+            used,
+            watches: saved.watches,
+            set: None,
+            held: Default::default(),
+            wait: None,
+            timer: None,
+            sweep: None,
+            name: saved.name.into(),
+            is_producer: saved.is_producer,
+            is_worker: saved.is_worker,
+            rates: saved.rates,
+        }));
+        Ok(())
+    }
+
+    /// Adds a job that was saved, or read from a store.
+    pub fn restore_job(
+        &mut self,
+        record: &Record<'_>,
+        body: Body,
+        since: Option<Time>,
+        held: Option<(ConnId, Time)>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), &'static str> {
+        if self.jobs.find(record.id).is_some() {
+            return Err("a job is there twice");
+        }
+        let tube = self.restored_tube(record.tube, step)?;
+        let group = (!record.group.is_empty()).then(|| self.limits.join_group(record.group));
+        let extra = Extra {
+            key: record.key,
+            until: record.until,
+            root: record.root,
+            group,
+            history: record.history,
+            error: record.error,
+        };
+        let mut job = Job::new(record.id, tube, body, &extra);
+        (job.pri, job.delay, job.ttr) = (record.pri, record.delay, record.ttr.max(1));
+        (job.created, job.reserves, job.is_stored) = (record.created, record.reserves, true);
+        let key = self.jobs.insert(job);
+        self.next_id = self.next_id.max(record.id.0.saturating_add(1));
+        let to = match (held, record.delayed) {
+            (Some((conn, _)), _) if self.conns.get(conn.index()).is_none_or(Option::is_none) => To::Ready,
+            (Some((conn, _)), _) => To::Reserved(conn),
+            (None, _) if record.is_buried => To::Buried,
+            (None, Some(until)) => To::Delayed(until),
+            (None, None) => To::Ready,
+        };
+        self.move_job(key, to, step.now, step.timers);
+        match (to, held) {
+            (To::Reserved(conn), Some((_, deadline))) => self.set_deadline(conn, key, deadline, step),
+            (To::Ready, _) => self.jobs[key].at = since.unwrap_or(step.now),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn set_deadline(&mut self, conn: ConnId, key: JobKey, deadline: Time, step: &mut Step<'_, '_>) {
+        let (id, old) = (self.jobs[key].id, std::mem::replace(&mut self.jobs[key].at, deadline));
+        let held = &mut self.conn(conn).held;
+        held.remove(&(old, id));
+        held.insert((deadline, id));
+        self.arm_conn(conn, step.timers);
+    }
+}
+
+impl SavedTube {
+    fn of(tube: &Tube) -> SavedTube {
+        SavedTube {
+            hidden: tube.hidden,
+            total_jobs: tube.total_jobs,
+            deletes: tube.deletes,
+            pauses: tube.pauses,
+            duplicates: tube.duplicates,
+            superseded: tube.superseded,
+            pickups: tube.pickups.clone(),
+            rates: tube.rates,
+        }
+    }
+
+    fn restore(&self, tube: &mut Tube) {
+        (tube.total_jobs, tube.deletes, tube.pauses) = (self.total_jobs, self.deletes, self.pauses);
+        (tube.duplicates, tube.superseded) = (self.duplicates, self.superseded);
+        (tube.pickups, tube.rates) = (self.pickups.clone(), self.rates);
+    }
+}

@@ -1,0 +1,232 @@
+//! Sets of watches: who watches the same tubes shares one, which knows the next job for any of them.
+//!
+//! A set sees of each bucket of jobs only the first. Buckets that the same limits hold back stand in one *lane*, so that a
+//! limit which is reached hides all of them at once. The lanes of a watch make a *turn*; a set of plain names has one turn
+//! for all, in which jobs stand by priority and number. In a set with a pattern or a weight a tube stands in its turn by
+//! priority and by when it was last served, and the turns of equal priority are taken in proportion to their weights.
+//!
+//! Invariant: the front of each lane that is open, and of no other, stands in its turn; the front of each turn in the order.
+
+use super::job::JobId;
+use super::limits::GateId;
+use super::tube::{BucketId, Rank};
+use crate::id::{ConnId, id};
+use crate::list::List;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+id! {
+    /// A set of watches.
+    SetId
+}
+id! {
+    /// The buckets that the same limits hold back.
+    LaneId
+}
+
+/// One watch of a connection.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Watch {
+    /// The pattern, or a plain name.
+    pub pattern: Box<[u8]>,
+    /// Its part of the turns.
+    pub weight: u16,
+    /// Whether the weight was said, which makes the turns fair.
+    pub is_weighted: bool,
+}
+
+impl Watch {
+    /// Returns true when tubes take turns because of this watch.
+    pub fn is_fair(&self) -> bool {
+        self.is_weighted || self.pattern.contains(&b'*')
+    }
+}
+
+/// What is added to a turn's pass for each job, divided by its weight.
+const STRIDE: u64 = 1 << 32;
+
+/// The first job of a bucket, as a set sees it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Entry {
+    pub pri: u32,
+    /// Since when the tube waits for its turn.
+    pub stamp: u64,
+    pub id: JobId,
+    pub bucket: BucketId,
+}
+
+impl Entry {
+    pub fn new(rank: Rank, stamp: u64, bucket: BucketId) -> Entry {
+        Entry { pri: rank.pri(), stamp, id: rank.id(), bucket }
+    }
+}
+
+/// Buckets that the same limits hold back.
+pub(super) struct Lane {
+    pub gates: Box<[GateId]>,
+    /// How many of the gates are closed.
+    pub closed: u32,
+    pub buckets: u32,
+    /// The sets, and the turns of them, that have such buckets or had them.
+    pub sets: BTreeSet<(SetId, u16)>,
+}
+
+/// Who takes turns in a set: one watch, or all plain ones together.
+pub(super) struct Turn {
+    stride: u64,
+    /// The lowest of equal priority is next.
+    pass: u64,
+    open: BTreeSet<(Entry, LaneId)>,
+    /// Where it stands in the order.
+    key: Option<(u32, u64)>,
+}
+
+/// A set of watches.
+pub(super) struct WatchSet {
+    pub watches: Box<[Watch]>,
+    pub is_fair: bool,
+    /// How many connections have these watches.
+    pub conns: u32,
+    pub waiting: List<ConnId>,
+    /// Whether the tubes know of it. That waits until somebody reserves.
+    pub is_built: bool,
+    pub lanes: BTreeMap<(u16, LaneId), BTreeSet<Entry>>,
+    pub turns: Vec<Turn>,
+    pub order: BTreeSet<(u32, u64, u16)>,
+    pass: u64,
+    stamp: u64,
+}
+
+impl WatchSet {
+    /// Returns a set that sees nothing yet. The watches are sorted.
+    pub fn new(watches: Box<[Watch]>) -> WatchSet {
+        let is_fair = watches.iter().any(Watch::is_fair);
+        let turn = |weight: u16| Turn { stride: STRIDE / u64::from(weight), pass: 0, open: BTreeSet::new(), key: None };
+        let turns = if is_fair { watches.iter().map(|watch| turn(watch.weight)).collect() } else { vec![turn(1)] };
+        WatchSet {
+            watches,
+            is_fair,
+            conns: 0,
+            waiting: List::default(),
+            is_built: false,
+            lanes: BTreeMap::new(),
+            turns,
+            order: BTreeSet::new(),
+            pass: 0,
+            stamp: 0,
+        }
+    }
+
+    /// Returns the stamp of a tube that goes to the end of those that wait for their turn.
+    pub fn next_stamp(&mut self) -> u64 {
+        if self.is_fair {
+            self.stamp += 1;
+        }
+        self.stamp
+    }
+
+    /// Adds the first job of a bucket. Returns true when the set had nothing of this lane before.
+    pub fn insert(&mut self, turn: u16, lane: LaneId, is_open: bool, entry: Entry) -> bool {
+        let mut is_new = false;
+        let entries = self.lanes.entry((turn, lane)).or_insert_with(|| {
+            is_new = true;
+            BTreeSet::new()
+        });
+        let front = entries.first().copied();
+        entries.insert(entry);
+        if is_open && front.is_none_or(|front| entry < front) {
+            self.move_front(turn, lane, front, Some(entry));
+        }
+        is_new
+    }
+
+    /// Takes the first job of a bucket out.
+    pub fn remove(&mut self, turn: u16, lane: LaneId, is_open: bool, entry: Entry) {
+        let entries = self.lanes.get_mut(&(turn, lane)).expect("what is removed was inserted");
+        let front = entries.first().copied();
+        let was_there = entries.remove(&entry);
+        debug_assert!(was_there, "what is removed was inserted");
+        let next = entries.first().copied();
+        if is_open && front == Some(entry) {
+            self.move_front(turn, lane, front, next);
+        }
+    }
+
+    /// A lane was closed, or opened again.
+    pub fn set_open(&mut self, turn: u16, lane: LaneId, is_open: bool) {
+        let front = self.lanes[&(turn, lane)].first().copied();
+        if is_open {
+            self.move_front(turn, lane, None, front);
+        } else {
+            self.move_front(turn, lane, front, None);
+        }
+    }
+
+    /// Returns the bucket whose turn it is, and the turn.
+    pub fn front(&self) -> Option<(u16, Entry)> {
+        let (_, _, turn) = self.order.first()?;
+        let (entry, _) = self.turns[usize::from(*turn)].open.first()?;
+        Some((*turn, *entry))
+    }
+
+    /// A job was served in this turn.
+    pub fn advance(&mut self, index: u16) {
+        if !self.is_fair {
+            return;
+        }
+        let turn = &mut self.turns[usize::from(index)];
+        // A turn that had nothing to serve for a while does not get what it missed.
+        self.pass = self.pass.max(turn.pass);
+        turn.pass = self.pass + turn.stride;
+        self.place(index);
+    }
+
+    fn move_front(&mut self, turn: u16, lane: LaneId, old: Option<Entry>, new: Option<Entry>) {
+        let open = &mut self.turns[usize::from(turn)].open;
+        if let Some(old) = old {
+            open.remove(&(old, lane));
+        }
+        if let Some(new) = new {
+            open.insert((new, lane));
+        }
+        self.place(turn);
+    }
+
+    /// Puts a turn where it belongs in the order.
+    fn place(&mut self, index: u16) {
+        let turn = &mut self.turns[usize::from(index)];
+        let key = turn.open.first().map(|(entry, _)| (entry.pri, turn.pass));
+        if key == turn.key {
+            return;
+        }
+        if let Some((pri, pass)) = std::mem::replace(&mut turn.key, key) {
+            self.order.remove(&(pri, pass, index));
+        }
+        if let Some((pri, pass)) = key {
+            self.order.insert((pri, pass, index));
+        }
+    }
+
+    /// Panics when lanes, turns and order contradict each other.
+    pub fn check(&self, is_open: impl Fn(LaneId) -> bool) {
+        let mut fronts = 0;
+        for ((turn, lane), entries) in &self.lanes {
+            let front = entries.first().filter(|_| is_open(*lane));
+            if let Some(front) = front {
+                fronts += 1;
+                assert!(self.turns[usize::from(*turn)].open.contains(&(*front, *lane)), "a front is not in its turn");
+            }
+        }
+        assert_eq!(fronts, self.turns.iter().map(|turn| turn.open.len()).sum::<usize>(), "a turn has what is no front");
+        let mut placed = 0;
+        for (index, turn) in self.turns.iter().enumerate() {
+            let key = turn.open.first().map(|(entry, _)| (entry.pri, turn.pass));
+            assert_eq!(turn.key, key, "a turn stands elsewhere in the order");
+            if let Some((pri, pass)) = key {
+                placed += 1;
+                assert!(self.order.contains(&(pri, pass, index as u16)), "a turn is missing in the order");
+            }
+        }
+        assert_eq!(placed, self.order.len(), "the order has a turn too many");
+    }
+}

@@ -1,0 +1,304 @@
+//! What operators set for patterns of tubes: limits, backoffs, dead-letter tubes and pauses. They outlive their tubes.
+
+use super::commits::{Change, Setting, SettingKind};
+use super::limits::{Gate, GateId, Limit};
+use super::name::PatternMap;
+use super::sweeps::Work;
+use super::tube::{Paused, TubeId};
+use super::{Pattern, Reply, State, Step, Timer, TubeName};
+use crate::id::{ConnId, Id};
+use crate::jobs::stats::Jobs as Stat;
+use crate::time::{Span, Time};
+use crate::wheel::{TimerId, Timers};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long a job waits after an attempt that ended badly, and after how many it is buried.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Backoff {
+    /// After so many it is buried; 0 means never.
+    pub attempts: u32,
+    /// The first delay in seconds.
+    pub first: f64,
+    /// What each delay is multiplied by for the next.
+    pub factor: f64,
+    /// The longest delay in seconds.
+    pub max: f64,
+}
+
+/// What a limit is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LimitOf<'a> {
+    /// Of each tube that matches.
+    Each(Pattern<'a>),
+    /// Of all tubes together that match.
+    All(Pattern<'a>),
+    /// Of the group with this name, or of each if it is `*`.
+    Group(&'a [u8]),
+}
+
+/// The longest backoff in seconds: that of a delay that is asked for.
+const LONGEST: f64 = u32::MAX as f64;
+
+impl Backoff {
+    /// As beanstalkd: at once, and without end.
+    pub const NONE: Backoff = Backoff { attempts: 0, first: 0.0, factor: 1.0, max: 0.0 };
+
+    /// Returns the delay after the `attempt`-th attempt.
+    pub fn delay(&self, attempt: u32) -> Span {
+        let power = self.factor.powf(f64::from(attempt.saturating_sub(1)));
+        // Nothing times more than can be told is nothing.
+        let grown = if self.first > 0.0 { self.first * power } else { 0.0 };
+        let seconds = grown.min(self.max).clamp(0.0, LONGEST);
+        Span::from_micros((seconds * 1e6) as u64)
+    }
+}
+
+/// All settings but limits.
+#[derive(Default)]
+pub(super) struct Settings {
+    pub backoffs: PatternMap<Backoff>,
+    pub dead_letters: PatternMap<Box<[u8]>>,
+    pub pauses: PatternMap<Paused>,
+    /// The pauses by their ends.
+    pub ends: BTreeSet<(Time, Box<[u8]>)>,
+    pub pause_timer: Option<TimerId>,
+}
+
+impl Settings {
+    pub fn backoff_of(&self, tube: &[u8]) -> Backoff {
+        self.backoffs.matching(tube).next().copied().unwrap_or(Backoff::NONE)
+    }
+
+    pub fn dead_letter_of(&self, tube: &[u8]) -> Option<Box<[u8]>> {
+        self.dead_letters.matching(tube).next().cloned()
+    }
+
+    pub fn pause_of(&self, tube: &[u8]) -> Option<Paused> {
+        self.pauses.matching(tube).next().copied()
+    }
+}
+
+impl State {
+    /// `limit`: at most so many reserved at once. What is reserved already stays so.
+    pub fn limit(&mut self, conn: ConnId, of: LimitOf<'_>, most: u32, step: &mut Step<'_, '_>) {
+        match of {
+            LimitOf::Group(name) => {
+                self.set_group_limit(name, most);
+                self.note_change(Change::Setting(SettingKind::GroupLimit, name.into()));
+                let after = self.this_commit();
+                step.tell_after(conn, Reply::Limit(most), after);
+                self.serve_waiting(step);
+            }
+            LimitOf::Each(pattern) | LimitOf::All(pattern) => {
+                let retired = self.set_limit(pattern.bytes(), most, matches!(of, LimitOf::All(_)));
+                self.note_change(Change::Setting(SettingKind::Limit, pattern.bytes().into()));
+                self.begin_sweep(conn, pattern, Work::Refresh { reply: Reply::Limit(most), retired }, step);
+            }
+        }
+    }
+
+    pub(super) fn set_group_limit(&mut self, name: &[u8], most: u32) {
+        self.limits.of_groups.insert(name.into(), most);
+        let is_meant = |group: &[u8]| name == b"*" || group == name;
+        let groups = self.limits.groups.iter().filter(|(_, group)| is_meant(&group.name));
+        let groups: Vec<usize> = groups.map(|(index, _)| index).collect();
+        groups.into_iter().for_each(|index| self.refresh_group(super::tube::GroupId::from_index(index)));
+    }
+
+    /// Sets a limit, of which the tubes do not know yet, and returns a gate that is none any more once they do.
+    pub(super) fn set_limit(&mut self, pattern: &[u8], most: u32, is_all: bool) -> Option<GateId> {
+        let old = self.limits.of_tubes.of(pattern).copied();
+        let (new, retired) = match (old, is_all && most > 0) {
+            (Some(Limit::All(_, gate)), true) => {
+                self.change_gate(gate, |gate| gate.limit = most);
+                (Limit::All(most, gate), None)
+            }
+            (old, true) => {
+                let gate = Gate { limit: most, reserved: 0, lanes: BTreeSet::new() };
+                let gate = GateId::from_index(self.limits.gates.insert(gate));
+                debug_assert!(!matches!(old, Some(Limit::All(..))), "the arm above has these");
+                (Limit::All(most, gate), None)
+            }
+            (Some(Limit::All(_, gate)), false) => (Limit::Each(most), Some(gate)),
+            (_, false) => (Limit::Each(most), None),
+        };
+        self.limits.of_tubes.insert(pattern, new);
+        retired
+    }
+
+    /// `retry`: what becomes of jobs whose reservations end badly.
+    pub fn retry(&mut self, conn: ConnId, pattern: Pattern<'_>, backoff: Backoff, step: &mut Step<'_, '_>) {
+        self.settings.backoffs.insert(pattern.bytes(), backoff);
+        self.note_change(Change::Setting(SettingKind::Retry, pattern.bytes().into()));
+        let after = self.this_commit();
+        step.tell_after(conn, Reply::Retry, after);
+    }
+
+    /// `dead-letter`: where jobs go after their last attempt; they are buried again without a tube.
+    pub fn dead_letter(
+        &mut self,
+        conn: ConnId,
+        pattern: Pattern<'_>,
+        tube: Option<TubeName<'_>>,
+        step: &mut Step<'_, '_>,
+    ) {
+        let name = tube.map_or(&b""[..], TubeName::bytes);
+        match tube {
+            Some(tube) => drop(self.settings.dead_letters.insert(pattern.bytes(), tube.bytes().into())),
+            None => drop(self.settings.dead_letters.remove(pattern.bytes())),
+        }
+        self.note_change(Change::Setting(SettingKind::DeadLetter, pattern.bytes().into()));
+        let after = self.this_commit();
+        step.tell_after(conn, Reply::DeadLetter(name.into()), after);
+    }
+
+    /// `pause-tube`: who watches these tubes gets no job of theirs for a while. 0 seconds end the pause.
+    pub fn pause(&mut self, conn: ConnId, pattern: Pattern<'_>, seconds: u32, step: &mut Step<'_, '_>) {
+        self.figures.count(Stat::PauseTube);
+        if let Some(name) = pattern.plain() {
+            let Some(tube) = self.find_visible(name.bytes()) else { return step.tell(conn, Reply::NotFound) };
+            self.tubes[tube.index()].pauses += 1;
+        }
+        let until = step.now + Span::from_secs(u64::from(seconds));
+        let pause = (seconds > 0).then_some(Paused { until, seconds });
+        self.set_pause(pattern.bytes(), pause, step.timers);
+        self.note_change(Change::Setting(SettingKind::Pause, pattern.bytes().into()));
+        self.begin_sweep(conn, pattern, Work::Refresh { reply: Reply::Paused, retired: None }, step);
+    }
+
+    /// Sets or ends a pause, of which the tubes do not know yet.
+    pub(super) fn set_pause(&mut self, pattern: &[u8], pause: Option<Paused>, timers: &mut Timers<'_, Timer>) {
+        let old = match pause {
+            Some(pause) => {
+                self.settings.ends.insert((pause.until, pattern.into()));
+                self.settings.pauses.insert(pattern, pause)
+            }
+            None => self.settings.pauses.remove(pattern),
+        };
+        if let Some(old) = old
+            && pause != Some(old)
+        {
+            let is_other = pause.is_none_or(|pause| pause.until != old.until);
+            if is_other {
+                self.settings.ends.remove(&(old.until, pattern.into()));
+            }
+        }
+        self.arm_pause(timers);
+    }
+
+    /// Keeps the timer at the end of the first pause, or earlier.
+    fn arm_pause(&mut self, timers: &mut Timers<'_, Timer>) {
+        let settings = &mut self.settings;
+        let first = settings.ends.first().map(|(until, _)| *until);
+        let is_in_time =
+            |timer: &TimerId| first.is_some_and(|first| timers.deadline(timer) <= first + Span::from_millis(1));
+        if settings.pause_timer.as_ref().is_some_and(is_in_time) {
+            return;
+        }
+        settings.pause_timer.take().into_iter().for_each(|timer| timers.cancel(timer));
+        settings.pause_timer = first.map(|first| timers.arm(first, Timer::Pause));
+    }
+
+    /// The pauses that are over are none any more.
+    pub(super) fn end_pauses(&mut self, step: &mut Step<'_, '_>) {
+        self.settings.pause_timer.take().into_iter().for_each(TimerId::fired);
+        while let Some((until, pattern)) = self.settings.ends.first().cloned()
+            && until <= step.now
+        {
+            self.settings.ends.remove(&(until, pattern.clone()));
+            self.settings.pauses.remove(&pattern);
+            self.note_change(Change::Setting(SettingKind::Pause, pattern.clone()));
+            let pattern = Pattern::parse(&pattern).expect("only patterns are set");
+            self.begin_own_sweep(pattern, step);
+        }
+        self.arm_pause(step.timers);
+    }
+
+    /// Brings what a tube knows of its limits and its pause up to what is set.
+    pub(super) fn refresh(&mut self, tube: TubeId) {
+        let entry = &self.tubes[tube.index()];
+        let paused = self.settings.pause_of(&entry.name);
+        self.tubes[tube.index()].paused = paused;
+        self.refresh_limits(tube);
+    }
+
+    /// Returns a setting as it is now, for the store.
+    pub(super) fn setting<'a>(&'a self, kind: SettingKind, pattern: &'a [u8]) -> Setting<'a> {
+        match kind {
+            SettingKind::Limit => Setting::Limit(
+                pattern,
+                self.limits.of_tubes.of(pattern).map(|limit| match limit {
+                    Limit::Each(most) => (*most, false),
+                    Limit::All(most, _) => (*most, true),
+                }),
+            ),
+            SettingKind::GroupLimit => Setting::GroupLimit(pattern, self.limits.of_groups.get(pattern).copied()),
+            SettingKind::Retry => Setting::Retry(pattern, self.settings.backoffs.of(pattern).copied()),
+            SettingKind::DeadLetter => {
+                Setting::DeadLetter(pattern, self.settings.dead_letters.of(pattern).map(|name| &**name))
+            }
+            SettingKind::Pause => {
+                let pause = self.settings.pauses.of(pattern);
+                Setting::Pause(pattern, pause.map(|pause| (pause.until, pause.seconds)))
+            }
+        }
+    }
+
+    /// Returns every setting.
+    pub(super) fn all_settings(&self) -> impl Iterator<Item = Setting<'_>> {
+        let of = |kind: SettingKind| move |pattern| self.setting(kind, pattern);
+        let limits = self.limits.of_tubes.iter().map(|(pattern, _)| pattern).map(of(SettingKind::Limit));
+        let groups = self.limits.of_groups.keys().map(|name| &**name).map(of(SettingKind::GroupLimit));
+        let backoffs = self.settings.backoffs.iter().map(|(pattern, _)| pattern).map(of(SettingKind::Retry));
+        let dead = self.settings.dead_letters.iter().map(|(pattern, _)| pattern).map(of(SettingKind::DeadLetter));
+        let pauses = self.settings.pauses.iter().map(|(pattern, _)| pattern).map(of(SettingKind::Pause));
+        limits.chain(groups).chain(backoffs).chain(dead).chain(pauses)
+    }
+
+    /// Sets what was saved, before there are tubes.
+    pub(super) fn restore_setting(&mut self, setting: Setting<'_>, timers: &mut Timers<'_, Timer>) {
+        match setting {
+            Setting::Limit(pattern, Some((most, is_all))) => drop(self.set_limit(pattern, most, is_all)),
+            Setting::GroupLimit(name, Some(most)) => self.set_group_limit(name, most),
+            Setting::Retry(pattern, Some(backoff)) => drop(self.settings.backoffs.insert(pattern, backoff)),
+            Setting::DeadLetter(pattern, Some(tube)) => {
+                drop(self.settings.dead_letters.insert(pattern, tube.into()));
+            }
+            Setting::Pause(pattern, Some((until, seconds))) => {
+                self.set_pause(pattern, Some(Paused { until, seconds }), timers);
+            }
+            Setting::Limit(_, None)
+            | Setting::GroupLimit(_, None)
+            | Setting::Retry(_, None)
+            | Setting::DeadLetter(_, None)
+            | Setting::Pause(_, None) => {}
+        }
+    }
+}
+
+/// Returns the patterns of limits with their gates, to be compared with what counts.
+pub(super) fn gates_of(limits: &PatternMap<Limit>) -> BTreeMap<GateId, &[u8]> {
+    let gates = limits.iter().filter_map(|(pattern, limit)| match *limit {
+        Limit::All(_, gate) => Some((gate, pattern)),
+        Limit::Each(_) => None,
+    });
+    gates.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoffs_grow_up_to_their_maximum() {
+        let backoff = Backoff { attempts: 5, first: 1.5, factor: 2.0, max: 10.0 };
+        let seconds: Vec<f64> = (1..=5).map(|k| backoff.delay(k).as_micros() as f64 / 1e6).collect();
+        assert_eq!(seconds, [1.5, 3.0, 6.0, 10.0, 10.0]);
+        assert_eq!(Backoff::NONE.delay(7), Span::ZERO);
+        let endless = Backoff { attempts: 0, first: 1.0, factor: 9e9, max: 1e300 };
+        assert_eq!(endless.delay(u32::MAX), Span::from_secs(u64::from(u32::MAX)));
+        let nothing = Backoff { first: 0.0, ..endless };
+        assert_eq!(nothing.delay(u32::MAX), Span::ZERO);
+    }
+}

@@ -1,0 +1,199 @@
+//! Commands that go through many tubes or jobs: in slices, so that others are served between them.
+
+use super::job::JobKey;
+use super::limits::GateId;
+use super::tube::TubeId;
+use super::{PAUSE_BETWEEN_SLICES, Pattern, Reply, SLICE, State, Step, Timer};
+use crate::id::{ConnId, Id, id};
+use crate::jobs::stats::Jobs as Stat;
+use crate::wheel::TimerId;
+
+id! {
+    /// A command under way that goes through many tubes or jobs.
+    SweepId
+}
+
+/// The states of jobs that can be told apart by a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobState {
+    /// Waits for a runner.
+    Ready,
+    /// A runner has it.
+    Reserved,
+    /// Its delay is not over.
+    Delayed,
+    /// Waits for a kick.
+    Buried,
+}
+
+/// Every state, in the order of beanstalkd's figures.
+pub const ALL_STATES: [JobState; 4] = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
+
+/// What is done to each tube or job.
+pub(super) enum Work {
+    /// The tube learns of its settings; after that a gate may be none any more.
+    Refresh { reply: Reply, retired: Option<GateId> },
+    /// Jobs in this state, or in any but reserved, are deleted.
+    Clear(Option<JobState>),
+    /// Buried and delayed jobs are ready.
+    KickAll,
+    /// So many buried jobs are ready; if there were none, so many delayed ones.
+    Kick { left: u32, buried: bool },
+}
+
+/// A command under way.
+pub(super) struct Sweep {
+    /// Who is told of its end.
+    pub conn: Option<ConnId>,
+    pub pattern: Box<[u8]>,
+    /// The tubes before this one are done.
+    next: usize,
+    work: Work,
+    count: u64,
+    timer: Option<TimerId>,
+}
+
+impl State {
+    /// `clear`: deletes the jobs of these tubes that are in this state, or in any but reserved.
+    pub fn clear(&mut self, conn: ConnId, pattern: Pattern<'_>, state: Option<JobState>, step: &mut Step<'_, '_>) {
+        self.begin_sweep(conn, pattern, Work::Clear(state), step);
+    }
+
+    /// `kick-all`: the buried and delayed jobs of these tubes are ready.
+    pub fn kick_all(&mut self, conn: ConnId, pattern: Pattern<'_>, step: &mut Step<'_, '_>) {
+        self.begin_sweep(conn, pattern, Work::KickAll, step);
+    }
+
+    /// `kick`: so many buried jobs of the used tube are ready; if there are none, delayed ones.
+    pub fn kick(&mut self, conn: ConnId, bound: u32, step: &mut Step<'_, '_>) {
+        self.figures.count(Stat::Kick);
+        let tube = &self.tubes[self.conn_ref(conn).used.index()];
+        let (name, buried) = (tube.name.clone(), tube.buried.len() > 0);
+        let pattern = Pattern::parse(&name).expect("the name of a tube is a pattern");
+        self.begin_sweep(conn, pattern, Work::Kick { left: bound, buried }, step);
+    }
+
+    pub(super) fn begin_sweep(&mut self, conn: ConnId, pattern: Pattern<'_>, work: Work, step: &mut Step<'_, '_>) {
+        self.start(Some(conn), pattern, work, step);
+    }
+
+    /// Has the tubes of a pattern learn of a pause that is over.
+    pub(super) fn begin_own_sweep(&mut self, pattern: Pattern<'_>, step: &mut Step<'_, '_>) {
+        self.start(None, pattern, Work::Refresh { reply: Reply::Paused, retired: None }, step);
+    }
+
+    fn start(&mut self, conn: Option<ConnId>, pattern: Pattern<'_>, work: Work, step: &mut Step<'_, '_>) {
+        let sweep = Sweep { conn, pattern: pattern.bytes().into(), next: 0, work, count: 0, timer: None };
+        let id = SweepId::from_index(self.sweeps.insert(sweep));
+        if let Some(conn) = conn {
+            self.conn(conn).sweep = Some(id);
+        }
+        self.run(id, step);
+    }
+
+    /// The next slice of a command.
+    pub(super) fn go_on_with_sweep(&mut self, id: SweepId, step: &mut Step<'_, '_>) {
+        self.sweeps[id.index()].timer.take().into_iter().for_each(TimerId::fired);
+        self.run(id, step);
+    }
+
+    pub(super) fn cancel_sweep_timer(&mut self, id: SweepId, timers: &mut crate::wheel::Timers<'_, Timer>) {
+        self.sweeps[id.index()].timer.take().into_iter().for_each(|timer| timers.cancel(timer));
+    }
+
+    pub(super) fn run(&mut self, id: SweepId, step: &mut Step<'_, '_>) {
+        let mut budget = SLICE;
+        if self.run_slice(id, &mut budget, step) {
+            return self.finish(id, step);
+        }
+        let timer = step.timers.arm(step.now + PAUSE_BETWEEN_SLICES, Timer::Sweep(id));
+        self.sweeps[id.index()].timer = Some(timer);
+    }
+
+    /// Returns true when every tube is done.
+    fn run_slice(&mut self, id: SweepId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
+        let pattern = self.sweeps[id.index()].pattern.clone();
+        if !pattern.contains(&b'*') {
+            return self.find_tube(&pattern).is_none_or(|tube| self.work_on(id, tube, budget, step));
+        }
+        while self.sweeps[id.index()].next < self.tubes.capacity() {
+            if *budget == 0 {
+                return false;
+            }
+            *budget -= 1;
+            let index = self.sweeps[id.index()].next;
+            let matches =
+                |tube: &super::tube::Tube| Pattern::parse(&pattern).is_some_and(|own| own.matches(&tube.name));
+            if self.tubes.get(index).is_some_and(matches) && !self.work_on(id, TubeId::from_index(index), budget, step)
+            {
+                return false;
+            }
+            self.sweeps[id.index()].next += 1;
+        }
+        true
+    }
+
+    /// Returns true when the tube is done.
+    fn work_on(&mut self, id: SweepId, tube: TubeId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
+        if matches!(self.sweeps[id.index()].work, Work::Refresh { .. }) {
+            self.refresh(tube);
+            self.serve_waiting(step);
+            return true;
+        }
+        while let Some(key) = self.next_of(id, tube) {
+            if *budget == 0 {
+                return false;
+            }
+            *budget -= 1;
+            self.sweeps[id.index()].count += 1;
+            match &mut self.sweeps[id.index()].work {
+                Work::Clear(_) => {
+                    self.delete_job(key, step.now, step.timers);
+                    if self.tubes.get(tube.index()).is_none() {
+                        return true;
+                    }
+                }
+                Work::Kick { left, .. } => {
+                    *left -= 1;
+                    self.kick_one(key, step);
+                }
+                Work::KickAll | Work::Refresh { .. } => self.kick_one(key, step),
+            }
+        }
+        true
+    }
+
+    /// Returns the next job of a tube to which something is done.
+    fn next_of(&self, id: SweepId, tube: TubeId) -> Option<JobKey> {
+        let tube = &self.tubes[tube.index()];
+        let ready = || tube.waiting.front();
+        let buried = || tube.buried.front();
+        let delayed = || tube.delayed.first().and_then(|(_, id)| self.jobs.find(*id));
+        match &self.sweeps[id.index()].work {
+            Work::Clear(Some(JobState::Ready)) => ready(),
+            Work::Clear(None) => ready().or_else(delayed).or_else(buried),
+            Work::KickAll => buried().or_else(delayed),
+            Work::Kick { left: 0, .. } | Work::Clear(Some(JobState::Reserved)) | Work::Refresh { .. } => None,
+            Work::Kick { buried: true, .. } | Work::Clear(Some(JobState::Buried)) => buried(),
+            Work::Kick { buried: false, .. } | Work::Clear(Some(JobState::Delayed)) => delayed(),
+        }
+    }
+
+    fn finish(&mut self, id: SweepId, step: &mut Step<'_, '_>) {
+        let sweep = self.sweeps.remove(id.index());
+        let (reply, promises) = match sweep.work {
+            Work::Refresh { reply, retired } => {
+                if let Some(gate) = retired {
+                    self.limits.gates.remove(gate.index());
+                }
+                (reply, true)
+            }
+            Work::Clear(_) => (Reply::Cleared(sweep.count), sweep.count > 0),
+            Work::KickAll | Work::Kick { .. } => (Reply::Kicked(sweep.count), sweep.count > 0),
+        };
+        let Some(conn) = sweep.conn else { return };
+        self.conn(conn).sweep = None;
+        let after = if promises { self.this_commit() } else { None };
+        step.tell_after(conn, reply, after);
+    }
+}

@@ -1,0 +1,224 @@
+//! A tube: what waits in it, who uses it, and what happened in it lately.
+
+use super::job::{JobId, JobKey};
+use super::jobs::Jobs;
+use super::rates::Rates;
+use super::sets::{LaneId, SetId};
+use crate::histogram::Histogram;
+use crate::id::{Id, id};
+use crate::names::Hash;
+use crate::time::Time;
+use crate::wheel::TimerId;
+use std::collections::{BTreeMap, BTreeSet};
+
+id! {
+    /// A tube.
+    TubeId
+}
+id! {
+    /// The ready jobs of one tube that belong to one group, or to none.
+    BucketId
+}
+id! {
+    /// A group of jobs.
+    GroupId
+}
+
+/// The order in which the jobs of a bucket are served: priority, then number. Three words, so that a tree of them is dense.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Rank([u32; 3]);
+
+impl Rank {
+    pub fn new(pri: u32, id: JobId) -> Rank {
+        Rank([pri, (id.0 >> 32) as u32, id.0 as u32])
+    }
+
+    pub fn pri(self) -> u32 {
+        self.0[0]
+    }
+
+    pub fn id(self) -> JobId {
+        JobId(u64::from(self.0[1]) << 32 | u64::from(self.0[2]))
+    }
+}
+
+/// Ready jobs that a set of watches sees or does not see together.
+pub(super) struct Bucket {
+    pub tube: TubeId,
+    pub group: Option<GroupId>,
+    pub ready: BTreeSet<Rank>,
+    /// The job that the sets of watches see; none while the tube is at its limit or paused.
+    pub shown: Option<Rank>,
+    pub lane: LaneId,
+}
+
+/// A set of watches that covers a tube.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cover {
+    pub set: SetId,
+    /// Which of the set's turns the tube takes part in.
+    pub turn: u16,
+    /// Since when it waits for its turn. Always 0 in a set of plain names.
+    pub stamp: u64,
+}
+
+/// A queue of jobs that is kept in their links.
+#[derive(Default)]
+pub(super) struct Chain {
+    ends: Option<(JobKey, JobKey)>,
+    len: u32,
+}
+
+const END: u32 = u32::MAX;
+
+/// A pause of a tube, by the setting that counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Paused {
+    pub until: Time,
+    pub seconds: u32,
+}
+
+/// A tube.
+pub(super) struct Tube {
+    pub name: Box<[u8]>,
+    pub hash: Hash,
+    /// The ready jobs without a group.
+    pub main: BucketId,
+    pub by_group: BTreeMap<GroupId, BucketId>,
+    /// How many of its buckets the sets see.
+    pub shown: u32,
+    /// The ready jobs, by since when they are.
+    pub waiting: Chain,
+    pub buried: Chain,
+    pub delayed: BTreeSet<(Time, JobId)>,
+    pub delay_timer: Option<TimerId>,
+    pub pending: u32,
+    pub urgent: u32,
+    pub reserved: u32,
+    /// How many connections use it, and how many watch it by its name.
+    pub using: u32,
+    pub watching: u32,
+    /// How many may be reserved at once; 0 means any number.
+    pub limit: u32,
+    /// The limits that count its reserved jobs, and those that hold them back.
+    pub counted: Box<[super::limits::GateId]>,
+    pub held: Box<[super::limits::GateId]>,
+    pub paused: Option<Paused>,
+    pub covers: Vec<Cover>,
+    /// When the tube was left without jobs, users and watchers. It is no tube then, but its rates are kept for a while.
+    pub hidden: Option<Time>,
+    pub total_jobs: u64,
+    pub deletes: u64,
+    pub pauses: u64,
+    pub duplicates: u64,
+    pub superseded: u64,
+    pub pickups: Histogram,
+    pub rates: Rates,
+}
+
+impl Tube {
+    /// Returns a tube without anything.
+    pub fn new(name: &[u8], hash: Hash, main: BucketId) -> Tube {
+        Tube {
+            name: name.into(),
+            hash,
+            main,
+            by_group: BTreeMap::new(),
+            shown: 0,
+            waiting: Chain::default(),
+            buried: Chain::default(),
+            delayed: BTreeSet::new(),
+            delay_timer: None,
+            pending: 0,
+            urgent: 0,
+            reserved: 0,
+            using: 0,
+            watching: 0,
+            limit: 0,
+            counted: Box::default(),
+            held: Box::default(),
+            paused: None,
+            covers: Vec::new(),
+            hidden: None,
+            total_jobs: 0,
+            deletes: 0,
+            pauses: 0,
+            duplicates: 0,
+            superseded: 0,
+            pickups: Histogram::default(),
+            rates: Rates::default(),
+        }
+    }
+
+    /// Returns true when no job of it may be reserved by who watches it.
+    pub fn is_blocked(&self) -> bool {
+        self.paused.is_some() || self.is_at_limit()
+    }
+
+    /// Returns true when as many of its jobs are reserved as may be.
+    pub fn is_at_limit(&self) -> bool {
+        self.limit > 0 && self.reserved >= self.limit
+    }
+
+    /// Returns true when it has no jobs, and nobody names it.
+    pub fn is_unused(&self) -> bool {
+        self.jobs() == 0 && self.using == 0 && self.watching == 0
+    }
+
+    /// Returns how many jobs it has, wherever they are.
+    pub fn jobs(&self) -> u64 {
+        u64::from(self.pending)
+            + u64::from(self.waiting.len())
+            + u64::from(self.reserved)
+            + u64::from(self.buried.len())
+            + self.delayed.len() as u64
+    }
+}
+
+impl Chain {
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub fn front(&self) -> Option<JobKey> {
+        self.ends.map(|(first, _)| first)
+    }
+
+    pub fn push_back(&mut self, jobs: &mut Jobs, key: JobKey) {
+        // Lossless, here and below: every Id is made from a u32.
+        let last = self.ends.map_or(END, |(_, last)| last.index() as u32);
+        jobs[key].links = (last, END);
+        self.ends = match self.ends {
+            Some((first, last)) => {
+                jobs[last].links.1 = key.index() as u32;
+                Some((first, key))
+            }
+            None => Some((key, key)),
+        };
+        self.len += 1;
+    }
+
+    pub fn remove(&mut self, jobs: &mut Jobs, key: JobKey) {
+        let key_of = |link: u32| (link != END).then(|| JobKey::from_index(link as usize));
+        let (before, after) = (key_of(jobs[key].links.0), key_of(jobs[key].links.1));
+        let (mut first, mut last) = self.ends.expect("a chain with a job in it has ends");
+        match before {
+            Some(before) => jobs[before].links.1 = after.map_or(END, |after| after.index() as u32),
+            None => first = after.unwrap_or(first),
+        }
+        match after {
+            Some(after) => jobs[after].links.0 = before.map_or(END, |before| before.index() as u32),
+            None => last = before.unwrap_or(last),
+        }
+        self.len -= 1;
+        self.ends = (self.len > 0).then_some((first, last));
+    }
+
+    /// Returns the jobs, first come first.
+    pub fn iter<'a>(&self, jobs: &'a Jobs) -> impl Iterator<Item = JobKey> + use<'a> {
+        std::iter::successors(self.front(), move |key| {
+            let next = jobs[*key].links.1;
+            (next != END).then(|| JobKey::from_index(next as usize))
+        })
+    }
+}

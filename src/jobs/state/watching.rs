@@ -1,0 +1,206 @@
+//! Watches of connections, and the sets that those with the same watches share.
+
+use super::sets::{SetId, Watch, WatchSet};
+use super::tube::{Cover, TubeId};
+use super::{Pattern, Reply, State, Step};
+use crate::id::{ConnId, Id};
+use crate::jobs::stats::Jobs as Stat;
+
+/// How many watches a connection may have: its set is sorted when they change.
+pub const MAX_WATCHES: usize = 1024;
+/// How many sets that no connection has are kept, because the next runner will have the same watches.
+const IDLE_SETS: usize = 16;
+
+impl State {
+    /// `watch`: also takes jobs of these tubes. A watch that there is already gets the new weight.
+    pub fn watch(&mut self, id: ConnId, pattern: Pattern<'_>, weight: Option<u16>, step: &mut Step<'_, '_>) {
+        self.figures.count(Stat::Watch);
+        let known = self.conn(id).watches.iter().position(|watch| *watch.pattern == *pattern.bytes());
+        let watch =
+            Watch { pattern: pattern.bytes().into(), weight: weight.unwrap_or(1), is_weighted: weight.is_some() };
+        match known {
+            Some(index) if self.conn(id).watches[index] == watch => {}
+            Some(index) => {
+                self.leave_set(id);
+                self.conn(id).watches[index] = watch;
+            }
+            None if self.conn(id).watches.len() >= MAX_WATCHES || !self.watch_tube(pattern, step) => {
+                return step.tell(id, Reply::OutOfMemory);
+            }
+            None => {
+                self.leave_set(id);
+                self.conn(id).watches.push(watch);
+            }
+        }
+        step.tell(id, Reply::Watching(self.conn_ref(id).watches.len()));
+    }
+
+    /// `ignore`: takes no more jobs of these tubes. One watch must be left.
+    pub fn ignore(&mut self, id: ConnId, pattern: Pattern<'_>, step: &mut Step<'_, '_>) {
+        self.figures.count(Stat::Ignore);
+        if let Some(index) = self.conn(id).watches.iter().position(|watch| *watch.pattern == *pattern.bytes()) {
+            if self.conn(id).watches.len() == 1 {
+                return step.tell(id, Reply::NotIgnored);
+            }
+            self.leave_set(id);
+            self.conn(id).watches.remove(index);
+            self.unwatch_tube(pattern.bytes(), step);
+        }
+        step.tell(id, Reply::Watching(self.conn_ref(id).watches.len()));
+    }
+
+    /// A tube that is watched by its name is one, even without jobs. Returns false when there is no room for it.
+    fn watch_tube(&mut self, pattern: Pattern<'_>, step: &mut Step<'_, '_>) -> bool {
+        let Some(name) = pattern.plain() else { return true };
+        let Some(tube) = self.tube_for(name.bytes(), step.timers) else { return false };
+        self.tubes[tube.index()].watching += 1;
+        true
+    }
+
+    pub(super) fn unwatch_tube(&mut self, pattern: &[u8], step: &mut Step<'_, '_>) {
+        if !pattern.contains(&b'*') {
+            let tube = self.find_tube(pattern).expect("a watched tube is there");
+            self.tubes[tube.index()].watching -= 1;
+            self.hide_if_unused(tube, step.now, step.timers);
+        }
+    }
+
+    /// Returns the set of a connection's watches, of which the tubes know from now on.
+    pub(super) fn set_of_conn(&mut self, id: ConnId) -> SetId {
+        let set = self.enter_set(id);
+        if !self.sets[set.index()].is_built {
+            self.build(set);
+        }
+        set
+    }
+
+    /// Gives a connection the set of its watches.
+    fn enter_set(&mut self, id: ConnId) -> SetId {
+        if let Some(set) = self.conn(id).set {
+            return set;
+        }
+        let mut watches = self.conn(id).watches.clone();
+        watches.sort_unstable();
+        let set = self.set_of.get(&*watches).copied().unwrap_or_else(|| self.make_set(watches.into()));
+        let entry = &mut self.sets[set.index()];
+        entry.conns += 1;
+        if entry.conns == 1 {
+            self.idle_sets.retain(|idle| *idle != set);
+        }
+        self.conn(id).set = Some(set);
+        set
+    }
+
+    /// Gives every connection the set of its watches, to count those that cover a tube.
+    pub(super) fn enter_all_sets(&mut self) {
+        for index in 0..self.conns.len() {
+            if self.conns[index].is_some() {
+                self.enter_set(ConnId::from_index(index));
+            }
+        }
+    }
+
+    fn make_set(&mut self, watches: Box<[Watch]>) -> SetId {
+        let id = SetId::from_index(self.sets.vacant_key());
+        for (index, watch) in watches.iter().enumerate() {
+            // Lossless: a connection has 1024 watches at most.
+            let entry = (id, index as u16);
+            match self.watched.of_mut(&watch.pattern) {
+                Some(sets) => sets.push(entry),
+                None => drop(self.watched.insert(&watch.pattern, vec![entry])),
+            }
+        }
+        self.set_of.insert(watches.clone(), id);
+        self.sets.insert(WatchSet::new(watches));
+        id
+    }
+
+    /// Has each tube that the set covers know of it.
+    fn build(&mut self, id: SetId) {
+        self.sets[id.index()].is_built = true;
+        self.awake.retain(|set| *set != id);
+        for tube in self.tubes_of_set(id) {
+            let name = self.tubes[tube.index()].name.clone();
+            let cover = self.covers_of(&name).into_iter().find(|cover| cover.set == id);
+            self.tubes[tube.index()].covers.extend(cover);
+            self.show_to(tube, id);
+        }
+    }
+
+    /// Returns the tubes that the watches of a set match: looked up if all are plain names, else looked for.
+    fn tubes_of_set(&self, id: SetId) -> Vec<TubeId> {
+        let watches = &self.sets[id.index()].watches;
+        if watches.iter().all(|watch| !watch.pattern.contains(&b'*')) {
+            return watches.iter().filter_map(|watch| self.find_tube(&watch.pattern)).collect();
+        }
+        let is_covered = |name: &[u8]| self.watched.matching(name).flatten().any(|(set, _)| *set == id);
+        let tubes = self.tubes.iter().filter(|(_, tube)| is_covered(&tube.name));
+        tubes.map(|(index, _)| TubeId::from_index(index)).collect()
+    }
+
+    /// Returns the built sets that cover a tube of this name, each with its most literal watch.
+    pub(super) fn covers_of(&mut self, name: &[u8]) -> Vec<Cover> {
+        let mut covers: Vec<Cover> = Vec::new();
+        for (id, watch) in self.watched.matching(name).flatten() {
+            let set = &self.sets[id.index()];
+            if set.is_built && covers.iter().all(|cover| cover.set != *id) {
+                covers.push(Cover { set: *id, turn: if set.is_fair { *watch } else { 0 }, stamp: 0 });
+            }
+        }
+        covers
+    }
+
+    /// Has a set that covers a tube from now on see what the others see of it.
+    fn show_to(&mut self, id: TubeId, set: SetId) {
+        let tube = &mut self.tubes[id.index()];
+        let Some(cover) = tube.covers.iter_mut().find(|cover| cover.set == set) else { return };
+        let entry = &mut self.sets[set.index()];
+        if tube.shown > 0 {
+            cover.stamp = entry.next_stamp();
+        }
+        for bucket in tube.by_group.values().chain([&tube.main]) {
+            let Some(first) = self.buckets[bucket.index()].shown else { continue };
+            let lane = self.buckets[bucket.index()].lane;
+            let is_open = self.limits.is_open(lane);
+            if entry.insert(cover.turn, lane, is_open, super::sets::Entry::new(first, cover.stamp, *bucket)) {
+                self.limits.lanes[lane.index()].sets.insert((set, cover.turn));
+            }
+        }
+    }
+
+    /// The watches of a connection change, or it is gone.
+    pub(super) fn leave_set(&mut self, id: ConnId) {
+        let Some(set) = self.conn(id).set.take() else { return };
+        self.sets[set.index()].conns -= 1;
+        if self.sets[set.index()].conns > 0 {
+            return;
+        }
+        self.idle_sets.push_back(set);
+        if self.idle_sets.len() > IDLE_SETS
+            && let Some(oldest) = self.idle_sets.pop_front()
+        {
+            self.drop_set(oldest);
+        }
+    }
+
+    fn drop_set(&mut self, id: SetId) {
+        if self.sets[id.index()].is_built {
+            for tube in self.tubes_of_set(id) {
+                self.tubes[tube.index()].covers.retain(|cover| cover.set != id);
+            }
+        }
+        let set = self.sets.remove(id.index());
+        for (turn, lane) in set.lanes.keys() {
+            self.limits.lanes[lane.index()].sets.remove(&(id, *turn));
+        }
+        self.awake.retain(|awake| *awake != id);
+        self.set_of.remove(&set.watches);
+        for watch in &set.watches {
+            let sets = self.watched.of_mut(&watch.pattern).expect("each watch of a set is in the table");
+            sets.retain(|(set, _)| *set != id);
+            if sets.is_empty() {
+                self.watched.remove(&watch.pattern);
+            }
+        }
+    }
+}

@@ -1,0 +1,504 @@
+//! The protocol: beanstalkd 1.13 and its extensions. Lines to requests, replies to bytes. It knows nothing of who has what.
+
+use super::state::{
+    Backoff, JobId, JobState, LimitOf, Pattern, Peek, Put, PutOptions, Refusal, Reserve, TubeName, Until,
+    queries::MOST_LISTED, queries::SummaryBy,
+};
+
+pub mod replies;
+pub mod stream;
+mod words;
+pub mod yaml;
+
+use words::Words;
+
+/// The longest line of beanstalkd's commands, with its end.
+pub const MAX_LINE: usize = 224;
+/// The longest line of an extension.
+pub const MAX_EXTENSION_LINE: usize = 1024;
+/// The longest text of a `fail`.
+pub const MAX_ERROR_BYTES: u32 = 4096;
+/// How many puts a put-many may have, and how many jobs a reserve-many takes.
+pub const MANY: u32 = 1000;
+/// The bodies of a put-many together.
+pub const MANY_BYTES: usize = 16 << 20;
+
+/// The longest wait in seconds.
+const MAX_TIMEOUT: u64 = 0x7fff_ffff;
+const MAX_KEY: usize = 200;
+const MAX_GROUP: usize = 64;
+const MAX_WEIGHT: u64 = 1000;
+
+/// A request without a body.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Request<'a> {
+    /// `use`
+    Use(TubeName<'a>),
+    /// `reserve`, `reserve-with-timeout`, `reserve-many`
+    Reserve(Reserve),
+    /// `reserve-job`
+    ReserveJob(JobId),
+    /// `delete`
+    Delete(JobId),
+    /// `release id pri delay`
+    Release(JobId, u32, u32),
+    /// `bury id pri`
+    Bury(JobId, u32),
+    /// `touch`
+    Touch(JobId),
+    /// `watch`, with the weight if one was said
+    Watch(Pattern<'a>, Option<u16>),
+    /// `ignore`
+    Ignore(Pattern<'a>),
+    /// `peek`
+    Peek(JobId),
+    /// `peek-ready`, `peek-delayed`, `peek-buried`
+    PeekFirst(Peek),
+    /// `kick`
+    Kick(u32),
+    /// `kick-job`
+    KickJob(JobId),
+    /// `stats`
+    Stats,
+    /// `stats-job`
+    StatsJob(JobId),
+    /// `stats-tube`
+    StatsTube(TubeName<'a>),
+    /// `list-tubes`
+    ListTubes,
+    /// `list-tube-used`
+    ListTubeUsed,
+    /// `list-tubes-watched`
+    ListTubesWatched,
+    /// `pause-tube`
+    PauseTube(Pattern<'a>, u32),
+    /// `quit`
+    Quit,
+    /// `extensions`
+    Extensions,
+    /// `root tube signature timestamp`
+    Root(TubeName<'a>, &'a [u8], u64),
+    /// `identify`
+    Identify(&'a [u8]),
+    /// `limit`
+    Limit(LimitOf<'a>, u32),
+    /// `retry`
+    Retry(Pattern<'a>, Backoff),
+    /// `dead-letter`
+    DeadLetter(Pattern<'a>, Option<TubeName<'a>>),
+    /// `clear`
+    Clear(Pattern<'a>, Option<JobState>),
+    /// `kick-all`
+    KickAll(Pattern<'a>),
+    /// `list-jobs tube state limit after`
+    ListJobs(TubeName<'a>, JobState, u32, JobId),
+    /// `summary`
+    Summary(SummaryBy),
+    /// `drain`
+    Drain,
+    /// `undrain`
+    Undrain,
+    /// `store-copy path`
+    StoreCopy(&'a [u8]),
+}
+
+/// What a line asks for.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Line<'a> {
+    /// Something that is all there.
+    Request(Request<'a>),
+    /// A put, whose body of so many bytes follows.
+    Put(Put, u32),
+    /// `put-many`: so many puts follow.
+    PutMany(u32),
+    /// `fail id pri delay`, whose text of so many bytes follows.
+    Fail(JobId, u32, u32, u32),
+    /// Nothing that makes sense.
+    Refused(Refusal),
+    /// Nothing that makes sense, but it says how many bytes follow.
+    RefusedBody(u32),
+}
+
+/// Every command word, those of beanstalkd first, and the options of put-job, as `extensions` tells them.
+pub const WORDS: [&str; 42] = [
+    "put",
+    "use",
+    "reserve",
+    "reserve-with-timeout",
+    "reserve-job",
+    "delete",
+    "release",
+    "bury",
+    "touch",
+    "watch",
+    "ignore",
+    "peek",
+    "peek-ready",
+    "peek-delayed",
+    "peek-buried",
+    "kick",
+    "kick-job",
+    "stats",
+    "stats-job",
+    "stats-tube",
+    "list-tubes",
+    "list-tube-used",
+    "list-tubes-watched",
+    "pause-tube",
+    "quit",
+    "put-job",
+    "put-many",
+    "root",
+    "identify",
+    "limit",
+    "retry",
+    "fail",
+    "dead-letter",
+    "clear",
+    "kick-all",
+    "list-jobs",
+    "summary",
+    "reserve-many",
+    "extensions",
+    "drain",
+    "undrain",
+    "store-copy",
+];
+/// How many of them are beanstalkd's.
+const CORE: usize = 25;
+/// The options of put-job.
+pub const OPTIONS: [&str; 6] = ["tube", "key", "until", "root", "root-ts", "group"];
+
+/// Returns true when a line that begins so may be as long as an extension's.
+pub fn is_extension(line: &[u8]) -> bool {
+    let word = line.split(|byte| *byte == b' ').next().unwrap_or(line);
+    WORDS[CORE..].iter().any(|extension| extension.as_bytes() == word)
+}
+
+/// Reads a line without its end.
+pub fn parse(line: &[u8]) -> Line<'_> {
+    let (word, rest) = match line.iter().position(|byte| *byte == b' ') {
+        Some(space) => (&line[..space], Some(&line[space..])),
+        None => (line, None),
+    };
+    let mut words = Words::new(rest);
+    match word {
+        b"put" => put(&mut words).unwrap_or(Line::Refused(Refusal::BadFormat)),
+        b"put-job" => put_job(&mut words).unwrap_or(Line::Refused(Refusal::BadFormat)),
+        b"put-many" => put_many(&mut words).unwrap_or(Line::Refused(Refusal::BadFormat)),
+        b"fail" => fail(&mut words).unwrap_or(Line::Refused(Refusal::BadFormat)),
+        _ => match request(word, &mut words) {
+            Some(Ok(request)) => Line::Request(request),
+            Some(Err(words::Wrong)) => Line::Refused(Refusal::BadFormat),
+            None => Line::Refused(Refusal::UnknownCommand),
+        },
+    }
+}
+
+/// Returns the request of a command word, if it is one.
+fn request<'a>(word: &[u8], words: &mut Words<'a>) -> Option<Result<Request<'a>, words::Wrong>> {
+    Some(match std::str::from_utf8(word).ok()? {
+        "reserve" => words.end(Request::Reserve(Reserve { timeout: None, many: None })),
+        "peek-ready" => words.end(Request::PeekFirst(Peek::Ready)),
+        "peek-delayed" => words.end(Request::PeekFirst(Peek::Delayed)),
+        "peek-buried" => words.end(Request::PeekFirst(Peek::Buried)),
+        "stats" => words.end(Request::Stats),
+        "list-tubes" => words.end(Request::ListTubes),
+        "list-tube-used" => words.end(Request::ListTubeUsed),
+        "list-tubes-watched" => words.end(Request::ListTubesWatched),
+        "quit" => words.end(Request::Quit),
+        "extensions" => words.end(Request::Extensions),
+        "drain" => words.end(Request::Drain),
+        "undrain" => words.end(Request::Undrain),
+        "reserve-job" => words.last_id(Request::ReserveJob),
+        "delete" => words.last_id(Request::Delete),
+        "touch" => words.last_id(Request::Touch),
+        "peek" => words.last_id(Request::Peek),
+        "kick-job" => words.last_id(Request::KickJob),
+        "stats-job" => words.last_id(Request::StatsJob),
+        _ => return request_with_words(word, words).transpose(),
+    })
+}
+
+fn request_with_words<'a>(word: &[u8], words: &mut Words<'a>) -> Result<Option<Request<'a>>, words::Wrong> {
+    let request = match word {
+        b"use" => Request::Use(words.tube()?),
+        b"reserve-with-timeout" => Request::Reserve(Reserve { timeout: Some(words.timeout()?), many: None }),
+        b"reserve-many" => {
+            let many = Some(words.count()?);
+            Request::Reserve(Reserve { timeout: Some(words.timeout()?), many })
+        }
+        b"release" => Request::Release(words.id()?, words.u32()?, words.u32()?),
+        b"bury" => Request::Bury(words.id()?, words.u32()?),
+        b"watch" => {
+            let pattern = words.pattern()?;
+            let weight = if words.is_empty() { None } else { Some(words.number(1, MAX_WEIGHT)? as u16) };
+            Request::Watch(pattern, weight)
+        }
+        b"ignore" => Request::Ignore(words.pattern()?),
+        b"kick" => Request::Kick(words.u32()?),
+        b"stats-tube" => Request::StatsTube(words.tube()?),
+        b"pause-tube" => Request::PauseTube(words.pattern()?, words.u32()?),
+        b"root" => Request::Root(words.tube()?, words.text(MAX_KEY)?, words.number(0, u64::MAX)?),
+        b"identify" => Request::Identify(words.text(MAX_GROUP)?),
+        b"limit" => limit(words)?,
+        b"retry" => {
+            let pattern = words.pattern()?;
+            let (attempts, first, factor) = (words.u32()?, words.decimal()?, words.decimal()?);
+            Request::Retry(pattern, Backoff { attempts, first, factor, max: words.decimal()? })
+        }
+        b"dead-letter" => {
+            let pattern = words.pattern()?;
+            Request::DeadLetter(pattern, if words.is_empty() { None } else { Some(words.tube()?) })
+        }
+        b"clear" => {
+            let pattern = words.pattern()?;
+            let state = if words.is_empty() { None } else { Some(words.state()?) };
+            match state {
+                Some(JobState::Reserved) => return Err(words::Wrong),
+                state => Request::Clear(pattern, state),
+            }
+        }
+        b"kick-all" => Request::KickAll(words.pattern()?),
+        b"list-jobs" => {
+            let (tube, state) = (words.tube()?, words.state()?);
+            let limit = words.number(1, u64::from(MOST_LISTED))? as u32;
+            let after = if words.is_empty() { JobId(0) } else { words.after()? };
+            Request::ListJobs(tube, state, limit, after)
+        }
+        b"summary" if words.is_empty() => Request::Summary(SummaryBy::Wiki),
+        b"summary" => Request::Summary(match words.word()? {
+            b"wiki" => SummaryBy::Wiki,
+            b"type" => SummaryBy::Type,
+            b"tube" => SummaryBy::Tube,
+            b"runner" => SummaryBy::Runner,
+            _ => return Err(words::Wrong),
+        }),
+        b"store-copy" => Request::StoreCopy(words.word()?),
+        _ => return Ok(None),
+    };
+    words.end(Some(request))
+}
+
+fn limit<'a>(words: &mut Words<'a>) -> Result<Request<'a>, words::Wrong> {
+    let what = words.word()?;
+    if let Some(name) = what.strip_prefix(b"group:") {
+        if !words::is_text(name, MAX_GROUP) {
+            return Err(words::Wrong);
+        }
+        return Ok(Request::Limit(LimitOf::Group(name), words.u32()?));
+    }
+    let pattern = Pattern::parse(what).ok_or(words::Wrong)?;
+    let most = words.u32()?;
+    let of = match if words.is_empty() { b"each" } else { words.word()? } {
+        b"each" => LimitOf::Each(pattern),
+        b"all" => LimitOf::All(pattern),
+        _ => return Err(words::Wrong),
+    };
+    Ok(Request::Limit(of, most))
+}
+
+fn put(words: &mut Words<'_>) -> Result<Line<'static>, words::Wrong> {
+    let (pri, delay, ttr, bytes) = (words.u32()?, words.u32()?, words.u32()?, words.u32()?);
+    words.end(Line::Put(Put { pri, delay, ttr, options: None }, bytes))
+}
+
+/// Once the numbers are read it is known how many bytes follow, whatever is wrong with the options.
+fn put_job(words: &mut Words<'_>) -> Result<Line<'static>, words::Wrong> {
+    let (pri, delay, ttr, bytes) = (words.u32()?, words.u32()?, words.u32()?, words.u32()?);
+    Ok(match options(words) {
+        Ok(options) => Line::Put(Put { pri, delay, ttr, options: Some(Box::new(options)) }, bytes),
+        Err(words::Wrong) => Line::RefusedBody(bytes),
+    })
+}
+
+fn options(words: &mut Words<'_>) -> Result<PutOptions, words::Wrong> {
+    let mut options = PutOptions::default();
+    let (mut until, mut signature, mut timestamp) = (None, None, None);
+    while !words.is_empty() {
+        let word = words.word()?;
+        let equals = word.iter().position(|byte| *byte == b'=').ok_or(words::Wrong)?;
+        let (name, value) = (&word[..equals], &word[equals + 1..]);
+        match name {
+            b"tube" if options.tube.is_empty() => {
+                options.tube = TubeName::parse(value).ok_or(words::Wrong)?.bytes().into();
+            }
+            b"key" if options.key.is_empty() && words::is_text(value, MAX_KEY) => options.key = value.into(),
+            b"until" if until.is_none() => {
+                until = Some(match value {
+                    b"reserved" => Until::Reserved,
+                    b"deleted" => Until::Deleted,
+                    _ => return Err(words::Wrong),
+                });
+            }
+            b"root" if signature.is_none() && words::is_text(value, MAX_KEY) => signature = Some(value),
+            b"root-ts" if timestamp.is_none() => timestamp = Some(words::number(value, 0, u64::MAX)?),
+            b"group" if options.group.is_empty() && words::is_text(value, MAX_GROUP) => options.group = value.into(),
+            _ => return Err(words::Wrong),
+        }
+    }
+    options.until = until.unwrap_or_default();
+    options.root = match (signature, timestamp) {
+        (Some(signature), Some(timestamp)) => Some((signature.into(), timestamp)),
+        (None, None) => None,
+        _ => return Err(words::Wrong),
+    };
+    Ok(options)
+}
+
+fn put_many(words: &mut Words<'_>) -> Result<Line<'static>, words::Wrong> {
+    let count = words.count()?;
+    words.end(Line::PutMany(count))
+}
+
+fn fail(words: &mut Words<'_>) -> Result<Line<'static>, words::Wrong> {
+    let (id, pri, delay, bytes) = (words.id()?, words.u32()?, words.u32()?, words.u32()?);
+    words.end(Line::Fail(id, pri, delay, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bad(line: &str) -> bool {
+        parse(line.as_bytes()) == Line::Refused(Refusal::BadFormat)
+    }
+
+    #[test]
+    fn numbers_and_spaces_are_as_beanstalkd_wants_them() {
+        assert_eq!(
+            parse(b"put  4294967295 0   1  3"),
+            Line::Put(Put { pri: u32::MAX, delay: 0, ttr: 1, options: None }, 3)
+        );
+        for line in [
+            "put",
+            "put ",
+            "put 1 2 3",
+            "put 1 2 3 4 ",
+            "put 1 2 3 4 5",
+            "put 4294967296 0 1 1",
+            "put -1 0 1 1",
+            "put +1 0 1 1",
+            "put 1 2 3 4\n",
+            "use",
+            "use ",
+            "use  a",
+            "use a ",
+            "use a*",
+            "use */a",
+            "reserve ",
+            "reserve x",
+            "reserve-with-timeout -1",
+            "reserve-with-timeout 2147483648",
+            "reserve-with-timeout x",
+            "kick 5 ",
+            "kick 5x",
+            "kick",
+            "delete x",
+            "delete 18446744073709551616",
+            "release 1 2",
+            "bury 1",
+            "touch 9 9",
+            "watch -a",
+            "watch a 0",
+            "watch a 1001",
+            "watch a 5 5",
+            "ignore",
+            "peek-ready ",
+            "stats x",
+            "quit x",
+            "pause-tube a",
+            "pause-tube a b",
+            "reserve-many 0 1",
+            "reserve-many 1001 1",
+            "reserve-many 1",
+            "put-many 0",
+            "put-many 1001",
+            "root a b",
+            "root */a b 1",
+            "identify",
+            "identify a b",
+            "limit a",
+            "limit a 1 some",
+            "limit group:x 1 each",
+            "limit group: 1",
+            "retry a 1 2 3",
+            "retry a 1.5 2 3 4",
+            "retry a 1 -2 3 4",
+            "dead-letter a b*",
+            "clear a reserved",
+            "kick-all",
+            "list-jobs a ready 0",
+            "list-jobs a ready 1001",
+            "list-jobs a waiting 5",
+            "list-jobs a ready 5 after",
+            "summary wikis",
+            "store-copy",
+            "fail 1 2 3",
+            "extensions ",
+        ] {
+            assert!(bad(line), "{line}: {:?}", parse(line.as_bytes()));
+        }
+        for line in ["", " put 1 1 1 1", "PUT 1 1 1 1", "reserve-manyX 1 1", "nothing", "put\t1", "\n", "stats\n"] {
+            assert_eq!(parse(line.as_bytes()), Line::Refused(Refusal::UnknownCommand), "{line}");
+        }
+    }
+
+    #[test]
+    fn requests_have_their_arguments() {
+        let of = |line: &'static str| match parse(line.as_bytes()) {
+            Line::Request(request) => request,
+            other => panic!("{line}: {other:?}"),
+        };
+        let pattern = |name: &'static str| Pattern::parse(name.as_bytes()).expect("is a pattern");
+        assert_eq!(of("watch */sendMail 7"), Request::Watch(pattern("*/sendMail"), Some(7)));
+        assert_eq!(of("pause-tube */*  60"), Request::PauseTube(pattern("*/*"), 60));
+        assert_eq!(of("limit */* 5"), Request::Limit(LimitOf::Each(pattern("*/*")), 5));
+        assert_eq!(of("limit a/b 0 all"), Request::Limit(LimitOf::All(pattern("a/b")), 0));
+        assert_eq!(of("limit group:* 3"), Request::Limit(LimitOf::Group(b"*"), 3));
+        let backoff = Backoff { attempts: 5, first: 1.5, factor: 2.0, max: 60.25 };
+        assert_eq!(of("retry * 5 1.5 2 60.25"), Request::Retry(pattern("*"), backoff));
+        assert_eq!(of("dead-letter a/*"), Request::DeadLetter(pattern("a/*"), None));
+        assert_eq!(of("clear a/* buried"), Request::Clear(pattern("a/*"), Some(JobState::Buried)));
+        let tube = TubeName::parse(b"a").expect("is a name");
+        assert_eq!(of("list-jobs a ready 5 after=17"), Request::ListJobs(tube, JobState::Ready, 5, JobId(17)));
+        assert_eq!(of("reserve-many 3 9"), Request::Reserve(Reserve { timeout: Some(9), many: Some(3) }));
+        assert_eq!(parse(b"fail 1 2 3 4"), Line::Fail(JobId(1), 2, 3, 4));
+    }
+
+    #[test]
+    fn options_are_said_once_and_make_sense() {
+        let Line::Put(put, 9) =
+            parse(b"put-job 1 2 3 9 tube=a/b key=k=1 until=deleted root=s root-ts=20260101 group=g")
+        else {
+            panic!("it is a put");
+        };
+        let options = put.options.expect("it has options");
+        assert_eq!((&*options.tube, &*options.key, options.until), (&b"a/b"[..], &b"k=1"[..], Until::Deleted));
+        assert_eq!((options.root, &*options.group), (Some((b"s"[..].into(), 20_260_101)), &b"g"[..]));
+        for line in [
+            "put-job 1 2 3 9 ",
+            "put-job 1 2 3 9  key=a",
+            "put-job 1 2 3 9 key=",
+            "put-job 1 2 3 9 key=a key=b",
+            "put-job 1 2 3 9 root=a",
+            "put-job 1 2 3 9 root-ts=1",
+            "put-job 1 2 3 9 until=never",
+            "put-job 1 2 3 9 color=red",
+            "put-job 1 2 3 9 tube=*/a",
+            "put-job 1 2 3 9 key=a\x7f",
+            "put-job 1 2 3 9 x",
+        ] {
+            assert_eq!(parse(line.as_bytes()), Line::RefusedBody(9), "{line}");
+        }
+        assert!(bad("put-job 1 2 3 9x") && bad("put-job 1 2 3"));
+    }
+
+    #[test]
+    fn the_words_are_those_of_the_parser() {
+        for word in WORDS {
+            assert_ne!(parse(word.as_bytes()), Line::Refused(Refusal::UnknownCommand), "{word}");
+        }
+        assert!(!is_extension(b"put 1") && is_extension(b"put-job 1") && !is_extension(b"put-jobs"));
+    }
+}

@@ -1,0 +1,323 @@
+//! What a connection sends, cut into requests. It keeps what came of a body until all of it is there, so that nothing of
+//! it stays in the buffer that connections share.
+
+use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, is_extension, parse};
+use crate::jobs::state::{Body, JobId, ManyEntry, Put, Refusal};
+use serde::{Deserialize, Serialize};
+
+/// A request, all of it.
+pub enum Item<'a> {
+    /// One without a body.
+    Request(Request<'a>),
+    /// A put.
+    Put(Put, Body),
+    /// A put-many.
+    PutMany(Vec<ManyEntry>),
+    /// `fail id pri delay` with its text.
+    Fail(JobId, u32, u32, Box<[u8]>),
+    /// Something that makes no sense, or is too long.
+    Refused(Refusal),
+}
+
+/// The end of a body.
+const CRLF: &[u8] = b"\r\n";
+/// A body is given so much room at first, whatever it says of its length.
+const FIRST_ROOM: usize = 64 << 10;
+
+/// What is known of a connection between two reads.
+#[derive(Default)]
+pub struct Stream {
+    phase: Phase,
+    many: Option<Many>,
+}
+
+#[derive(Default)]
+enum Phase {
+    #[default]
+    Line,
+    /// The rest of a line that was too long is to be skipped.
+    RestOfLine,
+    Body(What, Vec<u8>, usize),
+    /// So many bytes are to be skipped, and then something is refused.
+    Skip(u64, Refusal),
+}
+
+/// What a body belongs to.
+enum What {
+    Put(Put),
+    Fail(JobId, u32, u32),
+}
+
+/// A put-many of which not all is there.
+struct Many {
+    left: u32,
+    entries: Vec<ManyEntry>,
+    bytes: usize,
+}
+
+/// How many bytes of the input are done with, and what they make.
+pub struct Cut<'a> {
+    /// They are not wanted again.
+    pub consumed: usize,
+    /// None when more must come first, unless something was consumed: then call again.
+    pub item: Option<Item<'a>>,
+}
+
+/// Where a stream stands, for another process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Standing {
+    /// Between two requests: nothing is kept.
+    Between,
+    /// In the middle of one.
+    Within,
+}
+
+impl Stream {
+    /// Returns whether something is kept of a request that is not all there.
+    pub fn standing(&self) -> Standing {
+        match (&self.phase, &self.many) {
+            (Phase::Line, None) => Standing::Between,
+            _ => Standing::Within,
+        }
+    }
+
+    /// Returns how many bytes are kept of a request that is not all there.
+    pub fn kept_bytes(&self) -> usize {
+        let body = if let Phase::Body(_, body, _) = &self.phase { body.capacity() } else { 0 };
+        body + self.many.as_ref().map_or(0, |many| many.bytes)
+    }
+
+    /// Reads the next request at the front of the input. No body may be longer than `max_size`.
+    pub fn cut<'a>(&mut self, input: &'a [u8], max_size: u32) -> Cut<'a> {
+        match std::mem::take(&mut self.phase) {
+            Phase::Line => self.cut_line(input, max_size),
+            Phase::RestOfLine => self.skip_line(input),
+            Phase::Body(what, body, len) => self.cut_body(what, body, len, input),
+            Phase::Skip(left, refusal) => {
+                let skipped = left.min(input.len() as u64);
+                if skipped < left {
+                    self.phase = Phase::Skip(left - skipped, refusal);
+                    return Cut { consumed: skipped as usize, item: None };
+                }
+                Cut { consumed: skipped as usize, item: self.refuse(refusal) }
+            }
+        }
+    }
+
+    fn cut_line<'a>(&mut self, input: &'a [u8], max_size: u32) -> Cut<'a> {
+        let most = if is_extension(&input[..input.len().min(MAX_LINE)]) { MAX_EXTENSION_LINE } else { MAX_LINE };
+        let window = &input[..input.len().min(most)];
+        let Some(end) = window.windows(CRLF.len()).position(|two| two == CRLF) else {
+            if window.len() < most {
+                return Cut { consumed: 0, item: None };
+            }
+            // The last byte may be the first half of an end.
+            self.phase = Phase::RestOfLine;
+            let item = self.refuse_line(Refusal::BadFormat);
+            return Cut { consumed: most - 1, item };
+        };
+        let consumed = end + CRLF.len();
+        let item = match parse(&input[..end]) {
+            Line::Put(_, bytes) if bytes > max_size => self.skip(bytes, Refusal::JobTooBig),
+            Line::Put(put, bytes) => self.begin_body(What::Put(put), bytes),
+            Line::RefusedBody(bytes) => self.skip(bytes, Refusal::BadFormat),
+            Line::Refused(refusal) if self.many.is_some() && is_put(&input[..end]) => self.refuse(refusal),
+            _ if self.many.is_some() => self.refuse_line(Refusal::BadFormat),
+            Line::Fail(_, _, _, bytes) if bytes > MAX_ERROR_BYTES => self.skip(bytes, Refusal::BadFormat),
+            Line::Fail(id, pri, delay, bytes) => self.begin_body(What::Fail(id, pri, delay), bytes),
+            Line::PutMany(left) => {
+                self.many = Some(Many { left, entries: Vec::new(), bytes: 0 });
+                None
+            }
+            Line::Request(request) => Some(Item::Request(request)),
+            Line::Refused(refusal) => Some(Item::Refused(refusal)),
+        };
+        Cut { consumed, item }
+    }
+
+    fn skip_line(&mut self, input: &[u8]) -> Cut<'static> {
+        match input.windows(CRLF.len()).position(|two| two == CRLF) {
+            Some(end) => Cut { consumed: end + CRLF.len(), item: None },
+            None => {
+                self.phase = Phase::RestOfLine;
+                Cut { consumed: input.len().saturating_sub(1), item: None }
+            }
+        }
+    }
+
+    fn begin_body(&mut self, what: What, bytes: u32) -> Option<Item<'static>> {
+        let len = bytes as usize;
+        if let Some(many) = &mut self.many {
+            many.bytes += len;
+            if many.bytes > MANY_BYTES {
+                // Nothing of it will be put, so nothing is kept.
+                many.entries = Vec::new();
+                return self.skip(bytes, Refusal::JobTooBig);
+            }
+        }
+        self.phase = Phase::Body(what, Vec::new(), len);
+        None
+    }
+
+    fn skip(&mut self, bytes: u32, refusal: Refusal) -> Option<Item<'static>> {
+        self.phase = Phase::Skip(u64::from(bytes) + CRLF.len() as u64, refusal);
+        None
+    }
+
+    fn cut_body(&mut self, what: What, mut body: Vec<u8>, len: usize, input: &[u8]) -> Cut<'static> {
+        let taken = (len - body.len()).min(input.len());
+        make_room(&mut body, taken, len);
+        body.extend_from_slice(&input[..taken]);
+        let rest = &input[taken..];
+        if body.len() < len || rest.len() < CRLF.len() {
+            self.phase = Phase::Body(what, body, len);
+            return Cut { consumed: taken, item: None };
+        }
+        let consumed = taken + CRLF.len();
+        if !rest.starts_with(CRLF) {
+            return Cut { consumed, item: self.refuse(Refusal::ExpectedCrlf) };
+        }
+        let item = match what {
+            What::Fail(id, pri, delay) => Some(Item::Fail(id, pri, delay, body.into())),
+            What::Put(put) => self.put(put, Body::Own(body.into())),
+        };
+        Cut { consumed, item }
+    }
+
+    fn put(&mut self, put: Put, body: Body) -> Option<Item<'static>> {
+        if self.many.is_none() {
+            return Some(Item::Put(put, body));
+        }
+        self.add(ManyEntry::Put(put, body))
+    }
+
+    /// A put is refused; if it is one of many, with its own reply.
+    fn refuse(&mut self, refusal: Refusal) -> Option<Item<'static>> {
+        if self.many.is_none() { Some(Item::Refused(refusal)) } else { self.add(ManyEntry::Refused(refusal)) }
+    }
+
+    /// A line makes no sense: that ends a put-many, too.
+    fn refuse_line(&mut self, refusal: Refusal) -> Option<Item<'static>> {
+        self.many = None;
+        Some(Item::Refused(refusal))
+    }
+
+    fn add(&mut self, entry: ManyEntry) -> Option<Item<'static>> {
+        let many = self.many.as_mut().expect("it is one of many");
+        many.left -= 1;
+        if many.bytes <= MANY_BYTES {
+            many.entries.push(entry);
+        }
+        if many.left > 0 {
+            return None;
+        }
+        let many = self.many.take().expect("it is one of many");
+        if many.bytes > MANY_BYTES {
+            Some(Item::Refused(Refusal::JobTooBig))
+        } else {
+            Some(Item::PutMany(many.entries))
+        }
+    }
+}
+
+/// Returns true when a line is meant as a put, whatever is wrong with it.
+fn is_put(line: &[u8]) -> bool {
+    let word = line.split(|byte| *byte == b' ').next();
+    matches!(word, Some(b"put" | b"put-job"))
+}
+
+/// Makes room for so many bytes more of a body, doubling it at most: its length may be a lie.
+fn make_room(body: &mut Vec<u8>, more: usize, len: usize) {
+    if body.capacity() - body.len() < more {
+        let wanted = if more == len { len } else { (2 * body.capacity()).max(FIRST_ROOM) };
+        body.reserve_exact(wanted.min(len).max(body.len() + more) - body.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns what the bytes make, cut in pieces of this length.
+    fn items(bytes: &[u8], piece: usize) -> Vec<String> {
+        let mut stream = Stream::default();
+        let (mut buffer, mut items) = (Vec::new(), Vec::new());
+        for piece in bytes.chunks(piece) {
+            buffer.extend_from_slice(piece);
+            loop {
+                let Cut { consumed, item } = stream.cut(&buffer, 10);
+                let told = item.map(|item| tell(&item));
+                let is_over = told.is_none() && consumed == 0;
+                items.extend(told);
+                buffer.drain(..consumed);
+                if is_over {
+                    break;
+                }
+            }
+        }
+        items
+    }
+
+    fn tell(item: &Item<'_>) -> String {
+        match item {
+            Item::Request(request) => format!("{request:?}").split(['(', ' ']).next().unwrap_or_default().into(),
+            Item::Put(_, body) => format!("put {}", body.bytes().escape_ascii()),
+            Item::Fail(id, _, _, text) => format!("fail {} {}", id.0, text.escape_ascii()),
+            Item::Refused(refusal) => format!("{refusal:?}"),
+            Item::PutMany(entries) => {
+                let entry = |entry: &ManyEntry| match entry {
+                    ManyEntry::Put(_, body) => body.bytes().escape_ascii().to_string(),
+                    ManyEntry::Refused(refusal) => format!("{refusal:?}"),
+                };
+                format!("many {}", entries.iter().map(entry).collect::<Vec<_>>().join(","))
+            }
+        }
+    }
+
+    #[test]
+    fn streams_are_cut_alike_however_they_come() {
+        let long = format!("use {}\r\nstats\r\n", "x".repeat(300));
+        let extension = format!("put-job 1 1 1 2 key={}\r\nab\r\nstats\r\n", "k".repeat(200));
+        let too_long = format!("identify {}\r\nstats\r\n", "k".repeat(2000));
+        let cases: [(&str, &str); 14] = [
+            ("put 1 1 1 3\r\nabc\r\nstats\r\n", "put abc|Stats"),
+            ("put 1 1 1 0\r\n\r\nput 1 1 1 2\r\n\r\n\r\n", "put |put \\r\\n"),
+            ("put 1 1 1 3\r\nabcdestats\r\n", "ExpectedCrlf|Stats"),
+            ("put 1 1 1 11\r\nabcdefghijk\r\nstats\r\n", "JobTooBig|Stats"),
+            ("put 1 1 1 x\r\nstats\r\n", "BadFormat|Stats"),
+            ("put-job 1 1 1 3 x=y\r\nabc\r\nstats\r\n", "BadFormat|Stats"),
+            ("fail 7 1 1 2\r\nno\r\nfail 7 1 1 5000\r\n", "fail 7 no"),
+            ("put-many 2\r\nput 1 1 1 1\r\na\r\nput-job 1 1 1 2 key=a\r\nbc\r\nstats\r\n", "many a,bc|Stats"),
+            ("put-many 3\r\nput x\r\nput-job 1 1 1 1 x\r\nb\r\nput 1 1 1 1\r\nc\r\n", "many BadFormat,BadFormat,c"),
+            ("put-many 2\r\nput 1 1 1 1\r\na\r\nstats\r\nstats\r\n", "BadFormat|Stats"),
+            ("put-many 2\r\nput 1 1 1 1\r\naXXput 1 1 1 11\r\n01234567890\r\n", "many ExpectedCrlf,JobTooBig"),
+            (&long, "BadFormat|Stats"),
+            (&extension, "put ab|Stats"),
+            (&too_long, "BadFormat|Stats"),
+        ];
+        for (bytes, wanted) in cases {
+            for piece in [1, 2, 3, 7, 223, 224, 225, 10_000] {
+                let got = items(bytes.as_bytes(), piece).join("|");
+                assert_eq!(got, wanted, "{} in pieces of {piece}", bytes.escape_default());
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_answered_at_once() {
+        let mut stream = Stream::default();
+        let line = [b'x'; 224];
+        assert!(stream.cut(&line[..223], 10).item.is_none());
+        assert!(matches!(stream.cut(&line, 10).item, Some(Item::Refused(Refusal::BadFormat))));
+    }
+
+    #[test]
+    fn a_length_that_is_a_lie_takes_no_memory() {
+        let mut stream = Stream::default();
+        let cut = stream.cut(b"put 1 1 1 1073741824\r\nabc", 1 << 30);
+        assert!(cut.item.is_none());
+        let cut = stream.cut(b"abc", 1 << 30);
+        assert_eq!((cut.consumed, stream.standing()), (3, Standing::Within));
+        assert!(stream.kept_bytes() <= FIRST_ROOM);
+    }
+}

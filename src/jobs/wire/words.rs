@@ -1,0 +1,120 @@
+//! The words of a line after the command. One space stands before each; before a number there may be more.
+
+use crate::jobs::state::{JobId, JobState, Pattern, TubeName};
+
+/// The line makes no sense.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Wrong;
+
+/// What is left of a line, beginning with the space before the next word. None if there was no space at all.
+pub(super) struct Words<'a>(&'a [u8]);
+
+/// Returns true for 1 to `most` bytes without spaces and control bytes.
+pub(super) fn is_text(bytes: &[u8], most: usize) -> bool {
+    (1..=most).contains(&bytes.len()) && !bytes.iter().any(|byte| *byte == b' ' || byte.is_ascii_control())
+}
+
+/// Reads a number that is nothing but digits.
+pub(super) fn number(digits: &[u8], least: u64, most: u64) -> Result<u64, Wrong> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(Wrong);
+    }
+    let grow = |number: u64, digit: &u8| number.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
+    let number = digits.iter().try_fold(0, grow).ok_or(Wrong)?;
+    if (least..=most).contains(&number) { Ok(number) } else { Err(Wrong) }
+}
+
+impl<'a> Words<'a> {
+    pub fn new(rest: Option<&'a [u8]>) -> Self {
+        Words(rest.unwrap_or_default())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the value if nothing is left.
+    pub fn end<T>(&self, value: T) -> Result<T, Wrong> {
+        if self.0.is_empty() { Ok(value) } else { Err(Wrong) }
+    }
+
+    pub fn word(&mut self) -> Result<&'a [u8], Wrong> {
+        let rest = self.0.strip_prefix(b" ").ok_or(Wrong)?;
+        let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
+        let (word, rest) = rest.split_at(end);
+        self.0 = rest;
+        if word.is_empty() { Err(Wrong) } else { Ok(word) }
+    }
+
+    pub fn number(&mut self, least: u64, most: u64) -> Result<u64, Wrong> {
+        while self.0.starts_with(b"  ") {
+            self.0 = &self.0[1..];
+        }
+        number(self.word()?, least, most)
+    }
+
+    pub fn u32(&mut self) -> Result<u32, Wrong> {
+        // Lossless: it is within the bounds.
+        self.number(0, u64::from(u32::MAX)).map(|number| number as u32)
+    }
+
+    pub fn timeout(&mut self) -> Result<u32, Wrong> {
+        self.number(0, super::MAX_TIMEOUT).map(|number| number as u32)
+    }
+
+    /// Reads how many jobs a command is for.
+    pub fn count(&mut self) -> Result<u32, Wrong> {
+        self.number(1, u64::from(super::MANY)).map(|number| number as u32)
+    }
+
+    pub fn id(&mut self) -> Result<JobId, Wrong> {
+        self.number(0, u64::MAX).map(JobId)
+    }
+
+    pub fn last_id<T>(&mut self, make: impl FnOnce(JobId) -> T) -> Result<T, Wrong> {
+        let id = self.id()?;
+        self.end(make(id))
+    }
+
+    pub fn tube(&mut self) -> Result<TubeName<'a>, Wrong> {
+        TubeName::parse(self.word()?).ok_or(Wrong)
+    }
+
+    pub fn pattern(&mut self) -> Result<Pattern<'a>, Wrong> {
+        Pattern::parse(self.word()?).ok_or(Wrong)
+    }
+
+    pub fn text(&mut self, most: usize) -> Result<&'a [u8], Wrong> {
+        self.word().and_then(|word| if is_text(word, most) { Ok(word) } else { Err(Wrong) })
+    }
+
+    pub fn state(&mut self) -> Result<JobState, Wrong> {
+        match self.word()? {
+            b"ready" => Ok(JobState::Ready),
+            b"reserved" => Ok(JobState::Reserved),
+            b"delayed" => Ok(JobState::Delayed),
+            b"buried" => Ok(JobState::Buried),
+            _ => Err(Wrong),
+        }
+    }
+
+    /// Reads `after=ID`.
+    pub fn after(&mut self) -> Result<JobId, Wrong> {
+        let id = self.word()?.strip_prefix(b"after=").ok_or(Wrong)?;
+        number(id, 0, u64::MAX).map(JobId)
+    }
+
+    /// Reads digits with at most one point among them.
+    pub fn decimal(&mut self) -> Result<f64, Wrong> {
+        while self.0.starts_with(b"  ") {
+            self.0 = &self.0[1..];
+        }
+        let word = self.word()?;
+        let is_decimal = word.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.')
+            && word.iter().filter(|byte| **byte == b'.').count() <= 1
+            && word.first().is_some_and(u8::is_ascii_digit)
+            && word.last().is_some_and(u8::is_ascii_digit);
+        let text = std::str::from_utf8(word).map_err(|_| Wrong)?;
+        if is_decimal { text.parse().map_err(|_| Wrong) } else { Err(Wrong) }
+    }
+}

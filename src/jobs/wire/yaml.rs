@@ -1,0 +1,168 @@
+//! Statistics and lists as YAML, as beanstalkd writes them.
+
+use super::{OPTIONS, WORDS};
+use crate::jobs::state::queries::{JobStats, Summary, TubeStats};
+use crate::jobs::state::{ALL_STATES, JobState};
+use crate::jobs::stats::Jobs;
+use crate::stats::Figures;
+use crate::time::Time;
+use std::io::Write;
+
+macro_rules! put {
+    ($bytes:expr, $($argument:tt)*) => { writeln!($bytes, $($argument)*).expect("a vector takes every byte") };
+}
+
+/// Returns the word for a state.
+pub fn state_name(state: JobState) -> &'static str {
+    match state {
+        JobState::Ready => "ready",
+        JobState::Reserved => "reserved",
+        JobState::Delayed => "delayed",
+        JobState::Buried => "buried",
+    }
+}
+
+/// Writes what `stats-job` tells.
+pub fn write_job(bytes: &mut Vec<u8>, job: &JobStats<'_>) {
+    put!(bytes, "id: {}", job.id.0);
+    put!(bytes, "tube: {}", quoted(job.tube));
+    put!(bytes, "state: {}", state_name(job.state));
+    put!(bytes, "pri: {}\nage: {}\ndelay: {}\nttr: {}", job.pri, job.age, job.delay, job.ttr);
+    put!(bytes, "time-left: {}\nfile: 0\nreserves: {}", job.time_left, job.reserves);
+    let history = job.history;
+    put!(bytes, "timeouts: {}\nreleases: {}", history.timeouts, history.releases);
+    put!(bytes, "buries: {}\nkicks: {}", history.buries, history.kicks);
+}
+
+/// Writes what `stats-tube` tells.
+pub fn write_tube(bytes: &mut Vec<u8>, tube: &TubeStats<'_>) {
+    put!(bytes, "name: {}", quoted(tube.name));
+    put!(bytes, "current-jobs-urgent: {}\ncurrent-jobs-ready: {}", tube.urgent, tube.ready);
+    put!(bytes, "current-jobs-reserved: {}\ncurrent-jobs-delayed: {}", tube.reserved, tube.delayed);
+    put!(bytes, "current-jobs-buried: {}\ntotal-jobs: {}", tube.buried, tube.total_jobs);
+    put!(bytes, "current-using: {}\ncurrent-watching: {}", tube.using, tube.watching);
+    put!(bytes, "current-waiting: {}\ncmd-delete: {}", tube.waiting, tube.deletes);
+    put!(bytes, "cmd-pause-tube: {}\npause: {}\npause-time-left: {}", tube.pauses, tube.pause, tube.pause_left);
+}
+
+/// What `stats` tells of the process and its connections, with what is to be quoted unquoted.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ServerStats {
+    /// The longest body.
+    pub max_job_size: u32,
+    /// Connections that there are, that have put a job, that have reserved one, and that there ever were.
+    pub connections: [u64; 4],
+    /// The process.
+    pub pid: u32,
+    /// `N.M`.
+    pub version: String,
+    /// Processor time in seconds: of the process, and of the system for it.
+    pub rusage: [f64; 2],
+    /// Seconds since the start.
+    pub uptime: u64,
+    /// Whether no jobs are taken.
+    pub draining: bool,
+    /// Eight random bytes as hexadecimal digits.
+    pub id: String,
+    /// The machine.
+    pub hostname: String,
+    /// Its system.
+    pub os: String,
+    /// Its processor.
+    pub platform: String,
+}
+
+/// How many rows of the table stand in beanstalkd's `stats`: up to `total-jobs`, and two more between others.
+const ROWS_OF_BEANSTALKD: usize = Jobs::Tubes as usize;
+
+/// Writes what `stats` tells: beanstalkd's rows in its order, then those of the extensions.
+pub fn write_stats(bytes: &mut Vec<u8>, figures: &Figures<Jobs>, server: &ServerStats) {
+    for (row, value) in figures.rows().take(ROWS_OF_BEANSTALKD) {
+        put!(bytes, "{}: {value}", row.name);
+    }
+    let [open, producers, workers, total] = server.connections;
+    put!(bytes, "max-job-size: {}\ncurrent-tubes: {}", server.max_job_size, figures.of(Jobs::Tubes));
+    put!(bytes, "current-connections: {open}\ncurrent-producers: {producers}\ncurrent-workers: {workers}");
+    put!(bytes, "current-waiting: {}\ntotal-connections: {total}", figures.of(Jobs::Waiting));
+    put!(bytes, "pid: {}\nversion: {}", server.pid, quoted(server.version.as_bytes()));
+    let [user, system] = server.rusage;
+    put!(bytes, "rusage-utime: {user:.6}\nrusage-stime: {system:.6}\nuptime: {}", server.uptime);
+    for key in ["oldest-index", "current-index", "records-migrated", "records-written", "max-size"] {
+        put!(bytes, "binlog-{key}: 0");
+    }
+    put!(bytes, "draining: {}\nid: {}", server.draining, server.id);
+    put!(bytes, "hostname: {}", quoted(server.hostname.as_bytes()));
+    put!(bytes, "os: {}\nplatform: {}", quoted(server.os.as_bytes()), quoted(server.platform.as_bytes()));
+    for (row, value) in figures.rows().skip(Jobs::Waiting as usize + 1) {
+        put!(bytes, "{}: {value}", row.name);
+    }
+}
+
+/// Writes a list of names.
+pub fn write_names<'a>(bytes: &mut Vec<u8>, names: impl Iterator<Item = &'a [u8]>) {
+    for name in names {
+        bytes.extend_from_slice(b"- ");
+        bytes.extend_from_slice(name);
+        bytes.push(b'\n');
+    }
+}
+
+/// Writes what `extensions` tells: every command word, then the options of put-job.
+pub fn write_extensions(bytes: &mut Vec<u8>) {
+    for word in WORDS {
+        put!(bytes, "- {word}");
+    }
+    for option in OPTIONS {
+        put!(bytes, "- put-job:{option}");
+    }
+}
+
+/// Writes one entry of `list-jobs`.
+pub fn write_listed(bytes: &mut Vec<u8>, job: &JobStats<'_>) {
+    put!(bytes, "- id: {}\n  age: {}\n  pri: {}\n  attempts: {}", job.id.0, job.age, job.pri, job.history.attempts);
+    put!(bytes, "  key: {}\n  group: {}\n  error: {}", quoted(job.key), quoted(job.group), quoted(job.error));
+    if job.is_superseded {
+        put!(bytes, "  superseded: true");
+    }
+}
+
+/// Writes one entry of `summary`. Times are seconds, rates jobs a second over the last 1, 5 and 15 minutes.
+pub fn write_summary(bytes: &mut Vec<u8>, name: &[u8], summary: &Summary, is_runner: bool, now: Time) {
+    put!(bytes, "- name: {}", quoted(name));
+    if is_runner {
+        put!(bytes, "  connections: {}\n  waiting: {}", summary.conns, summary.waiting);
+    }
+    for (state, count) in ALL_STATES.into_iter().zip(summary.counts) {
+        put!(bytes, "  {}: {count}", state_name(state));
+    }
+    let seconds = |micros: u64| micros as f64 / 1e6;
+    put!(bytes, "  oldest-ready: {:.3}", seconds(summary.oldest_ready.as_micros()));
+    for (name, share) in [("pickup-delay-50", 0.5), ("pickup-delay-99", 0.99)] {
+        let delay = summary.pickups.quantile(share).map_or(0, crate::time::Span::as_micros);
+        put!(bytes, "  {name}: {:.3}", seconds(delay));
+    }
+    for (event, rates) in ["put", "reserve", "delete"].into_iter().zip(summary.rates(now)) {
+        for (minutes, rate) in [1, 5, 15].into_iter().zip(rates) {
+            put!(bytes, "  {event}-rate-{minutes}: {rate:.3}");
+        }
+    }
+    put!(bytes, "  duplicates: {}\n  superseded: {}", summary.duplicates, summary.superseded);
+}
+
+/// Returns text between double quotes, with what would end or break it escaped.
+fn quoted(text: &[u8]) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in String::from_utf8_lossy(text).chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            control if control.is_control() => quoted.push_str(&format!("\\x{:02x}", control as u32 & 0xff)),
+            character => quoted.push(character),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,42 @@
+//! The options of the members: how many there may be, and who may do what operators do.
+
+use crate::options::{Endpoint, Opt, assign, flag, listening, number};
+
+/// What the options of the members say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MembersSettings {
+    /// Members, starts under way and waiters together.
+    pub most: usize,
+    /// Whether every connection may do what operators do, or none; None when those may that come from the same machine.
+    pub admin: Option<bool>,
+}
+
+impl Default for MembersSettings {
+    fn default() -> Self {
+        MembersSettings { most: 1 << 20, admin: None }
+    }
+}
+
+/// Where the members listen.
+pub const LISTENING: &[Opt<Endpoint>] =
+    listening!("members", "members", port 7532, "serve the members protocol too: pools of members that start and stop");
+
+/// The other options.
+pub const OPTIONS: &[Opt<MembersSettings>] = &[
+    Opt {
+        long: "members-max",
+        key: "members.max",
+        hint: "N",
+        help: "members, starts under way and waiters together (default: 1048576)",
+        set: |settings, value| assign(&mut settings.most, number(value, 1..=100_000_000)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "members-admin",
+        key: "members.admin",
+        hint: "BOOL",
+        help: "whether clients may declare pools and take members back (default: those on this machine)",
+        set: |settings, value| assign(&mut settings.admin, flag(value).map(Some)),
+        ..Opt::BLANK
+    },
+];

@@ -1,0 +1,523 @@
+//! A jobs service without sockets: bytes of any connection go in, bytes come out, time and commits are the test's.
+
+use poolcounter::id::{ConnId, Id};
+use poolcounter::jobs::state::{
+    Bounds, Commit, Event, History, ManyEntry, Record, Refusal, Reply, Saved, Setting, State, Step, Stored, Timer,
+};
+use poolcounter::jobs::stats::Jobs as Stat;
+use poolcounter::jobs::wire::stream::{Cut, Item, Stream};
+use poolcounter::jobs::wire::yaml::{self, ServerStats};
+use poolcounter::jobs::wire::{Request, replies};
+use poolcounter::random::Random;
+use poolcounter::time::{Span, Time};
+use poolcounter::wheel::{Owner, Wheel};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+const OWNER: Owner = Owner(1);
+
+/// When batches are committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Commits {
+    /// After each request, as a store in memory does.
+    AtOnce,
+    /// When the test says so.
+    Later,
+}
+
+#[derive(Default)]
+struct Peer {
+    stream: Stream,
+    input: Vec<u8>,
+    held: VecDeque<(Option<Commit>, Vec<u8>)>,
+    output: Vec<u8>,
+}
+
+/// The service.
+pub struct Service {
+    pub state: State,
+    pub wheel: Wheel,
+    pub now: Time,
+    random: Random,
+    commits: Commits,
+    taken: VecDeque<Commit>,
+    peers: BTreeMap<usize, Peer>,
+    /// The connections that were not told all yet.
+    busy: BTreeSet<usize>,
+    store: Store,
+}
+
+/// What a store has that was given every batch.
+#[derive(Default)]
+struct Store {
+    jobs: BTreeMap<u64, Vec<u8>>,
+    roots: BTreeMap<(Vec<u8>, Vec<u8>), u64>,
+    settings: BTreeMap<(u8, Vec<u8>), Vec<u8>>,
+    next_id: u64,
+    is_off: bool,
+}
+
+/// What of a job must not be lost.
+fn lasting(record: &Record<'_>, body: &[u8], now: Time) -> Vec<u8> {
+    let lasting = Record {
+        reserves: 0,
+        history: History { attempts: record.history.attempts, ..History::default() },
+        delayed: record.delayed.filter(|until| *until > now),
+        ..*record
+    };
+    postcard::to_allocvec(&(lasting, body)).expect("a vector takes every byte")
+}
+
+impl Store {
+    fn apply(&mut self, stored: Stored<'_>) {
+        if self.is_off {
+            return;
+        }
+        match stored {
+            Stored::Put(record, body) => {
+                let old = self.jobs.insert(record.id.0, lasting(&record, body.share().as_ref(), Time::START));
+                assert!(old.is_none(), "a job is put once");
+            }
+            Stored::Update(record) => {
+                let old = self.jobs.remove(&record.id.0).expect("a job is put before it changes");
+                let (_, body): (Record<'_>, &[u8]) = postcard::from_bytes(&old).expect("it was written here");
+                self.jobs.insert(record.id.0, lasting(&record, body, Time::START));
+            }
+            Stored::Delete(id) => drop(self.jobs.remove(&id.0).expect("a job that is deleted was put")),
+            Stored::Root(tube, signature, newest, _) => {
+                self.roots.insert((tube.to_vec(), signature.to_vec()), newest);
+            }
+            Stored::RootGone(tube, signature) => drop(self.roots.remove(&(tube.to_vec(), signature.to_vec()))),
+            Stored::Setting(setting) => self.set(setting),
+            Stored::NextId(next_id) => {
+                assert!(next_id > self.next_id, "numbers only grow");
+                self.next_id = next_id;
+            }
+        }
+    }
+
+    fn set(&mut self, setting: Setting<'_>) {
+        let (kind, pattern, is_set) = match setting {
+            Setting::Limit(pattern, value) => (0, pattern, value.is_some()),
+            Setting::GroupLimit(name, value) => (1, name, value.is_some()),
+            Setting::Retry(pattern, value) => (2, pattern, value.is_some()),
+            Setting::DeadLetter(pattern, value) => (3, pattern, value.is_some()),
+            Setting::Pause(pattern, value) => (4, pattern, value.is_some()),
+        };
+        let bytes = postcard::to_allocvec(&setting).expect("a vector takes every byte");
+        match is_set {
+            true => drop(self.settings.insert((kind, pattern.to_vec()), bytes)),
+            false => drop(self.settings.remove(&(kind, pattern.to_vec()))),
+        }
+    }
+
+    /// Compares what the store has with what the service has, once all is committed.
+    fn check(&self, state: &State, now: Time) {
+        let mut other = Store::default();
+        state.save(&mut |saved| match saved {
+            Saved::Job(record, body, ..) => drop(other.jobs.insert(record.id.0, lasting(&record, body, now))),
+            Saved::Root(tube, signature, newest, _) => {
+                other.roots.insert((tube.to_vec(), signature.to_vec()), newest);
+            }
+            Saved::Setting(setting) => other.set(setting),
+            Saved::Meta { next_id, .. } => {
+                assert!(next_id == 1 || next_id == self.next_id, "the next number is stored");
+            }
+            _ => {}
+        });
+        let ready: BTreeMap<u64, Vec<u8>> = self.jobs.iter().map(|(id, bytes)| (*id, due(bytes, now))).collect();
+        assert_eq!(ready, other.jobs, "the store has every job as it is");
+        assert_eq!(self.roots, other.roots, "the store has every root job");
+        assert_eq!(self.settings, other.settings, "the store has every setting");
+    }
+}
+
+/// Returns a stored job whose delay is none if it is over.
+fn due(bytes: &[u8], now: Time) -> Vec<u8> {
+    let (record, body): (Record<'_>, &[u8]) = postcard::from_bytes(bytes).expect("it was written here");
+    lasting(&record, body, now)
+}
+
+impl Service {
+    pub fn new(bounds: Bounds, commits: Commits, seed: u64) -> Self {
+        Service {
+            state: State::new(bounds),
+            wheel: Wheel::default(),
+            now: Time::from_micros(1_000_000_000),
+            random: Random::from_seed(seed),
+            commits,
+            taken: VecDeque::new(),
+            peers: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            store: Store::default(),
+        }
+    }
+
+    /// A service whose batches are committed at once and kept nowhere.
+    pub fn without_store(bounds: Bounds) -> Self {
+        Service { store: Store { is_off: true, ..Store::default() }, ..Service::new(bounds, Commits::AtOnce, 1) }
+    }
+
+    /// Brings bytes of a connection, and serves what is whole.
+    pub fn send(&mut self, conn: usize, bytes: &[u8]) {
+        self.peers.entry(conn).or_default().input.extend_from_slice(bytes);
+        self.step(|state, step| state.open(ConnId::from_index(conn), step));
+        self.serve(conn);
+    }
+
+    fn serve(&mut self, conn: usize) {
+        let id = ConnId::from_index(conn);
+        while !self.state.is_waiting(id) {
+            let Some(peer) = self.peers.get_mut(&conn) else { return };
+            let mut input = std::mem::take(&mut peer.input);
+            let mut stream = std::mem::take(&mut peer.stream);
+            let Cut { consumed, item } = stream.cut(&input, self.state.bounds().max_size);
+            let is_over = item.is_none() && consumed == 0;
+            let is_closed = matches!(item, Some(Item::Request(Request::Quit)));
+            if let Some(item) = item {
+                self.handle(id, item);
+            }
+            input.drain(..consumed);
+            if is_closed {
+                return self.close(conn);
+            }
+            let peer = self.peers.entry(conn).or_default();
+            peer.stream = stream;
+            peer.input.splice(0..0, input);
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    /// Ends a connection.
+    pub fn close(&mut self, conn: usize) {
+        self.peers.remove(&conn);
+        self.step(|state, step| state.close(ConnId::from_index(conn), step));
+    }
+
+    /// A peer sends no more.
+    pub fn hang_up(&mut self, conn: usize) {
+        self.step(|state, step| state.hang_up(ConnId::from_index(conn), step));
+    }
+
+    /// Lets time pass, firing what is due in its order.
+    pub fn pass(&mut self, span: Span) {
+        let end = self.now + span;
+        loop {
+            match self.wheel.next() {
+                Some(next) if next <= end => self.now = self.now.max(next),
+                _ => self.now = end,
+            }
+            while let Some(due) = self.wheel.expire(self.now) {
+                self.step(|state, step| state.expire(due.key::<Timer>(), step));
+            }
+            if self.now == end && self.wheel.next().is_none_or(|next| next > end) {
+                return;
+            }
+        }
+    }
+
+    /// Hands the present batch to the store, which has not committed it yet.
+    pub fn take(&mut self) {
+        let Service { state, store, taken, .. } = self;
+        taken.extend(state.take_batch(&mut |stored| store.apply(stored)));
+    }
+
+    /// The store has committed the oldest batch that it has.
+    pub fn commit(&mut self) {
+        if let Some(commit) = self.taken.pop_front() {
+            self.step(|state, step| state.committed(commit, step));
+        }
+    }
+
+    /// Commits all that there is.
+    pub fn commit_all(&mut self) {
+        loop {
+            self.take();
+            if self.taken.is_empty() {
+                return self.store.check(&self.state, self.now);
+            }
+            self.commit();
+        }
+    }
+
+    /// What a connection was told since it was asked last.
+    pub fn output(&mut self, conn: usize) -> Vec<u8> {
+        self.peers.get_mut(&conn).map(|peer| std::mem::take(&mut peer.output)).unwrap_or_default()
+    }
+
+    /// The next line of what a connection was told, or all of a reply with a body.
+    pub fn next(&mut self, conn: usize) -> Option<String> {
+        let output = &mut self.peers.get_mut(&conn)?.output;
+        let mut end = output.windows(2).position(|two| two == b"\r\n")? + 2;
+        let head = String::from_utf8_lossy(&output[..end - 2]).into_owned();
+        let words: Vec<&str> = head.split(' ').collect();
+        let body = match words[0] {
+            "OK" | "RESERVED" | "FOUND" => Some(words[words.len() - 1].parse::<usize>().expect("a length")),
+            _ => None,
+        };
+        let mut text = head.clone();
+        if let Some(len) = body {
+            text = format!("{head} {}", String::from_utf8_lossy(&output[end..end + len])).trim_end().into();
+            assert_eq!(&output[end + len..end + len + 2], b"\r\n", "a body ends");
+            end += len + 2;
+        }
+        output.drain(..end);
+        Some(text)
+    }
+
+    /// Has another process go on from what this one saved.
+    pub fn hand_over(&mut self) {
+        self.step(State::finish_commands);
+        self.commit_all();
+        self.step(State::finish_commands);
+        self.commit_all();
+        let mut saved: Vec<Vec<u8>> = Vec::new();
+        self.state.save(&mut |record| saved.push(postcard::to_allocvec(&record).expect("a vector takes every byte")));
+        let bounds = self.state.bounds();
+        (self.state, self.wheel) = (State::new(bounds), Wheel::default());
+        self.wheel.expire(self.now);
+        for record in &saved {
+            let record = postcard::from_bytes(record).expect("what was saved can be read");
+            self.step(|state, step| state.restore(record, step).expect("what was saved makes sense"));
+        }
+        self.state.check();
+        let mut again: Vec<Vec<u8>> = Vec::new();
+        self.state.save(&mut |record| again.push(postcard::to_allocvec(&record).expect("a vector takes every byte")));
+        saved.sort_unstable();
+        again.sort_unstable();
+        assert_eq!(saved, again, "what is saved again is the same");
+    }
+
+    /// Takes one step, and tells what it says.
+    fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
+        let mut events = Vec::new();
+        let mut timers = self.wheel.of(OWNER);
+        let mut step = Step { now: self.now, timers: &mut timers, random: &mut self.random, events: &mut events };
+        take(&mut self.state, &mut step);
+        if self.commits == Commits::AtOnce
+            && let Some(commit) = self.state.take_batch(&mut |stored| self.store.apply(stored))
+        {
+            self.state.committed(commit, &mut step);
+        }
+        let mut told = Vec::new();
+        for Event { conn, reply, after } in events {
+            let mut bytes = Vec::new();
+            self.write(conn, &reply, &mut bytes);
+            if let Some(peer) = self.peers.get_mut(&conn.index()) {
+                peer.held.push_back((after, bytes));
+                self.busy.insert(conn.index());
+                told.push(conn.index());
+            }
+        }
+        self.release();
+        told.sort_unstable();
+        told.dedup();
+        told.into_iter().for_each(|conn| self.serve_if_idle(conn));
+    }
+
+    fn serve_if_idle(&mut self, conn: usize) {
+        if self.peers.get(&conn).is_some_and(|peer| !peer.input.is_empty()) {
+            self.serve(conn);
+        }
+    }
+
+    /// Has those replies go whose commit is done; those behind wait with them.
+    fn release(&mut self) {
+        let done = self.state.last_committed();
+        let Service { peers, busy, .. } = self;
+        busy.retain(|conn| {
+            let Some(peer) = peers.get_mut(conn) else { return false };
+            while peer.held.front().is_some_and(|(after, _)| after.is_none_or(|after| after <= done)) {
+                let (_, bytes) = peer.held.pop_front().expect("it was just seen");
+                peer.output.extend_from_slice(&bytes);
+            }
+            !peer.held.is_empty()
+        });
+    }
+
+    fn write(&self, conn: ConnId, reply: &Reply, bytes: &mut Vec<u8>) {
+        let body = |id| self.state.body(id).expect("a job that was told of is there");
+        let used = if *reply == Reply::Using { self.state.used_tube(conn) } else { b"" };
+        replies::write(bytes, reply, used, |id| body(id).len());
+        if let Reply::Reserved(id) = reply {
+            bytes.extend_from_slice(body(*id));
+            bytes.extend_from_slice(b"\r\n");
+        }
+    }
+
+    fn handle(&mut self, conn: ConnId, item: Item<'_>) {
+        match item {
+            Item::Put(put, body) => self.step(|state, step| state.put(conn, &put, body, step)),
+            Item::PutMany(entries) => self.put_many(conn, entries),
+            Item::Fail(id, pri, delay, text) => self.step(|state, step| state.fail(conn, id, pri, delay, &text, step)),
+            Item::Refused(refusal) => self.refuse(conn, refusal),
+            Item::Request(request) => self.request(conn, request),
+        }
+    }
+
+    fn put_many(&mut self, conn: ConnId, entries: Vec<ManyEntry>) {
+        self.step(|state, step| state.put_many(conn, entries, step));
+    }
+
+    fn refuse(&mut self, conn: ConnId, refusal: Refusal) {
+        self.tell(conn, |_, bytes| replies::write(bytes, &Reply::Refused(refusal), b"", |_| 0));
+    }
+
+    fn request(&mut self, conn: ConnId, request: Request<'_>) {
+        match request {
+            Request::Use(name) => self.step(|state, step| state.use_tube(conn, name, step)),
+            Request::Reserve(reserve) => self.step(|state, step| state.reserve(conn, reserve, step)),
+            Request::ReserveJob(id) => self.step(|state, step| state.reserve_this(conn, id, step)),
+            Request::Delete(id) => self.step(|state, step| state.delete(conn, id, step)),
+            Request::Release(id, pri, delay) => self.step(|state, step| state.release(conn, id, pri, delay, step)),
+            Request::Bury(id, pri) => self.step(|state, step| state.bury(conn, id, pri, step)),
+            Request::Touch(id) => self.step(|state, step| state.touch(conn, id, step)),
+            Request::Watch(pattern, weight) => self.step(|state, step| state.watch(conn, pattern, weight, step)),
+            Request::Ignore(pattern) => self.step(|state, step| state.ignore(conn, pattern, step)),
+            Request::Kick(bound) => self.step(|state, step| state.kick(conn, bound, step)),
+            Request::KickJob(id) => self.step(|state, step| state.kick_job(conn, id, step)),
+            Request::PauseTube(pattern, seconds) => self.step(|state, step| state.pause(conn, pattern, seconds, step)),
+            Request::Root(tube, signature, timestamp) => {
+                self.step(|state, step| state.root(conn, tube, signature, timestamp, step));
+            }
+            Request::Identify(name) => self.step(|state, step| state.identify(conn, name, step)),
+            Request::Limit(of, most) => self.step(|state, step| state.limit(conn, of, most, step)),
+            Request::Retry(pattern, backoff) => self.step(|state, step| state.retry(conn, pattern, backoff, step)),
+            Request::DeadLetter(pattern, tube) => self.step(|state, step| state.dead_letter(conn, pattern, tube, step)),
+            Request::Clear(pattern, which) => self.step(|state, step| state.clear(conn, pattern, which, step)),
+            Request::KickAll(pattern) => self.step(|state, step| state.kick_all(conn, pattern, step)),
+            Request::Drain => self.step(|state, step| state.drain(conn, true, step)),
+            Request::Undrain => self.step(|state, step| state.drain(conn, false, step)),
+            Request::Quit | Request::StoreCopy(_) => {}
+            other => self.query(conn, other),
+        }
+    }
+
+    fn query(&mut self, conn: ConnId, request: Request<'_>) {
+        let now = self.now;
+        self.tell(conn, |state, bytes| match request {
+            Request::Peek(id) => {
+                let found = state.peek(id);
+                write_found(state, found, bytes);
+            }
+            Request::PeekFirst(which) => {
+                let found = state.peek_first(conn, which);
+                write_found(state, found, bytes);
+            }
+            Request::Stats => replies::write_ok(bytes, |bytes| {
+                yaml::write_stats(bytes, &state.figures(), &ServerStats::default());
+            }),
+            Request::StatsJob(id) => match state.job_stats(id, now) {
+                Some(job) => replies::write_ok(bytes, |bytes| yaml::write_job(bytes, &job)),
+                None => not_found(bytes),
+            },
+            Request::StatsTube(name) => match state.tube_stats(name, now) {
+                Some(tube) => replies::write_ok(bytes, |bytes| yaml::write_tube(bytes, &tube)),
+                None => not_found(bytes),
+            },
+            Request::ListTubes => replies::write_ok(bytes, |bytes| yaml::write_names(bytes, state.tubes())),
+            Request::ListTubeUsed => {
+                state.count(Stat::ListTubeUsed);
+                let used = state.used_tube(conn).to_vec();
+                replies::write(bytes, &Reply::Using, &used, |_| 0);
+            }
+            Request::ListTubesWatched => replies::write_ok(bytes, |bytes| {
+                yaml::write_names(bytes, state.watches(conn).iter().map(|watch| &*watch.pattern));
+            }),
+            Request::Extensions => replies::write_ok(bytes, yaml::write_extensions),
+            Request::ListJobs(tube, which, limit, after) => match state.list(tube, which, limit, after) {
+                Some(ids) => replies::write_ok(bytes, |bytes| {
+                    let jobs = ids.into_iter().filter_map(|id| state.job_stats(id, now));
+                    jobs.for_each(|job| yaml::write_listed(bytes, &job));
+                }),
+                None => not_found(bytes),
+            },
+            Request::Summary(by) => replies::write_ok(bytes, |bytes| {
+                for (name, summary) in state.summary(by, now) {
+                    let is_runner = by == poolcounter::jobs::state::queries::SummaryBy::Runner;
+                    yaml::write_summary(bytes, &name, &summary, is_runner, now);
+                }
+            }),
+            other => unreachable!("{other:?} is no query"),
+        });
+    }
+
+    /// Writes a reply behind those that wait.
+    fn tell(&mut self, conn: ConnId, write: impl FnOnce(&mut State, &mut Vec<u8>)) {
+        let mut bytes = Vec::new();
+        write(&mut self.state, &mut bytes);
+        if let Some(peer) = self.peers.get_mut(&conn.index()) {
+            peer.held.push_back((None, bytes));
+            self.busy.insert(conn.index());
+        }
+        self.release();
+    }
+}
+
+fn write_found(state: &State, found: Option<poolcounter::jobs::state::JobId>, bytes: &mut Vec<u8>) {
+    let Some(id) = found else { return not_found(bytes) };
+    let body = state.body(id).expect("a job that was found is there");
+    replies::write_found(bytes, id, body.len());
+    bytes.extend_from_slice(body);
+    bytes.extend_from_slice(b"\r\n");
+}
+
+fn not_found(bytes: &mut Vec<u8>) {
+    replies::write(bytes, &Reply::NotFound, b"", |_| 0);
+}
+
+/// Plays a conversation: `1> line` sends, `1< reply` is what comes next (the body of a reply follows it after a space),
+/// `1<~ a; b` is a reply of which these lines are some, `1<` nothing, `1x` closes, `1~` half-closes, `+3s` or `+5ms` lets
+/// time pass, `take` and `commit` are the store's, `restart` hands over to another process.
+pub fn play(script: &str, commits: Commits) {
+    play_with(&mut Service::new(Bounds::default(), commits, 1), script);
+}
+
+/// Plays a conversation with a service.
+pub fn play_with(service: &mut Service, script: &str) {
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        play_line(service, line);
+        service.state.check();
+    }
+    let conns: Vec<usize> = service.peers.keys().copied().collect();
+    for conn in conns {
+        assert_eq!(service.next(conn), None, "connection {conn} was told more than the script says");
+    }
+}
+
+fn play_line(service: &mut Service, line: &str) {
+    let digits = line.find(|c: char| !c.is_ascii_digit()).unwrap_or(line.len());
+    let conn = line[..digits].parse().unwrap_or(0);
+    let rest = &line[digits..];
+    if let Some(text) = rest.strip_prefix("> ") {
+        service.send(conn, format!("{}\r\n", text.replace("\\r\\n", "\r\n")).as_bytes());
+    } else if let Some(lines) = rest.strip_prefix("<~ ") {
+        let got = service.next(conn).unwrap_or_else(|| panic!("{line}: there is no reply"));
+        for wanted in lines.split(';').map(str::trim) {
+            assert!(got.lines().any(|one| one.trim() == wanted), "{line}: {wanted:?} is not in\n{got}");
+        }
+    } else if let Some(wanted) = rest.strip_prefix('<') {
+        let wanted = Some(wanted.trim()).filter(|wanted| !wanted.is_empty());
+        assert_eq!(service.next(conn).as_deref(), wanted, "{line}");
+    } else if rest == "x" {
+        service.close(conn);
+    } else if rest == "~" {
+        service.hang_up(conn);
+    } else if let Some(span) = rest.strip_prefix('+') {
+        let (number, unit) = span.split_at(span.find(char::is_alphabetic).expect("a span has a unit"));
+        let number: u64 = number.parse().expect("a span has a number");
+        service.pass(if unit == "ms" { Span::from_millis(number) } else { Span::from_secs(number) });
+    } else {
+        match rest {
+            "take" => service.take(),
+            "commit" => {
+                service.take();
+                service.commit();
+            }
+            "finish" => service.commit(),
+            "restart" => service.hand_over(),
+            other => panic!("{other:?} is no line of a conversation"),
+        }
+    }
+}

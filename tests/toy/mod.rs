@@ -1,0 +1,209 @@
+//! A toy service over a fake store: texts with numbers, on which one can wait. It uses all of the contract that the real
+//! services may need, and is registered by its line in a list.
+
+#![allow(dead_code, reason = "each test uses its own part")]
+
+pub mod model;
+mod state;
+pub mod store;
+mod wire;
+
+use poolcounter::id::ConnId;
+use poolcounter::options::Opt;
+use poolcounter::record::{Reader, Writer};
+use poolcounter::report::Report;
+use poolcounter::service::{
+    Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
+};
+use poolcounter::settings::{self, Configure};
+use poolcounter::time::Time;
+use poolcounter::wheel::Due;
+use state::{Event, State, Step};
+use std::io;
+use store::{Batch, Finished, Store};
+use wire::{Reply, Request};
+
+/// A connection may have more unsent output than it fills, and less than other services allow.
+pub const OUTPUT_BYTES: usize = 256 * 1024;
+
+/// The line of the registry.
+pub const INFO: Info = Info {
+    name: "toy",
+    port: 7999,
+    is_enabled: false,
+    max_connections: u64::MAX,
+    has_store: true,
+    announcement: "the toy is at",
+    listening: &[],
+    settings: settings::defaults::<ToySettings>,
+};
+
+/// The toy has no options.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct ToySettings;
+
+impl Configure for ToySettings {
+    const OPTIONS: &'static [Opt<Self>] = &[];
+
+    fn open(&self) -> Box<dyn Service> {
+        Box::new(Toy { state: State::default(), store: Store::current(), events: Vec::new() })
+    }
+}
+
+struct Toy {
+    state: State,
+    store: Store,
+    /// What the present step has to say; empty between steps.
+    events: Vec<Event>,
+}
+
+impl Toy {
+    /// Has the state take one step, and passes on what it says.
+    fn step<R>(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &mut Step<'_, '_>) -> R) -> R {
+        let Context { now, timers, random, .. } = context;
+        let mut step = Step { now: *now, timers: &mut timers.typed(), random, events: &mut self.events };
+        let result = take(&mut self.state, &mut step);
+        for event in self.events.drain(..) {
+            match event {
+                Event::Reply(conn, reply) => context.output.reply(conn, |bytes| wire::write(bytes, &reply)),
+                Event::After(conn, commit, reply) => {
+                    context.reply_after(conn, commit, |bytes| wire::write(bytes, &reply));
+                }
+                Event::Resume(conn) => context.resume(conn),
+            }
+        }
+        result
+    }
+
+    /// Serves one request; tells what is to happen if it is not the next one.
+    fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Option<Then> {
+        let reply = match wire::parse(line) {
+            Request::Put(text) => {
+                self.step(context, |state, step| state.put(conn, text, step));
+                return None;
+            }
+            Request::Wait { number, patience, stays } => {
+                let waits = self.step(context, |state, step| state.wait(conn, number, patience, stays, step));
+                return waits.then_some(Then::Wait);
+            }
+            Request::Later(span, text) => {
+                self.step(context, |state, step| state.later(span, text, step));
+                Reply::Agreed
+            }
+            Request::Get(number) => self.state.get(number),
+            Request::Fill(len) => Reply::Filler(len),
+            Request::Quit => Reply::Bye,
+            Request::Unknown => Reply::Unknown,
+        };
+        context.output.reply(conn, |bytes| wire::write(bytes, &reply));
+        (reply == Reply::Bye).then_some(Then::Close)
+    }
+}
+
+impl Service for Toy {
+    fn caps(&self) -> Caps {
+        Caps { request_bytes: wire::MAX_LINE, output_bytes: OUTPUT_BYTES, idle: None }
+    }
+
+    fn serve(&mut self, conn: ConnId, Input { bytes: input, .. }: Input<'_>, context: &mut Context<'_>) -> Served {
+        self.store.count(|calls| calls.serves += 1);
+        assert!(!self.state.is_waiting(conn), "{conn} is served before it is resumed");
+        let mut consumed = 0;
+        for _ in 0..REQUESTS_PER_TURN {
+            if context.output.is_full(conn) {
+                break;
+            }
+            let Some((line, len)) = wire::first_line(&input[consumed..]) else {
+                let is_long = input.len() - consumed >= wire::MAX_LINE;
+                return Served { consumed, then: if is_long { Then::Close } else { Then::Read } };
+            };
+            consumed += len;
+            if let Some(then) = self.handle(conn, line, context) {
+                return Served { consumed, then };
+            }
+        }
+        Served { consumed, then: Then::Serve }
+    }
+
+    fn hangup(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.store.count(|calls| calls.hangups += 1);
+        // A wait that has ended is told no more; the connection's turn comes later in the tick.
+        if self.state.is_waiting(conn) {
+            self.step(context, |state, step| state.hangup(conn, step));
+        }
+    }
+
+    fn expire(&mut self, due: Due, context: &mut Context<'_>) {
+        self.step(context, |state, step| state.expire(due.key(), step));
+    }
+
+    fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.store.count(|calls| calls.closes += 1);
+        self.step(context, |state, step| state.close(conn, step));
+    }
+
+    fn attach(&mut self, wake: Wake) {
+        self.store.attach(wake);
+    }
+
+    fn commit(&mut self, _: &mut Context<'_>) {
+        if let Some((commit, crashes, texts)) = self.state.take_batch() {
+            self.store.submit(Batch { commit, crashes, texts });
+        }
+    }
+
+    fn completed(&mut self, context: &mut Context<'_>) {
+        while let Some(finished) = self.store.take_finished() {
+            match finished {
+                Finished::Committed(commit) => {
+                    context.release_up_to(commit);
+                    self.step(context, |state, step| state.committed(commit, step));
+                }
+                Finished::Crashed => {
+                    let last = self.state.crashed();
+                    context.replace_up_to(last, |bytes| bytes.extend_from_slice(wire::LOST));
+                }
+            }
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.state.is_quiet()
+    }
+
+    fn report(&self, _: Time, _: &Traffic, _: &dyn Peers) -> Report {
+        Report::default()
+    }
+
+    fn saved_version(&self) -> u16 {
+        1
+    }
+
+    fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
+        out.put(&self.state.save(&context.timers.typed()))
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        assert_eq!(version, 1, "there is no other");
+        self.state.restore(saved.take()?, &mut context.timers.typed());
+        Ok(())
+    }
+
+    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        // The store belongs to the process that serves.
+        self.store = Store::default();
+        self.restore(version, saved, context)
+    }
+
+    fn check(&self) {
+        self.state.check();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state.is_empty()
+    }
+
+    fn own_timers(&self) -> usize {
+        self.state.own_timers()
+    }
+}
