@@ -87,6 +87,16 @@ fn counters_over_tcp() {
 }
 
 #[test]
+fn members_over_tcp() {
+    let script = members();
+    let start = |scenario: &Scenario| Daemon::start_with_members(&options_of(scenario));
+    let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
+        play(&script, scenario, &mut Sockets::new(Protocol::Members, daemon.members(), PATIENCE)).err()
+    });
+    report(&failures);
+}
+
+#[test]
 fn over_a_local_socket() {
     let script = pools();
     let quick: Vec<&Scenario> = in_real_time(&script).into_iter().filter(|scenario| !scenario.sleeps()).collect();

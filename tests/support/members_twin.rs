@@ -132,7 +132,8 @@ impl MembersTwin {
             self.note(format!("+{}ms, up to {}ms", (target - self.now()) / 1_000, target / 1_000));
             self.pass_to(target);
             let now = self.now();
-            let inside = self.model.backoffs().filter(|(low, high)| (*low..*high).contains(&now)).map(|(_, high)| high).max();
+            let inside =
+                self.model.backoffs().filter(|(low, high)| (*low..*high).contains(&now)).map(|(_, high)| high).max();
             match inside {
                 Some(high) => target = high.next_multiple_of(1_000),
                 None => return,

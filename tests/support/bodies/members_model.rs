@@ -47,7 +47,12 @@ pub fn play(data: &[u8], replay: String) -> BTreeMap<String, u64> {
     let mut twin = MembersTwin::new(replay);
     let mut slots: Vec<usize> = (0..CLIENTS).map(|_| twin.connect()).collect();
     for (pool, group) in [("a", " group=g"), ("b", " group=g")] {
-        let line = format!("POOL {pool} {} {}{group}{}", choices.pick(&[0, 1, 2]), choices.pick(&[3, 2, 4]), traits(&mut choices));
+        let line = format!(
+            "POOL {pool} {} {}{group}{}",
+            choices.pick(&[0, 1, 2]),
+            choices.pick(&[3, 2, 4]),
+            traits(&mut choices)
+        );
         twin.say(slots[0], &line);
         twin.pass(1);
     }

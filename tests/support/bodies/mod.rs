@@ -5,6 +5,8 @@ pub mod counters_stream;
 pub mod counters_wire;
 pub mod http;
 pub mod members_model;
+pub mod members_stream;
+pub mod members_wire;
 pub mod pools_model;
 pub mod pools_stream;
 pub mod pools_wire;

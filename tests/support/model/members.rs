@@ -295,7 +295,11 @@ impl Members {
     /// How many members the waiters want for whom starts are asked.
     fn need(&self, pool: usize) -> u64 {
         let name = &self.pools[pool].name;
-        self.waiters.iter().filter(|waiter| waiter.pool == *name && waiter.named.is_none()).map(|waiter| waiter.members).sum()
+        self.waiters
+            .iter()
+            .filter(|waiter| waiter.pool == *name && waiter.named.is_none())
+            .map(|waiter| waiter.members)
+            .sum()
     }
 
     fn providers(&self, pool: usize) -> Vec<usize> {
@@ -404,8 +408,12 @@ impl Members {
         }
         self.pools[p].settings = settings;
         let queue = self.pools[p].settings.queue as usize;
-        let mut waiting: Vec<(u64, usize)> =
-            self.waiters.iter().filter(|waiter| waiter.pool == name).map(|waiter| (waiter.arrival, waiter.conn)).collect();
+        let mut waiting: Vec<(u64, usize)> = self
+            .waiters
+            .iter()
+            .filter(|waiter| waiter.pool == name)
+            .map(|waiter| (waiter.arrival, waiter.conn))
+            .collect();
         waiting.sort_unstable();
         for (_, conn) in waiting.into_iter().skip(queue) {
             self.waiters.retain(|waiter| waiter.conn != conn);
@@ -418,7 +426,9 @@ impl Members {
         let p = self.pool(name).ok_or("NO_POOL")?;
         self.tell(conn, "OK");
         self.pools[p].is_leaving = true;
-        for waiter in self.waiters.iter().filter(|waiter| waiter.pool == name).map(|waiter| waiter.conn).collect::<Vec<_>>() {
+        for waiter in
+            self.waiters.iter().filter(|waiter| waiter.pool == name).map(|waiter| waiter.conn).collect::<Vec<_>>()
+        {
             self.tell(waiter, "NO_MEMBERS removed");
         }
         self.waiters.retain(|waiter| waiter.pool != name);
@@ -473,7 +483,8 @@ impl Members {
             self.conns.get_mut(&conn).unwrap().late_stops.insert(member.into());
             return Err("TOO_LATE");
         }
-        let at = self.starts.iter().position(|start| start.number == number && start.conn == conn).ok_or("BAD_START")?;
+        let at =
+            self.starts.iter().position(|start| start.number == number && start.conn == conn).ok_or("BAD_START")?;
         let pool = self.starts.remove(at).pool;
         let p = self.pool(&pool).unwrap();
         if self.pools[p].at(member).is_some() {
@@ -489,7 +500,8 @@ impl Members {
         if self.conns.get_mut(&conn).unwrap().late_starts.remove(&number).is_some() {
             return Ok("OK");
         }
-        let at = self.starts.iter().position(|start| start.number == number && start.conn == conn).ok_or("BAD_START")?;
+        let at =
+            self.starts.iter().position(|start| start.number == number && start.conn == conn).ok_or("BAD_START")?;
         let pool = self.starts.remove(at).pool;
         let p = self.pool(&pool).unwrap();
         self.back_off(p);
@@ -514,14 +526,16 @@ impl Members {
         let member = Member { name, owner, state, born: now, since: now, proved: now, uses, freed, is_leaving, hold };
         self.pools[p].members.push(member);
         let m = self.pools[p].members.len() - 1;
-        self.free(p, m);
+        self.come_free(p, m);
     }
 
     fn free(&mut self, p: usize, m: usize) {
         self.frees += 1;
+        let now = self.now;
         let member = &mut self.pools[p].members[m];
         member.state = State::Free;
-        member.freed = self.frees;
+        (member.freed, member.since, member.proved) = (self.frees, now, now);
+        self.serve_waiters(p);
     }
 
     fn own_pool(&self, conn: usize) -> Option<usize> {
@@ -556,7 +570,7 @@ impl Members {
         let p = self.own_pool(conn).ok_or("NO_SUCH_MEMBER")?;
         let m = self.pools[p].at(member).ok_or("NO_SUCH_MEMBER")?;
         let known = &self.pools[p].members[m];
-        let is_cleaner = matches!(known.state, State::Cleaning(by, _) if by == conn);
+        let is_cleaner = self.conns[&conn].cleans || matches!(known.state, State::Cleaning(by, _) if by == conn);
         if known.owner != Owner::Provider(conn) && !is_cleaner {
             return Err("NO_SUCH_MEMBER");
         }
@@ -564,7 +578,11 @@ impl Members {
             State::Stopping(_) => {
                 self.pools[p].members.remove(m);
             }
-            _ if known.owner == Owner::Fixed => self.quarantine(p, m),
+            State::Quarantined(_) => {}
+            _ if known.owner == Owner::Fixed => {
+                self.lose(p, m, "died");
+                self.fail(p, m);
+            }
             _ => {
                 self.lose(p, m, "died");
                 self.pools[p].members.remove(m);
@@ -772,8 +790,7 @@ impl Members {
         if self.waiters.iter().any(|waiter| waiter.conn == conn) {
             return Err("WAITING");
         }
-        let mut pools: Vec<usize> =
-            (0..self.pools.len()).filter(|p| self.pools[*p].settings.group == group).collect();
+        let mut pools: Vec<usize> = (0..self.pools.len()).filter(|p| self.pools[*p].settings.group == group).collect();
         if pools.is_empty() {
             return Err("NO_POOL");
         }
@@ -978,10 +995,10 @@ impl Members {
         let Some(m) = self.pass_gate(p, m) else { return };
         let now = self.now;
         let member = &mut self.pools[p].members[m];
-        if let Some(span) = member.hold.take() {
-            member.state = State::Held(now + span);
-        } else if matches!(member.owner, Owner::Orphan(_)) {
+        if matches!(member.owner, Owner::Orphan(_)) {
             member.state = State::Orphaned;
+        } else if let Some(span) = member.hold.take() {
+            member.state = State::Held(now + span);
         } else {
             self.free(p, m);
         }
@@ -1085,7 +1102,7 @@ impl Members {
         }
         for member in &mut self.pools[p].members {
             if matches!(member.state, State::Cleaning(by, _) if by == conn) {
-                member.state = State::Unclean(self.now);
+                member.state = State::Unclean(member.since);
             }
         }
         let grace = self.pools[p].settings.provider_grace;
@@ -1152,9 +1169,11 @@ impl Members {
                 let p = self.pool(&pool.name)?;
                 (!self.has_agent(p)).then_some(since + settings.clean_timeout)
             }
-            State::Checking(at) | State::Stopping(at) | State::Cleaning(_, at) | State::Held(at) | State::Delayed(at) => {
-                Some(at)
-            }
+            State::Checking(at)
+            | State::Stopping(at)
+            | State::Cleaning(_, at)
+            | State::Held(at)
+            | State::Delayed(at) => Some(at),
             State::Quarantined(at) => at,
             State::InUse | State::Orphaned => None,
         }
@@ -1176,6 +1195,9 @@ impl Members {
             }
         }
         while let Some((_, kind)) = self.deadlines().into_iter().filter(|(at, _)| *at <= now).min() {
+            if std::env::var_os("SIM_TRACE").is_some() {
+                println!("at {}ms: {kind:?}", now / 1_000);
+            }
             self.fire(kind);
             self.settle();
         }
@@ -1279,7 +1301,7 @@ impl Members {
         self.pools[p].cull_at = Some(now + self.pools[p].settings.cull_interval);
         loop {
             let pool = &self.pools[p];
-            let total = pool.live() + self.starts_in(p);
+            let total = pool.live();
             let free = pool.free() + pool.checking();
             if total <= pool.settings.init || free <= pool.settings.min_free {
                 return;
@@ -1396,9 +1418,10 @@ impl Members {
             return;
         }
         loop {
-            let live = self.pools[p].live() + self.starts_in(p);
-            let pool = &mut self.pools[p];
-            pool.owed = pool.owed.min(pool.settings.max.saturating_sub(live));
+            let (starts, pool) = (self.starts_in(p), &mut self.pools[p]);
+            let max = pool.settings.max;
+            let is_crowded = pool.members.len() as u64 + starts > max;
+            pool.owed = if is_crowded { 0 } else { pool.owed.min(max.saturating_sub(pool.live())) };
             if self.lacks(p, growth) == 0 || !self.launch(p) {
                 return;
             }
