@@ -354,6 +354,7 @@ impl Members {
                 Ok("OK")
             }
             "BYE" => {
+                self.waiters.retain(|waiter| waiter.conn != conn);
                 for number in self.held_by(conn, false) {
                     self.come_back_ok(number);
                 }
@@ -466,7 +467,8 @@ impl Members {
         if self.conns[&conn].pool.as_ref().is_some_and(|pool| pool != name) {
             return Err("BAD_SYNTAX");
         }
-        let p = self.pool(name).filter(|p| !self.pools[*p].is_leaving).ok_or("NO_POOL")?;
+        let is_known = self.conns[&conn].pool.is_some();
+        let p = self.pool(name).filter(|p| is_known && !provides || !self.pools[*p].is_leaving).ok_or("NO_POOL")?;
         let name = self.pools[p].name.clone();
         let conn = self.conns.get_mut(&conn).unwrap();
         conn.pool = Some(name);
@@ -697,7 +699,6 @@ impl Members {
 
     fn unhold(&mut self, pool: &str, member: &str) -> Answer {
         let (p, m) = self.find(pool, member)?;
-        self.pools[p].members[m].hold = None;
         if matches!(self.pools[p].members[m].state, State::Held(_)) {
             self.come_free(p, m);
         }
