@@ -44,7 +44,7 @@
 //! | [`pulse`] | the loop's own figures: ticks, budgets, memory | clocks, who shows them |
 //! | [`record`] | values in a stream, one at a time: what an upgrade hands over | files, what the values are |
 //! | [`service`], [`settings`] | the contract between the loop and a service; what its operator tells it | any service |
-//! | [`pools`], [`counters`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
+//! | [`pools`], [`counters`], [`members`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
 //! | [`http`] | metrics and the status page, from what the other services report | sockets, the other services |
 //! | [`services`] | the registry | the loop |
 //! | [`net`] | sockets, clock, tick, signals, the upgrade without loss | protocols |

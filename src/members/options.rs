@@ -34,9 +34,16 @@ pub const OPTIONS: &[Opt<MembersSettings>] = &[
     Opt {
         long: "members-admin",
         key: "members.admin",
-        hint: "BOOL",
-        help: "whether clients may declare pools and take members back (default: those on this machine)",
-        set: |settings, value| assign(&mut settings.admin, flag(value).map(Some)),
+        hint: "WHO",
+        help: "who may declare pools and take members back: true, false, or local, which is on this machine (default: local)",
+        set: |settings, value| assign(&mut settings.admin, admin(value)),
         ..Opt::BLANK
     },
 ];
+
+fn admin(text: &str) -> Result<Option<bool>, String> {
+    match text {
+        "local" => Ok(None),
+        _ => flag(text).map(Some).map_err(|_| "true, false or local".into()),
+    }
+}
