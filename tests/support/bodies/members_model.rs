@@ -85,7 +85,7 @@ fn traits(choices: &mut Choices<'_>) -> String {
     let mut text: String = choices.pick(&CARE).into();
     for of in TRAITS {
         // Half of all pools are usual in this respect.
-        if choices.byte() % 2 == 0 {
+        if choices.byte().is_multiple_of(2) {
             text += choices.pick(of);
         }
     }
@@ -103,7 +103,7 @@ fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize) -> Str
     match choices.byte() % 32 {
         0 => format!("RECONFIGURE {pool} init={} max={}", choices.pick(&[0, 1, 2]), choices.pick(&[2, 3, 4, 1])),
         1 => format!("RECONFIGURE {pool} queue={}", choices.pick(&[0, 1, 50])),
-        2 if choices.byte() % 8 == 0 => format!("RMPOOL {pool}{}", choices.pick(&["", " GRACEFUL"])),
+        2 if choices.byte().is_multiple_of(8) => format!("RMPOOL {pool}{}", choices.pick(&["", " GRACEFUL"])),
         2 => format!("POOL {pool} 1 3 group=g"),
         3 | 4 => format!("PROVIDE {pool}{}", choices.pick(&["", "", " 1", " 2", " 0"])),
         5 => format!("CLEAN {pool}"),
@@ -123,7 +123,7 @@ fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize) -> Str
         _ => {
             let options = ["", "", "", "", " n=1", " n=2", " n=3", " pri=0", " pri=9", " lease=3.313"];
             let option = choices.pick(&options);
-            let named = if choices.byte() % 8 == 0 { format!(" member={fixed}") } else { option.into() };
+            let named = if choices.byte().is_multiple_of(8) { format!(" member={fixed}") } else { option.into() };
             format!("TAKE {pool} {}{named}", choices.pick(&TIMEOUTS)).replace("  ", " ").trim_end().into()
         }
     }

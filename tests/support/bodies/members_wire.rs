@@ -1,6 +1,6 @@
 //! Raw bytes into the parser of the members protocol.
 
-use poolcounter::members::state::{Request, Take};
+use poolcounter::members::state::{Attributes, Request, Take};
 use poolcounter::members::wire::{ATTRIBUTE_BYTES, LONGEST_NAME, Line, MOST_ATTRIBUTES, Query, parse};
 
 /// Reads everything as lines, and looks at what comes out.
@@ -23,7 +23,7 @@ fn look_at(line: &[u8]) {
         is_name(name);
         assert!(name[0] != b'!', "what the daemon says by itself begins so");
     };
-    let are_attributes = |attributes: &[(Box<[u8]>, Box<[u8]>)]| {
+    let are_attributes = |attributes: &Attributes| {
         let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
         assert!(attributes.len() <= MOST_ATTRIBUTES && bytes <= ATTRIBUTE_BYTES);
         for (n, (name, value)) in attributes.iter().enumerate() {

@@ -181,7 +181,7 @@ pub enum Kind {
 
 fn seconds(text: &str) -> u64 {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
-    whole.parse::<u64>().unwrap() * SECOND + format!("{decimals:0<6}").parse::<u64>().unwrap()
+    whole.parse::<u64>().expect("a number") * SECOND + format!("{decimals:0<6}").parse::<u64>().expect("a number")
 }
 
 impl Settings {
@@ -214,8 +214,8 @@ impl Settings {
     }
 
     fn set(&mut self, pair: &str) {
-        let (key, value) = pair.split_once('=').unwrap();
-        let number = || value.parse::<u64>().unwrap();
+        let (key, value) = pair.split_once('=').expect("it is known");
+        let number = || value.parse::<u64>().expect("a number");
         match key {
             "init" => self.init = number(),
             "max" => self.max = number(),
@@ -322,10 +322,10 @@ impl Members {
             "POOL" => self.declare(words[1], &words[2..]),
             "RECONFIGURE" => self.reconfigure(words[1], &words[2..]),
             "RMPOOL" => self.remove_pool(conn, words[1], words.len() > 2),
-            "PROVIDE" => self.work(conn, words[1], true, words.get(2).map(|n| n.parse().unwrap())),
+            "PROVIDE" => self.work(conn, words[1], true, words.get(2).map(|n| n.parse().expect("a number"))),
             "CLEAN" => self.work(conn, words[1], false, None),
-            "STARTED" => self.started(conn, words[1].parse().unwrap(), words[2]),
-            "FAILED" => self.failed(conn, words[1].parse().unwrap()),
+            "STARTED" => self.started(conn, words[1].parse().expect("a number"), words[2]),
+            "FAILED" => self.failed(conn, words[1].parse().expect("a number")),
             "STOPPED" => self.stopped(conn, words[1]),
             "ALIVE" => self.alive(conn, words[1]),
             "DEAD" => self.dead(conn, words[1]),
@@ -337,7 +337,7 @@ impl Members {
             "REPAIR" => self.repair(words[1], words[2]),
             "HOLD" => self.hold(words[1], words[2], seconds(words[3])),
             "FREE" => self.unhold(words[1], words[2]),
-            "TAKEBACK" => self.take_back(words[1].parse().unwrap()),
+            "TAKEBACK" => self.take_back(words[1].parse().expect("a number")),
             "TAKE" => self.take(conn, words[1], &words[2..]),
             "TAKEGROUP" => self.take_from_group(conn, words[1], &words[2..]),
             "RETURN" => self.give_back(conn, words[1], words.get(2) == Some(&"FAIL")),
@@ -350,7 +350,7 @@ impl Members {
                 None => Err("NOT_WAITING"),
             },
             "IDENTIFY" => {
-                self.conns.get_mut(&conn).unwrap().name = Some(words[1].into());
+                self.conns.get_mut(&conn).expect("it is known").name = Some(words[1].into());
                 Ok("OK")
             }
             "BYE" => {
@@ -434,11 +434,11 @@ impl Members {
         }
         self.waiters.retain(|waiter| waiter.pool != name);
         for start in self.starts.extract_if(.., |start| start.pool == name) {
-            let conn = self.conns.get_mut(&start.conn).unwrap();
+            let conn = self.conns.get_mut(&start.conn).expect("it is known");
             conn.late_starts.insert(start.number, start.pool);
         }
         for member in self.names_in(p) {
-            let m = self.pools[p].at(&member).unwrap();
+            let m = self.pools[p].at(&member).expect("it is known");
             if self.pools[p].members[m].state == State::InUse {
                 if graceful {
                     continue;
@@ -449,9 +449,9 @@ impl Members {
         }
         if !graceful {
             for member in self.names_in(p) {
-                let m = self.pools[p].at(&member).unwrap();
+                let m = self.pools[p].at(&member).expect("it is known");
                 if let Owner::Provider(conn) = self.pools[p].members[m].owner {
-                    self.conns.get_mut(&conn).unwrap().late_stops.insert(member);
+                    self.conns.get_mut(&conn).expect("it is known").late_stops.insert(member);
                 }
                 self.pools[p].members.remove(m);
             }
@@ -470,7 +470,7 @@ impl Members {
         let is_known = self.conns[&conn].pool.is_some();
         let p = self.pool(name).filter(|p| is_known && !provides || !self.pools[*p].is_leaving).ok_or("NO_POOL")?;
         let name = self.pools[p].name.clone();
-        let conn = self.conns.get_mut(&conn).unwrap();
+        let conn = self.conns.get_mut(&conn).expect("it is known");
         conn.pool = Some(name);
         conn.cleans |= !provides;
         if provides {
@@ -480,15 +480,15 @@ impl Members {
     }
 
     fn started(&mut self, conn: usize, number: u64, member: &str) -> Answer {
-        if let Some(pool) = self.conns.get_mut(&conn).unwrap().late_starts.remove(&number) {
+        if let Some(pool) = self.conns.get_mut(&conn).expect("it is known").late_starts.remove(&number) {
             self.tell(conn, format!("!STOP {pool} {member}"));
-            self.conns.get_mut(&conn).unwrap().late_stops.insert(member.into());
+            self.conns.get_mut(&conn).expect("it is known").late_stops.insert(member.into());
             return Err("TOO_LATE");
         }
         let at =
             self.starts.iter().position(|start| start.number == number && start.conn == conn).ok_or("BAD_START")?;
         let pool = self.starts.remove(at).pool;
-        let p = self.pool(&pool).unwrap();
+        let p = self.pool(&pool).expect("it is known");
         if self.pools[p].at(member).is_some() {
             self.back_off(p);
             return Err("MEMBER_EXISTS");
@@ -499,13 +499,13 @@ impl Members {
     }
 
     fn failed(&mut self, conn: usize, number: u64) -> Answer {
-        if self.conns.get_mut(&conn).unwrap().late_starts.remove(&number).is_some() {
+        if self.conns.get_mut(&conn).expect("it is known").late_starts.remove(&number).is_some() {
             return Ok("OK");
         }
         let at =
             self.starts.iter().position(|start| start.number == number && start.conn == conn).ok_or("BAD_START")?;
         let pool = self.starts.remove(at).pool;
-        let p = self.pool(&pool).unwrap();
+        let p = self.pool(&pool).expect("it is known");
         self.back_off(p);
         Ok("OK")
     }
@@ -552,7 +552,11 @@ impl Members {
                 return Ok("OK");
             }
         }
-        if self.conns.get_mut(&conn).unwrap().late_stops.remove(member) { Ok("OK") } else { Err("NO_SUCH_MEMBER") }
+        if self.conns.get_mut(&conn).expect("it is known").late_stops.remove(member) {
+            Ok("OK")
+        } else {
+            Err("NO_SUCH_MEMBER")
+        }
     }
 
     fn alive(&mut self, conn: usize, member: &str) -> Answer {
@@ -831,7 +835,7 @@ impl Members {
         }
         let reasons: Vec<&str> = pools.iter().map(|p| self.reason(*p)).collect();
         let first = ["NO_MEMBERS starting", "NO_MEMBERS at_capacity", "NO_MEMBERS no_provider"];
-        Ok(first.into_iter().find(|reason| reasons.contains(reason)).unwrap())
+        Ok(first.into_iter().find(|reason| reasons.contains(reason)).expect("it is known"))
     }
 
     fn is_limited(&self, conn: usize, p: usize, members: u64) -> bool {
@@ -901,11 +905,11 @@ impl Members {
     fn give_back(&mut self, conn: usize, lease: &str, is_failed: bool) -> Answer {
         let found = match lease.strip_prefix('$') {
             Some(token) => {
-                let token: u64 = token.parse().unwrap();
+                let token: u64 = token.parse().expect("a number");
                 self.leases.iter().find(|lease| lease.token.is_some_and(|(known, ..)| known == token))
             }
             None => {
-                let number: u64 = lease.parse().unwrap();
+                let number: u64 = lease.parse().expect("a number");
                 self.leases.iter().find(|lease| lease.number == number && lease.conn == Some(conn))
             }
         };
@@ -920,7 +924,7 @@ impl Members {
     }
 
     fn renew(&mut self, token: &str, span: Option<u64>) -> Answer {
-        let token: u64 = token[1..].parse().unwrap();
+        let token: u64 = token[1..].parse().expect("a number");
         for lease in &mut self.leases {
             if let Some((known, usual, until)) = &mut lease.token
                 && *known == token
@@ -1221,7 +1225,7 @@ impl Members {
                 let at = self.starts.iter().position(|start| start.until <= now).expect("one is due");
                 let start = self.starts.remove(at);
                 let p = self.pool(&start.pool).expect("a start is of a pool");
-                self.conns.get_mut(&start.conn).unwrap().late_starts.insert(start.number, start.pool);
+                self.conns.get_mut(&start.conn).expect("it is known").late_starts.insert(start.number, start.pool);
                 self.back_off(p);
             }
             Kind::Stage => self.end_stage(),
@@ -1287,7 +1291,7 @@ impl Members {
             State::Stopping(_) => {
                 let Owner::Provider(conn) = member.owner else { panic!("only a provider is asked") };
                 self.pools[p].members.remove(m);
-                self.conns.get_mut(&conn).unwrap().late_stops.insert(name);
+                self.conns.get_mut(&conn).expect("it is known").late_stops.insert(name);
             }
             State::Unclean(_) | State::Cleaning(..) => self.fail(p, m),
             State::Delayed(_) => self.come_back(p, m),
@@ -1554,9 +1558,9 @@ impl Asked {
         for word in words {
             match word.split_once('=') {
                 None => asked.timeout = seconds(word),
-                Some(("n", n)) => (asked.members, asked.counted) = (n.parse().unwrap(), true),
+                Some(("n", n)) => (asked.members, asked.counted) = (n.parse().expect("a number"), true),
                 Some(("member", name)) => asked.named = Some(name.into()),
-                Some(("pri", pri)) => asked.priority = pri.parse().unwrap(),
+                Some(("pri", pri)) => asked.priority = pri.parse().expect("a number"),
                 Some(("lease", span)) => asked.lease = Some(seconds(span)),
                 Some(_) => panic!("{word}"),
             }
