@@ -6,12 +6,12 @@ use crate::service::{Caps, Info, Peers, Service, Traffic, Wake};
 use crate::settings::{Configure, ServiceSettings};
 use crate::time::Time;
 use crate::wheel::Owner;
-use crate::{counters, http, pools};
+use crate::{counters, http, members, pools};
 use std::any::Any;
 use std::ops::{Index, IndexMut};
 
 /// Every service of the daemon. The first is always on; the log names its addresses last.
-pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &http::INFO];
+pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &members::INFO, &http::INFO];
 
 /// Something that each service of a list has.
 #[derive(Clone, PartialEq, Eq, Debug)]

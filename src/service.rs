@@ -246,6 +246,11 @@ pub trait Peers {
     /// The address of a connection's peer, without spaces: `192.0.2.7:40112`, `[2001:db8::7]:40112`, or `unix:` and the id
     /// of its process. `gone` if the connection was lost a moment ago.
     fn peer(&self, conn: ConnId) -> String;
+
+    /// Returns whether a connection's peer is on this machine.
+    fn is_local(&self, _conn: ConnId) -> bool {
+        false
+    }
 }
 
 /// No connections at all: every peer is gone.

@@ -95,6 +95,11 @@ impl<S: Stat> Figures<S> {
         *value = value.saturating_add(span.as_micros());
     }
 
+    /// Adds all of what was counted elsewhere.
+    pub fn merge(&mut self, other: &Figures<S>) {
+        self.values.iter_mut().zip(&other.values).for_each(|(value, more)| *value = value.saturating_add(*more));
+    }
+
     /// Sets a value that is known from elsewhere.
     pub fn set(&mut self, stat: S, value: u64) {
         self.values[stat.index()] = value;

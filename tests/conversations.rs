@@ -37,8 +37,13 @@ fn counters() -> Script {
         .unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
+fn members() -> Script {
+    Script::parse("tests/conversations/members.txt", Protocol::Members, include_str!("conversations/members.txt"))
+        .unwrap_or_else(|wrong| panic!("{wrong}"))
+}
+
 fn play_in_virtual_time(variation: Variation) {
-    for script in [pools(), counters()] {
+    for script in [pools(), counters(), members()] {
         let play_one = |scenario: &Scenario| {
             play(&script, scenario, &mut VirtualTarget::new(script.protocol, scenario, variation)).err()
         };
@@ -77,6 +82,16 @@ fn counters_over_tcp() {
     let start = |scenario: &Scenario| Daemon::start_with_counters(&options_of(scenario));
     let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
         play(&script, scenario, &mut Sockets::new(Protocol::Counters, daemon.counters(), PATIENCE)).err()
+    });
+    report(&failures);
+}
+
+#[test]
+fn members_over_tcp() {
+    let script = members();
+    let start = |scenario: &Scenario| Daemon::start_with_members(&options_of(scenario));
+    let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
+        play(&script, scenario, &mut Sockets::new(Protocol::Members, daemon.members(), PATIENCE)).err()
     });
     report(&failures);
 }

@@ -75,7 +75,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "time",
         ],
     ),
-    ("registry", &["pools", "counters", "http", "report", "service", "settings", "wheel", "id", "time"]),
+    ("registry", &["pools", "counters", "members", "http", "report", "service", "settings", "wheel", "id", "time"]),
     ("http", &["http/host", "http/options", "http/wire", "histogram"]),
     ("http/host", &[]),
     ("http/options", &["options"]),
@@ -84,13 +84,14 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("counters/request", &[]),
     ("pools", &["pools/stats", "pools/options", "pools/request", "pools/state", "pools/wire", "top_keys"]),
     ("counters", &["counters/stats", "counters/options", "counters/request", "counters/state", "counters/wire"]),
-    ("members", &["members/state", "members/wire", "members/stats"]),
+    ("members", &["members/options", "members/state", "members/wire", "members/stats", "pools/wire"]),
     (
         "members/state",
         &["members/stats", "service", "record", "random", "wheel", "names", "list", "histogram", "stats", "id", "time"],
     ),
     ("members/wire", &["members/state", "pools/wire", "time"]),
     ("members/stats", &["histogram", "stats"]),
+    ("members/options", &["options"]),
     ("pools/options", &["options", "time"]),
     (
         "pools/state",
@@ -170,7 +171,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("lib", &[]),
 ];
 
-const ADAPTERS: &[&str] = &["pools", "counters", "http"];
+const ADAPTERS: &[&str] = &["pools", "counters", "members", "http"];
 
 /// Sockets, files, clocks and threads: what a state machine must not know.
 const OUTSIDE_WORLD: &[&str] = &[

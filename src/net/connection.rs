@@ -24,6 +24,11 @@ pub trait Stream: Read + Write {
     ///
     /// When the peer is gone.
     fn peer(&self) -> io::Result<String>;
+
+    /// Returns whether the peer is on this machine.
+    fn is_local(&self) -> bool {
+        false
+    }
 }
 
 /// What an event of the poll says of a connection.

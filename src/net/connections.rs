@@ -56,6 +56,10 @@ impl<S: Stream> Peers for Slab<Connection<S>> {
         let peer = self.get(conn.index()).and_then(|conn| conn.stream.peer().ok());
         peer.unwrap_or_else(|| GONE.into())
     }
+
+    fn is_local(&self, conn: ConnId) -> bool {
+        self.get(conn.index()).is_some_and(|conn| conn.stream.is_local())
+    }
 }
 
 impl<S: Stream> Connections<S> {

@@ -75,6 +75,13 @@ impl Stream for Socket {
             Socket::Unix(stream) => format!("unix:{}", getsockopt(stream, sockopt::PeerCredentials)?.pid()),
         })
     }
+
+    fn is_local(&self) -> bool {
+        match self {
+            Socket::Tcp(stream) => stream.peer_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback()),
+            Socket::Unix(_) => true,
+        }
+    }
 }
 
 impl Source for Socket {

@@ -1,5 +1,6 @@
 //! Plays conversations against a target: a server of some kind, with clients, and time that can pass.
 
+use super::leases::Leases;
 use super::protocol::Protocol;
 use super::script::{Action, Pattern, Scenario, Script, Step, Then};
 use std::collections::BTreeMap;
@@ -69,8 +70,10 @@ struct Actor<C> {
 /// One sentence that begins with the file and the line where the conversation went another way.
 pub fn play<S: Target>(script: &Script, scenario: &Scenario, target: &mut S) -> Result<(), String> {
     let mut actors: BTreeMap<u32, Actor<S::Client>> = BTreeMap::new();
+    let mut leases = Leases::default();
     for step in &scenario.steps {
-        take(script.protocol, step, &mut actors, target).map_err(|wrong| format!("{}:{step}: {wrong}", script.name))?;
+        take(script.protocol, step, &mut leases, &mut actors, target)
+            .map_err(|wrong| format!("{}:{step}: {wrong}", script.name))?;
     }
     let at_end = |wrong| format!("{}: at the end of \"{}\": {wrong}", script.name, scenario.title);
     for (number, actor) in actors.iter_mut().filter(|(_, actor)| actor.is_present) {
@@ -85,9 +88,15 @@ pub fn play<S: Target>(script: &Script, scenario: &Scenario, target: &mut S) -> 
 fn take<S: Target>(
     protocol: Protocol,
     step: &Step,
+    leases: &mut Leases,
     actors: &mut BTreeMap<u32, Actor<S::Client>>,
     target: &mut S,
 ) -> Result<(), String> {
+    if protocol.is_written_in_full() && !step.action.is_expectation() {
+        for (number, actor) in actors.iter_mut().filter(|(_, actor)| actor.is_present) {
+            expect_nothing(target, &mut actor.client).map_err(|wrong| format!("before it client {number} {wrong}"))?;
+        }
+    }
     let (Action::Send(number, ..)
     | Action::Trickle(number, _)
     | Action::Finish(number)
@@ -110,10 +119,12 @@ fn take<S: Target>(
     let client = &mut actor.client;
     match &step.action {
         Action::Send(_, bytes, then) => {
-            target.send(client, bytes, *then);
+            target.send(client, &said(protocol, leases, bytes), *then);
             actor.is_present = *then != Then::Close;
         }
-        Action::Trickle(_, bytes) => bytes.iter().for_each(|byte| target.send(client, &[*byte], Then::Stay)),
+        Action::Trickle(_, bytes) => {
+            said(protocol, leases, bytes).iter().for_each(|byte| target.send(client, &[*byte], Then::Stay));
+        }
         Action::Finish(_) => target.finish(client),
         Action::Close(_) => {
             target.close(client);
@@ -128,13 +139,13 @@ fn take<S: Target>(
             actor.is_present = false;
         }
         Action::Expect(_, pattern) => {
-            let reply = target.reply(client)?;
+            let reply = told(protocol, leases, target.reply(client)?);
             if !is_as_said(pattern, &reply, target.tolerance()) {
                 return Err(format!("got {}", protocol.describe(&reply)));
             }
         }
         Action::ExpectAmong(_, pattern) => loop {
-            let reply = target.reply(client)?;
+            let reply = told(protocol, leases, target.reply(client)?);
             if is_as_said(pattern, &reply, target.tolerance()) {
                 break;
             }
@@ -148,6 +159,14 @@ fn take<S: Target>(
         Action::Pass(_) => {}
     }
     Ok(())
+}
+
+fn said(protocol: Protocol, leases: &Leases, bytes: &[u8]) -> Vec<u8> {
+    if protocol == Protocol::Members { leases.said(bytes) } else { bytes.to_vec() }
+}
+
+fn told(protocol: Protocol, leases: &mut Leases, reply: Vec<u8>) -> Vec<u8> {
+    if protocol == Protocol::Members { leases.told(&reply) } else { reply }
 }
 
 fn expect_nothing<S: Target>(target: &mut S, client: &mut S::Client) -> Result<(), String> {

@@ -12,6 +12,8 @@ pub enum Protocol {
     Pools,
     /// Frames: a header that tells the length of the body.
     Counters,
+    /// Lines of another kind.
+    Members,
 }
 
 impl Protocol {
@@ -20,13 +22,14 @@ impl Protocol {
         match self {
             Protocol::Pools => "pools",
             Protocol::Counters => "counters",
+            Protocol::Members => "members",
         }
     }
 
     /// The request that a text describes.
     pub fn request(self, text: &str) -> Result<Vec<u8>, String> {
         match self {
-            Protocol::Pools => lines::line(text),
+            Protocol::Pools | Protocol::Members => lines::line(text),
             Protocol::Counters => frames::request(text),
         }
     }
@@ -34,7 +37,7 @@ impl Protocol {
     /// The bytes that a text describes, which may be any part of a request or several.
     pub fn bytes(self, text: &str) -> Result<Vec<u8>, String> {
         match self {
-            Protocol::Pools => lines::unescape(text),
+            Protocol::Pools | Protocol::Members => lines::unescape(text),
             Protocol::Counters => frames::request(text),
         }
     }
@@ -42,7 +45,7 @@ impl Protocol {
     /// The reply that a text describes.
     pub fn reply(self, text: &str) -> Result<Pattern, String> {
         match self {
-            Protocol::Pools => lines::pattern(text),
+            Protocol::Pools | Protocol::Members => lines::pattern(text),
             Protocol::Counters => frames::reply(text),
         }
     }
@@ -50,7 +53,7 @@ impl Protocol {
     /// Takes the first whole reply from what was received.
     pub fn take_reply(self, received: &mut VecDeque<u8>) -> Option<Vec<u8>> {
         match self {
-            Protocol::Pools => {
+            Protocol::Pools | Protocol::Members => {
                 let end = received.iter().position(|byte| *byte == b'\n')?;
                 let line = received.drain(..end).collect();
                 received.pop_front();
@@ -66,15 +69,20 @@ impl Protocol {
     /// Whether a reply is the last of several.
     pub fn ends_list(self, reply: &[u8]) -> bool {
         match self {
-            Protocol::Pools => reply.is_empty(),
+            Protocol::Pools | Protocol::Members => reply.is_empty(),
             Protocol::Counters => reply.len() == frames::HEADER_BYTES,
         }
+    }
+
+    /// Whether all that clients receive has to be written down before the next step.
+    pub fn is_written_in_full(self) -> bool {
+        self == Protocol::Members
     }
 
     /// Bytes as people read them.
     pub fn describe(self, bytes: &[u8]) -> String {
         match self {
-            Protocol::Pools => format!("\"{}\"", bytes.escape_ascii()),
+            Protocol::Pools | Protocol::Members => format!("\"{}\"", bytes.escape_ascii()),
             Protocol::Counters => frames::describe(bytes),
         }
     }
@@ -82,6 +90,7 @@ impl Protocol {
     /// A request that every server answers at once with one reply, and that changes nothing.
     pub fn probe(self) -> &'static [u8] {
         match self {
+            Protocol::Members => b"?\n",
             Protocol::Pools => b"STATS uptime\n",
             Protocol::Counters => b"\x90\0\0\0\0\0\0\0what",
         }

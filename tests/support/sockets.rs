@@ -91,6 +91,22 @@ impl Sockets {
         }
     }
 
+    /// Pools stay, but nobody waits or is asked to start something.
+    fn check_members_empty(&mut self) -> Result<(), String> {
+        self.probe.send(b"POOLS\n");
+        let mut left = Ok(());
+        loop {
+            let line = self.probe.reply(self.protocol, self.patience)?;
+            let line = String::from_utf8_lossy(&line).into_owned();
+            if line.is_empty() {
+                return left;
+            }
+            if !line.contains(" starting 0 ") || !line.contains(" queued 0 ") {
+                left = left.and(Err(line));
+            }
+        }
+    }
+
     /// The first counter of a Dump that somebody holds.
     fn first_held(&mut self) -> Result<Option<Vec<u8>>, String> {
         self.probe.send(&frames::dump());
@@ -230,6 +246,7 @@ impl Target for Sockets {
         match self.protocol {
             Protocol::Pools => self.check_pools_empty(),
             Protocol::Counters => self.check_counters_empty(),
+            Protocol::Members => self.check_members_empty(),
         }
     }
 

@@ -5,6 +5,7 @@ use super::protocol::Protocol;
 use super::script::{Scenario, Then};
 use super::world::World;
 use poolcounter::counters::CountersSettings;
+use poolcounter::members::MembersSettings;
 use poolcounter::pools::{PoolsSettings, wire};
 use poolcounter::registry::AllSettings;
 use poolcounter::time::Span;
@@ -136,6 +137,8 @@ fn settings_of(options: &[String]) -> AllSettings {
     let mut pools = PoolsSettings::default();
     // So that a server is made quickly.
     let mut counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
+    // As for clients on the same machine.
+    let mut members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
     for option in options.chunks(2) {
         let [name, value] = option else { panic!("{option:?}: an option of a scenario has a value") };
         let number = || value.parse::<u32>().expect("a number");
@@ -145,8 +148,10 @@ fn settings_of(options: &[String]) -> AllSettings {
             "--max-hold" => pools.max_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
             "--counter-stats-interval" => counters.interval = Span::from_secs(number().into()),
             "--warn-hold" => pools.warn_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
+            "--members-max" => members.most = number() as usize,
+            "--members-admin" => members.admin = Some(value == "true"),
             _ => panic!("{name} means nothing in virtual time"),
         }
     }
-    AllSettings::default().with(pools).with(counters)
+    AllSettings::default().with(pools).with(counters).with(members)
 }
