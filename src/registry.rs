@@ -1,30 +1,24 @@
 //! The registry: the list of services. All that the loop, the options and the pages know of services, they know from here.
 
 use crate::id::ServiceId;
-use crate::report::{Overview, Report, ServiceReport};
+use crate::report::{Overview, Report, Series, ServiceReport};
 use crate::service::{Caps, Info, Peers, Service, Traffic, Wake};
+use crate::settings::{Configure, ServiceSettings};
 use crate::time::Time;
 use crate::wheel::Owner;
 use crate::{counters, http, members, pools};
+use std::any::Any;
 use std::ops::{Index, IndexMut};
 
 /// Every service of the daemon. The first is always on; the log names its addresses last.
 pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &members::INFO, &http::INFO];
 
-/// What the operator allows the clients of each service.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Limits {
-    /// Of the pools.
-    pub pools: pools::Limits,
-    /// Of the counters.
-    pub counters: counters::Limits,
-    /// Of the members.
-    pub members: members::Limits,
-}
-
 /// Something that each service of a list has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PerService<T>(Vec<T>);
+
+/// What each service of a list is told by its operator.
+pub type AllSettings = PerService<Box<dyn ServiceSettings>>;
 
 /// The services of a server.
 pub struct Services(Vec<Entry>);
@@ -90,6 +84,50 @@ impl<T> PerService<T> {
     pub fn of(list: &[&'static Info], of: impl FnMut(&'static Info) -> T) -> Self {
         PerService(list.iter().copied().map(of).collect())
     }
+
+    /// Returns what `of` makes of what each service has.
+    pub fn map<U>(&self, of: impl FnMut(&T) -> U) -> PerService<U> {
+        PerService(self.0.iter().map(of).collect())
+    }
+}
+
+impl AllSettings {
+    /// Returns the defaults of each service of a list.
+    pub fn defaults(list: &[&'static Info]) -> Self {
+        PerService::of(list, |info| (info.settings)())
+    }
+
+    /// Returns the same with other settings for one service.
+    ///
+    /// # Panics
+    ///
+    /// When no service of the list has such settings.
+    pub fn with<S: Configure>(mut self, settings: S) -> Self {
+        *self.get_mut().expect("some service of the list has such settings") = settings;
+        self
+    }
+
+    /// Returns the settings of the service that has such ones.
+    pub fn get<S: Configure>(&self) -> Option<&S> {
+        self.0.iter().find_map(|settings| (&**settings as &dyn Any).downcast_ref())
+    }
+
+    /// Returns the settings of the service that has such ones, to be changed.
+    pub fn get_mut<S: Configure>(&mut self) -> Option<&mut S> {
+        self.0.iter_mut().find_map(|settings| (&mut **settings as &mut dyn Any).downcast_mut())
+    }
+}
+
+impl Default for AllSettings {
+    fn default() -> Self {
+        AllSettings::defaults(SERVICES)
+    }
+}
+
+impl Default for Services {
+    fn default() -> Self {
+        Services::new(&AllSettings::default())
+    }
 }
 
 impl<T> Index<ServiceId> for PerService<T> {
@@ -108,17 +146,17 @@ impl<T> IndexMut<ServiceId> for PerService<T> {
 
 impl Services {
     /// Makes the services of [`SERVICES`], without connections.
-    pub fn new(limits: &Limits) -> Self {
-        Services::of(SERVICES, limits)
+    pub fn new(settings: &AllSettings) -> Self {
+        Services::of(SERVICES, settings)
     }
 
-    /// Makes the services of a list.
-    pub fn of(list: &[&'static Info], limits: &Limits) -> Self {
-        let entry = |info: &&'static Info| {
-            let service = (info.new)(limits);
+    /// Makes the services of a list, for which the settings are.
+    pub fn of(list: &[&'static Info], settings: &AllSettings) -> Self {
+        let entries = list.iter().zip(&settings.0).map(|(info, settings)| {
+            let service = settings.open();
             Entry { info, caps: service.caps(), service, traffic: Traffic::default() }
-        };
-        Services(list.iter().map(entry).collect())
+        });
+        Services(entries.collect())
     }
 
     /// Returns every service's place.
@@ -200,10 +238,10 @@ impl Others<'_> {
     /// Returns what every service reports at the time `now`, in the order of the list. The one that is called has no more to
     /// say than its traffic.
     pub fn overview(&self, now: Time, peers: &dyn Peers) -> Overview {
-        let report = |entry: &Entry| ServiceReport {
-            name: entry.info.name,
-            traffic: entry.traffic,
-            report: entry.service.report(now, &entry.traffic, peers),
+        let report = |entry: &Entry| {
+            let mut report = entry.service.report(now, &entry.traffic, peers);
+            entry.service.sample(&mut |series| report.series.push(series));
+            ServiceReport { name: entry.info.name, traffic: entry.traffic, report }
         };
         let (info, traffic) = self.called;
         let called = ServiceReport { name: info.name, traffic, report: Report::default() };
@@ -211,8 +249,10 @@ impl Others<'_> {
         Overview { services: before.chain([called]).chain(self.after.iter().map(report)).collect() }
     }
 
-    /// Returns the first value that some service samples, for those who look back.
-    pub fn samples(&self) -> impl Iterator<Item = crate::report::Sample> {
-        self.before.iter().chain(self.after).filter_map(|entry| entry.service.sample())
+    /// Notes every value that is remembered for a curve, with the name of its service, in the order of the list.
+    pub fn sample(&self, note: &mut dyn FnMut(&'static str, Series)) {
+        for entry in self.before.iter().chain(self.after) {
+            entry.service.sample(&mut |series| note(entry.info.name, series));
+        }
     }
 }

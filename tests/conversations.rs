@@ -16,7 +16,7 @@ use support::player::play;
 use support::protocol::Protocol;
 use support::script::{Scenario, Script};
 use support::sockets::Sockets;
-use support::stage::{Twist, VirtualStage};
+use support::virtual_target::{Variation, VirtualTarget};
 use support::yrmcds::Yrmcds;
 
 /// Scenarios that are played at a time where they sleep for real.
@@ -42,10 +42,10 @@ fn members() -> Script {
         .unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
-fn play_in_virtual_time(twist: Twist) {
+fn play_in_virtual_time(variation: Variation) {
     for script in [pools(), counters(), members()] {
         let play_one = |scenario: &Scenario| {
-            play(&script, scenario, &mut VirtualStage::new(script.protocol, scenario, twist)).err()
+            play(&script, scenario, &mut VirtualTarget::new(script.protocol, scenario, variation)).err()
         };
         report(&script.scenarios.iter().filter_map(play_one).collect::<Vec<String>>());
     }
@@ -53,17 +53,17 @@ fn play_in_virtual_time(twist: Twist) {
 
 #[test]
 fn in_virtual_time() {
-    play_in_virtual_time(Twist::None);
+    play_in_virtual_time(Variation::None);
 }
 
 #[test]
 fn in_virtual_time_byte_by_byte() {
-    play_in_virtual_time(Twist::ByteByByte);
+    play_in_virtual_time(Variation::ByteByByte);
 }
 
 #[test]
 fn in_virtual_time_with_an_upgrade_after_every_step() {
-    play_in_virtual_time(Twist::Upgrades);
+    play_in_virtual_time(Variation::Upgrades);
 }
 
 #[test]
@@ -82,6 +82,16 @@ fn counters_over_tcp() {
     let start = |scenario: &Scenario| Daemon::start_with_counters(&options_of(scenario));
     let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
         play(&script, scenario, &mut Sockets::new(Protocol::Counters, daemon.counters(), PATIENCE)).err()
+    });
+    report(&failures);
+}
+
+#[test]
+fn members_over_tcp() {
+    let script = members();
+    let start = |scenario: &Scenario| Daemon::start_with_members(&options_of(scenario));
+    let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
+        play(&script, scenario, &mut Sockets::new(Protocol::Members, daemon.members(), PATIENCE)).err()
     });
     report(&failures);
 }

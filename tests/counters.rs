@@ -2,9 +2,9 @@
 
 mod support;
 
-use poolcounter::counters;
+use poolcounter::counters::{self, CountersSettings};
 use poolcounter::output::FULL_BYTES;
-use poolcounter::registry::Limits;
+use poolcounter::registry::AllSettings;
 use poolcounter::time::Span;
 use std::collections::BTreeSet;
 use support::frames::{self, acquire, dump, get, record, release, replies, stat};
@@ -19,8 +19,8 @@ fn world() -> World {
 }
 
 fn with_memory(max_memory: u64) -> World {
-    let counters = counters::Limits { buckets: 16, interval: INTERVAL, max_memory };
-    World::with(Limits { counters, ..Limits::default() })
+    let counters = CountersSettings { buckets: 16, interval: INTERVAL, max_memory };
+    World::with(AllSettings::default().with(counters))
 }
 
 fn connect(world: &mut World) -> usize {

@@ -2,8 +2,10 @@
 
 mod support;
 
+use poolcounter::counters::stats::CounterStat;
 use poolcounter::output::FULL_BYTES;
-use poolcounter::stats::{Counters, Pools, Stat};
+use poolcounter::pools::stats::PoolStat;
+use poolcounter::stats::Stat;
 use poolcounter::time::Span;
 use std::collections::BTreeSet;
 use std::fs;
@@ -65,17 +67,17 @@ fn what_is_wrong_is_said() {
     let (_daemon, address) = start(&[]);
     let mut web = Web::to(address);
     assert_eq!(web.get("/nowhere").status, 404);
-    web.send(b"POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    web.send(b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello");
     let refused = web.response();
     assert_eq!((refused.status, refused.headers["allow"].as_str()), (405, "GET, HEAD"));
-    web.send(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
+    web.send(b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(web.response().status, 404);
     assert_eq!(web.get("/healthz").status, 200, "these are no reason to part");
     for (input, status) in [
         ("GARBAGE\r\n\r\n".to_string(), 400),
         ("GET / HTTP/1.1\r\n\r\n".into(), 400),
-        ("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(), 400),
-        ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999\r\n\r\n".into(), 413),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(), 400),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999\r\n\r\n".into(), 413),
         (format!("GET /{}", "x".repeat(9000)), 431),
         (format!("GET / HTTP/1.1\r\n{}", "A: b\r\n".repeat(100)), 431),
         ("GET / HTTP/3.0\r\n\r\n".into(), 505),
@@ -88,12 +90,36 @@ fn what_is_wrong_is_said() {
     }
 }
 
+/// A page of somebody else, whose name was pointed to this machine, must not read what is here.
+#[test]
+fn only_who_knows_its_name_is_answered() {
+    let (_daemon, address) = start(&["--http-host", "Status.example.org"]);
+    let mut web = Web::to(address);
+    for (line, status) in [
+        ("HTTP/1.1\r\nHost: evil.example\r\n", 421),
+        ("HTTP/1.1\r\nHost:\r\n", 421),
+        ("HTTP/1.1\r\nHost: status.example.org:7580\r\n", 200),
+        ("HTTP/1.1\r\nHost: [::1]:7580\r\n", 200),
+        ("HTTP/1.0\r\nConnection: keep-alive\r\nHost: evil.example\r\n", 421),
+        ("HTTP/1.0\r\nConnection: keep-alive\r\n", 200),
+    ] {
+        for path in ["/", "/metrics", "/status.json", "/healthz"] {
+            web.send(format!("GET {path} {line}\r\n").as_bytes());
+            let response = web.response();
+            assert_eq!(response.status, status, "{path} {line:?}");
+            assert_eq!(response.text().contains("--http-host"), status == 421, "{path} {line:?}");
+        }
+    }
+    web.send(b"GET http://evil.example/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(web.response().status, 421, "the target counts more than the header");
+}
+
 #[test]
 fn the_client_says_what_becomes_of_the_connection() {
     let (_daemon, address) = start(&[]);
     for (head, stays) in [
         ("HTTP/1.0\r\n", None),
-        ("HTTP/1.1\r\nHost: a\r\nConnection: close\r\n", None),
+        ("HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n", None),
         ("HTTP/1.0\r\nConnection: keep-alive\r\n", Some("keep-alive")),
     ] {
         let mut web = Web::to(address);
@@ -150,7 +176,7 @@ fn partial_requests_cost_little_and_there_are_only_so_many() {
     assert!(clients.iter_mut().any(Web::is_over), "there are only as many as there may be");
     assert_eq!(daemon.connect().ask("RELEASE"), "NOT_LOCKED", "which is nothing to the pools");
     let last = clients.last_mut().expect("there are a hundred");
-    last.send(b"\r\nHost: a\r\n\r\n");
+    last.send(b"\r\nHost: localhost\r\n\r\n");
     assert_eq!(last.response().status, 200, "patience is answered");
 }
 
@@ -183,6 +209,12 @@ fn metrics_count_what_happens() {
     assert!(page.metric("poolcounter_sent_bytes_total{service=\"http\"}") >= 1_000.0);
     assert!(page.metric("poolcounter_tick_seconds_count") >= 5.0);
     assert!(page.metric("process_resident_memory_bytes") >= 500_000.0);
+    let (open, most) = (page.metric("process_open_fds"), page.metric("process_max_fds"));
+    assert!((6.0..200.0).contains(&open) && most > open, "{open} of {most}");
+    let later = Web::to(address);
+    assert_eq!(web.get("/metrics").metric("process_open_fds"), open + 1.0, "it is asked at each scrape");
+    drop(later);
+    assert!(web.get("/metrics").metric("process_cpu_seconds_total") > 0.0);
     let (started, uptime) = (page.metric("process_start_time_seconds"), page.metric("poolcounter_uptime_seconds"));
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("it is after 1970").as_secs_f64();
     assert!((now - started - uptime).abs() < 30.0, "{started} + {uptime} is not {now}");
@@ -254,6 +286,17 @@ fn hostile_keys_are_text_in_every_page() {
     let busiest = keys("busiest");
     assert_eq!(busiest.len(), 8);
     assert_eq!((&keys("holders"), &keys("hottest")), (&busiest, &busiest));
+    let types = &status["pools"]["types"][0];
+    assert_eq!(
+        (&types["acquired"], &types["full"], &types["hold"]["p99"]),
+        (&1.into(), &1.into(), &serde_json::Value::Null)
+    );
+    let heading = &status["services"][0]["tables"][1];
+    assert_eq!((&heading["name"], &heading["columns"][3]["unit"]), (&"busiest".into(), &"seconds".into()));
+    let series = status["history"]["series"].as_array().expect("is a list");
+    let now: Vec<_> = series.iter().map(|it| (it["name"].as_str(), it["now"].as_u64())).collect();
+    let wanted = [("acquired", 8), ("working", 8), ("waiting", 0), ("refused", 8)];
+    assert_eq!(now, wanted.map(|(name, now)| (Some(name), Some(now))));
     for shown in [
         "<script>alert(1)</script>:x",
         r"bad\xff\xfe:\xc3(",
@@ -333,26 +376,28 @@ fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Option<String> {
     Some(String::from_utf8(printed).expect("is text"))
 }
 
-/// The alerts that the README recommends are well-formed, and speak of metrics that there are.
+/// The alerts that are recommended are well-formed, and speak of metrics that there are.
 #[test]
-fn the_alerts_of_the_readme_are_sound() {
-    let readme =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).expect("lies beside the manifest");
-    let rules = readme.split("```yaml\n").find(|text| text.starts_with("groups:")).expect("the README has alerts");
-    let rules = rules.split("```").next().expect("a block begins");
+fn the_alerts_are_sound() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/prometheus-rules.yaml");
+    let rules = fs::read_to_string(file).expect("lies in the repository");
     let (daemon, address) = start(&[]);
     let _clients = hostile_clients(&daemon);
     let page = fetch(address, "/metrics");
     let words: Vec<&str> = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
-    let named: Vec<&&str> = words.iter().filter(|word| word.starts_with("poolcounter_")).collect();
-    assert!(named.len() >= 5, "{named:?}");
+    let is_metric = |word: &&&str| word.starts_with("poolcounter_") || word.starts_with("process_");
+    let named: Vec<&&str> = words.iter().filter(is_metric).collect();
+    assert!(named.len() >= 8, "{named:?}");
     for name in named {
         assert!(page.text().lines().any(|line| line.starts_with(*name)), "there is no {name}");
     }
-    let file = concat!(env!("CARGO_TARGET_TMPDIR"), "/alerts.yaml");
-    fs::write(file, rules).expect("there is room");
+    let alerts = rules.matches("- alert: ").count();
+    assert_eq!(rules.matches("severity: ").count(), alerts, "each has a severity");
+    for shown in rules.split("$value").skip(1) {
+        assert!(shown.starts_with(" | humanize"), "a value is shown raw: {:?}", shown.lines().next());
+    }
     if let Some(verdict) = promtool(&["check", "rules", file], "") {
-        assert!(verdict.contains("SUCCESS: 6 rules found"), "{verdict}");
+        assert!(verdict.contains(&format!("SUCCESS: {alerts} rules found")), "{verdict}");
     }
 }
 
@@ -366,7 +411,7 @@ fn the_manual_names_the_metrics() {
         section.expect("the manual has one").lines().filter_map(|line| line.strip_prefix(".It Va ")).collect();
     let (_daemon, address) = start(&[]);
     let page = fetch(address, "/metrics");
-    let tables = Pools::ALL.iter().map(|stat| stat.row()).chain(Counters::ALL.iter().map(|stat| stat.row()));
+    let tables = PoolStat::ALL.iter().map(|stat| stat.row()).chain(CounterStat::ALL.iter().map(|stat| stat.row()));
     let tables: Vec<&str> = tables.map(|row| row.help).collect();
     let helps = page.text().lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
     let others: Vec<&str> = helps.filter(|(_, help)| !tables.contains(help)).map(|(name, _)| name).collect();

@@ -3,13 +3,13 @@
 mod support;
 
 use poolcounter::output::FULL_BYTES;
-use poolcounter::pools::Limits;
+use poolcounter::pools::PoolsSettings;
 use poolcounter::service::REQUESTS_PER_TURN;
 use poolcounter::time::Span;
 use support::world::World;
 
 fn world() -> World {
-    World::new(Limits::default())
+    World::new(PoolsSettings::default())
 }
 
 fn text(world: &mut World, client: usize) -> String {
@@ -115,8 +115,12 @@ fn whoever_was_told_has_5_seconds_to_close() {
 
 #[test]
 fn the_options_move_the_limits() {
-    let mut world =
-        World::new(Limits { max_locks: 1, max_hold: Span::from_secs(2), max_line: 64, ..Limits::default() });
+    let mut world = World::new(PoolsSettings {
+        max_locks: 1,
+        max_hold: Span::from_secs(2),
+        max_line: 64,
+        ..PoolsSettings::default()
+    });
     let (holder, waiter, talker) = (world.connect(), world.connect(), world.connect());
     world.send(holder, b"ACQ4ME k 1 9 9 hold=60\nACQ4ME other 1 1 0\n");
     assert_eq!(text(&mut world, holder), "LOCKED\nLOCK_HELD\n");

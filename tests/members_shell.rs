@@ -1,4 +1,4 @@
-//! `poolcounter take`, `provide` and `members` as processes, with the real service: what they run and when, how they end, and what
+//! `poolcounter take`, `provide` and `members` as processes, with the real daemon: what they run and when, how they end, and what
 //! becomes of the members.
 
 mod support;
@@ -13,7 +13,6 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE, wait};
-use support::embedded::Embedded;
 use support::place::Place;
 
 /// Says that it runs, and ends when its standard input does.
@@ -47,13 +46,13 @@ impl Run {
         Run { child, stdout }
     }
 
-    fn take(server: &Embedded, options: &[&str], script: &str) -> Run {
+    fn take(server: &Server, options: &[&str], script: &str) -> Run {
         let start = ["take", "p", "-s", &server.address];
         Run::start(&[&start, options, &["--", "sh", "-c", script]].concat())
     }
 
     /// A provider for the pool p, whose commands find each other's files in the place.
-    fn provide(server: &Embedded, place: &Place, start: &str, options: &[&str]) -> Run {
+    fn provide(server: &Server, place: &Place, start: &str, options: &[&str]) -> Run {
         let start = format!("cd {}; {start}", place.file("").display());
         Run::start(&[&["provide", "p", "-s", &server.address, "--start", &start], options].concat())
     }
@@ -87,16 +86,30 @@ impl Drop for Run {
     }
 }
 
+/// A daemon with members, which is killed when this is dropped.
+struct Server {
+    _daemon: Daemon,
+    /// Where its members are.
+    address: String,
+}
+
+impl Server {
+    fn start_on(address: &str) -> Server {
+        let daemon = Daemon::start(&["--members", "--members-listen", address]);
+        Server { address: daemon.members().to_string(), _daemon: daemon }
+    }
+}
+
 /// A server with the pool p of these settings, and an operator's connection.
-fn server(settings: &str) -> (Embedded, Client) {
-    let server = Embedded::start("members");
+fn server(settings: &str) -> (Server, Client) {
+    let server = Server::start_on("127.0.0.1:0");
     let mut operator = Client::to(server.address.parse().expect("is an address"));
     assert_eq!(operator.ask(&format!("POOL p {settings}")), "OK");
     (server, operator)
 }
 
 /// The same, with fixed members.
-fn server_with(settings: &str, members: &[&str]) -> (Embedded, Client) {
+fn server_with(settings: &str, members: &[&str]) -> (Server, Client) {
     let (server, mut operator) = server(settings);
     members.iter().for_each(|member| assert_eq!(operator.ask(&format!("ADD p {member}")), "OK"));
     (server, operator)
@@ -431,7 +444,7 @@ fn a_provider_comes_back_to_a_server_that_is_started_again() {
     wait_for(&mut operator, "m-1 free");
     let address = first.address.clone();
     drop(first);
-    let second = Embedded::start_on(&address, "members");
+    let second = Server::start_on(&address);
     let mut operator = Client::to(second.address.parse().expect("is an address"));
     // It has to wait until the pool is declared.
     thread::sleep(Duration::from_millis(300));

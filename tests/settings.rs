@@ -2,7 +2,7 @@
 
 mod support;
 
-use poolcounter::cli::{COMMANDS, Given, OPTIONS, Settings, Words};
+use poolcounter::cli::{COMMANDS, Given, Settings, Words};
 use poolcounter::id::ServiceId;
 use poolcounter::registry::SERVICES;
 use std::fs::{self, File};
@@ -124,7 +124,8 @@ fn the_init_script_tells_what_is_wrong() {
 #[test]
 fn every_setting_is_there_once() {
     let mut named: Vec<String> = settings().into_iter().map(|(key, _)| key).collect();
-    let mut known: Vec<&str> = OPTIONS.iter().map(|option| option.key).filter(|key| !key.is_empty()).collect();
+    let options = (COMMANDS[0].options)();
+    let mut known: Vec<&str> = options.iter().map(|option| option.key).filter(|key| !key.is_empty()).collect();
     named.sort();
     known.sort_unstable();
     assert_eq!(named, known, "the lines of {FILE}, and the table of options");

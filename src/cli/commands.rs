@@ -1,5 +1,6 @@
 //! The commands of the program: one table, which the start, `help` and the tests read.
 
+use super::command::{Command, FAILURE, Failure};
 use super::completions;
 use super::counter;
 use super::exec;
@@ -8,43 +9,13 @@ use super::options;
 use super::provide;
 use super::serve;
 use super::stats;
-use super::table::{self, Given, Opt, Words};
+use super::table::{self, Given, Words};
 use super::take;
+use super::terminal::print;
 use super::top;
+use crate::options::Opt;
 use std::ffi::OsString;
 use std::process::ExitCode;
-
-/// One command.
-pub struct Command {
-    /// Its name.
-    pub name: &'static str,
-    /// What may follow its name, for the first line of its help.
-    pub usage: &'static str,
-    /// What it does, in a few words.
-    pub summary: &'static str,
-    /// Its options, those too that users are not shown.
-    pub options: fn() -> Vec<Opt<()>>,
-    /// What may stand beside the options.
-    pub words: Words,
-    /// What the first of these words may be, as far as that is known; shells complete it.
-    pub first_words: fn() -> Vec<&'static str>,
-    /// The exit status when the command line is wrong.
-    pub misuse: u8,
-    /// Does it.
-    pub run: fn(&Given) -> Result<ExitCode, Failure>,
-}
-
-/// Why a command fails.
-#[derive(PartialEq, Eq, Debug)]
-pub struct Failure {
-    /// With which exit status.
-    pub status: u8,
-    /// One sentence for whoever reads the standard error.
-    pub sentence: String,
-}
-
-/// The exit status of a command that has none of its own for what went wrong.
-const FAILURE: u8 = 1;
 
 /// The table. The first is for those who name none.
 pub const COMMANDS: &[Command] = &[
@@ -143,7 +114,7 @@ pub const COMMANDS: &[Command] = &[
         words: Words::Anywhere,
         first_words: completions::first_words,
         misuse: FAILURE,
-        run: completions::run,
+        run: |given| completions::run(given, COMMANDS),
     },
     Command {
         name: "help",
@@ -165,12 +136,12 @@ pub const COMMANDS: &[Command] = &[
 pub fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
     let (command, arguments) = choose(arguments)?;
     let options = (command.options)();
-    let given = Given::read(&options, command.words, arguments).map_err(|sentence| command.misused(&sentence))?;
+    let given = Given::read(&options, command.words, arguments).map_err(|sentence| misused(command, &sentence))?;
     let asks = |long| options.iter().position(|option| option.long == long).is_some_and(|row| given.has(row));
     if asks("help") {
-        super::print(&command.help())
+        print(&help_of(command))
     } else if asks("version") {
-        super::print(concat!("poolcounter ", env!("CARGO_PKG_VERSION"), "\n"))
+        print(concat!("poolcounter ", env!("CARGO_PKG_VERSION"), "\n"))
     } else {
         (command.run)(&given)
     }
@@ -191,38 +162,36 @@ fn find(name: &OsString) -> Result<&'static Command, String> {
 
 fn help(given: &Given) -> Result<ExitCode, Failure> {
     match given.words.as_slice() {
-        [] => super::print(&COMMANDS[0].help()),
-        [name] => super::print(&find(name)?.help()),
+        [] => print(&help_of(&COMMANDS[0])),
+        [name] => print(&help_of(find(name)?)),
         [_, extra, ..] => Err(format!("\"{}\" is surplus (see poolcounter help)", extra.to_string_lossy()).into()),
     }
 }
 
-impl Command {
-    /// The options that users are shown.
-    pub fn shown_options(&self) -> Vec<Opt<()>> {
-        (self.options)().into_iter().filter(|option| !option.is_hidden).collect()
-    }
+/// Returns the text of a command's help.
+fn help_of(command: &Command) -> String {
+    let brief = match is_first(command) {
+        true => format!(
+            "Usage: poolcounter {}\n       poolcounter COMMAND ...\n\n\
+             Keeps a fleet of servers from stampeding: a PoolCounter daemon.\n\n{}",
+            command.usage,
+            overview()
+        ),
+        false => {
+            format!("Usage: poolcounter {} {}\n\n{}.", command.name, command.usage, capitalise(command.summary))
+        }
+    };
+    table::usage(&(command.options)(), &brief)
+}
 
-    /// The text of its help.
-    pub fn help(&self) -> String {
-        let is_first = self.name == COMMANDS[0].name;
-        let brief = match is_first {
-            true => format!(
-                "Usage: poolcounter {}\n       poolcounter COMMAND ...\n\n\
-                 Keeps a fleet of servers from stampeding: a PoolCounter daemon.\n\n{}",
-                self.usage,
-                overview()
-            ),
-            false => format!("Usage: poolcounter {} {}\n\n{}.", self.name, self.usage, capitalise(self.summary)),
-        };
-        table::usage(&(self.options)(), &brief)
-    }
+fn misused(command: &Command, sentence: &str) -> Failure {
+    let help = if is_first(command) { "--help".into() } else { format!("poolcounter help {}", command.name) };
+    Failure { status: command.misuse, sentence: format!("{sentence} (see {help})") }
+}
 
-    fn misused(&self, sentence: &str) -> Failure {
-        let is_first = self.name == COMMANDS[0].name;
-        let help = if is_first { "--help".into() } else { format!("poolcounter help {}", self.name) };
-        Failure { status: self.misuse, sentence: format!("{sentence} (see {help})") }
-    }
+/// Returns whether it is the command of those who name none.
+fn is_first(command: &Command) -> bool {
+    command.name == COMMANDS[0].name
 }
 
 fn overview() -> String {
@@ -233,10 +202,4 @@ fn overview() -> String {
 fn capitalise(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
-}
-
-impl From<String> for Failure {
-    fn from(sentence: String) -> Self {
-        Failure { status: FAILURE, sentence }
-    }
 }

@@ -1,12 +1,13 @@
 //! `completions`: what shells complete behind `poolcounter`, made from the tables of commands and options.
 
-use super::commands::{COMMANDS, Command, Failure};
-use super::print;
-use super::table::{Given, Opt, Words};
+use super::command::{Command, Failure};
+use super::table::{Given, Words};
+use super::terminal::print;
+use crate::options::Opt;
 use std::process::ExitCode;
 
 /// A shell, and who writes for it.
-type Shell = (&'static str, fn() -> String);
+type Shell = (&'static str, fn(&[Command]) -> String);
 
 const SHELLS: [Shell; 3] = [("bash", bash), ("zsh", zsh), ("fish", fish)];
 
@@ -18,11 +19,11 @@ const FILE: &str = "FILE";
 /// # Errors
 ///
 /// When the shell is not known.
-pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+pub fn run(given: &Given, commands: &[Command]) -> Result<ExitCode, Failure> {
     let named = given.words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let shell = SHELLS.iter().find(|(shell, _)| *shell == named);
     let (_, write) = shell.ok_or_else(|| format!("\"{named}\" is not bash, zsh or fish"))?;
-    print(&write())
+    print(&write(commands))
 }
 
 /// The options.
@@ -89,9 +90,9 @@ VALUES        esac
 complete -F _poolcounter poolcounter poolcounterd
 "#;
 
-fn bash() -> String {
+fn bash(commands: &[Command]) -> String {
     let (mut values, mut words) = (String::new(), String::new());
-    for command in COMMANDS {
+    for command in commands {
         let options = command.shown_options();
         for option in options.iter().filter(|option| !option.hint.is_empty()) {
             let patterns: Vec<String> = names_of(option).map(|name| format!("\"{} {name}\"", command.name)).collect();
@@ -115,7 +116,7 @@ fn bash() -> String {
     }
     BASH.replace("VALUES    ", &format!("{values}    "))
         .replace("WORDS    ", &format!("{words}    "))
-        .replace("COMMANDS", &all_commands().join(" "))
+        .replace("COMMANDS", &all_commands(commands).join(" "))
 }
 
 const ZSH: &str = r#"#compdef poolcounter poolcounterd
@@ -150,10 +151,10 @@ const ZSH_DASHES: &str = "dashes=${words[(i)--]}
             fi
             ";
 
-fn zsh() -> String {
-    let (mut commands, mut arguments) = (String::new(), String::new());
-    for command in COMMANDS {
-        commands += &format!("        {}\n", quoted(&format!("{}:{}", command.name, command.summary)));
+fn zsh(commands: &[Command]) -> String {
+    let (mut names, mut arguments) = (String::new(), String::new());
+    for command in commands {
+        names += &format!("        {}\n", quoted(&format!("{}:{}", command.name, command.summary)));
         let mut specs: Vec<String> = command.shown_options().iter().flat_map(zsh_specs).collect();
         let first_words = (command.first_words)();
         if !first_words.is_empty() {
@@ -170,7 +171,7 @@ fn zsh() -> String {
         let (name, specs) = (command.name, specs.join(" \\\n            "));
         arguments += &format!("        {name}) {before}_arguments -s -S{ends} \\\n            {specs} ;;\n");
     }
-    ZSH.replace("COMMANDS", &commands).replace("ARGUMENTS", &arguments)
+    ZSH.replace("COMMANDS", &names).replace("ARGUMENTS", &arguments)
 }
 
 fn zsh_specs(option: &Opt<()>) -> Vec<String> {
@@ -189,7 +190,7 @@ fn zsh_specs(option: &Opt<()>) -> Vec<String> {
             true => "=",
             false => "+",
         };
-        quoted(&format!("{repeats}{name}{joint}[{}]{value}", escape(option.help)))
+        quoted(&format!("{repeats}{name}{joint}[{}]{value}", escape(option.doc_short)))
     };
     names_of(option).map(spec).collect()
 }
@@ -232,9 +233,9 @@ complete -c poolcounterd -w poolcounter
 complete -c poolcounter -f
 "#;
 
-fn fish() -> String {
+fn fish(commands: &[Command]) -> String {
     let mut text = FISH.to_string();
-    for command in COMMANDS {
+    for command in commands {
         let (name, summary) = (command.name, quoted(command.summary));
         text += &format!("complete -c poolcounter -n 'test (count (commandline -opc)) = 1' -a {name} -d {summary}\n");
         let other = format!("{} {}", command.runs(), valued(command).join(" "));
@@ -254,7 +255,7 @@ fn fish() -> String {
                 Value::OneOf(words) => format!(" -x -a {}", quoted(&words)),
                 Value::Anything => " -x".into(),
             };
-            add(&not_begun, format!("{short}-l {}{value} -d {}", option.long, quoted(option.help)));
+            add(&not_begun, format!("{short}-l {}{value} -d {}", option.long, quoted(option.doc_short)));
         }
         let first_words = (command.first_words)().join(" ");
         if !first_words.is_empty() {
@@ -312,8 +313,8 @@ fn names_of(option: &Opt<()>) -> impl Iterator<Item = String> + use<> {
     short.into_iter().chain([format!("--{}", option.long)])
 }
 
-fn all_commands() -> Vec<&'static str> {
-    COMMANDS.iter().map(|command| command.name).collect()
+fn all_commands(commands: &[Command]) -> Vec<&'static str> {
+    commands.iter().map(|command| command.name).collect()
 }
 
 /// In quotes, for every shell: single ones within are left and entered again.

@@ -1,7 +1,8 @@
 //! The configuration file: TOML whose keys are the names of options. It knows no single option, and reads each value with
 //! what reads it on the command line.
 
-use super::table::{Given, Opt};
+use super::table::{self, Given};
+use crate::options::Opt;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
@@ -20,19 +21,24 @@ const MAX_LEN: u64 = 1024 * 1024;
 pub fn apply<S: Clone>(
     path: &str,
     text: &str,
-    table: &[Opt<S>],
+    table: &[Opt<()>],
     given: &Given,
     settings: &mut S,
+    set: Setter<S>,
 ) -> Result<(), String> {
-    apply_text(text, table, given, settings).map_err(|(line, sentence)| format!("{path}:{line}: {sentence}"))
+    apply_text(text, table, given, settings, set).map_err(|(line, sentence)| format!("{path}:{line}: {sentence}"))
 }
+
+/// Sets in an `S` what the row of a table is about. The error is what the value should have been.
+pub type Setter<S> = fn(&mut S, usize, &str) -> Result<(), String>;
 
 /// The same without the file's name. The error is a line and a sentence.
 pub fn apply_text<S: Clone>(
     text: &str,
-    table: &[Opt<S>],
+    table: &[Opt<()>],
     given: &Given,
     settings: &mut S,
+    set: Setter<S>,
 ) -> Result<(), (usize, String)> {
     let in_line = |at: Range<usize>, sentence: String| (line_of(text, at.start), sentence);
     let document = DeTable::parse(text)
@@ -51,7 +57,7 @@ pub fn apply_text<S: Clone>(
         let target = if given.has(row) { &mut overruled } else { &mut *settings };
         let values = values_of(value, text, table[row].repeats).map_err(|what| fault(value.span(), what))?;
         for (value, at) in values {
-            table[row].apply(target, &key, &value).map_err(|sentence| in_line(at, sentence))?;
+            set(target, row, &value).map_err(|wanted| in_line(at, table::not(&key, &value, &wanted)))?;
         }
     }
     Ok(())
@@ -119,8 +125,9 @@ fn line_of(text: &str, at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{Words, assign, flag, number};
+    use super::super::table::Words;
     use super::*;
+    use crate::options::{assign, flag, number};
     use std::ffi::OsString;
 
     #[derive(Clone, Default, PartialEq, Debug)]
@@ -172,7 +179,7 @@ mod tests {
         let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let given = Given::read(&rows, Words::None, &arguments).expect("is well-formed");
         let mut settings = Settings::default();
-        apply_text(text, TABLE, &given, &mut settings)?;
+        apply_text(text, &rows, &given, &mut settings, |settings, row, value| (TABLE[row].set)(settings, value))?;
         given.apply(TABLE, &mut settings).expect("is well-formed");
         Ok(settings)
     }

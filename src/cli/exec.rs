@@ -7,11 +7,12 @@ mod options;
 
 pub use options::described;
 
-use super::commands::Failure;
-use super::printable;
+use super::command::Failure;
 use super::run_child::{self, Ended, HeldResource};
 use super::servers::TIMEOUTS;
 use super::table::Given;
+use super::terminal;
+use super::terminal::printable;
 use crate::client::{Client, Error, Limits, Lock, Outcome, Purpose};
 use options::{OPTIONS, Settings};
 use std::ffi::OsString;
@@ -58,7 +59,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             Err(settings.failure(TRY_LATER, &format!("TIMEOUT, as no place came free within {timeout} s")))
         }
         Err(error @ Error::Unavailable(_)) if settings.fails_open => {
-            super::warn(&format!("{}: {error}; the command runs without a place", settings.name()));
+            terminal::warn(&format!("{}: {error}; the command runs without a place", settings.name()));
             Ok(ExitCode::from(run_child::run(&given.words, &[], None)?.status))
         }
         Err(error @ Error::Unavailable(_)) => Err(settings.failure(UNAVAILABLE, &error.to_string())),
@@ -77,7 +78,7 @@ fn wait<'a>(client: &'a Client, settings: &Settings) -> Result<Outcome<'a>, Erro
     let outcome = client.acquire_watched(purpose, &settings.key, &limits, |waited| progress.show(waited));
     drop(progress);
     if settings.prints_wait {
-        super::warn(&format!("waited {:.3} s for {}", begun.elapsed().as_secs_f64(), settings.name()));
+        terminal::warn(&format!("waited {:.3} s for {}", begun.elapsed().as_secs_f64(), settings.name()));
     }
     outcome
 }
@@ -96,7 +97,7 @@ fn run_with(lock: Lock<'_>, settings: &Settings, words: &[OsString]) -> Result<E
     match ended {
         Ok(Ended { status: 0, was_lost: false }) => {
             if let Err(error) = lock.release() {
-                super::warn(&format!("{}: {error}", settings.name()));
+                terminal::warn(&format!("{}: {error}", settings.name()));
             }
         }
         _ => lock.abandon(),

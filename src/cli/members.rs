@@ -1,12 +1,13 @@
 //! `members`: prints the pools of members, or the members of one, as a table or as JSON.
 
-use super::commands::Failure;
+use super::command::Failure;
 use super::exec::MISUSE;
 use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
 use super::stats::ascii_where_invisible;
-use super::table::{Given, Opt};
-use super::{print, printable};
+use super::table::Given;
+use super::terminal::{print, printable};
 use crate::client::{ListedMember, ListedPool, Members, Rows, RowsOfEach};
+use crate::options::Opt;
 use crate::time::Span;
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +25,7 @@ const OPTIONS: &[Opt<Settings>] = &[
     Opt {
         short: "j",
         long: "json",
-        help: "print a list of JSON objects, one for each server",
+        doc_short: "print a list of JSON objects, one for each server",
         set: |settings, _| {
             settings.is_json = true;
             Ok(())

@@ -1,12 +1,13 @@
-//! The daemon's options: one table, which parsing, `--help`, the configuration file and the manual's test read.
+//! The daemon's options: those of each service in the registry, and those of the loop. Parsing, `--help`, the configuration file
+//! and the manual's test read them as one table.
 
 use super::config;
-use super::endpoint::{self, Endpoint};
-use super::table::{Given, Opt, assign, flag, number};
+use super::endpoint;
+use super::table::Given;
 use crate::id::ServiceId;
 use crate::net::{self, Keepalive};
-use crate::pools::wire;
-use crate::registry::{Limits, PerService};
+use crate::options::{Endpoint, Opt, assign, flag, number};
+use crate::registry::{AllSettings, PerService, SERVICES};
 use crate::time::Span;
 use std::time::Duration;
 
@@ -19,12 +20,12 @@ pub struct Settings {
     pub config_text: Option<String>,
     /// Where each service listens.
     pub endpoints: PerService<Endpoint>,
+    /// What each service is told.
+    pub services: AllSettings,
     /// How to listen.
     pub net: net::Options,
-    /// What is wanted of the loop.
-    pub policy: net::Policy,
-    /// What clients are allowed.
-    pub limits: Limits,
+    /// How long to look for requests before sleeping.
+    pub busy_poll: Span,
     /// Only tell whether the settings are well-formed.
     pub is_check: bool,
     /// Only tell whether this program could take over from a running daemon.
@@ -33,210 +34,102 @@ pub struct Settings {
     pub verbosity: u8,
 }
 
-/// The table. A name in the file is that of the option with underscores, and in a section if it belongs to a service that has
-/// a prefix of its own.
-pub const OPTIONS: &[Opt<Settings>] = &[
+/// The options of the loop. A name in the file is that of the option with underscores, and in a section if it belongs to a
+/// service that has a prefix of its own.
+const LOOP: &[Opt<Settings>] = &[
     Opt {
         short: "c",
         long: "config",
         hint: "FILE",
-        help: "read settings from a TOML file: the names of options, with _ for -; the command line counts more",
+        doc_short: "read settings from a TOML file: the names of options, with _ for -; the command line counts more",
+        doc_long: "
+            Read settings from
+            .Ar file
+            too; see
+            .Sx CONFIGURATION FILE .",
         set: |settings, value| assign(&mut settings.config, Ok(Some(value.into()))),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "l",
-        long: "listen",
-        key: "listen",
-        hint: "ADDRESS",
-        help: "listen on IP, IP:PORT, [IP6]:PORT or unix:PATH; repeatable (default: 127.0.0.1 and [::1])",
-        repeats: true,
-        set: |settings, value| settings.endpoints[id("pools")].listen_on(value),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "p",
-        long: "port",
-        key: "port",
-        hint: "PORT",
-        help: "the port of addresses that name none (default: 7531)",
-        set: |settings, value| assign(&mut settings.endpoints[id("pools")].port, number(value, 0..=u16::MAX)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "http",
-        key: "http",
-        hint: "ADDRESS",
-        help: "serve metrics and a status page on such an address; repeatable (default: off; the port is 7580)",
-        repeats: true,
-        set: |settings, value| {
-            let endpoint = &mut settings.endpoints[id("http")];
-            endpoint.is_enabled = true;
-            endpoint.listen_on(value)
-        },
         ..Opt::BLANK
     },
     Opt {
         long: "backlog",
         key: "backlog",
+        default: "4096",
         hint: "N",
-        help: "connections that may wait to be accepted (default: 4096)",
+        doc_short: "connections that may wait to be accepted (default: 4096)",
+        doc_long: "
+            How many connections may wait to be accepted, from 1 to 2147483647.
+            The system's own limit,
+            .Va net.core.somaxconn ,
+            holds as well.
+            The default is 4096.",
         set: |settings, value| assign(&mut settings.net.backlog, number(value, 1..=i32::MAX)),
         ..Opt::BLANK
     },
     Opt {
         long: "socket-mode",
         key: "socket_mode",
+        default: "600",
         hint: "MODE",
-        help: "permissions of unix: sockets, in octal (default: by umask)",
+        doc_short: "permissions of unix: sockets, in octal; without it the umask decides",
+        doc_long: "
+            The permissions of
+            .Cm unix :
+            sockets, in octal, from 0 to 777.
+            By default the umask decides.",
         set: |settings, value| assign(&mut settings.net.mode, mode(value).map(Some)),
         ..Opt::BLANK
     },
     Opt {
         long: "keepalive",
         key: "keepalive",
+        default: r#""60,10,6""#,
         hint: "IDLE[,INTERVAL[,PROBES]]",
-        help: "seconds of silence, seconds between probes, and probes after which a peer counts as dead; or off (default: 60,10,6)",
+        doc_short: "seconds of silence, seconds between probes, and probes after which a peer counts as dead; or off (default: 60,10,6)",
+        doc_long: "
+            After
+            .Ar idle
+            seconds of silence on a TCP connection, probe the peer every
+            .Ar interval
+            seconds, and close the connection when
+            .Ar probes
+            of them went unanswered.
+            So a machine that died gives back what it held.
+            A peer that leaves a reply unacknowledged, or does not read although its side of the connection is full, is given up
+            after the same time in all.
+            The seconds go from 1 to 32767, the probes from 1 to 127; what is left out keeps its default.
+            .Cm off
+            sends no probes.
+            The default is 60,10,6.",
         set: |settings, value| assign(&mut settings.net.keepalive, keepalive(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "max-connections",
-        key: "max_connections",
-        hint: "N",
-        help: "PoolCounter connections at a time; more are closed at once; 0: as many as the system allows (default: 0)",
-        set: |settings, value| {
-            assign(&mut settings.policy.max_connections[id("pools")], number(value, 0..=u64::MAX).map(or_unlimited))
-        },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "max-locks",
-        key: "max_locks",
-        hint: "N",
-        help: "locks and waits of one connection (default: 4)",
-        set: |settings, value| assign(&mut settings.limits.pools.max_locks, number(value, 1..=65535)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "max-hold",
-        key: "max_hold",
-        hint: "SECONDS",
-        help: "the longest that a lock may be held before it is taken back; 0: without limit (default: 0)",
-        set: |settings, value| assign(&mut settings.limits.pools.max_hold, hold(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "warn-hold",
-        key: "warn_hold",
-        hint: "SECONDS",
-        help: "log a lock that is held for so long, and again when that time has doubled; 0: never (default: 300)",
-        set: |settings, value| assign(&mut settings.limits.pools.warn_hold, hold(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "warn-refusals",
-        key: "warn_refusals",
-        hint: "N",
-        help: "log a key that refuses more than N requests a second, over a minute; 0: never (default: 100)",
-        set: |settings, value| {
-            assign(&mut settings.limits.pools.warn_refusals, number(value, 0..=1_000_000).map(or_never))
-        },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "max-line",
-        key: "max_line",
-        hint: "BYTES",
-        help: "the longest request (default: 8192)",
-        set: |settings, value| assign(&mut settings.limits.pools.max_line, number(value, 64..=1024 * 1024)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "counter",
-        key: "counter.enable",
-        help: "serve the yrmcds counter protocol too",
-        set: |settings, value| assign(&mut settings.endpoints[id("counters")].is_enabled, flag(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "counter-listen",
-        key: "counter.listen",
-        hint: "ADDRESS",
-        help: "listen there for counters; repeatable (default: 127.0.0.1 and [::1])",
-        repeats: true,
-        set: |settings, value| settings.endpoints[id("counters")].listen_on(value),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "counter-port",
-        key: "counter.port",
-        hint: "PORT",
-        help: "the port of counter addresses that name none (default: 11215)",
-        set: |settings, value| assign(&mut settings.endpoints[id("counters")].port, number(value, 0..=u16::MAX)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "counter-max-connections",
-        key: "counter.max_connections",
-        hint: "N",
-        help: "counter connections at a time; 0: as many as the system allows (default: 0)",
-        set: |settings, value| {
-            assign(&mut settings.policy.max_connections[id("counters")], number(value, 0..=u64::MAX).map(or_unlimited))
-        },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "counter-buckets",
-        key: "counter.buckets",
-        hint: "N",
-        help: "counters for which there is room from the start; there can be more (default: 1000000)",
-        set: |settings, value| assign(&mut settings.limits.counters.buckets, number(value, 1..=100_000_000)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "counter-stats-interval",
-        key: "counter.stats_interval",
-        // What yrmcds really reads.
-        aliases: &["counter.stat_interval"],
-        hint: "SECONDS",
-        help: "how long an unused counter and its maximum are remembered, at least 10 (default: 86400)",
-        set: |settings, value| {
-            let interval = number(value, 10..=1_000_000_000).map(Span::from_secs);
-            assign(&mut settings.limits.counters.interval, interval)
-        },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "counter-max-memory",
-        key: "counter.max_memory",
-        hint: "MEGABYTES",
-        help: "what counters may take; beyond that they are OutOfMemory (default: 1024)",
-        set: |settings, value| {
-            let bytes = number(value, 1..=1_000_000).map(|megabytes: u64| megabytes << 20);
-            assign(&mut settings.limits.counters.max_memory, bytes)
-        },
         ..Opt::BLANK
     },
     Opt {
         long: "busy-poll",
         key: "busy_poll",
+        default: "0",
         hint: "MICROSECONDS",
-        help: "look for requests so long before sleeping: faster answers for a busy processor (default: 0)",
-        set: |settings, value| {
-            assign(&mut settings.policy.busy_poll, number(value, 0..=1_000_000).map(Span::from_micros))
-        },
+        doc_short: "look for requests so long before sleeping: faster answers for a busy processor (default: 0)",
+        doc_long: "
+            Look for requests for so long before sleeping, from 0 to 1000000.
+            Answers come faster, because nobody has to wake the daemon up, and a processor is busy with looking.
+            It is worth that where a core is free and few clients hand a lock around quickly.
+            The default is 0: sleep at once.",
+        set: |settings, value| assign(&mut settings.busy_poll, number(value, 0..=1_000_000).map(Span::from_micros)),
         ..Opt::BLANK
     },
     Opt {
         long: "check",
-        help: "only check the options and the configuration file, and say what is wrong",
+        doc_short: "only check the options and the configuration file, and say what is wrong",
+        doc_long: "
+            Only check the other options and the configuration file.
+            If something is wrong, one line on the standard error says what, and the status is 1; else nothing is said, and it is 0.
+            Nothing is listened on, so this tells neither that an address is taken nor that it is not this machine's.",
         set: |settings, _| assign(&mut settings.is_check, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "check-handover",
-        help: "only check that the state on standard input can be taken over; an upgrade does this first",
+        doc_short: "only check that the state on standard input can be taken over; an upgrade does this first",
         is_hidden: true,
         set: |settings, _| assign(&mut settings.is_rehearsal, Ok(true)),
         ..Opt::BLANK
@@ -245,7 +138,10 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         short: "v",
         long: "verbose",
         key: "verbose",
-        help: "log connections; twice: every line in and out. RUST_LOG works too",
+        default: "0",
+        doc_short: "log connections; twice, or 2 in a file: every line in and out. RUST_LOG works too",
+        doc_long: "
+            Log connections, with peer and service; when given twice, also each line in and out.",
         set: |settings, value| {
             let more = settings.verbosity.saturating_add(1);
             assign(&mut settings.verbosity, verbosity(value, more))
@@ -261,10 +157,10 @@ impl Default for Settings {
         Settings {
             config: None,
             config_text: None,
-            endpoints: PerService::each(Endpoint::of),
+            endpoints: PerService::each(endpoint::default_of),
+            services: AllSettings::default(),
             net: net::Options::default(),
-            policy: net::Policy::default(),
-            limits: Limits::default(),
+            busy_poll: Span::ZERO,
             is_check: false,
             is_rehearsal: false,
             verbosity: 0,
@@ -287,9 +183,9 @@ impl Settings {
     pub fn with_file(given: &Given, text: Option<String>) -> Result<Settings, String> {
         let mut settings = Settings::default();
         if let (Some(path), Some(text)) = (Settings::without_file(given)?.config, &text) {
-            config::apply(&path, text, OPTIONS, given, &mut settings)?;
+            config::apply(&path, text, &described(), given, &mut settings, Settings::set)?;
         }
-        given.apply(OPTIONS, &mut settings)?;
+        settings.apply(given)?;
         endpoint::check(&settings.endpoints)?;
         settings.config_text = text;
         Ok(settings)
@@ -302,36 +198,51 @@ impl Settings {
     /// One sentence that names what is wrong.
     pub fn without_file(given: &Given) -> Result<Settings, String> {
         let mut settings = Settings::default();
-        given.apply(OPTIONS, &mut settings)?;
+        settings.apply(given)?;
         Ok(settings)
+    }
+
+    /// Returns what is wanted of the loop.
+    pub fn policy(&self) -> net::Policy {
+        let max_connections = self.endpoints.map(|endpoint| endpoint.max_connections);
+        net::Policy { max_connections, busy_poll: self.busy_poll }
+    }
+
+    fn apply(&mut self, given: &Given) -> Result<(), String> {
+        let rows = described();
+        given.apply_with(|row| rows[row].long, |row, value| self.set(row, &value.to_string_lossy()))
+    }
+
+    /// Sets what the row of this number of [`described`] is about. The error is what the value should have been.
+    fn set(&mut self, mut row: usize, value: &str) -> Result<(), String> {
+        for id in ServiceId::all(SERVICES) {
+            let listening = id.info().listening;
+            if let Some(option) = listening.get(row) {
+                return (option.set)(&mut self.endpoints[id], value);
+            }
+            row -= listening.len();
+            let own = self.services[id].rows().len();
+            if row < own {
+                return self.services[id].set(row, value);
+            }
+            row -= own;
+        }
+        (LOOP[row].set)(self, value)
     }
 }
 
-fn id(name: &str) -> ServiceId {
-    ServiceId::named(name).expect("only services of the registry have options")
-}
-
-/// The table's rows, without what they set.
+/// Returns the rows of the whole table, without what they set: those of each service, then those of the loop.
 pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
-}
-
-fn or_unlimited(number: u64) -> u64 {
-    if number == 0 { u64::MAX } else { number }
-}
-
-fn or_never(number: u32) -> u32 {
-    if number == 0 { u32::MAX } else { number }
+    let services = SERVICES.iter().flat_map(|info| {
+        let listening = info.listening.iter().map(Opt::describe);
+        listening.chain((info.settings)().rows())
+    });
+    services.chain(LOOP.iter().map(Opt::describe)).collect()
 }
 
 fn mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| "an octal mode from 0 to 777".into())
-}
-
-fn hold(text: &str) -> Result<Span, String> {
-    let span = wire::parse_seconds(text.as_bytes()).ok_or("a number of seconds")?;
-    Ok(if span == Span::ZERO { Span::FOREVER } else { span })
 }
 
 /// On the command line each time makes it one more; in a file, where each name stands once, it can be a number.
@@ -364,12 +275,18 @@ fn keepalive(text: &str) -> Result<Option<Keepalive>, String> {
 mod tests {
     use super::*;
     use crate::cli::Words;
+    use crate::counters::CountersSettings;
     use crate::net::Address;
+    use crate::pools::PoolsSettings;
     use std::ffi::OsString;
 
     fn parse(line: &str) -> Result<Settings, String> {
         let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         Settings::of(&Given::read(&described(), Words::None, &arguments)?)
+    }
+
+    fn id(name: &str) -> ServiceId {
+        ServiceId::named(name).expect("is in the registry")
     }
 
     fn texts(settings: &Settings) -> Vec<String> {
@@ -395,22 +312,17 @@ mod tests {
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
         assert_eq!(settings.net, net::Options { backlog: 7, keepalive: Some(keepalive), mode: Some(0o660) });
         let (max_hold, warn_hold) = (Span::from_millis(1_500), Span::FOREVER);
-        assert_eq!(
-            settings.limits.pools,
-            crate::pools::Limits { max_locks: 2, max_hold, max_line: 100, warn_hold, warn_refusals: 7 }
-        );
-        let most = ["pools", "counters"].map(|name| settings.policy.max_connections[id(name)]);
-        assert_eq!(most, [10, 11]);
+        let pools = PoolsSettings { max_locks: 2, max_hold, max_line: 100, warn_hold, warn_refusals: 7 };
+        let counters = CountersSettings { buckets: 12, interval: Span::from_secs(13), max_memory: 14 << 20 };
+        assert_eq!(settings.services, AllSettings::default().with(pools).with(counters));
+        let most = ["pools", "counters", "http"].map(|name| settings.policy().max_connections[id(name)]);
+        assert_eq!(most, [10, 11, 100]);
         let http = &settings.endpoints[id("http")];
         let addresses: Vec<String> = http.addresses().iter().map(Address::to_string).collect();
         assert!(http.is_enabled && addresses == ["[::1]:7580", "10.0.0.1:80"], "{addresses:?}");
-        assert_eq!(settings.policy.busy_poll, Span::from_micros(50));
-        let counters = Endpoint { is_enabled: true, listen: vec!["::1".into()], port: 98 };
+        assert_eq!(settings.busy_poll, Span::from_micros(50));
+        let counters = Endpoint { is_enabled: true, listen: vec!["::1".into()], port: 98, max_connections: 11 };
         assert_eq!(settings.endpoints[id("counters")], counters);
-        assert_eq!(
-            settings.limits.counters,
-            crate::counters::Limits { buckets: 12, interval: Span::from_secs(13), max_memory: 14 << 20 }
-        );
         assert_eq!(settings.verbosity, 3);
         assert_eq!(parse("--keepalive off").expect("is well-formed").net.keepalive, None);
     }
@@ -433,6 +345,7 @@ mod tests {
             ("--max-line 1", "--max-line: \"1\""),
             ("--counter-stats-interval 9", "--counter-stats-interval: \"9\""),
             ("--counter-listen x", "--counter-listen: \"x\" is not an address"),
+            ("--http-host a:80", "--http-host: \"a:80\" is not the name of a host, without a port"),
             ("--frobnicate", "frobnicate"),
             ("surplus", "\"surplus\" is no option"),
             ("-p", "'p'"),
@@ -458,7 +371,7 @@ mod tests {
     #[test]
     fn names_in_the_file_follow_from_those_of_options() {
         let only_given = ["config", "check", "check-handover", "version", "help"];
-        for option in OPTIONS {
+        for option in described() {
             let rule = option.key.strip_suffix(".enable").unwrap_or(option.key).replace(['.', '_'], "-");
             assert!(rule == option.long || only_given.contains(&option.long), "--{}: {}", option.long, option.key);
         }
@@ -468,17 +381,18 @@ mod tests {
     fn everything_can_stand_in_a_file() {
         let text = "listen = ['10.0.0.1', 'unix:/run/p']\nport = 99\nbacklog = 7\nsocket_mode = 660\n".to_string()
             + "keepalive = '5,2'\nmax_connections = 1_0\nbusy_poll = 50\nmax_locks = 2\nmax_hold = 1.5\n"
-            + "max_line = 100\nhttp = '10.0.0.1:80'\nverbose = 2\nwarn_hold = 0\nwarn_refusals = 7\n"
+            + "max_line = 100\nhttp = '10.0.0.1:80'\nhttp_host = ['A.b', 'c']\nverbose = 2\nwarn_hold = 0\nwarn_refusals = 7\n"
             + "counter.enable = true\ncounter.listen = '::1'\ncounter.port = 98\ncounter.max_connections = 11\n"
             + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n";
         let mut settings = Settings::default();
-        config::apply_text(&text, OPTIONS, &Given::default(), &mut settings).expect("is well-formed");
+        config::apply_text(&text, &described(), &Given::default(), &mut settings, Settings::set)
+            .expect("is well-formed");
         let line = "-l 10.0.0.1 -l unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
-                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 -vv \
+                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 --http-host a.b --http-host c -vv \
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14";
         assert_eq!(settings, parse(line).expect("is well-formed"));
-        assert_eq!(text.lines().count(), OPTIONS.iter().filter(|option| !option.key.is_empty()).count());
+        assert_eq!(text.lines().count(), described().iter().filter(|option| !option.key.is_empty()).count());
     }
 }

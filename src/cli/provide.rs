@@ -3,13 +3,14 @@
 mod process;
 mod work;
 
-use super::commands::Failure;
+use super::command::Failure;
 use super::exec::{MISUSE, PROTOCOL};
-use super::printable;
 use super::servers::{Servers, TIMEOUTS};
 use super::spawn::block_signals;
-use super::table::{Given, Opt, assign, number, seconds};
+use super::table::Given;
+use super::terminal::{self, printable};
 use crate::client::{Error, Provider};
+use crate::options::{Opt, assign, number, seconds};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
@@ -46,42 +47,42 @@ const OPTIONS: &[Opt<Settings>] = &[
     Opt {
         long: "start",
         hint: "COMMAND",
-        help: "starts a member, and prints its name and its attributes as NAME=VALUE on its first line",
+        doc_short: "starts a member, and prints its name and its attributes as NAME=VALUE on its first line",
         set_bytes: Some(|settings, value| assign(&mut settings.start, Ok(value.into()))),
         ..Opt::BLANK
     },
     Opt {
         long: "stop",
         hint: "COMMAND",
-        help: "stops the member POOL_MEMBER (default: what --start has left running is terminated)",
+        doc_short: "stops the member POOL_MEMBER (default: what --start has left running is terminated)",
         set_bytes: Some(|settings, value| assign(&mut settings.stop, Ok(value.into()))),
         ..Opt::BLANK
     },
     Opt {
         long: "check",
         hint: "COMMAND",
-        help: "fails if the member POOL_MEMBER is dead (default: it is alive until --start fails)",
+        doc_short: "fails if the member POOL_MEMBER is dead (default: it is alive until --start fails)",
         set_bytes: Some(|settings, value| assign(&mut settings.check, Ok(value.into()))),
         ..Opt::BLANK
     },
     Opt {
         long: "clean",
         hint: "COMMAND",
-        help: "cleans the member POOL_MEMBER, or fails (default: nothing is to be cleaned)",
+        doc_short: "cleans the member POOL_MEMBER, or fails (default: nothing is to be cleaned)",
         set_bytes: Some(|settings, value| assign(&mut settings.clean, Ok(value.into()))),
         ..Opt::BLANK
     },
     Opt {
         long: "capacity",
         hint: "N",
-        help: "start at most so many members (default: as many as the pool may have)",
+        doc_short: "start at most so many members (default: as many as the pool may have)",
         set: |settings, value| assign(&mut settings.capacity, number(value, 1..=u32::MAX).map(Some)),
         ..Opt::BLANK
     },
     Opt {
         long: "timeout",
         hint: "SECONDS",
-        help: "end a command that takes longer; --start only until its first line (default: 60)",
+        doc_short: "end a command that takes longer; --start only until its first line (default: 60)",
         set: |settings, value| {
             let timeout = seconds(value).ok().filter(|timeout| !timeout.is_zero());
             assign(&mut settings.timeout, timeout.ok_or("a number of seconds above 0".into()))
@@ -229,7 +230,7 @@ impl Session<'_> {
     fn complain(&mut self, sentence: &str) {
         if self.complaint != sentence {
             self.complaint = sentence.into();
-            super::warn(&format!("{}: {sentence}", printable(self.pool)));
+            terminal::warn(&format!("{}: {sentence}", printable(self.pool)));
         }
     }
 

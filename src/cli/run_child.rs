@@ -4,8 +4,9 @@
 //! No signal has a handler here. Signals are blocked and read from a descriptor, so the command finds their actions as they
 //! were; one that is ignored, as under nohup, stays ignored.
 
-use super::commands::Failure;
+use super::command::Failure;
 use super::spawn::{Spawn, Stdio, Variable, block_signals, status_of};
+use super::terminal;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -148,7 +149,7 @@ impl ChildRun<'_> {
         };
         // The signal first: the message may have to wait for its reader.
         signal.into_iter().for_each(|signal| self.send(signal));
-        super::warn(&format!("{loss}; {consequence}"));
+        terminal::warn(&format!("{loss}; {consequence}"));
         None
     }
 

@@ -1,6 +1,6 @@
 //! Starts the daemon: logs, descriptors, listeners, and then the loop.
 
-use super::commands::Failure;
+use super::command::Failure;
 use super::logger;
 use super::options::Settings;
 use super::relisten::relisten;
@@ -35,7 +35,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if settings.is_rehearsal {
-        net::check(Services::new(&settings.limits), settings.config_text)?;
+        net::check(Services::new(&settings.services), settings.config_text)?;
     } else {
         logger::start(settings.verbosity);
         serve(start(&settings)?)?;
@@ -76,7 +76,7 @@ fn serve(mut server: Server) -> Result<(), String> {
 }
 
 fn start(settings: &Settings) -> Result<Server, String> {
-    let mut server = Server::new(Services::new(&settings.limits), settings.policy.clone())
+    let mut server = Server::new(Services::new(&settings.services), settings.policy())
         .map_err(|error| format!("cannot wait for events: {error}"))?;
     handle_signals(&mut server)?;
     listen(&mut server, settings)?;
@@ -86,7 +86,7 @@ fn start(settings: &Settings) -> Result<Server, String> {
 }
 
 fn take_over(handover: Handover, settings: &Settings) -> Result<Server, String> {
-    let mut server = Server::take_over(handover, Services::new(&settings.limits), settings.policy.clone())?;
+    let mut server = Server::take_over(handover, Services::new(&settings.services), settings.policy())?;
     handle_signals(&mut server)?;
     Ok(server)
 }

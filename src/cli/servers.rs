@@ -1,8 +1,9 @@
 //! The servers that a command asks, and the option that names them.
 
-use super::commands::Failure;
-use super::table::Opt;
+use super::command::Failure;
+use super::terminal;
 use crate::client::{self, MediaWiki, Timeouts};
+use crate::options::Opt;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -35,7 +36,10 @@ impl<S: AsMut<Servers>> Opt<S> {
         short: "s",
         long: "server",
         hint: "HOST[:PORT]",
-        help: "the server, or unix:PATH; repeatable (default: localhost)",
+        doc_short: "the server, or unix:PATH; repeatable (default: localhost)",
+        doc_long: "
+            A server.
+            May be given several times.",
         repeats: true,
         set: |settings, value| {
             if value.is_empty() {
@@ -74,11 +78,11 @@ pub fn print_answers<T>(
         match answer {
             Ok(answer) => text.extend(lines_of(answer).iter().map(|line| format!("{prefix}{line}\n"))),
             Err(reason) => {
-                super::warn(&format!("{server}: {reason}"));
+                terminal::warn(&format!("{server}: {reason}"));
                 is_complete = false;
             }
         }
     }
-    super::print(&text)?;
+    terminal::print(&text)?;
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,40 +1,9 @@
-//! Options as a table, which parsing, `--help`, the configuration file and the manual's tests read. It knows no single option.
+//! Command lines, read by a table of options. It knows no single option.
 
-use crate::pools::wire;
+use crate::options::Opt;
 use getopts::{HasArg, Occur, ParsingStyle};
 use std::ffi::{OsStr, OsString};
-use std::fmt::Display;
-use std::ops::RangeInclusive;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::str::FromStr;
-use std::time::Duration;
-
-/// One option, which sets something in an `S`.
-pub struct Opt<S> {
-    /// Its letter, or nothing.
-    pub short: &'static str,
-    /// Its name.
-    pub long: &'static str,
-    /// Its name in a configuration file, with dots between sections, or nothing if it cannot stand there.
-    pub key: &'static str,
-    /// Other names that a configuration file may use for it.
-    pub aliases: &'static [&'static str],
-    /// What its value is, or nothing for an option without one. In a file such an option is true or false.
-    pub hint: &'static str,
-    /// Whether it can have several values; an array in a file.
-    pub repeats: bool,
-    /// What it does, for `--help`.
-    pub help: &'static str,
-    /// Whether it is for the program itself: users are not shown it.
-    pub is_hidden: bool,
-    /// Sets it. The value of an option without one is `true`. The error is what the value should have been.
-    pub set: fn(&mut S, &str) -> Result<(), String>,
-    /// Sets it instead, where a value on the command line need not be text.
-    pub set_bytes: Option<SetBytes<S>>,
-}
-
-/// Sets something in an `S` to bytes. The error is what these should have been.
-type SetBytes<S> = fn(&mut S, &[u8]) -> Result<(), String>;
 
 /// What a command line says, in the terms of a table whose rows it numbers.
 #[derive(Default, Debug)]
@@ -56,42 +25,6 @@ pub enum Words {
     Anywhere,
     /// Words after the options: the first ends these.
     Last,
-}
-
-impl<S> Opt<S> {
-    /// What most rows leave out: no letter, no file name, no value, nothing set.
-    pub const BLANK: Opt<S> = Opt {
-        short: "",
-        long: "",
-        key: "",
-        aliases: &[],
-        hint: "",
-        repeats: false,
-        help: "",
-        is_hidden: false,
-        set: |_, _| Ok(()),
-        set_bytes: None,
-    };
-    /// The option that every command has. Whoever reads the command line obeys it.
-    pub const HELP: Opt<S> = Opt { short: "h", long: "help", help: "print this help and exit", ..Opt::BLANK };
-    /// The other one.
-    pub const VERSION: Opt<S> = Opt { short: "V", long: "version", help: "print the version and exit", ..Opt::BLANK };
-
-    /// The same option, without what it sets.
-    pub fn describe(&self) -> Opt<()> {
-        let Opt { short, long, key, aliases, hint, repeats, help, is_hidden, .. } = *self;
-        Opt { short, long, key, aliases, hint, repeats, help, is_hidden, ..Opt::BLANK }
-    }
-
-    /// Whether a configuration file may call it so.
-    pub fn is_called(&self, key: &str) -> bool {
-        !key.is_empty() && (self.key == key || self.aliases.contains(&key))
-    }
-
-    /// Sets it, or says in one sentence what is wrong. `name` is what it is called where the value stands.
-    pub fn apply(&self, settings: &mut S, name: &str, value: &str) -> Result<(), String> {
-        (self.set)(settings, value).map_err(|wanted| not(name, value, &wanted))
-    }
 }
 
 impl Given {
@@ -135,18 +68,35 @@ impl Given {
     ///
     /// One sentence that names the option and its value.
     pub fn apply<S>(&self, table: &[Opt<S>], settings: &mut S) -> Result<(), String> {
-        let mut values = self.values.iter().map(|(row, value)| (&table[*row], value));
-        values.try_for_each(|(option, value)| {
-            let (name, text) = (format!("--{}", option.long), value.to_string_lossy());
-            match option.set_bytes {
-                Some(set) => set(settings, value.as_bytes()).map_err(|wanted| not(&name, &text, &wanted)),
-                None => option.apply(settings, &name, &text),
-            }
+        self.apply_with(
+            |row| table[row].long,
+            |row, value| match table[row].set_bytes {
+                Some(set) => set(settings, value.as_bytes()),
+                None => (table[row].set)(settings, &value.to_string_lossy()),
+            },
+        )
+    }
+
+    /// Sets all that was given by a function that takes the number of a row and the value, and whose error is what the value
+    /// should have been. `name_of` returns the name of a row.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that names the option and its value.
+    pub fn apply_with(
+        &self,
+        name_of: impl Fn(usize) -> &'static str,
+        mut set: impl FnMut(usize, &OsStr) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.values.iter().try_for_each(|(row, value)| {
+            let complain = |wanted: String| not(&format!("--{}", name_of(*row)), &value.to_string_lossy(), &wanted);
+            set(*row, value).map_err(complain)
         })
     }
 }
 
-fn not(name: &str, value: &str, wanted: &str) -> String {
+/// Returns the sentence that a value of something is not what it should be.
+pub fn not(name: &str, value: &str, wanted: &str) -> String {
     format!("{name}: \"{value}\" is not {wanted}")
 }
 
@@ -189,38 +139,17 @@ pub fn usage(table: &[Opt<()>], brief: &str) -> String {
 
 fn getopts_of<'a>(table: impl IntoIterator<Item = &'a Opt<()>>) -> getopts::Options {
     let mut options = getopts::Options::new();
-    for Opt { short, long, hint, help, .. } in table {
+    for Opt { short, long, hint, doc_short, .. } in table {
         let has_arg = if hint.is_empty() { HasArg::No } else { HasArg::Yes };
-        options.opt(short, long, help, hint, has_arg, Occur::Multi);
+        options.opt(short, long, doc_short, hint, has_arg, Occur::Multi);
     }
     options
-}
-
-/// For setters: puts a value where it belongs, if it is one.
-pub fn assign<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
-    *place = value?;
-    Ok(())
-}
-
-/// For setters: the value of an option that has none on the command line.
-pub fn flag(text: &str) -> Result<bool, String> {
-    text.parse().map_err(|_| "true or false".into())
-}
-
-/// For setters: a number in a range.
-pub fn number<T: FromStr + PartialOrd + Display>(text: &str, range: RangeInclusive<T>) -> Result<T, String> {
-    let in_range = text.parse().ok().filter(|n| range.contains(n));
-    in_range.ok_or_else(|| format!("a number from {} to {}", range.start(), range.end()))
-}
-
-/// For setters: seconds, perhaps with decimals.
-pub fn seconds(text: &str) -> Result<Duration, String> {
-    wire::parse_seconds(text.as_bytes()).map(Duration::from).ok_or_else(|| "a number of seconds".into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::{assign, flag, number};
 
     #[derive(Default, PartialEq, Debug)]
     struct Settings {

@@ -2,14 +2,15 @@
 //!
 //! They hang on the connection, which the command does not have, unless they are taken with a lease.
 
-use super::commands::Failure;
+use super::command::Failure;
 use super::exec::{MISUSE, PROTOCOL, Progress, TRY_LATER, UNAVAILABLE};
-use super::printable;
 use super::run_child::{self, Ended, HeldResource, OnLost};
 use super::servers::{Servers, TIMEOUTS};
 use super::spawn::Variable;
-use super::table::{Given, Opt, assign, number, seconds};
+use super::table::Given;
+use super::terminal::{self, printable};
 use crate::client::{Condition, Error, Member, Members, NoMembers, TakeOutcome, Wanted};
+use crate::options::{Opt, assign, number, seconds};
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -38,7 +39,7 @@ const OPTIONS: &[Opt<Settings>] = &[
         short: "t",
         long: "timeout",
         hint: "SECONDS",
-        help: "how long to wait for a member; 0: not at all (default: without limit)",
+        doc_short: "how long to wait for a member; 0: not at all (default: without limit)",
         set: |settings, value| assign(&mut settings.wanted.timeout, seconds(value)),
         ..Opt::BLANK
     },
@@ -46,7 +47,7 @@ const OPTIONS: &[Opt<Settings>] = &[
         short: "a",
         long: "attr",
         hint: "NAME=VALUE",
-        help: "only a member that has this attribute; repeatable",
+        doc_short: "only a member that has this attribute; repeatable",
         repeats: true,
         set_bytes: Some(|settings, value| {
             let equals = value.iter().position(|byte| *byte == b'=').filter(|at| *at > 0);
@@ -60,14 +61,14 @@ const OPTIONS: &[Opt<Settings>] = &[
         short: "n",
         long: "count",
         hint: "N",
-        help: "so many members, all or none (default: 1)",
+        doc_short: "so many members, all or none (default: 1)",
         set: |settings, value| assign(&mut settings.wanted.count, number(value, 1..=u32::MAX).map(Some)),
         ..Opt::BLANK
     },
     Opt {
         long: "fail-on",
         hint: "STATUS",
-        help: "return the member as failed only if the command ends with this status; repeatable (default: all but 0)",
+        doc_short: "return the member as failed only if the command ends with this status; repeatable (default: all but 0)",
         repeats: true,
         set: |settings, value| {
             settings.fail_on.push(number(value, 0..=u8::MAX)?);
@@ -78,7 +79,7 @@ const OPTIONS: &[Opt<Settings>] = &[
     Opt {
         long: "lease",
         hint: "SECONDS",
-        help: "keep the member so long when the connection is lost; it is renewed while the command runs",
+        doc_short: "keep the member so long when the connection is lost; it is renewed while the command runs",
         set: |settings, value| {
             let lease = seconds(value).ok().filter(|lease| !lease.is_zero());
             assign(&mut settings.wanted.lease, lease.map(Some).ok_or("a number of seconds above 0".into()))
@@ -89,7 +90,7 @@ const OPTIONS: &[Opt<Settings>] = &[
     Opt {
         long: "on-lost",
         hint: "warn|term|kill",
-        help: "when a member is lost while the command runs: only say so, or also terminate or kill it (default: warn)",
+        doc_short: "when a member is lost while the command runs: only say so, or also terminate or kill it (default: warn)",
         set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
         ..Opt::BLANK
     },
@@ -149,7 +150,7 @@ fn run_with(taken: Vec<Member<'_>>, settings: &Settings, command: &[OsString]) -
     for member in taken {
         let name = printable(member.name());
         match member.give_back(condition) {
-            Err(error) if !was_lost => super::warn(&format!("{name}: {error}")),
+            Err(error) if !was_lost => terminal::warn(&format!("{name}: {error}")),
             _ => {}
         }
     }

@@ -7,9 +7,9 @@ pub use member::{LeaseToken, Member, MemberLoss};
 
 use super::Timeouts;
 use super::error::{Error, Failure};
-use super::fleet::{Fleet, Held};
+use super::fleet::{Fleet, HeldOn};
 use super::placement::Placement;
-use crate::members::wire::asking::{self as wire, ListedMember, ListedPool, Notice, Reply};
+use crate::members::wire::client::{self as wire, ListedMember, ListedPool, Notice, Reply};
 use crate::members::{Condition, Filter, From as Source, LeaseName, Lost, NoMembers, Request, Take, Taken};
 use exchange::{Verdict, ask, members_request, read_done, read_list, read_taken, sendable_attributes};
 use std::cell::RefCell;
@@ -39,7 +39,7 @@ pub struct Members {
 /// A lease of this client.
 #[derive(Debug)]
 struct Lease {
-    held: Held,
+    held: HeldOn,
     number: u64,
     /// Why it is lost, once the server has said so.
     lost: Option<Lost>,
@@ -165,7 +165,7 @@ impl Members {
         })
     }
 
-    fn guard(&self, held: Held, taken: Taken, lease: Option<Duration>, sent: Instant) -> Member<'_> {
+    fn guard(&self, held: HeldOn, taken: Taken, lease: Option<Duration>, sent: Instant) -> Member<'_> {
         self.leases.borrow_mut().push(Lease { held, number: taken.lease, lost: None });
         Member::new(self, held, taken, lease.map(|lease| (lease, sent)))
     }
@@ -232,7 +232,7 @@ impl Members {
     }
 
     /// Notes which leases of a connection are lost.
-    fn note(&self, held: Held, notices: Vec<Notice>) {
+    fn note(&self, held: HeldOn, notices: Vec<Notice>) {
         let mut leases = self.leases.borrow_mut();
         for notice in notices {
             let Notice::Lost(number, reason) = notice else { continue };

@@ -1,12 +1,12 @@
 //! The provider's side of the members protocol: one connection, on which the server asks for members to be started and stopped.
 
 use super::Timeouts;
-use super::connection::Connection;
+use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
 use super::members::DEFAULT_PORT;
 use super::members::exchange::{ask, members_request, read_done, read_list, sendable_attributes};
 use super::placement::Placement;
-use crate::members::wire::asking::{self as wire, ListedMember, Notice, Reply, Task};
+use crate::members::wire::client::{self as wire, ListedMember, Notice, Reply, Task};
 use crate::members::{Attributes, Named, Request};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ const ROUND: Duration = Duration::from_secs(3600);
 /// A provider of one pool. Its members leave the pool when this is dropped, or when the connection or the process ends.
 #[derive(Debug)]
 pub struct Provider {
-    connection: Connection,
+    connection: ClientConnection,
     /// The pool's name as it goes over the wire.
     pool: Vec<u8>,
     /// What is still to be done, oldest first.
@@ -68,7 +68,7 @@ impl Provider {
         let mut failures = Vec::new();
         for server in placement.order(pool.as_ref()) {
             let server = &placement.servers()[server];
-            let opened = Connection::open(server, DEFAULT_PORT, &timeouts);
+            let opened = ClientConnection::open(server, DEFAULT_PORT, &timeouts);
             let provided = opened.and_then(|connection| {
                 let address = connection.address().to_string();
                 let mut provider = Provider { connection, pool: escaped.clone(), tasks: VecDeque::new() };

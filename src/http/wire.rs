@@ -30,6 +30,8 @@ pub enum Parsed<'a> {
 pub struct Request<'a> {
     /// What to do with the page.
     pub method: Method,
+    /// Whom the client takes this server for, perhaps with a port; only HTTP/1.0 can do without.
+    pub host: Option<&'a str>,
     /// Where the page is, without the query.
     pub path: &'a str,
     /// What becomes of the connection.
@@ -67,6 +69,7 @@ pub enum Status {
     NotFound,
     MethodNotAllowed,
     ContentTooLarge,
+    MisdirectedRequest,
     HeadTooLarge,
     VersionNotSupported,
 }
@@ -95,6 +98,7 @@ impl Status {
             Status::NotFound => "404 Not Found",
             Status::MethodNotAllowed => "405 Method Not Allowed",
             Status::ContentTooLarge => "413 Content Too Large",
+            Status::MisdirectedRequest => "421 Misdirected Request",
             Status::HeadTooLarge => "431 Request Header Fields Too Large",
             Status::VersionNotSupported => "505 HTTP Version Not Supported",
         }
@@ -153,8 +157,9 @@ fn parse_head(input: &[u8]) -> Result<Option<(Request<'_>, usize)>, Status> {
     };
     let headers = &*parsed.headers;
     let is_modern = version == 1;
-    let hosts = values(headers, "host").count();
-    if hosts > 1 || is_modern && hosts == 0 {
+    let mut hosts = values(headers, "host");
+    let (host, another) = (hosts.next(), hosts.next());
+    if another.is_some() || is_modern && host.is_none() {
         return Err(Status::BadRequest);
     }
     let method = match method {
@@ -162,7 +167,9 @@ fn parse_head(input: &[u8]) -> Result<Option<(Request<'_>, usize)>, Status> {
         "HEAD" => Method::Head,
         _ => Method::Other,
     };
-    let request = Request { method, path: path_of(target), connection: connection(headers, is_modern) };
+    let (authority, path) = split_target(target);
+    let host = authority.or(host);
+    let request = Request { method, host, path, connection: connection(headers, is_modern) };
     Ok(Some((request, len + body_length(headers)?)))
 }
 
@@ -194,18 +201,21 @@ fn connection(headers: &[Header<'_>], is_modern: bool) -> Connection {
 }
 
 /// The values of a header; one that is no text counts as empty.
-fn values<'a>(headers: &'a [Header<'a>], name: &str) -> impl Iterator<Item = &'a str> {
+fn values<'h, 'a: 'h>(headers: &'h [Header<'a>], name: &'h str) -> impl Iterator<Item = &'a str> + use<'h, 'a> {
     let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
     named.map(|header| str::from_utf8(header.value).unwrap_or_default().trim())
 }
 
-/// The path in a target, which may be a whole URL and may have a query.
-fn path_of(target: &str) -> &str {
-    let path = match target.split_once("://") {
-        Some((scheme, rest)) if !scheme.contains('/') => rest.find('/').map_or("/", |at| &rest[at..]),
-        _ => target,
+/// Returns the host of a target, which counts more than the header's, if the target is a whole URL; and its path, without a query.
+fn split_target(target: &str) -> (Option<&str>, &str) {
+    let (host, path) = match target.split_once("://") {
+        Some((scheme, rest)) if !scheme.contains('/') => {
+            let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+            (Some(host), if path.starts_with('/') { path } else { "/" })
+        }
+        _ => (None, target),
     };
-    path.split(['?', '#']).next().unwrap_or_default()
+    (host, path.split(['?', '#']).next().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -228,12 +238,13 @@ mod tests {
 
     #[test]
     fn requests_are_read() {
-        let get = Request { method: Method::Get, path: "/metrics", connection: Connection::Stays };
+        let (host, path, connection) = (Some("a"), "/metrics", Connection::Stays);
+        let get = Request { method: Method::Get, host, path, connection };
         for input in [
             "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
             "\r\nGET /metrics HTTP/1.1\nhost:a\n\n",
             "GET /metrics?x=/y HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\n\r\n",
-            "GET http://a:7580/metrics?x HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET http://a/metrics?x HTTP/1.1\r\nHost: b\r\n\r\n",
             "GET /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
         ] {
             assert_eq!(request(input), get, "{input:?}");
@@ -243,6 +254,9 @@ mod tests {
         assert_eq!(request("GET http://a HTTP/1.1\r\nHost: a\r\n\r\n").path, "/");
         assert_eq!(request("GET /?u=http://b/c HTTP/1.1\r\nHost: a\r\n\r\n").path, "/");
         assert_eq!(request("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n").path, "*");
+        assert_eq!(request("GET http://a?b/c HTTP/1.1\r\nHost: b\r\n\r\n").path, "/");
+        assert_eq!(request("GET / HTTP/1.1\r\nHost: a:7580\r\n\r\n").host, Some("a:7580"));
+        assert_eq!(request("GET / HTTP/1.0\r\n\r\n").host, None);
     }
 
     #[test]

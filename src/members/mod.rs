@@ -3,14 +3,17 @@
 //! but when a connection is told what.
 
 mod notices;
+mod options;
 mod sessions;
 pub mod state;
 pub mod stats;
 pub mod wire;
 
+pub use options::MembersSettings;
 pub use state::{Attributes, Condition, Filter, From, LeaseName, Lost, Named, NoMembers, Request, Take, Taken, Token};
 
 use crate::id::ConnId;
+use crate::options::Opt;
 use crate::output::{MAX_BYTES, Output};
 use crate::pools::wire::{LINE_TOO_LONG, Line as Framed, first_line, is_http};
 use crate::record::{Reader, Writer};
@@ -18,6 +21,7 @@ use crate::report::Report;
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
+use crate::settings::{self, Configure};
 use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
@@ -37,7 +41,8 @@ pub const INFO: Info = Info {
     max_connections: u64::MAX,
     has_store: false,
     announcement: "the members are at",
-    new: |limits| Box::new(Members::new(limits.members)),
+    listening: options::LISTENING,
+    settings: settings::defaults::<MembersSettings>,
 };
 
 /// The longest line, without its end, in bytes: as in the pools protocol.
@@ -48,18 +53,11 @@ const LISTED_PER_TURN: usize = 512;
 /// The version of what is written: the sessions with something to know, then the records of the state.
 const SAVED_VERSION: u16 = 1;
 
-/// What the operator allows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Members, starts under way and waiters together.
-    pub most: usize,
-    /// Whether every connection may do what operators do, or none; None when those may that come from the same machine.
-    pub admin: Option<bool>,
-}
+impl Configure for MembersSettings {
+    const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
 
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { most: state::Limits::default().most, admin: None }
+    fn open(&self) -> Box<dyn Service> {
+        Box::new(Members::new(*self))
     }
 }
 
@@ -90,10 +88,10 @@ enum Progress {
 
 impl Members {
     /// A service without pools.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(settings: MembersSettings) -> Self {
         Members {
-            state: State::new(state::Limits { most: limits.most }, 0),
-            admin: limits.admin,
+            state: State::new(state::Limits { most: settings.most }, 0),
+            admin: settings.admin,
             is_numbered: false,
             sessions: Sessions::default(),
             pacing: None,

@@ -13,7 +13,7 @@ mod toy;
 mod upgrades;
 mod waits;
 
-use poolcounter::registry::Limits;
+use poolcounter::registry::AllSettings;
 use poolcounter::service::Info;
 use poolcounter::{counters, http, pools};
 use support::world::World;
@@ -30,8 +30,12 @@ struct Stage {
 
 impl Stage {
     fn new() -> Stage {
+        Stage::with(AllSettings::defaults(SERVICES))
+    }
+
+    fn with(settings: AllSettings) -> Stage {
         let store = Store::install();
-        Stage { world: World::of(SERVICES, Limits::default()), store }
+        Stage { world: World::of(SERVICES, settings), store }
     }
 
     fn connect(&mut self) -> usize {

@@ -4,7 +4,7 @@
 //! is closed here is not closed for the server.
 
 use super::frames;
-use super::player::Stage;
+use super::player::Target;
 use super::protocol::Protocol;
 use super::script::Then;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -28,7 +28,7 @@ pub struct Sockets {
     patience: Duration,
     /// How long a server of several threads may take until all of them have done what they were told.
     pause: Duration,
-    /// A client of the stage's own.
+    /// A client of the target.
     probe: SocketClient,
 }
 
@@ -178,7 +178,7 @@ impl SocketClient {
     }
 }
 
-impl Stage for Sockets {
+impl Target for Sockets {
     type Client = SocketClient;
 
     fn connect(&mut self) -> SocketClient {

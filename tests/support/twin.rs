@@ -3,9 +3,10 @@
 
 use super::model::{self, Model, Service};
 use super::world::World;
-use poolcounter::registry::Limits;
+use poolcounter::counters::CountersSettings;
+use poolcounter::pools::PoolsSettings;
+use poolcounter::registry::AllSettings;
 use poolcounter::time::Span;
-use poolcounter::{counters, pools};
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -57,13 +58,11 @@ impl Twin {
         let max_hold = limits.max_hold_us.map_or(Span::FOREVER, Span::from_micros);
         let max_locks = u32::try_from(limits.max_locks).expect("nobody has so many locks");
         let interval = Span::from_micros(limits.interval_us);
+        let pools = PoolsSettings { max_locks, max_hold, max_line: limits.max_line, ..PoolsSettings::default() };
+        // Room for so few that a server is made quickly, and for so many that names hardly ever conflict.
+        let counters = CountersSettings { buckets: 4096, interval, max_memory: limits.max_memory };
         Twin {
-            world: World::with(Limits {
-                pools: pools::Limits { max_locks, max_hold, max_line: limits.max_line, ..pools::Limits::default() },
-                // Room for so few that a server is made quickly, and for so many that names hardly ever conflict.
-                counters: counters::Limits { buckets: 4096, interval, max_memory: limits.max_memory },
-                ..Limits::default()
-            }),
+            world: World::with(AllSettings::default().with(pools).with(counters)),
             model: Model::new(limits),
             services: Vec::new(),
             received: Vec::new(),

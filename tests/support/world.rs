@@ -2,12 +2,12 @@
 //! test says so. Everything above the sockets is the daemon's own code.
 
 use poolcounter::id::ConnId;
-use poolcounter::net::{Connections, Host, News, Stream, rehearse};
-use poolcounter::pools;
-use poolcounter::pulse::Pulse;
+use poolcounter::loop_stats::LoopStats;
+use poolcounter::net::{Connections, Host, Readiness, Stream, rehearse};
+use poolcounter::pools::PoolsSettings;
 use poolcounter::random::Random;
 use poolcounter::record::{Reader, Writer};
-use poolcounter::registry::{Limits, SERVICES, Services};
+use poolcounter::registry::{AllSettings, SERVICES, Services};
 use poolcounter::service::{Info, Wake};
 use poolcounter::time::{Span, Time};
 use std::cell::{Cell, RefCell};
@@ -61,16 +61,16 @@ struct Client {
 /// A server and its clients, in which time stands still until it is moved.
 pub struct World {
     list: Vec<&'static Info>,
-    limits: Limits,
+    settings: AllSettings,
     connections: Connections<Pipe>,
     clients: Vec<Client>,
     now: Rc<Cell<Time>>,
     /// How far the clock goes on whenever it is looked at.
     step: Span,
-    /// A bit for each service whose store has finished something since the last tick.
-    woken: Arc<AtomicU32>,
     /// How many servers there were, each with random numbers of its own.
     servers: u64,
+    /// A bit for each service whose store has finished something since the last tick.
+    woken: Arc<AtomicU32>,
 }
 
 impl Read for Pipe {
@@ -150,22 +150,22 @@ impl Host for World {
 }
 
 impl World {
-    /// A server without clients, at the time of its start, with these limits for pools.
-    pub fn new(pools: pools::Limits) -> Self {
-        World::with(Limits { pools, ..Limits::default() })
+    /// A server without clients, at the time of its start, with these settings for the pools.
+    pub fn new(pools: PoolsSettings) -> Self {
+        World::with(AllSettings::default().with(pools))
     }
 
     /// A server without clients, at the time of its start.
-    pub fn with(limits: Limits) -> Self {
-        World::of(SERVICES, limits)
+    pub fn with(settings: AllSettings) -> Self {
+        World::of(SERVICES, settings)
     }
 
     /// A server of these services, without clients, at the time of its start.
-    pub fn of(list: &[&'static Info], limits: Limits) -> Self {
-        let connections = Connections::new(Services::of(list, &limits), EPOCH, Random::from_seed(0));
+    pub fn of(list: &[&'static Info], settings: AllSettings) -> Self {
+        let connections = Connections::new(Services::of(list, &settings), EPOCH, Random::from_seed(0));
         let mut world = World {
             list: list.to_vec(),
-            limits,
+            settings,
             connections,
             clients: Vec::new(),
             now: Rc::default(),
@@ -188,9 +188,9 @@ impl World {
         });
     }
 
-    /// What the operator allows.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
+    /// What the operator has told the services.
+    pub fn settings(&self) -> &AllSettings {
+        &self.settings
     }
 
     /// The time.
@@ -215,7 +215,7 @@ impl World {
     /// The client sends bytes; the server has not read them yet.
     pub fn send(&mut self, client: usize, bytes: &[u8]) {
         self.clients[client].link.borrow_mut().to_server.extend(bytes);
-        self.mark(client, News { readable: true, ..News::default() });
+        self.mark(client, Readiness { readable: true, ..Readiness::default() });
     }
 
     /// The client sends bytes in chunks of these sizes, takes so many more of what it is told after each, and closes its
@@ -240,19 +240,19 @@ impl World {
     /// The client closes its sending side.
     pub fn finish(&mut self, client: usize) {
         self.clients[client].link.borrow_mut().finished = true;
-        self.mark(client, News { readable: true, hangup: true, ..News::default() });
+        self.mark(client, Readiness { readable: true, hangup: true, ..Readiness::default() });
     }
 
     /// The client is gone without a word; what the server sent is lost, and what it has not read too.
     pub fn reset(&mut self, client: usize) {
         self.clients[client].link.borrow_mut().reset = true;
-        self.mark(client, News { readable: true, writable: true, hangup: true, lost: true });
+        self.mark(client, Readiness { readable: true, writable: true, hangup: true, lost: true });
     }
 
     /// The client takes so many more bytes before its side of the connection is full. At first there is no limit.
     pub fn set_room(&mut self, client: usize, room: usize) {
         self.clients[client].link.borrow_mut().room = room;
-        self.mark(client, News { writable: room > 0, ..News::default() });
+        self.mark(client, Readiness { writable: room > 0, ..Readiness::default() });
     }
 
     /// What the client has received since the last call.
@@ -287,6 +287,11 @@ impl World {
         Connections::tick(self).expect("waits for nothing");
         self.step = Span::ZERO;
         self.connections.check();
+    }
+
+    /// One tick after which nothing is compared, for crowds.
+    pub fn tick_unchecked(&mut self) {
+        Connections::tick(self).expect("waits for nothing");
     }
 
     /// Ticks until the loop would sleep.
@@ -329,8 +334,8 @@ impl World {
     }
 
     /// What the loop notes of itself.
-    pub fn pulse(&mut self) -> &mut Pulse {
-        self.connections.pulse()
+    pub fn pulse(&mut self) -> &mut LoopStats {
+        self.connections.loop_stats()
     }
 
     /// When the loop would wake by itself.
@@ -350,7 +355,7 @@ impl World {
         let mut saved = Vec::new();
         self.connections.save(&mut Writer::new(&mut saved), self.now()).expect("memory takes all");
         self.now.set(self.now() + span);
-        let services = || Services::of(&self.list, &self.limits);
+        let services = || Services::of(&self.list, &self.settings);
         rehearse(services(), &mut Reader::new(&mut &saved[..]), (self.now(), EPOCH)).expect("can be taken over");
         let open: Vec<usize> = (0..self.clients.len()).filter(|client| !self.is_closed(*client)).collect();
         let stream_of = |id| {
@@ -371,10 +376,10 @@ impl World {
             let link = self.clients[client].link.borrow();
             let hangup = link.finished || link.reset;
             let readable = hangup || !link.to_server.is_empty();
-            (self.clients[client].id, News { readable, writable: link.room > 0, hangup, lost: link.reset })
+            (self.clients[client].id, Readiness { readable, writable: link.room > 0, hangup, lost: link.reset })
         };
         let news = open.into_iter().map(news_of).collect();
-        self.connections.mark_at_once(news);
+        self.connections.mark_unordered(news);
         self.connections.check();
     }
 
@@ -383,7 +388,7 @@ impl World {
         self.connections.is_empty()
     }
 
-    fn mark(&mut self, client: usize, news: News) {
+    fn mark(&mut self, client: usize, news: Readiness) {
         let Client { link, id } = &self.clients[client];
         // A dropped connection gets no events, and its number may be another's.
         if link.borrow().pipes > 0 {

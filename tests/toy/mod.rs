@@ -4,16 +4,20 @@
 #![allow(dead_code, reason = "each test uses its own part")]
 
 pub mod model;
+mod options;
 mod state;
 pub mod store;
 mod wire;
 
+use options::ToySettings;
 use poolcounter::id::ConnId;
+use poolcounter::options::Opt;
 use poolcounter::record::{Reader, Writer};
 use poolcounter::report::Report;
 use poolcounter::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
 };
+use poolcounter::settings::{self, Configure};
 use poolcounter::time::Time;
 use poolcounter::wheel::Due;
 use state::{Event, State, Step};
@@ -32,10 +36,21 @@ pub const INFO: Info = Info {
     max_connections: u64::MAX,
     has_store: true,
     announcement: "the toy is at",
-    new: |_| Box::new(Toy { state: State::default(), store: Store::current(), events: Vec::new() }),
+    listening: options::LISTENING,
+    settings: settings::defaults::<ToySettings>,
 };
 
+impl Configure for ToySettings {
+    const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
+
+    fn open(&self) -> Box<dyn Service> {
+        let (state, store, events) = (State::default(), Store::current(), Vec::new());
+        Box::new(Toy { output_bytes: self.output_bytes, state, store, events })
+    }
+}
+
 struct Toy {
+    output_bytes: usize,
     state: State,
     store: Store,
     /// What the present step has to say; empty between steps.
@@ -87,7 +102,7 @@ impl Toy {
 
 impl Service for Toy {
     fn caps(&self) -> Caps {
-        Caps { request_bytes: wire::MAX_LINE, output_bytes: OUTPUT_BYTES, idle: None }
+        Caps { request_bytes: wire::MAX_LINE, output_bytes: self.output_bytes, idle: None }
     }
 
     fn serve(&mut self, conn: ConnId, Input { bytes: input, .. }: Input<'_>, context: &mut Context<'_>) -> Served {

@@ -5,7 +5,7 @@ mod starts;
 use super::Settings;
 use super::process::{Launcher, Process};
 use crate::cli::spawn::Variable;
-use crate::cli::{printable, warn};
+use crate::cli::terminal::{printable, warn};
 use crate::client::{Error, Offered, Provider, Task, TaskResult};
 use nix::sys::signal::SigSet;
 use std::collections::{BTreeMap, VecDeque};

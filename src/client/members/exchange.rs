@@ -1,9 +1,9 @@
 //! Requests of the members protocol and what comes back, for both of its sides.
 
 use crate::client::Said;
-use crate::client::connection::Connection;
+use crate::client::connection::ClientConnection;
 use crate::client::error::{Error, Fault};
-use crate::members::wire::asking::{self as wire, Notice, Reply};
+use crate::members::wire::client::{self as wire, Notice, Reply};
 use crate::members::{Attributes, NoMembers, Request, Taken};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub enum Verdict {
 
 /// Sends a request, and returns the first line of its reply. Notices that come before it are collected.
 pub fn ask(
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     request: &Request<'_>,
     wait: Duration,
     watch: &mut dyn FnMut(),
@@ -37,12 +37,12 @@ pub fn ask(
 }
 
 fn read_reply(
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     watch: &mut dyn FnMut(),
     notices: &mut Vec<Notice>,
 ) -> Result<Vec<u8>, Fault> {
     loop {
-        let line = connection.line_watched(watch)?;
+        let line = connection.line_with_progress(watch)?;
         if !wire::is_notice(&line) {
             return Ok(line);
         }
@@ -61,7 +61,7 @@ pub fn read_done(line: &[u8], success: &Reply<'_>) -> Said<()> {
 }
 
 /// Reads the reply to a take of so many members, or of one.
-pub fn read_taken(connection: &mut Connection, line: &[u8], count: Option<u32>) -> Said<Verdict> {
+pub fn read_taken(connection: &mut ClientConnection, line: &[u8], count: Option<u32>) -> Said<Verdict> {
     Ok(Ok(match (wire::parse_reply(line), count) {
         (Some(Reply::Member(taken)), None) => Verdict::Taken(vec![taken]),
         (Some(Reply::Members(told)), Some(count)) if told == count => {
@@ -85,7 +85,7 @@ pub fn read_taken(connection: &mut Connection, line: &[u8], count: Option<u32>) 
 
 /// Sends the request for a list, and reads it up to the empty line at its end.
 pub fn read_list<T>(
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     request: &[u8],
     parse: fn(&[u8]) -> Option<T>,
     notices: &mut Vec<Notice>,

@@ -3,8 +3,8 @@
 use super::exchange::{ask, read_done};
 use super::{Lease, Members};
 use crate::client::error::Error;
-use crate::client::fleet::Held;
-use crate::members::wire::asking::{self as wire, Reply};
+use crate::client::fleet::HeldOn;
+use crate::members::wire::client::{self as wire, Reply};
 use crate::members::{Condition, LeaseName, Lost, Request, Taken, Token};
 use std::cell::Cell;
 use std::fmt;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 #[must_use = "a member that is dropped is given back"]
 pub struct Member<'a> {
     members: &'a Members,
-    held: Held,
+    held: HeldOn,
     taken: Taken,
     /// Whether it is to be given back.
     is_taken: bool,
@@ -43,7 +43,7 @@ pub struct LeaseToken(pub(super) Token);
 
 impl<'a> Member<'a> {
     /// A member that was taken on this connection, with the time of its lease and when that was asked for.
-    pub(super) fn new(members: &'a Members, held: Held, taken: Taken, lease: Option<(Duration, Instant)>) -> Self {
+    pub(super) fn new(members: &'a Members, held: HeldOn, taken: Taken, lease: Option<(Duration, Instant)>) -> Self {
         let until = Cell::new(lease.and_then(|(lease, sent)| sent.checked_add(lease)));
         Member { members, held, taken, is_taken: true, lease: lease.map(|(lease, _)| lease), until }
     }

@@ -101,6 +101,7 @@ pub(super) struct SavedWaiter {
     pub filter: Option<Box<Filter>>,
     pub lease: Option<Span>,
     pub want: u32,
+    pub spent: u32,
     pub is_hasty: bool,
 }
 
@@ -241,6 +242,7 @@ impl State {
             filter: waiter.filter.clone(),
             lease: waiter.lease,
             want: waiter.want,
+            spent: waiter.spent,
             is_hasty: waiter.is_hasty,
         }))
     }

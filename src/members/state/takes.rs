@@ -151,6 +151,7 @@ impl State {
             filter: take.filter,
             lease: take.lease,
             want: if is_named { 0 } else { members.saturating_sub(kept) },
+            spent: 0,
             is_hasty,
             until,
             timer: step.timers.arm(Waiter::next_look(step.now, until, take.priority, step.now), Timer::Wait(id)),

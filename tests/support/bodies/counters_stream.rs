@@ -2,8 +2,8 @@
 
 use super::{Choices, assert_same_when_cut};
 use crate::support::world::World;
-use poolcounter::counters;
-use poolcounter::registry::Limits;
+use poolcounter::counters::CountersSettings;
+use poolcounter::registry::AllSettings;
 use poolcounter::time::Span;
 
 const CLIENTS: usize = 4;
@@ -18,8 +18,8 @@ pub fn run(data: &[u8]) {
 }
 
 fn new_world() -> World {
-    let counters = counters::Limits { buckets: 1024, interval: INTERVAL, max_memory: 1_000 };
-    World::with(Limits { counters, ..Limits::default() })
+    let counters = CountersSettings { buckets: 1024, interval: INTERVAL, max_memory: 1_000 };
+    World::with(AllSettings::default().with(counters))
 }
 
 fn converse(choices: &mut Choices<'_>) {

@@ -1,9 +1,14 @@
 //! Streams of bytes through the HTTP service, cut into chunks: what is answered depends on the bytes alone.
 
 use crate::support::world::World;
+use poolcounter::http::HttpSettings;
+use poolcounter::http::host::Hosts;
 use poolcounter::http::wire::{Connection, MAX_HEAD, MAX_REQUEST, Method, Parsed, Request, parse};
-use poolcounter::pools::Limits;
+use poolcounter::registry::AllSettings;
 use poolcounter::time::Span;
+
+/// What the requests of the corpus call the server.
+const HOST: &str = "a";
 
 /// Reads the input as requests, then sends it whole, and then in chunks to a client that reads slowly.
 pub fn run(data: &[u8]) {
@@ -44,7 +49,9 @@ fn expected(data: &[u8]) -> Vec<(u16, bool)> {
 }
 
 fn status_of(request: &Request<'_>) -> u16 {
+    let hosts = Hosts::with(&[HOST.into()]);
     match (request.path, request.method) {
+        _ if request.host.is_some_and(|host| !hosts.include(host)) => 421,
         ("/" | "/metrics" | "/status.json" | "/healthz", Method::Get | Method::Head) => 200,
         ("/" | "/metrics" | "/status.json" | "/healthz", Method::Other) => 405,
         _ => 404,
@@ -52,7 +59,8 @@ fn status_of(request: &Request<'_>) -> u16 {
 }
 
 fn converse(data: &[u8], answers: &[(u16, bool)], sizes: impl FnMut() -> usize, room: usize) {
-    let mut world = World::new(Limits::default());
+    let settings = HttpSettings { hosts: vec![HOST.into()] };
+    let mut world = World::with(AllSettings::default().with(settings));
     let client = world.connect_to("http");
     world.send_in_chunks(client, data, sizes, room);
     // Whoever does not read has some seconds; this one does.

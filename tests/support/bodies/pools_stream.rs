@@ -2,7 +2,7 @@
 
 use super::{Choices, assert_same_when_cut};
 use crate::support::world::World;
-use poolcounter::pools::Limits;
+use poolcounter::pools::PoolsSettings;
 use poolcounter::time::Span;
 
 const CLIENTS: usize = 4;
@@ -14,7 +14,7 @@ pub fn run(data: &[u8]) {
 }
 
 fn converse(choices: &mut Choices<'_>) {
-    let mut world = World::new(Limits { max_line: 64, ..Limits::default() });
+    let mut world = World::new(PoolsSettings { max_line: 64, ..PoolsSettings::default() });
     let mut clients: Vec<usize> = (0..CLIENTS).map(|_| world.connect()).collect();
     while !choices.is_empty() {
         let turn = choices.byte();
@@ -51,7 +51,7 @@ fn converse(choices: &mut Choices<'_>) {
 
 /// What one client receives that sends chunks of some sizes, and takes so many bytes after each.
 fn converse_alone(data: &[u8], sizes: &mut dyn FnMut() -> usize, room: usize) -> Vec<u8> {
-    let mut world = World::new(Limits { max_line: 64, ..Limits::default() });
+    let mut world = World::new(PoolsSettings { max_line: 64, ..PoolsSettings::default() });
     let client = world.connect();
     world.send_in_chunks(client, data, sizes, room);
     assert!(world.is_empty(), "something is left of somebody");

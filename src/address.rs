@@ -1,0 +1,82 @@
+//! Addresses to listen on, as text. It knows no sockets: whether an address is free is for those who bind it to see.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// The longest path that an address of a local socket has room for on Linux, in bytes.
+const MAX_PATH: usize = 107;
+
+/// Where to listen.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Address {
+    /// An IP address and a port; port 0 lets the system choose one.
+    Tcp(SocketAddr),
+    /// A path in the file system.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Reads `IP`, `IP:PORT`, `[IP6]`, `[IP6]:PORT` or `unix:PATH`; None when it is none of these.
+    pub fn parse(text: &str, default_port: u16) -> Option<Address> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return (!path.is_empty()).then(|| Address::Unix(path.into()));
+        }
+        let in_brackets = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+        let with_default = |ip: IpAddr| SocketAddr::new(ip, default_port);
+        let address = text.parse().ok().or_else(|| text.parse().ok().or_else(in_brackets).map(with_default));
+        address.map(Address::Tcp)
+    }
+
+    /// Returns whether the system can take it: paths of sockets are short.
+    pub fn fits(&self) -> bool {
+        match self {
+            Address::Tcp(_) => true,
+            Address::Unix(path) => path.as_os_str().len() <= MAX_PATH,
+        }
+    }
+
+    /// Returns whether two sockets cannot listen on these at the same time.
+    pub fn overlaps(&self, other: &Address) -> bool {
+        match (self, other) {
+            (Address::Tcp(one), Address::Tcp(other)) => {
+                let is_same_family = one.is_ipv4() == other.is_ipv4();
+                let is_same_ip = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+                one.port() == other.port() && one.port() != 0 && is_same_family && is_same_ip
+            }
+            _ => self == other,
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_addresses() {
+        for (text, want) in [
+            ("127.0.0.1", "127.0.0.1:7531"),
+            ("10.1.2.3:99", "10.1.2.3:99"),
+            ("::1", "[::1]:7531"),
+            ("[::1]", "[::1]:7531"),
+            ("[2001:db8::1]:80", "[2001:db8::1]:80"),
+            ("unix:/run/p.sock", "unix:/run/p.sock"),
+        ] {
+            assert_eq!(Address::parse(text, 7531).map(|a| a.to_string()).as_deref(), Some(want));
+        }
+        for text in ["", "localhost", "1.2.3", "1.2.3.4:", "1.2.3.4:99999", "[::1", "unix:", "[1.2.3.4]x"] {
+            assert_eq!(Address::parse(text, 7531), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! What commands say to the person who started them.
+
+use super::command::Failure;
+use super::logger;
+use crate::text::is_visible;
+use log::Level;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Says on the standard error what is wrong, though all goes on.
+pub fn warn(sentence: &str) {
+    say(Level::Warn, sentence);
+}
+
+/// Says something on the standard error, which may be closed. Some of it may be the words of servers.
+pub fn say(level: Level, sentence: &str) {
+    let prefix = logger::prefix(level);
+    let _ = writeln!(std::io::stderr(), "{prefix}poolcounter: {}", printable(sentence.as_bytes()));
+}
+
+/// Prints to the standard output, whose reader may have gone.
+///
+/// # Errors
+///
+/// When it cannot be written.
+pub fn print(text: &str) -> Result<ExitCode, Failure> {
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("cannot print: {error}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns text of peers for a terminal, where characters that are not visible could do harm.
+pub fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars().map(|c| if is_visible(c) { c.to_string() } else { c.escape_unicode().to_string() }).collect()
+}

@@ -1,0 +1,55 @@
+//! Decimal digits in bytes of peers and of the command line as numbers and spans. It knows no protocol.
+
+use crate::time::Span;
+
+/// What larger numbers count as.
+const MOST: u64 = u32::MAX as u64;
+
+/// Returns the value of unsigned decimal digits; None if it is anything else. What is beyond 2^32-1 counts as 2^32-1.
+pub fn parse_number(word: &[u8]) -> Option<u32> {
+    let mut number = 0_u64;
+    for byte in word {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = (number * 10 + u64::from(digit)).min(MOST);
+    }
+    // Lossless: it is no more than the largest.
+    if word.is_empty() { None } else { Some(number as u32) }
+}
+
+/// Returns the value of seconds with decimals; None if it is anything else. What is finer than a millisecond is rounded up, so that nothing ends early.
+pub fn parse_seconds(word: &[u8]) -> Option<Span> {
+    // Most have no decimals.
+    if let Some(seconds) = parse_number(word) {
+        return Some(Span::from_secs(u64::from(seconds)));
+    }
+    let (whole, decimals) = match word.iter().position(|byte| *byte == b'.') {
+        Some(point) => (&word[..point], &word[point + 1..]),
+        None => (word, &[][..]),
+    };
+    if whole.is_empty() && decimals.is_empty() || !decimals.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let seconds = if whole.is_empty() { 0 } else { parse_number(whole)? };
+    let (exact, finer) = decimals.split_at(decimals.len().min(3));
+    let ms = exact.iter().fold(0, |ms, digit| ms * 10 + u64::from(digit - b'0')) * [1, 100, 10, 1][exact.len()];
+    let round_up = u64::from(finer.iter().any(|digit| *digit != b'0'));
+    Some(Span::from_secs(u64::from(seconds)) + Span::from_millis(ms + round_up))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_exact_to_the_millisecond() {
+        for (word, ms) in
+            [("0", 0), ("7", 7_000), ("0.25", 250), (".5", 500), ("5.", 5_000), ("0.0001", 1), ("1.0010", 1_001)]
+        {
+            assert_eq!(parse_seconds(word.as_bytes()), Some(Span::from_millis(ms)), "{word}");
+        }
+        assert_eq!(parse_seconds(b"99999999999"), Some(Span::from_secs(u64::from(u32::MAX))));
+    }
+}

@@ -1,0 +1,64 @@
+//! The options of the status page.
+
+use crate::options::{Endpoint, Opt};
+
+/// What the options of the status page say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct HttpSettings {
+    /// Names under which the pages are shown, besides those that need not be told, in lower case.
+    pub hosts: Vec<String>,
+}
+
+/// Where the pages are served: nowhere, until an address is named.
+pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
+    long: "http",
+    key: "http",
+    default: "[]",
+    hint: "ADDRESS",
+    doc_short: "serve metrics and a status page on such an address; repeatable (default: off; the port is 7580)",
+    doc_long: "
+            Serve metrics and a status page on
+            .Ar address ,
+            which is written as for
+            .Fl -listen ;
+            see
+            .Sx METRICS AND STATUS PAGE .
+            May be given several times.
+            The port of addresses that name none is 7580.
+            By default this is off.",
+    repeats: true,
+    set: |endpoint, value| {
+        endpoint.is_enabled = true;
+        endpoint.listen_on(value)
+    },
+    ..Opt::BLANK
+}];
+
+/// The other options.
+pub const OPTIONS: &[Opt<HttpSettings>] = &[Opt {
+    long: "http-host",
+    key: "http_host",
+        default: "[]",
+    hint: "NAME",
+    doc_short: "a name under which browsers and scrapers ask for the pages, besides localhost, this machine's name and IP addresses; \
+           repeatable",
+        doc_long: "
+            A name under which browsers and scrapers ask for the pages.
+            A request for another host than localhost, this machine's own name, an IP address or such a name is answered with
+            .Li 421 ,
+            so that no page of the web can have its own name point here and read what is shown.
+            May be given several times.",
+    repeats: true,
+    set: |settings, value| {
+        settings.hosts.push(name(value).ok_or("the name of a host, without a port")?);
+        Ok(())
+    },
+    ..Opt::BLANK
+}];
+
+/// Returns the name as requests are compared with it; None if it is no name.
+fn name(text: &str) -> Option<String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let name = text.strip_suffix('.').unwrap_or(text);
+    (!name.is_empty() && name.chars().all(is_name)).then(|| name.to_ascii_lowercase())
+}

@@ -1,0 +1,76 @@
+//! What a service is told by its operator, as the registry and the command line see it: rows to set, and a service to make.
+
+use crate::options::Opt;
+use crate::service::Service;
+use std::any::Any;
+use std::fmt::Debug;
+
+/// The settings of one service: its defaults, its own options, and what is made of them.
+pub trait Configure: Clone + PartialEq + Debug + Default + Send + 'static {
+    /// The options that set them, without those that say where the service listens.
+    const OPTIONS: &'static [Opt<Self>];
+
+    /// Returns the service with these settings, without connections.
+    fn open(&self) -> Box<dyn Service>;
+}
+
+/// The settings of some service: a [`Configure`] whose type is not known.
+pub trait ServiceSettings: Any + Debug + Send {
+    /// Returns the rows that can be set.
+    fn rows(&self) -> Vec<Opt<()>>;
+
+    /// Sets what the row of this number is about.
+    ///
+    /// # Errors
+    ///
+    /// What the value should have been.
+    fn set(&mut self, row: usize, value: &str) -> Result<(), String>;
+
+    /// Returns the service with these settings, without connections.
+    fn open(&self) -> Box<dyn Service>;
+
+    /// Returns the same settings once more.
+    fn boxed(&self) -> Box<dyn ServiceSettings>;
+
+    /// Returns whether the other settings are for the same service, and say the same.
+    fn is_like(&self, other: &dyn ServiceSettings) -> bool;
+}
+
+impl<S: Configure> ServiceSettings for S {
+    fn rows(&self) -> Vec<Opt<()>> {
+        S::OPTIONS.iter().map(Opt::describe).collect()
+    }
+
+    fn set(&mut self, row: usize, value: &str) -> Result<(), String> {
+        (S::OPTIONS[row].set)(self, value)
+    }
+
+    fn open(&self) -> Box<dyn Service> {
+        Configure::open(self)
+    }
+
+    fn boxed(&self) -> Box<dyn ServiceSettings> {
+        Box::new(self.clone())
+    }
+
+    fn is_like(&self, other: &dyn ServiceSettings) -> bool {
+        (other as &dyn Any).downcast_ref() == Some(self)
+    }
+}
+
+/// Returns the defaults of a service, for its line in the registry.
+pub fn defaults<S: Configure>() -> Box<dyn ServiceSettings> {
+    Box::new(S::default())
+}
+
+impl Clone for Box<dyn ServiceSettings> {
+    fn clone(&self) -> Self {
+        (**self).boxed()
+    }
+}
+
+impl PartialEq for Box<dyn ServiceSettings> {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_like(&**other)
+    }
+}
