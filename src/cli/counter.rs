@@ -98,15 +98,13 @@ fn run_with(units: &Units<'_>, settings: &Settings, command: &[OsString]) -> Res
     if command.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    let is_lost = || units.is_lost();
-    let held = units.descriptor().map(|descriptor| HeldResource {
-        loss: "the units are lost",
-        descriptor,
-        is_lost: &is_lost,
-        until: None,
-        on_lost: settings.on_lost,
-    });
-    Ok(ExitCode::from(run_child::run(command, held.as_ref())?.status))
+    let check = || match units.is_lost() {
+        true => Err("the units are lost, because the connection is gone".into()),
+        false => Ok(None),
+    };
+    let held =
+        units.descriptor().map(|descriptor| HeldResource { descriptor, check: &check, on_lost: settings.on_lost });
+    Ok(ExitCode::from(run_child::run(command, &[], held.as_ref())?.status))
 }
 
 /// Goes on with what the server answered, or tells what it or the client has against it.

@@ -5,22 +5,16 @@
 //! were; one that is ignored, as under nohup, stays ignored.
 
 use super::command::Failure;
+use super::spawn::{Spawn, Stdio, Variable, block_signals, status_of};
 use super::terminal;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
-use nix::errno::Errno;
-use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, Signal, kill};
-use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::signalfd::{SignalFd, siginfo};
 use nix::unistd::Pid;
-use std::env;
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// The signals that are forwarded to the command. The others stop or end this process, or mean nothing to it.
@@ -41,14 +35,11 @@ const NOT_FOUND: u8 = 127;
 
 /// What is held while the command runs.
 pub struct HeldResource<'a> {
-    /// The message when it is lost: `the lock is lost`.
-    pub loss: &'static str,
-    /// The socket that closes when it is lost.
+    /// The socket that is readable when there is news of it.
     pub descriptor: RawFd,
-    /// Returns true when it is lost; called when the socket is readable.
-    pub is_lost: &'a dyn Fn() -> bool,
-    /// When the server takes it back, if it does.
-    pub until: Option<Instant>,
+    /// Looks after it: called when the socket is readable, and when it says. Returns when that is next, if ever. The error says
+    /// that it is lost, and why: `the lock is lost, because its time is over`. It is not called again then.
+    pub check: &'a dyn Fn() -> Result<Option<Instant>, String>,
     /// What becomes of the command then.
     pub on_lost: OnLost,
 }
@@ -73,17 +64,18 @@ pub struct Ended {
     pub was_lost: bool,
 }
 
-/// Runs a command until it ends. The words are its name and arguments.
+/// Runs a command until it ends. The words are its name and arguments; the variables are added to its environment.
 ///
 /// # Errors
 ///
 /// When it cannot be run, with the status that shells have for that.
-pub fn run(words: &[OsString], held: Option<&HeldResource<'_>>) -> Result<Ended, Failure> {
+pub fn run(words: &[OsString], variables: &[Variable], held: Option<&HeldResource<'_>>) -> Result<Ended, Failure> {
     let failed = |error: io::Error| Failure { status: CANNOT_RUN, sentence: format!("cannot run commands: {error}") };
     let name = words.first().expect("the caller has checked that there is a command");
     let mask = SigSet::thread_get_mask().map_err(|errno| failed(errno.into()))?;
-    let signals = block_signals().map_err(failed)?;
-    let child = spawn(words, &mask).map_err(|error| Failure {
+    let signals = block_signals(&FORWARDED).map_err(failed)?;
+    let how = Spawn { mask: &mask, variables, stdio: Stdio::Inherited };
+    let child = how.spawn(words).map_err(|error| Failure {
         status: if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN },
         sentence: format!("{}: {error}", name.display()),
     })?;
@@ -121,17 +113,12 @@ impl ChildRun<'_> {
             while let Some(signal) = self.signals.read_signal()? {
                 self.forward(&signal);
             }
-            let status = match waitpid(self.child, Some(WaitPidFlag::WNOHANG)) {
-                // It was ended by a real-time signal, for which nix has no name.
-                Err(Errno::EINVAL) => Some(u8::MAX),
-                status => status_of(status?),
-            };
+            let status = status_of(self.child)?;
             if let Some(status) = status {
                 return Ok(Ended { status, was_lost: self.was_lost });
             }
-            self.check_held();
-            match poll.poll(&mut events, self.next_deadline().map(|end| end.saturating_duration_since(Instant::now())))
-            {
+            let timeout = self.check_held().map(|next| next.saturating_duration_since(Instant::now()));
+            match poll.poll(&mut events, timeout) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
@@ -147,12 +134,12 @@ impl ChildRun<'_> {
         }
     }
 
-    fn check_held(&mut self) {
-        let Some(held) = self.held.filter(|_| !self.was_lost) else { return };
-        let reason = match held.until {
-            Some(until) if until <= Instant::now() => "its time is over",
-            _ if (held.is_lost)() => "the connection is gone",
-            _ => return,
+    /// Looks after what is held, and returns when to do so again.
+    fn check_held(&mut self) -> Option<Instant> {
+        let held = self.held.filter(|_| !self.was_lost)?;
+        let loss = match (held.check)() {
+            Ok(next) => return next,
+            Err(loss) => loss,
         };
         self.was_lost = true;
         let (consequence, signal) = match held.on_lost {
@@ -162,49 +149,12 @@ impl ChildRun<'_> {
         };
         // The signal first: the message may have to wait for its reader.
         signal.into_iter().for_each(|signal| self.send(signal));
-        terminal::warn(&format!("{}, because {reason}; {consequence}", held.loss));
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.held.filter(|_| !self.was_lost)?.until
+        terminal::warn(&format!("{loss}; {consequence}"));
+        None
     }
 
     fn send(&self, signal: Signal) {
         // Until it is waited for, the child has its number for itself, even if it has ended.
         let _ = kill(self.child, signal);
-    }
-}
-
-/// Blocks the signals, and returns the descriptor from which they are read. One that comes before the command runs is forwarded
-/// once it does.
-fn block_signals() -> io::Result<SignalFd> {
-    // Where SIGCHLD is ignored, the system would neither send it nor let the child be waited for.
-    signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::new(AtomicBool::new(false)))?;
-    let mut signals: SigSet = FORWARDED.into_iter().collect();
-    signals.add(Signal::SIGCHLD);
-    signals.thread_block()?;
-    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
-}
-
-/// Starts the command with the signal mask `mask`. The standard library would have it inherit ours.
-fn spawn(words: &[OsString], mask: &SigSet) -> io::Result<Pid> {
-    let mut attributes = PosixSpawnAttr::init()?;
-    attributes.set_sigmask(mask)?;
-    // The runtime ignores this one before `main`, which is not meant for commands.
-    attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
-    attributes.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
-    let words = words.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<Vec<_>, _>>()?;
-    let pair = |(name, value): (OsString, OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
-    let environment = env::vars_os().map(pair).map(CString::new).collect::<Result<Vec<_>, _>>()?;
-    Ok(posix_spawnp(&words[0], &PosixSpawnFileActions::init()?, &attributes, &words, &environment)?)
-}
-
-/// Returns the exit status as shells have it; None while the child has not ended.
-fn status_of(status: WaitStatus) -> Option<u8> {
-    match status {
-        // A status has 8 bits, and no signal has a number above 64.
-        WaitStatus::Exited(_, code) => Some(u8::try_from(code).unwrap_or(u8::MAX)),
-        WaitStatus::Signaled(_, signal, _) => Some(128 + signal as u8),
-        _ => None,
     }
 }

@@ -127,7 +127,7 @@ fn client_of(line: &[u8]) -> Option<Value> {
 }
 
 /// The same JSON with escapes for what could do harm on a terminal. Outside of strings there is nothing of that kind.
-fn ascii_where_invisible(json: &str) -> String {
+pub fn ascii_where_invisible(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         if is_visible(c) {

@@ -9,11 +9,14 @@ use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::io::{self, ErrorKind, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// The longest line of a server is one of `STATS`. Anything longer is garbage.
 const LONGEST_LINE: usize = 64 * 1024;
+/// The most that is kept of what a server sends by itself. A provider of a thousand members can be asked to stop and check each of
+/// them while a command of its own takes its time: 600 bytes a line, at most.
+const MOST_PENDING: usize = 4 << 20;
 /// How often a caller is called back during a wait.
 const TICK: Duration = Duration::from_secs(1);
 /// Keepalive: a server whose machine died sends nothing. The holder of a lock notices after this silence and as many probes.
@@ -88,9 +91,38 @@ impl ClientConnection {
             // It has sent more than one answer.
             return Err(Fault::Garbled);
         }
+        self.send_amid_notices(request, wait)
+    }
+
+    /// Sends a request like [`ClientConnection::send`] to a server that also sends lines by itself, some of which may not be read yet.
+    pub fn send_amid_notices(&mut self, request: &[u8], wait: Duration) -> Result<(), Fault> {
         self.stream.write_all(request)?;
         self.deadline = Instant::now() + wait.min(LONGEST) + self.answer_timeout;
         Ok(())
+    }
+
+    /// Returns the lines that have come without being asked for. Does not wait.
+    pub fn pending_lines(&mut self) -> Result<Vec<Vec<u8>>, Fault> {
+        self.stream.set_nonblocking(true)?;
+        let received = self.receive_pending();
+        self.stream.set_nonblocking(false)?;
+        received?;
+        let mut lines = Vec::new();
+        while let Some(len) = self.input[self.read..].iter().position(|byte| *byte == b'\n') {
+            lines.push(self.input[self.read..][..len].to_vec());
+            self.read += len + 1;
+        }
+        Ok(lines)
+    }
+
+    /// Returns the next line that comes without being asked for; None when none comes within the time.
+    pub fn line_within(&mut self, timeout: Duration) -> Result<Option<Vec<u8>>, Fault> {
+        self.deadline = Instant::now() + timeout.min(LONGEST);
+        match self.line() {
+            Ok(line) => Ok(Some(line)),
+            Err(Fault::Silent) => Ok(None),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// Renews the deadline for the next part of an answer in many parts.
@@ -128,6 +160,11 @@ impl ClientConnection {
         self.stream.as_raw_fd()
     }
 
+    /// Its descriptor, for as long as it is borrowed.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
     /// Returns true when the server has closed it, or the network has failed. Does not wait.
     pub fn is_closed(&self) -> bool {
         let peek = || {
@@ -150,6 +187,23 @@ impl ClientConnection {
         let bytes = self.input[self.read..][..len].to_vec();
         self.read += len;
         Ok(bytes)
+    }
+
+    /// Receives all that is there, so that the next to come is news to whoever polls the descriptor.
+    fn receive_pending(&mut self) -> Result<(), Fault> {
+        self.input.drain(..self.read);
+        self.read = 0;
+        let mut chunk = [0; CHUNK];
+        while self.input.len() <= MOST_PENDING {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(Fault::Closed),
+                Ok(len) => self.input.extend_from_slice(&chunk[..len]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Fault::Garbled)
     }
 
     /// Discards the bytes that were read, and waits for more, but not longer than a tick. Returns true when some came.

@@ -41,6 +41,9 @@ pub(super) struct HeldOn {
     number: u64,
 }
 
+/// What a server answered, and on which connection.
+type Asked<T> = Result<(T, HeldOn), Failure>;
+
 impl Fleet {
     pub fn new(addresses: &[String], default_port: u16, timeouts: Timeouts) -> Self {
         let server = |address: &String| FleetServer { address: address.clone(), connection: None, dead: None };
@@ -66,22 +69,23 @@ impl Fleet {
     /// Asks each server, and returns the answers by address.
     pub fn ask_each<T>(
         &mut self,
-        mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
+        ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
     ) -> Vec<(String, Result<T, Failure>)> {
+        let without_connection = |(server, answer): (String, Asked<T>)| (server, answer.map(|(answer, _)| answer));
+        self.ask_each_on(ask).into_iter().map(without_connection).collect()
+    }
+
+    /// The same, and tells on which connection each was asked.
+    pub fn ask_each_on<T>(
+        &mut self,
+        mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
+    ) -> Vec<(String, Asked<T>)> {
         let servers = 0..self.servers.len();
-        let answers = servers.map(|index| {
-            let answer = self.ask(index, &mut ask).map(|(answer, _)| answer);
-            (self.servers[index].address.clone(), answer)
-        });
-        answers.collect()
+        servers.map(|index| (self.servers[index].address.clone(), self.ask(index, &mut ask))).collect()
     }
 
     /// Asks one server, unless it has failed lately.
-    fn ask<T>(
-        &mut self,
-        server: usize,
-        mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
-    ) -> Result<(T, HeldOn), Failure> {
+    fn ask<T>(&mut self, server: usize, mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>) -> Asked<T> {
         if let Some((failure, until)) = &self.servers[server].dead
             && Instant::now() < *until
         {
@@ -99,7 +103,7 @@ impl Fleet {
         &mut self,
         server: usize,
         ask: &mut impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
-    ) -> Result<(T, HeldOn), Failure> {
+    ) -> Asked<T> {
         if let Some(kept) = self.servers[server].connection.take() {
             match self.ask_on(server, kept, &mut *ask) {
                 Err(Failure { fault: Fault::Closed, .. }) => {}
@@ -121,6 +125,25 @@ impl Fleet {
         let holder = self.servers[held.server].connection.take_if(|kept| kept.number == held.number);
         let answer = holder.and_then(|holder| self.ask_on(held.server, holder, ask).ok());
         answer.map(|(answer, _)| answer).ok_or(Error::Lost)
+    }
+
+    /// Asks the server where something was held, on whatever connection there is to it, and tells which.
+    pub fn ask_same_server<T>(
+        &mut self,
+        held: HeldOn,
+        ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
+    ) -> Result<(T, HeldOn), Error> {
+        self.ask(held.server, ask)
+            .map_err(|failure| Error::Unavailable(vec![(self.servers[held.server].address.clone(), failure)]))
+    }
+
+    /// Returns the lines that have come by themselves on the connection where something is held; None when it is lost. Does not
+    /// wait.
+    pub fn pending_lines(&mut self, held: HeldOn) -> Option<Vec<Vec<u8>>> {
+        let mut holder = self.servers[held.server].connection.take_if(|kept| kept.number == held.number)?;
+        let lines = holder.connection.pending_lines().ok()?;
+        self.servers[held.server].connection = Some(holder);
+        Some(lines)
     }
 
     /// Returns true when the connection where something is held is lost. Does not wait.
@@ -149,7 +172,7 @@ impl Fleet {
         server: usize,
         mut numbered: NumberedConnection,
         ask: impl FnOnce(&mut ClientConnection) -> Result<T, Fault>,
-    ) -> Result<(T, HeldOn), Failure> {
+    ) -> Asked<T> {
         let failed = |fault, address: &str| Failure { address: address.into(), fault };
         let answer = ask(&mut numbered.connection).map_err(|fault| failed(fault, numbered.connection.address()))?;
         let held = HeldOn { server, number: numbered.number };

@@ -88,6 +88,49 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Members of pools
+//!
+//! A [`Provider`] brings members, here named after the start that asked for them; [`Members`] takes them.
+//!
+//! ```
+//! # use poolcounter::net::Server;
+//! # use std::io::{BufRead, BufReader, Write};
+//! use poolcounter::client::{Condition, MediaWiki, Members, Offered, Provider, TakeOutcome, Task, TaskResult, Timeouts, Wanted};
+//! use std::time::Duration;
+//!
+//! # let mut server = Server::bind("127.0.0.1:0", "members")?;
+//! # let (address, stopper) = (server.addresses("members")[0].to_string(), server.stopper());
+//! # let thread = std::thread::spawn(move || server.run());
+//! # let mut operator = BufReader::new(std::net::TcpStream::connect(&address)?);
+//! # operator.get_mut().write_all(b"POOL browsers 0 2\n")?;
+//! # operator.read_line(&mut String::new())?;
+//! let mut provider = Provider::connect(MediaWiki::new([&*address]), Timeouts::default(), "browsers", None)?;
+//! std::thread::spawn(move || {
+//!     provider.serve(|task| match task {
+//!         Task::Start(id) => TaskResult::Started(Offered {
+//!             name: format!("10.0.0.5:{}", 9000 + id).into(),
+//!             attributes: vec![("kind".into(), "firefox".into())],
+//!         }),
+//!         _ => TaskResult::Done,
+//!     })
+//! });
+//!
+//! let members = Members::new(MediaWiki::new([&*address]));
+//! let wanted = Wanted { timeout: Duration::from_secs(10), ..Wanted::default() };
+//! match members.take("browsers", &wanted)? {
+//!     TakeOutcome::Taken(mut taken) => {
+//!         let browser = taken.remove(0);
+//!         assert_eq!(browser.name(), b"10.0.0.5:9001");
+//!         assert_eq!(browser.attributes().next(), Some((&b"kind"[..], &b"firefox"[..])));
+//!         browser.give_back(Condition::Ok)?;
+//!     }
+//!     other => println!("there is none: {other:?}"),
+//! }
+//! # stopper.stop()?;
+//! # thread.join().expect("the server does not panic")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # When servers fail
 //!
 //! - A server that refuses, is silent for [`Timeouts::answer`], closes the connection or talks nonsense is passed over for
@@ -105,18 +148,24 @@ mod connection;
 mod counters;
 mod error;
 mod fleet;
+mod members;
 mod placement;
 mod pools;
+mod provider;
 
 pub use crate::counters::request::CounterRefusal;
 pub use crate::counters::stats::CounterStat;
+pub use crate::members::wire::client::{ListedMember, ListedPool, Task};
+pub use crate::members::{Condition, Lost, NoMembers};
 pub use crate::pools::request::Purpose;
 pub use crate::pools::stats::PoolStat;
 pub use crate::stats::{Figures, Row, Stat, Unit};
 pub use counters::{Counters, Units, Usage};
 pub use error::{Error, Failure, Fault};
+pub use members::{LeaseToken, Member, MemberLoss, Members, Rows, RowsOfEach, TakeOutcome, Wanted};
 pub use placement::{MediaWiki, Placement, Ring};
 pub use pools::{Client, Limits, Lines, Lock, Outcome};
+pub use provider::{Offered, Provider, TaskResult};
 
 use std::time::Duration;
 

@@ -10,6 +10,7 @@ pub mod stats;
 pub mod wire;
 
 pub use options::MembersSettings;
+pub use state::{Attributes, Condition, Filter, From, LeaseName, Lost, Named, NoMembers, Request, Take, Taken, Token};
 
 use crate::id::ConnId;
 use crate::options::Opt;
@@ -27,7 +28,7 @@ use crate::time::Time;
 use crate::wheel::{Due, TimerId};
 use log::{Level, debug, log_enabled, trace};
 use sessions::{Listing, Sessions};
-use state::{Event, Notice, Record, Refusal, Request, State, Step, Timer, What};
+use state::{Event, Notice, Record, Refusal, State, Step, Timer, What};
 use stats::Levels;
 use std::io;
 use wire::{Line, Query};

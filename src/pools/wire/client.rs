@@ -117,7 +117,7 @@ fn parse_duration(text: &str) -> Option<u64> {
 
 /// Seconds on the wire: without decimals where there are none, because the C daemon does not read them, and else rounded up to
 /// milliseconds.
-struct WireSeconds(Span);
+pub(crate) struct WireSeconds(pub Span);
 
 impl std::fmt::Display for WireSeconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
