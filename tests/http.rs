@@ -3,6 +3,7 @@
 mod support;
 
 use poolcounter::counters::stats::CounterStat;
+use poolcounter::members::stats::{Levels as MemberLevel, Members as MemberStat};
 use poolcounter::output::FULL_BYTES;
 use poolcounter::pools::stats::PoolStat;
 use poolcounter::stats::Stat;
@@ -412,7 +413,8 @@ fn the_manual_names_the_metrics() {
     let (_daemon, address) = start(&[]);
     let page = fetch(address, "/metrics");
     let tables = PoolStat::ALL.iter().map(|stat| stat.row()).chain(CounterStat::ALL.iter().map(|stat| stat.row()));
-    let tables: Vec<&str> = tables.map(|row| row.help).collect();
+    let members = MemberStat::ALL.iter().map(|stat| stat.row()).chain(MemberLevel::ALL.iter().map(|stat| stat.row()));
+    let tables: Vec<&str> = tables.chain(members).map(|row| row.help).collect();
     let helps = page.text().lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
     let others: Vec<&str> = helps.filter(|(_, help)| !tables.contains(help)).map(|(name, _)| name).collect();
     let sorted = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<String>>();

@@ -383,7 +383,9 @@ mod tests {
             + "keepalive = '5,2'\nmax_connections = 1_0\nbusy_poll = 50\nmax_locks = 2\nmax_hold = 1.5\n"
             + "max_line = 100\nhttp = '10.0.0.1:80'\nhttp_host = ['A.b', 'c']\nverbose = 2\nwarn_hold = 0\nwarn_refusals = 7\n"
             + "counter.enable = true\ncounter.listen = '::1'\ncounter.port = 98\ncounter.max_connections = 11\n"
-            + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n";
+            + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n"
+            + "members.enable = true\nmembers.listen = '::1'\nmembers.port = 97\nmembers.max_connections = 15\n"
+            + "members.max = 16\nmembers.admin = false\n";
         let mut settings = Settings::default();
         config::apply_text(&text, &described(), &Given::default(), &mut settings, Settings::set)
             .expect("is well-formed");
@@ -391,7 +393,9 @@ mod tests {
                     --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 --http-host a.b --http-host c -vv \
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
-                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14";
+                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 \
+                    --members --members-listen ::1 --members-port 97 --members-max-connections 15 --members-max 16 \
+                    --members-admin false";
         assert_eq!(settings, parse(line).expect("is well-formed"));
         assert_eq!(text.lines().count(), described().iter().filter(|option| !option.key.is_empty()).count());
     }

@@ -45,7 +45,7 @@ pub const OPTIONS: &[Opt<MembersSettings>] = &[
     Opt {
         long: "members-admin",
         key: "members.admin",
-        default: "local",
+        default: r#""local""#,
         hint: "WHO",
         doc_short: "who may declare pools and take members back: true, false, or local, which is on this machine (default: local)",
         doc_long: "
