@@ -23,7 +23,7 @@ PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check test-browser bench fuzz sim soak static deb test-package install clean help
+.PHONY: all test check docs test-browser bench fuzz sim soak static deb test-package install clean help
 
 ## all: the daemon, optimised
 all:
@@ -39,10 +39,16 @@ check:
 	$(CARGO) clippy --version >/dev/null 2>&1 || rustup component add clippy
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy -- -D warnings
+	$(CARGO) clippy --no-default-features --features client -- -D warnings
+	test $$($(CARGO) tree --no-default-features --features client -e normal --prefix none | wc -l) -le $(CLIENT_CRATES)
 	$(test)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps
 	if [ -f fuzz/Cargo.toml ]; then cd fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) check; fi
 	@$(tell_skipped)
+
+# How many crates the client library may consist of, itself included.
+CLIENT_CRATES = 12
 
 # The tests note there what they cannot do on this machine.
 SKIPPED = $(abspath $(CARGO_TARGET_DIR))/skipped
@@ -51,6 +57,10 @@ define test
 	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
 	@status=0; TESTS_SKIPPED=$(SKIPPED) $(CARGO) test || status=$$?; $(tell_skipped); exit $$status
 endef
+
+## docs: the parts of the manual and of the settings' template that are made of the tables of options
+docs:
+	WRITE_DOCS=1 $(CARGO) test --test docs
 
 ## test-browser: the status page in a browser, which it installs on Debian; leaves pictures in $(CARGO_TARGET_DIR)/tmp/pictures
 test-browser:

@@ -8,7 +8,7 @@ mod random;
 
 use poolcounter::id::{ConnId, Id};
 use poolcounter::names::{Hash, Names};
-use poolcounter::pools::{Acquire, Notice, PoolsSettings, Purpose, Reply, State, Step, wire};
+use poolcounter::pools::{AcquireLock, PoolEvent, PoolsSettings, PoolsState, PoolsStep, Purpose, Reply, wire};
 use poolcounter::time::{Span, Time};
 use poolcounter::wheel::{Owner, TimerId, Wheel};
 use random::Random;
@@ -192,18 +192,18 @@ fn busiest(size: usize, time: Duration) -> f64 {
 
 /// The pools, with what they need of the loop.
 struct Rig {
-    state: State,
+    state: PoolsState,
     wheel: Wheel,
     replies: Vec<(ConnId, Reply)>,
-    notices: Vec<Notice>,
+    events: Vec<PoolEvent>,
     now: Time,
     workers: u32,
 }
 
 impl Rig {
     fn new() -> Rig {
-        let (state, wheel) = (State::new(PoolsSettings::default()), Wheel::default());
-        Rig { state, wheel, replies: Vec::new(), notices: Vec::new(), now: Time::START, workers: 1 }
+        let (state, wheel) = (PoolsState::new(PoolsSettings::default()), Wheel::default());
+        Rig { state, wheel, replies: Vec::new(), events: Vec::new(), now: Time::START, workers: 1 }
     }
 
     /// Each of `size` connections holds a key of its own.
@@ -223,7 +223,7 @@ impl Rig {
     fn acquire(&mut self, conn: usize, key: &[u8], purpose: Purpose) {
         let timeout = Span::from_secs(60);
         let request =
-            Acquire { key, purpose, workers: self.workers, max_queue: u32::MAX, timeout, hold: Span::FOREVER };
+            AcquireLock { key, purpose, workers: self.workers, max_queue: u32::MAX, timeout, hold: Span::FOREVER };
         self.replies.clear();
         self.step(|state, step| state.acquire(id(conn), Ok(request), step));
     }
@@ -233,10 +233,10 @@ impl Rig {
         self.step(|state, step| state.release(id(conn), None, step));
     }
 
-    fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
+    fn step(&mut self, take: impl FnOnce(&mut PoolsState, &mut PoolsStep<'_, '_>)) {
         self.now = self.now + Span::from_micros(1);
-        let (timers, replies, notices) = (&mut self.wheel.of(OWNER), &mut self.replies, &mut self.notices);
-        let mut step = Step { now: self.now, timers, replies, notices };
+        let (timers, replies, events) = (&mut self.wheel.of(OWNER), &mut self.replies, &mut self.events);
+        let mut step = PoolsStep { now: self.now, timers, replies, events };
         take(&mut self.state, &mut step);
     }
 }

@@ -2,18 +2,29 @@
 
 use crate::time::Span;
 
+/// What larger numbers count as.
+const MOST: u64 = u32::MAX as u64;
+
 /// Returns the value of unsigned decimal digits; None if it is anything else. What is beyond 2^32-1 counts as 2^32-1.
 pub fn parse_number(word: &[u8]) -> Option<u32> {
-    let mut number = None;
+    let mut number = 0_u64;
     for byte in word {
-        let digit = char::from(*byte).to_digit(10)?;
-        number = Some(number.unwrap_or(0_u32).saturating_mul(10).saturating_add(digit));
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = (number * 10 + u64::from(digit)).min(MOST);
     }
-    number
+    // Lossless: it is no more than the largest.
+    if word.is_empty() { None } else { Some(number as u32) }
 }
 
 /// Returns the value of seconds with decimals; None if it is anything else. What is finer than a millisecond is rounded up, so that nothing ends early.
 pub fn parse_seconds(word: &[u8]) -> Option<Span> {
+    // Most have no decimals.
+    if let Some(seconds) = parse_number(word) {
+        return Some(Span::from_secs(u64::from(seconds)));
+    }
     let (whole, decimals) = match word.iter().position(|byte| *byte == b'.') {
         Some(point) => (&word[..point], &word[point + 1..]),
         None => (word, &[][..]),

@@ -1,83 +1,38 @@
-//! poolcounter: one event loop that keeps what a fleet of servers shares, so that they do not stampede.
+//! Keeps a fleet of servers from doing the same work at the same time: the client library of the PoolCounter daemon, and the daemon
+//! itself, to be run within another program.
 //!
-//! # Bird's-eye view
+//! # Asking a daemon
 //!
-//! A single thread owns every socket, every pool, every counter and one timer wheel. Nothing is shared, so nothing is locked; a request is
-//! a function call. Whatever a connection holds is given back when it closes.
+//! [`client::Client`] acquires locks in pools and [`client::Counters`] units of counters, of one daemon or of several that share
+//! the keys. What is held is given back when it is dropped, or when the process ends in whatever way.
 //!
-//! ```text
-//!   sockets ──▶ net: who is readable? ──bytes──▶ services ──▶ pools::wire ──requests──▶ pools::state
-//!      ▲                                                                                     │
-//!      └── net: one write each ◀── output: bytes by connection ◀── pools::wire ◀──replies────┘
-//! ```
-//!
-//! # A tick
-//!
-//! [`net::Server`] runs one function over and over, whose phases are in this order:
-//!
-//! | phase | what it does |
-//! |---|---|
-//! | wait | sleeps until a socket has news or a timer is due; news only marks connections |
-//! | accept | takes new connections, until there are none or the tick has enough |
-//! | serve | gives each marked connection one turn, in the order of the news: one read, a bounded number of requests; at its end, gives back what it held |
-//! | expire | fires the timers that are due |
-//! | flush | writes to each connection that was told something, once |
-//! | reap | drops the sockets of those whose end was met |
-//!
-//! A connection with work left over waits in a ready list, because edge-triggered events do not come twice.
-//!
-//! # Modules, from the bottom up
-//!
-//! | module | what it is | what it must not know |
-//! |---|---|---|
-//! | [`id`], [`time`] | newtypes over integers | clocks |
-//! | [`list`] | queues of slab keys with O(1) removal from the middle | what the keys are for |
-//! | [`wheel`] | a hierarchical timer wheel: arm and cancel in O(1), never early | clocks, what timers are for |
-//! | [`names`] | from names to slab keys | the entities |
-//! | [`decimal`], [`address`] | numbers, seconds and addresses in text | sockets |
-//! | [`options`] | rows of options, and what reads their values | any option |
-//! | [`text`] | bytes of peers as text that is safe to show | who shows it |
-//! | [`stats`] | one table of statistics per service | who counts |
-//! | [`histogram`], [`report`] | how long things took; what a service tells its operators | who shows it |
-//! | [`sketch`] | the keys with most events lately, in fixed memory | clocks, what the keys name |
-//! | [`output`] | unsent bytes by connection | sockets |
-//! | [`pulse`] | the loop's own figures: ticks, budgets, memory | clocks, who shows them |
-//! | [`record`] | values in a stream, one at a time: what an upgrade hands over | files, what the values are |
-//! | [`service`], [`settings`] | the contract between the loop and a service; what its operator tells it | any service |
-//! | [`pools`], [`counters`] | `state`: a pure state machine; `wire`: the protocol; `mod`: the adapter between them | sockets, clocks |
-//! | [`http`] | metrics and the status page, from what the other services report | sockets, the other services |
-//! | [`services`] | the registry | the loop |
-//! | [`net`] | sockets, clock, tick, signals, the upgrade without loss | protocols |
-//! | [`client`] | the library for those who ask: locks, units, placement over several servers | the loop |
-//! | [`cli`] | commands and their options: the start of the daemon, and what asks it from a shell | the loop's insides |
-//!
-//! `tests/tidy.rs` holds the modules to it.
-//!
-//! # Invariants
-//!
-//! Invariant: a state machine takes the time as an argument and emits replies; it never calls back. The server, the
-//! simulator, the fuzzer and the exhaustive test run the same code.
-//!
-//! Invariant: bytes from a peer may end its connection, never the process. Every loop over them has a budget and every
-//! buffer a cap, each a named constant.
-//!
-//! Invariant: an end of file, or an error, is an event of its connection's turn. Whatever is served later finds given back
-//! what that connection held.
-//!
-//! Invariant: closing a connection erases every reference to it, so its id can be used again at once.
-//!
-//! Invariant: a timer's id is spent once, by cancelling it or when it fires; it lies in the state that it belongs to.
-//!
-//! Invariant: `check()` of each table compares it with the others; tests call it after every step.
-//!
-//! # The library
-//!
-//! [`client`] is for Rust programs that use pools and counters; it shares with the daemon nothing but the `wire` of each
-//! service. A test, or a program that brings its own server, runs [`net::Server::bind`] in a thread:
-//!
-//! ```
+//! ```no_run
 //! use poolcounter::client::{Client, Limits, MediaWiki, Outcome, Purpose};
-//! use poolcounter::net::Server;
+//! use std::time::Duration;
+//!
+//! let client = Client::new(MediaWiki::new(["10.0.0.5", "10.0.0.6"].map(String::from)));
+//! let two_at_a_time = Limits { workers: 2, max_queue: 100, timeout: Duration::from_secs(15), hold: None };
+//! match client.acquire(Purpose::Anyone, "page:Main", &two_at_a_time)? {
+//!     Outcome::Locked(lock) => {
+//!         // Render the page, store it, and tell those who wait.
+//!         lock.release()?;
+//!     }
+//!     // Somebody else has rendered it meanwhile.
+//!     Outcome::Done => {}
+//!     // Serve the stale page.
+//!     _ => {}
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # A server of one's own
+//!
+//! A test, or a program that brings its own server, runs `Server::bind` in a thread:
+//!
+//! ```
+//! # #[cfg(feature = "daemon")] {
+//! use poolcounter::Server;
+//! use poolcounter::client::{Client, Limits, MediaWiki, Outcome, Purpose};
 //! use std::time::Duration;
 //!
 //! let mut server = Server::bind("127.0.0.1:0", "pools")?;
@@ -93,40 +48,160 @@
 //!
 //! stopper.stop()?;
 //! thread.join().expect("the server does not panic")?;
+//! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # How to add a service
+//! # Features
 //!
-//! 1. A directory like `pools/`: `state.rs`, `wire.rs`, `options.rs` with its settings and its rows, and `mod.rs` with the
-//!    [`service::Service`] and its [`service::Info`].
-//! 2. Its line in [`registry::SERVICES`], from which follow its options, its port, its metrics and the upgrade.
+//! | feature | what it has |
+//! |---|---|
+//! | `daemon`, the default | the library, the server and the program |
+//! | `client` | the library alone, with few dependencies: `default-features = false, features = ["client"]` |
+//! | `internals` | everything, for the package's own tests; it may change with each version |
+//!
+//! The map of the code is in `src/README.md`.
 
+#![cfg_attr(
+    not(feature = "internals"),
+    allow(
+        dead_code,
+        unused_imports,
+        clippy::enum_variant_names,
+        reason = "public modules are not looked at so, and these are public for tests"
+    )
+)]
+
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod address;
+#[cfg(feature = "internals")]
 pub mod address;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod cli;
+#[cfg(feature = "internals")]
 pub mod cli;
+#[cfg(feature = "client")]
 pub mod client;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod counters;
+#[cfg(feature = "internals")]
 pub mod counters;
+#[cfg(all(feature = "client", not(feature = "internals")))]
+mod decimal;
+#[cfg(feature = "internals")]
 pub mod decimal;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod histogram;
+#[cfg(feature = "internals")]
 pub mod histogram;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod http;
+#[cfg(feature = "internals")]
 pub mod http;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod id;
+#[cfg(feature = "internals")]
 pub mod id;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod jobs;
+#[cfg(feature = "internals")]
 pub mod jobs;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod list;
+#[cfg(feature = "internals")]
 pub mod list;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod loop_stats;
+#[cfg(feature = "internals")]
+pub mod loop_stats;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod members;
+#[cfg(feature = "internals")]
 pub mod members;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod names;
+#[cfg(feature = "internals")]
 pub mod names;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod net;
+#[cfg(feature = "internals")]
 pub mod net;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod options;
+#[cfg(feature = "internals")]
 pub mod options;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod output;
+#[cfg(feature = "internals")]
 pub mod output;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod pools;
+#[cfg(feature = "internals")]
 pub mod pools;
-pub mod pulse;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod random;
+#[cfg(feature = "internals")]
 pub mod random;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod record;
+#[cfg(feature = "internals")]
 pub mod record;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod registry;
+#[cfg(feature = "internals")]
 pub mod registry;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod report;
+#[cfg(feature = "internals")]
 pub mod report;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod service;
+#[cfg(feature = "internals")]
 pub mod service;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod settings;
+#[cfg(feature = "internals")]
 pub mod settings;
-pub mod sketch;
+#[cfg(all(feature = "client", not(feature = "internals")))]
+mod stats;
+#[cfg(feature = "internals")]
 pub mod stats;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod text;
+#[cfg(feature = "internals")]
 pub mod text;
+#[cfg(all(feature = "client", not(feature = "internals")))]
+mod time;
+#[cfg(feature = "internals")]
 pub mod time;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod top_keys;
+#[cfg(feature = "internals")]
+pub mod top_keys;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod wheel;
+#[cfg(feature = "internals")]
 pub mod wheel;
+
+/// Of the services, what both sides of a connection have.
+#[cfg(all(feature = "client", not(feature = "daemon")))]
+mod pools {
+    pub mod request;
+    pub mod wire;
+}
+#[cfg(all(feature = "client", not(feature = "daemon")))]
+mod counters {
+    pub mod request;
+    pub mod wire;
+}
+
+#[cfg(feature = "daemon")]
+#[doc(hidden)]
+pub use cli::main;
+#[cfg(feature = "daemon")]
+pub use net::{Address, Server, Stopper};
+
+/// The programs in the README are compiled with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

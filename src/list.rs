@@ -1,5 +1,5 @@
 //! Queues of slab keys. The links live in a table beside the slab, so that an entry can leave the middle of its queue in
-//! constant time. A table of links serves any number of queues, but an entry stands in one of them at a time.
+//! constant time. A table of links serves any number of queues, but an entry is in one of them at a time.
 
 use crate::id::Id;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 /// No neighbour on this side: the end of the queue.
 const END: u32 = u32::MAX;
 /// In no queue at all. Slab keys stay far below both marks, because memory ends first.
-const LOOSE: u32 = u32::MAX - 1;
+const UNLINKED: u32 = u32::MAX - 1;
 
 #[derive(Clone, Copy)]
 struct Link {
@@ -30,17 +30,17 @@ pub struct List<K> {
 }
 
 impl Links {
-    /// Whether `key` stands in some queue of these links.
+    /// Returns true when `key` is in some queue of these links.
     pub fn is_linked<K: Id>(&self, key: K) -> bool {
-        self.links.get(key.index()).is_some_and(|link| link.prev != LOOSE)
+        self.links.get(key.index()).is_some_and(|link| link.prev != UNLINKED)
     }
 
-    /// The id before `key` in its queue. It must stand in one.
+    /// Returns the id before `key` in its queue. It must be in one.
     pub fn before<K: Id>(&self, key: K) -> Option<K> {
         id_of(self.links[key.index()].prev)
     }
 
-    /// The id after `key` in its queue. It must stand in one.
+    /// Returns the id after `key` in its queue. It must be in one.
     pub fn after<K: Id>(&self, key: K) -> Option<K> {
         id_of(self.links[key.index()].next)
     }
@@ -51,7 +51,7 @@ impl Links {
 
     fn make_room(&mut self, key: u32) {
         if self.links.len() <= key as usize {
-            self.links.resize(key as usize + 1, Link { prev: LOOSE, next: LOOSE });
+            self.links.resize(key as usize + 1, Link { prev: UNLINKED, next: UNLINKED });
         }
     }
 }
@@ -63,31 +63,31 @@ impl<K> Default for List<K> {
 }
 
 impl<K: Id> List<K> {
-    /// How many ids stand in the queue.
+    /// Returns how many ids are in the queue.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether nobody stands in the queue.
+    /// Returns true when no id is in the queue.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The id that came first.
+    /// Returns the first id.
     pub fn front(&self) -> Option<K> {
         id_of(self.head)
     }
 
-    /// The id that came last.
+    /// Returns the last id.
     pub fn back(&self) -> Option<K> {
         id_of(self.tail)
     }
 
-    /// Puts `key` at the end. It must stand in no other queue of `links`.
+    /// Appends `key`, which must be in no queue of `links`.
     pub fn push_back(&mut self, links: &mut Links, key: K) {
         let key = number_of(key);
         links.make_room(key);
-        debug_assert!(links.at(key).prev == LOOSE, "an entry stands in one queue at a time");
+        debug_assert!(links.at(key).prev == UNLINKED, "an entry is in one queue at a time");
         *links.at(key) = Link { prev: self.tail, next: END };
         match self.tail {
             END => self.head = key,
@@ -97,11 +97,11 @@ impl<K: Id> List<K> {
         self.len += 1;
     }
 
-    /// Puts `key` before `next`, which must stand in this queue, while `key` must stand in no queue of `links`.
+    /// Inserts `key`, which must be in no queue of `links`, before `next`, which must be in this queue.
     pub fn insert_before(&mut self, links: &mut Links, next: K, key: K) {
         let (next, key) = (number_of(next), number_of(key));
         links.make_room(key);
-        debug_assert!(links.at(key).prev == LOOSE, "an entry stands in one queue at a time");
+        debug_assert!(links.at(key).prev == UNLINKED, "an entry is in one queue at a time");
         let prev = std::mem::replace(&mut links.at(next).prev, key);
         *links.at(key) = Link { prev, next };
         match prev {
@@ -111,18 +111,18 @@ impl<K: Id> List<K> {
         self.len += 1;
     }
 
-    /// Takes the id that came first.
+    /// Removes and returns the first id.
     pub fn pop_front(&mut self, links: &mut Links) -> Option<K> {
         let key = self.front()?;
         self.remove(links, key);
         Some(key)
     }
 
-    /// Takes `key` out, wherever it stands. It must stand in this queue.
+    /// Removes `key`, which must be in this queue.
     pub fn remove(&mut self, links: &mut Links, key: K) {
         let key = number_of(key);
-        let Link { prev, next } = std::mem::replace(links.at(key), Link { prev: LOOSE, next: LOOSE });
-        debug_assert!(prev != LOOSE, "only an entry that stands in the queue can leave it");
+        let Link { prev, next } = std::mem::replace(links.at(key), Link { prev: UNLINKED, next: UNLINKED });
+        debug_assert!(prev != UNLINKED, "only an entry of the queue can be removed");
         match prev {
             END => self.head = next,
             prev => links.at(prev).next = next,
@@ -134,12 +134,12 @@ impl<K: Id> List<K> {
         self.len -= 1;
     }
 
-    /// The ids, first come first.
+    /// Returns the ids, from the first to the last.
     pub fn iter<'a>(&self, links: &'a Links) -> impl Iterator<Item = K> + use<'a, K> {
         walk(self.head, |key| links.links[key as usize].next)
     }
 
-    /// The ids, last come first.
+    /// Returns the ids, from the last to the first.
     pub fn iter_back<'a>(&self, links: &'a Links) -> impl Iterator<Item = K> + use<'a, K> {
         walk(self.tail, |key| links.links[key as usize].prev)
     }

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    poolcounter::cli::main(std::env::args_os())
+    poolcounter::main(std::env::args_os())
 }

@@ -1,19 +1,19 @@
-//! From a name to the slab key of what it names. The names stay in the entities: this table holds only keys, and asks.
+//! A hash table from names to slab keys. The names stay in the entities: the table has only keys, and the caller compares.
 
 use crate::id::Id;
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Room for so many names from the start: 10 KiB, so that a table of few names, where removed ones weigh most, never grows.
+/// The initial capacity in names: 10 KiB, so that a table of few names, which tombstones fill soonest, never grows.
 const FIRST_CAPACITY: usize = 1024;
 
-/// From so many names on, a full table is exchanged for a larger one bit by bit: to move all at once would take milliseconds.
+/// From this many names on, a table grows incrementally: to move all names at once would take milliseconds.
 const MANY: usize = 16_384;
-/// How many places of the old table are emptied with each insertion. The new table has room for as many names more as there
-/// were in the old, so that this is done in time by far.
-const PLACES_EMPTIED: usize = 8;
+/// How many buckets of the old table are emptied with each insertion. The new table has room for as many names more as there
+/// were in the old, so the old one is empty long before the new one is full.
+const BUCKETS_EMPTIED: usize = 8;
 
-/// In how many parts of the table [`Names::fill`] collects keys: each of the largest table still fits into a fast cache.
+/// In how many parts of the table [`Names::fill`] collects keys: a part of the largest table still fits into a fast cache.
 const FILL_PARTS: usize = 256;
 /// How many keys it collects for a part: 16 MiB for all parts.
 const FILL_TOGETHER: usize = 4096;
@@ -23,7 +23,7 @@ const FILL_TOGETHER: usize = 4096;
 /// The hash is SipHash with random keys: names come from peers, who must not be able to make them collide.
 pub struct Names<K> {
     table: HashTable<K>,
-    /// The table before it grew, less what has moved, and its first place that is not emptied.
+    /// The table before it grew, without the keys that have moved, and its first bucket that is not emptied.
     old: Option<(HashTable<K>, usize)>,
     hashing: Hashing,
 }
@@ -34,7 +34,7 @@ impl<K> Default for Names<K> {
     }
 }
 
-/// The hash of a name. An entity that keeps it spares the table from asking for its name again.
+/// The hash of a name. An entity that keeps it need not be hashed again when the table grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hash(pub u64);
 
@@ -43,7 +43,7 @@ pub struct Hash(pub u64);
 pub struct Hashing(RandomState);
 
 impl Hashing {
-    /// The hash of a name.
+    /// Returns the hash of a name.
     pub fn hash(&self, name: &[u8]) -> Hash {
         // Not `Hash for [u8]`, which also hashes the length: a name stands alone here, and SipHash counts its bytes.
         let mut hasher = self.0.build_hasher();
@@ -53,45 +53,45 @@ impl Hashing {
 }
 
 impl<K> Names<K> {
-    /// An index with room for so many names.
+    /// Returns an index with room for so many names.
     pub fn with_capacity(names: usize) -> Self {
         Names { table: HashTable::with_capacity(names), old: None, hashing: Hashing(RandomState::new()) }
     }
 
-    /// Makes room for so many names in a table that is still empty.
+    /// Makes room for so many names in a table that is empty.
     pub fn reserve(&mut self, names: usize) {
         self.table.reserve(names, |_| unreachable!("nothing is moved in an empty table"));
     }
 
-    /// How this table hashes names, for entities that do not keep their hash.
+    /// Returns the hash function of this table, for entities that do not keep their hash.
     pub fn hashing(&self) -> Hashing {
         self.hashing.clone()
     }
 }
 
 impl<K: Id> Names<K> {
-    /// How many names there are.
+    /// Returns how many names there are.
     pub fn len(&self) -> usize {
         self.table.len() + self.old.as_ref().map_or(0, |(old, _)| old.len())
     }
 
-    /// Whether there are no names.
+    /// Returns true when there are no names.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The hash under which this table finds a name.
+    /// Returns the hash of a name in this table.
     pub fn hash(&self, name: &[u8]) -> Hash {
         self.hashing.hash(name)
     }
 
-    /// The key with this hash of which `is_named` is true.
+    /// Returns the key with this hash for which `is_named` is true.
     pub fn find(&self, hash: Hash, is_named: impl Fn(K) -> bool) -> Option<K> {
         let found = self.table.find(hash.0, |key| is_named(*key)).copied();
         found.or_else(|| self.old.as_ref()?.0.find(hash.0, |key| is_named(*key)).copied())
     }
 
-    /// Adds a key whose name is not in the table yet, where `hash_of` tells the hash of any key in it.
+    /// Adds a key whose name is not in the table yet. `hash_of` returns the hash of any key in it.
     pub fn insert(&mut self, hash: Hash, key: K, hash_of: impl Fn(K) -> Hash) {
         if self.table.len() == self.table.capacity() && self.table.len() >= MANY {
             self.empty_old(usize::MAX, &hash_of);
@@ -99,20 +99,20 @@ impl<K: Id> Names<K> {
             self.old = Some((std::mem::replace(&mut self.table, larger), 0));
         }
         if self.old.is_some() {
-            self.empty_old(PLACES_EMPTIED, &hash_of);
+            self.empty_old(BUCKETS_EMPTIED, &hash_of);
         }
         self.table.insert_unique(hash.0, key, |key| hash_of(*key).0);
     }
 
-    /// Adds very many keys, for which room was made before. Those that come to lie near each other are added together, because
-    /// to jump about in a large table takes several times as long.
+    /// Adds very many keys, for which room was made before. Keys of the same part of the table are added together, because random
+    /// access to a large table takes several times as long.
     pub fn fill(&mut self, keys: impl Iterator<Item = (Hash, K)>) {
-        let places = self.table.num_buckets().max(FILL_PARTS);
-        let shift = places.ilog2() - FILL_PARTS.ilog2();
+        let buckets = self.table.num_buckets().max(FILL_PARTS);
+        let shift = buckets.ilog2() - FILL_PARTS.ilog2();
         let mut parts: Vec<Vec<(Hash, K)>> = (0..FILL_PARTS).map(|_| Vec::new()).collect();
         for (hash, key) in keys {
             // The table is a power of two long, and begins to look for a key at the end of its hash.
-            let part = &mut parts[(hash.0 as usize & (places - 1)) >> shift];
+            let part = &mut parts[(hash.0 as usize & (buckets - 1)) >> shift];
             part.push((hash, key));
             if part.len() == FILL_TOGETHER {
                 self.insert_all(part);
@@ -127,13 +127,13 @@ impl<K: Id> Names<K> {
         }
     }
 
-    /// Moves what is in the next places of the old table.
+    /// Moves the keys in the next buckets of the old table.
     #[cold]
-    fn empty_old(&mut self, places: usize, hash_of: &impl Fn(K) -> Hash) {
+    fn empty_old(&mut self, buckets: usize, hash_of: &impl Fn(K) -> Hash) {
         let Some((mut old, next)) = self.old.take() else { return };
-        let end = old.num_buckets().min(next.saturating_add(places));
-        for place in next..end {
-            if let Ok(entry) = old.get_bucket_entry(place) {
+        let end = old.num_buckets().min(next.saturating_add(buckets));
+        for bucket in next..end {
+            if let Ok(entry) = old.get_bucket_entry(bucket) {
                 let (key, _) = entry.remove();
                 self.table.insert_unique(hash_of(key).0, key, |key| hash_of(*key).0);
             }
@@ -145,14 +145,14 @@ impl<K: Id> Names<K> {
     /// table whose memory is wanted back.
     pub fn shrink(&mut self, hash_of: impl Fn(K) -> Hash) {
         if self.old.is_some() {
-            self.empty_old(2 * PLACES_EMPTIED, &hash_of);
+            self.empty_old(2 * BUCKETS_EMPTIED, &hash_of);
         } else if self.table.capacity() > MANY && self.table.len() < self.table.capacity() / 8 {
             let smaller = HashTable::with_capacity(self.table.capacity() / 4);
             self.old = Some((std::mem::replace(&mut self.table, smaller), 0));
         }
     }
 
-    /// Takes a key out.
+    /// Removes a key.
     pub fn remove(&mut self, hash: Hash, key: K) {
         for table in [&mut self.table].into_iter().chain(self.old.as_mut().map(|(old, _)| old)) {
             if let Ok(entry) = table.find_entry(hash.0, |other| *other == key) {
@@ -171,7 +171,7 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn grows_bit_by_bit_and_finds_everybody_meanwhile() {
+    fn grows_incrementally_and_finds_every_name_meanwhile() {
         let mut names: Names<ConnId> = Names::default();
         let hash = |key: ConnId| Hash((key.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let asked = std::cell::Cell::new(0);
@@ -194,7 +194,7 @@ mod tests {
             assert!(has(&names, n) && has(&names, gone));
             assert_eq!(names.len(), n + 1 - gone);
         }
-        assert_eq!(most, PLACES_EMPTIED);
+        assert_eq!(most, BUCKETS_EMPTIED);
         assert!(names.table.capacity() < 32 * MANY);
     }
 

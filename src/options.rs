@@ -22,8 +22,12 @@ pub struct Opt<S> {
     pub hint: &'static str,
     /// Whether it can have several values; an array in a file.
     pub repeats: bool,
-    /// What it does, for `--help`.
-    pub help: &'static str,
+    /// What the file's template shows as its value, in TOML: the default, or an example where no value is the same as none.
+    pub default: &'static str,
+    /// What it does, for `--help` and the file's template: less than a sentence.
+    pub doc_short: &'static str,
+    /// What it does, for the manual: sentences in mdoc, where leading spaces of lines mean nothing.
+    pub doc_long: &'static str,
     /// Whether it is for the program itself: users are not shown it.
     pub is_hidden: bool,
     /// Sets it. The value of an option without one is `true`. The error is what the value should have been.
@@ -60,20 +64,34 @@ impl<S> Opt<S> {
         aliases: &[],
         hint: "",
         repeats: false,
-        help: "",
+        default: "",
+        doc_short: "",
+        doc_long: "",
         is_hidden: false,
         set: |_, _| Ok(()),
         set_bytes: None,
     };
     /// The option that every command has. Whoever reads the command line obeys it.
-    pub const HELP: Opt<S> = Opt { short: "h", long: "help", help: "print this help and exit", ..Opt::BLANK };
+    pub const HELP: Opt<S> = Opt {
+        short: "h",
+        long: "help",
+        doc_short: "print this help and exit",
+        doc_long: "Print a summary of the options and exit.",
+        ..Opt::BLANK
+    };
     /// The other one.
-    pub const VERSION: Opt<S> = Opt { short: "V", long: "version", help: "print the version and exit", ..Opt::BLANK };
+    pub const VERSION: Opt<S> = Opt {
+        short: "V",
+        long: "version",
+        doc_short: "print the version and exit",
+        doc_long: "Print the version and exit.",
+        ..Opt::BLANK
+    };
 
     /// Returns the same option, without what it sets.
     pub fn describe(&self) -> Opt<()> {
-        let Opt { short, long, key, aliases, hint, repeats, help, is_hidden, .. } = *self;
-        Opt { short, long, key, aliases, hint, repeats, help, is_hidden, ..Opt::BLANK }
+        let Opt { short, long, key, aliases, hint, repeats, default, doc_short, doc_long, is_hidden, .. } = *self;
+        Opt { short, long, key, aliases, hint, repeats, default, doc_short, doc_long, is_hidden, ..Opt::BLANK }
     }
 
     /// Returns whether a configuration file may call it so.
@@ -118,12 +136,14 @@ impl Endpoint {
 /// The listening rows of a service whose options have a prefix, and whose settings a section of that name: whether it is
 /// served, its addresses, its port, and how many connections it has.
 macro_rules! listening {
-    ($prefix:literal, $plural:literal, port $port:literal, $help:literal) => {
+    ($prefix:literal, $plural:literal, port $port:literal, $doc_short:literal, $doc_long:literal) => {
         &[
             $crate::options::Opt {
                 long: $prefix,
                 key: concat!($prefix, ".enable"),
-                help: $help,
+                default: "false",
+                doc_short: $doc_short,
+                doc_long: $doc_long,
                 set: |endpoint, value| $crate::options::assign(&mut endpoint.is_enabled, $crate::options::flag(value)),
                 ..$crate::options::Opt::BLANK
             },
@@ -131,7 +151,13 @@ macro_rules! listening {
                 long: concat!($prefix, "-listen"),
                 key: concat!($prefix, ".listen"),
                 hint: "ADDRESS",
-                help: concat!("listen there for ", $plural, "; repeatable (default: 127.0.0.1 and [::1])"),
+                doc_short: concat!("listen there for ", $plural, "; repeatable (default: 127.0.0.1 and [::1])"),
+                default: r#"["127.0.0.1", "::1"]"#,
+                doc_long: concat!(
+                    "Listen there for ",
+                    $plural,
+                    ", as with\n.Fl -listen .\nMay be given several times.\nThe default is the same as there."
+                ),
                 repeats: true,
                 set: $crate::options::Endpoint::listen_on,
                 ..$crate::options::Opt::BLANK
@@ -140,7 +166,15 @@ macro_rules! listening {
                 long: concat!($prefix, "-port"),
                 key: concat!($prefix, ".port"),
                 hint: "PORT",
-                help: concat!("the port of ", $prefix, " addresses that name none (default: ", $port, ")"),
+                doc_short: concat!("the port of ", $prefix, " addresses that name none (default: ", $port, ")"),
+                default: stringify!($port),
+                doc_long: concat!(
+                    "The port of ",
+                    $prefix,
+                    " addresses that name none.\nThe default is ",
+                    $port,
+                    "."
+                ),
                 set: $crate::options::set_port,
                 ..$crate::options::Opt::BLANK
             },
@@ -148,7 +182,13 @@ macro_rules! listening {
                 long: concat!($prefix, "-max-connections"),
                 key: concat!($prefix, ".max_connections"),
                 hint: "N",
-                help: concat!($prefix, " connections at a time; 0: as many as the system allows (default: 0)"),
+                doc_short: concat!($prefix, " connections at a time; 0: as many as the system allows (default: 0)"),
+                default: "0",
+                doc_long: concat!(
+                    "Keep at most\n.Ar n\n",
+                    $prefix,
+                    " connections and close those beyond that at once.\nWith 0, which is the default, only the system sets a limit."
+                ),
                 set: $crate::options::set_max_connections,
                 ..$crate::options::Opt::BLANK
             },

@@ -1,19 +1,19 @@
-//! What is to be sent to each connection, kept until the end of the tick. It knows no sockets.
+//! The unsent output of each connection, collected until the end of the tick. It knows no sockets.
 //!
 //! A connection owns a buffer only while something is unsent; emptied buffers are used again, so that the steady state
-//! allocates nothing. Connections are flushed in the order of their last reply: whoever was told last is written to last.
+//! allocates nothing. Connections are flushed in the order of their last replies.
 //!
-//! A reply may wait for a commit of its service. All that the connection is told afterwards waits behind it.
+//! A reply may be held until a commit of its service. All later replies to the connection wait behind it.
 
 use crate::id::ServiceId;
 use crate::id::{ConnId, Id};
 use crate::list::{Links, List};
 use std::collections::VecDeque;
 
-/// From this much unsent output on, a connection's requests are left unread until it drains.
+/// A connection with this much unsent output is not served until it drains.
 pub const FULL_BYTES: usize = 64 * 1024;
-/// A connection with more unsent output than this is closed, unless its service says otherwise: a service went on talking to
-/// somebody who does not listen.
+/// A connection with more unsent output than this is closed, unless its service has another cap: replies keep coming, and the
+/// peer does not read.
 pub const MAX_BYTES: usize = 1024 * 1024;
 /// How many emptied buffers are kept for the next replies, and how large one may be: at most 4 MiB rest here.
 const SPARE_BUFFERS: usize = 1024;
@@ -26,29 +26,29 @@ const NO_BUFFER: u32 = u32::MAX;
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,
-    /// How much of `bytes` the peer has been sent.
+    /// How many of `bytes` were sent.
     sent: usize,
     /// Replies in `bytes`.
     replies: u32,
-    /// The replies that wait for a commit, in order.
-    held: VecDeque<Held>,
+    /// The replies that are held until a commit, in order.
+    held: VecDeque<HeldReply>,
 }
 
-/// A reply that waits for a commit.
-struct Held {
-    /// No other reply has had this number.
+/// A reply in a buffer that is held until a commit.
+struct HeldReply {
+    /// Unique among all held replies.
     number: u64,
-    /// Where in the buffer it is.
+    /// Its range in the buffer.
     start: usize,
     end: usize,
 }
 
-/// Where a reply that waits for a commit is.
-struct Waiting {
+/// An entry of the queue of held replies.
+struct PendingReply {
     service: ServiceId,
     commit: u64,
     conn: ConnId,
-    /// [`Held::number`]. If the connection has no such reply any more, it is gone.
+    /// [`HeldReply::number`]. If the connection has no such reply any more, it was closed.
     number: u64,
 }
 
@@ -58,14 +58,14 @@ pub struct Output {
     /// Which buffer each connection owns, or `NO_BUFFER`.
     owned: Vec<u32>,
     buffers: Vec<Buffer>,
-    /// Buffers that nobody owns.
+    /// Buffers that no connection owns.
     free: Vec<u32>,
-    /// Connections with news to send in this tick.
+    /// Connections with output to be sent in this tick.
     dirty: List<ConnId>,
     links: Links,
-    /// The replies that wait for commits, in the order of their service's commits.
-    waiting: VecDeque<Waiting>,
-    /// How many replies have waited for a commit so far.
+    /// The held replies of all connections, in the order of their service's commits.
+    pending: VecDeque<PendingReply>,
+    /// How many replies were held so far.
     numbers: u64,
 }
 
@@ -78,8 +78,8 @@ impl Output {
         self.touch(conn);
     }
 
-    /// Adds one reply that leaves only once this commit of the service is done. Of one service, it waits for the same commit as
-    /// the reply before it or for a later one.
+    /// Adds one reply that is held until this commit of the service is done. Of one service, it waits for the same commit as the
+    /// reply before it or for a later one.
     pub fn reply_after(&mut self, conn: ConnId, service: ServiceId, commit: u64, write: impl FnOnce(&mut Vec<u8>)) {
         debug_assert!(self.is_latest(service, commit), "commits are numbered in the order in which they are done");
         self.numbers += 1;
@@ -88,30 +88,30 @@ impl Output {
         let start = buffer.bytes.len();
         write(&mut buffer.bytes);
         buffer.replies += 1;
-        buffer.held.push_back(Held { number, start, end: buffer.bytes.len() });
-        self.waiting.push_back(Waiting { service, commit, conn, number });
+        buffer.held.push_back(HeldReply { number, start, end: buffer.bytes.len() });
+        self.pending.push_back(PendingReply { service, commit, conn, number });
         self.touch(conn);
     }
 
-    /// Lets the replies leave that wait for this commit of the service, or for one before it.
+    /// Releases the replies that are held until this commit of the service, or one before it.
     pub fn release_up_to(&mut self, service: ServiceId, commit: u64) {
-        while let Some(waiting) = self.pop_waiting(service, commit) {
-            let Some(buffer) = self.buffer_with(&waiting) else { continue };
+        while let Some(pending) = self.pop_pending(service, commit) {
+            let Some(buffer) = self.buffer_with_first(&pending) else { continue };
             buffer.held.pop_front();
-            self.touch(waiting.conn);
+            self.touch(pending.conn);
         }
     }
 
-    /// Puts what `write` appends in the place of each reply that waits for this commit of the service, or for one before it, and
-    /// lets it leave.
+    /// Replaces each reply that is held until this commit of the service, or one before it, by what `write` appends, and releases
+    /// it.
     pub fn replace_up_to(&mut self, service: ServiceId, commit: u64, write: impl Fn(&mut Vec<u8>)) {
         let mut text = Vec::new();
         write(&mut text);
         // All of a connection at once, because what is behind a reply must be moved.
         let mut last: Vec<(ConnId, u64)> = Vec::new();
-        while let Some(waiting) = self.pop_waiting(service, commit) {
-            if self.buffer_with_any(&waiting).is_some() {
-                last.push((waiting.conn, waiting.number));
+        while let Some(pending) = self.pop_pending(service, commit) {
+            if self.buffer_with_any(&pending).is_some() {
+                last.push((pending.conn, pending.number));
             }
         }
         last.sort_unstable_by_key(|(conn, number)| (conn.index(), *number));
@@ -123,17 +123,17 @@ impl Output {
         }
     }
 
-    /// Returns whether some reply waits for a commit.
+    /// Returns true when some reply is held.
     pub fn is_held(&self) -> bool {
         self.buffers.iter().any(|buffer| !buffer.held.is_empty())
     }
 
-    /// Returns whether a reply to this connection waits for a commit.
+    /// Returns true when a reply to this connection is held.
     pub fn is_held_for(&self, conn: ConnId) -> bool {
         self.owned_by(conn).is_some_and(|buffer| !buffer.held.is_empty())
     }
 
-    /// Gives back to a connection what another process left unsent, with how many replies that was.
+    /// Restores what another process left unsent to a connection, and how many replies that was.
     pub fn restore(&mut self, conn: ConnId, unsent: &[u8], replies: u32) {
         if !unsent.is_empty() {
             self.reply(conn, |bytes| bytes.extend_from_slice(unsent));
@@ -141,12 +141,12 @@ impl Output {
         }
     }
 
-    /// How many replies are in the connection's output, those partly sent among them.
+    /// Returns how many replies are in the connection's output, including one that is partly sent.
     pub fn replies(&self, conn: ConnId) -> u32 {
         self.owned_by(conn).map_or(0, |buffer| buffer.replies)
     }
 
-    /// Puts the connection at the end of those to be written to in this tick.
+    /// Moves the connection to the end of those to be written to in this tick.
     pub fn touch(&mut self, conn: ConnId) {
         if self.dirty.back() == Some(conn) {
             return;
@@ -157,12 +157,12 @@ impl Output {
         self.dirty.push_back(&mut self.links, conn);
     }
 
-    /// The next connection to be written to.
+    /// Removes and returns the next connection to be written to.
     pub fn pop_dirty(&mut self) -> Option<ConnId> {
         self.dirty.pop_front(&mut self.links)
     }
 
-    /// Whether some connection is to be written to.
+    /// Returns true when some connection is to be written to.
     pub fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }
@@ -172,12 +172,12 @@ impl Output {
         self.owned_by(conn).map_or(&[], |buffer| &buffer.bytes[buffer.sent..buffer.sendable()])
     }
 
-    /// Returns how many bytes the connection has not been sent, those that wait for a commit among them.
+    /// Returns how many bytes of the connection are unsent, including those that are held.
     pub fn len(&self, conn: ConnId) -> usize {
         self.owned_by(conn).map_or(0, |buffer| buffer.bytes.len() - buffer.sent)
     }
 
-    /// Whether the connection must drain before it is served again.
+    /// Returns true when the connection must drain before it is served again.
     pub fn is_full(&self, conn: ConnId) -> bool {
         self.len(conn) >= FULL_BYTES
     }
@@ -198,7 +198,7 @@ impl Output {
         }
     }
 
-    /// Forgets what the connection has not been sent, and tells how many replies were in the sends that failed.
+    /// Discards the unsent output of the connection, and returns how many replies were lost with it, including ones partly sent.
     pub fn discard(&mut self, conn: ConnId) -> u32 {
         if self.links.is_linked(conn) {
             self.dirty.remove(&mut self.links, conn);
@@ -218,36 +218,36 @@ impl Output {
         replies
     }
 
-    /// Whether nobody has anything unsent, and no commit is waited for.
+    /// Returns true when no connection has unsent output, and no reply waits for a commit.
     pub fn is_empty(&self) -> bool {
-        self.free.len() == self.buffers.len() && self.dirty.is_empty() && self.waiting.is_empty()
+        self.free.len() == self.buffers.len() && self.dirty.is_empty() && self.pending.is_empty()
     }
 
     /// Whether no reply waits for a later commit of the service.
     fn is_latest(&self, service: ServiceId, commit: u64) -> bool {
-        let last = self.waiting.iter().rev().find(|waiting| waiting.service == service);
+        let last = self.pending.iter().rev().find(|pending| pending.service == service);
         last.is_none_or(|last| last.commit <= commit)
     }
 
-    /// Takes the first reply that waits for such a commit.
-    fn pop_waiting(&mut self, service: ServiceId, commit: u64) -> Option<Waiting> {
-        let is_due = |waiting: &Waiting| waiting.service == service && waiting.commit <= commit;
+    /// Removes and returns the first reply that is held until such a commit.
+    fn pop_pending(&mut self, service: ServiceId, commit: u64) -> Option<PendingReply> {
+        let is_due = |pending: &PendingReply| pending.service == service && pending.commit <= commit;
         // As long as one service has a store, this is the first of all.
-        let first = self.waiting.iter().position(|waiting| waiting.service == service)?;
-        is_due(&self.waiting[first]).then(|| self.waiting.remove(first)).flatten()
+        let first = self.pending.iter().position(|pending| pending.service == service)?;
+        is_due(&self.pending[first]).then(|| self.pending.remove(first)).flatten()
     }
 
-    /// The buffer whose first waiting reply is this one.
-    fn buffer_with(&mut self, waiting: &Waiting) -> Option<&mut Buffer> {
-        let index = self.owned.get(waiting.conn.index()).filter(|index| **index != NO_BUFFER)?;
+    /// Returns the buffer whose first held reply is this one.
+    fn buffer_with_first(&mut self, pending: &PendingReply) -> Option<&mut Buffer> {
+        let index = self.owned.get(pending.conn.index()).filter(|index| **index != NO_BUFFER)?;
         let buffer = &mut self.buffers[*index as usize];
-        buffer.held.front().is_some_and(|held| held.number == waiting.number).then_some(buffer)
+        buffer.held.front().is_some_and(|held| held.number == pending.number).then_some(buffer)
     }
 
-    /// The buffer that has this waiting reply.
-    fn buffer_with_any(&self, waiting: &Waiting) -> Option<&Buffer> {
-        let buffer = self.owned_by(waiting.conn)?;
-        buffer.held.binary_search_by_key(&waiting.number, |held| held.number).is_ok().then_some(buffer)
+    /// Returns the buffer that has this held reply.
+    fn buffer_with_any(&self, pending: &PendingReply) -> Option<&Buffer> {
+        let buffer = self.owned_by(pending.conn)?;
+        buffer.held.binary_search_by_key(&pending.number, |held| held.number).is_ok().then_some(buffer)
     }
 
     fn owned_by(&self, conn: ConnId) -> Option<&Buffer> {
@@ -279,29 +279,29 @@ impl Output {
         for index in self.owned.iter().filter(|index| **index != NO_BUFFER).chain(&self.free) {
             owners[*index as usize] += 1;
         }
-        assert!(owners.iter().all(|owners| *owners == 1), "each buffer belongs to one connection or to nobody");
+        assert!(owners.iter().all(|owners| *owners == 1), "each buffer belongs to one connection or is free");
         for buffer in &self.buffers {
             assert!(
                 buffer.sent <= buffer.sendable() && buffer.sendable() <= buffer.bytes.len(),
                 "more was sent than may be"
             );
             let ends = buffer.held.iter().flat_map(|held| [held.start, held.end]).chain([buffer.bytes.len()]);
-            assert!(ends.is_sorted(), "replies that wait stand behind each other");
+            assert!(ends.is_sorted(), "held replies do not overlap");
         }
     }
 }
 
 impl Buffer {
-    /// How much of the bytes may be sent: all before the first reply that waits.
+    /// Returns how many of the bytes may be sent: all before the first held reply.
     fn sendable(&self) -> usize {
         self.held.front().map_or(self.bytes.len(), |held| held.start)
     }
 
-    /// Puts `text` in the place of the waiting replies up to this one.
+    /// Replaces the held replies up to this one by `text`.
     fn replace(&mut self, last: u64, text: &[u8]) {
         let rest = std::mem::take(&mut self.bytes);
         let mut copied = 0;
-        while let Some(Held { start, end, .. }) = self.held.front().filter(|held| held.number <= last) {
+        while let Some(HeldReply { start, end, .. }) = self.held.front().filter(|held| held.number <= last) {
             let (start, end) = (*start, *end);
             self.held.pop_front();
             self.bytes.extend_from_slice(&rest[copied..start]);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_who_is_full() {
+    fn a_connection_with_much_output_is_full() {
         let mut output = Output::default();
         say(&mut output, 0, &"x".repeat(FULL_BYTES - 1));
         assert!(!output.is_full(id(0)));
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!((output.unsent(id(1)), output.unsent(id(2))), (&b"bcd"[..], &b""[..]));
         output.release_up_to(service(), 7);
         assert_eq!(output.unsent(id(2)), b"f");
-        assert!(!output.is_held() && output.waiting.is_empty());
+        assert!(!output.is_held() && output.pending.is_empty());
     }
 
     #[test]

@@ -1,31 +1,31 @@
-//! Values one after another in a stream, each behind its length: what a process leaves to the one that takes over. Only one
-//! value at a time is in memory. It knows neither files nor what the values are.
+//! A stream of length-prefixed values: the form of a handover. Only one value at a time is in memory. It knows neither files nor
+//! what the values are.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::io::{self, Read, Write};
 
-/// Where records go.
+/// Writes records to a stream.
 pub struct Writer<'a> {
     out: &'a mut dyn Write,
     /// The record that is being written; empty between records.
     record: Vec<u8>,
 }
 
-/// Where records come from.
+/// Reads records from a stream.
 pub struct Reader<'a> {
     input: &'a mut dyn Read,
     /// The last record.
     record: Vec<u8>,
 }
 
-/// Something that another process saved and this one cannot read.
+/// Saved state that this process cannot read, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unreadable(pub String);
 
 impl<'a> Writer<'a> {
-    /// Writes to `out`, in small pieces.
+    /// Returns a writer to `out`, which it writes in small pieces.
     pub fn new(out: &'a mut dyn Write) -> Self {
         Writer { out, record: Vec::new() }
     }
@@ -57,7 +57,7 @@ impl<'a> Writer<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads from `input`, in small pieces.
+    /// Returns a reader of `input`, which it reads in small pieces.
     pub fn new(input: &'a mut dyn Read) -> Self {
         Reader { input, record: Vec::new() }
     }
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     ///
-    /// When there is none, or another.
+    /// When there is none, or it has another type.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<T, Unreadable> {
         postcard::from_bytes(self.take_bytes()?).map_err(damaged)
     }
@@ -81,14 +81,14 @@ impl<'a> Reader<'a> {
         self.input.read_exact(&mut len).map_err(damaged)?;
         let len = u32::from_be_bytes(len);
         self.record.clear();
-        // No more room is made than there are bytes, whatever the length says.
+        // Memory grows with the bytes that are there, whatever the length says.
         let read = self.input.take(len.into()).read_to_end(&mut self.record).map_err(damaged)?;
         if read == len as usize { Ok(&self.record) } else { Err(damaged("it ends too early")) }
     }
 }
 
 impl Unreadable {
-    /// Of a service whose saved part has a version that is not known here.
+    /// Returns the error of a service whose saved part has a version that is not known here.
     pub fn version(service: &str, version: u16) -> Unreadable {
         Unreadable(format!("{service}: the handover's part has version {version}, which this program does not read"))
     }
@@ -114,7 +114,7 @@ pub fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Takes such a number from the front of `bytes`; None when there is none.
+/// Removes and returns such a number from the front of `bytes`; None when there is none.
 #[inline]
 pub fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     if let [byte, rest @ ..] = *bytes

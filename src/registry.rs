@@ -1,17 +1,17 @@
 //! The registry: the list of services. All that the loop, the options and the pages know of services, they know from here.
 
 use crate::id::ServiceId;
-use crate::report::{Overview, Report, ServiceReport};
+use crate::report::{Overview, Report, Series, ServiceReport};
 use crate::service::{Caps, Info, Peers, Service, Traffic, Wake};
 use crate::settings::{Configure, ServiceSettings};
 use crate::time::Time;
 use crate::wheel::Owner;
-use crate::{counters, http, jobs, pools};
+use crate::{counters, http, jobs, members, pools};
 use std::any::Any;
 use std::ops::{Index, IndexMut};
 
 /// Every service of the daemon. The first is always on; the log names its addresses last.
-pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &jobs::INFO, &http::INFO];
+pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &members::INFO, &jobs::INFO, &http::INFO];
 
 /// Something that each service of a list has.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -152,11 +152,11 @@ impl Services {
 
     /// Makes the services of a list, for which the settings are.
     pub fn of(list: &[&'static Info], settings: &AllSettings) -> Self {
-        let entry = |(info, settings): (&&'static Info, &Box<dyn ServiceSettings>)| {
+        let entries = list.iter().zip(&settings.0).map(|(info, settings)| {
             let service = settings.open();
             Entry { info, caps: service.caps(), service, traffic: Traffic::default() }
-        };
-        Services(list.iter().zip(&settings.0).map(entry).collect())
+        });
+        Services(entries.collect())
     }
 
     /// Returns every service's place.
@@ -238,10 +238,10 @@ impl Others<'_> {
     /// Returns what every service reports at the time `now`, in the order of the list. The one that is called has no more to
     /// say than its traffic.
     pub fn overview(&self, now: Time, peers: &dyn Peers) -> Overview {
-        let report = |entry: &Entry| ServiceReport {
-            name: entry.info.name,
-            traffic: entry.traffic,
-            report: entry.service.report(now, &entry.traffic, peers),
+        let report = |entry: &Entry| {
+            let mut report = entry.service.report(now, &entry.traffic, peers);
+            entry.service.sample(&mut |series| report.series.push(series));
+            ServiceReport { name: entry.info.name, traffic: entry.traffic, report }
         };
         let (info, traffic) = self.called;
         let called = ServiceReport { name: info.name, traffic, report: Report::default() };
@@ -249,8 +249,10 @@ impl Others<'_> {
         Overview { services: before.chain([called]).chain(self.after.iter().map(report)).collect() }
     }
 
-    /// Returns the first value that some service samples, for those who look back.
-    pub fn samples(&self) -> impl Iterator<Item = crate::report::Sample> {
-        self.before.iter().chain(self.after).filter_map(|entry| entry.service.sample())
+    /// Notes every value that is remembered for a curve, with the name of its service, in the order of the list.
+    pub fn sample(&self, note: &mut dyn FnMut(&'static str, Series)) {
+        for entry in self.before.iter().chain(self.after) {
+            entry.service.sample(&mut |series| note(entry.info.name, series));
+        }
     }
 }

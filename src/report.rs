@@ -1,23 +1,63 @@
-//! What a service tells those who operate it: plain values, taken at one moment. Who shows them, and how, is not known here.
+//! What a service tells its operators: plain values, taken at one moment. `/metrics`, `/status.json` and the status page show
+//! whatever stands here, so that a new service changes none of them. Who shows it, and how, is not known here.
+//!
+//! # How a service fills a report
+//!
+//! | part | what it is | where it is described |
+//! |---|---|---|
+//! | [`Report::figures`] | its table of statistics with the values | [`crate::stats`] |
+//! | [`Report::tables`] | lists of what there is: keys, members, jobs | a static [`TableInfo`] with its [`Column`]s |
+//! | [`Report::series`] | levels and counts that are remembered for curves | a static [`SeriesInfo`] each |
+//!
+//! The rows of a table have one [`Cell`] for each column, of the kind that the [`ColumnUnit`] names:
+//!
+//! ```
+//! use poolcounter::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Table, TableInfo};
+//!
+//! static GROUPS: TableInfo = TableInfo {
+//!     name: "groups",
+//!     title: "Groups of members",
+//!     help: "",
+//!     empty: "No group has a member.",
+//!     columns: &[
+//!         Column {
+//!             name: "group",
+//!             title: "group",
+//!             unit: ColumnUnit::Name,
+//!             help: "The group.",
+//!             metric: ColumnMetric::Label("group"),
+//!             ..Column::BLANK
+//!         },
+//!         Column {
+//!             name: "idle",
+//!             title: "idle",
+//!             unit: ColumnUnit::Level,
+//!             help: "Members that nobody holds, by group.",
+//!             metric: ColumnMetric::Each("group_idle"),
+//!             emphasis: Emphasis::Caution,
+//!         },
+//!     ],
+//! };
+//!
+//! let rows = vec![vec![Cell::Name(b"runners".into()), Cell::Number(3)]];
+//! let table = Table { info: &GROUPS, rows, note: None };
+//! table.check();
+//! ```
+//!
+//! Of a service that is called `members`, the metric is `poolcounter_members_group_idle{group="runners"}`, the JSON
+//! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. [`crate::service::Service::report`] returns figures and tables;
+//! [`crate::service::Service::sample`] tells of the series, every few seconds, and so must be quick.
 
 use crate::histogram::Histogram;
 use crate::service::Traffic;
 use crate::stats::Row;
 use crate::time::Span;
-use serde::{Deserialize, Serialize};
 
 /// Everything that the services tell.
 #[derive(Clone, Debug, Default)]
 pub struct Overview {
     /// Every service, in the order of the registry.
     pub services: Vec<ServiceReport>,
-}
-
-impl Overview {
-    /// Returns what only pools have.
-    pub fn pools(&self) -> Option<&Pools> {
-        self.services.iter().find_map(|service| service.report.pools.as_ref())
-    }
 }
 
 /// What is known of one service.
@@ -34,95 +74,201 @@ pub struct ServiceReport {
 /// What a service tells.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Its table with its values.
+    /// Its table of statistics with the values.
     pub figures: Vec<(&'static Row, u64)>,
-    /// What only pools have.
-    pub pools: Option<Pools>,
+    /// Lists of what there is, in the order in which they are shown.
+    pub tables: Vec<Table>,
+    /// What is remembered of it, as it is now. The registry asks [`crate::service::Service::sample`] for these.
+    pub series: Vec<Series>,
 }
 
-/// The pools as they are now, and what has happened in them.
-#[derive(Clone, Debug, Default)]
-pub struct Pools {
-    /// What has happened by type of work, the type that acquired most first.
-    pub types: Vec<Type>,
-    /// The keys alive for which most work and wait, busiest first.
-    pub busiest: Vec<Key>,
-    /// The keys with most refusals and waits lately, worst first, whether they are alive or not.
-    pub hottest: Vec<HotKey>,
-    /// How many events more than [`Pools::hottest`] says a key may have had; one that is missing there counts as none.
-    pub hottest_error: u64,
-    /// Who has held a lock for longest, oldest first.
-    pub holders: Vec<Holder>,
+/// A table at one moment.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// What is in it.
+    pub info: &'static TableInfo,
+    /// Its rows, the most important first: where there is no room for all, the last ones are left out.
+    pub rows: Vec<Vec<Cell>>,
+    /// A sentence about the present rows.
+    pub note: Option<String>,
 }
 
-/// One type of work: what the part of a key before its first `:` names.
-#[derive(Clone, Debug, Default)]
-pub struct Type {
-    /// The type, in the bytes of clients; `other` for all that came when there were too many.
-    pub name: Vec<u8>,
-    /// Locks held.
-    pub working: u64,
-    /// Requests that wait.
-    pub waiting: u64,
-    /// Locks granted.
-    pub acquired: u64,
-    /// Waits that ended because somebody else did the work.
-    pub done: u64,
-    /// Requests refused because too many held or waited.
-    pub full: u64,
-    /// Waits that ended without a lock, requests that would not wait among them.
-    pub timeouts: u64,
-    /// How long those waited who waited at all.
-    pub waits: Histogram,
-    /// How long locks were held.
-    pub holds: Histogram,
+/// What there is to know of a table before it has rows.
+#[derive(Debug)]
+pub struct TableInfo {
+    /// Its name in the JSON, which no other table of the service has.
+    pub name: &'static str,
+    /// Its heading.
+    pub title: &'static str,
+    /// What a reader must know to understand it; may be empty.
+    pub help: &'static str,
+    /// What is said in place of no rows.
+    pub empty: &'static str,
+    /// Its columns. The first says what a row is about.
+    pub columns: &'static [Column],
 }
 
-/// A key that somebody holds or waits for.
-#[derive(Clone, Debug, Default)]
-pub struct Key {
-    /// The key, in the bytes of clients.
-    pub key: Vec<u8>,
-    /// Locks held.
-    pub working: u32,
-    /// Requests that wait.
-    pub waiting: u32,
-    /// How long the oldest of them has been held or waited for.
-    pub oldest: Span,
+/// A column of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Column {
+    /// Its name in the JSON, which no other column of the table has.
+    pub name: &'static str,
+    /// Its heading.
+    pub title: &'static str,
+    /// What its cells mean.
+    pub unit: ColumnUnit,
+    /// One sentence for people.
+    pub help: &'static str,
+    /// What it is among the metrics.
+    pub metric: ColumnMetric,
+    /// What is to catch the eye.
+    pub emphasis: Emphasis,
 }
 
-/// A key with many refusals and waits in about the last hour: an event counts half as much after half an hour. There were
-/// never fewer.
-#[derive(Clone, Debug, Default)]
-pub struct HotKey {
-    /// The key, in the bytes of clients.
-    pub key: Vec<u8>,
-    /// Requests refused lately: QUEUE_FULL and TIMEOUT.
-    pub refusals: u64,
-    /// Requests that waited lately.
-    pub waits: u64,
+impl Column {
+    /// A column without anything.
+    pub const BLANK: Column = Column {
+        name: "",
+        title: "",
+        unit: ColumnUnit::Text,
+        help: "",
+        metric: ColumnMetric::None,
+        emphasis: Emphasis::None,
+    };
 }
 
-/// Somebody who holds a lock.
-#[derive(Clone, Debug, Default)]
-pub struct Holder {
-    /// The key, in the bytes of clients.
-    pub key: Vec<u8>,
-    /// The address of the client.
-    pub peer: String,
-    /// How long it has held the lock.
-    pub age: Span,
+/// What the cells of a column mean. The name of a metric ends with the suffix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ColumnUnit {
+    /// A name in the bytes of clients: [`Cell::Name`].
+    Name,
+    /// The address of a peer: [`Cell::Text`].
+    Address,
+    /// A word of the service itself: [`Cell::Text`].
+    Text,
+    /// A number as it is now: [`Cell::Number`].
+    Level,
+    /// A number that only grows: [`Cell::Number`], suffix `_total`.
+    Count,
+    /// A number of bytes as it is now: [`Cell::Number`], suffix `_bytes`.
+    Bytes,
+    /// A span as it is now, such as an age: [`Cell::Time`], suffix `_seconds`.
+    Age,
+    /// A sum of spans that only grows: [`Cell::Time`], suffix `_seconds_total`.
+    Duration,
+    /// How long things took: [`Cell::Times`], suffix `_seconds`.
+    Times,
 }
 
-/// How the pools stand: little enough to be noted every few seconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Sample {
-    /// Locks granted since the start.
-    pub acquired: u64,
-    /// Requests refused for a full queue since the start.
-    pub refused: u64,
-    /// Locks held.
-    pub working: u64,
-    /// Requests that wait.
-    pub waiting: u64,
+/// What a column is among the metrics, which are called `poolcounter_`, service, name and suffix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ColumnMetric {
+    /// Nothing.
+    None,
+    /// The label of that name, which tells the rows apart.
+    Label(&'static str),
+    /// A metric of that name, with a value for each row.
+    Each(&'static str),
+    /// A metric with the largest value of all rows; 0 without any.
+    Largest {
+        /// Its name.
+        name: &'static str,
+        /// One sentence for people.
+        help: &'static str,
+    },
+}
+
+/// What is to catch the eye, where there is something: a zero is always faint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Emphasis {
+    /// Nothing.
+    None,
+    /// What the service is there for: each row's share.
+    Work,
+    /// What may become a trouble.
+    Caution,
+    /// What is one.
+    Alarm,
+}
+
+/// What stands in a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Cell {
+    /// There is nothing to say, in a column of whatever unit.
+    Nothing,
+    /// A name in the bytes of clients, which may be anything.
+    Name(Vec<u8>),
+    /// Text that the daemon made.
+    Text(String),
+    /// A number.
+    Number(u64),
+    /// A span.
+    Time(Span),
+    /// How long things took.
+    Times(Histogram),
+}
+
+/// One of the values that are remembered, as it is now.
+pub type Series = (&'static SeriesInfo, u64);
+
+/// What there is to know of a value that is remembered for a curve.
+#[derive(Debug)]
+pub struct SeriesInfo {
+    /// Its name in the JSON, which no other series of the service has.
+    pub name: &'static str,
+    /// Its heading.
+    pub title: &'static str,
+    /// What is counted: `locks held`, `per second`.
+    pub unit: &'static str,
+    /// Whether the value only grows, so that the curve is of how much it grows in a second.
+    pub is_rate: bool,
+    /// What is to catch the eye.
+    pub emphasis: Emphasis,
+}
+
+impl Table {
+    /// Compares the rows with the columns.
+    ///
+    /// # Panics
+    ///
+    /// When they do not fit.
+    pub fn check(&self) {
+        for row in &self.rows {
+            assert_eq!(row.len(), self.info.columns.len(), "{}: {row:?}", self.info.name);
+            for (cell, column) in row.iter().zip(self.info.columns) {
+                assert!(column.unit.takes(cell), "{}.{}: {cell:?}", self.info.name, column.name);
+            }
+        }
+    }
+}
+
+impl ColumnUnit {
+    /// Returns whether a column has cells of that kind.
+    pub fn takes(self, cell: &Cell) -> bool {
+        match self {
+            ColumnUnit::Name => matches!(cell, Cell::Nothing | Cell::Name(_)),
+            ColumnUnit::Address | ColumnUnit::Text => matches!(cell, Cell::Nothing | Cell::Text(_)),
+            ColumnUnit::Level | ColumnUnit::Count | ColumnUnit::Bytes => {
+                matches!(cell, Cell::Nothing | Cell::Number(_))
+            }
+            ColumnUnit::Age | ColumnUnit::Duration => matches!(cell, Cell::Nothing | Cell::Time(_)),
+            ColumnUnit::Times => matches!(cell, Cell::Nothing | Cell::Times(_)),
+        }
+    }
+
+    /// Returns whether a value only grows.
+    pub fn is_counter(self) -> bool {
+        matches!(self, ColumnUnit::Count | ColumnUnit::Duration)
+    }
+
+    /// Returns what the name of a metric ends with.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            ColumnUnit::Name | ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Level => "",
+            ColumnUnit::Count => "_total",
+            ColumnUnit::Bytes => "_bytes",
+            ColumnUnit::Age | ColumnUnit::Times => "_seconds",
+            ColumnUnit::Duration => "_seconds_total",
+        }
+    }
 }

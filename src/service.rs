@@ -16,13 +16,13 @@
 //! [`Wake`] that the service got in [`Service::attach`]; [`Service::completed`] is called in the next tick.
 
 use crate::id::{ConnId, ServiceId};
+use crate::loop_stats::LoopStats;
 use crate::options::{Endpoint, Opt};
 use crate::output::Output;
-use crate::pulse::Pulse;
 use crate::random::Random;
 use crate::record::{Reader, Writer};
 use crate::registry::Others;
-use crate::report::{Report, Sample};
+use crate::report::{Report, Series};
 use crate::settings::ServiceSettings;
 use crate::time::{Span, Time};
 use crate::wheel::{Due, OwnTimers};
@@ -111,13 +111,12 @@ pub trait Service: Send {
         Time::NEVER
     }
 
-    /// Returns what it has to tell its operators.
+    /// Returns what it has to tell its operators, as [`crate::report`] says; the series come from [`Service::sample`].
     fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report;
 
-    /// Returns how it stands: little enough to be noted every few seconds.
-    fn sample(&self) -> Option<Sample> {
-        None
-    }
+    /// Notes each value that is remembered for a curve, always the same ones in the same order: little enough for every few
+    /// seconds.
+    fn sample(&self, _note: &mut dyn FnMut(Series)) {}
 
     /// Returns the version of what [`Service::save`] writes. What is written cannot change without another.
     fn saved_version(&self) -> u16;
@@ -197,8 +196,10 @@ pub struct Context<'a> {
     pub traffic: &'a Traffic,
     /// Who is at the other end of each.
     pub peers: &'a dyn Peers,
+    /// What the system tells of the process.
+    pub process: &'a dyn Process,
     /// What the loop knows of itself.
-    pub pulse: &'a Pulse,
+    pub loop_stats: &'a LoopStats,
     /// The other services.
     pub others: &'a Others<'a>,
 }
@@ -263,6 +264,34 @@ pub struct Nobody;
 impl Peers for Nobody {
     fn peer(&self, _: ConnId) -> String {
         GONE.into()
+    }
+}
+
+/// What the system tells of the process. It is asked at each call.
+pub trait Process: Send {
+    /// Returns what the process uses at present.
+    fn usage(&self) -> Usage;
+}
+
+/// What a process uses. Zero where the system does not tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// The processor time of all its threads, of user and system together.
+    pub cpu: Span,
+    /// Its memory that is resident, in bytes.
+    pub resident_bytes: u64,
+    /// Its open file descriptors.
+    pub open_fds: u64,
+    /// How many of those it may have.
+    pub max_fds: u64,
+}
+
+/// No process of which anything is known: that of a test.
+pub struct NoProcess;
+
+impl Process for NoProcess {
+    fn usage(&self) -> Usage {
+        Usage::default()
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a service counts: one table per service, which the code, the `STATS` replies and the manual's test all read.
+//! What a service counts: one table per service, which its code, its replies, metrics and the manual's test all read. Each table
+//! stands in the directory of its service; here is what makes one.
 
 use crate::time::Span;
 use std::fmt;
@@ -13,6 +14,19 @@ pub struct Row {
     pub unit: Unit,
     /// One sentence for people.
     pub help: &'static str,
+    /// What it is called among the metrics.
+    pub metric: Metric,
+}
+
+/// The name of a statistic among the metrics: `poolcounter_`, its service, this, and a suffix that says its unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Metric {
+    /// Its own, with `_` between words and without those that the suffix says: `total`, `time` and `count`.
+    Derived,
+    /// Another, because a metric has its own name already.
+    Named(&'static str),
+    /// None: every service has a metric for that.
+    Elsewhere,
 }
 
 /// What a statistic's value means.
@@ -28,6 +42,20 @@ pub enum Unit {
     Count,
     /// A number as it is now.
     Level,
+    /// A number of bytes as it is now.
+    Bytes,
+}
+
+impl Unit {
+    /// Returns whether a value is a number of microseconds.
+    pub fn is_time(self) -> bool {
+        matches!(self, Unit::Uptime | Unit::Duration | Unit::Latest)
+    }
+
+    /// Returns whether a value only grows.
+    pub fn is_counter(self) -> bool {
+        matches!(self, Unit::Duration | Unit::Count)
+    }
 }
 
 /// A statistic of one service's table.
@@ -67,6 +95,11 @@ impl<S: Stat> Figures<S> {
         *value = value.saturating_add(span.as_micros());
     }
 
+    /// Adds all of what was counted elsewhere.
+    pub fn merge(&mut self, other: &Figures<S>) {
+        self.values.iter_mut().zip(&other.values).for_each(|(value, more)| *value = value.saturating_add(*more));
+    }
+
     /// Sets a value that is known from elsewhere.
     pub fn set(&mut self, stat: S, value: u64) {
         self.values[stat.index()] = value;
@@ -102,9 +135,9 @@ impl<S: Stat> fmt::Debug for Figures<S> {
     }
 }
 
-/// Declares the statistics of a service: an enum and its table.
+/// Declares the statistics of a service: an enum and its table. A fourth word in a line is its [`Metric`], if that is not derived.
 macro_rules! statistics {
-    ($(#[$doc:meta])* $name:ident { $($stat:ident = $text:literal, $unit:ident, $help:literal;)* }) => {
+    ($(#[$doc:meta])* $name:ident { $($stat:ident = $text:literal, $unit:ident, $help:literal $(, $metric:expr)?;)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum $name { $(#[doc = $help] $stat,)* }
@@ -117,8 +150,13 @@ macro_rules! statistics {
             }
 
             fn row(self) -> &'static $crate::stats::Row {
+                #[allow(unused_imports, reason = "some tables name no metric")]
+                use $crate::stats::Metric::*;
                 match self {
-                    $($name::$stat => &$crate::stats::Row { name: $text, unit: $crate::stats::Unit::$unit, help: $help },)*
+                    $($name::$stat => {
+                        const METRIC: $crate::stats::Metric = [$($metric,)? Derived][0];
+                        &$crate::stats::Row { name: $text, unit: $crate::stats::Unit::$unit, help: $help, metric: METRIC }
+                    })*
                 }
             }
         }
@@ -126,65 +164,33 @@ macro_rules! statistics {
 }
 pub(crate) use statistics;
 
-statistics! {
-    /// What the pools service counts. Names and order are those of `STATS FULL`, on which exporters depend.
-    Pools {
-        Uptime = "uptime", Uptime, "Time since the server started.";
-        ProcessingTime = "total processing time", Duration, "Time from LOCKED to the giving back, summed over all locks given back.";
-        AverageProcessingTime = "average processing time", Latest, "The total processing time divided by processed_count.";
-        GainedTime = "gained time", Duration, "Work that waiters sent DONE did not have to do: for each, how long the releaser had been working.";
-        WaitingTime = "waiting time", Duration, "Time spent in waits that ended in LOCKED.";
-        WaitingTimeForMe = "waiting time for me", Duration, "The part of the waiting time that ACQ4ME requests spent.";
-        WaitingTimeForAnyone = "waiting time for anyone", Duration, "The part of the waiting time that ACQ4ANY requests spent.";
-        WaitingTimeForGood = "waiting time for good", Duration, "Time spent in waits that ended in DONE.";
-        WastedTimeoutTime = "wasted timeout time", Duration, "Time spent in waits that ended in TIMEOUT.";
-        TotalAcquired = "total_acquired", Count, "Locks granted.";
-        TotalReleases = "total_releases", Count, "RELEASED replies: locks given back and waits withdrawn on request.";
-        HashtableEntries = "hashtable_entries", Level, "Keys that somebody holds or waits for.";
-        ProcessingWorkers = "processing_workers", Level, "Locks held.";
-        WaitingWorkers = "waiting_workers", Level, "Requests that wait for a lock.";
-        ConnectErrors = "connect_errors", Count, "Connections that could not be accepted or served.";
-        FailedSends = "failed_sends", Count, "Replies that could not be delivered.";
-        FullQueues = "full_queues", Count, "QUEUE_FULL replies.";
-        LockMismatch = "lock_mismatch", Count, "LOCK_HELD replies.";
-        LockWhileWaiting = "lock_while_waiting", Count, "ERROR WAIT_FOR_RESPONSE replies.";
-        ReleaseMismatch = "release_mismatch", Count, "NOT_LOCKED replies.";
-        ProcessedCount = "processed_count", Count, "Locks given back: released, lost with their connection, or taken back when their hold ended.";
-    }
-}
-
-statistics! {
-    /// What the counters service counts. Names and order are those of its Stats reply.
-    Counters {
-        Objects = "objects", Level, "Counters that there are.";
-        TotalObjects = "total_objects", Count, "Counters that there ever were.";
-        UsedMemory = "used_memory", Level, "Bytes that counters and holdings take, as --counter-max-memory reckons them.";
-        Conflicts = "conflicts", Count, "Names that were compared in vain because their hashes were alike.";
-        GcCount = "gc_count", Count, "How often the counters of a past interval were swept out.";
-        LastGcElapsed = "last_gc_elapsed", Latest, "How long that took the last time.";
-        TotalGcElapsed = "total_gc_elapsed", Duration, "How long that took altogether.";
-        CurrConnections = "curr_connections", Level, "Connections that there are.";
-        TotalConnections = "total_connections", Count, "Connections that there ever were.";
-        Noop = "command:noop", Count, "Noop requests.";
-        Get = "command:get", Count, "Get requests that were well-formed.";
-        Acquire = "command:acquire", Count, "Acquire requests that were well-formed.";
-        Release = "command:release", Count, "Release requests that were well-formed.";
-        Stats = "command:stats", Count, "Stats requests.";
-        Dump = "command:dump", Count, "Dump requests.";
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    statistics! {
+        /// A table.
+        Sums {
+            Gained = "gained time", Duration, "A sum.";
+            Bare = "bare", Count, "A number.", Named("dressed");
+        }
+    }
+
+    #[test]
+    fn a_line_may_name_its_metric() {
+        assert_eq!(
+            Sums::ALL.iter().map(|stat| stat.row().metric).collect::<Vec<_>>(),
+            [Metric::Derived, Metric::Named("dressed")]
+        );
+    }
+
     /// Waiters together gain more time than passes, and no sum may end the process.
     #[test]
     fn a_sum_stays_at_its_end() {
-        let mut figures: Figures<Pools> = Figures::default();
-        figures.add(Pools::GainedTime, Span::from_micros(u64::MAX - 1));
-        assert_eq!(figures.of(Pools::GainedTime), u64::MAX - 1);
-        figures.add(Pools::GainedTime, Span::from_secs(1));
-        assert_eq!(figures.of(Pools::GainedTime), u64::MAX);
+        let mut figures: Figures<Sums> = Figures::default();
+        figures.add(Sums::Gained, Span::from_micros(u64::MAX - 1));
+        assert_eq!(figures.of(Sums::Gained), u64::MAX - 1);
+        figures.add(Sums::Gained, Span::from_secs(1));
+        assert_eq!(figures.of(Sums::Gained), u64::MAX);
     }
 }

@@ -1,15 +1,16 @@
 //! Moments and spans in whole microseconds. Nothing here reads a clock: time is always an argument.
 
-use serde::{Deserialize, Serialize};
 use std::ops::{Add, AddAssign, Div};
 use std::time::Duration;
 
 /// A moment: microseconds since the server started.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub struct Time(u64);
 
 /// A length of time in microseconds. Sums stay exact for half a million years.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub struct Span(u64);
 
 impl Time {

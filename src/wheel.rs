@@ -20,7 +20,7 @@ const LEVELS: usize = 8;
 /// The last tick of all: 2^48 ms are 8900 years. Later deadlines count as this one.
 pub const LAST_TICK: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
 
-/// The number of whoever arms timers: a service, or the loop itself.
+/// The number of what arms timers: a service, or the loop itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner(pub u8);
 
@@ -85,13 +85,13 @@ id! {
 
 /// The right to cancel one armed timer. It is spent once: by [`Timers::cancel`], or by [`TimerId::fired`] when its time came.
 #[derive(Debug)]
-#[must_use = "a timer that nobody can cancel fires into the void"]
+#[must_use = "a timer without its id cannot be cancelled"]
 pub struct TimerId(Entry);
 
 /// A timer whose time has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Due {
-    /// Who armed it.
+    /// The owner that armed it.
     pub owner: Owner,
     variant: u8,
     index: u32,
@@ -187,28 +187,28 @@ impl Wheel {
         Timers { wheel: self, owner, keys: PhantomData }
     }
 
-    /// Returns the wheel as `owner` sees it, for keys of a type that is told later.
+    /// Returns the wheel as `owner` sees it, for keys of a type that is given later.
     pub fn own(&mut self, owner: Owner) -> OwnTimers<'_> {
         OwnTimers { wheel: self, owner }
     }
 
-    /// How many timers are armed.
+    /// Returns how many timers are armed.
     pub fn len(&self) -> usize {
         self.timers.len()
     }
 
-    /// Whether no timer is armed.
+    /// Returns true when no timer is armed.
     pub fn is_empty(&self) -> bool {
         self.timers.is_empty()
     }
 
-    /// The moment for which to wake: never after the earliest deadline, and before it only where a slot of a higher level begins.
+    /// Returns when to wake: never after the earliest deadline, and before it only where a slot of a higher level begins.
     pub fn next(&self) -> Option<Time> {
         let (level, slot) = self.first_slot()?;
         Some(Time::from_micros(self.start_of(level, slot) * TICK_US))
     }
 
-    /// Takes one timer that is due at `now`; call until there is none.
+    /// Removes and returns one timer that is due at `now`; call until there is none.
     pub fn expire(&mut self, now: Time) -> Option<Due> {
         let now = now.as_micros() / TICK_US;
         while let Some((level, slot)) = self.first_slot() {
@@ -241,7 +241,7 @@ impl Wheel {
         self.note_if_empty(level, slot);
     }
 
-    /// When an armed timer fires.
+    /// Returns when an armed timer fires.
     pub fn deadline(&self, timer: &TimerId) -> Time {
         Time::from_micros(self.timers[timer.0.index()].tick * TICK_US)
     }
@@ -273,7 +273,7 @@ impl Wheel {
         }
     }
 
-    /// Where a timer for `tick` belongs as long as the wheel has not reached its slot.
+    /// Returns the level and slot of a timer for `tick`, as long as the wheel has not reached that slot.
     fn slot_of(&self, tick: u64) -> (usize, usize) {
         let highest_bit = 63 - ((tick ^ self.now) | 1).leading_zeros();
         let level = highest_bit / SLOT_BITS;
@@ -286,7 +286,7 @@ impl Wheel {
         Some((level, self.occupied[level].trailing_zeros() as usize))
     }
 
-    /// The first tick of a slot that lies ahead.
+    /// Returns the first tick of a slot that lies ahead.
     fn start_of(&self, level: usize, slot: usize) -> u64 {
         let shift = level as u32 * SLOT_BITS;
         let above = self.now >> (shift + SLOT_BITS) << (shift + SLOT_BITS);

@@ -5,9 +5,10 @@
 mod support;
 
 use poolcounter::id::{ConnId, ServiceId};
-use poolcounter::net::{Connections, Host, News, Stream};
+use poolcounter::members::MembersSettings;
+use poolcounter::net::{Connections, Host, Readiness, Stream};
 use poolcounter::random::Random;
-use poolcounter::registry::Services;
+use poolcounter::registry::{AllSettings, Services};
 use poolcounter::time::{Span, Time};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -67,7 +68,14 @@ impl Read for Script {
             return Err(ErrorKind::WouldBlock.into());
         }
         self.sent += 1;
-        self.requests[self.sent % self.requests.len()].as_slice().read(bytes)
+        let request = self.requests[self.sent % self.requests.len()].as_slice();
+        let Some(start) = request.strip_suffix(b"#\n") else { return Read::read(&mut &request[..], bytes) };
+        // The lease of the last take: they are numbered from 0 on, and each is given back before the next.
+        let mut rest = &mut bytes[..];
+        rest.write_all(start)?;
+        writeln!(rest, "{}", self.sent / 2 - 1)?;
+        let left = rest.len();
+        Ok(bytes.len() - left)
     }
 }
 
@@ -116,11 +124,20 @@ impl Host for Scene {
     fn accept(&mut self) {}
 }
 
-/// Has each client send its two requests by turns, and asserts that only the first turns ask for memory.
-fn assert_steady(service: &str, scripts: &[[Vec<u8>; 2]]) {
-    let connections = Connections::new(Services::default(), Span::ZERO, Random::from_seed(0));
+/// Has each client send its two requests by turns, after one has sent what is to be there before, and asserts that only the first turns ask for memory.
+fn assert_steady(service: &str, before: &str, scripts: &[[Vec<u8>; 2]]) {
+    let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
+    let services = Services::new(&AllSettings::default().with(members));
+    let connections = Connections::new(services, Span::ZERO, Random::from_seed(0));
     let mut scene = Scene { connections, now: Time::START };
     let service = ServiceId::named(service).expect("is in the registry");
+    let first = scene.connections.open(
+        Script { requests: vec![before.into(), before.into()], sent: 0, full: true },
+        service,
+        Time::START,
+    );
+    scene.connections.mark(first, Readiness { readable: true, ..Readiness::default() });
+    Connections::tick(&mut scene).expect("waits for nothing");
     let open = |requests: &[Vec<u8>; 2]| {
         scene.connections.open(Script { requests: requests.to_vec(), sent: 0, full: false }, service, Time::START)
     };
@@ -130,7 +147,7 @@ fn assert_steady(service: &str, scripts: &[[Vec<u8>; 2]]) {
         for round in range {
             for id in &ids {
                 scene.connections.stream(*id).expect("is open").full = true;
-                scene.connections.mark(*id, News { readable: true, ..News::default() });
+                scene.connections.mark(*id, Readiness { readable: true, ..Readiness::default() });
             }
             scene.now = Time::from_micros(round * 1_000);
             Connections::tick(&mut scene).expect("waits for nothing");
@@ -150,7 +167,7 @@ fn the_steady_state_allocates_nothing() {
         ["RELEASE\nACQ4ME pipelined 1 1 0\n", "RELEASE\nACQ4ANY pipelined 1 1 0\n"],
         ["ACQ4ME a:page-with-a-name-of-some-length 1 1 0\n", "ACQ4ME another 1 50 0\n"],
     ];
-    assert_steady("pools", &scripts.map(|requests| requests.map(Into::into)));
+    assert_steady("pools", "", &scripts.map(|requests| requests.map(Into::into)));
 }
 
 #[test]
@@ -167,7 +184,13 @@ fn the_steady_state_of_counters_allocates_nothing() {
         [[get(name), frame(0x00, b"")].concat(), [get(b"nothing"), acquire(1, 0, a), frame(0x77, b"what")].concat()],
         [dump(), dump()],
     ];
-    assert_steady("counters", &scripts);
+    assert_steady("counters", "", &scripts);
+}
+
+#[test]
+fn taking_and_returning_a_member_allocates_nothing() {
+    let before = "POOL p 0 3\nADD p a-member-with-a-name-of-some-length os=linux\nADD p b\nADD p c\n";
+    assert_steady("members", before, &[[b"RETURN #\n".to_vec(), b"TAKE p 5\n".to_vec()]]);
 }
 
 /// A put makes its body, and now and then a leaf of its tube's queue; to reserve and to delete it makes nothing.
@@ -191,7 +214,7 @@ fn jobs_are_reserved_and_deleted_without_an_allocation() {
     let mut counts = [0; 3];
     for round in 0..total {
         scene.connections.stream(id).expect("is open").full = true;
-        scene.connections.mark(id, News { readable: true, ..News::default() });
+        scene.connections.mark(id, Readiness { readable: true, ..Readiness::default() });
         scene.now = Time::from_micros(round as u64 * 100);
         let before = ALLOCATIONS.get();
         Connections::tick(&mut scene).expect("waits for nothing");

@@ -3,7 +3,8 @@
 mod support;
 
 use poolcounter::client::{Client, Error, Failure, Fault, Limits, Lock, MediaWiki, Outcome, Purpose, Timeouts};
-use poolcounter::stats::{Pools as Stat, Stat as _};
+use poolcounter::pools::stats::PoolStat as Stat;
+use poolcounter::stats::Stat as _;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;

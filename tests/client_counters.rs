@@ -3,7 +3,7 @@
 mod support;
 
 use poolcounter::client::{Counters, Error, Failure, Fault, MediaWiki, Timeouts, Units, Usage};
-use poolcounter::stats::Counters as Stat;
+use poolcounter::counters::stats::CounterStat as Stat;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;

@@ -17,7 +17,7 @@ use support::player::play;
 use support::protocol::Protocol;
 use support::script::{Scenario, Script};
 use support::sockets::Sockets;
-use support::stage::{Twist, VirtualStage};
+use support::virtual_target::{Variation, VirtualTarget};
 use support::yrmcds::Yrmcds;
 
 /// Scenarios that are played at a time where they sleep for real.
@@ -43,10 +43,15 @@ fn jobs() -> Script {
         .unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
-fn play_in_virtual_time(twist: Twist) {
-    for script in [pools(), counters(), jobs()] {
+fn members() -> Script {
+    Script::parse("tests/conversations/members.txt", Protocol::Members, include_str!("conversations/members.txt"))
+        .unwrap_or_else(|wrong| panic!("{wrong}"))
+}
+
+fn play_in_virtual_time(variation: Variation) {
+    for script in [pools(), counters(), members(), jobs()] {
         let play_one = |scenario: &Scenario| {
-            play(&script, scenario, &mut VirtualStage::new(script.protocol, scenario, twist)).err()
+            play(&script, scenario, &mut VirtualTarget::new(script.protocol, scenario, variation)).err()
         };
         report(&script.scenarios.iter().filter_map(play_one).collect::<Vec<String>>());
     }
@@ -54,17 +59,17 @@ fn play_in_virtual_time(twist: Twist) {
 
 #[test]
 fn in_virtual_time() {
-    play_in_virtual_time(Twist::None);
+    play_in_virtual_time(Variation::None);
 }
 
 #[test]
 fn in_virtual_time_byte_by_byte() {
-    play_in_virtual_time(Twist::ByteByByte);
+    play_in_virtual_time(Variation::ByteByByte);
 }
 
 #[test]
 fn in_virtual_time_with_an_upgrade_after_every_step() {
-    play_in_virtual_time(Twist::Upgrades);
+    play_in_virtual_time(Variation::Upgrades);
 }
 
 #[test]
@@ -93,6 +98,16 @@ fn jobs_over_tcp() {
     let start = |scenario: &Scenario| Daemon::start_with_jobs(&options_of(scenario));
     let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
         play(&script, scenario, &mut Sockets::new(Protocol::Jobs, daemon.jobs(), PATIENCE)).err()
+    });
+    report(&failures);
+}
+
+#[test]
+fn members_over_tcp() {
+    let script = members();
+    let start = |scenario: &Scenario| Daemon::start_with_members(&options_of(scenario));
+    let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
+        play(&script, scenario, &mut Sockets::new(Protocol::Members, daemon.members(), PATIENCE)).err()
     });
     report(&failures);
 }

@@ -103,6 +103,21 @@ fn jobs_stream() {
 }
 
 #[test]
+fn members_wire() {
+    play("members_wire", bodies::members_wire::run);
+}
+
+#[test]
+fn members_stream() {
+    play("members_stream", bodies::members_stream::run);
+}
+
+#[test]
+fn members_model() {
+    play("members_model", bodies::members_model::run);
+}
+
+#[test]
 fn wheel() {
     play("wheel", bodies::wheel::run);
 }

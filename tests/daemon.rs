@@ -488,27 +488,6 @@ fn a_key_that_refuses_many_is_logged_once() {
 
 // Tools
 
-/// The first example of the README, as it stands there.
-#[test]
-fn the_example_of_the_readme_is_true() {
-    let readme = include_str!("../README.md");
-    let example = readme.split("```console\n$ printf").nth(1).and_then(|rest| rest.split("```").next());
-    let (command, want) = example.expect("the README has an example").split_once('\n').expect("with a reply");
-    if !has("nc") {
-        return;
-    }
-    let daemon = Daemon::start(&[]);
-    let local = format!("127.0.0.1 {}", daemon.address.port());
-    let script = format!("printf{}", command.replace("localhost 7531", &local));
-    let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
-    assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
-    let got = String::from_utf8(output.stdout).expect("is text");
-    let without_uptime = |text: &str| -> Vec<String> {
-        text.lines().filter(|line| !line.starts_with("uptime: ")).map(String::from).collect()
-    };
-    assert_eq!(without_uptime(&got), without_uptime(want));
-}
-
 #[test]
 fn start_stop_daemon_starts_and_stops_it() {
     if !has("start-stop-daemon") {

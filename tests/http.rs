@@ -2,8 +2,11 @@
 
 mod support;
 
+use poolcounter::counters::stats::CounterStat;
+use poolcounter::members::stats::{Levels as MemberLevel, Members as MemberStat};
 use poolcounter::output::FULL_BYTES;
-use poolcounter::stats::{Counters, Pools, Stat};
+use poolcounter::pools::stats::PoolStat;
+use poolcounter::stats::Stat;
 use poolcounter::time::Span;
 use std::collections::BTreeSet;
 use std::fs;
@@ -207,6 +210,12 @@ fn metrics_count_what_happens() {
     assert!(page.metric("poolcounter_sent_bytes_total{service=\"http\"}") >= 1_000.0);
     assert!(page.metric("poolcounter_tick_seconds_count") >= 5.0);
     assert!(page.metric("process_resident_memory_bytes") >= 500_000.0);
+    let (open, most) = (page.metric("process_open_fds"), page.metric("process_max_fds"));
+    assert!((6.0..200.0).contains(&open) && most > open, "{open} of {most}");
+    let later = Web::to(address);
+    assert_eq!(web.get("/metrics").metric("process_open_fds"), open + 1.0, "it is asked at each scrape");
+    drop(later);
+    assert!(web.get("/metrics").metric("process_cpu_seconds_total") > 0.0);
     let (started, uptime) = (page.metric("process_start_time_seconds"), page.metric("poolcounter_uptime_seconds"));
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("it is after 1970").as_secs_f64();
     assert!((now - started - uptime).abs() < 30.0, "{started} + {uptime} is not {now}");
@@ -278,6 +287,17 @@ fn hostile_keys_are_text_in_every_page() {
     let busiest = keys("busiest");
     assert_eq!(busiest.len(), 8);
     assert_eq!((&keys("holders"), &keys("hottest")), (&busiest, &busiest));
+    let types = &status["pools"]["types"][0];
+    assert_eq!(
+        (&types["acquired"], &types["full"], &types["hold"]["p99"]),
+        (&1.into(), &1.into(), &serde_json::Value::Null)
+    );
+    let heading = &status["services"][0]["tables"][1];
+    assert_eq!((&heading["name"], &heading["columns"][3]["unit"]), (&"busiest".into(), &"seconds".into()));
+    let series = status["history"]["series"].as_array().expect("is a list");
+    let now: Vec<_> = series.iter().map(|it| (it["name"].as_str(), it["now"].as_u64())).collect();
+    let wanted = [("acquired", 8), ("working", 8), ("waiting", 0), ("refused", 8)];
+    assert_eq!(now, wanted.map(|(name, now)| (Some(name), Some(now))));
     for shown in [
         "<script>alert(1)</script>:x",
         r"bad\xff\xfe:\xc3(",
@@ -357,26 +377,28 @@ fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Option<String> {
     Some(String::from_utf8(printed).expect("is text"))
 }
 
-/// The alerts that the README recommends are well-formed, and speak of metrics that there are.
+/// The alerts that are recommended are well-formed, and speak of metrics that there are.
 #[test]
-fn the_alerts_of_the_readme_are_sound() {
-    let readme =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).expect("lies beside the manifest");
-    let rules = readme.split("```yaml\n").find(|text| text.starts_with("groups:")).expect("the README has alerts");
-    let rules = rules.split("```").next().expect("a block begins");
+fn the_alerts_are_sound() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/prometheus-rules.yaml");
+    let rules = fs::read_to_string(file).expect("lies in the repository");
     let (daemon, address) = start(&[]);
     let _clients = hostile_clients(&daemon);
     let page = fetch(address, "/metrics");
     let words: Vec<&str> = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
-    let named: Vec<&&str> = words.iter().filter(|word| word.starts_with("poolcounter_")).collect();
-    assert!(named.len() >= 5, "{named:?}");
+    let is_metric = |word: &&&str| word.starts_with("poolcounter_") || word.starts_with("process_");
+    let named: Vec<&&str> = words.iter().filter(is_metric).collect();
+    assert!(named.len() >= 8, "{named:?}");
     for name in named {
         assert!(page.text().lines().any(|line| line.starts_with(*name)), "there is no {name}");
     }
-    let file = concat!(env!("CARGO_TARGET_TMPDIR"), "/alerts.yaml");
-    fs::write(file, rules).expect("there is room");
+    let alerts = rules.matches("- alert: ").count();
+    assert_eq!(rules.matches("severity: ").count(), alerts, "each has a severity");
+    for shown in rules.split("$value").skip(1) {
+        assert!(shown.starts_with(" | humanize"), "a value is shown raw: {:?}", shown.lines().next());
+    }
     if let Some(verdict) = promtool(&["check", "rules", file], "") {
-        assert!(verdict.contains("SUCCESS: 6 rules found"), "{verdict}");
+        assert!(verdict.contains(&format!("SUCCESS: {alerts} rules found")), "{verdict}");
     }
 }
 
@@ -390,8 +412,9 @@ fn the_manual_names_the_metrics() {
         section.expect("the manual has one").lines().filter_map(|line| line.strip_prefix(".It Va ")).collect();
     let (_daemon, address) = start(&[]);
     let page = fetch(address, "/metrics");
-    let tables = Pools::ALL.iter().map(|stat| stat.row()).chain(Counters::ALL.iter().map(|stat| stat.row()));
-    let tables: Vec<&str> = tables.map(|row| row.help).collect();
+    let tables = PoolStat::ALL.iter().map(|stat| stat.row()).chain(CounterStat::ALL.iter().map(|stat| stat.row()));
+    let members = MemberStat::ALL.iter().map(|stat| stat.row()).chain(MemberLevel::ALL.iter().map(|stat| stat.row()));
+    let tables: Vec<&str> = tables.chain(members).map(|row| row.help).collect();
     let helps = page.text().lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
     let others: Vec<&str> = helps.filter(|(_, help)| !tables.contains(help)).map(|(name, _)| name).collect();
     let sorted = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<String>>();

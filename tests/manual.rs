@@ -3,7 +3,9 @@
 mod support;
 
 use poolcounter::cli::{COMMANDS, Command as Subcommand, Opt};
-use poolcounter::stats::{Counters, Pools, Stat};
+use poolcounter::counters::stats::CounterStat;
+use poolcounter::pools::stats::PoolStat;
+use poolcounter::stats::Stat;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::process::Command;
@@ -54,8 +56,8 @@ fn every_command_is_described_with_its_options() {
 fn every_statistic_is_described_in_order() {
     let page = read(DAEMON);
     let described = |name| section(&page, name).filter_map(|line| line.strip_prefix(".It Va ")).collect::<Vec<&str>>();
-    assert_eq!(described("STATISTICS"), names::<Pools>());
-    assert_eq!(described("COUNTERS"), names::<Counters>());
+    assert_eq!(described("STATISTICS"), names::<PoolStat>());
+    assert_eq!(described("COUNTERS"), names::<CounterStat>());
 }
 
 fn names<S: Stat>() -> Vec<&'static str> {

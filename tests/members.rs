@@ -1,23 +1,12 @@
-//! The members state machine in virtual time: conversations that read like the protocol, and random ones that check the tables
-//! after each step. Every conversation is played twice: as it is, and with everything saved and restored after each line.
+//! Random histories of the members state machine in virtual time: its tables are checked after each step, and everything is
+//! saved and restored now and then.
 
 mod members {
     pub mod player;
-    pub mod scripts;
 }
 
 use members::player::Player;
 use std::collections::BTreeMap;
-
-#[test]
-fn conversations_go_as_written() {
-    members::scripts::play_all(false);
-}
-
-#[test]
-fn conversations_survive_an_upgrade_after_each_line() {
-    members::scripts::play_all(true);
-}
 
 /// Random requests of random connections. `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
 #[test]

@@ -4,7 +4,7 @@
 mod support;
 
 use poolcounter::client::{Client, Error, Limits, Lock, MediaWiki, Outcome, Placement, Purpose, Timeouts};
-use poolcounter::stats::Pools as Stat;
+use poolcounter::pools::stats::PoolStat as Stat;
 use std::process::Command;
 use support::daemon::{Daemon, PATIENCE};
 

@@ -215,9 +215,9 @@ fn a_program_that_cannot_take_over_does_not() {
     install(&program, b"not a program");
     refuse(&mut daemon, "Exec format error");
     for (script, reason) in [
-        ("exit 0", "it said nothing"),
+        ("exit 0", "it printed nothing"),
         ("echo out of order >&2; exit 1", "out of order"),
-        ("kill -9 $$", "it said nothing"),
+        ("kill -9 $$", "it printed nothing"),
         ("echo all is well", "all is well"),
     ] {
         install(&program, format!("#!/bin/sh\n{script}\n").as_bytes());
@@ -261,7 +261,7 @@ fn what_was_rehearsed_takes_over() {
     assert_eq!(client.ask("ACQ4ME m 1 1 0"), "LOCK_HELD");
     // The next upgrade finds what is there by then, under the path that the first process was started by.
     daemon.signal(Signal::SIGUSR1);
-    let line = daemon.wait_for_log(" is tried out");
+    let line = daemon.wait_for_log(" rehearses the takeover");
     assert!(line.contains(&program.display().to_string()), "{line}");
     let line = daemon.wait_for_log("no upgrade: ");
     assert!(line.contains("executed unseen"), "{line}");
@@ -307,7 +307,7 @@ fn a_request_to_stop_is_not_lost() {
             (0..20_000).map(|n| frames::acquire(1, 1, format!("counter {n}").as_bytes())).collect();
         counters.pipeline(&requests);
         daemon.signal(Signal::SIGUSR1);
-        daemon.wait_for_log("is tried out");
+        daemon.wait_for_log("rehearses the takeover");
         thread::sleep(Duration::from_millis(5 * n));
         daemon.signal(Signal::SIGTERM);
         assert!(daemon.wait().success());
@@ -496,7 +496,7 @@ fn a_program_that_hangs_holds_nobody_up() {
     let mut client = daemon.connect();
     install(&program, b"#!/bin/sh\nexec sleep 60\n");
     daemon.signal(Signal::SIGUSR1);
-    daemon.wait_for_log("is tried out");
+    daemon.wait_for_log("rehearses the takeover");
     let begun = Instant::now();
     assert_eq!(client.ask("ACQ4ME k 1 9 9"), "LOCKED");
     assert_eq!(client.ask("RELEASE"), "RELEASED");

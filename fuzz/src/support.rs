@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "the tests use more of it")]
 
+#[path = "../../tests/support/members_twin.rs"]
+pub mod members_twin;
 #[path = "../../tests/support/model/mod.rs"]
 pub mod model;
 #[path = "../../tests/support/twin.rs"]

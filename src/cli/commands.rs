@@ -4,10 +4,13 @@ use super::command::{Command, FAILURE, Failure};
 use super::completions;
 use super::counter;
 use super::exec;
+use super::members;
 use super::options;
+use super::provide;
 use super::serve;
 use super::stats;
 use super::table::{self, Given, Words};
+use super::take;
 use super::terminal::print;
 use super::top;
 use crate::options::Opt;
@@ -72,6 +75,36 @@ pub const COMMANDS: &[Command] = &[
         first_words: counter::first_words,
         misuse: FAILURE,
         run: counter::run,
+    },
+    Command {
+        name: "take",
+        usage: "[options] POOL -- COMMAND [ARGUMENT ...]",
+        summary: "run a command with a member of a pool",
+        options: take::described,
+        words: Words::Anywhere,
+        first_words: Vec::new,
+        misuse: exec::MISUSE,
+        run: take::run,
+    },
+    Command {
+        name: "provide",
+        usage: "--start COMMAND [options] POOL",
+        summary: "start and stop the members of a pool with commands",
+        options: provide::described,
+        words: Words::Anywhere,
+        first_words: Vec::new,
+        misuse: exec::MISUSE,
+        run: provide::run,
+    },
+    Command {
+        name: "members",
+        usage: "[options] [POOL]",
+        summary: "print the pools of members, or the members of one",
+        options: members::described,
+        words: Words::Anywhere,
+        first_words: Vec::new,
+        misuse: FAILURE,
+        run: members::run,
     },
     Command {
         name: "completions",

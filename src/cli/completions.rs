@@ -190,7 +190,7 @@ fn zsh_specs(option: &Opt<()>) -> Vec<String> {
             true => "=",
             false => "+",
         };
-        quoted(&format!("{repeats}{name}{joint}[{}]{value}", escape(option.help)))
+        quoted(&format!("{repeats}{name}{joint}[{}]{value}", escape(option.doc_short)))
     };
     names_of(option).map(spec).collect()
 }
@@ -255,7 +255,7 @@ fn fish(commands: &[Command]) -> String {
                 Value::OneOf(words) => format!(" -x -a {}", quoted(&words)),
                 Value::Anything => " -x".into(),
             };
-            add(&not_begun, format!("{short}-l {}{value} -d {}", option.long, quoted(option.help)));
+            add(&not_begun, format!("{short}-l {}{value} -d {}", option.long, quoted(option.doc_short)));
         }
         let first_words = (command.first_words)().join(" ");
         if !first_words.is_empty() {

@@ -1,13 +1,13 @@
 //! `counter`: what a client of the yrmcds counter protocol can do, as a command.
 
 use super::command::Failure;
+use super::run_child::{self, HeldResource, OnLost};
 use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
-use super::supervise::{self, Held, OnLost};
 use super::table::Given;
 use super::terminal::{print, printable};
 use crate::client::{Counters, Error, Units, Usage};
-use crate::counters::Refusal;
-use crate::counters::wire::asking::describe;
+use crate::counters::CounterRefusal;
+use crate::counters::wire::client::describe;
 use crate::options::{Opt, assign, number};
 use std::ffi::OsString;
 use std::io::{Write, stderr};
@@ -26,11 +26,27 @@ struct Settings {
 
 /// The options.
 const OPTIONS: &[Opt<Settings>] = &[
-    Opt::SERVER,
+    Opt {
+        doc_long: "
+            A server.
+            May be given several times.
+            Each counter belongs to one of them;
+            .Cm noop , stats
+            and
+            .Cm dump
+            go to each.",
+        ..Opt::SERVER
+    },
     Opt {
         long: "on-lost",
         hint: "warn|term|kill",
-        help: "when the units are lost while the command runs: only say so, or also terminate or kill it (default: warn)",
+        doc_short: "when the units are lost while the command runs: only say so, or also terminate or kill it (default: warn)",
+        doc_long: "
+            As for
+            .Cm exec ,
+            if the connection is lost while the command of
+            .Cm acquire
+            runs.",
         set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
         ..Opt::BLANK
     },
@@ -56,13 +72,13 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             let acquired = counters.acquire(name, amount(resources)?, amount(maximum)?);
             finish(acquired, |units| match units {
                 Some(units) => run_with(&units, &settings, command),
-                None => Ok(refused(&describe(Refusal::NotAvailable))),
+                None => Ok(refused(&describe(CounterRefusal::NotAvailable))),
             })
         }
         _ if !command.is_empty() => Err(misuse("only \"acquire NAME RESOURCES MAXIMUM\" runs a command")),
         ["get", _] => finish(counters.get(name), |consumption| match consumption {
             Some(consumption) => print(&format!("{consumption}\n")),
-            None => Ok(refused(&describe(Refusal::NotFound))),
+            None => Ok(refused(&describe(CounterRefusal::NotFound))),
         }),
         ["release", _, resources] => finish(counters.release(name, amount(resources)?), |released| match released {
             Ok(()) => Ok(ExitCode::SUCCESS),
@@ -82,15 +98,13 @@ fn run_with(units: &Units<'_>, settings: &Settings, command: &[OsString]) -> Res
     if command.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    let is_lost = || units.is_lost();
-    let held = units.descriptor().map(|descriptor| Held {
-        loss: "the units are lost",
-        descriptor,
-        is_lost: &is_lost,
-        until: None,
-        on_lost: settings.on_lost,
-    });
-    Ok(ExitCode::from(supervise::run(command, held.as_ref())?.status))
+    let check = || match units.is_lost() {
+        true => Err("the units are lost, because the connection is gone".into()),
+        false => Ok(None),
+    };
+    let held =
+        units.descriptor().map(|descriptor| HeldResource { descriptor, check: &check, on_lost: settings.on_lost });
+    Ok(ExitCode::from(run_child::run(command, &[], held.as_ref())?.status))
 }
 
 /// Goes on with what the server answered, or tells what it or the client has against it.

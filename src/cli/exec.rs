@@ -8,8 +8,8 @@ mod options;
 pub use options::described;
 
 use super::command::Failure;
+use super::run_child::{self, Ended, HeldResource};
 use super::servers::TIMEOUTS;
-use super::supervise::{self, Ended, Held};
 use super::table::Given;
 use super::terminal;
 use super::terminal::printable;
@@ -25,11 +25,11 @@ use std::time::{Duration, Instant};
 /// The command line is wrong.
 pub const MISUSE: u8 = 64;
 /// No server answers.
-const UNAVAILABLE: u8 = 69;
+pub const UNAVAILABLE: u8 = 69;
 /// There is no place, but there may be one later.
-const TRY_LATER: u8 = 75;
+pub const TRY_LATER: u8 = 75;
 /// A server answers in its own way.
-const PROTOCOL: u8 = 76;
+pub const PROTOCOL: u8 = 76;
 
 /// The command.
 ///
@@ -60,7 +60,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         }
         Err(error @ Error::Unavailable(_)) if settings.fails_open => {
             terminal::warn(&format!("{}: {error}; the command runs without a place", settings.name()));
-            Ok(ExitCode::from(supervise::run(&given.words, None)?.status))
+            Ok(ExitCode::from(run_child::run(&given.words, &[], None)?.status))
         }
         Err(error @ Error::Unavailable(_)) => Err(settings.failure(UNAVAILABLE, &error.to_string())),
         Err(error) => Err(settings.failure(PROTOCOL, &error.to_string())),
@@ -73,7 +73,8 @@ fn wait<'a>(client: &'a Client, settings: &Settings) -> Result<Outcome<'a>, Erro
     let limits =
         Limits { workers: settings.workers, max_queue: settings.queue, timeout: settings.timeout, hold: settings.hold };
     let begun = Instant::now();
-    let mut progress = Progress { settings, is_shown: false };
+    let limit = (!settings.waits_without_limit()).then_some(settings.timeout);
+    let mut progress = Progress::new(settings.name(), limit);
     let outcome = client.acquire_watched(purpose, &settings.key, &limits, |waited| progress.show(waited));
     drop(progress);
     if settings.prints_wait {
@@ -84,15 +85,15 @@ fn wait<'a>(client: &'a Client, settings: &Settings) -> Result<Outcome<'a>, Erro
 
 /// Runs the command while the lock is held. Others who wait for its work are told that it is done only if it succeeded.
 fn run_with(lock: Lock<'_>, settings: &Settings, words: &[OsString]) -> Result<ExitCode, Failure> {
-    let is_lost = || lock.is_lost();
-    let held = lock.descriptor().map(|descriptor| Held {
-        loss: "the lock is lost",
-        descriptor,
-        is_lost: &is_lost,
-        until: settings.hold.and_then(|hold| Instant::now().checked_add(hold)),
-        on_lost: settings.on_lost,
-    });
-    let ended = supervise::run(words, held.as_ref());
+    let until = settings.hold.and_then(|hold| Instant::now().checked_add(hold));
+    let check = || match until {
+        Some(until) if until <= Instant::now() => Err("the lock is lost, because its time is over".into()),
+        _ if lock.is_lost() => Err("the lock is lost, because the connection is gone".into()),
+        _ => Ok(until),
+    };
+    let held =
+        lock.descriptor().map(|descriptor| HeldResource { descriptor, check: &check, on_lost: settings.on_lost });
+    let ended = run_child::run(words, &[], held.as_ref());
     match ended {
         Ok(Ended { status: 0, was_lost: false }) => {
             if let Err(error) = lock.release() {
@@ -116,28 +117,32 @@ impl Settings {
 }
 
 /// A line on the terminal that tells for how long it has waited. It is gone with this.
-struct Progress<'a> {
-    settings: &'a Settings,
+pub struct Progress {
+    name: String,
+    /// How long it waits at most, if there is a limit.
+    timeout: Option<Duration>,
     is_shown: bool,
 }
 
-impl Progress<'_> {
-    fn show(&mut self, waited: Duration) {
+impl Progress {
+    /// A line that is not shown yet, about the wait for what has this name.
+    pub fn new(name: String, timeout: Option<Duration>) -> Self {
+        Progress { name, timeout, is_shown: false }
+    }
+
+    /// Shows for how long it has waited, on a terminal and from the first second on.
+    pub fn show(&mut self, waited: Duration) {
         if waited < Duration::from_secs(1) || !stderr().is_terminal() {
             return;
         }
-        let Settings { timeout, .. } = self.settings;
-        let of = match self.settings.waits_without_limit() {
-            true => String::new(),
-            false => format!(" of {}", timeout.as_secs_f64()),
-        };
+        let of = self.timeout.map(|timeout| format!(" of {}", timeout.as_secs_f64())).unwrap_or_default();
         self.is_shown = true;
         // A terminal that is gone has other ways to say so.
-        let _ = write!(stderr(), "\r\x1b[Kwaiting for {}, {} s{of}", self.settings.name(), waited.as_secs());
+        let _ = write!(stderr(), "\r\x1b[Kwaiting for {}, {} s{of}", self.name, waited.as_secs());
     }
 }
 
-impl Drop for Progress<'_> {
+impl Drop for Progress {
     fn drop(&mut self) {
         if self.is_shown {
             let _ = write!(stderr(), "\r\x1b[K");

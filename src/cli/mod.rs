@@ -8,13 +8,17 @@ mod counter;
 mod endpoint;
 mod exec;
 mod logger;
+mod members;
 mod options;
+mod provide;
 mod relisten;
+mod run_child;
 mod serve;
 mod servers;
+mod spawn;
 mod stats;
-mod supervise;
 mod table;
+mod take;
 mod terminal;
 mod top;
 

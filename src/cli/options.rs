@@ -41,51 +41,95 @@ const LOOP: &[Opt<Settings>] = &[
         short: "c",
         long: "config",
         hint: "FILE",
-        help: "read settings from a TOML file: the names of options, with _ for -; the command line counts more",
+        doc_short: "read settings from a TOML file: the names of options, with _ for -; the command line counts more",
+        doc_long: "
+            Read settings from
+            .Ar file
+            too; see
+            .Sx CONFIGURATION FILE .",
         set: |settings, value| assign(&mut settings.config, Ok(Some(value.into()))),
         ..Opt::BLANK
     },
     Opt {
         long: "backlog",
         key: "backlog",
+        default: "4096",
         hint: "N",
-        help: "connections that may wait to be accepted (default: 4096)",
+        doc_short: "connections that may wait to be accepted (default: 4096)",
+        doc_long: "
+            How many connections may wait to be accepted, from 1 to 2147483647.
+            The system's own limit,
+            .Va net.core.somaxconn ,
+            holds as well.
+            The default is 4096.",
         set: |settings, value| assign(&mut settings.net.backlog, number(value, 1..=i32::MAX)),
         ..Opt::BLANK
     },
     Opt {
         long: "socket-mode",
         key: "socket_mode",
+        default: "600",
         hint: "MODE",
-        help: "permissions of unix: sockets, in octal (default: by umask)",
+        doc_short: "permissions of unix: sockets, in octal; without it the umask decides",
+        doc_long: "
+            The permissions of
+            .Cm unix :
+            sockets, in octal, from 0 to 777.
+            By default the umask decides.",
         set: |settings, value| assign(&mut settings.net.mode, mode(value).map(Some)),
         ..Opt::BLANK
     },
     Opt {
         long: "keepalive",
         key: "keepalive",
+        default: r#""60,10,6""#,
         hint: "IDLE[,INTERVAL[,PROBES]]",
-        help: "seconds of silence, seconds between probes, and probes after which a peer counts as dead; or off (default: 60,10,6)",
+        doc_short: "seconds of silence, seconds between probes, and probes after which a peer counts as dead; or off (default: 60,10,6)",
+        doc_long: "
+            After
+            .Ar idle
+            seconds of silence on a TCP connection, probe the peer every
+            .Ar interval
+            seconds, and close the connection when
+            .Ar probes
+            of them went unanswered.
+            So a machine that died gives back what it held.
+            A peer that leaves a reply unacknowledged, or does not read although its side of the connection is full, is given up
+            after the same time in all.
+            The seconds go from 1 to 32767, the probes from 1 to 127; what is left out keeps its default.
+            .Cm off
+            sends no probes.
+            The default is 60,10,6.",
         set: |settings, value| assign(&mut settings.net.keepalive, keepalive(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "busy-poll",
         key: "busy_poll",
+        default: "0",
         hint: "MICROSECONDS",
-        help: "look for requests so long before sleeping: faster answers for a busy processor (default: 0)",
+        doc_short: "look for requests so long before sleeping: faster answers for a busy processor (default: 0)",
+        doc_long: "
+            Look for requests for so long before sleeping, from 0 to 1000000.
+            Answers come faster, because nobody has to wake the daemon up, and a processor is busy with looking.
+            It is worth that where a core is free and few clients hand a lock around quickly.
+            The default is 0: sleep at once.",
         set: |settings, value| assign(&mut settings.busy_poll, number(value, 0..=1_000_000).map(Span::from_micros)),
         ..Opt::BLANK
     },
     Opt {
         long: "check",
-        help: "only check the options and the configuration file, and say what is wrong",
+        doc_short: "only check the options and the configuration file, and say what is wrong",
+        doc_long: "
+            Only check the other options and the configuration file.
+            If something is wrong, one line on the standard error says what, and the status is 1; else nothing is said, and it is 0.
+            Nothing is listened on, so this tells neither that an address is taken nor that it is not this machine's.",
         set: |settings, _| assign(&mut settings.is_check, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "check-handover",
-        help: "only check that the state on standard input can be taken over; an upgrade does this first",
+        doc_short: "only check that the state on standard input can be taken over; an upgrade does this first",
         is_hidden: true,
         set: |settings, _| assign(&mut settings.is_rehearsal, Ok(true)),
         ..Opt::BLANK
@@ -94,7 +138,10 @@ const LOOP: &[Opt<Settings>] = &[
         short: "v",
         long: "verbose",
         key: "verbose",
-        help: "log connections; twice: every line in and out. RUST_LOG works too",
+        default: "0",
+        doc_short: "log connections; twice, or 2 in a file: every line in and out. RUST_LOG works too",
+        doc_long: "
+            Log connections, with peer and service; when given twice, also each line in and out.",
         set: |settings, value| {
             let more = settings.verbosity.saturating_add(1);
             assign(&mut settings.verbosity, verbosity(value, more))
@@ -344,9 +391,11 @@ mod tests {
             + "max_line = 100\nhttp = '10.0.0.1:80'\nhttp_host = ['A.b', 'c']\nverbose = 2\nwarn_hold = 0\nwarn_refusals = 7\n"
             + "counter.enable = true\ncounter.listen = '::1'\ncounter.port = 98\ncounter.max_connections = 11\n"
             + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n"
-            + "jobs.enable = true\njobs.listen = '::1'\njobs.port = 97\njobs.max_connections = 15\n"
+            + "jobs.enable = true\njobs.listen = '::1'\njobs.port = 96\njobs.max_connections = 15\n"
             + "jobs.store = 'memory'\njobs.max_size = 16\njobs.max_memory = 17\njobs.max_tubes = 18\n"
-            + "jobs.admin = true\n";
+            + "jobs.admin = true\n"
+            + "members.enable = true\nmembers.listen = '::1'\nmembers.port = 97\nmembers.max_connections = 15\n"
+            + "members.max = 16\nmembers.admin = false\n";
         let mut settings = Settings::default();
         config::apply_text(&text, &described(), &Given::default(), &mut settings, Settings::set)
             .expect("is well-formed");
@@ -355,8 +404,10 @@ mod tests {
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 \
-                    --jobs --jobs-listen ::1 --jobs-port 97 --jobs-max-connections 15 --jobs-store memory \
-                    --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin";
+                    --jobs --jobs-listen ::1 --jobs-port 96 --jobs-max-connections 15 --jobs-store memory \
+                    --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin \
+                    --members --members-listen ::1 --members-port 97 --members-max-connections 15 --members-max 16 \
+                    --members-admin false";
         assert_eq!(settings, parse(line).expect("is well-formed"));
         assert_eq!(text.lines().count(), described().iter().filter(|option| !option.key.is_empty()).count());
     }

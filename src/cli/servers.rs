@@ -36,7 +36,10 @@ impl<S: AsMut<Servers>> Opt<S> {
         short: "s",
         long: "server",
         hint: "HOST[:PORT]",
-        help: "the server, or unix:PATH; repeatable (default: localhost)",
+        doc_short: "the server, or unix:PATH; repeatable (default: localhost)",
+        doc_long: "
+            A server.
+            May be given several times.",
         repeats: true,
         set: |settings, value| {
             if value.is_empty() {

@@ -6,9 +6,9 @@ use super::table::Given;
 use super::terminal::{print, printable};
 use crate::client::{Client, Lines};
 use crate::options::Opt;
-use crate::pools::wire::asking::listed::{self, Amount, Listed};
-use crate::pools::wire::asking::parse_figure;
-use crate::stats::{Stat, Unit};
+use crate::pools::wire::client::listing::{self, Amount, ListedRow};
+use crate::pools::wire::client::parse_figure;
+use crate::stats::Stat;
 use crate::text::is_visible;
 use crate::time::Span;
 use serde_json::{Map, Value, json};
@@ -27,14 +27,31 @@ const OPTIONS: &[Opt<Settings>] = &[
     Opt {
         short: "j",
         long: "json",
-        help: "print a list of JSON objects, one for each server",
+        doc_short: "print a list of JSON objects, one for each server",
+        doc_long: "
+            Print a list of JSON objects, one for each server:
+            .Va server ,
+            and
+            .Va stats , keys , types
+            or
+            .Va clients ,
+            or
+            .Va error .
+            Times are in seconds.
+            .Va more
+            is how many the list leaves out.",
         set: |settings, _| {
             settings.is_json = true;
             Ok(())
         },
         ..Opt::BLANK
     },
-    Opt::SERVER,
+    Opt {
+        doc_long: "
+            A server.
+            May be given several times, and each is asked.",
+        ..Opt::SERVER
+    },
     Opt::VERSION,
     Opt::HELP,
 ];
@@ -80,21 +97,21 @@ fn object_of((server, answer): &Answer, asked: &str) -> Value {
         (Ok(lines), None) => {
             let figures = lines.iter().filter_map(|line| parse_figure(line));
             let figures = figures.map(|(stat, value)| match stat.row().unit {
-                Unit::Count | Unit::Level => (stat.row().name, Value::from(value)),
-                Unit::Uptime | Unit::Duration | Unit::Latest => (stat.row().name, seconds(Span::from_micros(value))),
+                unit if unit.is_time() => (stat.row().name, seconds(Span::from_micros(value))),
+                _ => (stat.row().name, Value::from(value)),
             });
             json!({ "server": server, "stats": figures.collect::<Value>() })
         }
         (Ok(lines), Some((_, name, member))) => {
             let row = |line: &Vec<u8>| if member.is_empty() { client_of(line) } else { row_of(line, member) };
-            let more = lines.last().and_then(|line| listed::parse_more(line)).unwrap_or(0);
+            let more = lines.last().and_then(|line| listing::parse_more(line)).unwrap_or(0);
             json!({ "server": server, *name: lines.iter().filter_map(row).collect::<Value>(), "more": more })
         }
     }
 }
 
 fn row_of(line: &[u8], member: &str) -> Option<Value> {
-    let Listed { name, amounts } = Listed::parse(line)?;
+    let ListedRow { name, amounts } = ListedRow::parse(line)?;
     let mut row = Map::new();
     row.insert(member.into(), String::from_utf8_lossy(&name).into());
     row.extend(amounts.into_iter().map(|(word, amount)| match amount {
@@ -105,12 +122,12 @@ fn row_of(line: &[u8], member: &str) -> Option<Value> {
 }
 
 fn client_of(line: &[u8]) -> Option<Value> {
-    let listed::Client { peer, state, age } = listed::Client::parse(line)?;
+    let listing::ListedClaim { peer, state, age } = listing::ListedClaim::parse(line)?;
     Some(json!({ "peer": peer, "state": state, "age": seconds(age) }))
 }
 
 /// The same JSON with escapes for what could do harm on a terminal. Outside of strings there is nothing of that kind.
-fn ascii_where_invisible(json: &str) -> String {
+pub fn ascii_where_invisible(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         if is_visible(c) {

@@ -1,5 +1,5 @@
-//! `top`: shows what goes on at servers, over and over: rates, types of work, the keys that most is waited for, and who has
-//! held or waited for longest.
+//! `top`: shows the activity of servers, over and over: rates, types of work, the keys with most waiters, and the locks that
+//! are held for longest.
 
 mod controls;
 mod sample;
@@ -12,7 +12,7 @@ use super::table::Given;
 use super::terminal::print;
 use crate::client::{Client, Timeouts};
 use crate::options::{Opt, assign, number, seconds};
-use controls::{Controls, Pressed};
+use controls::{Controls, KeyAction};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::DefaultTerminal;
@@ -29,10 +29,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use view::View;
 
-/// Whoever looks at a screen does not want to wait for a dead server, more than once in a while.
+/// A dead server must not delay the screen, except now and then.
 const TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_millis(500), answer: Duration::from_secs(2), retry: Duration::from_secs(5) };
-/// How soon a signal or the end of the terminal is noticed while nobody presses a key.
+/// How soon a signal or the end of the terminal is noticed while no key is pressed.
 const SLICE: Duration = Duration::from_millis(200);
 
 /// What the options say.
@@ -45,12 +45,20 @@ struct Settings {
 
 /// The options.
 const OPTIONS: &[Opt<Settings>] = &[
-    Opt::SERVER,
+    Opt {
+        doc_long: "
+            A server.
+            May be given several times, and each is asked.",
+        ..Opt::SERVER
+    },
     Opt {
         short: "i",
         long: "interval",
         hint: "SECONDS",
-        help: "how often to ask the servers (default: 2)",
+        doc_short: "how often to ask the servers (default: 2)",
+        doc_long: "
+            How often to ask the servers, at least 0.1.
+            The default is 2.",
         set: |settings, value| {
             let interval = seconds(value).ok().filter(|interval| *interval >= Duration::from_millis(100));
             assign(&mut settings.interval, interval.ok_or("a number of seconds from 0.1".into()))
@@ -61,7 +69,9 @@ const OPTIONS: &[Opt<Settings>] = &[
         short: "n",
         long: "count",
         hint: "N",
-        help: "end after so many looks (default: 1 without a terminal, else without limit)",
+        doc_short: "end after so many looks (default: 1 without a terminal, else without limit)",
+        doc_long: "
+            End after so many looks.",
         set: |settings, value| assign(&mut settings.count, number(value, 1..=u64::MAX).map(Some)),
         ..Opt::BLANK
     },
@@ -98,7 +108,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     Ok(result.map_err(failed)?)
 }
 
-/// Without a terminal: looks twice, so that there are rates, and then as often as wanted.
+/// Prints plain lines, without a terminal: takes two samples, so that there are rates, and then as many as wanted.
 fn print_plainly(client: &Client, settings: &Settings) -> Result<ExitCode, Failure> {
     let mut before = Sample::take(client);
     let mut status = ExitCode::SUCCESS;
@@ -119,14 +129,15 @@ struct Top {
     client: Client,
     settings: Settings,
     controls: Controls,
-    /// What happens at the terminal.
+    /// The terminal's events.
     events: Receiver<Event>,
     /// A signal has come.
     stop: Arc<AtomicBool>,
 }
 
 impl Top {
-    /// Shows sample after sample. The status tells whether every server answered each time, if a number of times was wanted.
+    /// Shows sample after sample. If a number of samples was asked for, the status is a failure when a server did not answer each
+    /// time.
     fn run(mut self, terminal: &mut DefaultTerminal) -> io::Result<ExitCode> {
         let mut before = None;
         let mut now = Sample::take(&self.client);
@@ -144,7 +155,7 @@ impl Top {
         }
     }
 
-    /// Shows the samples, as wanted, until it is time for the next. Tells whether there is to be one.
+    /// Shows the samples, as the controls say, until it is time for the next. Returns false when the command is to end.
     fn look(&mut self, terminal: &mut DefaultTerminal, now: &Sample, before: Option<&Sample>) -> io::Result<bool> {
         let end = now.at + self.settings.interval;
         loop {
@@ -167,9 +178,9 @@ impl Top {
                     Event::Key(key) if key.kind == KeyEventKind::Press => {
                         let panel = &view.panels[self.controls.focus];
                         match self.controls.press(key, panel.columns.len(), panel.rows.len()) {
-                            Pressed::Quit => return Ok(false),
-                            Pressed::Refresh => return Ok(true),
-                            Pressed::Look => break,
+                            KeyAction::Quit => return Ok(false),
+                            KeyAction::Refresh => return Ok(true),
+                            KeyAction::Redraw => break,
                         }
                     }
                     Event::Resize(..) => break,
@@ -180,20 +191,20 @@ impl Top {
     }
 }
 
-/// Reads what happens at the terminal in a thread of its own. The library that reads it goes on for ever where a terminal has
-/// ended, or half a key has come: that must keep nobody from ending the program.
+/// Reads the terminal's events in a thread of their own. The library may block for ever where a terminal has ended, or half a key
+/// has come: that must not keep the program from ending.
 fn read_events() -> Receiver<Event> {
     let (sender, events) = channel();
     thread::spawn(move || while event::read().is_ok_and(|event| sender.send(event).is_ok()) {});
     events
 }
 
-/// Whether nobody has the terminal open at its other side.
+/// Returns true when the other side of the terminal is closed.
 fn is_terminal_gone() -> io::Result<bool> {
     let stdin = io::stdin();
     let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
     match poll(&mut polled, PollTimeout::ZERO) {
-        // What is told without being asked for is that it is gone, in one way or another.
+        // Without events asked for, the system reports only errors and hangups.
         Ok(gone) => Ok(gone > 0),
         Err(Errno::EINTR) => Ok(false),
         Err(errno) => Err(errno.into()),

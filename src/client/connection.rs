@@ -1,7 +1,7 @@
 //! One connection to a server: sends a request and waits for the answer, within a deadline. It knows no protocol.
 //!
-//! Invariant: whoever gets a [`Fault`] drops the connection. An answer that comes late can so never be taken for that to
-//! the next question.
+//! Invariant: a caller that gets a [`Fault`] drops the connection. So an answer that comes late is never taken for that to the
+//! next request.
 
 use super::error::{Failure, Fault};
 use super::{LONGEST, Timeouts};
@@ -9,52 +9,55 @@ use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::io::{self, ErrorKind, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// The longest line that a server sends is one of `STATS`. What goes on for so long is none.
+/// The longest line of a server is one of `STATS`. Anything longer is garbage.
 const LONGEST_LINE: usize = 64 * 1024;
-/// How often whoever watches a wait is told that it goes on.
+/// The most that is kept of what a server sends by itself. A provider of a thousand members can be asked to stop and check each of
+/// them while a command of its own takes its time: 600 bytes a line, at most.
+const MOST_PENDING: usize = 4 << 20;
+/// How often a caller is called back during a wait.
 const TICK: Duration = Duration::from_secs(1);
-/// A server whose machine died says nothing, not even that. A holder is told after so much silence and as many probes.
-const IDLE: Duration = Duration::from_secs(15);
-const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-const PROBES: u32 = 3;
-/// Read at once.
+/// Keepalive: a server whose machine died sends nothing. The holder of a lock notices after this silence and as many probes.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_PROBES: u32 = 3;
+/// How much is read at a time.
 const CHUNK: usize = 4096;
-/// The shortest timeout of a socket: what is shorter counts as none at all, and would last for ever.
+/// The shortest timeout of a socket: zero would mean none.
 const SHORTEST: Duration = Duration::from_micros(1);
-/// What the name of a server begins with that is a path.
+/// The prefix of a server's name that is a path.
 const UNIX: &str = "unix:";
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct ClientConnection {
     stream: Socket,
-    /// Where the server was found, with the port.
+    /// The server's address, with the port.
     address: String,
     /// What was received.
     input: Vec<u8>,
     /// How much of it was read.
     read: usize,
-    /// How long an answer may take that has nothing to wait for.
-    patience: Duration,
-    /// When the present answer must be here.
+    /// How long the server may take to answer, without the wait that the request asks for.
+    answer_timeout: Duration,
+    /// The deadline of the present answer.
     deadline: Instant,
 }
 
-impl Connection {
+impl ClientConnection {
     /// Connects to `HOST`, `HOST:PORT`, `IP6`, `[IP6]:PORT` or `unix:PATH`. Each address of a host is tried.
-    pub fn open(server: &str, default_port: u16, timeouts: &Timeouts) -> Result<Connection, Failure> {
+    pub fn open(server: &str, default_port: u16, timeouts: &Timeouts) -> Result<ClientConnection, Failure> {
         if let Some(path) = server.strip_prefix(UNIX) {
-            return Connection::of(connect_unix(path, timeouts), server.into(), timeouts);
+            return ClientConnection::of(connect_unix(path, timeouts), server.into(), timeouts);
         }
         let (host, port) = host_and_port(server, default_port);
         let named = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let unresolved = |words| Failure { address: named.clone(), fault: Fault::Unresolved(words) };
         let mut failure = unresolved("the name has no address".into());
         for address in (host, port).to_socket_addrs().map_err(|error| unresolved(error.to_string()))? {
-            match Connection::of(connect_tcp(&address, timeouts), address.to_string(), timeouts) {
+            match ClientConnection::of(connect_tcp(&address, timeouts), address.to_string(), timeouts) {
                 Ok(connection) => return Ok(connection),
                 Err(one) => failure = one,
             }
@@ -62,49 +65,78 @@ impl Connection {
         Err(failure)
     }
 
-    fn of(connected: io::Result<Socket>, address: String, timeouts: &Timeouts) -> Result<Connection, Failure> {
-        let patience = timeouts.answer;
+    fn of(connected: io::Result<Socket>, address: String, timeouts: &Timeouts) -> Result<ClientConnection, Failure> {
+        let answer_timeout = timeouts.answer;
         let prepared = connected.and_then(|stream| {
-            stream.set_write_timeout(Some(patience.max(SHORTEST)))?;
+            stream.set_write_timeout(Some(answer_timeout.max(SHORTEST)))?;
             Ok(stream)
         });
         match prepared {
             Ok(stream) => {
                 let deadline = Instant::now();
-                Ok(Connection { stream, address, input: Vec::new(), read: 0, patience, deadline })
+                Ok(ClientConnection { stream, address, input: Vec::new(), read: 0, answer_timeout, deadline })
             }
             Err(error) => Err(Failure { address, fault: Fault::unreachable(&error) }),
         }
     }
 
-    /// Where the server was found.
+    /// Returns the server's address, with the port.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Sends a request that the server may think about for as long as `wait`.
+    /// Sends a request that may wait at the server for as long as `wait`.
     pub fn send(&mut self, request: &[u8], wait: Duration) -> Result<(), Fault> {
         if self.read < self.input.len() {
-            // It answered what nobody had asked.
+            // It has sent more than one answer.
             return Err(Fault::Garbled);
         }
+        self.send_amid_notices(request, wait)
+    }
+
+    /// Sends a request like [`ClientConnection::send`] to a server that also sends lines by itself, some of which may not be read yet.
+    pub fn send_amid_notices(&mut self, request: &[u8], wait: Duration) -> Result<(), Fault> {
         self.stream.write_all(request)?;
-        self.deadline = Instant::now() + wait.min(LONGEST) + self.patience;
+        self.deadline = Instant::now() + wait.min(LONGEST) + self.answer_timeout;
         Ok(())
     }
 
-    /// The answer is in many parts, of which one has come: there is as much time for the next.
+    /// Returns the lines that have come without being asked for. Does not wait.
+    pub fn pending_lines(&mut self) -> Result<Vec<Vec<u8>>, Fault> {
+        self.stream.set_nonblocking(true)?;
+        let received = self.receive_pending();
+        self.stream.set_nonblocking(false)?;
+        received?;
+        let mut lines = Vec::new();
+        while let Some(len) = self.input[self.read..].iter().position(|byte| *byte == b'\n') {
+            lines.push(self.input[self.read..][..len].to_vec());
+            self.read += len + 1;
+        }
+        Ok(lines)
+    }
+
+    /// Returns the next line that comes without being asked for; None when none comes within the time.
+    pub fn line_within(&mut self, timeout: Duration) -> Result<Option<Vec<u8>>, Fault> {
+        self.deadline = Instant::now() + timeout.min(LONGEST);
+        match self.line() {
+            Ok(line) => Ok(Some(line)),
+            Err(Fault::Silent) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Renews the deadline for the next part of an answer in many parts.
     pub fn renew(&mut self) {
-        self.deadline = Instant::now() + self.patience;
+        self.deadline = Instant::now() + self.answer_timeout;
     }
 
-    /// The next line of the answer, without its line feed.
+    /// Returns the next line of the answer, without its line feed.
     pub fn line(&mut self) -> Result<Vec<u8>, Fault> {
-        self.line_watched(&mut || {})
+        self.line_with_progress(&mut || {})
     }
 
-    /// The same, with a call about each second until it is here.
-    pub fn line_watched(&mut self, watch: &mut dyn FnMut()) -> Result<Vec<u8>, Fault> {
+    /// The same, and calls `on_tick` about each second until it is here.
+    pub fn line_with_progress(&mut self, on_tick: &mut dyn FnMut()) -> Result<Vec<u8>, Fault> {
         let mut searched = 0;
         loop {
             let unread = &self.input[self.read..];
@@ -118,17 +150,22 @@ impl Connection {
                 return Err(Fault::Garbled);
             }
             if !self.receive()? {
-                watch();
+                on_tick();
             }
         }
     }
 
-    /// Its descriptor, for whoever waits for news of it.
+    /// Returns its descriptor, to be polled.
     pub fn descriptor(&self) -> RawFd {
         self.stream.as_raw_fd()
     }
 
-    /// Whether the server has closed it, or the network has failed. Does not wait.
+    /// Its descriptor, for as long as it is borrowed.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// Returns true when the server has closed it, or the network has failed. Does not wait.
     pub fn is_closed(&self) -> bool {
         let peek = || {
             self.stream.set_nonblocking(true)?;
@@ -142,7 +179,7 @@ impl Connection {
         }
     }
 
-    /// The next bytes of the answer, so many.
+    /// Returns the next `len` bytes of the answer.
     pub fn bytes(&mut self, len: usize) -> Result<Vec<u8>, Fault> {
         while self.input.len() - self.read < len {
             self.receive()?;
@@ -152,7 +189,24 @@ impl Connection {
         Ok(bytes)
     }
 
-    /// Forgets the bytes that were read, and waits for more, but not longer than a tick. Tells whether some came.
+    /// Receives all that is there, so that the next to come is news to whoever polls the descriptor.
+    fn receive_pending(&mut self) -> Result<(), Fault> {
+        self.input.drain(..self.read);
+        self.read = 0;
+        let mut chunk = [0; CHUNK];
+        while self.input.len() <= MOST_PENDING {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(Fault::Closed),
+                Ok(len) => self.input.extend_from_slice(&chunk[..len]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Fault::Garbled)
+    }
+
+    /// Discards the bytes that were read, and waits for more, but not longer than a tick. Returns true when some came.
     fn receive(&mut self) -> Result<bool, Fault> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -168,7 +222,7 @@ impl Connection {
                 self.input.extend_from_slice(&chunk[..len]);
                 Ok(true)
             }
-            // The deadline is looked at before the next read.
+            // The deadline is checked before the next read.
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => Ok(false),
             Err(error) => Err(error.into()),
         }
@@ -178,12 +232,13 @@ impl Connection {
 fn connect_tcp(address: &SocketAddr, timeouts: &Timeouts) -> io::Result<Socket> {
     let stream = TcpStream::connect_timeout(address, timeouts.connect)?;
     stream.set_nodelay(true)?;
-    let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(PROBE_INTERVAL).with_retries(PROBES);
+    let keepalive =
+        TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
     SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
     Ok(stream.into())
 }
 
-/// Here a connection waits for room in the backlog as long as a send may wait for room.
+/// Connects to a Unix socket. The timeout for sending bounds the wait for room in the backlog, too.
 fn connect_unix(path: &str, timeouts: &Timeouts) -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
     socket.set_write_timeout(Some(timeouts.connect.max(SHORTEST)))?;

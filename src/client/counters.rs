@@ -1,21 +1,22 @@
 //! Units of counters: the client of the yrmcds counter protocol.
 
-use super::connection::Connection;
+use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
-use super::fleet::{Fleet, Held};
+use super::fleet::{Fleet, HeldOn};
 use super::placement::Placement;
 use super::{Said, Timeouts};
-use crate::counters::wire::asking::{self as wire, Answer, ReplyHeader};
-use crate::counters::wire::{HEADER_BYTES, Request};
-use crate::counters::{Acquire, Refusal, Release};
-use crate::stats::{Counters as Stat, Figures};
+use crate::counters::request::{AcquireUnits, CounterRefusal, ReleaseUnits};
+use crate::counters::stats::CounterStat as Stat;
+use crate::counters::wire::client::{self as wire, CounterReply, ReplyHeader};
+use crate::counters::wire::{CounterRequest, HEADER_BYTES};
+use crate::stats::Figures;
 use std::cell::RefCell;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// Where a server listens that is named without a port.
+/// The port of a server that is named without one.
 const DEFAULT_PORT: u16 = 11215;
-/// A dump of more bytes is given up: a server that never ends it must not take all memory.
+/// The most bytes of a dump: a server that never ends it must not take all memory.
 const LONGEST_DUMP: usize = 1 << 30;
 
 /// A client of the counters of one or several servers. Servers, connections and threads are as with the
@@ -32,7 +33,7 @@ pub struct Counters {
 pub struct Units<'a> {
     counters: &'a Counters,
     /// None once they were given back.
-    held: Option<Held>,
+    held: Option<HeldOn>,
     name: Vec<u8>,
     resources: u32,
 }
@@ -49,18 +50,18 @@ pub struct Usage {
 }
 
 impl Counters {
-    /// A client that asks for each counter the servers in this order. It connects when it is first used.
+    /// Returns a client that asks the servers in the order that `placement` has for each counter. It connects when it is first used.
     pub fn new(placement: impl Into<Placement>) -> Self {
         Counters::with(placement, Timeouts::default())
     }
 
-    /// A client with other timeouts.
+    /// Returns a client with other timeouts.
     pub fn with(placement: impl Into<Placement>, timeouts: Timeouts) -> Self {
         let placement = placement.into();
         Counters { fleet: RefCell::new(Fleet::new(placement.servers(), DEFAULT_PORT, timeouts)), placement }
     }
 
-    /// Takes `resources` units of a counter, unless more than `maximum` would be held then; None if so. It never waits.
+    /// Takes `resources` units of a counter. Returns None when more than `maximum` would be held then. It never waits.
     ///
     /// # Errors
     ///
@@ -68,69 +69,72 @@ impl Counters {
     /// for one when `resources` is zero or more than `maximum`.
     pub fn acquire(&self, name: impl AsRef<[u8]>, resources: u32, maximum: u32) -> Result<Option<Units<'_>>, Error> {
         let name = checked(name.as_ref())?;
-        let request = Request::Acquire(Acquire { name, resources, maximum });
+        let request = CounterRequest::Acquire(AcquireUnits { name, resources, maximum });
         let (granted, held) = self.ask(name, &request, |answer| match answer {
-            Answer::Success(_) => Ok(Ok(true)),
-            Answer::Refusal(Refusal::NotAvailable) => Ok(Ok(false)),
+            CounterReply::Success(_) => Ok(Ok(true)),
+            CounterReply::Refusal(CounterRefusal::NotAvailable) => Ok(Ok(false)),
             other => refusal(other),
         })?;
         let units = || Units { counters: self, held: Some(held), name: name.to_vec(), resources };
         Ok(granted.then(units))
     }
 
-    /// Gives units back that are not [`Units`]. A server takes back only what was acquired on the same connection, so this is
-    /// for those who want to hear what it says.
+    /// Asks to give units back without [`Units`], and returns the server's refusal, if it refuses: it takes back only what was
+    /// acquired on the same connection.
     ///
     /// # Errors
     ///
     /// As [`Counters::acquire`].
-    pub fn release(&self, name: impl AsRef<[u8]>, resources: u32) -> Result<Result<(), Refusal>, Error> {
+    pub fn release(&self, name: impl AsRef<[u8]>, resources: u32) -> Result<Result<(), CounterRefusal>, Error> {
         let name = checked(name.as_ref())?;
-        let (released, _) = self.ask(name, &Request::Release(Release { name, resources }), |answer| match answer {
-            Answer::Success(_) => Ok(Ok(Ok(()))),
-            Answer::Refusal(refusal) => Ok(Ok(Err(refusal))),
-            other => refusal(other),
-        })?;
+        let (released, _) =
+            self.ask(name, &CounterRequest::Release(ReleaseUnits { name, resources }), |answer| match answer {
+                CounterReply::Success(_) => Ok(Ok(Ok(()))),
+                CounterReply::Refusal(refusal) => Ok(Ok(Err(refusal))),
+                other => refusal(other),
+            })?;
         Ok(released)
     }
 
-    /// How many units of a counter are held; None when there is no such counter.
+    /// Returns how many units of a counter are held; None when there is no such counter.
     ///
     /// # Errors
     ///
     /// As [`Counters::acquire`].
     pub fn get(&self, name: impl AsRef<[u8]>) -> Result<Option<u32>, Error> {
         let name = checked(name.as_ref())?;
-        let (consumption, _) = self.ask(name, &Request::Get(name), |answer| match answer {
-            Answer::Success(body) => Ok(Ok(Some(wire::parse_number(body).ok_or(Fault::Garbled)?))),
-            Answer::Refusal(Refusal::NotFound) => Ok(Ok(None)),
+        let (consumption, _) = self.ask(name, &CounterRequest::Get(name), |answer| match answer {
+            CounterReply::Success(body) => Ok(Ok(Some(wire::parse_number(body).ok_or(Fault::Garbled)?))),
+            CounterReply::Refusal(CounterRefusal::NotFound) => Ok(Ok(None)),
             other => refusal(other),
         })?;
         Ok(consumption)
     }
 
-    /// Whether each server answers, by its address.
+    /// Returns Ok for each server that answers, by its address.
     pub fn noop(&self) -> Vec<(String, Result<(), Failure>)> {
-        self.ask_each(&Request::Noop, |connection| receive(connection, &Request::Noop, |_| Some(())))
+        self.ask_each(&CounterRequest::Noop, |connection| receive(connection, &CounterRequest::Noop, |_| Some(())))
     }
 
-    /// The statistics of each server, by its address.
+    /// Returns the statistics of each server, by its address.
     pub fn stats(&self) -> Vec<(String, Result<Figures<Stat>, Failure>)> {
-        self.ask_each(&Request::Stats, |connection| receive(connection, &Request::Stats, wire::parse_stats))
+        self.ask_each(&CounterRequest::Stats, |connection| {
+            receive(connection, &CounterRequest::Stats, wire::parse_stats)
+        })
     }
 
-    /// Every counter of each server, by its address.
+    /// Returns every counter of each server, by its address.
     pub fn dump(&self) -> Vec<(String, Result<Vec<Usage>, Failure>)> {
-        self.ask_each(&Request::Dump, receive_dump)
+        self.ask_each(&CounterRequest::Dump, receive_dump)
     }
 
     /// Asks the first server that answers.
     fn ask<T>(
         &self,
         name: &[u8],
-        request: &Request<'_>,
-        read: impl Fn(Answer<'_>) -> Said<T>,
-    ) -> Result<(T, Held), Error> {
+        request: &CounterRequest<'_>,
+        read: impl Fn(CounterReply<'_>) -> Said<T>,
+    ) -> Result<(T, HeldOn), Error> {
         let order = self.placement.order(name);
         let (said, held) = self.fleet.borrow_mut().ask_first(&order, |connection| {
             send(connection, request)?;
@@ -141,8 +145,8 @@ impl Counters {
 
     fn ask_each<T>(
         &self,
-        request: &Request<'_>,
-        receive: impl Fn(&mut Connection) -> Result<T, Fault>,
+        request: &CounterRequest<'_>,
+        receive: impl Fn(&mut ClientConnection) -> Result<T, Fault>,
     ) -> Vec<(String, Result<T, Failure>)> {
         self.fleet.borrow_mut().ask_each(|connection| {
             send(connection, request)?;
@@ -150,13 +154,15 @@ impl Counters {
         })
     }
 
-    fn give_back(&self, held: Held, name: &[u8], resources: u32) -> Result<(), Error> {
-        let request = Request::Release(Release { name, resources });
+    fn give_back(&self, held: HeldOn, name: &[u8], resources: u32) -> Result<(), Error> {
+        let request = CounterRequest::Release(ReleaseUnits { name, resources });
         self.fleet.borrow_mut().ask_holder(held, |connection| {
             send(connection, &request)?;
             receive_answer(connection, &request, |answer| match answer {
-                Answer::Success(_) => Ok(Ok(())),
-                Answer::Refusal(Refusal::NotAcquired | Refusal::NotFound) => Ok(Err(Error::Expired)),
+                CounterReply::Success(_) => Ok(Ok(())),
+                CounterReply::Refusal(CounterRefusal::NotAcquired | CounterRefusal::NotFound) => {
+                    Ok(Err(Error::Expired))
+                }
                 other => refusal(other),
             })
         })?
@@ -164,23 +170,23 @@ impl Counters {
 }
 
 impl Units<'_> {
-    /// Gives the units back, and tells whether they were held until now.
+    /// Gives the units back. Succeeds when they were held until now.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`], or [`Error::Expired`] if the server counts them as nobody's: somebody else may have had them too.
+    /// [`Error::Lost`], or [`Error::Expired`] if the server has them as free: another client may have held them, too.
     pub fn release(mut self) -> Result<(), Error> {
         let held = self.held.take().ok_or(Error::Lost)?;
         self.counters.give_back(held, &self.name, self.resources)
     }
 
-    /// Whether the connection, and so the units, are lost already. Does not wait, and so does not notice that the server's
+    /// Returns true when the connection, and so the units, are lost. Does not wait, and so does not notice that the server's
     /// machine has just died.
     pub fn is_lost(&self) -> bool {
         self.held.is_none_or(|held| self.counters.fleet.borrow().is_lost(held))
     }
 
-    /// The descriptor of the connection, if there still is one: it is readable when the connection may be lost.
+    /// Returns the descriptor of the connection, if there still is one: it is readable when the connection may be lost.
     pub fn descriptor(&self) -> Option<RawFd> {
         self.counters.fleet.borrow().descriptor(self.held?)
     }
@@ -195,23 +201,23 @@ impl Drop for Units<'_> {
     }
 }
 
-/// A name that a request can carry.
+/// Returns the name if a request can carry it.
 fn checked(name: &[u8]) -> Result<&[u8], Error> {
     let fits = !name.is_empty() && name.len() <= usize::from(u16::MAX);
     fits.then_some(name).ok_or(Error::BadName)
 }
 
-fn send(connection: &mut Connection, request: &Request<'_>) -> Result<(), Fault> {
+fn send(connection: &mut ClientConnection, request: &CounterRequest<'_>) -> Result<(), Fault> {
     let mut bytes = Vec::new();
     wire::write_request(&mut bytes, request);
     connection.send(&bytes, Duration::ZERO)
 }
 
-/// Receives one reply, and reads what it says.
+/// Receives one reply, and returns what `read` makes of it.
 fn receive_answer<T>(
-    connection: &mut Connection,
-    request: &Request<'_>,
-    read: impl FnOnce(Answer<'_>) -> Result<T, Fault>,
+    connection: &mut ClientConnection,
+    request: &CounterRequest<'_>,
+    read: impl FnOnce(CounterReply<'_>) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     let header = connection.bytes(HEADER_BYTES)?;
     let header = header.first_chunk().and_then(|header| ReplyHeader::parse(header, request)).ok_or(Fault::Garbled)?;
@@ -221,21 +227,21 @@ fn receive_answer<T>(
 
 /// Receives one reply that can only be a success.
 fn receive<T>(
-    connection: &mut Connection,
-    request: &Request<'_>,
+    connection: &mut ClientConnection,
+    request: &CounterRequest<'_>,
     read: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<T, Fault> {
     receive_answer(connection, request, |answer| match answer {
-        Answer::Success(body) => read(body).ok_or(Fault::Garbled),
-        Answer::Refusal(_) | Answer::Malformed(..) => Err(Fault::Garbled),
+        CounterReply::Success(body) => read(body).ok_or(Fault::Garbled),
+        CounterReply::Refusal(_) | CounterReply::Malformed(..) => Err(Fault::Garbled),
     })
 }
 
-fn receive_dump(connection: &mut Connection) -> Result<Vec<Usage>, Fault> {
+fn receive_dump(connection: &mut ClientConnection) -> Result<Vec<Usage>, Fault> {
     let mut dumped = Vec::new();
     let mut bytes = 0;
     while bytes < LONGEST_DUMP {
-        let body = receive(connection, &Request::Dump, |body| Some(body.to_vec()))?;
+        let body = receive(connection, &CounterRequest::Dump, |body| Some(body.to_vec()))?;
         if body.is_empty() {
             return Ok(dumped);
         }
@@ -247,11 +253,13 @@ fn receive_dump(connection: &mut Connection) -> Result<Vec<Usage>, Fault> {
     Err(Fault::Garbled)
 }
 
-/// What the server refuses for a reason that the request did not count on.
-fn refusal<T>(answer: Answer<'_>) -> Said<T> {
+/// Returns the server's refusal, if it is one that any request can have.
+fn refusal<T>(answer: CounterReply<'_>) -> Said<T> {
     match answer {
-        Answer::Refusal(Refusal::OutOfMemory) => Ok(Err(Error::Refused(wire::describe(Refusal::OutOfMemory)))),
-        Answer::Malformed(status, words) => Ok(Err(Error::Refused(wire::describe_status(status, words)))),
-        Answer::Success(_) | Answer::Refusal(_) => Err(Fault::Garbled),
+        CounterReply::Refusal(CounterRefusal::OutOfMemory) => {
+            Ok(Err(Error::Refused(wire::describe(CounterRefusal::OutOfMemory))))
+        }
+        CounterReply::Malformed(status, words) => Ok(Err(Error::Refused(wire::describe_status(status, words)))),
+        CounterReply::Success(_) | CounterReply::Refusal(_) => Err(Fault::Garbled),
     }
 }

@@ -1,5 +1,7 @@
-//! What can go wrong, and how it is said.
+//! The errors of the client, and their texts.
 
+use crate::members::Lost;
+use crate::members::wire::client::describe_loss;
 use std::fmt;
 use std::io::{self, ErrorKind};
 
@@ -9,24 +11,25 @@ pub enum Error {
     /// The name of the pool or counter cannot be sent: it is empty or too long, or has a byte that the protocol forbids.
     /// Nothing was sent.
     BadName,
-    /// No server answers; each with what is wrong with it, in the order in which they were asked. Whoever protects a
-    /// resource from load goes on without a lock then, as MediaWiki does: an outage of the locks must not become one of
-    /// the site.
+    /// No server answers; each with its failure, in the order in which they were asked. A caller that protects a resource from
+    /// load goes on without a lock then, as MediaWiki does: an outage of the locks must not become one of the site.
     Unavailable(Vec<(String, Failure)>),
-    /// The connection was lost, and with it what it held. The server may have given it to somebody else already.
+    /// The connection was lost, and with it what it held. The server may have granted that to another client already.
     Lost,
-    /// The server does not know any more that this is held: the longest time to hold it was over.
+    /// The server has taken this back: the longest time to hold it was over.
     Expired,
     /// The connection holds as many locks as the server allows; four, unless its operator has chosen otherwise.
     LockHeld,
     /// The server refuses, in these words. The request is at fault and not the server.
     Refused(String),
+    /// The server says that the holder no longer has the member.
+    MemberLost(Lost),
 }
 
 /// What is wrong with a server, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// Where it was asked: `10.0.0.5:7531`, or `unix:/run/p.sock`; its name with the port if that leads to no address.
+    /// The address that was asked: `10.0.0.5:7531`, or `unix:/run/p.sock`; its name with the port if that leads to no address.
     pub address: String,
     /// What is wrong with it.
     pub fault: Fault,
@@ -43,19 +46,19 @@ pub enum Fault {
     Closed,
     /// It accepted the connection and did not answer in time.
     Silent,
-    /// What it said is no answer to the question: it is some other server, or another protocol.
+    /// What it sent is no answer to the request: it is some other server, or another protocol.
     Garbled,
 }
 
 impl Fault {
-    /// That a server cannot be connected to.
+    /// Returns the fault of a server that cannot be connected to.
     pub(super) fn unreachable(error: &io::Error) -> Fault {
         Fault::Unreachable(error.kind(), error.to_string())
     }
 }
 
 impl From<io::Error> for Fault {
-    /// What a failed read or write says of the server.
+    /// Returns the fault that a failed read or write means.
     fn from(error: io::Error) -> Self {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Fault::Silent,
@@ -66,7 +69,7 @@ impl From<io::Error> for Fault {
 }
 
 impl Failure {
-    /// What there is to say behind the name of the server: the fault, and where it was asked unless the name says that.
+    /// Returns the text to follow the name of the server: the fault, and the address unless that is the name.
     pub fn behind(&self, server: &str) -> String {
         if server == self.address { self.fault.to_string() } else { self.to_string() }
     }
@@ -101,6 +104,7 @@ impl fmt::Display for Error {
             Error::Expired => f.write_str("the longest time to hold it was over"),
             Error::LockHeld => f.write_str("the connection holds as many locks as the server allows"),
             Error::Refused(words) => write!(f, "the server refuses: {words}"),
+            Error::MemberLost(reason) => write!(f, "the member is lost: {}", describe_loss(*reason)),
         }
     }
 }

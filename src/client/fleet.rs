@@ -1,7 +1,7 @@
-//! The servers of a client: which are connected, and which were found dead not long ago. It knows no protocol.
+//! The servers of a client: which are connected, and which have failed lately. It knows no protocol.
 
 use super::Timeouts;
-use super::connection::Connection;
+use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
 use std::os::fd::RawFd;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use std::time::Instant;
 /// Servers, by index.
 #[derive(Debug)]
 pub(super) struct Fleet {
-    servers: Vec<Server>,
+    servers: Vec<FleetServer>,
     default_port: u16,
     timeouts: Timeouts,
     /// How many connections were opened, so that each has a number of its own.
@@ -18,41 +18,44 @@ pub(super) struct Fleet {
 
 /// One server.
 #[derive(Debug)]
-struct Server {
+struct FleetServer {
     address: String,
     /// None before the first use, and after a failure.
-    connection: Option<Numbered>,
-    /// What was wrong with it, and until when it is not asked again.
+    connection: Option<NumberedConnection>,
+    /// Its last failure, and until when it is not asked again.
     dead: Option<(Failure, Instant)>,
 }
 
-/// A connection that can be told from an earlier one to the same server.
+/// A connection with a number, which an earlier or later one to the same server does not have.
 #[derive(Debug)]
-struct Numbered {
-    connection: Connection,
+struct NumberedConnection {
+    connection: ClientConnection,
     number: u64,
 }
 
-/// The connection on which something is held.
+/// The connection on which a lock or units are held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Held {
+pub(super) struct HeldOn {
     /// The index of the server.
     server: usize,
     number: u64,
 }
 
+/// What a server answered, and on which connection.
+type Asked<T> = Result<(T, HeldOn), Failure>;
+
 impl Fleet {
     pub fn new(addresses: &[String], default_port: u16, timeouts: Timeouts) -> Self {
-        let server = |address: &String| Server { address: address.clone(), connection: None, dead: None };
+        let server = |address: &String| FleetServer { address: address.clone(), connection: None, dead: None };
         Fleet { servers: addresses.iter().map(server).collect(), default_port, timeouts: timeouts.cut(), opened: 0 }
     }
 
-    /// Asks the first server of `order` that answers, and tells on which connection that was.
+    /// Asks the servers in `order` until one answers, and returns the answer and the connection.
     pub fn ask_first<T>(
         &mut self,
         order: &[usize],
-        mut ask: impl FnMut(&mut Connection) -> Result<T, Fault>,
-    ) -> Result<(T, Held), Error> {
+        mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
+    ) -> Result<(T, HeldOn), Error> {
         let mut failures = Vec::new();
         for server in order {
             match self.ask(*server, &mut ask) {
@@ -63,95 +66,116 @@ impl Fleet {
         Err(Error::Unavailable(failures))
     }
 
-    /// Asks each server, and tells what it says by its address.
+    /// Asks each server, and returns the answers by address.
     pub fn ask_each<T>(
         &mut self,
-        mut ask: impl FnMut(&mut Connection) -> Result<T, Fault>,
+        ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
     ) -> Vec<(String, Result<T, Failure>)> {
-        let servers = 0..self.servers.len();
-        let answers = servers.map(|index| {
-            let answer = self.ask(index, &mut ask).map(|(answer, _)| answer);
-            (self.servers[index].address.clone(), answer)
-        });
-        answers.collect()
+        let without_connection = |(server, answer): (String, Asked<T>)| (server, answer.map(|(answer, _)| answer));
+        self.ask_each_on(ask).into_iter().map(without_connection).collect()
     }
 
-    /// Asks one server, unless it was dead not long ago.
-    fn ask<T>(
+    /// The same, and tells on which connection each was asked.
+    pub fn ask_each_on<T>(
         &mut self,
-        server: usize,
-        mut ask: impl FnMut(&mut Connection) -> Result<T, Fault>,
-    ) -> Result<(T, Held), Failure> {
+        mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
+    ) -> Vec<(String, Asked<T>)> {
+        let servers = 0..self.servers.len();
+        servers.map(|index| (self.servers[index].address.clone(), self.ask(index, &mut ask))).collect()
+    }
+
+    /// Asks one server, unless it has failed lately.
+    fn ask<T>(&mut self, server: usize, mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>) -> Asked<T> {
         if let Some((failure, until)) = &self.servers[server].dead
             && Instant::now() < *until
         {
             return Err(failure.clone());
         }
-        let result = self.ask_anew_if_closed(server, &mut ask);
+        let result = self.ask_again_if_closed(server, &mut ask);
         let retry_at = || Instant::now() + self.timeouts.retry;
         self.servers[server].dead = result.as_ref().err().map(|failure| (failure.clone(), retry_at()));
         result
     }
 
-    /// That a kept connection is closed says only that the server was restarted since: it is asked once more.
-    fn ask_anew_if_closed<T>(
+    /// Asks one server on the open connection, or a new one. If the server has closed the open one, it may have been restarted
+    /// since, so it is asked once more.
+    fn ask_again_if_closed<T>(
         &mut self,
         server: usize,
-        ask: &mut impl FnMut(&mut Connection) -> Result<T, Fault>,
-    ) -> Result<(T, Held), Failure> {
+        ask: &mut impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
+    ) -> Asked<T> {
         if let Some(kept) = self.servers[server].connection.take() {
             match self.ask_on(server, kept, &mut *ask) {
                 Err(Failure { fault: Fault::Closed, .. }) => {}
                 result => return result,
             }
         }
-        let connection = Connection::open(&self.servers[server].address, self.default_port, &self.timeouts)?;
+        let connection = ClientConnection::open(&self.servers[server].address, self.default_port, &self.timeouts)?;
         self.opened += 1;
         let number = self.opened;
-        self.ask_on(server, Numbered { connection, number }, ask)
+        self.ask_on(server, NumberedConnection { connection, number }, ask)
     }
 
     /// Asks on the connection where something is held. After a failure nothing is held there any more.
     pub fn ask_holder<T>(
         &mut self,
-        held: Held,
-        ask: impl FnOnce(&mut Connection) -> Result<T, Fault>,
+        held: HeldOn,
+        ask: impl FnOnce(&mut ClientConnection) -> Result<T, Fault>,
     ) -> Result<T, Error> {
         let holder = self.servers[held.server].connection.take_if(|kept| kept.number == held.number);
         let answer = holder.and_then(|holder| self.ask_on(held.server, holder, ask).ok());
         answer.map(|(answer, _)| answer).ok_or(Error::Lost)
     }
 
-    /// Whether the connection where something is held is lost already. Does not wait.
-    pub fn is_lost(&self, held: Held) -> bool {
-        self.holder(held).is_none_or(Connection::is_closed)
+    /// Asks the server where something was held, on whatever connection there is to it, and tells which.
+    pub fn ask_same_server<T>(
+        &mut self,
+        held: HeldOn,
+        ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
+    ) -> Result<(T, HeldOn), Error> {
+        self.ask(held.server, ask)
+            .map_err(|failure| Error::Unavailable(vec![(self.servers[held.server].address.clone(), failure)]))
     }
 
-    /// The descriptor of the connection where something is held, if it has not failed since.
-    pub fn descriptor(&self, held: Held) -> Option<RawFd> {
-        self.holder(held).map(Connection::descriptor)
+    /// Returns the lines that have come by themselves on the connection where something is held; None when it is lost. Does not
+    /// wait.
+    pub fn pending_lines(&mut self, held: HeldOn) -> Option<Vec<Vec<u8>>> {
+        let mut holder = self.servers[held.server].connection.take_if(|kept| kept.number == held.number)?;
+        let lines = holder.connection.pending_lines().ok()?;
+        self.servers[held.server].connection = Some(holder);
+        Some(lines)
     }
 
-    fn holder(&self, held: Held) -> Option<&Connection> {
+    /// Returns true when the connection where something is held is lost. Does not wait.
+    pub fn is_lost(&self, held: HeldOn) -> bool {
+        self.holder(held).is_none_or(ClientConnection::is_closed)
+    }
+
+    /// Returns the descriptor of the connection where something is held, if it has not failed since.
+    pub fn descriptor(&self, held: HeldOn) -> Option<RawFd> {
+        self.holder(held).map(ClientConnection::descriptor)
+    }
+
+    fn holder(&self, held: HeldOn) -> Option<&ClientConnection> {
         let kept = self.servers[held.server].connection.as_ref()?;
         (kept.number == held.number).then_some(&kept.connection)
     }
 
     /// Closes the connection where something is held.
-    pub fn close(&mut self, held: Held) {
+    pub fn close(&mut self, held: HeldOn) {
         self.servers[held.server].connection.take_if(|kept| kept.number == held.number);
     }
 
-    /// Asks on this connection, and keeps it if that went well.
+    /// Asks on this connection, and keeps it if it does not fail.
     fn ask_on<T>(
         &mut self,
         server: usize,
-        mut numbered: Numbered,
-        ask: impl FnOnce(&mut Connection) -> Result<T, Fault>,
-    ) -> Result<(T, Held), Failure> {
+        mut numbered: NumberedConnection,
+        ask: impl FnOnce(&mut ClientConnection) -> Result<T, Fault>,
+    ) -> Asked<T> {
         let failed = |fault, address: &str| Failure { address: address.into(), fault };
         let answer = ask(&mut numbered.connection).map_err(|fault| failed(fault, numbered.connection.address()))?;
-        let held = Held { server, number: numbered.number };
+        let held = HeldOn { server, number: numbered.number };
         self.servers[server].connection = Some(numbered);
         Ok((answer, held))
     }

@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use poolcounter::client::{Client, Error, Limits, MediaWiki, Outcome, Purpose};
-//! use poolcounter::net::Server;
+//! use poolcounter::Server;
 //! use std::time::Duration;
 //!
 //! // A server for this example; yours is the daemon.
@@ -28,7 +28,7 @@
 //!     }
 //!     Ok(Outcome::Done) => read_the_cache(),
 //!     Ok(Outcome::QueueFull | Outcome::Timeout) => serve_stale(),
-//!     // The servers of the locks are out of order, which must not put ours out of order.
+//!     // An outage of the locks must not become an outage of the site.
 //!     Err(Error::Unavailable(_)) => render(),
 //!     Err(error) => return Err(error.into()),
 //! }
@@ -43,8 +43,8 @@
 //!
 //! ```
 //! # use poolcounter::client::{Client, Error, Limits, MediaWiki, Outcome, Purpose};
-//! # use poolcounter::net::Server;
-//! # use poolcounter::stats::Pools;
+//! # use poolcounter::Server;
+//! # use poolcounter::client::PoolStat;
 //! # use std::time::Duration;
 //! # let mut server = Server::bind("127.0.0.1:0", "pools")?;
 //! # let (address, stopper) = (server.addresses("pools")[0].to_string(), server.stopper());
@@ -57,7 +57,7 @@
 //!     assert!(matches!((&page, &image), (Outcome::Locked(_), Outcome::Locked(_))));
 //! }
 //! for (server, stats) in client.stats() {
-//!     let locks = stats?.of(Pools::ProcessingWorkers);
+//!     let locks = stats?.of(PoolStat::ProcessingWorkers);
 //!     assert_eq!(locks, 1, "at {server} the image is given back, the page is not");
 //! }
 //! # stopper.stop()?;
@@ -68,7 +68,7 @@
 //! # Counters
 //!
 //! ```
-//! # use poolcounter::net::Server;
+//! # use poolcounter::Server;
 //! use poolcounter::client::{Counters, MediaWiki};
 //!
 //! # let mut server = Server::bind("127.0.0.1:0", "counters")?;
@@ -88,6 +88,49 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Members of pools
+//!
+//! A [`Provider`] brings members, here named after the start that asked for them; [`Members`] takes them.
+//!
+//! ```
+//! # use poolcounter::net::Server;
+//! # use std::io::{BufRead, BufReader, Write};
+//! use poolcounter::client::{Condition, MediaWiki, Members, Offered, Provider, TakeOutcome, Task, TaskResult, Timeouts, Wanted};
+//! use std::time::Duration;
+//!
+//! # let mut server = Server::bind("127.0.0.1:0", "members")?;
+//! # let (address, stopper) = (server.addresses("members")[0].to_string(), server.stopper());
+//! # let thread = std::thread::spawn(move || server.run());
+//! # let mut operator = BufReader::new(std::net::TcpStream::connect(&address)?);
+//! # operator.get_mut().write_all(b"POOL browsers 0 2\n")?;
+//! # operator.read_line(&mut String::new())?;
+//! let mut provider = Provider::connect(MediaWiki::new([&*address]), Timeouts::default(), "browsers", None)?;
+//! std::thread::spawn(move || {
+//!     provider.serve(|task| match task {
+//!         Task::Start(id) => TaskResult::Started(Offered {
+//!             name: format!("10.0.0.5:{}", 9000 + id).into(),
+//!             attributes: vec![("kind".into(), "firefox".into())],
+//!         }),
+//!         _ => TaskResult::Done,
+//!     })
+//! });
+//!
+//! let members = Members::new(MediaWiki::new([&*address]));
+//! let wanted = Wanted { timeout: Duration::from_secs(10), ..Wanted::default() };
+//! match members.take("browsers", &wanted)? {
+//!     TakeOutcome::Taken(mut taken) => {
+//!         let browser = taken.remove(0);
+//!         assert_eq!(browser.name(), b"10.0.0.5:9001");
+//!         assert_eq!(browser.attributes().next(), Some((&b"kind"[..], &b"firefox"[..])));
+//!         browser.give_back(Condition::Ok)?;
+//!     }
+//!     other => println!("there is none: {other:?}"),
+//! }
+//! # stopper.stop()?;
+//! # thread.join().expect("the server does not panic")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # When servers fail
 //!
 //! - A server that refuses, is silent for [`Timeouts::answer`], closes the connection or talks nonsense is passed over for
@@ -98,38 +141,48 @@
 //! - A connection that the server has closed since its last use says nothing of the server: it is connected once more.
 //! - What was held on a lost connection is lost. Its release says so, and touches nothing that was acquired since.
 //!
-//! A server that is lost, or seems so to one client and not to another, has its keys granted elsewhere while somebody still
-//! works under its locks. Where that is wrong and not merely wasteful, use something with consensus and fencing.
+//! When a server is lost, or seems so to one client and not to another, its keys are granted elsewhere while other clients still
+//! work under its locks. Where that is wrong and not merely wasteful, use something with consensus and fencing.
 
 mod connection;
 mod counters;
 mod error;
 mod fleet;
+mod members;
 mod placement;
 mod pools;
+mod provider;
 
-pub use crate::pools::Purpose;
+pub use crate::counters::request::CounterRefusal;
+pub use crate::counters::stats::CounterStat;
+pub use crate::members::wire::client::{ListedMember, ListedPool, Task};
+pub use crate::members::{Condition, Lost, NoMembers};
+pub use crate::pools::request::Purpose;
+pub use crate::pools::stats::PoolStat;
+pub use crate::stats::{Figures, Row, Stat, Unit};
 pub use counters::{Counters, Units, Usage};
 pub use error::{Error, Failure, Fault};
+pub use members::{LeaseToken, Member, MemberLoss, Members, Rows, RowsOfEach, TakeOutcome, Wanted};
 pub use placement::{MediaWiki, Placement, Ring};
 pub use pools::{Client, Limits, Lines, Lock, Outcome};
+pub use provider::{Offered, Provider, TaskResult};
 
 use std::time::Duration;
 
-/// What a server said: an answer or a refusal; or what is wrong with the server, so that it said neither.
+/// What a server has answered, or its refusal; or the fault that kept it from either.
 type Said<T> = Result<Result<T, Error>, Fault>;
 
-/// The longest time that the protocol can name, 136 years: sums of times that are cut to it do not overflow.
+/// The longest time that the protocol can express, 136 years: sums of times that are cut to it do not overflow.
 const LONGEST: Duration = Duration::from_secs(u32::MAX as u64 + 1);
 
-/// How long a client is patient with a server. With zero for `connect` or `answer`, no server is fast enough.
+/// How long a client waits for a server. With zero for `connect` or `answer`, no server is fast enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
     /// Until a connection is made. Each address of a host has as long; looking the host up is not counted.
     pub connect: Duration,
     /// Until the answer is here, on top of what a request may wait by its own timeout.
     pub answer: Duration,
-    /// How long a server that failed is not asked again. It bounds what a dead machine costs: `connect` once in this time.
+    /// How long a server that failed is not asked again. So a dead machine costs `connect` once in this time.
     pub retry: Duration,
 }
 

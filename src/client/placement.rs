@@ -1,4 +1,4 @@
-//! Which server keeps a key: pure functions of the configuration and the key. It knows no connections.
+//! The placement of keys on servers: pure functions of the configuration and the key. It knows no connections.
 
 /// Which server keeps a key: the servers, and for each key the order in which they are asked. Servers know nothing of each
 /// other; clients that place keys in the same way meet at the same server.
@@ -48,14 +48,14 @@ pub struct Ring {
 const POINTS: u32 = 100;
 
 impl Placement {
-    /// The addresses of the servers.
+    /// Returns the addresses of the servers.
     pub fn servers(&self) -> &[String] {
         match self {
             Placement::MediaWiki(MediaWiki { servers }) | Placement::Ring(Ring { servers, .. }) => servers,
         }
     }
 
-    /// The indices of all servers, in the order in which they are asked for `key`.
+    /// Returns the indices of all servers, in the order in which they are asked for `key`.
     pub fn order(&self, key: &[u8]) -> Vec<usize> {
         match self {
             Placement::MediaWiki(order) => order.order(key),
@@ -77,7 +77,7 @@ impl From<Ring> for Placement {
 }
 
 impl MediaWiki {
-    /// Servers, each as `HOST`, `HOST:PORT` or `unix:PATH`, written as in the configuration of MediaWiki: `10.0.0.5` and
+    /// Returns the placement on these servers, each as `HOST`, `HOST:PORT` or `unix:PATH`, written as in the configuration of MediaWiki: `10.0.0.5` and
     /// `10.0.0.5:7531` are the same server, but not the same order.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
         MediaWiki { servers: servers.into_iter().map(Into::into).collect() }
@@ -92,7 +92,7 @@ impl MediaWiki {
 }
 
 impl Ring {
-    /// Servers, each as a label, `HOST`, `HOST:PORT` or `unix:PATH`, and its weight. Only labels and weights place the keys, so a server
+    /// Returns the placement on these servers, each as a label, `HOST`, `HOST:PORT` or `unix:PATH`, and its weight. Only labels and weights place the keys, so a server
     /// may move to another address and keep its keys.
     pub fn new(servers: impl IntoIterator<Item = (impl AsRef<str>, impl Into<String>, u8)>) -> Self {
         let mut ring = Ring { servers: Vec::new(), points: Vec::new() };
@@ -123,7 +123,7 @@ impl Ring {
     }
 }
 
-/// The MD5 of the parts together, as a number.
+/// Returns the MD5 of the concatenated parts, as a number.
 fn digest(parts: &[&[u8]]) -> u128 {
     let mut context = md5::Context::new();
     parts.iter().for_each(|part| context.consume(part));

@@ -1,22 +1,22 @@
-//! Places in pools: the client of the PoolCounter protocol.
+//! Locks in pools: the client of the PoolCounter protocol.
 
-use super::connection::Connection;
+use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
-use super::fleet::{Fleet, Held};
+use super::fleet::{Fleet, HeldOn};
 use super::placement::Placement;
 use super::{Said, Timeouts};
-use crate::pools::wire::asking as wire;
-use crate::pools::{Acquire, Purpose, Reply};
-use crate::stats::{Figures, Pools as Stat};
+use crate::pools::request::{AcquireLock, Purpose, Reply};
+use crate::pools::stats::PoolStat as Stat;
+use crate::pools::wire::client as wire;
+use crate::stats::Figures;
 use crate::time::Span;
 use std::cell::RefCell;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// Where a server listens that is named without a port.
+/// The port of a server that is named without one.
 const DEFAULT_PORT: u16 = 7531;
-/// `STATS FULL` has 21 lines, the lists have a thousand and two, and a later server may have more. An answer without end is
-/// none.
+/// The most lines of an answer: `STATS FULL` has 21, the lists have a thousand and two, and a later server may have more.
 const MOST_LINES: usize = 10_000;
 
 /// The lines of an answer, or a refusal.
@@ -26,24 +26,24 @@ pub type Lines = Result<Vec<Vec<u8>>, Error>;
 ///
 /// Its methods take `&self`, and a [`Lock`] borrows the client. So locks nest, on one connection where their keys have
 /// the same server, and the compiler sees to it that none outlives its client. A client may move between threads but not
-/// be used by two at a time, because it waits for a place without doing anything else. Give each thread its own.
+/// be used by two at a time, because it blocks while it waits for a lock. Give each thread its own.
 #[derive(Debug)]
 pub struct Client {
     fleet: RefCell<Fleet>,
     placement: Placement,
 }
 
-/// How much of a kind of work may be done at a time. All who share a key should agree on this.
+/// How much of a kind of work may be done at a time. All clients that share a key should use the same limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// So many may hold a place. At least 1.
+    /// How many may hold a lock at a time. At least 1.
     pub workers: u32,
-    /// So many may hold a place or wait for one. At least 1.
+    /// How many may hold a lock or wait for one. At least 1.
     pub max_queue: u32,
     /// How long to wait. Where it is whole seconds the C daemon understands it too.
     pub timeout: Duration,
-    /// The longest that the place may be held before the server takes it back; None or zero sets no limit. The C daemon
-    /// knows none.
+    /// The longest time to hold the lock before the server takes it back; None or zero sets no limit. The C daemon has no such
+    /// limit.
     pub hold: Option<Duration>,
 }
 
@@ -53,15 +53,15 @@ pub struct Limits {
 pub enum Outcome<'a> {
     /// Do the work.
     Locked(Lock<'a>),
-    /// Somebody has finished the work meanwhile, so read the result. Only [`Purpose::Anyone`] is told so.
+    /// Another client has finished the work meanwhile, so read the result. Only for [`Purpose::Anyone`].
     Done,
     /// Too many hold or wait already.
     QueueFull,
-    /// No place came free in time.
+    /// No lock came free in time.
     Timeout,
 }
 
-/// A place in a pool. It is given back when this is dropped, or when the connection or the process ends.
+/// A lock in a pool. It is released when this is dropped, or when the connection or the process ends.
 ///
 /// Locks may be released in any order. Only the C daemon gives back the newest of the connection, whatever the key: with it,
 /// release the newest first, as the compiler does at the end of a block.
@@ -70,24 +70,24 @@ pub enum Outcome<'a> {
 pub struct Lock<'a> {
     client: &'a Client,
     /// None once it was released.
-    held: Option<Held>,
+    held: Option<HeldOn>,
     /// The key as it went over the wire.
     key: Vec<u8>,
 }
 
 impl Client {
-    /// A client that asks for each key the servers in this order. It connects when it is first used.
+    /// Returns a client that asks the servers in the order that `placement` has for each key. It connects when it is first used.
     pub fn new(placement: impl Into<Placement>) -> Self {
         Client::with(placement, Timeouts::default())
     }
 
-    /// A client with other timeouts.
+    /// Returns a client with other timeouts.
     pub fn with(placement: impl Into<Placement>, timeouts: Timeouts) -> Self {
         let placement = placement.into();
         Client { fleet: RefCell::new(Fleet::new(placement.servers(), DEFAULT_PORT, timeouts)), placement }
     }
 
-    /// Asks for a place in the pool `key`, and waits until there is an outcome.
+    /// Asks for a lock in the pool `key`, and waits until there is an outcome.
     ///
     /// The servers are asked in the order of the placement until one answers. When the server is lost during the wait, so
     /// are its pools: the next one is asked, for the rest of the timeout. (A timeout in whole seconds has its rest rounded
@@ -103,7 +103,7 @@ impl Client {
         self.acquire_watched(purpose, key, limits, |_| {})
     }
 
-    /// The same, for whoever shows that it waits: `watch` is called each second with the time since the call.
+    /// The same, for a caller that shows that it waits: `watch` is called each second with the time since the call.
     ///
     /// # Errors
     ///
@@ -118,22 +118,22 @@ impl Client {
         let order = self.placement.order(key.as_ref());
         let key = wire::escape_key(key.as_ref()).map_err(|_| Error::BadName)?;
         let begun = Instant::now();
-        let (verdict, held) = self.fleet.borrow_mut().ask_first(&order, |connection| {
-            let timeout = rest_of(limits.timeout, begun.elapsed());
+        let (outcome, held) = self.fleet.borrow_mut().ask_first(&order, |connection| {
+            let timeout = remaining(limits.timeout, begun.elapsed());
             connection.send(&limits.request(purpose, &key, timeout), timeout)?;
-            verdict_of(&connection.line_watched(&mut || watch(begun.elapsed()))?)
+            outcome_of(&connection.line_with_progress(&mut || watch(begun.elapsed()))?)
         })?;
         let locked = || Outcome::Locked(Lock { client: self, held: Some(held), key: key.to_vec() });
-        Ok(verdict?.unwrap_or_else(locked))
+        Ok(outcome?.unwrap_or_else(locked))
     }
 
-    /// The statistics of each server, by its address.
+    /// Returns the statistics of each server, by its address.
     pub fn stats(&self) -> Vec<(String, Result<Figures<Stat>, Failure>)> {
         self.fleet.borrow_mut().ask_each(read_stats)
     }
 
-    /// What each server answers to `STATS` with these words, line by line, by its address: the lines as they are, but for the
-    /// empty one that ends a list.
+    /// Returns what each server answers to `STATS` with these words, by its address: the lines as they are, but for the empty one
+    /// that ends a list.
     ///
     /// # Errors
     ///
@@ -147,7 +147,7 @@ impl Client {
         })
     }
 
-    fn release(&self, held: Held, key: &[u8]) -> Result<(), Error> {
+    fn release(&self, held: HeldOn, key: &[u8]) -> Result<(), Error> {
         let mut request = Vec::new();
         wire::write_release(&mut request, key);
         self.fleet.borrow_mut().ask_holder(held, |connection| {
@@ -167,38 +167,37 @@ impl Limits {
         let Limits { workers, max_queue, hold, .. } = *self;
         let (timeout, hold) = (timeout.into(), hold.map_or(Span::FOREVER, Span::from));
         let mut request = Vec::new();
-        wire::write_acquire(&mut request, &Acquire { key, purpose, workers, max_queue, timeout, hold });
+        wire::write_acquire(&mut request, &AcquireLock { key, purpose, workers, max_queue, timeout, hold });
         request
     }
 }
 
 impl Lock<'_> {
-    /// Gives the place back, and tells whether it was held until now.
+    /// Releases the lock. Succeeds when it was held until now.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::Expired`] when somebody else may have held the place too; then what was done under the
-    /// lock is perhaps not all of its kind that was done.
+    /// [`Error::Lost`] or [`Error::Expired`] when another client may have held the lock, too, and done the same work.
     pub fn release(mut self) -> Result<(), Error> {
         let held = self.held.take().ok_or(Error::Lost)?;
         self.client.release(held, &self.key)
     }
 
-    /// Gives the place back by closing the connection: the work was not done. Whoever waits with [`Purpose::Anyone`] is not
-    /// told that it is, but gets the place in turn. What else is held on this connection is given back, too.
+    /// Releases the lock by closing the connection: the work was not done. Clients that wait with [`Purpose::Anyone`] are not
+    /// told that it is, but get the lock in turn. What else is held on this connection is released, too.
     pub fn abandon(mut self) {
         if let Some(held) = self.held.take() {
             self.client.fleet.borrow_mut().close(held);
         }
     }
 
-    /// Whether the connection, and so the place, is lost already. Does not wait, and so does not notice that the longest time
-    /// to hold it is over, or that the server's machine has just died.
+    /// Returns true when the connection, and so the lock, is lost. Does not wait, and so does not notice that the longest time to
+    /// hold it is over, or that the server's machine has just died.
     pub fn is_lost(&self) -> bool {
         self.held.is_none_or(|held| self.client.fleet.borrow().is_lost(held))
     }
 
-    /// The descriptor of the connection, if there still is one: it is readable when the connection may be lost.
+    /// Returns the descriptor of the connection, if there still is one: it is readable when the connection may be lost.
     pub fn descriptor(&self) -> Option<RawFd> {
         self.client.fleet.borrow().descriptor(self.held?)
     }
@@ -207,14 +206,14 @@ impl Lock<'_> {
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            // If this fails the connection is closed, so the place is given back in any case.
+            // If this fails the connection is closed, so the lock is released in any case.
             let _ = self.client.release(held, &self.key);
         }
     }
 }
 
-/// What is left of a timeout, in whole seconds if it is.
-fn rest_of(timeout: Duration, elapsed: Duration) -> Duration {
+/// Returns what is left of a timeout: in whole seconds, rounded up, if the timeout is in whole seconds.
+fn remaining(timeout: Duration, elapsed: Duration) -> Duration {
     let rest = timeout.saturating_sub(elapsed);
     match (timeout.subsec_nanos(), rest.subsec_nanos()) {
         (0, 1..) => Duration::from_secs(rest.as_secs() + 1),
@@ -222,8 +221,8 @@ fn rest_of(timeout: Duration, elapsed: Duration) -> Duration {
     }
 }
 
-/// What an acquire came to, if the line is an answer to one; None is a lock.
-fn verdict_of(line: &[u8]) -> Said<Option<Outcome<'static>>> {
+/// Returns the outcome in the answer to an acquire; None is a lock.
+fn outcome_of(line: &[u8]) -> Said<Option<Outcome<'static>>> {
     Ok(Ok(match wire::parse_reply(line) {
         Some(Reply::Locked) => None,
         Some(Reply::Done) => Some(Outcome::Done),
@@ -234,13 +233,13 @@ fn verdict_of(line: &[u8]) -> Said<Option<Outcome<'static>>> {
     }))
 }
 
-/// The server's refusal, if the line is one.
+/// Returns the server's refusal, if the line is one.
 fn refusal<T>(line: &[u8]) -> Said<T> {
     let words = wire::parse_error(line).ok_or(Fault::Garbled)?;
     Ok(Err(Error::Refused(String::from_utf8_lossy(words).into_owned())))
 }
 
-fn read_stats(connection: &mut Connection) -> Result<Figures<Stat>, Fault> {
+fn read_stats(connection: &mut ClientConnection) -> Result<Figures<Stat>, Fault> {
     connection.send(wire::STATS_FULL, Duration::ZERO)?;
     let mut figures = Figures::default();
     for _ in 0..MOST_LINES {
@@ -258,7 +257,7 @@ fn read_stats(connection: &mut Connection) -> Result<Figures<Stat>, Fault> {
     Err(Fault::Garbled)
 }
 
-fn read_lines(connection: &mut Connection, words: &[u8]) -> Result<Lines, Fault> {
+fn read_lines(connection: &mut ClientConnection, words: &[u8]) -> Result<Lines, Fault> {
     connection.send(&[b"STATS ", words, b"\n"].concat(), Duration::ZERO)?;
     let first = connection.line()?;
     if wire::parse_error(&first).is_some() {
@@ -295,8 +294,8 @@ mod tests {
             (1_500, 1, 1_499),
             (1_500, 2_000, 0),
         ] {
-            assert_eq!(rest_of(ms(timeout), ms(elapsed)), ms(rest), "{elapsed} of {timeout} ms");
+            assert_eq!(remaining(ms(timeout), ms(elapsed)), ms(rest), "{elapsed} of {timeout} ms");
         }
-        assert_eq!(rest_of(Duration::MAX, ms(1)), Duration::MAX - ms(1));
+        assert_eq!(remaining(Duration::MAX, ms(1)), Duration::MAX - ms(1));
     }
 }

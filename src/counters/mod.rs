@@ -2,11 +2,16 @@
 //! nothing itself.
 
 pub mod options;
+pub mod request;
 mod state;
+pub mod stats;
 pub mod wire;
 
 pub use options::CountersSettings;
-pub use state::{Acquire, COUNTER_BYTES, HOLDING_BYTES, Record, Refusal, Release, State, Step};
+pub use state::{
+    AcquireUnits, COUNTER_BYTES, CounterRecord, CounterRefusal, CountersState, CountersStep, HOLDING_BYTES,
+    ReleaseUnits,
+};
 
 use crate::id::{ConnId, Id};
 use crate::options::Opt;
@@ -17,19 +22,20 @@ use crate::service::{
     Caps, Context, IN_ONE_PIECE, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
 use crate::settings::{self, Configure};
-use crate::stats::{Counters as Stat, Figures};
+use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
 use log::trace;
 use serde::{Deserialize, Serialize};
+use stats::CounterStat as Stat;
 use std::io;
-use wire::{FIELDS_BYTES, HEADER_BYTES, Header, Malformed, Request, STATUS_OFFSET};
+use wire::{CounterRequest, FIELDS_BYTES, HEADER_BYTES, Header, Malformed, STATUS_OFFSET};
 
-/// How many places of the table a Dump looks at in one turn, whether counters are in them or not.
+/// How many slots of the table a Dump looks at in one turn, whether there are counters in them or not.
 const DUMP_SLOTS: usize = 4096;
 
-/// The line of the registry.
+/// The counters' line in the registry.
 pub const INFO: Info = Info {
     name: "counters",
     port: 11215,
@@ -51,22 +57,22 @@ impl Configure for CountersSettings {
 
 /// The counters service.
 pub struct Counters {
-    state: State,
+    state: CountersState,
     sessions: Vec<Session>,
 }
 
 /// What is known of a connection beyond what it holds.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Session {
-    /// The first place of the table that the Dump under way has not told of, if there is one under way.
-    dumped: Option<u32>,
+    /// The first slot of the table that the Dump under way has not sent, if there is one under way.
+    dump_next: Option<u32>,
     /// A request with a long body, most of which does not matter.
-    long: Option<Box<Long>>,
+    long: Option<Box<LongRequest>>,
 }
 
-/// A request whose body is longer than its fields can be. All of it must come before it is answered, but it need not be kept.
+/// A request whose body is longer than its fields can be. All of it must arrive before the reply, but it need not be kept.
 #[derive(Clone, Serialize, Deserialize)]
-struct Long {
+struct LongRequest {
     /// The header and the fields.
     kept: Vec<u8>,
     /// Bytes of the body that are still to come.
@@ -80,28 +86,28 @@ type Sessions = Vec<(ConnId, Session)>;
 
 /// What version 0.9.0 wrote.
 #[derive(Deserialize)]
-struct InOnePiece {
-    state: state::InOnePiece,
+struct CountersInOnePiece {
+    state: state::CounterTablesInOnePiece,
     sessions: Sessions,
 }
 
-/// How far a request is.
-enum Progress {
+/// What came of a request.
+enum RequestProgress {
     /// Answered.
     Done,
-    /// To be served again: its answer is longer than what can be said at once.
+    /// To be served again: its replies do not fit into one turn.
     Partly,
     /// Refused, and the connection with it.
     Over,
 }
 
 impl Counters {
-    /// A service without counters.
+    /// Returns a service without counters.
     pub fn new(settings: CountersSettings) -> Self {
-        Counters { state: State::new(settings), sessions: Vec::new() }
+        Counters { state: CountersState::new(settings), sessions: Vec::new() }
     }
 
-    /// What was counted, and the levels as they are now.
+    /// Returns what was counted, and the levels as they are now.
     pub fn figures(&self, traffic: &Traffic) -> Figures<Stat> {
         let mut figures = self.state.figures();
         figures.set(Stat::CurrConnections, traffic.open);
@@ -109,10 +115,10 @@ impl Counters {
         figures
     }
 
-    /// Serves the first request of the input, and tells how many bytes are done with; None when it is not all there.
-    fn serve_one(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Option<(usize, Progress)> {
+    /// Serves the first request of the input, and returns how many bytes are consumed; None when it is not all there.
+    fn serve_one(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Option<(usize, RequestProgress)> {
         if let Some(long) = self.session(conn).long.take() {
-            return self.go_on_with_long(conn, long, input, context);
+            return self.continue_long(conn, long, input, context);
         }
         let header = Header::parse(input)?;
         let is_too_long = header.body_bytes > wire::MAX_BODY_BYTES;
@@ -121,92 +127,94 @@ impl Counters {
             return None;
         }
         if !is_too_long && header.body_bytes > FIELDS_BYTES {
-            let long = Long { kept: input[..kept].to_vec(), missing: header.body_bytes - FIELDS_BYTES };
+            let long = LongRequest { kept: input[..kept].to_vec(), missing: header.body_bytes - FIELDS_BYTES };
             self.session(conn).long = Some(Box::new(long));
-            return Some((kept, Progress::Done));
+            return Some((kept, RequestProgress::Done));
         }
         let body = if is_too_long { &[] } else { &input[HEADER_BYTES..kept] };
         Some(match self.handle(conn, &header, body, context) {
-            Progress::Done => (kept, Progress::Done),
-            Progress::Partly => (0, Progress::Partly),
-            Progress::Over => (input.len(), Progress::Over),
+            RequestProgress::Done => (kept, RequestProgress::Done),
+            RequestProgress::Partly => (0, RequestProgress::Partly),
+            RequestProgress::Over => (input.len(), RequestProgress::Over),
         })
     }
 
-    /// Takes what came of a long body. Once all of it did, the request is served.
-    fn go_on_with_long(
+    /// Consumes what has arrived of a long body. Once that is all, the request is served.
+    fn continue_long(
         &mut self,
         conn: ConnId,
-        mut long: Box<Long>,
+        mut long: Box<LongRequest>,
         input: &[u8],
         context: &mut Context<'_>,
-    ) -> Option<(usize, Progress)> {
+    ) -> Option<(usize, RequestProgress)> {
         let skipped = long.missing.min(input.len());
         long.missing -= skipped;
         if long.missing == 0 {
             let header = Header::parse(&long.kept).expect("a header is kept whole");
             let progress = self.handle(conn, &header, &long.kept[HEADER_BYTES..], context);
-            if !matches!(progress, Progress::Partly) {
+            if !matches!(progress, RequestProgress::Partly) {
                 return Some((skipped, progress));
             }
             // The last byte stays in the input for as long as the request is not done with.
             long.missing = 1;
             self.session(conn).long = Some(long);
-            return Some((skipped - 1, Progress::Partly));
+            return Some((skipped - 1, RequestProgress::Partly));
         }
         self.session(conn).long = Some(long);
-        (skipped > 0).then_some((skipped, Progress::Done))
+        (skipped > 0).then_some((skipped, RequestProgress::Done))
     }
 
-    fn handle(&mut self, conn: ConnId, header: &Header, body: &[u8], context: &mut Context<'_>) -> Progress {
+    fn handle(&mut self, conn: ConnId, header: &Header, body: &[u8], context: &mut Context<'_>) -> RequestProgress {
         trace!("{conn} > {:#04x} {}", header.opcode, escaped(body));
         let request = match header.request(body) {
             Ok(request) => request,
             Err(malformed) => {
                 reply(context.output, conn, |bytes| wire::write_malformed(bytes, header, malformed));
-                return if malformed == Malformed::TooLong { Progress::Over } else { Progress::Done };
+                return if malformed == Malformed::TooLong { RequestProgress::Over } else { RequestProgress::Done };
             }
         };
         let number = match request {
-            Request::Noop => self.counting(Stat::Noop, |_| Ok(None)),
-            Request::Get(name) => self.counting(Stat::Get, |state| state.get(name, &mut step(context)).map(Some)),
-            Request::Acquire(acquire) => {
+            CounterRequest::Noop => self.counting(Stat::Noop, |_| Ok(None)),
+            CounterRequest::Get(name) => {
+                self.counting(Stat::Get, |state| state.get(name, &mut step(context)).map(Some))
+            }
+            CounterRequest::Acquire(acquire) => {
                 self.counting(Stat::Acquire, |state| state.acquire(conn, acquire, &mut step(context)).map(Some))
             }
-            Request::Release(release) => {
+            CounterRequest::Release(release) => {
                 self.counting(Stat::Release, |state| state.release(conn, release, &mut step(context)).map(|()| None))
             }
-            Request::Stats => {
-                self.tell_stats(conn, header, context);
-                return Progress::Done;
+            CounterRequest::Stats => {
+                self.reply_stats(conn, header, context);
+                return RequestProgress::Done;
             }
-            Request::Dump => return self.go_on_with_dump(conn, header, context),
+            CounterRequest::Dump => return self.continue_dump(conn, header, context),
         };
         reply(context.output, conn, |bytes| match number {
             Ok(None) => wire::write_ok(bytes, header),
             Ok(Some(number)) => wire::write_number(bytes, header, number),
             Err(refusal) => wire::write_refusal(bytes, header, refusal),
         });
-        Progress::Done
+        RequestProgress::Done
     }
 
-    fn counting<R>(&mut self, command: Stat, act: impl FnOnce(&mut State) -> R) -> R {
+    fn counting<R>(&mut self, command: Stat, act: impl FnOnce(&mut CountersState) -> R) -> R {
         self.state.count(command);
         act(&mut self.state)
     }
 
-    fn tell_stats(&mut self, conn: ConnId, header: &Header, context: &mut Context<'_>) {
+    fn reply_stats(&mut self, conn: ConnId, header: &Header, context: &mut Context<'_>) {
         self.state.count(Stat::Stats);
-        self.state.turn(&mut step(context));
+        self.state.roll_interval(&mut step(context));
         let figures = self.figures(context.traffic);
         reply(context.output, conn, |bytes| wire::write_stats(bytes, header, &figures));
     }
 
-    /// Tells of as many counters as the connection's output takes. Those that come or go meanwhile may be told of or not;
-    /// every other is told of once.
-    fn go_on_with_dump(&mut self, conn: ConnId, header: &Header, context: &mut Context<'_>) -> Progress {
-        self.state.turn(&mut step(context));
-        let first = match self.session(conn).dumped.take() {
+    /// Sends as many counters as the connection's output takes. Those that are created or dropped meanwhile may be sent or not;
+    /// every other is sent once.
+    fn continue_dump(&mut self, conn: ConnId, header: &Header, context: &mut Context<'_>) -> RequestProgress {
+        self.state.roll_interval(&mut step(context));
+        let first = match self.session(conn).dump_next.take() {
             Some(slot) => slot as usize,
             None => {
                 self.state.count(Stat::Dump);
@@ -216,8 +224,8 @@ impl Counters {
         let mut slot = first;
         while slot < self.state.slots() {
             if slot - first == DUMP_SLOTS || context.output.is_full(conn) {
-                self.session(conn).dumped = Some(slot as u32);
-                return Progress::Partly;
+                self.session(conn).dump_next = Some(slot as u32);
+                return RequestProgress::Partly;
             }
             if let Some(record) = self.state.record(slot) {
                 reply(context.output, conn, |bytes| wire::write_record(bytes, header, &record));
@@ -225,7 +233,7 @@ impl Counters {
             slot += 1;
         }
         reply(context.output, conn, |bytes| wire::write_ok(bytes, header));
-        Progress::Done
+        RequestProgress::Done
     }
 
     fn restore_sessions(&mut self, sessions: Sessions) {
@@ -244,16 +252,16 @@ impl Counters {
 
 impl Session {
     fn is_busy(&self) -> bool {
-        self.dumped.is_some() || self.long.is_some()
+        self.dump_next.is_some() || self.long.is_some()
     }
 }
 
-/// The state machine's step at this moment.
-fn step<'a>(context: &'a mut Context<'_>) -> Step<'a> {
-    Step { now: context.now, epoch: context.epoch, timers: context.timers.typed() }
+/// Returns the state machine's step at this moment.
+fn step<'a>(context: &'a mut Context<'_>) -> CountersStep<'a> {
+    CountersStep { now: context.now, epoch: context.epoch, timers: context.timers.typed() }
 }
 
-/// Adds one reply, and logs its status and body if that is wanted.
+/// Adds one reply, and logs its status and body at the level trace.
 fn reply(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
     output.reply(conn, |bytes| {
         let start = bytes.len();
@@ -279,9 +287,9 @@ impl Service for Counters {
             };
             consumed += len;
             match progress {
-                Progress::Done => {}
-                Progress::Partly => break,
-                Progress::Over => return Served { consumed, then: Then::Close },
+                RequestProgress::Done => {}
+                RequestProgress::Partly => break,
+                RequestProgress::Over => return Served { consumed, then: Then::Close },
             }
         }
         Served { consumed, then: Then::Serve }
@@ -320,9 +328,9 @@ impl Service for Counters {
                 self.state.restore(saved, &mut step(context))
             }
             IN_ONE_PIECE => {
-                let InOnePiece { state, sessions } = saved.take()?;
+                let CountersInOnePiece { state, sessions } = saved.take()?;
                 self.restore_sessions(sessions);
-                self.state.restore_piece(state, &mut step(context))
+                self.state.restore_in_one_piece(state, &mut step(context))
             }
             _ => Err(Unreadable::version("counters", version)),
         }

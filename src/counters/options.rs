@@ -22,26 +22,43 @@ impl Default for CountersSettings {
 }
 
 /// Where the counters listen.
-pub const LISTENING: &[Opt<Endpoint>] =
-    listening!("counter", "counters", port 11215, "serve the yrmcds counter protocol too");
+pub const LISTENING: &[Opt<Endpoint>] = listening!(
+    "counter",
+    "counters",
+    port 11215,
+    "serve the yrmcds counter protocol too",
+    "Serve the yrmcds counter protocol too; see\n.Sx COUNTERS ."
+);
 
 /// The other options.
 pub const OPTIONS: &[Opt<CountersSettings>] = &[
     Opt {
         long: "counter-buckets",
         key: "counter.buckets",
+        default: "1000000",
         hint: "N",
-        help: "counters for which there is room from the start; there can be more (default: 1000000)",
+        doc_short: "counters for which there is room from the start; there can be more (default: 1000000)",
+        doc_long: "
+            Make room in the table for
+            .Ar n
+            counters when the first one comes.
+            There can be more: then the table grows.
+            The default is 1000000, about 10 megabytes.",
         set: |settings, value| assign(&mut settings.buckets, number(value, 1..=100_000_000)),
         ..Opt::BLANK
     },
     Opt {
         long: "counter-stats-interval",
         key: "counter.stats_interval",
+        default: "86400",
         // What yrmcds really reads.
         aliases: &["counter.stat_interval"],
         hint: "SECONDS",
-        help: "how long an unused counter and its maximum are remembered, at least 10 (default: 86400)",
+        doc_short: "how long an unused counter and its maximum are remembered, at least 10 (default: 86400)",
+        doc_long: "
+            How long a counter that nobody holds is remembered, and over how long its maximum is taken: until the end of an interval of so
+            many seconds, counted from 1970.
+            At least 10; the default is 86400.",
         set: |settings, value| {
             let interval = number(value, 10..=1_000_000_000).map(Span::from_secs);
             assign(&mut settings.interval, interval)
@@ -51,8 +68,14 @@ pub const OPTIONS: &[Opt<CountersSettings>] = &[
     Opt {
         long: "counter-max-memory",
         key: "counter.max_memory",
+        default: "1024",
         hint: "MEGABYTES",
-        help: "what counters may take; beyond that they are OutOfMemory (default: 1024)",
+        doc_short: "what counters may take; beyond that they are OutOfMemory (default: 1024)",
+        doc_long: "
+            What counters may take, reckoned as 64 bytes and the name for each counter, and 32 bytes for each holding.
+            Beyond that, requests that need more are answered with
+            .Li OutOfMemory .
+            The default is 1024.",
         set: |settings, value| {
             let bytes = number(value, 1..=1_000_000).map(|megabytes: u64| megabytes << 20);
             assign(&mut settings.max_memory, bytes)

@@ -1,9 +1,10 @@
-//! Who holds how much of which counter. A pure state machine: it knows no bytes of the protocol, no sockets and no clock.
+//! The state machine of the counters: how much of which counter each connection holds. It knows no bytes of the protocol, no
+//! sockets and no clock.
 //!
-//! A request is answered at once and to whoever made it, so it is a function with a result; nothing is said to others.
+//! A request is answered at once, and only to the connection that made it, so it is a function with a result.
 //!
-//! Time is cut into intervals. A counter that nobody holds stays until the interval in which it was last used is over, and
-//! then it is as if it were gone; a sweep, a bounded part of the table at a time, makes it so.
+//! Time is divided into intervals. A counter of which nothing is held expires with the interval in which it was last used:
+//! requests do not find it any more, and a sweep, a bounded part of the table at a time, drops it.
 
 mod check;
 mod counter;
@@ -11,12 +12,14 @@ mod holdings;
 mod saved;
 mod sweep;
 
-pub use saved::InOnePiece;
+pub use super::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
+pub use saved::CounterTablesInOnePiece;
 
+use super::stats::CounterStat as Stat;
 use crate::counters::options::CountersSettings;
 use crate::id::{ConnId, Id, id};
 use crate::names::Names;
-use crate::stats::{Counters as Stat, Figures};
+use crate::stats::Figures;
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers, timer_keys};
 use counter::Counter;
@@ -26,100 +29,56 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use sweep::Sweep;
 
-/// A request for units.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Acquire<'a> {
-    /// Of the counter with this name; not empty.
-    pub name: &'a [u8],
-    /// How many; at least one.
-    pub resources: u32,
-    /// How many all may hold together afterwards; not less than `resources`.
-    pub maximum: u32,
-}
-
-/// Units that come back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Release<'a> {
-    /// To the counter with this name; not empty.
-    pub name: &'a [u8],
-    /// How many. To give back nothing succeeds for whoever holds something.
-    pub resources: u32,
-}
-
-/// Why a request does not succeed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// There is no such counter.
-    NotFound,
-    /// The others hold too much.
-    NotAvailable,
-    /// The connection holds less than it would give back.
-    NotAcquired,
-    /// The counters take as much memory as they may.
-    OutOfMemory,
-}
-
-/// A counter as it is now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Record<'a> {
-    /// Its name.
-    pub name: &'a [u8],
-    /// How much of it is held.
-    pub consumption: u32,
-    /// The most that was held at a time in this interval.
-    pub peak: u32,
-}
-
-/// What a counter takes in memory besides its name, in bytes: its entry and its place in the index, with room to grow.
+/// The memory of a counter besides its name, in bytes: its slot and its entry in the index, with room to grow.
 pub const COUNTER_BYTES: u64 = 64;
-/// What a connection's holding of one counter takes in memory, in bytes.
+/// The memory of a connection's holding of one counter, in bytes.
 pub const HOLDING_BYTES: u64 = 32;
 
 /// One step of the state machine: when it happens.
-pub struct Step<'w> {
+pub struct CountersStep<'w> {
     /// The time of the step.
     pub now: Time,
     /// The time of day at [`Time::START`], since 1970.
     pub epoch: Span,
     /// The timers of the counters.
-    pub timers: Timers<'w, Timer>,
+    pub timers: Timers<'w, CountersTimer>,
 }
 
 id! { CounterId }
 
 timer_keys! {
     /// What the counters arm timers for.
-    pub enum Timer {
-        /// The interval is over, or there is more to sweep or to give back.
+    pub enum CountersTimer {
+        /// The interval is over, or there is more to sweep or to release.
         Sweep,
     }
 }
 
-/// How many holdings are given back at a time when their connection is gone: a millisecond's work. So the others hardly
-/// notice, and even of a million the last is back within a tenth of a second, if the machine has time for it.
-const RETURNED_AT_ONCE: usize = 32_768;
-/// After so long, another tick has begun: no tick serves longer. What is given back in one is bounded for all together who leave in it.
+/// How many holdings of closed connections are released in a tick: a millisecond's work. Even of a million the last is released
+/// within a tenth of a second.
+const RELEASES_PER_TICK: usize = 32_768;
+/// After so long, another tick has begun: no tick serves longer. The budget of a tick is for all connections that close in it.
 const LONGEST_TICK: Span = Span::from_millis(10);
-/// When work goes on that is more than may be done at once.
-const PAUSE: Span = Span::from_millis(1);
+/// How soon work continues that is more than may be done in a tick.
+const RESUME_DELAY: Span = Span::from_millis(1);
 
 /// All counters, and what each connection holds of them.
-pub struct State {
+pub struct CountersState {
     settings: CountersSettings,
     names: Names<CounterId>,
     counters: Slab<Counter>,
-    /// No counter has an index as high as this.
+    /// All counters have an index below this.
     slots: usize,
     name_bytes: u64,
     /// What each connection holds.
     clients: Vec<Holdings>,
     holdings: u64,
-    /// What those hold who are gone, until it is given back.
-    leaving: VecDeque<Holdings>,
-    /// How much more may be given back in this tick.
-    returnable: usize,
-    /// When that was as much as may be at once.
-    returnable_since: Time,
+    /// What closed connections hold, until it is released.
+    closing: VecDeque<Holdings>,
+    /// How many more holdings may be released in this tick.
+    release_budget: usize,
+    /// When that budget was full.
+    budget_since: Time,
     /// The number of the interval that the table was last used in.
     interval: u32,
     /// When that interval is over.
@@ -131,10 +90,10 @@ pub struct State {
     figures: Figures<Stat>,
 }
 
-impl State {
-    /// No counters.
+impl CountersState {
+    /// Returns a state without counters.
     pub fn new(settings: CountersSettings) -> Self {
-        State {
+        CountersState {
             settings,
             names: Names::with_capacity(0),
             counters: Slab::new(),
@@ -142,9 +101,9 @@ impl State {
             name_bytes: 0,
             clients: Vec::new(),
             holdings: 0,
-            leaving: VecDeque::new(),
-            returnable: RETURNED_AT_ONCE,
-            returnable_since: Time::START,
+            closing: VecDeque::new(),
+            release_budget: RELEASES_PER_TICK,
+            budget_since: Time::START,
             interval: 0,
             interval_end: Time::START,
             sweep: None,
@@ -154,34 +113,39 @@ impl State {
         }
     }
 
-    /// The consumption of a counter.
+    /// Returns the consumption of a counter.
     ///
     /// # Errors
     ///
     /// When there is no such counter.
-    pub fn get(&mut self, name: &[u8], step: &mut Step<'_>) -> Result<u32, Refusal> {
-        self.turn(step);
-        let id = self.find(name, step).ok_or(Refusal::NotFound)?;
+    pub fn get(&mut self, name: &[u8], step: &mut CountersStep<'_>) -> Result<u32, CounterRefusal> {
+        self.roll_interval(step);
+        let id = self.find(name, step).ok_or(CounterRefusal::NotFound)?;
         Ok(self.counters[id.index()].levels().consumption())
     }
 
-    /// Takes units for a connection, and tells how many. A counter that nobody has asked for yet is made.
+    /// Takes units for a connection, and returns how many. A counter that does not exist is created.
     ///
     /// # Errors
     ///
-    /// When the others hold too much, or there is no memory for it.
-    pub fn acquire(&mut self, conn: ConnId, request: Acquire<'_>, step: &mut Step<'_>) -> Result<u32, Refusal> {
-        self.turn(step);
+    /// When more than the maximum would be held, or there is no memory for it.
+    pub fn acquire(
+        &mut self,
+        conn: ConnId,
+        request: AcquireUnits<'_>,
+        step: &mut CountersStep<'_>,
+    ) -> Result<u32, CounterRefusal> {
+        self.roll_interval(step);
         let known = self.find(request.name, step);
         let consumption = known.map_or(0, |id| self.counters[id.index()].levels().consumption());
         let wanted = u64::from(consumption) + u64::from(request.resources);
         let consumption = u32::try_from(wanted).ok().filter(|wanted| *wanted <= request.maximum);
-        let consumption = consumption.ok_or(Refusal::NotAvailable)?;
+        let consumption = consumption.ok_or(CounterRefusal::NotAvailable)?;
         let held = known.map_or(0, |id| self.held(conn, id));
         let new_counter = if known.is_none() { COUNTER_BYTES + request.name.len() as u64 } else { 0 };
         let new_holding = if held == 0 { HOLDING_BYTES } else { 0 };
         if self.used_memory() + new_counter + new_holding > self.settings.max_memory {
-            return Err(Refusal::OutOfMemory);
+            return Err(CounterRefusal::OutOfMemory);
         }
         let id = known.unwrap_or_else(|| self.create(Counter::new(request.name, self.interval), step));
         // Lossless: what one holds is a part of what all hold.
@@ -195,12 +159,17 @@ impl State {
     /// # Errors
     ///
     /// When there is no such counter, or the connection holds less of it.
-    pub fn release(&mut self, conn: ConnId, request: Release<'_>, step: &mut Step<'_>) -> Result<(), Refusal> {
-        self.turn(step);
-        let id = self.find(request.name, step).ok_or(Refusal::NotFound)?;
+    pub fn release(
+        &mut self,
+        conn: ConnId,
+        request: ReleaseUnits<'_>,
+        step: &mut CountersStep<'_>,
+    ) -> Result<(), CounterRefusal> {
+        self.roll_interval(step);
+        let id = self.find(request.name, step).ok_or(CounterRefusal::NotFound)?;
         let held = self.held(conn, id);
         if held == 0 || held < request.resources {
-            return Err(Refusal::NotAcquired);
+            return Err(CounterRefusal::NotAcquired);
         }
         self.hold(conn, id, held - request.resources);
         let levels = self.counters[id.index()].levels_mut();
@@ -208,77 +177,77 @@ impl State {
         Ok(())
     }
 
-    /// The connection is gone: gives back all that it holds.
-    pub fn close(&mut self, conn: ConnId, step: &mut Step<'_>) {
+    /// Releases all that a connection holds that is gone.
+    pub fn close(&mut self, conn: ConnId, step: &mut CountersStep<'_>) {
         let Some(holdings) = self.clients.get_mut(conn.index()).map(std::mem::take) else { return };
-        self.turn(step);
+        self.roll_interval(step);
         if holdings.is_empty() {
             return;
         }
-        let is_at_work = !self.leaving.is_empty();
-        self.leaving.push_back(holdings);
-        if step.now.since(self.returnable_since) >= LONGEST_TICK {
-            self.begin_to_return(step.now);
+        let has_work_left = !self.closing.is_empty();
+        self.closing.push_back(holdings);
+        if step.now.since(self.budget_since) >= LONGEST_TICK {
+            self.refill_release_budget(step.now);
         }
-        self.give_back(step);
-        // Whoever leaves later does not put off what goes on with those before.
-        if !is_at_work && !self.leaving.is_empty() {
+        self.release_closed(step);
+        // The timer is armed only when the work begins, so that connections which close later do not put it off.
+        if !has_work_left && !self.closing.is_empty() {
             self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
             self.arm(step);
         }
     }
 
-    /// From now on as much may be given back as may be in one tick.
-    fn begin_to_return(&mut self, now: Time) {
-        self.returnable = RETURNED_AT_ONCE;
-        self.returnable_since = now;
+    /// Fills the budget of releases for a new tick.
+    fn refill_release_budget(&mut self, now: Time) {
+        self.release_budget = RELEASES_PER_TICK;
+        self.budget_since = now;
     }
 
-    /// Gives back what those held who are gone: as much as may be in this tick, by all of them together.
-    fn give_back(&mut self, step: &mut Step<'_>) {
-        while self.returnable > 0 {
-            let Some(holdings) = self.leaving.front_mut() else { return };
+    /// Releases what closed connections held, within the budget.
+    fn release_closed(&mut self, step: &mut CountersStep<'_>) {
+        while self.release_budget > 0 {
+            let Some(holdings) = self.closing.front_mut() else { return };
             let Some((id, resources)) = holdings.pop() else {
-                self.leaving.pop_front();
+                self.closing.pop_front();
                 continue;
             };
             self.holdings -= 1;
-            self.returnable -= 1;
+            self.release_budget -= 1;
             let levels = self.counters[id.index()].levels_mut();
             levels.change(levels.consumption() - resources, self.interval);
-            self.drop_if_over(id, step);
+            self.drop_if_expired(id, step);
         }
     }
 
-    /// The timer is due: the interval is over, or a sweep or what those held who are gone is to be gone on with.
-    pub fn expire(&mut self, Timer::Sweep: Timer, step: &mut Step<'_>) {
+    /// Handles the timer: the interval is over, or a sweep or releases are to be continued.
+    pub fn expire(&mut self, CountersTimer::Sweep: CountersTimer, step: &mut CountersStep<'_>) {
         self.timer.take().into_iter().for_each(TimerId::fired);
-        if !self.turn(step) {
-            self.go_on_with_sweep(step);
+        if !self.roll_interval(step) {
+            self.continue_sweep(step);
         }
-        self.begin_to_return(step.now);
-        self.give_back(step);
+        self.refill_release_budget(step.now);
+        self.release_closed(step);
         self.arm(step);
     }
 
-    /// The counter in a place of the table, if there is one. All of them are found in the places below [`State::slots`].
-    pub fn record(&self, slot: usize) -> Option<Record<'_>> {
-        let counter = self.counters.get(slot).filter(|counter| !counter.levels().is_over(self.interval))?;
+    /// Returns the counter in a slot of the table, if there is one. All counters are in slots below [`CountersState::slots`].
+    pub fn record(&self, slot: usize) -> Option<CounterRecord<'_>> {
+        let counter = self.counters.get(slot).filter(|counter| !counter.levels().is_expired(self.interval))?;
         let (consumption, peak) = (counter.levels().consumption(), counter.levels().peak(self.interval));
-        Some(Record { name: counter.name(), consumption, peak })
+        Some(CounterRecord { name: counter.name(), consumption, peak })
     }
 
-    /// How many places of the table may have a counter.
+    /// Returns how many slots of the table may have a counter.
     pub fn slots(&self) -> usize {
         self.slots
     }
 
-    /// Notes a well-formed request.
+    /// Counts a well-formed request.
     pub fn count(&mut self, command: Stat) {
         self.figures.count(command);
     }
 
-    /// What was counted, with the levels as they are now. What happens below the protocol is not known here.
+    /// Returns what was counted, with the levels as they are now. What happens below the protocol is not known here.
     pub fn figures(&self) -> Figures<Stat> {
         let mut figures = self.figures.clone();
         figures.set(Stat::Objects, self.counters.len() as u64);
@@ -287,13 +256,13 @@ impl State {
         figures
     }
 
-    /// Whether there is no counter.
+    /// Returns true when there is no counter.
     pub fn is_empty(&self) -> bool {
         self.counters.is_empty() && self.names.is_empty() && self.holdings == 0 && self.timer.is_none()
     }
 
-    /// Comes to the present: when another interval has begun, what is over is swept out. Tells whether it has.
-    pub fn turn(&mut self, step: &mut Step<'_>) -> bool {
+    /// Begins another interval if its time has come, and the sweep of the last one. Returns true if so.
+    pub fn roll_interval(&mut self, step: &mut CountersStep<'_>) -> bool {
         if step.now < self.interval_end {
             return false;
         }
@@ -307,17 +276,17 @@ impl State {
         true
     }
 
-    fn find(&mut self, name: &[u8], step: &mut Step<'_>) -> Option<CounterId> {
+    fn find(&mut self, name: &[u8], step: &mut CountersStep<'_>) -> Option<CounterId> {
         let is_named = |id: CounterId| {
             let same = *self.counters[id.index()].name() == *name;
             self.conflicts.set(self.conflicts.get() + u64::from(!same));
             same
         };
         let id = self.names.find(self.names.hash(name), is_named)?;
-        (!self.drop_if_over(id, step)).then_some(id)
+        (!self.drop_if_expired(id, step)).then_some(id)
     }
 
-    fn create(&mut self, counter: Counter, step: &mut Step<'_>) -> CounterId {
+    fn create(&mut self, counter: Counter, step: &mut CountersStep<'_>) -> CounterId {
         if self.counters.capacity() == 0 {
             self.names.reserve(self.settings.buckets);
         }
@@ -332,9 +301,9 @@ impl State {
         id
     }
 
-    /// Whether the counter is gone, because nobody has used it in this interval.
-    fn drop_if_over(&mut self, id: CounterId, step: &mut Step<'_>) -> bool {
-        if !self.counters[id.index()].levels().is_over(self.interval) {
+    /// Drops the counter if it has expired. Returns true if so.
+    fn drop_if_expired(&mut self, id: CounterId, step: &mut CountersStep<'_>) -> bool {
+        if !self.counters[id.index()].levels().is_expired(self.interval) {
             return false;
         }
         let counter = self.counters.remove(id.index());
@@ -348,18 +317,18 @@ impl State {
         true
     }
 
-    /// Has the timer wake us when work is to go on, or the next sweep to begin.
-    fn arm(&mut self, step: &mut Step<'_>) {
+    /// Arms the timer for the rest of the work, or the end of the interval.
+    fn arm(&mut self, step: &mut CountersStep<'_>) {
         if self.timer.is_some() || self.counters.is_empty() {
             return;
         }
-        let is_at_work = self.sweep.is_some() || !self.leaving.is_empty();
-        let due = if is_at_work { step.now + PAUSE } else { self.interval_end };
-        self.timer = Some(step.timers.arm(due, Timer::Sweep));
+        let has_work_left = self.sweep.is_some() || !self.closing.is_empty();
+        let due = if has_work_left { step.now + RESUME_DELAY } else { self.interval_end };
+        self.timer = Some(step.timers.arm(due, CountersTimer::Sweep));
     }
 
-    /// The number of the present interval, and its end.
-    fn interval_at(&self, step: &Step<'_>) -> (u32, Time) {
+    /// Returns the number of the present interval, and its end.
+    fn interval_at(&self, step: &CountersStep<'_>) -> (u32, Time) {
         let interval = self.settings.interval.as_micros();
         let time_of_day = (step.epoch + step.now.since(Time::START)).as_micros();
         // Intervals of ten seconds have numbers of 31 bits until the year 2650. With a date beyond that, the last one never ends.
@@ -394,20 +363,25 @@ mod tests {
 
     const OWNER: Owner = Owner(0);
 
-    fn act<R>(state: &mut State, wheel: &mut Wheel, now: Time, act: impl FnOnce(&mut State, &mut Step<'_>) -> R) -> R {
-        let done = act(state, &mut Step { now, epoch: Span::from_secs(1_000_000), timers: wheel.of(OWNER) });
+    fn act<R>(
+        state: &mut CountersState,
+        wheel: &mut Wheel,
+        now: Time,
+        act: impl FnOnce(&mut CountersState, &mut CountersStep<'_>) -> R,
+    ) -> R {
+        let done = act(state, &mut CountersStep { now, epoch: Span::from_secs(1_000_000), timers: wheel.of(OWNER) });
         state.check();
         done
     }
 
     /// One connection holds a unit of each of so many counters, and another of the last one; then the first is gone.
-    fn left(counters: usize) -> (State, Wheel) {
-        let (mut state, mut wheel) = (State::new(CountersSettings::default()), Wheel::default());
+    fn left(counters: usize) -> (CountersState, Wheel) {
+        let (mut state, mut wheel) = (CountersState::new(CountersSettings::default()), Wheel::default());
         let [first, second] = [0, 1].map(ConnId::from_index);
-        let mut step = Step { now: Time::START, epoch: Span::from_secs(1_000_000), timers: wheel.of(OWNER) };
+        let mut step = CountersStep { now: Time::START, epoch: Span::from_secs(1_000_000), timers: wheel.of(OWNER) };
         for n in 0..counters {
             let name = format!("counter {n}");
-            let acquire = Acquire { name: name.as_bytes(), resources: 1, maximum: 10 };
+            let acquire = AcquireUnits { name: name.as_bytes(), resources: 1, maximum: 10 };
             assert_eq!(state.acquire(first, acquire, &mut step), Ok(1));
             if n == counters - 1 {
                 assert_eq!(state.acquire(second, acquire, &mut step), Ok(1));
@@ -419,10 +393,10 @@ mod tests {
 
     #[test]
     fn very_many_holdings_come_back_bit_by_bit() {
-        let (mut state, mut wheel) = left(2 * RETURNED_AT_ONCE);
-        assert_eq!(state.holdings, RETURNED_AT_ONCE as u64 + 1);
+        let (mut state, mut wheel) = left(2 * RELEASES_PER_TICK);
+        assert_eq!(state.holdings, RELEASES_PER_TICK as u64 + 1);
         let mut turns = 0;
-        while !state.leaving.is_empty() {
+        while !state.closing.is_empty() {
             let now = wheel.next().expect("somebody goes on with it");
             turns += 1;
             assert_eq!(now, Time::START + Span::from_millis(turns));
@@ -445,15 +419,15 @@ mod tests {
     /// However many leave in a tick, and whoever leaves meanwhile.
     #[test]
     fn those_who_leave_together_share_a_budget() {
-        const EACH: usize = RETURNED_AT_ONCE / 2;
-        let (mut state, mut wheel) = (State::new(CountersSettings::default()), Wheel::default());
-        let mut step = Step { now: Time::START, epoch: Span::from_secs(1_000_000), timers: wheel.of(OWNER) };
+        const EACH: usize = RELEASES_PER_TICK / 2;
+        let (mut state, mut wheel) = (CountersState::new(CountersSettings::default()), Wheel::default());
+        let mut step = CountersStep { now: Time::START, epoch: Span::from_secs(1_000_000), timers: wheel.of(OWNER) };
         for n in 0..8 * EACH {
-            let acquire = Acquire { name: &(n / 8).to_be_bytes(), resources: 1, maximum: 10 };
+            let acquire = AcquireUnits { name: &(n / 8).to_be_bytes(), resources: 1, maximum: 10 };
             assert_eq!(state.acquire(ConnId::from_index(n % 8), acquire, &mut step), Ok(1));
         }
         (0..7).for_each(|conn| state.close(ConnId::from_index(conn), &mut step));
-        assert_eq!(state.holdings as usize, 8 * EACH - RETURNED_AT_ONCE);
+        assert_eq!(state.holdings as usize, 8 * EACH - RELEASES_PER_TICK);
         for tick in 1..=3 {
             let now = wheel.next().expect("somebody goes on with it");
             assert_eq!(now, Time::START + Span::from_millis(tick));
@@ -463,27 +437,28 @@ mod tests {
             if tick == 1 {
                 act(&mut state, &mut wheel, now, |state, step| state.close(ConnId::from_index(7), step));
             }
-            let left = 8 * EACH - (tick as usize + 1) * RETURNED_AT_ONCE;
+            let left = 8 * EACH - (tick as usize + 1) * RELEASES_PER_TICK;
             assert_eq!(state.holdings as usize, left, "{tick}");
         }
     }
 
     #[test]
     fn whoever_takes_over_holds_nothing_for_those_who_are_gone() {
-        let (state, _) = left(2 * RETURNED_AT_ONCE);
-        let (mut other, mut wheel) = (State::new(CountersSettings::default()), Wheel::default());
+        let (state, _) = left(2 * RELEASES_PER_TICK);
+        let (mut other, mut wheel) = (CountersState::new(CountersSettings::default()), Wheel::default());
         let mut saved = Vec::new();
         state.save(&mut Writer::new(&mut saved)).expect("memory takes all");
-        let mut trial = State::new(CountersSettings::default());
-        let read =
-            |state: &mut State, wheel: &mut Wheel, restore: fn(&mut State, &mut Reader<'_>, &mut Step<'_>) -> _| {
-                act(state, wheel, Time::START, |state, step| restore(state, &mut Reader::new(&mut &saved[..]), step))
-            };
-        assert_eq!(read(&mut trial, &mut Wheel::default(), State::rehearse), Ok(()));
-        let restored: Result<(), Unreadable> = read(&mut other, &mut wheel, State::restore);
+        let mut trial = CountersState::new(CountersSettings::default());
+        let read = |state: &mut CountersState,
+                    wheel: &mut Wheel,
+                    restore: fn(&mut CountersState, &mut Reader<'_>, &mut CountersStep<'_>) -> _| {
+            act(state, wheel, Time::START, |state, step| restore(state, &mut Reader::new(&mut &saved[..]), step))
+        };
+        assert_eq!(read(&mut trial, &mut Wheel::default(), CountersState::rehearse), Ok(()));
+        let restored: Result<(), Unreadable> = read(&mut other, &mut wheel, CountersState::restore);
         assert_eq!((restored, other.holdings), (Ok(()), 1));
-        assert_eq!(other.counters.len(), 2 * RETURNED_AT_ONCE);
-        let last = format!("counter {}", 2 * RETURNED_AT_ONCE - 1);
+        assert_eq!(other.counters.len(), 2 * RELEASES_PER_TICK);
+        let last = format!("counter {}", 2 * RELEASES_PER_TICK - 1);
         for (name, consumption) in [("counter 0", 0), (&*last, 1)] {
             let now = Time::START;
             let found = act(&mut other, &mut wheel, now, |other, step| other.get(name.as_bytes(), step));

@@ -1,21 +1,22 @@
-//! The yrmcds counter protocol: frames to requests, replies to frames. It knows nothing of who holds what.
+//! The yrmcds counter protocol: frames to requests, replies to frames. It does not know the counters.
 //!
 //! A frame is a header of 12 bytes (magic, opcode, flags or status, reserved, body length, opaque) and its body. All numbers
 //! are big-endian. A reply carries the opaque bytes of its request.
 
-use super::state::{Acquire, Record, Refusal, Release};
-use crate::stats::{Counters as Stat, Figures};
+use super::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
+use crate::counters::stats::CounterStat as Stat;
+use crate::stats::Figures;
 
-pub mod asking;
+pub mod client;
 
 /// Length of a header in bytes.
 pub const HEADER_BYTES: usize = 12;
 /// No body is longer, because no request needs one that long.
 pub const MAX_BODY_BYTES: usize = 1024 * 1024;
-/// What of a body can matter: the fields of the longest request, and the longest name. The rest is ignored.
+/// The part of a body that is read: the fields of the longest request, and the longest name. The rest is ignored.
 pub const FIELDS_BYTES: usize = 4 + 4 + 2 + u16::MAX as usize;
 
-/// Where the status stands in the header of a reply.
+/// The offset of the status in the header of a reply.
 pub const STATUS_OFFSET: usize = 2;
 
 const REQUEST_MAGIC: u8 = 0x90;
@@ -39,20 +40,20 @@ pub enum Opcode {
     Dump = 0x11,
 }
 
-/// What stands in place of the opcode in the reply to one that this protocol does not have.
+/// The opcode in the reply to one that this protocol does not have.
 const UNKNOWN: u8 = 0x12;
 
 /// One request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Request<'a> {
+pub enum CounterRequest<'a> {
     /// Does nothing.
     Noop,
     /// Asks for the consumption of the counter with this name.
     Get(&'a [u8]),
     /// Asks for units.
-    Acquire(Acquire<'a>),
+    Acquire(AcquireUnits<'a>),
     /// Gives units back.
-    Release(Release<'a>),
+    Release(ReleaseUnits<'a>),
     /// Asks for statistics.
     Stats,
     /// Asks for every counter.
@@ -62,7 +63,7 @@ pub enum Request<'a> {
 /// Why a frame is no request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
-    /// The body is too short for its fields, or these make no sense; or the magic is another.
+    /// The body is too short for its fields, a field has a value that it may not have, or the magic is another.
     Invalid,
     /// There is no such opcode.
     UnknownCommand,
@@ -73,18 +74,18 @@ pub enum Malformed {
 /// The header of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Whether it begins as a request does.
+    /// It begins with the magic of a request.
     pub is_request: bool,
     /// The opcode, as it came.
     pub opcode: u8,
     /// The length of the body.
     pub body_bytes: usize,
-    /// What the reply is to carry.
+    /// The bytes that the reply repeats.
     pub opaque: [u8; 4],
 }
 
 impl Opcode {
-    /// The opcode with this number, if there is one.
+    /// Returns the opcode with this number, if there is one.
     pub fn of(byte: u8) -> Option<Opcode> {
         let known = [Opcode::Noop, Opcode::Get, Opcode::Acquire, Opcode::Release, Opcode::Stats, Opcode::Dump];
         known.into_iter().find(|opcode| *opcode as u8 == byte)
@@ -92,7 +93,7 @@ impl Opcode {
 }
 
 impl Header {
-    /// Reads the header at the front of the input; None when not all of it is there.
+    /// Returns the header at the front of the input; None when not all of it is there.
     pub fn parse(input: &[u8]) -> Option<Header> {
         let [magic, opcode, _flags, _reserved, a, b, c, d, opaque @ ..] = input.first_chunk::<HEADER_BYTES>()?;
         Some(Header {
@@ -103,12 +104,12 @@ impl Header {
         })
     }
 
-    /// Reads the request that this header and its body make. Of a long body, its first [`FIELDS_BYTES`] are enough.
+    /// Returns the request of this header and its body. Of a long body, the first [`FIELDS_BYTES`] are enough.
     ///
     /// # Errors
     ///
-    /// When they make none.
-    pub fn request<'a>(&self, body: &'a [u8]) -> Result<Request<'a>, Malformed> {
+    /// When they are no request.
+    pub fn request<'a>(&self, body: &'a [u8]) -> Result<CounterRequest<'a>, Malformed> {
         if self.body_bytes > MAX_BODY_BYTES {
             return Err(Malformed::TooLong);
         }
@@ -117,12 +118,12 @@ impl Header {
         }
         let mut fields = Fields(body);
         let request = match Opcode::of(self.opcode).ok_or(Malformed::UnknownCommand)? {
-            Opcode::Noop => Some(Request::Noop),
-            Opcode::Stats => Some(Request::Stats),
-            Opcode::Dump => Some(Request::Dump),
-            Opcode::Get => fields.name().map(Request::Get),
-            Opcode::Acquire => fields.acquire().map(Request::Acquire),
-            Opcode::Release => fields.release().map(Request::Release),
+            Opcode::Noop => Some(CounterRequest::Noop),
+            Opcode::Stats => Some(CounterRequest::Stats),
+            Opcode::Dump => Some(CounterRequest::Dump),
+            Opcode::Get => fields.name().map(CounterRequest::Get),
+            Opcode::Acquire => fields.acquire().map(CounterRequest::Acquire),
+            Opcode::Release => fields.release().map(CounterRequest::Release),
         };
         request.ok_or(Malformed::Invalid)
     }
@@ -149,15 +150,15 @@ impl<'a> Fields<'a> {
         self.0.get(..usize::from(len)).filter(|name| !name.is_empty())
     }
 
-    fn acquire(&mut self) -> Option<Acquire<'a>> {
+    fn acquire(&mut self) -> Option<AcquireUnits<'a>> {
         let (resources, maximum) = (self.u32()?, self.u32()?);
         let name = self.name()?;
-        (0 < resources && resources <= maximum).then_some(Acquire { name, resources, maximum })
+        (0 < resources && resources <= maximum).then_some(AcquireUnits { name, resources, maximum })
     }
 
-    fn release(&mut self) -> Option<Release<'a>> {
+    fn release(&mut self) -> Option<ReleaseUnits<'a>> {
         let resources = self.u32()?;
-        Some(Release { name: self.name()?, resources })
+        Some(ReleaseUnits { name: self.name()?, resources })
     }
 }
 
@@ -177,7 +178,7 @@ pub fn write_reply(bytes: &mut Vec<u8>, header: &Header, status: u8, write: impl
     bytes[start + 4..start + 8].copy_from_slice(&body_bytes.to_be_bytes());
 }
 
-/// Writes the reply to a request that succeeded and has nothing to tell.
+/// Writes the reply to a request that succeeded and asked for nothing.
 pub fn write_ok(bytes: &mut Vec<u8>, header: &Header) {
     bytes.extend_from_slice(&head(header, OK, 0));
 }
@@ -191,18 +192,18 @@ pub fn write_number(bytes: &mut Vec<u8>, header: &Header, number: u32) {
 }
 
 /// Writes the reply to a request that was refused.
-pub fn write_refusal(bytes: &mut Vec<u8>, header: &Header, refusal: Refusal) {
+pub fn write_refusal(bytes: &mut Vec<u8>, header: &Header, refusal: CounterRefusal) {
     let (status, text) = code_of(refusal);
     write_reply(bytes, header, status, |body| body.extend_from_slice(text.as_bytes()));
 }
 
-/// The status and the text of a refusal.
-fn code_of(refusal: Refusal) -> (u8, &'static str) {
+/// Returns the status and the text of a refusal.
+fn code_of(refusal: CounterRefusal) -> (u8, &'static str) {
     match refusal {
-        Refusal::NotFound => (0x01, "Not found"),
-        Refusal::NotAvailable => (0x21, "Resource not available"),
-        Refusal::NotAcquired => (0x22, "Not acquired"),
-        Refusal::OutOfMemory => (0x82, "OutOfMemory"),
+        CounterRefusal::NotFound => (0x01, "Not found"),
+        CounterRefusal::NotAvailable => (0x21, "Resource not available"),
+        CounterRefusal::NotAcquired => (0x22, "Not acquired"),
+        CounterRefusal::OutOfMemory => (0x82, "OutOfMemory"),
     }
 }
 
@@ -216,7 +217,7 @@ pub fn write_malformed(bytes: &mut Vec<u8>, header: &Header, malformed: Malforme
 }
 
 /// Writes one of the replies to a Dump.
-pub fn write_record(bytes: &mut Vec<u8>, header: &Header, record: &Record<'_>) {
+pub fn write_record(bytes: &mut Vec<u8>, header: &Header, record: &CounterRecord<'_>) {
     write_reply(bytes, header, OK, |body| {
         body.extend_from_slice(&record.consumption.to_be_bytes());
         body.extend_from_slice(&record.peak.to_be_bytes());
@@ -273,16 +274,16 @@ mod tests {
         let replies = [
             (written(|bytes| write_ok(bytes, &header(0))), frame("91000000 00000000 deadbeef", "")),
             (
-                written(|bytes| write_refusal(bytes, &header(1), Refusal::NotFound)),
+                written(|bytes| write_refusal(bytes, &header(1), CounterRefusal::NotFound)),
                 frame("91010100 00000009 deadbeef", "Not found"),
             ),
             (written(|bytes| write_number(bytes, &header(2), 3)), frame("91020000 00000004 deadbeef 00000003", "")),
             (
-                written(|bytes| write_refusal(bytes, &header(2), Refusal::NotAvailable)),
+                written(|bytes| write_refusal(bytes, &header(2), CounterRefusal::NotAvailable)),
                 frame("91022100 00000016 deadbeef", "Resource not available"),
             ),
             (
-                written(|bytes| write_refusal(bytes, &header(3), Refusal::NotAcquired)),
+                written(|bytes| write_refusal(bytes, &header(3), CounterRefusal::NotAcquired)),
                 frame("91032200 0000000c deadbeef", "Not acquired"),
             ),
             (
@@ -295,7 +296,7 @@ mod tests {
             ),
             (
                 written(|bytes| {
-                    write_record(bytes, &header(0x11), &Record { name: b"foo", consumption: 0, peak: 3 });
+                    write_record(bytes, &header(0x11), &CounterRecord { name: b"foo", consumption: 0, peak: 3 });
                 }),
                 frame("91110000 0000000d deadbeef 00000000 00000003 0003", "foo"),
             ),
@@ -309,12 +310,12 @@ mod tests {
     #[test]
     fn requests_have_their_fields() {
         let acquire = bytes_of("00000003 0000000a 0003 666f6f ffff");
-        let wanted = Acquire { name: b"foo", resources: 3, maximum: 10 };
-        assert_eq!(header(2).request(&acquire), Ok(Request::Acquire(wanted)));
+        let wanted = AcquireUnits { name: b"foo", resources: 3, maximum: 10 };
+        assert_eq!(header(2).request(&acquire), Ok(CounterRequest::Acquire(wanted)));
         let release = bytes_of("00000000 0001 6b");
-        assert_eq!(header(3).request(&release), Ok(Request::Release(Release { name: b"k", resources: 0 })));
-        assert_eq!(header(1).request(&bytes_of("0002 6b6b6b")), Ok(Request::Get(b"kk")));
-        assert_eq!(header(0x10).request(b"anything"), Ok(Request::Stats));
+        assert_eq!(header(3).request(&release), Ok(CounterRequest::Release(ReleaseUnits { name: b"k", resources: 0 })));
+        assert_eq!(header(1).request(&bytes_of("0002 6b6b6b")), Ok(CounterRequest::Get(b"kk")));
+        assert_eq!(header(0x10).request(b"anything"), Ok(CounterRequest::Stats));
     }
 
     #[test]

@@ -1,249 +1,248 @@
 //! `/metrics`: everything that is counted, in the Prometheus text format 0.0.4. The names of a service's statistics are made
-//! from its table.
+//! from its tables.
 
 use super::Moment;
+use super::exposition::{COUNTER, Exposition, GAUGE, HISTOGRAM};
+use super::room::{MOST_ROWS, fit};
 use super::text::label;
-use crate::histogram::Histogram;
-use crate::pulse::{Budget, Spread};
-use crate::report::{ServiceReport, Type};
+use crate::histogram::{Histogram, NUMBER_BOUNDS, TICK_BOUNDS, TIME_BOUNDS};
+use crate::loop_stats::Budget;
+use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, ServiceReport, Table};
 use crate::service::Traffic;
-use crate::stats::{Row, Unit};
+use crate::stats::{Metric, Row, Unit};
 use crate::text::visible;
 use crate::time::{Span, Time};
 use std::collections::HashSet;
-use std::fmt::{Display, Write};
 
-/// How much of a type's name is shown, in bytes.
+/// How much of a name is shown, in bytes.
 const NAME_BYTES: usize = 64;
-/// How many types are shown: more than the pools tell apart.
-const TYPES: usize = 300;
-/// How many types have histograms, 38 lines each: those that acquired most. So a page cannot grow beyond what a connection
-/// may have unsent.
-const TYPES_WITH_HISTOGRAMS: usize = 64;
+/// How many rows of a table have histograms, of 19 lines each: the first ones.
+const ROWS_WITH_HISTOGRAMS: usize = 64;
+/// How many bytes the values of all tables may take in the page, so that it cannot grow beyond what a connection may have unsent;
+/// the rest of it has some 60 KiB.
+const TABLE_BYTES: usize = 850_000;
+/// What a line of a table may take besides its label: the name of the metric, of the bucket, and the value.
+const LINE_COST: usize = 90;
 
-/// Everything as text.
+/// Returns everything as text.
 pub fn render(moment: &Moment<'_>) -> String {
     let mut page = Exposition::default();
     page.family("poolcounter_build_info", GAUGE, "What is running.");
     page.value("poolcounter_build_info", concat!("version=\"", env!("CARGO_PKG_VERSION"), "\""), 1);
-    page.single(
-        "poolcounter_uptime_seconds",
-        GAUGE,
-        "How long the server has been up.",
-        seconds(moment.now.since(Time::START)),
-    );
+    let uptime = seconds(moment.now.since(Time::START));
+    page.single("poolcounter_uptime_seconds", GAUGE, "How long the server has been up.", uptime);
     for service in &moment.overview.services {
-        // The uptime is everybody's.
-        for (row, value) in service.report.figures.iter().filter(|(row, _)| row.unit != Unit::Uptime) {
-            page.figure(service.name, row, *value);
+        for (row, value) in &service.report.figures {
+            write_figure(&mut page, service.name, row, *value);
         }
     }
-    page.traffic(&moment.overview.services);
-    let pools = moment.overview.pools().cloned().unwrap_or_default();
-    page.types(&pools.types);
-    let oldest = pools.holders.first().map_or(Span::ZERO, |holder| holder.age);
-    page.single(
-        "poolcounter_pools_oldest_holder_seconds",
-        GAUGE,
-        "How long the oldest lock has been held.",
-        seconds(oldest),
-    );
-    page.pulse(moment);
-    page.0
+    write_traffic(&mut page, &moment.overview.services);
+    write_tables(&mut page, &moment.overview.services);
+    write_loop(&mut page, moment);
+    write_process(&mut page, moment);
+    page.into_text()
 }
 
-const COUNTER: &str = "counter";
-const GAUGE: &str = "gauge";
-const HISTOGRAM: &str = "histogram";
-
-/// A page in the making.
-#[derive(Default)]
-struct Exposition(String);
-
-impl Exposition {
-    /// Begins the metrics of one name.
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
-        self.line(format_args!("# HELP {name} {help}"));
-        self.line(format_args!("# TYPE {name} {kind}"));
-    }
-
-    fn value(&mut self, name: &str, labels: &str, value: impl Display) {
-        match labels {
-            "" => self.line(format_args!("{name} {value}")),
-            labels => self.line(format_args!("{name}{{{labels}}} {value}")),
-        }
-    }
-
-    /// A metric without labels.
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
-        self.family(name, kind, help);
-        self.value(name, "", value);
-    }
-
-    /// A line of a service's table.
-    fn figure(&mut self, service: &str, row: &Row, value: u64) {
-        let kind = if matches!(row.unit, Unit::Count | Unit::Duration) { COUNTER } else { GAUGE };
-        let name = name_of(service, row);
-        match row.unit {
-            Unit::Count | Unit::Level => self.single(&name, kind, row.help, value),
-            Unit::Uptime | Unit::Duration | Unit::Latest => {
-                self.single(&name, kind, row.help, seconds(Span::from_micros(value)));
-            }
-        }
-    }
-
-    fn traffic(&mut self, services: &[ServiceReport]) {
-        let mut by_service = |name: &str, kind, help, value: fn(&Traffic) -> u64| {
-            self.family(name, kind, help);
-            for service in services {
-                self.value(name, &format!("service=\"{}\"", service.name), value(&service.traffic));
-            }
-        };
-        by_service("poolcounter_connections", GAUGE, "Connections that are open, by service.", |traffic| traffic.open);
-        by_service(
-            "poolcounter_connections_opened_total",
-            COUNTER,
-            "Connections that were accepted, by service.",
-            |traffic| traffic.opened,
-        );
-        by_service(
-            "poolcounter_connect_errors_total",
-            COUNTER,
-            "Connections that could not be accepted or served, by service.",
-            |traffic| traffic.connect_errors,
-        );
-        by_service(
-            "poolcounter_failed_sends_total",
-            COUNTER,
-            "Replies that could not be delivered, by service.",
-            |traffic| traffic.failed_sends,
-        );
-        by_service("poolcounter_received_bytes_total", COUNTER, "Bytes read, by service.", |traffic| {
-            traffic.received_bytes
-        });
-        by_service("poolcounter_sent_bytes_total", COUNTER, "Bytes written, by service.", |traffic| traffic.sent_bytes);
-    }
-
-    fn types(&mut self, types: &[Type]) {
-        let mut seen = HashSet::new();
-        let labelled = types.iter().map(|kind| (format!("type=\"{}\"", label(&visible(&kind.name, NAME_BYTES))), kind));
-        // Names that agree in all that is shown would make one metric twice, and the page unreadable.
-        let types: Vec<(String, &Type)> =
-            labelled.filter(|(labels, _)| seen.insert(labels.clone())).take(TYPES).collect();
-        let mut by_type = |name: &str, kind, help, value: fn(&Type) -> u64| {
-            self.family(name, kind, help);
-            types.iter().for_each(|(labels, of)| self.value(name, labels, value(of)));
-        };
-        by_type("poolcounter_pools_type_working", GAUGE, "Locks held, by type of work.", |of| of.working);
-        by_type("poolcounter_pools_type_waiting", GAUGE, "Requests that wait, by type of work.", |of| of.waiting);
-        by_type("poolcounter_pools_type_acquired_total", COUNTER, "Locks granted, by type of work.", |of| of.acquired);
-        by_type("poolcounter_pools_type_done_total", COUNTER, "Waits that ended in DONE, by type of work.", |of| {
-            of.done
-        });
-        by_type("poolcounter_pools_type_full_total", COUNTER, "QUEUE_FULL replies, by type of work.", |of| of.full);
-        by_type("poolcounter_pools_type_timeouts_total", COUNTER, "TIMEOUT replies, by type of work.", |of| {
-            of.timeouts
-        });
-        let mut histograms = |name: &str, help, histogram: fn(&Type) -> &Histogram| {
-            self.family(name, HISTOGRAM, help);
-            for (labels, of) in types.iter().take(TYPES_WITH_HISTOGRAMS) {
-                let histogram = histogram(of);
-                let buckets = histogram.cumulative().map(|(bound, count)| (bound.map(seconds), count));
-                self.histogram(name, labels, buckets, seconds(histogram.sum()), histogram.count());
-            }
-        };
-        histograms(
-            "poolcounter_pools_wait_seconds",
-            "How long requests waited that waited at all, by type of work.",
-            |of| &of.waits,
-        );
-        histograms("poolcounter_pools_hold_seconds", "How long locks were held, by type of work.", |of| &of.holds);
-    }
-
-    fn pulse(&mut self, moment: &Moment<'_>) {
-        let pulse = moment.pulse;
-        let mut spread = |name: &str, help, spread: &Spread, unit: f64| {
-            self.family(name, HISTOGRAM, help);
-            let buckets = spread.cumulative().map(|(bound, count)| (bound.map(|bound| bound as f64 / unit), count));
-            self.histogram(name, "", buckets, spread.sum() as f64 / unit, spread.count());
-        };
-        spread(
-            "poolcounter_tick_seconds",
-            "How long the turns of the loop took, without sleep.",
-            &pulse.durations,
-            1e6,
-        );
-        spread(
-            "poolcounter_tick_clients",
-            "How many connections were served in a turn of the loop.",
-            &pulse.turns,
-            1.0,
-        );
-        self.family("poolcounter_budget_spent_total", COUNTER, "How often a bound on the work of a turn was reached.");
-        for budget in Budget::ALL {
-            self.value("poolcounter_budget_spent_total", &format!("budget=\"{}\"", budget.name()), pulse.spent(budget));
-        }
-        self.single(
-            "poolcounter_last_reload_success",
-            GAUGE,
-            "Whether the last reload has worked; 1 if there was none.",
-            u8::from(pulse.reload.is_none_or(|reload| reload.has_worked)),
-        );
-        self.single(
-            "poolcounter_last_reload_timestamp_seconds",
-            GAUGE,
-            "When the last reload was, since 1970; 0 if there was none.",
-            pulse.reload.map_or(0.0, |reload| seconds(moment.time_of_day(reload.at))),
-        );
-        self.single("poolcounter_timers", GAUGE, "Timers that are armed.", moment.timers);
-        self.single("process_resident_memory_bytes", GAUGE, "Resident memory of the process.", pulse.memory_bytes);
-        self.single(
-            "process_start_time_seconds",
-            GAUGE,
-            "When the process started, since 1970.",
-            seconds(moment.epoch),
-        );
-    }
-
-    fn histogram(
-        &mut self,
-        name: &str,
-        labels: &str,
-        buckets: impl Iterator<Item = (Option<f64>, u64)>,
-        sum: f64,
-        count: u64,
-    ) {
-        let (bucket, comma) = (format!("{name}_bucket"), if labels.is_empty() { "" } else { "," });
-        for (bound, count) in buckets {
-            match bound {
-                Some(bound) => self.value(&bucket, &format!("{labels}{comma}le=\"{bound}\""), count),
-                None => self.value(&bucket, &format!("{labels}{comma}le=\"+Inf\""), count),
-            }
-        }
-        self.value(&format!("{name}_sum"), labels, sum);
-        self.value(&format!("{name}_count"), labels, count);
-    }
-
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        writeln!(self.0, "{line}").expect("a string takes every character");
+/// A line of a service's table of statistics, unless it is told elsewhere.
+fn write_figure(page: &mut Exposition, service: &str, row: &Row, value: u64) {
+    let Some(name) = name_of(service, row) else { return };
+    let kind = if row.unit.is_counter() { COUNTER } else { GAUGE };
+    match row.unit.is_time() {
+        true => page.single(&name, kind, row.help, seconds(Span::from_micros(value))),
+        false => page.single(&name, kind, row.help, value),
     }
 }
 
-/// A statistic's name among the metrics: its words without those that its unit says better.
-fn name_of(service: &str, row: &Row) -> String {
+/// Returns a statistic's name among the metrics, if it is one.
+fn name_of(service: &str, row: &Row) -> Option<String> {
     let (dropped, suffix): (&[&str], _) = match row.unit {
         Unit::Uptime => (&[], "_seconds"),
         Unit::Duration => (&["total", "time"], "_seconds_total"),
         Unit::Latest => (&["time"], "_seconds"),
         Unit::Count => (&["total", "count"], "_total"),
         Unit::Level => (&[], ""),
+        Unit::Bytes => (&[], "_bytes"),
     };
-    let words = row.name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !dropped.contains(word));
-    let words: Vec<String> = words.map(str::to_ascii_lowercase).collect();
-    format!("poolcounter_{service}_{}{suffix}", words.join("_"))
+    let name = match row.metric {
+        Metric::Elsewhere => return None,
+        Metric::Named(name) => name.into(),
+        Metric::Derived => {
+            let words = row.name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !dropped.contains(word));
+            words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("_")
+        }
+    };
+    Some(format!("poolcounter_{service}_{name}{suffix}"))
 }
 
+/// Name, type and help of a metric, and its value.
+type TrafficFamily = (&'static str, &'static str, &'static str, fn(&Traffic) -> u64);
+
+/// What every service has.
+const TRAFFIC: [TrafficFamily; 6] = [
+    ("connections", GAUGE, "Connections that are open, by service.", |traffic| traffic.open),
+    ("connections_opened_total", COUNTER, "Connections that were accepted, by service.", |traffic| traffic.opened),
+    ("connect_errors_total", COUNTER, "Connections that could not be accepted or served, by service.", |traffic| {
+        traffic.connect_errors
+    }),
+    ("failed_sends_total", COUNTER, "Replies that could not be delivered, by service.", |traffic| traffic.failed_sends),
+    ("received_bytes_total", COUNTER, "Bytes read, by service.", |traffic| traffic.received_bytes),
+    ("sent_bytes_total", COUNTER, "Bytes written, by service.", |traffic| traffic.sent_bytes),
+];
+
+fn write_traffic(page: &mut Exposition, services: &[ServiceReport]) {
+    for (name, kind, help, value) in TRAFFIC {
+        let name = format!("poolcounter_{name}");
+        page.family(&name, kind, help);
+        for service in services {
+            page.value(&name, &format!("service=\"{}\"", service.name), value(&service.traffic));
+        }
+    }
+}
+
+/// A table with the labels of its rows.
+struct Labelled<'a> {
+    service: &'static str,
+    table: &'a Table,
+    /// For each row that is shown its place in the table, and its label.
+    rows: Vec<(usize, String)>,
+}
+
+fn write_tables(page: &mut Exposition, services: &[ServiceReport]) {
+    let tables = services.iter().flat_map(|service| service.report.tables.iter().map(|table| (service.name, table)));
+    let mut tables: Vec<Labelled<'_>> = tables.map(|(service, table)| Labelled::of(service, table)).collect();
+    let costs: Vec<Vec<usize>> = tables.iter().map(Labelled::costs).collect();
+    let fitting = fit(&costs, TABLE_BYTES);
+    tables.iter_mut().zip(fitting).for_each(|(labelled, rows)| labelled.rows.truncate(rows));
+    tables.iter().for_each(|labelled| labelled.write(page));
+}
+
+impl<'a> Labelled<'a> {
+    fn of(service: &'static str, table: &'a Table) -> Self {
+        let label_of =
+            |column: &Column| if let ColumnMetric::Label(label) = column.metric { Some(label) } else { None };
+        let column = table.info.columns.iter().enumerate().find_map(|(at, column)| Some((at, label_of(column)?)));
+        let mut rows = Vec::new();
+        if let Some((at, name)) = column {
+            let mut seen = HashSet::new();
+            let labels = table.rows.iter().take(MOST_ROWS).map(|row| format!("{name}=\"{}\"", label_text(&row[at])));
+            // Names that agree in all that is shown would make one metric twice, and the page unreadable.
+            rows = labels.enumerate().filter(|(_, label)| seen.insert(label.clone())).collect();
+        }
+        Labelled { service, table, rows }
+    }
+
+    /// Returns how many bytes each row takes at most.
+    fn costs(&self) -> Vec<usize> {
+        let each = |column: &&Column| matches!(column.metric, ColumnMetric::Each(_));
+        let (times, others): (Vec<&Column>, Vec<&Column>) =
+            self.table.info.columns.iter().filter(each).partition(|column| column.unit == ColumnUnit::Times);
+        let lines = |n| others.len() + if n < ROWS_WITH_HISTOGRAMS { times.len() * (TIME_BOUNDS.len() + 3) } else { 0 };
+        self.rows.iter().enumerate().map(|(n, (_, label))| lines(n) * (label.len() + LINE_COST)).collect()
+    }
+
+    fn write(&self, page: &mut Exposition) {
+        for (at, column) in self.table.info.columns.iter().enumerate() {
+            let name = |name: &str| format!("poolcounter_{}_{name}{}", self.service, column.unit.suffix());
+            match column.metric {
+                ColumnMetric::None | ColumnMetric::Label(_) => {}
+                ColumnMetric::Each(metric) => self.write_each(page, &name(metric), at, column),
+                ColumnMetric::Largest { name: metric, help } => {
+                    let largest = self.table.rows.iter().map(|row| value_of(&row[at])).fold(0.0, f64::max);
+                    page.single(&name(metric), GAUGE, help, largest);
+                }
+            }
+        }
+    }
+
+    fn write_each(&self, page: &mut Exposition, name: &str, at: usize, column: &Column) {
+        let cells = self.rows.iter().map(|(row, label)| (label, &self.table.rows[*row][at]));
+        if column.unit == ColumnUnit::Times {
+            page.family(name, HISTOGRAM, column.help);
+            for (label, cell) in cells.take(ROWS_WITH_HISTOGRAMS) {
+                if let Cell::Times(histogram) = cell {
+                    page.histogram(name, label, histogram, TIME_BOUNDS, MICROS);
+                }
+            }
+        } else {
+            page.family(name, if column.unit.is_counter() { COUNTER } else { GAUGE }, column.help);
+            for (label, cell) in cells {
+                match cell {
+                    Cell::Number(number) => page.value(name, label, number),
+                    Cell::Time(span) => page.value(name, label, seconds(*span)),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn label_text(cell: &Cell) -> String {
+    match cell {
+        Cell::Name(bytes) => label(&visible(bytes, NAME_BYTES)),
+        Cell::Text(text) => label(&visible(text.as_bytes(), NAME_BYTES)),
+        _ => String::new(),
+    }
+}
+
+fn value_of(cell: &Cell) -> f64 {
+    match cell {
+        Cell::Number(number) => *number as f64,
+        Cell::Time(span) => seconds(*span),
+        _ => 0.0,
+    }
+}
+
+fn write_loop(page: &mut Exposition, moment: &Moment<'_>) {
+    let stats = moment.loop_stats;
+    let histograms: [(_, _, &Histogram, _, _); 2] = [
+        ("tick_seconds", "How long the turns of the loop took, without sleep.", &stats.durations, TICK_BOUNDS, MICROS),
+        ("tick_clients", "How many connections were served in a turn of the loop.", &stats.turns, NUMBER_BOUNDS, 1.0),
+    ];
+    for (name, help, histogram, bounds, scale) in histograms {
+        let name = format!("poolcounter_{name}");
+        page.family(&name, HISTOGRAM, help);
+        page.histogram(&name, "", histogram, bounds, scale);
+    }
+    let name = "poolcounter_budget_spent_total";
+    page.family(name, COUNTER, "How often a bound on the work of a turn was reached.");
+    for budget in Budget::ALL {
+        page.value(name, &format!("budget=\"{}\"", budget.name()), stats.spent(budget));
+    }
+    page.single(
+        "poolcounter_last_reload_success",
+        GAUGE,
+        "Whether the last reload has worked; 1 if there was none.",
+        u8::from(stats.reload.is_none_or(|reload| reload.has_worked)),
+    );
+    page.single(
+        "poolcounter_last_reload_timestamp_seconds",
+        GAUGE,
+        "When the last reload was, since 1970; 0 if there was none.",
+        stats.reload.map_or(0.0, |reload| seconds(moment.time_of_day(reload.at))),
+    );
+    page.single("poolcounter_timers", GAUGE, "Timers that are armed.", moment.timers);
+}
+
+/// What every process tells, under the names that all have in common.
+fn write_process(page: &mut Exposition, moment: &Moment<'_>) {
+    let usage = &moment.usage;
+    page.single(
+        "process_cpu_seconds_total",
+        COUNTER,
+        "Processor time that the process has used, of user and system together.",
+        seconds(usage.cpu),
+    );
+    page.single("process_open_fds", GAUGE, "Open file descriptors of the process.", usage.open_fds);
+    page.single("process_max_fds", GAUGE, "How many file descriptors the process may have.", usage.max_fds);
+    let memory = usage.resident_bytes;
+    page.single("process_resident_memory_bytes", GAUGE, "Resident memory of the process.", memory);
+    let start = seconds(moment.epoch);
+    page.single("process_start_time_seconds", GAUGE, "When the process started, since 1970.", start);
+}
+
+/// How many microseconds are in the unit of metrics.
+const MICROS: f64 = 1e6;
+
 fn seconds(span: Span) -> f64 {
-    span.as_micros() as f64 / 1e6
+    span.as_micros() as f64 / MICROS
 }

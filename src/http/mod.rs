@@ -1,31 +1,36 @@
 //! Metrics for machines and a status page for people, over HTTP: the adapter between the loop and the pages. It looks at the
 //! other services through [`Sources`], while it is served, and remembers nothing of its connections.
 
+mod exposition;
 pub mod host;
 mod metrics;
 pub mod options;
 mod page;
+mod room;
 mod samples;
 mod status;
+mod tables;
 mod text;
 pub mod wire;
 
 pub use options::HttpSettings;
 
 use crate::id::ConnId;
+use crate::loop_stats::LoopStats;
 use crate::options::Opt;
 use crate::output::MAX_BYTES;
-use crate::pulse::Pulse;
 use crate::record::{Reader, Writer};
 use crate::registry::Others;
 use crate::report::{Overview, Report};
-use crate::service::{Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable};
+use crate::service::{
+    Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable, Usage,
+};
 use crate::settings::{self, Configure};
 use crate::time::{Span, Time};
 use crate::wheel::Due;
 use host::Hosts;
 use log::trace;
-use samples::Samples;
+use samples::{Samples, Unnamed};
 use std::io;
 use wire::{Connection, Head, Method, Parsed, Request, Status};
 
@@ -74,7 +79,8 @@ struct Moment<'a> {
     /// The time of day at the start, since 1970.
     epoch: Span,
     overview: Overview,
-    pulse: &'a Pulse,
+    loop_stats: &'a LoopStats,
+    usage: Usage,
     /// Timers that are armed.
     timers: usize,
     samples: &'a Samples,
@@ -149,7 +155,8 @@ impl Http {
             now: context.now,
             epoch: context.epoch,
             overview: context.others.overview(context.now, context.peers),
-            pulse: context.pulse,
+            loop_stats: context.loop_stats,
+            usage: context.process.usage(),
             timers: context.timers.armed(),
             samples: &self.samples,
         };
@@ -213,9 +220,7 @@ impl Service for Http {
     fn close(&mut self, _: ConnId, _: &mut Context<'_>) {}
 
     fn observe(&mut self, others: &Others<'_>, now: Time) -> Time {
-        if let Some(sample) = others.samples().next() {
-            self.samples.note(now, sample);
-        }
+        self.samples.note(now, |tell| others.sample(tell));
         self.samples.next()
     }
 
@@ -233,7 +238,8 @@ impl Service for Http {
 
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, _: &mut Context<'_>) -> Result<(), Unreadable> {
         match version {
-            IN_ONE_PIECE | SAVED_VERSION => self.samples = saved.take()?,
+            IN_ONE_PIECE => self.samples = saved.take::<Unnamed>()?.into(),
+            SAVED_VERSION => self.samples = saved.take()?,
             _ => return Err(Unreadable::version("http", version)),
         }
         Ok(())
@@ -249,60 +255,168 @@ impl Service for Http {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::{FULL_BYTES, MAX_BYTES};
-    use crate::report::{Holder, HotKey, Key, Pools, Sample, ServiceReport, Type};
-    use crate::service::Traffic;
-    use crate::stats::{Pools as Stat, Stat as _};
+    use crate::histogram::Histogram;
+    use crate::output::FULL_BYTES;
+    use crate::registry::Services;
+    use crate::report::{Cell, ColumnMetric, ColumnUnit, ServiceReport, Table};
+    use crate::service::{NoProcess, Nobody, Process};
+    use crate::stats::{Metric, Unit};
+    use std::collections::BTreeMap;
 
-    /// As much as there can be to tell, in names that grow most when they are escaped.
-    fn most(name: impl Fn(usize) -> Vec<u8>) -> Overview {
-        let histogram = || {
-            let mut histogram = crate::histogram::Histogram::default();
-            (0..1_000_000).for_each(|n| histogram.record(Span::from_micros(n * n)));
-            histogram
+    /// Everything that can be asked of the services, whatever they are, with as many rows as there can be.
+    fn overview(rows: usize, name: impl Fn(usize) -> Vec<u8>) -> Overview {
+        let mut histogram = Histogram::default();
+        (0..100_000).for_each(|n| histogram.record_number(n * n));
+        let mut services = Services::default();
+        let id = services.named("http").expect("is in the registry");
+        let (_, others) = services.split(id);
+        let mut overview = others.overview(Time::START, &Nobody);
+        let cell = |unit: ColumnUnit, n: usize| match unit {
+            ColumnUnit::Name => Cell::Name(name(n)),
+            ColumnUnit::Address | ColumnUnit::Text => Cell::Text(format!("[2001:db8::{n}]:40000")),
+            ColumnUnit::Level | ColumnUnit::Count | ColumnUnit::Bytes => Cell::Number(u64::MAX),
+            ColumnUnit::Age | ColumnUnit::Duration => Cell::Time(Span::from_micros(123_456_789_012_345)),
+            ColumnUnit::Times => Cell::Times(histogram.clone()),
         };
-        let kind =
-            Type { waits: histogram(), holds: histogram(), acquired: u64::MAX, full: u64::MAX, ..Type::default() };
-        let pools = Pools {
-            types: (0..1_000).map(|n| Type { name: name(n), ..kind.clone() }).collect(),
-            busiest: (0..1_000).map(|n| Key { key: name(n), ..Key::default() }).collect(),
-            hottest: (0..1_000).map(|n| HotKey { key: name(n), refusals: u64::MAX, waits: u64::MAX }).collect(),
-            holders: (0..1_000).map(|n| Holder { key: name(n), ..Holder::default() }).collect(),
-            ..Pools::default()
-        };
-        let figures: Vec<_> = Stat::ALL.iter().map(|stat| (stat.row(), u64::MAX)).collect();
-        let service = |name| {
-            let report = Report { figures: figures.clone(), pools: Some(pools.clone()) };
-            ServiceReport { name, traffic: Traffic::default(), report }
-        };
-        Overview { services: vec![service("pools"), service("counters"), service("http")] }
+        for table in overview.services.iter_mut().flat_map(|service| &mut service.report.tables) {
+            let row = |n: usize| table.info.columns.iter().map(|column| cell(column.unit, n)).collect();
+            table.rows = (0..rows).map(row).collect();
+            table.check();
+        }
+        overview
     }
 
-    /// Whoever has not read all but the last byte that makes it full is told one page more, and must not be closed for it.
+    fn of_overview<'a>(overview: Overview, loop_stats: &'a LoopStats, samples: &'a Samples) -> Moment<'a> {
+        let (now, epoch) = (Time::START, Span::ZERO);
+        Moment { now, epoch, overview, loop_stats, usage: NoProcess.usage(), timers: 0, samples }
+    }
+
+    fn metrics_of(overview: Overview) -> String {
+        metrics::render(&of_overview(overview, &LoopStats::default(), &Samples::default()))
+    }
+
+    /// A client that has not read all but the last byte that makes it full is told one page more, and must not be closed for it.
     #[test]
     fn no_page_is_too_long_for_a_connection() {
-        let (pulse, mut samples) = (Pulse::default(), Samples::default());
-        let sample = Sample { acquired: u64::MAX, refused: u64::MAX, working: u64::MAX, waiting: u64::MAX };
-        samples.note(Time::from_micros(1_000_000_000), sample);
+        let (loop_stats, mut samples) = (LoopStats::default(), Samples::default());
         let long = |n: usize, filler: &[u8]| [format!("{n}").as_bytes(), &filler.repeat(900)].concat();
         for filler in ["\"", "\\", "\u{ff}", "&", "'", "<", "\u{202e}", "x"] {
-            let overview = most(|n| long(n, filler.as_bytes()));
-            let epoch = Span::ZERO;
-            let moment = Moment { now: Time::START, epoch, overview, pulse: &pulse, timers: 0, samples: &samples };
+            let overview = overview(1_000, |n| long(n, filler.as_bytes()));
+            samples.note(Time::from_micros(1_000_000_000), |tell| {
+                for service in &overview.services {
+                    service.report.series.iter().for_each(|(info, _)| tell(service.name, (info, u64::MAX)));
+                }
+            });
+            let moment = of_overview(overview, &loop_stats, &samples);
             let status = status::Status::of(&moment);
             let pages = [page::render(&status), status.to_json(), metrics::render(&moment)];
             let lengths = pages.map(|page| page.len());
             assert!(lengths.iter().all(|len| *len < MAX_BYTES - FULL_BYTES - 1_000), "{filler:?}: {lengths:?}");
+            assert!(lengths[2] > 100_000, "{filler:?}: {lengths:?}");
+        }
+    }
+
+    /// All rows that there can be are shown where clients mean no harm.
+    #[test]
+    fn there_is_room_for_every_type_of_work() {
+        let overview = overview(257, |n| format!("ArticleView{n}").into_bytes());
+        let status = status::Status::of(&of_overview(overview, &LoopStats::default(), &Samples::default()));
+        assert!(status.services.iter().flat_map(|service| &service.tables).all(|table| table.more == 0));
+    }
+
+    #[test]
+    fn rows_that_look_alike_are_one_metric() {
+        let page = metrics_of(overview(50, |n| [&[b'x'; 100], format!("{n}").as_bytes()].concat()));
+        assert_eq!(page.matches("poolcounter_pools_type_working{").count(), 1);
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let overview = overview(1, |_| b"name".into());
+        let pages = ["version", "uptime", "started_at", "last_reload", "services", "history", "loop", "process"];
+        for ServiceReport { name, report, .. } in &overview.services {
+            assert!(!pages.contains(name), "{name} is a member of the page itself");
+            assert_unique(report.tables.iter().map(|table| table.info.name));
+            assert_unique(report.series.iter().map(|(info, _)| info.name));
+            assert_unique(report.figures.iter().map(|(row, _)| row.name));
+            for Table { info, .. } in &report.tables {
+                assert_unique(info.columns.iter().map(|column| column.name));
+                assert_unique(info.columns.iter().map(|column| column.title));
+                assert!(info.columns.iter().all(|column| column.help.ends_with('.')), "{}", info.name);
+            }
+        }
+    }
+
+    fn assert_unique<'a>(names: impl Iterator<Item = &'a str>) {
+        let mut names: Vec<&str> = names.collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]) && !names.contains(&""), "{names:?}");
+    }
+
+    /// A name says what a metric is: <https://prometheus.io/docs/practices/naming/>.
+    #[test]
+    fn no_name_of_a_metric_is_twice() {
+        let page = metrics_of(overview(3, |n| format!("type{n}").into_bytes()));
+        let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
+        for line in page.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+            let (name, kind) = line.split_once(' ').expect("a name and a type");
+            assert_eq!(kinds.insert(name, kind), None, "{name} stands there twice");
+        }
+        assert!(kinds.len() > 50, "{}", kinds.len());
+        for (name, kind) in &kinds {
+            assert!(name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_' | b'0'..=b'9')), "{name}");
+            assert_eq!(name.ends_with("_total"), *kind == "counter", "{name} is a {kind}");
+            let gauge = name.trim_end_matches("_total");
+            assert!(gauge == *name || !kinds.contains_key(gauge), "{gauge} is there beside {name}");
+        }
+    }
+
+    /// Each statistic and each column is there under a name that says its unit, or is told elsewhere.
+    #[test]
+    fn every_metric_is_exported() {
+        let overview = overview(3, |n| format!("type{n}").into_bytes());
+        let page = metrics_of(overview.clone());
+        let is_there = |name: &str, kind: &str| page.contains(&format!("\n# TYPE {name} {kind}\n"));
+        for ServiceReport { name: service, report, .. } in &overview.services {
+            for (row, _) in report.figures.iter().filter(|(row, _)| row.metric != Metric::Elsewhere) {
+                let help = page.lines().find(|line| line.starts_with("# HELP ") && line.ends_with(row.help));
+                let name = help.and_then(|help| help.split(' ').nth(2)).expect("each has a metric");
+                let suffix = match (row.unit.is_time(), row.unit) {
+                    (true, _) => "_seconds",
+                    (false, Unit::Bytes) => "_bytes",
+                    _ => "",
+                };
+                let total = if row.unit.is_counter() { "_total" } else { "" };
+                assert!(name.ends_with(&format!("{suffix}{total}")), "{name} is in {:?}", row.unit);
+            }
+            for column in report.tables.iter().flat_map(|table| table.info.columns) {
+                if let ColumnMetric::Each(metric) = column.metric {
+                    let name = format!("poolcounter_{service}_{metric}{}", column.unit.suffix());
+                    let kinds = ["counter", "gauge", "histogram"].map(|kind| is_there(&name, kind));
+                    let is_times = column.unit == ColumnUnit::Times;
+                    let is_counter = column.unit.is_counter();
+                    assert_eq!(kinds, [is_counter, !is_counter && !is_times, is_times], "{name}");
+                }
+            }
         }
     }
 
     #[test]
-    fn types_that_look_alike_are_one_metric() {
-        let (pulse, samples) = (Pulse::default(), Samples::default());
-        let overview = most(|n| [&[b'x'; 100], format!("{n}").as_bytes()].concat());
-        let epoch = Span::ZERO;
-        let moment = Moment { now: Time::START, epoch, overview, pulse: &pulse, timers: 0, samples: &samples };
-        let page = metrics::render(&moment);
-        assert_eq!(page.matches("poolcounter_pools_type_working{").count(), 1);
+    fn what_is_beyond_the_last_bound_is_said_to_be() {
+        let mut overview = overview(1, |_| b"slow".into());
+        let mut histogram = Histogram::default();
+        (0..50).for_each(|n| histogram.record(Span::from_secs(if n < 40 { 1 } else { 1_000 })));
+        for cell in
+            overview.services[0].report.tables[0].rows[0].iter_mut().filter(|cell| matches!(cell, Cell::Times(_)))
+        {
+            *cell = Cell::Times(histogram.clone());
+        }
+        let status = status::Status::of(&of_overview(overview, &LoopStats::default(), &Samples::default()));
+        assert!(
+            status.to_json().contains(r#""p99":300.0,"p50_is_over":false,"p99_is_over":true"#),
+            "{}",
+            status.to_json()
+        );
+        assert!(page::render(&status).contains("<td>over 300.000 s</td>"));
     }
 }

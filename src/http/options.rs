@@ -13,8 +13,19 @@ pub struct HttpSettings {
 pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
     long: "http",
     key: "http",
+    default: "[]",
     hint: "ADDRESS",
-    help: "serve metrics and a status page on such an address; repeatable (default: off; the port is 7580)",
+    doc_short: "serve metrics and a status page on such an address; repeatable (default: off; the port is 7580)",
+    doc_long: "
+            Serve metrics and a status page on
+            .Ar address ,
+            which is written as for
+            .Fl -listen ;
+            see
+            .Sx METRICS AND STATUS PAGE .
+            May be given several times.
+            The port of addresses that name none is 7580.
+            By default this is off.",
     repeats: true,
     set: |endpoint, value| {
         endpoint.is_enabled = true;
@@ -27,9 +38,16 @@ pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
 pub const OPTIONS: &[Opt<HttpSettings>] = &[Opt {
     long: "http-host",
     key: "http_host",
+        default: "[]",
     hint: "NAME",
-    help: "a name under which browsers and scrapers ask for the pages, besides localhost, this machine's name and IP addresses; \
+    doc_short: "a name under which browsers and scrapers ask for the pages, besides localhost, this machine's name and IP addresses; \
            repeatable",
+        doc_long: "
+            A name under which browsers and scrapers ask for the pages.
+            A request for another host than localhost, this machine's own name, an IP address or such a name is answered with
+            .Li 421 ,
+            so that no page of the web can have its own name point here and read what is shown.
+            May be given several times.",
     repeats: true,
     set: |settings, value| {
         settings.hosts.push(name(value).ok_or("the name of a host, without a port")?);

@@ -29,6 +29,7 @@ function number(n) {
 
 function duration(s) {
   const digits = n => n.toLocaleString("en", { maximumFractionDigits: n < 10 ? 1 : 0 });
+  if (s > 0 && s < .001) return digits(s * 1e6) + " µs";
   if (s < 1) return digits(s * 1000) + " ms";
   if (s < 60) return digits(s) + " s";
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
@@ -43,16 +44,34 @@ function bytes(n) {
   return (n / 1024 ** at).toLocaleString("en", { maximumSignificantDigits: 3 }) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][at];
 }
 
-const maybe = (value, show) => value === null ? "–" : show(value);
-const count = (value, alarm) => ({ text: number(value), className: value === 0 ? "none" : alarm || "" });
-const name = text => ({ text, className: "text name" });
+const TONES = { none: "", work: "", caution: "amber", alarm: "red" };
+const text = className => value => [{ text: value, className }];
+const faint = show => (value, tone) => [{ text: show(value), className: value === 0 ? "none" : tone }];
+const quantile = (value, isOver) => value === null ? "–" : (isOver ? "over " : "") + duration(value);
 
-// A table of rows of cells, which are texts or objects of text, className and share.
+// What stands in a column, by its unit: one cell, or two.
+const CELLS = {
+  name: text("text name"),
+  address: text("text peer"),
+  text: text("text"),
+  number: faint(number),
+  bytes: faint(bytes),
+  seconds: (value, tone) => [{ text: duration(value), className: tone }],
+  times: value => [quantile(value.p50, value.p50_is_over), quantile(value.p99, value.p99_is_over)],
+};
+
+// A table of rows of cells, which are texts or objects of text, className and share. Heads are texts, or objects of text, className
+// and title.
 function fill(id, heads, rows) {
   const table = byId(id), section = table.closest("section"), empty = section && section.querySelector(".empty");
   if (!table.tHead) {
     const row = table.createTHead().insertRow();
-    heads.forEach(head => row.append(el("th", head.startsWith("<") ? "text" : "", head.replace("<", ""))));
+    heads.forEach(head => {
+      const { text, className = "", title } = typeof head === "object" ? head : { text: head };
+      const th = el("th", className, text);
+      if (title) th.title = title;
+      row.append(th);
+    });
     table.createTBody();
   }
   table.hidden = rows.length === 0;
@@ -71,21 +90,53 @@ function fill(id, heads, rows) {
   });
 }
 
-const CARDS = [
-  { title: "Locks granted", unit: "per second", color: "blue", of: h => h.acquired_per_second },
-  { title: "Working", unit: "locks held", color: "green", of: h => h.working, now: n => n.working },
-  { title: "Waiting", unit: "requests", color: "amber", of: h => h.waiting, now: n => n.waiting },
-  { title: "Refused, queue full", unit: "per second", color: "red", of: h => h.refused_per_second },
-];
+// A table of a service, with its heading and what is to be said of it.
+function section(service, heading) {
+  const id = "table-" + service.name + "-" + heading.name;
+  if (!byId(id)) {
+    // Narrow ones stand in pairs.
+    const narrow = service.tables.filter(it => it.columns.length <= 6);
+    const isWide = heading.columns.length > 6 || narrow.length % 2 && heading === narrow.at(-1);
+    const root = el("section", isWide ? "wide" : ""), scroll = el("div", "scroll"), table = el("table");
+    table.id = id;
+    scroll.append(table);
+    root.append(el("h2", "", heading.title), el("p", "empty", heading.empty), scroll, el("p", "note"));
+    byId("tables").append(root);
+  }
+  return id;
+}
+
+function rowsOf(service, heading) {
+  const { columns } = heading, rows = last[service.name][heading.name];
+  const id = section(service, heading);
+  const heads = columns.flatMap(({ title, help, unit }) => unit === "times"
+    ? ["p50", "p99"].map(share => ({ text: title + " " + share, title: help }))
+    : [{ text: title, title: help, className: ["name", "address", "text"].includes(unit) ? "text" : "" }]);
+  const most = columns.map(({ name, emphasis }) => emphasis === "work" ? Math.max(1, ...rows.map(row => row[name])) : 0);
+  fill(id, heads, rows.map(row => columns.flatMap(({ name, unit, emphasis }, x) => {
+    const value = row[name];
+    if (value === null) return unit === "times" ? ["–", "–"] : ["–"];
+    const cells = CELLS[unit](value, TONES[emphasis]);
+    return most[x] ? [{ text: cells[0].text, className: "share", share: value / most[x] }] : cells;
+  })));
+  const more = heading.more ? "There are " + number(heading.more) + " more." : "";
+  const note = byId(id).closest("section").querySelector(".note");
+  say(note, [heading.help, heading.note, more].filter(Boolean).join(" "));
+  note.hidden = rows.length === 0 || note.textContent === "";
+}
+
+const COLORS = { none: "blue", work: "green", caution: "amber", alarm: "red" };
+const cards = new Map();
 // The plots' own coordinates: one from sample to sample, and so high, with room for the line at the top. The plot of a
 // young server is not all empty.
 const HEIGHT = 100, TOP = 6, FEWEST = 20;
 
-function makeCard(card) {
-  const root = el("div", "card " + card.color);
+function makeCard(series) {
+  const card = { title: series.title };
+  const root = el("div", "card " + COLORS[series.emphasis]);
   card.number = el("span", "", "0");
   const numberLine = el("div", "number");
-  numberLine.append(card.number, el("small", "", card.unit));
+  numberLine.append(card.number, el("small", "", series.unit));
   card.left = el("span");
   card.right = el("span", "peak");
   const sub = el("div", "sub");
@@ -103,12 +154,16 @@ function makeCard(card) {
   card.plot.addEventListener("pointerleave", () => { card.at = undefined; point(card); });
   root.append(el("h2", "", card.title), numberLine, sub, card.plot);
   byId("cards").append(root);
+  return card;
 }
 
-function plot(card, history, now) {
-  const values = card.of(history), most = Math.max(values.length, FEWEST), peak = Math.max(0, ...values);
+function plot(series, history) {
+  const key = series.service + " " + series.name;
+  if (!cards.has(key)) cards.set(key, makeCard(series));
+  const card = cards.get(key), { values } = series;
+  const most = Math.max(values.length, FEWEST), peak = Math.max(0, ...values);
   Object.assign(card, { values, most, peak, full: history.most, interval: history.interval });
-  say(card.number, number(card.now ? card.now(now) : values.length ? values[values.length - 1] : 0));
+  say(card.number, number(series.is_rate ? values.at(-1) || 0 : series.now));
   const x = n => most - values.length + n;
   const y = value => HEIGHT - (peak ? value / peak * (HEIGHT - TOP) : 0) - 1;
   const points = values.map((value, n) => x(n) + "," + y(value).toFixed(1));
@@ -162,8 +217,8 @@ function figures(service) {
     details.append(el("summary", "", "All figures of " + service.name), scroll);
     byId("figures").append(details);
   }
-  const value = figure => figure.is_seconds ? duration(figure.value) : figure.value.toLocaleString("en");
-  fill(id, ["<figure", "value", "<"], service.figures.map(figure =>
+  const value = figure => (figure.is_seconds ? duration : figure.is_bytes ? bytes : n => n.toLocaleString("en"))(figure.value);
+  fill(id, [{ text: "figure", className: "text" }, "value", ""], service.figures.map(figure =>
     [{ text: figure.name, className: "text" }, value(figure), { text: figure.help, className: "text help" }]));
 }
 
@@ -175,48 +230,28 @@ function reloaded(reload, now) {
 let last;
 
 function show(status) {
-  const { pools, services } = status, loop = status.loop;
+  const { services, process } = status, loop = status.loop;
   const passed = last ? status.uptime - last.uptime : 0;
   const busy = passed > 0 ? (loop.busy - last.loop.busy) / passed : loop.busy / Math.max(status.uptime, .001);
-  const now = { working: 0, waiting: 0 };
-  for (const figure of services[0].figures) {
-    if (figure.name === "processing_workers") now.working = figure.value;
-    if (figure.name === "waiting_workers") now.waiting = figure.value;
-  }
-  CARDS.forEach(card => plot(card, status.history, now));
+  last = status;
+  status.history.series.filter(series => isUsed(services.find(it => it.name === series.service)))
+    .forEach(series => plot(series, status.history));
   facts([
     ["up", duration(status.uptime)],
     ["clients", number(services[0].connections)],
     ["busy", (busy * 100).toLocaleString("en", { maximumFractionDigits: 1 }) + " %"],
-    ["memory", bytes(loop.memory_bytes)],
+    ["memory", bytes(process.resident_bytes)],
     ["version", status.version],
     ...reloaded(status.last_reload, status.started_at + status.uptime),
   ]);
-  const most = Math.max(1, ...pools.types.map(type => type.acquired));
-  fill("types",
-    ["<type", "acquired", "working", "waiting", "done", "full", "timeouts", "wait p50", "wait p99", "hold p50", "hold p99"],
-    pools.types.map(type => [
-      name(type.name), { text: number(type.acquired), className: "share", share: type.acquired / most },
-      count(type.working), count(type.waiting, "amber"), count(type.done), count(type.full, "red"),
-      count(type.timeouts, "amber"), maybe(type.wait.p50, duration), maybe(type.wait.p99, duration),
-      maybe(type.hold.p50, duration), maybe(type.hold.p99, duration),
-    ]));
-  fill("busiest", ["<key", "working", "waiting", "oldest"], pools.busiest.map(it =>
-    [name(it.key), count(it.working), count(it.waiting, "amber"), duration(it.oldest)]));
-  fill("hottest", ["<key", "refused", "waited"], pools.hottest.map(it =>
-    [name(it.key), count(it.refusals, "red"), count(it.waits, "amber")]));
-  const note = byId("hottest-note");
-  note.hidden = pools.hottest.length === 0;
-  const error = pools.hottest_error ? " A key may have had up to " + number(pools.hottest_error) + " more." : "";
-  say(note, "What is old fades: after half an hour, an event counts half." + error);
-  fill("holders", ["<key", "<client", "for"], pools.holders.map(it =>
-    [name(it.key), { text: it.peer, className: "text peer" }, duration(it.age)]));
-  const used = services.filter((it, n) => n === 0 || it.connections_opened);
-  fill("services", ["<service", "connections", "so far", "read", "written", "connect errors", "failed sends"],
-    used.map(it => [
-      { text: it.name, className: "text" }, count(it.connections), number(it.connections_opened), bytes(it.received_bytes),
-      bytes(it.sent_bytes), count(it.connect_errors, "red"), count(it.failed_sends, "red"),
-    ]));
+  const used = services.filter(isUsed);
+  used.forEach(service => service.tables.forEach(heading => rowsOf(service, heading)));
+  const heads = ["connections", "so far", "read", "written", "connect errors", "failed sends"];
+  fill("services", [{ text: "service", className: "text" }, ...heads], used.map(it => [
+    { text: it.name, className: "text" }, ...faint(number)(it.connections, ""), number(it.connections_opened),
+    bytes(it.received_bytes), bytes(it.sent_bytes), ...faint(number)(it.connect_errors, "red"),
+    ...faint(number)(it.failed_sends, "red"),
+  ]));
   used.filter(service => service.figures.length).forEach(figures);
   figures({ name: "the loop", figures: [
     { name: "ticks", value: loop.ticks, help: "Turns of the loop." },
@@ -224,8 +259,14 @@ function show(status) {
     { name: "busy", value: loop.busy, is_seconds: true, help: "Time awake." },
     { name: "timers", value: loop.timers, help: "Timers that are armed." },
     ...loop.budgets_spent.map(it => ({ name: "budget " + it.budget, value: it.times, help: "How often this bound on a turn was reached." })),
+    { name: "processor time", value: process.cpu, is_seconds: true, help: "Time that the process has used, of user and system together." },
+    { name: "descriptors", value: process.open_fds, help: "Open files and connections, of " + number(process.max_fds) + " that there may be." },
   ] });
-  last = status;
+}
+
+// The first service is always there; of the others, those that a client has connected to.
+function isUsed(service) {
+  return service.name === last.services[0].name || service.connections_opened > 0;
 }
 
 let heard = Date.now(), failing = false;
@@ -252,7 +293,6 @@ async function refresh() {
 
 say(byId("place"), location.host);
 document.title = location.host + " – poolcounter";
-CARDS.forEach(makeCard);
 byId("app").hidden = false;
 show(JSON.parse(byId("status").textContent));
 setTimeout(refresh, REFRESH_MS);

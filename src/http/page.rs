@@ -1,7 +1,8 @@
 //! The status page: one document that needs nothing else. Its script shows what `/status.json` says and asks for it again and
 //! again; whoever runs no scripts reads plain tables.
 
-use super::status::Status;
+use super::status::{Figure, Status};
+use super::tables::{Head, Heading, Shown, Times};
 use super::text::html;
 use std::fmt::Write;
 
@@ -9,8 +10,8 @@ use std::fmt::Write;
 /// taken for markup, it could still do nothing. The hashes are those of `page.js` and `page.css`.
 pub const POLICY: &str = concat!(
     "default-src 'none'; ",
-    "script-src 'sha256-plqU+POL/4oF5jhffx/ksao0fPTrCvNR+AgWJdgzZx8='; ",
-    "style-src 'sha256-XYgb9f1nJxcdnEXN5F8od+gwrjnl0cEQaJTaUWAQsoY='; ",
+    "script-src 'sha256-SQzkY5dSGvDR3iVAPmkGbxYE8+I636aia0iQ/Tsl01s='; ",
+    "style-src 'sha256-AOj1vef/2Dl275UWEfuXrrqTRuK2FXBzIBh1W8jaT8o='; ",
     "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 );
 
@@ -35,42 +36,63 @@ fn basic(status: &Status) -> String {
         let outcome = if reload.has_worked { "worked" } else { "has not worked: the log says why" };
         writeln!(page, "<p>The last reload was {age} ago and {outcome}.</p>").expect("a string takes every character");
     }
-    let pools = &status.pools;
-    let rows = pools.types.iter().map(|it| {
-        let counts = [it.acquired, it.working, it.waiting, it.done, it.full, it.timeouts];
-        let times = [it.wait.p50, it.wait.p99, it.hold.p50, it.hold.p99].map(|time| time.map_or("–".into(), seconds));
-        [vec![it.name.clone()], counts.map(|count| count.to_string()).into(), times.into()].concat()
-    });
-    let heads =
-        "type, acquired, working, waiting, done, full, timeouts, wait p50, wait p99, hold p50, hold p99".split(", ");
-    table(&mut page, "Types of work", heads, rows);
-    let rows = pools.busiest.iter();
-    let rows = rows.map(|it| vec![it.key.clone(), it.working.to_string(), it.waiting.to_string(), seconds(it.oldest)]);
-    table(&mut page, "Busiest keys now", "key, working, waiting, oldest".split(", "), rows);
-    let rows = pools.hottest.iter().map(|it| vec![it.key.clone(), it.refusals.to_string(), it.waits.to_string()]);
-    table(&mut page, "Hottest keys of the last hour", "key, refused, waited".split(", "), rows);
-    let rows = pools.holders.iter().map(|it| vec![it.key.clone(), it.peer.clone(), seconds(it.age)]);
-    table(&mut page, "Longest holders", "key, client, for".split(", "), rows);
+    let headings = status.services.iter().flat_map(|service| &service.tables);
+    for (heading, table) in headings.zip(&status.tables.0) {
+        write_table(&mut page, heading, &table.rows);
+    }
     for service in &status.services {
-        let value = |it: &super::status::Figure| if it.is_seconds { seconds(it.value) } else { it.value.to_string() };
+        let value = |it: &Figure| if it.is_seconds { seconds(it.value) } else { it.value.to_string() };
         let rows = service.figures.iter().map(|it| vec![it.name.to_string(), value(it), it.help.to_string()]);
         let title = format!("The {} service: {} connections", service.name, service.connections);
-        table(&mut page, &title, "figure, value, meaning".split(", "), rows);
+        write_rows(&mut page, &title, ["figure", "value", "meaning"].map(String::from), rows);
     }
     page
 }
 
-fn table<'a>(
+fn write_table(page: &mut String, heading: &Heading, rows: &[Vec<Shown>]) {
+    let heads = heading.columns.iter().flat_map(|column| match *column {
+        Head { title, unit: "times", .. } => vec![format!("{title} p50"), format!("{title} p99")],
+        Head { title, .. } => vec![title.into()],
+    });
+    let cells = |row: &Vec<Shown>| row.iter().flat_map(texts_of).collect();
+    write_rows(page, heading.title, heads, rows.iter().map(cells));
+    let more = (heading.more > 0).then(|| format!("There are {} more.", heading.more));
+    for sentence in [Some(heading.help), heading.note.as_deref(), more.as_deref()].into_iter().flatten() {
+        if !sentence.is_empty() && !rows.is_empty() {
+            writeln!(page, "<p>{}</p>", html(sentence)).expect("a string takes every character");
+        }
+    }
+}
+
+/// What a cell says, in one column or two.
+fn texts_of(cell: &Shown) -> Vec<String> {
+    let time = |time: Option<f64>, is_over| match (time, is_over) {
+        (None, _) => "–".into(),
+        (Some(time), false) => seconds(time),
+        (Some(time), true) => format!("over {}", seconds(time)),
+    };
+    match cell {
+        Shown::Nothing => vec!["–".into()],
+        Shown::Text(text) => vec![text.clone()],
+        Shown::Number(number) => vec![number.to_string()],
+        Shown::Seconds(span) => vec![seconds(*span)],
+        Shown::Times(Times { p50, p99, p50_is_over, p99_is_over }) => {
+            vec![time(*p50, *p50_is_over), time(*p99, *p99_is_over)]
+        }
+    }
+}
+
+fn write_rows(
     page: &mut String,
     title: &str,
-    heads: impl Iterator<Item = &'a str>,
+    heads: impl IntoIterator<Item = String>,
     rows: impl Iterator<Item = Vec<String>>,
 ) {
     let line = |tag: &str, cells: &mut dyn Iterator<Item = String>| {
         let cells: String = cells.map(|cell| format!("<{tag}>{}</{tag}>", html(&cell))).collect();
         format!("<tr>{cells}</tr>\n")
     };
-    let head = line("th", &mut heads.map(String::from));
+    let head = line("th", &mut heads.into_iter());
     let body: String = rows.map(|row| line("td", &mut row.into_iter())).collect();
     writeln!(page, "<h2>{}</h2>\n<table>\n{head}{body}</table>", html(title)).expect("a string takes every character");
 }

@@ -41,8 +41,13 @@ impl JobsSettings {
 }
 
 /// Where the jobs listen.
-pub const LISTENING: &[Opt<Endpoint>] =
-    listening!("jobs", "jobs", port 11300, "serve a job queue over the beanstalkd protocol too");
+pub const LISTENING: &[Opt<Endpoint>] = listening!(
+    "jobs",
+    "jobs",
+    port 11300,
+    "serve a job queue over the beanstalkd protocol too",
+    "Serve a job queue over the beanstalkd protocol too; see\n.Sx JOBS ."
+);
 
 /// The other options.
 pub const OPTIONS: &[Opt<JobsSettings>] = &[
@@ -50,7 +55,12 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         long: "jobs-store",
         key: "jobs.store",
         hint: "STORE",
-        help: "where jobs are kept: memory (default: memory)",
+        default: r#""memory""#,
+        doc_short: "where jobs are kept: memory (default: memory)",
+        doc_long: "
+            Where jobs are kept:
+            .Cm memory
+            keeps them for as long as the daemon runs, upgrades included.",
         set: |settings, value| {
             let store = if value == "memory" { Ok(StoreKind::Memory) } else { Err("memory".into()) };
             assign(&mut settings.store, store)
@@ -61,7 +71,13 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         long: "jobs-max-size",
         key: "jobs.max_size",
         hint: "BYTES",
-        help: "the longest body of a job, at most 1073741824 (default: 65535)",
+        default: "65535",
+        doc_short: "the longest body of a job, at most 1073741824 (default: 65535)",
+        doc_long: "
+            The longest body of a job.
+            A longer one is read to its end and answered with
+            .Li JOB_TOO_BIG .
+            At most 1073741824; the default is 65535.",
         set: |settings, value| assign(&mut settings.max_size, number(value, 1..=1 << 30)),
         ..Opt::BLANK
     },
@@ -69,7 +85,13 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         long: "jobs-max-memory",
         key: "jobs.max_memory",
         hint: "MEGABYTES",
-        help: "what jobs may take; beyond that a put is OUT_OF_MEMORY (default: 1024)",
+        default: "1024",
+        doc_short: "what jobs may take; beyond that a put is OUT_OF_MEMORY (default: 1024)",
+        doc_long: "
+            What jobs may take, reckoned as 150 bytes for each and its body, key, signature and error text.
+            Beyond that, a put is answered with
+            .Li OUT_OF_MEMORY .
+            The default is 1024.",
         set: |settings, value| {
             let bytes = number(value, 1..=1_000_000).map(|megabytes: usize| megabytes << 20);
             assign(&mut settings.max_memory, bytes)
@@ -80,14 +102,25 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         long: "jobs-max-tubes",
         key: "jobs.max_tubes",
         hint: "N",
-        help: "how many tubes there may be (default: 1048576)",
+        default: "1048576",
+        doc_short: "how many tubes there may be (default: 1048576)",
+        doc_long: "
+            How many tubes there may be.
+            The default is 1048576.",
         set: |settings, value| assign(&mut settings.max_tubes, number(value, 1..=100_000_000)),
         ..Opt::BLANK
     },
     Opt {
         long: "jobs-admin",
         key: "jobs.admin",
-        help: "let clients on other machines drain, clear and copy jobs, too",
+        default: "false",
+        doc_short: "let clients on other machines drain, clear and copy jobs, too",
+        doc_long: "
+            Let clients on other machines
+            .Ic drain , undrain , clear
+            and
+            .Ic store-copy ,
+            too.",
         set: |settings, value| assign(&mut settings.admin, flag(value)),
         ..Opt::BLANK
     },

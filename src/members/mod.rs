@@ -1,5 +1,375 @@
 //! Members: a network form of Erlang's pooler. Providers bring members, consumers take them for themselves alone and return them.
+//! This is the adapter between the loop and the state: it turns lines into requests and events into lines, and decides nothing
+//! but when a connection is told what.
 
+mod notices;
+mod options;
+mod sessions;
 pub mod state;
 pub mod stats;
 pub mod wire;
+
+pub use options::MembersSettings;
+pub use state::{Attributes, Condition, Filter, From, LeaseName, Lost, Named, NoMembers, Request, Take, Taken, Token};
+
+use crate::id::ConnId;
+use crate::options::Opt;
+use crate::output::{MAX_BYTES, Output};
+use crate::pools::wire::{LINE_TOO_LONG, Line as Framed, first_line, is_http};
+use crate::record::{Reader, Writer};
+use crate::report::Report;
+use crate::service::{
+    Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
+};
+use crate::settings::{self, Configure};
+use crate::stats::Figures;
+use crate::text::escaped;
+use crate::time::Time;
+use crate::wheel::{Due, TimerId};
+use log::{Level, debug, log_enabled, trace};
+use sessions::{Listing, Sessions};
+use state::{Event, Notice, Record, Refusal, State, Step, Timer, What};
+use stats::Levels;
+use std::io;
+use wire::{Line, Query};
+
+/// The line of the registry.
+pub const INFO: Info = Info {
+    name: "members",
+    port: 7532,
+    is_enabled: false,
+    max_connections: u64::MAX,
+    has_store: false,
+    announcement: "the members are at",
+    listening: options::LISTENING,
+    settings: settings::defaults::<MembersSettings>,
+};
+
+/// The longest line, without its end, in bytes: as in the pools protocol.
+const MOST_LINE_BYTES: usize = 8192;
+/// How many lines of a list are written in one turn: with an address asked of the system for each, about a millisecond.
+const LISTED_PER_TURN: usize = 512;
+
+/// The version of what is written: the sessions with something to know, then the records of the state.
+const SAVED_VERSION: u16 = 1;
+
+impl Configure for MembersSettings {
+    const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
+
+    fn open(&self) -> Box<dyn Service> {
+        Box::new(Members::new(*self))
+    }
+}
+
+/// The members service.
+pub struct Members {
+    state: State,
+    admin: Option<bool>,
+    /// The numbers of leases begin at the time of the first request.
+    is_numbered: bool,
+    sessions: Sessions,
+    /// Armed while a connection is owed lines.
+    pacing: Option<TimerId>,
+    /// What the present step has to say; empty between steps.
+    events: Vec<Event>,
+    /// What the operator is to be told of it; empty between steps.
+    notices: Vec<Notice>,
+}
+
+/// How far a request is.
+enum Progress {
+    /// Answered.
+    Done,
+    /// To be served again: its answer is longer than what can be said at once.
+    Partly,
+    /// Answered, and the connection ends.
+    Over,
+}
+
+impl Members {
+    /// A service without pools.
+    pub fn new(settings: MembersSettings) -> Self {
+        Members {
+            state: State::new(state::Limits { most: settings.most }, 0),
+            admin: settings.admin,
+            is_numbered: false,
+            sessions: Sessions::default(),
+            pacing: None,
+            events: Vec::new(),
+            notices: Vec::new(),
+        }
+    }
+
+    fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Progress {
+        if !self.sessions.is_listing(conn) {
+            trace!("{conn} > {}", escaped(line));
+        }
+        let refusal = match wire::parse(line) {
+            Ok(Line::Request(request)) => {
+                if !std::mem::replace(&mut self.is_numbered, true) {
+                    self.state.number_from((context.epoch + context.now.since(Time::START)).as_micros());
+                }
+                let is_last = matches!(request, Request::Bye);
+                let is_admin = request.is_for_operators() && self.is_operator(conn, context.peers);
+                self.step(context, is_admin, |state, step| state.serve(conn, request, step));
+                return if is_last { Progress::Over } else { Progress::Done };
+            }
+            Ok(Line::Query(query)) => match self.answer(conn, query, context) {
+                Ok(progress) => return progress,
+                Err(refusal) => refusal,
+            },
+            Err(refusal) => refusal,
+        };
+        tell(context.output, &Event { conn, what: What::Error(refusal) });
+        Progress::Done
+    }
+
+    fn is_operator(&self, conn: ConnId, peers: &dyn Peers) -> bool {
+        self.admin.unwrap_or_else(|| peers.is_local(conn))
+    }
+
+    /// Has the state machine take one step, and passes on what it says.
+    fn step<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        is_admin: bool,
+        take: impl FnOnce(&mut State, &mut Step<'_, '_>) -> T,
+    ) -> T {
+        let peers = context.peers;
+        let mut step = Step {
+            now: context.now,
+            timers: &mut context.timers.typed(),
+            random: context.random,
+            events: &mut self.events,
+            notices: &mut self.notices,
+            is_admin,
+            peer: &|conn| peers.peer(conn),
+        };
+        let done = take(&mut self.state, &mut step);
+        for event in self.events.drain(..) {
+            if self.sessions.admit(&event, context.output) {
+                tell(context.output, &event);
+            }
+        }
+        self.notices.drain(..).for_each(|notice| notices::log(&notice));
+        self.arm_pacing(context);
+        done
+    }
+
+    /// Has the lines that connections are owed sent when there is room for them.
+    fn arm_pacing(&mut self, context: &mut Context<'_>) {
+        if self.sessions.owe() && self.pacing.is_none() {
+            self.pacing = Some(context.timers.typed().arm(context.now + sessions::PACE, Timer::Pacing));
+        }
+    }
+
+    fn answer(&mut self, conn: ConnId, query: Query<'_>, context: &mut Context<'_>) -> Result<Progress, Refusal> {
+        if let Query::Utilization { pool } = query {
+            let figures = self.state.utilization(pool)?;
+            reply(context.output, conn, |bytes| wire::write_utilization(bytes, &figures));
+            return Ok(Progress::Done);
+        }
+        let mut listing = self.sessions.listing(conn).unwrap_or_else(|| Listing::new(query));
+        let is_whole = match query {
+            Query::Members { pool, .. } => self.list_members(conn, pool, &mut listing, context)?,
+            _ => self.list_pools(conn, &mut listing, context),
+        };
+        if !is_whole {
+            self.sessions.keep_listing(conn, listing);
+            return Ok(Progress::Partly);
+        }
+        reply(context.output, conn, |bytes| bytes.push(b'\n'));
+        self.sessions.end_listing(conn, context.output);
+        Ok(Progress::Done)
+    }
+
+    /// Tells of as many members as the connection's output takes, and returns whether these were all. Those that come or go
+    /// meanwhile may be told of or not; every other is told of once.
+    fn list_members(
+        &self,
+        conn: ConnId,
+        pool: &[u8],
+        listing: &mut Listing,
+        context: &mut Context<'_>,
+    ) -> Result<bool, Refusal> {
+        let peers = context.peers;
+        let from = listing.after.take();
+        let rows = self.state.members_after(pool, from.as_deref(), context.now, |conn| peers.peer(conn));
+        let rows = match rows {
+            Ok(rows) => rows,
+            Err(refusal) if !listing.is_begun => return Err(refusal),
+            Err(_) => return Ok(true),
+        };
+        listing.is_begun = true;
+        let mut last = None;
+        for (n, row) in rows.enumerate() {
+            if listing.left == 0 {
+                return Ok(true);
+            }
+            if n == LISTED_PER_TURN || context.output.is_full(conn) {
+                listing.after = last.or(from.as_deref()).map(Box::from);
+                return Ok(false);
+            }
+            reply(context.output, conn, |bytes| wire::write_member(bytes, &row));
+            listing.left -= 1;
+            last = Some(row.name);
+        }
+        Ok(true)
+    }
+
+    /// Tells of as many pools as the connection's output takes, and returns whether these were all.
+    fn list_pools(&self, conn: ConnId, listing: &mut Listing, context: &mut Context<'_>) -> bool {
+        let from = listing.after.take();
+        let mut last = None;
+        for (n, row) in self.state.pools_after(from.as_deref()).enumerate() {
+            if n == LISTED_PER_TURN || context.output.is_full(conn) {
+                listing.after = last.or(from.as_deref()).map(Box::from);
+                return false;
+            }
+            reply(context.output, conn, |bytes| wire::write_pool(bytes, &row));
+            last = Some(row.name);
+        }
+        true
+    }
+
+    /// What was counted, and the levels as they are now.
+    fn levels(&self, traffic: &Traffic) -> Figures<Levels> {
+        let mut levels = Figures::default();
+        levels.set(Levels::Connections, traffic.open);
+        let (members, pools) = self.state.len();
+        levels.set(Levels::Pools, pools as u64);
+        levels.set(Levels::Members, members as u64);
+        let mut all = [0; 6];
+        for of in self.state.pools_after(None).map(|row| row.figures) {
+            let parts = [of.in_use, of.free, of.starting, of.stopping, of.cleaning, of.quarantined];
+            all.iter_mut().zip(parts).for_each(|(sum, part)| *sum += u64::from(part));
+        }
+        let [in_use, free, starting, stopping, cleaning, quarantined] = all;
+        levels.set(Levels::InUse, in_use);
+        levels.set(Levels::Free, free);
+        levels.set(Levels::Starting, starting);
+        levels.set(Levels::Stopping, stopping);
+        levels.set(Levels::Cleaning, cleaning);
+        levels.set(Levels::Quarantined, quarantined);
+        levels.set(Levels::Waiting, self.state.waiting() as u64);
+        levels
+    }
+}
+
+impl Service for Members {
+    fn caps(&self) -> Caps {
+        Caps { request_bytes: MOST_LINE_BYTES + 1, output_bytes: MAX_BYTES, idle: None }
+    }
+
+    fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
+        let Input { bytes: input, seen } = input;
+        let mut consumed = 0;
+        for _ in 0..REQUESTS_PER_TURN {
+            if context.output.is_full(conn) {
+                break;
+            }
+            let seen = if consumed == 0 { seen } else { 0 };
+            match first_line(&input[consumed..], seen, MOST_LINE_BYTES) {
+                Framed::Whole(line, _) if is_http(line) => {
+                    debug!("{conn} speaks HTTP here");
+                    return Served { consumed: input.len(), then: Then::Close };
+                }
+                Framed::Whole(line, len) => match self.handle(conn, line, context) {
+                    Progress::Done => consumed += len,
+                    Progress::Partly => break,
+                    Progress::Over => return Served { consumed: input.len(), then: Then::Close },
+                },
+                Framed::Partial => return Served { consumed, then: Then::Read },
+                Framed::TooLong => {
+                    reply(context.output, conn, |bytes| bytes.extend_from_slice(LINE_TOO_LONG));
+                    return Served { consumed: input.len(), then: Then::Close };
+                }
+            }
+        }
+        Served { consumed, then: Then::Serve }
+    }
+
+    fn expire(&mut self, due: Due, context: &mut Context<'_>) {
+        match due.key() {
+            Timer::Pacing => {
+                self.pacing.take().into_iter().for_each(TimerId::fired);
+                self.sessions.pay(context.output);
+                self.arm_pacing(context);
+            }
+            timer => self.step(context, false, |state, step| state.expire(timer, step)),
+        }
+    }
+
+    fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.sessions.close(conn);
+        self.step(context, false, |state, step| state.close(conn, step));
+        if !self.sessions.owe() {
+            self.pacing.take().into_iter().for_each(|timer| context.timers.typed::<Timer>().cancel(timer));
+        }
+    }
+
+    fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
+        let figures = self.state.counted_in_all();
+        Report { figures: self.levels(traffic).rows().chain(figures.rows()).collect(), ..Report::default() }
+    }
+
+    fn saved_version(&self) -> u16 {
+        SAVED_VERSION
+    }
+
+    fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
+        out.put(&self.is_numbered)?;
+        self.sessions.save(out)?;
+        let timers = context.timers.typed();
+        for record in self.state.save(&timers) {
+            out.put(&Some(record))?;
+        }
+        out.put(&None::<Record>)
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        if version != SAVED_VERSION {
+            return Err(Unreadable::version("members", version));
+        }
+        self.is_numbered = saved.take()?;
+        self.sessions = Sessions::restore(saved)?;
+        let mut end = Ok(());
+        let records = std::iter::from_fn(|| {
+            saved.take().unwrap_or_else(|error| {
+                end = Err(error);
+                None
+            })
+        });
+        let restored = self.step(context, false, |state, step| state.restore(records, step));
+        end.and(restored)
+    }
+
+    fn check(&self) {
+        self.state.check();
+        assert_eq!(self.sessions.owe(), self.pacing.is_some(), "what is owed is sent some time");
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state.knows_nobody() && self.sessions.is_empty()
+    }
+
+    fn own_timers(&self) -> usize {
+        self.state.armed_timers()
+    }
+}
+
+fn tell(output: &mut Output, event: &Event) {
+    reply(output, event.conn, |bytes| wire::write_event(bytes, event));
+}
+
+/// Adds the lines of one reply, and logs each if that is wanted.
+fn reply(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+    output.reply(conn, |bytes| {
+        let start = bytes.len();
+        write(bytes);
+        if log_enabled!(Level::Trace) {
+            let lines = bytes[start..].split_inclusive(|byte| *byte == b'\n');
+            lines.for_each(|line| trace!("{conn} < {}", escaped(line.strip_suffix(b"\n").unwrap_or(line))));
+        }
+    });
+}

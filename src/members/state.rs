@@ -103,6 +103,8 @@ timer_keys! {
         Backoff(id: PoolId),
         /// Idle members of a pool may be stopped.
         Cull(id: PoolId),
+        /// Connections can be told more of what they are owed: the adapter's own.
+        Pacing,
     }
 }
 
@@ -184,6 +186,8 @@ pub struct State {
     graces: Slab<Grace>,
     clients: Vec<Client>,
     unsettled: Vec<PoolId>,
+    /// What was counted of pools that are gone.
+    past: Figures<Stat>,
 }
 
 impl State {
@@ -217,7 +221,13 @@ impl State {
             graces: Slab::new(),
             clients: Vec::new(),
             unsettled: Vec::new(),
+            past: Figures::default(),
         }
+    }
+
+    /// Has leases numbered from `microsecond` on, unless they have come further.
+    pub fn number_from(&mut self, microsecond: u64) {
+        self.next_lease = self.next_lease.max(microsecond);
     }
 
     /// Serves one request.
@@ -291,6 +301,7 @@ impl State {
             Timer::Grace(id) => self.grace_is_over(id, step),
             Timer::Backoff(id) => self.backoff_is_over(id),
             Timer::Cull(id) => self.cull(id, step),
+            Timer::Pacing => {}
         }
         self.settle(step);
     }

@@ -28,6 +28,22 @@ statistics! {
     }
 }
 
+statistics! {
+    /// What there is, in all pools.
+    Levels {
+        Connections = "connections", Level, "Connections that there are.";
+        Pools = "pools", Level, "Pools that there are.";
+        Members = "members", Level, "Members that there are.";
+        InUse = "in_use", Level, "Members that are held.";
+        Free = "free", Level, "Members that are free or checked.";
+        Starting = "starting", Level, "Starts under way.";
+        Stopping = "stopping", Level, "Members that are being stopped.";
+        Cleaning = "cleaning", Level, "Members that are cleaned or wait for it.";
+        Quarantined = "quarantined", Level, "Members that are kept out.";
+        Waiting = "waiting", Level, "Takes that wait.";
+    }
+}
+
 /// How long things took in a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {

@@ -7,6 +7,7 @@ use super::state::{
 use crate::pools::wire::{parse_number, parse_seconds};
 use crate::time::Span;
 
+pub mod client;
 mod replies;
 
 pub use replies::{write_event, write_member, write_pool, write_utilization};

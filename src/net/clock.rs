@@ -14,22 +14,22 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that starts now.
+    /// Returns a clock that starts now.
     pub fn start() -> Self {
         Clock { started: micros(ClockId::CLOCK_MONOTONIC), epoch: micros(ClockId::CLOCK_REALTIME) }
     }
 
-    /// The time of day at [`Time::START`], since 1970.
+    /// Returns the time of day at [`Time::START`], since 1970.
     pub fn epoch(&self) -> Span {
         Span::from_micros(self.epoch)
     }
 
-    /// The time now.
+    /// Returns the time now.
     pub fn now(&self) -> Time {
         self.at(micros(ClockId::CLOCK_MONOTONIC))
     }
 
-    /// The time at a reading of the monotonic clock. One from before the start is the start: a virtual machine that was moved, or a
+    /// Returns the time at a reading of the monotonic clock. One from before the start is the start: a virtual machine that was moved, or a
     /// handover from before a boot, must not end the process.
     fn at(&self, reading: u64) -> Time {
         Time::START + Span::from_micros(reading.saturating_sub(self.started))

@@ -1,23 +1,24 @@
 //! One connection: its stream, and what is known of it. It knows nothing of the others.
 
-use super::inlet::{Inlet, Received};
+use super::read_buffer::{ReadBuffer, ReadOutcome};
 use crate::id::ServiceId;
 use crate::wheel::TimerId;
 use std::io::{self, Read, Write};
 
-/// Reads of a turn in which a peer has closed its side: its last data, and its end. A third is for what cannot be read together.
-const READS_TO_THE_END: usize = 3;
+/// Reads in a turn in which the peer has closed its side: its last data, and the end of file. A third is for data that one read
+/// cannot take.
+const READS_TO_EOF: usize = 3;
 
 /// A non-blocking stream of bytes.
 pub trait Stream: Read + Write {
-    /// Tells the peer that nothing more will be written.
+    /// Closes the sending side, so that the peer reads an end of file.
     ///
     /// # Errors
     ///
     /// When the peer is gone.
     fn finish(&mut self) -> io::Result<()>;
 
-    /// The address of the peer, without spaces.
+    /// Returns the address of the peer, without spaces.
     ///
     /// # Errors
     ///
@@ -30,9 +31,9 @@ pub trait Stream: Read + Write {
     }
 }
 
-/// What an event says of a connection.
+/// What an event of the poll says of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct News {
+pub struct Readiness {
     /// There is something to read.
     pub readable: bool,
     /// There is room to write.
@@ -46,41 +47,41 @@ pub struct News {
 pub(super) struct Connection<S> {
     pub stream: S,
     pub service: ServiceId,
-    pub stage: Stage,
+    pub phase: Phase,
     /// A read may bring something.
     pub readable: bool,
     /// The peer has said that it will send no more, though some of what it sent may be unread.
     pub hangup: bool,
     /// Everything that the peer sent has been read.
-    pub ended: bool,
-    /// The last write did not take all: an event will say when there is room.
+    pub eof: bool,
+    /// The last write did not take all: an event will come when there is room.
     pub blocked: bool,
-    /// Its output was full at its turn: it has no other until that drains.
+    /// Its output was full at its turn: it has no other turn until that drains.
     pub parked: bool,
-    /// Its service wants it served no more before it says so.
+    /// Its service has answered [`Then::Wait`](crate::service::Then::Wait) and not resumed it yet.
     pub waiting: bool,
     /// Its service is done with it, and it ends once the replies have left that wait for a commit.
     pub draining: bool,
     /// The system has said that the connection is gone.
     pub lost: bool,
-    /// Reading or writing failed, or its time is over: whatever is unsent stays so.
-    pub broken: bool,
+    /// Reading or writing failed, or its time is over: what is unsent is never sent.
+    pub failed: bool,
     /// Whole or partial requests that were read and not served.
     pub unserved: Vec<u8>,
     /// Its service has seen what is unserved, and waits for more.
     pub partial: bool,
 }
 
-/// How far a connection is.
-pub(super) enum Stage {
+/// How far a connection is on the way to its end.
+pub(super) enum Phase {
     /// Its service serves it.
     Open,
-    /// So it does, but the peer has closed its side and does not read what it asked for: parked, until it reads on.
-    Leaving { patience: TimerId },
-    /// Its service has forgotten it.
+    /// The service serves it, but it is parked: the peer has closed its side and does not read its replies.
+    HalfClosed { linger_timer: TimerId },
+    /// The service has forgotten it; `reap` decides what follows.
     Closed,
-    /// So it has, but the last replies are not sent, or the peer has not noticed yet.
-    Lingering { patience: TimerId },
+    /// The service has forgotten it, but the last replies are not sent, or the peer has not closed its side yet.
+    Lingering { linger_timer: TimerId },
 }
 
 impl<S: Stream> Connection<S> {
@@ -88,38 +89,38 @@ impl<S: Stream> Connection<S> {
         Connection {
             stream,
             service,
-            stage: Stage::Open,
+            phase: Phase::Open,
             readable: false,
             hangup: false,
-            ended: false,
+            eof: false,
             blocked: false,
             parked: false,
             waiting: false,
             draining: false,
             lost: false,
-            broken: false,
+            failed: false,
             unserved: Vec::new(),
             partial: false,
         }
     }
 
-    /// Returns whether its service has not been told that it is over.
+    /// Returns true while its service has not been told that it is over.
     pub fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Open | Stage::Leaving { .. })
+        matches!(self.phase, Phase::Open | Phase::HalfClosed { .. })
     }
 
-    /// Reads once, and notes whether another read may bring more. Behind the last data of a peer that has closed its side, the
-    /// end is read too: it is news of this turn, not of a later one.
-    pub fn read(&mut self, inlet: &mut Inlet) -> io::Result<()> {
-        for _ in 0..READS_TO_THE_END {
-            match inlet.read(&mut self.stream)? {
-                Received::Filled => break,
+    /// Reads once, and notes whether another read may bring more. If the peer has closed its side, the end of file behind its
+    /// last data is read too, so that it takes effect in this turn and not in a later one.
+    pub fn read(&mut self, read_buffer: &mut ReadBuffer) -> io::Result<()> {
+        for _ in 0..READS_TO_EOF {
+            match read_buffer.read(&mut self.stream)? {
+                ReadOutcome::Filled => break,
                 // Data and the end that arrive together are announced together: then the end is still to be read.
-                Received::Short => self.readable = self.hangup,
-                Received::Nothing => self.readable = false,
-                Received::End => {
+                ReadOutcome::Short => self.readable = self.hangup,
+                ReadOutcome::Nothing => self.readable = false,
+                ReadOutcome::End => {
                     self.readable = false;
-                    self.ended = true;
+                    self.eof = true;
                 }
             }
             if !self.readable {

@@ -3,19 +3,20 @@
 //!
 //! Invariant: a connection with work that no event will announce (bytes not read, requests not served) stands in `ready`,
 //! unless it is parked, and then the flush that drains its output puts it there.
-//! Invariant: a service knows a connection from its first turn until it is told that it is gone, and never after. It is told
-//! where that is met, so that whatever is served later finds given back what was held; `reap` only drops the connection.
+//! Invariant: a service knows a connection from its first turn until [`Service::close`](crate::service::Service::close), and never after.
+//! That is called where the end is found, so that what the connection held is free for every connection served later; `reap`
+//! only drops the socket.
 
-use super::connection::{Connection, News, Stage, Stream};
+use super::connection::{Connection, Phase, Readiness, Stream};
 use super::dispatch::Dispatch;
-use super::idle::Idle;
-use super::inlet::Inlet;
+use super::idle::IdleQueues;
+use super::read_buffer::ReadBuffer;
 use crate::id::{ConnId, Id, ServiceId};
 use crate::list::{Links, List};
-use crate::pulse::Pulse;
+use crate::loop_stats::LoopStats;
 use crate::random::Random;
 use crate::registry::Services;
-use crate::service::{GONE, Peers};
+use crate::service::{GONE, Peers, Process};
 use crate::time::{Span, Time};
 use crate::wheel::Owner;
 use log::debug;
@@ -25,7 +26,7 @@ mod saved;
 mod tick;
 
 pub use saved::rehearse;
-pub(super) use saved::{Head, SavedConnection};
+pub(super) use saved::{ConnectionsHead, SavedConnection};
 pub use tick::Host;
 
 /// How long a connection that is to be closed may take to read its last replies, and to notice.
@@ -36,18 +37,18 @@ const LOOP: Owner = Owner(u8::MAX);
 /// The connections of all services, with everything they share.
 pub struct Connections<S> {
     slab: Slab<Connection<S>>,
-    /// Whoever is to be served in the next tick, in order.
+    /// The connections that are to be served in the next tick, in order.
     ready: List<ConnId>,
     links: Links,
-    idle: Idle,
-    /// Whoever `reap` is to look at; may name a connection twice.
+    idle: IdleQueues,
+    /// The connections that `reap` is to look at; may name one twice.
     closing: Vec<ConnId>,
     /// Services whose stores have finished something.
     completed: Vec<ServiceId>,
-    inlet: Inlet,
-    /// Nothing is served: an upgrade waits until the services are quiet.
+    read_buffer: ReadBuffer,
+    /// True while an upgrade waits until the services are quiet: nothing is served.
     is_paused: bool,
-    core: Dispatch,
+    dispatch: Dispatch,
 }
 
 impl<S: Stream> Peers for Slab<Connection<S>> {
@@ -62,37 +63,37 @@ impl<S: Stream> Peers for Slab<Connection<S>> {
 }
 
 impl<S: Stream> Connections<S> {
-    /// No connections yet. `epoch` is the time of day at [`Time::START`], since 1970.
+    /// Returns an empty set of connections. `epoch` is the time of day at [`Time::START`], since 1970.
     pub fn new(services: Services, epoch: Span, random: Random) -> Self {
         Connections {
             slab: Slab::new(),
             ready: List::default(),
             links: Links::default(),
-            idle: Idle::new(services.ids().map(|service| services[service].caps.idle)),
+            idle: IdleQueues::new(services.ids().map(|service| services[service].caps.idle)),
             closing: Vec::new(),
             completed: Vec::new(),
-            inlet: Inlet::new(services.longest_request()),
+            read_buffer: ReadBuffer::new(services.longest_request()),
             is_paused: false,
-            core: Dispatch::new(services, epoch, random),
+            dispatch: Dispatch::new(services, epoch, random),
         }
     }
 
-    /// How many connections there are.
+    /// Returns how many connections there are.
     pub fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// The services.
+    /// Returns the services.
     pub fn services(&mut self) -> &mut Services {
-        &mut self.core.services
+        &mut self.dispatch.services
     }
 
     /// Returns the service of that name.
     pub fn named(&self, service: &str) -> Option<ServiceId> {
-        self.core.services.named(service)
+        self.dispatch.services.named(service)
     }
 
-    /// Has nothing served, or everything served again.
+    /// Stops serving connections, or starts it again.
     pub fn pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
     }
@@ -100,85 +101,86 @@ impl<S: Stream> Connections<S> {
     /// Has nothing served, and the services bring to an end what an upgrade could not wait for. What that changes is committed.
     pub fn quiesce(&mut self, now: Time) {
         self.is_paused = true;
-        for id in self.core.services.ids() {
-            self.core.call(id, now, &self.slab, |service, context| service.quiesce(context));
+        for id in self.dispatch.services.ids() {
+            self.dispatch.call(id, now, &self.slab, |service, context| service.quiesce(context));
         }
         // What that changed need not wait for a tick, which nothing may begin.
         self.commit(now);
     }
 
-    /// Whether no service has something under way that a process which takes over could not go on with.
+    /// Returns true when no service has something under way that a process which takes over could not continue.
     pub fn is_quiet(&self) -> bool {
-        self.core.services.is_quiet() && !self.core.output.is_held()
+        self.dispatch.services.is_quiet() && !self.dispatch.output.is_held()
     }
 
-    /// Whether there are none, and nothing is left of any.
+    /// Returns true when there are no connections, and nothing is left of any.
     pub fn is_empty(&self) -> bool {
-        self.slab.is_empty() && self.ready.is_empty() && self.closing.is_empty() && self.core.is_empty()
+        self.slab.is_empty() && self.ready.is_empty() && self.closing.is_empty() && self.dispatch.is_empty()
     }
 
-    /// Takes a new connection in.
+    /// Adds a new connection, and returns its id.
     pub fn open(&mut self, stream: S, service: ServiceId, now: Time) -> ConnId {
         let id = ConnId::from_index(self.slab.insert(Connection::new(stream, service)));
         self.idle.note_activity(id, service, now);
-        debug!("{id} opened: {} ({})", self.slab.peer(id), self.core.services[service].info.name);
-        let traffic = &mut self.core.services[service].traffic;
+        debug!("{id} opened: {} ({})", self.slab.peer(id), self.dispatch.services[service].info.name);
+        let traffic = &mut self.dispatch.services[service].traffic;
         traffic.open += 1;
         traffic.opened += 1;
         id
     }
 
-    /// Closes the longest idle connection of a service, and returns whether there was any that may not be idle for ever.
+    /// Closes the longest idle connection of a service. Returns false when the service limits no connection's idle time, or has
+    /// none.
     pub fn make_room(&mut self, service: ServiceId, now: Time) -> bool {
         let longest = self.idle.longest(service);
         if let Some(id) = longest {
-            self.break_off(id, &"it makes room for another", now);
+            self.fail(id, &"it was idle for longest, and a new connection needs its place", now);
         }
         longest.is_some()
     }
 
-    /// The stream of a connection that is not gone yet.
+    /// Returns the stream of a connection; None if it is gone.
     pub fn stream(&mut self, id: ConnId) -> Option<&mut S> {
         self.slab.get_mut(id.index()).map(|conn| &mut conn.stream)
     }
 
-    /// Gives a connection up that was just opened and cannot be polled.
+    /// Closes a connection that was just opened and cannot be polled.
     pub fn abandon(&mut self, id: ConnId, now: Time) {
-        self.break_off(id, &"no event will tell of it", now);
+        self.fail(id, &"it cannot be polled", now);
     }
 
     /// Counts a connection that could not be accepted or served.
     pub fn count_error(&mut self, service: ServiceId) {
-        self.core.services[service].traffic.connect_errors += 1;
+        self.dispatch.services[service].traffic.connect_errors += 1;
     }
 
-    /// Notes what an event said. Nothing is read or written yet.
-    pub fn mark(&mut self, id: ConnId, news: News) {
+    /// Notes what an event of the poll says. Nothing is read or written yet.
+    pub fn mark(&mut self, id: ConnId, readiness: Readiness) {
         let Some(conn) = self.slab.get_mut(id.index()) else { return };
-        if news.writable {
+        if readiness.writable {
             conn.blocked = false;
-            if !self.core.output.unsent(id).is_empty() {
-                self.core.output.touch(id);
+            if !self.dispatch.output.unsent(id).is_empty() {
+                self.dispatch.output.touch(id);
             }
         }
-        if news.readable || news.hangup {
+        if readiness.readable || readiness.hangup {
             conn.readable = true;
-            conn.hangup |= news.hangup;
-            conn.lost |= news.lost;
-            // Whoever leaves without reading is parked anew, and not for ever.
+            conn.hangup |= readiness.hangup;
+            conn.lost |= readiness.lost;
+            // A peer that has closed its side without reading is parked again, this time with a timer.
             conn.parked &= !conn.hangup;
             self.make_ready(id);
         }
     }
 
-    /// Notes what came while nobody looked, which has no order: those that have left come before all others, so that nobody is
-    /// refused what they held.
-    pub fn mark_at_once(&mut self, news: Vec<(ConnId, News)>) {
-        let waiting: Vec<ConnId> = std::iter::from_fn(|| self.ready.pop_front(&mut self.links)).collect();
-        let (left, others): (Vec<_>, Vec<_>) = news.into_iter().partition(|(_, news)| news.hangup);
-        left.into_iter().for_each(|(id, news)| self.mark(id, news));
-        waiting.into_iter().for_each(|id| self.make_ready(id));
-        others.into_iter().for_each(|(id, news)| self.mark(id, news));
+    /// Notes events that came while no process polled, so that their order is lost. Connections that were closed come before all
+    /// others, so that no request is refused because of what they held.
+    pub fn mark_unordered(&mut self, events: Vec<(ConnId, Readiness)>) {
+        let ready: Vec<ConnId> = std::iter::from_fn(|| self.ready.pop_front(&mut self.links)).collect();
+        let (left, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(_, readiness)| readiness.hangup);
+        left.into_iter().for_each(|(id, readiness)| self.mark(id, readiness));
+        ready.into_iter().for_each(|id| self.make_ready(id));
+        others.into_iter().for_each(|(id, readiness)| self.mark(id, readiness));
     }
 
     /// Notes that the store of a service has finished something.
@@ -186,20 +188,25 @@ impl<S: Stream> Connections<S> {
         self.completed.push(service);
     }
 
-    /// When there is work that no event will announce: at once if some is left over, else when the next timer is due.
+    /// Returns when there is work that no event will announce: at once if some is left over, else when the next timer is due.
     pub fn next_work(&self) -> Option<Time> {
         let unserved = !self.is_paused && !self.ready.is_empty();
-        let left_over = unserved || self.core.output.is_dirty() || !self.closing.is_empty();
+        let left_over = unserved || self.dispatch.output.is_dirty() || !self.closing.is_empty();
         match left_over {
             true => Some(Time::START),
             false if self.is_paused => None,
-            false => self.core.wheel.next().into_iter().chain(self.idle.next()).min(),
+            false => self.dispatch.wheel.next().into_iter().chain(self.idle.next_deadline()).min(),
         }
     }
 
-    /// What the loop notes of itself.
-    pub fn pulse(&mut self) -> &mut Pulse {
-        &mut self.core.pulse
+    /// Sets what the services know the process by.
+    pub fn measure(&mut self, process: Box<dyn Process>) {
+        self.dispatch.process = process;
+    }
+
+    /// Returns the loop's own figures.
+    pub fn loop_stats(&mut self) -> &mut LoopStats {
+        &mut self.dispatch.loop_stats
     }
 
     fn make_ready(&mut self, id: ConnId) {
@@ -208,16 +215,16 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Some of the connection's output was sent, or replaced by less: a reason to serve it again, or to be done with it.
-    fn note_progress(&mut self, id: ConnId) {
+    /// Continues after some of the connection's output was sent, or replaced by less: it may be served again, or reaped.
+    fn after_write(&mut self, id: ConnId) {
         let conn = &mut self.slab[id.index()];
-        if let Stage::Closed | Stage::Lingering { .. } = conn.stage {
+        if let Phase::Closed | Phase::Lingering { .. } = conn.phase {
             if !conn.blocked {
                 self.closing.push(id);
             }
-        } else if !self.core.output.is_full(id) {
-            if let Stage::Leaving { patience } = std::mem::replace(&mut conn.stage, Stage::Open) {
-                self.core.wheel.of::<ConnId>(LOOP).cancel(patience);
+        } else if !self.dispatch.output.is_full(id) {
+            if let Phase::HalfClosed { linger_timer } = std::mem::replace(&mut conn.phase, Phase::Open) {
+                self.dispatch.wheel.of::<ConnId>(LOOP).cancel(linger_timer);
             }
             if std::mem::take(&mut conn.parked) {
                 self.make_ready(id);
@@ -225,70 +232,73 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    fn break_off(&mut self, id: ConnId, why: &dyn std::fmt::Display, now: Time) {
-        debug!("{id} breaks off: {why}");
-        self.slab[id.index()].broken = true;
+    fn fail(&mut self, id: ConnId, why: &dyn std::fmt::Display, now: Time) {
+        debug!("{id} failed: {why}");
+        self.slab[id.index()].failed = true;
         self.close(id, now);
     }
 
-    /// Has the service forget the connection and give back what it held, there and then, unless it has; and has `reap` look at it.
+    /// Calls the service's `close` unless that was done before, and has `reap` look at the connection.
     fn close(&mut self, id: ConnId, now: Time) {
         self.closing.push(id);
         let conn = &mut self.slab[id.index()];
         self.idle.remove(id, conn.service);
-        match std::mem::replace(&mut conn.stage, Stage::Closed) {
-            Stage::Open => {}
-            Stage::Leaving { patience } => self.core.wheel.of::<ConnId>(LOOP).cancel(patience),
-            closed => return conn.stage = closed,
+        match std::mem::replace(&mut conn.phase, Phase::Closed) {
+            Phase::Open => {}
+            Phase::HalfClosed { linger_timer } => self.dispatch.wheel.of::<ConnId>(LOOP).cancel(linger_timer),
+            closed => return conn.phase = closed,
         }
         let service = conn.service;
-        self.core.call(service, now, &self.slab, |service, context| service.close(id, context));
+        self.dispatch.call(service, now, &self.slab, |service, context| service.close(id, context));
     }
 
+    /// Arms the linger timer of a connection that is not drained, and reads on until the peer closes its side.
     fn linger(&mut self, id: ConnId, now: Time) {
         let conn = &mut self.slab[id.index()];
-        if let Stage::Closed = conn.stage {
+        if let Phase::Closed = conn.phase {
             conn.parked = false;
-            conn.stage = Stage::Lingering { patience: self.core.wheel.of(LOOP).arm(now + LINGER, id) };
+            conn.phase = Phase::Lingering { linger_timer: self.dispatch.wheel.of(LOOP).arm(now + LINGER, id) };
         }
         if conn.readable {
             self.make_ready(id);
         }
     }
 
-    fn end_patience(&mut self, id: ConnId, now: Time) {
+    /// Ends a connection whose linger timer has fired.
+    fn expire_linger(&mut self, id: ConnId, now: Time) {
         let conn = &mut self.slab[id.index()];
-        conn.stage = match std::mem::replace(&mut conn.stage, Stage::Closed) {
-            Stage::Leaving { patience } => {
-                patience.fired();
-                if self.core.output.is_held_for(id) {
+        conn.phase = match std::mem::replace(&mut conn.phase, Phase::Closed) {
+            Phase::HalfClosed { linger_timer } => {
+                linger_timer.fired();
+                if self.dispatch.output.is_held_for(id) {
                     // It cannot read what waits for a commit.
-                    conn.stage = Stage::Leaving { patience: self.core.wheel.of(LOOP).arm(now + LINGER, id) };
+                    let linger_timer = self.dispatch.wheel.of(LOOP).arm(now + LINGER, id);
+                    conn.phase = Phase::HalfClosed { linger_timer };
                     return;
                 }
-                Stage::Open
+                Phase::Open
             }
-            Stage::Lingering { patience } => {
-                patience.fired();
-                Stage::Closed
+            Phase::Lingering { linger_timer } => {
+                linger_timer.fired();
+                Phase::Closed
             }
             other => other,
         };
-        self.break_off(id, &"it took too long to read its last replies", now);
+        self.fail(id, &"it took too long to read its last replies", now);
     }
 
     fn drop(&mut self, id: ConnId) {
         let service = self.slab[id.index()].service;
-        debug!("{id} closed: {} ({})", self.slab.peer(id), self.core.services[service].info.name);
+        debug!("{id} closed: {} ({})", self.slab.peer(id), self.dispatch.services[service].info.name);
         let conn = self.slab.remove(id.index());
         if self.links.is_linked(id) {
             self.ready.remove(&mut self.links, id);
         }
-        if let Stage::Lingering { patience } = conn.stage {
-            self.core.wheel.of::<ConnId>(LOOP).cancel(patience);
+        if let Phase::Lingering { linger_timer } = conn.phase {
+            self.dispatch.wheel.of::<ConnId>(LOOP).cancel(linger_timer);
         }
-        let lost = self.core.output.discard(id);
-        let traffic = &mut self.core.services[service].traffic;
+        let lost = self.dispatch.output.discard(id);
+        let traffic = &mut self.dispatch.services[service].traffic;
         traffic.failed_sends += u64::from(lost);
         traffic.open -= 1;
     }
@@ -299,15 +309,18 @@ impl<S: Stream> Connections<S> {
     ///
     /// When they contradict each other.
     pub fn check(&self) {
-        self.core.check();
-        assert_eq!(self.core.services.open(), self.slab.len() as u64, "each connection is counted for its service");
+        self.dispatch.check();
+        assert_eq!(self.dispatch.services.open(), self.slab.len() as u64, "each connection is counted for its service");
         for (index, conn) in &self.slab {
             let id = ConnId::from_index(index);
             let waits = conn.parked || conn.waiting || conn.draining;
             let waits_for_turn = waits || self.links.is_linked(id) || self.closing.contains(&id);
-            assert!(waits_for_turn || !conn.readable, "{id} may have something to read, and nobody will look");
-            let can_drain = self.core.output.unsent(id).is_empty() || conn.blocked || conn.broken;
-            assert!(can_drain || self.core.output.is_dirty(), "{id} has something unsent, and nobody will send it");
+            assert!(waits_for_turn || !conn.readable, "{id} may have something to read, and has no turn");
+            let can_drain = self.dispatch.output.unsent(id).is_empty() || conn.blocked || conn.failed;
+            assert!(
+                can_drain || self.dispatch.output.is_dirty(),
+                "{id} has something unsent, and is not to be flushed"
+            );
         }
         assert!(self.ready.iter(&self.links).all(|id| self.slab.contains(id.index())), "only connections are served");
     }

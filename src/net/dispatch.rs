@@ -1,12 +1,12 @@
 //! Calls the services with what they share: the wheel, the output, random numbers. It knows no connections, only their ids.
 
 use crate::id::{ConnId, ServiceId};
+use crate::loop_stats::LoopStats;
 use crate::output::Output;
-use crate::pulse::Pulse;
 use crate::random::Random;
 use crate::record::{Reader, Writer};
 use crate::registry::{Entry, Services};
-use crate::service::{Context, Nobody, Peers, Service, Traffic, Unreadable};
+use crate::service::{Context, NoProcess, Nobody, Peers, Process, Service, Traffic, Unreadable};
 use crate::time::{Span, Time};
 use crate::wheel::Wheel;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,8 @@ pub struct Dispatch {
     pub services: Services,
     pub wheel: Wheel,
     pub output: Output,
-    pub pulse: Pulse,
+    pub loop_stats: LoopStats,
+    pub process: Box<dyn Process>,
     /// Connections whose wait has ended, to be served again.
     pub resumed: Vec<ConnId>,
     random: Random,
@@ -29,7 +30,7 @@ pub struct Dispatch {
     stores: Vec<ServiceId>,
 }
 
-/// What stands before the records of a service.
+/// The record before those of a service.
 #[derive(Serialize, Deserialize)]
 pub struct SavedService {
     pub name: String,
@@ -46,7 +47,8 @@ impl Dispatch {
             services,
             wheel: Wheel::default(),
             output: Output::default(),
-            pulse: Pulse::default(),
+            loop_stats: LoopStats::default(),
+            process: Box::new(NoProcess),
             resumed: Vec::new(),
             random,
             epoch,
@@ -54,8 +56,8 @@ impl Dispatch {
         }
     }
 
-    /// Calls a service, at the time `now`. How things stood before is noted now and then, for those who look back. Nobody wakes
-    /// up for it: what no call has changed is as it was.
+    /// Calls a service, at the time `now`, and returns what it returns. Before that, services that sample the others do so if
+    /// their time has come. The loop does not wake up for it: what no call has changed is as it was.
     pub fn call<R>(
         &mut self,
         id: ServiceId,
@@ -66,15 +68,28 @@ impl Dispatch {
         if now >= self.observe_at {
             self.observe(now);
         }
-        let Dispatch { services, wheel, output, pulse, resumed, random, epoch, .. } = self;
+        let Dispatch { services, wheel, output, loop_stats, process, resumed, random, epoch, .. } = self;
         let (entry, others) = services.split(id);
         let (timers, traffic) = (wheel.own(id.owner()), &entry.traffic);
-        let mut context =
-            Context { now, epoch: *epoch, id, timers, random, output, resumed, traffic, peers, pulse, others: &others };
+        let (process, others) = (&**process, &others);
+        let mut context = Context {
+            now,
+            epoch: *epoch,
+            id,
+            timers,
+            random,
+            output,
+            resumed,
+            traffic,
+            peers,
+            process,
+            loop_stats,
+            others,
+        };
         call(&mut *entry.service, &mut context)
     }
 
-    /// Calls every service that has a store, in the order of the list.
+    /// Calls `commit` of every service that has a store, in the order of the registry.
     pub fn commit(&mut self, now: Time, peers: &dyn Peers) {
         for n in 0..self.stores.len() {
             self.call(self.stores[n], now, peers, |service, context| service.commit(context));
@@ -100,8 +115,8 @@ impl Dispatch {
         Ok(())
     }
 
-    /// Goes on from what another process saved, or only fails wherever that would. Returns the services in the order in which
-    /// they stand there.
+    /// Restores what another process saved, or in a rehearsal only fails wherever that would. Returns the services in the saved
+    /// order.
     pub fn restore(
         &mut self,
         saved: &mut Reader<'_>,

@@ -1,8 +1,8 @@
-//! The upgrade that loses no lock: the process writes down everything that it knows, and replaces itself by the program on
-//! disk, which reads it and goes on, under the same pid and with the same sockets.
+//! The upgrade that loses no lock: the process writes its state to a file in memory, and replaces itself by the program on
+//! disk, which reads the file and continues, under the same pid and with the same sockets.
 //!
-//! Before that, the new program is run as a child that only tries to read such a file. The daemon serves on meanwhile, and
-//! for good if the child fails: a missing, broken or incompatible program costs nothing but a line in the log.
+//! Before that, the new program is run as a child that only tries to read such a file: the rehearsal. The daemon serves
+//! meanwhile, and goes on if the child fails: a missing, broken or incompatible program costs only a line in the log.
 
 use super::clock::Clock;
 use super::connections;
@@ -33,45 +33,45 @@ mod v4;
 
 /// The file begins with this and with [`VERSION`], so that no other file is taken for one.
 const MAGIC: [u8; 12] = *b"poolcounter\0";
-/// The version of how the parts stand in the file: a [`Preamble`], the services' parts, each with a version of its own, and
-/// the connections. The version before is read, too.
+/// The version of the file's layout: a [`Preamble`], the services' parts, each with a version of its own, and the connections.
+/// The version before is read, too.
 const VERSION: u32 = 5;
 /// Names the file's descriptor to the program that takes over, after the pid, which exec leaves as it is, and before the
 /// descriptor of the program itself.
 const VARIABLE: &str = "POOLCOUNTER_HANDOVER";
-/// What the program that takes over must not find: what was left for this one. The sockets of a supervisor are in the
-/// handover like all others.
-const SPENT: [&str; 4] = [VARIABLE, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
+/// Variables that were for this process alone, and are removed for the program that takes over. The sockets of a supervisor are
+/// in the handover like all others.
+const CONSUMED_VARIABLES: [&str; 4] = [VARIABLE, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 /// What the rehearsal prints when it could take over.
 const READY: &str = "can take over\n";
-/// As much memory must be there for an upgrade to begin: far more than is needed to write the handover piece by piece.
+/// How much memory must be free for an upgrade to begin: far more than is needed to write the handover piece by piece.
 const SPARE_BYTES: usize = 8 * 1024 * 1024;
 /// How much is written to the file, or read from it, at a time.
 const PIECE_BYTES: usize = 256 * 1024;
-/// Where a process says how willingly it is ended when memory is short.
+/// Where a process sets how likely the system ends it when memory is short.
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";
-/// As willingly as can be.
+/// The highest such likelihood.
 const EXPENDABLE: &str = "1000";
 
-/// What another process left for this one, of which the first part is read.
+/// What another process left for this one. Its preamble is read.
 pub struct Handover {
     pub(super) preamble: Preamble,
     pub(super) rest: Box<dyn Read>,
 }
 
-/// What the process that takes over needs before all else.
+/// The first part of a handover: what does not belong to a service or a connection.
 #[derive(Serialize, Deserialize)]
 pub struct Preamble {
     pub clock: Clock,
     pub ports: Vec<SavedPort>,
     pub sockets: Vec<SavedSocket>,
-    /// The path of the program; None if it was not told.
+    /// The path of the program; None if it was not handed over.
     pub program: Option<OsString>,
     /// What the rehearsal found; None before it has.
     pub rehearsed: Option<Rehearsed>,
 }
 
-/// What the rehearsal leaves behind the handover, for the process that takes over to do the same.
+/// What the rehearsal appends to the handover, so that the process that takes over uses the same.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Rehearsed {
     /// The configuration file's content, if one was named.
@@ -109,16 +109,16 @@ pub struct Program {
 pub struct Rehearsal {
     child: Child,
     verdict: UnixStream,
-    heard: String,
+    output: String,
     /// What it runs, whatever is under its path by now.
     executable: OwnedFd,
     state: StateFile,
 }
 
 impl Preamble {
-    /// Writes a handover, whose rest `write_rest` writes, to a file in memory.
+    /// Returns a file in memory with a handover, whose rest `write_rest` writes.
     pub fn write(&self, write_rest: impl FnOnce(&mut Writer<'_>) -> io::Result<()>) -> io::Result<StateFile> {
-        // Where memory is short, better now than when it cannot be said any more.
+        // Where memory is short, fail now, while there still is an error to report.
         Vec::<u8>::new().try_reserve_exact(SPARE_BYTES).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let file = File::from(memfd_create(c"poolcounter-handover", MFdFlags::MFD_CLOEXEC)?);
         let mut out = BufWriter::with_capacity(PIECE_BYTES, &file);
@@ -134,7 +134,7 @@ impl Preamble {
         Ok(StateFile { file, bytes })
     }
 
-    /// The sockets' descriptors.
+    /// Returns the descriptors of all sockets.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let ports = self.ports.iter().map(|port| port.listener.fd);
         ports.chain(self.sockets.iter().map(|socket| socket.fd))
@@ -142,7 +142,7 @@ impl Preamble {
 }
 
 impl Handover {
-    /// Reads the first part of it.
+    /// Reads the preamble of a handover.
     pub fn read(file: impl Read + 'static) -> Result<Handover, String> {
         let mut input = BufReader::with_capacity(PIECE_BYTES, file);
         let mut read = |bytes: &mut Vec<u8>, len: usize| {
@@ -173,7 +173,7 @@ impl Handover {
         }
     }
 
-    /// The handover that a process of the same pid left for this one, if there is one.
+    /// Returns the handover that a process of the same pid left for this one, if there is one.
     pub fn inherited() -> Option<Result<Handover, String>> {
         let value = env::var(VARIABLE).ok()?;
         let (pid, descriptors) = value.split_once(':')?;
@@ -185,19 +185,19 @@ impl Handover {
         let file = adopt(state).map_err(|error| format!("the handover cannot be opened: {error}"));
         let handover = file.and_then(|file| Handover::read(File::from(file)));
         if let Ok(Handover { preamble: Preamble { program: Some(path), .. }, .. }) = &handover {
-            be_called(path);
+            set_process_name(path);
         }
         Some(handover)
     }
 
-    /// The configuration that was rehearsed, as the text of its file if there is one; None if it was not told.
+    /// Returns the configuration that was rehearsed, as the text of its file if there is one; None if it was not handed over.
     pub fn config(&self) -> Option<Option<String>> {
         Some(self.preamble.rehearsed.as_ref()?.config.clone())
     }
 }
 
-/// Tells, as the child of a rehearsal, whether this program could take over what is on the standard input. `config` is the
-/// text of the configuration file that the services were made with.
+/// Runs the child of a rehearsal: restores the handover on the standard input, and prints that this program could take over.
+/// `config` is the text of the configuration file that the services were made with.
 ///
 /// # Errors
 ///
@@ -205,15 +205,15 @@ impl Handover {
 pub fn check(services: Services, config: Option<String>) -> Result<(), String> {
     // If memory is short, it must not be the daemon that is ended for it. Nothing is lost where the system knows no such thing.
     let _ = fs::write(OOM_SCORE, EXPENDABLE);
-    env::args_os().next().iter().for_each(be_called);
+    env::args_os().next().iter().for_each(set_process_name);
     let stdin = || io::stdin().as_fd().try_clone_to_owned().map(File::from);
     let stdin = || stdin().map_err(|error| format!("the handover cannot be read: {error}"));
     let Handover { preamble: Preamble { clock, .. }, mut rest } = Handover::read(stdin()?)?;
     connections::rehearse(services, &mut Reader::new(&mut rest), (clock.now(), clock.epoch()))
         .map_err(|error| error.to_string())?;
-    // Who takes over from an older daemon, or reads from a pipe, has nobody to tell it to.
+    // An older daemon, or a pipe, takes no such record.
     if let Err(error) = append(&mut stdin()?, &Rehearsed { config }) {
-        debug!("the configuration cannot be left behind the handover: {error}");
+        debug!("the configuration cannot be appended to the handover: {error}");
     }
     print!("{READY}");
     Ok(())
@@ -227,37 +227,37 @@ fn append(file: &mut File, rehearsed: &Rehearsed) -> io::Result<()> {
 }
 
 /// Names the process as if it had been run by this path: the system has named it after the descriptor.
-fn be_called(path: &OsString) {
+fn set_process_name(path: &OsString) {
     let name = Path::new(path).file_name().and_then(|name| CString::new(name.as_bytes()).ok());
-    // Cut to what the system has room for. Whoever looks for the process by its name may not find it, if that fails.
+    // Cut to what the system has room for. If this fails, tools that look for the process by its name may not find it.
     if let Some(Err(error)) = name.map(|name| prctl::set_name(&name)) {
         debug!("the process has the name of a descriptor: {error}");
     }
 }
 
 impl Program {
-    /// This program, wherever its file is. What is there when the time comes is what takes over.
+    /// Returns the path of this program's file. The file that is there at the time of an upgrade is what takes over.
     ///
-    /// If it was called by a path that is a link, that path is kept: the link may lead to another file by then, and whoever
-    /// looks for the process by the link's name finds it afterwards.
+    /// If it was called by a path that is a link, that path is kept: the link may lead to another file by then, and the process
+    /// keeps the link's name.
     pub fn current() -> io::Result<Program> {
         let (file, arguments) = (env::current_exe()?, env::args_os().collect::<Vec<_>>());
         let called = arguments.first().map(PathBuf::from).filter(|path| path.is_absolute());
         let link = called.filter(|path| path.canonicalize().is_ok_and(|target| target == file));
-        Ok(Program { path: link.unwrap_or_else(|| without_mark(file)), arguments })
+        Ok(Program { path: link.unwrap_or_else(|| without_deleted_mark(file)), arguments })
     }
 
-    /// The program at the path that was handed over.
+    /// Returns the program at the path that was handed over.
     pub fn at(path: OsString) -> Program {
         Program { path: path.into(), arguments: env::args_os().collect() }
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Has the program try to read the handover, as a child.
+    /// Starts the program as a child that rehearses the takeover.
     pub fn rehearse(&self, state: StateFile) -> io::Result<Rehearsal> {
         let executable = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(&self.path)?;
         let executable = OwnedFd::from(executable);
@@ -274,12 +274,12 @@ impl Program {
             .stdout(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
         let verdict = UnixStream::from_std(verdict);
-        Ok(Rehearsal { child, verdict, heard: String::new(), executable, state })
+        Ok(Rehearsal { child, verdict, output: String::new(), executable, state })
     }
 }
 
-/// The system marks the path of a program whose file was replaced. Its successor has the path without the mark.
-fn without_mark(path: PathBuf) -> PathBuf {
+/// Returns a path without the mark that the system adds when the file was replaced. The new file has the path without it.
+fn without_deleted_mark(path: PathBuf) -> PathBuf {
     let marked = path.as_os_str().as_bytes().strip_suffix(b" (deleted)").filter(|_| !path.exists());
     marked.map(OsStr::from_bytes).map(PathBuf::from).unwrap_or(path)
 }
@@ -289,7 +289,7 @@ fn path_of(executable: &OwnedFd) -> String {
 }
 
 impl Rehearsal {
-    /// What it has found. Only a good one has anything to tell, and not one of an older program.
+    /// Returns what the child appended to the handover; None if it failed, or is of an older version.
     pub fn rehearsed(&mut self) -> Option<Rehearsed> {
         let StateFile { file, bytes } = &mut self.state;
         file.seek(SeekFrom::Start(*bytes)).ok()?;
@@ -315,41 +315,41 @@ impl Rehearsal {
         error
     }
 
-    /// What the loop polls for the verdict.
+    /// Returns what the loop polls for the verdict.
     pub fn source(&mut self) -> &mut UnixStream {
         &mut self.verdict
     }
 
-    /// Listens to the child: nothing yet, that it could take over, or why not.
+    /// Reads the child's output. Returns None while it runs, Ok when it could take over, and else the reason why not.
     pub fn verdict(&mut self) -> Option<Result<(), String>> {
         let mut bytes = [0; 1024];
         loop {
             match self.verdict.read(&mut bytes) {
                 Ok(0) => break,
-                Ok(len) => self.heard.push_str(&String::from_utf8_lossy(&bytes[..len])),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.heard.len() < 4096 => return None,
+                Ok(len) => self.output.push_str(&String::from_utf8_lossy(&bytes[..len])),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.output.len() < 4096 => return None,
                 Err(_) => break,
             }
         }
         self.end();
-        if self.heard.ends_with(READY) {
+        if self.output.ends_with(READY) {
             return Some(Ok(()));
         }
-        Some(Err(match self.heard.trim() {
-            "" => "it said nothing".into(),
+        Some(Err(match self.output.trim() {
+            "" => "it printed nothing".into(),
             text => text.lines().last().unwrap_or_default().to_string(),
         }))
     }
 
-    /// Ends the child, whatever it is at.
+    /// Kills the child.
     pub fn end(&mut self) {
-        // It has said all that matters, or too little in too long a time; it may have exited already.
+        // Its verdict is known, or it took too long; it may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Takes a descriptor over that the process had before it became this program.
+/// Returns a descriptor, as owned, that the process had before it became this program.
 #[allow(unsafe_code, reason = "a descriptor's number is all that outlives exec")]
 pub fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     keep_over_exec(fd, false)?;
@@ -370,7 +370,7 @@ fn keep_over_exec(fd: RawFd, keep: bool) -> io::Result<()> {
 }
 
 fn environment_with(state: RawFd, executable: RawFd) -> io::Result<Vec<CString>> {
-    let others = env::vars_os().filter(|(name, _)| !SPENT.iter().any(|spent| name == spent));
+    let others = env::vars_os().filter(|(name, _)| !CONSUMED_VARIABLES.iter().any(|spent| name == spent));
     let ours = (OsString::from(VARIABLE), OsString::from(format!("{}:{state}:{executable}", process::id())));
     let pair = |(mut name, value): (OsString, OsString)| {
         name.push("=");

@@ -1,11 +1,11 @@
-//! Which connections have been idle for how long, where a service does not let them be so for ever.
+//! How long connections have been idle, for the services that limit it.
 
 use crate::id::{ConnId, Id, ServiceId};
 use crate::list::{Links, List};
 use crate::time::{Span, Time};
 
 /// The connections of the services that limit how long one may be idle.
-pub struct Idle {
+pub struct IdleQueues {
     /// By service: for how long, and its connections, the longest idle first.
     queues: Vec<(Option<Span>, List<ConnId>)>,
     links: Links,
@@ -15,14 +15,14 @@ pub struct Idle {
     since: Vec<Time>,
 }
 
-impl Idle {
-    /// Makes it of what each service allows, in the order of the registry.
+impl IdleQueues {
+    /// Returns the queues for what each service allows, in the order of the registry.
     pub fn new(limits: impl Iterator<Item = Option<Span>>) -> Self {
         let queues = limits.map(|limit| (limit, List::default())).collect();
-        Idle { queues, links: Links::default(), len: 0, since: Vec::new() }
+        IdleQueues { queues, links: Links::default(), len: 0, since: Vec::new() }
     }
 
-    /// Begins anew to reckon how long a connection is idle.
+    /// Notes that a connection was active at `now`.
     #[inline]
     pub fn note_activity(&mut self, id: ConnId, service: ServiceId, now: Time) {
         if self.queues[service.index()].0.is_some() {
@@ -54,11 +54,11 @@ impl Idle {
     }
 
     /// Returns when the next connection will have been idle for too long.
-    pub fn next(&self) -> Option<Time> {
+    pub fn next_deadline(&self) -> Option<Time> {
         if self.len == 0 {
             return None;
         }
-        self.ends().map(|(_, end)| end).min()
+        self.deadlines().map(|(_, end)| end).min()
     }
 
     /// Returns a connection that has been idle for too long.
@@ -66,11 +66,11 @@ impl Idle {
         if self.len == 0 {
             return None;
         }
-        self.ends().find(|(_, end)| *end <= now).map(|(id, _)| id)
+        self.deadlines().find(|(_, end)| *end <= now).map(|(id, _)| id)
     }
 
-    /// The first of each queue, and when it has been idle for too long.
-    fn ends(&self) -> impl Iterator<Item = (ConnId, Time)> {
+    /// Returns the first of each queue, and when it will have been idle for too long.
+    fn deadlines(&self) -> impl Iterator<Item = (ConnId, Time)> {
         self.queues.iter().filter_map(|(limit, queue)| {
             let id = queue.front()?;
             Some((id, self.since[id.index()] + (*limit)?))

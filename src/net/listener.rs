@@ -1,4 +1,4 @@
-//! Where connections come from: a socket that listens on an address.
+//! Listening sockets and their addresses.
 
 use super::socket::Socket;
 use crate::address::Address;
@@ -16,7 +16,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// When to give up a peer that does not answer: its machine may be dead, and it may hold a lock.
+/// When to close the connection of a peer that does not answer: its machine may be dead, and it may hold a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
     /// Silence before the first probe.
@@ -32,7 +32,7 @@ pub struct Keepalive {
 pub struct Options {
     /// How many connections may wait to be accepted. The kernel's own limit is `net.core.somaxconn`.
     pub backlog: i32,
-    /// None: a dead peer is not noticed as long as nothing is sent to it.
+    /// None sends no probes: a dead peer is not noticed as long as nothing is sent to it.
     pub keepalive: Option<Keepalive>,
     /// The permissions of a socket in the file system; None leaves them to the umask.
     pub mode: Option<u32>,
@@ -45,13 +45,13 @@ const SEND_BUFFER: usize = 128 * 1024;
 /// A socket that listens.
 pub struct Listener {
     socket: ListeningSocket,
-    /// The address that it was told to bind, as the settings have it; None if somebody else has bound it.
+    /// The address that it was told to bind, as the settings have it; None for an inherited socket.
     bound: Option<Address>,
-    /// The file that goes when the daemon stops: of a local socket that it made itself.
+    /// The file that is removed when the daemon stops: of a Unix socket that it bound itself.
     made: Option<SocketFile>,
 }
 
-/// A file that this daemon made. Another at the same path is another's.
+/// A file that this daemon made, by inode: another file at the same path belongs to another process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct SocketFile {
     path: OsString,
@@ -64,7 +64,7 @@ enum ListeningSocket {
     Unix(UnixListener),
 }
 
-/// What of a listener outlives the process.
+/// A listener as it is handed over to another process.
 #[derive(Serialize, Deserialize)]
 pub struct SavedListener {
     /// Its descriptor.
@@ -74,7 +74,7 @@ pub struct SavedListener {
 }
 
 impl SavedListener {
-    /// What a version saved that did not say what it had bound: it is taken for a socket that was inherited, and stays.
+    /// Returns a listener of a version that did not save the bound address: it is treated as inherited.
     pub fn without_address(fd: RawFd, made: Option<PathBuf>) -> Self {
         SavedListener { fd, bound: None, made: made.and_then(|path| SocketFile::at(&path).ok()) }
     }
@@ -93,7 +93,7 @@ const MOST_PROBES: u32 = 127;
 const LONGEST_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
 impl Keepalive {
-    /// The nearest that the system takes: whole seconds, at least one.
+    /// Returns the nearest values that the system takes: whole seconds, at least one.
     fn within_limits(self) -> Keepalive {
         let pause = |pause: Duration| Duration::from_secs(pause.as_secs()).clamp(Duration::from_secs(1), LONGEST_PAUSE);
         Keepalive { idle: pause(self.idle), interval: pause(self.interval), probes: self.probes.clamp(1, MOST_PROBES) }
@@ -107,7 +107,7 @@ impl Default for Options {
 }
 
 impl Listener {
-    /// Listens on `address`. A socket file that nobody listens on any more is replaced.
+    /// Listens on `address`. A socket file that no process listens on any more is replaced.
     ///
     /// # Errors
     ///
@@ -136,13 +136,13 @@ impl Listener {
         Ok(Listener { bound: Some(address.clone()), ..listener })
     }
 
-    /// The address that it was told to bind; None if somebody else has bound it.
+    /// Returns the address that it was told to bind; None for an inherited socket.
     pub fn bound(&self) -> Option<&Address> {
         self.bound.as_ref()
     }
 
-    /// Has it listen as `options` say from now on. Connections that were accepted before keep what they have, and a socket that
-    /// somebody else has bound keeps its backlog and permissions.
+    /// Applies other options. Connections that were accepted before keep theirs, and an inherited socket keeps its backlog and
+    /// permissions.
     ///
     /// # Errors
     ///
@@ -162,7 +162,7 @@ impl Listener {
         }
     }
 
-    /// Lets another socket of this user be bound to the same port, or no longer.
+    /// Sets whether another socket of this user may be bound to the same port.
     fn share_port(&self, is_shared: bool) -> io::Result<()> {
         match &self.socket {
             ListeningSocket::Tcp(listener) => SockRef::from(listener).set_reuse_port(is_shared),
@@ -170,7 +170,7 @@ impl Listener {
         }
     }
 
-    /// Takes over a socket that somebody else made, if it listens; the other side of a terminal or a file does not.
+    /// Returns a listener for a socket that another process has bound; None if the descriptor is not a listening socket.
     pub fn inherit(fd: OwnedFd, options: &Options) -> Option<Listener> {
         let listener = Listener::of(fd, None, None).ok()?;
         if let ListeningSocket::Tcp(socket) = &listener.socket
@@ -181,7 +181,7 @@ impl Listener {
         Some(listener)
     }
 
-    /// What of it outlives the process.
+    /// Returns it as it is handed over to another process.
     pub fn save(&self) -> SavedListener {
         let fd = match &self.socket {
             ListeningSocket::Tcp(listener) => listener.as_raw_fd(),
@@ -190,7 +190,7 @@ impl Listener {
         SavedListener { fd, bound: self.bound.clone(), made: self.made.clone() }
     }
 
-    /// The listener that another process saved, with its descriptor.
+    /// Returns the listener that another process saved, with its descriptor.
     ///
     /// # Errors
     ///
@@ -212,16 +212,16 @@ impl Listener {
         Ok(Listener { socket, bound, made })
     }
 
-    /// Stops to listen, and removes the file that was made for it, unless another daemon has put its own in the place.
+    /// Closes the socket, and removes the file that was made for it, unless another daemon has put its own there.
     pub fn retire(self) {
         if let Some(made) = self.made.filter(|made| SocketFile::at(made.path.as_ref()).is_ok_and(|file| file == *made))
         {
-            // Somebody may have removed it before.
+            // It may have been removed before.
             let _ = fs::remove_file(made.path);
         }
     }
 
-    /// Takes one connection from the backlog. The socket does not block, and is closed by exec.
+    /// Accepts one connection from the backlog. The socket does not block, and is closed by exec.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ impl Listener {
         }
     }
 
-    /// The address, with the port that the system chose.
+    /// Returns the address, with the port that the system chose.
     ///
     /// # Errors
     ///
@@ -248,7 +248,7 @@ impl Listener {
         }
     }
 
-    /// Has the loop told, under `token`, when somebody connects.
+    /// Registers it with the poll: an event with `token` says that connections wait.
     ///
     /// # Errors
     ///
@@ -260,7 +260,7 @@ impl Listener {
         }
     }
 
-    /// Has the loop no longer told.
+    /// Removes it from the poll.
     ///
     /// # Errors
     ///
@@ -287,7 +287,7 @@ fn bind_tcp(address: SocketAddr, options: &Options, shares_port: bool) -> io::Re
     Listener::of(socket.into(), None, None)
 }
 
-/// Sets what Linux hands on to every accepted connection, so that accepting one takes no further system call.
+/// Sets the options that Linux hands on to every accepted connection, so that accepting one takes no further system call.
 fn prepare_tcp(socket: &SockRef<'_>, options: &Options) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
@@ -317,7 +317,7 @@ fn bind_unix(path: &Path, options: &Options) -> io::Result<Listener> {
         result => result?,
     }
     if let Some(mode) = options.mode {
-        // Nobody can connect before `listen`, so nobody slips in under the old permissions.
+        // No client can connect before `listen`, so none is let in under the old permissions.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
     let made = SocketFile::at(path)?;
@@ -332,14 +332,14 @@ impl SocketFile {
     }
 }
 
-/// The permissions that a new socket file gets. Nothing else tells the mask than setting it.
+/// Returns the permissions that a new socket file gets. The mask can only be read by setting it.
 fn mode_by_umask() -> u32 {
     let mask = umask(Mode::from_bits_truncate(0o777));
     umask(mask);
     0o777 & !mask.bits()
 }
 
-/// Whether the path is a socket that nobody listens on, left behind by a process that died.
+/// Returns true when the path is a socket on which no process listens, left behind by one that died.
 fn is_stale(path: &Path, address: &SockAddr) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     let refuses = || {

@@ -1,18 +1,18 @@
 //! The daemon's loop: it owns every socket and runs the tick. It knows no protocol.
 
 use super::clock::Clock;
-use super::connection::News;
+use super::connection::Readiness;
 use super::connections::{Connections, Host};
 use super::handover::Program;
 use super::listener::{Listener, Options};
-use super::memory;
+use super::process::System;
+use super::sd_notify::{DaemonState, Notifier};
 use super::signals::Signals;
 use super::socket::Socket;
-use super::supervisor::{Status, Supervisor};
 use super::waker::{Stopper, Waker};
 use crate::address::Address;
 use crate::id::{ConnId, Id, ServiceId};
-use crate::pulse::Budget;
+use crate::loop_stats::Budget;
 use crate::random::Random;
 use crate::registry::{PerService, SERVICES, Services};
 use crate::service::Info;
@@ -33,12 +33,9 @@ const EVENTS_PER_TICK: usize = 1024;
 /// Connections accepted from one port in one tick, so that a flood of new ones does not starve those that are served.
 const ACCEPTS_PER_TICK: usize = 256;
 /// How long no connection is accepted after the system refused one for lack of descriptors or memory.
-const REST: Span = Span::from_millis(100);
-/// How often that is logged at most.
+const ACCEPT_PAUSE: Span = Span::from_millis(100);
+/// The least time between two log lines about that.
 const LOG_INTERVAL: Span = Span::from_secs(1);
-
-/// How often the system is asked for the memory in use, at most.
-const MEMORY_INTERVAL: Span = Span::from_secs(3);
 
 const SIGNALS: Token = Token(usize::MAX);
 /// The token of the waker; the one above is the upgrade's.
@@ -46,12 +43,12 @@ const WAKE: Token = Token(VERDICT.0 - 1);
 /// The token of the first listener; the others count down from it, far above any connection's id.
 const FIRST_LISTENER: usize = WAKE.0 - 1;
 
-/// What the operator wants of the loop.
+/// The loop's settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
     /// How many connections of each service are kept at a time.
     pub max_connections: PerService<u64>,
-    /// How long to look for events before sleeping. It spares the time to wake up, at the cost of a processor that is never idle.
+    /// How long to poll for events before sleeping. It saves the time to wake up, at the cost of a processor that is never idle.
     pub busy_poll: Span,
 }
 
@@ -74,21 +71,19 @@ pub struct Server {
     events: Events,
     clock: Clock,
     signals: Option<Signals>,
-    /// When to look at the memory again.
-    memory_due: Time,
     /// A signal has come.
     is_signalled: bool,
     waker: Waker,
-    /// A signal has asked for the end, and it was not acted upon yet.
+    /// A signal has asked for the end, and `run` has not returned yet.
     is_stopping: bool,
     upgrade: Upgrade,
-    supervisor: Supervisor,
+    notifier: Notifier,
     ports: Vec<Port>,
     connections: Connections<Socket>,
     policy: Policy,
-    /// Until when nothing is accepted, after the system had no means for it.
-    resting_until: Option<Time>,
-    complained_at: Option<Time>,
+    /// Until when nothing is accepted, after the system refused a connection for lack of descriptors or memory.
+    accept_paused_until: Option<Time>,
+    accept_failure_logged_at: Option<Time>,
 }
 
 struct Port {
@@ -99,7 +94,7 @@ struct Port {
 }
 
 impl Server {
-    /// A server that listens nowhere yet.
+    /// Returns a server that listens nowhere yet.
     ///
     /// # Errors
     ///
@@ -110,11 +105,11 @@ impl Server {
         Server::with(connections, clock, policy)
     }
 
-    /// A server within another program: with the default limits, for one service such as `pools`, on one address to begin with,
+    /// Returns a server for use within another program: with the default limits, for one service such as `pools`, on one address to begin with,
     /// such as `127.0.0.1:0` for a port that is free. It touches no signals; a [`Stopper`] ends it.
     ///
     /// ```
-    /// use poolcounter::net::Server;
+    /// use poolcounter::Server;
     ///
     /// let mut server = Server::bind("127.0.0.1:0", "pools")?;
     /// let stopper = server.stopper();
@@ -140,27 +135,27 @@ impl Server {
     fn with(mut connections: Connections<Socket>, clock: Clock, policy: Policy) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
+        connections.measure(Box::new(System));
         connections.services().attach(|service| waker.of(service));
         Ok(Server {
             poll,
             events: Events::with_capacity(EVENTS_PER_TICK),
             clock,
             signals: None,
-            memory_due: Time::START,
             is_signalled: false,
             waker,
             is_stopping: false,
             upgrade: Upgrade::default(),
-            supervisor: Supervisor::default(),
+            notifier: Notifier::default(),
             ports: Vec::new(),
             connections,
             policy,
-            resting_until: None,
-            complained_at: None,
+            accept_paused_until: None,
+            accept_failure_logged_at: None,
         })
     }
 
-    /// Serves the connections of one more listener.
+    /// Adds a listener, whose connections are served as those of `service`.
     ///
     /// # Errors
     ///
@@ -172,26 +167,26 @@ impl Server {
     }
 
     /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, and SIGHUP do nothing. From now on the supervisor
-    /// that started the process is told how it is.
+    /// that started the process is notified of the server's state.
     ///
     /// # Errors
     ///
     /// When no descriptors are left.
     pub fn handle_signals(&mut self) -> io::Result<()> {
         self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
-        // Who has taken over was told, as its file may have been replaced again by now.
+        // A process that has taken over has the path from the handover, as its file may have been replaced again by now.
         self.upgrade.program = self.upgrade.program.take().or_else(|| Program::current().ok());
         self.upgrade.reserve();
-        self.supervisor = Supervisor::of_environment();
+        self.notifier = Notifier::from_environment();
         Ok(())
     }
 
-    /// What ends [`Server::run`] from another thread.
+    /// Returns what ends [`Server::run`] from another thread.
     pub fn stopper(&self) -> Stopper {
         self.waker.stopper()
     }
 
-    /// Where it listens for the clients of a service, such as `pools`.
+    /// Returns the addresses where it listens for the clients of a service, such as `pools`.
     pub fn addresses(&self, service: &str) -> Vec<Address> {
         let service = self.connections.named(service);
         let ports = self.ports.iter().filter(|port| Some(port.service) == service);
@@ -204,53 +199,45 @@ impl Server {
     ///
     /// When the system cannot wait for events any more.
     pub fn run(&mut self) -> io::Result<()> {
-        self.tell_supervisor(Status::Ready);
+        self.notify_supervisor(DaemonState::Ready);
         loop {
             Connections::tick(self)?;
-            self.go_on_with_upgrade();
-            let is_stopping = self.is_stopping || self.is_signalled && self.obey_signals();
+            self.continue_upgrade();
+            let is_stopping = self.is_stopping || self.is_signalled && self.take_signals();
             if is_stopping || self.waker.is_stop_asked() {
-                self.tell_supervisor(Status::Stopping);
+                self.notify_supervisor(DaemonState::Stopping);
                 self.ports.drain(..).for_each(|port| port.listener.retire());
                 return Ok(());
             }
         }
     }
 
-    fn tell_supervisor(&mut self, status: Status) {
-        self.supervisor.tell(status, self.clock.now());
+    fn notify_supervisor(&mut self, status: DaemonState) {
+        self.notifier.notify(status, self.clock.now());
     }
 
-    /// Whether the daemon is to stop.
-    fn obey_signals(&mut self) -> bool {
+    /// Handles the signals that have come, and returns true when one asks the daemon to stop.
+    fn take_signals(&mut self) -> bool {
         self.is_signalled = false;
         let Some(signals) = &mut self.signals else { return false };
         let (stop_asked, upgrade_asked) = (signals.stop_asked(), signals.upgrade_asked());
         if upgrade_asked && !stop_asked {
-            // Nothing in this process is left to note it when it works: the program that takes over does that.
+            // Noted as failed now; when it succeeds, the program that takes over notes that.
             self.note_reload(false);
             self.begin_upgrade();
         }
         stop_asked
     }
 
-    /// Notes now and then how much memory the process has.
-    fn look_at_memory(&mut self, now: Time) {
-        if now >= self.memory_due {
-            self.memory_due = now + MEMORY_INTERVAL;
-            self.connections.pulse().memory_bytes = memory::resident_bytes();
-        }
-    }
-
-    /// Marks what the events are about.
-    fn note_events(&mut self) {
+    /// Marks the connections and listeners that the events are about.
+    fn mark_events(&mut self) {
         if self.events.iter().count() == EVENTS_PER_TICK {
-            self.connections.pulse().count_spent(Budget::Events);
+            self.connections.loop_stats().count_spent(Budget::Events);
         }
         for event in &self.events {
             match event.token() {
                 SIGNALS => self.is_signalled = true,
-                VERDICT => self.upgrade.has_news = true,
+                VERDICT => self.upgrade.is_readable = true,
                 WAKE => {
                     let services = self.connections.services().ids();
                     self.waker.take(services).for_each(|service| self.connections.mark_completed(service));
@@ -258,15 +245,15 @@ impl Server {
                 Token(index) if index > FIRST_LISTENER - self.ports.len() => {
                     self.ports[FIRST_LISTENER - index].ready = true;
                 }
-                Token(index) => self.connections.mark(ConnId::from_index(index), news_of(event)),
+                Token(index) => self.connections.mark(ConnId::from_index(index), readiness_of(event)),
             }
         }
     }
 
-    /// Looks for events without sleeping, for a while but no longer than it might sleep. Tells when it gave up, unless
-    /// there are some.
-    fn look_busily(&mut self, begun: Time) -> io::Result<Option<Time>> {
-        let longest = self.time_to_sleep(begun).map_or(Span::FOREVER, Span::from);
+    /// Polls for events without sleeping, for the time set but no longer than it might sleep. Returns the time when there were
+    /// none, and None when there are some.
+    fn busy_poll_events(&mut self, begun: Time) -> io::Result<Option<Time>> {
+        let longest = self.poll_timeout(begun).map_or(Span::FOREVER, Span::from);
         let time = self.policy.busy_poll.min(longest);
         let mut now = begun;
         while now.since(begun) < time {
@@ -287,67 +274,75 @@ impl Server {
         Ok(())
     }
 
-    fn time_to_sleep(&self, now: Time) -> Option<Duration> {
-        let backlog = self.ports.iter().any(|port| port.ready).then(|| self.resting_until.unwrap_or_default());
-        let word = self.supervisor.next_word();
-        let wake_at =
-            self.connections.next_work().into_iter().chain(backlog).chain(self.upgrade_deadline()).chain(word).min()?;
+    /// Returns how long the poll may sleep; None for as long as nothing happens.
+    fn poll_timeout(&self, now: Time) -> Option<Duration> {
+        let backlog = self.ports.iter().any(|port| port.ready).then(|| self.accept_paused_until.unwrap_or_default());
+        let notification = self.notifier.next_deadline();
+        let wake_at = self
+            .connections
+            .next_work()
+            .into_iter()
+            .chain(backlog)
+            .chain(self.upgrade_deadline())
+            .chain(notification)
+            .min()?;
         Some(match wake_at {
             Time::START => Duration::ZERO,
             at => at.since(now).into(),
         })
     }
 
+    /// Opens an accepted connection, unless its service has as many as it may.
     fn admit(&mut self, socket: Socket, service: ServiceId) {
         let now = self.clock.now();
         let is_full = self.connections.services()[service].traffic.open >= self.policy.max_connections[service];
         if is_full && !self.connections.make_room(service, now) {
-            self.complain(&"no more are allowed");
+            self.log_accept_failure(&"no more are allowed");
             return self.connections.count_error(service);
         }
         let id = self.connections.open(socket, service, now);
-        if let Err(error) = self.poll_connection(id) {
+        if let Err(error) = self.register_connection(id) {
             debug!("{id} cannot be polled: {error}");
             self.connections.count_error(service);
             self.connections.abandon(id, now);
         }
     }
 
-    fn poll_connection(&mut self, id: ConnId) -> io::Result<()> {
+    fn register_connection(&mut self, id: ConnId) -> io::Result<()> {
         let socket = self.connections.stream(id).ok_or(ErrorKind::NotFound)?;
         self.poll.registry().register(socket, Token(id.index()), Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Has the connections polled that another process left, before there is anything else, and notes what came while nobody
-    /// looked. The order in which a new queue tells of it means nothing.
-    fn poll_all(&mut self, ids: &[ConnId]) -> io::Result<()> {
-        ids.iter().try_for_each(|id| self.poll_connection(*id))?;
+    /// Registers the connections that another process left with the poll, before anything else is, and notes what came while no
+    /// process polled. The order of events in a new queue means nothing.
+    fn register_all(&mut self, ids: &[ConnId]) -> io::Result<()> {
+        ids.iter().try_for_each(|id| self.register_connection(*id))?;
         let mut events = Events::with_capacity(ids.len().max(1));
         match self.poll.poll(&mut events, Some(Duration::ZERO)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
             _ => {}
         }
-        let news = events.iter().map(|event| (ConnId::from_index(event.token().0), news_of(event)));
-        self.connections.mark_at_once(news.collect());
+        let events = events.iter().map(|event| (ConnId::from_index(event.token().0), readiness_of(event)));
+        self.connections.mark_unordered(events.collect());
         Ok(())
     }
 
-    fn is_resting(&mut self, now: Time) -> bool {
-        self.resting_until = self.resting_until.filter(|until| now < *until);
-        self.resting_until.is_some()
+    fn is_accept_paused(&self, now: Time) -> bool {
+        self.accept_paused_until.is_some_and(|until| now < until)
     }
 
-    /// The system has no descriptors or memory for another connection: those that are there must not suffer for it.
-    fn rest(&mut self, service: ServiceId, error: &io::Error) {
+    /// Accepts nothing for a while: the system has no descriptors or memory for another connection, and the loop must not spin.
+    fn pause_accepting(&mut self, service: ServiceId, error: &io::Error) {
         self.connections.count_error(service);
-        self.resting_until = Some(self.clock.now() + REST);
-        self.complain(error);
+        self.accept_paused_until = Some(self.clock.now() + ACCEPT_PAUSE);
+        self.log_accept_failure(error);
     }
 
-    fn complain(&mut self, reason: &dyn fmt::Display) {
+    /// Logs why connections are not accepted, if that was not done lately.
+    fn log_accept_failure(&mut self, reason: &dyn fmt::Display) {
         let now = self.clock.now();
-        if self.complained_at.is_none_or(|at| now.since(at) >= LOG_INTERVAL) {
-            self.complained_at = Some(now);
+        if self.accept_failure_logged_at.is_none_or(|at| now.since(at) >= LOG_INTERVAL) {
+            self.accept_failure_logged_at = Some(now);
             warn!("cannot accept more than {} connections now: {reason}", self.connections.len());
         }
     }
@@ -366,24 +361,23 @@ impl Host for Server {
     }
 
     fn wait(&mut self, now: Time) -> io::Result<()> {
-        self.look_at_memory(now);
-        self.supervisor.speak(now);
-        let looked = if self.policy.busy_poll == Span::ZERO { Some(now) } else { self.look_busily(now)? };
+        self.notifier.notify_due(now);
+        let looked = if self.policy.busy_poll == Span::ZERO { Some(now) } else { self.busy_poll_events(now)? };
         if let Some(now) = looked {
-            self.poll(self.time_to_sleep(now))?;
+            self.poll(self.poll_timeout(now))?;
         }
-        self.note_events();
+        self.mark_events();
         Ok(())
     }
 
-    /// Takes connections from the backlogs until these are empty or the tick has enough.
+    /// Accepts connections from the backlogs until these are empty or the tick's budget is spent.
     fn accept(&mut self) {
         if !self.ports.iter().any(|port| port.ready) {
             return;
         }
         let now = self.clock.now();
-        self.connections.pulse().begin_tick(now);
-        if self.is_resting(now) {
+        self.connections.loop_stats().begin_tick(now);
+        if self.is_accept_paused(now) {
             return;
         }
         for port in 0..self.ports.len() {
@@ -399,19 +393,19 @@ impl Host for Server {
                         ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => {
                             self.connections.count_error(service);
                         }
-                        _ => return self.rest(service, &error),
+                        _ => return self.pause_accepting(service, &error),
                     },
                 }
             }
             if self.ports[port].ready {
-                self.connections.pulse().count_spent(Budget::Accepts);
+                self.connections.loop_stats().count_spent(Budget::Accepts);
             }
         }
     }
 }
 
-fn news_of(event: &Event) -> News {
-    News {
+fn readiness_of(event: &Event) -> Readiness {
+    Readiness {
         readable: event.is_readable(),
         writable: event.is_writable(),
         hangup: event.is_read_closed() || event.is_write_closed() || event.is_error(),

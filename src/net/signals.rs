@@ -9,14 +9,14 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The signals that the daemon answers.
+/// The signals that the daemon handles.
 pub struct Signals {
     stop: UnixStream,
     upgrade: UnixStream,
 }
 
 impl Signals {
-    /// Takes the signals over from their default actions, and has the loop woken by them under `token`.
+    /// Replaces the default actions of the signals by events of `token`.
     ///
     /// # Errors
     ///
@@ -34,36 +34,36 @@ impl Signals {
         Ok(Signals { stop, upgrade })
     }
 
-    /// Whether the daemon was asked to stop since the last call.
+    /// Returns true when the daemon was asked to stop since the last call.
     pub fn stop_asked(&mut self) -> bool {
         has_come(&mut self.stop)
     }
 
-    /// Whether the daemon was asked to replace itself since the last call.
+    /// Returns true when the daemon was asked to replace itself since the last call.
     pub fn upgrade_asked(&mut self) -> bool {
         has_come(&mut self.upgrade)
     }
 
-    /// Has the system keep these signals back, over exec too, until [`Signals::release`].
+    /// Blocks these signals, over exec too, until [`Signals::release`].
     pub fn hold() {
-        if let Err(error) = ours().thread_block() {
-            log::warn!("cannot hold signals back: {error}");
+        if let Err(error) = handled_signals().thread_block() {
+            log::warn!("cannot block signals: {error}");
         }
     }
 
-    /// Lets them through.
+    /// Unblocks them.
     pub fn release() {
-        if let Err(error) = ours().thread_unblock() {
-            log::warn!("cannot let signals through: {error}");
+        if let Err(error) = handled_signals().thread_unblock() {
+            log::warn!("cannot unblock signals: {error}");
         }
     }
 }
 
-fn ours() -> SigSet {
+fn handled_signals() -> SigSet {
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1].into_iter().collect()
 }
 
-/// A socket that receives a byte whenever one of `signals` comes.
+/// Returns a socket that receives a byte whenever one of `signals` comes.
 fn receiver_of(signals: &[i32]) -> io::Result<UnixStream> {
     let (receiver, sender) = std::os::unix::net::UnixStream::pair()?;
     for signal in signals {

@@ -18,7 +18,7 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// The socket with this descriptor.
+    /// Returns the socket with this descriptor.
     pub fn restore(fd: OwnedFd, is_unix: bool) -> Socket {
         if is_unix {
             Socket::Unix(UnixStream::from_std(fd.into()))
@@ -27,7 +27,7 @@ impl Socket {
         }
     }
 
-    /// Its descriptor, and whether it is a local socket.
+    /// Returns its descriptor, and true if it is a Unix socket.
     pub fn descriptor(&self) -> (RawFd, bool) {
         match self {
             Socket::Tcp(stream) => (stream.as_raw_fd(), false),

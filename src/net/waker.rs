@@ -27,7 +27,7 @@ struct Shared {
 }
 
 impl Waker {
-    /// Has the loop woken under `token`.
+    /// Returns a waker whose events have `token`.
     pub fn new(registry: &Registry, token: Token) -> io::Result<Self> {
         Ok(Waker(Arc::new(Shared { flags: AtomicU32::new(0), waker: mio::Waker::new(registry, token)? })))
     }
@@ -46,12 +46,12 @@ impl Waker {
         Stopper(self.clone())
     }
 
-    /// Returns whether somebody has asked for the end.
+    /// Returns true when a stopper has asked for the end.
     pub fn is_stop_asked(&self) -> bool {
         self.0.flags.load(Ordering::Acquire) & STOP != 0
     }
 
-    /// Takes from `services` those whose stores have finished something since the last call.
+    /// Returns those of `services` whose stores have finished something since the last call.
     pub fn take<'a>(&'a self, services: impl Iterator<Item = ServiceId> + 'a) -> impl Iterator<Item = ServiceId> + 'a {
         let flags = self.0.flags.fetch_and(STOP, Ordering::AcqRel);
         services.filter(move |service| flags >> service.index() & 1 != 0)

@@ -1,35 +1,40 @@
 //! PoolCounter: the adapter between the loop and the pools. It turns bytes into requests and replies into bytes, and
 //! decides nothing itself.
 
-mod notices;
+mod events;
 pub mod options;
 mod report;
+pub mod request;
 mod state;
+pub mod stats;
 pub mod wire;
 
 pub use options::PoolsSettings;
 pub use report::MOST_ROWS;
-pub use state::{Acquire, BadSyntax, Busy, Client, Notice, Purpose, Reply, State, Step, Type};
+pub use state::{
+    AcquireLock, BadSyntax, BusyKey, ClaimInfo, PoolEvent, PoolsState, PoolsStep, Purpose, Reply, WorkType,
+};
 
 use crate::id::ConnId;
 use crate::options::Opt;
 use crate::output::{MAX_BYTES, Output};
 use crate::record::{Reader, Writer};
-use crate::report::{Report, Sample};
+use crate::report::{Report, Series};
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
 use crate::settings::{self, Configure};
-use crate::stats::{Figures, Pools as Stat};
+use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
 use log::{Level, debug, log_enabled, trace};
+use stats::PoolStat as Stat;
 use std::io;
 use wire::listing::{self, MOST_LINES};
-use wire::{Line, Query, Request};
+use wire::{Line, PoolRequest, StatsQuery};
 
-/// The line of the registry.
+/// The pools' line in the registry.
 pub const INFO: Info = Info {
     name: "pools",
     port: 7531,
@@ -51,18 +56,18 @@ impl Configure for PoolsSettings {
 
 /// The pools service.
 pub struct Pools {
-    state: State,
+    state: PoolsState,
     max_line: usize,
-    /// What the present step has to say; empty between steps.
+    /// The replies of the present step; empty between steps.
     replies: Vec<(ConnId, Reply)>,
-    /// What the operator is to be told of it; empty between steps.
-    notices: Vec<Notice>,
+    /// The events of the present step; empty between steps.
+    events: Vec<PoolEvent>,
 }
 
 impl Pools {
-    /// A service without pools.
+    /// Returns a service without pools.
     pub fn new(settings: PoolsSettings) -> Self {
-        Pools { state: State::new(settings), max_line: settings.max_line, replies: Vec::new(), notices: Vec::new() }
+        Pools { state: PoolsState::new(settings), max_line: settings.max_line, replies: Vec::new(), events: Vec::new() }
     }
 
     /// Serves one request. Returns what to do next if the connection's turn ends with it.
@@ -70,51 +75,54 @@ impl Pools {
         trace!("{conn} > {}", escaped(line));
         let request = wire::parse(line);
         match request {
-            Request::Acquire(request) => self.step(context, |state, step| state.acquire(conn, request, step)),
-            Request::Release(key) => self.step(context, |state, step| state.release(conn, key, step)),
-            Request::Stats(query) => self.tell_stats(conn, query, context),
-            Request::Unknown if wire::is_http(line) => {
+            PoolRequest::Acquire(request) => self.step(context, |state, step| state.acquire(conn, request, step)),
+            PoolRequest::Release(key) => self.step(context, |state, step| state.release(conn, key, step)),
+            PoolRequest::Stats(query) => self.reply_stats(conn, query, context),
+            PoolRequest::Unknown if wire::is_http(line) => {
                 debug!("{conn} speaks HTTP here");
                 return Some(Then::Close);
             }
-            Request::Unknown => tell(context.output, conn, wire::BAD_COMMAND),
+            PoolRequest::Unknown => reply_line(context.output, conn, wire::BAD_COMMAND),
         }
-        // Every key is looked at, so others are served before the next of these.
-        matches!(request, Request::Stats(Query::Keys(_))).then_some(Then::Serve)
+        // It scans every key, so other connections are served before the next one.
+        matches!(request, PoolRequest::Stats(StatsQuery::Keys(_))).then_some(Then::Serve)
     }
 
-    /// Has the state machine take one step, and passes on what it says.
-    fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
-        let (replies, notices) = (&mut self.replies, &mut self.notices);
-        take(&mut self.state, &mut Step { now: context.now, timers: &mut context.timers.typed(), replies, notices });
+    /// Runs one step of the state machine, writes its replies and logs its events.
+    fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut PoolsState, &mut PoolsStep<'_, '_>)) {
+        let (replies, events) = (&mut self.replies, &mut self.events);
+        take(
+            &mut self.state,
+            &mut PoolsStep { now: context.now, timers: &mut context.timers.typed(), replies, events },
+        );
         for (conn, reply) in self.replies.drain(..) {
-            tell(context.output, conn, wire::text_of(reply));
+            reply_line(context.output, conn, wire::text_of(reply));
         }
-        if !self.notices.is_empty() {
-            self.notices.drain(..).for_each(|notice| notices::log(&notice, context.peers));
+        if !self.events.is_empty() {
+            self.events.drain(..).for_each(|event| events::log(&event, context.peers));
         }
     }
 
-    fn tell_stats(&self, conn: ConnId, query: Query<'_>, context: &mut Context<'_>) {
+    fn reply_stats(&self, conn: ConnId, query: StatsQuery<'_>, context: &mut Context<'_>) {
         let Context { now, traffic, peers, .. } = *context;
         let state = &self.state;
         let write = |bytes: &mut Vec<u8>| match query {
-            Query::Full => wire::write_figures(bytes, &self.figures(now, traffic)),
-            Query::One(stat) => wire::write_one(bytes, stat, &self.figures(now, traffic)),
-            Query::Keys(most) => {
+            StatsQuery::Full => wire::write_figures(bytes, &self.figures(now, traffic)),
+            StatsQuery::One(stat) => wire::write_one(bytes, stat, &self.figures(now, traffic)),
+            StatsQuery::Keys(most) => {
                 listing::write_keys(bytes, &state.busiest(most.min(MOST_LINES)), most.min(state.keys()), now);
             }
-            Query::Holders(key) => {
-                let peer = |client: &Client<'_>| peers.peer(client.conn);
-                listing::write_clients(bytes, state.clients(key), state.occupancy(key), now, peer);
+            StatsQuery::Holders(key) => {
+                let peer = |claim: &ClaimInfo<'_>| peers.peer(claim.conn);
+                listing::write_claims(bytes, state.claims_on(key), state.occupancy(key), now, peer);
             }
-            Query::Types => listing::write_types(bytes, &state.types()),
-            Query::Unknown => bytes.extend_from_slice(wire::WRONG_STAT),
+            StatsQuery::Types => listing::write_types(bytes, &state.types()),
+            StatsQuery::Unknown => bytes.extend_from_slice(wire::WRONG_STAT),
         };
         reply(context.output, conn, write);
     }
 
-    /// What was counted here and below.
+    /// Returns what was counted here and in the connections' traffic.
     pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
         let mut figures = self.state.figures(now);
         figures.set(Stat::ConnectErrors, traffic.connect_errors);
@@ -147,7 +155,7 @@ impl Service for Pools {
                 }
                 Line::Partial => return Served { consumed, then: Then::Read },
                 Line::TooLong => {
-                    tell(context.output, conn, wire::LINE_TOO_LONG);
+                    reply_line(context.output, conn, wire::LINE_TOO_LONG);
                     return Served { consumed: input.len(), then: Then::Close };
                 }
             }
@@ -165,11 +173,11 @@ impl Service for Pools {
 
     fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report {
         let figures = self.figures(now, traffic).rows().collect();
-        Report { figures, pools: Some(self.tables(now, peers)) }
+        Report { figures, tables: self.tables(now, peers), ..Report::default() }
     }
 
-    fn sample(&self) -> Option<Sample> {
-        Some(self.standing())
+    fn sample(&self, note: &mut dyn FnMut(Series)) {
+        self.standing().into_iter().for_each(note);
     }
 
     fn saved_version(&self) -> u16 {
@@ -197,11 +205,11 @@ impl Service for Pools {
     }
 }
 
-fn tell(output: &mut Output, conn: ConnId, line: &'static [u8]) {
+fn reply_line(output: &mut Output, conn: ConnId, line: &'static [u8]) {
     reply(output, conn, |bytes| bytes.extend_from_slice(line));
 }
 
-/// Adds the lines of one reply, and logs each if that is wanted.
+/// Adds the lines of one reply, and logs each at the level trace.
 fn reply(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
     output.reply(conn, |bytes| {
         let start = bytes.len();

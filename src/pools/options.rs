@@ -36,8 +36,21 @@ pub const LISTENING: &[Opt<Endpoint>] = &[
         short: "l",
         long: "listen",
         key: "listen",
+        default: r#"["127.0.0.1", "::1"]"#,
         hint: "ADDRESS",
-        help: "listen on IP, IP:PORT, [IP6]:PORT or unix:PATH; repeatable (default: 127.0.0.1 and [::1])",
+        doc_short: "listen on IP, IP:PORT, [IP6]:PORT or unix:PATH; repeatable (default: 127.0.0.1 and [::1])",
+        doc_long: "
+            Listen on
+            .Ar address :
+            .Ar IP ,
+            .Ar IP:PORT ,
+            .Ar [IP6]:PORT
+            or
+            .Cm unix : Ns Ar PATH .
+            Names of hosts are not looked up.
+            May be given several times.
+            A socket file that nobody listens on any more is replaced, and the daemon removes its socket files when it stops.
+            The default is 127.0.0.1 and, where the machine has IPv6, [::1].",
         repeats: true,
         set: Endpoint::listen_on,
         ..Opt::BLANK
@@ -46,16 +59,25 @@ pub const LISTENING: &[Opt<Endpoint>] = &[
         short: "p",
         long: "port",
         key: "port",
+        default: "7531",
         hint: "PORT",
-        help: "the port of addresses that name none (default: 7531)",
+        doc_short: "the port of addresses that name none (default: 7531)",
+        doc_long: "
+            The port of addresses that name none, from 0 to 65535; with 0 the system chooses one.
+            The default is 7531.",
         set: set_port,
         ..Opt::BLANK
     },
     Opt {
         long: "max-connections",
         key: "max_connections",
+        default: "0",
         hint: "N",
-        help: "PoolCounter connections at a time; more are closed at once; 0: as many as the system allows (default: 0)",
+        doc_short: "PoolCounter connections at a time; more are closed at once; 0: as many as the system allows (default: 0)",
+        doc_long: "
+            How many connections are kept at a time.
+            More are accepted and closed at once.
+            With 0, which is the default, the limit of open files decides.",
         set: set_max_connections,
         ..Opt::BLANK
     },
@@ -66,32 +88,53 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
     Opt {
         long: "max-locks",
         key: "max_locks",
+        default: "4",
         hint: "N",
-        help: "locks and waits of one connection (default: 4)",
+        doc_short: "locks and waits of one connection (default: 4)",
+        doc_long: "
+            How many locks and waits one connection may have, from 1 to 65535.
+            The default is 4.",
         set: |settings, value| assign(&mut settings.max_locks, number(value, 1..=65535)),
         ..Opt::BLANK
     },
     Opt {
         long: "max-hold",
         key: "max_hold",
+        default: "0",
         hint: "SECONDS",
-        help: "the longest that a lock may be held before it is taken back; 0: without limit (default: 0)",
+        doc_short: "the longest that a lock may be held before it is taken back; 0: without limit (default: 0)",
+        doc_long: "
+            The longest that a lock may be held before it is taken back, whatever the request says.
+            Decimals are allowed.
+            With 0, which is the default, there is no limit.",
         set: |settings, value| assign(&mut settings.max_hold, seconds_or_forever(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "warn-hold",
         key: "warn_hold",
+        default: "300",
         hint: "SECONDS",
-        help: "log a lock that is held for so long, and again when that time has doubled; 0: never (default: 300)",
+        doc_short: "log a lock that is held for so long, and again when that time has doubled; 0: never (default: 300)",
+        doc_long: "
+            Log a lock that is held for so long, and again whenever that time has doubled; see
+            .Sx LOG .
+            Decimals are allowed.
+            With 0, never.
+            The default is 300.",
         set: |settings, value| assign(&mut settings.warn_hold, seconds_or_forever(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "warn-refusals",
         key: "warn_refusals",
+        default: "100",
         hint: "N",
-        help: "log a key that refuses more than N requests a second, over a minute; 0: never (default: 100)",
+        doc_short: "log a key that refuses more than N requests a second, over a minute; 0: never (default: 100)",
+        doc_long: "
+            Log a key that refuses more than so many requests a second, over a minute, from 0 to 1000000.
+            With 0, never.
+            The default is 100.",
         set: |settings, value| {
             let most = number(value, 0..=1_000_000);
             assign(&mut settings.warn_refusals, most.map(|most| if most == 0 { u32::MAX } else { most }))
@@ -101,8 +144,12 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
     Opt {
         long: "max-line",
         key: "max_line",
+        default: "8192",
         hint: "BYTES",
-        help: "the longest request (default: 8192)",
+        doc_short: "the longest request (default: 8192)",
+        doc_long: "
+            The longest request, without its line feed, from 64 to 1048576.
+            The default is 8192.",
         set: |settings, value| assign(&mut settings.max_line, number(value, 64..=1024 * 1024)),
         ..Opt::BLANK
     },

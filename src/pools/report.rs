@@ -1,80 +1,233 @@
-//! What the pools tell operators in one piece, as plain values.
+//! What the pools tell operators, as tables and series.
 
 use super::Pools;
-use crate::report::{self, Holder, HotKey, Key, Type};
+use super::stats::PoolStat as Stat;
+use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Series, SeriesInfo, Table, TableInfo};
 use crate::service::Peers;
-use crate::sketch;
-use crate::stats::Pools as Stat;
 use crate::time::Time;
+use crate::top_keys;
 
 /// How many keys or holders a list of the report has at most.
 pub const MOST_ROWS: usize = 20;
 
-impl Pools {
-    /// How the pools stand, without allocating.
-    pub(super) fn standing(&self) -> report::Sample {
-        let state = &self.state;
-        report::Sample {
-            acquired: state.count_of(Stat::TotalAcquired),
-            refused: state.count_of(Stat::FullQueues),
-            working: state.working(),
-            waiting: state.waiting(),
-        }
-    }
+const KEY: Column = Column {
+    name: "key",
+    title: "key",
+    unit: ColumnUnit::Name,
+    help: "The key, in the bytes of clients.",
+    ..Column::BLANK
+};
+const WORKING: Column =
+    Column { name: "working", title: "working", unit: ColumnUnit::Level, help: "Locks held.", ..Column::BLANK };
+const WAITING: Column = Column {
+    name: "waiting",
+    title: "waiting",
+    unit: ColumnUnit::Level,
+    help: "Requests that wait.",
+    emphasis: Emphasis::Caution,
+    ..Column::BLANK
+};
 
-    /// The pools as they are now, and what has happened in them. Each list has [`MOST_ROWS`] rows at most, but for that of
-    /// the types, of which there are 257 at most; keys are cut to [`sketch::KEY_BYTES`].
-    pub(super) fn tables(&self, now: Time, peers: &dyn Peers) -> report::Pools {
-        let state = &self.state;
-        report::Pools {
-            types: state.types().into_iter().map(report_type).collect(),
-            busiest: (state.busiest(MOST_ROWS).into_iter())
-                .map(|busy| Key {
-                    key: sketch::cut(busy.key).into(),
-                    working: busy.working,
-                    waiting: busy.waiting,
-                    oldest: now.since(busy.since),
-                })
-                .collect(),
-            hottest: (state.hottest(MOST_ROWS, now).into_iter())
-                .map(|hot| HotKey { key: hot.key.into(), refusals: hot.refusals, waits: hot.waits })
-                .collect(),
-            hottest_error: state.hottest_error(now),
-            holders: (state.longest_holders(MOST_ROWS).into_iter())
-                .map(|client| Holder {
-                    key: sketch::cut(client.key).into(),
-                    peer: peers.peer(client.conn),
-                    age: now.since(client.since),
-                })
-                .collect(),
-        }
+static TYPES: TableInfo = TableInfo {
+    name: "types",
+    title: "Types of work",
+    help: "",
+    empty: "Nobody has asked for a lock yet.",
+    columns: &[
+        Column {
+            name: "name",
+            title: "type",
+            help: "What stands before the first colon of a key; other for all that came when there were too many.",
+            metric: ColumnMetric::Label("type"),
+            ..KEY
+        },
+        Column { emphasis: Emphasis::Work, ..count("acquired", "type_acquired", "Locks granted, by type of work.") },
+        Column { help: "Locks held, by type of work.", metric: ColumnMetric::Each("type_working"), ..WORKING },
+        Column { help: "Requests that wait, by type of work.", metric: ColumnMetric::Each("type_waiting"), ..WAITING },
+        count("done", "type_done", "Waits that ended in DONE, by type of work."),
+        Column { emphasis: Emphasis::Alarm, ..count("full", "type_full", "QUEUE_FULL replies, by type of work.") },
+        Column {
+            emphasis: Emphasis::Caution,
+            ..count("timeouts", "type_timeouts", "TIMEOUT replies, by type of work.")
+        },
+        times("wait", "How long requests waited that waited at all, by type of work."),
+        times("hold", "How long locks were held, by type of work."),
+    ],
+};
+
+static BUSIEST: TableInfo = TableInfo {
+    name: "busiest",
+    title: "Busiest keys now",
+    help: "",
+    empty: "Nobody holds or waits for a lock.",
+    columns: &[
+        KEY,
+        WORKING,
+        WAITING,
+        Column {
+            name: "oldest",
+            title: "oldest",
+            unit: ColumnUnit::Age,
+            help: "How long the oldest of them has been held or waited for.",
+            ..Column::BLANK
+        },
+    ],
+};
+
+static HOTTEST: TableInfo = TableInfo {
+    name: "hottest",
+    title: "Hottest keys of the last hour",
+    help: "What is old fades: after half an hour, an event counts half.",
+    empty: "Nobody was refused, and nobody had to wait.",
+    columns: &[
+        KEY,
+        Column {
+            name: "refusals",
+            title: "refused",
+            unit: ColumnUnit::Level,
+            help: "Requests refused lately: QUEUE_FULL and TIMEOUT.",
+            emphasis: Emphasis::Alarm,
+            ..Column::BLANK
+        },
+        Column {
+            name: "waits",
+            title: "waited",
+            unit: ColumnUnit::Level,
+            help: "Requests that waited lately.",
+            emphasis: Emphasis::Caution,
+            ..Column::BLANK
+        },
+    ],
+};
+
+static HOLDERS: TableInfo = TableInfo {
+    name: "holders",
+    title: "Longest holders",
+    help: "",
+    empty: "Nobody holds a lock.",
+    columns: &[
+        KEY,
+        Column {
+            name: "peer",
+            title: "client",
+            unit: ColumnUnit::Address,
+            help: "The address of the client.",
+            ..Column::BLANK
+        },
+        Column {
+            name: "age",
+            title: "for",
+            unit: ColumnUnit::Age,
+            help: "How long it has held the lock.",
+            metric: ColumnMetric::Largest { name: "oldest_holder", help: "How long the oldest lock has been held." },
+            ..Column::BLANK
+        },
+    ],
+};
+
+static ACQUIRED: SeriesInfo = SeriesInfo {
+    name: "acquired",
+    title: "Locks granted",
+    unit: "per second",
+    is_rate: true,
+    emphasis: Emphasis::None,
+};
+static HELD: SeriesInfo =
+    SeriesInfo { name: "working", title: "Working", unit: "locks held", is_rate: false, emphasis: Emphasis::Work };
+static WAITERS: SeriesInfo =
+    SeriesInfo { name: "waiting", title: "Waiting", unit: "requests", is_rate: false, emphasis: Emphasis::Caution };
+static REFUSED: SeriesInfo = SeriesInfo {
+    name: "refused",
+    title: "Refused, queue full",
+    unit: "per second",
+    is_rate: true,
+    emphasis: Emphasis::Alarm,
+};
+
+const fn count(name: &'static str, metric: &'static str, help: &'static str) -> Column {
+    Column {
+        name,
+        title: name,
+        unit: ColumnUnit::Count,
+        help,
+        metric: ColumnMetric::Each(metric),
+        emphasis: Emphasis::None,
     }
 }
 
-fn report_type(one: &super::Type) -> Type {
-    Type {
-        name: one.name.clone(),
-        working: one.working(),
-        waiting: one.waiting(),
-        acquired: one.acquired,
-        done: one.done,
-        full: one.full,
-        timeouts: one.timeouts,
-        waits: one.waits.clone(),
-        holds: one.holds.clone(),
+const fn times(name: &'static str, help: &'static str) -> Column {
+    Column {
+        name,
+        title: name,
+        unit: ColumnUnit::Times,
+        help,
+        metric: ColumnMetric::Each(name),
+        emphasis: Emphasis::None,
     }
+}
+
+impl Pools {
+    /// Tells how the pools stand, without allocating.
+    pub(super) fn standing(&self) -> [Series; 4] {
+        let state = &self.state;
+        [
+            (&ACQUIRED, state.count_of(Stat::TotalAcquired)),
+            (&HELD, state.working()),
+            (&WAITERS, state.waiting()),
+            (&REFUSED, state.count_of(Stat::FullQueues)),
+        ]
+    }
+
+    /// Returns the pools as they are now, and what has happened in them. Each table has [`MOST_ROWS`] rows at most, but for
+    /// that of the types, of which there are 257 at most; keys are cut to [`top_keys::KEY_BYTES`].
+    pub(super) fn tables(&self, now: Time, peers: &dyn Peers) -> Vec<Table> {
+        let state = &self.state;
+        let busiest = state.busiest(MOST_ROWS).into_iter().map(|busy| {
+            let [working, waiting] = [busy.working, busy.waiting].map(|count| Cell::Number(count.into()));
+            vec![Cell::Name(top_keys::truncated(busy.key).into()), working, waiting, Cell::Time(now.since(busy.since))]
+        });
+        let hottest = state.hottest(MOST_ROWS, now).into_iter();
+        let hottest =
+            hottest.map(|hot| vec![Cell::Name(hot.key.into()), Cell::Number(hot.refusals), Cell::Number(hot.waits)]);
+        let holders = state.longest_holders(MOST_ROWS).into_iter().map(|client| {
+            let (peer, age) = (peers.peer(client.conn), now.since(client.since));
+            vec![Cell::Name(top_keys::truncated(client.key).into()), Cell::Text(peer), Cell::Time(age)]
+        });
+        let error = state.hottest_error(now);
+        let note = (error > 0).then(|| format!("A key may have had up to {error} more."));
+        vec![
+            Table { info: &TYPES, rows: state.types().into_iter().map(row_of_type).collect(), note: None },
+            Table { info: &BUSIEST, rows: busiest.collect(), note: None },
+            Table { info: &HOTTEST, rows: hottest.collect(), note },
+            Table { info: &HOLDERS, rows: holders.collect(), note: None },
+        ]
+    }
+}
+
+fn row_of_type(one: &super::WorkType) -> Vec<Cell> {
+    vec![
+        Cell::Name(one.name.clone()),
+        Cell::Number(one.acquired),
+        Cell::Number(one.working()),
+        Cell::Number(one.waiting()),
+        Cell::Number(one.done),
+        Cell::Number(one.full),
+        Cell::Number(one.timeouts),
+        Cell::Times(one.waits.clone()),
+        Cell::Times(one.holds.clone()),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::id::{ConnId, Id};
+    use crate::loop_stats::LoopStats;
     use crate::output::Output;
-    use crate::pulse::Pulse;
     use crate::random::Random;
     use crate::registry::Services;
     use crate::report::Report;
-    use crate::service::{Context, Input, Traffic};
+    use crate::service::{Context, Input, NoProcess, Traffic};
     use crate::time::Span;
     use crate::wheel::Wheel;
 
@@ -108,7 +261,8 @@ mod tests {
                 resumed: &mut Vec::new(),
                 traffic: &traffic,
                 peers: &Numbers,
-                pulse: &Pulse::default(),
+                process: &NoProcess,
+                loop_stats: &LoopStats::default(),
                 others: &others,
             };
             entry.service.serve(ConnId::from_index(n), Input { bytes: line.as_bytes(), seen: 0 }, &mut context);
@@ -131,25 +285,34 @@ mod tests {
         );
         let figure = |name| report.figures.iter().find(|(row, _)| row.name == name).map(|(_, value)| *value);
         assert_eq!((figure("processing_workers"), figure("connect_errors")), (Some(2), Some(7)));
-        let report = report.pools.expect("pools have tables");
-        let types: Vec<_> = report.types.iter().map(|one| (&one.name[..], one.acquired, one.timeouts)).collect();
-        assert_eq!(types, [(&b"a"[..], 2, 1), (b"b", 1, 0)]);
-        let busiest: Vec<_> = report.busiest.iter().map(|key| (&key.key[..], key.working, key.waiting)).collect();
-        assert_eq!(busiest, [(&b"b:2"[..], 1, 1), (b"a:1", 1, 0)]);
-        assert_eq!(report.busiest[0].oldest, Span::from_secs(9));
-        let hottest: Vec<_> = report.hottest.iter().map(|hot| (&hot.key[..], hot.refusals, hot.waits)).collect();
-        assert_eq!((hottest, report.hottest_error), (vec![(&b"b:2"[..], 1, 1), (b"a:1", 1, 0)], 0));
-        let holders: Vec<_> = report.holders.iter().map(|holder| (&holder.peer[..], holder.age)).collect();
-        assert_eq!(holders, [("peer0", Span::from_secs(10)), ("peer1", Span::from_secs(9))]);
+        report.tables.iter().for_each(Table::check);
+        let name = |text: &str| Cell::Name(text.into());
+        let (number, age) = (Cell::Number, |s| Cell::Time(Span::from_secs(s)));
+        let names: Vec<&str> = report.tables.iter().map(|table| table.info.name).collect();
+        assert_eq!(names, ["types", "busiest", "hottest", "holders"]);
+        let rows = |table: usize| &report.tables[table].rows;
+        let types: Vec<_> = rows(0).iter().map(|row| [&row[0], &row[1], &row[6]]).collect();
+        assert_eq!(types, [[&name("a"), &number(2), &number(1)], [&name("b"), &number(1), &number(0)]]);
+        let busiest = [("b:2", 1, 9), ("a:1", 0, 10)];
+        let busiest = busiest.map(|(key, waiting, s)| vec![name(key), number(1), number(waiting), age(s)]);
+        assert_eq!(*rows(1), busiest);
+        let hottest = [("b:2", 1, 1), ("a:1", 1, 0)];
+        assert_eq!(*rows(2), hottest.map(|(key, refusals, waits)| vec![name(key), number(refusals), number(waits)]));
+        assert_eq!(report.tables[2].note, None);
+        let holders = [("a:1", "peer0", 10), ("b:2", "peer1", 9)];
+        assert_eq!(*rows(3), holders.map(|(key, peer, s)| vec![name(key), Cell::Text(peer.into()), age(s)]));
     }
 
     #[test]
     fn a_report_has_a_bound() {
         let lines: Vec<String> = (0..100).map(|n| format!("ACQ4ME {n}{} 1 9 0\n", "k".repeat(2_000))).collect();
         let report = report_after(&lines.iter().map(String::as_str).collect::<Vec<_>>(), 100);
-        let report = report.pools.expect("pools have tables");
-        assert_eq!((report.busiest.len(), report.holders.len()), (MOST_ROWS, MOST_ROWS));
-        assert!(report.busiest.iter().all(|key| key.key.len() == sketch::KEY_BYTES));
-        assert!(report.holders.iter().map(|holder| holder.age).is_sorted_by(|one, next| one > next));
+        for table in [1, 3] {
+            let rows = &report.tables[table].rows;
+            assert_eq!(rows.len(), MOST_ROWS);
+            assert!(rows.iter().all(|row| matches!(&row[0], Cell::Name(key) if key.len() == top_keys::KEY_BYTES)));
+        }
+        let age = |row: &Vec<Cell>| if let Cell::Time(age) = row[2] { age } else { Span::ZERO };
+        assert!(report.tables[3].rows.iter().map(age).is_sorted_by(|one, next| one > next));
     }
 }

@@ -1,47 +1,50 @@
-//! The PoolCounter protocol: lines to requests, replies to lines. It knows nothing of who holds what.
+//! The PoolCounter protocol: lines to requests, replies to lines. It does not know the pools.
 
+#[cfg(feature = "daemon")]
 pub mod listing;
 
 pub use crate::decimal::{parse_number, parse_seconds};
 
-use super::state::{Acquire, BadSyntax, Purpose, Reply};
-use crate::stats::{Figures, Pools as Stat, Stat as _, Unit};
+use super::request::{AcquireLock, BadSyntax, Purpose, Reply};
+use crate::pools::stats::PoolStat as Stat;
+use crate::stats::{Figures, Stat as _, Unit};
 use crate::time::Span;
+use memchr::memchr;
 use std::io::Write;
 
-pub mod asking;
+pub mod client;
 
 /// One line of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Request<'a> {
+pub enum PoolRequest<'a> {
     /// `ACQ4ME` or `ACQ4ANY`.
-    Acquire(Result<Acquire<'a>, BadSyntax>),
-    /// `RELEASE`, of the newest place or the newest on a key.
+    Acquire(Result<AcquireLock<'a>, BadSyntax>),
+    /// `RELEASE`, of the newest claim or the newest on a key.
     Release(Option<&'a [u8]>),
     /// `STATS`.
-    Stats(Query<'a>),
+    Stats(StatsQuery<'a>),
     /// Anything else.
     Unknown,
 }
 
 /// What `STATS` asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Query<'a> {
+pub enum StatsQuery<'a> {
     /// Every statistic.
     Full,
-    /// One of them. The durations cannot be asked for alone: their names are several words.
+    /// One statistic. Durations cannot be asked for alone, because their names are several words.
     One(Stat),
-    /// So many of the busiest keys alive.
+    /// The busiest keys, so many at most.
     Keys(usize),
-    /// Who holds a key, and who waits for it.
+    /// The holders and waiters of a key.
     Holders(&'a [u8]),
-    /// What happened by type of work.
+    /// The statistics by type of work.
     Types,
     /// No statistic at all.
     Unknown,
 }
 
-/// How many keys `STATS KEYS` tells when it is not said how many.
+/// How many keys `STATS KEYS` lists by default.
 pub const USUAL_KEYS: usize = 20;
 
 /// What stands at the front of a connection's input.
@@ -62,19 +65,20 @@ pub const LINE_TOO_LONG: &[u8] = b"ERROR LINE_TOO_LONG\n";
 /// The answer to `STATS` of something that is no statistic.
 pub const WRONG_STAT: &[u8] = b"ERROR WRONG_STAT\n";
 
-/// Finds the end of the first line, LF or CR LF. It is not among the first `seen` bytes. A line may have `max` bytes before its LF.
+/// Returns the first line of the input, which ends in LF or CR LF. Its end is not among the first `seen` bytes. A line may have
+/// `max` bytes before its LF.
 pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
     let searched = input.len().min(max + 1);
     let seen = seen.min(searched);
-    match input[seen..searched].iter().position(|byte| *byte == b'\n').map(|at| seen + at) {
+    match memchr(b'\n', &input[seen..searched]).map(|at| seen + at) {
         Some(end) => Line::Whole(input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]), end + 1),
         None if input.len() > max => Line::TooLong,
         None => Line::Partial,
     }
 }
 
-/// Returns true when a line begins like an HTTP request or is the header that all of them have: a browser or a proxy was led here, and
-/// what follows in its request are not its own words.
+/// Returns true when a line begins like an HTTP request or is the header that all of them have. Such a connection is closed: a web
+/// page can make a browser send a body that looks like requests.
 pub fn is_http(line: &[u8]) -> bool {
     const METHODS: [&[u8]; 9] =
         [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
@@ -82,25 +86,25 @@ pub fn is_http(line: &[u8]) -> bool {
     METHODS.contains(&first) || line.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"Host:"))
 }
 
-/// Reads a line without its end.
-pub fn parse(line: &[u8]) -> Request<'_> {
+/// Returns the request in a line without its end.
+pub fn parse(line: &[u8]) -> PoolRequest<'_> {
     if line.first() == Some(&b' ') {
-        return Request::Unknown;
+        return PoolRequest::Unknown;
     }
-    let mut parameters = Words(line);
+    let mut parameters = LineWords(line);
     match parameters.next().unwrap_or_default() {
-        b"ACQ4ME" => Request::Acquire(parse_acquire(Purpose::Me, parameters)),
-        b"ACQ4ANY" => Request::Acquire(parse_acquire(Purpose::Anyone, parameters)),
-        b"RELEASE" => Request::Release(parameters.next()),
-        b"STATS" => Request::Stats(parse_query(parameters)),
-        _ => Request::Unknown,
+        b"ACQ4ME" => PoolRequest::Acquire(parse_acquire(Purpose::Me, parameters)),
+        b"ACQ4ANY" => PoolRequest::Acquire(parse_acquire(Purpose::Anyone, parameters)),
+        b"RELEASE" => PoolRequest::Release(parameters.next()),
+        b"STATS" => PoolRequest::Stats(parse_query(parameters)),
+        _ => PoolRequest::Unknown,
     }
 }
 
 /// The words of a line, which are separated by one or more spaces.
-struct Words<'a>(&'a [u8]);
+struct LineWords<'a>(&'a [u8]);
 
-impl<'a> Iterator for Words<'a> {
+impl<'a> Iterator for LineWords<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
@@ -113,39 +117,39 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-fn parse_acquire<'a>(purpose: Purpose, mut parameters: Words<'a>) -> Result<Acquire<'a>, BadSyntax> {
+fn parse_acquire<'a>(purpose: Purpose, mut parameters: LineWords<'a>) -> Result<AcquireLock<'a>, BadSyntax> {
     let key = parameters.next().filter(|key| !key.contains(&0)).ok_or(BadSyntax)?;
     let mut positive = || parameters.next().and_then(parse_number).filter(|n| *n > 0).ok_or(BadSyntax);
     let (workers, max_queue) = (positive()?, positive()?);
     let timeout = parameters.next().and_then(parse_seconds).unwrap_or(Span::ZERO);
     let hold = parameters.filter_map(|word| parse_seconds(word.strip_prefix(b"hold=")?)).next();
     let hold = hold.filter(|hold| *hold != Span::ZERO).unwrap_or(Span::FOREVER);
-    Ok(Acquire { key, purpose, workers, max_queue, timeout, hold })
+    Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold })
 }
 
-fn parse_query(mut words: Words<'_>) -> Query<'_> {
-    let Some(name) = words.next() else { return Query::Full };
+fn parse_query(mut words: LineWords<'_>) -> StatsQuery<'_> {
+    let Some(name) = words.next() else { return StatsQuery::Full };
     let (argument, surplus) = (words.next(), words.next());
     let is = |command: &[u8]| name.eq_ignore_ascii_case(command);
     match argument {
-        _ if surplus.is_some() => Query::Unknown,
-        None if is(b"FULL") => Query::Full,
-        None if is(b"TYPES") => Query::Types,
-        None if is(b"KEYS") => Query::Keys(USUAL_KEYS),
+        _ if surplus.is_some() => StatsQuery::Unknown,
+        None if is(b"FULL") => StatsQuery::Full,
+        None if is(b"TYPES") => StatsQuery::Types,
+        None if is(b"KEYS") => StatsQuery::Keys(USUAL_KEYS),
         None => {
             let wanted = |stat: &&Stat| is(stat.row().name.as_bytes());
-            Stat::ALL.iter().find(wanted).map_or(Query::Unknown, |stat| Query::One(*stat))
+            Stat::ALL.iter().find(wanted).map_or(StatsQuery::Unknown, |stat| StatsQuery::One(*stat))
         }
         Some(number) if is(b"KEYS") => {
             let number = parse_number(number).filter(|number| *number > 0);
-            number.map_or(Query::Unknown, |number| Query::Keys(number as usize))
+            number.map_or(StatsQuery::Unknown, |number| StatsQuery::Keys(number as usize))
         }
-        Some(key) if is(b"HOLDERS") => Query::Holders(key),
-        Some(_) => Query::Unknown,
+        Some(key) if is(b"HOLDERS") => StatsQuery::Holders(key),
+        Some(_) => StatsQuery::Unknown,
     }
 }
 
-/// The line that tells a connection of `reply`.
+/// Returns the line of a reply.
 pub fn text_of(reply: Reply) -> &'static [u8] {
     match reply {
         Reply::Locked => b"LOCKED\n",
@@ -178,7 +182,7 @@ fn write_figure(bytes: &mut Vec<u8>, name: &str, unit: Unit, value: u64) {
     let (days, hours, minutes) = (value / 86_400_000_000, value / 3_600_000_000 % 24, value / 60_000_000 % 60);
     let (seconds, us) = (value / 1_000_000 % 60, value % 1_000_000);
     let written = match unit {
-        Unit::Count | Unit::Level => writeln!(bytes, "{name}: {value}"),
+        Unit::Count | Unit::Level | Unit::Bytes => writeln!(bytes, "{name}: {value}"),
         Unit::Uptime => writeln!(bytes, "{name}: {days} days, {hours}h {minutes}m {seconds}s"),
         Unit::Duration | Unit::Latest if days > 0 => {
             writeln!(bytes, "{name}: {days} days {hours}h {minutes}m {seconds}.{us:06}s")
@@ -194,9 +198,9 @@ fn write_figure(bytes: &mut Vec<u8>, name: &str, unit: Unit, value: u64) {
 mod tests {
     use super::*;
 
-    fn acquire(line: &str) -> Option<Acquire<'_>> {
+    fn acquire(line: &str) -> Option<AcquireLock<'_>> {
         match parse(line.as_bytes()) {
-            Request::Acquire(acquire) => acquire.ok(),
+            PoolRequest::Acquire(acquire) => acquire.ok(),
             other => panic!("{line} is no acquire but {other:?}"),
         }
     }
@@ -235,39 +239,39 @@ mod tests {
     #[test]
     fn a_command_is_a_whole_word() {
         for line in ["", " ", "RELEASEXYZ", "release", " RELEASE", "ACQ4MEk 1 1 1", "ACQ4ME\tk", "STATSFULL", "\0"] {
-            assert_eq!(parse(line.as_bytes()), Request::Unknown, "{line}");
+            assert_eq!(parse(line.as_bytes()), PoolRequest::Unknown, "{line}");
         }
-        assert_eq!(parse(b"RELEASE  k x"), Request::Release(Some(b"k")));
-        assert_eq!(parse(b"RELEASE "), Request::Release(None));
+        assert_eq!(parse(b"RELEASE  k x"), PoolRequest::Release(Some(b"k")));
+        assert_eq!(parse(b"RELEASE "), PoolRequest::Release(None));
     }
 
     #[test]
     fn every_count_can_be_asked_for_alone() {
         for row in Stat::ALL.iter().map(|stat| stat.row()) {
-            let asked =
-                parse(format!("STATS {}", row.name.to_uppercase()).as_bytes()) != Request::Stats(Query::Unknown);
+            let asked = parse(format!("STATS {}", row.name.to_uppercase()).as_bytes())
+                != PoolRequest::Stats(StatsQuery::Unknown);
             assert_eq!(asked, !matches!(row.unit, Unit::Duration | Unit::Latest), "{}", row.name);
         }
-        assert_eq!(parse(b"STATS  full "), Request::Stats(Query::Full));
-        assert_eq!(parse(b"STATS"), Request::Stats(Query::Full));
+        assert_eq!(parse(b"STATS  full "), PoolRequest::Stats(StatsQuery::Full));
+        assert_eq!(parse(b"STATS"), PoolRequest::Stats(StatsQuery::Full));
     }
 
     #[test]
     fn listings_have_their_parameters() {
         for (line, query) in [
-            (" KEYS", Query::Keys(20)),
-            (" keys  7 ", Query::Keys(7)),
-            (" KEYS 99999999999", Query::Keys(4_294_967_295)),
-            (" HOLDERS  Key", Query::Holders(b"Key")),
-            (" Types", Query::Types),
-            (" KEYS 0", Query::Unknown),
-            (" KEYS x", Query::Unknown),
-            (" KEYS 1 2", Query::Unknown),
-            (" HOLDERS", Query::Unknown),
-            (" HOLDERS a b", Query::Unknown),
-            (" TYPES x", Query::Unknown),
+            (" KEYS", StatsQuery::Keys(20)),
+            (" keys  7 ", StatsQuery::Keys(7)),
+            (" KEYS 99999999999", StatsQuery::Keys(4_294_967_295)),
+            (" HOLDERS  Key", StatsQuery::Holders(b"Key")),
+            (" Types", StatsQuery::Types),
+            (" KEYS 0", StatsQuery::Unknown),
+            (" KEYS x", StatsQuery::Unknown),
+            (" KEYS 1 2", StatsQuery::Unknown),
+            (" HOLDERS", StatsQuery::Unknown),
+            (" HOLDERS a b", StatsQuery::Unknown),
+            (" TYPES x", StatsQuery::Unknown),
         ] {
-            assert_eq!(parse(format!("STATS{line}").as_bytes()), Request::Stats(query), "{line}");
+            assert_eq!(parse(format!("STATS{line}").as_bytes()), PoolRequest::Stats(query), "{line}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! A crowd takes several ticks, and nothing of it is lost.
 
 use crate::Stage;
-use poolcounter::pulse::Budget;
+use poolcounter::loop_stats::Budget;
 use poolcounter::time::Span;
 
 const CROWD: usize = 10_000;

@@ -1,9 +1,11 @@
 //! Replies that wait for a commit.
 
-use crate::Stage;
 use crate::toy::OUTPUT_BYTES;
+use crate::{SERVICES, Stage};
+use poolcounter::id::ServiceId;
+use poolcounter::loop_stats::Budget;
 use poolcounter::output::FULL_BYTES;
-use poolcounter::pulse::Budget;
+use poolcounter::registry::AllSettings;
 use poolcounter::time::Span;
 
 #[test]
@@ -204,4 +206,23 @@ fn each_service_has_its_own_output_cap() {
     stage.settle();
     assert_eq!(stage.heard(clients[0]).len(), OUTPUT_BYTES);
     stage.end(3);
+}
+
+#[test]
+fn the_line_of_the_registry_brings_options() {
+    let mut settings = AllSettings::defaults(SERVICES);
+    let toy = ServiceId::all(SERVICES).last().expect("it is the last of the list");
+    let own = &mut settings[toy];
+    let rows = own.rows();
+    let row = rows.iter().position(|row| row.long == "toy-output").expect("is one of its rows");
+    assert_eq!(own.set(row, "0"), Err("a number from 1 to 1048576".into()));
+    assert_eq!(own.set(row, "1000"), Ok(()));
+    let mut stage = Stage::with(settings);
+    let clients = [stage.connect(), stage.connect()];
+    for (client, bytes) in clients.into_iter().zip([1000, 1001]) {
+        stage.world.set_room(client, 0);
+        stage.send(client, &format!("FILL {bytes}\n"));
+        assert_eq!(stage.world.is_closed(client), bytes > 1000, "{bytes}");
+    }
+    stage.end(clients.len());
 }

@@ -30,8 +30,12 @@ struct Stage {
 
 impl Stage {
     fn new() -> Stage {
+        Stage::with(AllSettings::defaults(SERVICES))
+    }
+
+    fn with(settings: AllSettings) -> Stage {
         let store = Store::install();
-        Stage { world: World::of(SERVICES, AllSettings::defaults(SERVICES)), store }
+        Stage { world: World::of(SERVICES, settings), store }
     }
 
     fn connect(&mut self) -> usize {

@@ -217,17 +217,6 @@ impl Player {
         assert_eq!((picture, armed), (self.picture(), self.wheel.len()), "an upgrade changes nothing");
     }
 
-    /// The next line that a connection was told.
-    pub fn next_line(&mut self, conn: usize) -> Option<String> {
-        self.told.get_mut(&conn)?.pop_front()
-    }
-
-    /// What was told and not looked at.
-    pub fn unread(&self) -> Vec<String> {
-        let lines = self.told.iter().flat_map(|(conn, lines)| lines.iter().map(move |line| format!("{conn}< {line}")));
-        lines.collect()
-    }
-
     pub fn drop_output(&mut self) {
         self.told.clear();
     }

@@ -67,6 +67,17 @@ impl Daemon {
         line.and_then(|(_, address)| address.parse().ok()).expect("it was started with jobs, on one port")
     }
 
+    /// Starts it with members too, on another free port.
+    pub fn start_with_members(options: &[&str]) -> Daemon {
+        Daemon::start(&[&["--members", "--members-listen", "127.0.0.1:0"], options].concat())
+    }
+
+    /// Where the members are.
+    pub fn members(&self) -> SocketAddr {
+        let line = self.lines.iter().find_map(|line| line.split_once("the members are at "));
+        line.and_then(|(_, address)| address.parse().ok()).expect("it was started with members, on one port")
+    }
+
     /// Starts it with what `command` says.
     pub fn run(command: &mut Command) -> Daemon {
         let guard = FORKING.lock();

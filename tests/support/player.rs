@@ -1,13 +1,14 @@
-//! Plays conversations on a stage: a server of some kind, with clients, and time that can pass.
+//! Plays conversations against a target: a server of some kind, with clients, and time that can pass.
 
+use super::leases::Leases;
 use super::protocol::Protocol;
 use super::script::{Action, Pattern, Scenario, Script, Step, Then};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A server that clients can talk to. What they do has had its full effect when the call returns.
-pub trait Stage {
-    /// A client as the stage knows it.
+pub trait Target {
+    /// A client of the target.
     type Client;
 
     /// Connects a client.
@@ -67,27 +68,35 @@ struct Actor<C> {
 /// # Errors
 ///
 /// One sentence that begins with the file and the line where the conversation went another way.
-pub fn play<S: Stage>(script: &Script, scenario: &Scenario, stage: &mut S) -> Result<(), String> {
+pub fn play<S: Target>(script: &Script, scenario: &Scenario, target: &mut S) -> Result<(), String> {
     let mut actors: BTreeMap<u32, Actor<S::Client>> = BTreeMap::new();
+    let mut leases = Leases::default();
     for step in &scenario.steps {
-        take(script.protocol, step, &mut actors, stage).map_err(|wrong| format!("{}:{step}: {wrong}", script.name))?;
+        take(script.protocol, step, &mut leases, &mut actors, target)
+            .map_err(|wrong| format!("{}:{step}: {wrong}", script.name))?;
     }
     let at_end = |wrong| format!("{}: at the end of \"{}\": {wrong}", script.name, scenario.title);
     for (number, actor) in actors.iter_mut().filter(|(_, actor)| actor.is_present) {
-        expect_nothing(stage, &mut actor.client).map_err(|wrong| at_end(format!("client {number}: {wrong}")))?;
+        expect_nothing(target, &mut actor.client).map_err(|wrong| at_end(format!("client {number}: {wrong}")))?;
     }
     for actor in actors.values_mut().filter(|actor| actor.is_present) {
-        stage.close(&mut actor.client);
+        target.close(&mut actor.client);
     }
-    stage.check_empty().map_err(at_end)
+    target.check_empty().map_err(at_end)
 }
 
-fn take<S: Stage>(
+fn take<S: Target>(
     protocol: Protocol,
     step: &Step,
+    leases: &mut Leases,
     actors: &mut BTreeMap<u32, Actor<S::Client>>,
-    stage: &mut S,
+    target: &mut S,
 ) -> Result<(), String> {
+    if protocol.is_written_in_full() && !step.action.is_expectation() {
+        for (number, actor) in actors.iter_mut().filter(|(_, actor)| actor.is_present) {
+            expect_nothing(target, &mut actor.client).map_err(|wrong| format!("before it client {number} {wrong}"))?;
+        }
+    }
     let (Action::Send(number, ..)
     | Action::Trickle(number, _)
     | Action::Finish(number)
@@ -100,58 +109,68 @@ fn take<S: Stage>(
     | Action::ExpectEnd(number)) = step.action
     else {
         let Action::Pass(time) = step.action else { unreachable!("every other action is some client's") };
-        stage.pass(time);
+        target.pass(time);
         return Ok(());
     };
-    let actor = actors.entry(number).or_insert_with(|| Actor { client: stage.connect(), is_present: true });
+    let actor = actors.entry(number).or_insert_with(|| Actor { client: target.connect(), is_present: true });
     if !actor.is_present {
         return Err(format!("client {number} has gone"));
     }
     let client = &mut actor.client;
     match &step.action {
         Action::Send(_, bytes, then) => {
-            stage.send(client, bytes, *then);
+            target.send(client, &said(protocol, leases, bytes), *then);
             actor.is_present = *then != Then::Close;
         }
-        Action::Trickle(_, bytes) => bytes.iter().for_each(|byte| stage.send(client, &[*byte], Then::Stay)),
-        Action::Finish(_) => stage.finish(client),
+        Action::Trickle(_, bytes) => {
+            said(protocol, leases, bytes).iter().for_each(|byte| target.send(client, &[*byte], Then::Stay));
+        }
+        Action::Finish(_) => target.finish(client),
         Action::Close(_) => {
-            stage.close(client);
+            target.close(client);
             actor.is_present = false;
         }
         Action::CloseUnseen(_) => {
-            stage.close_unseen(client);
+            target.close_unseen(client);
             actor.is_present = false;
         }
         Action::Reset(_) => {
-            stage.reset(client);
+            target.reset(client);
             actor.is_present = false;
         }
         Action::Expect(_, pattern) => {
-            let reply = stage.reply(client)?;
-            if !is_as_said(pattern, &reply, stage.tolerance()) {
+            let reply = told(protocol, leases, target.reply(client)?);
+            if !is_as_said(pattern, &reply, target.tolerance()) {
                 return Err(format!("got {}", protocol.describe(&reply)));
             }
         }
         Action::ExpectAmong(_, pattern) => loop {
-            let reply = stage.reply(client)?;
-            if is_as_said(pattern, &reply, stage.tolerance()) {
+            let reply = told(protocol, leases, target.reply(client)?);
+            if is_as_said(pattern, &reply, target.tolerance()) {
                 break;
             }
             if protocol.ends_list(&reply) {
                 return Err("the list ended without it".into());
             }
         },
-        Action::ExpectNothing(_) => expect_nothing(stage, client)?,
-        Action::ExpectEnd(_) if stage.is_ended(client) => expect_nothing(stage, client)?,
+        Action::ExpectNothing(_) => expect_nothing(target, client)?,
+        Action::ExpectEnd(_) if target.is_ended(client) => expect_nothing(target, client)?,
         Action::ExpectEnd(_) => return Err("the connection goes on".into()),
         Action::Pass(_) => {}
     }
     Ok(())
 }
 
-fn expect_nothing<S: Stage>(stage: &mut S, client: &mut S::Client) -> Result<(), String> {
-    let rest = stage.rest(client);
+fn said(protocol: Protocol, leases: &Leases, bytes: &[u8]) -> Vec<u8> {
+    if protocol == Protocol::Members { leases.said(bytes) } else { bytes.to_vec() }
+}
+
+fn told(protocol: Protocol, leases: &mut Leases, reply: Vec<u8>) -> Vec<u8> {
+    if protocol == Protocol::Members { leases.told(&reply) } else { reply }
+}
+
+fn expect_nothing<S: Target>(target: &mut S, client: &mut S::Client) -> Result<(), String> {
+    let rest = target.rest(client);
     if rest.is_empty() { Ok(()) } else { Err(format!("got {:?}", rest.escape_ascii().to_string())) }
 }
 

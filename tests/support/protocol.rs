@@ -14,6 +14,8 @@ pub enum Protocol {
     Counters,
     /// Lines that end in CR LF, some with a body behind them.
     Jobs,
+    /// Lines of another kind.
+    Members,
 }
 
 impl Protocol {
@@ -23,13 +25,14 @@ impl Protocol {
             Protocol::Pools => "pools",
             Protocol::Counters => "counters",
             Protocol::Jobs => "jobs",
+            Protocol::Members => "members",
         }
     }
 
     /// The request that a text describes.
     pub fn request(self, text: &str) -> Result<Vec<u8>, String> {
         match self {
-            Protocol::Pools => lines::line(text),
+            Protocol::Pools | Protocol::Members => lines::line(text),
             Protocol::Counters => frames::request(text),
             Protocol::Jobs => jobs_text::request(text),
         }
@@ -38,7 +41,7 @@ impl Protocol {
     /// The bytes that a text describes, which may be any part of a request or several.
     pub fn bytes(self, text: &str) -> Result<Vec<u8>, String> {
         match self {
-            Protocol::Pools | Protocol::Jobs => lines::unescape(text),
+            Protocol::Pools | Protocol::Members | Protocol::Jobs => lines::unescape(text),
             Protocol::Counters => frames::request(text),
         }
     }
@@ -46,7 +49,7 @@ impl Protocol {
     /// The reply that a text describes.
     pub fn reply(self, text: &str) -> Result<Pattern, String> {
         match self {
-            Protocol::Pools => lines::pattern(text),
+            Protocol::Pools | Protocol::Members => lines::pattern(text),
             Protocol::Counters => frames::reply(text),
             Protocol::Jobs => jobs_text::reply(text),
         }
@@ -55,7 +58,7 @@ impl Protocol {
     /// Takes the first whole reply from what was received.
     pub fn take_reply(self, received: &mut VecDeque<u8>) -> Option<Vec<u8>> {
         match self {
-            Protocol::Pools => {
+            Protocol::Pools | Protocol::Members => {
                 let end = received.iter().position(|byte| *byte == b'\n')?;
                 let line = received.drain(..end).collect();
                 received.pop_front();
@@ -72,16 +75,21 @@ impl Protocol {
     /// Whether a reply is the last of several.
     pub fn ends_list(self, reply: &[u8]) -> bool {
         match self {
-            Protocol::Pools => reply.is_empty(),
+            Protocol::Pools | Protocol::Members => reply.is_empty(),
             Protocol::Counters => reply.len() == frames::HEADER_BYTES,
             Protocol::Jobs => reply == b"END",
         }
     }
 
+    /// Whether all that clients receive has to be written down before the next step.
+    pub fn is_written_in_full(self) -> bool {
+        self == Protocol::Members
+    }
+
     /// Bytes as people read them.
     pub fn describe(self, bytes: &[u8]) -> String {
         match self {
-            Protocol::Pools | Protocol::Jobs => format!("\"{}\"", bytes.escape_ascii()),
+            Protocol::Pools | Protocol::Members | Protocol::Jobs => format!("\"{}\"", bytes.escape_ascii()),
             Protocol::Counters => frames::describe(bytes),
         }
     }
@@ -89,6 +97,7 @@ impl Protocol {
     /// A request that every server answers at once with one reply, and that changes nothing.
     pub fn probe(self) -> &'static [u8] {
         match self {
+            Protocol::Members => b"?\n",
             Protocol::Pools => b"STATS uptime\n",
             Protocol::Counters => b"\x90\0\0\0\0\0\0\0what",
             Protocol::Jobs => b"list-tube-used\r\n",

@@ -160,6 +160,11 @@ fn read_property(scenario: &mut Scenario, line: &str) -> Result<(), String> {
 }
 
 impl Action {
+    /// Whether nothing is done in the step, and only looked at.
+    pub fn is_expectation(&self) -> bool {
+        matches!(self, Action::Expect(..) | Action::ExpectAmong(..) | Action::ExpectNothing(_) | Action::ExpectEnd(_))
+    }
+
     fn parse(protocol: Protocol, line: &str) -> Result<Action, String> {
         if let Some(span) = line.strip_prefix('+') {
             return read_span(span).map(Action::Pass);

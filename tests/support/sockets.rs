@@ -4,7 +4,7 @@
 //! is closed here is not closed for the server.
 
 use super::frames;
-use super::player::Stage;
+use super::player::Target;
 use super::protocol::Protocol;
 use super::script::Then;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -28,7 +28,7 @@ pub struct Sockets {
     patience: Duration,
     /// How long a server of several threads may take until all of them have done what they were told.
     pause: Duration,
-    /// A client of the stage's own.
+    /// A client of the target.
     probe: SocketClient,
 }
 
@@ -102,6 +102,22 @@ impl Sockets {
         stats.lines().find(is_wrong).map_or(Ok(()), |line| Err(line.into()))
     }
 
+    /// Pools stay, but nobody waits or is asked to start something.
+    fn check_members_empty(&mut self) -> Result<(), String> {
+        self.probe.send(b"POOLS\n");
+        let mut left = Ok(());
+        loop {
+            let line = self.probe.reply(self.protocol, self.patience)?;
+            let line = String::from_utf8_lossy(&line).into_owned();
+            if line.is_empty() {
+                return left;
+            }
+            if !line.contains(" starting 0 ") || !line.contains(" queued 0 ") {
+                left = left.and(Err(line));
+            }
+        }
+    }
+
     /// The first counter of a Dump that somebody holds.
     fn first_held(&mut self) -> Result<Option<Vec<u8>>, String> {
         self.probe.send(&frames::dump());
@@ -173,7 +189,7 @@ impl SocketClient {
     }
 }
 
-impl Stage for Sockets {
+impl Target for Sockets {
     type Client = SocketClient;
 
     fn connect(&mut self) -> SocketClient {
@@ -242,6 +258,7 @@ impl Stage for Sockets {
             Protocol::Pools => self.check_pools_empty(),
             Protocol::Counters => self.check_counters_empty(),
             Protocol::Jobs => self.check_jobs_empty(),
+            Protocol::Members => self.check_members_empty(),
         }
     }
 

@@ -2,9 +2,9 @@
 //! test says so. Everything above the sockets is the daemon's own code.
 
 use poolcounter::id::ConnId;
-use poolcounter::net::{Connections, Host, News, Stream, rehearse};
+use poolcounter::loop_stats::LoopStats;
+use poolcounter::net::{Connections, Host, Readiness, Stream, rehearse};
 use poolcounter::pools::PoolsSettings;
-use poolcounter::pulse::Pulse;
 use poolcounter::random::Random;
 use poolcounter::record::{Reader, Writer};
 use poolcounter::registry::{AllSettings, SERVICES, Services};
@@ -67,6 +67,8 @@ pub struct World {
     now: Rc<Cell<Time>>,
     /// How far the clock goes on whenever it is looked at.
     step: Span,
+    /// How many servers there were, each with random numbers of its own.
+    servers: u64,
     /// A bit for each service whose store has finished something since the last tick.
     woken: Arc<AtomicU32>,
 }
@@ -169,6 +171,7 @@ impl World {
             now: Rc::default(),
             step: Span::ZERO,
             woken: Arc::default(),
+            servers: 1,
         };
         world.attach();
         world
@@ -212,7 +215,7 @@ impl World {
     /// The client sends bytes; the server has not read them yet.
     pub fn send(&mut self, client: usize, bytes: &[u8]) {
         self.clients[client].link.borrow_mut().to_server.extend(bytes);
-        self.mark(client, News { readable: true, ..News::default() });
+        self.mark(client, Readiness { readable: true, ..Readiness::default() });
     }
 
     /// The client sends bytes in chunks of these sizes, takes so many more of what it is told after each, and closes its
@@ -237,19 +240,19 @@ impl World {
     /// The client closes its sending side.
     pub fn finish(&mut self, client: usize) {
         self.clients[client].link.borrow_mut().finished = true;
-        self.mark(client, News { readable: true, hangup: true, ..News::default() });
+        self.mark(client, Readiness { readable: true, hangup: true, ..Readiness::default() });
     }
 
     /// The client is gone without a word; what the server sent is lost, and what it has not read too.
     pub fn reset(&mut self, client: usize) {
         self.clients[client].link.borrow_mut().reset = true;
-        self.mark(client, News { readable: true, writable: true, hangup: true, lost: true });
+        self.mark(client, Readiness { readable: true, writable: true, hangup: true, lost: true });
     }
 
     /// The client takes so many more bytes before its side of the connection is full. At first there is no limit.
     pub fn set_room(&mut self, client: usize, room: usize) {
         self.clients[client].link.borrow_mut().room = room;
-        self.mark(client, News { writable: room > 0, ..News::default() });
+        self.mark(client, Readiness { writable: room > 0, ..Readiness::default() });
     }
 
     /// What the client has received since the last call.
@@ -284,6 +287,11 @@ impl World {
         Connections::tick(self).expect("waits for nothing");
         self.step = Span::ZERO;
         self.connections.check();
+    }
+
+    /// One tick after which nothing is compared, for crowds.
+    pub fn tick_unchecked(&mut self) {
+        Connections::tick(self).expect("waits for nothing");
     }
 
     /// Ticks until the loop would sleep.
@@ -326,8 +334,8 @@ impl World {
     }
 
     /// What the loop notes of itself.
-    pub fn pulse(&mut self) -> &mut Pulse {
-        self.connections.pulse()
+    pub fn pulse(&mut self) -> &mut LoopStats {
+        self.connections.loop_stats()
     }
 
     /// When the loop would wake by itself.
@@ -350,6 +358,7 @@ impl World {
     /// So it does, and it takes some time.
     pub fn upgrade_within(&mut self, span: Span) {
         self.quiesce();
+        self.servers += 1;
         let mut saved = Vec::new();
         self.connections.save(&mut Writer::new(&mut saved), self.now()).expect("memory takes all");
         self.now.set(self.now() + span);
@@ -361,18 +370,23 @@ impl World {
             Ok(Pipe::new(&client.expect("every connection has a client").link))
         };
         let (mut saved, time) = (&saved[..], (self.now(), EPOCH));
-        self.connections =
-            Connections::restore(services(), &mut Reader::new(&mut saved), time, Random::from_seed(0), stream_of)
-                .expect("is taken over");
+        self.connections = Connections::restore(
+            services(),
+            &mut Reader::new(&mut saved),
+            time,
+            Random::from_seed(self.servers),
+            stream_of,
+        )
+        .expect("is taken over");
         self.attach();
         let news_of = |client: usize| {
             let link = self.clients[client].link.borrow();
             let hangup = link.finished || link.reset;
             let readable = hangup || !link.to_server.is_empty();
-            (self.clients[client].id, News { readable, writable: link.room > 0, hangup, lost: link.reset })
+            (self.clients[client].id, Readiness { readable, writable: link.room > 0, hangup, lost: link.reset })
         };
         let news = open.into_iter().map(news_of).collect();
-        self.connections.mark_at_once(news);
+        self.connections.mark_unordered(news);
         self.connections.check();
     }
 
@@ -381,7 +395,7 @@ impl World {
         self.connections.is_empty()
     }
 
-    fn mark(&mut self, client: usize, news: News) {
+    fn mark(&mut self, client: usize, news: Readiness) {
         let Client { link, id } = &self.clients[client];
         // A dropped connection gets no events, and its number may be another's.
         if link.borrow().pipes > 0 {

@@ -4,10 +4,12 @@
 #![allow(dead_code, reason = "each test uses its own part")]
 
 pub mod model;
+mod options;
 mod state;
 pub mod store;
 mod wire;
 
+use options::ToySettings;
 use poolcounter::id::ConnId;
 use poolcounter::options::Opt;
 use poolcounter::record::{Reader, Writer};
@@ -34,23 +36,21 @@ pub const INFO: Info = Info {
     max_connections: u64::MAX,
     has_store: true,
     announcement: "the toy is at",
-    listening: &[],
+    listening: options::LISTENING,
     settings: settings::defaults::<ToySettings>,
 };
 
-/// The toy has no options.
-#[derive(Clone, PartialEq, Debug, Default)]
-struct ToySettings;
-
 impl Configure for ToySettings {
-    const OPTIONS: &'static [Opt<Self>] = &[];
+    const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
 
     fn open(&self) -> Box<dyn Service> {
-        Box::new(Toy { state: State::default(), store: Store::current(), events: Vec::new() })
+        let (state, store, events) = (State::default(), Store::current(), Vec::new());
+        Box::new(Toy { output_bytes: self.output_bytes, state, store, events })
     }
 }
 
 struct Toy {
+    output_bytes: usize,
     state: State,
     store: Store,
     /// What the present step has to say; empty between steps.
@@ -102,7 +102,7 @@ impl Toy {
 
 impl Service for Toy {
     fn caps(&self) -> Caps {
-        Caps { request_bytes: wire::MAX_LINE, output_bytes: OUTPUT_BYTES, idle: None }
+        Caps { request_bytes: wire::MAX_LINE, output_bytes: self.output_bytes, idle: None }
     }
 
     fn serve(&mut self, conn: ConnId, Input { bytes: input, .. }: Input<'_>, context: &mut Context<'_>) -> Served {

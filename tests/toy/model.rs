@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 pub struct Model {
     clients: Vec<Client>,
     random: Random,
+    /// How many servers there were: each after the first has random numbers by its number.
+    servers: u64,
     now_ms: u64,
     is_paused: bool,
     /// Who has a turn in the next round, in order.
@@ -74,6 +76,7 @@ impl Model {
         Model {
             clients: Vec::new(),
             random: Random::from_seed(0),
+            servers: 1,
             now_ms: 0,
             is_paused: false,
             ready: VecDeque::new(),
@@ -170,7 +173,8 @@ impl Model {
     /// that something is left to serve, then those who have sent something.
     pub fn upgrade(&mut self) {
         assert!(self.is_quiet());
-        self.random = Random::from_seed(0);
+        self.servers += 1;
+        self.random = Random::from_seed(self.servers);
         self.is_paused = false;
         for timer in &mut self.timers {
             timer.deadline_ms = timer.deadline_ms.max(self.now_ms);

@@ -1,7 +1,7 @@
 //! The options of `exec`: one table.
 
+use crate::cli::run_child::OnLost;
 use crate::cli::servers::Servers;
-use crate::cli::supervise::OnLost;
 use crate::options::{Opt, assign, number, seconds};
 use std::time::Duration;
 
@@ -41,7 +41,12 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         short: "k",
         long: "key",
         hint: "KEY",
-        help: "the pool that the command belongs to; all that name it share its places",
+        doc_short: "the pool that the command belongs to; all that name it share its places",
+        doc_long: "
+            The pool; it must be given.
+            It is bytes in one line, which need not be text.
+            Spaces in it are sent as
+            .Ql %20 .",
         set_bytes: Some(|settings, value| {
             let is_sendable = !value.is_empty() && !value.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0));
             assign(&mut settings.key, is_sendable.then(|| value.into()).ok_or("a key: bytes in one line".into()))
@@ -52,7 +57,10 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         short: "w",
         long: "workers",
         hint: "N",
-        help: "how many may run at a time (default: 1)",
+        doc_short: "how many may run at a time (default: 1)",
+        doc_long: "
+            How many may run at a time.
+            The default is 1.",
         set: |settings, value| assign(&mut settings.workers, number(value, 1..=u32::MAX)),
         ..Opt::BLANK
     },
@@ -60,7 +68,11 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         short: "q",
         long: "queue",
         hint: "N",
-        help: "how many may run or wait; more are turned away at once (default: without limit)",
+        doc_short: "how many may run or wait; more are turned away at once (default: without limit)",
+        doc_long: "
+            How many may run or wait.
+            Who comes then is turned away at once.
+            The default is no limit.",
         set: |settings, value| assign(&mut settings.queue, number(value, 1..=u32::MAX)),
         ..Opt::BLANK
     },
@@ -68,14 +80,24 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         short: "t",
         long: "timeout",
         hint: "SECONDS",
-        help: "how long to wait for a place; 0: not at all (default: without limit)",
+        doc_short: "how long to wait for a place; 0: not at all (default: without limit)",
+        doc_long: "
+            How long to wait for a place.
+            With 0 nothing waits.
+            Decimals are allowed.
+            The default is no limit.",
         set: |settings, value| assign(&mut settings.timeout, seconds(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "hold",
         hint: "SECONDS",
-        help: "the longest to hold the place; the server takes it back then (default: without limit)",
+        doc_short: "the longest to hold the place; the server takes it back then (default: without limit)",
+        doc_long: "
+            The longest to hold the place.
+            The server gives it to somebody else then; see
+            .Fl -on-lost .
+            With 0, which is the default, there is no limit.",
         set: |settings, value| {
             assign(&mut settings.hold, seconds(value).map(|hold| Some(hold).filter(|hold| !hold.is_zero())))
         },
@@ -84,34 +106,59 @@ pub const OPTIONS: &[Opt<Settings>] = &[
     Opt {
         short: "a",
         long: "any",
-        help: "it is enough that one does the work: whoever waits until then does not run the command",
+        doc_short: "it is enough that one does the work: whoever waits until then does not run the command",
+        doc_long: "
+            It is enough that one does the work.
+            Who waits until somebody else's command has ended with status 0 does not run it, and ends with the status of
+            .Fl -done-exit .
+            When a command ends with another status, its work counts as not done, and the next one runs.",
         set: |settings, _| assign(&mut settings.is_for_anyone, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "done-exit",
         hint: "STATUS",
-        help: "the exit status when somebody else has done the work (default: 0)",
+        doc_short: "the exit status when somebody else has done the work (default: 0)",
+        doc_long: "
+            The exit status when somebody else has done the work.
+            The default is 0.",
         set: |settings, value| assign(&mut settings.done_exit, number(value, 0..=u8::MAX)),
         ..Opt::BLANK
     },
     Opt::SERVER,
     Opt {
         long: "fail-open",
-        help: "when no server answers, run the command without a place",
+        doc_short: "when no server answers, run the command without a place",
+        doc_long: "
+            When no server answers, warn and run the command without a place.",
         set: |settings, _| assign(&mut settings.fails_open, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "on-lost",
         hint: "warn|term|kill",
-        help: "when the place is lost while the command runs: only say so, or also terminate or kill it (default: warn)",
+        doc_short: "when the place is lost while the command runs: only say so, or also terminate or kill it (default: warn)",
+        doc_long: "
+            What to do when the place is lost while the command runs, because the connection is gone or the time of
+            .Fl -hold
+            is over:
+            .Cm warn ,
+            which is the default, only says so;
+            .Cm term
+            sends
+            .Dv SIGTERM
+            as well, and
+            .Cm kill
+            .Dv SIGKILL .
+            A server whose machine died is noticed after 30 seconds.",
         set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "print-wait",
-        help: "tell how long it waited",
+        doc_short: "tell how long it waited",
+        doc_long: "
+            Tell on the standard error how long it waited.",
         set: |settings, _| assign(&mut settings.prints_wait, Ok(true)),
         ..Opt::BLANK
     },

@@ -1,36 +1,36 @@
-//! What the keys of the keyboard do: pure changes of what is wanted to be seen.
+//! The state of the screen's controls, and what keys change in it.
 
-use super::view::{Order, PANELS, USUAL_ORDERS};
+use super::view::{PANELS, SortOrder, USUAL_ORDERS};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// What is wanted to be seen.
+/// What the user has chosen to see.
 pub struct Controls {
-    /// What the tables' texts must contain.
+    /// Only rows with this text are shown.
     pub filter: String,
-    /// Whether what is typed belongs to the filter.
+    /// Keys are typed into the filter.
     pub is_typing: bool,
     /// The table that the keys are for.
     pub focus: usize,
     /// The order of each table.
-    pub orders: [Order; PANELS],
+    pub orders: [SortOrder; PANELS],
     /// How many rows of each table are above the first that is seen.
     pub skipped: [usize; PANELS],
-    /// Whether nothing changes.
+    /// No samples are taken.
     pub is_paused: bool,
 }
 
-/// What a key has led to.
+/// What to do after a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pressed {
-    /// Perhaps something looks different.
-    Look,
-    /// It is time to ask the servers.
+pub enum KeyAction {
+    /// Draw the screen again.
+    Redraw,
+    /// Ask the servers now.
     Refresh,
-    /// It is enough.
+    /// End.
     Quit,
 }
 
-/// Nobody types a longer filter.
+/// The longest filter.
 const LONGEST_FILTER: usize = 100;
 /// How many rows a page has.
 const PAGE: usize = 10;
@@ -49,20 +49,20 @@ impl Default for Controls {
 }
 
 impl Controls {
-    /// Takes a key in. `columns` is how many the table in focus has, `rows` how many rows.
-    pub fn press(&mut self, key: KeyEvent, columns: usize, rows: usize) -> Pressed {
+    /// Handles a key. The table in focus has so many columns and rows.
+    pub fn press(&mut self, key: KeyEvent, columns: usize, rows: usize) -> KeyAction {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if key.code == KeyCode::Char('c') { Pressed::Quit } else { Pressed::Look };
+            return if key.code == KeyCode::Char('c') { KeyAction::Quit } else { KeyAction::Redraw };
         }
         if self.is_typing {
             self.type_filter(key.code);
-            return Pressed::Look;
+            return KeyAction::Redraw;
         }
         let order = &mut self.orders[self.focus];
         let skipped = &mut self.skipped[self.focus];
         match key.code {
-            KeyCode::Char('q') => return Pressed::Quit,
-            KeyCode::Char(' ') => return Pressed::Refresh,
+            KeyCode::Char('q') => return KeyAction::Quit,
+            KeyCode::Char(' ') => return KeyAction::Refresh,
             KeyCode::Char('p') => self.is_paused = !self.is_paused,
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Esc => self.filter.clear(),
@@ -80,7 +80,7 @@ impl Controls {
         }
         let skipped = &mut self.skipped[self.focus];
         *skipped = (*skipped).min(rows.saturating_sub(1));
-        Pressed::Look
+        KeyAction::Redraw
     }
 
     fn type_filter(&mut self, code: KeyCode) {
@@ -98,9 +98,9 @@ impl Controls {
     }
 }
 
-impl Order {
-    fn by(self, column: usize) -> Order {
-        Order { column, is_reversed: false }
+impl SortOrder {
+    fn by(self, column: usize) -> SortOrder {
+        SortOrder { column, is_reversed: false }
     }
 }
 
@@ -108,8 +108,8 @@ impl Order {
 mod tests {
     use super::*;
 
-    fn press(controls: &mut Controls, codes: &[KeyCode]) -> Pressed {
-        let mut pressed = Pressed::Look;
+    fn press(controls: &mut Controls, codes: &[KeyCode]) -> KeyAction {
+        let mut pressed = KeyAction::Redraw;
         for code in codes {
             pressed = controls.press(KeyEvent::from(*code), 4, 12);
         }
@@ -121,9 +121,9 @@ mod tests {
         let mut controls = Controls::default();
         press(&mut controls, &[KeyCode::Tab, KeyCode::Char('s'), KeyCode::Char('r'), KeyCode::Down, KeyCode::PageDown]);
         assert_eq!((controls.focus, controls.skipped), (1, [0, 11, 0]));
-        assert_eq!(controls.orders[1], Order { column: 3, is_reversed: true });
+        assert_eq!(controls.orders[1], SortOrder { column: 3, is_reversed: true });
         press(&mut controls, &[KeyCode::Right, KeyCode::PageDown, KeyCode::Up]);
-        assert_eq!(controls.orders[1], Order { column: 0, is_reversed: false });
+        assert_eq!(controls.orders[1], SortOrder { column: 0, is_reversed: false });
         assert_eq!(controls.skipped, [0, 10, 0], "the last row stays in sight");
         press(&mut controls, &[KeyCode::Left, KeyCode::Home, KeyCode::BackTab, KeyCode::BackTab]);
         assert_eq!((controls.orders[1].column, controls.focus, controls.skipped), (3, 2, [0; 3]));
@@ -134,7 +134,7 @@ mod tests {
     fn what_is_typed_is_the_filter() {
         let mut controls = Controls::default();
         let pressed = press(&mut controls, &['/', 'q', 's', 'x'].map(KeyCode::Char));
-        assert_eq!((&*controls.filter, pressed), ("qsx", Pressed::Look));
+        assert_eq!((&*controls.filter, pressed), ("qsx", KeyAction::Redraw));
         press(&mut controls, &[KeyCode::Backspace, KeyCode::Enter]);
         assert_eq!((&*controls.filter, controls.is_typing), ("qs", false));
         press(&mut controls, &[KeyCode::Esc]);
@@ -148,10 +148,10 @@ mod tests {
     #[test]
     fn it_ends_when_it_is_told_to() {
         let mut controls = Controls::default();
-        assert_eq!(press(&mut controls, &[KeyCode::Char(' ')]), Pressed::Refresh);
-        assert_eq!(press(&mut controls, &[KeyCode::Char('q')]), Pressed::Quit);
+        assert_eq!(press(&mut controls, &[KeyCode::Char(' ')]), KeyAction::Refresh);
+        assert_eq!(press(&mut controls, &[KeyCode::Char('q')]), KeyAction::Quit);
         controls.is_typing = true;
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(controls.press(interrupt, 4, 0), Pressed::Quit);
+        assert_eq!(controls.press(interrupt, 4, 0), KeyAction::Quit);
     }
 }

@@ -1,8 +1,9 @@
 //! What the servers tell at one moment.
 
 use crate::client::{Client, Failure, Lines};
-use crate::pools::wire::asking::listed::{self, Listed};
-use crate::stats::{Figures, Pools as Stat};
+use crate::pools::stats::PoolStat as Stat;
+use crate::pools::wire::client::listing::{self, ListedRow};
+use crate::stats::Figures;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -18,11 +19,11 @@ pub struct Sample {
     /// The servers by address, each with its statistics or with what is wrong with it.
     pub servers: Vec<(String, Result<Figures<Stat>, Failure>)>,
     /// The keys of all servers, by name.
-    pub keys: Vec<Listed>,
+    pub keys: Vec<ListedRow>,
     /// The types of all servers, by name.
-    pub types: Vec<Listed>,
+    pub types: Vec<ListedRow>,
     /// Who holds the keys that were held longest, with the key.
-    pub holders: Vec<(Vec<u8>, listed::Client)>,
+    pub holders: Vec<(Vec<u8>, listing::ListedClaim)>,
 }
 
 impl Sample {
@@ -32,11 +33,11 @@ impl Sample {
         let servers = client.stats();
         let keys = sum(rows_of(client.query(format!("KEYS {KEYS}"))));
         let types = sum(rows_of(client.query("TYPES")));
-        let mut oldest: Vec<&Listed> = keys.iter().collect();
+        let mut oldest: Vec<&ListedRow> = keys.iter().collect();
         oldest.sort_by_key(|key| std::cmp::Reverse(key.amount("oldest")));
-        let holders_of = |key: &Listed| {
+        let holders_of = |key: &ListedRow| {
             let answers = client.query([b"HOLDERS ", &key.name[..]].concat());
-            let clients = lines_of(answers).filter_map(|line| listed::Client::parse(&line));
+            let clients = lines_of(answers).filter_map(|line| listing::ListedClaim::parse(&line));
             let holders = clients.filter(|client| client.state == "working");
             holders.map(|holder| (key.name.clone(), holder)).collect::<Vec<_>>()
         };
@@ -67,13 +68,13 @@ fn lines_of(answers: Vec<(String, Result<Lines, Failure>)>) -> impl Iterator<Ite
     answers.into_iter().filter_map(|(_, answer)| answer.ok()?.ok()).flatten()
 }
 
-fn rows_of(answers: Vec<(String, Result<Lines, Failure>)>) -> impl Iterator<Item = Listed> {
-    lines_of(answers).filter_map(|line| Listed::parse(&line))
+fn rows_of(answers: Vec<(String, Result<Lines, Failure>)>) -> impl Iterator<Item = ListedRow> {
+    lines_of(answers).filter_map(|line| ListedRow::parse(&line))
 }
 
 /// One row for all of a name. What is as old as the oldest stays so; everything else adds up.
-fn sum(rows: impl Iterator<Item = Listed>) -> Vec<Listed> {
-    let mut by_name: BTreeMap<Vec<u8>, Listed> = BTreeMap::new();
+fn sum(rows: impl Iterator<Item = ListedRow>) -> Vec<ListedRow> {
+    let mut by_name: BTreeMap<Vec<u8>, ListedRow> = BTreeMap::new();
     for row in rows {
         match by_name.get_mut(&row.name) {
             Some(known) => known.add(&row),

@@ -8,13 +8,13 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Cell as Field, Paragraph, Row, Table, Wrap};
 
-/// What the last line says about the keys.
+/// The help for keys in the last line.
 const KEYS: &str = "q quit  Tab table  s sort  r reverse  / filter  p pause  arrows scroll";
-/// Columns behind the first are as wide as what is in them, but not wider than this.
+/// The greatest width of columns other than the first, which are as wide as their texts.
 const WIDEST: usize = 30;
-/// The first column has the rest, but not less than this as long as there is so much at all.
+/// The least width of the first column, which has the rest.
 const NARROWEST: u16 = 12;
-/// No screen shows more servers, so that there is room for the tables.
+/// The most servers on a screen, so that there is room for the tables.
 const MOST_SERVERS: usize = 8;
 
 /// Draws everything.
@@ -38,7 +38,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, controls: &Controls) {
     frame.render_widget(foot_line(controls), foot);
 }
 
-/// The same without a terminal: every row, in columns as wide as they must be.
+/// Returns the same as plain lines: every row, in columns as wide as their texts.
 pub fn plain(view: &View) -> String {
     let mut lines: Vec<String> =
         view.servers.iter().map(|server| format!("{}: {}", server.address, state_of(server))).collect();
@@ -109,7 +109,7 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, panel: &Panel, n: usize, contro
     frame.render_widget(Table::new(rows, widths).header(head), area);
 }
 
-/// The heads of the columns, with a mark at the one that sorts, and how many rows there are.
+/// Returns the heads of the columns, with a mark at the one that sorts, and how many rows there are.
 fn heads_of(panel: &Panel, n: usize, controls: &Controls) -> Vec<String> {
     let order = controls.orders[n];
     let head = |(column, name): (usize, &&str)| {

@@ -2,8 +2,8 @@
 
 use super::sample::Sample;
 use crate::cli::terminal::printable;
-use crate::pools::wire::asking::listed::{Client, Listed};
-use crate::stats::Pools as Stat;
+use crate::pools::stats::PoolStat as Stat;
+use crate::pools::wire::client::listing::{ListedClaim, ListedRow};
 use crate::time::Span;
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ pub enum Cell {
 
 /// In which order the rows of a table stand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Order {
+pub struct SortOrder {
     /// By which column.
     pub column: usize,
     /// Whether the other way round than usual: names go up, numbers down.
@@ -60,10 +60,10 @@ pub struct View {
 /// How many tables there are.
 pub const PANELS: usize = 3;
 /// The orders in which the tables stand at first: what most is waited for, and what is oldest.
-pub const USUAL_ORDERS: [Order; PANELS] = [
-    Order { column: 2, is_reversed: false },
-    Order { column: 2, is_reversed: false },
-    Order { column: 1, is_reversed: false },
+pub const USUAL_ORDERS: [SortOrder; PANELS] = [
+    SortOrder { column: 2, is_reversed: false },
+    SortOrder { column: 2, is_reversed: false },
+    SortOrder { column: 1, is_reversed: false },
 ];
 
 const TYPE_COLUMNS: &[&str] = &["TYPE", "WORK", "WAIT", "LOCKED/s", "DONE/s", "FULL/s", "TIMEOUT/s", "HELD"];
@@ -72,7 +72,7 @@ const HOLDER_COLUMNS: &[&str] = &["HELD KEY", "FOR", "HOLDER"];
 
 impl View {
     /// What `now` shows, and what has happened since `before`. Only what contains `filter` is in the tables.
-    pub fn of(now: &Sample, before: Option<&Sample>, filter: &str, orders: &[Order; PANELS]) -> View {
+    pub fn of(now: &Sample, before: Option<&Sample>, filter: &str, orders: &[SortOrder; PANELS]) -> View {
         let before = before.filter(|before| before.is_comparable(now));
         let seconds = before.map_or(0.0, |before| now.at.duration_since(before.at).as_secs_f64());
         let rates = Rates { seconds };
@@ -114,7 +114,7 @@ impl View {
 }
 
 impl Panel {
-    fn new(columns: &'static [&'static str], mut rows: Vec<Vec<Cell>>, filter: &str, order: Order) -> Panel {
+    fn new(columns: &'static [&'static str], mut rows: Vec<Vec<Cell>>, filter: &str, order: SortOrder) -> Panel {
         let filter = filter.to_lowercase();
         rows.retain(|row| {
             row.iter().any(|cell| matches!(cell, Cell::Text(text) if text.to_lowercase().contains(&filter)))
@@ -179,9 +179,9 @@ impl Rates {
 }
 
 fn types_of(now: &Sample, before: Option<&Sample>, rates: &Rates) -> Vec<Vec<Cell>> {
-    let earlier: HashMap<&[u8], &Listed> =
+    let earlier: HashMap<&[u8], &ListedRow> =
         before.iter().flat_map(|before| &before.types).map(|row| (&row.name[..], row)).collect();
-    let row = |one: &Listed| {
+    let row = |one: &ListedRow| {
         // Of a type that is new, everything has happened since.
         let was = |word| earlier.get(&one.name[..]).map_or(0, |earlier| earlier.amount(word));
         let rate = |word| if before.is_some() { rates.of(one.amount(word), was(word)) } else { Cell::Rate(0.0) };
@@ -202,7 +202,7 @@ fn types_of(now: &Sample, before: Option<&Sample>, rates: &Rates) -> Vec<Vec<Cel
     now.types.iter().map(row).collect()
 }
 
-fn key_row(key: &Listed) -> Vec<Cell> {
+fn key_row(key: &ListedRow) -> Vec<Cell> {
     vec![
         Cell::Text(printable(&key.name)),
         Cell::Count(key.amount("working")),
@@ -211,7 +211,7 @@ fn key_row(key: &Listed) -> Vec<Cell> {
     ]
 }
 
-fn holder_row((key, holder): &(Vec<u8>, Client)) -> Vec<Cell> {
+fn holder_row((key, holder): &(Vec<u8>, ListedClaim)) -> Vec<Cell> {
     let text = |bytes| Cell::Text(printable(bytes));
     vec![text(key), Cell::Time(Some(holder.age)), text(holder.peer.as_bytes())]
 }
@@ -236,8 +236,8 @@ pub mod tests {
     use crate::stats::Figures;
     use std::time::{Duration, Instant};
 
-    fn listed(lines: &[&str]) -> Vec<Listed> {
-        lines.iter().map(|line| Listed::parse(line.as_bytes()).expect("is a line")).collect()
+    fn rows_of(lines: &[&str]) -> Vec<ListedRow> {
+        lines.iter().map(|line| ListedRow::parse(line.as_bytes()).expect("is a line")).collect()
     }
 
     fn figures(acquired: u64, full: u64) -> Figures<Stat> {
@@ -262,7 +262,7 @@ pub mod tests {
             at,
             servers: vec![("10.0.0.5".into(), Ok(figures(100, 7))), dead()],
             keys: Vec::new(),
-            types: listed(&[
+            types: rows_of(&[
                 "Article: 1 working, 0 waiting, 90 acquired, 5 done, 7 full, 0 timeouts, waited 0.0s, held 10.0s",
             ]),
             holders: Vec::new(),
@@ -270,18 +270,18 @@ pub mod tests {
         let now = Sample {
             at: at + Duration::from_secs(2),
             servers: vec![("10.0.0.5".into(), Ok(figures(150, 8))), dead()],
-            keys: listed(&[
+            keys: rows_of(&[
                 "Article:a: 1 working, 8 waiting, oldest 75.000000s",
                 "Article:b: 1 working, 0 waiting, oldest 0.005000s",
                 "File:\u{1b}[2J: 1 working, 1 waiting, oldest 3.250000s",
             ]),
-            types: listed(&[
+            types: rows_of(&[
                 "Article: 2 working, 8 waiting, 131 acquired, 9 done, 8 full, 1 timeouts, waited 0.0s, held 14.0s",
                 "File: 1 working, 1 waiting, 9 acquired, 0 done, 0 full, 0 timeouts, waited 0.0s, held 8.0s",
             ]),
             holders: vec![
-                (b"Article:a".to_vec(), Client::parse(b"10.1.0.1:5000 working 75.000000s").expect("is a line")),
-                (b"Article:b".to_vec(), Client::parse(b"10.1.0.2:5000 working 0.005000s").expect("is a line")),
+                (b"Article:a".to_vec(), ListedClaim::parse(b"10.1.0.1:5000 working 75.000000s").expect("is a line")),
+                (b"Article:b".to_vec(), ListedClaim::parse(b"10.1.0.2:5000 working 0.005000s").expect("is a line")),
             ],
         };
         (before, now)
@@ -322,9 +322,9 @@ pub mod tests {
     fn rows_are_sorted_and_filtered() {
         let (_, now) = samples();
         let keys = |column, is_reversed, filter| {
-            let orders = [Order { column, is_reversed }; PANELS];
+            let orders = [SortOrder { column, is_reversed }; PANELS];
             let view =
-                View::of(&now, None, filter, &orders.map(|order| Order { column: order.column.min(2), ..order }));
+                View::of(&now, None, filter, &orders.map(|order| SortOrder { column: order.column.min(2), ..order }));
             texts(&view.panels[1])
         };
         let (a, b, file) = ("Article:a|1|8|1 m 15 s", "Article:b|1|0|5 ms", "File:\\u{1b}[2J|1|1|3.2 s");

@@ -1,9 +1,9 @@
-//! The proof that the tables of the counters agree with each other. It changes nothing.
+//! Compares the tables of the counters with each other. It changes nothing.
 
-use super::{CounterId, Holdings, State};
+use super::{CounterId, CountersState, Holdings};
 use crate::id::Id;
 
-impl State {
+impl CountersState {
     /// Compares every table with every other.
     ///
     /// # Panics
@@ -12,8 +12,8 @@ impl State {
     pub fn check(&self) {
         let mut held = vec![0; self.slots];
         let mut holdings = 0;
-        let leaving = self.leaving.iter().flat_map(Holdings::iter);
-        for (counter, resources) in self.clients.iter().flat_map(Holdings::iter).chain(leaving) {
+        let closing = self.closing.iter().flat_map(Holdings::iter);
+        for (counter, resources) in self.clients.iter().flat_map(Holdings::iter).chain(closing) {
             assert!(resources > 0, "what is held is something");
             held[counter.index()] += u64::from(resources);
             holdings += 1;
@@ -22,7 +22,7 @@ impl State {
         let mut name_bytes = 0;
         for (index, counter) in &self.counters {
             let (consumption, name) = (u64::from(counter.levels().consumption()), counter.name());
-            assert_eq!(consumption, held[index], "what is consumed is what all hold together");
+            assert_eq!(consumption, held[index], "the consumption is the sum of the holdings");
             let found = self.names.find(self.names.hash(name), |id| self.counters[id.index()].name() == name);
             assert_eq!(found, Some(CounterId::from_index(index)), "a counter is found by its name");
             counter.levels().check(self.interval);

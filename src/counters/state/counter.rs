@@ -18,19 +18,19 @@ pub(super) struct Levels {
     last_change: Stamp,
 }
 
-/// An interval's number, and whether a request has succeeded in it; what else changes a counter is the end of a connection.
+/// An interval's number, and whether a request has succeeded in it; the end of a connection changes a counter, too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp(u32);
 
 impl Counter {
-    /// A counter that is made in this interval.
+    /// Returns a counter that is created in this interval.
     pub fn new(name: &[u8], interval: u32) -> Counter {
         let levels = Levels { consumption: 0, peak: 0, last_change: Stamp::new(interval, true) };
         Counter::with(name, levels)
     }
 
-    /// A counter of which nothing is held yet, but was: with its peak, if it changed in this interval, and whether a request
-    /// has succeeded in it.
+    /// Returns a counter from a handover, of which nothing is held yet: with its peak, if it changed in this interval, and whether
+    /// a request has succeeded in it.
     pub fn restored(name: &[u8], peak: Option<u32>, is_used: bool, interval: u32) -> Counter {
         let last_change = match peak {
             Some(_) => Stamp::new(interval, is_used),
@@ -69,38 +69,38 @@ impl Counter {
 }
 
 impl Levels {
-    /// How much is held.
+    /// Returns how much is held.
     pub fn consumption(&self) -> u32 {
         self.consumption
     }
 
-    /// The most that was held at a time in this interval.
+    /// Returns the most that was held at a time in this interval.
     pub fn peak(&self, interval: u32) -> u32 {
         if self.has_changed(interval) { self.peak } else { self.consumption }
     }
 
-    /// Whether what is held has changed in this interval.
+    /// Returns true when what is held has changed in this interval.
     pub fn has_changed(&self, interval: u32) -> bool {
         self.last_change.interval() == interval
     }
 
-    /// Whether a request has succeeded in this interval.
+    /// Returns true when a request has succeeded in this interval.
     pub fn is_used(&self, interval: u32) -> bool {
         self.last_change == Stamp::new(interval, true)
     }
 
-    /// Nobody holds it, and nobody has used it in this interval.
-    pub fn is_over(&self, interval: u32) -> bool {
+    /// Returns true when nothing is held, and no request has succeeded in this interval.
+    pub fn is_expired(&self, interval: u32) -> bool {
         self.consumption == 0 && !self.is_used(interval)
     }
 
-    /// A request succeeds, after which so much is held.
+    /// Sets the consumption after a request that succeeds.
     pub fn change_by_request(&mut self, consumption: u32, interval: u32) {
         self.change(consumption, interval);
         self.last_change = Stamp::new(interval, true);
     }
 
-    /// So much is held from now on.
+    /// Sets the consumption after the end of a connection.
     pub fn change(&mut self, consumption: u32, interval: u32) {
         if !self.has_changed(interval) {
             self.last_change = Stamp::new(interval, false);
@@ -110,13 +110,13 @@ impl Levels {
         self.peak = self.peak.max(consumption);
     }
 
-    /// So much was held in the process before, whenever that was acquired.
+    /// Sets the consumption from a handover, without the time of the change.
     pub fn restore(&mut self, consumption: u32) {
         self.consumption = consumption;
         self.peak = self.peak.max(consumption);
     }
 
-    /// The proof that the numbers agree with each other.
+    /// Compares the numbers with each other.
     pub fn check(&self, interval: u32) {
         assert!(self.last_change.interval() <= interval, "nothing is used in the future");
         assert!(self.peak >= self.consumption, "the peak is the highest");
@@ -163,6 +163,6 @@ mod tests {
         assert_eq!((levels.consumption(), levels.peak(1), levels.is_used(1)), (3, 5, true));
         assert_eq!(levels.peak(2), 3);
         levels.change(0, 2);
-        assert_eq!((levels.peak(2), levels.is_used(2), levels.is_over(2)), (3, false, true));
+        assert_eq!((levels.peak(2), levels.is_used(2), levels.is_expired(2)), (3, false, true));
     }
 }

@@ -1,19 +1,18 @@
 //! What one connection holds. Most hold units of a few counters, which take no memory beyond this value.
 //!
-//! They are given back in the order of the table, so that what closes does the same whenever the same is played. More than a
-//! few stand in a tree, whose memory goes as they do: a connection that has given much back costs no more than one that never
-//! held it.
+//! They are released in the order of the table, so that a replay does the same. More than a few are in a tree, which shrinks as
+//! they are released: a connection that has given much back needs no more memory than one that never held it.
 
 use super::CounterId;
 use crate::id::Id;
 use std::collections::BTreeMap;
 
-/// How many are a few: as many as fit where a tree would be.
+/// How many are a few: as many as fit into the room of a tree.
 const FEW: usize = 3;
 
 /// Units held, by counter.
 pub(super) enum Holdings {
-    /// Of a few counters. A place without units is free.
+    /// Of a few counters. An entry without units is free.
     Few([(CounterId, u32); FEW]),
     /// Of more; or of fewer, once there were more.
     Many(BTreeMap<CounterId, u32>),
@@ -26,29 +25,29 @@ impl Default for Holdings {
 }
 
 impl Holdings {
-    /// How much is held of a counter.
+    /// Returns how much is held of a counter.
     pub fn of(&self, counter: CounterId) -> u32 {
         match self {
-            // A free place may name the counter too, and then it is right in that it has no units.
-            Holdings::Few(places) => places.iter().filter(|(own, _)| *own == counter).map(|(_, held)| *held).sum(),
+            // A free entry may name the counter too, and then it is right in that it has no units.
+            Holdings::Few(entries) => entries.iter().filter(|(own, _)| *own == counter).map(|(_, held)| *held).sum(),
             Holdings::Many(holdings) => holdings.get(&counter).copied().unwrap_or(0),
         }
     }
 
-    /// Sets how much is held of a counter, and tells whether something was held before.
+    /// Sets how much is held of a counter. Returns true when something was held before.
     pub fn set(&mut self, counter: CounterId, resources: u32) -> bool {
         match self {
-            Holdings::Few(places) => {
-                if let Some((_, held)) = places.iter_mut().find(|(own, held)| *own == counter && *held > 0) {
+            Holdings::Few(entries) => {
+                if let Some((_, held)) = entries.iter_mut().find(|(own, held)| *own == counter && *held > 0) {
                     *held = resources;
                     return true;
                 }
                 if resources == 0 {
                     return false;
                 }
-                match places.iter_mut().find(|(_, held)| *held == 0) {
+                match entries.iter_mut().find(|(_, held)| *held == 0) {
                     Some(free) => *free = (counter, resources),
-                    None => *self = Holdings::Many(places.iter().copied().chain([(counter, resources)]).collect()),
+                    None => *self = Holdings::Many(entries.iter().copied().chain([(counter, resources)]).collect()),
                 }
                 false
             }
@@ -57,37 +56,37 @@ impl Holdings {
         }
     }
 
-    /// Whether nothing is held.
+    /// Returns true when nothing is held.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }
 
-    /// Takes the first counter out, with how much was held of it.
+    /// Removes and returns the first counter, with how much was held of it.
     pub fn pop(&mut self) -> Option<(CounterId, u32)> {
         match self {
-            Holdings::Few(places) => {
-                let (counter, held) = places.iter_mut().filter(|(_, held)| *held > 0).min_by_key(|(own, _)| *own)?;
+            Holdings::Few(entries) => {
+                let (counter, held) = entries.iter_mut().filter(|(_, held)| *held > 0).min_by_key(|(own, _)| *own)?;
                 Some((*counter, std::mem::take(held)))
             }
             Holdings::Many(holdings) => holdings.pop_first(),
         }
     }
 
-    /// Of how many counters something is held.
+    /// Returns of how many counters something is held.
     pub fn len(&self) -> usize {
         match self {
-            Holdings::Few(places) => places.iter().filter(|(_, held)| *held > 0).count(),
+            Holdings::Few(entries) => entries.iter().filter(|(_, held)| *held > 0).count(),
             Holdings::Many(holdings) => holdings.len(),
         }
     }
 
-    /// In order, every counter of which something is held, with how much.
+    /// Returns, in order, every counter of which something is held, with how much.
     pub fn iter(&self) -> impl Iterator<Item = (CounterId, u32)> {
         let (few, many) = match self {
-            Holdings::Few(places) => {
-                let mut places = *places;
-                places.sort_unstable();
-                (Some(places), None)
+            Holdings::Few(entries) => {
+                let mut entries = *entries;
+                entries.sort_unstable();
+                (Some(entries), None)
             }
             Holdings::Many(holdings) => (None, Some(holdings)),
         };
@@ -102,8 +101,8 @@ impl FromIterator<(CounterId, u32)> for Holdings {
         let mut rest = holdings.into_iter();
         let mut few = [(CounterId::from_index(0), 0); FEW];
         let mut len = 0;
-        for (place, holding) in few.iter_mut().zip(rest.by_ref()) {
-            *place = holding;
+        for (entry, holding) in few.iter_mut().zip(rest.by_ref()) {
+            *entry = holding;
             len += 1;
         }
         match rest.next() {

@@ -1,12 +1,12 @@
-//! What of the counters outlives the process: written by one that ends, read by the one that takes over.
+//! The counters in the handover: written by a process that is replaced, read by the one that takes over.
 //! It is independent of the tables, so that these can change. What is written here cannot, without another version.
 //!
-//! There may be millions of counters, and all wait while they are read. So they are packed by hand into [`block`]s, and each
-//! keeps its place in the table.
+//! There may be millions of counters, and no client is served while they are read. So they are packed by hand into [`block`]s,
+//! and each keeps its slot in the table.
 
 mod block;
 
-use super::{Counter, CounterId, Holdings, Names, State, Step};
+use super::{Counter, CounterId, CountersState, CountersStep, Holdings, Names};
 use crate::id::{ConnId, Id};
 use crate::record::{Reader, Unreadable, Writer};
 use crate::time::Span;
@@ -17,19 +17,19 @@ use std::io;
 
 /// What was counted, and how much follows: the counters, then the holdings.
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct CountersHead {
     figures: Vec<(String, u64)>,
     conflicts: u64,
     /// The interval in which it was saved, and the length of intervals.
     interval: (u32, Span),
-    /// How many counters there are, those among them that are over, and in how many places of the table.
+    /// How many counters there are, including expired ones, and in how many slots of the table.
     counters: usize,
     slots: usize,
 }
 
 /// What version 0.9.0 wrote.
 #[derive(Deserialize)]
-pub struct InOnePiece {
+pub struct CounterTablesInOnePiece {
     figures: Vec<(String, u64)>,
     conflicts: u64,
     interval: (u32, Span),
@@ -48,20 +48,20 @@ struct SavedCounter {
 #[derive(Deserialize)]
 struct SavedHolding {
     conn: ConnId,
-    /// Its place among the saved counters.
+    /// Its index among the saved counters.
     counter: u32,
     resources: u32,
 }
 
-impl State {
-    /// Writes everything, but for counters that are over and only wait for the sweep. What those held who are gone is not
-    /// held any more.
+impl CountersState {
+    /// Writes everything, but for counters that have expired and only wait for the sweep. What closed connections held is not
+    /// written.
     ///
     /// # Errors
     ///
     /// When it cannot be written.
     pub fn save(&self, out: &mut Writer<'_>) -> io::Result<()> {
-        out.put(&Head {
+        out.put(&CountersHead {
             figures: self.figures.save(),
             conflicts: self.conflicts.get(),
             interval: (self.interval, self.settings.interval),
@@ -71,7 +71,7 @@ impl State {
         let mut counters = CounterWriter::default();
         for (slot, counter) in &self.counters {
             let levels = counter.levels();
-            if !levels.is_over(self.interval) {
+            if !levels.is_expired(self.interval) {
                 let peak = levels.has_changed(self.interval).then(|| levels.peak(self.interval));
                 let is_used = levels.is_used(self.interval);
                 counters.put(out, &PackedCounter { slot, name: counter.name(), peak, is_used })?;
@@ -85,29 +85,29 @@ impl State {
         holdings.end(out)
     }
 
-    /// Goes on from what another process saved. All others wait meanwhile, so that each table is filled at once.
+    /// Restores what another process saved. No client is served meanwhile, so each table is filled in one pass.
     ///
     /// # Errors
     ///
     /// When it contradicts itself.
-    pub fn restore(&mut self, saved: &mut Reader<'_>, step: &mut Step<'_>) -> Result<(), Unreadable> {
-        let head: Head = saved.take()?;
+    pub fn restore(&mut self, saved: &mut Reader<'_>, step: &mut CountersStep<'_>) -> Result<(), Unreadable> {
+        let head: CountersHead = saved.take()?;
         self.restore_interval(head.interval, step);
         self.restore_counters(&head, saved)?;
         self.slots = self.counters.iter().next_back().map_or(0, |(slot, _)| slot + 1);
         self.restore_holdings(saved)?;
         self.restore_names();
-        self.go_on(&head.figures, head.conflicts, step);
+        self.finish_restore(&head.figures, head.conflicts, step);
         Ok(())
     }
 
-    /// Fails wherever [`State::restore`] would: everything is read, and room is made for it, but it is not kept.
+    /// Fails wherever [`CountersState::restore`] would: everything is read, and room is made for it, but it is not kept.
     ///
     /// # Errors
     ///
     /// The same.
-    pub fn rehearse(&mut self, saved: &mut Reader<'_>, step: &mut Step<'_>) -> Result<(), Unreadable> {
-        let head: Head = saved.take()?;
+    pub fn rehearse(&mut self, saved: &mut Reader<'_>, step: &mut CountersStep<'_>) -> Result<(), Unreadable> {
+        let head: CountersHead = saved.take()?;
         self.restore_interval(head.interval, step);
         let _room: (Slab<Counter>, Names<CounterId>) =
             (Slab::with_capacity(head.slots), Names::with_capacity(head.counters.max(self.settings.buckets)));
@@ -120,7 +120,7 @@ impl State {
         while let Some((_, holdings)) = packed.next_client(saved)? {
             for _ in 0..holdings {
                 let (id, resources) = packed.next(saved)?;
-                // The packed form names only places of the table.
+                // The packed form names only slots of the table.
                 if is_there[id.index() / 64] >> (id.index() % 64) & 1 == 0 {
                     return Err(contradiction());
                 }
@@ -131,12 +131,16 @@ impl State {
         Ok(())
     }
 
-    /// Goes on from what version 0.9.0 saved.
+    /// Restores what version 0.9.0 saved.
     ///
     /// # Errors
     ///
     /// When it contradicts itself.
-    pub fn restore_piece(&mut self, saved: InOnePiece, step: &mut Step<'_>) -> Result<(), Unreadable> {
+    pub fn restore_in_one_piece(
+        &mut self,
+        saved: CounterTablesInOnePiece,
+        step: &mut CountersStep<'_>,
+    ) -> Result<(), Unreadable> {
         self.restore_interval(saved.interval, step);
         let interval = self.interval;
         let counters = saved.counters.into_iter().enumerate();
@@ -149,20 +153,20 @@ impl State {
             self.hold(conn, id, resources);
         }
         self.restore_names();
-        self.go_on(&saved.figures, saved.conflicts, step);
+        self.finish_restore(&saved.figures, saved.conflicts, step);
         Ok(())
     }
 
-    /// Where intervals are longer or shorter now than they were, or where the date has been put back, everything that was
-    /// used counts as used in this one.
-    fn restore_interval(&mut self, (number, length): (u32, Span), step: &Step<'_>) {
+    /// Sets the interval. If intervals have another length now, or the date has been put back, everything that was used counts as
+    /// used in the present one.
+    fn restore_interval(&mut self, (number, length): (u32, Span), step: &CountersStep<'_>) {
         let (present, _) = self.interval_at(step);
         self.interval = if length == self.settings.interval { number.min(present) } else { present };
     }
 
-    fn restore_counters(&mut self, head: &Head, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+    fn restore_counters(&mut self, head: &CountersHead, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
         let mut packed = CounterReader::new(head.slots);
-        // A place that stays free is as good as any: only the room that is left over is lost.
+        // A free slot at the end costs only its room.
         self.counters = Slab::with_capacity(head.slots);
         let mut gaps = Vec::new();
         while let Some(PackedCounter { slot, name, peak, is_used }) = packed.next(saved)? {
@@ -172,7 +176,7 @@ impl State {
             }
             self.counters.insert(counter);
         }
-        // Those that go last are taken first, as if they had gone in order.
+        // The slots that are freed last are used first, as if they had been freed in order.
         gaps.into_iter().rev().for_each(|slot| drop(self.counters.remove(slot)));
         Ok(())
     }
@@ -214,21 +218,21 @@ impl State {
         }));
     }
 
-    fn go_on(&mut self, figures: &[(String, u64)], conflicts: u64, step: &mut Step<'_>) {
+    fn finish_restore(&mut self, figures: &[(String, u64)], conflicts: u64, step: &mut CountersStep<'_>) {
         self.figures.restore(figures);
         self.conflicts.set(conflicts);
-        // The timer waits for the interval's end, but the sweep of the one before may go on.
-        self.turn(step);
+        // The timer is armed for the end of the interval, but the sweep of the one before may continue.
+        self.roll_interval(step);
         self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         self.arm(step);
     }
 }
 
-/// What is consumed when a holding comes to it; None if no process can have saved that.
+/// Returns the consumption with one more holding; None if no process can have saved that.
 fn add(consumption: u32, resources: u32) -> Option<u32> {
     consumption.checked_add(resources).filter(|_| resources > 0)
 }
 
 fn contradiction() -> Unreadable {
-    Unreadable("counters: somebody holds what there is not".into())
+    Unreadable("counters: a connection holds more than there is".into())
 }

@@ -143,7 +143,7 @@ pub fn write_summary(bytes: &mut Vec<u8>, name: &[u8], summary: &Summary, is_run
     let seconds = |micros: u64| micros as f64 / 1e6;
     put!(bytes, "  oldest-ready: {:.3}", seconds(summary.oldest_ready.as_micros()));
     for (name, share) in [("pickup-delay-50", 0.5), ("pickup-delay-99", 0.99)] {
-        let delay = summary.pickups.quantile(share).map_or(0, crate::time::Span::as_micros);
+        let delay = summary.pickups.quantile(share).map_or(0, |quantile| quantile.value);
         put!(bytes, "  {name}: {:.3}", seconds(delay));
     }
     for (event, rates) in ["put", "reserve", "delete"].into_iter().zip(summary.rates(now)) {

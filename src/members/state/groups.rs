@@ -152,8 +152,8 @@ impl State {
     }
 
     /// The pool with the most free members, of several any.
-    fn fullest(&self, found: Vec<(PoolId, Vec<MemberId>)>, step: &mut Step<'_, '_>) -> Option<(PoolId, Vec<MemberId>)> {
-        let free = |(pool, _): &(PoolId, _)| self.pool(*pool).free.len();
+    fn fullest<T>(&self, found: Vec<(PoolId, T)>, step: &mut Step<'_, '_>) -> Option<(PoolId, T)> {
+        let free = |(pool, _): &(PoolId, T)| self.pool(*pool).free.len();
         let most = found.iter().map(free).max()?;
         let mut best: Vec<_> = found.into_iter().filter(|entry| free(entry) == most).collect();
         let chosen = if best.len() > 1 { step.random.below(best.len() as u64) as usize } else { 0 };

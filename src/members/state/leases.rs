@@ -20,13 +20,9 @@ const FAR: Time = Time::from_micros(u64::MAX);
 impl State {
     /// Hands out members that are free, and tells who has them.
     pub(super) fn hand_out(&mut self, asker: &Asker, pool: PoolId, members: &[MemberId], step: &mut Step<'_, '_>) {
-        let mut taken = Vec::with_capacity(members.len());
-        for member in members {
-            taken.push(self.begin_lease(asker, pool, *member, step));
-        }
-        let what = match (asker.count, taken.pop()) {
-            (None, Some(only)) => What::Member(only),
-            (_, last) => What::Members(taken.into_iter().chain(last).collect()),
+        let what = match (asker.count, members) {
+            (None, [only]) => What::Member(self.begin_lease(asker, pool, *only, step)),
+            _ => What::Members(members.iter().map(|member| self.begin_lease(asker, pool, *member, step)).collect()),
         };
         step.tell(asker.conn, what);
         let entry = self.pool_mut(pool);

@@ -210,6 +210,7 @@ impl State {
         }
         self.leave_group(id, step);
         let pool = self.pools.remove(id.index());
+        self.past.merge(&pool.figures);
         pool.cull.into_iter().chain(pool.backoff).for_each(|timer| step.timers.cancel(timer));
         self.names.remove(pool.hash, id);
         self.order.remove(&pool.name);

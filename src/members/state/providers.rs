@@ -76,7 +76,7 @@ impl State {
 
     /// A member that the connection provides.
     pub(super) fn own_member(&self, conn: ConnId, name: &[u8]) -> Result<MemberId, Refusal> {
-        let (agent, pool) = self.agent_of(conn).ok_or(Refusal::NotProvider)?;
+        let (agent, pool) = self.agent_of(conn).ok_or(Refusal::NoSuchMember)?;
         let id = self.pool(pool).members.get(name).copied();
         id.filter(|id| self.member(*id).owner == Owner::Agent(agent)).ok_or(Refusal::NoSuchMember)
     }
@@ -186,7 +186,7 @@ impl State {
 
     /// `DEAD member`.
     pub(super) fn dead(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
-        let (agent, pool) = self.agent_of(conn).ok_or(Refusal::NotProvider)?;
+        let (agent, pool) = self.agent_of(conn).ok_or(Refusal::NoSuchMember)?;
         let id = *self.pool(pool).members.get(name).ok_or(Refusal::NoSuchMember)?;
         let member = self.member(id);
         let is_cleaner = self.agents[agent.index()].cleans

@@ -173,6 +173,43 @@ impl State {
         self.order.iter().map(|(name, id)| (&**name, &self.pool(*id).figures, &*self.pool(*id).times))
     }
 
+    /// Returns what was counted of all pools together, those that are gone among them.
+    pub fn counted_in_all(&self) -> Figures<Stat> {
+        let mut all = self.past.clone();
+        self.pools.iter().for_each(|(_, pool)| all.merge(&pool.figures));
+        all
+    }
+
+    /// Returns how many takes wait.
+    pub fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Returns how many timers are armed.
+    pub fn armed_timers(&self) -> usize {
+        let of_pools =
+            self.pools.iter().map(|(_, pool)| usize::from(pool.cull.is_some()) + usize::from(pool.backoff.is_some()));
+        let of_members = self
+            .members
+            .iter()
+            .map(|(_, member)| usize::from(member.stage.timer().is_some()) + usize::from(member.life.is_some()));
+        let of_leases = self.leases.iter().filter(|(_, lease)| lease.timer.is_some()).count();
+        let is_under_way = |start: &Start| matches!(start.progress, Progress::UnderWay { .. });
+        let of_starts = self.starts.iter().filter(|(_, start)| is_under_way(start)).count();
+        of_pools.chain(of_members).sum::<usize>() + of_leases + of_starts + self.waiters.len() + self.graces.len()
+    }
+
+    /// Returns whether nothing is held, waited for or remembered of any connection. Pools stay, with fixed members, leases
+    /// that have a token, and the members of lost providers for their grace.
+    pub fn knows_nobody(&self) -> bool {
+        let is_attached = |lease: &Lease| lease.conn.is_some();
+        self.waiters.is_empty()
+            && self.starts.is_empty()
+            && self.agents.is_empty()
+            && !self.leases.iter().any(|(_, lease)| is_attached(lease))
+            && (0..self.clients.len()).all(|index| !self.knows(ConnId::from_index(index)))
+    }
+
     /// Returns how many members there are, and how many pools.
     pub fn len(&self) -> (usize, usize) {
         (self.members.len(), self.pools.len())

@@ -48,7 +48,8 @@ impl Reading<'_> {
     fn read(&mut self, saved: Saved, step: &mut Step<'_, '_>) -> Option<()> {
         let state = &mut *self.state;
         match saved {
-            Saved::Numbers { lease, arrival, start } => {
+            Saved::Numbers { lease, arrival, start, past } => {
+                state.past.restore(&past);
                 state.next_lease = state.next_lease.max(lease);
                 (state.next_arrival, state.next_start) = (arrival, start);
             }
@@ -189,10 +190,11 @@ impl Reading<'_> {
         };
         (state.client(saved.conn).waiter.is_none() && saved.priority < 10).then_some(())?;
         let id = WaiterId::from_index(state.waiters.vacant_key());
-        let SavedWaiter { conn, arrival, since, until, priority, count, filter, lease, want, is_hasty, .. } = saved;
+        let SavedWaiter { conn, arrival, since, until, priority, count, filter, lease, want, spent, is_hasty, .. } =
+            saved;
         let timer = step.timers.arm(Waiter::next_look(since, until, priority, step.now), Timer::Wait(id));
         let waiter =
-            Waiter { conn, place, arrival, since, priority, count, filter, lease, want, is_hasty, until, timer };
+            Waiter { conn, place, arrival, since, priority, count, filter, lease, want, spent, is_hasty, until, timer };
         state.enqueue(waiter);
         Some(())
     }

@@ -11,7 +11,7 @@ pub struct Record(pub(super) Saved);
 
 #[derive(Serialize, Deserialize)]
 pub(super) enum Saved {
-    Numbers { lease: u64, arrival: u64, start: u64 },
+    Numbers { lease: u64, arrival: u64, start: u64, past: Vec<(String, u64)> },
     Pool(Box<SavedPool>),
     Group { name: Arc<[u8]>, pools: Vec<PoolId> },
     Agent { id: AgentId, conn: ConnId, pool: PoolId, provides: bool, cleans: bool, capacity: Option<u32> },
@@ -101,13 +101,15 @@ pub(super) struct SavedWaiter {
     pub filter: Option<Box<Filter>>,
     pub lease: Option<Span>,
     pub want: u32,
+    pub spent: u32,
     pub is_hasty: bool,
 }
 
 impl State {
     /// Returns everything, with deadlines in place of timers.
     pub fn save<'a>(&'a self, timers: &'a Timers<'_, Timer>) -> impl Iterator<Item = Record> + 'a {
-        let numbers = Saved::Numbers { lease: self.next_lease, arrival: self.next_arrival, start: self.next_start };
+        let (lease, arrival, start) = (self.next_lease, self.next_arrival, self.next_start);
+        let numbers = Saved::Numbers { lease, arrival, start, past: self.past.save() };
         let pools = self.order.values().map(|id| self.save_pool(*id, timers));
         let groups =
             self.groups.iter().map(|(_, group)| Saved::Group { name: group.name.clone(), pools: group.pools.clone() });
@@ -240,6 +242,7 @@ impl State {
             filter: waiter.filter.clone(),
             lease: waiter.lease,
             want: waiter.want,
+            spent: waiter.spent,
             is_hasty: waiter.is_hasty,
         }))
     }

@@ -59,6 +59,18 @@ impl Stage {
         }
     }
 
+    pub fn timer(&self) -> Option<&TimerId> {
+        match self {
+            Stage::Free(timer) | Stage::Unclean(timer) | Stage::Quarantined(timer) => timer.as_ref(),
+            Stage::Checking(timer)
+            | Stage::Stopping(timer)
+            | Stage::Cleaning { timer, .. }
+            | Stage::Held(timer)
+            | Stage::Delayed(timer) => Some(timer),
+            Stage::InUse(_) | Stage::Orphaned => None,
+        }
+    }
+
     pub fn into_timer(self) -> Option<TimerId> {
         match self {
             Stage::Free(timer) | Stage::Unclean(timer) | Stage::Quarantined(timer) => timer,

@@ -2,6 +2,7 @@
 
 use super::waiters::Place;
 use super::*;
+use std::ops::Deref;
 
 /// Who is to have members, and how.
 pub(super) struct Asker {
@@ -12,10 +13,38 @@ pub(super) struct Asker {
     pub lease: Option<Span>,
 }
 
+/// Members that were chosen together. One alone, which most takes are for, takes no memory of its own.
+pub(super) enum Picked {
+    One([MemberId; 1]),
+    Several(Vec<MemberId>),
+}
+
+impl Deref for Picked {
+    type Target = [MemberId];
+
+    fn deref(&self) -> &[MemberId] {
+        match self {
+            Picked::One(one) => one,
+            Picked::Several(members) => members,
+        }
+    }
+}
+
+impl Picked {
+    /// Takes so many of what is offered; None when there are fewer.
+    fn first(mut offered: impl Iterator<Item = MemberId>, members: usize) -> Option<Picked> {
+        if members == 1 {
+            return offered.next().map(|member| Picked::One([member]));
+        }
+        let picked: Vec<MemberId> = offered.take(members).collect();
+        (picked.len() == members).then_some(Picked::Several(picked))
+    }
+}
+
 /// What a take finds in a pool.
 pub(super) enum Found {
     /// Members that can be handed out.
-    Ready(Vec<MemberId>),
+    Ready(Picked),
     /// Members that are free, but have to be checked first.
     Unproved(Vec<MemberId>),
     Nothing,
@@ -122,6 +151,7 @@ impl State {
             filter: take.filter,
             lease: take.lease,
             want: if is_named { 0 } else { members.saturating_sub(kept) },
+            spent: 0,
             is_hasty,
             until,
             timer: step.timers.arm(Waiter::next_look(step.now, until, take.priority, step.now), Timer::Wait(id)),
@@ -150,7 +180,7 @@ impl State {
         filter: Option<&Filter>,
         members: u32,
         keeper: Option<WaiterId>,
-    ) -> Option<Vec<MemberId>> {
+    ) -> Option<Picked> {
         let pool = self.pool(id);
         if pool.free.len() < members {
             return None;
@@ -166,18 +196,13 @@ impl State {
         if let Some(name) = filter.and_then(|filter| filter.member.as_ref()) {
             let member = pool.members.get(name).copied();
             let is_free = |member: &MemberId| self.member(*member).stage.kind() == StageKind::Free;
-            return member.filter(is_free).filter(is_meant).map(|member| vec![member]);
+            return Picked::first(member.filter(is_free).filter(is_meant).into_iter(), 1);
         }
-        let most = MOST_LOOKED_AT.max(members as usize);
-        let picked: Vec<MemberId> = match pool.settings.order {
-            Order::Lifo => {
-                pool.free.iter_back(&self.links_free).take(most).filter(is_meant).take(members as usize).collect()
-            }
-            Order::Fifo => {
-                pool.free.iter(&self.links_free).take(most).filter(is_meant).take(members as usize).collect()
-            }
-        };
-        (picked.len() == members as usize).then_some(picked)
+        let (members, most) = (members as usize, MOST_LOOKED_AT.max(members as usize));
+        match pool.settings.order {
+            Order::Lifo => Picked::first(pool.free.iter_back(&self.links_free).take(most).filter(is_meant), members),
+            Order::Fifo => Picked::first(pool.free.iter(&self.links_free).take(most).filter(is_meant), members),
+        }
     }
 
     /// Those members that have to be checked before they are handed out: not known to live since `since`, nor lately.

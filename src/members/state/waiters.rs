@@ -23,6 +23,8 @@ pub(super) struct Waiter {
     pub lease: Option<Span>,
     /// How many starts it may have under way.
     pub want: u32,
+    /// How many starts it had whose members went elsewhere.
+    pub spent: u32,
     /// True when its timeout is 0: it waits for a check.
     pub is_hasty: bool,
     /// When the wait is over.
@@ -205,12 +207,21 @@ impl State {
         unproved.into_iter().for_each(|member| self.begin_check(member, step));
     }
 
-    /// A waiter that keeps members needs fewer starts.
+    /// A waiter that keeps members needs fewer starts, and more if one that it kept is there no longer.
     fn settle_want(&mut self, id: WaiterId) {
         let Some(waiter) = self.waiters.get(id.index()) else { return };
         let Some(pool) = waiter.starts_in() else { return };
         let kept = self.suiting(pool, waiter.filter.as_deref());
-        self.set_want(id, waiter.want.min(waiter.members().saturating_sub(kept)));
+        self.set_want(id, waiter.members().saturating_sub(kept.max(waiter.spent)));
+    }
+
+    /// Reckons anew what the first who waits for several in a pool needs.
+    pub(super) fn settle_keeper(&mut self, pool: PoolId, now: Time) {
+        if self.queued(pool) > 0
+            && let Some((_, keeper)) = self.keeper(pool, now)
+        {
+            self.settle_want(keeper);
+        }
     }
 
     /// How many free members of the pool suit a take.
@@ -222,10 +233,10 @@ impl State {
 
     fn set_want(&mut self, id: WaiterId, want: u32) {
         let waiter = &mut self.waiters[id.index()];
-        let fewer = u64::from(waiter.want - want);
-        waiter.want = want;
-        if let Some(pool) = waiter.starts_in() {
-            self.pool_mut(pool).need -= fewer;
+        let before = std::mem::replace(&mut waiter.want, want);
+        if let Some(pool) = waiter.starts_in().filter(|_| before != want) {
+            let entry = self.pool_mut(pool);
+            entry.need = entry.need - u64::from(before) + u64::from(want);
             self.touch(pool);
         }
     }
@@ -239,6 +250,7 @@ impl State {
         let all = [Need::Any, Need::Matching, Need::Several];
         let first = all.into_iter().filter_map(|need| self.first(pool, need, now, is_meant)).min();
         if let Some((_, id)) = first {
+            self.waiters[id.index()].spent += 1;
             self.set_want(id, self.waiter(id).want - 1);
         }
     }

@@ -1,6 +1,8 @@
 //! What connections are told, as lines.
 
-use super::super::state::{Attributes, Event, Lost, MemberRow, NoMembers, PoolRow, Refusal, Taken, Utilization, What};
+use super::super::state::{
+    Attributes, Event, Lost, MemberRow, NoMembers, PoolRow, Refusal, Taken, Token, Utilization, What,
+};
 use super::text_of;
 use crate::time::Span;
 use std::io::Write;
@@ -72,11 +74,15 @@ fn write_taken(bytes: &mut Vec<u8>, taken: &Taken) {
     taken.attributes.iter().for_each(|attributes| write_attributes(bytes, attributes));
     if let Some(token) = taken.token {
         bytes.extend_from_slice(b" token=");
-        token.iter().for_each(|byte| write(bytes, format_args!("{byte:02x}")));
+        write_token(bytes, &token);
     }
 }
 
-fn write_attributes(bytes: &mut Vec<u8>, attributes: &Attributes) {
+pub(super) fn write_token(bytes: &mut Vec<u8>, token: &Token) {
+    token.iter().for_each(|byte| write(bytes, format_args!("{byte:02x}")));
+}
+
+pub(super) fn write_attributes(bytes: &mut Vec<u8>, attributes: &Attributes) {
     for (name, value) in attributes {
         bytes.push(b' ');
         bytes.extend_from_slice(name);
@@ -109,7 +115,7 @@ fn write_refusal(bytes: &mut Vec<u8>, refusal: Refusal) {
     }
 }
 
-fn reason_of(reason: NoMembers) -> &'static str {
+pub(super) fn reason_of(reason: NoMembers) -> &'static str {
     match reason {
         NoMembers::AtCapacity => "at_capacity",
         NoMembers::Starting => "starting",
@@ -120,7 +126,7 @@ fn reason_of(reason: NoMembers) -> &'static str {
     }
 }
 
-fn lost_of(reason: Lost) -> &'static str {
+pub(super) fn lost_of(reason: Lost) -> &'static str {
     match reason {
         Lost::Died => "died",
         Lost::Withdrawn => "withdrawn",
@@ -132,7 +138,7 @@ fn lost_of(reason: Lost) -> &'static str {
     }
 }
 
-fn write_words(bytes: &mut Vec<u8>, words: &[&[u8]]) {
+pub(super) fn write_words(bytes: &mut Vec<u8>, words: &[&[u8]]) {
     for (n, word) in words.iter().enumerate() {
         if n > 0 {
             bytes.push(b' ');
@@ -141,6 +147,6 @@ fn write_words(bytes: &mut Vec<u8>, words: &[&[u8]]) {
     }
 }
 
-fn write(bytes: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+pub(super) fn write(bytes: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     bytes.write_fmt(text).expect("a vector takes every byte");
 }

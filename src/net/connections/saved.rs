@@ -1,9 +1,9 @@
-//! What of the connections outlives the process: all but their sockets, which the caller hands over.
+//! The connections in the handover to another process: all but their sockets, which the caller hands over.
 
 use super::{Connections, LOOP};
 use crate::id::{ConnId, Id};
-use crate::net::connection::{Connection, Stage, Stream};
-use crate::pulse::Pulse;
+use crate::loop_stats::LoopStats;
+use crate::net::connection::{Connection, Phase, Stream};
 use crate::random::Random;
 use crate::record::{Reader, Unreadable, Writer};
 use crate::registry::Services;
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::io::{self, ErrorKind, Read, Write};
 
-/// What is before the connections: the services' parts come first.
+/// The record between the services' parts and the connections.
 #[derive(Serialize, Deserialize)]
-pub struct Head {
-    pub pulse: Pulse,
+pub struct ConnectionsHead {
+    pub loop_stats: LoopStats,
     /// How many follow.
     pub connections: usize,
 }
@@ -24,32 +24,32 @@ pub struct Head {
 #[derive(Serialize, Deserialize)]
 pub struct SavedConnection {
     pub id: ConnId,
-    /// The place of its service among those that are saved.
+    /// The index of its service among those that are saved.
     pub service: u8,
     pub unserved: Vec<u8>,
     pub unsent: Vec<u8>,
     /// Replies in `unsent`.
     pub replies: u32,
     /// Everything that the peer sent has been read.
-    pub ended: bool,
-    /// Its service wants it served no more before it says so.
+    pub eof: bool,
+    /// Its service has answered `Wait` and not resumed it yet.
     pub waiting: bool,
     /// Until when it may linger, if its service has forgotten it.
-    pub patience: Option<Time>,
+    pub linger_until: Option<Time>,
 }
 
-/// The stream of a connection in a rehearsal: nothing comes and nothing goes.
-struct Absent;
+/// The stream of a connection in a rehearsal: every read and write would block.
+struct NullStream;
 
 impl<S: Stream> Connections<S> {
-    /// Writes everything but the streams, for a process that takes over. Nothing changes here, in case that it does not.
+    /// Writes everything but the streams, for a process that takes over. Nothing changes here, in case the takeover fails.
     ///
     /// # Errors
     ///
     /// When it cannot be written.
     pub fn save(&mut self, out: &mut Writer<'_>, now: Time) -> io::Result<()> {
-        self.core.save(out, now)?;
-        out.put(&Head { pulse: self.core.pulse.clone(), connections: self.slab.len() })?;
+        self.dispatch.save(out, now)?;
+        out.put(&ConnectionsHead { loop_stats: self.dispatch.loop_stats.clone(), connections: self.slab.len() })?;
         for (index, conn) in &self.slab {
             let id = ConnId::from_index(index);
             out.put(&SavedConnection {
@@ -57,22 +57,22 @@ impl<S: Stream> Connections<S> {
                 // Lossless: a list of services is as short.
                 service: conn.service.index() as u8,
                 unserved: conn.unserved.clone(),
-                unsent: self.core.output.unsent(id).to_vec(),
-                replies: self.core.output.replies(id),
-                ended: conn.ended,
+                unsent: self.dispatch.output.unsent(id).to_vec(),
+                replies: self.dispatch.output.replies(id),
+                eof: conn.eof,
                 waiting: conn.waiting,
-                patience: match &conn.stage {
-                    // Whoever takes over finds again that it does not read.
-                    Stage::Open | Stage::Leaving { .. } => None,
-                    Stage::Closed => Some(now),
-                    Stage::Lingering { patience } => Some(self.core.wheel.deadline(patience)),
+                linger_until: match &conn.phase {
+                    // The process that takes over parks it again.
+                    Phase::Open | Phase::HalfClosed { .. } => None,
+                    Phase::Closed => Some(now),
+                    Phase::Lingering { linger_timer } => Some(self.dispatch.wheel.deadline(linger_timer)),
                 },
             })?;
         }
         Ok(())
     }
 
-    /// The connections, in order.
+    /// Returns the ids of all connections, in order.
     pub fn ids(&self) -> impl Iterator<Item = ConnId> {
         self.slab.iter().map(|(index, _)| ConnId::from_index(index))
     }
@@ -102,9 +102,9 @@ impl<S: Stream> Connections<S> {
         is_rehearsal: bool,
     ) -> Result<Self, Unreadable> {
         let mut connections = Connections::new(services, epoch, random);
-        let services = connections.core.restore(saved, now, is_rehearsal)?;
-        let head: Head = saved.take()?;
-        connections.core.pulse = head.pulse;
+        let services = connections.dispatch.restore(saved, now, is_rehearsal)?;
+        let head: ConnectionsHead = saved.take()?;
+        connections.dispatch.loop_stats = head.loop_stats;
         let mut all = Vec::new();
         let mut streams = Vec::new();
         for _ in 0..head.connections {
@@ -124,7 +124,7 @@ impl<S: Stream> Connections<S> {
 
     /// Has those served that their services have resumed, whether they waited or not.
     fn resume_restored(&mut self) {
-        for id in std::mem::take(&mut self.core.resumed) {
+        for id in std::mem::take(&mut self.dispatch.resumed) {
             if let Some(conn) = self.slab.get_mut(id.index()) {
                 conn.waiting = false;
                 self.make_ready(id);
@@ -135,27 +135,28 @@ impl<S: Stream> Connections<S> {
     fn restore_one(&mut self, saved: SavedConnection) {
         let id = saved.id;
         let conn = &mut self.slab[id.index()];
-        conn.ended = saved.ended;
+        conn.eof = saved.eof;
         conn.waiting = saved.waiting;
         conn.unserved = saved.unserved;
-        if let Some(at) = saved.patience {
-            conn.stage = Stage::Lingering { patience: self.core.wheel.of(LOOP).arm(at, id) };
+        if let Some(at) = saved.linger_until {
+            conn.phase = Phase::Lingering { linger_timer: self.dispatch.wheel.of(LOOP).arm(at, id) };
             self.closing.push(id);
-        } else if saved.ended || !conn.unserved.is_empty() {
+        } else if saved.eof || !conn.unserved.is_empty() {
             self.make_ready(id);
         }
-        self.core.output.restore(id, &saved.unsent, saved.replies);
+        self.dispatch.output.restore(id, &saved.unsent, saved.replies);
     }
 }
 
-/// Whether this program can go on from what another process saved, tried out without its sockets up to the first requests.
+/// Restores what another process saved without its sockets, and serves the requests in it, to find out whether this program
+/// can take over.
 ///
 /// # Errors
 ///
 /// When it contradicts itself.
 pub fn rehearse(services: Services, saved: &mut Reader<'_>, (now, epoch): (Time, Span)) -> Result<(), Unreadable> {
     let random = Random::from_seed(0);
-    let mut connections = Connections::read(services, saved, (now, epoch), random, |_| Ok(Absent), true)?;
+    let mut connections = Connections::read(services, saved, (now, epoch), random, |_| Ok(NullStream), true)?;
     connections.check();
     connections.serve(&|| now);
     connections.flush(now);
@@ -163,13 +164,13 @@ pub fn rehearse(services: Services, saved: &mut Reader<'_>, (now, epoch): (Time,
     Ok(())
 }
 
-impl Read for Absent {
+impl Read for NullStream {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         Err(ErrorKind::WouldBlock.into())
     }
 }
 
-impl Write for Absent {
+impl Write for NullStream {
     fn write(&mut self, _: &[u8]) -> io::Result<usize> {
         Err(ErrorKind::WouldBlock.into())
     }
@@ -179,7 +180,7 @@ impl Write for Absent {
     }
 }
 
-impl Stream for Absent {
+impl Stream for NullStream {
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }

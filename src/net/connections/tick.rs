@@ -3,19 +3,20 @@
 
 use super::{Connections, LINGER, LOOP};
 use crate::id::{ConnId, Id, ServiceId};
-use crate::net::connection::{Stage, Stream};
-use crate::pulse::Budget;
+use crate::loop_stats::Budget;
+use crate::net::connection::{Phase, Stream};
 use crate::service::{Input, Served, Then};
 use crate::time::{Span, Time};
 use std::io::{self, ErrorKind};
 
 /// How long a tick serves before it looks after timers and output, however many clients pipeline.
-const SERVING_TIME: Span = Span::from_millis(10);
+const SERVE_TIME: Span = Span::from_millis(10);
 /// How many timers fire in a tick, how many connections are written to, and how many dropped: some milliseconds of each, so that
-/// a crowd that is woken together does not keep others waiting.
+/// many that become due together do not delay the others.
 const TIMERS_PER_TICK: usize = 4096;
 const WRITES_PER_TICK: usize = 1024;
-const ENDS_PER_TICK: usize = 1024;
+const REAPS_PER_TICK: usize = 1024;
+
 /// What surrounds the connections: the system with its sockets and its clock, or a test.
 pub trait Host {
     /// What the connections read and write.
@@ -24,7 +25,7 @@ pub trait Host {
     /// Returns the connections.
     fn connections(&mut self) -> &mut Connections<Self::Stream>;
 
-    /// Returns what tells the time.
+    /// Returns a function that returns the time.
     fn clock(&self) -> impl Fn() -> Time + use<Self>;
 
     /// Sleeps from `now` until something happens, and marks the connections that it happens to.
@@ -34,12 +35,12 @@ pub trait Host {
     /// When it cannot.
     fn wait(&mut self, now: Time) -> io::Result<()>;
 
-    /// Takes new connections in.
+    /// Accepts new connections.
     fn accept(&mut self);
 }
 
 impl<S: Stream> Connections<S> {
-    /// One turn of the loop, within what `host` is.
+    /// Runs the phases once, on the connections of `host`.
     ///
     /// # Errors
     ///
@@ -47,14 +48,14 @@ impl<S: Stream> Connections<S> {
     pub fn tick<H: Host<Stream = S>>(host: &mut H) -> io::Result<()> {
         let clock = host.clock();
         let now = clock();
-        host.connections().pulse().end_tick(now);
+        host.connections().loop_stats().end_tick(now);
         host.wait(now)?;
         host.accept();
         let connections = host.connections();
         connections.complete(&clock);
         let served = if connections.is_paused { None } else { connections.serve(&clock) };
         let now = served.unwrap_or_else(&clock);
-        connections.pulse().begin_tick(now);
+        connections.loop_stats().begin_tick(now);
         if !connections.is_paused {
             connections.expire(now);
         }
@@ -67,34 +68,34 @@ impl<S: Stream> Connections<S> {
     /// Tells the services whose stores have finished something.
     fn complete(&mut self, clock: &impl Fn() -> Time) {
         while let Some(service) = self.completed.pop() {
-            self.core.call(service, clock(), &self.slab, |service, context| service.completed(context));
+            self.dispatch.call(service, clock(), &self.slab, |service, context| service.completed(context));
         }
         self.resume();
     }
 
-    /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for whom the tick has no
-    /// time left are the first of the next one. Tells when the last turn began.
+    /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for which the tick has no
+    /// time left are the first of the next one. Returns when the last turn began.
     pub(super) fn serve(&mut self, clock: &impl Fn() -> Time) -> Option<Time> {
         let mut end = None;
         let mut last = None;
         for _ in 0..self.ready.len() {
             if last > end {
-                self.core.pulse.count_spent(Budget::Serving);
+                self.dispatch.loop_stats.count_spent(Budget::Serving);
                 break;
             }
             let Some(id) = self.ready.pop_front(&mut self.links) else { break };
             let conn = &mut self.slab[id.index()];
-            if conn.broken {
+            if conn.failed {
                 continue;
-            } else if let Stage::Closed | Stage::Lingering { .. } = conn.stage {
-                self.read_to_the_end(id, clock);
+            } else if let Phase::Closed | Phase::Lingering { .. } = conn.phase {
+                self.discard_input(id, clock);
             } else if conn.waiting || conn.draining {
-                self.look_after(id, clock());
-            } else if self.core.output.is_full(id) {
+                self.check_unserved(id, clock());
+            } else if self.dispatch.output.is_full(id) {
                 self.park(id, clock());
             } else {
                 let now = self.serve_one(id, clock);
-                end.get_or_insert(now + SERVING_TIME);
+                end.get_or_insert(now + SERVE_TIME);
                 last = Some(now);
             }
         }
@@ -105,48 +106,47 @@ impl<S: Stream> Connections<S> {
     /// Fires the timers that are due.
     fn expire(&mut self, now: Time) {
         while let Some(id) = self.idle.overdue(now) {
-            self.break_off(id, &"it was idle for too long", now);
+            self.fail(id, &"it was idle for too long", now);
         }
         for _ in 0..TIMERS_PER_TICK {
-            let Some(due) = self.core.wheel.expire(now) else { return self.resume() };
+            let Some(due) = self.dispatch.wheel.expire(now) else { return self.resume() };
             match due.owner {
-                LOOP => self.end_patience(due.key(), now),
+                LOOP => self.expire_linger(due.key(), now),
                 owner => {
                     let service = ServiceId::of(owner);
-                    self.core.call(service, now, &self.slab, |service, context| service.expire(due, context));
+                    self.dispatch.call(service, now, &self.slab, |service, context| service.expire(due, context));
                 }
             }
         }
-        self.core.pulse.count_spent(Budget::Timers);
+        self.dispatch.loop_stats.count_spent(Budget::Timers);
         self.resume();
     }
 
-    /// Has the services with a store hand over what they have collected.
+    /// Has the services with a store commit what they have collected.
     pub(super) fn commit(&mut self, now: Time) {
-        self.core.commit(now, &self.slab);
+        self.dispatch.commit(now, &self.slab);
         self.resume();
     }
 
-    /// Writes to each connection that has news, once; and to those who get what others held that turn out to be gone.
+    /// Writes once to each connection that has output, including those that are granted what a connection held that fails now.
     pub(super) fn flush(&mut self, now: Time) {
         for _ in 0..WRITES_PER_TICK {
-            let Some(id) = self.core.output.pop_dirty() else { return self.resume() };
+            let Some(id) = self.dispatch.output.pop_dirty() else { return self.resume() };
             self.write_to(id, now);
         }
-        self.core.pulse.count_spent(Budget::Writes);
+        self.dispatch.loop_stats.count_spent(Budget::Writes);
         self.resume();
     }
 
-    /// The only place where connections are dropped: those of which their services know nothing any more, once they have
-    /// been sent everything.
+    /// Drops the connections that their services have forgotten, once everything is sent. No other function drops one.
     fn reap(&mut self, now: Time) {
-        let some = self.closing.len().min(ENDS_PER_TICK);
+        let some = self.closing.len().min(REAPS_PER_TICK);
         for n in 0..some {
             let id = self.closing[n];
             // Named twice and dropped at the first time, its number may be that of a new connection.
             let Some(conn) = self.slab.get_mut(id.index()).filter(|conn| !conn.is_open()) else { continue };
-            let drained = self.core.output.unsent(id).is_empty();
-            if conn.broken || drained && (conn.ended || conn.stream.finish().is_err()) {
+            let drained = self.dispatch.output.unsent(id).is_empty();
+            if conn.failed || drained && (conn.eof || conn.stream.finish().is_err()) {
                 self.drop(id);
             } else {
                 self.linger(id, now);
@@ -154,159 +154,162 @@ impl<S: Stream> Connections<S> {
         }
         self.closing.drain(..some);
         if !self.closing.is_empty() {
-            self.core.pulse.count_spent(Budget::Ends);
+            self.dispatch.loop_stats.count_spent(Budget::Ends);
         }
     }
 
-    /// Gives a connection its turn, and tells when that began to be served.
+    /// Gives a connection its turn, and returns when its service was called.
     fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Time {
         let conn = &mut self.slab[id.index()];
         let service = conn.service;
-        self.inlet.load(&mut conn.unserved, self.core.services[service].caps.request_bytes);
-        let kept = self.inlet.bytes().len();
+        self.read_buffer.load(&mut conn.unserved, self.dispatch.services[service].caps.request_bytes);
+        let kept = self.read_buffer.bytes().len();
         let seen = if conn.partial { kept } else { 0 };
-        let received = if conn.readable && self.inlet.wants_more() { conn.read(&mut self.inlet) } else { Ok(()) };
+        let received =
+            if conn.readable && self.read_buffer.wants_more() { conn.read(&mut self.read_buffer) } else { Ok(()) };
         // After the request was received, so that a wait that begins with it cannot end early.
         let now = clock();
-        self.core.pulse.count_turn(now);
-        let input = self.inlet.bytes();
+        self.dispatch.loop_stats.count_turn(now);
+        let input = self.read_buffer.bytes();
         if let Err(error) = &received
             && input.len() == kept
         {
-            self.break_off(id, error, now);
+            self.fail(id, error, now);
             return now;
         }
-        self.core.services[service].traffic.received_bytes += (input.len() - kept) as u64;
+        self.dispatch.services[service].traffic.received_bytes += (input.len() - kept) as u64;
         let input = Input { bytes: input, seen };
-        let served = self.core.call(service, now, &self.slab, |service, context| service.serve(id, input, context));
+        let served = self.dispatch.call(service, now, &self.slab, |service, context| service.serve(id, input, context));
         if served.consumed > 0 {
             self.idle.note_activity(id, service, now);
         }
         let conn = &mut self.slab[id.index()];
         conn.partial = served.then == Then::Read;
-        conn.unserved = self.inlet.unserved(served.consumed);
+        conn.unserved = self.read_buffer.unserved(served.consumed);
         match received {
-            Ok(()) => self.go_on(id, served, now),
-            Err(error) => self.break_off(id, &error, now),
+            Ok(()) => self.after_serve(id, served, now),
+            Err(error) => self.fail(id, &error, now),
         }
         now
     }
 
-    /// What becomes of a connection after it was served.
-    fn go_on(&mut self, id: ConnId, served: Served, now: Time) {
+    /// Decides what becomes of a connection after it was served.
+    fn after_serve(&mut self, id: ConnId, served: Served, now: Time) {
         let conn = &mut self.slab[id.index()];
-        let is_over = served.then == Then::Close || served.then == Then::Read && conn.ended;
+        let is_over = served.then == Then::Close || served.then == Then::Read && conn.eof;
         if is_over {
             conn.draining = true;
-            self.look_after(id, now);
+            self.check_unserved(id, now);
         } else if served.then == Then::Wait {
             conn.waiting = true;
-            if conn.hangup || conn.ended {
-                self.look_after(id, now);
+            if conn.hangup || conn.eof {
+                self.check_unserved(id, now);
             }
         } else if conn.readable || served.then == Then::Serve {
-            let is_full = self.core.output.is_full(id);
+            let is_full = self.dispatch.output.is_full(id);
             if served.then == Then::Serve && !conn.unserved.is_empty() && !is_full {
-                self.core.pulse.count_spent(Budget::Requests);
+                self.dispatch.loop_stats.count_spent(Budget::Requests);
             }
             self.make_ready(id);
         }
     }
 
-    /// The turn of a connection that is not served: whether it is over, or its peer has left.
-    fn look_after(&mut self, id: ConnId, now: Time) {
+    /// Looks at a connection whose service waits or is done with it: it is closed when it failed or is drained, and a waiting
+    /// service is told of a hangup.
+    fn check_unserved(&mut self, id: ConnId, now: Time) {
         let conn = &mut self.slab[id.index()];
         if conn.lost {
-            self.break_off(id, &"its peer is gone", now);
+            self.fail(id, &"its peer is gone", now);
         } else if conn.draining {
-            if !self.core.output.is_held_for(id) {
+            if !self.dispatch.output.is_held_for(id) {
                 self.close(id, now);
             }
-        } else if conn.hangup || conn.ended {
+        } else if conn.hangup || conn.eof {
             let service = conn.service;
-            self.core.call(service, now, &self.slab, |service, context| service.hangup(id, context));
+            self.dispatch.call(service, now, &self.slab, |service, context| service.hangup(id, context));
         }
     }
 
-    /// Has those served whose wait is over.
+    /// Has the connections served again that their services have resumed.
     fn resume(&mut self) {
-        if !self.core.resumed.is_empty() {
+        if !self.dispatch.resumed.is_empty() {
             self.resume_all();
         }
     }
 
     fn resume_all(&mut self) {
-        let mut resumed = std::mem::take(&mut self.core.resumed);
+        let mut resumed = std::mem::take(&mut self.dispatch.resumed);
         for id in resumed.drain(..) {
-            // It may be gone, or not have waited.
+            // It may be closed by now, or not have waited.
             if let Some(conn) = self.slab.get_mut(id.index())
                 && std::mem::take(&mut conn.waiting)
             {
                 self.make_ready(id);
             }
         }
-        self.core.resumed = resumed;
+        self.dispatch.resumed = resumed;
     }
 
-    /// What a peer still sends after it was told that the connection ends is of no interest, except for its end. If it were
-    /// left unread, closing the socket would reset the connection and the last replies might be lost.
-    fn read_to_the_end(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
+    /// Reads and discards what a peer still sends on a connection that is being closed, up to its end of file. If it were left
+    /// unread, closing the socket would reset the connection and the last replies might be lost.
+    fn discard_input(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
         let conn = &mut self.slab[id.index()];
-        self.inlet.load(&mut Vec::new(), 0);
-        match conn.read(&mut self.inlet) {
-            Ok(()) if conn.ended => self.closing.push(id),
+        self.read_buffer.load(&mut Vec::new(), 0);
+        match conn.read(&mut self.read_buffer) {
+            Ok(()) if conn.eof => self.closing.push(id),
             Ok(()) if conn.readable => self.make_ready(id),
             Ok(()) => {}
-            Err(error) => self.break_off(id, &error, clock()),
+            Err(error) => self.fail(id, &error, clock()),
         }
     }
 
+    /// Writes once to a connection.
     fn write_to(&mut self, id: ConnId, now: Time) {
         let Some(conn) = self.slab.get_mut(id.index()) else {
-            // A service has told something to a connection that is gone.
-            self.core.output.discard(id);
+            // A service has replied to a connection that is gone.
+            self.dispatch.output.discard(id);
             return;
         };
-        if conn.broken {
+        if conn.failed {
             return;
         }
-        if self.core.output.len(id) > self.core.services[conn.service].caps.output_bytes {
-            return self.break_off(id, &"it does not read what it is told", now);
+        if self.dispatch.output.len(id) > self.dispatch.services[conn.service].caps.output_bytes {
+            return self.fail(id, &"it does not read its replies", now);
         }
-        if conn.draining && conn.is_open() && !self.core.output.is_held_for(id) {
+        if conn.draining && conn.is_open() && !self.dispatch.output.is_held_for(id) {
             self.close(id, now);
         }
         let conn = &mut self.slab[id.index()];
         if conn.blocked {
             return;
         }
-        let unsent = self.core.output.unsent(id);
+        let unsent = self.dispatch.output.unsent(id);
         // All that there is may wait for a commit.
         let written = if unsent.is_empty() { Ok(0) } else { conn.stream.write(unsent) };
         match written {
             Ok(len) => {
                 conn.blocked = len < unsent.len();
-                self.core.services[conn.service].traffic.sent_bytes += len as u64;
-                self.core.output.consume(id, len);
-                if let Stage::Open | Stage::Leaving { .. } = conn.stage {
+                self.dispatch.services[conn.service].traffic.sent_bytes += len as u64;
+                self.dispatch.output.consume(id, len);
+                if let Phase::Open | Phase::HalfClosed { .. } = conn.phase {
                     self.idle.note_activity(id, conn.service, now);
                 }
-                self.note_progress(id);
+                self.after_write(id);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => conn.blocked = true,
-            Err(error) if error.kind() == ErrorKind::Interrupted => self.core.output.touch(id),
-            Err(error) => self.break_off(id, &error, now),
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.dispatch.output.touch(id),
+            Err(error) => self.fail(id, &error, now),
         }
     }
 
-    /// A client that does not read has no turn. If it has closed its side too, it may just have died, and what it holds
-    /// must come back.
+    /// Parks a connection that does not read its replies: it is not served until it does. If the peer has closed its side, too,
+    /// it may have died, so a timer gives back what it holds.
     fn park(&mut self, id: ConnId, now: Time) {
-        self.core.pulse.count_spent(Budget::Output);
+        self.dispatch.loop_stats.count_spent(Budget::Output);
         let conn = &mut self.slab[id.index()];
         conn.parked = true;
-        if conn.hangup && matches!(conn.stage, Stage::Open) {
-            conn.stage = Stage::Leaving { patience: self.core.wheel.of(LOOP).arm(now + LINGER, id) };
+        if conn.hangup && matches!(conn.phase, Phase::Open) {
+            conn.phase = Phase::HalfClosed { linger_timer: self.dispatch.wheel.of(LOOP).arm(now + LINGER, id) };
         }
     }
 }

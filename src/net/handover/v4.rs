@@ -1,12 +1,13 @@
-//! The handover of version 0.9.0, which was one piece. It is turned into what is written now.
+//! The handover of version 0.9.0, which was one postcard value. It is converted to the present form.
 
 use super::{Preamble, SavedPort, SavedSocket};
+use crate::histogram::Histogram;
 use crate::id::ConnId;
+use crate::loop_stats::LoopStats;
 use crate::net::clock::Clock;
-use crate::net::connections::{Head, SavedConnection};
+use crate::net::connections::{ConnectionsHead, SavedConnection};
 use crate::net::dispatch::SavedService;
 use crate::net::listener::SavedListener;
-use crate::pulse::{Pulse, Spread};
 use crate::record::Writer;
 use crate::service::{IN_ONE_PIECE, Traffic};
 use crate::time::Time;
@@ -16,12 +17,12 @@ use std::io;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
-/// The version of these.
+/// The version of this layout.
 pub const VERSION: u32 = 4;
 
-/// The services that there were.
+/// The services of that version.
 #[derive(Clone, Copy, Deserialize)]
-enum Kind {
+enum ServiceKindV4 {
     Pools,
     Counters,
     Http,
@@ -29,36 +30,36 @@ enum Kind {
 
 /// Everything that the process knew.
 #[derive(Deserialize)]
-struct Handover {
+struct HandoverV4 {
     clock: Clock,
-    ports: Vec<Port>,
+    ports: Vec<PortV4>,
     sockets: Vec<SavedSocket>,
-    connections: Connections,
+    connections: ConnectionsV4,
 }
 
 #[derive(Deserialize)]
-struct Port {
-    kind: Kind,
+struct PortV4 {
+    kind: ServiceKindV4,
     fd: RawFd,
     /// The path of the socket file that it made.
     made: Option<OsString>,
 }
 
 #[derive(Deserialize)]
-struct Connections {
-    services: Vec<Service>,
-    connections: Vec<Connection>,
+struct ConnectionsV4 {
+    services: Vec<ServiceV4>,
+    connections: Vec<ConnectionV4>,
     pulse: LoopFigures,
 }
 
 #[derive(Deserialize)]
-struct Connection {
+struct ConnectionV4 {
     id: ConnId,
-    kind: Kind,
+    kind: ServiceKindV4,
     unserved: Vec<u8>,
     unsent: Vec<u8>,
     replies: u32,
-    ended: bool,
+    eof: bool,
     patience: Option<Time>,
 }
 
@@ -66,58 +67,82 @@ struct Connection {
 struct LoopFigures {
     durations: Spread,
     turns: Spread,
-    memory_bytes: u64,
+    _memory_bytes: u64,
     spent: [u64; 5],
     _begun: Option<Time>,
     _turns_now: u64,
 }
 
-impl Kind {
+/// Counts in buckets.
+#[derive(Deserialize)]
+struct Spread {
+    bounds: Vec<u64>,
+    /// One more than there are bounds: the last bucket has none.
+    counts: Vec<u64>,
+    sum: u64,
+}
+
+impl Spread {
+    fn into_histogram(self) -> Histogram {
+        Histogram::of_coarse(&self.bounds, &self.counts, self.sum)
+    }
+}
+
+impl ServiceKindV4 {
     fn name(self) -> String {
         match self {
-            Kind::Pools => "pools",
-            Kind::Counters => "counters",
-            Kind::Http => "http",
+            ServiceKindV4::Pools => "pools",
+            ServiceKindV4::Counters => "counters",
+            ServiceKindV4::Http => "http",
         }
         .into()
     }
 }
 
 #[derive(Deserialize)]
-struct Service {
-    kind: Kind,
+struct ServiceV4 {
+    kind: ServiceKindV4,
     traffic: Traffic,
     state: Vec<u8>,
 }
 
-/// What is behind the header, in two: the preamble, and the rest as records.
+/// Returns the preamble of what follows the header, and the rest as records.
 pub fn read(body: &[u8]) -> Result<(Preamble, Vec<u8>), String> {
     let damaged = |error| format!("the handover is damaged: {error}");
-    let Handover { clock, ports, sockets, connections } = postcard::from_bytes(body).map_err(damaged)?;
+    let HandoverV4 { clock, ports, sockets, connections } = postcard::from_bytes(body).map_err(damaged)?;
     let mut records = Vec::new();
     write(connections, &mut Writer::new(&mut records)).map_err(|error| error.to_string())?;
-    let ports = ports.into_iter().map(|Port { kind, fd, made }| SavedPort {
+    let ports = ports.into_iter().map(|PortV4 { kind, fd, made }| SavedPort {
         service: kind.name(),
         listener: SavedListener::without_address(fd, made.map(PathBuf::from)),
     });
     Ok((Preamble { clock, ports: ports.collect(), sockets, program: None, rehearsed: None }, records))
 }
 
-fn write(saved: Connections, out: &mut Writer<'_>) -> io::Result<()> {
+fn write(saved: ConnectionsV4, out: &mut Writer<'_>) -> io::Result<()> {
     let order: Vec<u8> = saved.services.iter().map(|service| service.kind as u8).collect();
     out.put(&saved.services.len())?;
-    for Service { kind, traffic, state } in saved.services {
+    for ServiceV4 { kind, traffic, state } in saved.services {
         out.put(&SavedService { name: kind.name(), version: IN_ONE_PIECE, traffic })?;
         out.put_bytes(&state)?;
     }
-    let LoopFigures { durations, turns, memory_bytes, spent, .. } = saved.pulse;
-    let pulse = Pulse::restored(durations, turns, memory_bytes, &spent);
-    out.put(&Head { pulse, connections: saved.connections.len() })?;
-    for Connection { id, kind, unserved, unsent, replies, ended, patience } in saved.connections {
-        let place = order.iter().position(|other| *other == kind as u8);
+    let LoopFigures { durations, turns, spent, .. } = saved.pulse;
+    let loop_stats = LoopStats::restored(durations.into_histogram(), turns.into_histogram(), &spent);
+    out.put(&ConnectionsHead { loop_stats, connections: saved.connections.len() })?;
+    for ConnectionV4 { id, kind, unserved, unsent, replies, eof, patience } in saved.connections {
+        let index = order.iter().position(|other| *other == kind as u8);
         // Lossless: there were three services.
-        let service = place.ok_or_else(|| io::Error::other("a connection is of no service"))? as u8;
-        out.put(&SavedConnection { id, service, unserved, unsent, replies, ended, waiting: false, patience })?;
+        let service = index.ok_or_else(|| io::Error::other("a connection is of no service"))? as u8;
+        out.put(&SavedConnection {
+            id,
+            service,
+            unserved,
+            unsent,
+            replies,
+            eof,
+            waiting: false,
+            linger_until: patience,
+        })?;
     }
     Ok(())
 }

@@ -7,9 +7,9 @@ use crate::net::handover::{
     Handover, Preamble, Program, Rehearsal, Rehearsed, SavedPort, SavedSocket, StateFile, adopt,
 };
 use crate::net::listener::Listener;
+use crate::net::sd_notify::DaemonState;
 use crate::net::signals::Signals;
 use crate::net::socket::Socket;
-use crate::net::supervisor::Status;
 use crate::random::Random;
 use crate::record::Reader;
 use crate::registry::Services;
@@ -23,34 +23,34 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 /// How long the new program may take to read a short handover before it counts as broken.
-const PATIENCE: Span = Span::from_secs(10);
-/// A second more for so many bytes: a tenth of what a slow machine reads in that time.
-const PATIENCE_BYTES: u64 = 1024 * 1024;
+const REHEARSAL_TIME: Span = Span::from_secs(10);
+/// A longer handover adds a second for so many bytes: a tenth of what a slow machine reads in that time.
+const BYTES_PER_SECOND: u64 = 1024 * 1024;
 /// How long the services may take to finish what is under way, such as a commit. Nothing is served meanwhile.
 const QUIESCE_TIME: Span = Span::from_secs(5);
 /// Pairs of descriptors that are kept for an upgrade when clients have taken all others: for the handover, the program, the
 /// verdict's two ends and what the system needs to run a child.
 const RESERVED_PAIRS: usize = 5;
-/// The token of the rehearsal's verdict; the one above is the signals'.
+/// The token of the rehearsal's output; the one above is the signals'.
 pub(super) const VERDICT: Token = Token(usize::MAX - 1);
 
 /// How far an upgrade is.
 #[derive(Default)]
 pub(super) struct Upgrade {
-    /// The program that would take over; None when the system does not tell where its file is.
+    /// The program that would take over; None when the system does not say where its file is.
     pub program: Option<Program>,
-    /// The child that tries it out, and when it has taken too long.
+    /// The child that rehearses the takeover, and its deadline.
     pub rehearsal: Option<(Rehearsal, Time)>,
-    /// A child that could take over, and until when the services may take to be quiet.
-    pub agreed: Option<(Rehearsal, Time)>,
-    /// The child has something to say.
-    pub has_news: bool,
-    /// Descriptors for which an upgrade has use.
+    /// The rehearsal that succeeded, and the deadline for the services to be quiet.
+    pub accepted: Option<(Rehearsal, Time)>,
+    /// The child has written something or has exited.
+    pub is_readable: bool,
+    /// Descriptors that are closed when an upgrade needs some.
     reserve: Vec<OwnedFd>,
 }
 
 impl Upgrade {
-    /// Keeps descriptors for the next upgrade, as far as there are any.
+    /// Opens descriptors to be kept for the next upgrade, as far as there are any.
     pub fn reserve(&mut self) {
         while self.reserve.len() < 2 * RESERVED_PAIRS {
             let Ok((one, other)) = UnixStream::pair() else { return };
@@ -60,7 +60,7 @@ impl Upgrade {
 }
 
 impl Server {
-    /// Goes on where the process that left `handover` stopped.
+    /// Returns a server that continues where the process that left `handover` stopped.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Server {
         let restore = || -> io::Result<Server> {
             let mut server = Server::with(connections, clock, policy)?;
             server.upgrade.program = program.map(Program::at);
-            server.poll_all(&ids)?;
+            server.register_all(&ids)?;
             for SavedPort { service, listener } in ports {
                 let service = ServiceId::named(&service).ok_or(io::ErrorKind::InvalidData)?;
                 server.listen(Listener::restore(adopt(listener.fd)?, listener)?, service)?;
@@ -91,88 +91,88 @@ impl Server {
         restore().map_err(|error| format!("cannot take over: {error}"))
     }
 
-    /// How many connections there are.
+    /// Returns how many connections there are.
     pub fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// SIGUSR1 came: has the program on disk try what it would take over.
+    /// Begins an upgrade, as SIGUSR1 asks for: the program on disk rehearses the takeover.
     pub(super) fn begin_upgrade(&mut self) {
-        if self.upgrade.rehearsal.is_some() || self.upgrade.agreed.is_some() {
+        if self.upgrade.rehearsal.is_some() || self.upgrade.accepted.is_some() {
             return;
         }
         self.upgrade.reserve.clear();
         let begun = self.save(None).map(|(state, _)| state);
         let Some(program) = &self.upgrade.program else {
-            return warn!("no upgrade: the system does not tell which program this is");
+            return warn!("no upgrade: the system does not say which program this is");
         };
         let begin = |state: StateFile| {
-            let patience = PATIENCE + Span::from_secs(state.bytes / PATIENCE_BYTES);
+            let timeout = REHEARSAL_TIME + Span::from_secs(state.bytes / BYTES_PER_SECOND);
             let mut rehearsal = program.rehearse(state)?;
             self.poll.registry().register(rehearsal.source(), VERDICT, Interest::READABLE)?;
-            io::Result::Ok((rehearsal, self.clock.now() + patience))
+            io::Result::Ok((rehearsal, self.clock.now() + timeout))
         };
         match begun.and_then(begin) {
             Ok(rehearsal) => {
-                info!("an upgrade begins: {} is tried out", program.path().display());
+                info!("an upgrade begins: {} rehearses the takeover", program.path().display());
                 self.upgrade.rehearsal = Some(rehearsal);
-                self.tell_supervisor(Status::Reloading);
+                self.notify_supervisor(DaemonState::Reloading);
             }
             Err(error) => warn!("no upgrade: {} cannot be run: {error}", program.path().display()),
         }
         self.upgrade.reserve();
     }
 
-    /// Looks at the upgrade that is under way; when all is ready, this process is replaced and nothing here returns.
-    pub(super) fn go_on_with_upgrade(&mut self) {
+    /// Continues the upgrade that is under way; when all is ready, this process is replaced and this does not return.
+    pub(super) fn continue_upgrade(&mut self) {
         if self.upgrade_deadline().is_none() {
             return;
         }
-        let has_news = std::mem::take(&mut self.upgrade.has_news);
+        let is_readable = std::mem::take(&mut self.upgrade.is_readable);
         let now = self.clock.now();
         if let Some((mut rehearsal, deadline)) = self.upgrade.rehearsal.take() {
-            let verdict = if has_news { rehearsal.verdict() } else { None };
+            let verdict = if is_readable { rehearsal.verdict() } else { None };
             match verdict {
-                Some(Ok(())) => self.upgrade.agreed = Some((rehearsal, now + QUIESCE_TIME)),
-                Some(Err(reason)) => self.give_up_upgrade(&format!("cannot take over: {reason}")),
+                Some(Ok(())) => self.upgrade.accepted = Some((rehearsal, now + QUIESCE_TIME)),
+                Some(Err(reason)) => self.abort_upgrade(&format!("cannot take over: {reason}")),
                 None if now < deadline => self.upgrade.rehearsal = Some((rehearsal, deadline)),
                 None => {
                     rehearsal.end();
-                    self.give_up_upgrade("cannot take over: it took too long");
+                    self.abort_upgrade("cannot take over: it took too long");
                 }
             }
         }
-        if let Some((rehearsal, deadline)) = self.upgrade.agreed.take() {
+        if let Some((rehearsal, deadline)) = self.upgrade.accepted.take() {
             if !self.connections.is_quiet() {
                 self.connections.quiesce(now);
             }
             if self.connections.is_quiet() {
-                self.be_replaced(rehearsal);
+                self.replace_process(rehearsal);
             } else if now < deadline {
-                self.upgrade.agreed = Some((rehearsal, deadline));
+                self.upgrade.accepted = Some((rehearsal, deadline));
             } else {
-                self.give_up_upgrade("is not run: a commit that is under way takes too long");
+                self.abort_upgrade("is not run: a commit that is under way takes too long");
             }
         }
     }
 
-    /// When the upgrade that is under way has taken too long.
+    /// Returns the deadline of the upgrade that is under way.
     pub(super) fn upgrade_deadline(&self) -> Option<Time> {
-        self.upgrade.rehearsal.as_ref().or(self.upgrade.agreed.as_ref()).map(|(_, deadline)| *deadline)
+        self.upgrade.rehearsal.as_ref().or(self.upgrade.accepted.as_ref()).map(|(_, deadline)| *deadline)
     }
 
-    /// Goes on as before.
-    fn give_up_upgrade(&mut self, why: &str) {
+    /// Ends the upgrade without effect, and logs why.
+    fn abort_upgrade(&mut self, why: &str) {
         let path = self.upgrade.program.as_ref().map(|program| program.path().display().to_string());
         warn!("no upgrade: {} {why}", path.unwrap_or_default());
         self.connections.pause(false);
         self.upgrade.reserve();
-        self.tell_supervisor(Status::Ready);
+        self.notify_supervisor(DaemonState::Ready);
     }
 
-    /// Replaces this process, unless it was asked to stop. A signal that comes from now on waits for the new program, or it
-    /// would end the process before that handles it.
-    fn be_replaced(&mut self, mut rehearsal: Rehearsal) {
+    /// Replaces this process, unless it was asked to stop. A signal that comes from now on is blocked until the new program
+    /// handles it; otherwise it would end the process.
+    fn replace_process(&mut self, mut rehearsal: Rehearsal) {
         Signals::hold();
         self.is_stopping = self.signals.as_mut().is_some_and(Signals::stop_asked);
         if !self.is_stopping {
@@ -185,12 +185,12 @@ impl Server {
                 (Err(error), _) => error,
                 (_, None) => io::ErrorKind::NotFound.into(),
             };
-            self.give_up_upgrade(&format!("cannot be run: {error}"));
+            self.abort_upgrade(&format!("cannot be run: {error}"));
         }
         Signals::release();
     }
 
-    /// Writes everything that a process needs to go on from here.
+    /// Writes the handover: everything that a process needs to continue from here.
     fn save(&mut self, rehearsed: Option<Rehearsed>) -> io::Result<(StateFile, Preamble)> {
         let ids: Vec<ConnId> = self.connections.ids().collect();
         let sockets = ids.into_iter().filter_map(|id| {

@@ -1,56 +1,56 @@
-//! The proof that the tables of the pools agree with each other. It changes nothing.
+//! Compares the tables of the pools with each other. It changes nothing.
 
-use super::watch::NEVER;
-use super::{List, PlaceId, Pool, PoolId, Purpose, Stage, Stat, State, Type};
+use super::alerts::NEVER;
+use super::{ClaimId, ClaimPhase, List, Pool, PoolId, PoolsState, Purpose, Stat, WorkType};
 use crate::id::Id;
 
-impl State {
+impl PoolsState {
     /// Compares every table with every other.
     ///
     /// # Panics
     ///
     /// When they contradict each other.
     pub fn check(&self) {
-        let mut places_seen = 0;
+        let mut claims_seen = 0;
         for (index, pool) in &self.pools {
             let id = PoolId::from_index(index);
             assert_eq!(self.find(self.names.hash(&pool.key), &pool.key), Some(id), "a pool is found by its name");
-            assert_ne!(pool.occupancy(), (0, 0), "a pool exists while somebody holds or waits");
+            assert_ne!(pool.occupancy(), (0, 0), "a pool exists while it has claims");
             for queue in [&pool.holders, &pool.waiting_for_me, &pool.waiting_for_anyone] {
-                for place in queue.iter(&self.links_by_pool).map(|place| &self.places[place.index()]) {
-                    assert_eq!(place.pool, id, "a place stands in a queue of its own pool");
+                for claim in queue.iter(&self.links_by_pool).map(|claim| &self.claims[claim.index()]) {
+                    assert_eq!(claim.pool, id, "a claim stands in a queue of its own pool");
                     assert!(
-                        std::ptr::eq(pool.queue_for(&place.stage), queue),
-                        "a place stands in the queue of its stage"
+                        std::ptr::eq(pool.queue_for(&claim.phase), queue),
+                        "a claim stands in the queue of its phase"
                     );
-                    places_seen += 1;
+                    claims_seen += 1;
                 }
             }
         }
         assert_eq!(self.names.len(), self.pools.len(), "each pool has one name");
-        assert_eq!(places_seen, self.places.len(), "each place stands in one queue of a pool");
+        assert_eq!(claims_seen, self.claims.len(), "each claim stands in one queue of a pool");
         self.check_clients();
         self.check_types();
-        self.check_watch();
+        self.check_alerts();
     }
 
-    /// How many places a connection has is not looked at: after an upgrade with a lower limit it may have more.
+    /// The number of claims of a connection is not compared with the limit: after an upgrade with a lower one it may have more.
     fn check_clients(&self) {
         let mut holding = 0;
-        let mut places_seen = 0;
+        let mut claims_seen = 0;
         for (index, client) in self.clients.iter().enumerate() {
-            for (n, place) in client.iter_back(&self.links_by_client).enumerate() {
-                let place = &self.places[place.index()];
-                assert_eq!(place.conn.index(), index, "a place stands in the queue of its own connection");
-                match place.stage {
-                    Stage::Waiting { .. } => assert_eq!(n, 0, "a connection waits for its newest place only"),
-                    Stage::Holding { .. } => holding += 1,
+            for (n, claim) in client.iter_back(&self.links_by_client).enumerate() {
+                let claim = &self.claims[claim.index()];
+                assert_eq!(claim.conn.index(), index, "a claim stands in the queue of its own connection");
+                match claim.phase {
+                    ClaimPhase::Waiting { .. } => assert_eq!(n, 0, "a connection waits for its newest claim only"),
+                    ClaimPhase::Holding { .. } => holding += 1,
                 }
-                places_seen += 1;
+                claims_seen += 1;
             }
         }
-        assert_eq!(places_seen, self.places.len(), "each place belongs to one connection");
-        assert_eq!(self.holding, holding, "the count of places held");
+        assert_eq!(claims_seen, self.claims.len(), "each claim belongs to one connection");
+        assert_eq!(self.holding, holding, "the count of claims held");
     }
 
     fn check_types(&self) {
@@ -64,29 +64,29 @@ impl State {
             }
             assert_eq!((one.working(), one.waiting()), (working, waiting), "the levels of a type");
         }
-        let sum = |count: fn(&Type) -> u64| self.types.iter().map(count).sum::<u64>();
+        let sum = |count: fn(&WorkType) -> u64| self.types.iter().map(count).sum::<u64>();
         for (of_types, stat) in [
             (sum(|one| one.acquired), Stat::TotalAcquired),
             (sum(|one| one.holds.count()), Stat::ProcessedCount),
             (sum(|one| one.full), Stat::FullQueues),
         ] {
-            assert_eq!(of_types, self.figures.of(stat), "what happens happens to some type");
+            assert_eq!(of_types, self.figures.of(stat), "the counts of the types add up");
         }
     }
 
-    fn check_watch(&self) {
-        self.sketch.check();
-        assert_eq!(self.watch.timer.is_some(), self.watch.due < NEVER, "the timer is due when it is armed");
-        assert!(self.next_look().is_none_or(|at| at >= self.watch.due), "the locks are looked at in time");
+    fn check_alerts(&self) {
+        self.top_keys.check();
+        assert_eq!(self.alerts.timer.is_some(), self.alerts.due < NEVER, "the timer is due when it is armed");
+        assert!(self.next_lock_scan().is_none_or(|at| at >= self.alerts.due), "the locks are scanned in time");
     }
 }
 
 impl Pool {
-    fn queue_for(&self, stage: &Stage) -> &List<PlaceId> {
-        match stage {
-            Stage::Holding { .. } => &self.holders,
-            Stage::Waiting { purpose: Purpose::Me, .. } => &self.waiting_for_me,
-            Stage::Waiting { purpose: Purpose::Anyone, .. } => &self.waiting_for_anyone,
+    fn queue_for(&self, phase: &ClaimPhase) -> &List<ClaimId> {
+        match phase {
+            ClaimPhase::Holding { .. } => &self.holders,
+            ClaimPhase::Waiting { purpose: Purpose::Me, .. } => &self.waiting_for_me,
+            ClaimPhase::Waiting { purpose: Purpose::Anyone, .. } => &self.waiting_for_anyone,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What happens by type of work, which is the part of a key before its first `:`. It knows types and counters only.
+//! Statistics by type of work, which is the part of a key before its first `:`. It knows types and counters only.
 
 use crate::histogram::Histogram;
 use crate::id::{Id, id};
@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 use std::ops::{Index, IndexMut};
 
-/// How many types are told apart. What comes later counts under [`OTHER`].
+/// How many types are counted apart. What comes later counts under [`OTHER`].
 pub const MOST_TYPES: usize = 256;
 /// The longest name of a type in bytes. A key without a colon behind so many has no type.
 pub const TYPE_BYTES: usize = 64;
@@ -17,9 +17,9 @@ pub const NONE: &[u8] = b"-";
 
 id! { TypeId }
 
-/// What has happened to the keys of one type.
+/// The statistics of one type.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Type {
+pub struct WorkType {
     /// The part before the colon.
     pub name: Vec<u8>,
     /// Locks granted.
@@ -41,23 +41,23 @@ pub struct Type {
 /// The types, by name.
 pub(super) struct Types {
     ids: HashTable<TypeId>,
-    types: Vec<Type>,
-    /// The type that was asked for last: most keys of a fleet have one of few.
+    types: Vec<WorkType>,
+    /// The type that was looked up last: most keys of a fleet have one of few.
     last: TypeId,
 }
 
-impl Type {
-    /// Locks held now.
+impl WorkType {
+    /// Returns how many locks are held now.
     pub fn working(&self) -> u64 {
         self.acquired - self.holds.count()
     }
 
-    /// Requests that wait now.
+    /// Returns how many requests wait now.
     pub fn waiting(&self) -> u64 {
         self.queued - self.waits.count()
     }
 
-    /// Whether anything has happened.
+    /// Returns true when anything was counted.
     fn is_used(&self) -> bool {
         self.acquired + self.queued + self.full + self.timeouts > 0
     }
@@ -72,7 +72,7 @@ impl Default for Types {
 }
 
 impl Types {
-    /// The type of a key, a new one if need be.
+    /// Returns the type of a key, and adds it if it is new.
     pub fn of(&mut self, key: &[u8]) -> TypeId {
         let is_last = key.strip_prefix(&self[self.last].name[..]).is_some_and(|rest| rest.first() == Some(&b':'));
         if !is_last {
@@ -83,18 +83,18 @@ impl Types {
         self.last
     }
 
-    /// Every type of which there is something to tell, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &Type> {
+    /// Returns every type with any count, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &WorkType> {
         self.types.iter().filter(|one| one.is_used())
     }
 
-    /// Everything, for another process.
-    pub fn save(&self) -> Vec<Type> {
+    /// Returns everything, for another process.
+    pub fn save(&self) -> Vec<WorkType> {
         self.types.clone()
     }
 
     /// Goes on from what another process saved.
-    pub fn restore(&mut self, saved: Vec<Type>) {
+    pub fn restore(&mut self, saved: Vec<WorkType>) {
         *self = Types::default();
         for one in saved {
             let hash = fold(&one.name);
@@ -109,27 +109,27 @@ impl Types {
             return TypeId(0);
         }
         let id = TypeId::from_index(self.types.len());
-        self.types.push(Type { name: name.into(), ..Type::default() });
+        self.types.push(WorkType { name: name.into(), ..WorkType::default() });
         self.ids.insert_unique(hash, id, |id| fold(&self.types[id.index()].name));
         id
     }
 }
 
 impl Index<TypeId> for Types {
-    type Output = Type;
+    type Output = WorkType;
 
-    fn index(&self, id: TypeId) -> &Type {
+    fn index(&self, id: TypeId) -> &WorkType {
         &self.types[id.index()]
     }
 }
 
 impl IndexMut<TypeId> for Types {
-    fn index_mut(&mut self, id: TypeId) -> &mut Type {
+    fn index_mut(&mut self, id: TypeId) -> &mut WorkType {
         &mut self.types[id.index()]
     }
 }
 
-/// The name of a key's type with its hash, in one pass, because every new pool is asked for it.
+/// Returns the name of a key's type with its hash, in one pass, because each new pool needs both.
 fn name_of(key: &[u8]) -> (&[u8], u64) {
     let mut hash = 0;
     for (end, byte) in key.iter().take(TYPE_BYTES + 1).enumerate() {
@@ -141,7 +141,7 @@ fn name_of(key: &[u8]) -> (&[u8], u64) {
     (NONE, fold(NONE))
 }
 
-/// A hash that is quick for short names. Peers can make names collide, but not more than [`MOST_TYPES`] of them.
+/// Returns a hash that is quick for short names. Peers can make names collide, but not more than [`MOST_TYPES`] of them.
 fn fold(name: &[u8]) -> u64 {
     name.iter().fold(0, |hash, byte| mix(hash, *byte))
 }

@@ -1,59 +1,61 @@
-//! The answers that list things: one line each, and an empty one at the end. However much there is, an answer has a bound,
-//! because a connection that is owed too much is closed.
+//! The answers that are lists: one line for each item, and an empty one at the end. Each has a bound, because a connection with
+//! too much unsent output is closed.
 //!
 //! A key has no spaces, so what follows the first space of a line is never part of it.
 
-use crate::pools::state::{Busy, Client, Purpose, Type};
+use crate::pools::request::Purpose;
+use crate::pools::state::{BusyKey, ClaimInfo, WorkType};
 use crate::time::{Span, Time};
 use std::io::Write;
 
 /// The most lines of an answer.
 pub const MOST_LINES: usize = 1_000;
-/// The most bytes of an answer, but for the lines that end it. With what else may be unsent this stays far from what closes
-/// a connection.
+/// The most bytes of an answer, but for the lines that end it. Together with other unsent output this stays far below the size
+/// that closes a connection.
 pub const MOST_BYTES: usize = 256 * 1024;
 
 /// Writes the answer to `STATS KEYS`, with as many of `total` keys as fit.
-pub fn write_keys(bytes: &mut Vec<u8>, keys: &[Busy<'_>], total: usize, now: Time) {
-    write_list(bytes, keys.iter(), total, |bytes, Busy { key, working, waiting, since }| {
+pub fn write_keys(bytes: &mut Vec<u8>, keys: &[BusyKey<'_>], total: usize, now: Time) {
+    write_list(bytes, keys.iter(), total, |bytes, BusyKey { key, working, waiting, since }| {
         bytes.extend_from_slice(key);
-        let oldest = Seconds(now.since(*since));
+        let oldest = ListedSeconds(now.since(*since));
         write!(bytes, ": {working} working, {waiting} waiting, oldest {oldest}")
     });
 }
 
-/// Writes the answer to `STATS HOLDERS`, with as many of `total` clients as fit. `peer` tells the address of one.
-pub fn write_clients<'a>(
+/// Writes the answer to `STATS HOLDERS`, with as many of `total` claims as fit. `peer` returns the address of a claim's connection.
+pub fn write_claims<'a>(
     bytes: &mut Vec<u8>,
-    clients: impl Iterator<Item = Client<'a>>,
+    claims: impl Iterator<Item = ClaimInfo<'a>>,
     total: usize,
     now: Time,
-    peer: impl Fn(&Client<'a>) -> String,
+    peer: impl Fn(&ClaimInfo<'a>) -> String,
 ) {
-    write_list(bytes, clients, total, |bytes, client| {
-        let state = match client.waits_for {
+    write_list(bytes, claims, total, |bytes, claim| {
+        let state = match claim.waits_for {
             None => "working",
             Some(Purpose::Me) => "waiting_for_me",
             Some(Purpose::Anyone) => "waiting_for_anyone",
         };
-        write!(bytes, "{} {state} {}", peer(&client), Seconds(now.since(client.since)))
+        write!(bytes, "{} {state} {}", peer(&claim), ListedSeconds(now.since(claim.since)))
     });
 }
 
 /// Writes the answer to `STATS TYPES`.
-pub fn write_types(bytes: &mut Vec<u8>, types: &[&Type]) {
+pub fn write_types(bytes: &mut Vec<u8>, types: &[&WorkType]) {
     write_list(bytes, types.iter(), types.len(), |bytes, one| {
         bytes.extend_from_slice(&one.name);
         write!(bytes, ": {} working, {} waiting, {} acquired, ", one.working(), one.waiting(), one.acquired)?;
         write!(bytes, "{} done, {} full, {} timeouts, ", one.done, one.full, one.timeouts)?;
-        write!(bytes, "waited {}, held {}", Seconds(one.waits.sum()), Seconds(one.holds.sum()))
+        let [waited, held] = [one.waits.sum(), one.holds.sum()].map(|us| ListedSeconds(Span::from_micros(us)));
+        write!(bytes, "waited {waited}, held {held}")
     });
 }
 
 /// A span as `S.ffffffs`, however long.
-pub struct Seconds(pub Span);
+pub struct ListedSeconds(pub Span);
 
-impl std::fmt::Display for Seconds {
+impl std::fmt::Display for ListedSeconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let us = self.0.as_micros();
         write!(f, "{}.{:06}s", us / 1_000_000, us % 1_000_000)
@@ -90,7 +92,7 @@ mod tests {
 
     fn keys(count: usize, len: usize) -> String {
         let key = vec![b'k'; len];
-        let busy = Busy { key: &key, working: 1, waiting: 0, since: Time::START };
+        let busy = BusyKey { key: &key, working: 1, waiting: 0, since: Time::START };
         let mut bytes = b"before\n".to_vec();
         write_keys(&mut bytes, &vec![busy; count.min(MOST_LINES)], count, Time::from_micros(7_200_000_001));
         String::from_utf8(bytes).expect("is text")

@@ -1,9 +1,9 @@
 //! Raw bytes into the parser of the counters protocol, beside a naive reading of the same bytes.
 
 use poolcounter::counters::wire::{
-    FIELDS_BYTES, HEADER_BYTES, Header, MAX_BODY_BYTES, Malformed, Request, write_malformed,
+    CounterRequest, FIELDS_BYTES, HEADER_BYTES, Header, MAX_BODY_BYTES, Malformed, write_malformed,
 };
-use poolcounter::counters::{Acquire, Release};
+use poolcounter::counters::{AcquireUnits, ReleaseUnits};
 
 /// Reads everything as frames, and looks at what comes out.
 pub fn run(data: &[u8]) {
@@ -26,11 +26,11 @@ fn look_at(head: &[u8], header: &Header, body: &[u8]) {
     let kept = &body[..body.len().min(FIELDS_BYTES)];
     assert_eq!(header.request(kept), request, "nothing behind the fields matters");
     match request {
-        Ok(Request::Acquire(Acquire { name, resources, maximum })) => {
+        Ok(CounterRequest::Acquire(AcquireUnits { name, resources, maximum })) => {
             assert!(!name.is_empty() && 0 < resources && resources <= maximum);
         }
-        Ok(Request::Get(name) | Request::Release(Release { name, .. })) => assert!(!name.is_empty()),
-        Ok(Request::Noop | Request::Stats | Request::Dump) => {}
+        Ok(CounterRequest::Get(name) | CounterRequest::Release(ReleaseUnits { name, .. })) => assert!(!name.is_empty()),
+        Ok(CounterRequest::Noop | CounterRequest::Stats | CounterRequest::Dump) => {}
         Err(malformed) => {
             let mut reply = Vec::new();
             write_malformed(&mut reply, header, malformed);
@@ -40,25 +40,27 @@ fn look_at(head: &[u8], header: &Header, body: &[u8]) {
     }
 }
 
-fn read<'a>(head: &[u8], header: &Header, body: &'a [u8]) -> Result<Request<'a>, Malformed> {
+fn read<'a>(head: &[u8], header: &Header, body: &'a [u8]) -> Result<CounterRequest<'a>, Malformed> {
     if header.body_bytes > MAX_BODY_BYTES {
         return Err(Malformed::TooLong);
     } else if head[0] != 0x90 {
         return Err(Malformed::Invalid);
     }
     let request = match head[1] {
-        0x00 => Some(Request::Noop),
-        0x01 => name_at(body, 0).map(Request::Get),
+        0x00 => Some(CounterRequest::Noop),
+        0x01 => name_at(body, 0).map(CounterRequest::Get),
         0x02 => name_at(body, 8).map(|name| {
-            Request::Acquire(Acquire { name, resources: number(&body[..4]), maximum: number(&body[4..8]) })
+            CounterRequest::Acquire(AcquireUnits { name, resources: number(&body[..4]), maximum: number(&body[4..8]) })
         }),
-        0x03 => name_at(body, 4).map(|name| Request::Release(Release { name, resources: number(&body[..4]) })),
-        0x10 => Some(Request::Stats),
-        0x11 => Some(Request::Dump),
+        0x03 => {
+            name_at(body, 4).map(|name| CounterRequest::Release(ReleaseUnits { name, resources: number(&body[..4]) }))
+        }
+        0x10 => Some(CounterRequest::Stats),
+        0x11 => Some(CounterRequest::Dump),
         _ => return Err(Malformed::UnknownCommand),
     };
-    let makes_sense = |request: &Request<'_>| match request {
-        Request::Acquire(Acquire { resources, maximum, .. }) => *resources > 0 && maximum >= resources,
+    let makes_sense = |request: &CounterRequest<'_>| match request {
+        CounterRequest::Acquire(AcquireUnits { resources, maximum, .. }) => *resources > 0 && maximum >= resources,
         _ => true,
     };
     request.filter(makes_sense).ok_or(Malformed::Invalid)

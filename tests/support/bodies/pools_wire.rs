@@ -1,8 +1,9 @@
 //! Raw bytes into the parser of the pools protocol, beside a naive reading of the same words.
 
-use poolcounter::pools::wire::{Line, Query, Request, first_line, parse, parse_number, parse_seconds};
-use poolcounter::pools::{Acquire, BadSyntax, Purpose};
-use poolcounter::stats::{Pools, Stat as _};
+use poolcounter::pools::stats::PoolStat;
+use poolcounter::pools::wire::{Line, PoolRequest, StatsQuery, first_line, parse, parse_number, parse_seconds};
+use poolcounter::pools::{AcquireLock, BadSyntax, Purpose};
+use poolcounter::stats::Stat as _;
 use poolcounter::time::Span;
 
 /// The longest line that is tried.
@@ -35,7 +36,7 @@ pub fn run(data: &[u8]) {
 fn look_at(line: &[u8]) {
     let request = parse(line);
     assert_eq!(request, read(line));
-    if let Request::Acquire(Ok(acquire)) = request {
+    if let PoolRequest::Acquire(Ok(acquire)) = request {
         assert!(acquire.workers > 0 && acquire.max_queue > 0 && acquire.hold > Span::ZERO);
         assert!(!acquire.key.is_empty() && !acquire.key.iter().any(|byte| matches!(byte, 0 | b' ' | b'\n')));
         assert!(acquire.timeout <= Span::from_secs(u64::from(u32::MAX) + 1));
@@ -50,20 +51,20 @@ fn look_at(line: &[u8]) {
     }
 }
 
-fn read(line: &[u8]) -> Request<'_> {
+fn read(line: &[u8]) -> PoolRequest<'_> {
     let mut pieces = line.split(|byte| *byte == b' ');
     let command = pieces.next().unwrap_or_default();
     let words: Vec<&[u8]> = pieces.filter(|word| !word.is_empty()).collect();
     match command {
-        b"ACQ4ME" => Request::Acquire(read_acquire(Purpose::Me, &words)),
-        b"ACQ4ANY" => Request::Acquire(read_acquire(Purpose::Anyone, &words)),
-        b"RELEASE" => Request::Release(words.first().copied()),
-        b"STATS" => Request::Stats(read_query(&words)),
-        _ => Request::Unknown,
+        b"ACQ4ME" => PoolRequest::Acquire(read_acquire(Purpose::Me, &words)),
+        b"ACQ4ANY" => PoolRequest::Acquire(read_acquire(Purpose::Anyone, &words)),
+        b"RELEASE" => PoolRequest::Release(words.first().copied()),
+        b"STATS" => PoolRequest::Stats(read_query(&words)),
+        _ => PoolRequest::Unknown,
     }
 }
 
-fn read_acquire<'a>(purpose: Purpose, words: &[&'a [u8]]) -> Result<Acquire<'a>, BadSyntax> {
+fn read_acquire<'a>(purpose: Purpose, words: &[&'a [u8]]) -> Result<AcquireLock<'a>, BadSyntax> {
     let [key, workers, max_queue, more @ ..] = words else { return Err(BadSyntax) };
     let (workers, max_queue) = (number(workers).unwrap_or(0), number(max_queue).unwrap_or(0));
     if key.contains(&0) || workers == 0 || max_queue == 0 {
@@ -72,24 +73,25 @@ fn read_acquire<'a>(purpose: Purpose, words: &[&'a [u8]]) -> Result<Acquire<'a>,
     let timeout = more.first().and_then(|word| seconds(word)).unwrap_or(Span::ZERO);
     let mut holds = more.iter().skip(1).filter_map(|word| seconds(word.strip_prefix(b"hold=")?));
     let hold = holds.next().filter(|hold| *hold > Span::ZERO).unwrap_or(Span::FOREVER);
-    Ok(Acquire { key, purpose, workers, max_queue, timeout, hold })
+    Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold })
 }
 
-fn read_query<'a>(words: &[&'a [u8]]) -> Query<'a> {
+fn read_query<'a>(words: &[&'a [u8]]) -> StatsQuery<'a> {
     let names: Vec<String> = words.iter().map(|word| word.escape_ascii().to_string().to_lowercase()).collect();
     match names.as_slice() {
-        [] => Query::Full,
-        [name] if name == "full" => Query::Full,
-        [name] if name == "types" => Query::Types,
-        [name] if name == "keys" => Query::Keys(20),
-        [name] => {
-            Pools::ALL.iter().find(|stat| stat.row().name == *name).map_or(Query::Unknown, |stat| Query::One(*stat))
-        }
-        [name, _] if name == "holders" => Query::Holders(words[1]),
-        [name, _] if name == "keys" => {
-            number(words[1]).filter(|number| *number > 0).map_or(Query::Unknown, |number| Query::Keys(number as usize))
-        }
-        _ => Query::Unknown,
+        [] => StatsQuery::Full,
+        [name] if name == "full" => StatsQuery::Full,
+        [name] if name == "types" => StatsQuery::Types,
+        [name] if name == "keys" => StatsQuery::Keys(20),
+        [name] => PoolStat::ALL
+            .iter()
+            .find(|stat| stat.row().name == *name)
+            .map_or(StatsQuery::Unknown, |stat| StatsQuery::One(*stat)),
+        [name, _] if name == "holders" => StatsQuery::Holders(words[1]),
+        [name, _] if name == "keys" => number(words[1])
+            .filter(|number| *number > 0)
+            .map_or(StatsQuery::Unknown, |number| StatsQuery::Keys(number as usize)),
+        _ => StatsQuery::Unknown,
     }
 }
 

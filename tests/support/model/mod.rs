@@ -6,6 +6,7 @@
 //! end. This is a round, and rounds go on until nobody has anything to do.
 
 mod counters;
+pub mod members;
 mod pools;
 
 use counters::{Answer, Counters};
@@ -58,7 +59,7 @@ pub struct Model {
     /// Who has something to be sent in this round, in order.
     dirty: Vec<usize>,
     /// Who is looked at when the round ends, in order.
-    leaving: Vec<usize>,
+    closing: Vec<usize>,
     failed_sends: u64,
 }
 
@@ -86,14 +87,14 @@ struct Client {
     parked: bool,
     /// It has left and does not read: in this millisecond it is given up.
     given_up_ms: Option<u64>,
-    broken: bool,
-    stage: Stage,
+    failed: bool,
+    phase: Phase,
     /// No more will be sent to it.
     ended: bool,
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum Phase {
     #[default]
     Open,
     /// The service has forgotten it; the connection ends at this millisecond at the latest.
@@ -113,7 +114,7 @@ impl Model {
             now: 0,
             ready: Vec::new(),
             dirty: Vec::new(),
-            leaving: Vec::new(),
+            closing: Vec::new(),
             failed_sends: 0,
         }
     }
@@ -150,13 +151,13 @@ impl Model {
     pub fn upgrade(&mut self) {
         self.pools.rearm();
         self.counters.hand_over();
-        let until_ms = self.patience_ms();
+        let until_ms = self.linger_until_ms();
         self.clients.iter_mut().filter_map(|client| client.given_up_ms.as_mut()).for_each(|at| *at = until_ms);
     }
 
     /// Lets everything happen that happens without time passing.
     pub fn settle(&mut self) {
-        while !(self.ready.is_empty() && self.dirty.is_empty() && self.leaving.is_empty()) {
+        while !(self.ready.is_empty() && self.dirty.is_empty() && self.closing.is_empty()) {
             self.round();
         }
     }
@@ -174,9 +175,9 @@ impl Model {
 
     /// When the next thing happens that happens by itself.
     pub fn deadline(&self) -> Option<u64> {
-        let lingering = self.clients.iter().filter_map(|client| match client.stage {
-            Stage::Lingering { until_ms } => Some(until_ms * 1_000),
-            Stage::Open | Stage::Gone => None,
+        let lingering = self.clients.iter().filter_map(|client| match client.phase {
+            Phase::Lingering { until_ms } => Some(until_ms * 1_000),
+            Phase::Open | Phase::Gone => None,
         });
         let given_up = self.clients.iter().filter_map(|client| client.given_up_ms.map(|ms| ms * 1_000));
         lingering.chain(given_up).chain(self.pools.deadline()).chain(self.counters.deadline(self.now)).min()
@@ -195,7 +196,7 @@ impl Model {
     }
 
     pub fn is_closed(&self, client: usize) -> bool {
-        self.clients[client].stage == Stage::Gone
+        self.clients[client].phase == Phase::Gone
     }
 
     pub fn is_empty(&self) -> bool {
@@ -206,11 +207,11 @@ impl Model {
 
     fn round(&mut self) {
         for client in std::mem::take(&mut self.ready) {
-            match self.clients[client].stage {
-                Stage::Gone => {}
-                _ if self.clients[client].broken => {}
-                Stage::Open => self.take_turn(client),
-                Stage::Lingering { .. } => self.ignore(client),
+            match self.clients[client].phase {
+                Phase::Gone => {}
+                _ if self.clients[client].failed => {}
+                Phase::Open => self.take_turn(client),
+                Phase::Lingering { .. } => self.ignore(client),
             }
         }
         self.fire();
@@ -218,7 +219,7 @@ impl Model {
             let client = self.dirty.remove(0);
             self.deliver(client);
         }
-        for client in std::mem::take(&mut self.leaving) {
+        for client in std::mem::take(&mut self.closing) {
             self.see_off(client);
         }
     }
@@ -226,7 +227,7 @@ impl Model {
     /// Reads what a client sent, or that it has ended, and answers line by line.
     fn take_turn(&mut self, id: usize) {
         if self.clients[id].unsent.len() >= FULL_BYTES {
-            let until_ms = self.patience_ms();
+            let until_ms = self.linger_until_ms();
             let client = &mut self.clients[id];
             client.parked = true;
             if client.finished || client.reset {
@@ -322,7 +323,7 @@ impl Model {
     fn answer_whole(&mut self, id: usize, frame: &[u8]) -> Progress {
         let there = |client: &&Client| client.service == Service::Counters;
         let opened = self.clients.iter().filter(there).count();
-        let open = self.clients.iter().filter(there).filter(|client| client.stage != Stage::Gone).count();
+        let open = self.clients.iter().filter(there).filter(|client| client.phase != Phase::Gone).count();
         let goes_on = self.clients[id].dumped.is_some();
         match self.counters.answer(id, frame, goes_on, self.now, [open, opened]) {
             Answer::Reply(reply) => {
@@ -390,7 +391,7 @@ impl Model {
         self.tell(replies);
         self.counters.turn(self.now);
         for id in 0..self.clients.len() {
-            if matches!(self.clients[id].stage, Stage::Lingering { until_ms } if until_ms * 1_000 <= self.now) {
+            if matches!(self.clients[id].phase, Phase::Lingering { until_ms } if until_ms * 1_000 <= self.now) {
                 self.break_off(id);
             }
             if self.clients[id].given_up_ms.is_some_and(|ms| ms * 1_000 <= self.now) {
@@ -400,14 +401,14 @@ impl Model {
         }
     }
 
-    /// The millisecond in which patience that begins now ends.
-    fn patience_ms(&self) -> u64 {
+    /// The millisecond in which a linger timer that is armed now fires.
+    fn linger_until_ms(&self) -> u64 {
         (self.now + LINGER_US).div_ceil(1_000)
     }
 
     fn deliver(&mut self, id: usize) {
         let client = &mut self.clients[id];
-        if client.broken || client.stage == Stage::Gone {
+        if client.failed || client.phase == Phase::Gone {
             return;
         }
         if client.reset {
@@ -425,19 +426,19 @@ impl Model {
         if client.parked && client.unsent.len() < FULL_BYTES {
             client.parked = false;
             self.make_ready(id);
-        } else if client.stage != Stage::Open && client.unsent.is_empty() {
-            self.leaving.push(id);
+        } else if client.phase != Phase::Open && client.unsent.is_empty() {
+            self.closing.push(id);
         }
     }
 
     /// Gives back what a client held, unless it has, and has it looked at when the round ends.
     fn part(&mut self, id: usize) {
-        self.leaving.push(id);
+        self.closing.push(id);
         self.clients[id].given_up_ms = None;
-        if self.clients[id].stage != Stage::Open {
+        if self.clients[id].phase != Phase::Open {
             return;
         }
-        self.clients[id].stage = Stage::Lingering { until_ms: self.patience_ms() };
+        self.clients[id].phase = Phase::Lingering { until_ms: self.linger_until_ms() };
         self.clients[id].dumped = None;
         match self.clients[id].service {
             Service::Pools => {
@@ -450,12 +451,12 @@ impl Model {
 
     fn see_off(&mut self, id: usize) {
         let client = &mut self.clients[id];
-        if client.stage == Stage::Gone {
+        if client.phase == Phase::Gone {
             return;
         }
         let is_drained = client.unsent.is_empty();
-        if client.broken || is_drained && client.heard_out {
-            client.stage = Stage::Gone;
+        if client.failed || is_drained && client.heard_out {
+            client.phase = Phase::Gone;
             let is_told = client.service == Service::Pools && !is_drained;
             self.failed_sends += if is_told { client.replies } else { 0 };
             self.dirty.retain(|other| *other != id);
@@ -478,13 +479,13 @@ impl Model {
     }
 
     fn break_off(&mut self, client: usize) {
-        self.clients[client].broken = true;
+        self.clients[client].failed = true;
         self.part(client);
     }
 
     fn make_ready(&mut self, client: usize) {
-        let Client { parked, stage, .. } = self.clients[client];
-        if !parked && stage != Stage::Gone && !self.ready.contains(&client) {
+        let Client { parked, phase, .. } = self.clients[client];
+        if !parked && phase != Phase::Gone && !self.ready.contains(&client) {
             self.ready.push(client);
         }
     }
@@ -492,7 +493,7 @@ impl Model {
     /// Whoever has news last is written to last.
     fn touch(&mut self, client: usize) {
         self.dirty.retain(|other| *other != client);
-        if !self.clients[client].unsent.is_empty() && self.clients[client].stage != Stage::Gone {
+        if !self.clients[client].unsent.is_empty() && self.clients[client].phase != Phase::Gone {
             self.dirty.push(client);
         }
     }
@@ -515,8 +516,8 @@ impl Client {
             room: usize::MAX,
             parked: false,
             given_up_ms: None,
-            broken: false,
-            stage: Stage::default(),
+            failed: false,
+            phase: Phase::default(),
             ended: false,
         }
     }

@@ -1,4 +1,4 @@
-//! The pools as naively as can be: one vector of places, searched from end to end at every step. Written from the
+//! The pools as naively as can be: one vector of claims, searched from end to end at every step. Written from the
 //! description of the protocol, it shares no code with the daemon.
 
 use super::Limits;
@@ -11,7 +11,7 @@ pub type Replies = Vec<(usize, String)>;
 pub struct Pools {
     limits: Limits,
     /// In the order in which they were asked for.
-    places: Vec<Place>,
+    claims: Vec<Claim>,
     armed: u64,
     /// Microseconds and counts, by the names of `STATS FULL`.
     totals: BTreeMap<&'static str, u64>,
@@ -31,7 +31,7 @@ enum OfType {
 }
 
 #[derive(Clone)]
-struct Place {
+struct Claim {
     client: usize,
     key: Vec<u8>,
     for_me: bool,
@@ -61,11 +61,11 @@ struct Wish {
 
 impl Pools {
     pub fn new(limits: Limits) -> Self {
-        Pools { limits, places: Vec::new(), armed: 0, totals: BTreeMap::new(), types: BTreeMap::new() }
+        Pools { limits, claims: Vec::new(), armed: 0, totals: BTreeMap::new(), types: BTreeMap::new() }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.claims.is_empty()
     }
 
     /// Answers one line, which has lost its end.
@@ -87,10 +87,10 @@ impl Pools {
     /// A client is gone: it gives everything back, newest first.
     pub fn leave(&mut self, client: usize, now: u64) -> Replies {
         let mut replies = Vec::new();
-        while let Some(newest) = self.places.iter().rposition(|place| place.client == client) {
-            let place = self.give_back(newest, now);
-            if place.held {
-                self.hand_over(&place.key, now, &mut replies);
+        while let Some(newest) = self.claims.iter().rposition(|claim| claim.client == client) {
+            let claim = self.give_back(newest, now);
+            if claim.held {
+                self.grant_next(&claim.key, now, &mut replies);
             }
         }
         replies
@@ -98,22 +98,22 @@ impl Pools {
 
     /// When the next timer fires, in microseconds.
     pub fn deadline(&self) -> Option<u64> {
-        self.places.iter().filter_map(|place| place.timer).min().map(|timer| timer.ms * 1_000)
+        self.claims.iter().filter_map(|claim| claim.timer).min().map(|timer| timer.ms * 1_000)
     }
 
     /// Fires the timers that are due.
     pub fn fire(&mut self, now: u64) -> Replies {
         let mut replies = Vec::new();
         while self.deadline().is_some_and(|at| at <= now) {
-            let armed = |n: &usize| self.places[*n].timer.is_some();
-            let first = (0..self.places.len()).filter(armed).min_by_key(|n| self.places[*n].timer);
-            let place = self.give_back(first.expect("one is due"), now);
-            if place.held {
-                self.hand_over(&place.key, now, &mut replies);
+            let armed = |n: &usize| self.claims[*n].timer.is_some();
+            let first = (0..self.claims.len()).filter(armed).min_by_key(|n| self.claims[*n].timer);
+            let claim = self.give_back(first.expect("one is due"), now);
+            if claim.held {
+                self.grant_next(&claim.key, now, &mut replies);
             } else {
-                self.add("wasted timeout time", now - place.since);
-                self.count(&place.key, OfType::Timeouts, 1);
-                replies.extend(say(place.client, "TIMEOUT"));
+                self.add("wasted timeout time", now - claim.since);
+                self.count(&claim.key, OfType::Timeouts, 1);
+                replies.extend(say(claim.client, "TIMEOUT"));
             }
         }
         replies
@@ -122,9 +122,9 @@ impl Pools {
     /// Another process goes on. It arms the timers of a key anew: those of the holders, of ACQ4ME, of ACQ4ANY.
     pub fn rearm(&mut self) {
         for rank in 0..3 {
-            for place in &mut self.places {
-                if rank_of(place) == rank
-                    && let Some(timer) = &mut place.timer
+            for claim in &mut self.claims {
+                if rank_of(claim) == rank
+                    && let Some(timer) = &mut claim.timer
                 {
                     self.armed += 1;
                     timer.serial = self.armed;
@@ -134,88 +134,88 @@ impl Pools {
     }
 
     fn acquire(&mut self, client: usize, for_me: bool, parameters: &[&[u8]], now: u64) -> Replies {
-        let own: Vec<&Place> = self.places.iter().filter(|place| place.client == client).collect();
+        let own: Vec<&Claim> = self.claims.iter().filter(|claim| claim.client == client).collect();
         if own.len() >= self.limits.max_locks {
             return self.refuse(client, "LOCK_HELD", "lock_mismatch");
         }
-        if own.iter().any(|place| !place.held) {
+        if own.iter().any(|claim| !claim.held) {
             return self.refuse(client, "ERROR WAIT_FOR_RESPONSE", "lock_while_waiting");
         }
         let Some(Wish { key, workers, max_queue, timeout_us, hold_us }) = read_wish(parameters) else {
             return say(client, "ERROR BAD_SYNTAX");
         };
-        let there: Vec<&Place> = self.places.iter().filter(|place| place.key == key).collect();
+        let there: Vec<&Claim> = self.claims.iter().filter(|claim| claim.key == key).collect();
         if there.len() as u64 >= max_queue {
             self.count(&key, OfType::Full, 1);
             return self.refuse(client, "QUEUE_FULL", "full_queues");
         }
-        let is_free = (there.iter().filter(|place| place.held).count() as u64) < workers;
+        let is_free = (there.iter().filter(|claim| claim.held).count() as u64) < workers;
         if !is_free && timeout_us == 0 {
             self.count(&key, OfType::Timeouts, 1);
             return say(client, "TIMEOUT");
         }
         let hold_us = hold_us.into_iter().chain(self.limits.max_hold_us).min();
         let timer = if is_free { None } else { self.arm(now + timeout_us) };
-        self.places.push(Place { client, key, for_me, held: false, since: now, hold_us, timer });
-        if is_free { self.grant(self.places.len() - 1, now) } else { Vec::new() }
+        self.claims.push(Claim { client, key, for_me, held: false, since: now, hold_us, timer });
+        if is_free { self.grant(self.claims.len() - 1, now) } else { Vec::new() }
     }
 
     fn release(&mut self, client: usize, key: Option<&[u8]>, now: u64) -> Replies {
-        let is_meant = |place: &Place| place.client == client && key.is_none_or(|key| place.key == key);
-        let Some(newest) = self.places.iter().rposition(is_meant) else {
+        let is_meant = |claim: &Claim| claim.client == client && key.is_none_or(|key| claim.key == key);
+        let Some(newest) = self.claims.iter().rposition(is_meant) else {
             return self.refuse(client, "NOT_LOCKED", "release_mismatch");
         };
         let mut replies = Vec::new();
         let own = self.give_back(newest, now);
         if own.held {
-            let saved = |place: &Place| place.key == own.key && !place.held && !place.for_me;
-            while let Some(waiter) = self.places.iter().position(saved) {
+            let saved = |claim: &Claim| claim.key == own.key && !claim.held && !claim.for_me;
+            while let Some(waiter) = self.claims.iter().position(saved) {
                 let waiter = self.give_back(waiter, now);
                 self.count(&own.key, OfType::Done, 1);
                 self.add("gained time", now - own.since);
                 self.add("waiting time for good", now - waiter.since);
                 replies.extend(say(waiter.client, "DONE"));
             }
-            self.hand_over(&own.key, now, &mut replies);
+            self.grant_next(&own.key, now, &mut replies);
         }
         self.add("total_releases", 1);
         replies.extend(say(client, "RELEASED"));
         replies
     }
 
-    /// A place of the key came free.
-    fn hand_over(&mut self, key: &[u8], now: u64, replies: &mut Replies) {
+    /// A claim of the key came free.
+    fn grant_next(&mut self, key: &[u8], now: u64, replies: &mut Replies) {
         let waiting =
-            |for_me| self.places.iter().position(|place| place.key == key && !place.held && place.for_me == for_me);
+            |for_me| self.claims.iter().position(|claim| claim.key == key && !claim.held && claim.for_me == for_me);
         let Some(next) = waiting(true).or_else(|| waiting(false)) else { return };
-        let (waited, for_me) = (now - self.places[next].since, self.places[next].for_me);
+        let (waited, for_me) = (now - self.claims[next].since, self.claims[next].for_me);
         self.add("waiting time", waited);
         self.count(key, OfType::WaitedUs, waited);
         self.add(if for_me { "waiting time for me" } else { "waiting time for anyone" }, waited);
         replies.extend(self.grant(next, now));
     }
 
-    fn grant(&mut self, place: usize, now: u64) -> Replies {
-        let timer = self.places[place].hold_us.and_then(|hold_us| self.arm(now + hold_us));
-        let place = &mut self.places[place];
-        place.held = true;
-        place.since = now;
-        place.timer = timer;
-        let (client, key) = (place.client, place.key.clone());
+    fn grant(&mut self, claim: usize, now: u64) -> Replies {
+        let timer = self.claims[claim].hold_us.and_then(|hold_us| self.arm(now + hold_us));
+        let claim = &mut self.claims[claim];
+        claim.held = true;
+        claim.since = now;
+        claim.timer = timer;
+        let (client, key) = (claim.client, claim.key.clone());
         self.count(&key, OfType::Acquired, 1);
         self.add("total_acquired", 1);
         say(client, "LOCKED")
     }
 
-    fn give_back(&mut self, place: usize, now: u64) -> Place {
-        let place = self.places.remove(place);
-        if place.held {
+    fn give_back(&mut self, claim: usize, now: u64) -> Claim {
+        let claim = self.claims.remove(claim);
+        if claim.held {
             self.add("processed_count", 1);
-            self.add("total processing time", now - place.since);
+            self.add("total processing time", now - claim.since);
         }
-        let what = if place.held { OfType::HeldUs } else { OfType::WaitedUs };
-        self.count(&place.key, what, now - place.since);
-        place
+        let what = if claim.held { OfType::HeldUs } else { OfType::WaitedUs };
+        self.count(&claim.key, what, now - claim.since);
+        claim
     }
 
     fn arm(&mut self, at: u64) -> Option<Timer> {
@@ -244,7 +244,7 @@ impl Pools {
         let line = |(name, counts): &(&Vec<u8>, &[u64; 6])| {
             let [acquired, done, full, timeouts, waited, held] = **counts;
             let own =
-                |held| self.places.iter().filter(|place| place.held == held && type_of(&place.key) == **name).count();
+                |held| self.claims.iter().filter(|claim| claim.held == held && type_of(&claim.key) == **name).count();
             let (working, waiting) = (own(true), own(false));
             let levels = format!("{working} working, {waiting} waiting, {acquired} acquired");
             let ends = format!("{done} done, {full} full, {timeouts} timeouts");
@@ -279,10 +279,10 @@ impl Pools {
         let span = |name| (name, duration(total(name)));
         let count = |name| (name, total(name).to_string());
         let average = total("total processing time").checked_div(total("processed_count")).unwrap_or(0);
-        let mut keys: Vec<&[u8]> = self.places.iter().map(|place| &place.key[..]).collect();
+        let mut keys: Vec<&[u8]> = self.claims.iter().map(|claim| &claim.key[..]).collect();
         keys.sort_unstable();
         keys.dedup();
-        let working = self.places.iter().filter(|place| place.held).count();
+        let working = self.claims.iter().filter(|claim| claim.held).count();
         vec![
             ("uptime", uptime(now)),
             span("total processing time"),
@@ -297,7 +297,7 @@ impl Pools {
             count("total_releases"),
             ("hashtable_entries", keys.len().to_string()),
             ("processing_workers", working.to_string()),
-            ("waiting_workers", (self.places.len() - working).to_string()),
+            ("waiting_workers", (self.claims.len() - working).to_string()),
             // Nothing here stands between a client and its connection.
             ("connect_errors", "0".to_string()),
             ("failed_sends", failed_sends.to_string()),
@@ -310,8 +310,8 @@ impl Pools {
     }
 }
 
-fn rank_of(place: &Place) -> u32 {
-    match (place.held, place.for_me) {
+fn rank_of(claim: &Claim) -> u32 {
+    match (claim.held, claim.for_me) {
         (true, _) => 0,
         (false, true) => 1,
         (false, false) => 2,

@@ -1,4 +1,4 @@
-//! How counters and holdings are packed: with what they share with the one before left out, in blocks of many. A counter whose
+//! The packed form of counters and holdings: without what they share with the one before, in blocks of many. A counter whose
 //! name differs in its last letter from the one before takes five bytes.
 
 use crate::counters::state::CounterId;
@@ -13,7 +13,7 @@ const MAX_NAME_BYTES: usize = u16::MAX as usize;
 
 /// A counter without what is held of it.
 pub(super) struct PackedCounter<'a> {
-    /// Its place in the table.
+    /// Its slot in the table.
     pub slot: usize,
     pub name: &'a [u8],
     /// The highest consumption in the interval, if it changed in it.
@@ -46,7 +46,7 @@ pub(super) struct HoldingWriter {
 /// Unpacks it.
 pub(super) struct HoldingReader {
     block: Block,
-    /// The first counter that the present client may hold.
+    /// The lowest counter that the next holding may be of.
     next: u64,
     slots: usize,
 }
@@ -74,19 +74,19 @@ impl CounterWriter {
         write_if_large(&mut self.block, out)
     }
 
-    /// Writes the rest, and a mark that this is all.
+    /// Writes the rest, and an empty record at the end.
     pub fn end(self, out: &mut Writer<'_>) -> io::Result<()> {
         end(&self.block, out)
     }
 }
 
 impl CounterReader {
-    /// Reads the counters of a table with so many places.
+    /// Returns a reader for the counters of a table with so many slots.
     pub fn new(slots: usize) -> Self {
         CounterReader { block: Block::default(), name: Vec::new(), next_slot: 0, slots }
     }
 
-    /// The next counter; None after the last.
+    /// Returns the next counter; None after the last.
     pub fn next(&mut self, saved: &mut Reader<'_>) -> Result<Option<PackedCounter<'_>>, Unreadable> {
         if !self.block.has_more(saved)? {
             return Ok(None);
@@ -117,7 +117,7 @@ impl CounterReader {
 }
 
 impl HoldingWriter {
-    /// `holdings` are in the order of the counters.
+    /// Adds a connection with its holdings, which are in the order of the counters.
     pub fn put(
         &mut self,
         out: &mut Writer<'_>,
@@ -139,19 +139,19 @@ impl HoldingWriter {
         })
     }
 
-    /// Writes the rest, and a mark that this is all.
+    /// Writes the rest, and an empty record at the end.
     pub fn end(self, out: &mut Writer<'_>) -> io::Result<()> {
         end(&self.block, out)
     }
 }
 
 impl HoldingReader {
-    /// Reads holdings of a table with so many places.
+    /// Returns a reader for holdings of a table with so many slots.
     pub fn new(slots: usize) -> Self {
         HoldingReader { block: Block::default(), next: 0, slots }
     }
 
-    /// The next connection that holds something, and of how many counters; None after the last.
+    /// Returns the next connection that holds something, and of how many counters; None after the last.
     pub fn next_client(&mut self, saved: &mut Reader<'_>) -> Result<Option<(ConnId, usize)>, Unreadable> {
         if !self.block.has_more(saved)? {
             return Ok(None);
@@ -163,7 +163,7 @@ impl HoldingReader {
         Ok(Some((ConnId::from_index(conn as usize), len)))
     }
 
-    /// The connection's next holding.
+    /// Returns the connection's next holding.
     pub fn next(&mut self, saved: &mut Reader<'_>) -> Result<(CounterId, u32), Unreadable> {
         if !self.block.has_more(saved)? {
             return Err(damaged());
@@ -176,7 +176,7 @@ impl HoldingReader {
 }
 
 impl Block {
-    /// Whether there is more in this block or in another, which is read then.
+    /// Returns true when there is more, in this block or in the next, which is read then.
     fn has_more(&mut self, saved: &mut Reader<'_>) -> Result<bool, Unreadable> {
         if self.at == self.bytes.len() {
             self.bytes.clear();

@@ -1,0 +1,192 @@
+//! `members`: prints the pools of members, or the members of one, as a table or as JSON.
+
+use super::command::Failure;
+use super::exec::MISUSE;
+use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
+use super::stats::ascii_where_invisible;
+use super::table::Given;
+use super::terminal::{print, printable};
+use crate::client::{ListedMember, ListedPool, Members, Rows, RowsOfEach};
+use crate::options::Opt;
+use crate::time::Span;
+use serde_json::{Map, Value, json};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+/// What the options say.
+#[derive(Default)]
+struct Settings {
+    servers: Servers,
+    is_json: bool,
+}
+
+/// The options.
+const OPTIONS: &[Opt<Settings>] = &[
+    Opt {
+        short: "j",
+        long: "json",
+        doc_short: "print a list of JSON objects, one for each server",
+        doc_long: "
+            Print a list of JSON objects, one for each server:
+            .Va server ,
+            and
+            .Va pools
+            or
+            .Va members ,
+            or
+            .Va error .",
+        set: |settings, _| {
+            settings.is_json = true;
+            Ok(())
+        },
+        ..Opt::BLANK
+    },
+    Opt::SERVER,
+    Opt::VERSION,
+    Opt::HELP,
+];
+
+/// What each server answered, or why not.
+type Answers<T> = Vec<(String, Result<Vec<T>, String>)>;
+
+/// A row of a table that is printed.
+trait Row {
+    /// What a list of them is called in JSON.
+    const LIST: &'static str;
+
+    /// The heads of the columns.
+    fn heads() -> Vec<String>;
+
+    fn cells(&self) -> Vec<String>;
+
+    fn object(&self) -> Value;
+}
+
+/// The command.
+///
+/// # Errors
+///
+/// When what was asked for cannot be printed. A server that does not answer is told of, and makes the status 1.
+pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+    let mut settings = Settings::default();
+    given.apply(OPTIONS, &mut settings)?;
+    let members = Members::with(settings.servers.placement(), TIMEOUTS);
+    match given.words.as_slice() {
+        [] => show(flat(members.pools()), settings.is_json),
+        [pool] => match members.members(pool.as_bytes()) {
+            Ok(answers) => show(flat(answers), settings.is_json),
+            Err(error) => Err(Failure { status: MISUSE, sentence: error.to_string() }),
+        },
+        [_, extra, ..] => Err(format!("\"{}\" is surplus (see poolcounter help members)", extra.display()).into()),
+    }
+}
+
+fn flat<T>(answers: RowsOfEach<T>) -> Answers<T> {
+    let flat = |answer: Result<Rows<T>, String>| answer?.map_err(|error| error.to_string());
+    in_words(answers).into_iter().map(|(server, answer)| (server, flat(answer))).collect()
+}
+
+fn show<R: Row>(answers: Answers<R>, is_json: bool) -> Result<ExitCode, Failure> {
+    if !is_json {
+        return print_answers(answers, |rows| table_of(&rows));
+    }
+    let is_complete = answers.iter().all(|(_, answer)| answer.is_ok());
+    let object = |(server, answer): (String, Result<Vec<R>, String>)| match answer {
+        Ok(rows) => json!({ "server": server, R::LIST: rows.iter().map(R::object).collect::<Value>() }),
+        Err(sentence) => json!({ "server": server, "error": sentence }),
+    };
+    print(&format!("{}\n", ascii_where_invisible(&answers.into_iter().map(object).collect::<Value>().to_string())))?;
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Lines with columns as wide as their widest cell.
+fn table_of<R: Row>(rows: &[R]) -> Vec<String> {
+    let lines: Vec<Vec<String>> = [R::heads()].into_iter().chain(rows.iter().map(R::cells)).collect();
+    let width = |column: usize| lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+    let line = |cells: &Vec<String>| {
+        let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
+    };
+    lines.iter().map(line).collect()
+}
+
+/// The figures of a pool that are shown, by their names on the wire.
+const FIGURES: [&str; 9] =
+    ["max", "in_use", "free", "starting", "stopping", "cleaning", "quarantined", "queued", "queue_max"];
+
+impl Row for ListedPool {
+    const LIST: &'static str = "pools";
+
+    fn heads() -> Vec<String> {
+        ["POOL", "GROUP"].into_iter().map(String::from).chain(FIGURES.map(str::to_uppercase)).collect()
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let group = self.group.as_ref().map_or("-".into(), |group| printable(group));
+        let figure = |name: &str| {
+            let found = self.figures.iter().find(|(known, _)| known == name);
+            found.map_or("-".into(), |(_, value)| value.to_string())
+        };
+        [printable(&self.name), group].into_iter().chain(FIGURES.map(figure)).collect()
+    }
+
+    fn object(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("pool".into(), text(&self.name));
+        object.insert("group".into(), self.group.as_deref().map_or(Value::Null, text));
+        object.extend(self.figures.iter().map(|(name, value)| (name.clone(), Value::from(*value))));
+        object.into()
+    }
+}
+
+impl Row for ListedMember {
+    const LIST: &'static str = "members";
+
+    fn heads() -> Vec<String> {
+        ["MEMBER", "STATE", "HOLDER", "AGE", "IDLE", "USES"].map(String::from).into()
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let state = if self.is_long { format!("{} long", self.state) } else { self.state.clone() };
+        vec![
+            printable(&self.name),
+            printable(state.as_bytes()),
+            self.holder.as_ref().map_or("-".into(), |holder| printable(holder)),
+            format!("{:.3}", seconds(self.age)),
+            format!("{:.3}", seconds(self.idle)),
+            self.uses.to_string(),
+        ]
+    }
+
+    fn object(&self) -> Value {
+        json!({
+            "member": text(&self.name),
+            "state": self.state,
+            "holder": self.holder.as_deref().map_or(Value::Null, text),
+            "age": seconds(self.age),
+            "idle": seconds(self.idle),
+            "uses": self.uses,
+            "is_long": self.is_long,
+        })
+    }
+}
+
+fn text(bytes: &[u8]) -> Value {
+    String::from_utf8_lossy(bytes).into()
+}
+
+fn seconds(span: Span) -> f64 {
+    span.as_micros() as f64 / 1e6
+}
+
+impl AsMut<Servers> for Settings {
+    fn as_mut(&mut self) -> &mut Servers {
+        &mut self.servers
+    }
+}
+
+/// The table's rows, without what they set.
+pub fn described() -> Vec<Opt<()>> {
+    OPTIONS.iter().map(Opt::describe).collect()
+}

@@ -1,0 +1,78 @@
+//! The starts of a provider, and the processes that are left of them.
+
+use super::{Job, Link, Own, Work, is_process_of};
+use crate::cli::provide::process::FirstLine;
+use crate::cli::terminal::printable;
+use crate::client::{Error, Offered, Task, TaskResult};
+use crate::members::wire::client::parse_named_member;
+
+impl Work<'_> {
+    /// Goes on with a start whose first line is here. With a status it has ended.
+    pub(super) fn look_at_line(&mut self, index: usize, status: Option<u8>, link: Link<'_>) -> Result<(), Error> {
+        let command = &mut self.commands[index];
+        let Job::Task(task @ Task::Start(_)) = command.job.clone() else { return Ok(()) };
+        let line = match (command.process.first_line(), status) {
+            // What fails at once has started nothing, whatever it printed.
+            (_, Some(1..)) | (FirstLine::Open, _) => return Ok(()),
+            (FirstLine::Whole(line), _) => Some(line),
+            (FirstLine::TooLong, _) => None,
+        };
+        let asked_by = command.asked_by;
+        let Some((name, pairs)) = line.as_deref().and_then(parse_named_member) else {
+            return self.give_up(index, "its first line is not a member's name and attributes", link);
+        };
+        if self.members.contains_key(name) {
+            return self.give_up(index, "there is a member of that name already", link);
+        }
+        let attributes: Vec<_> = pairs.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+        let offered = Offered { name: name.to_vec(), attributes: attributes.clone() };
+        let answered = self.answer(&task, &TaskResult::Started(offered), asked_by, link);
+        let name: Box<[u8]> = name.into();
+        if let Err(Error::Refused(words)) = &answered
+            && !words.starts_with("TOO_LATE")
+        {
+            // Whoever has a member of that name keeps it: the command to stop it is not for this one.
+            return self.give_up(index, &format!("the server refuses it: {words}"), None);
+        }
+        self.commands[index].job = Job::Member(name.clone());
+        self.commands[index].process.let_run();
+        self.members.insert(name.clone(), Own { attributes, is_stopping: false });
+        if asked_by != Some(self.connection) || self.is_ending {
+            self.forsake(&name);
+        }
+        answered.or_else(|error| if error == Error::Lost { Err(error) } else { Ok(()) })
+    }
+
+    /// Ends a start that has failed while its command may still run.
+    pub(super) fn give_up(&mut self, index: usize, reason: &str, link: Link<'_>) -> Result<(), Error> {
+        let command = &mut self.commands[index];
+        let Job::Task(task) = std::mem::replace(&mut command.job, Job::Nothing) else { return Ok(()) };
+        command.process.terminate();
+        let asked_by = command.asked_by;
+        self.warn(&format!("--start: {reason}"));
+        self.fail(&task, reason, asked_by, link)
+    }
+
+    /// The process that has started a member has ended. It has failed, or has left the member running.
+    pub(super) fn member_ended(&mut self, name: &[u8], status: u8, link: Link<'_>) -> Result<(), Error> {
+        let Some(own) = self.members.get(name) else { return Ok(()) };
+        let (is_stopping, is_at_stop) = (own.is_stopping, self.is_at_stop(name));
+        if is_stopping && !is_at_stop {
+            let process = self.commands.iter_mut().find(|command| is_process_of(command, name));
+            let asked_by = process.and_then(|command| {
+                command.job = Job::Nothing;
+                command.asked_by
+            });
+            return self.stopped(name, asked_by, link);
+        }
+        if is_stopping || status == 0 {
+            return Ok(());
+        }
+        self.warn(&format!("the member {} is dead: its process ended with status {status}", printable(name)));
+        self.forsake(name);
+        match link.map_or(Ok(()), |provider| provider.died(name)) {
+            Err(Error::Lost) => Err(Error::Lost),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Requests of the members protocol and what comes back, for both of its sides.
+
+use crate::client::Said;
+use crate::client::connection::ClientConnection;
+use crate::client::error::{Error, Fault};
+use crate::members::wire::client::{self as wire, Notice, Reply};
+use crate::members::{Attributes, NoMembers, Request, Taken};
+use std::time::Duration;
+
+/// A server has at most 2^20 members unless its operator has chosen otherwise. A list that is longer than ten times this is none.
+const MOST_LISTED: usize = 10 << 20;
+
+/// What a take came to.
+pub enum Verdict {
+    /// The members.
+    Taken(Vec<Taken>),
+    /// There are none.
+    NoMembers(NoMembers),
+    /// Too many wait.
+    QueueFull,
+    /// The connection holds as many as it may.
+    Limit,
+}
+
+/// Sends a request, and returns the first line of its reply. Notices that come before it are collected.
+pub fn ask(
+    connection: &mut ClientConnection,
+    request: &Request<'_>,
+    wait: Duration,
+    watch: &mut dyn FnMut(),
+    notices: &mut Vec<Notice>,
+) -> Result<Vec<u8>, Fault> {
+    let mut bytes = Vec::new();
+    wire::write_request(&mut bytes, request);
+    connection.send_amid_notices(&bytes, wait)?;
+    read_reply(connection, watch, notices)
+}
+
+fn read_reply(
+    connection: &mut ClientConnection,
+    watch: &mut dyn FnMut(),
+    notices: &mut Vec<Notice>,
+) -> Result<Vec<u8>, Fault> {
+    loop {
+        let line = connection.line_with_progress(watch)?;
+        if !wire::is_notice(&line) {
+            return Ok(line);
+        }
+        notices.extend(wire::parse_notice(&line));
+    }
+}
+
+/// Reads a reply that can only be `success`, a refusal, or that there is no such lease.
+pub fn read_done(line: &[u8], success: &Reply<'_>) -> Said<()> {
+    match wire::parse_reply(line) {
+        Some(reply) if reply == *success => Ok(Ok(())),
+        Some(Reply::NotTaken) => Ok(Err(Error::Expired)),
+        Some(Reply::Error(words)) => Ok(Err(refused(words))),
+        _ => Err(Fault::Garbled),
+    }
+}
+
+/// Reads the reply to a take of so many members, or of one.
+pub fn read_taken(connection: &mut ClientConnection, line: &[u8], count: Option<u32>) -> Said<Verdict> {
+    Ok(Ok(match (wire::parse_reply(line), count) {
+        (Some(Reply::Member(taken)), None) => Verdict::Taken(vec![taken]),
+        (Some(Reply::Members(told)), Some(count)) if told == count => {
+            let mut taken = Vec::new();
+            for _ in 0..count {
+                match wire::parse_reply(&connection.line()?) {
+                    Some(Reply::Member(one)) => taken.push(one),
+                    _ => return Err(Fault::Garbled),
+                }
+                connection.renew();
+            }
+            Verdict::Taken(taken)
+        }
+        (Some(Reply::NoMembers(reason)), _) => Verdict::NoMembers(reason),
+        (Some(Reply::QueueFull), _) => Verdict::QueueFull,
+        (Some(Reply::Limit), _) => Verdict::Limit,
+        (Some(Reply::Error(words)), _) => return Ok(Err(refused(words))),
+        _ => return Err(Fault::Garbled),
+    }))
+}
+
+/// Sends the request for a list, and reads it up to the empty line at its end.
+pub fn read_list<T>(
+    connection: &mut ClientConnection,
+    request: &[u8],
+    parse: fn(&[u8]) -> Option<T>,
+    notices: &mut Vec<Notice>,
+) -> Said<Vec<T>> {
+    connection.send_amid_notices(request, Duration::ZERO)?;
+    let mut line = read_reply(connection, &mut || {}, notices)?;
+    if let Some(Reply::Error(words)) = wire::parse_reply(&line) {
+        return Ok(Err(refused(words)));
+    }
+    let mut rows = Vec::new();
+    while rows.len() < MOST_LISTED {
+        if line.is_empty() {
+            return Ok(Ok(rows));
+        }
+        rows.push(parse(&line).ok_or(Fault::Garbled)?);
+        connection.renew();
+        line = connection.line()?;
+    }
+    Err(Fault::Garbled)
+}
+
+/// Returns the request for the members of a pool, whose name can be sent.
+pub fn members_request(pool: &[u8]) -> Vec<u8> {
+    [b"MEMBERS ", pool, b"\n"].concat()
+}
+
+pub fn sendable_attributes(attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<Attributes, Error> {
+    let pair = |(name, value): &(Vec<u8>, Vec<u8>)| {
+        let (name, value) = (wire::escape_name(name)?, wire::escape_name(value)?);
+        Some([&*name, b"=", &*value].concat())
+    };
+    let pairs: Option<Vec<Vec<u8>>> = attributes.iter().map(pair).collect();
+    pairs.and_then(|pairs| wire::parse_attribute_list(&pairs.join(&b' '))).ok_or(Error::BadName)
+}
+
+fn refused(words: &[u8]) -> Error {
+    Error::Refused(String::from_utf8_lossy(words).into_owned())
+}

@@ -1,0 +1,238 @@
+//! The provider's side of the members protocol: one connection, on which the server asks for members to be started and stopped.
+
+use super::Timeouts;
+use super::connection::ClientConnection;
+use super::error::{Error, Failure, Fault};
+use super::members::DEFAULT_PORT;
+use super::members::exchange::{ask, members_request, read_done, read_list, sendable_attributes};
+use super::placement::Placement;
+use crate::members::wire::client::{self as wire, ListedMember, Notice, Reply, Task};
+use crate::members::{Attributes, Named, Request};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// The longest reason for a failed start that is sent: enough for a sentence, and far from the longest line.
+const LONGEST_REASON: usize = 400;
+/// How long [`Provider::serve`] waits at a time: news end it at once.
+const ROUND: Duration = Duration::from_secs(3600);
+
+/// A provider of one pool. Its members leave the pool when this is dropped, or when the connection or the process ends.
+#[derive(Debug)]
+pub struct Provider {
+    connection: ClientConnection,
+    /// The pool's name as it goes over the wire.
+    pool: Vec<u8>,
+    /// What is still to be done, oldest first.
+    tasks: VecDeque<Task>,
+}
+
+/// A member as its provider describes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Offered {
+    /// Its name. The name is the same in every task; a space in it is `%20` there.
+    pub name: Vec<u8>,
+    /// Its attributes, as `(name, value)`: at most 16 and 1 KiB.
+    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What came of a task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TaskResult {
+    /// The member that was started.
+    Started(Offered),
+    /// The start failed, for this reason.
+    Failed(String),
+    /// The member is stopped, alive or clean, as it was asked for.
+    Done,
+    /// The member is dead.
+    Dead,
+}
+
+impl Provider {
+    /// Connects to the first server that answers, in the placement's order for this pool, and provides for it up to `capacity`
+    /// members, or as many as it may have.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadName`]; [`Error::Unavailable`]; [`Error::Refused`], for one with `NO_POOL`.
+    pub fn connect(
+        placement: impl Into<Placement>,
+        timeouts: Timeouts,
+        pool: impl AsRef<[u8]>,
+        capacity: Option<u32>,
+    ) -> Result<Provider, Error> {
+        let (placement, timeouts) = (placement.into(), timeouts.cut());
+        let escaped = wire::escape_name(pool.as_ref()).ok_or(Error::BadName)?.into_owned();
+        let mut failures = Vec::new();
+        for server in placement.order(pool.as_ref()) {
+            let server = &placement.servers()[server];
+            let opened = ClientConnection::open(server, DEFAULT_PORT, &timeouts);
+            let provided = opened.and_then(|connection| {
+                let address = connection.address().to_string();
+                let mut provider = Provider { connection, pool: escaped.clone(), tasks: VecDeque::new() };
+                let request = Request::Provide { pool: &escaped, capacity };
+                let said = provider.try_ask(&request).map_err(|fault| Failure { address, fault })?;
+                Ok(said.map(|()| provider))
+            });
+            match provided {
+                Ok(answer) => return answer,
+                Err(failure) => failures.push((server.clone(), failure)),
+            }
+        }
+        Err(Error::Unavailable(failures))
+    }
+
+    /// Does what the server asks for, until the connection ends: calls `work` with each task, and answers with what came of it.
+    /// While `work` takes its time, nothing else is done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`], and those of [`Provider::answer`].
+    pub fn serve(&mut self, mut work: impl FnMut(&Task) -> TaskResult) -> Result<Infallible, Error> {
+        loop {
+            if let Some(task) = self.next_task(ROUND)? {
+                let result = work(&task);
+                match self.answer(&task, &result) {
+                    // A start that was too late is followed by a task to stop the member.
+                    Ok(()) => {}
+                    Err(Error::Refused(words)) if words.starts_with("TOO_LATE") => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+
+    /// Returns the next task; None when there is none within the time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`].
+    pub fn next_task(&mut self, timeout: Duration) -> Result<Option<Task>, Error> {
+        if self.tasks.is_empty() {
+            let lines = self.connection.pending_lines().map_err(|_| Error::Lost)?;
+            lines.iter().try_for_each(|line| self.note(line)).map_err(|_| Error::Lost)?;
+        }
+        if self.tasks.is_empty() && !timeout.is_zero() {
+            let line = self.connection.line_within(timeout).map_err(|_| Error::Lost)?;
+            line.iter().try_for_each(|line| self.note(line)).map_err(|_| Error::Lost)?;
+        }
+        Ok(self.tasks.pop_front())
+    }
+
+    /// Tells the server what came of a task. A result that the task cannot have counts as its failure.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadName`] for a member that cannot be sent, of which the server is not told; [`Error::Lost`];
+    /// [`Error::Refused`], with `TOO_LATE` if the server has given a start up, which then asks for the member to be stopped; with
+    /// `MEMBER_EXISTS` if the pool has a member of that name, so that the start has failed.
+    pub fn answer(&mut self, task: &Task, result: &TaskResult) -> Result<(), Error> {
+        match (task, result) {
+            (Task::Start(start), TaskResult::Started(Offered { name, attributes })) => {
+                let (name, attributes) = sendable(name, attributes)?;
+                self.ask(&Request::Started { start: *start, member: &name, attributes })
+            }
+            (Task::Start(start), TaskResult::Failed(reason)) => self.fail(*start, reason),
+            (Task::Start(start), _) => self.fail(*start, ""),
+            (Task::Stop(member), _) => self.ask(&Request::Stopped { member }),
+            (Task::Check(member), TaskResult::Done) => self.ask(&Request::Alive { member }),
+            (Task::Clean(member), TaskResult::Done) => self.ask(&Request::Cleaned { member }),
+            (Task::Check(member) | Task::Clean(member), _) => self.ask(&Request::Dead { member }),
+        }
+    }
+
+    fn fail(&mut self, start: u64, reason: &str) -> Result<(), Error> {
+        let line = |c: char| if c.is_control() { ' ' } else { c };
+        let text: String = reason.chars().map(line).take(LONGEST_REASON).collect();
+        self.ask(&Request::Failed { start, text: text.trim().as_bytes() })
+    }
+
+    /// Tells the server that a member has died.
+    ///
+    /// # Errors
+    ///
+    /// As [`Provider::answer`]; [`Error::Refused`] with `NO_SUCH_MEMBER`.
+    pub fn died(&mut self, member: impl AsRef<[u8]>) -> Result<(), Error> {
+        let member = wire::escape_member(member.as_ref()).ok_or(Error::BadName)?;
+        self.ask(&Request::Dead { member: &member })
+    }
+
+    /// Adds a member that runs already.
+    ///
+    /// # Errors
+    ///
+    /// As [`Provider::answer`]; [`Error::Refused`] with `POOL_FULL` or `MEMBER_EXISTS`.
+    pub fn offer(&mut self, member: &Offered) -> Result<(), Error> {
+        let (name, attributes) = sendable(&member.name, &member.attributes)?;
+        let pool = self.pool.clone();
+        self.ask(&Request::Offer { named: Named { pool: &pool, member: &name }, attributes })
+    }
+
+    /// Takes a member out of the pool: when it is returned, or `now`, so that its holder loses it. The server does not ask for it
+    /// to be stopped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Provider::died`].
+    pub fn withdraw(&mut self, member: impl AsRef<[u8]>, now: bool) -> Result<(), Error> {
+        let (pool, member) = (self.pool.clone(), wire::escape_member(member.as_ref()).ok_or(Error::BadName)?);
+        self.ask(&Request::Withdraw { named: Named { pool: &pool, member: &member }, now })
+    }
+
+    /// Returns the members of the pool, those of other providers too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] or [`Error::Refused`].
+    pub fn members(&mut self) -> Result<Vec<ListedMember>, Error> {
+        let mut notices = Vec::new();
+        let rows = read_list(&mut self.connection, &members_request(&self.pool), wire::parse_member, &mut notices);
+        self.queue(notices);
+        rows.map_err(|_| Error::Lost)?
+    }
+
+    /// Where the server was found.
+    pub fn address(&self) -> &str {
+        self.connection.address()
+    }
+
+    fn ask(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        self.try_ask(request).map_err(|_| Error::Lost)?
+    }
+
+    fn try_ask(&mut self, request: &Request<'_>) -> Result<Result<(), Error>, Fault> {
+        let mut notices = Vec::new();
+        let line = ask(&mut self.connection, request, Duration::ZERO, &mut || {}, &mut notices)?;
+        self.queue(notices);
+        read_done(&line, &Reply::Ok)
+    }
+
+    fn queue(&mut self, notices: Vec<Notice>) {
+        self.tasks.extend(notices.into_iter().filter_map(|notice| match notice {
+            Notice::Task(task) => Some(task),
+            Notice::Lost(..) => None,
+        }));
+    }
+
+    fn note(&mut self, line: &[u8]) -> Result<(), Fault> {
+        if !wire::is_notice(line) {
+            return Err(Fault::Garbled);
+        }
+        self.queue(wire::parse_notice(line).into_iter().collect());
+        Ok(())
+    }
+}
+
+/// When it is readable, there may be a task.
+impl AsFd for Provider {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}
+
+fn sendable(name: &[u8], attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<(Vec<u8>, Attributes), Error> {
+    let name = wire::escape_member(name).ok_or(Error::BadName)?.into_owned();
+    Ok((name, sendable_attributes(attributes)?))
+}

@@ -1,0 +1,159 @@
+//! What the loop counts of its own work: how long its ticks take, how much is done in one, and which budgets ended one early.
+//! It is told the time; no clock is read for it.
+
+use crate::histogram::Histogram;
+use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
+
+/// What bounds the work of a tick or of a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Budget {
+    /// Events taken from the system in a tick.
+    Events,
+    /// Connections accepted from one port in a tick.
+    Accepts,
+    /// Requests of one connection in a tick.
+    Requests,
+    /// Time spent serving in a tick.
+    Serving,
+    /// Unsent output of one connection.
+    Output,
+    /// Timers fired in a tick.
+    Timers,
+    /// Connections written to in a tick.
+    Writes,
+    /// Connections dropped in a tick.
+    Ends,
+}
+
+/// The loop's figures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LoopStats {
+    /// How long ticks took, in microseconds: from the first look at the clock after waking up until the loop sleeps again.
+    pub durations: Histogram,
+    /// How many connections had their turn in a tick.
+    pub turns: Histogram,
+    /// The last reload, if there was one. The process that takes over knows by itself that it did.
+    #[serde(skip)]
+    pub reload: Option<Reload>,
+    /// How often each budget was used up, in the order of [`Budget::ALL`].
+    spent: Vec<u64>,
+    begun: Option<Time>,
+    turns_now: u64,
+}
+
+/// A reload: the settings were to be read again, perhaps by another program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reload {
+    /// When it was asked for, or done.
+    pub at: Time,
+    /// Whether all of the settings count. False as long as it is under way.
+    pub has_worked: bool,
+}
+
+impl Budget {
+    /// Every budget.
+    pub const ALL: [Budget; 8] = [
+        Budget::Events,
+        Budget::Accepts,
+        Budget::Requests,
+        Budget::Serving,
+        Budget::Output,
+        Budget::Timers,
+        Budget::Writes,
+        Budget::Ends,
+    ];
+
+    /// Its name, as metrics have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Budget::Events => "events",
+            Budget::Accepts => "accepts",
+            Budget::Requests => "requests",
+            Budget::Serving => "serving",
+            Budget::Output => "output",
+            Budget::Timers => "timers",
+            Budget::Writes => "writes",
+            Budget::Ends => "ends",
+        }
+    }
+}
+
+impl Default for LoopStats {
+    fn default() -> Self {
+        LoopStats {
+            durations: Histogram::default(),
+            turns: Histogram::default(),
+            reload: None,
+            spent: vec![0; Budget::ALL.len()],
+            begun: None,
+            turns_now: 0,
+        }
+    }
+}
+
+impl LoopStats {
+    /// Goes on from what an earlier version counted, which knew fewer budgets.
+    pub fn restored(durations: Histogram, turns: Histogram, spent: &[u64]) -> Self {
+        let mut stats = LoopStats { durations, turns, ..LoopStats::default() };
+        stats.spent.iter_mut().zip(spent).for_each(|(now, before)| *now = *before);
+        stats
+    }
+
+    /// The loop is awake. Whoever looks at the clock first says so.
+    pub fn begin_tick(&mut self, now: Time) {
+        self.begun.get_or_insert(now);
+    }
+
+    /// A connection has its turn.
+    pub fn count_turn(&mut self, now: Time) {
+        self.begin_tick(now);
+        self.turns_now += 1;
+    }
+
+    /// The loop is about to sleep, or to look whether it must not.
+    pub fn end_tick(&mut self, now: Time) {
+        if let Some(begun) = self.begun.take() {
+            self.durations.record(now.since(begun));
+            self.turns.record_number(std::mem::take(&mut self.turns_now));
+        }
+    }
+
+    /// A budget was used up, and there was more to do.
+    pub fn count_spent(&mut self, budget: Budget) {
+        self.spent[budget as usize] += 1;
+    }
+
+    /// How often a budget was used up.
+    pub fn spent(&self, budget: Budget) -> u64 {
+        self.spent[budget as usize]
+    }
+
+    /// How long the loop was awake in all its ticks.
+    pub fn busy(&self) -> Span {
+        Span::from_micros(self.durations.sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::histogram::{NUMBER_BOUNDS, TICK_BOUNDS};
+
+    #[test]
+    fn a_tick_lasts_from_waking_up_to_sleeping() {
+        let mut stats = LoopStats::default();
+        stats.end_tick(Time::from_micros(5));
+        assert_eq!(stats.durations.count(), 0, "no tick had begun");
+        for (begun, ended, turns) in [(10, 20, 1), (1_000, 1_011, 3), (5_000, 1_005_000, 0)] {
+            stats.begin_tick(Time::from_micros(begun));
+            (0..turns).for_each(|_| stats.count_turn(Time::from_micros(ended)));
+            stats.end_tick(Time::from_micros(ended));
+        }
+        assert_eq!((stats.durations.count(), stats.busy()), (3, Span::from_micros(1_000_021)));
+        let durations: Vec<_> = stats.durations.cumulative(TICK_BOUNDS).collect();
+        assert_eq!((durations[0], durations[1], durations[11]), ((10, 1), (25, 2), (100_000, 2)));
+        let turns: Vec<u64> = stats.turns.cumulative(NUMBER_BOUNDS).map(|(_, count)| count).take(4).collect();
+        assert_eq!((turns, stats.turns.sum()), (vec![1, 2, 2, 3], 4));
+    }
+}

@@ -1,0 +1,69 @@
+//! The options of the members: how many there may be, and who may do what operators do.
+
+use crate::options::{Endpoint, Opt, assign, flag, listening, number};
+
+/// What the options of the members say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MembersSettings {
+    /// Members, starts under way and waiters together.
+    pub most: usize,
+    /// Whether every connection may do what operators do, or none; None when those may that come from the same machine.
+    pub admin: Option<bool>,
+}
+
+impl Default for MembersSettings {
+    fn default() -> Self {
+        MembersSettings { most: 1 << 20, admin: None }
+    }
+}
+
+/// Where the members listen.
+pub const LISTENING: &[Opt<Endpoint>] = listening!(
+    "members",
+    "members",
+    port 7532,
+    "serve the members protocol too: pools of members that start and stop",
+    "Serve the members protocol too: pools of members that providers start and stop, and that consumers take for themselves alone; see\n.Sx MEMBERS ."
+);
+
+/// The other options.
+pub const OPTIONS: &[Opt<MembersSettings>] = &[
+    Opt {
+        long: "members-max",
+        key: "members.max",
+        default: "1048576",
+        hint: "N",
+        doc_short: "members, starts under way and waiters together (default: 1048576)",
+        doc_long: "
+            How many members, starts under way and waiting takes there are together.
+            Beyond that, requests that need more are answered with
+            .Li ERROR TOO_MANY .
+            The default is 1048576.",
+        set: |settings, value| assign(&mut settings.most, number(value, 1..=100_000_000)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "members-admin",
+        key: "members.admin",
+        default: r#""local""#,
+        hint: "WHO",
+        doc_short: "who may declare pools and take members back: true, false, or local, which is on this machine (default: local)",
+        doc_long: "
+            Who may declare, change and remove pools and fixed members, and take members back: every client, with
+            .Li true ,
+            none, with
+            .Li false ,
+            or those whose connection comes from this machine, with
+            .Li local ,
+            which is the default.",
+        set: |settings, value| assign(&mut settings.admin, admin(value)),
+        ..Opt::BLANK
+    },
+];
+
+fn admin(text: &str) -> Result<Option<bool>, String> {
+    match text {
+        "local" => Ok(None),
+        _ => flag(text).map(Some).map_err(|_| "true, false or local".into()),
+    }
+}

@@ -1,0 +1,213 @@
+//! What is known of connections beyond what they hold: a list that is under way, and lines that are to follow. It knows nothing
+//! of pools.
+//!
+//! What the daemon says by itself comes in crowds: a provider may lose a million members at once. Beyond some room in the
+//! connection's output such lines are kept here and follow as it drains, so that a provider that reads is not taken for one that
+//! does not. Replies do not wait for them, except while a list is written: nothing stands between its lines.
+
+use super::state::{Event, What};
+use super::wire::{self, Query};
+use crate::id::{ConnId, Id};
+use crate::output::{FULL_BYTES, Output};
+use crate::record::{Reader, Unreadable, Writer};
+use crate::time::Span;
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// How soon it is tried again to send what is owed: some megabytes a second go to each connection.
+pub const PACE: Span = Span::from_millis(5);
+/// From so much unsent output on, what the daemon says by itself waits. The rest of the room is for replies.
+const PACED_BYTES: usize = FULL_BYTES / 2;
+/// A connection that is owed more than this is not spared any longer, and so ends as one that does not read: it is more than
+/// the `!STOP` of a million members with names of thirty bytes.
+const MOST_OWED_BYTES: usize = 64 << 20;
+
+/// What is known of connections, by connection.
+#[derive(Default)]
+pub struct Sessions {
+    sessions: Vec<Option<Box<Session>>>,
+    /// Those that are owed lines, in the order in which they were owed the first.
+    owing: Vec<ConnId>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Session {
+    listing: Option<Listing>,
+    /// Replies that came in the middle of a list.
+    behind_list: Vec<u8>,
+    /// Lines that the daemon says by itself.
+    owed: Vec<u8>,
+    /// How many of the first bytes of `owed` were sent.
+    paid: usize,
+}
+
+/// How far a list is.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Listing {
+    /// The name behind which it goes on.
+    pub after: Option<Box<[u8]>>,
+    /// How many lines it may still have.
+    pub left: u32,
+    /// Whether some of it was written.
+    pub is_begun: bool,
+}
+
+impl Listing {
+    /// A list as it is asked for.
+    pub fn new(query: Query<'_>) -> Self {
+        let (after, limit) = match query {
+            Query::Members { after, limit, .. } => (after, limit),
+            Query::Pools | Query::Utilization { .. } => (None, None),
+        };
+        Listing { after: after.map(Box::from), left: limit.unwrap_or(u32::MAX), is_begun: false }
+    }
+}
+
+impl Sessions {
+    /// Returns whether an event can be told now; otherwise it is kept, and told when its time comes.
+    pub fn admit(&mut self, event: &Event, output: &mut Output) -> bool {
+        let is_reply = is_reply(&event.what);
+        let session = self.sessions.get_mut(event.conn.index()).and_then(Option::as_deref_mut);
+        let must_wait = match &session {
+            Some(session) if is_reply => session.listing.is_some(),
+            Some(session) => session.listing.is_some() || session.is_owed() || output.len(event.conn) >= PACED_BYTES,
+            None => !is_reply && output.len(event.conn) >= PACED_BYTES,
+        };
+        if !must_wait {
+            return true;
+        }
+        let session = self.session(event.conn);
+        if is_reply {
+            wire::write_event(&mut session.behind_list, event);
+            return false;
+        }
+        let was_owed = session.is_owed();
+        wire::write_event(&mut session.owed, event);
+        if session.owed.len() - session.paid > MOST_OWED_BYTES {
+            let owed = std::mem::take(&mut session.owed);
+            let paid = std::mem::take(&mut session.paid);
+            output.reply(event.conn, |bytes| bytes.extend_from_slice(&owed[paid..]));
+            self.owing.retain(|conn| *conn != event.conn);
+        } else if !was_owed {
+            self.owing.push(event.conn);
+        }
+        false
+    }
+
+    /// Returns whether some connection is owed lines.
+    pub fn owe(&self) -> bool {
+        !self.owing.is_empty()
+    }
+
+    /// Sends of what is owed as much as there is room for.
+    pub fn pay(&mut self, output: &mut Output) {
+        let mut owing = std::mem::take(&mut self.owing);
+        owing.retain(|conn| self.pay_one(*conn, output));
+        self.owing = owing;
+    }
+
+    /// Does so for one connection, and returns whether it is owed more.
+    fn pay_one(&mut self, conn: ConnId, output: &mut Output) -> bool {
+        let Some(session) = self.sessions.get_mut(conn.index()).and_then(Option::as_deref_mut) else { return false };
+        if session.listing.is_some() {
+            return session.is_owed();
+        }
+        while session.is_owed() && output.len(conn) < PACED_BYTES {
+            let rest = &session.owed[session.paid..];
+            let end = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
+            output.reply(conn, |bytes| bytes.extend_from_slice(&rest[..end]));
+            session.paid += end;
+        }
+        if session.is_owed() {
+            return true;
+        }
+        self.sessions[conn.index()] = None;
+        false
+    }
+
+    /// Returns whether a list is under way.
+    pub fn is_listing(&self, conn: ConnId) -> bool {
+        let session = self.sessions.get(conn.index()).and_then(Option::as_deref);
+        session.is_some_and(|session| session.listing.is_some())
+    }
+
+    /// Returns how far the list under way is.
+    pub fn listing(&self, conn: ConnId) -> Option<Listing> {
+        self.sessions.get(conn.index())?.as_ref()?.listing.clone()
+    }
+
+    /// Has a list go on later.
+    pub fn keep_listing(&mut self, conn: ConnId, listing: Listing) {
+        self.session(conn).listing = Some(listing);
+    }
+
+    /// A list is whole: what has waited for its end follows.
+    pub fn end_listing(&mut self, conn: ConnId, output: &mut Output) {
+        let Some(session) = self.sessions.get_mut(conn.index()).and_then(Option::as_deref_mut) else { return };
+        session.listing = None;
+        let behind = std::mem::take(&mut session.behind_list);
+        if !behind.is_empty() {
+            output.reply(conn, |bytes| bytes.extend_from_slice(&behind));
+        }
+        if !self.pay_one(conn, output) {
+            self.owing.retain(|other| *other != conn);
+        }
+    }
+
+    /// Forgets a connection.
+    pub fn close(&mut self, conn: ConnId) {
+        let session = self.sessions.get_mut(conn.index()).and_then(Option::take);
+        if session.is_some_and(|session| session.is_owed()) {
+            self.owing.retain(|other| *other != conn);
+        }
+    }
+
+    /// Returns whether nothing is known of any connection.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.iter().all(Option::is_none)
+    }
+
+    /// Writes everything, for a process that takes over.
+    pub fn save(&self, out: &mut Writer<'_>) -> io::Result<()> {
+        let known = self.sessions.iter().enumerate().filter_map(|(index, session)| Some((index, session.as_ref()?)));
+        for (index, session) in known {
+            out.put(&Some((ConnId::from_index(index), session)))?;
+        }
+        out.put(&None::<(ConnId, Session)>)?;
+        out.put(&self.owing)
+    }
+
+    /// Returns what was saved.
+    pub fn restore(saved: &mut Reader<'_>) -> Result<Self, Unreadable> {
+        let mut sessions = Sessions::default();
+        while let Some((conn, session)) = saved.take::<Option<(ConnId, Session)>>()? {
+            if session.paid > session.owed.len() {
+                return Err(Unreadable("members: more was sent than there was".into()));
+            }
+            *sessions.session(conn) = session;
+        }
+        sessions.owing = saved.take()?;
+        Ok(sessions)
+    }
+
+    fn session(&mut self, conn: ConnId) -> &mut Session {
+        if self.sessions.len() <= conn.index() {
+            self.sessions.resize_with(conn.index() + 1, || None);
+        }
+        self.sessions[conn.index()].get_or_insert_default()
+    }
+}
+
+impl Session {
+    fn is_owed(&self) -> bool {
+        self.paid < self.owed.len()
+    }
+}
+
+/// Returns whether a connection is told this because it has asked, sooner or later.
+fn is_reply(what: &What) -> bool {
+    !matches!(
+        what,
+        What::Start { .. } | What::Stop { .. } | What::Check { .. } | What::Clean { .. } | What::Lost { .. }
+    )
+}

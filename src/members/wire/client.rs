@@ -1,0 +1,477 @@
+//! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are the server's own.
+
+use super::super::state::{
+    Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Request, Take, Taken, Token,
+};
+use super::replies::{lost_of, reason_of, write, write_attributes, write_token, write_words};
+use super::{Words, check_member, check_name, number_of, parse_attributes, parse_long, parse_token, seconds_of, split};
+use crate::pools::wire::client::{WireSeconds, escape_key};
+use crate::time::Span;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What every line begins with that tells of a failure.
+const ERROR: &[u8] = b"ERROR ";
+/// What the last parameter of a member begins with whose lease outlives its connection.
+const TOKEN: &[u8] = b"token=";
+
+const REASONS: [NoMembers; 6] = [
+    NoMembers::AtCapacity,
+    NoMembers::Starting,
+    NoMembers::NoProvider,
+    NoMembers::Timeout,
+    NoMembers::Removed,
+    NoMembers::Cancelled,
+];
+const LOSSES: [Lost; 7] =
+    [Lost::Died, Lost::Withdrawn, Lost::TakenBack, Lost::HeldTooLong, Lost::ProviderLost, Lost::Removed, Lost::Expired];
+
+/// A reply to a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply<'a> {
+    /// It is done.
+    Ok,
+    /// It is refused, in these words.
+    Error(&'a [u8]),
+    /// The member that a take asked for.
+    Member(Taken),
+    /// So many members follow, a line each.
+    Members(u32),
+    /// A take has none.
+    NoMembers(NoMembers),
+    /// Too many wait.
+    QueueFull,
+    /// The connection holds as many members as it may hold.
+    Limit,
+    /// The member is given back.
+    Returned,
+    /// The lease lasts longer.
+    Renewed,
+    /// There is no such lease, or another connection holds it.
+    NotTaken,
+}
+
+/// What a server sends without being asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// To a provider or cleaner.
+    Task(Task),
+    /// To a holder: it no longer has the member of this lease.
+    Lost(u64, Lost),
+}
+
+/// What a provider is to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Task {
+    /// Start a member; the number names the start in the answer.
+    Start(u64),
+    /// Stop this member.
+    Stop(Box<[u8]>),
+    /// Find out whether this member is alive.
+    Check(Box<[u8]>),
+    /// Clean this member, which was in use.
+    Clean(Box<[u8]>),
+}
+
+/// A pool as a server lists it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedPool {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// The group that it belongs to.
+    pub group: Option<Vec<u8>>,
+    /// Its figures by their names on the wire: `max`, `in_use`, `free`, ...
+    pub figures: Vec<(String, u64)>,
+}
+
+/// A member as a server lists it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedMember {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What it does: `free`, `in_use`, `stopping`, ...
+    pub state: String,
+    /// The connection that holds it, by its name or else its address.
+    pub holder: Option<Vec<u8>>,
+    /// How long there has been such a member.
+    pub age: Span,
+    /// How long it has not been in use.
+    pub idle: Span,
+    /// How often it was taken.
+    pub uses: u64,
+    /// It is held for longer than `warn_hold`.
+    pub is_long: bool,
+}
+
+/// Returns a name as it goes over the wire: a space becomes `%20`, and nothing else is changed. None: no request can carry it.
+pub fn escape_name(name: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let escaped = escape_key(name).ok()?;
+    check_name(&escaped).is_ok().then_some(escaped)
+}
+
+/// Returns the name of a member as it goes over the wire, like [`escape_name`].
+pub fn escape_member(name: &[u8]) -> Option<Cow<'_, [u8]>> {
+    escape_name(name).filter(|escaped| check_member(escaped).is_ok())
+}
+
+/// Reads the token of a lease, which is 32 hexadecimal digits.
+pub fn read_token(text: &[u8]) -> Option<Token> {
+    parse_token(text).ok()
+}
+
+/// Reads a member's name and what is behind it in the same line: its attributes as `name=value`.
+pub fn parse_named_member(line: &[u8]) -> Option<(&[u8], Attributes)> {
+    let mut words = Words(line);
+    Some((words.member().ok()?, parse_attributes(&mut words).ok()?))
+}
+
+/// Reads attributes as `name=value` with spaces between them. None: no member can have them.
+pub fn parse_attribute_list(text: &[u8]) -> Option<Attributes> {
+    parse_attributes(&mut Words(text)).ok()
+}
+
+/// Writes a request of a consumer or a provider, whose names went through [`escape_name`] and [`escape_member`]. Those of
+/// operators are not written.
+pub fn write_request(bytes: &mut Vec<u8>, request: &Request<'_>) {
+    match request {
+        Request::Take(take) => write_take(bytes, take),
+        Request::Return { lease, condition } => {
+            bytes.extend_from_slice(b"RETURN ");
+            match lease {
+                LeaseName::Number(number) => write(bytes, format_args!("{number}")),
+                LeaseName::Token(token) => write_token(bytes, token),
+            }
+            bytes.extend_from_slice(if *condition == Condition::Ok { b" OK" } else { b" FAIL" });
+        }
+        Request::Renew { token, span } => {
+            bytes.extend_from_slice(b"RENEW ");
+            write_token(bytes, token);
+            span.iter().for_each(|span| write(bytes, format_args!(" {}", WireSeconds(*span))));
+        }
+        Request::Provide { pool, capacity } => {
+            write_words(bytes, &[b"PROVIDE", pool]);
+            capacity.iter().for_each(|capacity| write(bytes, format_args!(" {capacity}")));
+        }
+        Request::Started { start, member, attributes } => {
+            write(bytes, format_args!("STARTED {start} "));
+            write_words(bytes, &[member]);
+            write_attributes(bytes, attributes);
+        }
+        Request::Failed { start, text } => {
+            write(bytes, format_args!("FAILED {start} "));
+            write_words(bytes, &[text]);
+        }
+        Request::Stopped { member } => write_words(bytes, &[b"STOPPED", member]),
+        Request::Alive { member } => write_words(bytes, &[b"ALIVE", member]),
+        Request::Dead { member } => write_words(bytes, &[b"DEAD", member]),
+        Request::Cleaned { member } => write_words(bytes, &[b"CLEANED", member]),
+        Request::Offer { named: Named { pool, member }, attributes } => {
+            write_words(bytes, &[b"OFFER", pool, member]);
+            write_attributes(bytes, attributes);
+        }
+        Request::Withdraw { named: Named { pool, member }, now } => {
+            write_words(bytes, &[b"WITHDRAW", pool, member]);
+            bytes.extend_from_slice(if *now { b" NOW" } else { b"" });
+        }
+        _ => debug_assert!(false, "no client of this library makes this request"),
+    }
+    bytes.push(b'\n');
+}
+
+fn write_take(bytes: &mut Vec<u8>, take: &Take<'_>) {
+    match take.from {
+        From::Pool(pool) => write_words(bytes, &[b"TAKE", pool]),
+        From::Group(group) => write_words(bytes, &[b"TAKEGROUP", group]),
+    }
+    write(bytes, format_args!(" {} pri={}", WireSeconds(take.timeout), take.priority));
+    if let Some(filter) = &take.filter {
+        filter.member.iter().for_each(|member| bytes.extend_from_slice(&[b" member=", &**member].concat()));
+        write_attributes(bytes, &filter.attributes);
+    }
+    take.count.iter().for_each(|count| write(bytes, format_args!(" n={count}")));
+    take.lease.iter().for_each(|lease| write(bytes, format_args!(" lease={}", WireSeconds(*lease))));
+}
+
+/// Reads a line without its end. None: it is no reply of this protocol.
+pub fn parse_reply(line: &[u8]) -> Option<Reply<'_>> {
+    if let Some(words) = line.strip_prefix(ERROR) {
+        return Some(Reply::Error(words));
+    }
+    let mut words = Words(line);
+    let reply = match words.next()? {
+        b"OK" => Reply::Ok,
+        b"MEMBER" => Reply::Member(parse_taken(&mut words)?),
+        b"MEMBERS" => Reply::Members(number_of(words.next()?).ok()?),
+        b"NO_MEMBERS" => {
+            let reason = words.next()?;
+            Reply::NoMembers(REASONS.into_iter().find(|known| reason_of(*known).as_bytes() == reason)?)
+        }
+        b"QUEUE_FULL" => Reply::QueueFull,
+        b"LIMIT" => Reply::Limit,
+        b"RETURNED" => Reply::Returned,
+        b"RENEWED" => Reply::Renewed,
+        b"NOT_TAKEN" => Reply::NotTaken,
+        _ => return None,
+    };
+    words.next().is_none().then_some(reply)
+}
+
+/// Returns whether a line comes without being asked for.
+pub fn is_notice(line: &[u8]) -> bool {
+    line.first() == Some(&b'!')
+}
+
+/// Reads a line without its end that begins with `!`. None: this version does not know it.
+pub fn parse_notice(line: &[u8]) -> Option<Notice> {
+    let mut words = Words(line);
+    let command = words.next()?;
+    if command == b"!LOST" {
+        let (lease, reason) = (parse_long(words.next()?).ok()?, words.next()?);
+        return Some(Notice::Lost(lease, LOSSES.into_iter().find(|known| lost_of(*known).as_bytes() == reason)?));
+    }
+    // The name of the pool: a connection provides for one only.
+    words.next()?;
+    let what = words.next()?;
+    Some(Notice::Task(match command {
+        b"!START" => Task::Start(parse_long(what).ok()?),
+        b"!STOP" => Task::Stop(what.into()),
+        b"!CHECK" => Task::Check(what.into()),
+        b"!CLEAN" => Task::Clean(what.into()),
+        _ => return None,
+    }))
+}
+
+/// Returns why a member is lost, as the end of a sentence.
+pub fn describe_loss(reason: Lost) -> &'static str {
+    match reason {
+        Lost::Died => "it died",
+        Lost::Withdrawn => "it was withdrawn",
+        Lost::TakenBack => "an operator took it back",
+        Lost::HeldTooLong => "it was held for longer than the pool allows",
+        Lost::ProviderLost => "its provider is gone",
+        Lost::Removed => "its pool was removed",
+        Lost::Expired => "its lease ran out",
+    }
+}
+
+/// Reads a line of `POOLS`.
+pub fn parse_pool(line: &[u8]) -> Option<ListedPool> {
+    let mut words = Words(line);
+    let (name, group) = (words.next()?.to_vec(), words.next()?);
+    let mut figures = Vec::new();
+    while let Some(figure) = words.next() {
+        figures.push((String::from_utf8(figure.to_vec()).ok()?, parse_long(words.next()?).ok()?));
+    }
+    Some(ListedPool { name, group: (group != b"-").then(|| group.to_vec()), figures })
+}
+
+/// Reads a line of `MEMBERS`.
+pub fn parse_member(line: &[u8]) -> Option<ListedMember> {
+    let mut words = Words(line);
+    let (name, state, holder) = (words.next()?.to_vec(), words.next()?.to_vec(), words.next()?);
+    let (age, idle) = (seconds_of(words.next()?).ok()?, seconds_of(words.next()?).ok()?);
+    let uses = parse_long(words.next()?).ok()?;
+    let holder = (holder != b"-").then(|| holder.to_vec());
+    Some(ListedMember {
+        name,
+        state: String::from_utf8(state).ok()?,
+        holder,
+        age,
+        idle,
+        uses,
+        is_long: words.next() == Some(b"long"),
+    })
+}
+
+fn parse_taken(words: &mut Words<'_>) -> Option<Taken> {
+    let (lease, pool, member) = (parse_long(words.next()?).ok()?, words.next()?, words.next()?);
+    let (mut attributes, mut token) = (Attributes::new(), None::<Token>);
+    for word in words {
+        match word.strip_prefix(TOKEN) {
+            Some(digits) => token = Some(parse_token(digits).ok()?),
+            None => {
+                let (name, value) = split(word)?;
+                attributes.push((name.into(), value.into()));
+            }
+        }
+    }
+    let attributes = (!attributes.is_empty()).then(|| Arc::new(attributes));
+    Some(Taken { lease, pool: pool.into(), member: member.into(), attributes, token })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::state::{Event, Filter, MemberRow, PoolRow, Utilization, What};
+    use super::super::{Line, parse, write_event, write_member, write_pool};
+    use super::*;
+    use crate::id::{ConnId, Id};
+
+    fn attributes(pairs: &[(&str, &str)]) -> Attributes {
+        pairs.iter().map(|(name, value)| (name.as_bytes().into(), value.as_bytes().into())).collect()
+    }
+
+    fn take(from: From<'_>) -> Take<'_> {
+        Take { from, timeout: Span::ZERO, filter: None, count: None, priority: 5, lease: None }
+    }
+
+    #[test]
+    fn every_request_is_read_as_it_was_written() {
+        let named = Named { pool: b"db", member: b"10.0.0.5:1" };
+        let filter = Filter { member: Some(b"m"[..].into()), attributes: attributes(&[("os", "a=b")]) };
+        let full = Take {
+            timeout: Span::from_millis(1_500),
+            filter: Some(Box::new(filter)),
+            count: Some(1),
+            priority: 0,
+            lease: Some(Span::from_secs(60)),
+            ..take(From::Group(b"g"))
+        };
+        let only_attributes = Filter { member: None, attributes: attributes(&[("a", "1"), ("b", "2")]) };
+        let some = Take { filter: Some(Box::new(only_attributes)), count: Some(7), ..take(From::Pool(b"db")) };
+        let token = *b"0123456789abcdef";
+        for request in [
+            Request::Take(take(From::Pool(b"db"))),
+            Request::Take(full),
+            Request::Take(some),
+            Request::Return { lease: LeaseName::Number(u64::MAX), condition: Condition::Ok },
+            Request::Return { lease: LeaseName::Token(token), condition: Condition::Fail },
+            Request::Renew { token, span: None },
+            Request::Renew { token, span: Some(Span::from_millis(250)) },
+            Request::Provide { pool: b"db", capacity: None },
+            Request::Provide { pool: b"db", capacity: Some(3) },
+            Request::Started { start: 7, member: b"m", attributes: attributes(&[("a", "1")]) },
+            Request::Started { start: 7, member: b"m", attributes: Attributes::new() },
+            Request::Failed { start: 7, text: b"exit status 1" },
+            Request::Stopped { member: b"m" },
+            Request::Alive { member: b"m" },
+            Request::Dead { member: b"m" },
+            Request::Cleaned { member: b"m" },
+            Request::Offer { named, attributes: attributes(&[("a", "1")]) },
+            Request::Withdraw { named, now: false },
+            Request::Withdraw { named, now: true },
+        ] {
+            let mut bytes = Vec::new();
+            write_request(&mut bytes, &request);
+            let line = bytes.strip_suffix(b"\n").expect("a line has an end");
+            assert_eq!(parse(line), Ok(Line::Request(request)), "{}", line.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn every_reply_is_read_as_it_was_written() {
+        let taken = |attributes: Option<Attributes>, token| Taken {
+            lease: 12,
+            pool: b"db"[..].into(),
+            member: b"m"[..].into(),
+            attributes: attributes.map(Arc::new),
+            token,
+        };
+        let (bare, full) = (taken(None, None), taken(Some(attributes(&[("url", "a=b")])), Some(*b"0123456789abcdef")));
+        let reasons = REASONS.map(|reason| (What::NoMembers(reason), Reply::NoMembers(reason)));
+        for (what, reply) in [
+            (What::Ok, Reply::Ok),
+            (What::Error(super::super::Refusal::NoPool), Reply::Error(b"NO_POOL")),
+            (What::Member(bare.clone()), Reply::Member(bare)),
+            (What::Member(full.clone()), Reply::Member(full)),
+            (What::Members(Vec::new()), Reply::Members(0)),
+            (What::QueueFull, Reply::QueueFull),
+            (What::Limit, Reply::Limit),
+            (What::Returned, Reply::Returned),
+            (What::Renewed, Reply::Renewed),
+            (What::NotTaken, Reply::NotTaken),
+        ]
+        .into_iter()
+        .chain(reasons)
+        {
+            assert_eq!(parse_reply(&written(what)), Some(reply));
+        }
+        for line in ["", "LOCKED", "OK 1", "NO_MEMBERS", "NO_MEMBERS never", "MEMBER x db m", "MEMBER 1 db m a"] {
+            assert_eq!(parse_reply(line.as_bytes()), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_notice_is_read_as_it_was_written() {
+        let (pool, member): (Arc<[u8]>, Arc<[u8]>) = (b"db"[..].into(), b"m"[..].into());
+        let named = || (pool.clone(), member.clone());
+        let losses = LOSSES.map(|reason| (What::Lost { lease: 9, reason }, Notice::Lost(9, reason)));
+        let ((a, b), (c, d), (e, f)) = (named(), named(), named());
+        for (what, notice) in [
+            (What::Start { pool: pool.clone(), start: 4 }, Notice::Task(Task::Start(4))),
+            (What::Stop { pool: a, member: b }, Notice::Task(Task::Stop(b"m"[..].into()))),
+            (What::Check { pool: c, member: d }, Notice::Task(Task::Check(b"m"[..].into()))),
+            (What::Clean { pool: e, member: f }, Notice::Task(Task::Clean(b"m"[..].into()))),
+        ]
+        .into_iter()
+        .chain(losses)
+        {
+            let line = written(what);
+            assert!(is_notice(&line));
+            assert_eq!(parse_notice(&line), Some(notice));
+        }
+        for line in ["!", "!START", "!START db", "!START db x", "!LOST 1", "!LOST 1 bored", "!NEW db m"] {
+            assert_eq!(parse_notice(line.as_bytes()), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn lists_are_read_as_they_were_written() {
+        let figures = Utilization {
+            max: 9,
+            in_use: 1,
+            free: 2,
+            starting: 3,
+            stopping: 4,
+            cleaning: 5,
+            quarantined: 6,
+            queued: 7,
+            queue_max: 8,
+        };
+        let mut line = Vec::new();
+        write_pool(&mut line, &PoolRow { name: b"db", group: None, figures });
+        let pool = parse_pool(line.trim_ascii_end()).expect("is a pool");
+        assert_eq!((&*pool.name, pool.group), (&b"db"[..], None));
+        assert_eq!(pool.figures, figures.rows().map(|(name, value)| (name.to_string(), u64::from(value))));
+        let mut line = Vec::new();
+        write_member(
+            &mut line,
+            &MemberRow {
+                name: b"m",
+                state: "in_use",
+                holder: "me".into(),
+                age: Span::from_millis(1_250),
+                idle: Span::ZERO,
+                uses: 3,
+                is_long: true,
+            },
+        );
+        let member = parse_member(line.trim_ascii_end()).expect("is a member");
+        assert_eq!((&*member.name, &*member.state, member.holder.as_deref()), (&b"m"[..], "in_use", Some(&b"me"[..])));
+        assert_eq!(
+            (member.age, member.idle, member.uses, member.is_long),
+            (Span::from_millis(1_250), Span::ZERO, 3, true)
+        );
+        assert_eq!((parse_pool(b"db"), parse_pool(b"db - max x"), parse_member(b"m free - 1 1")), (None, None, None));
+    }
+
+    #[test]
+    fn names_are_sent_so_that_a_line_can_carry_them() {
+        assert_eq!(escape_name(b"a b").as_deref(), Some(&b"a%20b"[..]));
+        assert_eq!(escape_name(&[b' '; 86]), None, "it is too long with its spaces escaped");
+        for name in [&b""[..], b"a\nb", b"a\0", &[b'x'; 256]] {
+            assert_eq!(escape_name(name), None, "{}", name.escape_ascii());
+        }
+        assert_eq!(escape_member(b"!m"), None);
+        let (name, has) = parse_named_member(b"m a=1  b=2").expect("is a member");
+        assert_eq!((name, has), (&b"m"[..], attributes(&[("a", "1"), ("b", "2")])));
+        for line in ["", "!m", "m a", "m a=", "m token=1", "m a=1 a=2"] {
+            assert_eq!(parse_named_member(line.as_bytes()), None, "{line}");
+        }
+    }
+
+    fn written(what: What) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write_event(&mut bytes, &Event { conn: ConnId::from_index(1), what });
+        bytes.strip_suffix(b"\n").expect("a line has an end").to_vec()
+    }
+}

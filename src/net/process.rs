@@ -1,0 +1,59 @@
+//! What the system tells of the process: processor time, memory, descriptors.
+
+use crate::service::{Process, Usage};
+use crate::time::Span;
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
+use nix::sys::time::TimeVal;
+use std::fs;
+
+/// The process, as Linux tells of it.
+pub struct System;
+
+impl Process for System {
+    fn usage(&self) -> Usage {
+        let micros = |time: TimeVal| u64::try_from(time.tv_sec() * 1_000_000 + time.tv_usec()).unwrap_or(0);
+        let cpu =
+            getrusage(UsageWho::RUSAGE_SELF).map_or(0, |used| micros(used.user_time()) + micros(used.system_time()));
+        Usage {
+            cpu: Span::from_micros(cpu),
+            resident_bytes: resident_bytes(),
+            open_fds: open_fds(),
+            max_fds: getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft),
+        }
+    }
+}
+
+fn resident_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    let kib = line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// Linux tells the number as the size of the directory since version 6.2. Before, each descriptor is an entry to be read:
+/// some milliseconds for ten thousand.
+fn open_fds() -> u64 {
+    const DIRECTORY: &str = "/proc/self/fd";
+    match fs::metadata(DIRECTORY).map_or(0, |directory| directory.len()) {
+        // One of the entries is the descriptor that reads the directory.
+        0 => fs::read_dir(DIRECTORY).map_or(0, |entries| entries.count().saturating_sub(1) as u64),
+        len => len,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_tells_of_this_process() {
+        let before = System.usage();
+        assert!(
+            before.resident_bytes > 500_000 && before.open_fds >= 3 && before.max_fds > before.open_fds,
+            "{before:?}"
+        );
+        let files: Vec<_> = (0..20).map(|_| fs::File::open("/dev/null").expect("is there")).collect();
+        // Other tests run at the same time, and may close files.
+        assert!(System.usage().open_fds + 10 > before.open_fds + files.len() as u64);
+    }
+}

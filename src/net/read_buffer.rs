@@ -1,0 +1,144 @@
+//! The one buffer into which every connection is read. What a connection leaves in it unserved is kept for the connection's
+//! next turn, so an idle connection owns no buffer. A long rest stays where it is kept, and what comes is put behind it: a long
+//! request that comes byte by byte is not copied again with each byte.
+
+use std::io::{self, Read};
+
+/// How much of a connection is read in one turn: many requests of a pipelining client, a millisecond's work at most.
+const READ_BYTES: usize = 64 * 1024;
+
+/// The longest rest that is copied into the shared buffer and back: a microsecond or two. A longer one stays where it is.
+const COPIED_BYTES: usize = 16 * 1024;
+
+/// The shared read buffer, filled for one connection at a time.
+pub struct ReadBuffer {
+    buffer: Box<[u8]>,
+    filled: usize,
+    /// What the connection had left unserved and all that came after it, if that is too long to be copied; else empty.
+    kept: Vec<u8>,
+    /// The longest request of the connection whose turn it is.
+    request_bytes: usize,
+}
+
+/// What one read brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadOutcome {
+    /// As much as was asked for: there may be more.
+    Filled,
+    /// Less than was asked for: the socket is drained.
+    Short,
+    /// Nothing is there.
+    Nothing,
+    /// The end of file: the peer has closed its side.
+    End,
+}
+
+impl ReadBuffer {
+    /// Returns a buffer for services whose longest request has `request_bytes`.
+    pub fn new(request_bytes: usize) -> Self {
+        ReadBuffer { buffer: vec![0; request_bytes + READ_BYTES].into(), filled: 0, kept: Vec::new(), request_bytes: 0 }
+    }
+
+    /// Begins a connection's turn with what it left unserved. Its longest request has `request_bytes`.
+    pub fn load(&mut self, unserved: &mut Vec<u8>, request_bytes: usize) {
+        self.request_bytes = request_bytes;
+        self.filled = 0;
+        self.kept = std::mem::take(unserved);
+        if self.kept.len() <= COPIED_BYTES {
+            self.filled = self.kept.len();
+            self.buffer[..self.filled].copy_from_slice(&self.kept);
+            self.kept = Vec::new();
+        }
+    }
+
+    /// Returns true when more should be read: beyond a request's length, there is one to serve.
+    pub fn wants_more(&self) -> bool {
+        self.bytes().len() <= self.request_bytes
+    }
+
+    /// Reads once, behind what is there.
+    pub fn read(&mut self, stream: &mut impl Read) -> io::Result<ReadOutcome> {
+        let room = self.request_bytes + READ_BYTES - self.bytes().len();
+        let room = &mut self.buffer[self.filled..self.filled + room];
+        let len = match stream.read(room) {
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ReadOutcome::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(ReadOutcome::Filled),
+            Err(error) => return Err(error),
+        };
+        let received = match len {
+            0 => ReadOutcome::End,
+            len if len == room.len() => ReadOutcome::Filled,
+            _ => ReadOutcome::Short,
+        };
+        if self.kept.is_empty() {
+            self.filled += len;
+        } else {
+            self.kept.extend_from_slice(&room[..len]);
+        }
+        Ok(received)
+    }
+
+    /// Returns what the connection has to be served.
+    pub fn bytes(&self) -> &[u8] {
+        if self.kept.is_empty() { &self.buffer[..self.filled] } else { &self.kept }
+    }
+
+    /// Ends the turn, and returns what was not consumed, for the connection to keep.
+    pub fn unserved(&mut self, consumed: usize) -> Vec<u8> {
+        if consumed == 0 && !self.kept.is_empty() {
+            return std::mem::take(&mut self.kept);
+        }
+        let rest = match &self.bytes()[consumed..] {
+            [] => Vec::new(),
+            rest => rest.to_vec(),
+        };
+        self.filled = 0;
+        self.kept = Vec::new();
+        rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes in pieces of any size stands there whole, whether it is copied or stays where it is.
+    #[test]
+    fn what_is_left_stands_before_what_comes() {
+        const LONGEST: usize = 4 * COPIED_BYTES;
+        let sent: Vec<u8> = (0..LONGEST).map(|n| (n % 251) as u8).collect();
+        for piece in [1_000, COPIED_BYTES, COPIED_BYTES + 1] {
+            let mut read_buffer = ReadBuffer::new(LONGEST);
+            let mut unserved = Vec::new();
+            let mut arrived = 0;
+            while arrived < sent.len() {
+                let mut stream = &sent[arrived..sent.len().min(arrived + piece)];
+                arrived += stream.len();
+                read_buffer.load(&mut unserved, LONGEST);
+                assert!(read_buffer.wants_more());
+                assert_eq!(read_buffer.read(&mut stream).expect("a slice can be read"), ReadOutcome::Short);
+                assert_eq!(read_buffer.bytes(), &sent[..arrived]);
+                unserved = read_buffer.unserved(0);
+            }
+            read_buffer.load(&mut unserved, LONGEST);
+            assert_eq!(read_buffer.unserved(7), sent[7..]);
+            assert_eq!(read_buffer.bytes(), b"");
+        }
+    }
+
+    /// A long line costs the byte that comes, and not the bytes before it: they are not even moved.
+    #[test]
+    fn much_is_not_copied() {
+        let mut read_buffer = ReadBuffer::new(1 << 20);
+        let mut unserved = Vec::with_capacity(1 << 20);
+        unserved.resize(COPIED_BYTES + 1, b'x');
+        let address = unserved.as_ptr();
+        for _ in 0..1_000 {
+            read_buffer.load(&mut unserved, 1 << 20);
+            read_buffer.read(&mut &b"y"[..]).expect("a slice can be read");
+            unserved = read_buffer.unserved(0);
+        }
+        assert_eq!((unserved.as_ptr(), unserved.len()), (address, COPIED_BYTES + 1_001));
+    }
+}

@@ -1,0 +1,83 @@
+//! The pools' events as lines of the log. Keys are escaped, so that a line of the log is one line, whatever a client sent.
+
+use super::state::{PoolEvent, WINDOW};
+use super::wire::listing::ListedSeconds;
+use crate::service::Peers;
+use crate::text::escaped;
+use log::{Level, log};
+use std::fmt::Write;
+
+/// Logs one event.
+pub fn log(event: &PoolEvent, peers: &dyn Peers) {
+    let (level, text) = describe(event, peers);
+    log!(level, "{text}");
+}
+
+/// Returns the level and the text of an event's line.
+fn describe(event: &PoolEvent, peers: &dyn Peers) -> (Level, String) {
+    let minute = WINDOW.as_micros() / 1_000_000;
+    match event {
+        PoolEvent::Overdue { key, conn, age, overdue } => {
+            let (peer, key, age) = (peers.peer(*conn), escaped(key), ListedSeconds(*age));
+            let others = if *overdue > 1 { format!("; {overdue} locks are overdue") } else { String::new() };
+            (Level::Warn, format!("a lock is overdue: {peer} has held {key} for {age}{others}"))
+        }
+        PoolEvent::Refusing { key, refusals, within } => {
+            let (key, within) = (escaped(key), ListedSeconds(*within));
+            (Level::Warn, format!("a key refuses many: {key} has refused {refusals} requests in {within}"))
+        }
+        PoolEvent::Refused { full, timeouts, most, floods } => {
+            let all = full + timeouts;
+            let mut text = format!("{all} requests refused in {minute}s: {full} QUEUE_FULL, {timeouts} TIMEOUT");
+            if let Some((key, refusals)) = most {
+                write!(text, "; most for {}, {refusals}", escaped(key)).expect("a string takes every character");
+            }
+            if *floods > 1 {
+                write!(text, "; {floods} keys refuse many").expect("a string takes every character");
+            }
+            (Level::Info, text)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{ConnId, Id};
+    use crate::service::Nobody;
+    use crate::time::Span;
+
+    #[test]
+    fn an_event_is_one_line() {
+        let key = "a:ß\u{202e}\r\x1b[2J".as_bytes().iter().chain(b"\xff").copied().collect::<Vec<_>>();
+        let conn = ConnId::from_index(1);
+        let overdue =
+            |overdue| PoolEvent::Overdue { key: key.clone(), conn, age: Span::from_micros(300_000_001), overdue };
+        let refused = |most, floods| PoolEvent::Refused { full: 1, timeouts: 2, most, floods };
+        for (event, level, text) in [
+            (
+                overdue(1),
+                Level::Warn,
+                r"a lock is overdue: gone has held a:ß\u{202e}\u{d}\u{1b}[2J\xff for 300.000001s",
+            ),
+            (
+                overdue(3),
+                Level::Warn,
+                r"a lock is overdue: gone has held a:ß\u{202e}\u{d}\u{1b}[2J\xff for 300.000001s; 3 locks are overdue",
+            ),
+            (
+                PoolEvent::Refusing { key: b"k".into(), refusals: 61, within: Span::from_millis(1_500) },
+                Level::Warn,
+                "a key refuses many: k has refused 61 requests in 1.500000s",
+            ),
+            (refused(None, 0), Level::Info, "3 requests refused in 60s: 1 QUEUE_FULL, 2 TIMEOUT"),
+            (
+                refused(Some((b"k".into(), 3)), 2),
+                Level::Info,
+                "3 requests refused in 60s: 1 QUEUE_FULL, 2 TIMEOUT; most for k, 3; 2 keys refuse many",
+            ),
+        ] {
+            assert_eq!(describe(&event, &Nobody), (level, text.to_string()));
+        }
+    }
+}

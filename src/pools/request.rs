@@ -1,0 +1,57 @@
+//! What clients of the pools ask for, and what they are told: values that both sides of the protocol have.
+
+use crate::time::Span;
+
+/// What `ACQ4ME` and `ACQ4ANY` ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AcquireLock<'a> {
+    /// The pool's name: opaque bytes, at least one.
+    pub key: &'a [u8],
+    /// For whom the work is done.
+    pub purpose: Purpose,
+    /// How many may hold a lock at a time. At least 1.
+    pub workers: u32,
+    /// How many may hold or wait; further requests are refused. At least 1.
+    pub max_queue: u32,
+    /// How long to wait for a lock; zero means not at all.
+    pub timeout: Span,
+    /// The longest time to hold it.
+    pub hold: Span,
+}
+
+/// For whom a client does the work that it wants a lock for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
+pub enum Purpose {
+    /// For itself alone: it needs a lock of its own.
+    Me,
+    /// For all that ask with this purpose: once one client has finished, the waiters need not work.
+    Anyone,
+}
+
+/// A request whose key, workers or maxqueue is missing, zero or not a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadSyntax;
+
+/// A reply to a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// The connection holds a lock and is to do the work.
+    Locked,
+    /// Another client has finished the work; no lock is held.
+    Done,
+    /// A lock was released, or a wait withdrawn.
+    Released,
+    /// Too many hold or wait already.
+    QueueFull,
+    /// No lock came free in time.
+    Timeout,
+    /// The connection has as many claims as it may.
+    LockHeld,
+    /// The connection has no such claim.
+    NotLocked,
+    /// The connection still waits for its last request.
+    WaitForResponse,
+    /// See [`BadSyntax`].
+    BadSyntax,
+}

@@ -1,0 +1,359 @@
+//! Alerts: events for the operator that a lock is held for long, and that requests are refused. One timer serves all of
+//! them. It is armed only while an alert may become due, so an idle server sleeps.
+//!
+//! A lock is reported when it becomes as old as the operator has set, and again whenever that age has doubled. No lock has a
+//! timer of its own for that: when one can have become so old, all are scanned.
+//!
+//! The first refusal opens a window of a minute, at whose end the refusals in it are summed up.
+
+use super::{ClaimPhase, PoolId, PoolsState, PoolsStep, PoolsTimer};
+use crate::id::{ConnId, Id};
+use crate::pools::stats::PoolStat as Stat;
+use crate::time::{Span, Time};
+use crate::top_keys::{self, KeyEvent};
+use crate::wheel::{LAST_TICK, TimerId, Timers};
+use serde::{Deserialize, Serialize};
+
+/// How long refusals are collected, and how long no lock is reported after one was.
+pub const WINDOW: Span = Span::from_secs(60);
+/// The least time between two scans of the locks.
+const SCAN_INTERVAL: Span = Span::from_secs(1);
+
+/// What is logged for the operator. Keys are cut to [`top_keys::KEY_BYTES`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PoolEvent {
+    /// A lock is held for long: the oldest of those that have become so old since the last event.
+    Overdue {
+        /// Its key.
+        key: Vec<u8>,
+        /// The connection that holds it.
+        conn: ConnId,
+        /// For how long.
+        age: Span,
+        /// How many locks are held for longer than the operator has set, including this one.
+        overdue: u64,
+    },
+    /// A key refuses more requests than the operator has set.
+    Refusing {
+        /// The key.
+        key: Vec<u8>,
+        /// How many requests it has refused in the window so far.
+        refusals: u64,
+        /// How long the window has been open.
+        within: Span,
+    },
+    /// Requests were refused within a `WINDOW`.
+    Refused {
+        /// QUEUE_FULL replies.
+        full: u64,
+        /// TIMEOUT replies.
+        timeouts: u64,
+        /// The key that refused most, with how many.
+        most: Option<(Vec<u8>, u64)>,
+        /// How many keys refused more than the operator has set.
+        floods: u64,
+    },
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RefusalReason {
+    Full,
+    Timeout,
+}
+
+/// When the next alert may be due.
+pub(super) struct Alerts {
+    /// Armed while locks are held that may become overdue, and while a window is open; it may outlast the locks.
+    pub timer: Option<TimerId>,
+    /// When that is due; [`NEVER`] without a timer.
+    pub due: Time,
+    pub history: AlertHistory,
+}
+
+/// The last moment of the timer wheel: no alert is due.
+pub(super) const NEVER: Time = Time::from_micros(LAST_TICK * 1_000);
+
+/// What was reported last, and the refusals to be reported: what outlives an upgrade.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(super) struct AlertHistory {
+    /// When the locks were scanned last.
+    scanned_at: Time,
+    /// No lock is reported before then.
+    quiet_until: Time,
+    window: Option<Window>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Window {
+    begun: Time,
+    full: u64,
+    timeouts: u64,
+    /// A key that refuses too much was reported in this window.
+    has_warned: bool,
+}
+
+impl Default for Alerts {
+    fn default() -> Self {
+        Alerts { timer: None, due: NEVER, history: AlertHistory::default() }
+    }
+}
+
+impl PoolsState {
+    /// Arms the timer for the moment when a lock that was just granted may be overdue.
+    pub(super) fn schedule_lock_scan(&mut self, step: &mut PoolsStep<'_, '_>) {
+        let at = step.now + self.settings.warn_hold;
+        if at < self.alerts.due {
+            self.arm_alerts(at.max(self.alerts.history.quiet_until), step.timers);
+        }
+    }
+
+    /// Counts a request that a pool has refused.
+    pub(super) fn note_refusal(&mut self, pool: PoolId, refusal: RefusalReason, step: &mut PoolsStep<'_, '_>) {
+        if self.alerts.history.window.is_none() {
+            self.top_keys.begin_window();
+            self.arm_alerts(step.now + WINDOW, step.timers);
+        }
+        let nothing = Window { begun: step.now, full: 0, timeouts: 0, has_warned: false };
+        let limit = self.refusals_in_window();
+        let window = self.alerts.history.window.get_or_insert(nothing);
+        let pool = &self.pools[pool.index()];
+        let of_type = &mut self.types[pool.type_id];
+        match refusal {
+            RefusalReason::Full => {
+                self.figures.count(Stat::FullQueues);
+                of_type.full += 1;
+                window.full += 1;
+            }
+            RefusalReason::Timeout => {
+                of_type.timeouts += 1;
+                window.timeouts += 1;
+            }
+        }
+        let refusals = self.top_keys.count(&pool.key, KeyEvent::Refusal, step.now);
+        if refusals > limit && !window.has_warned {
+            window.has_warned = true;
+            let (key, within) = (top_keys::truncated(&pool.key).into(), step.now.since(window.begun));
+            step.events.push(PoolEvent::Refusing { key, refusals, within });
+        }
+    }
+
+    /// Reports what is due when the timer has fired.
+    pub(super) fn expire_alerts(&mut self, step: &mut PoolsStep<'_, '_>) {
+        self.alerts.timer.take().into_iter().for_each(TimerId::fired);
+        self.alerts.due = NEVER;
+        let history = &mut self.alerts.history;
+        if let Some(window) = history.window.take_if(|window| window.begun + WINDOW <= step.now) {
+            step.events.push(self.summarize(&window));
+        }
+        let next_lock_scan = self.scan_locks(step);
+        self.rearm_alerts(next_lock_scan, step.timers);
+    }
+
+    /// Arms the timer for the next scan or the end of the window, if there is any.
+    pub(super) fn rearm_alerts(&mut self, next_lock_scan: Option<Time>, timers: &mut Timers<'_, PoolsTimer>) {
+        let window_end = self.alerts.history.window.as_ref().map(|window| window.begun + WINDOW);
+        if let Some(at) = window_end.into_iter().chain(next_lock_scan).min() {
+            self.arm_alerts(at, timers);
+        }
+    }
+
+    /// Returns when to scan the locks next; None if no lock can become overdue.
+    pub(super) fn next_lock_scan(&self) -> Option<Time> {
+        let AlertHistory { scanned_at, quiet_until, .. } = self.alerts.history;
+        let next = self.holds().map(|since| self.milestone(since, scanned_at)).min()?;
+        (next < NEVER).then(|| next.max(quiet_until).max(scanned_at + SCAN_INTERVAL))
+    }
+
+    fn arm_alerts(&mut self, at: Time, timers: &mut Timers<'_, PoolsTimer>) {
+        if at < self.alerts.due {
+            self.alerts.due = at;
+            let later = self.alerts.timer.replace(timers.arm(at, PoolsTimer::Alerts));
+            later.into_iter().for_each(|timer| timers.cancel(timer));
+        }
+    }
+
+    /// Returns how many requests a key may refuse in a [`WINDOW`].
+    fn refusals_in_window(&self) -> u64 {
+        u64::from(self.settings.warn_refusals) * (WINDOW.as_micros() / 1_000_000)
+    }
+
+    fn summarize(&self, window: &Window) -> PoolEvent {
+        let limit = self.refusals_in_window();
+        let most = self.top_keys.refusals_in_window().max_by_key(|(_, refusals)| *refusals);
+        let floods = self.top_keys.refusals_in_window().filter(|(_, refusals)| *refusals > limit).count() as u64;
+        let most = most.map(|(key, refusals)| (key.to_vec(), refusals));
+        PoolEvent::Refused { full: window.full, timeouts: window.timeouts, most, floods }
+    }
+
+    /// Reports the oldest lock that has reached an age to report, and returns when to scan again.
+    fn scan_locks(&mut self, step: &mut PoolsStep<'_, '_>) -> Option<Time> {
+        let AlertHistory { scanned_at, quiet_until, .. } = self.alerts.history;
+        if self.holding == 0 || self.settings.warn_hold == Span::FOREVER {
+            return None;
+        }
+        if step.now >= quiet_until {
+            let is_due = |since: &Time| self.milestone(*since, scanned_at) <= step.now;
+            if let Some(since) = self.holds().filter(is_due).min() {
+                step.events.push(self.overdue(since, step.now));
+                self.alerts.history.quiet_until = step.now + WINDOW;
+            }
+            self.alerts.history.scanned_at = step.now;
+        }
+        self.next_lock_scan()
+    }
+
+    fn overdue(&self, since: Time, now: Time) -> PoolEvent {
+        let is_it = |phase: &ClaimPhase, began: Time| matches!(phase, ClaimPhase::Holding { .. }) && began == since;
+        let claim = self.claims.iter().map(|(_, claim)| claim).find(|claim| is_it(&claim.phase, claim.since));
+        let claim = claim.expect("the lock was found a moment ago");
+        let overdue = self.holds().filter(|since| now.since(*since) >= self.settings.warn_hold).count() as u64;
+        let key = top_keys::truncated(&self.pools[claim.pool.index()].key).into();
+        PoolEvent::Overdue { key, conn: claim.conn, age: now.since(since), overdue }
+    }
+
+    /// Returns since when each lock is held.
+    fn holds(&self) -> impl Iterator<Item = Time> {
+        let claims = self.claims.iter().map(|(_, claim)| claim);
+        claims.filter(|claim| matches!(claim.phase, ClaimPhase::Holding { .. })).map(|claim| claim.since)
+    }
+
+    /// Returns the first moment later than `seen` at which a lock held since `since` has an age to report.
+    fn milestone(&self, since: Time, seen: Time) -> Time {
+        let mut age = self.settings.warn_hold;
+        while age <= seen.since(since) && age < Span::FOREVER {
+            age += age;
+        }
+        since + age
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pools::state::{AcquireLock, PoolsSettings, Purpose};
+    use crate::wheel::{Owner, Wheel};
+
+    const OWNER: Owner = Owner(0);
+
+    /// Pools whose clients each say something at a second of their own.
+    struct Rig {
+        state: PoolsState,
+        wheel: Wheel,
+        events: Vec<PoolEvent>,
+        now: Time,
+    }
+
+    impl Rig {
+        fn new(limits: PoolsSettings) -> Rig {
+            Rig { state: PoolsState::new(limits), wheel: Wheel::default(), events: Vec::new(), now: Time::START }
+        }
+
+        fn step(&mut self, take: impl FnOnce(&mut PoolsState, &mut PoolsStep<'_, '_>)) {
+            let (timers, replies) = (&mut self.wheel.of(OWNER), &mut Vec::new());
+            take(&mut self.state, &mut PoolsStep { now: self.now, timers, replies, events: &mut self.events });
+            self.state.check();
+        }
+
+        fn acquire(&mut self, conn: usize, key: &[u8], max_queue: u32) {
+            let (timeout, hold) = (Span::ZERO, Span::FOREVER);
+            let request = AcquireLock { key, purpose: Purpose::Me, workers: 1, max_queue, timeout, hold };
+            self.step(|state, step| state.acquire(ConnId::from_index(conn), Ok(request), step));
+        }
+
+        fn release(&mut self, conn: usize) {
+            self.step(|state, step| state.release(ConnId::from_index(conn), None, step));
+        }
+
+        /// Lets time pass, and returns the events with the seconds at which they came.
+        fn pass(&mut self, seconds: u64) -> Vec<(u64, PoolEvent)> {
+            let end = self.now + Span::from_secs(seconds);
+            let mut events = Vec::new();
+            while let Some(at) = self.wheel.next().filter(|at| *at <= end) {
+                self.now = self.now.max(at);
+                while let Some(due) = self.wheel.expire(self.now) {
+                    self.step(|state, step| state.expire(due.key(), step));
+                }
+                let second = self.now.as_micros() / 1_000_000;
+                events.extend(self.events.drain(..).map(|event| (second, event)));
+            }
+            self.now = end;
+            events
+        }
+    }
+
+    fn overdue(key: &[u8], conn: usize, age: u64, overdue: u64) -> PoolEvent {
+        let (conn, age) = (ConnId::from_index(conn), Span::from_secs(age));
+        PoolEvent::Overdue { key: key.into(), conn, age, overdue }
+    }
+
+    #[test]
+    fn an_old_lock_is_reported_whenever_its_age_has_doubled() {
+        let mut rig = Rig::new(PoolsSettings::default());
+        rig.acquire(1, b"k", 9);
+        assert_eq!(
+            rig.pass(1_300),
+            [300, 600, 1_200].map(|age| (age, overdue(b"k", 1, age, 1))),
+            "and at no other time"
+        );
+        rig.release(1);
+        assert_eq!(rig.pass(1_000_000), []);
+        assert!(rig.wheel.is_empty(), "an idle server does not wake up");
+    }
+
+    #[test]
+    fn many_old_locks_are_reported_once_a_minute() {
+        let mut rig = Rig::new(PoolsSettings::default());
+        for n in 0..90 {
+            rig.acquire(n, n.to_string().as_bytes(), 9);
+            assert_eq!(rig.pass(1), []);
+        }
+        let events = rig.pass(400);
+        let expected =
+            [(300, overdue(b"0", 0, 300, 1)), (360, overdue(b"1", 1, 359, 61)), (420, overdue(b"61", 61, 359, 90))];
+        assert_eq!(events, expected);
+    }
+
+    /// The timer is armed for something later when a new lock may be the first to be old.
+    #[test]
+    fn a_new_lock_is_not_overlooked() {
+        let mut rig = Rig::new(PoolsSettings { warn_hold: Span::from_secs(10), ..PoolsSettings::default() });
+        rig.acquire(1, b"old", 9);
+        assert_eq!(rig.pass(400), [10, 70, 130, 190, 320].map(|at| (at, overdue(b"old", 1, at, 1))));
+        rig.acquire(2, b"new", 9);
+        assert_eq!(rig.pass(60), [(410, overdue(b"new", 2, 10, 2))]);
+    }
+
+    #[test]
+    fn an_alert_that_is_switched_off_never_comes() {
+        let mut rig = Rig::new(PoolsSettings { warn_hold: Span::FOREVER, ..PoolsSettings::default() });
+        rig.acquire(1, b"k", 9);
+        assert!(rig.wheel.is_empty());
+        assert_eq!(rig.pass(1_000_000), []);
+    }
+
+    #[test]
+    fn a_key_that_refuses_many_is_reported_at_once_and_once_a_minute() {
+        let mut rig =
+            Rig::new(PoolsSettings { warn_refusals: 1, warn_hold: Span::FOREVER, ..PoolsSettings::default() });
+        rig.acquire(1, b"busy", 1);
+        rig.acquire(2, b"busier", 1);
+        for _ in 0..60 {
+            rig.acquire(3, b"busy", 1);
+        }
+        assert_eq!(rig.events, [], "as many as one a second for a minute");
+        assert_eq!(rig.pass(30), []);
+        rig.acquire(3, b"busy", 1);
+        let (key, within) = (b"busy".to_vec(), Span::from_secs(30));
+        assert_eq!(std::mem::take(&mut rig.events), [PoolEvent::Refusing { key, refusals: 61, within }]);
+        for _ in 0..100 {
+            rig.acquire(3, b"busier", 9);
+        }
+        let most = Some((b"busier".to_vec(), 100));
+        assert_eq!(rig.pass(600), [(60, PoolEvent::Refused { full: 61, timeouts: 100, most, floods: 2 })]);
+        assert!(rig.wheel.is_empty());
+        rig.acquire(3, b"busy", 1);
+        let most = Some((b"busy".to_vec(), 1));
+        assert_eq!(rig.pass(600), [(690, PoolEvent::Refused { full: 1, timeouts: 0, most, floods: 0 })]);
+    }
+}

@@ -1,0 +1,30 @@
+//! What the pools service counts. It knows nothing of what happens there.
+
+use crate::stats::statistics;
+
+statistics! {
+    /// What the pools service counts. Names and order are those of `STATS FULL`, on which exporters depend.
+    PoolStat {
+        Uptime = "uptime", Uptime, "Time since the server started.", Elsewhere;
+        ProcessingTime = "total processing time", Duration, "Time from LOCKED to the giving back, summed over all locks given back.";
+        AverageProcessingTime = "average processing time", Latest, "The total processing time divided by processed_count.";
+        GainedTime = "gained time", Duration, "Work that waiters sent DONE did not have to do: for each, how long the releaser had been working.";
+        WaitingTime = "waiting time", Duration, "Time spent in waits that ended in LOCKED.";
+        WaitingTimeForMe = "waiting time for me", Duration, "The part of the waiting time that ACQ4ME requests spent.";
+        WaitingTimeForAnyone = "waiting time for anyone", Duration, "The part of the waiting time that ACQ4ANY requests spent.";
+        WaitingTimeForGood = "waiting time for good", Duration, "Time spent in waits that ended in DONE.";
+        WastedTimeoutTime = "wasted timeout time", Duration, "Time spent in waits that ended in TIMEOUT.";
+        TotalAcquired = "total_acquired", Count, "Locks granted.";
+        TotalReleases = "total_releases", Count, "RELEASED replies: locks given back and waits withdrawn on request.";
+        HashtableEntries = "hashtable_entries", Level, "Keys that somebody holds or waits for.";
+        ProcessingWorkers = "processing_workers", Level, "Locks held.";
+        WaitingWorkers = "waiting_workers", Level, "Requests that wait for a lock.";
+        ConnectErrors = "connect_errors", Count, "Connections that could not be accepted or served.", Elsewhere;
+        FailedSends = "failed_sends", Count, "Replies that could not be delivered.", Elsewhere;
+        FullQueues = "full_queues", Count, "QUEUE_FULL replies.";
+        LockMismatch = "lock_mismatch", Count, "LOCK_HELD replies.";
+        LockWhileWaiting = "lock_while_waiting", Count, "ERROR WAIT_FOR_RESPONSE replies.";
+        ReleaseMismatch = "release_mismatch", Count, "NOT_LOCKED replies.";
+        ProcessedCount = "processed_count", Count, "Locks given back: released, lost with their connection, or taken back when their hold ended.";
+    }
+}

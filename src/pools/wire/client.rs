@@ -1,0 +1,230 @@
+//! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are those of the server.
+
+use super::{BadSyntax, parse_number, text_of};
+use crate::pools::request::{AcquireLock, Purpose, Reply};
+use crate::pools::stats::PoolStat as Stat;
+use crate::stats::{Stat as _, Unit};
+use crate::time::Span;
+use std::borrow::Cow;
+use std::io::Write;
+
+pub mod listing;
+
+/// Asks for every statistic. An empty line ends the answer.
+pub const STATS_FULL: &[u8] = b"STATS FULL\n";
+
+/// How every line begins that reports a failure.
+const ERROR: &[u8] = b"ERROR ";
+
+/// The words after `STATS` that ask for more than one line.
+const LISTS: [&str; 4] = ["FULL", "KEYS", "TYPES", "HOLDERS"];
+
+/// Every reply, in the order of the enum.
+const REPLIES: [Reply; 9] = [
+    Reply::Locked,
+    Reply::Done,
+    Reply::Released,
+    Reply::QueueFull,
+    Reply::Timeout,
+    Reply::LockHeld,
+    Reply::NotLocked,
+    Reply::WaitForResponse,
+    Reply::BadSyntax,
+];
+
+/// Returns a key as it goes over the wire: a space becomes `%20`, as MediaWiki writes it. Nothing else is changed, so a key that has
+/// `%20` in it already names the same pool.
+///
+/// # Errors
+///
+/// When it is empty, or has a line feed, a carriage return or a NUL, which no request can carry.
+pub fn escape_key(key: &[u8]) -> Result<Cow<'_, [u8]>, BadSyntax> {
+    if key.is_empty() || key.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0)) {
+        return Err(BadSyntax);
+    }
+    if !key.contains(&b' ') {
+        return Ok(Cow::Borrowed(key));
+    }
+    Ok(Cow::Owned(key.split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"%20"[..])))
+}
+
+/// Writes `ACQ4ME` or `ACQ4ANY`. The key is one that [`escape_key`] made.
+pub fn write_acquire(bytes: &mut Vec<u8>, acquire: &AcquireLock<'_>) {
+    let command: &[u8] = match acquire.purpose {
+        Purpose::Me => b"ACQ4ME ",
+        Purpose::Anyone => b"ACQ4ANY ",
+    };
+    bytes.extend_from_slice(command);
+    bytes.extend_from_slice(acquire.key);
+    let (workers, max_queue, timeout) = (acquire.workers, acquire.max_queue, WireSeconds(acquire.timeout));
+    write!(bytes, " {workers} {max_queue} {timeout}").expect("a vector takes every byte");
+    if acquire.hold != Span::FOREVER {
+        write!(bytes, " hold={}", WireSeconds(acquire.hold)).expect("a vector takes every byte");
+    }
+    bytes.push(b'\n');
+}
+
+/// Writes `RELEASE` of the newest lock on a key that [`escape_key`] made.
+pub fn write_release(bytes: &mut Vec<u8>, key: &[u8]) {
+    bytes.extend_from_slice(b"RELEASE ");
+    bytes.extend_from_slice(key);
+    bytes.push(b'\n');
+}
+
+/// Returns the reply in a line without its end; None if it is no reply to an acquire or a release.
+pub fn parse_reply(line: &[u8]) -> Option<Reply> {
+    REPLIES.into_iter().find(|reply| text_of(*reply).strip_suffix(b"\n") == Some(line))
+}
+
+/// Returns the rest of a line that reports a failure, such as `BAD_COMMAND`; None for any other line.
+pub fn parse_error(line: &[u8]) -> Option<&[u8]> {
+    line.strip_prefix(ERROR)
+}
+
+/// Returns true when the answer to `STATS` with these words is a list with an empty line at its end, and not a single line.
+pub fn is_list(words: &[u8]) -> bool {
+    let first = words.split(|byte| *byte == b' ').find(|word| !word.is_empty());
+    first.is_none_or(|first| LISTS.iter().any(|list| first.eq_ignore_ascii_case(list.as_bytes())))
+}
+
+/// Returns the statistic in a line of `STATS` and its value, durations in microseconds; None if this version does not know it.
+pub fn parse_figure(line: &[u8]) -> Option<(Stat, u64)> {
+    let (name, value) = std::str::from_utf8(line).ok()?.split_once(": ")?;
+    let stat = Stat::ALL.iter().find(|stat| stat.row().name == name)?;
+    let value = match stat.row().unit {
+        Unit::Count | Unit::Level | Unit::Bytes => value.parse().ok()?,
+        Unit::Uptime | Unit::Duration | Unit::Latest => parse_duration(value)?,
+    };
+    Some((*stat, value))
+}
+
+/// Returns the microseconds in `2 days, 10h 42m 26s`, or with decimals in the seconds.
+fn parse_duration(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u64); 4] = [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)];
+    let mut total = 0_u64;
+    if text.is_empty() {
+        return None;
+    }
+    for word in text.replace(" days", "d").split([' ', ',']).filter(|word| !word.is_empty()) {
+        let (number, unit) = UNITS.iter().find_map(|(name, us)| Some((word.strip_suffix(name)?, us)))?;
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+        let decimals = parse_number(format!("{decimals:0<6}").get(..6)?.as_bytes())?;
+        let us = whole.parse::<u64>().ok()?.checked_mul(*unit)?.checked_add(u64::from(decimals))?;
+        total = total.checked_add(us)?;
+    }
+    Some(total)
+}
+
+/// Seconds on the wire: without decimals where there are none, because the C daemon does not read them, and else rounded up to
+/// milliseconds.
+pub(crate) struct WireSeconds(pub Span);
+
+impl std::fmt::Display for WireSeconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ms = self.0.as_micros().div_ceil(1_000);
+        // The longest that the protocol can say.
+        let seconds = (ms / 1_000).min(u64::from(u32::MAX));
+        match ms % 1_000 {
+            0 => write!(f, "{seconds}"),
+            ms => write!(f, "{seconds}.{ms:03}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Line, PoolRequest, first_line, parse, write_figures};
+    use super::*;
+    use crate::stats::Figures;
+
+    #[test]
+    fn every_reply_is_read_as_it_was_written() {
+        for (index, reply) in REPLIES.into_iter().enumerate() {
+            assert_eq!(reply as usize, index, "the table has them all, in order");
+            let text = text_of(reply);
+            assert_eq!(first_line(text, 0, 99), Line::Whole(&text[..text.len() - 1], text.len()));
+            assert_eq!(parse_reply(&text[..text.len() - 1]), Some(reply));
+        }
+        for garbage in ["", "LOCKE", "LOCKEDX", "locked", " LOCKED", "LOCKED "] {
+            assert_eq!(parse_reply(garbage.as_bytes()), None, "{garbage}");
+        }
+        assert_eq!(parse_error(b"ERROR NEW_ONE because"), Some(&b"NEW_ONE because"[..]));
+        assert_eq!(parse_error(b"ERRORS"), None);
+    }
+
+    #[test]
+    fn an_acquire_is_read_as_it_was_written() {
+        for (timeout, hold) in [
+            (Span::ZERO, Span::FOREVER),
+            (Span::from_secs(5), Span::from_millis(250)),
+            (Span::from_millis(1_001), Span::from_secs(u64::from(u32::MAX))),
+        ] {
+            let acquire =
+                AcquireLock { key: b"a:b%20\xff", purpose: Purpose::Anyone, workers: 2, max_queue: 30, timeout, hold };
+            let mut bytes = Vec::new();
+            write_acquire(&mut bytes, &acquire);
+            let Line::Whole(line, _) = first_line(&bytes, 0, 99) else { panic!("it is a line") };
+            assert_eq!(parse(line), PoolRequest::Acquire(Ok(acquire)));
+        }
+    }
+
+    #[test]
+    fn seconds_are_whole_where_they_can_be_and_never_too_short() {
+        let text = |us| WireSeconds(Span::from_micros(us)).to_string();
+        assert_eq!(
+            [text(0), text(5_000_000), text(250_000), text(1_000_001), text(u64::MAX)],
+            ["0", "5", "0.250", "1.001", "4294967295.552"]
+        );
+    }
+
+    #[test]
+    fn a_release_names_its_key() {
+        let mut bytes = Vec::new();
+        write_release(&mut bytes, b"k");
+        assert_eq!((bytes.as_slice(), parse(b"RELEASE k")), (&b"RELEASE k\n"[..], PoolRequest::Release(Some(b"k"))));
+    }
+
+    #[test]
+    fn a_key_is_one_word() {
+        assert_eq!(escape_key(b" a  b").as_deref(), Ok(&b"%20a%20%20b"[..]));
+        assert_eq!(escape_key(b"a%20b\t\xff").as_deref(), Ok(&b"a%20b\t\xff"[..]));
+        for key in ["", "a\n", "a\rb", "\0"] {
+            assert_eq!(escape_key(key.as_bytes()), Err(BadSyntax), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn statistics_are_read_as_they_were_written() {
+        let mut figures = Figures::default();
+        for (n, stat) in (0_u32..).zip(Stat::ALL) {
+            // The uptime is told in whole seconds.
+            let precision = if stat.row().unit == Unit::Uptime { 1_000_000 } else { 1 };
+            figures.set(*stat, 7_u64.pow(n).wrapping_mul(86_400_000_001) / precision * precision);
+        }
+        let mut bytes = Vec::new();
+        write_figures(&mut bytes, &figures);
+        let mut read = Figures::default();
+        let lines = bytes.split(|byte| *byte == b'\n');
+        lines.filter_map(parse_figure).for_each(|(stat, value)| read.set(stat, value));
+        assert_eq!(read, figures);
+    }
+
+    #[test]
+    fn what_is_no_figure_says_nothing() {
+        for line in [
+            "",
+            "uptime",
+            "uptime: ",
+            "uptime: 5",
+            "uptime: xs",
+            "uptime: 99999999999999 days",
+            "total_acquired: -1",
+            "waiting time: 1.s2s",
+            "waiting time: 1.éééés",
+            "total_acquired: 18446744073709551616",
+            "new: 1",
+        ] {
+            assert_eq!(parse_figure(line.as_bytes()), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! The keys with most events lately, however many keys there are, in memory of a fixed size. It knows neither the clock nor
+//! what its keys name.
+//!
+//! This is the Space-Saving algorithm (Metwally, Agrawal and El Abbadi, 2005). There are so many counters; a key without one
+//! takes over the counter with the smallest bound, and its own events may then be any number up to that bound. A key with
+//! many events keeps its counter, and the error is at most the number of all events divided by the number of counters.
+//!
+//! All counts are halved every half hour, so that they describe about the last one: an event weighs 1, then 1/2, 1/4, ...
+//!
+//! Invariant: `heap` is a heap of all counters by bound, the smallest first; halving does not change its order.
+
+use crate::id::{Id, id};
+use crate::names::{Hash, Names};
+use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
+
+/// How many keys are counted at a time.
+pub const COUNTERS: usize = 256;
+/// How much of a key is kept: 256 KiB for all of them. Longer keys that begin alike count as one.
+pub const KEY_BYTES: usize = 1024;
+/// How long it takes until an event weighs half as much.
+pub const HALF_LIFE: Span = Span::from_secs(30 * 60);
+
+/// What is counted for a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyEvent {
+    /// A request was refused.
+    Refusal,
+    /// A request began to wait.
+    Wait,
+}
+
+/// One key with its counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TopKey<'a> {
+    /// The key, cut to [`KEY_BYTES`].
+    pub key: &'a [u8],
+    /// Refusals, never more than there were.
+    pub refusals: u64,
+    /// Waits, never more than there were.
+    pub waits: u64,
+}
+
+id! {
+    /// A counter's index.
+    KeyCounterId
+}
+
+struct KeyCounter {
+    key: Vec<u8>,
+    hash: Hash,
+    /// An upper bound of the key's events.
+    bound: u64,
+    /// Refusals since the key has this counter.
+    refusals: u64,
+    /// Waits since the key has this counter.
+    waits: u64,
+    /// Refusals in the window with this number.
+    in_window: (u64, u64),
+    /// Its index in the heap.
+    position: usize,
+}
+
+/// The events of the keys that have most, counted in a fixed number of counters.
+#[derive(Default)]
+pub struct TopKeys {
+    names: Names<KeyCounterId>,
+    counters: Vec<KeyCounter>,
+    heap: Vec<KeyCounterId>,
+    /// How often everything was halved.
+    halvings: u64,
+    /// The number of the present window.
+    window: u64,
+}
+
+/// A counter as it is handed over to another process.
+#[derive(Serialize, Deserialize)]
+pub struct SavedTopKey {
+    key: Vec<u8>,
+    bound: u64,
+    refusals: u64,
+    waits: u64,
+    in_window: u64,
+}
+
+/// All counters as they are handed over, and how often everything was halved.
+#[derive(Serialize, Deserialize)]
+pub struct SavedTopKeys(Vec<SavedTopKey>, u64);
+
+/// Returns the first [`KEY_BYTES`] of a key: what it is counted under, and shown as where there is little room.
+pub fn truncated(key: &[u8]) -> &[u8] {
+    &key[..key.len().min(KEY_BYTES)]
+}
+
+impl TopKeys {
+    /// Counts one event, in a time that does not depend on how many there were. Returns how many refusals of this key are
+    /// counted in the present window.
+    pub fn count(&mut self, key: &[u8], event: KeyEvent, now: Time) -> u64 {
+        self.halve(now);
+        let key = truncated(key);
+        let hash = self.names.hash(key);
+        let found = self.names.find(hash, |id| self.counters[id.index()].key == key);
+        let id = found.unwrap_or_else(|| self.counter_for(hash, key));
+        let counter = &mut self.counters[id.index()];
+        counter.bound += 1;
+        match event {
+            KeyEvent::Refusal => counter.refuse(self.window),
+            KeyEvent::Wait => counter.waits += 1,
+        }
+        let refusals = counter.refusals_in(self.window);
+        let position = counter.position;
+        self.sift_down(position);
+        refusals
+    }
+
+    /// Begins a new window for the count of refusals.
+    pub fn begin_window(&mut self) {
+        self.window += 1;
+    }
+
+    /// Returns the refusals of each key in the present window, in no order. A key that lost its counter meanwhile has fewer than
+    /// there were.
+    pub fn refusals_in_window(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        let counts = self.counters.iter().map(|counter| (&counter.key[..], counter.refusals_in(self.window)));
+        counts.filter(|(_, refusals)| *refusals > 0)
+    }
+
+    /// Returns each counted key, in no order.
+    pub fn top(&self, now: Time) -> impl Iterator<Item = TopKey<'_>> {
+        let halvings = self.pending_halvings(now);
+        let counters = self.counters.iter().map(move |KeyCounter { key, refusals, waits, .. }| TopKey {
+            key,
+            refusals: refusals >> halvings,
+            waits: waits >> halvings,
+        });
+        counters.filter(|top| top.refusals + top.waits > 0)
+    }
+
+    /// Returns how many events more than counted a key may have had, including a key that has no counter.
+    pub fn error(&self, now: Time) -> u64 {
+        let halvings = self.pending_halvings(now);
+        let unknown = |counter: &KeyCounter| {
+            rounded_up(counter.bound, halvings) - (counter.refusals >> halvings) - (counter.waits >> halvings)
+        };
+        let of_others = if self.counters.len() < COUNTERS { 0 } else { rounded_up(self.least_bound(), halvings) };
+        self.counters.iter().map(unknown).max().unwrap_or(0).max(of_others)
+    }
+
+    /// Returns everything, for another process.
+    pub fn save(&self) -> SavedTopKeys {
+        let save = |counter: &KeyCounter| SavedTopKey {
+            key: counter.key.clone(),
+            bound: counter.bound,
+            refusals: counter.refusals,
+            waits: counter.waits,
+            in_window: counter.refusals_in(self.window),
+        };
+        SavedTopKeys(self.counters.iter().map(save).collect(), self.halvings)
+    }
+
+    /// Goes on from what another process saved. What would be too much is left out.
+    pub fn restore(&mut self, SavedTopKeys(counters, halvings): SavedTopKeys) {
+        *self = TopKeys { halvings, ..TopKeys::default() };
+        for SavedTopKey { key, bound, refusals, waits, in_window } in counters.into_iter().take(COUNTERS) {
+            let hash = self.names.hash(&key);
+            let id = self.counter_for(hash, truncated(&key));
+            let counter = &mut self.counters[id.index()];
+            (counter.bound, counter.refusals, counter.waits) = (bound, refusals, waits);
+            counter.in_window = (self.window, in_window);
+            let position = counter.position;
+            self.sift_down(position);
+        }
+    }
+
+    /// Gives a key that has none a counter, and returns it: a new one, or the one with the smallest bound.
+    fn counter_for(&mut self, hash: Hash, key: &[u8]) -> KeyCounterId {
+        let id = match self.heap.first() {
+            Some(least) if self.counters.len() == COUNTERS => *least,
+            _ => self.add_counter(),
+        };
+        let counter = &mut self.counters[id.index()];
+        self.names.remove(counter.hash, id);
+        counter.hash = hash;
+        counter.key.clear();
+        counter.key.extend_from_slice(key);
+        (counter.refusals, counter.waits, counter.in_window) = (0, 0, (0, 0));
+        self.names.insert(hash, id, |id| self.counters[id.index()].hash);
+        id
+    }
+
+    fn add_counter(&mut self) -> KeyCounterId {
+        let position = self.heap.len();
+        let id = KeyCounterId::from_index(position);
+        let (key, hash) = (Vec::new(), Hash::default());
+        self.counters.push(KeyCounter { key, hash, bound: 0, refusals: 0, waits: 0, in_window: (0, 0), position });
+        self.heap.push(id);
+        self.sift_up(position);
+        id
+    }
+
+    fn halve(&mut self, now: Time) {
+        let halvings = self.pending_halvings(now);
+        if halvings > 0 {
+            for counter in &mut self.counters {
+                counter.bound = rounded_up(counter.bound, halvings);
+                counter.refusals >>= halvings;
+                counter.waits >>= halvings;
+            }
+            self.halvings = now.as_micros() / HALF_LIFE.as_micros();
+        }
+    }
+
+    /// Returns how often to halve to be up to date. More often than this makes no difference.
+    fn pending_halvings(&self, now: Time) -> u32 {
+        let halvings = now.as_micros() / HALF_LIFE.as_micros();
+        halvings.saturating_sub(self.halvings).min(63) as u32
+    }
+
+    fn least_bound(&self) -> u64 {
+        self.heap.first().map_or(0, |id| self.counters[id.index()].bound)
+    }
+
+    /// Restores the heap's order after the bound of a counter has grown.
+    fn sift_down(&mut self, mut position: usize) {
+        loop {
+            let children = [2 * position + 1, 2 * position + 2].into_iter().filter(|child| *child < self.heap.len());
+            let Some(child) = children.min_by_key(|child| self.bound_at(*child)) else { return };
+            if self.bound_at(position) <= self.bound_at(child) {
+                return;
+            }
+            self.swap(position, child);
+            position = child;
+        }
+    }
+
+    /// Restores the heap's order after a counter was added at its end.
+    fn sift_up(&mut self, mut position: usize) {
+        while position > 0 && self.bound_at(position) < self.bound_at((position - 1) / 2) {
+            self.swap(position, (position - 1) / 2);
+            position = (position - 1) / 2;
+        }
+    }
+
+    fn swap(&mut self, one: usize, other: usize) {
+        self.heap.swap(one, other);
+        for position in [one, other] {
+            self.counters[self.heap[position].index()].position = position;
+        }
+    }
+
+    fn bound_at(&self, position: usize) -> u64 {
+        self.counters[self.heap[position].index()].bound
+    }
+
+    /// Compares every table with every other.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
+    pub fn check(&self) {
+        assert!(self.counters.len() <= COUNTERS && self.heap.len() == self.counters.len());
+        assert_eq!(self.names.len(), self.counters.len(), "each counter has one key");
+        for (index, counter) in self.counters.iter().enumerate() {
+            let id = KeyCounterId::from_index(index);
+            let found =
+                self.names.find(self.names.hash(&counter.key), |id| self.counters[id.index()].key == counter.key);
+            assert_eq!(found, Some(id), "a counter is found by its key");
+            assert_eq!(self.heap[counter.position], id, "a counter has its index in the heap");
+            let parent = counter.position.saturating_sub(1) / 2;
+            assert!(self.bound_at(parent) <= counter.bound, "the smallest bound comes first");
+            assert!(counter.refusals + counter.waits <= counter.bound, "a bound is one");
+        }
+    }
+}
+
+impl KeyCounter {
+    fn refuse(&mut self, window: u64) {
+        self.refusals += 1;
+        self.in_window = (window, self.refusals_in(window) + 1);
+    }
+
+    fn refusals_in(&self, window: u64) -> u64 {
+        if self.in_window.0 == window { self.in_window.1 } else { 0 }
+    }
+}
+
+/// Returns a bound after some halvings, rounded up: a bound must not fall below what it bounds.
+fn rounded_up(bound: u64, halvings: u32) -> u64 {
+    let half = bound >> halvings;
+    half + u64::from(half << halvings != bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn at(minutes: u64) -> Time {
+        Time::START + Span::from_secs(60 * minutes)
+    }
+
+    fn of(top_keys: &TopKeys, key: &[u8], now: Time) -> (u64, u64) {
+        top_keys.top(now).find(|top| top.key == key).map_or((0, 0), |top| (top.refusals, top.waits))
+    }
+
+    #[test]
+    fn few_keys_are_counted_exactly() {
+        let mut top_keys = TopKeys::default();
+        for n in 0..COUNTERS - 1 {
+            for _ in 0..=n {
+                top_keys.count(format!("key{n}").as_bytes(), KeyEvent::Refusal, at(0));
+                top_keys.count(format!("key{n}").as_bytes(), KeyEvent::Wait, at(0));
+                top_keys.check();
+            }
+        }
+        assert_eq!((of(&top_keys, b"key0", at(0)), of(&top_keys, b"key254", at(0))), ((1, 1), (255, 255)));
+        assert_eq!(top_keys.error(at(0)), 0);
+    }
+
+    /// The halves are those of real numbers, whatever is rounded.
+    #[test]
+    fn the_truth_lies_within_the_error() {
+        let mut top_keys = TopKeys::default();
+        let mut truth: HashMap<Vec<u8>, f64> = HashMap::new();
+        let mut seed = 3_u64;
+        for n in 0..200_000_u64 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            // A few keys have most of the events; most keys have few.
+            let key = ((1_u64 << (seed >> 60)) + (seed >> 33) % (1 << (seed >> 60))).to_string().into_bytes();
+            let event = if seed >> 40 & 1 == 0 { KeyEvent::Refusal } else { KeyEvent::Wait };
+            let now = Time::START + Span::from_millis(n * 50);
+            if n % 36_000 == 0 && n > 0 {
+                truth.values_mut().for_each(|count| *count /= 2.0);
+            }
+            top_keys.count(&key, event, now);
+            *truth.entry(key).or_default() += 1.0;
+            if n % 1_000 == 999 {
+                top_keys.check();
+                let error = top_keys.error(now) as f64;
+                for (key, count) in &truth {
+                    let (refusals, waits) = of(&top_keys, key, now);
+                    let known = (refusals + waits) as f64;
+                    assert!(known <= *count && *count <= known + error, "{known} {count} {error}");
+                }
+            }
+        }
+        let most = truth.values().copied().fold(0.0, f64::max);
+        assert!(
+            truth.len() > 10 * COUNTERS && top_keys.error(at(166)) as f64 * 5.0 < most,
+            "the largest are told apart"
+        );
+    }
+
+    #[test]
+    fn what_is_long_ago_counts_less_and_is_forgotten() {
+        let mut top_keys = TopKeys::default();
+        for _ in 0..100 {
+            top_keys.count(b"k", KeyEvent::Wait, at(29));
+        }
+        let later = [29, 30, 60, 90, 1_000_000].map(|minutes| of(&top_keys, b"k", at(minutes)).1);
+        assert_eq!(later, [100, 50, 25, 12, 0]);
+        top_keys.count(b"other", KeyEvent::Wait, at(60));
+        assert_eq!(of(&top_keys, b"k", at(60)).1, 25);
+        top_keys.check();
+    }
+
+    #[test]
+    fn a_window_counts_anew() {
+        let mut top_keys = TopKeys::default();
+        assert_eq!(top_keys.count(b"k", KeyEvent::Refusal, at(0)), 1);
+        assert_eq!(top_keys.count(b"k", KeyEvent::Wait, at(0)), 1);
+        assert_eq!(top_keys.count(b"k", KeyEvent::Refusal, at(0)), 2);
+        top_keys.begin_window();
+        assert_eq!(top_keys.refusals_in_window().count(), 0);
+        assert_eq!(top_keys.count(b"k", KeyEvent::Refusal, at(1)), 1);
+        assert_eq!(top_keys.refusals_in_window().collect::<Vec<_>>(), [(&b"k"[..], 1)]);
+        assert_eq!(of(&top_keys, b"k", at(1)), (3, 1));
+    }
+
+    #[test]
+    fn long_keys_are_cut() {
+        let mut top_keys = TopKeys::default();
+        let long = vec![b'x'; KEY_BYTES + 1];
+        top_keys.count(&long, KeyEvent::Wait, at(0));
+        top_keys.count(&long[..KEY_BYTES], KeyEvent::Wait, at(0));
+        assert_eq!(of(&top_keys, &long[..KEY_BYTES], at(0)), (0, 2));
+        top_keys.check();
+    }
+
+    #[test]
+    fn another_process_goes_on() {
+        let (mut top_keys, mut next) = (TopKeys::default(), TopKeys::default());
+        for n in 0..1_000_u64 {
+            top_keys.count((n % 300).to_string().as_bytes(), KeyEvent::Refusal, at(n));
+        }
+        next.restore(top_keys.save());
+        next.check();
+        let sorted = |top_keys: &TopKeys| {
+            let mut all: Vec<_> = top_keys.top(at(1_000)).map(|top| (top.key.to_vec(), top.refusals)).collect();
+            all.sort();
+            all
+        };
+        assert_eq!(sorted(&next), sorted(&top_keys));
+        assert_eq!(next.error(at(1_000)), top_keys.error(at(1_000)));
+    }
+}

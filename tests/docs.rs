@@ -1,0 +1,132 @@
+//! What is written of options stands in their tables: the OPTIONS of the manual pages and the template of the configuration file are
+//! made from them. `make docs` has this test write them; without that, it fails where they are stale.
+
+use poolcounter::cli::{COMMANDS, Command, Opt};
+use poolcounter::registry::SERVICES;
+use std::fs;
+
+/// Set to have the files written.
+const WRITE: &str = "WRITE_DOCS";
+
+const DAEMON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.8");
+const OTHERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.1");
+const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.toml");
+
+/// What begins and ends the part of a page that is made, with the name of the command in between.
+const BEGIN: &str = ".\\\" Made by make docs: the options of ";
+const END: &str = ".\\\" End of the options of ";
+
+/// What the template says before its settings.
+const HEAD: &str = "\
+# Settings of the poolcounter daemon, which poolcounter(8) describes. Each line shows the default; to change it, remove the
+# \"# \" in front. What ARGS in /etc/default/poolcounter says counts more than this file.
+#
+# What is changed counts from the next reload on, which loses no lock. There are neither passwords nor encryption: whoever can
+# connect is served, and whoever can open the status page sees keys and addresses.
+";
+
+#[test]
+fn the_options_in_the_manual_are_those_of_the_tables() {
+    keep(DAEMON, &with_options(&read(DAEMON), &COMMANDS[0]));
+    let others = COMMANDS[1..].iter().filter(|command| own_options(command).next().is_some());
+    keep(OTHERS, &others.fold(read(OTHERS), |page, command| with_options(&page, command)));
+}
+
+#[test]
+fn the_template_is_made_of_the_tables() {
+    keep(TEMPLATE, &template());
+}
+
+/// A default stands in the short text, for people, and in TOML.
+#[test]
+fn defaults_agree() {
+    for option in (COMMANDS[0].options)() {
+        let said = option.doc_short.split_once("(default: ").and_then(|(_, rest)| rest.strip_suffix(')'));
+        if let Some(number) = said.filter(|said| said.parse::<u64>().is_ok()) {
+            assert_eq!(number, option.default, "--{}", option.long);
+        }
+        assert!(option.is_hidden || !option.doc_long.is_empty(), "--{}", option.long);
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).expect("it lies beside the manifest")
+}
+
+/// Writes the file, or asserts that it is as it would be written.
+fn keep(path: &str, text: &str) {
+    if std::env::var_os(WRITE).is_some() {
+        fs::write(path, text).expect("can be written");
+    } else {
+        assert!(read(path) == text, "{path} is stale: make docs");
+    }
+}
+
+/// The options of a command that its own section describes: all have help and version, and only the daemon's page says so there.
+fn own_options(command: &Command) -> impl Iterator<Item = Opt<()>> {
+    let is_daemon = command.name == COMMANDS[0].name;
+    let options = command.shown_options().into_iter();
+    options.filter(move |option| is_daemon || !["help", "version"].contains(&option.long))
+}
+
+/// The page with the command's options between their marks.
+fn with_options(page: &str, command: &Command) -> String {
+    let (begin, end) = (format!("{BEGIN}{}.\n", command.name), format!("{END}{}.\n", command.name));
+    let (before, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("the page lacks {begin}"));
+    let (_, after) = rest.split_once(&end).unwrap_or_else(|| panic!("the page lacks {end}"));
+    let items: String = own_options(command).map(|option| item(&option)).collect();
+    format!("{before}{begin}.Bl -tag -width Ds\n{items}.El\n{end}{after}")
+}
+
+/// One item of the list of options.
+fn item(option: &Opt<()>) -> String {
+    let value = markup(option.hint);
+    let named = |name: String| format!("Fl {name}{}{value}", if value.is_empty() { "" } else { " " });
+    let short = if option.short.is_empty() { String::new() } else { named(option.short.into()) + " , " };
+    let text: String = option.doc_long.trim().lines().map(|line| format!("{}\n", line.trim())).collect();
+    format!(".It {short}{}\n{text}", named(format!("-{}", option.long)))
+}
+
+/// A hint such as `IDLE[,INTERVAL]` or `warn|kill` in mdoc.
+fn markup(hint: &str) -> String {
+    if hint.contains('|') {
+        return format!("Cm {}", hint.replace('|', " | "));
+    }
+    let parts = hint.trim_end_matches(']').split('[').filter(|part| !part.is_empty());
+    let markup = |part: &str| match part.chars().next() {
+        Some(mark @ (',' | ':')) => format!("Op {mark} Ns Ar {}", part[1..].to_lowercase()),
+        _ => format!("Ar {}", part.to_lowercase()),
+    };
+    parts.map(markup).collect::<Vec<_>>().join(" Ns ")
+}
+
+/// The template: the settings of each service, then those of the loop.
+fn template() -> String {
+    let options = (COMMANDS[0].options)();
+    let mut rest = options.as_slice();
+    let mut text = HEAD.to_string();
+    for service in SERVICES {
+        let (own, others) = rest.split_at(service.listening.len() + (service.settings)().rows().len());
+        text += "\n";
+        text.extend(own.iter().map(setting));
+        rest = others;
+    }
+    text += "\n";
+    text.extend(rest.iter().map(setting));
+    text
+}
+
+/// The lines of one setting; none if it cannot stand in a file.
+fn setting(option: &Opt<()>) -> String {
+    if option.key.is_empty() {
+        return String::new();
+    }
+    let what = option.doc_short.split(" (default:").next().unwrap_or_default().replace("; repeatable", "");
+    let unit = match option.hint {
+        "SECONDS" | "BYTES" | "MEGABYTES" | "MICROSECONDS" => format!(" In {}.", option.hint.to_lowercase()),
+        _ => String::new(),
+    };
+    let mut letters = what.chars();
+    let what: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
+    format!("# {what}.{unit}\n# {} = {}\n", option.key, option.default)
+}

@@ -1,0 +1,100 @@
+//! Crowds in the members service, in virtual time: what the daemon says by itself to one connection is more than a connection's
+//! output may hold.
+
+mod support;
+
+use poolcounter::counters::CountersSettings;
+use poolcounter::members::MembersSettings;
+use poolcounter::registry::AllSettings;
+use poolcounter::time::Span;
+use support::world::World;
+
+/// With names of 40 bytes, their `!STOP` are twice what a connection's output may hold.
+const CROWD: usize = 40_000;
+
+fn world() -> World {
+    let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
+    let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
+    World::with(AllSettings::default().with(members).with(counters))
+}
+
+fn name(n: usize) -> String {
+    format!("a-member-with-a-name-of-forty-bytes{n:05}")
+}
+
+/// A pool whose members one provider has offered; returns the provider, and an operator.
+fn crowded(world: &mut World) -> (usize, usize) {
+    let (operator, provider) = (world.connect_to("members"), world.connect_to("members"));
+    world.send(operator, format!("POOL p 0 {CROWD} cull_interval=0\n").as_bytes());
+    world.settle();
+    world.send(provider, b"PROVIDE p\n");
+    for chunk in (0..CROWD).collect::<Vec<_>>().chunks(2_000) {
+        let lines: String = chunk.iter().map(|n| format!("OFFER p {}\n", name(*n))).collect();
+        world.send(provider, lines.as_bytes());
+        while world.unread(provider) > 0 {
+            world.tick_unchecked();
+        }
+    }
+    world.settle();
+    world.take_received(operator);
+    assert_eq!(world.take_received(provider), b"OK\n".repeat(CROWD + 1));
+    (provider, operator)
+}
+
+#[test]
+fn a_provider_that_reads_is_told_to_stop_a_crowd() {
+    let mut world = world();
+    let (provider, operator) = crowded(&mut world);
+    world.send(operator, b"RMPOOL p\n");
+    world.settle();
+    assert_eq!(world.take_received(operator), b"OK\n");
+    let begun = world.take_received(provider).len();
+    assert!(0 < begun && begun < 1 << 20, "{begun} bytes at once");
+    world.upgrade();
+    world.advance(Span::from_secs(2));
+    let rest = String::from_utf8(world.take_received(provider)).expect("the names are text");
+    assert!(!world.is_closed(provider), "it reads");
+    let line = name(0).len() + b"!STOP p \n".len();
+    assert_eq!(begun + rest.len(), CROWD * line, "each member is to be stopped once");
+    assert!(rest.lines().all(|line| line.starts_with("!STOP p ")));
+    [provider, operator].into_iter().for_each(|client| world.finish(client));
+    world.advance(Span::from_secs(6));
+    assert!(world.is_empty());
+}
+
+#[test]
+fn a_provider_that_does_not_read_keeps_nobody_waiting() {
+    let mut world = world();
+    let (provider, operator) = crowded(&mut world);
+    world.set_room(provider, 0);
+    world.send(operator, b"RMPOOL p\nPOOLS\n");
+    world.advance(Span::from_secs(10));
+    assert_eq!(world.take_received(operator), b"OK\n\n");
+    world.reset(provider);
+    world.finish(operator);
+    world.advance(Span::from_secs(6));
+    assert!(world.is_empty());
+}
+
+#[test]
+fn nothing_stands_between_the_lines_of_a_list() {
+    let mut world = world();
+    let (provider, operator) = crowded(&mut world);
+    world.set_room(provider, 100_000);
+    world.send(provider, b"MEMBERS p\n");
+    world.settle();
+    // In the middle of the list its members are to be stopped.
+    world.send(operator, b"RECONFIGURE p max=1\n");
+    world.settle();
+    world.upgrade();
+    world.set_room(provider, usize::MAX);
+    world.advance(Span::from_secs(2));
+    let text = String::from_utf8(world.take_received(provider)).expect("the names are text");
+    let (list, rest) = text.split_once("\n\n").expect("a list ends with an empty line");
+    assert_eq!(list.lines().count(), CROWD, "each member is told of once");
+    assert!(list.lines().all(|line| line.starts_with("a-member")), "the list is in one piece");
+    assert_eq!(rest.lines().filter(|line| line.starts_with("!STOP p ")).count(), CROWD - 1);
+    [provider, operator].into_iter().for_each(|client| world.finish(client));
+    world.advance(Span::from_secs(6));
+    assert!(world.is_empty());
+}

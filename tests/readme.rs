@@ -1,0 +1,161 @@
+//! What the README says is so: its commands are run, and say what stands there; its settings and its programs are checked. What
+//! cannot run here is told.
+
+mod support;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::process::{Command, Output, Stdio};
+use support::daemon::Daemon;
+use support::place::Place;
+use support::skipped;
+
+const PROGRAM: &str = Daemon::PROGRAM;
+
+const README: &str = include_str!("../README.md");
+
+/// How long it may be, so that a newcomer reads it: 14 kB.
+const LONGEST: usize = 14 * 1024;
+
+/// A block of the README: its language, and its lines.
+struct Block {
+    language: &'static str,
+    text: &'static str,
+}
+
+fn blocks() -> Vec<Block> {
+    let fenced = README.split("```").skip(1).step_by(2);
+    fenced
+        .map(|block| block.split_once('\n').expect("a fence is a line"))
+        .map(|(language, text)| Block { language, text })
+        .collect()
+}
+
+#[test]
+fn it_is_short_and_names_the_oldest_compiler() {
+    assert!(README.len() <= LONGEST, "{} bytes", README.len());
+    let manifest = include_str!("../Cargo.toml");
+    let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"'));
+    assert!(README.contains(&format!("Rust {} or newer", version.expect("it is there"))));
+}
+
+/// Links to files, and to headings of the same page.
+#[test]
+fn its_links_lead_somewhere() {
+    let anchors: Vec<String> = README.lines().filter_map(|line| line.strip_prefix("## ")).map(anchor).collect();
+    for link in README.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+        if path.is_empty() {
+            assert!(anchors.iter().any(|anchor| anchor == heading), "{link}");
+        } else if !path.contains("://") {
+            let file = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+            let there = fs::metadata(&file).is_ok();
+            assert!(there, "{link}");
+            if !heading.is_empty() {
+                let text = fs::read_to_string(file).expect("is text");
+                let headings = text.lines().filter_map(|line| line.trim_start_matches('#').strip_prefix(' '));
+                assert!(headings.map(anchor).any(|anchor| anchor == heading), "{link}");
+            }
+        }
+    }
+}
+
+/// What a heading is called in links.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+#[test]
+fn every_block_is_tested_or_skipped() {
+    for Block { language, text } in blocks() {
+        match language {
+            // Run by the tests below, and compiled with the library's documentation.
+            "console" | "toml" | "rust,no_run" => {}
+            "sh" | "dockerfile" => skipped(&format!("of the README, {}: it builds or installs", first_line(text))),
+            "php" => skipped(&format!("of the README, {}: it is for MediaWiki", first_line(text))),
+            "yaml" => check_scrape_config(text),
+            other => panic!("there is no test for {other}: {text}"),
+        }
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+fn check_scrape_config(text: &str) {
+    let place = Place::new();
+    let file = place.file("prometheus.yml");
+    fs::write(&file, text).expect("there is room");
+    match Command::new("promtool").args(["check", "config"]).arg(&file).output() {
+        Ok(output) => assert!(output.status.success(), "{}", said(&output)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            skipped("the README's configuration of Prometheus, because promtool is not installed");
+        }
+        Err(error) => panic!("promtool cannot be run: {error}"),
+    }
+}
+
+#[test]
+fn the_settings_are_well_formed() {
+    let place = Place::new();
+    for Block { text, .. } in blocks().into_iter().filter(|block| block.language == "toml") {
+        let file = place.file("settings.toml");
+        fs::write(&file, text).expect("there is room");
+        let output = Command::new(PROGRAM).args(["--check", "--config"]).arg(&file).output().expect("it runs");
+        assert!(output.status.success(), "{text}{}", said(&output));
+    }
+}
+
+/// Each block is a script for a new daemon. What runs in the background may speak at any moment, so that lines of such
+/// a block are compared without their order.
+#[test]
+fn the_commands_say_what_stands_there() {
+    for Block { text, .. } in blocks().into_iter().filter(|block| block.language == "console") {
+        if text.contains("| nc ") && !is_installed("nc") {
+            skipped(&format!("of the README, {}: nc is not installed", first_line(text)));
+            continue;
+        }
+        let (commands, wanted): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("$ "));
+        let (got, wanted) = (run(&commands), wanted.join("\n"));
+        let lines = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(String::from).collect();
+            if commands.iter().any(|command| command.ends_with(" &")) {
+                lines.sort();
+            }
+            lines
+        };
+        assert_eq!(lines(&got), lines(&wanted), "{text}");
+    }
+}
+
+/// Runs commands as a script, and returns what they said, as if the daemon were where the README has it.
+fn run(commands: &[&str]) -> String {
+    let daemon = Daemon::start_with_counters(&[]);
+    let counters = daemon.counters();
+    let mut script = String::new();
+    for command in commands {
+        let command =
+            command.trim_start_matches("$ ").replace("localhost 7531", &format!("127.0.0.1 {}", daemon.address.port()));
+        let mut command = command.replace("poolcounter counter ", &format!("{PROGRAM} counter --server {counters} "));
+        for name in ["exec", "stats"] {
+            let with_server = format!("{PROGRAM} {name} --server {} ", daemon.address);
+            command = command.replace(&format!("poolcounter {name} "), &with_server);
+        }
+        script += &format!("{command}\n");
+    }
+    script += "wait\n";
+    let mut shell = Command::new("sh");
+    let output = shell.args(["-c", &format!("exec 2>&1\n{script}")]).stdin(Stdio::null()).output().expect("a shell");
+    said(&output).replace(&daemon.address.to_string(), "localhost")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8([&output.stdout[..], &output.stderr[..]].concat()).expect("is text")
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|place| place.join(program).is_file())
+}

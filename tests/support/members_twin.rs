@@ -1,0 +1,321 @@
+//! The members service and its model side by side: whatever is said to one is said to the other, and what every client is told
+//! and what there is afterwards must be the same.
+
+use super::model::members::{Hints, Kind, Members};
+use super::world::World;
+use poolcounter::counters::CountersSettings;
+use poolcounter::members::MembersSettings;
+use poolcounter::registry::AllSettings;
+use poolcounter::time::{Span, Time};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// How many of the last actions are shown.
+const SHOWN: usize = 60;
+
+/// Both.
+pub struct MembersTwin {
+    world: World,
+    model: Members,
+    /// Asks what there is.
+    observer: usize,
+    clients: Vec<usize>,
+    /// The number on the wire of lease 1.
+    first_lease: Option<u64>,
+    tokens: Vec<String>,
+    /// What each client was asked and did not answer.
+    pub asked: BTreeMap<usize, Vec<String>>,
+    /// Leases as they were handed out: the client, the number, and the token if there is one.
+    pub leases: Vec<(usize, u64, Option<usize>)>,
+    /// How often what was told.
+    pub tally: BTreeMap<String, u64>,
+    done: VecDeque<String>,
+    replay: String,
+    /// Two things were due at once, whose order is not settled, so that the history ends.
+    pub is_tied: bool,
+}
+
+impl MembersTwin {
+    /// Both without pools. `replay` tells people how to repeat what comes.
+    pub fn new(replay: String) -> Self {
+        let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
+        let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
+        let mut world = World::with(AllSettings::default().with(members).with(counters));
+        let observer = world.connect_to("members");
+        MembersTwin {
+            world,
+            model: Members::new(),
+            observer,
+            clients: Vec::new(),
+            first_lease: None,
+            tokens: Vec::new(),
+            asked: BTreeMap::new(),
+            leases: Vec::new(),
+            tally: BTreeMap::new(),
+            done: VecDeque::new(),
+            replay,
+            is_tied: false,
+        }
+    }
+
+    fn note(&mut self, action: String) {
+        if std::env::var_os("SIM_TRACE").is_some() {
+            println!("{action}");
+        }
+        self.done.push_back(action);
+        if self.done.len() > SHOWN {
+            self.done.pop_front();
+        }
+    }
+
+    /// One more client; returns its number.
+    pub fn connect(&mut self) -> usize {
+        let client = self.world.connect_to("members");
+        self.clients.push(client);
+        client
+    }
+
+    /// A client says a line. Leases are numbered from 1 on, tokens are `$1`, `$2`.
+    pub fn say(&mut self, client: usize, line: &str) {
+        if self.is_tied {
+            return;
+        }
+        self.note(format!("{client}> {line}"));
+        let said = self.translated(line);
+        self.world.send(client, format!("{said}\n").as_bytes());
+        self.world.settle();
+        let told = self.collect();
+        self.model.say(client, line);
+        if line == "BYE" {
+            self.world.finish(client);
+            self.world.settle();
+            self.forget(client);
+        }
+        self.compare(told);
+    }
+
+    /// A client leaves.
+    pub fn close(&mut self, client: usize) {
+        if self.is_tied {
+            return;
+        }
+        self.note(format!("{client}x"));
+        self.world.finish(client);
+        self.world.settle();
+        let told = self.collect();
+        self.model.close(client);
+        self.forget(client);
+        self.compare(told);
+    }
+
+    fn forget(&mut self, client: usize) {
+        self.clients.retain(|other| *other != client);
+        self.asked.remove(&client);
+    }
+
+    /// Another process takes over.
+    pub fn upgrade(&mut self) {
+        if self.is_tied {
+            return;
+        }
+        self.note("upgrade".into());
+        self.world.settle();
+        self.world.upgrade();
+        self.world.settle();
+        let told = self.collect();
+        self.compare(told);
+    }
+
+    /// Time passes, and no less than takes it out of the moments at which a backoff may end.
+    pub fn pass(&mut self, ms: u64) {
+        let mut target = self.now() + ms * 1_000;
+        while !self.is_tied {
+            self.note(format!("+{}ms, up to {}ms", (target - self.now()) / 1_000, target / 1_000));
+            self.pass_to(target);
+            let now = self.now();
+            let inside =
+                self.model.backoffs().filter(|(low, high)| (*low..*high).contains(&now)).map(|(_, high)| high).max();
+            match inside {
+                Some(high) => target = high.next_multiple_of(1_000),
+                None => return,
+            }
+        }
+    }
+
+    fn pass_to(&mut self, target: u64) {
+        while !self.is_tied {
+            let next = self.world.next_work().map_or(target, |at| at.since(Time::START).as_micros().min(target));
+            let next = next.max(self.now());
+            self.is_tied = self.has_tie(next);
+            if self.is_tied {
+                return;
+            }
+            self.world.advance(Span::from_micros(next - self.now()));
+            let told = self.collect();
+            self.model.tick(next);
+            self.compare(told);
+            if next >= target && self.world.next_work().is_none_or(|at| at.since(Time::START).as_micros() > target) {
+                return;
+            }
+        }
+    }
+
+    /// Whether several things are due that may happen in any order.
+    fn has_tie(&self, now: u64) -> bool {
+        let due: Vec<Kind> =
+            self.model.deadlines().into_iter().filter(|(at, _)| *at <= now).map(|(_, kind)| kind).collect();
+        let is_backing_off = self.model.backoffs().any(|(low, high)| (low..=high).contains(&now));
+        due.len() > 1 || is_backing_off && !due.is_empty()
+    }
+
+    fn now(&self) -> u64 {
+        self.world.now().since(Time::START).as_micros()
+    }
+
+    /// What clients were told, as the model tells it.
+    fn collect(&mut self) -> Vec<(usize, String)> {
+        let mut told = Vec::new();
+        for client in self.clients.clone() {
+            let text = String::from_utf8(self.world.take_received(client)).expect("the names are text");
+            let mut lines = text.lines();
+            while let Some(line) = lines.next() {
+                let mut piece = self.understood(client, line);
+                let more = line.strip_prefix("MEMBERS ").map_or(0, |count| count.parse().expect("a number"));
+                for line in lines.by_ref().take(more) {
+                    piece += "\n";
+                    piece += &self.understood(client, line);
+                }
+                told.push((client, piece));
+            }
+        }
+        let mut hints = Hints::default();
+        for (client, piece) in &told {
+            if std::env::var_os("SIM_TRACE").is_some() {
+                println!("{client}< {piece}");
+            }
+            let words: Vec<&str> = piece.split([' ', '\n']).collect();
+            match words[..] {
+                ["!START", pool, number] => {
+                    hints.starts.insert(number.parse().expect("a number"), (*client, pool.into()));
+                }
+                ["!CLEAN", pool, member] => {
+                    hints.cleans.insert((pool.into(), member.into()), *client);
+                }
+                ["MEMBER", _, pool, ..] | ["MEMBERS", _, _, _, pool, ..] => {
+                    hints.served.insert(pool.into());
+                }
+                _ => {}
+            }
+            if matches!(words[0], "!START" | "!STOP" | "!CHECK" | "!CLEAN") {
+                self.asked.entry(*client).or_default().push(piece.clone());
+            }
+            let key = match words[..] {
+                ["!LOST", _, reason] => format!("!LOST {reason}"),
+                [word @ ("ERROR" | "NO_MEMBERS" | "MEMBERS"), more, ..] => format!("{word} {more}"),
+                _ => words[0].into(),
+            };
+            *self.tally.entry(key).or_insert(0) += 1;
+        }
+        self.model.hints = hints;
+        told
+    }
+
+    /// A line of the daemon with leases and tokens as the model numbers them.
+    fn understood(&mut self, client: usize, line: &str) -> String {
+        let mut words: Vec<String> = line.split(' ').map(String::from).collect();
+        match &words[0][..] {
+            "MEMBER" => {
+                let number: u64 = words[1].parse().expect("a number");
+                let number = number + 1 - *self.first_lease.get_or_insert(number);
+                words[1] = number.to_string();
+                let last = words.len() - 1;
+                let token = words[last].strip_prefix("token=").map(String::from);
+                let token = token.map(|token| {
+                    self.tokens.push(token);
+                    self.tokens.len()
+                });
+                token.iter().for_each(|token| words[last] = format!("token=${token}"));
+                self.leases.push((client, number, token));
+            }
+            "!LOST" => {
+                let number: u64 = words[1].parse().expect("a number");
+                words[1] = (number + 1 - self.first_lease.expect("it was told")).to_string();
+            }
+            "ERROR" => words.truncate(2),
+            _ => {}
+        }
+        words.join(" ")
+    }
+
+    fn translated(&self, line: &str) -> String {
+        let mut words: Vec<String> = line.split(' ').map(String::from).collect();
+        if matches!(&words[0][..], "RETURN" | "TAKEBACK" | "RENEW") {
+            words[1] = match words[1].strip_prefix('$') {
+                Some(token) => {
+                    let at: usize = token.parse().expect("a number");
+                    self.tokens.get(at.wrapping_sub(1)).cloned().unwrap_or("0".repeat(32))
+                }
+                None => {
+                    let number: u64 = words[1].parse().expect("a number");
+                    (number + self.first_lease.unwrap_or(1) - 1).to_string()
+                }
+            };
+        }
+        words.join(" ")
+    }
+
+    fn compare(&mut self, told: Vec<(usize, String)>) {
+        let (mut told, mut predicted) = (told, std::mem::take(&mut self.model.out));
+        let known: BTreeSet<usize> = self.clients.iter().copied().collect();
+        told.retain(|(client, _)| known.contains(client));
+        predicted.retain(|(client, _)| known.contains(client));
+        told.sort();
+        predicted.sort();
+        assert_eq!(told, predicted, "the daemon (left) tells something else than the model (right)");
+        let (there, should_be) = (self.picture(), self.model.picture());
+        assert_eq!(there, should_be, "the daemon (left) has something else than the model (right)");
+    }
+
+    fn picture(&mut self) -> Vec<String> {
+        let mut pools = self.ask("POOLS\n");
+        for pool in pools.clone() {
+            let name = pool.split(' ').next().expect("a line has words");
+            let members = self.ask(&format!("MEMBERS {name}\n"));
+            pools.extend(members.iter().map(|line| {
+                let mut words: Vec<&str> = line.split(' ').collect();
+                words.remove(4);
+                words.join(" ")
+            }));
+        }
+        pools
+    }
+
+    fn ask(&mut self, line: &str) -> Vec<String> {
+        self.world.send(self.observer, line.as_bytes());
+        self.world.settle();
+        let text = String::from_utf8(self.world.take_received(self.observer)).expect("the names are text");
+        let list = text.strip_suffix("\n\n").or(text.strip_suffix('\n')).expect("a list ends with an empty line");
+        list.lines().map(String::from).collect()
+    }
+
+    /// Everybody leaves, and nothing is left of anybody.
+    pub fn end(&mut self) {
+        for client in self.clients.clone() {
+            self.close(client);
+        }
+        if !self.is_tied {
+            self.world.finish(self.observer);
+            self.world.settle();
+            assert!(self.world.is_empty(), "something is left of somebody");
+        }
+    }
+}
+
+/// A test that fails says how it came to that, wherever it fails.
+impl Drop for MembersTwin {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}; the last actions:", self.replay);
+            self.done.iter().for_each(|action| eprintln!("{action}"));
+        }
+    }
+}

@@ -1,0 +1,1570 @@
+//! A naive model of the members service, line by line: plain vectors, every question answered by looking at everything. It was
+//! written from the protocol's page and shares no code with the daemon.
+//!
+//! What the page leaves to chance is taken from what the daemon did, if it may do so: which of several equal providers is asked,
+//! which of several equal pools of a group serves, and when exactly a backoff ends. Lines that one step tells one client have
+//! no order, except within a reply of several lines, which is one piece here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+const SECOND: u64 = 1_000_000;
+const FIRST_BACKOFF: u64 = SECOND / 10;
+const LONGEST_BACKOFF: u64 = 30 * SECOND;
+/// Who has waited for so long counts as one of the most urgent.
+const AGED: u64 = 60 * SECOND;
+
+/// What the daemon was seen to do in the step that the model takes next.
+#[derive(Default)]
+pub struct Hints {
+    /// Who was asked for which start, in which pool.
+    pub starts: BTreeMap<u64, (usize, String)>,
+    /// Who was asked to clean which member of which pool.
+    pub cleans: BTreeMap<(String, String), usize>,
+    /// From which pools members were handed out.
+    pub served: BTreeSet<String>,
+}
+
+/// The service.
+#[derive(Default)]
+pub struct Members {
+    pub now: u64,
+    pools: Vec<Pool>,
+    conns: BTreeMap<usize, Conn>,
+    waiters: Vec<Waiter>,
+    leases: Vec<Lease>,
+    starts: Vec<Start>,
+    next_start: u64,
+    next_lease: u64,
+    arrivals: u64,
+    /// The order in which members came free.
+    frees: u64,
+    tokens: u64,
+    pub hints: Hints,
+    /// What was told, by client.
+    pub out: Vec<(usize, String)>,
+}
+
+#[derive(Clone, PartialEq)]
+struct Settings {
+    init: u64,
+    max: u64,
+    group: String,
+    is_fifo: bool,
+    queue: u64,
+    start_timeout: u64,
+    stop_timeout: u64,
+    max_age: u64,
+    cull_interval: u64,
+    max_lifetime: u64,
+    max_uses: u64,
+    grow_at: Option<u64>,
+    min_free: u64,
+    max_hold: u64,
+    per_client: u64,
+    is_loss_ok: bool,
+    loss_delay: u64,
+    check_interval: u64,
+    check_timeout: u64,
+    clean_timeout: u64,
+    clean_parallel: u64,
+    provider_grace: u64,
+    repair_after: u64,
+}
+
+struct Pool {
+    name: String,
+    settings: Settings,
+    members: Vec<Member>,
+    is_leaving: bool,
+    owed: u64,
+    /// More starts, for this step only.
+    growth: u64,
+    /// Between these moments the backoff ends.
+    backoff: Option<(u64, u64)>,
+    next_backoff: u64,
+    cull_at: Option<u64>,
+}
+
+#[derive(Clone, PartialEq)]
+enum Owner {
+    Fixed,
+    Provider(usize),
+    /// Until then.
+    Orphan(u64),
+}
+
+#[derive(Clone, PartialEq)]
+enum State {
+    Free,
+    Checking(u64),
+    InUse,
+    Stopping(u64),
+    /// Since when nobody can be asked, if nobody can.
+    Unclean(u64),
+    Cleaning(usize, u64),
+    Quarantined(Option<u64>),
+    Held(u64),
+    Delayed(u64),
+    Orphaned,
+}
+
+struct Member {
+    name: String,
+    owner: Owner,
+    state: State,
+    born: u64,
+    /// Idle since then.
+    since: u64,
+    /// Known to be alive then.
+    proved: u64,
+    uses: u64,
+    freed: u64,
+    is_leaving: bool,
+    hold: Option<u64>,
+}
+
+#[derive(Default)]
+struct Conn {
+    name: Option<String>,
+    pool: Option<String>,
+    provides: bool,
+    cleans: bool,
+    capacity: Option<u64>,
+    late_starts: BTreeMap<u64, String>,
+    late_stops: BTreeSet<String>,
+}
+
+struct Waiter {
+    conn: usize,
+    pool: String,
+    members: u64,
+    /// Whether it said how many.
+    counted: bool,
+    named: Option<String>,
+    priority: u64,
+    arrival: u64,
+    since: u64,
+    until: u64,
+    lease: Option<u64>,
+}
+
+struct Lease {
+    number: u64,
+    conn: Option<usize>,
+    pool: String,
+    member: String,
+    since: u64,
+    holder: String,
+    /// Its number, how long it was, and when it runs out.
+    token: Option<(u64, u64, u64)>,
+}
+
+struct Start {
+    number: u64,
+    conn: usize,
+    pool: String,
+    until: u64,
+}
+
+/// What happens by itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    Wait,
+    Aged,
+    Start,
+    Stage,
+    Life,
+    Lease,
+    Grace,
+    Cull,
+}
+
+fn seconds(text: &str) -> u64 {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    whole.parse::<u64>().expect("a number") * SECOND + format!("{decimals:0<6}").parse::<u64>().expect("a number")
+}
+
+impl Settings {
+    fn usual() -> Settings {
+        Settings {
+            init: 0,
+            max: 1,
+            group: String::new(),
+            is_fifo: false,
+            queue: 50,
+            start_timeout: 60 * SECOND,
+            stop_timeout: 10 * SECOND,
+            max_age: 30 * SECOND,
+            cull_interval: 60 * SECOND,
+            max_lifetime: 0,
+            max_uses: 0,
+            grow_at: None,
+            min_free: 0,
+            max_hold: 0,
+            per_client: 0,
+            is_loss_ok: false,
+            loss_delay: 0,
+            check_interval: 0,
+            check_timeout: 5 * SECOND,
+            clean_timeout: 0,
+            clean_parallel: 10,
+            provider_grace: 0,
+            repair_after: 0,
+        }
+    }
+
+    fn set(&mut self, pair: &str) {
+        let (key, value) = pair.split_once('=').expect("it is known");
+        let number = || value.parse::<u64>().expect("a number");
+        match key {
+            "init" => self.init = number(),
+            "max" => self.max = number(),
+            "group" => self.group = value.into(),
+            "order" => self.is_fifo = value == "fifo",
+            "queue" => self.queue = number(),
+            "start_timeout" => self.start_timeout = seconds(value),
+            "stop_timeout" => self.stop_timeout = seconds(value),
+            "max_age" => self.max_age = seconds(value),
+            "cull_interval" => self.cull_interval = seconds(value),
+            "max_lifetime" => self.max_lifetime = seconds(value),
+            "max_uses" => self.max_uses = number(),
+            "grow_at" => self.grow_at = value.parse().ok(),
+            "min_free" => self.min_free = number(),
+            "max_hold" => self.max_hold = seconds(value),
+            "per_client" => self.per_client = number(),
+            "on_loss" => self.is_loss_ok = value == "ok",
+            "loss_delay" => self.loss_delay = seconds(value),
+            "check_interval" => self.check_interval = seconds(value),
+            "check_timeout" => self.check_timeout = seconds(value),
+            "clean_timeout" => self.clean_timeout = seconds(value),
+            "clean_parallel" => self.clean_parallel = number(),
+            "provider_grace" => self.provider_grace = seconds(value),
+            "repair_after" => self.repair_after = seconds(value),
+            _ => panic!("{pair}"),
+        }
+    }
+
+    fn is_possible(&self) -> bool {
+        self.init <= self.max && self.max >= 1
+    }
+}
+
+impl Pool {
+    fn count(&self, is_meant: impl Fn(&Member) -> bool) -> u64 {
+        self.members.iter().filter(|member| is_meant(member)).count() as u64
+    }
+
+    fn live(&self) -> u64 {
+        self.count(|member| !matches!(member.state, State::Stopping(_)))
+    }
+
+    fn free(&self) -> u64 {
+        self.count(|member| member.state == State::Free)
+    }
+
+    fn checking(&self) -> u64 {
+        self.count(|member| matches!(member.state, State::Checking(_)))
+    }
+
+    fn has_fixed(&self) -> bool {
+        self.members.iter().any(|member| member.owner == Owner::Fixed)
+    }
+
+    fn at(&self, member: &str) -> Option<usize> {
+        self.members.iter().position(|known| known.name == member)
+    }
+}
+
+impl Members {
+    pub fn new() -> Self {
+        Members { next_start: 1, next_lease: 1, ..Members::default() }
+    }
+
+    fn tell(&mut self, conn: usize, text: impl Into<String>) {
+        self.out.push((conn, text.into()));
+    }
+
+    fn pool(&self, name: &str) -> Option<usize> {
+        self.pools.iter().position(|pool| pool.name == name)
+    }
+
+    fn starts_in(&self, pool: usize) -> u64 {
+        self.starts.iter().filter(|start| start.pool == self.pools[pool].name).count() as u64
+    }
+
+    /// How many members the waiters want for whom starts are asked.
+    fn need(&self, pool: usize) -> u64 {
+        let name = &self.pools[pool].name;
+        self.waiters
+            .iter()
+            .filter(|waiter| waiter.pool == *name && waiter.named.is_none())
+            .map(|waiter| waiter.members)
+            .sum()
+    }
+
+    fn providers(&self, pool: usize) -> Vec<usize> {
+        let name = &self.pools[pool].name;
+        let provides = |conn: &&(&usize, &Conn)| conn.1.provides && conn.1.pool.as_ref() == Some(name);
+        let conns: Vec<(&usize, &Conn)> = self.conns.iter().collect();
+        conns.iter().filter(provides).map(|(id, _)| **id).collect()
+    }
+
+    fn has_agent(&self, pool: usize) -> bool {
+        let name = &self.pools[pool].name;
+        self.conns.values().any(|conn| (conn.provides || conn.cleans) && conn.pool.as_ref() == Some(name))
+    }
+
+    /// One line of a client.
+    pub fn say(&mut self, conn: usize, line: &str) {
+        self.conns.entry(conn).or_default();
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = match words[0] {
+            "POOL" => self.declare(words[1], &words[2..]),
+            "RECONFIGURE" => self.reconfigure(words[1], &words[2..]),
+            "RMPOOL" => self.remove_pool(conn, words[1], words.len() > 2),
+            "PROVIDE" => self.work(conn, words[1], true, words.get(2).map(|n| n.parse().expect("a number"))),
+            "CLEAN" => self.work(conn, words[1], false, None),
+            "STARTED" => self.started(conn, words[1].parse().expect("a number"), words[2]),
+            "FAILED" => self.failed(conn, words[1].parse().expect("a number")),
+            "STOPPED" => self.stopped(conn, words[1]),
+            "ALIVE" => self.alive(conn, words[1]),
+            "DEAD" => self.dead(conn, words[1]),
+            "CLEANED" => self.cleaned(conn, words[1]),
+            "OFFER" => self.offer(conn, words[1], words[2]),
+            "WITHDRAW" => self.withdraw(conn, words[1], words[2], words.len() > 3),
+            "ADD" => self.add(words[1], words[2]),
+            "DEL" => self.delete(words[1], words[2], words.len() > 3),
+            "REPAIR" => self.repair(words[1], words[2]),
+            "HOLD" => self.hold(words[1], words[2], seconds(words[3])),
+            "FREE" => self.unhold(words[1], words[2]),
+            "TAKEBACK" => self.take_back(words[1].parse().expect("a number")),
+            "TAKE" => self.take(conn, words[1], &words[2..]),
+            "TAKEGROUP" => self.take_from_group(conn, words[1], &words[2..]),
+            "RETURN" => self.give_back(conn, words[1], words.get(2) == Some(&"FAIL")),
+            "RENEW" => self.renew(words[1], words.get(2).map(|span| seconds(span))),
+            "CANCEL" => match self.waiters.iter().position(|waiter| waiter.conn == conn) {
+                Some(at) => {
+                    self.waiters.remove(at);
+                    Ok("NO_MEMBERS cancelled")
+                }
+                None => Err("NOT_WAITING"),
+            },
+            "IDENTIFY" => {
+                self.conns.get_mut(&conn).expect("it is known").name = Some(words[1].into());
+                Ok("OK")
+            }
+            "BYE" => {
+                self.waiters.retain(|waiter| waiter.conn != conn);
+                for number in self.held_by(conn, false) {
+                    self.come_back_ok(number);
+                }
+                Ok("BYE")
+            }
+            _ => panic!("{line}"),
+        };
+        match answer {
+            Ok("") => {}
+            Ok(reply) => self.tell(conn, reply),
+            Err(code) => self.tell(conn, format!("ERROR {code}")),
+        }
+        self.settle();
+        if line == "BYE" {
+            self.close(conn);
+        }
+    }
+
+    fn declare(&mut self, name: &str, words: &[&str]) -> Answer {
+        let mut settings = Settings::usual();
+        settings.set(&format!("init={}", words[0]));
+        settings.set(&format!("max={}", words[1]));
+        words[2..].iter().for_each(|pair| settings.set(pair));
+        if !settings.is_possible() {
+            return Err("BAD_SYNTAX");
+        }
+        if let Some(known) = self.pool(name) {
+            let is_same = self.pools[known].settings == settings && !self.pools[known].is_leaving;
+            return if is_same { Ok("OK") } else { Err("POOL_DIFFERS") };
+        }
+        let cull_at = (settings.cull_interval > 0).then_some(self.now + settings.cull_interval);
+        self.pools.push(Pool {
+            name: name.into(),
+            settings,
+            members: Vec::new(),
+            is_leaving: false,
+            owed: 0,
+            growth: 0,
+            backoff: None,
+            next_backoff: FIRST_BACKOFF,
+            cull_at,
+        });
+        Ok("OK")
+    }
+
+    fn reconfigure(&mut self, name: &str, words: &[&str]) -> Answer {
+        let p = self.pool(name).ok_or("NO_POOL")?;
+        let mut settings = self.pools[p].settings.clone();
+        words.iter().for_each(|pair| settings.set(pair));
+        if !settings.is_possible() {
+            return Err("BAD_SYNTAX");
+        }
+        self.pools[p].settings = settings;
+        let queue = self.pools[p].settings.queue as usize;
+        let mut waiting: Vec<(u64, usize)> = self
+            .waiters
+            .iter()
+            .filter(|waiter| waiter.pool == name)
+            .map(|waiter| (waiter.arrival, waiter.conn))
+            .collect();
+        waiting.sort_unstable();
+        for (_, conn) in waiting.into_iter().skip(queue) {
+            self.waiters.retain(|waiter| waiter.conn != conn);
+            self.tell(conn, "QUEUE_FULL");
+        }
+        Ok("OK")
+    }
+
+    fn remove_pool(&mut self, conn: usize, name: &str, graceful: bool) -> Answer {
+        let p = self.pool(name).ok_or("NO_POOL")?;
+        self.tell(conn, "OK");
+        self.pools[p].is_leaving = true;
+        for waiter in
+            self.waiters.iter().filter(|waiter| waiter.pool == name).map(|waiter| waiter.conn).collect::<Vec<_>>()
+        {
+            self.tell(waiter, "NO_MEMBERS removed");
+        }
+        self.waiters.retain(|waiter| waiter.pool != name);
+        for start in self.starts.extract_if(.., |start| start.pool == name) {
+            let conn = self.conns.get_mut(&start.conn).expect("it is known");
+            conn.late_starts.insert(start.number, start.pool);
+        }
+        for member in self.names_in(p) {
+            let m = self.pools[p].at(&member).expect("it is known");
+            if self.pools[p].members[m].state == State::InUse {
+                if graceful {
+                    continue;
+                }
+                self.lose(p, m, "removed");
+            }
+            self.stop(p, &member, false);
+        }
+        if !graceful {
+            for member in self.names_in(p) {
+                let m = self.pools[p].at(&member).expect("it is known");
+                if let Owner::Provider(conn) = self.pools[p].members[m].owner {
+                    self.conns.get_mut(&conn).expect("it is known").late_stops.insert(member);
+                }
+                self.pools[p].members.remove(m);
+            }
+        }
+        Ok("")
+    }
+
+    fn names_in(&self, p: usize) -> Vec<String> {
+        self.pools[p].members.iter().map(|member| member.name.clone()).collect()
+    }
+
+    fn work(&mut self, conn: usize, name: &str, provides: bool, capacity: Option<u64>) -> Answer {
+        if self.conns[&conn].pool.as_ref().is_some_and(|pool| pool != name) {
+            return Err("BAD_SYNTAX");
+        }
+        let is_known = self.conns[&conn].pool.is_some();
+        let p = self.pool(name).filter(|p| is_known && !provides || !self.pools[*p].is_leaving).ok_or("NO_POOL")?;
+        let name = self.pools[p].name.clone();
+        let conn = self.conns.get_mut(&conn).expect("it is known");
+        conn.pool = Some(name);
+        conn.cleans |= !provides;
+        if provides {
+            (conn.provides, conn.capacity) = (true, capacity);
+        }
+        Ok("OK")
+    }
+
+    fn started(&mut self, conn: usize, number: u64, member: &str) -> Answer {
+        if let Some(pool) = self.conns.get_mut(&conn).expect("it is known").late_starts.remove(&number) {
+            self.tell(conn, format!("!STOP {pool} {member}"));
+            self.conns.get_mut(&conn).expect("it is known").late_stops.insert(member.into());
+            return Err("TOO_LATE");
+        }
+        let at =
+            self.starts.iter().position(|start| start.number == number && start.conn == conn).ok_or("BAD_START")?;
+        let pool = self.starts.remove(at).pool;
+        let p = self.pool(&pool).expect("it is known");
+        if self.pools[p].at(member).is_some() {
+            self.back_off(p);
+            return Err("MEMBER_EXISTS");
+        }
+        (self.pools[p].backoff, self.pools[p].next_backoff) = (None, FIRST_BACKOFF);
+        self.enter(p, member, Owner::Provider(conn));
+        Ok("OK")
+    }
+
+    fn failed(&mut self, conn: usize, number: u64) -> Answer {
+        if self.conns.get_mut(&conn).expect("it is known").late_starts.remove(&number).is_some() {
+            return Ok("OK");
+        }
+        let at =
+            self.starts.iter().position(|start| start.number == number && start.conn == conn).ok_or("BAD_START")?;
+        let pool = self.starts.remove(at).pool;
+        let p = self.pool(&pool).expect("it is known");
+        self.back_off(p);
+        Ok("OK")
+    }
+
+    fn back_off(&mut self, p: usize) {
+        let now = self.now;
+        let pool = &mut self.pools[p];
+        if pool.backoff.is_some() {
+            return;
+        }
+        // Wheels turn by the millisecond, so it may take a little longer.
+        pool.backoff = Some((now + pool.next_backoff * 3 / 4, now + pool.next_backoff * 5 / 4 + 1_000));
+        pool.next_backoff = LONGEST_BACKOFF.min(pool.next_backoff * 2);
+    }
+
+    fn enter(&mut self, p: usize, name: &str, owner: Owner) {
+        let now = self.now;
+        let (name, state) = (name.into(), State::Orphaned);
+        let (uses, freed, is_leaving, hold) = (0, 0, false, None);
+        let member = Member { name, owner, state, born: now, since: now, proved: now, uses, freed, is_leaving, hold };
+        self.pools[p].members.push(member);
+        let m = self.pools[p].members.len() - 1;
+        self.come_free(p, m);
+    }
+
+    fn free(&mut self, p: usize, m: usize) {
+        self.frees += 1;
+        let now = self.now;
+        let member = &mut self.pools[p].members[m];
+        member.state = State::Free;
+        (member.freed, member.since, member.proved) = (self.frees, now, now);
+        self.serve_waiters(p);
+    }
+
+    fn own_pool(&self, conn: usize) -> Option<usize> {
+        self.conns[&conn].pool.as_ref().and_then(|pool| self.pool(pool))
+    }
+
+    fn stopped(&mut self, conn: usize, member: &str) -> Answer {
+        if let Some((p, m)) = self.own_pool(conn).and_then(|p| Some((p, self.pools[p].at(member)?))) {
+            let known = &self.pools[p].members[m];
+            if matches!(known.state, State::Stopping(_)) && known.owner == Owner::Provider(conn) {
+                self.pools[p].members.remove(m);
+                return Ok("OK");
+            }
+        }
+        if self.conns.get_mut(&conn).expect("it is known").late_stops.remove(member) {
+            Ok("OK")
+        } else {
+            Err("NO_SUCH_MEMBER")
+        }
+    }
+
+    fn alive(&mut self, conn: usize, member: &str) -> Answer {
+        let now = self.now;
+        let p = self.own_pool(conn).ok_or("NO_SUCH_MEMBER")?;
+        let known = self.pools[p].members.iter_mut().find(|known| known.name == member).ok_or("NO_SUCH_MEMBER")?;
+        if known.owner != Owner::Provider(conn) {
+            return Err("NO_SUCH_MEMBER");
+        }
+        if matches!(known.state, State::Checking(_)) {
+            (known.state, known.proved) = (State::Free, now);
+        }
+        Ok("OK")
+    }
+
+    fn dead(&mut self, conn: usize, member: &str) -> Answer {
+        let p = self.own_pool(conn).ok_or("NO_SUCH_MEMBER")?;
+        let m = self.pools[p].at(member).ok_or("NO_SUCH_MEMBER")?;
+        let known = &self.pools[p].members[m];
+        let is_cleaner = self.conns[&conn].cleans || matches!(known.state, State::Cleaning(by, _) if by == conn);
+        if known.owner != Owner::Provider(conn) && !is_cleaner {
+            return Err("NO_SUCH_MEMBER");
+        }
+        match known.state {
+            State::Stopping(_) => {
+                self.pools[p].members.remove(m);
+            }
+            State::Quarantined(_) => {}
+            _ if known.owner == Owner::Fixed => {
+                self.lose(p, m, "died");
+                self.fail(p, m);
+            }
+            _ => {
+                self.lose(p, m, "died");
+                self.pools[p].members.remove(m);
+                self.pools[p].owed += 1;
+            }
+        }
+        Ok("OK")
+    }
+
+    fn cleaned(&mut self, conn: usize, member: &str) -> Answer {
+        let c = &self.conns[&conn];
+        if !c.provides && !c.cleans {
+            return Err("NOT_PROVIDER");
+        }
+        let p = self.own_pool(conn).ok_or("NOT_PROVIDER")?;
+        let m = self.pools[p].at(member).ok_or("NO_SUCH_MEMBER")?;
+        if matches!(self.pools[p].members[m].state, State::Cleaning(by, _) if by == conn) {
+            let now = self.now;
+            self.pools[p].members[m].proved = now;
+            self.come_free(p, m);
+        }
+        Ok("OK")
+    }
+
+    fn offer(&mut self, conn: usize, name: &str, member: &str) -> Answer {
+        let p = self.pool(name).filter(|p| !self.pools[*p].is_leaving).ok_or("NO_POOL")?;
+        let c = &self.conns[&conn];
+        if !c.provides || c.pool.as_deref() != Some(name) {
+            return Err("NOT_PROVIDER");
+        }
+        let is_orphan = |m: &usize| matches!(self.pools[p].members[*m].owner, Owner::Orphan(_));
+        if let Some(m) = self.pools[p].at(member).filter(is_orphan) {
+            self.pools[p].members[m].owner = Owner::Provider(conn);
+            if self.pools[p].members[m].state == State::Orphaned {
+                self.come_free(p, m);
+            }
+            return Ok("OK");
+        }
+        if self.pools[p].members.len() as u64 + self.starts_in(p) >= self.pools[p].settings.max {
+            return Err("POOL_FULL");
+        }
+        if self.pools[p].at(member).is_some() {
+            return Err("MEMBER_EXISTS");
+        }
+        self.enter(p, member, Owner::Provider(conn));
+        Ok("OK")
+    }
+
+    fn add(&mut self, name: &str, member: &str) -> Answer {
+        let p = self.pool(name).filter(|p| !self.pools[*p].is_leaving).ok_or("NO_POOL")?;
+        if self.pools[p].members.len() as u64 + self.starts_in(p) >= self.pools[p].settings.max {
+            return Err("POOL_FULL");
+        }
+        if self.pools[p].at(member).is_some() {
+            return Err("MEMBER_EXISTS");
+        }
+        self.enter(p, member, Owner::Fixed);
+        Ok("OK")
+    }
+
+    fn find(&self, pool: &str, member: &str) -> Result<(usize, usize), &'static str> {
+        let p = self.pool(pool).ok_or("NO_POOL")?;
+        Ok((p, self.pools[p].at(member).ok_or("NO_SUCH_MEMBER")?))
+    }
+
+    fn withdraw(&mut self, conn: usize, pool: &str, member: &str, now: bool) -> Answer {
+        let (p, m) = self.find(pool, member)?;
+        if self.pools[p].members[m].owner != Owner::Provider(conn) {
+            return Err("NO_SUCH_MEMBER");
+        }
+        self.leave(p, m, now);
+        Ok("OK")
+    }
+
+    fn delete(&mut self, pool: &str, member: &str, now: bool) -> Answer {
+        let (p, m) = self.find(pool, member)?;
+        if self.pools[p].members[m].owner != Owner::Fixed {
+            return Err("NO_SUCH_MEMBER");
+        }
+        self.leave(p, m, now);
+        Ok("OK")
+    }
+
+    fn leave(&mut self, p: usize, m: usize, now: bool) {
+        if self.pools[p].members[m].state == State::InUse && !now {
+            self.pools[p].members[m].is_leaving = true;
+            return;
+        }
+        self.lose(p, m, "withdrawn");
+        self.pools[p].members.remove(m);
+    }
+
+    fn repair(&mut self, pool: &str, member: &str) -> Answer {
+        let (p, m) = self.find(pool, member)?;
+        if matches!(self.pools[p].members[m].state, State::Quarantined(_)) {
+            self.come_free(p, m);
+        }
+        Ok("OK")
+    }
+
+    fn hold(&mut self, pool: &str, member: &str, span: u64) -> Answer {
+        let (p, m) = self.find(pool, member)?;
+        let until = self.now + span;
+        let known = &mut self.pools[p].members[m];
+        match known.state {
+            State::Free | State::Held(_) => known.state = State::Held(until),
+            State::Stopping(_) => {}
+            _ => known.hold = Some(span),
+        }
+        Ok("OK")
+    }
+
+    fn unhold(&mut self, pool: &str, member: &str) -> Answer {
+        let (p, m) = self.find(pool, member)?;
+        if matches!(self.pools[p].members[m].state, State::Held(_)) {
+            self.come_free(p, m);
+        }
+        Ok("OK")
+    }
+
+    fn take_back(&mut self, number: u64) -> Answer {
+        let Some(l) = self.leases.iter().position(|lease| lease.number == number) else { return Ok("NOT_TAKEN") };
+        self.end_by(l, "taken_back");
+        Ok("OK")
+    }
+
+    /// A lease ends as the loss of a consumer does, and its holder is told.
+    fn end_by(&mut self, l: usize, reason: &str) {
+        let (number, conn) = (self.leases[l].number, self.leases[l].conn);
+        if let Some(conn) = conn {
+            self.tell(conn, format!("!LOST {number} {reason}"));
+        }
+        self.lose_consumer(number);
+    }
+
+    fn reason(&self, p: usize) -> &'static str {
+        let pool = &self.pools[p];
+        let is_possible = (pool.members.len() as u64 + self.starts_in(p)) < pool.settings.max;
+        let waits = pool.backoff.is_some() && is_possible && !self.providers(p).is_empty() && self.lacks(p, 0) > 0;
+        if self.starts_in(p) + pool.checking() > 0 || waits {
+            "NO_MEMBERS starting"
+        } else if is_possible && self.providers(p).is_empty() && !pool.has_fixed() {
+            "NO_MEMBERS no_provider"
+        } else {
+            "NO_MEMBERS at_capacity"
+        }
+    }
+
+    fn take(&mut self, conn: usize, name: &str, words: &[&str]) -> Answer {
+        let asked = Asked::read(words);
+        if self.waiters.iter().any(|waiter| waiter.conn == conn) {
+            return Err("WAITING");
+        }
+        let p = self.pool(name).ok_or("NO_POOL")?;
+        if self.pools[p].is_leaving {
+            return Ok("NO_MEMBERS removed");
+        }
+        if asked.members > self.pools[p].settings.max {
+            return Err("TOO_MANY");
+        }
+        if asked.named.as_ref().is_some_and(|named| self.pools[p].at(named).is_none()) {
+            return Err("NO_SUCH_MEMBER");
+        }
+        if self.is_limited(conn, p, asked.members) {
+            return Ok("LIMIT");
+        }
+        if self.can_serve(p, &asked) {
+            self.serve(p, conn, &asked);
+            return Ok("");
+        }
+        if asked.timeout == 0 {
+            self.ask(p, &asked);
+            return Ok(self.reason(p));
+        }
+        if self.waiters.iter().filter(|waiter| waiter.pool == name).count() as u64 >= self.pools[p].settings.queue {
+            return Ok("QUEUE_FULL");
+        }
+        self.arrivals += 1;
+        self.waiters.push(Waiter {
+            conn,
+            pool: name.into(),
+            members: asked.members,
+            counted: asked.counted,
+            named: asked.named,
+            priority: asked.priority,
+            arrival: self.arrivals,
+            since: self.now,
+            until: self.now + asked.timeout,
+            lease: asked.lease,
+        });
+        Ok("")
+    }
+
+    fn ask(&mut self, p: usize, asked: &Asked) {
+        let surplus = self.starts_in(p) + self.pools[p].checking() > self.need(p).saturating_sub(self.pools[p].free());
+        if asked.named.is_none() && !surplus {
+            self.launch(p);
+        }
+    }
+
+    /// At once only, and nobody waits.
+    fn take_from_group(&mut self, conn: usize, group: &str, words: &[&str]) -> Answer {
+        let asked = Asked::read(words);
+        if self.waiters.iter().any(|waiter| waiter.conn == conn) {
+            return Err("WAITING");
+        }
+        let mut pools: Vec<usize> = (0..self.pools.len()).filter(|p| self.pools[*p].settings.group == group).collect();
+        if pools.is_empty() {
+            return Err("NO_POOL");
+        }
+        pools.retain(|p| !self.pools[*p].is_leaving);
+        if pools.is_empty() {
+            return Ok("NO_MEMBERS removed");
+        }
+        pools.retain(|p| asked.members <= self.pools[*p].settings.max);
+        if pools.is_empty() {
+            return Err("TOO_MANY");
+        }
+        pools.retain(|p| !self.is_limited(conn, *p, asked.members));
+        if pools.is_empty() {
+            return Ok("LIMIT");
+        }
+        let able: Vec<usize> = pools.iter().copied().filter(|p| self.can_serve(*p, &asked)).collect();
+        let most = able.iter().map(|p| self.pools[*p].free()).max();
+        let mut best: Vec<usize> = able.into_iter().filter(|p| Some(self.pools[*p].free()) == most).collect();
+        let seen = best.iter().position(|p| self.hints.served.contains(&self.pools[*p].name));
+        if !best.is_empty() {
+            let p = best.swap_remove(seen.unwrap_or(0));
+            self.serve(p, conn, &asked);
+            return Ok("");
+        }
+        let room = |p: &usize| {
+            let pool = &self.pools[*p];
+            pool.settings.max.saturating_sub(pool.members.len() as u64 + self.starts_in(*p))
+        };
+        let provided: Vec<usize> = pools.iter().copied().filter(|p| !self.providers(*p).is_empty()).collect();
+        let most = provided.iter().map(room).max();
+        let mut best: Vec<usize> = provided.into_iter().filter(|p| Some(room(p)) == most).collect();
+        let started = |p: &usize| self.hints.starts.values().any(|(_, pool)| *pool == self.pools[*p].name);
+        let seen = best.iter().position(started);
+        if !best.is_empty() {
+            let p = best.swap_remove(seen.unwrap_or(0));
+            self.ask(p, &asked);
+        }
+        let reasons: Vec<&str> = pools.iter().map(|p| self.reason(*p)).collect();
+        let first = ["NO_MEMBERS starting", "NO_MEMBERS at_capacity", "NO_MEMBERS no_provider"];
+        Ok(first.into_iter().find(|reason| reasons.contains(reason)).expect("it is known"))
+    }
+
+    fn is_limited(&self, conn: usize, p: usize, members: u64) -> bool {
+        let (name, limit) = (&self.pools[p].name, self.pools[p].settings.per_client);
+        let held = self.leases.iter().filter(|lease| lease.conn == Some(conn) && lease.pool == *name).count() as u64;
+        limit > 0 && held + members > limit
+    }
+
+    fn rank(&self, waiter: &Waiter) -> (u64, u64) {
+        (if self.now >= waiter.since + AGED { 0 } else { waiter.priority }, waiter.arrival)
+    }
+
+    /// The first who waits for several and does not have them.
+    fn keeper(&self, p: usize) -> Option<(u64, u64)> {
+        let name = &self.pools[p].name;
+        let several = self.waiters.iter().filter(|waiter| waiter.pool == *name && waiter.members > 1);
+        several.map(|waiter| self.rank(waiter)).min()
+    }
+
+    fn can_serve(&self, p: usize, asked: &Asked) -> bool {
+        let pool = &self.pools[p];
+        if self.keeper(p).is_some_and(|rank| rank < (asked.priority, u64::MAX)) {
+            return false;
+        }
+        match &asked.named {
+            Some(named) => pool.at(named).is_some_and(|m| pool.members[m].state == State::Free),
+            None => pool.free() >= asked.members,
+        }
+    }
+
+    fn serve(&mut self, p: usize, conn: usize, asked: &Asked) {
+        let mut lines = Vec::new();
+        for _ in 0..asked.members {
+            let pool = &self.pools[p];
+            let free = (0..pool.members.len()).filter(|m| pool.members[*m].state == State::Free);
+            let m = match &asked.named {
+                Some(named) => pool.at(named),
+                None if pool.settings.is_fifo => free.min_by_key(|m| pool.members[*m].freed),
+                None => free.max_by_key(|m| pool.members[*m].freed),
+            };
+            let m = m.expect("there are as many");
+            self.pools[p].members[m].state = State::InUse;
+            self.pools[p].members[m].uses += 1;
+            let (number, member) = (self.next_lease, self.pools[p].members[m].name.clone());
+            self.next_lease += 1;
+            let name = self.pools[p].name.clone();
+            let mut line = format!("MEMBER {number} {name} {member}");
+            let token = asked.lease.map(|span| {
+                self.tokens += 1;
+                line += &format!(" token=${}", self.tokens);
+                (self.tokens, span, self.now + span)
+            });
+            lines.push(line);
+            let holder = self.conns[&conn].name.clone().unwrap_or(format!("client:{conn}"));
+            self.leases.push(Lease { number, conn: Some(conn), pool: name, member, since: self.now, holder, token });
+        }
+        if asked.counted {
+            lines.insert(0, format!("MEMBERS {}", asked.members));
+        }
+        self.tell(conn, lines.join("\n"));
+        let pool = &self.pools[p];
+        if pool.settings.grow_at.is_some_and(|grow_at| pool.free() + pool.checking() <= grow_at) {
+            self.pools[p].growth = self.pools[p].settings.init.max(1);
+        }
+    }
+
+    fn give_back(&mut self, conn: usize, lease: &str, is_failed: bool) -> Answer {
+        let found = match lease.strip_prefix('$') {
+            Some(token) => {
+                let token: u64 = token.parse().expect("a number");
+                self.leases.iter().find(|lease| lease.token.is_some_and(|(known, ..)| known == token))
+            }
+            None => {
+                let number: u64 = lease.parse().expect("a number");
+                self.leases.iter().find(|lease| lease.number == number && lease.conn == Some(conn))
+            }
+        };
+        let Some(number) = found.map(|lease| lease.number) else { return Ok("NOT_TAKEN") };
+        if is_failed {
+            let (p, m) = self.end_lease(number);
+            self.fail(p, m);
+        } else {
+            self.come_back_ok(number);
+        }
+        Ok("RETURNED")
+    }
+
+    fn renew(&mut self, token: &str, span: Option<u64>) -> Answer {
+        let token: u64 = token[1..].parse().expect("a number");
+        for lease in &mut self.leases {
+            if let Some((known, usual, until)) = &mut lease.token
+                && *known == token
+            {
+                *until = self.now + span.unwrap_or(*usual);
+                return Ok("RENEWED");
+            }
+        }
+        Ok("NOT_TAKEN")
+    }
+
+    fn held_by(&self, conn: usize, with_token: bool) -> Vec<u64> {
+        let mine = self.leases.iter().filter(|lease| lease.conn == Some(conn) && (with_token || lease.token.is_none()));
+        mine.map(|lease| lease.number).collect()
+    }
+
+    fn end_lease(&mut self, number: u64) -> (usize, usize) {
+        let at = self.leases.iter().position(|lease| lease.number == number).expect("it was found");
+        let lease = self.leases.remove(at);
+        let p = self.pool(&lease.pool).expect("a lease is of a pool");
+        let m = self.pools[p].at(&lease.member).expect("and of a member");
+        self.pools[p].members[m].since = self.now;
+        self.pools[p].members[m].proved = self.now;
+        (p, m)
+    }
+
+    fn come_back_ok(&mut self, number: u64) {
+        let (p, m) = self.end_lease(number);
+        self.come_back(p, m);
+    }
+
+    /// A member comes back as it was.
+    fn come_back(&mut self, p: usize, m: usize) {
+        let Some(m) = self.pass_gate(p, m) else { return };
+        if self.pools[p].settings.clean_timeout > 0 {
+            self.pools[p].members[m].state = State::Unclean(self.now);
+            return;
+        }
+        self.come_free(p, m);
+    }
+
+    /// Whether a member may stay; otherwise it is stopped or gone.
+    fn pass_gate(&mut self, p: usize, m: usize) -> Option<usize> {
+        let pool = &self.pools[p];
+        let member = &pool.members[m];
+        let name = member.name.clone();
+        if member.is_leaving {
+            self.pools[p].members.remove(m);
+            return None;
+        }
+        if pool.is_leaving {
+            self.stop(p, &name, false);
+            return None;
+        }
+        if member.owner == Owner::Fixed {
+            return Some(m);
+        }
+        if pool.live() > pool.settings.max {
+            self.stop(p, &name, false);
+            return None;
+        }
+        let settings = &pool.settings;
+        let is_old = settings.max_lifetime > 0 && self.now >= member.born + settings.max_lifetime;
+        let is_used = settings.max_uses > 0 && member.uses >= settings.max_uses;
+        if is_old || is_used {
+            self.stop(p, &name, true);
+            return None;
+        }
+        Some(m)
+    }
+
+    fn come_free(&mut self, p: usize, m: usize) {
+        let Some(m) = self.pass_gate(p, m) else { return };
+        let now = self.now;
+        let member = &mut self.pools[p].members[m];
+        if matches!(member.owner, Owner::Orphan(_)) {
+            member.state = State::Orphaned;
+        } else if let Some(span) = member.hold.take() {
+            member.state = State::Held(now + span);
+        } else {
+            self.free(p, m);
+        }
+    }
+
+    fn fail(&mut self, p: usize, m: usize) {
+        let member = &self.pools[p].members[m];
+        let name = member.name.clone();
+        if member.is_leaving {
+            self.pools[p].members.remove(m);
+        } else if member.owner == Owner::Fixed && !self.pools[p].is_leaving {
+            self.quarantine(p, m);
+        } else {
+            self.stop(p, &name, true);
+        }
+    }
+
+    fn quarantine(&mut self, p: usize, m: usize) {
+        let after = self.pools[p].settings.repair_after;
+        let until = (after > 0).then_some(self.now + after);
+        self.pools[p].members[m].state = State::Quarantined(until);
+    }
+
+    fn lose_consumer(&mut self, number: u64) {
+        let (p, m) = self.end_lease(number);
+        let is_orphan = matches!(self.pools[p].members[m].owner, Owner::Orphan(_));
+        if !self.pools[p].settings.is_loss_ok || is_orphan {
+            return self.fail(p, m);
+        }
+        if self.pools[p].settings.loss_delay == 0 {
+            return self.come_back(p, m);
+        }
+        let Some(m) = self.pass_gate(p, m) else { return };
+        let until = self.now + self.pools[p].settings.loss_delay;
+        self.pools[p].members[m].state = State::Delayed(until);
+    }
+
+    /// The holder of a member, if there is one, is told that it has it no longer.
+    fn lose(&mut self, p: usize, m: usize, reason: &str) {
+        let (pool, member) = (self.pools[p].name.clone(), self.pools[p].members[m].name.clone());
+        let at = self.leases.iter().position(|lease| lease.pool == pool && lease.member == member);
+        if let Some(lease) = at.map(|at| self.leases.remove(at)) {
+            if let Some(conn) = lease.conn {
+                self.tell(conn, format!("!LOST {} {reason}", lease.number));
+            }
+            self.pools[p].members[m].since = self.now;
+        }
+    }
+
+    /// Has a member stopped, or drops it if it is nobody's.
+    fn stop(&mut self, p: usize, member: &str, is_replaced: bool) {
+        let m = self.pools[p].at(member).expect("it is there");
+        let until = self.now + self.pools[p].settings.stop_timeout;
+        let pool = &mut self.pools[p];
+        if matches!(pool.members[m].state, State::Stopping(_)) {
+            return;
+        }
+        match pool.members[m].owner.clone() {
+            Owner::Provider(conn) => {
+                pool.members[m].state = State::Stopping(until);
+                let line = format!("!STOP {} {member}", pool.name);
+                self.tell(conn, line);
+            }
+            _ => {
+                pool.members.remove(m);
+            }
+        }
+        if is_replaced {
+            self.pools[p].owed += 1;
+        }
+    }
+
+    /// The connection is gone.
+    pub fn close(&mut self, conn: usize) {
+        if !self.conns.contains_key(&conn) {
+            return;
+        }
+        self.waiters.retain(|waiter| waiter.conn != conn);
+        for number in self.held_by(conn, true) {
+            let lease = self.leases.iter_mut().find(|lease| lease.number == number).expect("it is held");
+            if lease.token.is_some() {
+                lease.conn = None;
+            } else {
+                self.lose_consumer(number);
+            }
+        }
+        if let Some(p) = self.own_pool(conn) {
+            self.lose_agent(p, conn);
+        }
+        self.starts.retain(|start| start.conn != conn);
+        self.out.retain(|(told, _)| *told != conn);
+        self.conns.remove(&conn);
+        self.settle();
+    }
+
+    fn lose_agent(&mut self, p: usize, conn: usize) {
+        let failed = self.starts.iter().filter(|start| start.conn == conn).count();
+        self.starts.retain(|start| start.conn != conn);
+        if failed > 0 {
+            self.back_off(p);
+        }
+        for member in &mut self.pools[p].members {
+            if matches!(member.state, State::Cleaning(by, _) if by == conn) {
+                member.state = State::Unclean(member.since);
+            }
+        }
+        let grace = self.pools[p].settings.provider_grace;
+        for name in self.names_in(p) {
+            let m = self.pools[p].at(&name).expect("it is there");
+            let member = &mut self.pools[p].members[m];
+            if member.owner != Owner::Provider(conn) {
+                continue;
+            }
+            if grace > 0 && !matches!(member.state, State::Stopping(_)) && !self.pools[p].is_leaving {
+                let member = &mut self.pools[p].members[m];
+                member.owner = Owner::Orphan(self.now + grace);
+                if matches!(member.state, State::Free | State::Checking(_)) {
+                    member.state = State::Orphaned;
+                }
+            } else {
+                self.lose(p, m, "provider_lost");
+                self.pools[p].members.remove(m);
+            }
+        }
+    }
+
+    /// What is due next by itself, with its time.
+    pub fn deadlines(&self) -> Vec<(u64, Kind)> {
+        let mut all = Vec::new();
+        for waiter in &self.waiters {
+            all.push((waiter.until, Kind::Wait));
+            if waiter.priority > 0 && waiter.since + AGED > self.now {
+                all.push((waiter.since + AGED, Kind::Aged));
+            }
+        }
+        all.extend(self.starts.iter().map(|start| (start.until, Kind::Start)));
+        for pool in &self.pools {
+            all.extend(pool.cull_at.map(|at| (at, Kind::Cull)));
+            for member in &pool.members {
+                all.extend(self.end_of_stage(pool, member).map(|at| (at, Kind::Stage)));
+                let is_watched = pool.settings.max_lifetime > 0 && member.owner != Owner::Fixed;
+                if is_watched && member.state == State::Free {
+                    all.push((member.born + pool.settings.max_lifetime, Kind::Life));
+                }
+                if let Owner::Orphan(until) = member.owner {
+                    all.push((until, Kind::Grace));
+                }
+            }
+        }
+        all.extend(self.leases.iter().filter_map(|lease| self.end_of(lease)).map(|(at, _)| (at, Kind::Lease)));
+        all
+    }
+
+    fn end_of(&self, lease: &Lease) -> Option<(u64, &'static str)> {
+        let p = self.pool(&lease.pool)?;
+        let max_hold = self.pools[p].settings.max_hold;
+        let held = (max_hold > 0).then_some((lease.since + max_hold, "held_too_long"));
+        let token = lease.token.map(|(_, _, until)| (until, "expired"));
+        held.into_iter().chain(token).min()
+    }
+
+    fn end_of_stage(&self, pool: &Pool, member: &Member) -> Option<u64> {
+        let settings = &pool.settings;
+        let is_checked = settings.check_interval > 0 && member.owner != Owner::Fixed;
+        match member.state {
+            State::Free => is_checked.then_some(member.proved + settings.check_interval),
+            State::Unclean(since) => {
+                let p = self.pool(&pool.name)?;
+                (!self.has_agent(p)).then_some(since + settings.clean_timeout)
+            }
+            State::Checking(at)
+            | State::Stopping(at)
+            | State::Cleaning(_, at)
+            | State::Held(at)
+            | State::Delayed(at) => Some(at),
+            State::Quarantined(at) => at,
+            State::InUse | State::Orphaned => None,
+        }
+    }
+
+    /// The moments between which a backoff ends.
+    pub fn backoffs(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.pools.iter().filter_map(|pool| pool.backoff)
+    }
+
+    /// Goes on to a moment: everything happens that is due then.
+    pub fn tick(&mut self, now: u64) {
+        self.now = now;
+        for p in 0..self.pools.len() {
+            let Some((low, high)) = self.pools[p].backoff else { continue };
+            let is_seen = self.hints.starts.values().any(|(_, pool)| *pool == self.pools[p].name);
+            if now >= high || is_seen && now >= low {
+                self.pools[p].backoff = None;
+            }
+        }
+        while let Some((_, kind)) = self.deadlines().into_iter().filter(|(at, _)| *at <= now).min() {
+            if std::env::var_os("SIM_TRACE").is_some() {
+                println!("at {}ms: {kind:?}", now / 1_000);
+            }
+            self.fire(kind);
+            self.settle();
+        }
+        self.settle();
+    }
+
+    fn fire(&mut self, kind: Kind) {
+        let now = self.now;
+        match kind {
+            Kind::Wait => {
+                let at = self.waiters.iter().position(|waiter| waiter.until <= now).expect("one is due");
+                let waiter = self.waiters.remove(at);
+                self.tell(waiter.conn, "NO_MEMBERS timeout");
+            }
+            Kind::Aged => {
+                let is_due = |waiter: &&mut Waiter| waiter.priority > 0 && waiter.since + AGED <= now;
+                self.waiters.iter_mut().filter(is_due).for_each(|waiter| waiter.priority = 0);
+            }
+            Kind::Start => {
+                let at = self.starts.iter().position(|start| start.until <= now).expect("one is due");
+                let start = self.starts.remove(at);
+                let p = self.pool(&start.pool).expect("a start is of a pool");
+                self.conns.get_mut(&start.conn).expect("it is known").late_starts.insert(start.number, start.pool);
+                self.back_off(p);
+            }
+            Kind::Stage => self.end_stage(),
+            Kind::Life => {
+                let is_due = |pool: &Pool, member: &Member| {
+                    pool.settings.max_lifetime > 0
+                        && member.owner != Owner::Fixed
+                        && member.state == State::Free
+                        && member.born + pool.settings.max_lifetime <= now
+                };
+                let (p, m) = self.first(is_due);
+                let name = self.pools[p].members[m].name.clone();
+                self.stop(p, &name, true);
+            }
+            Kind::Lease => {
+                let due = |lease: &Lease| self.end_of(lease).is_some_and(|(at, _)| at <= now);
+                let l = self.leases.iter().position(due).expect("one is due");
+                let (_, reason) = self.end_of(&self.leases[l]).expect("it is due");
+                if reason == "expired" {
+                    return self.end_by(l, reason);
+                }
+                let (p, m) = self.place_of(l);
+                self.lose(p, m, reason);
+                self.fail(p, m);
+            }
+            Kind::Grace => {
+                let (p, m) = self.first(|_, member| matches!(member.owner, Owner::Orphan(until) if until <= now));
+                self.lose(p, m, "provider_lost");
+                self.pools[p].members.remove(m);
+            }
+            Kind::Cull => self.cull(),
+        }
+    }
+
+    fn place_of(&self, l: usize) -> (usize, usize) {
+        let p = self.pool(&self.leases[l].pool).expect("a lease is of a pool");
+        (p, self.pools[p].at(&self.leases[l].member).expect("and of a member"))
+    }
+
+    fn first(&self, is_meant: impl Fn(&Pool, &Member) -> bool) -> (usize, usize) {
+        let places = (0..self.pools.len()).flat_map(|p| (0..self.pools[p].members.len()).map(move |m| (p, m)));
+        let mut due = places.filter(|(p, m)| is_meant(&self.pools[*p], &self.pools[*p].members[*m]));
+        due.next().expect("one is due")
+    }
+
+    fn end_stage(&mut self) {
+        let now = self.now;
+        let (p, m) = self.first(|pool, member| self.end_of_stage(pool, member).is_some_and(|at| at <= now));
+        let pool = self.pools[p].name.clone();
+        let check_timeout = self.pools[p].settings.check_timeout;
+        let member = &mut self.pools[p].members[m];
+        let name = member.name.clone();
+        match member.state {
+            State::Free => {
+                let Owner::Provider(conn) = member.owner else { panic!("only a provider is asked") };
+                member.state = State::Checking(now + check_timeout);
+                self.tell(conn, format!("!CHECK {pool} {name}"));
+            }
+            State::Checking(_) => {
+                self.pools[p].members.remove(m);
+                self.pools[p].owed += 1;
+            }
+            State::Stopping(_) => {
+                let Owner::Provider(conn) = member.owner else { panic!("only a provider is asked") };
+                self.pools[p].members.remove(m);
+                self.conns.get_mut(&conn).expect("it is known").late_stops.insert(name);
+            }
+            State::Unclean(_) | State::Cleaning(..) => self.fail(p, m),
+            State::Delayed(_) => self.come_back(p, m),
+            State::Quarantined(_) | State::Held(_) => self.come_free(p, m),
+            State::InUse | State::Orphaned => unreachable!("they have no end"),
+        }
+    }
+
+    fn cull(&mut self) {
+        let now = self.now;
+        let p = self.pools.iter().position(|pool| pool.cull_at.is_some_and(|at| at <= now)).expect("one is due");
+        self.pools[p].cull_at = Some(now + self.pools[p].settings.cull_interval);
+        loop {
+            let pool = &self.pools[p];
+            let total = pool.live();
+            let free = pool.free() + pool.checking();
+            if total <= pool.settings.init || free <= pool.settings.min_free {
+                return;
+            }
+            let is_old = |member: &&Member| {
+                member.state == State::Free
+                    && member.owner != Owner::Fixed
+                    && now - member.since > pool.settings.max_age
+            };
+            let Some(oldest) = pool.members.iter().filter(is_old).min_by_key(|member| member.freed) else { return };
+            let name = oldest.name.clone();
+            self.stop(p, &name, false);
+        }
+    }
+
+    /// Has everything happen that follows at once.
+    fn settle(&mut self) {
+        for p in 0..self.pools.len() {
+            self.stop_surplus(p);
+            self.serve_waiters(p);
+            self.clean_next(p);
+            self.meet_demand(p);
+        }
+        let gone: Vec<String> = (self.pools.iter())
+            .filter(|pool| pool.is_leaving && pool.members.is_empty())
+            .map(|pool| pool.name.clone())
+            .collect();
+        for conn in self.conns.values_mut().filter(|conn| conn.pool.as_ref().is_some_and(|pool| gone.contains(pool))) {
+            (conn.pool, conn.provides, conn.cleans) = (None, false, false);
+        }
+        self.pools.retain(|pool| !gone.contains(&pool.name));
+    }
+
+    fn stop_surplus(&mut self, p: usize) {
+        loop {
+            let pool = &self.pools[p];
+            if pool.live() <= pool.settings.max {
+                return;
+            }
+            let free = pool.members.iter().filter(|member| member.state == State::Free && member.owner != Owner::Fixed);
+            let Some(oldest) = free.min_by_key(|member| member.freed) else { return };
+            let name = oldest.name.clone();
+            self.stop(p, &name, false);
+        }
+    }
+
+    fn serve_waiters(&mut self, p: usize) {
+        'again: loop {
+            let name = self.pools[p].name.clone();
+            let mut order: Vec<usize> = (0..self.waiters.len()).filter(|w| self.waiters[*w].pool == name).collect();
+            order.sort_by_key(|w| self.rank(&self.waiters[*w]));
+            for w in order {
+                let waiter = &self.waiters[w];
+                let pool = &self.pools[p];
+                let is_there = match &waiter.named {
+                    Some(named) => pool.at(named).is_some_and(|m| pool.members[m].state == State::Free),
+                    None => pool.free() >= waiter.members,
+                };
+                if is_there {
+                    let Waiter { conn, members, counted, named, lease, .. } = self.waiters.remove(w);
+                    self.serve(p, conn, &Asked { timeout: 0, members, counted, named, priority: 0, lease });
+                    continue 'again;
+                }
+                if waiter.members > 1 {
+                    return;
+                }
+            }
+            return;
+        }
+    }
+
+    fn clean_next(&mut self, p: usize) {
+        loop {
+            let pool = &self.pools[p];
+            let busy = pool.count(|member| matches!(member.state, State::Cleaning(..)));
+            let unclean = (0..pool.members.len()).filter(|m| matches!(pool.members[*m].state, State::Unclean(_)));
+            let Some(m) = unclean.min_by_key(|m| pool.members[*m].since) else { return };
+            if busy >= pool.settings.clean_parallel {
+                return;
+            }
+            let here = |conn: &&(usize, bool)| conn.1;
+            let name = pool.name.clone();
+            let of_pool: Vec<(usize, bool)> = self
+                .conns
+                .iter()
+                .filter(|(_, conn)| conn.pool.as_ref() == Some(&name))
+                .map(|(id, conn)| (*id, conn.cleans))
+                .collect();
+            let owner = match pool.members[m].owner {
+                Owner::Provider(conn) => of_pool.iter().map(|(id, _)| *id).find(|id| *id == conn),
+                _ => None,
+            };
+            let cleaners: Vec<usize> = of_pool.iter().filter(here).map(|(id, _)| *id).collect();
+            let able = match (cleaners.is_empty(), owner) {
+                (false, _) => cleaners,
+                (true, Some(owner)) => vec![owner],
+                (true, None) => of_pool.iter().map(|(id, _)| *id).collect(),
+            };
+            let key = (name.clone(), pool.members[m].name.clone());
+            let seen = self.hints.cleans.get(&key).copied().filter(|by| able.contains(by));
+            let Some(by) = seen.or(able.first().copied()) else { return };
+            let until = self.now + pool.settings.clean_timeout;
+            let member = &mut self.pools[p].members[m];
+            member.state = State::Cleaning(by, until);
+            let line = format!("!CLEAN {name} {}", member.name);
+            self.tell(by, line);
+        }
+    }
+
+    fn meet_demand(&mut self, p: usize) {
+        let growth = std::mem::take(&mut self.pools[p].growth);
+        if self.pools[p].is_leaving {
+            self.pools[p].owed = 0;
+            return;
+        }
+        loop {
+            let (starts, pool) = (self.starts_in(p), &mut self.pools[p]);
+            let max = pool.settings.max;
+            let is_crowded = pool.members.len() as u64 + starts > max;
+            pool.owed = if is_crowded { 0 } else { pool.owed.min(max.saturating_sub(pool.live())) };
+            if self.lacks(p, growth) == 0 || !self.launch(p) {
+                return;
+            }
+        }
+    }
+
+    /// How many starts are wanted.
+    fn lacks(&self, p: usize, growth: u64) -> u64 {
+        let (pool, starts) = (&self.pools[p], self.starts_in(p));
+        let lacks = [
+            pool.settings.init.saturating_sub(pool.live() + starts),
+            self.need(p).saturating_sub(pool.free() + pool.checking() + starts),
+            pool.settings.min_free.saturating_sub(pool.free() + pool.checking() + starts),
+            growth.saturating_sub(starts),
+            pool.owed,
+        ];
+        lacks.into_iter().max().unwrap_or(0)
+    }
+
+    /// Starts one member, if that is possible.
+    fn launch(&mut self, p: usize) -> bool {
+        let pool = &self.pools[p];
+        let name = pool.name.clone();
+        let slots = pool.members.len() as u64 + self.starts_in(p);
+        if pool.backoff.is_some() || slots >= pool.settings.max {
+            return false;
+        }
+        let room_of = |conn: usize| {
+            let capacity = self.conns[&conn].capacity.unwrap_or(pool.settings.max);
+            let own = pool.count(|member| member.owner == Owner::Provider(conn));
+            let starts = self.starts.iter().filter(|start| start.conn == conn).count() as u64;
+            (capacity.saturating_sub(own + starts), capacity)
+        };
+        let able: Vec<usize> = self.providers(p).into_iter().filter(|conn| room_of(*conn).0 > 0).collect();
+        let is_best = |conn: &usize| {
+            let (room, capacity) = room_of(*conn);
+            able.iter().all(|other| {
+                let (other_room, other_capacity) = room_of(*other);
+                room * other_capacity >= other_room * capacity
+            })
+        };
+        let best: Vec<usize> = able.iter().copied().filter(is_best).collect();
+        let seen = self.hints.starts.get(&self.next_start).map(|(conn, _)| *conn).filter(|conn| best.contains(conn));
+        let Some(conn) = seen.or(best.first().copied()) else { return false };
+        let (number, until) = (self.next_start, self.now + self.pools[p].settings.start_timeout);
+        self.next_start += 1;
+        self.tell(conn, format!("!START {name} {number}"));
+        self.starts.push(Start { number, conn, pool: name, until });
+        self.pools[p].owed = self.pools[p].owed.saturating_sub(1);
+        true
+    }
+
+    /// What there is, as `POOLS` and `MEMBERS` tell it, without times of idleness.
+    pub fn picture(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut pools: Vec<&Pool> = self.pools.iter().collect();
+        pools.sort_by_key(|pool| pool.name.clone());
+        for pool in pools {
+            let p = self.pool(&pool.name).expect("it is one of them");
+            let group = if pool.settings.group.is_empty() { "-" } else { &pool.settings.group };
+            let quarantined = |member: &Member| {
+                matches!(member.state, State::Quarantined(_) | State::Held(_) | State::Delayed(_) | State::Orphaned)
+            };
+            let queued = self.waiters.iter().filter(|waiter| waiter.pool == pool.name).count();
+            lines.push(format!(
+                "{} {group} max {} in_use {} free {} starting {} stopping {} cleaning {} quarantined {} queued {queued} queue_max {}",
+                pool.name,
+                pool.settings.max,
+                pool.count(|member| member.state == State::InUse),
+                pool.free() + pool.checking(),
+                self.starts_in(p),
+                pool.count(|member| matches!(member.state, State::Stopping(_))),
+                pool.count(|member| matches!(member.state, State::Unclean(_) | State::Cleaning(..))),
+                pool.count(quarantined),
+                pool.settings.queue,
+            ));
+        }
+        let mut pools: Vec<&Pool> = self.pools.iter().collect();
+        pools.sort_by_key(|pool| pool.name.clone());
+        for pool in pools {
+            let mut members: Vec<&Member> = pool.members.iter().collect();
+            members.sort_by_key(|member| member.name.clone());
+            lines.extend(members.iter().map(|member| self.row(pool, member)));
+        }
+        lines
+    }
+
+    fn row(&self, pool: &Pool, member: &Member) -> String {
+        let state = match member.state {
+            State::Free => "free",
+            State::Checking(_) => "checking",
+            State::InUse => "in_use",
+            State::Stopping(_) => "stopping",
+            State::Unclean(_) | State::Cleaning(..) => "cleaning",
+            State::Quarantined(_) => "quarantined",
+            State::Held(_) => "held",
+            State::Delayed(_) => "delayed",
+            State::Orphaned => "orphaned",
+        };
+        let lease = self.leases.iter().find(|lease| lease.pool == pool.name && lease.member == member.name);
+        let age_ms = (self.now - member.born) / 1_000;
+        format!(
+            "{} {state} {} {}.{:03} {}",
+            member.name,
+            lease.map_or("-", |lease| &lease.holder),
+            age_ms / 1_000,
+            age_ms % 1_000,
+            member.uses
+        )
+    }
+}
+
+/// Nothing, a reply, or the code of an error.
+type Answer = Result<&'static str, &'static str>;
+
+/// The options of a take.
+struct Asked {
+    timeout: u64,
+    members: u64,
+    counted: bool,
+    named: Option<String>,
+    priority: u64,
+    lease: Option<u64>,
+}
+
+impl Asked {
+    fn read(words: &[&str]) -> Asked {
+        let mut asked = Asked { timeout: 0, members: 1, counted: false, named: None, priority: 5, lease: None };
+        for word in words {
+            match word.split_once('=') {
+                None => asked.timeout = seconds(word),
+                Some(("n", n)) => (asked.members, asked.counted) = (n.parse().expect("a number"), true),
+                Some(("member", name)) => asked.named = Some(name.into()),
+                Some(("pri", pri)) => asked.priority = pri.parse().expect("a number"),
+                Some(("lease", span)) => asked.lease = Some(seconds(span)),
+                Some(_) => panic!("{word}"),
+            }
+        }
+        asked
+    }
+}

@@ -1,0 +1,174 @@
+//! Conversations in virtual time: the daemon's own loop and services, without sockets.
+
+use super::player::Target;
+use super::protocol::Protocol;
+use super::script::{Scenario, Then};
+use super::world::World;
+use poolcounter::counters::CountersSettings;
+use poolcounter::jobs::JobsSettings;
+use poolcounter::members::MembersSettings;
+use poolcounter::pools::{PoolsSettings, wire};
+use poolcounter::registry::AllSettings;
+use poolcounter::time::Span;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// So many bytes that do not all have to arrive alone.
+const MANY: usize = 10_000;
+
+/// What happens besides what the script says, and must make no difference.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Variation {
+    /// Nothing.
+    None,
+    /// Every byte arrives alone; of very many, the first ones do.
+    ByteByByte,
+    /// After each step the server is replaced by another that takes over.
+    Upgrades,
+}
+
+/// A [`World`] that plays scenarios.
+pub struct VirtualTarget {
+    world: World,
+    protocol: Protocol,
+    variation: Variation,
+}
+
+/// A client of the world, with what it has received and not looked at.
+pub struct VirtualClient {
+    number: usize,
+    received: VecDeque<u8>,
+}
+
+impl VirtualTarget {
+    /// A server with the scenario's options.
+    pub fn new(protocol: Protocol, scenario: &Scenario, variation: Variation) -> Self {
+        VirtualTarget { world: World::with(settings_of(&scenario.options)), protocol, variation }
+    }
+
+    /// Jobs stay until they are deleted, and settings for good.
+    fn clear_jobs(&mut self) {
+        let client = self.world.connect_to(self.protocol.kind());
+        self.world.send(client, b"clear *\r\nclear */*\r\nclear */*/*\r\nquit\r\n");
+        self.world.advance(Span::from_secs(1));
+        self.world.finish(client);
+        self.world.settle();
+    }
+
+    fn settle(&mut self) {
+        self.world.settle();
+        if self.variation == Variation::Upgrades {
+            self.world.upgrade();
+            self.world.settle();
+        }
+    }
+}
+
+impl Target for VirtualTarget {
+    type Client = VirtualClient;
+
+    fn connect(&mut self) -> VirtualClient {
+        VirtualClient { number: self.world.connect_to(self.protocol.kind()), received: VecDeque::new() }
+    }
+
+    fn send(&mut self, client: &mut VirtualClient, bytes: &[u8], then: Then) {
+        let alone = if self.variation == Variation::ByteByByte { bytes.len().min(MANY) } else { 0 };
+        let (alone, together) = bytes.split_at(alone);
+        for piece in alone.chunks(1).chain([together].into_iter().filter(|rest| !rest.is_empty())) {
+            self.world.send(client.number, piece);
+            if then == Then::Stay {
+                self.settle();
+            }
+        }
+        match then {
+            Then::Stay => {}
+            Then::Finish | Then::Close => self.finish(client),
+        }
+    }
+
+    fn finish(&mut self, client: &mut VirtualClient) {
+        self.world.finish(client.number);
+        self.settle();
+    }
+
+    /// All that the server sees of a close is the end of what the client sends.
+    fn close(&mut self, client: &mut VirtualClient) {
+        self.finish(client);
+    }
+
+    fn close_unseen(&mut self, client: &mut VirtualClient) {
+        self.world.finish(client.number);
+    }
+
+    fn reset(&mut self, client: &mut VirtualClient) {
+        self.world.reset(client.number);
+        self.settle();
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let us = u64::try_from(time.as_micros()).expect("scripts end before half a million years");
+        self.world.advance(Span::from_micros(us));
+        self.settle();
+    }
+
+    fn reply(&mut self, client: &mut VirtualClient) -> Result<Vec<u8>, String> {
+        client.received.extend(self.world.take_received(client.number));
+        let reply = self.protocol.take_reply(&mut client.received);
+        reply.ok_or_else(|| {
+            let rest: Vec<u8> = client.received.iter().copied().collect();
+            format!("no reply came, but {}", self.protocol.describe(&rest))
+        })
+    }
+
+    fn rest(&mut self, client: &mut VirtualClient) -> Vec<u8> {
+        client.received.extend(self.world.take_received(client.number));
+        client.received.drain(..).collect()
+    }
+
+    fn is_ended(&mut self, client: &mut VirtualClient) -> bool {
+        self.world.is_ended(client.number)
+    }
+
+    /// Counters stay until their interval is over, so as much time passes.
+    fn check_empty(&mut self) -> Result<(), String> {
+        if self.protocol == Protocol::Counters {
+            let counters: &CountersSettings = self.world.settings().get().expect("are in the registry");
+            self.world.advance(counters.interval);
+        }
+        if self.protocol == Protocol::Jobs {
+            self.clear_jobs();
+        }
+        if self.world.is_empty() { Ok(()) } else { Err("something is left of a connection".into()) }
+    }
+
+    fn tolerance(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+fn settings_of(options: &[String]) -> AllSettings {
+    let mut pools = PoolsSettings::default();
+    // So that a server is made quickly.
+    let mut counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
+    // As for clients on the same machine.
+    let mut jobs = JobsSettings { admin: true, ..JobsSettings::default() };
+    let mut members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
+    for option in options.chunks(2) {
+        let [name, value] = option else { panic!("{option:?}: an option of a scenario has a value") };
+        let number = || value.parse::<u32>().expect("a number");
+        match name.as_str() {
+            "--max-locks" => pools.max_locks = number(),
+            "--max-line" => pools.max_line = number() as usize,
+            "--max-hold" => pools.max_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
+            "--counter-stats-interval" => counters.interval = Span::from_secs(number().into()),
+            "--warn-hold" => pools.warn_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
+            "--jobs-max-size" => jobs.max_size = number(),
+            "--jobs-max-tubes" => jobs.max_tubes = number() as usize,
+            "--jobs-admin" => jobs.admin = value == "true",
+            "--members-max" => members.most = number() as usize,
+            "--members-admin" => members.admin = Some(value == "true"),
+            _ => panic!("{name} means nothing in virtual time"),
+        }
+    }
+    AllSettings::default().with(pools).with(counters).with(members).with(jobs)
+}

@@ -1,0 +1,29 @@
+//! The options of the toy.
+
+use poolcounter::options::{Endpoint, Opt, assign, number};
+
+/// What the options of the toy say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ToySettings {
+    /// How many bytes a connection may have that it does not read.
+    pub output_bytes: usize,
+}
+
+impl Default for ToySettings {
+    fn default() -> Self {
+        ToySettings { output_bytes: super::OUTPUT_BYTES }
+    }
+}
+
+/// Where it listens.
+pub const LISTENING: &[Opt<Endpoint>] =
+    &[Opt { long: "toy-listen", key: "toy.listen", hint: "ADDRESS", set: Endpoint::listen_on, ..Opt::BLANK }];
+
+/// The other options.
+pub const OPTIONS: &[Opt<ToySettings>] = &[Opt {
+    long: "toy-output",
+    key: "toy.output",
+    hint: "BYTES",
+    set: |settings, value| assign(&mut settings.output_bytes, number(value, 1..=1 << 20)),
+    ..Opt::BLANK
+}];
