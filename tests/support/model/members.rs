@@ -553,7 +553,12 @@ impl Members {
             }
         }
         if self.conns.get_mut(&conn).expect("it is known").late_stops.remove(member) {
-            Ok("OK")
+            return Ok("OK");
+        }
+        let (p, m) = self.own_pool(conn).and_then(|p| Some((p, self.pools[p].at(member)?))).ok_or("NO_SUCH_MEMBER")?;
+        // Nobody has asked for it: it has stopped by itself, and so is dead.
+        if self.pools[p].members[m].owner == Owner::Provider(conn) {
+            self.dead(conn, member)
         } else {
             Err("NO_SUCH_MEMBER")
         }
@@ -1383,7 +1388,9 @@ impl Members {
             let pool = &self.pools[p];
             let busy = pool.count(|member| matches!(member.state, State::Cleaning(..)));
             let unclean = (0..pool.members.len()).filter(|m| matches!(pool.members[*m].state, State::Unclean(_)));
-            let Some(m) = unclean.min_by_key(|m| pool.members[*m].since) else { return };
+            // Of members that came back at once, as those of a lost consumer do, any may be the first.
+            let is_seen = |m: usize| self.hints.cleans.contains_key(&(pool.name.clone(), pool.members[m].name.clone()));
+            let Some(m) = unclean.min_by_key(|m| (pool.members[*m].since, !is_seen(*m))) else { return };
             if busy >= pool.settings.clean_parallel {
                 return;
             }
