@@ -37,7 +37,7 @@ mod takes;
 mod waiters;
 mod waits;
 
-pub use queries::{Holder, MemberRow, PoolRow, Utilization};
+pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
 pub use request::{
     Attributes, Condition, Event, From, LeaseName, Lost, Named, NoMembers, Notice, Refusal, Request, Take, Taken,
     Token, What,
