@@ -1102,6 +1102,11 @@ impl Members {
         self.out.retain(|(told, _)| *told != conn);
         self.conns.remove(&conn);
         self.settle();
+        // Without anybody to ask for its cleaning, a member's time runs from its return, and so may be over already.
+        while self.deadlines().iter().any(|(at, kind)| *kind == Kind::Stage && *at < self.now) {
+            self.fire(Kind::Stage);
+            self.settle();
+        }
     }
 
     fn lose_agent(&mut self, p: usize, conn: usize) {
