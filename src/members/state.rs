@@ -311,9 +311,7 @@ impl State {
         if conn.index() >= self.clients.len() {
             return;
         }
-        if let Some(id) = self.clients[conn.index()].waiter {
-            self.end_wait(id, step);
-        }
+        self.leave_wait(conn, step);
         self.lose_consumer(conn, step);
         self.lose_agent(conn, step);
         self.clients[conn.index()] = Client::default();

@@ -354,7 +354,7 @@ impl Members {
                 Ok("OK")
             }
             "BYE" => {
-                self.waiters.retain(|waiter| waiter.conn != conn);
+                self.leave_wait(conn);
                 for number in self.held_by(conn, false) {
                     self.come_back_ok(number);
                 }
@@ -1081,12 +1081,18 @@ impl Members {
         }
     }
 
+    /// What was kept for its wait goes to others before what it held comes back.
+    fn leave_wait(&mut self, conn: usize) {
+        self.waiters.retain(|waiter| waiter.conn != conn);
+        (0..self.pools.len()).for_each(|p| self.serve_waiters(p));
+    }
+
     /// The connection is gone.
     pub fn close(&mut self, conn: usize) {
         if !self.conns.contains_key(&conn) {
             return;
         }
-        self.waiters.retain(|waiter| waiter.conn != conn);
+        self.leave_wait(conn);
         for number in self.held_by(conn, true) {
             let lease = self.leases.iter_mut().find(|lease| lease.number == number).expect("it is held");
             if lease.token.is_some() {
