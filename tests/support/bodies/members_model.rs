@@ -93,7 +93,7 @@ fn traits(choices: &mut Choices<'_>) -> String {
 }
 
 fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize) -> String {
-    if choices.byte() % 4 > 0
+    if !choices.byte().is_multiple_of(4)
         && let Some(answer) = answer(choices, twin, client)
     {
         return answer;
