@@ -4,6 +4,8 @@ mod support;
 
 use poolcounter::cli::{COMMANDS, Command as Subcommand, Opt};
 use poolcounter::counters::stats::CounterStat;
+use poolcounter::members::state::Key;
+use poolcounter::members::stats::{Levels, Members};
 use poolcounter::pools::stats::PoolStat;
 use poolcounter::stats::Stat;
 use std::collections::BTreeSet;
@@ -58,6 +60,17 @@ fn every_statistic_is_described_in_order() {
     let described = |name| section(&page, name).filter_map(|line| line.strip_prefix(".It Va ")).collect::<Vec<&str>>();
     assert_eq!(described("STATISTICS"), names::<PoolStat>());
     assert_eq!(described("COUNTERS"), names::<CounterStat>());
+    assert_eq!(described("MEMBERS"), [names::<Levels>(), names::<Members>()].concat());
+}
+
+#[test]
+fn every_setting_of_a_pool_of_members_is_described_in_order() {
+    let page = read(DAEMON);
+    let items = section(&page, "MEMBERS").filter_map(|line| line.strip_prefix(".It Cm "));
+    // The options of a take are items, too.
+    let described: Vec<&str> = items.filter(|item| !item.contains('=')).collect();
+    let known: Vec<&str> = Key::ALL.iter().map(|key| key.name()).collect();
+    assert_eq!(described, known);
 }
 
 fn names<S: Stat>() -> Vec<&'static str> {

@@ -321,7 +321,9 @@ mod tests {
     fn there_is_room_for_every_type_of_work() {
         let overview = overview(257, |n| format!("ArticleView{n}").into_bytes());
         let status = status::Status::of(&of_overview(overview, &LoopStats::default(), &Samples::default()));
-        assert!(status.services.iter().flat_map(|service| &service.tables).all(|table| table.more == 0));
+        // Larger tables, as those of the members are, are cut first.
+        let pools = status.services.iter().find(|service| service.name == "pools").expect("is a service");
+        assert!(!pools.tables.is_empty() && pools.tables.iter().all(|table| table.more == 0));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod notices;
 mod options;
+mod report;
 mod sessions;
 pub mod state;
 pub mod stats;
@@ -310,7 +311,8 @@ impl Service for Members {
 
     fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
         let figures = self.state.counted_in_all();
-        Report { figures: self.levels(traffic).rows().chain(figures.rows()).collect(), ..Report::default() }
+        let figures = self.levels(traffic).rows().chain(figures.rows()).collect();
+        Report { figures, tables: self.tables(), ..Report::default() }
     }
 
     fn saved_version(&self) -> u16 {

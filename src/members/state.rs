@@ -37,7 +37,7 @@ mod takes;
 mod waiters;
 mod waits;
 
-pub use queries::{Holder, MemberRow, PoolRow, Utilization};
+pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
 pub use request::{
     Attributes, Condition, Event, From, LeaseName, Lost, Named, NoMembers, Notice, Refusal, Request, Take, Taken,
     Token, What,
@@ -311,9 +311,7 @@ impl State {
         if conn.index() >= self.clients.len() {
             return;
         }
-        if let Some(id) = self.clients[conn.index()].waiter {
-            self.end_wait(id, step);
-        }
+        self.leave_wait(conn, step);
         self.lose_consumer(conn, step);
         self.lose_agent(conn, step);
         self.clients[conn.index()] = Client::default();

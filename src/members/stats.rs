@@ -1,7 +1,7 @@
 //! What the members service counts, in each pool. It knows nothing of what happens there.
 
 use crate::histogram::Histogram;
-use crate::stats::statistics;
+use crate::stats::{Figures, statistics};
 use serde::{Deserialize, Serialize};
 
 statistics! {
@@ -26,6 +26,15 @@ statistics! {
         StartsLate = "starts_late", Count, "Starts that were not answered in time.";
         LongHolds = "long_holds", Count, "Members held for longer than warn_hold.";
     }
+}
+
+/// Why takes had no member.
+pub const MISSES: [Members; 6] =
+    [Members::AtCapacity, Members::Starting, Members::NoProvider, Members::QueueFull, Members::Limit, Members::Timeout];
+
+/// Returns how many takes had no member.
+pub fn misses_of(figures: &Figures<Members>) -> u64 {
+    MISSES.iter().map(|stat| figures.of(*stat)).sum()
 }
 
 statistics! {

@@ -234,9 +234,7 @@ impl State {
 
     /// `BYE`: everything without a token is returned in good state.
     pub(super) fn leave(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
-        if let Some(id) = self.client(conn).waiter {
-            self.end_wait(id, step);
-        }
+        self.leave_wait(conn, step);
         for id in self.leases_of(conn) {
             if self.leases[id.index()].token.is_none() {
                 let member = self.end_lease(id, step);

@@ -235,10 +235,12 @@ impl State {
 
     /// A member is gone without having to be stopped.
     pub(super) fn end_member(&mut self, id: MemberId, stat: Option<Stat>, then: Then, step: &mut Step<'_, '_>) {
-        if let Some(stat) = stat {
-            self.count_end(self.member(id).pool, stat, then);
-        }
+        let pool = self.member(id).pool;
         self.drop_member(id, step);
+        // Its place is free at once, and so does not speak against a replacement.
+        if let Some(stat) = stat {
+            self.count_end(pool, stat, then);
+        }
     }
 
     fn count_end(&mut self, pool: PoolId, stat: Stat, then: Then) {

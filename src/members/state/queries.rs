@@ -1,7 +1,9 @@
 //! What there is, for those who ask. It changes nothing.
 
+use super::super::stats::misses_of;
 use super::*;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::ops::Bound;
 
 /// Who holds a member, as operators see it.
@@ -66,6 +68,17 @@ pub struct PoolRow<'a> {
     pub figures: Utilization,
 }
 
+/// A pool with what happened in it.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolReport<'a> {
+    /// How it stands.
+    pub row: PoolRow<'a>,
+    /// What was counted.
+    pub figures: &'a Figures<Stat>,
+    /// How long things took.
+    pub times: &'a Times,
+}
+
 /// One member in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberRow<'a> {
@@ -114,11 +127,7 @@ impl State {
     /// Returns the pools whose names come after `after`, by name.
     pub fn pools_after(&self, after: Option<&[u8]>) -> impl Iterator<Item = PoolRow<'_>> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.order.range::<[u8], _>((from, Bound::Unbounded)).map(|(name, id)| PoolRow {
-            name,
-            group: self.pool(*id).group.map(|group| &*self.groups[group.index()].name),
-            figures: self.utilization_of(*id),
-        })
+        self.order.range::<[u8], _>((from, Bound::Unbounded)).map(|(_, id)| self.pool_row(*id))
     }
 
     /// Returns the members of a pool whose names come after `after`, by name; `peer` tells the address of a connection.
@@ -168,9 +177,31 @@ impl State {
         }
     }
 
-    /// Returns what was counted of each pool, and how long things took there, by name.
-    pub fn counted(&self) -> impl Iterator<Item = (&[u8], &Figures<Stat>, &Times)> {
-        self.order.iter().map(|(name, id)| (&**name, &self.pool(*id).figures, &*self.pool(*id).times))
+    /// Returns at most `most` pools: those from which most was asked, the busiest first, and by name where that is equal.
+    pub fn busiest(&self, most: usize) -> Vec<PoolReport<'_>> {
+        let asked = |id: PoolId| self.pool(id).figures.of(Stat::Takes) + misses_of(&self.pool(id).figures);
+        let mut order: Vec<(Reverse<u64>, usize, PoolId)> =
+            self.order.values().enumerate().map(|(n, id)| (Reverse(asked(*id)), n, *id)).collect();
+        if order.len() > most {
+            order.select_nth_unstable(most);
+            order.truncate(most);
+        }
+        order.sort_unstable();
+        order.into_iter().map(|(_, _, id)| self.report_of(id)).collect()
+    }
+
+    fn report_of(&self, id: PoolId) -> PoolReport<'_> {
+        let pool = self.pool(id);
+        PoolReport { row: self.pool_row(id), figures: &pool.figures, times: &pool.times }
+    }
+
+    fn pool_row(&self, id: PoolId) -> PoolRow<'_> {
+        let pool = self.pool(id);
+        PoolRow {
+            name: &pool.name,
+            group: pool.group.map(|group| &*self.groups[group.index()].name),
+            figures: self.utilization_of(id),
+        }
     }
 
     /// Returns what was counted of all pools together, those that are gone among them.

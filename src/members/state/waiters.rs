@@ -352,13 +352,17 @@ impl State {
     }
 
     pub(super) fn reconsider_place(&mut self, place: Place) {
-        let pools = match place {
-            Place::Pool(pool) => vec![pool],
-            Place::Group(group, _) => self.groups[group.index()].pools.clone(),
-        };
-        for pool in pools {
+        for pool in self.pools_of(place) {
             self.pool_mut(pool).is_to_reconsider = true;
             self.touch(pool);
+        }
+    }
+
+    /// The pools whose members a waiter there may get.
+    pub(super) fn pools_of(&self, place: Place) -> Vec<PoolId> {
+        match place {
+            Place::Pool(pool) => vec![pool],
+            Place::Group(group, _) => self.groups[group.index()].pools.clone(),
         }
     }
 

@@ -11,6 +11,19 @@ impl State {
         (waiter.conn, waiter.place)
     }
 
+    /// Ends the wait of a connection that leaves, if it has one. What was kept for it goes to others at once, before what the
+    /// connection held comes back.
+    pub(super) fn leave_wait(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
+        let Some(id) = self.client(conn).waiter else { return };
+        let pools = self.pools_of(self.waiter(id).place);
+        self.end_wait(id, step);
+        for pool in pools {
+            if std::mem::take(&mut self.pool_mut(pool).is_to_reconsider) {
+                self.reconsider(pool, step);
+            }
+        }
+    }
+
     /// Ends a wait without a member.
     pub(super) fn refuse_wait(&mut self, id: WaiterId, what: What, step: &mut Step<'_, '_>) {
         let (conn, _) = self.end_wait(id, step);

@@ -354,7 +354,7 @@ impl Members {
                 Ok("OK")
             }
             "BYE" => {
-                self.waiters.retain(|waiter| waiter.conn != conn);
+                self.leave_wait(conn);
                 for number in self.held_by(conn, false) {
                     self.come_back_ok(number);
                 }
@@ -553,7 +553,12 @@ impl Members {
             }
         }
         if self.conns.get_mut(&conn).expect("it is known").late_stops.remove(member) {
-            Ok("OK")
+            return Ok("OK");
+        }
+        let (p, m) = self.own_pool(conn).and_then(|p| Some((p, self.pools[p].at(member)?))).ok_or("NO_SUCH_MEMBER")?;
+        // Nobody has asked for it: it has stopped by itself, and so is dead.
+        if self.pools[p].members[m].owner == Owner::Provider(conn) {
+            self.dead(conn, member)
         } else {
             Err("NO_SUCH_MEMBER")
         }
@@ -1076,12 +1081,18 @@ impl Members {
         }
     }
 
+    /// What was kept for its wait goes to others before what it held comes back.
+    fn leave_wait(&mut self, conn: usize) {
+        self.waiters.retain(|waiter| waiter.conn != conn);
+        (0..self.pools.len()).for_each(|p| self.serve_waiters(p));
+    }
+
     /// The connection is gone.
     pub fn close(&mut self, conn: usize) {
         if !self.conns.contains_key(&conn) {
             return;
         }
-        self.waiters.retain(|waiter| waiter.conn != conn);
+        self.leave_wait(conn);
         for number in self.held_by(conn, true) {
             let lease = self.leases.iter_mut().find(|lease| lease.number == number).expect("it is held");
             if lease.token.is_some() {
@@ -1097,6 +1108,11 @@ impl Members {
         self.out.retain(|(told, _)| *told != conn);
         self.conns.remove(&conn);
         self.settle();
+        // Without anybody to ask for its cleaning, a member's time runs from its return, and so may be over already.
+        while self.deadlines().iter().any(|(at, kind)| *kind == Kind::Stage && *at < self.now) {
+            self.fire(Kind::Stage);
+            self.settle();
+        }
     }
 
     fn lose_agent(&mut self, p: usize, conn: usize) {
@@ -1383,7 +1399,9 @@ impl Members {
             let pool = &self.pools[p];
             let busy = pool.count(|member| matches!(member.state, State::Cleaning(..)));
             let unclean = (0..pool.members.len()).filter(|m| matches!(pool.members[*m].state, State::Unclean(_)));
-            let Some(m) = unclean.min_by_key(|m| pool.members[*m].since) else { return };
+            // Of members that came back at once, as those of a lost consumer do, any may be the first.
+            let is_seen = |m: usize| self.hints.cleans.contains_key(&(pool.name.clone(), pool.members[m].name.clone()));
+            let Some(m) = unclean.min_by_key(|m| (pool.members[*m].since, !is_seen(*m))) else { return };
             if busy >= pool.settings.clean_parallel {
                 return;
             }

@@ -1,0 +1,289 @@
+//! What the members tell operators, as tables: how the pools stand, and what happened in them.
+
+use super::Members;
+use super::state::PoolReport;
+use super::stats::{MISSES, Members as Stat, misses_of};
+use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Table, TableInfo};
+use crate::top_keys;
+
+/// How many pools are told of: more than a page has room for, and few enough that a report of 65,536 pools is made quickly.
+pub const MOST_ROWS: usize = 256;
+
+/// What else is counted, in the order of the columns.
+const EVENTS: [Stat; 11] = [
+    Stat::MaxAge,
+    Stat::MaxLifetime,
+    Stat::MaxUses,
+    Stat::Died,
+    Stat::Failed,
+    Stat::Reconfigured,
+    Stat::HeldTooLong,
+    Stat::ProviderLost,
+    Stat::StartsFailed,
+    Stat::StartsLate,
+    Stat::LongHolds,
+];
+
+const NAME: Column = Column {
+    name: "name",
+    title: "pool",
+    unit: ColumnUnit::Name,
+    help: "The name of the pool, in the bytes of clients.",
+    metric: ColumnMetric::Label("pool"),
+    emphasis: Emphasis::None,
+};
+
+static STANDING: TableInfo = TableInfo {
+    name: "pools",
+    title: "Pools of members",
+    help: "Those with the most takes come first.",
+    empty: "There is no pool.",
+    columns: &[
+        NAME,
+        Column {
+            name: "group",
+            title: "group",
+            unit: ColumnUnit::Name,
+            help: "The group of the pool.",
+            ..Column::BLANK
+        },
+        level("max", "max", "pool_max", "Members that there may be, by pool."),
+        Column {
+            emphasis: Emphasis::Work,
+            ..level("in_use", "in use", "pool_in_use", "Members that are held, by pool.")
+        },
+        level("free", "free", "pool_free", "Members that are free or checked, by pool."),
+        level("starting", "starting", "pool_starting", "Starts under way, by pool."),
+        level("stopping", "stopping", "pool_stopping", "Members that are being stopped, by pool."),
+        level("cleaning", "cleaning", "pool_cleaning", "Members that are cleaned or wait for it, by pool."),
+        Column {
+            emphasis: Emphasis::Alarm,
+            ..level("quarantined", "kept out", "pool_quarantined", "Members that are kept out, by pool.")
+        },
+        Column { emphasis: Emphasis::Caution, ..level("queued", "queued", "pool_queued", "Takes that wait, by pool.") },
+        count("takes", "takes", "pool_takes", "Members handed out, by pool."),
+        Column {
+            emphasis: Emphasis::Caution,
+            ..count("misses", "misses", "pool_misses", "Takes that had no member, by pool.")
+        },
+        times("wait", "pool_wait", "How long takes waited that waited for their member, by pool."),
+        times("hold", "pool_hold", "How long members were held, by pool."),
+    ],
+};
+
+static HISTORY: TableInfo = TableInfo {
+    name: "events",
+    title: "What happened in the pools of members",
+    help: "Why takes had no member, why members ended, and how starts went.",
+    empty: "There is no pool.",
+    columns: &[
+        NAME,
+        count("at_capacity", "full", "pool_misses_at_capacity", "Takes refused because the pool was full, by pool."),
+        count("starting", "starting", "pool_misses_starting", "Takes refused while a start was under way, by pool."),
+        count(
+            "no_provider",
+            "no provider",
+            "pool_misses_no_provider",
+            "Takes refused because nobody could start a member, by pool.",
+        ),
+        count("queue_full", "queue full", "pool_misses_queue_full", "Takes refused as too many waited, by pool."),
+        count("limit", "limit", "pool_misses_limit", "Takes refused as the consumer held too many, by pool."),
+        count("timeout", "timeout", "pool_misses_timeout", "Takes whose wait ran out, by pool."),
+        count("max_age", "idle", "pool_ended_max_age", "Members culled as they were idle for too long, by pool."),
+        count("max_lifetime", "old", "pool_ended_max_lifetime", "Members replaced because of their age, by pool."),
+        count("max_uses", "used up", "pool_ended_max_uses", "Members replaced after so many takes, by pool."),
+        alarm("died", "died", "pool_ended_died", "Members that died, by pool."),
+        alarm("failed", "failed", "pool_ended_failed", "Members that came back as failed or were lost, by pool."),
+        count(
+            "reconfigured",
+            "reconfigured",
+            "pool_ended_reconfigured",
+            "Members stopped because their pool was changed or removed, by pool.",
+        ),
+        alarm("held_too_long", "held too long", "pool_ended_held_too_long", "Members held for too long, by pool."),
+        alarm(
+            "provider_lost",
+            "provider lost",
+            "pool_ended_provider_lost",
+            "Members that were lost with their provider, by pool.",
+        ),
+        alarm("starts_failed", "starts failed", "pool_starts_failed", "Starts that failed, by pool."),
+        alarm("starts_late", "starts late", "pool_starts_late", "Starts that were not answered in time, by pool."),
+        alarm("long_holds", "long holds", "pool_long_holds", "Members held for longer than warn_hold, by pool."),
+        times("start", "pool_start", "How long starts took, by pool."),
+        times("clean", "pool_clean", "How long it took to clean members, by pool."),
+    ],
+};
+
+const fn level(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
+    let metric = ColumnMetric::Each(metric);
+    Column { name, title, unit: ColumnUnit::Level, help, metric, emphasis: Emphasis::None }
+}
+
+const fn count(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
+    Column { unit: ColumnUnit::Count, ..level(name, title, metric, help) }
+}
+
+const fn alarm(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
+    Column { emphasis: Emphasis::Alarm, ..count(name, title, metric, help) }
+}
+
+const fn times(name: &'static str, metric: &'static str, help: &'static str) -> Column {
+    Column { unit: ColumnUnit::Times, ..level(name, name, metric, help) }
+}
+
+impl Members {
+    /// Returns the pools as they are now, and what happened in them: of [`MOST_ROWS`] pools at most, whose names are cut to
+    /// [`top_keys::KEY_BYTES`].
+    pub(super) fn tables(&self) -> Vec<Table> {
+        let pools = self.state.busiest(MOST_ROWS);
+        vec![
+            Table { info: &STANDING, rows: pools.iter().map(standing_of).collect(), note: None },
+            Table { info: &HISTORY, rows: pools.iter().map(history_of).collect(), note: None },
+        ]
+    }
+}
+
+fn standing_of(pool: &PoolReport<'_>) -> Vec<Cell> {
+    let PoolReport { row, figures, times } = pool;
+    let group = row.group.map_or(Cell::Nothing, name_of);
+    let of = row.figures;
+    let levels =
+        [of.max, of.in_use, of.free, of.starting, of.stopping, of.cleaning, of.quarantined, of.queued].map(u64::from);
+    let counts = [figures.of(Stat::Takes), misses_of(figures)];
+    let numbers = levels.into_iter().chain(counts).map(Cell::Number);
+    let times = [&times.wait, &times.hold].map(|times| Cell::Times(times.clone()));
+    [name_of(row.name), group].into_iter().chain(numbers).chain(times).collect()
+}
+
+fn history_of(pool: &PoolReport<'_>) -> Vec<Cell> {
+    let PoolReport { row, figures, times } = pool;
+    let counts = MISSES.iter().chain(&EVENTS).map(|stat| Cell::Number(figures.of(*stat)));
+    let times = [&times.start, &times.clean].map(|times| Cell::Times(times.clone()));
+    std::iter::once(name_of(row.name)).chain(counts).chain(times).collect()
+}
+
+fn name_of(name: &[u8]) -> Cell {
+    Cell::Name(top_keys::truncated(name).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{ConnId, Id};
+    use crate::loop_stats::LoopStats;
+    use crate::output::Output;
+    use crate::random::Random;
+    use crate::registry::Services;
+    use crate::report::Report;
+    use crate::service::{Context, Input, NoProcess, Peers, Traffic};
+    use crate::time::{Span, Time};
+    use crate::wheel::Wheel;
+
+    struct Here;
+
+    impl Peers for Here {
+        fn peer(&self, conn: ConnId) -> String {
+            format!("peer{}", conn.index())
+        }
+
+        fn is_local(&self, _: ConnId) -> bool {
+            true
+        }
+    }
+
+    /// Has connections say a line each, a second apart, and reports afterwards.
+    fn report_after(lines: &[(usize, String)]) -> Report {
+        let (mut wheel, mut output, mut random) = (Wheel::default(), Output::default(), Random::from_seed(0));
+        let mut services = Services::default();
+        let id = services.named("members").expect("is in the registry");
+        let (entry, others) = services.split(id);
+        let traffic = Traffic::default();
+        for (n, (conn, line)) in lines.iter().enumerate() {
+            let mut context = Context {
+                now: Time::START + Span::from_secs(n as u64),
+                epoch: Span::ZERO,
+                id,
+                timers: wheel.own(id.owner()),
+                random: &mut random,
+                output: &mut output,
+                resumed: &mut Vec::new(),
+                traffic: &traffic,
+                peers: &Here,
+                process: &NoProcess,
+                loop_stats: &LoopStats::default(),
+                others: &others,
+            };
+            let line = format!("{line}\n");
+            entry.service.serve(ConnId::from_index(*conn), Input { bytes: line.as_bytes(), seen: 0 }, &mut context);
+        }
+        entry.service.report(Time::START, &traffic, &Here)
+    }
+
+    fn cell<'a>(table: &'a Table, row: usize, name: &str) -> &'a Cell {
+        let at = table.info.columns.iter().position(|column| column.name == name).expect("is a column");
+        &table.rows[row][at]
+    }
+
+    #[test]
+    fn a_report_tells_how_pools_stand_and_what_happened() {
+        let lines = [
+            (0, "POOL idle 0 1"),
+            (0, "POOL a 0 3 group=g clean_timeout=9"),
+            (1, "PROVIDE a"),
+            (2, "TAKE a 9"),
+            (1, "STARTED 1 m1 host=x"),
+            (1, "ADD a m2"),
+            (3, "TAKE a"),
+            (3, "TAKE a"),
+            (4, "TAKE a 9"),
+            // The clock stands at 0, and so does the number of the first lease.
+            (2, "RETURN 0"),
+            (1, "CLEANED m1"),
+            (1, "DEAD m1"),
+        ];
+        let report = report_after(&lines.map(|(conn, line)| (conn, line.to_string())));
+        report.tables.iter().for_each(Table::check);
+        let [standing, history] = &report.tables[..] else { panic!("{} tables", report.tables.len()) };
+        assert_eq!((standing.info.name, history.info.name), ("pools", "events"));
+        assert_eq!(cell(standing, 0, "name"), &Cell::Name(b"a".into()));
+        assert_eq!(cell(standing, 0, "group"), &Cell::Name(b"g".into()));
+        assert_eq!(cell(standing, 1, "name"), &Cell::Name(b"idle".into()));
+        assert_eq!(cell(standing, 1, "group"), &Cell::Nothing);
+        let number = |table, name| match cell(table, 0, name) {
+            Cell::Number(number) => *number,
+            other => panic!("{name}: {other:?}"),
+        };
+        let standing_now = ["max", "in_use", "free", "starting", "stopping", "cleaning", "queued", "takes", "misses"];
+        assert_eq!(standing_now.map(|name| number(standing, name)), [3, 1, 0, 2, 0, 0, 0, 3, 1]);
+        let events = ["starting", "at_capacity", "died", "failed", "starts_failed"];
+        assert_eq!(events.map(|name| number(history, name)), [1, 0, 1, 0, 0]);
+        let recorded = |table, name| match cell(table, 0, name) {
+            Cell::Times(times) => times.count(),
+            other => panic!("{name}: {other:?}"),
+        };
+        assert_eq!([recorded(standing, "wait"), recorded(standing, "hold")], [2, 2]);
+        assert_eq!([recorded(history, "start"), recorded(history, "clean")], [1, 1]);
+    }
+
+    #[test]
+    fn a_report_has_a_bound() {
+        let pools = (0..MOST_ROWS + 9).map(|n| (0, format!("POOL p{n:03}{} 0 1", "x".repeat(200))));
+        let busy = format!("TAKE p{:03}{}", MOST_ROWS + 8, "x".repeat(200));
+        let report = report_after(&pools.chain([(0, busy)]).collect::<Vec<_>>());
+        for table in &report.tables {
+            assert_eq!(table.rows.len(), MOST_ROWS);
+        }
+        assert!(matches!(cell(&report.tables[0], 0, "name"), Cell::Name(name) if name.starts_with(b"p264")));
+        assert!(matches!(cell(&report.tables[0], 1, "name"), Cell::Name(name) if name.starts_with(b"p000")));
+    }
+
+    /// The columns stand in the order of the cells.
+    #[test]
+    fn columns_are_called_as_what_they_count() {
+        let names = MISSES.iter().chain(&EVENTS).map(|stat| crate::stats::Stat::row(*stat).name);
+        let names: Vec<&str> = names.map(|name| name.split_once(':').map_or(name, |(_, reason)| reason)).collect();
+        let columns: Vec<&str> = HISTORY.columns.iter().map(|column| column.name).collect();
+        assert_eq!(columns[1..=names.len()], names);
+    }
+}
