@@ -91,7 +91,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("counters/request", &[]),
     ("pools", &["pools/stats", "pools/options", "pools/request", "pools/state", "pools/wire", "top_keys"]),
     ("counters", &["counters/stats", "counters/options", "counters/request", "counters/state", "counters/wire"]),
-    ("members", &["members/options", "members/state", "members/wire", "members/stats", "pools/wire"]),
+    ("members", &["top_keys", "members/options", "members/state", "members/wire", "members/stats", "pools/wire"]),
     (
         "members/state",
         &["members/stats", "service", "record", "random", "wheel", "names", "list", "histogram", "stats", "id", "time"],
