@@ -187,11 +187,13 @@ pub mod wheel;
 #[cfg(all(feature = "client", not(feature = "daemon")))]
 mod pools {
     pub mod request;
+    pub mod stats;
     pub mod wire;
 }
 #[cfg(all(feature = "client", not(feature = "daemon")))]
 mod counters {
     pub mod request;
+    pub mod stats;
     pub mod wire;
 }
 
