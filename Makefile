@@ -55,7 +55,7 @@ SKIPPED = $(abspath $(CARGO_TARGET_DIR))/skipped
 tell_skipped = sort -u $(SKIPPED) | sed 's/^/not tested here: /'
 define test
 	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
-	@status=0; TESTS_SKIPPED=$(SKIPPED) $(CARGO) test || status=$$?; $(tell_skipped); exit $$status
+	@status=0; TESTS_SKIPPED=$(SKIPPED) $(CARGO) test --no-fail-fast || status=$$?; $(tell_skipped); exit $$status
 endef
 
 ## docs: the parts of the manual and of the settings' template that are made of the tables of options

@@ -6,7 +6,7 @@ mod support;
 use poolcounter::jobs::state::Bounds;
 use poolcounter::time::Span;
 use support::jobs::{Commits, Service};
-use support::random::Random;
+use support::random::{Random, setting};
 
 const SEEDS: u64 = 300;
 const STEPS: usize = 250;
@@ -15,15 +15,13 @@ const CONNS: usize = 5;
 const TUBES: [&str; 6] = ["default", "a/x", "a/y", "b/x", "b/y/z", "c"];
 const PATTERNS: [&str; 7] = ["*/*", "a/*", "*/x", "*", "a/x", "b/y/*", "c"];
 
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
 #[test]
 fn nothing_contradicts_itself() {
-    let seeds = match std::env::var("SIM_SEED") {
-        Ok(seed) => vec![seed.parse().expect("SIM_SEED is a number")],
-        Err(_) => (0..SEEDS).collect(),
-    };
-    for seed in seeds {
+    let (first, seeds) = (setting("SIM_SEED", 0), setting("SIM_SEEDS", SEEDS));
+    for seed in first..first + seeds {
         let result = std::panic::catch_unwind(|| run(seed));
-        assert!(result.is_ok(), "replay it with SIM_SEED={seed}");
+        assert!(result.is_ok(), "SIM_SEED={seed} SIM_SEEDS=1 replays this");
     }
 }
 

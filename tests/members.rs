@@ -4,17 +4,17 @@
 mod members {
     pub mod player;
 }
+#[path = "support/random.rs"]
+#[allow(dead_code, reason = "only the settings are read here")]
+mod random;
 
 use members::player::Player;
+use random::setting;
 use std::collections::BTreeMap;
 
 /// Random requests of random connections. `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
 #[test]
 fn random_histories_keep_the_tables_in_agreement() {
-    let setting = |name: &str, usual: u64| {
-        let text = std::env::var(name).ok();
-        text.map_or(usual, |text| text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")))
-    };
     let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", 300));
     let mut tally = BTreeMap::new();
     for seed in first..first + seeds {

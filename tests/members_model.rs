@@ -6,7 +6,7 @@ mod bodies;
 mod support;
 
 use std::collections::BTreeMap;
-use support::random::Random;
+use support::random::{Random, setting};
 
 /// How many bytes of choices a history has.
 const LONG: usize = 1_500;
@@ -25,9 +25,4 @@ fn random_histories_go_as_the_model_says() {
     println!("{tally:?}");
     let whole = tally.get("played to the end").copied().unwrap_or(0);
     assert!(seeds < 100 || whole > seeds / 2, "most histories are cut short");
-}
-
-fn setting(name: &str, usual: u64) -> u64 {
-    let text = std::env::var(name).ok();
-    text.map_or(usual, |text| text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")))
 }

@@ -10,7 +10,7 @@ use support::chatter::Chatter;
 use support::counting::Counting;
 use support::frames;
 use support::model::{Limits, Service};
-use support::random::Random;
+use support::random::{Random, setting};
 use support::twin::{Action, Twin};
 
 const SEED: u64 = 0x706f_6f6c;
@@ -359,13 +359,4 @@ fn merge(mut all: Tally, some: Tally) -> Tally {
         *all.entry(reply).or_default() += count;
     }
     all
-}
-
-fn setting(name: &str, default: u64) -> u64 {
-    let Ok(text) = std::env::var(name) else { return default };
-    let number = match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None => text.parse(),
-    };
-    number.unwrap_or_else(|_| panic!("{name}: \"{text}\" is no number"))
 }

@@ -4,7 +4,7 @@
 //! `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it, `SIM_STEPS` how long each is. A failure names its seed.
 
 use crate::Stage;
-use crate::support::random::Random;
+use crate::support::random::{Random, setting};
 use crate::toy::model::Model;
 use poolcounter::id::Id;
 use poolcounter::time::Span;
@@ -304,13 +304,4 @@ impl Drop for Simulation {
             println!("{}; the last that was done:\n{}", self.replay, self.done[first..].join("\n"));
         }
     }
-}
-
-fn setting(name: &str, default: u64) -> u64 {
-    let Ok(text) = std::env::var(name) else { return default };
-    let number = match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None => text.parse(),
-    };
-    number.unwrap_or_else(|_| panic!("{name}: \"{text}\" is no number"))
 }

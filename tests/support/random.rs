@@ -54,3 +54,13 @@ impl Random {
         swarm
     }
 }
+
+/// The number that the environment has under `name`, in decimal or after 0x in hexadecimal, else `default`.
+pub fn setting(name: &str, default: u64) -> u64 {
+    let Ok(text) = std::env::var(name) else { return default };
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    number.unwrap_or_else(|_| panic!("{name}: \"{text}\" is no number"))
+}
