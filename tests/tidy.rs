@@ -172,7 +172,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("stats", &["time"]),
     ("text", &[]),
     ("histogram", &["time"]),
-    ("report", &["histogram", "service", "stats", "time"]),
+    ("report", &["histogram", "loop_stats", "service", "stats", "text", "time"]),
     ("id", &[]),
     ("random", &["time"]),
     ("time", &[]),

@@ -1,9 +1,9 @@
 //! The status page: one document that needs nothing else. Its script shows what `/status.json` says and asks for it again and
 //! again; whoever runs no scripts reads plain tables.
 
-use super::status::{Figure, Status};
-use super::tables::{Head, Heading, Shown, Times};
 use super::text::html;
+use crate::report::snapshot::{ShownFigure, Snapshot};
+use crate::report::tables::{Head, Heading, ShownCell, ShownTimes};
 use std::fmt::Write;
 
 /// Only the page's own style and script apply, and the script speaks to nobody but this server: were a name of a client ever
@@ -19,14 +19,14 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// The document.
-pub fn render(status: &Status) -> String {
+pub fn render(status: &Snapshot) -> String {
     // Nothing in a data block ends it but this character, and JSON can do without it.
     let json = status.to_json().replace('<', "\\u003c");
     format!(include_str!("page.html"), style = STYLE, script = SCRIPT, basic = basic(status), status = json)
 }
 
 /// What the page says to those who run no scripts.
-fn basic(status: &Status) -> String {
+fn basic(status: &Snapshot) -> String {
     let mut page = format!(
         "<h1>poolcounter {}</h1>\n<p>This page refreshes itself every five seconds. With JavaScript it has plots, too.</p>\n",
         status.version
@@ -41,7 +41,7 @@ fn basic(status: &Status) -> String {
         write_table(&mut page, heading, &table.rows);
     }
     for service in &status.services {
-        let value = |it: &Figure| if it.is_seconds { seconds(it.value) } else { it.value.to_string() };
+        let value = |it: &ShownFigure| if it.is_seconds { seconds(it.value) } else { it.value.to_string() };
         let rows = service.figures.iter().map(|it| vec![it.name.to_string(), value(it), it.help.to_string()]);
         let title = format!("The {} service: {} connections", service.name, service.connections);
         write_rows(&mut page, &title, ["figure", "value", "meaning"].map(String::from), rows);
@@ -49,12 +49,12 @@ fn basic(status: &Status) -> String {
     page
 }
 
-fn write_table(page: &mut String, heading: &Heading, rows: &[Vec<Shown>]) {
+fn write_table(page: &mut String, heading: &Heading, rows: &[Vec<ShownCell>]) {
     let heads = heading.columns.iter().flat_map(|column| match *column {
         Head { title, unit: "times", .. } => vec![format!("{title} p50"), format!("{title} p99")],
         Head { title, .. } => vec![title.into()],
     });
-    let cells = |row: &Vec<Shown>| row.iter().flat_map(texts_of).collect();
+    let cells = |row: &Vec<ShownCell>| row.iter().flat_map(texts_of).collect();
     write_rows(page, heading.title, heads, rows.iter().map(cells));
     let more = (heading.more > 0).then(|| format!("There are {} more.", heading.more));
     for sentence in [Some(heading.help), heading.note.as_deref(), more.as_deref()].into_iter().flatten() {
@@ -65,18 +65,18 @@ fn write_table(page: &mut String, heading: &Heading, rows: &[Vec<Shown>]) {
 }
 
 /// What a cell says, in one column or two.
-fn texts_of(cell: &Shown) -> Vec<String> {
+fn texts_of(cell: &ShownCell) -> Vec<String> {
     let time = |time: Option<f64>, is_over| match (time, is_over) {
         (None, _) => "–".into(),
         (Some(time), false) => seconds(time),
         (Some(time), true) => format!("over {}", seconds(time)),
     };
     match cell {
-        Shown::Nothing => vec!["–".into()],
-        Shown::Text(text) => vec![text.clone()],
-        Shown::Number(number) => vec![number.to_string()],
-        Shown::Seconds(span) => vec![seconds(*span)],
-        Shown::Times(Times { p50, p99, p50_is_over, p99_is_over }) => {
+        ShownCell::Nothing => vec!["–".into()],
+        ShownCell::Text(text) => vec![text.clone()],
+        ShownCell::Number(number) => vec![number.to_string()],
+        ShownCell::Seconds(span) => vec![seconds(*span)],
+        ShownCell::Times(ShownTimes { p50, p99, p50_is_over, p99_is_over }) => {
             vec![time(*p50, *p50_is_over), time(*p99, *p99_is_over)]
         }
     }
