@@ -49,9 +49,9 @@
 //! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. [`crate::service::Service::report`] returns figures and tables;
 //! [`crate::service::Service::sample`] tells of the series, every few seconds, and so must be quick.
 
-pub mod room;
-pub mod snapshot;
-pub mod tables;
+pub(crate) mod room;
+pub(crate) mod snapshot;
+pub(crate) mod tables;
 
 use crate::histogram::Histogram;
 use crate::service::Traffic;

@@ -77,6 +77,7 @@ fn bash_offers_words() {
         (&["help", "st"], &["stats"]),
         (&["stats", "-s", "host", "--j"], &["--json"]),
         (&["stats", "--", "FU"], &["FULL"]),
+        (&["stats", "mem"], &["members"]),
         (&["stats", "--", "--j"], &[]),
         // The command that is run, once; then its own words.
         (&["exec", "-k", "k", "--", "poolc-"], &["poolc-test"]),

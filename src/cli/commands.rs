@@ -41,8 +41,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "stats",
-        usage: "[options] [FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY]",
-        summary: "print the statistics of servers, or of their keys",
+        usage: "[options] [SERVICE | FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY]",
+        summary: "print what servers report of all services, or of one",
         options: stats::described,
         words: Words::Anywhere,
         first_words: stats::first_words,

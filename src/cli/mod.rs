@@ -12,6 +12,7 @@ mod members;
 mod options;
 mod provide;
 mod relisten;
+mod report;
 mod run_child;
 mod serve;
 mod servers;

@@ -1,5 +1,4 @@
-//! `top`: shows the activity of servers, over and over: rates, types of work, the keys with most waiters, and the locks that
-//! are held for longest.
+//! `top`: shows what servers report, over and over: how every service stands, what has happened by second, and the tables.
 
 mod controls;
 mod sample;
@@ -27,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-use view::View;
+use view::{Orders, View};
 
 /// A dead server must not delay the screen, except now and then.
 const TIMEOUTS: Timeouts =
@@ -115,8 +114,7 @@ fn print_plainly(client: &Client, settings: &Settings) -> Result<ExitCode, Failu
     for _ in 0..settings.count.unwrap_or(1) {
         thread::sleep(settings.interval);
         let now = Sample::take(client);
-        let orders = Controls::default().orders;
-        print(&(screen::plain(&View::of(&now, Some(&before), "", &orders)) + "\n"))?;
+        print(&(screen::plain(&View::of(&now, Some(&before), "", &Orders::new())) + "\n"))?;
         if !now.is_complete() {
             status = ExitCode::FAILURE;
         }
@@ -176,8 +174,7 @@ impl Top {
                 let Ok(event) = self.events.recv_timeout(left.min(SLICE)) else { continue };
                 match event {
                     Event::Key(key) if key.kind == KeyEventKind::Press => {
-                        let panel = &view.panels[self.controls.focus];
-                        match self.controls.press(key, panel.columns.len(), panel.rows.len()) {
+                        match self.controls.press(key, &view.panels) {
                             KeyAction::Quit => return Ok(false),
                             KeyAction::Refresh => return Ok(true),
                             KeyAction::Redraw => break,

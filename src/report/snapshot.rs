@@ -185,9 +185,10 @@ impl Snapshot {
             version: env!("CARGO_PKG_VERSION"),
             uptime: seconds(moment.now.since(Time::START)),
             started_at: seconds(moment.epoch),
-            last_reload: loop_stats
-                .reload
-                .map(|reload| ShownReload { at: seconds(moment.time_of_day(reload.at)), has_worked: reload.has_worked }),
+            last_reload: loop_stats.reload.map(|reload| ShownReload {
+                at: seconds(moment.time_of_day(reload.at)),
+                has_worked: reload.has_worked,
+            }),
             services: moment.overview.services.iter().map(|service| ShownService::of(service, &tables)).collect(),
             tables,
             history: History::of(moment, remembered),
