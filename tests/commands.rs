@@ -113,7 +113,7 @@ fn the_report_is_printed() {
     assert!(print(&["stats", "-s", &server]).contains("\ncounters: 0 connections, 1 since the start\n"));
     let members = print(&["stats", "-s", &server, "members"]);
     assert!(
-        members.contains("\nmembers: 0 connections, 0 since the start\n") && !members.contains("pools: "),
+        members.contains("\nmembers: 0 connections, 0 since the start\n") && !members.contains("total_acquired"),
         "{members}"
     );
 }
@@ -126,14 +126,16 @@ fn a_server_without_reports_tells_its_statistics() {
     // It ends with the process.
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
-            let mut request = [0; 1024];
-            while let Ok(len @ 1..) = stream.read(&mut request) {
-                let answer = match &request[..len] {
-                    b"STATS FULL\n" => &b"uptime: 1 days, 0h 0m 1s\ntotal_acquired: 7\n\n"[..],
-                    _ => b"ERROR WRONG_STAT",
-                };
-                let _ = stream.write_all(answer);
-            }
+            thread::spawn(move || {
+                let mut request = [0; 1024];
+                while let Ok(len @ 1..) = stream.read(&mut request) {
+                    let answer = match &request[..len] {
+                        b"STATS FULL\n" => &b"uptime: 1 days, 0h 0m 1s\ntotal_acquired: 7\n\n"[..],
+                        _ => b"ERROR WRONG_STAT",
+                    };
+                    let _ = stream.write_all(answer);
+                }
+            });
         }
     });
     let original = Original::program().map(|program| Original::start(&program));

@@ -178,8 +178,8 @@ impl<'a> Labelled<'a> {
 
 fn label_text(cell: &Cell) -> String {
     match cell {
-        Cell::Name(bytes) => label(&visible(bytes, NAME_BYTES)),
-        Cell::Text(text) => label(&visible(text.as_bytes(), NAME_BYTES)),
+        Cell::Name(bytes) => label(&visible(bytes, NAME_BYTES)).into_owned(),
+        Cell::Text(text) => label(&visible(text.as_bytes(), NAME_BYTES)).into_owned(),
         _ => String::new(),
     }
 }

@@ -4,6 +4,7 @@
 use super::text::html;
 use crate::report::snapshot::{ShownFigure, Snapshot};
 use crate::report::tables::{Head, Heading, ShownCell, ShownTimes};
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Only the page's own style and script apply, and the script speaks to nobody but this server: were a name of a client ever
@@ -17,6 +18,9 @@ pub const POLICY: &str = concat!(
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
+
+/// What stands where there is nothing to say.
+const NOTHING: Cow<'static, str> = Cow::Borrowed("–");
 
 /// The document.
 pub fn render(status: &Snapshot) -> String {
@@ -42,20 +46,19 @@ fn basic(status: &Snapshot) -> String {
     }
     for service in &status.services {
         let value = |it: &ShownFigure| if it.is_seconds { seconds(it.value) } else { it.value.to_string() };
-        let rows = service.figures.iter().map(|it| vec![it.name.to_string(), value(it), it.help.to_string()]);
+        let row = |it: &ShownFigure| [it.name.into(), value(it).into(), it.help.into()];
         let title = format!("The {} service: {} connections", service.name, service.connections);
-        write_rows(&mut page, &title, ["figure", "value", "meaning"].map(String::from), rows);
+        write_rows(&mut page, &title, ["figure", "value", "meaning"], service.figures.iter().map(row));
     }
     page
 }
 
 fn write_table(page: &mut String, heading: &Heading, rows: &[Vec<ShownCell>]) {
     let heads = heading.columns.iter().flat_map(|column| match *column {
-        Head { title, unit: "times", .. } => vec![format!("{title} p50"), format!("{title} p99")],
-        Head { title, .. } => vec![title.into()],
+        Head { title, unit: "times", .. } => ["p50", "p99"].map(|share| Some(format!("{title} {share}").into())),
+        Head { title, .. } => [Some(Cow::Borrowed(title)), None],
     });
-    let cells = |row: &Vec<ShownCell>| row.iter().flat_map(texts_of).collect();
-    write_rows(page, heading.title, heads, rows.iter().map(cells));
+    write_rows(page, heading.title, heads.flatten(), rows.iter().map(|row| row.iter().flat_map(texts_of).flatten()));
     let more = (heading.more > 0).then(|| format!("There are {} more.", heading.more));
     for sentence in [Some(heading.help), heading.note.as_deref(), more.as_deref()].into_iter().flatten() {
         if !sentence.is_empty() && !rows.is_empty() {
@@ -65,36 +68,40 @@ fn write_table(page: &mut String, heading: &Heading, rows: &[Vec<ShownCell>]) {
 }
 
 /// What a cell says, in one column or two.
-fn texts_of(cell: &ShownCell) -> Vec<String> {
+fn texts_of(cell: &ShownCell) -> [Option<Cow<'_, str>>; 2] {
     let time = |time: Option<f64>, is_over| match (time, is_over) {
-        (None, _) => "–".into(),
-        (Some(time), false) => seconds(time),
-        (Some(time), true) => format!("over {}", seconds(time)),
+        (None, _) => NOTHING,
+        (Some(time), false) => seconds(time).into(),
+        (Some(time), true) => format!("over {}", seconds(time)).into(),
     };
+    let one = |text| [Some(text), None];
     match cell {
-        ShownCell::Nothing => vec!["–".into()],
-        ShownCell::Text(text) => vec![text.clone()],
-        ShownCell::Number(number) => vec![number.to_string()],
-        ShownCell::Seconds(span) => vec![seconds(*span)],
+        ShownCell::Nothing => one(NOTHING),
+        ShownCell::Text(text) => one(text.into()),
+        ShownCell::Number(number) => one(number.to_string().into()),
+        ShownCell::Seconds(span) => one(seconds(*span).into()),
         ShownCell::Times(ShownTimes { p50, p99, p50_is_over, p99_is_over }) => {
-            vec![time(*p50, *p50_is_over), time(*p99, *p99_is_over)]
+            [Some(time(*p50, *p50_is_over)), Some(time(*p99, *p99_is_over))]
         }
     }
 }
 
-fn write_rows(
+fn write_rows<'a>(
     page: &mut String,
     title: &str,
-    heads: impl IntoIterator<Item = String>,
-    rows: impl Iterator<Item = Vec<String>>,
+    heads: impl IntoIterator<Item = impl Into<Cow<'a, str>>>,
+    rows: impl Iterator<Item = impl IntoIterator<Item = Cow<'a, str>>>,
 ) {
-    let line = |tag: &str, cells: &mut dyn Iterator<Item = String>| {
-        let cells: String = cells.map(|cell| format!("<{tag}>{}</{tag}>", html(&cell))).collect();
-        format!("<tr>{cells}</tr>\n")
-    };
-    let head = line("th", &mut heads.into_iter());
-    let body: String = rows.map(|row| line("td", &mut row.into_iter())).collect();
-    writeln!(page, "<h2>{}</h2>\n<table>\n{head}{body}</table>", html(title)).expect("a string takes every character");
+    page.extend(["<h2>", &html(title), "</h2>\n<table>\n"]);
+    write_row(page, "th", heads.into_iter().map(Into::into));
+    rows.for_each(|row| write_row(page, "td", row));
+    page.push_str("</table>\n");
+}
+
+fn write_row<'a>(page: &mut String, tag: &str, cells: impl IntoIterator<Item = Cow<'a, str>>) {
+    page.push_str("<tr>");
+    cells.into_iter().for_each(|cell| page.extend(["<", tag, ">", &html(&cell), "</", tag, ">"]));
+    page.push_str("</tr>\n");
 }
 
 fn seconds(time: f64) -> String {

@@ -130,7 +130,7 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, panel: &Panel, has_focus: bool,
 
 /// Returns which columns beside the first fit into a table of that width; that which sorts is among them.
 fn fitting(widths: &[usize], width: usize, sorting: usize) -> Range<usize> {
-    let mut first = 1.min(widths.len());
+    let (mut first, sorting) = (1.min(widths.len()), sorting.min(widths.len().saturating_sub(1)));
     loop {
         let mut room = width.saturating_sub(NARROWEST);
         let fits = |column: &usize| match room.checked_sub(widths[*column] + 1) {
@@ -253,8 +253,8 @@ q quit  Tab table  s sort  r reverse  / filter  p pause  arrows scroll";
 work: 3 connections, 25 Done/s, 7 Ready
 
 Jobs by type
-type           ready  done/s  wait p50  wait p99
-Article        8      20      250 ms    -
+type            ready  done/s  wait p50  wait p99
+Article         8      20      250 ms    -
 File:\\u{1b}[2J  9      -       1.5 s     -
 
 Longest locks
