@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE, wait};
 use support::original::Original;
-use support::place::Place;
+use support::scratch::Scratch;
 use support::skipped;
 
 /// What a run came to.
@@ -227,8 +227,9 @@ fn what_servers_refuse_with_is_made_harmless() {
 
 #[test]
 fn every_command_asks_at_a_path_too() {
-    let place = Place::new();
-    let (pools, counters) = (place.file("pools").display().to_string(), place.file("counters").display().to_string());
+    let scratch = Scratch::new();
+    let (pools, counters) =
+        (scratch.file("pools").display().to_string(), scratch.file("counters").display().to_string());
     let (pools, counters) = (format!("unix:{pools}"), format!("unix:{counters}"));
     let mut daemon = Daemon::start(&["-l", &pools, "--counter", "--counter-listen", &counters]);
     let dead = format!("{pools}.gone");

@@ -15,7 +15,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE, wait};
-use support::place::Place;
+use support::scratch::Scratch;
 
 /// Says that it runs, and ends when its standard input does.
 const UNTIL_EOF: [&str; 3] = ["sh", "-c", "echo runs; cat"];
@@ -140,8 +140,8 @@ fn its_status_is_that_of_the_command() {
     let Ended { status, stderr, .. } = run(&server, &[], &["/no/such/command"]);
     assert_eq!(status, Some(127));
     assert!(stderr.starts_with("poolcounter: /no/such/command: "), "{stderr}");
-    let place = Place::new();
-    let file = place.file("file");
+    let scratch = Scratch::new();
+    let file = scratch.file("file");
     fs::write(&file, "no program").expect("can be written");
     assert_eq!(run(&server, &[], &[&file.display().to_string()]).status, Some(126));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("is ours");
@@ -215,8 +215,8 @@ fn who_gets_no_place_is_told_why() {
     let (_daemon, server, mut holder) = daemon();
     assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
     for (options, why) in [
-        (["--timeout", "0"], "TIMEOUT, as no place came free within 0 s"),
-        (["--timeout", "0.2"], "TIMEOUT, as no place came free within 0.2 s"),
+        (["--timeout", "0"], "TIMEOUT, as no lock came free within 0 s"),
+        (["--timeout", "0.2"], "TIMEOUT, as no lock came free within 0.2 s"),
         (["--queue", "1"], "QUEUE_FULL, as 1 run or wait already"),
     ] {
         let expected = Ended { status: Some(75), stdout: String::new(), stderr: format!("poolcounter: k: {why}\n") };
@@ -259,7 +259,7 @@ fn without_a_server_nothing_runs_unless_it_may() {
     assert!(stderr.contains(&first) && stderr.contains(&second), "{stderr}");
     let Ended { status, stdout, stderr } = run(&first, &["--fail-open"], &["sh", "-c", "echo runs; exit 3"]);
     assert_eq!((status, &*stdout), (Some(3), "runs\n"));
-    assert!(stderr.contains("no server answers") && stderr.contains("runs without a place"), "{stderr}");
+    assert!(stderr.contains("no server answers") && stderr.contains("runs without a lock"), "{stderr}");
 }
 
 #[test]
@@ -453,6 +453,6 @@ fn a_terminal_shows_the_wait() {
     assert_eq!(
         shown,
         "\r\x1b[Kwaiting for k, 1 s of 2.5\r\x1b[Kwaiting for k, 2 s of 2.5\r\x1b[K\
-         poolcounter: k: TIMEOUT, as no place came free within 2.5 s\r\n"
+         poolcounter: k: TIMEOUT, as no lock came free within 2.5 s\r\n"
     );
 }

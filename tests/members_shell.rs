@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE, wait};
-use support::place::Place;
+use support::scratch::Scratch;
 
 /// Says that it runs, and ends when its standard input does.
 const UNTIL_EOF: &str = "echo runs; cat";
@@ -51,9 +51,9 @@ impl Run {
         Run::start(&[&start, options, &["--", "sh", "-c", script]].concat())
     }
 
-    /// A provider for the pool p, whose commands find each other's files in the place.
-    fn provide(server: &Server, place: &Place, start: &str, options: &[&str]) -> Run {
-        let start = format!("cd {}; {start}", place.file("").display());
+    /// A provider for the pool p, whose commands find each other's files in the scratch.
+    fn provide(server: &Server, scratch: &Scratch, start: &str, options: &[&str]) -> Run {
+        let start = format!("cd {}; {start}", scratch.file("").display());
         Run::start(&[&["provide", "p", "-s", &server.address, "--start", &start], options].concat())
     }
 
@@ -282,14 +282,14 @@ fn a_take_notices_that_the_server_has_ended() {
 #[test]
 fn a_provider_starts_checks_cleans_and_stops() {
     let (server, mut operator) = server("0 2 check_on_take=0.001 clean_timeout=9");
-    let place = Place::new();
-    let log = place.file("log");
+    let scratch = Scratch::new();
+    let log = scratch.file("log");
     let note = |what: &str| format!("echo {what} $POOL_NAME $POOL_MEMBER >> {}", log.display());
     let start = format!("{}; echo m$POOL_START_ID host=h$POOL_START_ID", note("start"));
     let (stop, check, clean) = (note("stop"), note("check"), note("clean"));
     let provider = Run::provide(
         &server,
-        &place,
+        &scratch,
         &start,
         &["--stop", &stop, "--check", &check, "--clean", &clean, "--capacity", "1"],
     );
@@ -314,22 +314,22 @@ fn a_provider_starts_checks_cleans_and_stops() {
 #[test]
 fn a_member_that_fails_is_stopped_and_replaced() {
     let (server, mut operator) = server("1 1");
-    let place = Place::new();
+    let scratch = Scratch::new();
     // The member's process stays in the foreground, and there is no --stop.
     let start = "echo m$POOL_START_ID; echo $$ > pid; exec sleep 1000";
-    let _provider = Run::provide(&server, &place, start, &[]);
+    let _provider = Run::provide(&server, &scratch, start, &[]);
     wait_for(&mut operator, "m1 free");
     let process =
-        |place: &Place| lines_of(&place.file("pid")).first().and_then(|pid| pid.parse().ok()).map(Pid::from_raw);
-    let first = process(&place).expect("it has written that");
+        |scratch: &Scratch| lines_of(&scratch.file("pid")).first().and_then(|pid| pid.parse().ok()).map(Pid::from_raw);
+    let first = process(&scratch).expect("it has written that");
     assert_eq!(Run::take(&server, &[], "exit 1").finish().status, Some(1));
     wait_for(&mut operator, "m2 free");
     until("the end of the first process", || kill(first, None).is_err());
     // A process that dies by itself is noticed, and its holder told.
     let mut run = Run::take(&server, &["--on-lost", "term"], "echo runs; exec cat");
     assert_eq!(run.line(), "runs");
-    until("the second process", || process(&place).is_some_and(|pid| pid != first));
-    kill(process(&place).expect("is there"), Signal::SIGKILL).expect("is ours");
+    until("the second process", || process(&scratch).is_some_and(|pid| pid != first));
+    kill(process(&scratch).expect("is there"), Signal::SIGKILL).expect("is ours");
     wait(&mut run.child);
     let ended = run.finish();
     assert!(ended.stderr.contains("the member m2 is lost, because it died"), "{ended:?}");
@@ -339,7 +339,7 @@ fn a_member_that_fails_is_stopped_and_replaced() {
 #[test]
 fn starts_that_hang_flood_or_die_do_not_stop_a_provider() {
     let (server, mut operator) = server("8 8");
-    let place = Place::new();
+    let scratch = Scratch::new();
     let start = "case $POOL_START_ID in
         1) trap 'touch ended; exit 0' TERM; sleep 1000 & wait;;
         2) exec tr '\\0' x < /dev/zero;;
@@ -350,14 +350,14 @@ fn starts_that_hang_flood_or_die_do_not_stop_a_provider() {
         7) :;;
         *) echo m$POOL_START_ID; exec yes;;
     esac";
-    let provider = Run::provide(&server, &place, start, &["--timeout", "1"]);
+    let provider = Run::provide(&server, &scratch, start, &["--timeout", "1"]);
     until("m8 is there", || states(&mut operator).contains("m8 free"));
     // It floods still, and is taken and stopped all the same.
     let taken = operator.ask("TAKE p 0 member=m8");
     let lease = taken.split(' ').nth(1).expect("it is free");
     assert_eq!(operator.ask(&format!("RETURN {lease} FAIL")), "RETURNED");
     until("m8 is stopped", || !states(&mut operator).contains("m8 "));
-    until("the end of the one that hangs", || place.file("ended").exists());
+    until("the end of the one that hangs", || scratch.file("ended").exists());
     provider.signal(Signal::SIGTERM);
     let ended = provider.finish();
     assert_eq!(ended.status, Some(0));
@@ -381,30 +381,34 @@ fn starts_that_hang_flood_or_die_do_not_stop_a_provider() {
 #[test]
 fn a_member_that_starts_too_late_is_stopped() {
     let (server, mut operator) = server("0 1 start_timeout=0.2");
-    let place = Place::new();
+    let scratch = Scratch::new();
     let start = "test $POOL_START_ID != 1 || sleep 0.6; echo m$POOL_START_ID";
-    let stop = format!("echo $POOL_MEMBER >> {}", place.file("stopped").display());
-    let _provider = Run::provide(&server, &place, start, &["--stop", &stop]);
+    let stop = format!("echo $POOL_MEMBER >> {}", scratch.file("stopped").display());
+    let _provider = Run::provide(&server, &scratch, start, &["--stop", &stop]);
     assert_eq!(Run::take(&server, &[], "echo $POOL_MEMBER").finish().stdout, "m2\n");
-    until("m1 is stopped", || lines_of(&place.file("stopped")) == ["m1"]);
+    until("m1 is stopped", || lines_of(&scratch.file("stopped")) == ["m1"]);
     assert_eq!(states(&mut operator), "m2 free");
 }
 
 #[test]
 fn checks_and_stops_that_hang_are_ended() {
     let (server, mut operator) = server("1 1 check_interval=0.1 check_timeout=0.2 stop_timeout=0.2");
-    let place = Place::new();
+    let scratch = Scratch::new();
     let hang = "test $POOL_MEMBER != m1 || sleep 1000";
-    let stop = format!("echo $POOL_MEMBER >> {}; {hang}", place.file("stopped").display());
-    let provider =
-        Run::provide(&server, &place, "echo m$POOL_START_ID", &["--check", hang, "--stop", &stop, "--timeout", "0.4"]);
+    let stop = format!("echo $POOL_MEMBER >> {}; {hang}", scratch.file("stopped").display());
+    let provider = Run::provide(
+        &server,
+        &scratch,
+        "echo m$POOL_START_ID",
+        &["--check", hang, "--stop", &stop, "--timeout", "0.4"],
+    );
     wait_for(&mut operator, "m2 free");
     // The server has given the check up before; the provider does now.
-    until("m1 is stopped", || lines_of(&place.file("stopped")) == ["m1"]);
+    until("m1 is stopped", || lines_of(&scratch.file("stopped")) == ["m1"]);
     provider.signal(Signal::SIGTERM);
     let ended = provider.finish();
     assert_eq!(ended.status, Some(0));
-    assert_eq!(lines_of(&place.file("stopped")), ["m1", "m2"]);
+    assert_eq!(lines_of(&scratch.file("stopped")), ["m1", "m2"]);
     let late = |what: &str| format!("poolcounter: p: --{what} of m1: it took longer than 0.4 s\n");
     assert!(ended.stderr.contains(&late("check")), "{}", ended.stderr);
 }
@@ -412,18 +416,18 @@ fn checks_and_stops_that_hang_are_ended() {
 #[test]
 fn starts_run_at_the_same_time() {
     let (server, mut operator) = server("5 5");
-    let place = Place::new();
+    let scratch = Scratch::new();
     // Each waits for all.
     let start = "touch s$POOL_START_ID; until test $(ls s? | wc -l) = 5; do sleep 0.01; done; echo m$POOL_START_ID";
-    let _provider = Run::provide(&server, &place, start, &[]);
+    let _provider = Run::provide(&server, &scratch, start, &[]);
     wait_for(&mut operator, "m1 free m2 free m3 free m4 free m5 free");
 }
 
 #[test]
 fn a_provider_that_is_killed_takes_its_members_with_it() {
     let (server, mut operator) = server("1 2");
-    let place = Place::new();
-    let provider = Run::provide(&server, &place, "echo m$POOL_START_ID", &[]);
+    let scratch = Scratch::new();
+    let provider = Run::provide(&server, &scratch, "echo m$POOL_START_ID", &[]);
     wait_for(&mut operator, "m1 free");
     let mut run = Run::take(&server, &["--on-lost", "term"], "echo runs; exec cat");
     assert_eq!(run.line(), "runs");
@@ -437,10 +441,10 @@ fn a_provider_that_is_killed_takes_its_members_with_it() {
 #[test]
 fn a_provider_comes_back_to_a_server_that_is_started_again() {
     let (first, mut operator) = server("1 1");
-    let place = Place::new();
-    let stop = format!("echo $POOL_MEMBER >> {}", place.file("stopped").display());
+    let scratch = Scratch::new();
+    let stop = format!("echo $POOL_MEMBER >> {}", scratch.file("stopped").display());
     let start = "echo x >> starts; echo m-$(wc -l < starts)";
-    let provider = Run::provide(&first, &place, start, &["--stop", &stop]);
+    let provider = Run::provide(&first, &scratch, start, &["--stop", &stop]);
     wait_for(&mut operator, "m-1 free");
     let address = first.address.clone();
     drop(first);
@@ -450,13 +454,13 @@ fn a_provider_comes_back_to_a_server_that_is_started_again() {
     thread::sleep(Duration::from_millis(300));
     assert_eq!(operator.ask("POOL p 1 1"), "OK");
     wait_for(&mut operator, "m-2 free");
-    until("m-1 is stopped", || lines_of(&place.file("stopped")) == ["m-1"]);
+    until("m-1 is stopped", || lines_of(&scratch.file("stopped")) == ["m-1"]);
     provider.signal(Signal::SIGTERM);
     let ended = provider.finish();
     assert_eq!(ended.status, Some(0));
     assert!(ended.stderr.starts_with("poolcounter: p: the connection is lost; its members have left the pool\n"));
     assert!(ended.stderr.ends_with(&format!("poolcounter: p: it is connected to {address}\n")), "{}", ended.stderr);
-    assert_eq!(lines_of(&place.file("stopped")), ["m-1", "m-2"]);
+    assert_eq!(lines_of(&scratch.file("stopped")), ["m-1", "m-2"]);
 }
 
 // members

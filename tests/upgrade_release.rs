@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use support::counter::CounterClient;
 use support::daemon::{Client, Daemon, PATIENCE, install, install_program, raise_descriptor_limit};
 use support::frames::{self, HEADER_BYTES};
-use support::place::Place;
+use support::scratch::Scratch;
 
 /// Names the program of the release.
 const VARIABLE: &str = "RELEASED_PROGRAM";
@@ -52,8 +52,8 @@ fn nothing_is_lost_from_the_release_to_this_program() {
     if connections < CONNECTIONS {
         support::skipped(&format!("{CONNECTIONS} connections: the limit of descriptors allows {connections}"));
     }
-    let place = Place::new();
-    let program = place.file("poolcounter");
+    let scratch = Scratch::new();
+    let program = scratch.file("poolcounter");
     install(&program, &std::fs::read(released).expect("is readable"));
     let mut command = Command::new(&program);
     let mut daemon = Daemon::run(command.args(["-l", "127.0.0.1:0", "--counter", "--counter-listen", "127.0.0.1:0"]));
@@ -64,12 +64,12 @@ fn nothing_is_lost_from_the_release_to_this_program() {
     assert!(holder.pipeline(&requests).into_iter().all(|done| done));
 
     install_program(&program);
-    let is_over = AtomicBool::new(false);
+    let is_over = &AtomicBool::new(false);
     let (longest, records) = thread::scope(|scope| {
         let counters = daemon.counters();
-        let records = scope.spawn(|| read_dump(counters, &is_over));
+        let records = scope.spawn(move || read_dump(counters, is_over));
         let mut asking = daemon.connect();
-        let longest = scope.spawn(move || longest_wait(&mut asking, &is_over));
+        let longest = scope.spawn(move || longest_wait(&mut asking, is_over));
         thread::sleep(Duration::from_millis(300));
         daemon.upgrade();
         is_over.store(true, Ordering::Relaxed);
@@ -96,7 +96,7 @@ fn nothing_is_lost_from_the_release_to_this_program() {
 impl Crowd {
     /// Connects so many clients: four of ten wait, three hold, one has sent half a request.
     fn gather(daemon: &Daemon, connections: usize) -> Crowd {
-        let mut some =
+        let some =
             |tenths: usize| -> Vec<Client> { (0..connections * tenths / 10).map(|_| daemon.connect()).collect() };
         let mut crowd = Crowd { holders: some(3), waiters: some(3), watchers: some(1), halves: some(1), idle: some(2) };
         for (n, client) in crowd.holders.iter_mut().enumerate() {

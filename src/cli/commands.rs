@@ -9,7 +9,7 @@ use super::options;
 use super::provide;
 use super::serve;
 use super::stats;
-use super::table::{self, Given, Words};
+use super::table::{self, Given, WordsAllowed};
 use super::take;
 use super::terminal::print;
 use super::top;
@@ -24,7 +24,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[options]",
         summary: "run the daemon; this needs no name",
         options: options::described,
-        words: Words::None,
+        words: WordsAllowed::None,
         first_words: Vec::new,
         misuse: FAILURE,
         run: serve::run,
@@ -32,9 +32,9 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "exec",
         usage: "--key KEY [options] [--] COMMAND [ARGUMENT ...]",
-        summary: "run a command when there is a place for it in a pool",
+        summary: "run a command under a lock of a pool",
         options: exec::described,
-        words: Words::Last,
+        words: WordsAllowed::Last,
         first_words: Vec::new,
         misuse: exec::MISUSE,
         run: exec::run,
@@ -44,7 +44,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[options] [SERVICE | FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY]",
         summary: "print what servers report of all services, or of one",
         options: stats::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: stats::first_words,
         misuse: FAILURE,
         run: stats::run,
@@ -54,7 +54,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[options]",
         summary: "show what goes on at servers, over and over",
         options: top::described,
-        words: Words::None,
+        words: WordsAllowed::None,
         first_words: Vec::new,
         misuse: FAILURE,
         run: top::run,
@@ -71,7 +71,7 @@ pub const COMMANDS: &[Command] = &[
                 dump",
         summary: "make a request to servers of the yrmcds counter protocol",
         options: counter::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: counter::first_words,
         misuse: FAILURE,
         run: counter::run,
@@ -81,7 +81,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[options] POOL -- COMMAND [ARGUMENT ...]",
         summary: "run a command with a member of a pool",
         options: take::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: Vec::new,
         misuse: exec::MISUSE,
         run: take::run,
@@ -91,7 +91,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "--start COMMAND [options] POOL",
         summary: "start and stop the members of a pool with commands",
         options: provide::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: Vec::new,
         misuse: exec::MISUSE,
         run: provide::run,
@@ -101,7 +101,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[options] [POOL]",
         summary: "print the pools of members, or the members of one",
         options: members::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: Vec::new,
         misuse: FAILURE,
         run: members::run,
@@ -111,7 +111,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "bash | zsh | fish",
         summary: "print what a shell completes",
         options: completions::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: completions::first_words,
         misuse: FAILURE,
         run: |given| completions::run(given, COMMANDS),
@@ -121,7 +121,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[command]",
         summary: "print the help, of a command if one is named",
         options: || vec![Opt::HELP, Opt::VERSION],
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: || COMMANDS.iter().map(|command| command.name).collect(),
         misuse: FAILURE,
         run: help,

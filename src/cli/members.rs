@@ -14,13 +14,13 @@ use std::process::ExitCode;
 
 /// What the options say.
 #[derive(Default)]
-struct Settings {
+struct MembersCommandSettings {
     servers: Servers,
     is_json: bool,
 }
 
 /// The options.
-const OPTIONS: &[Opt<Settings>] = &[
+const OPTIONS: &[Opt<MembersCommandSettings>] = &[
     Opt {
         short: "j",
         long: "json",
@@ -46,7 +46,7 @@ const OPTIONS: &[Opt<Settings>] = &[
 ];
 
 /// A row of a table that is printed.
-trait Row {
+trait PrintedRow {
     /// What a list of them is called in JSON.
     const LIST: &'static str;
 
@@ -64,7 +64,7 @@ trait Row {
 ///
 /// When what was asked for cannot be printed. A server that does not answer is told of, and makes the status 1.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = Settings::default();
+    let mut settings = MembersCommandSettings::default();
     given.apply(OPTIONS, &mut settings)?;
     let members = Members::with(settings.servers.placement(), TIMEOUTS);
     match given.words.as_slice() {
@@ -82,7 +82,7 @@ fn flat<T>(answers: RowsOfEach<T>) -> Vec<AnswerOf<Vec<T>>> {
     in_words(answers).into_iter().map(|(server, answer)| (server, flat(answer))).collect()
 }
 
-fn show<R: Row>(answers: Vec<AnswerOf<Vec<R>>>, is_json: bool) -> Result<ExitCode, Failure> {
+fn show<R: PrintedRow>(answers: Vec<AnswerOf<Vec<R>>>, is_json: bool) -> Result<ExitCode, Failure> {
     match is_json {
         true => print_objects(answers, |rows| (R::LIST, rows.iter().map(R::object).collect())),
         false => print_answers(answers, |rows| {
@@ -95,7 +95,7 @@ fn show<R: Row>(answers: Vec<AnswerOf<Vec<R>>>, is_json: bool) -> Result<ExitCod
 const FIGURES: [&str; 9] =
     ["max", "in_use", "free", "starting", "stopping", "cleaning", "quarantined", "queued", "queue_max"];
 
-impl Row for ListedPool {
+impl PrintedRow for ListedPool {
     const LIST: &'static str = "pools";
 
     fn heads() -> Vec<String> {
@@ -120,7 +120,7 @@ impl Row for ListedPool {
     }
 }
 
-impl Row for ListedMember {
+impl PrintedRow for ListedMember {
     const LIST: &'static str = "members";
 
     fn heads() -> Vec<String> {
@@ -160,7 +160,7 @@ fn seconds(span: Span) -> f64 {
     span.as_micros() as f64 / 1e6
 }
 
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for MembersCommandSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }

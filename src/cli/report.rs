@@ -38,7 +38,7 @@ pub struct ToldService {
     pub connections: u64,
     pub connections_opened: u64,
     pub figures: Vec<ToldFigure>,
-    tables: Vec<Heading>,
+    tables: Vec<ToldHeading>,
 }
 
 #[derive(Deserialize)]
@@ -63,7 +63,7 @@ pub struct ToldSeries {
 }
 
 #[derive(Deserialize)]
-struct Heading {
+struct ToldHeading {
     name: String,
     title: String,
     empty: String,
@@ -169,7 +169,7 @@ impl ToldReport {
     /// Returns the tables of a service.
     pub fn tables(&self, service: &ToldService) -> Vec<Grid> {
         let rows = self.rows.get(&service.name);
-        let grid = |heading: &Heading| Grid::of(service, heading, rows.and_then(|rows| rows.get(&heading.name)));
+        let grid = |heading: &ToldHeading| Grid::of(service, heading, rows.and_then(|rows| rows.get(&heading.name)));
         service.tables.iter().map(grid).collect()
     }
 }
@@ -189,7 +189,7 @@ impl ToldFigure {
 }
 
 impl Grid {
-    fn of(service: &ToldService, heading: &Heading, rows: Option<&Value>) -> Grid {
+    fn of(service: &ToldService, heading: &ToldHeading, rows: Option<&Value>) -> Grid {
         let rows = rows.and_then(Value::as_array).into_iter().flatten();
         let cells = |row: &Value| heading.columns.iter().flat_map(|column| column.cells(&row[&column.name])).collect();
         Grid {

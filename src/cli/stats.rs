@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 /// What the options say.
-struct Settings {
+struct StatsSettings {
     servers: Servers,
     is_json: bool,
     rows: usize,
@@ -25,7 +25,7 @@ struct Settings {
 const USUAL_ROWS: usize = 10;
 
 /// The options.
-const OPTIONS: &[Opt<Settings>] = &[
+const OPTIONS: &[Opt<StatsSettings>] = &[
     Opt {
         short: "j",
         long: "json",
@@ -82,7 +82,7 @@ enum Printed {
 ///
 /// When what was asked for cannot be printed. A server that does not answer is told of, and makes the status 1.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = Settings { servers: Servers::default(), is_json: false, rows: USUAL_ROWS };
+    let mut settings = StatsSettings { servers: Servers::default(), is_json: false, rows: USUAL_ROWS };
     given.apply(OPTIONS, &mut settings)?;
     let service = match given.words.as_slice() {
         [] => None,
@@ -180,7 +180,7 @@ fn write_service(lines: &mut Vec<String>, service: &ToldService, tables: &[Grid]
     }
 }
 
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for StatsSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }

@@ -35,7 +35,7 @@ const TIMEOUTS: Timeouts =
 const SLICE: Duration = Duration::from_millis(200);
 
 /// What the options say.
-struct Settings {
+struct TopSettings {
     servers: Servers,
     interval: Duration,
     /// How often to show something; without limit if it is not said and there is a terminal.
@@ -43,7 +43,7 @@ struct Settings {
 }
 
 /// The options.
-const OPTIONS: &[Opt<Settings>] = &[
+const OPTIONS: &[Opt<TopSettings>] = &[
     Opt {
         doc_long: "
             A server.
@@ -84,7 +84,7 @@ const OPTIONS: &[Opt<Settings>] = &[
 ///
 /// When the terminal cannot be used.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = Settings { servers: Servers::default(), interval: Duration::from_secs(2), count: None };
+    let mut settings = TopSettings { servers: Servers::default(), interval: Duration::from_secs(2), count: None };
     given.apply(OPTIONS, &mut settings)?;
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
@@ -108,7 +108,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 }
 
 /// Prints plain lines, without a terminal: takes two samples, so that there are rates, and then as many as wanted.
-fn print_plainly(client: &Client, settings: &Settings) -> Result<ExitCode, Failure> {
+fn print_plainly(client: &Client, settings: &TopSettings) -> Result<ExitCode, Failure> {
     let mut before = Sample::take(client);
     let mut status = ExitCode::SUCCESS;
     for _ in 0..settings.count.unwrap_or(1) {
@@ -125,7 +125,7 @@ fn print_plainly(client: &Client, settings: &Settings) -> Result<ExitCode, Failu
 
 struct Top {
     client: Client,
-    settings: Settings,
+    settings: TopSettings,
     controls: Controls,
     /// The terminal's events.
     events: Receiver<Event>,
@@ -208,7 +208,7 @@ fn is_terminal_gone() -> io::Result<bool> {
     }
 }
 
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for TopSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }

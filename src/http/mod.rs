@@ -28,7 +28,7 @@ use host::Hosts;
 use log::trace;
 use samples::{INTERVAL, KEPT, Samples, Unnamed};
 use std::io;
-use wire::{Connection, Head, Method, Parsed, Request, Status};
+use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
 /// How much of the tables the page has, as markup and as JSON; the rest of it has some 100 KiB.
 const PAGE_ROOM: Room = Room { rows: MOST_ROWS, bytes: 780_000 };
@@ -73,30 +73,30 @@ pub struct Http {
 
 /// What there is to ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Page {
+enum Resource {
     Status,
     Json,
     Metrics,
     Health,
 }
 
-impl Page {
-    fn at(path: &str) -> Option<Page> {
+impl Resource {
+    fn at(path: &str) -> Option<Resource> {
         match path {
-            "/" => Some(Page::Status),
-            "/status.json" => Some(Page::Json),
-            "/metrics" => Some(Page::Metrics),
-            "/healthz" => Some(Page::Health),
+            "/" => Some(Resource::Status),
+            "/status.json" => Some(Resource::Json),
+            "/metrics" => Some(Resource::Metrics),
+            "/healthz" => Some(Resource::Health),
             _ => None,
         }
     }
 
     fn content_type(self) -> &'static str {
         match self {
-            Page::Status => "text/html; charset=utf-8",
-            Page::Json => "application/json",
-            Page::Metrics => "text/plain; version=0.0.4; charset=utf-8",
-            Page::Health => PLAIN,
+            Resource::Status => "text/html; charset=utf-8",
+            Resource::Json => "application/json",
+            Resource::Metrics => "text/plain; version=0.0.4; charset=utf-8",
+            Resource::Health => PLAIN,
         }
     }
 }
@@ -107,9 +107,9 @@ const MISDIRECTED: &str = "This server does not know that name; the option --htt
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 impl Http {
-    fn answer(&self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) {
-        let Request { method, host, path, connection } = request;
-        let page = Page::at(path);
+    fn answer(&self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) {
+        let HttpRequest { method, host, path, connection } = request;
+        let page = Resource::at(path);
         let status = match (page, method) {
             _ if host.is_some_and(|host| !self.hosts.include(host)) => Status::MisdirectedRequest,
             (None, _) => Status::NotFound,
@@ -122,19 +122,19 @@ impl Http {
             _ if status == Status::MisdirectedRequest => format!("{}\n{MISDIRECTED}", status.text()),
             _ => format!("{}\n", status.text()),
         };
-        let content_type = page.filter(|_| status == Status::Ok).map_or(PLAIN, Page::content_type);
-        let policy = (page == Some(Page::Status)).then_some(page::POLICY);
-        let head = Head { status, content_type, length: body.len(), policy, connection };
+        let content_type = page.filter(|_| status == Status::Ok).map_or(PLAIN, Resource::content_type);
+        let policy = (page == Some(Resource::Status)).then_some(page::POLICY);
+        let head = ResponseHead { status, content_type, length: body.len(), policy, connection };
         send(conn, &head, if method == Method::Head { "" } else { &body }, context);
     }
 
-    fn render(&self, page: Page, context: &Context<'_>) -> String {
+    fn render(&self, page: Resource, context: &Context<'_>) -> String {
         let moment = || Moment::seen_from(context, Report::default());
         match page {
-            Page::Status => page::render(&snapshot_of(&moment(), &self.samples)),
-            Page::Json => snapshot_of(&moment(), &self.samples).to_json(),
-            Page::Metrics => metrics::render(&moment()),
-            Page::Health => "ok\n".into(),
+            Resource::Status => page::render(&snapshot_of(&moment(), &self.samples)),
+            Resource::Json => snapshot_of(&moment(), &self.samples).to_json(),
+            Resource::Metrics => metrics::render(&moment()),
+            Resource::Health => "ok\n".into(),
         }
     }
 }
@@ -148,12 +148,12 @@ fn snapshot_of(moment: &Moment<'_>, samples: &Samples) -> Snapshot {
 /// The last answer on a connection.
 fn refuse(conn: ConnId, status: Status, context: &mut Context<'_>) {
     let body = format!("{}\n", status.text());
-    let connection = Connection::Ends;
-    let head = Head { status, content_type: PLAIN, length: body.len(), policy: None, connection };
+    let connection = AfterResponse::Ends;
+    let head = ResponseHead { status, content_type: PLAIN, length: body.len(), policy: None, connection };
     send(conn, &head, &body, context);
 }
 
-fn send(conn: ConnId, head: &Head<'_>, body: &str, context: &mut Context<'_>) {
+fn send(conn: ConnId, head: &ResponseHead<'_>, body: &str, context: &mut Context<'_>) {
     trace!("{conn} < {}, {} bytes", head.status.text(), body.len());
     context.output.reply(conn, |bytes| {
         head.write(bytes);
@@ -177,7 +177,7 @@ impl Service for Http {
                 Parsed::Whole(request, len) => {
                     self.answer(conn, request, context);
                     consumed += len;
-                    if request.connection == Connection::Ends {
+                    if request.connection == AfterResponse::Ends {
                         return Served { consumed: input.len(), then: Then::Close };
                     }
                 }

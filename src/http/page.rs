@@ -3,7 +3,7 @@
 
 use super::text::html;
 use crate::report::snapshot::{ShownFigure, Snapshot};
-use crate::report::tables::{Head, Heading, ShownCell, ShownTimes};
+use crate::report::tables::{ColumnHead, Heading, ShownCell, ShownTimes};
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -55,8 +55,8 @@ fn basic(status: &Snapshot) -> String {
 
 fn write_table(page: &mut String, heading: &Heading, rows: &[Vec<ShownCell>]) {
     let heads = heading.columns.iter().flat_map(|column| match *column {
-        Head { title, unit: "times", .. } => ["p50", "p99"].map(|share| Some(format!("{title} {share}").into())),
-        Head { title, .. } => [Some(Cow::Borrowed(title)), None],
+        ColumnHead { title, unit: "times", .. } => ["p50", "p99"].map(|share| Some(format!("{title} {share}").into())),
+        ColumnHead { title, .. } => [Some(Cow::Borrowed(title)), None],
     });
     write_rows(page, heading.title, heads.flatten(), rows.iter().map(|row| row.iter().flat_map(texts_of).flatten()));
     let more = (heading.more > 0).then(|| format!("There are {} more.", heading.more));

@@ -56,12 +56,12 @@ impl Configure for PoolsSettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
 
     fn open(&self) -> Box<dyn Service> {
-        Box::new(Pools::new(*self))
+        Box::new(PoolsService::new(*self))
     }
 }
 
 /// The pools service.
-pub struct Pools {
+pub struct PoolsService {
     state: PoolsState,
     max_line: usize,
     /// The replies of the present step; empty between steps.
@@ -70,10 +70,15 @@ pub struct Pools {
     events: Vec<PoolEvent>,
 }
 
-impl Pools {
+impl PoolsService {
     /// Returns a service without pools.
     pub fn new(settings: PoolsSettings) -> Self {
-        Pools { state: PoolsState::new(settings), max_line: settings.max_line, replies: Vec::new(), events: Vec::new() }
+        PoolsService {
+            state: PoolsState::new(settings),
+            max_line: settings.max_line,
+            replies: Vec::new(),
+            events: Vec::new(),
+        }
     }
 
     /// Serves one request. Returns what to do next if the connection's turn ends with it.
@@ -150,7 +155,7 @@ impl Pools {
     }
 }
 
-impl Service for Pools {
+impl Service for PoolsService {
     fn caps(&self) -> Caps {
         Caps { request_bytes: self.max_line + 1, output_bytes: MAX_BYTES, idle: None }
     }

@@ -7,7 +7,7 @@ use super::room::Room;
 use super::tables::{Heading, Tables, word_of};
 use super::{Overview, Report, Series, SeriesInfo, ServiceReport};
 use crate::loop_stats::{Budget, LoopStats};
-use crate::service::{Context, Usage};
+use crate::service::{Context, ProcessUsage};
 use crate::stats::Unit;
 use crate::time::{Span, Time};
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub struct Moment<'a> {
     pub epoch: Span,
     pub overview: Overview,
     pub loop_stats: &'a LoopStats,
-    pub usage: Usage,
+    pub usage: ProcessUsage,
     /// Timers that are armed.
     pub timers: usize,
 }
@@ -49,7 +49,7 @@ pub struct Snapshot {
     /// For each service with tables its name, with the rows of each table by name.
     #[serde(flatten)]
     pub tables: Tables,
-    pub history: History,
+    pub history: ShownHistory,
     #[serde(rename = "loop")]
     pub loop_: ShownLoop,
     pub process: ShownProcess,
@@ -93,7 +93,7 @@ pub struct ShownFigure {
 
 /// The last ten minutes at equal distances, oldest first.
 #[derive(Serialize)]
-pub struct History {
+pub struct ShownHistory {
     pub interval: f64,
     pub most: usize,
     pub series: Vec<ShownCurve>,
@@ -191,7 +191,7 @@ impl Snapshot {
             }),
             services: moment.overview.services.iter().map(|service| ShownService::of(service, &tables)).collect(),
             tables,
-            history: History::of(moment, remembered),
+            history: ShownHistory::of(moment, remembered),
             loop_: ShownLoop {
                 ticks: loop_stats.durations.count(),
                 busy: seconds(loop_stats.busy()),
@@ -215,7 +215,7 @@ impl Snapshot {
 
     /// Appends the JSON of it in lines: each item of a list begins one, and none is empty.
     pub fn write_lines(&self, bytes: &mut Vec<u8>) {
-        self.serialize(&mut Serializer::with_formatter(bytes, Lines)).expect("plain values have a JSON form");
+        self.serialize(&mut Serializer::with_formatter(bytes, LineFormatter)).expect("plain values have a JSON form");
     }
 }
 
@@ -245,8 +245,8 @@ impl ShownService {
     }
 }
 
-impl History {
-    fn of(moment: &Moment<'_>, remembered: &Remembered<'_>) -> History {
+impl ShownHistory {
+    fn of(moment: &Moment<'_>, remembered: &Remembered<'_>) -> ShownHistory {
         let series = moment.series().map(|(service, (info, now))| ShownCurve {
             service,
             name: info.name,
@@ -258,14 +258,14 @@ impl History {
             values: (remembered.values)(service, info),
         });
         let Remembered { interval, most, .. } = *remembered;
-        History { interval: seconds(interval), most, series: series.collect() }
+        ShownHistory { interval: seconds(interval), most, series: series.collect() }
     }
 }
 
 /// JSON whose lists have a line for each item, so that its lines are short.
-struct Lines;
+struct LineFormatter;
 
-impl Formatter for Lines {
+impl Formatter for LineFormatter {
     fn begin_array_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
         writer.write_all(if first { b"\n" } else { b",\n" })
     }

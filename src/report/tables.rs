@@ -38,12 +38,12 @@ pub struct Heading {
     pub note: Option<String>,
     /// How many rows there was no room for.
     pub more: usize,
-    pub columns: Vec<Head>,
+    pub columns: Vec<ColumnHead>,
 }
 
 /// A column of a table.
 #[derive(Serialize)]
-pub struct Head {
+pub struct ColumnHead {
     pub name: &'static str,
     pub title: &'static str,
     pub help: &'static str,
@@ -110,13 +110,13 @@ impl Heading {
             empty: info.empty,
             note: table.note.clone(),
             more: table.rows.len() - shown.rows.len(),
-            columns: info.columns.iter().map(Head::of).collect(),
+            columns: info.columns.iter().map(ColumnHead::of).collect(),
         }
     }
 }
 
-impl Head {
-    fn of(column: &Column) -> Head {
+impl ColumnHead {
+    fn of(column: &Column) -> ColumnHead {
         let unit = match column.unit {
             ColumnUnit::Name => "name",
             ColumnUnit::Address => "address",
@@ -127,7 +127,7 @@ impl Head {
             ColumnUnit::Times => "times",
         };
         let Column { name, title, help, emphasis, .. } = *column;
-        Head { name, title, help, unit, is_counter: column.unit.is_counter(), emphasis: word_of(emphasis) }
+        ColumnHead { name, title, help, unit, is_counter: column.unit.is_counter(), emphasis: word_of(emphasis) }
     }
 }
 
