@@ -16,14 +16,16 @@ impl Server {
     /// # Errors
     ///
     /// When the system cannot deregister one.
-    pub(crate) fn take_listeners(&mut self) -> io::Result<Vec<(Listener, ServiceId)>> {
+    #[doc(hidden)]
+    pub fn take_listeners(&mut self) -> io::Result<Vec<(Listener, ServiceId)>> {
         let registry = self.poll.registry();
         self.ports.iter_mut().try_for_each(|port| port.listener.deregister(registry))?;
         Ok(self.ports.drain(..).map(|port| (port.listener, port.service)).collect())
     }
 
     /// Closes a listener that was removed. Connections in its backlog are accepted and served.
-    pub(crate) fn retire(&mut self, listener: Listener, service: ServiceId) {
+    #[doc(hidden)]
+    pub fn retire(&mut self, listener: Listener, service: ServiceId) {
         for _ in 0..RETIRING_ACCEPTS {
             match listener.accept().map_err(|error| error.kind()) {
                 Ok(socket) => self.admit(socket, service),

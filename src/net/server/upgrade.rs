@@ -92,7 +92,8 @@ impl Server {
     }
 
     /// Returns how many connections there are.
-    pub(crate) fn connections(&self) -> usize {
+    #[doc(hidden)]
+    pub fn connections(&self) -> usize {
         self.connections.len()
     }
 
