@@ -23,7 +23,7 @@ PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check docs test-browser test-upgrade bench fuzz sim soak static deb test-package install clean help
+.PHONY: all test check docs test-browser test-upgrade golden bench fuzz sim soak static deb test-package install clean help
 
 ## all: the daemon, optimised
 all:
@@ -80,6 +80,10 @@ $(RELEASED):
 	git archive $(RELEASE) | tar -x -C $(CARGO_TARGET_DIR)/released/src
 	$(CARGO) build --locked --manifest-path $(CARGO_TARGET_DIR)/released/src/Cargo.toml \
 		--target-dir $(CARGO_TARGET_DIR)/released/$(RELEASE)
+
+## golden: writes what this version hands over to tests/handovers, which later versions are to read: before each release
+golden:
+	$(CARGO) test --test golden -- --ignored --nocapture
 
 ## bench: the benchmarks
 bench:

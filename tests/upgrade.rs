@@ -390,15 +390,6 @@ fn a_rehearsal_is_expendable() {
     assert!(!support::daemon::wait(&mut child).success());
 }
 
-/// What version 0.9.0 wrote, with all that it could have at a time, is read.
-#[test]
-fn a_handover_of_the_version_before_is_read() {
-    let file = fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/handovers/4")).expect("is there");
-    let output = Command::new(Daemon::PROGRAM).arg("--check-handover").stdin(file).output().expect("the program runs");
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    assert_eq!(output.stdout, b"can take over\n");
-}
-
 /// All locks of a connection are written down in one pass.
 #[test]
 fn many_locks_of_one_connection_are_no_gap() {
