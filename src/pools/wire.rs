@@ -106,7 +106,7 @@ pub fn parse(line: &[u8]) -> PoolRequest<'_> {
 }
 
 /// The words of a line, which are separated by one or more spaces.
-struct LineWords<'a>(&'a [u8]);
+pub struct LineWords<'a>(pub &'a [u8]);
 
 impl<'a> Iterator for LineWords<'a> {
     type Item = &'a [u8];
