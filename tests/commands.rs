@@ -15,16 +15,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE, wait};
 use support::original::Original;
+use support::running::Ended;
 use support::scratch::Scratch;
 use support::skipped;
-
-/// What a run came to.
-#[derive(PartialEq, Debug)]
-struct Ended {
-    status: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
 
 fn run(arguments: &[&str]) -> Ended {
     let output = Command::new(Daemon::PROGRAM).args(arguments).stdin(Stdio::null()).output().expect("the program runs");

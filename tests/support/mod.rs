@@ -20,6 +20,7 @@ pub mod original;
 pub mod player;
 pub mod protocol;
 pub mod random;
+pub mod running;
 pub mod scratch;
 pub mod script;
 pub mod sockets;
