@@ -270,12 +270,12 @@ impl Peers for Nobody {
 /// What the system tells of the process. It is asked at each call.
 pub trait Process: Send {
     /// Returns what the process uses at present.
-    fn usage(&self) -> Usage;
+    fn usage(&self) -> ProcessUsage;
 }
 
 /// What a process uses. Zero where the system does not tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Usage {
+pub struct ProcessUsage {
     /// The processor time of all its threads, of user and system together.
     pub cpu: Span,
     /// Its memory that is resident, in bytes.
@@ -290,8 +290,8 @@ pub struct Usage {
 pub struct NoProcess;
 
 impl Process for NoProcess {
-    fn usage(&self) -> Usage {
-        Usage::default()
+    fn usage(&self) -> ProcessUsage {
+        ProcessUsage::default()
     }
 }
 

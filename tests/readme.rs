@@ -7,7 +7,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::process::{Command, Output, Stdio};
 use support::daemon::Daemon;
-use support::place::Place;
+use support::scratch::Scratch;
 use support::skipped;
 
 const PROGRAM: &str = Daemon::PROGRAM;
@@ -85,8 +85,8 @@ fn first_line(text: &str) -> &str {
 }
 
 fn check_scrape_config(text: &str) {
-    let place = Place::new();
-    let file = place.file("prometheus.yml");
+    let scratch = Scratch::new();
+    let file = scratch.file("prometheus.yml");
     fs::write(&file, text).expect("there is room");
     match Command::new("promtool").args(["check", "config"]).arg(&file).output() {
         Ok(output) => assert!(output.status.success(), "{}", said(&output)),
@@ -99,9 +99,9 @@ fn check_scrape_config(text: &str) {
 
 #[test]
 fn the_settings_are_well_formed() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     for Block { text, .. } in blocks().into_iter().filter(|block| block.language == "toml") {
-        let file = place.file("settings.toml");
+        let file = scratch.file("settings.toml");
         fs::write(&file, text).expect("there is room");
         let output = Command::new(PROGRAM).args(["--check", "--config"]).arg(&file).output().expect("it runs");
         assert!(output.status.success(), "{text}{}", said(&output));
@@ -157,5 +157,5 @@ fn said(output: &Output) -> String {
 
 fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|place| place.join(program).is_file())
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }

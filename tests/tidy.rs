@@ -172,7 +172,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("stats", &["time"]),
     ("text", &[]),
     ("histogram", &["time"]),
-    ("report", &["histogram", "service", "stats", "time"]),
+    ("report", &["histogram", "loop_stats", "service", "stats", "text", "time"]),
     ("id", &[]),
     ("random", &["time"]),
     ("time", &[]),
@@ -290,7 +290,9 @@ fn what_is_not_tidy_is_found() {
 
 impl Source {
     fn new(module: &str, text: &str) -> Self {
-        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let until = |end| text.find(end).unwrap_or(text.len());
+        let tests = until("#[cfg(test)]\nmod tests").min(until("#[cfg(test)]\npub mod tests"));
+        let text = &text[..tests];
         let without_comment = |line: &str| if line.trim_start().starts_with("//") { "" } else { line }.to_string();
         Source { module: module.into(), code: text.lines().map(without_comment).collect() }
     }

@@ -46,7 +46,7 @@ pub fn apply_text<S: Clone>(
     let mut seen: Vec<usize> = Vec::new();
     // What the command line overrules must be well-formed all the same.
     let mut overruled = settings.clone();
-    for Entry { key, at, value } in entries(document.get_ref()) {
+    for ConfigEntry { key, at, value } in entries(document.get_ref()) {
         let fault = |at, what: &str| in_line(at, format!("{key}: {what}"));
         let row = table.iter().position(|option| option.is_called(&key));
         let row = row.ok_or_else(|| fault(at.clone(), "there is no such setting"))?;
@@ -64,7 +64,7 @@ pub fn apply_text<S: Clone>(
 }
 
 /// A key with the sections around it, and its value.
-struct Entry<'a> {
+struct ConfigEntry<'a> {
     key: String,
     at: Range<usize>,
     value: &'a Spanned<DeValue<'a>>,
@@ -86,7 +86,7 @@ pub fn read(path: &str) -> Result<String, String> {
 }
 
 /// All entries, in the order of the file.
-fn entries<'a>(document: &'a DeTable<'a>) -> Vec<Entry<'a>> {
+fn entries<'a>(document: &'a DeTable<'a>) -> Vec<ConfigEntry<'a>> {
     let mut entries = Vec::new();
     let mut sections = vec![(String::new(), document)];
     while let Some((prefix, section)) = sections.pop() {
@@ -94,7 +94,7 @@ fn entries<'a>(document: &'a DeTable<'a>) -> Vec<Entry<'a>> {
             let key = format!("{prefix}{}", name.get_ref());
             match value.get_ref() {
                 DeValue::Table(inner) => sections.push((key + ".", inner)),
-                _ => entries.push(Entry { key, at: name.span(), value }),
+                _ => entries.push(ConfigEntry { key, at: name.span(), value }),
             }
         }
     }
@@ -125,7 +125,7 @@ fn line_of(text: &str, at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::Words;
+    use super::super::table::WordsAllowed;
     use super::*;
     use crate::options::{assign, flag, number};
     use std::ffi::OsString;
@@ -177,7 +177,7 @@ mod tests {
     fn read_with(line: &str, text: &str) -> Result<Settings, (usize, String)> {
         let rows: Vec<Opt<()>> = TABLE.iter().map(Opt::describe).collect();
         let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        let given = Given::read(&rows, Words::None, &arguments).expect("is well-formed");
+        let given = Given::read(&rows, WordsAllowed::None, &arguments).expect("is well-formed");
         let mut settings = Settings::default();
         apply_text(text, &rows, &given, &mut settings, |settings, row, value| (TABLE[row].set)(settings, value))?;
         given.apply(TABLE, &mut settings).expect("is well-formed");

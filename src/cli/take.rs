@@ -25,7 +25,7 @@ const RENEWALS: u32 = 3;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What the options say.
-struct Settings {
+struct TakeSettings {
     wanted: Wanted,
     /// The statuses that mean that a member failed; all but 0 if there are none.
     fail_on: Vec<u8>,
@@ -34,7 +34,7 @@ struct Settings {
 }
 
 /// The options.
-const OPTIONS: &[Opt<Settings>] = &[
+const OPTIONS: &[Opt<TakeSettings>] = &[
     Opt {
         short: "t",
         long: "timeout",
@@ -136,7 +136,7 @@ const OPTIONS: &[Opt<Settings>] = &[
 /// When the command was not run.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let misused = |sentence: String| Failure { status: MISUSE, sentence };
-    let mut settings = Settings::default();
+    let mut settings = TakeSettings::default();
     given.apply(OPTIONS, &mut settings).map_err(misused)?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let [pool] = words else {
@@ -164,7 +164,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 }
 
 /// Runs the command while the members are held, and returns them as its status says.
-fn run_with(taken: Vec<Member<'_>>, settings: &Settings, command: &[OsString]) -> Result<ExitCode, Failure> {
+fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString]) -> Result<ExitCode, Failure> {
     let watch = Watch::new(&taken, settings.wanted.lease);
     let check = || watch.check();
     // All are on one connection.
@@ -271,20 +271,20 @@ fn in_words(reason: NoMembers) -> &'static str {
     }
 }
 
-impl Settings {
+impl TakeSettings {
     fn is_failure(&self, status: u8) -> bool {
         if self.fail_on.is_empty() { status != 0 } else { self.fail_on.contains(&status) }
     }
 }
 
-impl Default for Settings {
+impl Default for TakeSettings {
     fn default() -> Self {
         let wanted = Wanted { timeout: NO_LIMIT, ..Wanted::default() };
-        Settings { wanted, fail_on: Vec::new(), servers: Servers::default(), on_lost: OnLost::default() }
+        TakeSettings { wanted, fail_on: Vec::new(), servers: Servers::default(), on_lost: OnLost::default() }
     }
 }
 
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for TakeSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }

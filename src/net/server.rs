@@ -99,6 +99,7 @@ impl Server {
     /// # Errors
     ///
     /// When the system has no event queue left.
+    #[doc(hidden)]
     pub fn new(services: Services, policy: Policy) -> io::Result<Self> {
         let clock = Clock::start();
         let connections = Connections::new(services, clock.epoch(), Random::from_system()?);
@@ -160,6 +161,7 @@ impl Server {
     /// # Errors
     ///
     /// When the system cannot poll it.
+    #[doc(hidden)]
     pub fn listen(&mut self, mut listener: Listener, service: ServiceId) -> io::Result<()> {
         listener.register(self.poll.registry(), Token(FIRST_LISTENER - self.ports.len()))?;
         self.ports.push(Port { listener, service, ready: false });
@@ -172,7 +174,7 @@ impl Server {
     /// # Errors
     ///
     /// When no descriptors are left.
-    pub fn handle_signals(&mut self) -> io::Result<()> {
+    pub(crate) fn handle_signals(&mut self) -> io::Result<()> {
         self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
         // A process that has taken over has the path from the handover, as its file may have been replaced again by now.
         self.upgrade.program = self.upgrade.program.take().or_else(|| Program::current().ok());

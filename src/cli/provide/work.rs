@@ -2,7 +2,7 @@
 
 mod starts;
 
-use super::Settings;
+use super::ProvideSettings;
 use super::process::{Launcher, Process};
 use crate::cli::spawn::Variable;
 use crate::cli::terminal::{printable, warn};
@@ -21,7 +21,7 @@ const TASKS_PER_ROUND: usize = 100;
 
 /// The members of a provider, and its commands.
 pub struct Work<'a> {
-    settings: &'a Settings,
+    settings: &'a ProvideSettings,
     pool: &'a [u8],
     launcher: Launcher,
     members: BTreeMap<Box<[u8]>, Own>,
@@ -69,7 +69,7 @@ type Link<'l> = Option<&'l mut Provider>;
 
 impl<'a> Work<'a> {
     /// Nothing is done yet. Commands get this signal mask.
-    pub fn new(settings: &'a Settings, pool: &'a [u8], mask: SigSet) -> io::Result<Work<'a>> {
+    pub fn new(settings: &'a ProvideSettings, pool: &'a [u8], mask: SigSet) -> io::Result<Work<'a>> {
         Ok(Work {
             settings,
             pool,

@@ -4,7 +4,9 @@ use super::super::state::{
     Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Request, Take, Taken, Token,
 };
 use super::replies::{lost_of, reason_of, write, write_attributes, write_token, write_words};
-use super::{Words, check_member, check_name, number_of, parse_attributes, parse_long, parse_token, seconds_of, split};
+use super::{
+    LineWords, check_member, check_name, number_of, parse_attributes, parse_long, parse_token, seconds_of, split,
+};
 use crate::pools::wire::client::{WireSeconds, escape_key};
 use crate::time::Span;
 use std::borrow::Cow;
@@ -121,13 +123,13 @@ pub fn read_token(text: &[u8]) -> Option<Token> {
 
 /// Reads a member's name and what is behind it in the same line: its attributes as `name=value`.
 pub fn parse_named_member(line: &[u8]) -> Option<(&[u8], Attributes)> {
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     Some((words.member().ok()?, parse_attributes(&mut words).ok()?))
 }
 
 /// Reads attributes as `name=value` with spaces between them. None: no member can have them.
 pub fn parse_attribute_list(text: &[u8]) -> Option<Attributes> {
-    parse_attributes(&mut Words(text)).ok()
+    parse_attributes(&mut LineWords(text)).ok()
 }
 
 /// Writes a request of a consumer or a provider, whose names went through [`escape_name`] and [`escape_member`]. Those of
@@ -197,7 +199,7 @@ pub fn parse_reply(line: &[u8]) -> Option<Reply<'_>> {
     if let Some(words) = line.strip_prefix(ERROR) {
         return Some(Reply::Error(words));
     }
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     let reply = match words.next()? {
         b"OK" => Reply::Ok,
         b"MEMBER" => Reply::Member(parse_taken(&mut words)?),
@@ -223,7 +225,7 @@ pub fn is_notice(line: &[u8]) -> bool {
 
 /// Reads a line without its end that begins with `!`. None: this version does not know it.
 pub fn parse_notice(line: &[u8]) -> Option<Notice> {
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     let command = words.next()?;
     if command == b"!LOST" {
         let (lease, reason) = (parse_long(words.next()?).ok()?, words.next()?);
@@ -256,7 +258,7 @@ pub fn describe_loss(reason: Lost) -> &'static str {
 
 /// Reads a line of `POOLS`.
 pub fn parse_pool(line: &[u8]) -> Option<ListedPool> {
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     let (name, group) = (words.next()?.to_vec(), words.next()?);
     let mut figures = Vec::new();
     while let Some(figure) = words.next() {
@@ -267,7 +269,7 @@ pub fn parse_pool(line: &[u8]) -> Option<ListedPool> {
 
 /// Reads a line of `MEMBERS`.
 pub fn parse_member(line: &[u8]) -> Option<ListedMember> {
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     let (name, state, holder) = (words.next()?.to_vec(), words.next()?.to_vec(), words.next()?);
     let (age, idle) = (seconds_of(words.next()?).ok()?, seconds_of(words.next()?).ok()?);
     let uses = parse_long(words.next()?).ok()?;
@@ -283,7 +285,7 @@ pub fn parse_member(line: &[u8]) -> Option<ListedMember> {
     })
 }
 
-fn parse_taken(words: &mut Words<'_>) -> Option<Taken> {
+fn parse_taken(words: &mut LineWords<'_>) -> Option<Taken> {
     let (lease, pool, member) = (parse_long(words.next()?).ok()?, words.next()?, words.next()?);
     let (mut attributes, mut token) = (Attributes::new(), None::<Token>);
     for word in words {
