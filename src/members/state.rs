@@ -19,6 +19,7 @@ use super::stats::{Members as Stat, Times};
 
 mod care;
 mod check;
+mod declared;
 mod demand;
 mod groups;
 mod leases;
@@ -37,6 +38,7 @@ mod takes;
 mod waiters;
 mod waits;
 
+pub use declared::{DeclaredMember, DeclaredPool};
 pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
 pub use request::{
     Attributes, Condition, Event, From, LeaseName, Lost, Named, NoMembers, Notice, Refusal, Request, Take, Taken,
@@ -109,7 +111,7 @@ timer_keys! {
 }
 
 /// How many pools there may be: with a few KiB each, they take some hundred MiB at most.
-const MOST_POOLS: usize = 65_536;
+pub const MOST_POOLS: usize = 65_536;
 /// How many members one take may ask for: their lines must fit into a connection's output with all their attributes.
 const MOST_AT_ONCE: u32 = 512;
 /// How many free members one take with attributes looks at: about a millisecond's worth.
