@@ -148,29 +148,23 @@ mod connection;
 mod counters;
 mod error;
 mod fleet;
-#[cfg(feature = "daemon")]
 mod members;
 mod placement;
 mod pools;
-#[cfg(feature = "daemon")]
 mod provider;
 
 pub use crate::counters::request::CounterRefusal;
 pub use crate::counters::stats::CounterStat;
-#[cfg(feature = "daemon")]
+pub use crate::members::request::{Condition, Lost, NoMembers};
 pub use crate::members::wire::client::{ListedMember, ListedPool, Task};
-#[cfg(feature = "daemon")]
-pub use crate::members::{Condition, Lost, NoMembers};
 pub use crate::pools::request::Purpose;
 pub use crate::pools::stats::PoolStat;
 pub use crate::stats::{Figures, Row, Stat, Unit};
 pub use counters::{Counters, Units, Usage};
 pub use error::{Error, Failure, Fault};
-#[cfg(feature = "daemon")]
 pub use members::{LeaseToken, Member, MemberLoss, Members, Rows, RowsOfEach, TakeOutcome, Wanted};
 pub use placement::{MediaWiki, Placement, Ring};
 pub use pools::{Client, Limits, Lines, Lock, Outcome};
-#[cfg(feature = "daemon")]
 pub use provider::{Offered, Provider, TaskResult};
 
 use std::time::Duration;

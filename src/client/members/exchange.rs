@@ -3,8 +3,8 @@
 use crate::client::Said;
 use crate::client::connection::ClientConnection;
 use crate::client::error::{Error, Fault};
+use crate::members::request::{Attributes, NoMembers, Request, Taken};
 use crate::members::wire::client::{self as wire, Notice, Reply};
-use crate::members::{Attributes, NoMembers, Request, Taken};
 use std::time::Duration;
 
 /// A server has at most 2^20 members unless its operator has chosen otherwise. A list that is longer than ten times this is none.

@@ -1,10 +1,10 @@
 //! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are the server's own.
 
-use super::super::state::{
-    Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Request, Take, Taken, Token,
-};
 use super::replies::{lost_of, reason_of, write, write_attributes, write_token, write_words};
 use super::{Words, check_member, check_name, number_of, parse_attributes, parse_long, parse_token, seconds_of, split};
+use crate::members::request::{
+    Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Request, Take, Taken, Token,
+};
 use crate::pools::wire::client::{WireSeconds, escape_key};
 use crate::time::Span;
 use std::borrow::Cow;
@@ -301,10 +301,12 @@ fn parse_taken(words: &mut Words<'_>) -> Option<Taken> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::state::{Event, Filter, MemberRow, PoolRow, Utilization, What};
     use super::super::{Line, parse, write_event, write_member, write_pool};
     use super::*;
     use crate::id::{ConnId, Id};
+    use crate::members::pool_settings::Filter;
+    use crate::members::request::What;
+    use crate::members::state::{Event, MemberRow, PoolRow, Utilization};
 
     fn attributes(pairs: &[(&str, &str)]) -> Attributes {
         pairs.iter().map(|(name, value)| (name.as_bytes().into(), value.as_bytes().into())).collect()
