@@ -229,6 +229,7 @@ pub use error::{Error, Failure, Fault};
 pub use members::{LeaseToken, Member, MemberLoss, Members, Operator, Rows, RowsOfEach, TakeOutcome, Wanted};
 pub use placement::{MediaWiki, Placement, Ring};
 pub use pools::{Client, Limits, Lines, Lock, Outcome};
+pub(crate) use provider::Role;
 pub use provider::{Offered, Provider, TaskResult};
 
 use std::time::Duration;
