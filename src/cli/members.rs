@@ -8,7 +8,6 @@ use super::table::Given;
 use super::terminal::{print, printable};
 use crate::client::{ListedMember, ListedPool, Members, Rows, RowsOfEach};
 use crate::options::Opt;
-use crate::time::Span;
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -153,8 +152,8 @@ impl Row for ListedMember {
             printable(&self.name),
             printable(state.as_bytes()),
             self.holder.as_ref().map_or("-".into(), |holder| printable(holder)),
-            format!("{:.3}", seconds(self.age)),
-            format!("{:.3}", seconds(self.idle)),
+            format!("{:.3}", self.age.as_secs_f64()),
+            format!("{:.3}", self.idle.as_secs_f64()),
             self.uses.to_string(),
         ]
     }
@@ -164,8 +163,8 @@ impl Row for ListedMember {
             "member": text(&self.name),
             "state": self.state,
             "holder": self.holder.as_deref().map_or(Value::Null, text),
-            "age": seconds(self.age),
-            "idle": seconds(self.idle),
+            "age": self.age.as_secs_f64(),
+            "idle": self.idle.as_secs_f64(),
             "uses": self.uses,
             "is_long": self.is_long,
         })
@@ -174,10 +173,6 @@ impl Row for ListedMember {
 
 fn text(bytes: &[u8]) -> Value {
     String::from_utf8_lossy(bytes).into()
-}
-
-fn seconds(span: Span) -> f64 {
-    span.as_micros() as f64 / 1e6
 }
 
 impl AsMut<Servers> for Settings {

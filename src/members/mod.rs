@@ -4,15 +4,16 @@
 
 mod notices;
 mod options;
+pub mod pool_settings;
 mod pool_table;
 mod report;
+pub mod request;
 mod sessions;
 pub mod state;
 pub mod stats;
 pub mod wire;
 
 pub use options::MembersSettings;
-pub use state::{Attributes, Condition, Filter, From, LeaseName, Lost, Named, NoMembers, Request, Take, Taken, Token};
 
 use crate::id::ConnId;
 use crate::options::{Opt, TableOpt};
@@ -29,8 +30,9 @@ use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::{Due, TimerId};
 use log::{Level, debug, log_enabled, trace};
+use request::{Refusal, Request, What};
 use sessions::{Listing, Sessions};
-use state::{DeclaredPool, Event, Notice, Record, Refusal, State, Step, Timer, What};
+use state::{DeclaredPool, Event, Notice, Record, State, Step, Timer};
 use stats::Levels;
 use std::io;
 use wire::{Line, Query};

@@ -2,7 +2,9 @@
 //! of the protocol.
 
 use super::options::MembersSettings;
-use super::state::{Attributes, Change, DeclaredMember, DeclaredPool, Key, MOST_POOLS, Refusal, Settings};
+use super::pool_settings::{Change, Key, Settings};
+use super::request::{Attributes, Refusal};
+use super::state::{DeclaredMember, DeclaredPool, MOST_POOLS};
 use super::wire;
 use crate::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue};
 use std::sync::Arc;

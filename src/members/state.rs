@@ -21,6 +21,7 @@ mod care;
 mod check;
 mod declared;
 mod demand;
+mod events;
 mod groups;
 mod leases;
 mod members;
@@ -28,24 +29,22 @@ mod operators;
 mod pools;
 mod providers;
 mod queries;
-mod request;
 mod restored;
 mod saved;
-mod settings;
 mod stages;
 mod tables;
 mod takes;
 mod waiters;
 mod waits;
 
-pub use declared::{DeclaredMember, DeclaredPool};
-pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
-pub use request::{
-    Attributes, Condition, Event, From, LeaseName, Lost, Named, NoMembers, Notice, Refusal, Request, Take, Taken,
-    Token, What,
+pub use super::pool_settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value};
+pub use super::request::{
+    Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Refusal, Request, Take, Taken, Token, What,
 };
+pub use declared::{DeclaredMember, DeclaredPool};
+pub use events::{Event, Notice};
+pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
 pub use saved::Record;
-pub use settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value};
 
 use members::{Member, Owner};
 use stages::{Stage, StageKind};

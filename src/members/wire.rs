@@ -1,16 +1,17 @@
 //! The members protocol: lines to requests, events to lines. It knows nothing of who holds what.
 
-use super::state::{
-    Attributes, Change, Condition, Contradiction, Filter, From, Key, Kind, LeaseName, Named, OnLoss, Order, Refusal,
-    Request, Take, Token, Value,
-};
+use super::pool_settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Value};
+use super::request::{Attributes, Condition, From, LeaseName, Named, Refusal, Request, Take, Token};
 use crate::pools::wire::{parse_number, parse_seconds};
 use crate::time::Span;
 
 pub mod client;
+#[cfg(feature = "daemon")]
+mod lists;
 mod replies;
 
-pub use replies::{write_event, write_member, write_pool, write_utilization};
+#[cfg(feature = "daemon")]
+pub use lists::{write_event, write_member, write_pool, write_utilization};
 
 /// The longest name and the longest value, in bytes.
 pub const LONGEST_NAME: usize = 255;
