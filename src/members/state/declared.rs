@@ -96,16 +96,15 @@ impl State {
         declared: &DeclaredMember,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let known = self.pool(pool).members.get(&declared.name).copied();
+        let known = self.known_member(pool, &declared.name, step);
         let own = known.filter(|id| self.member(*id).owner == Owner::Fixed);
         let id = match own {
             Some(id) => {
-                let member = &mut self.members[id.index()];
-                // It was to leave when it is returned.
-                member.is_leaving = false;
-                let attributes = member.attributes.as_deref().map_or(&[][..], Vec::as_slice);
+                // It may have been about to leave when it is returned.
+                self.members[id.index()].is_leaving = false;
+                let attributes = self.attributes_of(id).map_or(&[][..], |attributes| attributes.as_slice());
                 if attributes != declared.attributes {
-                    member.attributes = Some(Arc::new(declared.attributes.clone()));
+                    self.set_attributes(id, declared.attributes.clone());
                     self.pool_mut(pool).is_to_reconsider = true;
                     self.touch(pool);
                 }
