@@ -127,7 +127,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("members/wire", &["members/pool_settings", "members/request", "members/state", "pools/wire", "time"]),
     ("members/stats", &["histogram", "stats"]),
-    ("members/options", &["options"]),
+    ("members/options", &["options", "members/state"]),
     ("pools/options", &["options", "time"]),
     (
         "pools/state",

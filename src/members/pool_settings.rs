@@ -64,6 +64,17 @@ pub enum Contradiction {
     JitterTooLong,
 }
 
+impl Contradiction {
+    /// Returns the setting that contradicts another.
+    pub fn key(self) -> Key {
+        match self {
+            Contradiction::NoRoom => Key::max,
+            Contradiction::InitAboveMax => Key::init,
+            Contradiction::JitterTooLong => Key::lifetime_jitter,
+        }
+    }
+}
+
 macro_rules! settings {
     ($($key:ident: $type:ty = $default:expr, $kind:ident, $help:literal;)*) => {
         /// The settings of a pool.

@@ -19,6 +19,7 @@ use super::stats::{Members as Stat, Times};
 
 mod care;
 mod check;
+mod declared;
 mod demand;
 mod events;
 mod groups;
@@ -40,6 +41,7 @@ pub use super::pool_settings::{Change, Contradiction, Filter, Key, Kind, OnLoss,
 pub use super::request::{
     Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Refusal, Request, Take, Taken, Token, What,
 };
+pub use declared::{DeclaredMember, DeclaredPool};
 pub use events::{Event, Notice};
 pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
 pub use saved::Record;
@@ -108,7 +110,7 @@ timer_keys! {
 }
 
 /// How many pools there may be: with a few KiB each, they take some hundred MiB at most.
-const MOST_POOLS: usize = 65_536;
+pub const MOST_POOLS: usize = 65_536;
 /// How many members one take may ask for: their lines must fit into a connection's output with all their attributes.
 const MOST_AT_ONCE: u32 = 512;
 /// How many free members one take with attributes looks at: about a millisecond's worth.

@@ -200,7 +200,7 @@ impl<'a> Words<'a> {
     }
 }
 
-fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
+pub(super) fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
     match name {
         [] => Err(Refusal::BadSyntax("a name is empty")),
         _ if name.len() > LONGEST_NAME => Err(Refusal::BadSyntax("a name has at most 255 bytes")),
@@ -209,7 +209,7 @@ fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
     }
 }
 
-fn check_member(name: &[u8]) -> Result<&[u8], Refusal> {
+pub(super) fn check_member(name: &[u8]) -> Result<&[u8], Refusal> {
     if name.first() == Some(&b'!') {
         Err(Refusal::BadSyntax("a member's name begins with !"))
     } else {
@@ -318,7 +318,7 @@ fn parse_attributes(words: &mut Words<'_>) -> Result<Attributes, Refusal> {
     Ok(attributes)
 }
 
-fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Refusal> {
+pub(super) fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Refusal> {
     let (name, value) = split(word).ok_or(Refusal::BadSyntax("attributes are name=value"))?;
     if OPTIONS.contains(&name) {
         return Err(Refusal::BadSyntax("an attribute has the name of an option"));
@@ -332,7 +332,7 @@ fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Refusal
 }
 
 /// Returns whether a member may have these attributes.
-fn check_attributes(attributes: &Attributes) -> Result<(), Refusal> {
+pub(super) fn check_attributes(attributes: &Attributes) -> Result<(), Refusal> {
     let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
     let too_many = attributes.len() > MOST_ATTRIBUTES || bytes > ATTRIBUTE_BYTES;
     if too_many { Err(Refusal::TooMany) } else { Ok(()) }
@@ -364,7 +364,7 @@ fn parse_take<'a>(from: From<'a>, words: &mut Words<'a>) -> Result<Request<'a>, 
 }
 
 /// What is wrong with the settings, for people.
-fn text_of(contradiction: Contradiction) -> &'static str {
+pub(super) fn text_of(contradiction: Contradiction) -> &'static str {
     match contradiction {
         Contradiction::NoRoom => "max is at least 1",
         Contradiction::InitAboveMax => "init is at most max",

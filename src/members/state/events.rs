@@ -1,6 +1,6 @@
 //! What a step has to say, and to whom.
 
-use super::What;
+use super::{Refusal, What};
 use crate::id::ConnId;
 use crate::time::Span;
 use std::sync::Arc;
@@ -26,4 +26,6 @@ pub enum Notice {
     TakenBack { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, note: Box<[u8]> },
     /// An operator holds a member.
     Held { pool: Arc<[u8]>, member: Arc<[u8]>, span: Span, note: Box<[u8]> },
+    /// A pool of the configuration file, or a fixed member of one, cannot be added to what there is.
+    NotDeclared { pool: Arc<[u8]>, member: Option<Arc<[u8]>>, why: Refusal },
 }

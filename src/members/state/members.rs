@@ -17,6 +17,8 @@ pub(super) struct Member {
     pub share: u16,
     /// True when it was withdrawn or deleted while in use.
     pub is_leaving: bool,
+    /// True when it is a fixed member that the configuration file had when it was read last.
+    pub is_from_file: bool,
     /// Armed until it has reached its lifetime.
     pub life: Option<TimerId>,
     pub stage: Stage,
@@ -73,6 +75,7 @@ impl State {
             uses: 0,
             share: u16::from_le_bytes([low, high]),
             is_leaving: false,
+            is_from_file: false,
             life: None,
             stage: Stage::Orphaned,
         });

@@ -30,7 +30,7 @@ impl State {
         Ok(())
     }
 
-    fn create_pool(&mut self, name: Arc<[u8]>, settings: Settings, step: &mut Step<'_, '_>) -> PoolId {
+    pub(super) fn create_pool(&mut self, name: Arc<[u8]>, settings: Settings, step: &mut Step<'_, '_>) -> PoolId {
         let hash = self.names.hash(&name);
         let id = PoolId::from_index(self.pools.insert(Pool::new(name.clone(), hash, settings)));
         let pools = &self.pools;
@@ -60,6 +60,12 @@ impl State {
         let id = self.find_pool(name)?;
         let settings = self.pool(id).settings.with(changes).map_err(Refusal::BadSettings)?;
         step.tell(conn, What::Ok);
+        self.change(id, settings, step);
+        Ok(())
+    }
+
+    /// Gives a pool other settings.
+    pub(super) fn change(&mut self, id: PoolId, settings: Settings, step: &mut Step<'_, '_>) {
         let before = std::mem::replace(&mut self.pool_mut(id).settings, settings);
         self.apply_timing(id, &before, step);
         if before.group != self.pool(id).settings.group {
@@ -71,7 +77,6 @@ impl State {
         self.turn_away(id, step);
         self.pool_mut(id).is_to_reconsider = true;
         self.touch(id);
-        Ok(())
     }
 
     /// Has new settings count for what is timed by the old ones: culling, lifetimes, checks and holds. What somebody was
@@ -140,6 +145,12 @@ impl State {
     ) -> Result<(), Refusal> {
         let id = self.find_pool(name)?;
         step.tell(conn, What::Ok);
+        self.remove(id, graceful, step);
+        Ok(())
+    }
+
+    /// Removes a pool, at once or as its members come back.
+    pub(super) fn remove(&mut self, id: PoolId, graceful: bool, step: &mut Step<'_, '_>) {
         self.pool_mut(id).is_leaving = true;
         let waiters = self.own_waiters(id);
         waiters
@@ -156,7 +167,6 @@ impl State {
         } else {
             self.remove_at_once(id, step);
         }
-        Ok(())
     }
 
     /// Stops every member that nobody holds.

@@ -101,7 +101,8 @@ impl Reading<'_> {
         let hash = state.names.hash(&saved.name);
         let mut pool = Pool::new(saved.name.clone(), hash, saved.settings);
         let id = PoolId::from_index(state.pools.vacant_key());
-        (pool.is_leaving, pool.owed, pool.next_backoff) = (saved.is_leaving, saved.owed, saved.next_backoff);
+        (pool.is_leaving, pool.is_from_file) = (saved.is_leaving, saved.is_from_file);
+        (pool.owed, pool.next_backoff) = (saved.owed, saved.next_backoff);
         pool.backoff = saved.backoff.map(|at| step.timers.arm(at, Timer::Backoff(id)));
         pool.cull = saved.cull.map(|at| step.timers.arm(at, Timer::Cull(id)));
         pool.figures.restore(&saved.figures);
@@ -126,7 +127,8 @@ impl Reading<'_> {
         let id = state.create_member(pool, &saved.name, saved.attributes, owner, step);
         let member = &mut state.members[id.index()];
         (member.born, member.since, member.proved) = (saved.born, saved.since, saved.proved);
-        (member.uses, member.share, member.is_leaving) = (saved.uses, saved.share, saved.is_leaving);
+        (member.uses, member.share) = (saved.uses, saved.share);
+        (member.is_leaving, member.is_from_file) = (saved.is_leaving, saved.is_from_file);
         if let Some(span) = saved.hold {
             state.holds.insert(id, span);
         }

@@ -29,6 +29,7 @@ pub(super) struct SavedPool {
     pub name: Arc<[u8]>,
     pub settings: Settings,
     pub is_leaving: bool,
+    pub is_from_file: bool,
     pub owed: u32,
     pub backoff: Option<Time>,
     pub next_backoff: Span,
@@ -50,6 +51,7 @@ pub(super) struct SavedMember {
     pub uses: u32,
     pub share: u16,
     pub is_leaving: bool,
+    pub is_from_file: bool,
     pub hold: Option<Span>,
     pub stage: SavedStage,
 }
@@ -152,6 +154,7 @@ impl State {
             name: pool.name.clone(),
             settings: pool.settings.clone(),
             is_leaving: pool.is_leaving,
+            is_from_file: pool.is_from_file,
             owed: pool.owed,
             backoff: deadline(&pool.backoff),
             next_backoff: pool.next_backoff,
@@ -206,6 +209,7 @@ impl State {
             uses: member.uses,
             share: member.share,
             is_leaving: member.is_leaving,
+            is_from_file: member.is_from_file,
             hold: self.holds.get(&id).copied(),
             stage,
         }))

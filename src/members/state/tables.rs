@@ -9,6 +9,8 @@ pub(super) struct Pool {
     pub group: Option<GroupId>,
     /// True when it is removed as its members come back.
     pub is_leaving: bool,
+    /// True when the configuration file had it when it was read last.
+    pub is_from_file: bool,
     /// True when it stands in [`State::unsettled`].
     pub is_unsettled: bool,
     /// True when a take left few members free.
@@ -164,6 +166,7 @@ impl Pool {
             settings,
             group: None,
             is_leaving: false,
+            is_from_file: false,
             is_unsettled: false,
             is_to_grow: false,
             is_to_reconsider: false,
