@@ -96,7 +96,7 @@ impl State {
         declared: &DeclaredMember,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let known = self.pool(pool).members.get(&declared.name).copied();
+        let known = self.known_member(pool, &declared.name, step);
         let own = known.filter(|id| self.member(*id).owner == Owner::Fixed);
         let id = match own {
             Some(id) => {

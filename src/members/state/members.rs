@@ -29,10 +29,8 @@ pub(super) struct Member {
 pub(super) enum Owner {
     /// Nobody.
     Fixed,
-    /// The provider that runs it.
+    /// The provider that runs it, or that is lost.
     Agent(AgentId),
-    /// A provider that is lost.
-    Orphan(GraceId),
 }
 
 /// What is done with a member that has come to an end.
@@ -93,17 +91,15 @@ impl State {
         match owner {
             Owner::Fixed => {}
             Owner::Agent(agent) => self.agents[agent.index()].members.push_back(&mut self.links_owner, id),
-            Owner::Orphan(grace) => self.graces[grace.index()].members.push_back(&mut self.links_owner, id),
         }
     }
 
     pub(super) fn unlink_owner(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         match self.member(id).owner {
             Owner::Fixed => {}
-            Owner::Agent(agent) => self.agents[agent.index()].members.remove(&mut self.links_owner, id),
-            Owner::Orphan(grace) => {
-                self.graces[grace.index()].members.remove(&mut self.links_owner, id);
-                self.drop_grace_if_empty(grace, step);
+            Owner::Agent(agent) => {
+                self.agents[agent.index()].members.remove(&mut self.links_owner, id);
+                self.drop_agent_if_over(agent, step);
             }
         }
     }
@@ -168,8 +164,7 @@ impl State {
     /// A member is ready to be handed out, unless something speaks against it; waiters come first.
     pub(super) fn come_free(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
         let Some(id) = self.pass_gate(id, step) else { return };
-        let member = &self.members[id.index()];
-        if let Owner::Orphan(_) = member.owner {
+        if self.is_orphan(id) {
             return;
         }
         if let Some(span) = self.holds.remove(&id) {
@@ -184,6 +179,9 @@ impl State {
 
     /// Ends a member that may not be handed out again; returns the others.
     pub(super) fn pass_gate(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> Option<MemberId> {
+        if !self.catch_up(id, step) {
+            return None;
+        }
         let member = &self.members[id.index()];
         let pool = &self.pools[member.pool.index()];
         let is_fixed = member.owner == Owner::Fixed;
@@ -224,8 +222,8 @@ impl State {
 
     /// A member is over, in whatever stage: it is stopped by its provider, or gone if nobody has to stop it.
     pub(super) fn stop_member(&mut self, id: MemberId, stat: Stat, then: Then, step: &mut Step<'_, '_>) {
-        let Member { pool, owner, .. } = self.members[id.index()];
-        let Owner::Agent(agent) = owner else {
+        let Member { pool, .. } = self.members[id.index()];
+        let Some(conn) = self.conn_of(id) else {
             return self.end_member(id, Some(stat), then, step);
         };
         self.count_end(pool, stat, then);
@@ -233,7 +231,7 @@ impl State {
         let timer = step.timers.arm(step.now + self.pool(pool).settings.stop_timeout, Timer::Stage(id));
         self.place(id, Stage::Stopping(timer));
         let (name, pool) = (self.member(id).name.clone(), self.pool(pool).name.clone());
-        step.tell(self.agents[agent.index()].conn, What::Stop { pool, member: name });
+        step.tell(conn, What::Stop { pool, member: name });
     }
 
     /// A member is gone without having to be stopped.
@@ -246,7 +244,7 @@ impl State {
         }
     }
 
-    fn count_end(&mut self, pool: PoolId, stat: Stat, then: Then) {
+    pub(super) fn count_end(&mut self, pool: PoolId, stat: Stat, then: Then) {
         let pool = self.pool_mut(pool);
         pool.figures.count(stat);
         let is_owed = then == Then::Replace && !pool.is_leaving && pool.slots() <= u64::from(pool.settings.max);
@@ -312,7 +310,13 @@ impl State {
     /// A member has reached its lifetime. One that is not free is looked at when it comes back.
     pub(super) fn life_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         self.members[id.index()].life.take().into_iter().for_each(TimerId::fired);
-        if self.member(id).stage.kind() == StageKind::Free {
+        if !self.catch_up(id, step) {
+            return;
+        }
+        if !self.is_past_lifetime(id, step.now) {
+            // Its pool has other settings by now.
+            self.arm_life(id, step);
+        } else if self.member(id).stage.kind() == StageKind::Free {
             self.stop_member(id, Stat::MaxLifetime, Then::Replace, step);
         }
     }
@@ -324,30 +328,44 @@ impl State {
                 if let Stage::Free(timer) = &mut self.members[id.index()].stage {
                     timer.take().into_iter().for_each(TimerId::fired);
                 }
-                self.begin_check(id, step);
-            }
-            StageKind::Checking => {
-                self.displace_after_timer(id);
-                self.member_died(id, step);
+                if !self.catch_up(id, step) || self.is_orphan(id) {
+                    return;
+                }
+                let member = self.member(id);
+                let interval = self.pool(member.pool).settings.check_interval;
+                if interval > Span::ZERO && member.proved + interval <= step.now {
+                    self.begin_check(id, step);
+                } else {
+                    // Its pool has other settings by now.
+                    self.arm_check(id, step);
+                }
             }
             StageKind::Stopping => {
                 self.displace_after_timer(id);
                 self.remember_stop(id);
                 self.drop_member(id, step);
             }
-            StageKind::Unclean | StageKind::Cleaning => {
+            kind => {
                 self.displace_after_timer(id);
-                self.fail_member(id, Stat::Failed, step);
+                if self.catch_up(id, step) {
+                    self.leave_stage(id, kind, step);
+                }
             }
-            StageKind::Quarantined | StageKind::Held => {
-                self.displace_after_timer(id);
-                self.come_free(id, Cause::Other, step);
+        }
+    }
+
+    /// Goes on with a member whose stage has lasted for as long as it may. It is in no place.
+    fn leave_stage(&mut self, id: MemberId, kind: StageKind, step: &mut Step<'_, '_>) {
+        match kind {
+            // Its provider was lost a moment ago.
+            StageKind::Checking if self.is_orphan(id) => {}
+            StageKind::Checking => self.member_died(id, step),
+            StageKind::Unclean | StageKind::Cleaning => self.fail_member(id, Stat::Failed, step),
+            StageKind::Quarantined | StageKind::Held => self.come_free(id, Cause::Other, step),
+            StageKind::Delayed => self.come_back(id, step),
+            StageKind::Free | StageKind::Stopping | StageKind::InUse | StageKind::Orphaned => {
+                unreachable!("these are dealt with before, or have no timer")
             }
-            StageKind::Delayed => {
-                self.displace_after_timer(id);
-                self.come_back(id, step);
-            }
-            StageKind::InUse | StageKind::Orphaned => unreachable!("these stages have no timer"),
         }
     }
 

@@ -257,7 +257,8 @@ impl State {
 
     /// Has everybody who waits for the pool look at what is free, in order.
     pub(super) fn reconsider(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
-        if self.pool(pool).free.is_empty() || self.queued(pool) == 0 {
+        // When those are gone whose provider is lost, this is called again.
+        if self.pool(pool).free.is_empty() || self.queued(pool) == 0 || self.pool(pool).doomed > 0 {
             return;
         }
         let mut checks = self.pool(pool).count(StageKind::Checking) as usize;
