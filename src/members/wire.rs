@@ -230,11 +230,14 @@ fn positive_seconds_of(word: &[u8]) -> Result<Span, Refusal> {
     if span == Span::ZERO { Err(Refusal::BadSyntax("a lease is longer than nothing")) } else { Ok(span) }
 }
 
-/// Reads a number of 64 bits.
+/// Reads a number of 64 bits. It is in each return, so it is read in one pass.
 fn parse_long(word: &[u8]) -> Result<u64, Refusal> {
-    let digits = word.iter().all(u8::is_ascii_digit).then_some(word);
-    let text = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-    text.and_then(|text| text.parse().ok()).ok_or(Refusal::BadSyntax("a number is decimal digits"))
+    let add = |number: u64, byte: &u8| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        number.checked_mul(10)?.checked_add(digit.into())
+    };
+    let number = if word.is_empty() { None } else { word.iter().try_fold(0, add) };
+    number.ok_or(Refusal::BadSyntax("a number is decimal digits"))
 }
 
 fn parse_lease(word: &[u8]) -> Result<LeaseName, Refusal> {
