@@ -219,6 +219,7 @@ impl Wheel {
         self.turn_to(now)
     }
 
+    #[inline(never)]
     fn turn_to(&mut self, now: u64) -> Option<Due> {
         while let Some((level, slot)) = self.first_slot() {
             let start = self.start_of(level, slot);

@@ -236,10 +236,9 @@ impl Server {
 
     /// Marks the connections and listeners that the events are about.
     fn mark_events(&mut self) {
-        if self.events.iter().count() == EVENTS_PER_TICK {
-            self.connections.loop_stats().count_spent(Budget::Events);
-        }
+        let mut count = 0;
         for event in &self.events {
+            count += 1;
             match event.token() {
                 SIGNALS => self.is_signalled = true,
                 VERDICT => self.upgrade.is_readable = true,
@@ -252,6 +251,9 @@ impl Server {
                 }
                 Token(index) => self.connections.mark(ConnId::from_index(index), readiness_of(event)),
             }
+        }
+        if count == EVENTS_PER_TICK {
+            self.connections.loop_stats().count_spent(Budget::Events);
         }
     }
 
