@@ -69,6 +69,10 @@ pub trait Service: Send {
     /// Returns what bounds its connections. The loop asks once.
     fn caps(&self) -> Caps;
 
+    /// Has what the operator has set take effect beside what is there: called once, after [`Service::restore`] if that is called, and
+    /// before any connection is served; but not where the settings could not be read, so that what was set before stays.
+    fn configure(&mut self, _context: &mut Context<'_>) {}
+
     /// Serves requests from the front of `input`, in order, [`REQUESTS_PER_TURN`] at most, and stops when the connection's
     /// output is full. Bytes that it does not consume are brought again, with more behind them: so a request whose answer is
     /// too long for one turn stays in the input until all of the answer is given.

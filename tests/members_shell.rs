@@ -224,7 +224,103 @@ fn a_take_notices_that_the_server_has_ended() {
     assert!(ended.stderr.contains("m is lost, because the connection is gone; the command is terminated"), "{ended:?}");
 }
 
+#[test]
+fn a_take_says_which_member_and_for_whom() {
+    let (server, mut operator) = server("0 3 group=g");
+    for (name, system) in [("a", "android"), ("b", "ios"), ("c", "ios")] {
+        assert_eq!(operator.ask(&format!("ADD p {name} os={system}")), "OK");
+    }
+    let take = |words: &[&str]| Run::start(&[&["take", "-s", &server.address], words].concat());
+    let print = ["--", "sh", "-c", "echo $POOL_NAME $POOL_MEMBER"];
+    for (words, printed) in [
+        (&["p", "--member", "b"][..], "p b\n"),
+        (&["--group", "g", "--attr", "os=android"], "p a\n"),
+        (&["-g", "g", "--member", "c"], "p c\n"),
+    ] {
+        let ended = take(&[words, &print].concat()).finish();
+        assert_eq!((ended.status, &*ended.stdout, &*ended.stderr), (Some(0), printed, ""), "{words:?}");
+    }
+    for words in [&["p", "--group", "g", "--", "true"][..], &["p", "--pri", "10", "--", "true"], &["p", "--name", ""]] {
+        assert_eq!(take(words).finish().status, Some(64), "{words:?}");
+    }
+    let unknown = take(&["--group", "h", "--", "true"]).finish();
+    assert_eq!((unknown.status, &*unknown.stderr), (Some(76), "poolcounter: h: the server refuses: NO_POOL\n"));
+
+    let mut holder = take(&["p", "-n", "3", "--name", "ci job 7", "--", "sh", "-c", UNTIL_EOF]);
+    assert_eq!(holder.line(), "runs");
+    operator.send(b"MEMBERS p limit=1\n");
+    assert!(operator.line().starts_with("a in_use ci%20job%207 "));
+    assert_eq!(operator.line(), "");
+    // The urgent one comes later, and is served before the other.
+    let queued = |operator: &mut Client, count: &str| {
+        until("they wait", || operator.ask("UTILIZATION p").contains(&format!(" queued {count} ")));
+    };
+    let mut patient = take(&["p", "--pri", "9", "--member", "a", "--", "sh", "-c", UNTIL_EOF]);
+    queued(&mut operator, "1");
+    let mut urgent = take(&["p", "--pri", "0", "--member", "a", "--", "sh", "-c", UNTIL_EOF]);
+    queued(&mut operator, "2");
+    assert_eq!(holder.finish().status, Some(0));
+    assert_eq!(urgent.line(), "runs");
+    queued(&mut operator, "1");
+    assert_eq!(urgent.finish().status, Some(0));
+    assert_eq!(patient.line(), "runs");
+    assert_eq!(patient.finish().status, Some(0));
+}
+
 // provide
+
+/// Fixed members have no provider: a cleaner from the shell cleans them, ends what it has begun before it ends, and one that hangs
+/// or fails leaves its member in quarantine.
+#[test]
+fn a_cleaner_cleans_fixed_members() {
+    let (server, mut operator) = server_with("0 3 clean_timeout=60", &["a", "b", "c"]);
+    let place = Place::new();
+    let clean = format!(
+        "cd {}; echo $POOL_NAME $POOL_MEMBER >> cleaned
+        case $POOL_MEMBER in
+            b) exit 1;;
+            c) trap 'exit 0' TERM; sleep 1000 & wait;;
+        esac
+        until test -e go; do sleep 0.01; done",
+        place.file("").display()
+    );
+    let cleaner = || Run::start(&["provide", "p", "-s", &server.address, "--clean", &clean, "--timeout", "1"]);
+    let first = cleaner();
+    let returned = |operator: &mut Client, member: &str| {
+        let taken = operator.ask(&format!("TAKE p 10 member={member}"));
+        let lease = taken.split(' ').nth(1).expect("it is free").to_string();
+        assert_eq!(operator.ask(&format!("RETURN {lease}")), "RETURNED");
+    };
+    ["b", "c"].iter().for_each(|member| returned(&mut operator, member));
+    wait_for(&mut operator, "a free b quarantined c quarantined");
+    fs::write(place.file("go"), "").expect("there is room");
+    returned(&mut operator, "a");
+    wait_for(&mut operator, "a free b quarantined c quarantined");
+    fs::remove_file(place.file("go")).expect("is there");
+    returned(&mut operator, "a");
+    until("it is begun", || lines_of(&place.file("cleaned")).len() == 4);
+    first.signal(Signal::SIGTERM);
+    let second = cleaner();
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(states(&mut operator), "a cleaning b quarantined c quarantined");
+    fs::write(place.file("go"), "").expect("there is room");
+    wait_for(&mut operator, "a free b quarantined c quarantined");
+    let ended = first.finish();
+    assert_eq!(ended.status, Some(0));
+    let mut said: Vec<&str> = ended.stderr.lines().collect();
+    said.sort_unstable();
+    let late = "poolcounter: p: --clean of c: it took longer than 1 s";
+    assert_eq!(said, ["poolcounter: p: --clean of b: it ended with status 1", late]);
+    let mut cleaned = lines_of(&place.file("cleaned"));
+    cleaned.sort();
+    assert_eq!(cleaned, ["p a", "p a", "p b", "p c"], "nothing is cleaned twice");
+    second.signal(Signal::SIGTERM);
+    assert_eq!(second.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
+    for words in [&[][..], &["--clean", "true", "--capacity", "2"], &["--clean", "true", "--check", "true"]] {
+        let ended = Run::start(&[&["provide", "p", "-s", &server.address], words].concat()).finish();
+        assert_eq!(ended.status, Some(64), "{words:?}");
+    }
+}
 
 #[test]
 fn a_provider_starts_checks_cleans_and_stops() {

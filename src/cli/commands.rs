@@ -78,7 +78,14 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "take",
-        usage: "[options] POOL -- COMMAND [ARGUMENT ...]",
+        usage: "[options] POOL -- COMMAND [ARGUMENT ...]\n       \
+                poolcounter take [options] --group GROUP -- COMMAND [ARGUMENT ...]\n\n\
+                The command finds in its environment:\n    \
+                POOL_MEMBER     the member's name\n    \
+                POOL_ATTR_name  its attribute of that name\n    \
+                POOL_LEASE      the number of the lease, higher than of any before\n\
+                If it ends with status 0 the member is returned as it was, else as failed.\n\
+                The status is 75 if no member comes",
         summary: "run a command with a member of a pool",
         options: take::described,
         words: WordsAllowed::Anywhere,
@@ -88,8 +95,9 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "provide",
-        usage: "--start COMMAND [options] POOL",
-        summary: "start and stop the members of a pool with commands",
+        usage: "--start COMMAND [options] POOL\n       \
+                poolcounter provide --clean COMMAND [options] POOL",
+        summary: "start, stop and clean the members of a pool with commands",
         options: provide::described,
         words: WordsAllowed::Anywhere,
         first_words: Vec::new,

@@ -7,7 +7,6 @@ use super::table::Given;
 use super::terminal::{aligned, printable};
 use crate::client::{ListedMember, ListedPool, Members, Rows, RowsOfEach};
 use crate::options::Opt;
-use crate::time::Span;
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -133,8 +132,8 @@ impl PrintedRow for ListedMember {
             printable(&self.name),
             printable(state.as_bytes()),
             self.holder.as_ref().map_or("-".into(), |holder| printable(holder)),
-            format!("{:.3}", seconds(self.age)),
-            format!("{:.3}", seconds(self.idle)),
+            format!("{:.3}", self.age.as_secs_f64()),
+            format!("{:.3}", self.idle.as_secs_f64()),
             self.uses.to_string(),
         ]
     }
@@ -144,8 +143,8 @@ impl PrintedRow for ListedMember {
             "member": text(&self.name),
             "state": self.state,
             "holder": self.holder.as_deref().map_or(Value::Null, text),
-            "age": seconds(self.age),
-            "idle": seconds(self.idle),
+            "age": self.age.as_secs_f64(),
+            "idle": self.idle.as_secs_f64(),
             "uses": self.uses,
             "is_long": self.is_long,
         })
@@ -154,10 +153,6 @@ impl PrintedRow for ListedMember {
 
 fn text(bytes: &[u8]) -> Value {
     String::from_utf8_lossy(bytes).into()
-}
-
-fn seconds(span: Span) -> f64 {
-    span.as_micros() as f64 / 1e6
 }
 
 impl AsMut<Servers> for MembersCommandSettings {

@@ -6,7 +6,7 @@ use super::endpoint;
 use super::table::Given;
 use crate::id::ServiceId;
 use crate::net::{self, Keepalive};
-use crate::options::{Endpoint, Opt, assign, flag, number};
+use crate::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, flag, number};
 use crate::registry::{AllSettings, PerService, SERVICES};
 use crate::time::Span;
 use std::time::Duration;
@@ -183,10 +183,11 @@ impl DaemonSettings {
     pub fn with_file(given: &Given, text: Option<String>) -> Result<DaemonSettings, String> {
         let mut settings = DaemonSettings::default();
         if let (Some(path), Some(text)) = (DaemonSettings::without_file(given)?.config, &text) {
-            config::apply(&path, text, &described(), given, &mut settings, DaemonSettings::set)?;
+            config::apply(&path, text, &schema(&described(), &tables()), given, &mut settings)?;
         }
         settings.apply(given)?;
         endpoint::check(&settings.endpoints)?;
+        ServiceId::all(SERVICES).try_for_each(|id| settings.services[id].check())?;
         settings.config_text = text;
         Ok(settings)
     }
@@ -229,6 +230,28 @@ impl DaemonSettings {
         }
         (LOOP[row].set)(self, value)
     }
+
+    /// Sets what a table says that is described by the row of this number of [`tables`].
+    fn add(&mut self, mut row: usize, table: &Table) -> Result<(), Misplaced> {
+        for id in ServiceId::all(SERVICES) {
+            let own = self.services[id].tables().len();
+            if row < own {
+                return self.services[id].add(row, table);
+            }
+            row -= own;
+        }
+        unreachable!("the rows are those of the services' tables, in this order")
+    }
+}
+
+/// Returns what a configuration file can set.
+fn schema<'a>(rows: &'a [Opt<()>], tables: &'a [TableDoc]) -> config::Schema<'a, DaemonSettings> {
+    config::Schema { rows, set: DaemonSettings::set, tables, add: DaemonSettings::add }
+}
+
+/// Returns the tables of which a configuration file may have several: those of each service.
+pub fn tables() -> Vec<TableDoc> {
+    SERVICES.iter().flat_map(|info| (info.settings)().tables()).collect()
 }
 
 /// Returns the rows of the whole table, without what they set: those of each service, then those of the loop.
@@ -397,7 +420,7 @@ mod tests {
             + "members.enable = true\nmembers.listen = '::1'\nmembers.port = 97\nmembers.max_connections = 15\n"
             + "members.max = 16\nmembers.admin = false\n";
         let mut settings = DaemonSettings::default();
-        config::apply_text(&text, &described(), &Given::default(), &mut settings, DaemonSettings::set)
+        config::apply_text(&text, &schema(&described(), &tables()), &Given::default(), &mut settings)
             .expect("is well-formed");
         let line = "-l 10.0.0.1 -l unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
                     --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 --http-host a.b --http-host c -vv \

@@ -58,7 +58,10 @@ fn go_on(handover: Handover, given: &Given) -> Result<(), String> {
     logger::start(settings.verbosity);
     let mut server = take_over(handover, &settings)?;
     let has_worked = match complaint {
-        None => relisten(&mut server, &settings),
+        None => {
+            server.configure();
+            relisten(&mut server, &settings)
+        }
         Some(sentence) => {
             warn!("the configuration file counts for nothing until the next reload: {sentence}");
             false
@@ -79,6 +82,7 @@ fn start(settings: &DaemonSettings) -> Result<Server, String> {
     let mut server = Server::new(Services::new(&settings.services), settings.policy())
         .map_err(|error| format!("cannot wait for events: {error}"))?;
     handle_signals(&mut server)?;
+    server.configure();
     listen(&mut server, settings)?;
     raise_descriptor_limit();
     announce(&server, "");

@@ -27,6 +27,10 @@ const RETRY: Duration = Duration::from_secs(1);
 /// What the options say.
 struct TakeSettings {
     wanted: Wanted,
+    /// The group to take from, in place of a pool.
+    group: Option<Vec<u8>>,
+    /// What the holder is called in place of its address.
+    name: Option<Vec<u8>>,
     /// The statuses that mean that a member failed; all but 0 if there are none.
     fail_on: Vec<u8>,
     servers: Servers,
@@ -49,6 +53,18 @@ const OPTIONS: &[Opt<TakeSettings>] = &[
         ..Opt::BLANK
     },
     Opt {
+        short: "g",
+        long: "group",
+        hint: "GROUP",
+        doc_short: "take from any pool of this group, in place of one pool",
+        doc_long: "
+            Take from any pool of this group, in place of one pool: from the one with the most free members, else from the first
+            that has one.
+            Where several servers share the pools, only those of the group's own server are looked at.",
+        set_bytes: Some(|settings, value| assign(&mut settings.group, Ok(Some(value.into())))),
+        ..Opt::BLANK
+    },
+    Opt {
         short: "a",
         long: "attr",
         hint: "NAME=VALUE",
@@ -63,6 +79,25 @@ const OPTIONS: &[Opt<TakeSettings>] = &[
             settings.wanted.attributes.push((value[..at].to_vec(), value[at + 1..].to_vec()));
             Ok(())
         }),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "member",
+        hint: "NAME",
+        doc_short: "only the member of this name",
+        doc_long: "Only the member of this name.",
+        set_bytes: Some(|settings, value| assign(&mut settings.wanted.member, Ok(Some(value.into())))),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "pri",
+        hint: "0..9",
+        doc_short: "waiters with a lower priority number are served first (default: 5)",
+        doc_long: "
+            Waiters with a lower number are served first, and among equal ones who came first.
+            Who has waited for a minute counts as 0.
+            The default is 5.",
+        set: |settings, value| assign(&mut settings.wanted.priority, number(value, 0..=9)),
         ..Opt::BLANK
     },
     Opt {
@@ -113,6 +148,15 @@ const OPTIONS: &[Opt<TakeSettings>] = &[
         },
         ..Opt::BLANK
     },
+    Opt {
+        long: "name",
+        hint: "NAME",
+        doc_short: "what the holder is called where members are shown (default: its address)",
+        doc_long: "
+            What the holder is called where members are shown, in place of its address.",
+        set_bytes: Some(|settings, value| assign(&mut settings.name, Ok(Some(value.into())))),
+        ..Opt::BLANK
+    },
     Opt::SERVER,
     Opt {
         long: "on-lost",
@@ -139,18 +183,30 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = TakeSettings::default();
     given.apply(OPTIONS, &mut settings).map_err(misused)?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
-    let [pool] = words else {
-        return Err(misused("there is not one pool before \"--\" (see poolcounter help take)".into()));
+    let source = match (&settings.group, words) {
+        (None, [pool]) => pool.as_bytes(),
+        (Some(group), []) => group,
+        _ => {
+            let sentence = "there is not one pool, or --group, before \"--\" (see poolcounter help take)";
+            return Err(misused(sentence.into()));
+        }
     };
     if command.is_empty() {
         return Err(misused("there is no command to run behind \"--\" (see poolcounter help take)".into()));
     }
-    let name = printable(pool.as_bytes());
+    let name = printable(source);
     let failure = |status, what: &str| Failure { status, sentence: format!("{name}: {what}") };
-    let members = Members::with(settings.servers.placement(), TIMEOUTS);
+    let mut members = Members::with(settings.servers.placement(), TIMEOUTS);
+    if let Some(holder) = &settings.name {
+        members = members.named(holder).map_err(|_| misused("--name: it cannot be sent".into()))?;
+    }
     let limit = (settings.wanted.timeout < NO_LIMIT).then_some(settings.wanted.timeout);
     let mut progress = Progress::new(name.clone(), limit);
-    let taken = members.take_watched(pool.as_bytes(), &settings.wanted, |waited| progress.show(waited));
+    let watch = |waited| progress.show(waited);
+    let taken = match settings.group {
+        None => members.take_watched(source, &settings.wanted, watch),
+        Some(_) => members.take_from_group_watched(source, &settings.wanted, watch),
+    };
     drop(progress);
     match taken {
         Ok(TakeOutcome::Taken(taken)) => run_with(taken, &settings, command),
@@ -280,7 +336,14 @@ impl TakeSettings {
 impl Default for TakeSettings {
     fn default() -> Self {
         let wanted = Wanted { timeout: NO_LIMIT, ..Wanted::default() };
-        TakeSettings { wanted, fail_on: Vec::new(), servers: Servers::default(), on_lost: OnLost::default() }
+        TakeSettings {
+            wanted,
+            group: None,
+            name: None,
+            fail_on: Vec::new(),
+            servers: Servers::default(),
+            on_lost: OnLost::default(),
+        }
     }
 }
 

@@ -1,16 +1,17 @@
 //! The members protocol: lines to requests, events to lines. It knows nothing of who holds what.
 
-use super::state::{
-    Attributes, Change, Condition, Contradiction, Filter, From, Key, Kind, LeaseName, Named, OnLoss, Order, Refusal,
-    Request, Take, Token, Value,
-};
+use super::pool_settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Value};
+use super::request::{Attributes, Condition, From, LeaseName, Named, Refusal, Request, Take, Token};
 use crate::pools::wire::{LineWords, parse_number, parse_seconds};
 use crate::time::Span;
 
 pub mod client;
+#[cfg(feature = "daemon")]
+mod lists;
 mod replies;
 
-pub use replies::{write_event, write_member, write_pool, write_utilization};
+#[cfg(feature = "daemon")]
+pub use lists::{write_event, write_member, write_pool, write_utilization};
 
 /// The longest name and the longest value, in bytes.
 pub const LONGEST_NAME: usize = 255;
@@ -183,7 +184,7 @@ impl<'a> LineWords<'a> {
     }
 }
 
-fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
+pub(super) fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
     match name {
         [] => Err(Refusal::BadSyntax("a name is empty")),
         _ if name.len() > LONGEST_NAME => Err(Refusal::BadSyntax("a name has at most 255 bytes")),
@@ -192,7 +193,7 @@ fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
     }
 }
 
-fn check_member(name: &[u8]) -> Result<&[u8], Refusal> {
+pub(super) fn check_member(name: &[u8]) -> Result<&[u8], Refusal> {
     if name.first() == Some(&b'!') {
         Err(Refusal::BadSyntax("a member's name begins with !"))
     } else {
@@ -213,11 +214,14 @@ fn positive_seconds_of(word: &[u8]) -> Result<Span, Refusal> {
     if span == Span::ZERO { Err(Refusal::BadSyntax("a lease is longer than nothing")) } else { Ok(span) }
 }
 
-/// Reads a number of 64 bits.
+/// Reads a number of 64 bits. It is in each return, so it is read in one pass.
 fn parse_long(word: &[u8]) -> Result<u64, Refusal> {
-    let digits = word.iter().all(u8::is_ascii_digit).then_some(word);
-    let text = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-    text.and_then(|text| text.parse().ok()).ok_or(Refusal::BadSyntax("a number is decimal digits"))
+    let add = |number: u64, byte: &u8| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        number.checked_mul(10)?.checked_add(digit.into())
+    };
+    let number = if word.is_empty() { None } else { word.iter().try_fold(0, add) };
+    number.ok_or(Refusal::BadSyntax("a number is decimal digits"))
 }
 
 fn parse_lease(word: &[u8]) -> Result<LeaseName, Refusal> {
@@ -301,7 +305,7 @@ fn parse_attributes(words: &mut LineWords<'_>) -> Result<Attributes, Refusal> {
     Ok(attributes)
 }
 
-fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Refusal> {
+pub(super) fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Refusal> {
     let (name, value) = split(word).ok_or(Refusal::BadSyntax("attributes are name=value"))?;
     if OPTIONS.contains(&name) {
         return Err(Refusal::BadSyntax("an attribute has the name of an option"));
@@ -315,7 +319,7 @@ fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Refusal
 }
 
 /// Returns whether a member may have these attributes.
-fn check_attributes(attributes: &Attributes) -> Result<(), Refusal> {
+pub(super) fn check_attributes(attributes: &Attributes) -> Result<(), Refusal> {
     let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
     let too_many = attributes.len() > MOST_ATTRIBUTES || bytes > ATTRIBUTE_BYTES;
     if too_many { Err(Refusal::TooMany) } else { Ok(()) }
@@ -347,7 +351,7 @@ fn parse_take<'a>(from: From<'a>, words: &mut LineWords<'a>) -> Result<Request<'
 }
 
 /// What is wrong with the settings, for people.
-fn text_of(contradiction: Contradiction) -> &'static str {
+pub(super) fn text_of(contradiction: Contradiction) -> &'static str {
     match contradiction {
         Contradiction::NoRoom => "max is at least 1",
         Contradiction::InitAboveMax => "init is at most max",

@@ -78,6 +78,13 @@ impl<S: Stream> Connections<S> {
         }
     }
 
+    /// Has what the operator has set take effect, as [`Service::configure`](crate::service::Service::configure) says.
+    pub fn configure(&mut self, now: Time) {
+        for id in self.dispatch.services.ids() {
+            self.dispatch.call(id, now, &self.slab, |service, context| service.configure(context));
+        }
+    }
+
     /// Returns how many connections there are.
     pub fn len(&self) -> usize {
         self.slab.len()

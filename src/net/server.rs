@@ -168,6 +168,11 @@ impl Server {
         Ok(())
     }
 
+    /// Has what the operator has set for the services take effect. To be called once, before [`Server::run`].
+    pub(crate) fn configure(&mut self) {
+        self.connections.configure(self.clock.now());
+    }
+
     /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, and SIGHUP do nothing. From now on the supervisor
     /// that started the process is notified of the server's state.
     ///

@@ -158,6 +158,7 @@ pub fn rehearse(services: Services, saved: &mut Reader<'_>, (now, epoch): (Time,
     let random = Random::from_seed(0);
     let mut connections = Connections::read(services, saved, (now, epoch), random, |_| Ok(NullStream), true)?;
     connections.check();
+    connections.configure(now);
     connections.serve(&|| now);
     connections.flush(now);
     connections.check();

@@ -17,7 +17,7 @@ pub fn run(data: &[u8]) {
 }
 
 fn world() -> World {
-    let members = MembersSettings { most: 64, admin: Some(true) };
+    let members = MembersSettings { most: 64, admin: Some(true), ..MembersSettings::default() };
     let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
     World::with(AllSettings::default().with(members).with(counters))
 }
