@@ -103,11 +103,11 @@ impl Jobs {
         result
     }
 
-    /// Returns the job with the lowest number among those that hold this key in this tube.
-    pub fn holder_of(&self, tube: TubeId, name: &[u8]) -> Option<JobKey> {
+    /// Returns the job with the lowest number among those that hold this key in this tube and are `meant`.
+    pub fn holder_of(&self, tube: TubeId, name: &[u8], meant: impl Fn(JobKey) -> bool) -> Option<JobKey> {
         let hash = hash_of_key(&self.by_key.hashing(), tube, name);
         let mut lowest: Option<JobKey> = None;
-        let is_named = |key: JobKey| self[key].tube == tube && self[key].key() == name;
+        let is_named = |key: JobKey| self[key].tube == tube && self[key].key() == name && meant(key);
         let is_lower = |key: JobKey, lowest: Option<JobKey>| lowest.is_none_or(|other| self[key].id < self[other].id);
         while let Some(lower) = self.by_key.find(hash, |key| is_named(key) && is_lower(key, lowest)) {
             lowest = Some(lower);

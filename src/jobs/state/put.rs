@@ -1,7 +1,7 @@
 //! Jobs that are put, one by one or many together.
 
 use super::commits::Commit;
-use super::job::{Body, Extra, Job, JobId, Until};
+use super::job::{Body, Extra, Job, JobId, JobKey, Place, Until};
 use super::places::To;
 use super::rates::Event as Rated;
 use super::tube::TubeId;
@@ -152,7 +152,7 @@ impl State {
             (extra.key, extra.until) = (&options.key, options.until);
             extra.root = options.root.as_ref().map(|(signature, timestamp)| (&**signature, *timestamp));
             self.check_root(tube, extra.root)?;
-            self.check_key(tube, extra.key)?;
+            self.check_key(tube, extra.key, extra.root)?;
             if let Some((signature, timestamp)) = extra.root {
                 self.raise_root(tube, signature, timestamp, step);
             }
@@ -167,6 +167,8 @@ impl State {
         self.move_job(key, To::Pending, step.now, step.timers);
         self.note_job(key);
         self.wait_for_commit(key);
+        // After the new job is there, so that its tube is never without jobs.
+        self.drop_superseded_holders(tube, extra.key, extra.root, step);
         let tube = &mut self.tubes[tube.index()];
         tube.total_jobs += 1;
         tube.rates.count(Rated::Put, step.now);
@@ -186,8 +188,12 @@ impl State {
         }
     }
 
-    fn check_key(&mut self, tube: TubeId, key: &[u8]) -> Result<(), (Reply, Option<Commit>)> {
-        let holder = if key.is_empty() { None } else { self.jobs.holder_of(tube, key) };
+    /// A job keeps others with its key out, unless it is a leaf of a superseded root job that waits: that will never run.
+    fn check_key(&mut self, tube: TubeId, key: &[u8], root: Option<(&[u8], u64)>) -> Result<(), (Reply, Option<Commit>)> {
+        if key.is_empty() {
+            return Ok(());
+        }
+        let holder = self.jobs.holder_of(tube, key, |holder| !self.gives_way_to(holder, root));
         let Some(holder) = holder else { return Ok(()) };
         self.tubes[tube.index()].duplicates += 1;
         self.figures.count(Stat::Duplicates);
@@ -196,6 +202,34 @@ impl State {
             if commit == self.current_commit() { self.this_commit() } else { Some(commit) }
         });
         Err((Reply::Duplicate(self.jobs[holder].id), after))
+    }
+
+    /// Returns true when a job that holds a key is superseded, or would be by a put of this root job, and waits.
+    fn gives_way_to(&self, holder: JobKey, root: Option<(&[u8], u64)>) -> bool {
+        let job = &self.jobs[holder];
+        if !matches!(job.place, Place::Pending | Place::Ready | Place::Delayed) {
+            return false;
+        }
+        let is_older = |(signature, timestamp): (&[u8], u64)| {
+            root.is_some_and(|(other, newer)| other == signature && newer > timestamp)
+        };
+        job.extra().root.is_some_and(is_older) || self.is_superseded(holder)
+    }
+
+    /// A job was put whose key superseded leaves held: they are dropped now, and not when they would be reserved.
+    fn drop_superseded_holders(
+        &mut self,
+        tube: TubeId,
+        key: &[u8],
+        root: Option<(&[u8], u64)>,
+        step: &mut Step<'_, '_>,
+    ) {
+        if key.is_empty() {
+            return;
+        }
+        while let Some(holder) = self.jobs.holder_of(tube, key, |holder| self.gives_way_to(holder, root)) {
+            self.drop_superseded(holder, step);
+        }
     }
 
     /// `drain` and `undrain`: takes no more jobs, or takes them again.

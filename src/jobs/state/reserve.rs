@@ -209,7 +209,7 @@ impl State {
         self.roots.newest(&tube.name, signature).is_some_and(|(newest, _)| newest > timestamp)
     }
 
-    fn drop_superseded(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
+    pub(super) fn drop_superseded(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         self.tubes[self.jobs[key].tube.index()].superseded += 1;
         self.figures.count(Stat::Superseded);
         self.delete_job(key, step.now, step.timers);
