@@ -288,6 +288,10 @@ impl Service for JobQueue {
         self.step(context, State::finish_commands);
     }
 
+    fn drain(&mut self, _: &mut Context<'_>) {
+        self.state.set_draining(true);
+    }
+
     fn is_quiet(&self) -> bool {
         !self.store.is_busy() && self.state.is_settled()
     }

@@ -23,6 +23,7 @@ mod attempts;
 mod check;
 mod commits;
 mod conns;
+mod index;
 mod job;
 mod jobs;
 mod limits;

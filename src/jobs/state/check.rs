@@ -41,7 +41,8 @@ impl State {
             assert!(job.is_placed && job.id.0 < self.next_id && job.ttr > 0, "a job is not as it should be");
             self.check_place(key, job);
             if job.holds_key() {
-                let holder = self.jobs.holder_of(job.tube, job.key(), |_| true).expect("a key that is held has a holder");
+                let holder =
+                    self.jobs.holder_of(job.tube, job.key(), |_| true).expect("a key that is held has a holder");
                 assert!(self.jobs[holder].id <= job.id, "the lowest number holds the key");
             }
         }

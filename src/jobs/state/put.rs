@@ -100,7 +100,7 @@ impl State {
     /// Returns true when there is room for these jobs and their tubes, even if none is a duplicate.
     fn has_room<'a>(&'a self, conn: ConnId, puts: &[(&'a Put, usize)]) -> bool {
         let of_options = |options: &Options| {
-            let root = options.root.as_ref().map_or(0, |(signature, _)| signature.len() + 9);
+            let root = options.root.as_ref().map_or(0, |(signature, _)| signature.len() + 11);
             options.key.len() + root + options.group.len() + 8
         };
         let bytes_of = |(put, body): &(&Put, usize)| JOB_BYTES + body + put.options.as_deref().map_or(0, of_options);
@@ -189,7 +189,12 @@ impl State {
     }
 
     /// A job keeps others with its key out, unless it is a leaf of a superseded root job that waits: that will never run.
-    fn check_key(&mut self, tube: TubeId, key: &[u8], root: Option<(&[u8], u64)>) -> Result<(), (Reply, Option<Commit>)> {
+    fn check_key(
+        &mut self,
+        tube: TubeId,
+        key: &[u8],
+        root: Option<(&[u8], u64)>,
+    ) -> Result<(), (Reply, Option<Commit>)> {
         if key.is_empty() {
             return Ok(());
         }
@@ -234,8 +239,13 @@ impl State {
 
     /// `drain` and `undrain`: takes no more jobs, or takes them again.
     pub fn drain(&mut self, conn: ConnId, is_draining: bool, step: &mut Step<'_, '_>) {
-        self.is_draining = is_draining;
+        self.set_draining(is_draining);
         step.tell(conn, if is_draining { Reply::Draining } else { Reply::Accepting });
+    }
+
+    /// Has no jobs taken, or has them taken again.
+    pub fn set_draining(&mut self, is_draining: bool) {
+        self.is_draining = is_draining;
     }
 
     /// Returns true when no jobs are taken.
