@@ -137,6 +137,9 @@ impl JobQueue {
     /// Serves one request. Returns what to do next if the connection's turn ends with it.
     fn handle(&mut self, conn: ConnId, item: Item<'_>, context: &mut Context<'_>) -> Option<Then> {
         match item {
+            Item::Put(..) | Item::PutMany(_) if self.store.is_failing() => {
+                self.tell(&Event { conn, reply: Reply::OutOfMemory, after: None }, context);
+            }
             Item::Put(put, body) => self.step(context, |state, step| state.put(conn, &put, body, step)),
             Item::PutMany(entries) => self.step(context, |state, step| state.put_many(conn, entries, step)),
             Item::Fail(id, pri, delay, text) => {

@@ -181,10 +181,15 @@ fn compare(service: &mut Service, model: &mut Jobs, conn: usize, tally: &mut BTr
         };
         let word = told.split([' ', '\n']).next().unwrap_or_default();
         *tally.entry(word.into()).or_default() += 1;
-        match predicted.strip_prefix("OK\n") {
-            None => assert_eq!(told, predicted, "what {conn} is told"),
-            Some(lines) => compare_text(told, lines, conn),
-        }
+        compare_reply(told, predicted, conn);
+    }
+}
+
+/// Compares what a connection was told with what the model says.
+pub fn compare_reply(told: &str, predicted: &str, conn: usize) {
+    match predicted.strip_prefix("OK\n") {
+        None => assert_eq!(told, predicted, "what {conn} is told"),
+        Some(lines) => compare_text(told, lines, conn),
     }
 }
 

@@ -60,6 +60,13 @@ fn say(twin: &mut JobsTwin, conn: usize, line: &str) {
     }
 }
 
+/// A request as the bytes choose it, by who was given that job last.
+pub fn any_line(data: &[u8], held: u64) -> String {
+    let mut choices = Choices::new(data);
+    let kind = choices.byte() % 40;
+    line(&mut choices, kind, held)
+}
+
 fn line(choices: &mut Choices<'_>, kind: u8, held: u64) -> String {
     let (tube, pattern) = (choices.pick(&TUBES), choices.pick(&PATTERNS));
     let id = if choices.byte().is_multiple_of(3) { 1 + u64::from(choices.byte() % 40) } else { held };

@@ -118,13 +118,19 @@ pub struct Jobs {
     /// The newest timestamp, when it changed, and the commit that has it.
     roots: BTreeMap<(String, String), (u64, u64, u64)>,
     is_draining: bool,
-    jitter: Random,
+    pub jitter: Random,
+    /// Whether hints come; without them nobody may have tubes that take turns.
+    pub is_guided: bool,
     next_ticket: u64,
     next_burial: u64,
     /// The batch that is collected, whether a reply waits for it, and the last one that is committed.
     commit: u64,
     is_awaited: bool,
     done: u64,
+    /// Whether no reply leaves before one that waited earlier, to whomever that is: so the loop has it.
+    pub is_in_order: bool,
+    /// The last commit that a reply waits for.
+    awaited: u64,
     /// Jobs that the daemon gave to each connection in this step.
     hints: BTreeMap<usize, VecDeque<u64>>,
     /// Superseded jobs that the daemon may have met, and dropped, on its way to another.
@@ -154,11 +160,14 @@ impl Jobs {
             roots: BTreeMap::new(),
             is_draining: false,
             jitter: Random::from_seed(seed),
+            is_guided: true,
             next_ticket: 1,
             next_burial: 1,
             commit: 1,
             is_awaited: false,
             done: 0,
+            is_in_order: false,
+            awaited: 0,
             hints: BTreeMap::new(),
             passed: BTreeSet::new(),
             turns: Turns::new(),
@@ -366,7 +375,11 @@ impl Jobs {
     }
 
     fn tell(&mut self, id: usize, after: Option<u64>, text: &str) {
-        let after = after.filter(|after| *after > self.done);
+        let mut after = after.filter(|after| *after > self.done);
+        if let Some(after) = &mut after {
+            self.awaited = self.awaited.max(*after);
+            *after = if self.is_in_order { self.awaited } else { *after };
+        }
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.told.push_back((after, text.into()));
         }
