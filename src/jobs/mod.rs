@@ -4,6 +4,7 @@
 mod asking;
 pub mod options;
 mod process;
+mod report;
 mod saving;
 mod sessions;
 pub mod state;
@@ -18,7 +19,7 @@ use crate::id::{ConnId, Id};
 use crate::options::Opt;
 use crate::output::MAX_BYTES;
 use crate::record::{Reader, Writer};
-use crate::report::Report;
+use crate::report::{Report, Series};
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
 };
@@ -299,8 +300,12 @@ impl Service for JobQueue {
         !self.store.is_busy() && self.state.is_settled()
     }
 
-    fn report(&self, _: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        Report { figures: self.state.figures().rows().collect(), ..Report::default() }
+    fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
+        Report { figures: self.state.figures().rows().collect(), tables: self.tables(now), ..Report::default() }
+    }
+
+    fn sample(&self, note: &mut dyn FnMut(Series)) {
+        self.series().into_iter().for_each(note);
     }
 
     fn saved_version(&self) -> u16 {

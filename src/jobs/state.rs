@@ -38,6 +38,7 @@ mod roots;
 mod saved;
 mod sets;
 mod settings;
+mod sums;
 mod sweeps;
 mod tube;
 mod watching;
@@ -52,6 +53,7 @@ pub use reserve::Reserve;
 pub use saved::{Saved, SavedConn};
 pub use sets::Watch;
 pub use settings::{Backoff, LimitOf};
+pub use sums::{SumBy, Tally};
 pub use sweeps::{ALL_STATES, JobState};
 pub use watching::MAX_WATCHES;
 
@@ -210,6 +212,7 @@ pub struct State {
     tubes: Slab<Tube>,
     tube_names: Names<TubeId>,
     buckets: Slab<Bucket>,
+    sums: sums::Sums,
     /// Tubes that are none any more, oldest first.
     hidden: BTreeSet<(Time, TubeId)>,
     sets: Slab<WatchSet>,
@@ -250,6 +253,7 @@ impl State {
             tubes: Slab::new(),
             tube_names: Names::default(),
             buckets: Slab::new(),
+            sums: sums::Sums::default(),
             hidden: BTreeSet::new(),
             sets: Slab::new(),
             set_of: BTreeMap::new(),

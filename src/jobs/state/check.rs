@@ -93,6 +93,14 @@ impl State {
             let watches = |conn: &super::Conn| conn.watches.iter().any(|watch| watch.pattern == tube.name);
             assert_eq!(tube.watching as usize, conns().filter(|conn| watches(conn)).count(), "who watches a tube");
         }
+        for (index, sum) in &self.sums.all {
+            let own = |tube: &&super::Tube| tube.sums.iter().any(|sum| sum.index() == index);
+            let mut counts = [0; 4];
+            for tube in self.tubes.iter().map(|(_, tube)| tube).filter(own) {
+                counts.iter_mut().zip(super::queries::counts_of(tube)).for_each(|(sum, count)| *sum += count);
+            }
+            assert_eq!(sum.counts, counts, "the jobs of {}", sum.name.escape_ascii());
+        }
         assert_eq!(self.hidden.len(), self.tubes.iter().filter(|(_, tube)| tube.hidden.is_some()).count());
         assert_eq!(
             self.forget_timer.is_some(),

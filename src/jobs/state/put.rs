@@ -4,6 +4,7 @@ use super::commits::Commit;
 use super::job::{Body, Extra, Job, JobId, JobKey, Place, Until};
 use super::places::To;
 use super::rates::Event as Rated;
+use super::sums::Noted;
 use super::tube::TubeId;
 use super::{JOB_BYTES, Reply, State, Step};
 use crate::id::{ConnId, Id};
@@ -151,8 +152,8 @@ impl State {
         if let Some(options) = &put.options {
             (extra.key, extra.until) = (&options.key, options.until);
             extra.root = options.root.as_ref().map(|(signature, timestamp)| (&**signature, *timestamp));
-            self.check_root(tube, extra.root)?;
-            self.check_key(tube, extra.key, extra.root)?;
+            self.check_root(tube, extra.root, step.now)?;
+            self.check_key(tube, extra.key, extra.root, step.now)?;
             if let Some((signature, timestamp)) = extra.root {
                 self.raise_root(tube, signature, timestamp, step);
             }
@@ -169,18 +170,22 @@ impl State {
         self.wait_for_commit(key);
         // After the new job is there, so that its tube is never without jobs.
         self.drop_superseded_holders(tube, extra.key, extra.root, step);
-        let tube = &mut self.tubes[tube.index()];
-        tube.total_jobs += 1;
-        tube.rates.count(Rated::Put, step.now);
+        self.tubes[tube.index()].total_jobs += 1;
+        self.note(tube, Noted::Put, step.now);
         self.figures.count(Stat::TotalJobs);
         Ok(id)
     }
 
-    fn check_root(&mut self, tube: TubeId, root: Option<(&[u8], u64)>) -> Result<(), (Reply, Option<Commit>)> {
+    fn check_root(
+        &mut self,
+        tube: TubeId,
+        root: Option<(&[u8], u64)>,
+        now: Time,
+    ) -> Result<(), (Reply, Option<Commit>)> {
         let Some((signature, timestamp)) = root else { return Ok(()) };
         match self.roots.newest(&self.tubes[tube.index()].name, signature) {
             Some((newest, commit)) if newest > timestamp => {
-                self.tubes[tube.index()].superseded += 1;
+                self.note(tube, Noted::Superseded, now);
                 self.figures.count(Stat::Superseded);
                 Err((Reply::Superseded, self.commit_of(commit)))
             }
@@ -194,13 +199,14 @@ impl State {
         tube: TubeId,
         key: &[u8],
         root: Option<(&[u8], u64)>,
+        now: Time,
     ) -> Result<(), (Reply, Option<Commit>)> {
         if key.is_empty() {
             return Ok(());
         }
         let holder = self.jobs.holder_of(tube, key, |holder| !self.gives_way_to(holder, root));
         let Some(holder) = holder else { return Ok(()) };
-        self.tubes[tube.index()].duplicates += 1;
+        self.note(tube, Noted::Duplicate, now);
         self.figures.count(Stat::Duplicates);
         let after = self.put_commit(holder).and_then(|commit| {
             // The reply waits like that of the other put.

@@ -5,6 +5,7 @@ use super::job::{JobId, JobKey, Place};
 use super::places::To;
 use super::rates::Event as Rated;
 use super::sets::{Entry, SetId};
+use super::sums::Noted;
 use super::tube::TubeId;
 use super::{Commit, PAUSE_BETWEEN_SLICES, Reply, SLICE, State, Step, Timer};
 use crate::id::{ConnId, Id};
@@ -193,11 +194,8 @@ impl State {
         let job = &mut self.jobs[key];
         job.reserves += 1;
         let waited = (job.place == Place::Ready).then(|| step.now.since(job.at));
-        let tube = &mut self.tubes[job.tube.index()];
-        if let Some(waited) = waited {
-            tube.pickups.record(waited);
-        }
-        tube.rates.count(Rated::Reserve, step.now);
+        let tube = job.tube;
+        self.note(tube, Noted::Reserve(waited), step.now);
         self.conn(conn).rates.count(Rated::Reserve, step.now);
         self.move_job(key, To::Reserved(conn), step.now, step.timers);
     }
@@ -210,7 +208,7 @@ impl State {
     }
 
     pub(super) fn drop_superseded(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
-        self.tubes[self.jobs[key].tube.index()].superseded += 1;
+        self.note(self.jobs[key].tube, Noted::Superseded, step.now);
         self.figures.count(Stat::Superseded);
         self.delete_job(key, step.now, step.timers);
     }

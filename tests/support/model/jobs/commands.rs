@@ -97,7 +97,7 @@ impl Jobs {
             && let Some((newest, _, commit)) = self.roots.get(&(tube.clone(), signature.clone())).copied()
             && newest > *timestamp
         {
-            self.tubes.entry(tube).or_default().superseded += 1;
+            self.note(&tube, 0, 1);
             return self.tell(id, Some(commit), "SUPERSEDED");
         }
         let holders: Vec<Job> =
@@ -109,7 +109,7 @@ impl Jobs {
             waits && (self.is_superseded(job) || job.root.as_ref().is_some_and(is_older))
         };
         if let Some(holder) = holders.iter().find(|job| !gives_way(job)) {
-            self.tubes.entry(tube).or_default().duplicates += 1;
+            self.note(&tube, 1, 0);
             let after = if let Place::Pending(commit) = holder.place { Some(commit) } else { None };
             return self.tell(id, after, &format!("DUPLICATE {}", holder.id));
         }

@@ -117,6 +117,8 @@ pub struct Jobs {
     pauses: BTreeMap<String, (u64, u64)>,
     /// The newest timestamp, when it changed, and the commit that has it.
     roots: BTreeMap<(String, String), (u64, u64, u64)>,
+    /// Duplicates and superseded jobs of wikis and types, as long as one of their tubes is known.
+    sums: BTreeMap<(&'static str, String), (u64, u64)>,
     is_draining: bool,
     pub jitter: Random,
     /// Whether hints come; without them nobody may have tubes that take turns.
@@ -158,6 +160,7 @@ impl Jobs {
             dead_letters: BTreeMap::new(),
             pauses: BTreeMap::new(),
             roots: BTreeMap::new(),
+            sums: BTreeMap::new(),
             is_draining: false,
             jitter: Random::from_seed(seed),
             is_guided: true,
@@ -427,6 +430,19 @@ impl Jobs {
         }
         self.tubes.retain(|_, tube| tube.hidden.is_none_or(|since| since + TUBE_KEPT > now));
         self.roots.retain(|_, (_, changed, _)| *changed + ROOT_KEPT > now);
+        let tubes = &self.tubes;
+        self.sums.retain(|(by, name), _| tubes.keys().any(|tube| part_of(tube, by) == *name));
+    }
+
+    /// A put was refused as a duplicate, or a leaf refused or dropped.
+    fn note(&mut self, tube: &str, duplicates: u64, superseded: u64) {
+        let own = self.tubes.entry(tube.into()).or_default();
+        own.duplicates += duplicates;
+        own.superseded += superseded;
+        for by in ["wiki", "type"] {
+            let sum = self.sums.entry((by, part_of(tube, by).into())).or_default();
+            *sum = (sum.0 + duplicates, sum.1 + superseded);
+        }
     }
 }
 
@@ -439,6 +455,12 @@ impl Job {
             Place::Ready | Place::Pending(_) => self.since,
         }
     }
+}
+
+/// The part of a tube's name that is its wiki, or its type.
+fn part_of<'a>(tube: &'a str, by: &str) -> &'a str {
+    let mut parts = tube.split('/');
+    if by == "wiki" { parts.next().unwrap_or_default() } else { parts.next_back().unwrap_or_default() }
 }
 
 /// Whether a pattern matches a name: `*` stands for one whole part that is not empty.

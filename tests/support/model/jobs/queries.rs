@@ -1,6 +1,6 @@
 //! What is asked without changing anything. Of texts, the model has those lines that it can know.
 
-use super::{Job, Jobs, Place, SECOND, by_literalness, matches};
+use super::{Job, Jobs, Place, SECOND, by_literalness, matches, part_of};
 use std::collections::BTreeMap;
 
 impl Jobs {
@@ -171,11 +171,7 @@ impl Jobs {
             }
             return lines;
         }
-        let name_of = |tube: &str| match by {
-            "wiki" => tube.split('/').next().unwrap_or_default().to_string(),
-            "type" => tube.split('/').next_back().unwrap_or_default().to_string(),
-            _ => tube.to_string(),
-        };
+        let name_of = |tube: &str| if by == "tube" { tube.to_string() } else { part_of(tube, by).to_string() };
         let known = self.tubes.iter().filter(|(_, tube)| by != "tube" || tube.hidden.is_none());
         let mut names: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         known.for_each(|(name, _)| names.entry(name_of(name)).or_default().push(name));
@@ -184,6 +180,13 @@ impl Jobs {
             let count = |is_meant: &dyn Fn(&&&Job) -> bool| jobs.iter().filter(is_meant).count();
             let ready = |job: &&&Job| job.place == Place::Ready;
             let oldest = jobs.iter().filter(ready).map(|job| self.now - job.since).max().unwrap_or(0);
+            let (duplicates, superseded) = match by {
+                "tube" => (self.tubes[&name].duplicates, self.tubes[&name].superseded),
+                by => {
+                    let sum = self.sums.iter().find(|((own, other), _)| *own == by && *other == name);
+                    sum.map_or((0, 0), |(_, sum)| *sum)
+                }
+            };
             lines.extend([
                 format!("- name: \"{name}\""),
                 format!("  ready: {}", count(&ready)),
@@ -191,8 +194,8 @@ impl Jobs {
                 format!("  delayed: {}", count(&|job| matches!(job.place, Place::Delayed(_)))),
                 format!("  buried: {}", count(&|job| matches!(job.place, Place::Buried(_)))),
                 format!("  oldest-ready: {:.3}", oldest as f64 / 1e6),
-                format!("  duplicates: {}", tubes.iter().map(|tube| self.tubes[*tube].duplicates).sum::<u64>()),
-                format!("  superseded: {}", tubes.iter().map(|tube| self.tubes[*tube].superseded).sum::<u64>()),
+                format!("  duplicates: {duplicates}"),
+                format!("  superseded: {superseded}"),
             ]);
         }
         lines

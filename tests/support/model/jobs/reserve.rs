@@ -169,6 +169,6 @@ impl Jobs {
     pub(super) fn drop_superseded(&mut self, id: u64) {
         let job = self.jobs.remove(&id).expect("is there");
         assert!(self.is_superseded(&job), "{id} was dropped, and is not superseded");
-        self.tubes.entry(job.tube).or_default().superseded += 1;
+        self.note(&job.tube, 0, 1);
     }
 }
