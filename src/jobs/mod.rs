@@ -228,6 +228,10 @@ impl Service for JobQueue {
         if !std::mem::replace(&mut session_of(&mut self.sessions, conn).is_open, true) {
             self.step(context, |state, step| state.open(conn, step));
         }
+        if session_of(&mut self.sessions, conn).query.is_some() {
+            self.go_on_with_query(conn, context);
+            return Served { consumed: 0, then: Then::Serve };
+        }
         let mut consumed = 0;
         let max_size = self.state.bounds().max_size;
         for _ in 0..REQUESTS_PER_TURN {
@@ -289,6 +293,7 @@ impl Service for JobQueue {
     }
 
     fn quiesce(&mut self, context: &mut Context<'_>) {
+        self.finish_queries(context);
         self.step(context, State::finish_commands);
     }
 

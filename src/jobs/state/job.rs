@@ -55,7 +55,7 @@ pub(super) enum Place {
     Ready,
     /// Among the delayed of its tube. `at` is until when.
     Delayed,
-    /// `at` is its deadline, `links.0` its holder.
+    /// `at` is its deadline, `links` its holder: the id of the connection, and which of those that had this id it was.
     Reserved,
     /// In the tube's list of buried jobs.
     Buried,
@@ -317,9 +317,9 @@ impl Job {
         super::JOB_BYTES + self.body.bytes().len() + self.extra.len()
     }
 
-    /// Returns who holds a job that is reserved.
-    pub fn holder(&self) -> ConnId {
-        ConnId::from_index(self.links.0 as usize)
+    /// Returns who holds a job that is reserved: the id of the connection, and which of those that had this id it was.
+    pub fn holder(&self) -> (ConnId, u32) {
+        (ConnId::from_index(self.links.0 as usize), self.links.1)
     }
 
     /// Returns the commit that a pending job waits for.

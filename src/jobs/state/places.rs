@@ -79,7 +79,7 @@ impl State {
             }
             Place::Reserved => {
                 let (holder, group) = (job.holder(), job.group());
-                self.conn(holder).held.remove(&(at, id));
+                self.held_of(holder).remove(&(at, id));
                 self.count_unreserved(tube, group);
             }
             Place::Buried => {
@@ -134,9 +134,10 @@ impl State {
     }
 
     fn enter_reserved(&mut self, key: JobKey, conn: ConnId) {
+        let serial = self.conn(conn).serial;
         let job = &mut self.jobs[key];
         // Lossless: every Id is made from a u32.
-        job.links = (conn.index() as u32, 0);
+        job.links = (conn.index() as u32, serial);
         let (tube, group, held) = (job.tube, job.group(), (job.at, job.id));
         self.conn(conn).held.insert(held);
         self.count_reserved(tube, group);
@@ -299,7 +300,7 @@ impl State {
         let mut tube = Tube::new(name, hash, main, self.sums.enter(name));
         (tube.limit, tube.counted, tube.held) = (limits.each, limits.counted, limits.held);
         tube.paused = self.settings.pause_of(name);
-        tube.covers = self.covers_of(name);
+        tube.covers = self.covers_of(name, id);
         self.tubes.insert(tube);
         self.tube_names.insert(hash, id, |tube| self.tubes[tube.index()].hash);
         Some(id)

@@ -229,6 +229,14 @@ impl State {
         })
     }
 
+    /// Returns the names of so many tubes at most from this place on, and the place of those behind them.
+    pub fn tubes_from(&self, first: usize, most: usize) -> (impl Iterator<Item = &[u8]>, Option<usize>) {
+        let end = first.saturating_add(most);
+        let tubes = (first..end.min(self.tubes.capacity())).filter_map(|place| self.tubes.get(place));
+        let names = tubes.filter(|tube| tube.hidden.is_none()).map(|tube| &*tube.name);
+        (names, (end < self.tubes.capacity()).then_some(end))
+    }
+
     /// Returns the names of all tubes.
     pub fn tubes(&self) -> impl Iterator<Item = &[u8]> {
         self.tubes.iter().filter(|(_, tube)| tube.hidden.is_none()).map(|(_, tube)| &*tube.name)
@@ -260,7 +268,8 @@ impl State {
             JobState::Buried => tube.buried.iter(&self.jobs).for_each(|key| add(self.jobs[key].id)),
             JobState::Reserved => {
                 let id = self.find_visible(name.bytes())?;
-                let held = self.conns.iter().flatten().flat_map(|conn| &conn.held).map(|(_, job)| *job);
+                let held = self.conns.iter().flatten().map(|conn| &conn.held).chain(self.orphans.values());
+                let held = held.flatten().map(|(_, job)| *job);
                 held.filter(|job| self.jobs.find(*job).is_some_and(|key| self.jobs[key].tube == id)).for_each(add);
             }
         }

@@ -74,15 +74,22 @@ impl State {
             self.cancel_sweep_timer(id, step.timers);
             self.run(id, step);
         }
+        while !self.orphans.is_empty() {
+            self.give_orphans_back(step);
+        }
         while let Some(timer) = self.serve_timer.take() {
             step.timers.cancel(timer);
+            self.drop_sets(step);
             self.serve_waiting(step);
         }
     }
 
     /// Returns whether no command is under way, and all batches are committed.
     pub fn is_settled(&self) -> bool {
-        self.sweeps.is_empty() && self.serve_timer.is_none() && self.last_uncommitted().is_none()
+        self.sweeps.is_empty()
+            && self.orphans.is_empty()
+            && self.serve_timer.is_none()
+            && self.last_uncommitted().is_none()
     }
 
     /// Visits everything that another process must know. No command is under way, and all batches are committed.
@@ -165,7 +172,8 @@ impl State {
                 if self.conns.get(id.index()).is_none_or(Option::is_none) {
                     return Err("a connection waits that is not there");
                 }
-                let set = self.set_of_conn(id);
+                let set = self.enter_set(id);
+                while !self.build(set, &mut u32::MAX.clone()) {}
                 self.next_ticket += 1;
                 self.begin_wait(id, set, Wait { ticket: self.next_ticket, until, many });
                 self.arm_conn(id, step.timers);
@@ -212,7 +220,9 @@ impl State {
         if self.conns.len() <= id.index() {
             self.conns.resize_with(id.index() + 1, || None);
         }
+        let serial = self.take_serial();
         self.conns[id.index()] = Some(Box::new(Conn {
+            serial,
             used,
             watches: saved.watches,
             set: None,
