@@ -43,8 +43,8 @@ fn service_with(jobs: usize, line: impl Fn(usize) -> String) -> Service {
     let mut service = Service::without_store(Bounds::default());
     service.send(99, b"watch other\r\nignore default\r\n");
     service.output(99);
-    for first in (0..jobs).step_by(SLICE) {
-        let lines: String = (first..jobs.min(first + SLICE)).map(&line).collect();
+    for first in (0..jobs).step_by(32) {
+        let lines: String = (first..jobs.min(first + 32)).map(&line).collect();
         service.send(1, lines.as_bytes());
         service.output(1);
     }
@@ -147,8 +147,7 @@ fn patterns_over_many_tubes_are_watched_in_slices() {
         service.output(2);
     }
     service.pass(Span::from_secs(1));
-    service.send(3, b"quit\r\n");
-    service.send(2, b"quit\r\n");
+    [1, 2, 3, 99].into_iter().for_each(|conn| service.close(conn));
     service.pass(Span::from_secs(1));
     assert_eq!(service.wheel.len(), service.state.own_timers(), "nothing is left to be done");
 }
@@ -186,11 +185,21 @@ fn lists_of_many_tubes_are_made_in_slices() {
         let items = text.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"- ")).count();
         assert_eq!(items, TUBES + 1, "each tube is told, and default");
     }
-    // Another process takes over in the middle, or the client is lost.
+}
+
+/// In the middle of a list, another process takes over, or the client is lost.
+#[test]
+fn a_list_is_answered_over_an_upgrade_and_forgotten_with_its_client() {
+    const TUBES: usize = 2 * SLICE;
+    let mut world = World::with(AllSettings::default());
+    let [producer, asks] = [(); 2].map(|()| world.connect_to("jobs"));
+    let put = |tube: usize| format!("put-job 5 0 60 1 tube=tube{tube}\r\na\r\n");
+    world.send(producer, (0..TUBES).map(put).collect::<String>().as_bytes());
+    (0..10).for_each(|_| world.tick_unchecked());
     world.send(asks, b"list-tubes\r\n");
     world.tick_unchecked();
     world.upgrade();
-    (0..400).for_each(|_| world.tick_unchecked());
+    (0..100).for_each(|_| world.tick_unchecked());
     let text = world.take_received(asks);
     assert!(text.len() > TUBES * 9 && text.ends_with(b"\n\r\n"), "{} bytes", text.len());
     world.send(asks, b"summary tube\r\n");
