@@ -196,6 +196,16 @@ mod counters {
     pub mod stats;
     pub mod wire;
 }
+#[cfg(all(feature = "client", not(feature = "daemon")))]
+mod jobs {
+    pub mod request;
+    pub mod state {
+        pub mod name;
+    }
+    pub mod wire {
+        pub mod client;
+    }
+}
 
 #[cfg(feature = "daemon")]
 #[doc(hidden)]

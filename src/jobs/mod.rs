@@ -4,6 +4,7 @@
 mod asking;
 pub mod options;
 mod process;
+pub mod request;
 mod saving;
 mod sessions;
 pub mod state;
