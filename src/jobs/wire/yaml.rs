@@ -2,7 +2,7 @@
 
 use super::{OPTIONS, WORDS};
 use crate::jobs::state::queries::{JobStats, Summary, TubeStats};
-use crate::jobs::state::{ALL_STATES, JobState};
+use crate::jobs::state::ALL_STATES;
 use crate::jobs::stats::Jobs;
 use crate::stats::Figures;
 use crate::time::Time;
