@@ -53,7 +53,7 @@ fn with_each(scene: fn(&str)) {
 #[test]
 fn what_beanstalkd_has_works_with_both() {
     with_each(|address| {
-        let (producer, runner) = (producer(address), runner(address));
+        let (producer, mut runner) = (producer(address), runner(address));
         let PutOutcome::Inserted(first) = producer.put(&in_tube("mail", "first")).expect("is put") else {
             panic!("it was put")
         };
@@ -107,7 +107,7 @@ fn what_beanstalkd_has_works_with_both() {
 #[test]
 fn a_runner_waits_and_is_warned() {
     with_each(|address| {
-        let runner = runner(address);
+        let mut runner = runner(address);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| runner_of(address).reserve(None));
             let put = NewJob { ttr: Duration::from_secs(1), ..NewJob::new("short") };
@@ -138,7 +138,7 @@ fn a_beanstalkd_is_told_from_our_server() {
     };
     let beanstalkd = Beanstalkd::start(&program);
     let address = beanstalkd.address.to_string();
-    let (producer, runner) = (producer(&address), runner(&address));
+    let (producer, mut runner) = (producer(&address), runner(&address));
     assert_eq!((producer.is_extended(), runner.is_extended()), (Ok(false), Ok(false)));
     let keyed = with(JobExtras { key: Some(b"k".to_vec()), ..JobExtras::default() });
     let error = producer.put(&keyed).expect_err("it knows no keys");
@@ -213,7 +213,7 @@ fn every_option_of_a_job_counts() {
 #[test]
 fn runners_reserve_by_pattern_and_fail_with_a_reason() {
     let server = Embedded::start("jobs");
-    let (producer, runner) = (producer(&server.address), runner(&server.address));
+    let (producer, mut runner) = (producer(&server.address), runner(&server.address));
     runner.identify("runner-1").expect("is told");
     runner.watch("*/mail", Some(3)).expect("is watched");
     runner.ignore("default").expect("another is watched");
@@ -247,7 +247,7 @@ fn runners_reserve_by_pattern_and_fail_with_a_reason() {
 #[test]
 fn a_lost_connection_is_made_anew_with_the_same_watches() {
     let server = Embedded::start("jobs");
-    let (producer, runner) = (producer(&server.address), runner(&server.address));
+    let (producer, mut runner) = (producer(&server.address), runner(&server.address));
     for tube in ["a", "b"] {
         producer.put(&in_tube(tube, tube)).expect("is put");
         runner.watch(tube, None).expect("is watched");
@@ -303,12 +303,12 @@ fn nonsense_ends_a_connection_and_nothing_else() {
         "",
     ] {
         let address = scripted(Box::leak(Box::new(["UNKNOWN_COMMAND\r\n", answer])));
-        let runner = runner(&address);
+        let mut runner = runner(&address);
         assert_eq!(runner.reserve(AT_ONCE), Err(Error::Lost), "{answer:?}");
     }
     let garbled = runner(&scripted(&["HTTP/1.1 400 Bad Request\r\n"])).reserve(AT_ONCE);
     assert!(matches!(garbled, Err(Error::Unavailable(failures)) if failures[0].1.fault == Fault::Garbled));
     let server = Embedded::start("jobs");
-    let runner = Runner::new([scripted(&["INTERNAL_ERROR\r\n"]), server.address.clone()], TIMEOUTS);
+    let mut runner = Runner::new([scripted(&["INTERNAL_ERROR\r\n"]), server.address.clone()], TIMEOUTS);
     assert_eq!(runner.reserve(AT_ONCE), Ok(Reservation::TimedOut), "the one that stands by is passed over");
 }

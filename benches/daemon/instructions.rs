@@ -2,6 +2,7 @@
 
 use super::clients::Clients;
 use super::protocol::{self, Protocol};
+use super::queues;
 use super::report::Values;
 use super::server::{Program, Server};
 use super::settings::Settings;
@@ -13,21 +14,32 @@ const VALGRIND: [&str; 3] = ["valgrind", "--tool=callgrind", "--callgrind-out-fi
 pub fn measure(program: Program, protocol: Protocol, pairs: usize, settings: &Settings) -> io::Result<Values> {
     let once = count(program, protocol, pairs, settings)?;
     let twice = count(program, protocol, 2 * pairs, settings)?;
-    Ok(vec![(twice as f64 - once as f64) / (2 * pairs) as f64])
+    let requests = requests(protocol, 1).len() * pairs;
+    Ok(vec![(twice as f64 - once as f64) / requests as f64])
 }
 
-fn count(program: Program, protocol: Protocol, pairs: usize, settings: &Settings) -> io::Result<u64> {
+fn count(program: Program, protocol: Protocol, turns: usize, settings: &Settings) -> io::Result<u64> {
     let server = Server::start_under(&VALGRIND, program, protocol, settings)?;
     let mut clients = Clients::connect(&server, 1)?;
-    let pair = match protocol {
-        Protocol::Lines => [b"ACQ4ME Article:1 1 100 5\n".to_vec(), b"RELEASE\n".to_vec()],
-        Protocol::Frames => [protocol::acquire(b"Resource:1"), protocol::release(b"Resource:1")],
-    };
-    for request in pair.iter().cycle().take(2 * pairs) {
-        clients.ask(0, request)?;
+    for turn in 1..=turns {
+        for request in requests(protocol, turn) {
+            clients.ask(0, &request)?;
+        }
     }
     drop(clients);
     let said = server.stop()?;
     let total = said.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
     total.ok_or_else(|| io::Error::other("callgrind tells no total"))
+}
+
+/// What is asked in one turn, the first of which is 1: for something, and to be rid of it.
+fn requests(protocol: Protocol, turn: usize) -> Vec<Vec<u8>> {
+    match protocol {
+        Protocol::Lines => vec![b"ACQ4ME Article:1 1 100 5\n".to_vec(), b"RELEASE\n".to_vec()],
+        Protocol::Frames => vec![protocol::acquire(b"Resource:1"), protocol::release(b"Resource:1")],
+        // A server numbers its jobs from 1.
+        Protocol::Jobs => {
+            vec![queues::put(), b"reserve-with-timeout 0\r\n".to_vec(), format!("delete {turn}\r\n").into_bytes()]
+        }
+    }
 }

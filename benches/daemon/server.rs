@@ -20,11 +20,13 @@ use std::time::{Duration, Instant};
 /// The argument that makes this very program the limit server, and the one that has it speak in frames.
 pub const LIMIT_ARGUMENT: &str = "--limit-server";
 pub const FRAMES_ARGUMENT: &str = "--frames";
+pub const JOBS_ARGUMENT: &str = "--jobs";
 /// The backlog of the sockets that are handed to our daemon and to the limit: our daemon's default.
 const BACKLOG: i32 = 4096;
 const PATIENCE: Duration = Duration::from_secs(20);
 const POOLS_PORT: u16 = 7531;
 const COUNTERS_PORT: u16 = 11215;
+const JOBS_PORT: u16 = 11300;
 
 /// What can be started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +41,8 @@ pub enum Program {
     Redis,
     /// The original of the counters.
     Yrmcds,
+    /// Whose protocol the jobs speak. It keeps them in memory here.
+    Beanstalkd,
 }
 
 /// A running server; dropping it kills it.
@@ -54,7 +58,8 @@ pub struct Server {
 
 impl Program {
     /// Every program, in the order of the table's columns.
-    pub const ALL: [Program; 5] = [Program::Ours, Program::Limit, Program::C, Program::Redis, Program::Yrmcds];
+    pub const ALL: [Program; 6] =
+        [Program::Ours, Program::Limit, Program::C, Program::Redis, Program::Yrmcds, Program::Beanstalkd];
 
     /// The head of its column.
     pub fn name(self) -> &'static str {
@@ -64,6 +69,7 @@ impl Program {
             Program::C => "C daemon",
             Program::Redis => "redis",
             Program::Yrmcds => "yrmcds",
+            Program::Beanstalkd => "beanst.d",
         }
     }
 
@@ -75,6 +81,7 @@ impl Program {
             Program::C => find("poolcounterd"),
             Program::Redis => find("redis-server"),
             Program::Yrmcds => find("yrmcdsd"),
+            Program::Beanstalkd => find("beanstalkd"),
         }
     }
 
@@ -83,6 +90,9 @@ impl Program {
         let words: &[&str] = match (self, protocol) {
             (Program::Ours, Protocol::Lines) => &[],
             (Program::Ours, Protocol::Frames) => &["--counter", "--counter-listen", &address.to_string()],
+            (Program::Ours, Protocol::Jobs) => &["--jobs", "--jobs-listen", &address.to_string()],
+            (Program::Limit, Protocol::Jobs) => &[LIMIT_ARGUMENT, JOBS_ARGUMENT],
+            (Program::Beanstalkd, _) => &["-l", &ip, "-p", &port],
             (Program::Limit, Protocol::Lines) => &[LIMIT_ARGUMENT],
             (Program::Limit, Protocol::Frames) => &[LIMIT_ARGUMENT, FRAMES_ARGUMENT],
             (Program::C, _) => &["-l", &ip],
@@ -132,6 +142,7 @@ impl Server {
         let address = match (program, protocol) {
             (Program::C, _) => SocketAddr::new(unused_ip().into(), POOLS_PORT),
             (Program::Ours, Protocol::Frames) => SocketAddr::new(unused_ip().into(), COUNTERS_PORT),
+            (Program::Ours | Program::Beanstalkd, Protocol::Jobs) => SocketAddr::new(unused_ip().into(), JOBS_PORT),
             _ => listener.local_addr()?,
         };
         let mut words: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
@@ -165,6 +176,7 @@ impl Server {
     pub fn greeting(&self) -> Vec<u8> {
         match (self.program, self.protocol) {
             (_, Protocol::Frames) => noop(),
+            (_, Protocol::Jobs) => b"list-tube-used\r\n".to_vec(),
             (Program::Redis, Protocol::Lines) => b"PING\r\n".to_vec(),
             (_, Protocol::Lines) => b"STATS UPTIME\n".to_vec(),
         }

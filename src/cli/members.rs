@@ -5,7 +5,7 @@ use super::exec::MISUSE;
 use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
 use super::stats::ascii_where_invisible;
 use super::table::Given;
-use super::terminal::{print, printable};
+use super::terminal::{columns, print, printable};
 use crate::client::{ListedMember, ListedPool, Members, Rows, RowsOfEach};
 use crate::options::Opt;
 use crate::time::Span;
@@ -101,14 +101,7 @@ fn show<R: Row>(answers: Answers<R>, is_json: bool) -> Result<ExitCode, Failure>
 
 /// Lines with columns as wide as their widest cell.
 fn table_of<R: Row>(rows: &[R]) -> Vec<String> {
-    let lines: Vec<Vec<String>> = [R::heads()].into_iter().chain(rows.iter().map(R::cells)).collect();
-    let width = |column: usize| lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
-    let line = |cells: &Vec<String>| {
-        let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
-    };
-    lines.iter().map(line).collect()
+    columns(&[R::heads()].into_iter().chain(rows.iter().map(R::cells)).collect::<Vec<_>>())
 }
 
 /// The figures of a pool that are shown, by their names on the wire.

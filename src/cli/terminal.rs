@@ -33,3 +33,14 @@ pub fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().map(|c| if is_visible(c) { c.to_string() } else { c.escape_unicode().to_string() }).collect()
 }
+
+/// Returns lines with columns as wide as their widest cell. Each line has as many cells as the first.
+pub fn columns(lines: &[Vec<String>]) -> Vec<String> {
+    let width = |column: usize| lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..lines.first().map_or(0, Vec::len)).map(width).collect();
+    let line = |cells: &Vec<String>| {
+        let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
+    };
+    lines.iter().map(line).collect()
+}

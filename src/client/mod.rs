@@ -153,7 +153,7 @@
 //! let PutOutcome::Inserted(id) = producer.put(&job)? else { panic!("no such job waits") };
 //! assert_eq!(producer.put(&job)?, PutOutcome::Duplicate(id));
 //!
-//! let runner = Runner::new([&*address], Timeouts::default());
+//! let mut runner = Runner::new([&*address], Timeouts::default());
 //! runner.watch("*/refreshLinks", None)?;
 //! if let Reservation::Reserved(job) = runner.reserve(Some(Duration::from_secs(10)))? {
 //!     match std::str::from_utf8(&job.body) {

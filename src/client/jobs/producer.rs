@@ -254,6 +254,15 @@ impl Producer {
         session.ask(format!("peek-{}\r\n", state.word()).as_bytes(), Duration::ZERO, read_found)
     }
 
+    /// Returns the statistics of a job as the server tells them; None when there is none of this number.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Producer::put`].
+    pub fn stats_job(&self, id: JobId) -> Result<Option<YamlMap>, Error> {
+        self.ask_map(&format!("stats-job {id}\r\n"), Some)
+    }
+
     /// Returns what the server tells of a job; None when there is none of this number.
     ///
     /// # Errors

@@ -7,8 +7,7 @@ use crate::client::error::{Error, Fault};
 use crate::client::{LONGEST, Said, Timeouts};
 use crate::jobs::request::JobId;
 use crate::jobs::wire::client as wire;
-use std::cell::RefCell;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// How many jobs can be reserved at once.
@@ -21,13 +20,13 @@ const LONGEST_REASON: usize = 4096;
 /// [`Error::Lost`]. When this is dropped, the server gives its jobs to others at once.
 #[derive(Debug)]
 pub struct Runner {
-    session: RefCell<Session>,
+    session: Session,
 }
 
 impl Runner {
     /// Returns a runner of the first of these servers that answers: `HOST`, `HOST:PORT` or `unix:PATH`. It watches `default`.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, timeouts: Timeouts) -> Runner {
-        Runner { session: RefCell::new(Session::new(servers.into_iter().map(Into::into).collect(), timeouts)) }
+        Runner { session: Session::new(servers.into_iter().map(Into::into).collect(), timeouts) }
     }
 
     /// Returns whether the server knows more than a plain beanstalkd. It was asked when the connection was made.
@@ -35,8 +34,8 @@ impl Runner {
     /// # Errors
     ///
     /// [`Error::Unavailable`].
-    pub fn is_extended(&self) -> Result<bool, Error> {
-        self.session.borrow_mut().is_extended()
+    pub fn is_extended(&mut self) -> Result<bool, Error> {
+        self.session.is_extended()
     }
 
     /// Tells the server this runner's name, 1 to 64 bytes without spaces, which its operators see.
@@ -44,9 +43,9 @@ impl Runner {
     /// # Errors
     ///
     /// [`Error::BadName`]; [`Error::NoExtension`]; those of [`Runner::reserve`].
-    pub fn identify(&self, name: impl AsRef<[u8]>) -> Result<(), Error> {
+    pub fn identify(&mut self, name: impl AsRef<[u8]>) -> Result<(), Error> {
         let name = checked(Some(name.as_ref()), wire::is_group)?;
-        self.session.borrow_mut().identify(name)
+        self.session.identify(name)
     }
 
     /// Watches a tube, or all tubes of a pattern, also those that come later, and returns how many watches there are. With a
@@ -56,9 +55,9 @@ impl Runner {
     /// # Errors
     ///
     /// [`Error::BadName`] for what is no pattern; [`Error::NoExtension`] for a pattern or weight; those of [`Runner::reserve`].
-    pub fn watch(&self, pattern: &str, weight: Option<u16>) -> Result<usize, Error> {
-        let mut session = self.session.borrow_mut();
-        check_pattern(&mut session, pattern)?;
+    pub fn watch(&mut self, pattern: &str, weight: Option<u16>) -> Result<usize, Error> {
+        let session = &mut self.session;
+        check_pattern(session, pattern)?;
         if weight.is_some() {
             session.require("put-job").map_err(|_| Error::NoExtension("watch with a weight"))?;
         }
@@ -70,9 +69,9 @@ impl Runner {
     /// # Errors
     ///
     /// [`Error::Refused`] with `NOT_IGNORED` for the last watch; those of [`Runner::watch`].
-    pub fn ignore(&self, pattern: &str) -> Result<usize, Error> {
-        let mut session = self.session.borrow_mut();
-        check_pattern(&mut session, pattern)?;
+    pub fn ignore(&mut self, pattern: &str) -> Result<usize, Error> {
+        let session = &mut self.session;
+        check_pattern(session, pattern)?;
         session.ignore(pattern)
     }
 
@@ -83,10 +82,10 @@ impl Runner {
     ///
     /// [`Error::Unavailable`] when there is no connection and no server answers; [`Error::Lost`] when the connection is lost
     /// meanwhile; [`Error::Refused`].
-    pub fn reserve(&self, timeout: Option<Duration>) -> Result<Reservation, Error> {
-        let mut session = self.session.borrow_mut();
+    pub fn reserve(&mut self, timeout: Option<Duration>) -> Result<Reservation, Error> {
+        let session = &mut self.session;
         let reply = session.ask(&reserve_line(timeout), wait_of(timeout), read_reserved)?;
-        Ok(reply.map(|(id, body)| ReservedJob::new(id, body, number_of(&session))))
+        Ok(reply.map(|(id, body)| ReservedJob::new(id, body, number_of(session))))
     }
 
     /// Reserves up to `most` jobs, at most 1000, and waits for the first only.
@@ -94,12 +93,12 @@ impl Runner {
     /// # Errors
     ///
     /// [`Error::NoExtension`]; those of [`Runner::reserve`].
-    pub fn reserve_many(&self, most: u32, timeout: Duration) -> Result<Reservation<Vec<ReservedJob>>, Error> {
-        let mut session = self.session.borrow_mut();
+    pub fn reserve_many(&mut self, most: u32, timeout: Duration) -> Result<Reservation<Vec<ReservedJob>>, Error> {
+        let session = &mut self.session;
         session.require("reserve-many")?;
         let request = format!("reserve-many {most} {}\r\n", timeout_of(timeout));
         let reply = session.ask(request.as_bytes(), wait_of(Some(timeout)), read_many)?;
-        let number = number_of(&session);
+        let number = number_of(session);
         let reserved = |(id, body)| ReservedJob::new(id, body, number);
         Ok(reply.map(|jobs| jobs.into_iter().map(reserved).collect()))
     }
@@ -109,14 +108,14 @@ impl Runner {
     /// # Errors
     ///
     /// Those of [`Runner::reserve`].
-    pub fn reserve_job(&self, id: JobId) -> Result<Option<ReservedJob>, Error> {
-        let mut session = self.session.borrow_mut();
+    pub fn reserve_job(&mut self, id: JobId) -> Result<Option<ReservedJob>, Error> {
+        let session = &mut self.session;
         let request = format!("reserve-job {id}\r\n");
         let reply = session.ask(request.as_bytes(), Duration::ZERO, |connection, line| match line {
             b"NOT_FOUND" => Ok(Ok(None)),
             line => Ok(read_one(connection, line)?.map(Some)),
         })?;
-        Ok(reply.map(|(id, body)| ReservedJob::new(id, body, number_of(&session))))
+        Ok(reply.map(|(id, body)| ReservedJob::new(id, body, number_of(session))))
     }
 
     /// Begins a reserve, for a program with a loop of its own: [`Runner::reserved_within`] has its reply, once
@@ -125,8 +124,8 @@ impl Runner {
     /// # Errors
     ///
     /// Those of [`Runner::reserve`].
-    pub fn begin_reserve(&self, timeout: Option<Duration>) -> Result<(), Error> {
-        self.session.borrow_mut().begin_reserve(&reserve_line(timeout))
+    pub fn begin_reserve(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+        self.session.begin_reserve(&reserve_line(timeout))
     }
 
     /// Returns the reply to the reserve that was begun; None when there is none within this time.
@@ -134,20 +133,20 @@ impl Runner {
     /// # Errors
     ///
     /// [`Error::Lost`] or [`Error::Refused`].
-    pub fn reserved_within(&self, timeout: Duration) -> Result<Option<Reservation>, Error> {
-        let mut session = self.session.borrow_mut();
+    pub fn reserved_within(&mut self, timeout: Duration) -> Result<Option<Reservation>, Error> {
+        let session = &mut self.session;
         let reply = session.reply_within(timeout, read_reserved)?;
-        Ok(reply.map(|reply| reply.map(|(id, body)| ReservedJob::new(id, body, number_of(&session)))))
+        Ok(reply.map(|reply| reply.map(|(id, body)| ReservedJob::new(id, body, number_of(session)))))
     }
 
     /// Returns the descriptor of the present connection, if there is one.
-    pub fn descriptor(&self) -> Option<RawFd> {
-        self.session.borrow().descriptor()
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.session.descriptor()
     }
 
     /// Gives up the connection; the server gives its jobs to others.
-    pub fn close(&self) {
-        self.session.borrow_mut().close();
+    pub fn close(&mut self) {
+        self.session.close();
     }
 
     /// Has the job's TTR start anew.
@@ -156,7 +155,7 @@ impl Runner {
     ///
     /// [`Error::Expired`] when the TTR has run out, so that others may have the job; [`Error::Lost`], if that is so because the
     /// connection on which it was reserved is gone; [`Error::Refused`].
-    pub fn touch(&self, job: &ReservedJob) -> Result<(), Error> {
+    pub fn touch(&mut self, job: &ReservedJob) -> Result<(), Error> {
         self.end(job, &format!("touch {}\r\n", job.id), "TOUCHED")
     }
 
@@ -165,7 +164,7 @@ impl Runner {
     /// # Errors
     ///
     /// Those of [`Runner::touch`].
-    pub fn delete(&self, job: &ReservedJob) -> Result<(), Error> {
+    pub fn delete(&mut self, job: &ReservedJob) -> Result<(), Error> {
         self.end(job, &format!("delete {}\r\n", job.id), "DELETED")
     }
 
@@ -174,7 +173,7 @@ impl Runner {
     /// # Errors
     ///
     /// Those of [`Runner::touch`].
-    pub fn release(&self, job: &ReservedJob, pri: Option<u32>, delay: Duration) -> Result<(), Error> {
+    pub fn release(&mut self, job: &ReservedJob, pri: Option<u32>, delay: Duration) -> Result<(), Error> {
         let pri = self.pri_of(job, pri)?;
         let line = format!("release {} {pri} {}\r\n", job.id, whole_seconds(delay));
         self.end(job, &line, "RELEASED")
@@ -185,7 +184,7 @@ impl Runner {
     /// # Errors
     ///
     /// Those of [`Runner::touch`].
-    pub fn bury(&self, job: &ReservedJob, pri: Option<u32>) -> Result<(), Error> {
+    pub fn bury(&mut self, job: &ReservedJob, pri: Option<u32>) -> Result<(), Error> {
         let pri = self.pri_of(job, pri)?;
         self.end(job, &format!("bury {} {pri}\r\n", job.id), "BURIED")
     }
@@ -198,19 +197,19 @@ impl Runner {
     ///
     /// [`Error::NoExtension`]; those of [`Runner::touch`].
     pub fn fail(
-        &self,
+        &mut self,
         job: &ReservedJob,
         pri: Option<u32>,
         delay: Duration,
         reason: impl AsRef<[u8]>,
     ) -> Result<bool, Error> {
         self.check(job)?;
-        self.session.borrow_mut().require("fail")?;
+        self.session.require("fail")?;
         let pri = self.pri_of(job, pri)?;
         let reason = &reason.as_ref()[..reason.as_ref().len().min(LONGEST_REASON)];
         let line = format!("fail {} {pri} {} {}\r\n", job.id, whole_seconds(delay), reason.len());
         let request = [line.as_bytes(), reason, b"\r\n"].concat();
-        self.session.borrow_mut().ask(&request, Duration::ZERO, |_, line| match line {
+        self.session.ask(&request, Duration::ZERO, |_, line| match line {
             b"BURIED" => Ok(Ok(true)),
             b"NOT_FOUND" => Ok(Err(Error::Expired)),
             line => Ok(expect(line, "RELEASED")?.map(|()| false)),
@@ -222,18 +221,18 @@ impl Runner {
     /// # Errors
     ///
     /// Those of [`Runner::touch`].
-    pub fn status(&self, job: &ReservedJob) -> Result<JobStatus, Error> {
+    pub fn status(&mut self, job: &ReservedJob) -> Result<JobStatus, Error> {
         self.check(job)?;
-        self.session.borrow_mut().ask(format!("stats-job {}\r\n", job.id).as_bytes(), Duration::ZERO, read_status)
+        self.session.ask(format!("stats-job {}\r\n", job.id).as_bytes(), Duration::ZERO, read_status)
     }
 
-    fn pri_of(&self, job: &ReservedJob, pri: Option<u32>) -> Result<u32, Error> {
+    fn pri_of(&mut self, job: &ReservedJob, pri: Option<u32>) -> Result<u32, Error> {
         pri.map_or_else(|| Ok(self.status(job)?.pri), Ok)
     }
 
-    fn end(&self, job: &ReservedJob, request: &str, word: &str) -> Result<(), Error> {
+    fn end(&mut self, job: &ReservedJob, request: &str, word: &str) -> Result<(), Error> {
         self.check(job)?;
-        let is_ours = self.session.borrow_mut().ask(request.as_bytes(), Duration::ZERO, |_, line| {
+        let is_ours = self.session.ask(request.as_bytes(), Duration::ZERO, |_, line| {
             // A beanstalkd without memory buries what it cannot queue.
             if line == b"BURIED" { Ok(Ok(true)) } else { expect_or_not_found(line, word) }
         })?;
@@ -242,7 +241,7 @@ impl Runner {
 
     /// Fails if the job was reserved on an earlier connection.
     fn check(&self, job: &ReservedJob) -> Result<(), Error> {
-        if self.session.borrow().number() == Some(job.connection) { Ok(()) } else { Err(Error::Lost) }
+        if self.session.number() == Some(job.connection) { Ok(()) } else { Err(Error::Lost) }
     }
 }
 

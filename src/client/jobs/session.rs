@@ -6,7 +6,7 @@ use crate::client::error::{Error, Failure, Fault};
 use crate::client::{Said, Timeouts};
 use crate::jobs::wire::client as wire;
 use std::io::ErrorKind;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// Where a server listens that is named without a port.
@@ -60,8 +60,8 @@ impl Session {
     }
 
     /// The descriptor of the present connection.
-    pub fn descriptor(&self) -> Option<RawFd> {
-        self.link.as_ref().map(|link| link.connection.descriptor())
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.link.as_ref().map(|link| link.connection.as_fd())
     }
 
     /// Returns whether the server knows the extensions. Connects if there is no connection.

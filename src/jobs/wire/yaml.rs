@@ -1,8 +1,8 @@
 //! Statistics and lists as YAML, as beanstalkd writes them.
 
 use super::{OPTIONS, WORDS};
-use crate::jobs::state::queries::{JobStats, Summary, TubeStats};
 use crate::jobs::state::ALL_STATES;
+use crate::jobs::state::queries::{JobStats, Summary, TubeStats};
 use crate::jobs::stats::Jobs;
 use crate::stats::Figures;
 use crate::time::Time;
