@@ -71,7 +71,8 @@ fn what_beanstalkd_has_works_with_both() {
         assert_eq!((&*status.tube, status.state, status.pri, status.reserves), ("mail", JobState::Reserved, 5, 1));
         assert_eq!(runner.touch(&urgent), Ok(()));
         assert_eq!(runner.bury(&urgent, None), Ok(()));
-        assert_eq!(runner.delete(&reserved(runner.reserve(None))), Ok(()));
+        let next = reserved(runner.reserve(None));
+        assert_eq!((next.id, runner.delete(&next)), (first, Ok(())));
         assert_eq!(reserved(runner.reserve(AT_ONCE)).body, b"\r\n\0");
         assert_eq!(runner.reserve(AT_ONCE), Ok(Reservation::TimedOut));
         assert_eq!(producer.kick(9), Ok(1));

@@ -46,6 +46,9 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let request = texts.first().copied().filter(|word| REQUESTS.contains(word));
     let Some(request) = request else { return Err(misuse("this is no request")) };
     settings::check(request, given)?;
+    if !settings.has_whole_root() {
+        return Err(misuse("--root and --root-ts go together"));
+    }
     if request == "run" {
         return run::run(&settings, &texts[1..], command);
     }

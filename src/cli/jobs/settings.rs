@@ -17,7 +17,7 @@ pub struct Settings {
     delay: Option<Duration>,
     ttr: Duration,
     extras: JobExtras,
-    /// The timestamp of the root, which is of no use without it.
+    /// The timestamp of the root.
     root_timestamp: Option<u64>,
     pub by_line: bool,
     /// How many jobs run at a time.
@@ -233,8 +233,8 @@ pub const OPTIONS: &[Opt<Settings>] = &[
             the signature of the root job that it belongs to.
             It is dropped when a newer root job is known.",
         set_bytes: Some(|settings, value| {
-            let timestamp = settings.extras.root.as_ref().map_or(0, |(_, timestamp)| *timestamp);
-            assign(&mut settings.extras.root, Ok(Some((value.into(), timestamp))))
+            // The timestamp is another option, which may stand before or after it.
+            assign(&mut settings.extras.root, Ok(Some((value.into(), 0))))
         }),
         ..Opt::BLANK
     },
@@ -320,6 +320,11 @@ fn or_forever(time: Duration) -> Duration {
 }
 
 impl Settings {
+    /// Returns whether a root job has both its signature and its timestamp, or neither.
+    pub fn has_whole_root(&self) -> bool {
+        self.extras.root.is_some() == self.root_timestamp.is_some()
+    }
+
     /// Returns a job as the options describe it, without a body.
     pub fn job(&self, tube: &str) -> NewJob {
         let mut extras = self.extras.clone();

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
 /// The figures of a summary that have a column, and its head.
-const COLUMNS: [(&str, &str); 9] = [
+const COLUMNS: &[(&str, &str)] = &[
     ("ready", "READY"),
     ("reserved", "RESERVED"),
     ("delayed", "DELAYED"),
@@ -20,6 +20,15 @@ const COLUMNS: [(&str, &str); 9] = [
     ("put-rate-1", "PUT/S"),
     ("delete-rate-1", "DELETE/S"),
     ("duplicates", "DUPLICATES"),
+];
+
+/// The same of a runner, which has no jobs but reserved ones.
+const COLUMNS_OF_RUNNERS: &[(&str, &str)] = &[
+    ("connections", "CONNECTIONS"),
+    ("waiting", "WAITING"),
+    ("reserved", "RESERVED"),
+    ("reserve-rate-1", "RESERVE/S"),
+    ("delete-rate-1", "DELETE/S"),
 ];
 
 /// Prints a summary.
@@ -32,9 +41,10 @@ pub fn summary(producer: &Producer, settings: &Settings, by: SummaryBy) -> Resul
     if settings.is_json {
         return print_json(&rows.iter().map(object_of_row).collect::<Value>());
     }
-    let heads = [by.word().to_uppercase()].into_iter().chain(COLUMNS.map(|(_, head)| head.into()));
+    let columns = if by == SummaryBy::Runner { COLUMNS_OF_RUNNERS } else { COLUMNS };
+    let heads = [by.word().to_uppercase()].into_iter().chain(columns.iter().map(|(_, head)| (*head).into()));
     let cells = |row: &SummaryRow| {
-        let figures = COLUMNS.map(|(name, _)| row.figure(name).map_or("-".into(), in_short));
+        let figures = columns.iter().map(|(name, _)| row.figure(name).map_or("-".into(), in_short));
         [printable(row.name.as_bytes())].into_iter().chain(figures).collect()
     };
     print_table([heads.collect()].into_iter().chain(rows.iter().map(cells)).collect())

@@ -138,6 +138,13 @@ impl<'a> Slot<'a> {
     }
 
     fn close(&mut self) {
+        // A job that has just been reserved is given back; a connection that closes would count as an attempt at it.
+        if matches!(self.state, State::Waiting)
+            && let Ok(Some(Reservation::Reserved(job))) = self.runner.reserved_within(GLANCE)
+        {
+            // If that fails, the connection is lost, and nothing more can be done.
+            let _ = self.runner.release(&job, None, Duration::ZERO);
+        }
         self.runner.close();
         self.state = State::Closed;
     }
@@ -265,24 +272,24 @@ impl<'a> Slot<'a> {
         if let Some(status) = status {
             // What it wrote before its end is here now.
             run.process.read();
-            self.finish(status)?;
-            if ending > Ending::No {
-                self.close();
+            self.finish(status);
+            match ending {
+                Ending::No => self.reserve()?,
+                _ => self.close(),
             }
         }
         Ok(())
     }
 
     /// Says what became of the job whose command has ended.
-    fn finish(&mut self, status: u8) -> Result<(), Stop> {
+    fn finish(&mut self, status: u8) {
         let pause = State::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
-        let State::Running(run) = std::mem::replace(&mut self.state, pause) else { return Ok(()) };
+        let State::Running(run) = std::mem::replace(&mut self.state, pause) else { return };
         if !run.is_lost
             && let Err(error) = self.tell(&run, status)
         {
             warn(&format!("job {}: {error}", run.job.id));
         }
-        self.reserve()
     }
 
     fn tell(&mut self, run: &Run, status: u8) -> Result<(), Error> {
