@@ -89,8 +89,8 @@ pub trait Service: Send {
     /// Takes what wakes the loop, for the thread of the store. Called before anything else, if there is a loop to wake.
     fn attach(&mut self, _wake: Wake) {}
 
-    /// Hands to the store what was collected in this tick. Called once a tick, after all is served and expired and before
-    /// output is sent.
+    /// Hands to the store what was collected in this tick. Called in a tick in which another method of a service with a
+    /// store was called, after all is served and expired and before output is sent.
     fn commit(&mut self, _context: &mut Context<'_>) {}
 
     /// The store has finished something.

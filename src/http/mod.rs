@@ -269,7 +269,7 @@ mod tests {
         (0..100_000).for_each(|n| histogram.record_number(n * n));
         let mut services = Services::default();
         let id = services.named("http").expect("is in the registry");
-        let (_, others) = services.split(id);
+        let (_, _, others) = services.split(id);
         let mut overview = others.overview(Time::START, &Nobody);
         let cell = |unit: ColumnUnit, n: usize| match unit {
             ColumnUnit::Name => Cell::Name(name(n)),

@@ -43,11 +43,16 @@ impl ReadBuffer {
     pub fn load(&mut self, unserved: &mut Vec<u8>, request_bytes: usize) {
         self.request_bytes = request_bytes;
         self.filled = 0;
-        self.kept = std::mem::take(unserved);
-        if self.kept.len() <= COPIED_BYTES {
-            self.filled = self.kept.len();
-            self.buffer[..self.filled].copy_from_slice(&self.kept);
+        if !self.kept.is_empty() {
+            // The connection before has failed in the middle of its turn.
             self.kept = Vec::new();
+        }
+        if unserved.len() > COPIED_BYTES {
+            self.kept = std::mem::take(unserved);
+        } else if !unserved.is_empty() {
+            self.filled = unserved.len();
+            self.buffer[..self.filled].copy_from_slice(unserved);
+            *unserved = Vec::new();
         }
     }
 
@@ -85,15 +90,19 @@ impl ReadBuffer {
     }
 
     /// Ends the turn, and returns what was not consumed, for the connection to keep.
+    #[inline]
     pub fn unserved(&mut self, consumed: usize) -> Vec<u8> {
+        if self.kept.is_empty() && consumed == self.filled {
+            return Vec::new();
+        }
+        self.rest(consumed)
+    }
+
+    fn rest(&mut self, consumed: usize) -> Vec<u8> {
         if consumed == 0 && !self.kept.is_empty() {
             return std::mem::take(&mut self.kept);
         }
-        let rest = match &self.bytes()[consumed..] {
-            [] => Vec::new(),
-            rest => rest.to_vec(),
-        };
-        self.filled = 0;
+        let rest = self.bytes()[consumed..].to_vec();
         self.kept = Vec::new();
         rest
     }

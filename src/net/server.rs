@@ -16,7 +16,7 @@ use crate::loop_stats::Budget;
 use crate::random::Random;
 use crate::registry::{PerService, SERVICES, Services};
 use crate::service::Info;
-use crate::time::{Span, Time};
+use crate::time::{Span, Time, earliest};
 use log::{debug, warn};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
@@ -278,14 +278,8 @@ impl Server {
     fn poll_timeout(&self, now: Time) -> Option<Duration> {
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.accept_paused_until.unwrap_or_default());
         let notification = self.notifier.next_deadline();
-        let wake_at = self
-            .connections
-            .next_work()
-            .into_iter()
-            .chain(backlog)
-            .chain(self.upgrade_deadline())
-            .chain(notification)
-            .min()?;
+        let others = earliest(backlog, earliest(self.upgrade_deadline(), notification));
+        let wake_at = earliest(self.connections.next_work(), others)?;
         Some(match wake_at {
             Time::START => Duration::ZERO,
             at => at.since(now).into(),

@@ -140,6 +140,9 @@ impl Service for Pools {
         let Input { bytes: input, seen } = input;
         let mut consumed = 0;
         for _ in 0..REQUESTS_PER_TURN {
+            if consumed > 0 && consumed == input.len() {
+                return Served { consumed, then: Then::Read };
+            }
             if context.output.is_full(conn) {
                 break;
             }

@@ -67,6 +67,9 @@ impl<S: Stream> Connections<S> {
 
     /// Tells the services whose stores have finished something.
     fn complete(&mut self, clock: &impl Fn() -> Time) {
+        if self.completed.is_empty() {
+            return;
+        }
         while let Some(service) = self.completed.pop() {
             self.dispatch.call(service, clock(), &self.slab, |service, context| service.completed(context));
         }
@@ -123,9 +126,12 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Has the services with a store commit what they have collected.
+    #[inline]
     pub(super) fn commit(&mut self, now: Time) {
-        self.dispatch.commit(now, &self.slab);
-        self.resume();
+        if self.dispatch.is_commit_due {
+            self.dispatch.commit(now, &self.slab);
+            self.resume();
+        }
     }
 
     /// Writes once to each connection that has output, including those that are granted what a connection held that fails now.
@@ -140,6 +146,9 @@ impl<S: Stream> Connections<S> {
 
     /// Drops the connections that their services have forgotten, once everything is sent. No other function drops one.
     fn reap(&mut self, now: Time) {
+        if self.closing.is_empty() {
+            return;
+        }
         let some = self.closing.len().min(REAPS_PER_TICK);
         for n in 0..some {
             let id = self.closing[n];
@@ -291,10 +300,12 @@ impl<S: Stream> Connections<S> {
                 conn.blocked = len < unsent.len();
                 self.dispatch.services[conn.service].traffic.sent_bytes += len as u64;
                 self.dispatch.output.consume(id, len);
-                if let Phase::Open | Phase::HalfClosed { .. } = conn.phase {
+                if conn.is_open() {
                     self.idle.note_activity(id, conn.service, now);
                 }
-                self.after_write(id);
+                if conn.parked || !matches!(conn.phase, Phase::Open) {
+                    self.after_write(id);
+                }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => conn.blocked = true,
             Err(error) if error.kind() == ErrorKind::Interrupted => self.dispatch.output.touch(id),
