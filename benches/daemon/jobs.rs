@@ -36,7 +36,7 @@ pub fn all(settings: &Settings) -> Vec<Case<'_>> {
 fn put(clients: usize, settings: &Settings) -> Case<'_> {
     let clients = settings.connections(clients);
     jobs(format!("jobs, put, {clients} clients"), speed("jobs/s", "CPU us/job"), settings, move |server| {
-        twice(load::play(server, clients, &mut Cycle::puts(clients), settings)?, 1)
+        Ok(per_job(&load::play(server, clients, &mut Cycle::puts(clients), settings)?, 1))
     })
 }
 
@@ -45,7 +45,7 @@ fn reserve(clients: usize, settings: &Settings) -> Case<'_> {
     let name = format!("jobs, reserve + delete, {clients}");
     jobs(name, speed("jobs/s", "CPU us/job"), settings, move |server| {
         queues::fill(server, &Filling { jobs: stock, ..Filling::default() })?;
-        twice(load::play(server, clients, &mut Cycle::reserves(clients), settings)?, 2)
+        Ok(per_job(&load::play(server, clients, &mut Cycle::reserves(clients), settings)?, 2))
     })
 }
 
@@ -65,7 +65,7 @@ fn priorities(settings: &Settings) -> Case<'_> {
     let name = format!("jobs, random priorities, {clients}");
     jobs(name, speed("jobs/s", "CPU us/job"), settings, move |server| {
         queues::fill(server, &Filling { jobs: stock, has_priorities: true, ..Filling::default() })?;
-        twice(load::play(server, clients, &mut Cycle::with_priorities(clients), settings)?, 3)
+        Ok(per_job(&load::play(server, clients, &mut Cycle::with_priorities(clients), settings)?, 3))
     })
 }
 
@@ -123,9 +123,9 @@ fn speed(fast: &'static str, cost: &'static str) -> Vec<Figure> {
 }
 
 /// Jobs a second, as they are compared twice, and the time for each, of a load with so many replies a job.
-fn twice(values: Values, replies: u32) -> io::Result<Values> {
+fn per_job(values: &[f64], replies: u32) -> Values {
     let (speed, cost) = (values[0] / f64::from(replies), values[1] * f64::from(replies));
-    Ok(vec![speed, speed, cost])
+    vec![speed, speed, cost]
 }
 
 fn size(many: usize, settings: &Settings) -> usize {

@@ -161,12 +161,15 @@ pub fn with_tubes(server: &Server, tubes: usize, clients: usize, settings: &Sett
 /// How long after they are due so many delayed jobs are all ready, how long another client waits for a reply meanwhile, both in
 /// milliseconds, and the processor time for each job.
 pub fn delayed(server: &Server, count: usize, settings: &Settings) -> io::Result<Values> {
-    let delay = if settings.is_rehearsal { 1 } else { 15 };
+    let delay = if settings.is_rehearsal { 2 } else { 20 };
     let due = Instant::now() + Duration::from_secs(delay);
     fill(server, &Filling { jobs: count, due: Some(due), body_bytes: 10, ..Filling::default() })?;
     let mut clients = Clients::connect(server, 1)?;
     // Delays are whole seconds: none is due earlier than half a second before.
     let begin = due.checked_sub(Duration::from_millis(600)).unwrap_or_else(Instant::now);
+    if begin <= Instant::now() {
+        return Err(Error::other("the jobs were due before all of them were put"));
+    }
     std::thread::sleep(begin.saturating_duration_since(Instant::now()));
     let (used, mut slowest) = (server.cpu_time()?, Duration::ZERO);
     loop {

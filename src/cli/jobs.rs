@@ -202,13 +202,14 @@ fn misuse(sentence: &str) -> Failure {
 
 /// What a server or the client has against it, with the status for that.
 fn failure(error: Error) -> Failure {
-    let status = match &error {
+    let sentence = error.to_string();
+    let status = match error {
         Error::BadName => MISUSE,
         Error::Unavailable(_) | Error::Lost => UNAVAILABLE,
-        Error::Refused(words) if matches!(&**words, "OUT_OF_MEMORY" | "DRAINING") => TRY_LATER,
+        Error::Refused(words) if words == "OUT_OF_MEMORY" || words == "DRAINING" => TRY_LATER,
         _ => PROTOCOL,
     };
-    Failure { status, sentence: error.to_string() }
+    Failure { status, sentence }
 }
 
 /// As long as `--timeout` and `--grace` can be, where that is forever.

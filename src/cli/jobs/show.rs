@@ -47,7 +47,7 @@ pub fn summary(producer: &Producer, settings: &Settings, by: SummaryBy) -> Resul
         let figures = columns.iter().map(|(name, _)| row.figure(name).map_or("-".into(), in_short));
         [printable(row.name.as_bytes())].into_iter().chain(figures).collect()
     };
-    print_table([heads.collect()].into_iter().chain(rows.iter().map(cells)).collect())
+    print_table(&[heads.collect()].into_iter().chain(rows.iter().map(cells)).collect::<Vec<_>>())
 }
 
 /// Prints jobs of a tube.
@@ -68,7 +68,7 @@ pub fn list(producer: &Producer, settings: &Settings, tube: &str, state: JobStat
         let error = job.error.lines().next().unwrap_or_default();
         numbers.into_iter().chain([&*job.key, &job.group, error].map(or_dash)).collect()
     };
-    print_table([heads].into_iter().chain(listed.iter().map(cells)).collect())
+    print_table(&[heads].into_iter().chain(listed.iter().map(cells)).collect::<Vec<_>>())
 }
 
 /// Prints the statistics of the server, or of a tube or job.
@@ -130,8 +130,8 @@ fn in_short(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').into()
 }
 
-fn print_table(lines: Vec<Vec<String>>) -> Result<ExitCode, Failure> {
-    print(&columns(&lines).iter().map(|line| format!("{line}\n")).collect::<String>())
+fn print_table(lines: &[Vec<String>]) -> Result<ExitCode, Failure> {
+    print(&columns(lines).iter().map(|line| format!("{line}\n")).collect::<String>())
 }
 
 fn print_json(value: &Value) -> Result<ExitCode, Failure> {

@@ -213,11 +213,8 @@ impl<'a> Slot<'a> {
 
     /// Runs the command for a job.
     fn start(&mut self, mut job: ReservedJob) -> Result<(), Stop> {
-        let status = match self.runner.status(&job) {
-            Ok(status) => status,
-            // Its TTR is over already, or the connection is.
-            Err(_) => return self.reserve(),
-        };
+        // Otherwise its TTR is over already, or the connection is.
+        let Ok(status) = self.runner.status(&job) else { return self.reserve() };
         let body = std::mem::take(&mut job.body);
         let started = input_of(&body).and_then(|input| {
             self.plan.launcher.start(&Launch {
