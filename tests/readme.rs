@@ -138,13 +138,15 @@ fn run(commands: &[&str]) -> String {
     let pools = blocks().into_iter().find(|block| block.text.contains("[[members.pool]]")).expect("there are some");
     fs::write(&file, pools.text).expect("there is room");
     let members = ["--members-listen", "127.0.0.1:0", "--config", &file.display().to_string()];
-    let daemon = Daemon::start_with_counters(&members);
-    let (counters, members) = (daemon.counters(), daemon.members());
+    let jobs = ["--jobs", "--jobs-listen", "127.0.0.1:0"];
+    let daemon = Daemon::start_with_counters(&[&members[..], &jobs].concat());
+    let (counters, members, jobs) = (daemon.counters(), daemon.members(), daemon.jobs());
     let (mut script, mut end) = (String::new(), String::new());
     for command in commands {
         let command =
             command.trim_start_matches("$ ").replace("localhost 7531", &format!("127.0.0.1 {}", daemon.address.port()));
         let mut command = command.replace("poolcounter counter ", &format!("{PROGRAM} counter --server {counters} "));
+        command = command.replace("poolcounter jobs ", &format!("{PROGRAM} jobs --server {jobs} "));
         for name in ["exec", "stats"] {
             let with_server = format!("{PROGRAM} {name} --server {} ", daemon.address);
             command = command.replace(&format!("poolcounter {name} "), &with_server);

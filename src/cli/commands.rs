@@ -4,6 +4,7 @@ use super::command::{Command, FAILURE, Failure};
 use super::completions;
 use super::counter;
 use super::exec;
+use super::jobs;
 use super::members;
 use super::options;
 use super::provide;
@@ -113,6 +114,29 @@ pub const COMMANDS: &[Command] = &[
         first_words: Vec::new,
         misuse: FAILURE,
         run: members::run,
+    },
+    Command {
+        name: "jobs",
+        usage: "[options] REQUEST\n\n\
+                Requests:\n    \
+                put TUBE [BODY]              the body is an argument, or the standard input\n    \
+                run PATTERN[=WEIGHT] ... -- COMMAND [ARGUMENT ...]\n    \
+                peek ID | TUBE [STATE]       the body of a job, or of a tube's next\n    \
+                kick ID | PATTERN            buried and delayed jobs are ready again\n    \
+                bury ID\n    \
+                delete ID\n    \
+                summary [wiki | type | tube | runner]\n    \
+                list TUBE [STATE]\n    \
+                stats [ID | TUBE]\n    \
+                clear PATTERN [STATE]        delete all jobs that nobody has reserved\n    \
+                pause PATTERN SECONDS        nothing is reserved for so long; 0 ends that\n\n\
+                A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.",
+        summary: "put jobs into a queue, run a command for each, or look after them",
+        options: jobs::described,
+        words: WordsAllowed::Anywhere,
+        first_words: jobs::first_words,
+        misuse: exec::MISUSE,
+        run: jobs::run,
     },
     Command {
         name: "completions",

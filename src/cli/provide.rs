@@ -1,6 +1,5 @@
 //! `provide`: a provider of members whose commands start, stop, check and clean them.
 
-mod process;
 mod work;
 
 use super::command::Failure;

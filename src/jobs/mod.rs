@@ -5,6 +5,7 @@ mod asking;
 pub mod options;
 mod process;
 mod report;
+pub mod request;
 mod saving;
 mod sessions;
 pub mod state;

@@ -3,7 +3,7 @@
 mod starts;
 
 use super::ProvideSettings;
-use super::process::{Launcher, Process};
+use crate::cli::process::{Keep, Launch, Launcher, Process, shell};
 use crate::cli::spawn::Variable;
 use crate::cli::terminal::{printable, warn};
 use crate::client::{Error, Offered, Provider, Task, TaskResult};
@@ -245,7 +245,14 @@ impl<'a> Work<'a> {
         }
         let variables: [Variable; 2] = [(b"POOL_NAME".to_vec(), self.pool.to_vec()), variable_of(&task)];
         let is_start = matches!(task, Task::Start(_));
-        match self.launcher.start(command, &variables, self.settings.timeout, is_start) {
+        let launch = Launch {
+            words: &shell(command),
+            variables: &variables,
+            input: None,
+            keep: if is_start { Keep::FirstLine } else { Keep::Nothing },
+            timeout: Some(self.settings.timeout),
+        };
+        match self.launcher.start(&launch) {
             Ok(process) => {
                 self.commands.push(Command { job: Job::Task(task), process, asked_by, is_late: false });
                 Ok(())

@@ -2,6 +2,7 @@
 
 use super::tube::{GroupId, TubeId};
 use crate::id::{ConnId, Id, id};
+pub use crate::jobs::request::{JobId, Until};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -10,10 +11,6 @@ id! {
     /// A job's place in the table of jobs.
     JobKey
 }
-
-/// The number of a job, never used again.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub struct JobId(pub u64);
 
 /// Jobs below this priority are urgent.
 pub const URGENT: u32 = 1024;
@@ -59,16 +56,6 @@ pub(super) enum Place {
     Reserved,
     /// In the tube's list of buried jobs.
     Buried,
-}
-
-/// Until when a job keeps others with its key out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub enum Until {
-    /// Until it is reserved or buried; again when it comes back.
-    #[default]
-    Reserved,
-    /// Until it is deleted.
-    Deleted,
 }
 
 /// A job.

@@ -69,7 +69,7 @@ impl State {
     pub fn put(&mut self, conn: ConnId, put: &Put, body: Body, step: &mut Step<'_, '_>) {
         self.figures.count(if put.options.is_some() { Stat::PutJob } else { Stat::Put });
         self.conn(conn).is_producer = true;
-        if !self.has_room(conn, &[(put, body.bytes().len())]) {
+        if !self.has_room(&[(put, body.bytes().len())]) {
             return step.tell(conn, if self.is_draining { Reply::Draining } else { Reply::OutOfMemory });
         }
         self.put_with_room(conn, put, body, step);
@@ -84,7 +84,7 @@ impl State {
             ManyEntry::Refused(_) => None,
         });
         let sizes: Vec<(&Put, usize)> = sizes.collect();
-        if !self.is_draining && !self.has_room(conn, &sizes) {
+        if !self.is_draining && !self.has_room(&sizes) {
             return step.tell(conn, Reply::OutOfMemory);
         }
         for entry in entries {
@@ -99,15 +99,15 @@ impl State {
     }
 
     /// Returns true when there is room for these jobs and their tubes, even if none is a duplicate.
-    fn has_room<'a>(&'a self, conn: ConnId, puts: &[(&'a Put, usize)]) -> bool {
+    fn has_room<'a>(&'a self, puts: &[(&'a Put, usize)]) -> bool {
         let of_options = |options: &Options| {
             let root = options.root.as_ref().map_or(0, |(signature, _)| signature.len() + 11);
             options.key.len() + root + options.group.len() + 8
         };
         let bytes_of = |(put, body): &(&Put, usize)| JOB_BYTES + body + put.options.as_deref().map_or(0, of_options);
         let bytes: usize = puts.iter().map(bytes_of).sum();
-        let used = self.used_tube(conn);
-        let name_of = |put: &'a Put| put.options.as_ref().map_or(used, |options| &options.tube);
+        // The tube in use is there.
+        let name_of = |put: &'a Put| put.options.as_ref().map_or(&[][..], |options| &options.tube);
         let is_new = |name: &&[u8]| !name.is_empty() && self.find_tube(name).is_none();
         let new: BTreeSet<&[u8]> = puts.iter().map(|(put, _)| name_of(put)).filter(is_new).collect();
         let tubes = self.tubes.len() - self.hidden.len();

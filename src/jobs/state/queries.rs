@@ -10,6 +10,7 @@ use super::tube::Tube;
 use super::{State, Watch};
 use crate::histogram::Histogram;
 use crate::id::{ConnId, Id};
+pub use crate::jobs::request::SummaryBy;
 use crate::jobs::stats::Jobs as Stat;
 use crate::stats::Figures;
 use crate::time::{Span, Time};
@@ -85,19 +86,6 @@ pub struct TubeStats<'a> {
     pub pause: u32,
     /// What is left of it.
     pub pause_left: u64,
-}
-
-/// By what a summary adds up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SummaryBy {
-    /// The first part of tubes' names.
-    Wiki,
-    /// The last part.
-    Type,
-    /// Each tube.
-    Tube,
-    /// The names of runners.
-    Runner,
 }
 
 /// One entry of a summary.
