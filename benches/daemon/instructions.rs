@@ -23,10 +23,10 @@ fn count(program: Program, protocol: Protocol, pairs: usize, settings: &Settings
     match protocol {
         Protocol::Members => leases::take_and_return(&server, &mut clients, pairs)?,
         Protocol::Lines => {
-            ask_pairs(&mut clients, [b"ACQ4ME Article:1 1 100 5\n".to_vec(), b"RELEASE\n".to_vec()], pairs)?
+            ask_pairs(&mut clients, &[b"ACQ4ME Article:1 1 100 5\n".to_vec(), b"RELEASE\n".to_vec()], pairs)?;
         }
         Protocol::Frames => {
-            ask_pairs(&mut clients, [protocol::acquire(b"Resource:1"), protocol::release(b"Resource:1")], pairs)?;
+            ask_pairs(&mut clients, &[protocol::acquire(b"Resource:1"), protocol::release(b"Resource:1")], pairs)?;
         }
     }
     drop(clients);
@@ -35,6 +35,6 @@ fn count(program: Program, protocol: Protocol, pairs: usize, settings: &Settings
     total.ok_or_else(|| io::Error::other("callgrind tells no total"))
 }
 
-fn ask_pairs(clients: &mut Clients, pair: [Vec<u8>; 2], pairs: usize) -> io::Result<()> {
+fn ask_pairs(clients: &mut Clients, pair: &[Vec<u8>; 2], pairs: usize) -> io::Result<()> {
     pair.iter().cycle().take(2 * pairs).try_for_each(|request| clients.ask(0, request).map(drop))
 }
