@@ -321,7 +321,6 @@ fn an_operator_declares_changes_and_takes_back() {
     assert_eq!(operator.remove("a b", false), refused("NO_POOL"));
 }
 
-/// The name is told on every connection, also on one that is made because the first was lost.
 #[test]
 fn a_server_that_does_not_know_names_is_passed_over() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
