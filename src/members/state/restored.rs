@@ -46,8 +46,9 @@ impl State {
                 self.chores.push_back(Chore::Agent(AgentId::from_index(index)));
             }
         }
-        for (index, pool) in &self.pools {
+        for (index, pool) in &mut self.pools {
             let id = PoolId::from_index(index);
+            pool.most_slots = pool.slots().max(u64::from(pool.settings.max));
             let chores = [
                 pool.is_removed.then_some(Chore::Remove(id)),
                 pool.is_retiring.then_some(Chore::Retire(id, None)),
