@@ -29,6 +29,8 @@ const BOUND_COUNT: usize = 10 + 7 * STEPS.len() + 7;
 const BUCKETS: usize = BOUND_COUNT + 1;
 /// The largest value of each bucket but the last, which has none. A constant would be copied wherever it is indexed.
 static BOUNDS: [u64; BOUND_COUNT] = bounds();
+/// The bucket of each small value: of those of most ticks, and of most numbers.
+static SMALL: [u8; 1024] = small();
 /// For each number of binary digits, and the two behind the first, the first bucket that may hold such a value.
 static FIRST_BY_DIGITS: [u8; 65 * 4] = first_by_digits();
 
@@ -75,6 +77,20 @@ const fn bounds() -> [u64; BOUND_COUNT] {
     bounds
 }
 
+const fn small() -> [u8; 1024] {
+    let bounds = bounds();
+    let mut small = [0; 1024];
+    let (mut value, mut bucket) = (0, 0);
+    while value < small.len() {
+        if bounds[bucket] < value as u64 {
+            bucket += 1;
+        }
+        small[value] = bucket as u8;
+        value += 1;
+    }
+    small
+}
+
 const fn first_by_digits() -> [u8; 65 * 4] {
     let bounds = bounds();
     let mut first = [0; 65 * 4];
@@ -95,11 +111,12 @@ fn no_counts() -> Box<[u64; BUCKETS]> {
     Box::new([0; BUCKETS])
 }
 
+#[inline]
 fn bucket_of(value: u64) -> usize {
-    // What has fewer than three digits is its own bucket.
-    if value < 4 {
-        return value as usize;
-    }
+    if value < SMALL.len() as u64 { usize::from(SMALL[value as usize]) } else { large_bucket_of(value) }
+}
+
+fn large_bucket_of(value: u64) -> usize {
     let digits = (u64::BITS - value.leading_zeros()) as usize;
     let next_two = (value >> (digits - 3)) as usize % 4;
     let mut bucket = usize::from(FIRST_BY_DIGITS[digits * 4 + next_two]);
@@ -117,6 +134,7 @@ impl Histogram {
     }
 
     /// Counts one more value. One that is as large as a bound counts below it.
+    #[inline]
     pub fn record_number(&mut self, value: u64) {
         self.counts.get_or_insert_with(no_counts)[bucket_of(value)] += 1;
         self.count += 1;

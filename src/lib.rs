@@ -196,6 +196,12 @@ mod counters {
     pub mod stats;
     pub mod wire;
 }
+#[cfg(all(feature = "client", not(feature = "daemon")))]
+mod members {
+    pub mod pool_settings;
+    pub mod request;
+    pub mod wire;
+}
 
 #[cfg(feature = "daemon")]
 #[doc(hidden)]

@@ -49,10 +49,16 @@ impl Links {
         &mut self.links[key as usize]
     }
 
+    #[inline]
     fn make_room(&mut self, key: u32) {
         if self.links.len() <= key as usize {
-            self.links.resize(key as usize + 1, Link { prev: UNLINKED, next: UNLINKED });
+            self.grow(key);
         }
+    }
+
+    #[cold]
+    fn grow(&mut self, key: u32) {
+        self.links.resize(key as usize + 1, Link { prev: UNLINKED, next: UNLINKED });
     }
 }
 
@@ -84,6 +90,7 @@ impl<K: Id> List<K> {
     }
 
     /// Appends `key`, which must be in no queue of `links`.
+    #[inline]
     pub fn push_back(&mut self, links: &mut Links, key: K) {
         let key = number_of(key);
         links.make_room(key);
@@ -112,6 +119,7 @@ impl<K: Id> List<K> {
     }
 
     /// Removes and returns the first id.
+    #[inline]
     pub fn pop_front(&mut self, links: &mut Links) -> Option<K> {
         let key = self.front()?;
         self.remove(links, key);
@@ -119,6 +127,7 @@ impl<K: Id> List<K> {
     }
 
     /// Removes `key`, which must be in this queue.
+    #[inline]
     pub fn remove(&mut self, links: &mut Links, key: K) {
         let key = number_of(key);
         let Link { prev, next } = std::mem::replace(links.at(key), Link { prev: UNLINKED, next: UNLINKED });

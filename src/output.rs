@@ -147,6 +147,7 @@ impl Output {
     }
 
     /// Moves the connection to the end of those to be written to in this tick.
+    #[inline]
     pub fn touch(&mut self, conn: ConnId) {
         if self.dirty.back() == Some(conn) {
             return;
@@ -158,6 +159,7 @@ impl Output {
     }
 
     /// Removes and returns the next connection to be written to.
+    #[inline]
     pub fn pop_dirty(&mut self) -> Option<ConnId> {
         self.dirty.pop_front(&mut self.links)
     }
@@ -184,10 +186,11 @@ impl Output {
 
     /// Notes that the first `len` unsent bytes are sent.
     pub fn consume(&mut self, conn: ConnId, len: usize) {
-        let buffer = self.buffer_of(conn);
+        let Some(index) = self.index_of(conn) else { return };
+        let buffer = &mut self.buffers[index as usize];
         buffer.sent += len;
         if buffer.sent == buffer.bytes.len() {
-            self.discard(conn);
+            self.take_back(conn);
         } else if buffer.sent >= FULL_BYTES {
             buffer.bytes.drain(..buffer.sent);
             for held in &mut buffer.held {
@@ -200,22 +203,28 @@ impl Output {
 
     /// Discards the unsent output of the connection, and returns how many replies were lost with it, including ones partly sent.
     pub fn discard(&mut self, conn: ConnId) -> u32 {
+        let Some(buffer) = self.owned_by(conn) else { return 0 };
+        let replies = if buffer.sent < buffer.bytes.len() { buffer.replies } else { 0 };
+        self.take_back(conn);
+        replies
+    }
+
+    /// Takes the connection's buffer from it, for another one to use.
+    #[inline]
+    fn take_back(&mut self, conn: ConnId) {
         if self.links.is_linked(conn) {
             self.dirty.remove(&mut self.links, conn);
         }
-        let Some(owned) = self.owned.get_mut(conn.index()).filter(|owned| **owned != NO_BUFFER) else { return 0 };
-        let index = std::mem::replace(owned, NO_BUFFER);
+        let index = std::mem::replace(&mut self.owned[conn.index()], NO_BUFFER);
         let buffer = &mut self.buffers[index as usize];
-        let replies = if buffer.sent < buffer.bytes.len() { buffer.replies } else { 0 };
         let keep = self.free.len() < SPARE_BUFFERS && buffer.bytes.capacity() <= SPARE_BYTES;
-        let mut bytes = if keep { std::mem::take(&mut buffer.bytes) } else { Vec::new() };
-        bytes.clear();
-        let keep_held = keep && buffer.held.capacity() <= SPARE_HELD;
-        let mut held = if keep_held { std::mem::take(&mut buffer.held) } else { VecDeque::new() };
-        held.clear();
-        *buffer = Buffer { bytes, held, ..Buffer::default() };
+        if !keep {
+            *buffer = Buffer::default();
+        } else if buffer.held.capacity() > SPARE_HELD {
+            buffer.held = VecDeque::new();
+        }
+        buffer.clear();
         self.free.push(index);
-        replies
     }
 
     /// Returns true when no connection has unsent output, and no reply waits for a commit.
@@ -239,8 +248,8 @@ impl Output {
 
     /// Returns the buffer whose first held reply is this one.
     fn buffer_with_first(&mut self, pending: &PendingReply) -> Option<&mut Buffer> {
-        let index = self.owned.get(pending.conn.index()).filter(|index| **index != NO_BUFFER)?;
-        let buffer = &mut self.buffers[*index as usize];
+        let index = self.index_of(pending.conn)?;
+        let buffer = &mut self.buffers[index as usize];
         buffer.held.front().is_some_and(|held| held.number == pending.number).then_some(buffer)
     }
 
@@ -251,22 +260,29 @@ impl Output {
     }
 
     fn owned_by(&self, conn: ConnId) -> Option<&Buffer> {
-        let index = *self.owned.get(conn.index())?;
-        self.buffers.get(index as usize)
+        self.index_of(conn).map(|index| &self.buffers[index as usize])
     }
 
+    fn index_of(&self, conn: ConnId) -> Option<u32> {
+        self.owned.get(conn.index()).copied().filter(|index| *index != NO_BUFFER)
+    }
+
+    #[inline]
     fn buffer_of(&mut self, conn: ConnId) -> &mut Buffer {
+        let index = self.index_of(conn).unwrap_or_else(|| self.give_buffer(conn));
+        &mut self.buffers[index as usize]
+    }
+
+    fn give_buffer(&mut self, conn: ConnId) -> u32 {
         if self.owned.len() <= conn.index() {
             self.owned.resize(conn.index() + 1, NO_BUFFER);
         }
-        let owned = &mut self.owned[conn.index()];
-        if *owned == NO_BUFFER {
-            *owned = self.free.pop().unwrap_or_else(|| {
-                self.buffers.push(Buffer::default());
-                self.buffers.len() as u32 - 1
-            });
-        }
-        &mut self.buffers[*owned as usize]
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.buffers.push(Buffer::default());
+            self.buffers.len() as u32 - 1
+        });
+        self.owned[conn.index()] = index;
+        index
     }
 
     /// Compares every table with every other.
@@ -280,6 +296,8 @@ impl Output {
             owners[*index as usize] += 1;
         }
         assert!(owners.iter().all(|owners| *owners == 1), "each buffer belongs to one connection or is free");
+        let has_output = |conn: ConnId| self.owned_by(conn).is_some();
+        assert!(self.dirty.iter(&self.links).all(has_output), "only what has output is to be written to");
         for buffer in &self.buffers {
             assert!(
                 buffer.sent <= buffer.sendable() && buffer.sendable() <= buffer.bytes.len(),
@@ -292,6 +310,13 @@ impl Output {
 }
 
 impl Buffer {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.sent = 0;
+        self.replies = 0;
+        self.held.clear();
+    }
+
     /// Returns how many of the bytes may be sent: all before the first held reply.
     fn sendable(&self) -> usize {
         self.held.front().map_or(self.bytes.len(), |held| held.start)

@@ -39,7 +39,7 @@ pub struct Entry {
 pub struct Others<'a> {
     before: &'a [Entry],
     /// What is known of the one that is called without asking it.
-    called: (&'static Info, Traffic),
+    called: (&'static Info, &'a Traffic),
     after: &'a [Entry],
 }
 
@@ -170,12 +170,12 @@ impl Services {
         self.ids().find(|id| self[*id].info.name == name)
     }
 
-    /// Returns a service, and all others for it to look at.
-    pub fn split(&mut self, id: ServiceId) -> (&mut Entry, Others<'_>) {
+    /// Returns a service that is to be called, what happened to its connections, and all others for it to look at.
+    pub fn split(&mut self, id: ServiceId) -> (&mut dyn Service, &Traffic, Others<'_>) {
         let (before, rest) = self.0.split_at_mut(id.index());
         let (entry, after) = rest.split_first_mut().expect("an id is the place of a service");
-        let called = (entry.info, entry.traffic);
-        (entry, Others { before, called, after })
+        let Entry { info, service, traffic, .. } = entry;
+        (&mut **service, traffic, Others { before, called: (info, traffic), after })
     }
 
     /// Returns how many connections there are.
@@ -235,16 +235,15 @@ impl IndexMut<ServiceId> for Services {
 }
 
 impl Others<'_> {
-    /// Returns what every service reports at the time `now`, in the order of the list. The one that is called has no more to
-    /// say than its traffic.
-    pub fn overview(&self, now: Time, peers: &dyn Peers) -> Overview {
+    /// Returns what every service reports at the time `now`, in the order of the list. `own` is the report of the one that is called.
+    pub fn overview(&self, now: Time, peers: &dyn Peers, own: Report) -> Overview {
         let report = |entry: &Entry| {
             let mut report = entry.service.report(now, &entry.traffic, peers);
             entry.service.sample(&mut |series| report.series.push(series));
             ServiceReport { name: entry.info.name, traffic: entry.traffic, report }
         };
         let (info, traffic) = self.called;
-        let called = ServiceReport { name: info.name, traffic, report: Report::default() };
+        let called = ServiceReport { name: info.name, traffic: *traffic, report: own };
         let before = self.before.iter().map(report);
         Overview { services: before.chain([called]).chain(self.after.iter().map(report)).collect() }
     }

@@ -69,6 +69,10 @@ pub trait Service: Send {
     /// Returns what bounds its connections. The loop asks once.
     fn caps(&self) -> Caps;
 
+    /// Has what the operator has set take effect beside what is there: called once, after [`Service::restore`] if that is called, and
+    /// before any connection is served; but not where the settings could not be read, so that what was set before stays.
+    fn configure(&mut self, _context: &mut Context<'_>) {}
+
     /// Serves requests from the front of `input`, in order, [`REQUESTS_PER_TURN`] at most, and stops when the connection's
     /// output is full. Bytes that it does not consume are brought again, with more behind them: so a request whose answer is
     /// too long for one turn stays in the input until all of the answer is given.
@@ -89,8 +93,8 @@ pub trait Service: Send {
     /// Takes what wakes the loop, for the thread of the store. Called before anything else, if there is a loop to wake.
     fn attach(&mut self, _wake: Wake) {}
 
-    /// Hands to the store what was collected in this tick. Called once a tick, after all is served and expired and before
-    /// output is sent.
+    /// Hands to the store what was collected in this tick. Called in a tick in which another method of a service with a
+    /// store was called, after all is served and expired and before output is sent.
     fn commit(&mut self, _context: &mut Context<'_>) {}
 
     /// The store has finished something.
@@ -273,12 +277,12 @@ impl Peers for Nobody {
 /// What the system tells of the process. It is asked at each call.
 pub trait Process: Send {
     /// Returns what the process uses at present.
-    fn usage(&self) -> Usage;
+    fn usage(&self) -> ProcessUsage;
 }
 
 /// What a process uses. Zero where the system does not tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Usage {
+pub struct ProcessUsage {
     /// The processor time of all its threads, of user and system together.
     pub cpu: Span,
     /// Its memory that is resident, in bytes.
@@ -293,8 +297,8 @@ pub struct Usage {
 pub struct NoProcess;
 
 impl Process for NoProcess {
-    fn usage(&self) -> Usage {
-        Usage::default()
+    fn usage(&self) -> ProcessUsage {
+        ProcessUsage::default()
     }
 }
 

@@ -36,6 +36,16 @@ impl Time {
     }
 }
 
+/// Returns the earlier of two deadlines, of which there may be one or none. Chains of iterators cost several times as much,
+/// in each tick.
+#[inline]
+pub fn earliest(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (some, none) => some.or(none),
+    }
+}
+
 impl Add<Span> for Time {
     type Output = Time;
 

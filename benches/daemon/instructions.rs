@@ -1,6 +1,7 @@
 //! Instructions that a server executes in user space for each request, counted by callgrind: the same in every run.
 
 use super::clients::Clients;
+use super::leases;
 use super::protocol::{self, Protocol};
 use super::report::Values;
 use super::server::{Program, Server};
@@ -19,15 +20,21 @@ pub fn measure(program: Program, protocol: Protocol, pairs: usize, settings: &Se
 fn count(program: Program, protocol: Protocol, pairs: usize, settings: &Settings) -> io::Result<u64> {
     let server = Server::start_under(&VALGRIND, program, protocol, settings)?;
     let mut clients = Clients::connect(&server, 1)?;
-    let pair = match protocol {
-        Protocol::Lines => [b"ACQ4ME Article:1 1 100 5\n".to_vec(), b"RELEASE\n".to_vec()],
-        Protocol::Frames => [protocol::acquire(b"Resource:1"), protocol::release(b"Resource:1")],
-    };
-    for request in pair.iter().cycle().take(2 * pairs) {
-        clients.ask(0, request)?;
+    match protocol {
+        Protocol::Members => leases::take_and_return(&server, &mut clients, pairs)?,
+        Protocol::Lines => {
+            ask_pairs(&mut clients, [b"ACQ4ME Article:1 1 100 5\n".to_vec(), b"RELEASE\n".to_vec()], pairs)?
+        }
+        Protocol::Frames => {
+            ask_pairs(&mut clients, [protocol::acquire(b"Resource:1"), protocol::release(b"Resource:1")], pairs)?;
+        }
     }
     drop(clients);
     let said = server.stop()?;
     let total = said.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
     total.ok_or_else(|| io::Error::other("callgrind tells no total"))
+}
+
+fn ask_pairs(clients: &mut Clients, pair: [Vec<u8>; 2], pairs: usize) -> io::Result<()> {
+    pair.iter().cycle().take(2 * pairs).try_for_each(|request| clients.ask(0, request).map(drop))
 }

@@ -1,4 +1,4 @@
-//! What the clients and the servers of a case speak: lines of text, as the pools do, or the frames of the counters.
+//! What the clients and the servers of a case speak: lines of text, as the pools and the members do, or the frames of the counters.
 
 /// Bytes of a frame before its body.
 const HEADER_BYTES: usize = 12;
@@ -17,6 +17,8 @@ const MAXIMUM: u32 = 1_000_000;
 pub enum Protocol {
     /// A line each.
     Lines,
+    /// A line each, of the members.
+    Members,
     /// A header, with the length of the body that follows.
     Frames,
 }
@@ -25,7 +27,7 @@ impl Protocol {
     /// The length of the reply, or request, that the bytes begin with; None when it is not all there.
     pub fn len(self, bytes: &[u8]) -> Option<usize> {
         match self {
-            Protocol::Lines => Some(bytes.iter().position(|byte| *byte == b'\n')? + 1),
+            Protocol::Lines | Protocol::Members => Some(bytes.iter().position(|byte| *byte == b'\n')? + 1),
             Protocol::Frames => {
                 let body_bytes = bytes.get(4..8)?.try_into().map(u32::from_be_bytes).ok()?;
                 Some(HEADER_BYTES + body_bytes as usize).filter(|len| *len <= bytes.len())

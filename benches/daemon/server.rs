@@ -25,6 +25,7 @@ const BACKLOG: i32 = 4096;
 const PATIENCE: Duration = Duration::from_secs(20);
 const POOLS_PORT: u16 = 7531;
 const COUNTERS_PORT: u16 = 11215;
+const MEMBERS_PORT: u16 = 7532;
 
 /// What can be started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,7 +84,8 @@ impl Program {
         let words: &[&str] = match (self, protocol) {
             (Program::Ours, Protocol::Lines) => &[],
             (Program::Ours, Protocol::Frames) => &["--counter", "--counter-listen", &address.to_string()],
-            (Program::Limit, Protocol::Lines) => &[LIMIT_ARGUMENT],
+            (Program::Ours, Protocol::Members) => &["--members", "--members-listen", &address.to_string()],
+            (Program::Limit, Protocol::Lines | Protocol::Members) => &[LIMIT_ARGUMENT],
             (Program::Limit, Protocol::Frames) => &[LIMIT_ARGUMENT, FRAMES_ARGUMENT],
             (Program::C, _) => &["-l", &ip],
             (Program::Redis, _) => &["--bind", &ip, "--port", &port, "--save", "", "--appendonly", "no"],
@@ -132,6 +134,7 @@ impl Server {
         let address = match (program, protocol) {
             (Program::C, _) => SocketAddr::new(unused_ip().into(), POOLS_PORT),
             (Program::Ours, Protocol::Frames) => SocketAddr::new(unused_ip().into(), COUNTERS_PORT),
+            (Program::Ours, Protocol::Members) => SocketAddr::new(unused_ip().into(), MEMBERS_PORT),
             _ => listener.local_addr()?,
         };
         let mut words: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
@@ -165,6 +168,7 @@ impl Server {
     pub fn greeting(&self) -> Vec<u8> {
         match (self.program, self.protocol) {
             (_, Protocol::Frames) => noop(),
+            (_, Protocol::Members) => b"UTILIZATION p\n".to_vec(),
             (Program::Redis, Protocol::Lines) => b"PING\r\n".to_vec(),
             (_, Protocol::Lines) => b"STATS UPTIME\n".to_vec(),
         }

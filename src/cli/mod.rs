@@ -12,6 +12,7 @@ mod members;
 mod options;
 mod provide;
 mod relisten;
+mod report;
 mod run_child;
 mod serve;
 mod servers;
@@ -25,8 +26,8 @@ mod top;
 pub use crate::options::Opt;
 pub use command::{Command, Failure};
 pub use commands::COMMANDS;
-pub use options::Settings;
-pub use table::{Given, Words};
+pub use options::DaemonSettings;
+pub use table::{Given, WordsAllowed};
 
 use log::Level;
 use std::ffi::OsString;

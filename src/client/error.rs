@@ -1,7 +1,7 @@
 //! The errors of the client, and their texts.
 
-#[cfg(feature = "daemon")]
-use crate::members::{Lost, wire::client::describe_loss};
+use crate::members::request::Lost;
+use crate::members::wire::client::describe_loss;
 use std::fmt;
 use std::io::{self, ErrorKind};
 
@@ -23,7 +23,6 @@ pub enum Error {
     /// The server refuses, in these words. The request is at fault and not the server.
     Refused(String),
     /// The server says that the holder no longer has the member.
-    #[cfg(feature = "daemon")]
     MemberLost(Lost),
 }
 
@@ -105,7 +104,6 @@ impl fmt::Display for Error {
             Error::Expired => f.write_str("the longest time to hold it was over"),
             Error::LockHeld => f.write_str("the connection holds as many locks as the server allows"),
             Error::Refused(words) => write!(f, "the server refuses: {words}"),
-            #[cfg(feature = "daemon")]
             Error::MemberLost(reason) => write!(f, "the member is lost: {}", describe_loss(*reason)),
         }
     }

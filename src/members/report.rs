@@ -197,7 +197,7 @@ mod tests {
         let (mut wheel, mut output, mut random) = (Wheel::default(), Output::default(), Random::from_seed(0));
         let mut services = Services::default();
         let id = services.named("members").expect("is in the registry");
-        let (entry, others) = services.split(id);
+        let (service, _, others) = services.split(id);
         let traffic = Traffic::default();
         for (n, (conn, line)) in lines.iter().enumerate() {
             let mut context = Context {
@@ -215,9 +215,9 @@ mod tests {
                 others: &others,
             };
             let line = format!("{line}\n");
-            entry.service.serve(ConnId::from_index(*conn), Input { bytes: line.as_bytes(), seen: 0 }, &mut context);
+            service.serve(ConnId::from_index(*conn), Input { bytes: line.as_bytes(), seen: 0 }, &mut context);
         }
-        entry.service.report(Time::START, &traffic, &Here)
+        service.report(Time::START, &traffic, &Here)
     }
 
     fn cell<'a>(table: &'a Table, row: usize, name: &str) -> &'a Cell {

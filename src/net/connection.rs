@@ -111,6 +111,7 @@ impl<S: Stream> Connection<S> {
 
     /// Reads once, and notes whether another read may bring more. If the peer has closed its side, the end of file behind its
     /// last data is read too, so that it takes effect in this turn and not in a later one.
+    #[inline]
     pub fn read(&mut self, read_buffer: &mut ReadBuffer) -> io::Result<()> {
         for _ in 0..READS_TO_EOF {
             match read_buffer.read(&mut self.stream)? {

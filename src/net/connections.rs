@@ -17,7 +17,7 @@ use crate::loop_stats::LoopStats;
 use crate::random::Random;
 use crate::registry::Services;
 use crate::service::{GONE, Peers, Process};
-use crate::time::{Span, Time};
+use crate::time::{Span, Time, earliest};
 use crate::wheel::Owner;
 use log::debug;
 use slab::Slab;
@@ -75,6 +75,13 @@ impl<S: Stream> Connections<S> {
             read_buffer: ReadBuffer::new(services.longest_request()),
             is_paused: false,
             dispatch: Dispatch::new(services, epoch, random),
+        }
+    }
+
+    /// Has what the operator has set take effect, as [`Service::configure`](crate::service::Service::configure) says.
+    pub fn configure(&mut self, now: Time) {
+        for id in self.dispatch.services.ids() {
+            self.dispatch.call(id, now, &self.slab, |service, context| service.configure(context));
         }
     }
 
@@ -164,11 +171,9 @@ impl<S: Stream> Connections<S> {
     /// Notes what an event of the poll says. Nothing is read or written yet.
     pub fn mark(&mut self, id: ConnId, readiness: Readiness) {
         let Some(conn) = self.slab.get_mut(id.index()) else { return };
-        if readiness.writable {
-            conn.blocked = false;
-            if !self.dispatch.output.unsent(id).is_empty() {
-                self.dispatch.output.touch(id);
-            }
+        // What is unsent of a connection that is not blocked is to be flushed in any case.
+        if readiness.writable && std::mem::take(&mut conn.blocked) && !self.dispatch.output.unsent(id).is_empty() {
+            self.dispatch.output.touch(id);
         }
         if readiness.readable || readiness.hangup {
             conn.readable = true;
@@ -202,7 +207,7 @@ impl<S: Stream> Connections<S> {
         match left_over {
             true => Some(Time::START),
             false if self.is_paused => None,
-            false => self.dispatch.wheel.next().into_iter().chain(self.idle.next_deadline()).min(),
+            false => earliest(self.dispatch.wheel.next(), self.idle.next_deadline()),
         }
     }
 
@@ -216,6 +221,7 @@ impl<S: Stream> Connections<S> {
         &mut self.dispatch.loop_stats
     }
 
+    #[inline]
     fn make_ready(&mut self, id: ConnId) {
         if !self.slab[id.index()].parked && !self.links.is_linked(id) {
             self.ready.push_back(&mut self.links, id);

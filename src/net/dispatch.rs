@@ -28,6 +28,8 @@ pub struct Dispatch {
     observe_at: Time,
     /// The services with a store.
     stores: Vec<ServiceId>,
+    /// One of them was called since the last commit: nothing else gives them something to commit.
+    pub is_commit_due: bool,
 }
 
 /// The record before those of a service.
@@ -44,6 +46,7 @@ impl Dispatch {
         let stores = services.ids().filter(|id| services[*id].info.has_store).collect();
         Dispatch {
             stores,
+            is_commit_due: true,
             services,
             wheel: Wheel::default(),
             output: Output::default(),
@@ -68,10 +71,10 @@ impl Dispatch {
         if now >= self.observe_at {
             self.observe(now);
         }
+        self.is_commit_due |= self.services[id].info.has_store;
         let Dispatch { services, wheel, output, loop_stats, process, resumed, random, epoch, .. } = self;
-        let (entry, others) = services.split(id);
-        let (timers, traffic) = (wheel.own(id.owner()), &entry.traffic);
-        let (process, others) = (&**process, &others);
+        let (service, traffic, others) = services.split(id);
+        let (timers, process, others) = (wheel.own(id.owner()), &**process, &others);
         let mut context = Context {
             now,
             epoch: *epoch,
@@ -86,7 +89,7 @@ impl Dispatch {
             loop_stats,
             others,
         };
-        call(&mut *entry.service, &mut context)
+        call(service, &mut context)
     }
 
     /// Calls `commit` of every service that has a store, in the order of the registry.
@@ -94,13 +97,14 @@ impl Dispatch {
         for n in 0..self.stores.len() {
             self.call(self.stores[n], now, peers, |service, context| service.commit(context));
         }
+        self.is_commit_due = false;
     }
 
     fn observe(&mut self, now: Time) {
         self.observe_at = Time::NEVER;
         for id in self.services.ids() {
-            let (entry, others) = self.services.split(id);
-            self.observe_at = self.observe_at.min(entry.service.observe(&others, now));
+            let (service, _, others) = self.services.split(id);
+            self.observe_at = self.observe_at.min(service.observe(&others, now));
         }
     }
 

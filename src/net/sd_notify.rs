@@ -3,7 +3,7 @@
 //! and outlives an upgrade. It knows no service and no connection.
 
 use super::handover::adopt;
-use crate::time::{Span, Time};
+use crate::time::{Span, Time, earliest};
 use log::debug;
 use std::env;
 use std::ffi::OsStr;
@@ -84,7 +84,7 @@ impl Notifier {
 
     /// Returns when [`Notifier::notify_due`] is to be called next.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.pending.map(|(_, at)| at).into_iter().chain(self.watchdog_due).min()
+        earliest(self.pending.map(|(_, at)| at), self.watchdog_due)
     }
 
     /// Sends what is due.

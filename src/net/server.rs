@@ -16,7 +16,7 @@ use crate::loop_stats::Budget;
 use crate::random::Random;
 use crate::registry::{PerService, SERVICES, Services};
 use crate::service::Info;
-use crate::time::{Span, Time};
+use crate::time::{Span, Time, earliest};
 use log::{debug, warn};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
@@ -99,6 +99,7 @@ impl Server {
     /// # Errors
     ///
     /// When the system has no event queue left.
+    #[doc(hidden)]
     pub fn new(services: Services, policy: Policy) -> io::Result<Self> {
         let clock = Clock::start();
         let connections = Connections::new(services, clock.epoch(), Random::from_system()?);
@@ -160,20 +161,25 @@ impl Server {
     /// # Errors
     ///
     /// When the system cannot poll it.
+    #[doc(hidden)]
     pub fn listen(&mut self, mut listener: Listener, service: ServiceId) -> io::Result<()> {
         listener.register(self.poll.registry(), Token(FIRST_LISTENER - self.ports.len()))?;
         self.ports.push(Port { listener, service, ready: false });
         Ok(())
     }
 
-    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, SIGUSR2 drain the services, and SIGHUP
-    /// do nothing. From now on the supervisor
-    /// that started the process is notified of the server's state.
+    /// Has what the operator has set for the services take effect. To be called once, before [`Server::run`].
+    pub(crate) fn configure(&mut self) {
+        self.connections.configure(self.clock.now());
+    }
+
+    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, SIGUSR2 drain the services, and SIGHUP do
+    /// nothing. From now on the supervisor that started the process is notified of the server's state.
     ///
     /// # Errors
     ///
     /// When no descriptors are left.
-    pub fn handle_signals(&mut self) -> io::Result<()> {
+    pub(crate) fn handle_signals(&mut self) -> io::Result<()> {
         self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
         // A process that has taken over has the path from the handover, as its file may have been replaced again by now.
         self.upgrade.program = self.upgrade.program.take().or_else(|| Program::current().ok());
@@ -236,10 +242,9 @@ impl Server {
 
     /// Marks the connections and listeners that the events are about.
     fn mark_events(&mut self) {
-        if self.events.iter().count() == EVENTS_PER_TICK {
-            self.connections.loop_stats().count_spent(Budget::Events);
-        }
+        let mut count = 0;
         for event in &self.events {
+            count += 1;
             match event.token() {
                 SIGNALS => self.is_signalled = true,
                 VERDICT => self.upgrade.is_readable = true,
@@ -252,6 +257,9 @@ impl Server {
                 }
                 Token(index) => self.connections.mark(ConnId::from_index(index), readiness_of(event)),
             }
+        }
+        if count == EVENTS_PER_TICK {
+            self.connections.loop_stats().count_spent(Budget::Events);
         }
     }
 
@@ -283,14 +291,8 @@ impl Server {
     fn poll_timeout(&self, now: Time) -> Option<Duration> {
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.accept_paused_until.unwrap_or_default());
         let notification = self.notifier.next_deadline();
-        let wake_at = self
-            .connections
-            .next_work()
-            .into_iter()
-            .chain(backlog)
-            .chain(self.upgrade_deadline())
-            .chain(notification)
-            .min()?;
+        let others = earliest(backlog, earliest(self.upgrade_deadline(), notification));
+        let wake_at = earliest(self.connections.next_work(), others)?;
         Some(match wake_at {
             Time::START => Duration::ZERO,
             at => at.since(now).into(),

@@ -1,6 +1,6 @@
 //! What the pools tell operators, as tables and series.
 
-use super::Pools;
+use super::PoolsService;
 use super::stats::PoolStat as Stat;
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Series, SeriesInfo, Table, TableInfo};
 use crate::service::Peers;
@@ -166,7 +166,7 @@ const fn times(name: &'static str, help: &'static str) -> Column {
     }
 }
 
-impl Pools {
+impl PoolsService {
     /// Tells how the pools stand, without allocating.
     pub(super) fn standing(&self) -> [Series; 4] {
         let state = &self.state;
@@ -248,7 +248,7 @@ mod tests {
         let (mut wheel, mut output, mut random) = (Wheel::default(), Output::default(), Random::from_seed(0));
         let mut services = Services::default();
         let id = services.named("pools").expect("is in the registry");
-        let (entry, others) = services.split(id);
+        let (service, _, others) = services.split(id);
         let traffic = Traffic { connect_errors: 7, ..Traffic::default() };
         for (n, line) in lines.iter().enumerate() {
             let mut context = Context {
@@ -265,9 +265,9 @@ mod tests {
                 loop_stats: &LoopStats::default(),
                 others: &others,
             };
-            entry.service.serve(ConnId::from_index(n), Input { bytes: line.as_bytes(), seen: 0 }, &mut context);
+            service.serve(ConnId::from_index(n), Input { bytes: line.as_bytes(), seen: 0 }, &mut context);
         }
-        entry.service.report(at(seconds), &traffic, &Numbers)
+        service.report(at(seconds), &traffic, &Numbers)
     }
 
     #[test]

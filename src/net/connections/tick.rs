@@ -61,12 +61,16 @@ impl<S: Stream> Connections<S> {
         }
         connections.commit(now);
         connections.flush(now);
+        connections.resume();
         connections.reap(now);
         Ok(())
     }
 
     /// Tells the services whose stores have finished something.
     fn complete(&mut self, clock: &impl Fn() -> Time) {
+        if self.completed.is_empty() {
+            return;
+        }
         while let Some(service) = self.completed.pop() {
             self.dispatch.call(service, clock(), &self.slab, |service, context| service.completed(context));
         }
@@ -109,7 +113,7 @@ impl<S: Stream> Connections<S> {
             self.fail(id, &"it was idle for too long", now);
         }
         for _ in 0..TIMERS_PER_TICK {
-            let Some(due) = self.dispatch.wheel.expire(now) else { return self.resume() };
+            let Some(due) = self.dispatch.wheel.expire(now) else { return };
             match due.owner {
                 LOOP => self.expire_linger(due.key(), now),
                 owner => {
@@ -119,27 +123,31 @@ impl<S: Stream> Connections<S> {
             }
         }
         self.dispatch.loop_stats.count_spent(Budget::Timers);
-        self.resume();
     }
 
     /// Has the services with a store commit what they have collected.
+    #[inline]
     pub(super) fn commit(&mut self, now: Time) {
-        self.dispatch.commit(now, &self.slab);
-        self.resume();
+        if self.dispatch.is_commit_due {
+            self.dispatch.commit(now, &self.slab);
+            self.resume();
+        }
     }
 
     /// Writes once to each connection that has output, including those that are granted what a connection held that fails now.
     pub(super) fn flush(&mut self, now: Time) {
         for _ in 0..WRITES_PER_TICK {
-            let Some(id) = self.dispatch.output.pop_dirty() else { return self.resume() };
+            let Some(id) = self.dispatch.output.pop_dirty() else { return };
             self.write_to(id, now);
         }
         self.dispatch.loop_stats.count_spent(Budget::Writes);
-        self.resume();
     }
 
     /// Drops the connections that their services have forgotten, once everything is sent. No other function drops one.
     fn reap(&mut self, now: Time) {
+        if self.closing.is_empty() {
+            return;
+        }
         let some = self.closing.len().min(REAPS_PER_TICK);
         for n in 0..some {
             let id = self.closing[n];
@@ -163,7 +171,7 @@ impl<S: Stream> Connections<S> {
         let conn = &mut self.slab[id.index()];
         let service = conn.service;
         self.read_buffer.load(&mut conn.unserved, self.dispatch.services[service].caps.request_bytes);
-        let kept = self.read_buffer.bytes().len();
+        let kept = self.read_buffer.len();
         let seen = if conn.partial { kept } else { 0 };
         let received =
             if conn.readable && self.read_buffer.wants_more() { conn.read(&mut self.read_buffer) } else { Ok(()) };
@@ -291,10 +299,12 @@ impl<S: Stream> Connections<S> {
                 conn.blocked = len < unsent.len();
                 self.dispatch.services[conn.service].traffic.sent_bytes += len as u64;
                 self.dispatch.output.consume(id, len);
-                if let Phase::Open | Phase::HalfClosed { .. } = conn.phase {
+                if conn.is_open() {
                     self.idle.note_activity(id, conn.service, now);
                 }
-                self.after_write(id);
+                if conn.parked || !matches!(conn.phase, Phase::Open) {
+                    self.after_write(id);
+                }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => conn.blocked = true,
             Err(error) if error.kind() == ErrorKind::Interrupted => self.dispatch.output.touch(id),
