@@ -173,9 +173,8 @@ impl Server {
         self.connections.configure(self.clock.now());
     }
 
-    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, SIGUSR2 drain the services, and SIGHUP
-    /// do nothing. From now on the supervisor
-    /// that started the process is notified of the server's state.
+    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, SIGUSR2 drain the services, and SIGHUP do
+    /// nothing. From now on the supervisor that started the process is notified of the server's state.
     ///
     /// # Errors
     ///

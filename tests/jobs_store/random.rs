@@ -171,7 +171,7 @@ impl Twin {
             self.stage.world.advance(Span::from_micros(span.as_micros()));
             self.follow(|model| {
                 if next.is_some() {
-                    model.expire()
+                    model.expire();
                 }
             });
             if next.is_none() {

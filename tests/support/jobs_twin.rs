@@ -110,7 +110,7 @@ impl JobsTwin {
                 service.pass(Time::from_micros(at).since(now));
                 Box::new(move |model: &mut Jobs| {
                     if next.is_some() {
-                        model.expire()
+                        model.expire();
                     }
                 })
             });
@@ -198,7 +198,7 @@ fn compare_text(told: &str, predicted: &str, conn: usize) {
     let mut own: Vec<&str> = told.lines().skip(1).collect();
     let predicted: Vec<&str> = predicted.lines().filter(|line| !line.is_empty()).collect();
     if own.iter().all(|line| line.starts_with("- ")) && !told.contains("- id:") {
-        own.sort_unstable_by_key(|line| line.to_string());
+        own.sort_unstable();
         let mut sorted = predicted.clone();
         sorted.sort_unstable();
         return assert_eq!(own, sorted, "what {conn} is told");

@@ -61,6 +61,7 @@ fn say(twin: &mut JobsTwin, conn: usize, line: &str) {
 }
 
 /// A request as the bytes choose it, by who was given that job last.
+#[allow(dead_code, reason = "the test of a slow store says such things")]
 pub fn any_line(data: &[u8], held: u64) -> String {
     let mut choices = Choices::new(data);
     let kind = choices.byte() % 40;

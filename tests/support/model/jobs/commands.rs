@@ -198,9 +198,9 @@ impl Jobs {
         (own.pri, own.delay) = (pri, delay);
         own.releases += 1;
         if delay > 0 {
-            self.delay_job(job, until)
+            self.delay_job(job, until);
         } else {
-            self.ready(job)
+            self.ready(job);
         }
         self.promise(id, "RELEASED");
         self.serve();

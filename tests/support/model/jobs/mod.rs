@@ -265,9 +265,9 @@ impl Jobs {
             let job = &self.jobs[&id];
             let until = job.created + job.delay * SECOND;
             if job.delay > 0 && until > self.now {
-                self.delay_job(id, until)
+                self.delay_job(id, until);
             } else {
-                self.ready(id)
+                self.ready(id);
             }
             self.serve();
         }
