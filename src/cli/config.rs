@@ -110,7 +110,7 @@ fn entries<'a>(document: &'a DeTable<'a>, tables: &[TableDoc]) -> Vec<ConfigEntr
             let key = format!("{prefix}{}", name.get_ref());
             match value.get_ref() {
                 DeValue::Table(inner) if tables.iter().all(|table| table.key != key) => {
-                    sections.push((key + ".", inner))
+                    sections.push((key + ".", inner));
                 }
                 _ => entries.push(ConfigEntry { key, at: name.span(), value }),
             }
