@@ -104,6 +104,9 @@ pub trait Service: Send {
     /// one. May be called several times.
     fn quiesce(&mut self, _context: &mut Context<'_>) {}
 
+    /// The operator asks with a signal that nothing new is taken, until a restart: what is there already is served to its end.
+    fn drain(&mut self, _context: &mut Context<'_>) {}
+
     /// Returns whether nothing is under way that a process which takes over could not go on with, such as a commit. Nothing
     /// is served while an upgrade waits for this; [`Service::commit`] and [`Service::completed`] are called.
     fn is_quiet(&self) -> bool {

@@ -230,7 +230,7 @@ fn a_take_says_which_member_and_for_whom() {
     for (name, system) in [("a", "android"), ("b", "ios"), ("c", "ios")] {
         assert_eq!(operator.ask(&format!("ADD p {name} os={system}")), "OK");
     }
-    let take = |words: &[&str]| Run::start(&[&["take", "-s", &server.address], words].concat());
+    let take = |words: &[&str]| start_program(&[&["take", "-s", &server.address], words].concat());
     let print = ["--", "sh", "-c", "echo $POOL_NAME $POOL_MEMBER"];
     for (words, printed) in [
         (&["p", "--member", "b"][..], "p b\n"),
@@ -274,7 +274,7 @@ fn a_take_says_which_member_and_for_whom() {
 #[test]
 fn a_cleaner_cleans_fixed_members() {
     let (server, mut operator) = server_with("0 3 clean_timeout=60", &["a", "b", "c"]);
-    let place = Place::new();
+    let scratch = Scratch::new();
     let clean = format!(
         "cd {}; echo $POOL_NAME $POOL_MEMBER >> cleaned
         case $POOL_MEMBER in
@@ -282,9 +282,9 @@ fn a_cleaner_cleans_fixed_members() {
             c) trap 'exit 0' TERM; sleep 1000 & wait;;
         esac
         until test -e go; do sleep 0.01; done",
-        place.file("").display()
+        scratch.file("").display()
     );
-    let cleaner = || Run::start(&["provide", "p", "-s", &server.address, "--clean", &clean, "--timeout", "1"]);
+    let cleaner = || start_program(&["provide", "p", "-s", &server.address, "--clean", &clean, "--timeout", "1"]);
     let first = cleaner();
     let returned = |operator: &mut Client, member: &str| {
         let taken = operator.ask(&format!("TAKE p 10 member={member}"));
@@ -293,17 +293,17 @@ fn a_cleaner_cleans_fixed_members() {
     };
     ["b", "c"].iter().for_each(|member| returned(&mut operator, member));
     wait_for(&mut operator, "a free b quarantined c quarantined");
-    fs::write(place.file("go"), "").expect("there is room");
+    fs::write(scratch.file("go"), "").expect("there is room");
     returned(&mut operator, "a");
     wait_for(&mut operator, "a free b quarantined c quarantined");
-    fs::remove_file(place.file("go")).expect("is there");
+    fs::remove_file(scratch.file("go")).expect("is there");
     returned(&mut operator, "a");
-    until("it is begun", || lines_of(&place.file("cleaned")).len() == 4);
+    until("it is begun", || lines_of(&scratch.file("cleaned")).len() == 4);
     first.signal(Signal::SIGTERM);
     let second = cleaner();
     thread::sleep(Duration::from_millis(200));
     assert_eq!(states(&mut operator), "a cleaning b quarantined c quarantined");
-    fs::write(place.file("go"), "").expect("there is room");
+    fs::write(scratch.file("go"), "").expect("there is room");
     wait_for(&mut operator, "a free b quarantined c quarantined");
     let ended = first.finish();
     assert_eq!(ended.status, Some(0));
@@ -311,13 +311,13 @@ fn a_cleaner_cleans_fixed_members() {
     said.sort_unstable();
     let late = "poolcounter: p: --clean of c: it took longer than 1 s";
     assert_eq!(said, ["poolcounter: p: --clean of b: it ended with status 1", late]);
-    let mut cleaned = lines_of(&place.file("cleaned"));
+    let mut cleaned = lines_of(&scratch.file("cleaned"));
     cleaned.sort();
     assert_eq!(cleaned, ["p a", "p a", "p b", "p c"], "nothing is cleaned twice");
     second.signal(Signal::SIGTERM);
     assert_eq!(second.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
     for words in [&[][..], &["--clean", "true", "--capacity", "2"], &["--clean", "true", "--check", "true"]] {
-        let ended = Run::start(&[&["provide", "p", "-s", &server.address], words].concat()).finish();
+        let ended = start_program(&[&["provide", "p", "-s", &server.address], words].concat()).finish();
         assert_eq!(ended.status, Some(64), "{words:?}");
     }
 }

@@ -133,8 +133,8 @@ fn the_commands_say_what_stands_there() {
 /// Runs commands as a script, and returns what they said, as if the daemon were where the README has it. Its pools of members are
 /// those of the README. A provider runs until the others have ended and nothing is cleaned any more.
 fn run(commands: &[&str]) -> String {
-    let place = Place::new();
-    let file = place.file("settings.toml");
+    let scratch = Scratch::new();
+    let file = scratch.file("settings.toml");
     let pools = blocks().into_iter().find(|block| block.text.contains("[[members.pool]]")).expect("there are some");
     fs::write(&file, pools.text).expect("there is room");
     let members = ["--members-listen", "127.0.0.1:0", "--config", &file.display().to_string()];

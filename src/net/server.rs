@@ -173,7 +173,8 @@ impl Server {
         self.connections.configure(self.clock.now());
     }
 
-    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, and SIGHUP do nothing. From now on the supervisor
+    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, SIGUSR2 drain the services, and SIGHUP
+    /// do nothing. From now on the supervisor
     /// that started the process is notified of the server's state.
     ///
     /// # Errors
@@ -228,6 +229,10 @@ impl Server {
         self.is_signalled = false;
         let Some(signals) = &mut self.signals else { return false };
         let (stop_asked, upgrade_asked) = (signals.stop_asked(), signals.upgrade_asked());
+        if signals.drain_asked() {
+            log::info!("nothing new is taken by services that can be drained");
+            self.connections.drain(self.clock.now());
+        }
         if upgrade_asked && !stop_asked {
             // Noted as failed now; when it succeeds, the program that takes over notes that.
             self.note_reload(false);

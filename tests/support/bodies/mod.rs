@@ -4,6 +4,7 @@ pub mod counters_model;
 pub mod counters_stream;
 pub mod counters_wire;
 pub mod http;
+pub mod jobs_model;
 pub mod jobs_stream;
 pub mod jobs_wire;
 pub mod members_model;
