@@ -74,7 +74,7 @@ fn wait<'a>(client: &'a Client, settings: &ExecSettings) -> Result<Outcome<'a>, 
         Limits { workers: settings.workers, max_queue: settings.queue, timeout: settings.timeout, hold: settings.hold };
     let begun = Instant::now();
     let limit = (!settings.waits_without_limit()).then_some(settings.timeout);
-    let mut progress = Progress::new(settings.name(), limit);
+    let mut progress = WaitProgress::new(settings.name(), limit);
     let outcome = client.acquire_watched(purpose, &settings.key, &limits, |waited| progress.show(waited));
     drop(progress);
     if settings.prints_wait {
@@ -117,17 +117,17 @@ impl ExecSettings {
 }
 
 /// A line on the terminal that tells for how long it has waited. It is gone with this.
-pub struct Progress {
+pub struct WaitProgress {
     name: String,
     /// How long it waits at most, if there is a limit.
     timeout: Option<Duration>,
     is_shown: bool,
 }
 
-impl Progress {
+impl WaitProgress {
     /// A line that is not shown yet, about the wait for what has this name.
     pub fn new(name: String, timeout: Option<Duration>) -> Self {
-        Progress { name, timeout, is_shown: false }
+        WaitProgress { name, timeout, is_shown: false }
     }
 
     /// Shows for how long it has waited, on a terminal and from the first second on.
@@ -142,7 +142,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for WaitProgress {
     fn drop(&mut self) {
         if self.is_shown {
             let _ = write!(stderr(), "\r\x1b[K");

@@ -1,8 +1,8 @@
 //! What a server reports of its services, as `STATS REPORT` tells it: `stats` prints it and `top` shows it. It knows no service.
 
-use super::servers::in_words;
+use super::servers::{AnswerOf, in_words};
 use super::terminal::printable;
-use crate::client::{Client, Error};
+use crate::client::{Client, Error, Lines};
 use crate::time::Span;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -130,9 +130,9 @@ pub enum GridCell {
 
 /// Asks each server for its report, with so many rows of each table at most. Returns what is wrong with one in words that stand
 /// behind its name.
-pub fn ask(client: &Client, rows: usize) -> Vec<(String, Result<Answer, String>)> {
+pub fn ask(client: &Client, rows: usize) -> Vec<AnswerOf<Answer>> {
     let answers = in_words(client.query(format!("REPORT {rows}")));
-    let read = |(server, answer): (String, Result<Result<Vec<Vec<u8>>, Error>, String>)| {
+    let read = |(server, answer): AnswerOf<Lines>| {
         let answer = answer.and_then(|answer| match answer {
             Ok(lines) => parse(&lines.concat()).map(Answer::Report),
             Err(Error::Refused(_)) => Ok(Answer::Refused),
@@ -144,10 +144,10 @@ pub fn ask(client: &Client, rows: usize) -> Vec<(String, Result<Answer, String>)
 }
 
 fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(json).map_err(unreadable)
+    serde_json::from_slice(json).map_err(|error| unreadable(&error))
 }
 
-fn unreadable(error: serde_json::Error) -> String {
+fn unreadable(error: &serde_json::Error) -> String {
     format!("its report cannot be read: {error}")
 }
 
@@ -158,7 +158,7 @@ impl ToldReport {
     ///
     /// One sentence: it is no such report.
     pub fn read(report: Value) -> Result<ToldReport, String> {
-        serde_json::from_value(report).map_err(unreadable)
+        serde_json::from_value(report).map_err(|error| unreadable(&error))
     }
 
     /// Returns the series of a service.

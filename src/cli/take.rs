@@ -3,7 +3,7 @@
 //! They hang on the connection, which the command does not have, unless they are taken with a lease.
 
 use super::command::Failure;
-use super::exec::{MISUSE, PROTOCOL, Progress, TRY_LATER, UNAVAILABLE};
+use super::exec::{MISUSE, PROTOCOL, TRY_LATER, UNAVAILABLE, WaitProgress};
 use super::run_child::{self, Ended, HeldResource, OnLost};
 use super::servers::{Servers, TIMEOUTS};
 use super::spawn::Variable;
@@ -201,7 +201,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         members = members.named(holder).map_err(|_| misused("--name: it cannot be sent".into()))?;
     }
     let limit = (settings.wanted.timeout < NO_LIMIT).then_some(settings.wanted.timeout);
-    let mut progress = Progress::new(name.clone(), limit);
+    let mut progress = WaitProgress::new(name.clone(), limit);
     let watch = |waited| progress.show(waited);
     let taken = match settings.group {
         None => members.take_watched(source, &settings.wanted, watch),
@@ -221,7 +221,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 /// Runs the command while the members are held, and returns them as its status says.
 fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString]) -> Result<ExitCode, Failure> {
-    let watch = Watch::new(&taken, settings.wanted.lease);
+    let watch = LeaseWatch::new(&taken, settings.wanted.lease);
     let check = || watch.check();
     // All are on one connection.
     let descriptor = taken.first().and_then(Member::descriptor);
@@ -245,7 +245,7 @@ fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString
 }
 
 /// Looks after members while the command runs.
-struct Watch<'a> {
+struct LeaseWatch<'a> {
     taken: &'a [Member<'a>],
     /// How often their leases are renewed.
     interval: Option<Duration>,
@@ -253,11 +253,11 @@ struct Watch<'a> {
     next: Cell<Option<Instant>>,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> LeaseWatch<'a> {
     fn new(taken: &'a [Member<'a>], lease: Option<Duration>) -> Self {
         let interval = lease.map(|lease| lease / RENEWALS);
         let next = interval.and_then(|interval| Instant::now().checked_add(interval));
-        Watch { taken, interval, next: Cell::new(next) }
+        LeaseWatch { taken, interval, next: Cell::new(next) }
     }
 
     /// Renews what is due, and returns when the next is; the error says what is lost.
