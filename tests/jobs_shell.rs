@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::beanstalkd::Beanstalkd;
 use support::daemon::{Daemon, PATIENCE, wait};
-use support::place::Place;
+use support::scratch::Scratch;
 
 /// A server on a busy machine is not dead.
 const TIMEOUTS: Timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: PATIENCE };
@@ -51,10 +51,10 @@ fn jobs(address: &str, arguments: &[&str]) -> String {
     stdout
 }
 
-/// A runner of the tubes `*/t` whose script finds its files in the place.
+/// A runner of the tubes `*/t` whose script finds its files in the scratch.
 struct Running {
     child: Child,
-    place: Place,
+    scratch: Scratch,
 }
 
 impl Running {
@@ -63,19 +63,19 @@ impl Running {
     }
 
     fn watching(pattern: &str, address: &str, options: &[&str], script: &str) -> Running {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let child = Command::new(Daemon::PROGRAM)
             .args(["jobs", "-s", address, "run", pattern])
             .args(options)
             .args(["--", "sh", "-c", script])
-            .current_dir(place.file(""))
+            .current_dir(scratch.file(""))
             .env("JOB_ID", "of another job")
             .env("POOL_MEMBER", "kept")
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program runs");
-        Running { child, place }
+        Running { child, scratch }
     }
 
     fn signal(&self) {
@@ -85,7 +85,7 @@ impl Running {
     /// Waits until a file has these lines, whatever their order.
     fn expect_lines(&self, file: &str, wanted: &[&str]) {
         let sorted = || {
-            let text = fs::read_to_string(self.place.file(file)).unwrap_or_default();
+            let text = fs::read_to_string(self.scratch.file(file)).unwrap_or_default();
             let mut lines: Vec<String> = text.lines().map(String::from).collect();
             lines.sort();
             lines
@@ -287,7 +287,7 @@ fn several_run_at_a_time_and_finish_after_sigterm() {
     assert_eq!(row[..3], ["three", "3", "0"], "{summary}");
     running.signal();
     thread::sleep(Duration::from_millis(50));
-    fs::write(running.place.file("go"), "").expect("can be written");
+    fs::write(running.scratch.file("go"), "").expect("can be written");
     running.expect_lines("ended", &["1", "2", "3"]);
     assert_eq!(running.finish(), "");
     assert_eq!(counts(&producer), [2, 0, 0, 0], "it has taken no more");
@@ -324,7 +324,7 @@ fn a_runner_outlives_its_server() {
     let running = Running::start(&address, &[], script);
     running.expect_lines("ran", &["1 x"]);
     drop(daemon);
-    fs::write(running.place.file("go"), "").expect("can be written");
+    fs::write(running.scratch.file("go"), "").expect("can be written");
     let _daemon = Daemon::start(&["--jobs", "--jobs-listen", &address]);
     let producer = Producer::new([&*address], TIMEOUTS);
     producer.use_tube("a/t").expect("is used");

@@ -22,22 +22,12 @@ pub fn measure(program: Program, protocol: Protocol, pairs: usize, settings: &Se
 fn count(program: Program, protocol: Protocol, turns: usize, settings: &Settings) -> io::Result<u64> {
     let server = Server::start_under(&VALGRIND, program, protocol, settings)?;
     let mut clients = Clients::connect(&server, 1)?;
-<<<<<<< HEAD
     if protocol == Protocol::Members {
         leases::take_and_return(&server, &mut clients, turns)?;
     }
     for turn in 1..=turns {
         for request in requests(protocol, turn) {
             clients.ask(0, &request)?;
-=======
-    match protocol {
-        Protocol::Members => leases::take_and_return(&server, &mut clients, pairs)?,
-        Protocol::Lines => {
-            ask_pairs(&mut clients, &[b"ACQ4ME Article:1 1 100 5\n".to_vec(), b"RELEASE\n".to_vec()], pairs)?;
-        }
-        Protocol::Frames => {
-            ask_pairs(&mut clients, &[protocol::acquire(b"Resource:1"), protocol::release(b"Resource:1")], pairs)?;
->>>>>>> members2
         }
     }
     drop(clients);
@@ -46,7 +36,6 @@ fn count(program: Program, protocol: Protocol, turns: usize, settings: &Settings
     total.ok_or_else(|| io::Error::other("callgrind tells no total"))
 }
 
-<<<<<<< HEAD
 /// What is asked in one turn, the first of which is 1: for something, and to be rid of it. Nothing where a request depends on
 /// the reply before.
 fn requests(protocol: Protocol, turn: usize) -> Vec<Vec<u8>> {
@@ -59,8 +48,4 @@ fn requests(protocol: Protocol, turn: usize) -> Vec<Vec<u8>> {
             vec![queues::put(), b"reserve-with-timeout 0\r\n".to_vec(), format!("delete {turn}\r\n").into_bytes()]
         }
     }
-=======
-fn ask_pairs(clients: &mut Clients, pair: &[Vec<u8>; 2], pairs: usize) -> io::Result<()> {
-    pair.iter().cycle().take(2 * pairs).try_for_each(|request| clients.ask(0, request).map(drop))
->>>>>>> members2
 }
