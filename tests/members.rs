@@ -9,9 +9,10 @@ mod members {
 mod random;
 
 use members::player::Player;
-use poolcounter::members::state::Limits;
+use poolcounter::members::state::{Limits, MOST_POOLS};
 use random::setting;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Random requests of random connections. `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
 #[test]
@@ -87,7 +88,7 @@ fn play_random(seed: u64) -> BTreeMap<String, u64> {
             1 => player.upgrade(),
             2..=7 => {
                 let ms = [1, 50, 500, 3_000, 61_000][player.below(5) as usize];
-                player.advance(std::time::Duration::from_millis(ms));
+                player.advance(Duration::from_millis(ms));
             }
             _ => {
                 let line = random_line(&mut player, conn);
@@ -99,6 +100,124 @@ fn play_random(seed: u64) -> BTreeMap<String, u64> {
     let tally = std::mem::take(&mut player.tally);
     player.end();
     tally
+}
+
+/// A pool of five members that one provider has offered, of whom a consumer has two (leases 1 and 2); one member is stopped,
+/// lost or given back at a time.
+fn five(settings: &str) -> Player {
+    let mut player = Player::new(1, 1);
+    player.say(OPERATOR, &format!("POOL p 0 5 cull_interval=0{settings}"), true);
+    player.say(PROVIDER, "PROVIDE p", true);
+    (1..=5).for_each(|n| player.say(PROVIDER, &format!("OFFER p m{n}"), true));
+    (0..2).for_each(|_| player.say(CONSUMER, "TAKE p", true));
+    // Another tick has begun, with a budget of its own.
+    player.advance(TICK);
+    player.drop_output();
+    player
+}
+
+const OPERATOR: usize = 0;
+const PROVIDER: usize = 1;
+const CONSUMER: usize = 2;
+const OTHER: usize = 3;
+const TICK: Duration = Duration::from_millis(20);
+
+/// Says something, and returns what the connection was told by then.
+fn ask(player: &mut Player, conn: usize, line: &str) -> String {
+    player.say(conn, line, true);
+    player.heard(conn).join(" | ")
+}
+
+#[test]
+fn nobody_gets_a_member_whose_provider_is_gone_though_it_is_not_its_turn_yet() {
+    for settings in ["", " order=fifo", " provider_grace=5"] {
+        let mut player = five(settings);
+        player.close(PROVIDER);
+        assert!(!ask(&mut player, OPERATOR, "UTILIZATION p").contains(" in_use 0 "), "their turn has not come");
+        assert!(ask(&mut player, OTHER, "TAKE p").starts_with("NO_MEMBERS "), "{settings}");
+        player.upgrade();
+        assert!(ask(&mut player, OTHER, "TAKE p member=m5").contains("NO_"), "{settings}");
+        let returned = ask(&mut player, CONSUMER, "RETURN 2");
+        let expected = if settings.contains("grace") { "RETURNED" } else { "!LOST 2 provider_lost | NOT_TAKEN" };
+        assert_eq!(returned, expected);
+        player.advance(TICK);
+        let grace = if settings.contains("grace") { 1 } else { 0 };
+        let figures = ask(&mut player, OPERATOR, "UTILIZATION p");
+        assert!(figures.contains(&format!(" in_use {grace} free 0 ")), "{settings}: {figures}");
+        player.end();
+    }
+}
+
+#[test]
+fn a_name_is_free_as_soon_as_its_pool_is_removed() {
+    let mut player = five("");
+    assert_eq!(ask(&mut player, OPERATOR, "RMPOOL p"), "OK");
+    assert_eq!(ask(&mut player, OTHER, "TAKE p"), "ERROR NO_POOL");
+    assert_eq!(ask(&mut player, OTHER, "POOL p 0 1"), "OK");
+    player.upgrade();
+    assert_eq!(ask(&mut player, OTHER, "TAKE p"), "NO_MEMBERS no_provider");
+    assert_eq!(ask(&mut player, CONSUMER, "RETURN 2"), "!LOST 2 removed | NOT_TAKEN");
+    // Its provider may provide for another at once, and is still told what to stop.
+    player.heard(PROVIDER);
+    assert_eq!(ask(&mut player, PROVIDER, "PROVIDE p"), "OK");
+    player.advance(TICK);
+    assert_eq!(player.heard(CONSUMER), ["!LOST 1 removed"]);
+    let stops = player.heard(PROVIDER);
+    assert!(stops.len() >= 3 && stops.iter().all(|line| line.starts_with("!STOP p m")), "{stops:?}");
+    assert_eq!(ask(&mut player, PROVIDER, "STOPPED m3"), "OK");
+    assert_eq!(ask(&mut player, OPERATOR, "UTILIZATION p").matches(" 0").count(), 7);
+    player.end();
+}
+
+#[test]
+fn no_more_than_max_are_handed_out_though_more_are_free() {
+    for settings in ["", " order=fifo"] {
+        let mut player = five(settings);
+        assert_eq!(ask(&mut player, OPERATOR, "RECONFIGURE p max=3"), "OK");
+        let taken = ask(&mut player, OTHER, "TAKE p");
+        assert!(taken.starts_with("MEMBER 3 p "), "{settings}: {taken}");
+        assert_eq!(ask(&mut player, OTHER, "TAKE p"), "NO_MEMBERS at_capacity");
+        player.upgrade();
+        assert_eq!(ask(&mut player, OTHER, "TAKE p"), "NO_MEMBERS at_capacity");
+        player.advance(TICK);
+        assert!(ask(&mut player, OPERATOR, "UTILIZATION p").contains(" in_use 3 free 0 "));
+        player.end();
+    }
+}
+
+#[test]
+fn what_is_left_behind_is_nobodys_though_it_has_not_come_back_yet() {
+    let mut player = five(" on_loss=ok");
+    (0..3).for_each(|_| player.say(CONSUMER, "TAKE p", true));
+    player.advance(TICK);
+    player.drop_output();
+    player.close(CONSUMER);
+    assert!(ask(&mut player, OPERATOR, "MEMBERS p").contains(" in_use 10.0.0.2:5 "), "the address is remembered");
+    // Another connection with its number.
+    assert_eq!(ask(&mut player, CONSUMER, "RETURN 5"), "NOT_TAKEN");
+    assert_eq!(ask(&mut player, OPERATOR, "TAKEBACK 5"), "NOT_TAKEN");
+    player.upgrade();
+    player.advance(TICK);
+    assert!(ask(&mut player, OPERATOR, "UTILIZATION p").contains(" in_use 0 free 5 "));
+    player.end();
+}
+
+#[test]
+fn pools_have_a_bound() {
+    let mut player = Player::new(1, Limits::default().slice);
+    player.without_checks(|player| {
+        for n in 0..MOST_POOLS {
+            assert_eq!(ask(player, OPERATOR, &format!("POOL p{n} 0 1")), "OK");
+        }
+        assert_eq!(ask(player, OPERATOR, "POOL more 0 1"), "ERROR TOO_MANY");
+        assert_eq!(ask(player, OPERATOR, "POOL p7 0 1"), "OK", "it is there");
+        assert_eq!(ask(player, OPERATOR, "RMPOOL p7"), "OK");
+        assert_eq!(ask(player, OPERATOR, "POOL more 0 1"), "OK");
+        for n in (0..MOST_POOLS).filter(|n| *n != 7) {
+            player.say(OPERATOR, &format!("RMPOOL p{n}"), true);
+        }
+    });
+    player.end();
 }
 
 fn one_of<'a>(player: &mut Player, choices: &[&'a str]) -> &'a str {

@@ -110,7 +110,7 @@ fn entries<'a>(document: &'a DeTable<'a>, tables: &[TableDoc]) -> Vec<Entry<'a>>
             let key = format!("{prefix}{}", name.get_ref());
             match value.get_ref() {
                 DeValue::Table(inner) if tables.iter().all(|table| table.key != key) => {
-                    sections.push((key + ".", inner))
+                    sections.push((key + ".", inner));
                 }
                 _ => entries.push(Entry { key, at: name.span(), value }),
             }

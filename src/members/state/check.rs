@@ -54,6 +54,7 @@ impl State {
             self.check_stage(*id, member);
         }
         assert_eq!((counts, fixed), (pool.counts, pool.fixed), "the counts of a pool's members");
+        assert!(pool.slots() <= pool.most_slots, "members, starts and stops never exceed max, unless it was lowered");
         assert!(pool.owed <= pool.settings.max, "no more is owed than there may be");
         self.check_queues(id, pool);
         self.check_demand(id, pool);
@@ -84,7 +85,9 @@ impl State {
 
     fn check_queues(&self, id: PoolId, pool: &Pool) {
         let kind = |id: &MemberId| self.member(*id).stage.kind();
-        let is_here = |member: MemberId| assert_eq!(self.member(member).pool, id, "a queue holds members of its pool");
+        let queues = [&pool.idle, &pool.unclean, &pool.cleaning].into_iter();
+        let mut queued = queues.flat_map(|queue| queue.iter(&self.links_stage)).chain(pool.free.iter(&self.links_free));
+        assert!(queued.all(|member| self.member(member).pool == id), "a queue holds members of its pool");
         let free: Vec<MemberId> = pool.free.iter(&self.links_free).collect();
         let idle = pool.idle.iter(&self.links_stage);
         assert!(
@@ -102,7 +105,7 @@ impl State {
         let is_stuck = is_cleaned && !pool.agents.is_empty() && pool.cleaning.len() < pool.settings.clean_parallel;
         assert!(!is_stuck || pool.unclean.is_empty(), "who can be asked to clean is asked");
         for member in &pool.members {
-            is_here(*member.1);
+            assert_eq!(self.member(*member.1).pool, id, "a member is of one pool");
             if let Stage::Unclean(timer) = &self.member(*member.1).stage {
                 assert!(
                     pool.is_removed || timer.is_some() == pool.agents.is_empty(),
@@ -197,6 +200,8 @@ impl State {
 
     fn check_leases(&self) {
         assert_eq!(self.numbers.len(), self.leases.len(), "each lease has one number");
+        let in_use: u32 = self.pools.iter().map(|(_, pool)| pool.count(StageKind::InUse)).sum();
+        assert_eq!(in_use as usize, self.leases.len(), "each lease names one member, and no member has two");
         for (index, lease) in &self.leases {
             let id = LeaseId::from_index(index);
             assert!(lease.number < self.next_lease, "a number is never used again");
@@ -217,6 +222,11 @@ impl State {
 
     fn check_waiters(&self) {
         let mut queued = 0;
+        let most = |waiter: &Waiter| {
+            if waiter.filter.as_ref().is_some_and(|filter| filter.member.is_some()) { 0 } else { waiter.members() }
+        };
+        let asks_for_too_many = |waiter: &Waiter| waiter.want > most(waiter);
+        assert!(!self.waiters.iter().any(|(_, waiter)| asks_for_too_many(waiter)), "n waiters cause at most n starts");
         for (index, pool) in &self.pools {
             let id = PoolId::from_index(index);
             let mine = || self.waiters.iter().map(|(_, waiter)| waiter).filter(|waiter| waiter.starts_in() == Some(id));

@@ -83,12 +83,12 @@ impl State {
             Chore::Agent(id) => self.drain_agent(id, step).then_some(Chore::Agent(id)),
             Chore::Remove(id) => self.drain_pool(id, step).then_some(Chore::Remove(id)),
             Chore::Retire(id, after) => {
-                let rest = self.retire_after(id, after, step);
+                let rest = self.retire_after(id, after.as_ref(), step);
                 self.pool_mut(id).is_retiring = rest.is_some();
                 rest.map(|after| Chore::Retire(id, Some(after)))
             }
             Chore::Retime(id, after) => {
-                let rest = self.retime_after(id, after, step);
+                let rest = self.retime_after(id, after.as_ref(), step);
                 self.pool_mut(id).is_retiming = rest.is_some();
                 rest.map(|after| Chore::Retime(id, Some(after)))
             }
@@ -190,11 +190,11 @@ impl State {
     }
 
     /// Stops members that nobody holds; returns the name of the last one if there are more.
-    fn retire_after(&mut self, id: PoolId, after: Option<Arc<[u8]>>, step: &mut Step<'_, '_>) -> Option<Arc<[u8]>> {
+    fn retire_after(&mut self, id: PoolId, after: Option<&Arc<[u8]>>, step: &mut Step<'_, '_>) -> Option<Arc<[u8]>> {
         if !self.pool(id).is_leaving {
             return None;
         }
-        let (slice, rest) = self.slice_after(id, after.as_ref());
+        let (slice, rest) = self.slice_after(id, after);
         for member in slice {
             if self.catch_up(member, step)
                 && !matches!(self.member(member).stage.kind(), StageKind::InUse | StageKind::Stopping)
@@ -207,8 +207,8 @@ impl State {
     }
 
     /// Arms the timers of members anew; returns the name of the last one if there are more.
-    fn retime_after(&mut self, id: PoolId, after: Option<Arc<[u8]>>, step: &mut Step<'_, '_>) -> Option<Arc<[u8]>> {
-        let (slice, rest) = self.slice_after(id, after.as_ref());
+    fn retime_after(&mut self, id: PoolId, after: Option<&Arc<[u8]>>, step: &mut Step<'_, '_>) -> Option<Arc<[u8]>> {
+        let (slice, rest) = self.slice_after(id, after);
         for member in slice {
             self.arm_life(member, step);
             match self.member(member).stage {

@@ -27,6 +27,8 @@ impl State {
         if self.pool(id).hasty > 0 && self.pool(id).count(StageKind::Checking) == 0 {
             self.end_hasty_waits(id, step);
         }
+        let pool = self.pool_mut(id);
+        pool.most_slots = pool.most_slots.min(pool.slots()).max(u64::from(pool.settings.max));
         self.drop_pool_if_left(id, step);
     }
 

@@ -65,7 +65,9 @@ impl State {
 
     /// Gives a pool other settings.
     pub(super) fn change(&mut self, id: PoolId, settings: Settings, step: &mut Step<'_, '_>) {
-        let before = std::mem::replace(&mut self.pool_mut(id).settings, settings);
+        let pool = self.pool_mut(id);
+        pool.most_slots = pool.most_slots.max(u64::from(settings.max));
+        let before = std::mem::replace(&mut pool.settings, settings);
         self.apply_timing(id, &before, step);
         if before.group != self.pool(id).settings.group {
             self.leave_group(id, step);

@@ -46,8 +46,9 @@ impl State {
                 self.chores.push_back(Chore::Agent(AgentId::from_index(index)));
             }
         }
-        for (index, pool) in &self.pools {
+        for (index, pool) in &mut self.pools {
             let id = PoolId::from_index(index);
+            pool.most_slots = pool.slots().max(u64::from(pool.settings.max));
             let chores = [
                 pool.is_removed.then_some(Chore::Remove(id)),
                 pool.is_retiring.then_some(Chore::Retire(id, None)),
@@ -92,7 +93,7 @@ impl Reading<'_> {
                     state.pool_mut(id).is_to_reconsider = false;
                 }
             }
-            Saved::Agent(saved) => self.read_agent(saved, step)?,
+            Saved::Agent(saved) => self.read_agent(&saved, step)?,
             Saved::Holding { id, address, is_bye } => {
                 let holding = Holding { address, is_bye, ..Holding::default() };
                 let holding = HoldingId::from_index(state.holdings.insert(holding));
@@ -138,7 +139,7 @@ impl Reading<'_> {
         Some(())
     }
 
-    fn read_agent(&mut self, saved: SavedAgent, step: &mut Step<'_, '_>) -> Option<()> {
+    fn read_agent(&mut self, saved: &SavedAgent, step: &mut Step<'_, '_>) -> Option<()> {
         let state = &mut *self.state;
         let pool = *self.ids.pools.get(&saved.pool)?;
         let id = AgentId::from_index(state.agents.vacant_key());
@@ -155,7 +156,7 @@ impl Reading<'_> {
             SavedStanding::Grace(until) => Standing::Grace(step.timers.arm(until, Timer::Grace(id))),
             SavedStanding::Lost => Standing::Lost,
         };
-        let SavedAgent { provides, cleans, capacity, is_pending, .. } = saved;
+        let SavedAgent { provides, cleans, capacity, is_pending, .. } = *saved;
         state.agents.insert(Agent { standing, pool, provides, cleans, capacity, is_pending, ..Agent::of(pool) });
         let is_listed = state.agents[id.index()].conn().is_some() || state.pool(pool).is_removed;
         if is_listed {

@@ -38,6 +38,8 @@ pub(super) struct Pool {
     pub counts: [u32; StageKind::COUNT],
     pub fixed: u32,
     pub starts: u32,
+    /// How many places may be taken: max, or more while those are left that were there when it was lowered.
+    pub most_slots: u64,
     /// Replacements that are wanted and not begun.
     pub owed: u32,
     /// How many starts its waiters may have under way.
@@ -233,6 +235,7 @@ impl Pool {
         Pool {
             name,
             hash,
+            most_slots: u64::from(settings.max),
             settings,
             group: None,
             is_leaving: false,
