@@ -4,7 +4,8 @@
 //! # Asking a daemon
 //!
 //! [`client::Client`] acquires locks in pools and [`client::Counters`] units of counters, of one daemon or of several that share
-//! the keys. What is held is given back when it is dropped, or when the process ends in whatever way.
+//! the keys. What is held is given back when it is dropped, or when the process ends in whatever way. A [`client::Producer`] puts
+//! jobs into a queue, and a [`client::Runner`] does them.
 //!
 //! ```no_run
 //! use poolcounter::client::{Client, Limits, MediaWiki, Outcome, Purpose};
@@ -201,6 +202,16 @@ mod members {
     pub mod pool_settings;
     pub mod request;
     pub mod wire;
+}
+#[cfg(all(feature = "client", not(feature = "daemon")))]
+mod jobs {
+    pub mod request;
+    pub mod state {
+        pub mod name;
+    }
+    pub mod wire {
+        pub mod client;
+    }
 }
 
 #[cfg(feature = "daemon")]

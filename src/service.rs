@@ -104,6 +104,9 @@ pub trait Service: Send {
     /// one. May be called several times.
     fn quiesce(&mut self, _context: &mut Context<'_>) {}
 
+    /// The operator asks with a signal that nothing new is taken, until a restart: what is there already is served to its end.
+    fn drain(&mut self, _context: &mut Context<'_>) {}
+
     /// Returns whether nothing is under way that a process which takes over could not go on with, such as a commit. Nothing
     /// is served while an upgrade waits for this; [`Service::commit`] and [`Service::completed`] are called.
     fn is_quiet(&self) -> bool {
@@ -274,12 +277,12 @@ impl Peers for Nobody {
 /// What the system tells of the process. It is asked at each call.
 pub trait Process: Send {
     /// Returns what the process uses at present.
-    fn usage(&self) -> Usage;
+    fn usage(&self) -> ProcessUsage;
 }
 
 /// What a process uses. Zero where the system does not tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Usage {
+pub struct ProcessUsage {
     /// The processor time of all its threads, of user and system together.
     pub cpu: Span,
     /// Its memory that is resident, in bytes.
@@ -294,8 +297,8 @@ pub struct Usage {
 pub struct NoProcess;
 
 impl Process for NoProcess {
-    fn usage(&self) -> Usage {
-        Usage::default()
+    fn usage(&self) -> ProcessUsage {
+        ProcessUsage::default()
     }
 }
 

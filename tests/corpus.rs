@@ -103,6 +103,11 @@ fn jobs_stream() {
 }
 
 #[test]
+fn jobs_model() {
+    play("jobs_model", bodies::jobs_model::run);
+}
+
+#[test]
 fn members_wire() {
     play("members_wire", bodies::members_wire::run);
 }

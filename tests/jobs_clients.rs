@@ -93,3 +93,32 @@ fn fivebeans() {
     let Some(modules) = node("fivebeans") else { return };
     play(Command::new("node").arg(format!("{SCRIPTS}/fivebeans_client.js")).env("NODE_PATH", modules));
 }
+
+/// The crates beanstalkc and beanstalkd, in a package of their own, so that ours does not depend on them.
+#[test]
+fn rust_crates() {
+    let place = Path::new(KEPT).join("rust-clients");
+    std::fs::create_dir_all(place.join("src")).expect("can be made");
+    std::fs::copy(format!("{SCRIPTS}/rust_clients.rs"), place.join("src/main.rs")).expect("can be copied");
+    let manifest = "[package]\nname = \"rust-clients\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[dependencies]\n\
+                    beanstalkc = \"1.0.0\"\nbeanstalkd = \"0.4.1\"\n\n[workspace]\n";
+    std::fs::write(place.join("Cargo.toml"), manifest).expect("can be written");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["fetch", "--manifest-path"]).arg(place.join("Cargo.toml"));
+    if !succeeds(&mut cargo) {
+        return support::skipped("the crates beanstalkc and beanstalkd, because cargo cannot fetch them");
+    }
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--target-dir"]).arg(place.join("target")).current_dir(&place);
+    let output = cargo.output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    play(&mut Command::new(place.join("target/debug/rust-clients")));
+}
+
+#[test]
+fn beaneater() {
+    if !succeeds(Command::new("ruby").args(["-e", "require 'beaneater'"])) {
+        return support::skipped("beaneater, because Debian's ruby-beaneater is not installed");
+    }
+    play(Command::new("ruby").arg(format!("{SCRIPTS}/beaneater_client.rb")));
+}

@@ -12,7 +12,7 @@ use poolcounter::time::Span;
 use std::fs;
 use std::process::{Command, Stdio};
 use support::daemon::{Client, Daemon};
-use support::place::Place;
+use support::scratch::Scratch;
 use support::world::World;
 
 /// A pool as a line of the protocol declares it, with fixed members: names, some with one attribute behind a slash.
@@ -172,8 +172,8 @@ fn text_with(pools: &str) -> String {
 
 #[test]
 fn the_program_reads_pools_from_its_file() {
-    let place = Place::new();
-    let path = place.file("conf");
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
     let first = "[[members.pool]]\nname = 'phones'\nmax = 5\nqueue = 1_0\nfixed = ['phone-1', { name = 'phone-2', os = 'android' }]\n";
     fs::write(&path, text_with(first)).expect("can be written");
     let mut daemon = Daemon::run(Command::new(Daemon::PROGRAM).arg("--config").arg(&path).stdin(Stdio::null()));
@@ -205,8 +205,8 @@ fn the_program_reads_pools_from_its_file() {
 /// Nothing starts with a file that is wrong.
 #[test]
 fn what_is_wrong_in_the_file_is_said_before_anything_starts() {
-    let place = Place::new();
-    let path = place.file("conf");
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
     for (text, said) in [
         ("[[members.pool]]\nname = 'a'\n", "conf:4: members.pool: max: this is missing"),
         ("[members.pool]\nname = 'a'\nmax = 1\n", "members.pool: this is not a list of tables"),

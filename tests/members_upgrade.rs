@@ -7,7 +7,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE};
-use support::place::Place;
+use support::scratch::Scratch;
 
 /// A daemon that is replaced after each step.
 struct Upgraded {
@@ -259,8 +259,8 @@ fn times_run_on() {
 /// Limits that shrink at an upgrade turn away what comes, and take nothing from those who have something.
 #[test]
 fn limits_may_shrink() {
-    let place = Place::new();
-    let path = place.file("conf");
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
     fs::write(&path, "").expect("can be written");
     let mut daemon = Daemon::start_with_members(&["--config", &path.display().to_string()]);
     let connect = |daemon: &Daemon| Client::to(daemon.members());

@@ -56,9 +56,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "counters/request",
             "members/request",
             "members/pool_settings",
+            "jobs/request",
             "pools/wire",
             "counters/wire",
             "members/wire",
+            "jobs/wire",
             "stats",
             "time",
         ],
@@ -90,6 +92,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("http/wire", &[]),
     ("pools/request", &["time"]),
     ("counters/request", &[]),
+    ("jobs/request", &[]),
     ("pools", &["pools/stats", "pools/options", "pools/request", "pools/state", "pools/wire", "top_keys"]),
     ("counters", &["counters/stats", "counters/options", "counters/request", "counters/state", "counters/wire"]),
     (
@@ -165,10 +168,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("counters/wire", &["counters/stats", "counters/request", "stats"]),
-    ("jobs", &["jobs/options", "jobs/state", "jobs/wire", "stats"]),
+    ("jobs", &["jobs/options", "jobs/request", "jobs/state", "jobs/wire", "stats"]),
     ("jobs/options", &["jobs/state", "options"]),
-    ("jobs/state", &["jobs", "wheel", "names", "list", "random", "histogram", "stats", "id", "time"]),
-    ("jobs/wire", &["jobs", "jobs/state", "record", "stats", "time"]),
+    ("jobs/state", &["jobs", "jobs/request", "wheel", "names", "list", "random", "histogram", "stats", "id", "time"]),
+    ("jobs/wire", &["jobs", "jobs/request", "jobs/state", "record", "stats", "time"]),
     ("pools/stats", &["stats"]),
     ("counters/stats", &["stats"]),
     ("record", &[]),
@@ -201,7 +204,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("stats", &["time"]),
     ("text", &[]),
     ("histogram", &["time"]),
-    ("report", &["histogram", "service", "stats", "time"]),
+    ("report", &["histogram", "loop_stats", "service", "stats", "text", "time"]),
     ("id", &[]),
     ("random", &["time"]),
     ("time", &[]),
@@ -319,7 +322,9 @@ fn what_is_not_tidy_is_found() {
 
 impl Source {
     fn new(module: &str, text: &str) -> Self {
-        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let until = |end| text.find(end).unwrap_or(text.len());
+        let tests = until("#[cfg(test)]\nmod tests").min(until("#[cfg(test)]\npub mod tests"));
+        let text = &text[..tests];
         let without_comment = |line: &str| if line.trim_start().starts_with("//") { "" } else { line }.to_string();
         Source { module: module.into(), code: text.lines().map(without_comment).collect() }
     }

@@ -3,6 +3,7 @@
 use super::clients::Clients;
 use super::leases;
 use super::protocol::{self, Protocol};
+use super::queues;
 use super::report::Values;
 use super::server::{Program, Server};
 use super::settings::Settings;
@@ -14,12 +15,21 @@ const VALGRIND: [&str; 3] = ["valgrind", "--tool=callgrind", "--callgrind-out-fi
 pub fn measure(program: Program, protocol: Protocol, pairs: usize, settings: &Settings) -> io::Result<Values> {
     let once = count(program, protocol, pairs, settings)?;
     let twice = count(program, protocol, 2 * pairs, settings)?;
-    Ok(vec![(twice as f64 - once as f64) / (2 * pairs) as f64])
+    let requests = requests(protocol, 1).len().max(2) * pairs;
+    Ok(vec![(twice as f64 - once as f64) / requests as f64])
 }
 
-fn count(program: Program, protocol: Protocol, pairs: usize, settings: &Settings) -> io::Result<u64> {
+fn count(program: Program, protocol: Protocol, turns: usize, settings: &Settings) -> io::Result<u64> {
     let server = Server::start_under(&VALGRIND, program, protocol, settings)?;
     let mut clients = Clients::connect(&server, 1)?;
+<<<<<<< HEAD
+    if protocol == Protocol::Members {
+        leases::take_and_return(&server, &mut clients, turns)?;
+    }
+    for turn in 1..=turns {
+        for request in requests(protocol, turn) {
+            clients.ask(0, &request)?;
+=======
     match protocol {
         Protocol::Members => leases::take_and_return(&server, &mut clients, pairs)?,
         Protocol::Lines => {
@@ -27,6 +37,7 @@ fn count(program: Program, protocol: Protocol, pairs: usize, settings: &Settings
         }
         Protocol::Frames => {
             ask_pairs(&mut clients, &[protocol::acquire(b"Resource:1"), protocol::release(b"Resource:1")], pairs)?;
+>>>>>>> members2
         }
     }
     drop(clients);
@@ -35,6 +46,21 @@ fn count(program: Program, protocol: Protocol, pairs: usize, settings: &Settings
     total.ok_or_else(|| io::Error::other("callgrind tells no total"))
 }
 
+<<<<<<< HEAD
+/// What is asked in one turn, the first of which is 1: for something, and to be rid of it. Nothing where a request depends on
+/// the reply before.
+fn requests(protocol: Protocol, turn: usize) -> Vec<Vec<u8>> {
+    match protocol {
+        Protocol::Lines => vec![b"ACQ4ME Article:1 1 100 5\n".to_vec(), b"RELEASE\n".to_vec()],
+        Protocol::Frames => vec![protocol::acquire(b"Resource:1"), protocol::release(b"Resource:1")],
+        Protocol::Members => Vec::new(),
+        // A server numbers its jobs from 1.
+        Protocol::Jobs => {
+            vec![queues::put(), b"reserve-with-timeout 0\r\n".to_vec(), format!("delete {turn}\r\n").into_bytes()]
+        }
+    }
+=======
 fn ask_pairs(clients: &mut Clients, pair: &[Vec<u8>; 2], pairs: usize) -> io::Result<()> {
     pair.iter().cycle().take(2 * pairs).try_for_each(|request| clients.ask(0, request).map(drop))
+>>>>>>> members2
 }

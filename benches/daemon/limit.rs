@@ -29,13 +29,13 @@ struct Peer {
     stream: TcpStream,
     /// The first letter of a line whose end has not come yet, or zero.
     letter: u8,
-    /// A frame whose end has not come yet.
+    /// A request whose end has not come yet, of those that are no single lines.
     partial: Vec<u8>,
 }
 
 /// Serves the socket on the standard input until the process is killed. `A` is answered with LOCKED, `T` with a member, `R` with
 /// RELEASED, `S` with one line of statistics; `W` waits for the DONE that `D` has everyone sent. `Q` is told LOCKED in
-/// turn, when the one before says `H`. In frames, every request is granted.
+/// turn, when the one before says `H`. In frames and of jobs, every request is granted.
 pub fn serve(protocol: Protocol) -> io::Result<()> {
     let listener = TcpListener::from(io::stdin().as_fd().try_clone_to_owned()?);
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -50,8 +50,8 @@ pub fn serve(protocol: Protocol) -> io::Result<()> {
         for event in &events[..count] {
             match event.data() {
                 LISTENER => limit.accept(&listener)?,
-                slot if protocol == Protocol::Frames => limit.answer_frames(slot as usize),
-                slot => limit.answer(slot as usize),
+                slot if matches!(protocol, Protocol::Lines | Protocol::Members) => limit.answer(slot as usize),
+                slot => limit.answer_requests(slot as usize, protocol),
             }
         }
     }
@@ -111,7 +111,7 @@ impl Limit {
         self.send(slot);
     }
 
-    fn answer_frames(&mut self, slot: usize) {
+    fn answer_requests(&mut self, slot: usize, protocol: Protocol) {
         let Some(peer) = &mut self.peers[slot] else { return };
         let Ok(len @ 1..) = peer.stream.read(&mut self.buffer) else {
             self.peers[slot] = None;
@@ -121,8 +121,13 @@ impl Limit {
         let received = &self.buffer[..len];
         let joined = if peer.partial.is_empty() { Vec::new() } else { [&peer.partial, received].concat() };
         let mut rest = if joined.is_empty() { received } else { &joined };
-        while let Some(len) = Protocol::Frames.len(rest) {
-            protocol::answer(&rest[..len], &mut self.replies);
+        while let Some(len) = protocol.request_len(rest) {
+            match protocol {
+                Protocol::Jobs => protocol::answer_job(&rest[..len], &mut self.replies),
+                Protocol::Frames | Protocol::Lines | Protocol::Members => {
+                    protocol::answer(&rest[..len], &mut self.replies)
+                }
+            }
             rest = &rest[len..];
         }
         peer.partial = rest.to_vec();

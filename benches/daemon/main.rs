@@ -1,9 +1,9 @@
-//! The daemon against the bare limit of an event loop, the C daemon, redis and yrmcds, in one run: `cargo bench --bench daemon`.
+//! The daemon against the bare limit of an event loop, the C daemon, redis, yrmcds and beanstalkd, in one run: `cargo bench --bench daemon`.
 //!
 //! Each case has rounds in which the servers take turns; the table shows the medians, and the median of the rounds' ratios.
 //! `BENCH_SECONDS`, `BENCH_ROUNDS` and `BENCH_CASES` (words of the cases' names, between commas) say how much is measured,
 //! `BENCH_OPTIONS` with which options the daemon runs.
-//! The C daemon (`poolcounterd`), `redis-server`, `yrmcdsd` and `valgrind` take part where they are installed.
+//! The C daemon (`poolcounterd`), `redis-server`, `yrmcdsd`, `beanstalkd` and `valgrind` take part where they are installed.
 
 mod cases;
 mod churn;
@@ -11,6 +11,7 @@ mod clients;
 mod counters;
 mod crowd;
 mod instructions;
+mod jobs;
 mod leases;
 mod limit;
 mod load;
@@ -20,6 +21,7 @@ mod memory;
 mod million;
 mod players;
 mod protocol;
+mod queues;
 mod random;
 mod report;
 mod scraping;
@@ -37,8 +39,12 @@ use std::process::ExitCode;
 fn main() -> io::Result<ExitCode> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     if arguments.iter().any(|argument| argument == server::LIMIT_ARGUMENT) {
-        let speaks_frames = arguments.iter().any(|argument| argument == server::FRAMES_ARGUMENT);
-        limit::serve(if speaks_frames { Protocol::Frames } else { Protocol::Lines })?;
+        let has = |word| arguments.iter().any(|argument| argument == word);
+        limit::serve(match (has(server::FRAMES_ARGUMENT), has(server::JOBS_ARGUMENT)) {
+            (true, _) => Protocol::Frames,
+            (_, true) => Protocol::Jobs,
+            (false, false) => Protocol::Lines,
+        })?;
     }
     let settings = Settings::read(&arguments)?;
     if !settings.is_rehearsal {
@@ -46,7 +52,8 @@ fn main() -> io::Result<ExitCode> {
         report::print_head();
     }
     let (mut has_failed, mut count) = (false, 0);
-    let cases = cases::all(&settings).into_iter().chain(counters::all(&settings)).chain(members::all(&settings));
+    let services = counters::all(&settings).into_iter().chain(members::all(&settings)).chain(jobs::all(&settings));
+    let cases = cases::all(&settings).into_iter().chain(services);
     for case in cases.filter(|case| settings.wants(&case.name)) {
         let outcome = case.run();
         // What a rehearsal comes to means nothing.

@@ -140,19 +140,22 @@ enum Unit {
 }
 
 /// One connection that asks for very much and reads the replies as they come.
-struct Line {
-    stream: TcpStream,
+pub struct Line {
+    /// Where to ask.
+    pub stream: TcpStream,
+    protocol: Protocol,
     buffer: Vec<u8>,
     /// What of the buffer was received and not heard.
     unheard: std::ops::Range<usize>,
 }
 
 impl Line {
-    fn connect(server: &Server) -> io::Result<Line> {
+    /// Connects.
+    pub fn connect(server: &Server) -> io::Result<Line> {
         let stream = TcpStream::connect(server.address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(LONGEST_CLOSE))?;
-        Ok(Line { stream, buffer: vec![0; 256 * 1024], unheard: 0..0 })
+        Ok(Line { stream, protocol: server.protocol, buffer: vec![0; 256 * 1024], unheard: 0..0 })
     }
 
     /// Acquires a unit of each of so many counters, and tells how long the slowest batch took.
@@ -180,10 +183,10 @@ impl Line {
     }
 
     /// Waits for the next reply, and tells what `judge` says of it.
-    fn hear(&mut self, judge: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
+    pub fn hear(&mut self, judge: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         loop {
             let unheard = &self.buffer[self.unheard.clone()];
-            if let Some(len) = Protocol::Frames.len(unheard) {
+            if let Some(len) = self.protocol.len(unheard) {
                 let verdict = judge(&unheard[..len]);
                 self.unheard.start += len;
                 return Ok(verdict);

@@ -76,6 +76,7 @@ impl Player for Turns {
             // LOCKED, RELEASED; redis's +OK and :1.
             Protocol::Lines | Protocol::Members => matches!(reply[0], b'L' | b'R' | b'+' | b':'),
             Protocol::Frames => protocol::is_success(reply),
+            Protocol::Jobs => !reply.starts_with(b"TIMED"),
         }
     }
 }

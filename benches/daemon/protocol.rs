@@ -9,6 +9,10 @@ const GET: u8 = 0x01;
 const ACQUIRE: u8 = 0x02;
 const RELEASE: u8 = 0x03;
 const DUMP: u8 = 0x11;
+/// The replies of the jobs that are followed by a body.
+const WITH_BODY: [&[u8]; 3] = [b"RESERVED ", b"FOUND ", b"OK "];
+/// What the bare limit gives to a reserve: as long as what the cases put.
+const RESERVED: &[u8] = b"RESERVED 1000000 100\r\n";
 /// More than any counter of a case has.
 const MAXIMUM: u32 = 1_000_000;
 
@@ -21,19 +25,46 @@ pub enum Protocol {
     Members,
     /// A header, with the length of the body that follows.
     Frames,
+    /// A line, whose last word is the length of the body that follows if it is one of those that have a body.
+    Jobs,
 }
 
 impl Protocol {
-    /// The length of the reply, or request, that the bytes begin with; None when it is not all there.
+    /// The length of the reply, or frame, that the bytes begin with; None when it is not all there.
     pub fn len(self, bytes: &[u8]) -> Option<usize> {
         match self {
             Protocol::Lines | Protocol::Members => Some(bytes.iter().position(|byte| *byte == b'\n')? + 1),
+            Protocol::Jobs => {
+                let line = &bytes[..bytes.iter().position(|byte| *byte == b'\n')? + 1];
+                with_body(line, bytes.len(), WITH_BODY.iter().any(|word| line.starts_with(word)))
+            }
             Protocol::Frames => {
                 let body_bytes = bytes.get(4..8)?.try_into().map(u32::from_be_bytes).ok()?;
                 Some(HEADER_BYTES + body_bytes as usize).filter(|len| *len <= bytes.len())
             }
         }
     }
+
+    /// The length of the request that the bytes begin with; None when it is not all there.
+    pub fn request_len(self, bytes: &[u8]) -> Option<usize> {
+        match self {
+            Protocol::Jobs => {
+                let line = &bytes[..bytes.iter().position(|byte| *byte == b'\n')? + 1];
+                with_body(line, bytes.len(), line.starts_with(b"put"))
+            }
+            _ => self.len(bytes),
+        }
+    }
+}
+
+/// The length of a line with its body, if it has one and all is there.
+fn with_body(line: &[u8], there: usize, has_body: bool) -> Option<usize> {
+    if !has_body {
+        return Some(line.len());
+    }
+    let last = line.trim_ascii_end().rsplit(|byte| *byte == b' ').next()?;
+    let body_bytes: usize = std::str::from_utf8(last).ok()?.parse().ok()?;
+    Some(line.len() + body_bytes + 2).filter(|len| *len <= there)
 }
 
 /// A request that changes nothing.
@@ -75,6 +106,21 @@ pub fn is_zero(reply: &[u8]) -> bool {
 /// Whether a reply has no body, as the last one of a Dump.
 pub fn is_empty(reply: &[u8]) -> bool {
     reply.len() == HEADER_BYTES
+}
+
+/// Adds the reply that the bare limit gives to a request for jobs.
+pub fn answer_job(request: &[u8], replies: &mut Vec<u8>) {
+    match request[0] {
+        b'p' => replies.extend_from_slice(b"INSERTED 1000000\r\n"),
+        b'r' => {
+            replies.extend_from_slice(RESERVED);
+            replies.extend_from_slice(&[b'x'; 100]);
+            replies.extend_from_slice(b"\r\n");
+        }
+        b'd' => replies.extend_from_slice(b"DELETED\r\n"),
+        b'w' => replies.extend_from_slice(b"WATCHING 1\r\n"),
+        _ => replies.extend_from_slice(b"USING default\r\n"),
+    }
 }
 
 /// Adds the reply to an acquire or a release that the bare limit gives to anything.

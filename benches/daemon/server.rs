@@ -20,12 +20,14 @@ use std::time::{Duration, Instant};
 /// The argument that makes this very program the limit server, and the one that has it speak in frames.
 pub const LIMIT_ARGUMENT: &str = "--limit-server";
 pub const FRAMES_ARGUMENT: &str = "--frames";
+pub const JOBS_ARGUMENT: &str = "--jobs";
 /// The backlog of the sockets that are handed to our daemon and to the limit: our daemon's default.
 const BACKLOG: i32 = 4096;
 const PATIENCE: Duration = Duration::from_secs(20);
 const POOLS_PORT: u16 = 7531;
 const COUNTERS_PORT: u16 = 11215;
 const MEMBERS_PORT: u16 = 7532;
+const JOBS_PORT: u16 = 11300;
 
 /// What can be started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +42,8 @@ pub enum Program {
     Redis,
     /// The original of the counters.
     Yrmcds,
+    /// Whose protocol the jobs speak. It keeps them in memory here.
+    Beanstalkd,
 }
 
 /// A running server; dropping it kills it.
@@ -55,7 +59,8 @@ pub struct Server {
 
 impl Program {
     /// Every program, in the order of the table's columns.
-    pub const ALL: [Program; 5] = [Program::Ours, Program::Limit, Program::C, Program::Redis, Program::Yrmcds];
+    pub const ALL: [Program; 6] =
+        [Program::Ours, Program::Limit, Program::C, Program::Redis, Program::Yrmcds, Program::Beanstalkd];
 
     /// The head of its column.
     pub fn name(self) -> &'static str {
@@ -65,6 +70,7 @@ impl Program {
             Program::C => "C daemon",
             Program::Redis => "redis",
             Program::Yrmcds => "yrmcds",
+            Program::Beanstalkd => "beanst.d",
         }
     }
 
@@ -76,6 +82,7 @@ impl Program {
             Program::C => find("poolcounterd"),
             Program::Redis => find("redis-server"),
             Program::Yrmcds => find("yrmcdsd"),
+            Program::Beanstalkd => find("beanstalkd"),
         }
     }
 
@@ -85,7 +92,10 @@ impl Program {
             (Program::Ours, Protocol::Lines) => &[],
             (Program::Ours, Protocol::Frames) => &["--counter", "--counter-listen", &address.to_string()],
             (Program::Ours, Protocol::Members) => &["--members", "--members-listen", &address.to_string()],
+            (Program::Ours, Protocol::Jobs) => &["--jobs", "--jobs-listen", &address.to_string()],
             (Program::Limit, Protocol::Lines | Protocol::Members) => &[LIMIT_ARGUMENT],
+            (Program::Limit, Protocol::Jobs) => &[LIMIT_ARGUMENT, JOBS_ARGUMENT],
+            (Program::Beanstalkd, _) => &["-l", &ip, "-p", &port],
             (Program::Limit, Protocol::Frames) => &[LIMIT_ARGUMENT, FRAMES_ARGUMENT],
             (Program::C, _) => &["-l", &ip],
             (Program::Redis, _) => &["--bind", &ip, "--port", &port, "--save", "", "--appendonly", "no"],
@@ -135,6 +145,7 @@ impl Server {
             (Program::C, _) => SocketAddr::new(unused_ip().into(), POOLS_PORT),
             (Program::Ours, Protocol::Frames) => SocketAddr::new(unused_ip().into(), COUNTERS_PORT),
             (Program::Ours, Protocol::Members) => SocketAddr::new(unused_ip().into(), MEMBERS_PORT),
+            (Program::Ours | Program::Beanstalkd, Protocol::Jobs) => SocketAddr::new(unused_ip().into(), JOBS_PORT),
             _ => listener.local_addr()?,
         };
         let mut words: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
@@ -169,6 +180,7 @@ impl Server {
         match (self.program, self.protocol) {
             (_, Protocol::Frames) => noop(),
             (_, Protocol::Members) => b"UTILIZATION p\n".to_vec(),
+            (_, Protocol::Jobs) => b"list-tube-used\r\n".to_vec(),
             (Program::Redis, Protocol::Lines) => b"PING\r\n".to_vec(),
             (_, Protocol::Lines) => b"STATS UPTIME\n".to_vec(),
         }

@@ -4,12 +4,13 @@ use super::command::{Command, FAILURE, Failure};
 use super::completions;
 use super::counter;
 use super::exec;
+use super::jobs;
 use super::members;
 use super::options;
 use super::provide;
 use super::serve;
 use super::stats;
-use super::table::{self, Given, Words};
+use super::table::{self, Given, WordsAllowed};
 use super::take;
 use super::terminal::print;
 use super::top;
@@ -24,7 +25,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[options]",
         summary: "run the daemon; this needs no name",
         options: options::described,
-        words: Words::None,
+        words: WordsAllowed::None,
         first_words: Vec::new,
         misuse: FAILURE,
         run: serve::run,
@@ -32,19 +33,19 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "exec",
         usage: "--key KEY [options] [--] COMMAND [ARGUMENT ...]",
-        summary: "run a command when there is a place for it in a pool",
+        summary: "run a command under a lock of a pool",
         options: exec::described,
-        words: Words::Last,
+        words: WordsAllowed::Last,
         first_words: Vec::new,
         misuse: exec::MISUSE,
         run: exec::run,
     },
     Command {
         name: "stats",
-        usage: "[options] [FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY]",
-        summary: "print the statistics of servers, or of their keys",
+        usage: "[options] [SERVICE | FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY]",
+        summary: "print what servers report of all services, or of one",
         options: stats::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: stats::first_words,
         misuse: FAILURE,
         run: stats::run,
@@ -54,7 +55,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[options]",
         summary: "show what goes on at servers, over and over",
         options: top::described,
-        words: Words::None,
+        words: WordsAllowed::None,
         first_words: Vec::new,
         misuse: FAILURE,
         run: top::run,
@@ -71,7 +72,7 @@ pub const COMMANDS: &[Command] = &[
                 dump",
         summary: "make a request to servers of the yrmcds counter protocol",
         options: counter::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: counter::first_words,
         misuse: FAILURE,
         run: counter::run,
@@ -88,7 +89,7 @@ pub const COMMANDS: &[Command] = &[
                 The status is 75 if no member comes",
         summary: "run a command with a member of a pool",
         options: take::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: Vec::new,
         misuse: exec::MISUSE,
         run: take::run,
@@ -99,7 +100,7 @@ pub const COMMANDS: &[Command] = &[
                 poolcounter provide --clean COMMAND [options] POOL",
         summary: "start, stop and clean the members of a pool with commands",
         options: provide::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: Vec::new,
         misuse: exec::MISUSE,
         run: provide::run,
@@ -109,17 +110,40 @@ pub const COMMANDS: &[Command] = &[
         usage: "[options] [POOL]",
         summary: "print the pools of members, or the members of one",
         options: members::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: Vec::new,
         misuse: FAILURE,
         run: members::run,
+    },
+    Command {
+        name: "jobs",
+        usage: "[options] REQUEST\n\n\
+                Requests:\n    \
+                put TUBE [BODY]              the body is an argument, or the standard input\n    \
+                run PATTERN[=WEIGHT] ... -- COMMAND [ARGUMENT ...]\n    \
+                peek ID | TUBE [STATE]       the body of a job, or of a tube's next\n    \
+                kick ID | PATTERN            buried and delayed jobs are ready again\n    \
+                bury ID\n    \
+                delete ID\n    \
+                summary [wiki | type | tube | runner]\n    \
+                list TUBE [STATE]\n    \
+                stats [ID | TUBE]\n    \
+                clear PATTERN [STATE]        delete all jobs that nobody has reserved\n    \
+                pause PATTERN SECONDS        nothing is reserved for so long; 0 ends that\n\n\
+                A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.",
+        summary: "put jobs into a queue, run a command for each, or look after them",
+        options: jobs::described,
+        words: WordsAllowed::Anywhere,
+        first_words: jobs::first_words,
+        misuse: exec::MISUSE,
+        run: jobs::run,
     },
     Command {
         name: "completions",
         usage: "bash | zsh | fish",
         summary: "print what a shell completes",
         options: completions::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: completions::first_words,
         misuse: FAILURE,
         run: |given| completions::run(given, COMMANDS),
@@ -129,7 +153,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[command]",
         summary: "print the help, of a command if one is named",
         options: || vec![Opt::HELP, Opt::VERSION],
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: || COMMANDS.iter().map(|command| command.name).collect(),
         misuse: FAILURE,
         run: help,

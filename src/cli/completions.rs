@@ -1,7 +1,7 @@
 //! `completions`: what shells complete behind `poolcounter`, made from the tables of commands and options.
 
 use super::command::{Command, Failure};
-use super::table::{Given, Words};
+use super::table::{Given, WordsAllowed};
 use super::terminal::print;
 use crate::options::Opt;
 use std::process::ExitCode;
@@ -96,11 +96,11 @@ fn bash(commands: &[Command]) -> String {
         let options = command.shown_options();
         for option in options.iter().filter(|option| !option.hint.is_empty()) {
             let patterns: Vec<String> = names_of(option).map(|name| format!("\"{} {name}\"", command.name)).collect();
-            let action = match Value::of(option) {
+            let action = match Completed::of(option) {
                 // Only readline's own completion knows how file names are quoted.
-                Value::File => "compopt -o default 2>/dev/null; return".to_string(),
-                Value::OneOf(words) => format!("words=\"{words}\""),
-                Value::Anything => "return".to_string(),
+                Completed::File => "compopt -o default 2>/dev/null; return".to_string(),
+                Completed::OneOf(words) => format!("words=\"{words}\""),
+                Completed::Anything => "return".to_string(),
             };
             values += &format!("            {}) {action} ;;\n", patterns.join("|"));
         }
@@ -176,11 +176,11 @@ fn zsh(commands: &[Command]) -> String {
 
 fn zsh_specs(option: &Opt<()>) -> Vec<String> {
     let escape = |text: &str| text.replace('[', "\\[").replace(']', "\\]").replace(':', "\\:");
-    let value = match Value::of(option) {
+    let value = match Completed::of(option) {
         _ if option.hint.is_empty() => String::new(),
-        Value::File => ":file:_files".into(),
-        Value::OneOf(words) => format!(":value:({words})"),
-        Value::Anything => format!(":{}: ", escape(option.hint)),
+        Completed::File => ":file:_files".into(),
+        Completed::OneOf(words) => format!(":value:({words})"),
+        Completed::Anything => format!(":{}: ", escape(option.hint)),
     };
     let repeats = if option.repeats { "*" } else { "" };
     let spec = |name: String| {
@@ -249,11 +249,11 @@ fn fish(commands: &[Command]) -> String {
         };
         for option in command.shown_options() {
             let short = if option.short.is_empty() { String::new() } else { format!("-s {} ", option.short) };
-            let value = match Value::of(&option) {
+            let value = match Completed::of(&option) {
                 _ if option.hint.is_empty() => String::new(),
-                Value::File => " -r -F".into(),
-                Value::OneOf(words) => format!(" -x -a {}", quoted(&words)),
-                Value::Anything => " -x".into(),
+                Completed::File => " -r -F".into(),
+                Completed::OneOf(words) => format!(" -x -a {}", quoted(&words)),
+                Completed::Anything => " -x".into(),
             };
             add(&not_begun, format!("{short}-l {}{value} -d {}", option.long, quoted(option.doc_short)));
         }
@@ -275,19 +275,19 @@ fn valued(command: &Command) -> Vec<String> {
 }
 
 /// What the value of an option can be.
-enum Value {
+enum Completed {
     File,
     /// One of these, with blanks between them.
     OneOf(String),
     Anything,
 }
 
-impl Value {
-    fn of(option: &Opt<()>) -> Value {
+impl Completed {
+    fn of(option: &Opt<()>) -> Completed {
         match option.hint {
-            FILE => Value::File,
-            hint if hint.contains('|') => Value::OneOf(hint.replace('|', " ")),
-            _ => Value::Anything,
+            FILE => Completed::File,
+            hint if hint.contains('|') => Completed::OneOf(hint.replace('|', " ")),
+            _ => Completed::Anything,
         }
     }
 }
@@ -301,7 +301,7 @@ impl Command {
     /// Where another command may stand in its words, if it may.
     fn runs(&self) -> &'static str {
         match self.words {
-            Words::Last => LAST,
+            WordsAllowed::Last => LAST,
             _ if self.usage.contains("-- COMMAND") => DASHES,
             _ => "",
         }

@@ -54,7 +54,7 @@ pub fn apply_text<S: Clone>(
     let mut seen: Vec<usize> = Vec::new();
     // What the command line overrules must be well-formed all the same.
     let mut overruled = settings.clone();
-    for Entry { key, at, value } in entries(document.get_ref(), schema.tables) {
+    for ConfigEntry { key, at, value } in entries(document.get_ref(), schema.tables) {
         let fault = |at, what: &str| in_line(at, format!("{key}: {what}"));
         if let Some(row) = schema.tables.iter().position(|table| table.key == key) {
             let tables = tables_of(value, text).map_err(|(at, what)| fault(at, what))?;
@@ -80,7 +80,7 @@ pub fn apply_text<S: Clone>(
 }
 
 /// A key with the sections around it, and its value.
-struct Entry<'a> {
+struct ConfigEntry<'a> {
     key: String,
     at: Range<usize>,
     value: &'a Spanned<DeValue<'a>>,
@@ -102,7 +102,7 @@ pub fn read(path: &str) -> Result<String, String> {
 }
 
 /// All entries, in the order of the file. What is to be a list of tables is one entry, whatever it is.
-fn entries<'a>(document: &'a DeTable<'a>, tables: &[TableDoc]) -> Vec<Entry<'a>> {
+fn entries<'a>(document: &'a DeTable<'a>, tables: &[TableDoc]) -> Vec<ConfigEntry<'a>> {
     let mut entries = Vec::new();
     let mut sections = vec![(String::new(), document)];
     while let Some((prefix, section)) = sections.pop() {
@@ -112,7 +112,7 @@ fn entries<'a>(document: &'a DeTable<'a>, tables: &[TableDoc]) -> Vec<Entry<'a>>
                 DeValue::Table(inner) if tables.iter().all(|table| table.key != key) => {
                     sections.push((key + ".", inner));
                 }
-                _ => entries.push(Entry { key, at: name.span(), value }),
+                _ => entries.push(ConfigEntry { key, at: name.span(), value }),
             }
         }
     }
@@ -178,7 +178,7 @@ fn line_of(text: &str, at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::Words;
+    use super::super::table::WordsAllowed;
     use super::*;
     use crate::options::{assign, flag, number};
     use std::ffi::OsString;
@@ -240,7 +240,7 @@ mod tests {
     fn read_with(line: &str, text: &str) -> Result<Settings, (usize, String)> {
         let rows: Vec<Opt<()>> = TABLE.iter().map(Opt::describe).collect();
         let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        let given = Given::read(&rows, Words::None, &arguments).expect("is well-formed");
+        let given = Given::read(&rows, WordsAllowed::None, &arguments).expect("is well-formed");
         let mut settings = Settings::default();
         let schema = Schema {
             rows: &rows,

@@ -2,10 +2,9 @@
 
 use super::command::Failure;
 use super::exec::MISUSE;
-use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
-use super::stats::ascii_where_invisible;
+use super::servers::{AnswerOf, Servers, TIMEOUTS, in_words, print_answers, print_objects};
 use super::table::Given;
-use super::terminal::{print, printable};
+use super::terminal::{aligned, printable};
 use crate::client::{ListedMember, ListedPool, Members, Rows, RowsOfEach};
 use crate::options::Opt;
 use serde_json::{Map, Value, json};
@@ -14,13 +13,13 @@ use std::process::ExitCode;
 
 /// What the options say.
 #[derive(Default)]
-struct Settings {
+struct MembersCommandSettings {
     servers: Servers,
     is_json: bool,
 }
 
 /// The options.
-const OPTIONS: &[Opt<Settings>] = &[
+const OPTIONS: &[Opt<MembersCommandSettings>] = &[
     Opt {
         short: "j",
         long: "json",
@@ -45,11 +44,8 @@ const OPTIONS: &[Opt<Settings>] = &[
     Opt::HELP,
 ];
 
-/// What each server answered, or why not.
-type Answers<T> = Vec<(String, Result<Vec<T>, String>)>;
-
 /// A row of a table that is printed.
-trait Row {
+trait PrintedRow {
     /// What a list of them is called in JSON.
     const LIST: &'static str;
 
@@ -67,7 +63,7 @@ trait Row {
 ///
 /// When what was asked for cannot be printed. A server that does not answer is told of, and makes the status 1.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = Settings::default();
+    let mut settings = MembersCommandSettings::default();
     given.apply(OPTIONS, &mut settings)?;
     let members = Members::with(settings.servers.placement(), TIMEOUTS);
     match given.words.as_slice() {
@@ -80,41 +76,25 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
 }
 
-fn flat<T>(answers: RowsOfEach<T>) -> Answers<T> {
+fn flat<T>(answers: RowsOfEach<T>) -> Vec<AnswerOf<Vec<T>>> {
     let flat = |answer: Result<Rows<T>, String>| answer?.map_err(|error| error.to_string());
     in_words(answers).into_iter().map(|(server, answer)| (server, flat(answer))).collect()
 }
 
-fn show<R: Row>(answers: Answers<R>, is_json: bool) -> Result<ExitCode, Failure> {
-    if !is_json {
-        return print_answers(answers, |rows| table_of(&rows));
+fn show<R: PrintedRow>(answers: Vec<AnswerOf<Vec<R>>>, is_json: bool) -> Result<ExitCode, Failure> {
+    match is_json {
+        true => print_objects(answers, |rows| (R::LIST, rows.iter().map(R::object).collect())),
+        false => print_answers(answers, |rows| {
+            aligned(&[R::heads()].into_iter().chain(rows.iter().map(R::cells)).collect::<Vec<_>>())
+        }),
     }
-    let is_complete = answers.iter().all(|(_, answer)| answer.is_ok());
-    let object = |(server, answer): (String, Result<Vec<R>, String>)| match answer {
-        Ok(rows) => json!({ "server": server, R::LIST: rows.iter().map(R::object).collect::<Value>() }),
-        Err(sentence) => json!({ "server": server, "error": sentence }),
-    };
-    print(&format!("{}\n", ascii_where_invisible(&answers.into_iter().map(object).collect::<Value>().to_string())))?;
-    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Lines with columns as wide as their widest cell.
-fn table_of<R: Row>(rows: &[R]) -> Vec<String> {
-    let lines: Vec<Vec<String>> = [R::heads()].into_iter().chain(rows.iter().map(R::cells)).collect();
-    let width = |column: usize| lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
-    let line = |cells: &Vec<String>| {
-        let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
-    };
-    lines.iter().map(line).collect()
 }
 
 /// The figures of a pool that are shown, by their names on the wire.
 const FIGURES: [&str; 9] =
     ["max", "in_use", "free", "starting", "stopping", "cleaning", "quarantined", "queued", "queue_max"];
 
-impl Row for ListedPool {
+impl PrintedRow for ListedPool {
     const LIST: &'static str = "pools";
 
     fn heads() -> Vec<String> {
@@ -139,7 +119,7 @@ impl Row for ListedPool {
     }
 }
 
-impl Row for ListedMember {
+impl PrintedRow for ListedMember {
     const LIST: &'static str = "members";
 
     fn heads() -> Vec<String> {
@@ -175,7 +155,7 @@ fn text(bytes: &[u8]) -> Value {
     String::from_utf8_lossy(bytes).into()
 }
 
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for MembersCommandSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// What the options say.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Settings {
+pub struct DaemonSettings {
     /// Where more settings are.
     config: Option<String>,
     /// The content of that file.
@@ -36,7 +36,7 @@ pub struct Settings {
 
 /// The options of the loop. A name in the file is that of the option with underscores, and in a section if it belongs to a
 /// service that has a prefix of its own.
-const LOOP: &[Opt<Settings>] = &[
+const LOOP: &[Opt<DaemonSettings>] = &[
     Opt {
         short: "c",
         long: "config",
@@ -152,9 +152,9 @@ const LOOP: &[Opt<Settings>] = &[
     Opt::HELP,
 ];
 
-impl Default for Settings {
+impl Default for DaemonSettings {
     fn default() -> Self {
-        Settings {
+        DaemonSettings {
             config: None,
             config_text: None,
             endpoints: PerService::each(endpoint::default_of),
@@ -168,21 +168,21 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl DaemonSettings {
     /// What a command line says, and the configuration file that it may name.
     ///
     /// # Errors
     ///
     /// One sentence that names what is wrong.
-    pub fn of(given: &Given) -> Result<Settings, String> {
-        let text = Settings::without_file(given)?.config.map(|path| config::read(&path)).transpose()?;
-        Settings::with_file(given, text)
+    pub fn of(given: &Given) -> Result<DaemonSettings, String> {
+        let text = DaemonSettings::without_file(given)?.config.map(|path| config::read(&path)).transpose()?;
+        DaemonSettings::with_file(given, text)
     }
 
-    /// What a command line says, and the configuration file that it may name, whose content is `text`. Fails as [`Settings::of`] does.
-    pub fn with_file(given: &Given, text: Option<String>) -> Result<Settings, String> {
-        let mut settings = Settings::default();
-        if let (Some(path), Some(text)) = (Settings::without_file(given)?.config, &text) {
+    /// What a command line says, and the configuration file that it may name, whose content is `text`. Fails as [`DaemonSettings::of`] does.
+    pub fn with_file(given: &Given, text: Option<String>) -> Result<DaemonSettings, String> {
+        let mut settings = DaemonSettings::default();
+        if let (Some(path), Some(text)) = (DaemonSettings::without_file(given)?.config, &text) {
             config::apply(&path, text, &schema(&described(), &tables()), given, &mut settings)?;
         }
         settings.apply(given)?;
@@ -197,8 +197,8 @@ impl Settings {
     /// # Errors
     ///
     /// One sentence that names what is wrong.
-    pub fn without_file(given: &Given) -> Result<Settings, String> {
-        let mut settings = Settings::default();
+    pub fn without_file(given: &Given) -> Result<DaemonSettings, String> {
+        let mut settings = DaemonSettings::default();
         settings.apply(given)?;
         Ok(settings)
     }
@@ -245,8 +245,8 @@ impl Settings {
 }
 
 /// Returns what a configuration file can set.
-fn schema<'a>(rows: &'a [Opt<()>], tables: &'a [TableDoc]) -> config::Schema<'a, Settings> {
-    config::Schema { rows, set: Settings::set, tables, add: Settings::add }
+fn schema<'a>(rows: &'a [Opt<()>], tables: &'a [TableDoc]) -> config::Schema<'a, DaemonSettings> {
+    config::Schema { rows, set: DaemonSettings::set, tables, add: DaemonSettings::add }
 }
 
 /// Returns the tables of which a configuration file may have several: those of each service.
@@ -297,30 +297,30 @@ fn keepalive(text: &str) -> Result<Option<Keepalive>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Words;
+    use crate::cli::WordsAllowed;
     use crate::counters::CountersSettings;
     use crate::jobs::JobsSettings;
     use crate::net::Address;
     use crate::pools::PoolsSettings;
     use std::ffi::OsString;
 
-    fn parse(line: &str) -> Result<Settings, String> {
+    fn parse(line: &str) -> Result<DaemonSettings, String> {
         let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        Settings::of(&Given::read(&described(), Words::None, &arguments)?)
+        DaemonSettings::of(&Given::read(&described(), WordsAllowed::None, &arguments)?)
     }
 
     fn id(name: &str) -> ServiceId {
         ServiceId::named(name).expect("is in the registry")
     }
 
-    fn texts(settings: &Settings) -> Vec<String> {
+    fn texts(settings: &DaemonSettings) -> Vec<String> {
         settings.endpoints[id("pools")].addresses().iter().map(Address::to_string).collect()
     }
 
     #[test]
     fn without_options_it_serves_the_local_machine() {
         let settings = parse("").expect("is well-formed");
-        assert_eq!(settings, Settings::default());
+        assert_eq!(settings, DaemonSettings::default());
         assert_eq!(texts(&settings), ["127.0.0.1:7531", "[::1]:7531"]);
     }
 
@@ -419,7 +419,7 @@ mod tests {
             + "jobs.admin = true\n"
             + "members.enable = true\nmembers.listen = '::1'\nmembers.port = 97\nmembers.max_connections = 15\n"
             + "members.max = 16\nmembers.admin = false\n";
-        let mut settings = Settings::default();
+        let mut settings = DaemonSettings::default();
         config::apply_text(&text, &schema(&described(), &tables()), &Given::default(), &mut settings)
             .expect("is well-formed");
         let line = "-l 10.0.0.1 -l unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \

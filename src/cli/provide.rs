@@ -1,6 +1,5 @@
 //! `provide`: a provider of members whose commands start, stop, check and clean them.
 
-mod process;
 mod work;
 
 use super::command::Failure;
@@ -30,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const CANNOT_RUN: u8 = 126;
 
 /// What the options say.
-pub struct Settings {
+pub struct ProvideSettings {
     /// The commands, for `sh -c`; empty if there is none.
     start: Vec<u8>,
     stop: Vec<u8>,
@@ -43,7 +42,7 @@ pub struct Settings {
 }
 
 /// The options.
-const OPTIONS: &[Opt<Settings>] = &[
+const OPTIONS: &[Opt<ProvideSettings>] = &[
     Opt {
         long: "start",
         hint: "COMMAND",
@@ -134,7 +133,7 @@ const OPTIONS: &[Opt<Settings>] = &[
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let misused =
         |sentence: &str| Failure { status: MISUSE, sentence: format!("{sentence} (see poolcounter help provide)") };
-    let mut settings = Settings::default();
+    let mut settings = ProvideSettings::default();
     given.apply(OPTIONS, &mut settings).map_err(|sentence| Failure { status: MISUSE, sentence })?;
     let [pool] = given.words.as_slice() else { return Err(misused("there is not one pool")) };
     let role = settings.role().map_err(misused)?;
@@ -155,7 +154,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 /// A provider from its start to its end.
 struct Session<'a> {
-    settings: &'a Settings,
+    settings: &'a ProvideSettings,
     role: Role,
     pool: &'a [u8],
     signals: SignalFd,
@@ -165,7 +164,7 @@ struct Session<'a> {
     complaint: String,
 }
 
-impl Settings {
+impl ProvideSettings {
     /// Returns what it does for the pool; the error says what is wrong with the options.
     fn role(&self) -> Result<Role, &'static str> {
         let for_members = self.capacity.is_some() || !self.stop.is_empty() || !self.check.is_empty();
@@ -309,9 +308,9 @@ impl Session<'_> {
     }
 }
 
-impl Default for Settings {
+impl Default for ProvideSettings {
     fn default() -> Self {
-        Settings {
+        ProvideSettings {
             start: Vec::new(),
             stop: Vec::new(),
             check: Vec::new(),
@@ -323,7 +322,7 @@ impl Default for Settings {
     }
 }
 
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for ProvideSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }

@@ -39,6 +39,8 @@ pub enum Stdio {
     /// These descriptors. It leads a process group of its own, so that it can be ended with all that it has started, and nothing
     /// typed at a terminal reaches it. Its standard error is that of this process.
     Apart(RawFd, RawFd),
+    /// The same, and its standard error goes where its standard output does.
+    Joined(RawFd, RawFd),
 }
 
 impl Spawn<'_> {
@@ -54,11 +56,14 @@ impl Spawn<'_> {
         // The runtime ignores this one before `main`, which is not meant for commands.
         attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
         let mut flags = PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF;
-        if let Stdio::Apart(input, output) = self.stdio {
+        if let Stdio::Apart(input, output) | Stdio::Joined(input, output) = self.stdio {
             attributes.set_pgroup(Pid::from_raw(0))?;
             flags |= PosixSpawnFlags::POSIX_SPAWN_SETPGROUP;
             actions.add_dup2(input, 0)?;
             actions.add_dup2(output, 1)?;
+        }
+        if let Stdio::Joined(_, output) = self.stdio {
+            actions.add_dup2(output, 2)?;
         }
         attributes.set_flags(flags)?;
         let words = words.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<Vec<_>, _>>()?;
@@ -66,8 +71,10 @@ impl Spawn<'_> {
     }
 
     fn environment(&self) -> io::Result<Vec<CString>> {
+        let is_of_member = |name: &[u8]| OF_MEMBERS.iter().any(|prefix| name.starts_with(prefix));
+        let has_member = self.variables.iter().any(|(name, _)| is_of_member(name));
         let is_told =
-            |name: &[u8]| !self.variables.is_empty() && OF_MEMBERS.iter().any(|prefix| name.starts_with(prefix));
+            |name: &[u8]| has_member && is_of_member(name) || self.variables.iter().any(|(told, _)| told == name);
         let inherited = env::vars_os().filter(|(name, _)| !is_told(name.as_bytes()));
         let inherited = inherited.map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
         let told = self.variables.iter().map(|(name, value)| [name, &b"="[..], value].concat());

@@ -3,7 +3,7 @@
 //! They hang on the connection, which the command does not have, unless they are taken with a lease.
 
 use super::command::Failure;
-use super::exec::{MISUSE, PROTOCOL, Progress, TRY_LATER, UNAVAILABLE};
+use super::exec::{MISUSE, PROTOCOL, TRY_LATER, UNAVAILABLE, WaitProgress};
 use super::run_child::{self, Ended, HeldResource, OnLost};
 use super::servers::{Servers, TIMEOUTS};
 use super::spawn::Variable;
@@ -25,7 +25,7 @@ const RENEWALS: u32 = 3;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What the options say.
-struct Settings {
+struct TakeSettings {
     wanted: Wanted,
     /// The group to take from, in place of a pool.
     group: Option<Vec<u8>>,
@@ -38,7 +38,7 @@ struct Settings {
 }
 
 /// The options.
-const OPTIONS: &[Opt<Settings>] = &[
+const OPTIONS: &[Opt<TakeSettings>] = &[
     Opt {
         short: "t",
         long: "timeout",
@@ -180,7 +180,7 @@ const OPTIONS: &[Opt<Settings>] = &[
 /// When the command was not run.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let misused = |sentence: String| Failure { status: MISUSE, sentence };
-    let mut settings = Settings::default();
+    let mut settings = TakeSettings::default();
     given.apply(OPTIONS, &mut settings).map_err(misused)?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let source = match (&settings.group, words) {
@@ -201,7 +201,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         members = members.named(holder).map_err(|_| misused("--name: it cannot be sent".into()))?;
     }
     let limit = (settings.wanted.timeout < NO_LIMIT).then_some(settings.wanted.timeout);
-    let mut progress = Progress::new(name.clone(), limit);
+    let mut progress = WaitProgress::new(name.clone(), limit);
     let watch = |waited| progress.show(waited);
     let taken = match settings.group {
         None => members.take_watched(source, &settings.wanted, watch),
@@ -220,8 +220,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 }
 
 /// Runs the command while the members are held, and returns them as its status says.
-fn run_with(taken: Vec<Member<'_>>, settings: &Settings, command: &[OsString]) -> Result<ExitCode, Failure> {
-    let watch = Watch::new(&taken, settings.wanted.lease);
+fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString]) -> Result<ExitCode, Failure> {
+    let watch = LeaseWatch::new(&taken, settings.wanted.lease);
     let check = || watch.check();
     // All are on one connection.
     let descriptor = taken.first().and_then(Member::descriptor);
@@ -245,7 +245,7 @@ fn run_with(taken: Vec<Member<'_>>, settings: &Settings, command: &[OsString]) -
 }
 
 /// Looks after members while the command runs.
-struct Watch<'a> {
+struct LeaseWatch<'a> {
     taken: &'a [Member<'a>],
     /// How often their leases are renewed.
     interval: Option<Duration>,
@@ -253,11 +253,11 @@ struct Watch<'a> {
     next: Cell<Option<Instant>>,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> LeaseWatch<'a> {
     fn new(taken: &'a [Member<'a>], lease: Option<Duration>) -> Self {
         let interval = lease.map(|lease| lease / RENEWALS);
         let next = interval.and_then(|interval| Instant::now().checked_add(interval));
-        Watch { taken, interval, next: Cell::new(next) }
+        LeaseWatch { taken, interval, next: Cell::new(next) }
     }
 
     /// Renews what is due, and returns when the next is; the error says what is lost.
@@ -327,16 +327,16 @@ fn in_words(reason: NoMembers) -> &'static str {
     }
 }
 
-impl Settings {
+impl TakeSettings {
     fn is_failure(&self, status: u8) -> bool {
         if self.fail_on.is_empty() { status != 0 } else { self.fail_on.contains(&status) }
     }
 }
 
-impl Default for Settings {
+impl Default for TakeSettings {
     fn default() -> Self {
         let wanted = Wanted { timeout: NO_LIMIT, ..Wanted::default() };
-        Settings {
+        TakeSettings {
             wanted,
             group: None,
             name: None,
@@ -347,7 +347,7 @@ impl Default for Settings {
     }
 }
 
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for TakeSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }

@@ -14,7 +14,8 @@ pub enum Error {
     /// No server answers; each with its failure, in the order in which they were asked. A caller that protects a resource from
     /// load goes on without a lock then, as MediaWiki does: an outage of the locks must not become one of the site.
     Unavailable(Vec<(String, Failure)>),
-    /// The connection was lost, and with it what it held. The server may have granted that to another client already.
+    /// The connection was lost, and with it what it held. The server may have granted that to another client already. Of a
+    /// request that was under way it is not known whether the server has done it.
     Lost,
     /// The server has taken this back: the longest time to hold it was over.
     Expired,
@@ -22,6 +23,8 @@ pub enum Error {
     LockHeld,
     /// The server refuses, in these words. The request is at fault and not the server.
     Refused(String),
+    /// The server of jobs is a plain beanstalkd, or one that is too old to know this; nothing was sent.
+    NoExtension(&'static str),
     /// The server says that the holder no longer has the member.
     MemberLost(Lost),
 }
@@ -104,6 +107,7 @@ impl fmt::Display for Error {
             Error::Expired => f.write_str("the longest time to hold it was over"),
             Error::LockHeld => f.write_str("the connection holds as many locks as the server allows"),
             Error::Refused(words) => write!(f, "the server refuses: {words}"),
+            Error::NoExtension(what) => write!(f, "the server does not know {what}: it is a plain beanstalkd"),
             Error::MemberLost(reason) => write!(f, "the member is lost: {}", describe_loss(*reason)),
         }
     }

@@ -14,7 +14,7 @@ use super::placement::Placement;
 use crate::members::pool_settings::Filter;
 use crate::members::request::{Condition, From as Source, LeaseName, Lost, NoMembers, Request, Take, Taken};
 use crate::members::wire::client::{self as wire, ListedMember, ListedPool, Notice, Reply};
-use exchange::{Verdict, ask, ask_line, members_request, read_done, read_list, read_taken, sendable_attributes};
+use exchange::{TakeAnswer, ask, ask_line, members_request, read_done, read_list, read_taken, sendable_attributes};
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
@@ -192,13 +192,13 @@ impl Members {
         let (answer, held) = asked?;
         self.note(held, notices);
         Ok(match answer? {
-            Verdict::Taken(taken) => {
+            TakeAnswer::Taken(taken) => {
                 let member = |taken| self.guard(held, taken, wanted.lease, sent);
                 TakeOutcome::Taken(taken.into_iter().map(member).collect())
             }
-            Verdict::NoMembers(reason) => TakeOutcome::NoMembers(reason),
-            Verdict::QueueFull => TakeOutcome::QueueFull,
-            Verdict::Limit => TakeOutcome::Limit,
+            TakeAnswer::NoMembers(reason) => TakeOutcome::NoMembers(reason),
+            TakeAnswer::QueueFull => TakeOutcome::QueueFull,
+            TakeAnswer::Limit => TakeOutcome::Limit,
         })
     }
 

@@ -193,6 +193,42 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Jobs
+//!
+//! A [`Producer`] puts jobs, a [`Runner`] does them; a beanstalkd will do as the server, as long as nothing is asked for that it
+//! does not have. That is [`Error::NoExtension`] then, and nothing was sent.
+//!
+//! ```
+//! # use poolcounter::Server;
+//! use poolcounter::client::{JobExtras, NewJob, Producer, PutOutcome, Reservation, Runner, Timeouts};
+//! use std::time::Duration;
+//!
+//! # let mut server = Server::bind("127.0.0.1:0", "jobs")?;
+//! # let (address, stopper) = (server.addresses("jobs")[0].to_string(), server.stopper());
+//! # let thread = std::thread::spawn(move || server.run());
+//! let producer = Producer::new([&*address], Timeouts::default());
+//! let job = NewJob {
+//!     tube: Some("enwiki/refreshLinks".into()),
+//!     extras: JobExtras { key: Some(b"page:42".into()), ..JobExtras::default() },
+//!     ..NewJob::new("42")
+//! };
+//! let PutOutcome::Inserted(id) = producer.put(&job)? else { panic!("no such job waits") };
+//! assert_eq!(producer.put(&job)?, PutOutcome::Duplicate(id));
+//!
+//! let mut runner = Runner::new([&*address], Timeouts::default());
+//! runner.watch("*/refreshLinks", None)?;
+//! if let Reservation::Reserved(job) = runner.reserve(Some(Duration::from_secs(10)))? {
+//!     match std::str::from_utf8(&job.body) {
+//!         Ok("42") => runner.delete(&job)?,
+//!         other => drop(runner.fail(&job, None, Duration::from_secs(60), format!("what is {other:?}?"))?),
+//!     }
+//! }
+//! assert_eq!(producer.peek(id)?, None);
+//! # stopper.stop()?;
+//! # thread.join().expect("the server does not panic")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # When servers fail
 //!
 //! - A server that refuses, is silent for [`Timeouts::answer`], closes the connection or talks nonsense is passed over for
@@ -211,6 +247,7 @@ mod connection;
 mod counters;
 mod error;
 mod fleet;
+mod jobs;
 mod members;
 mod placement;
 mod pools;
@@ -218,6 +255,7 @@ mod provider;
 
 pub use crate::counters::request::CounterRefusal;
 pub use crate::counters::stats::CounterStat;
+pub use crate::jobs::request::{JobId, JobState, SummaryBy, Until};
 pub use crate::members::request::{Condition, Lost, NoMembers};
 pub use crate::members::wire::client::{ListedMember, ListedPool, Task};
 pub use crate::pools::request::Purpose;
@@ -226,6 +264,10 @@ pub use crate::stats::{Figures, Row, Stat, Unit};
 pub use cleaner::Cleaner;
 pub use counters::{Counters, Units, Usage};
 pub use error::{Error, Failure, Fault};
+pub use jobs::{
+    JobExtras, JobStatus, LimitScope, ListedJob, NewJob, Producer, PutOutcome, Reservation, ReservedJob, Retry, Runner,
+    SummaryRow,
+};
 pub use members::{LeaseToken, Member, MemberLoss, Members, Operator, Rows, RowsOfEach, TakeOutcome, Wanted};
 pub use placement::{MediaWiki, Placement, Ring};
 pub use pools::{Client, Limits, Lines, Lock, Outcome};

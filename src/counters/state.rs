@@ -27,7 +27,7 @@ use holdings::Holdings;
 use slab::Slab;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use sweep::Sweep;
+use sweep::SweepProgress;
 
 /// The memory of a counter besides its name, in bytes: its slot and its entry in the index, with room to grow.
 pub const COUNTER_BYTES: u64 = 64;
@@ -83,7 +83,7 @@ pub struct CountersState {
     interval: u32,
     /// When that interval is over.
     interval_end: Time,
-    sweep: Option<Sweep>,
+    sweep: Option<SweepProgress>,
     /// Armed while there are counters, for the end of the interval or for the rest of the work.
     timer: Option<TimerId>,
     conflicts: Cell<u64>,

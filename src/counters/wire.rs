@@ -116,7 +116,7 @@ impl Header {
         if !self.is_request {
             return Err(Malformed::Invalid);
         }
-        let mut fields = Fields(body);
+        let mut fields = BodyFields(body);
         let request = match Opcode::of(self.opcode).ok_or(Malformed::UnknownCommand)? {
             Opcode::Noop => Some(CounterRequest::Noop),
             Opcode::Stats => Some(CounterRequest::Stats),
@@ -130,9 +130,9 @@ impl Header {
 }
 
 /// The rest of a body.
-struct Fields<'a>(&'a [u8]);
+struct BodyFields<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> BodyFields<'a> {
     fn u16(&mut self) -> Option<u16> {
         let (number, rest) = self.0.split_first_chunk()?;
         self.0 = rest;

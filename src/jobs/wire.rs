@@ -5,6 +5,7 @@ use super::state::{
     queries::MOST_LISTED, queries::SummaryBy,
 };
 
+pub mod client;
 pub mod replies;
 pub mod stream;
 mod words;

@@ -2,7 +2,7 @@
 
 use super::pool_settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Value};
 use super::request::{Attributes, Condition, From, LeaseName, Named, Refusal, Request, Take, Token};
-use crate::pools::wire::{parse_number, parse_seconds};
+use crate::pools::wire::{LineWords, parse_number, parse_seconds};
 use crate::time::Span;
 
 pub mod client;
@@ -61,7 +61,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
     if line.first() == Some(&b' ') {
         return Err(Refusal::BadCommand);
     }
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     let command = words.next().unwrap_or_default();
     if let Some(query) = parse_query(command, &mut words) {
         return query.and_then(|query| words.end(Line::Query(query)));
@@ -92,7 +92,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
     words.end(Line::Request(request))
 }
 
-fn parse_operator<'a>(command: &[u8], words: &mut Words<'a>) -> Result<Request<'a>, Refusal> {
+fn parse_operator<'a>(command: &[u8], words: &mut LineWords<'a>) -> Result<Request<'a>, Refusal> {
     Ok(match command {
         b"POOL" => {
             let name = words.name()?;
@@ -119,7 +119,7 @@ fn parse_operator<'a>(command: &[u8], words: &mut Words<'a>) -> Result<Request<'
 }
 
 /// Reads a query; None when the command is not one.
-fn parse_query<'a>(command: &[u8], words: &mut Words<'a>) -> Option<Result<Query<'a>, Refusal>> {
+fn parse_query<'a>(command: &[u8], words: &mut LineWords<'a>) -> Option<Result<Query<'a>, Refusal>> {
     Some(match command {
         b"UTILIZATION" => words.name().map(|pool| Query::Utilization { pool }),
         b"MEMBERS" => parse_members(words),
@@ -128,7 +128,7 @@ fn parse_query<'a>(command: &[u8], words: &mut Words<'a>) -> Option<Result<Query
     })
 }
 
-fn parse_members<'a>(words: &mut Words<'a>) -> Result<Query<'a>, Refusal> {
+fn parse_members<'a>(words: &mut LineWords<'a>) -> Result<Query<'a>, Refusal> {
     let pool = words.name()?;
     let (mut after, mut limit) = (None, None);
     for word in words {
@@ -141,23 +141,7 @@ fn parse_members<'a>(words: &mut Words<'a>) -> Result<Query<'a>, Refusal> {
     Ok(Query::Members { pool, after, limit })
 }
 
-/// The words of a line, which are separated by one or more spaces.
-struct Words<'a>(&'a [u8]);
-
-impl<'a> Iterator for Words<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let start = self.0.iter().position(|byte| *byte != b' ')?;
-        let rest = &self.0[start..];
-        let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
-        let (word, rest) = rest.split_at(end);
-        self.0 = rest;
-        Some(word)
-    }
-}
-
-impl<'a> Words<'a> {
+impl<'a> LineWords<'a> {
     fn word(&mut self) -> Result<&'a [u8], Refusal> {
         self.next().ok_or(Refusal::BadSyntax("a parameter is missing"))
     }
@@ -274,7 +258,7 @@ fn split(word: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&word[..at], &word[at + 1..]))
 }
 
-fn parse_changes(mut changes: Vec<Change>, words: &mut Words<'_>) -> Result<Vec<Change>, Refusal> {
+fn parse_changes(mut changes: Vec<Change>, words: &mut LineWords<'_>) -> Result<Vec<Change>, Refusal> {
     for word in words {
         let (name, value) = split(word).ok_or(Refusal::BadSyntax("settings are key=value"))?;
         let key = Key::ALL.iter().find(|key| key.name().as_bytes() == name);
@@ -312,7 +296,7 @@ pub fn parse_change(key: Key, value: &[u8]) -> Result<Change, Refusal> {
 }
 
 /// Reads what follows a member's name.
-fn parse_attributes(words: &mut Words<'_>) -> Result<Attributes, Refusal> {
+fn parse_attributes(words: &mut LineWords<'_>) -> Result<Attributes, Refusal> {
     let mut attributes = Attributes::new();
     for word in words {
         add_attribute(&mut attributes, word)?;
@@ -341,7 +325,7 @@ pub(super) fn check_attributes(attributes: &Attributes) -> Result<(), Refusal> {
     if too_many { Err(Refusal::TooMany) } else { Ok(()) }
 }
 
-fn parse_take<'a>(from: From<'a>, words: &mut Words<'a>) -> Result<Request<'a>, Refusal> {
+fn parse_take<'a>(from: From<'a>, words: &mut LineWords<'a>) -> Result<Request<'a>, Refusal> {
     let (mut timeout, mut filter) = (Span::ZERO, Filter::default());
     let (mut count, mut priority, mut lease) = (None, None, None);
     for (n, word) in words.enumerate() {

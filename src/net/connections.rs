@@ -115,6 +115,13 @@ impl<S: Stream> Connections<S> {
         self.commit(now);
     }
 
+    /// Has the services take nothing new, those of them that know what that means.
+    pub fn drain(&mut self, now: Time) {
+        for id in self.dispatch.services.ids() {
+            self.dispatch.call(id, now, &self.slab, |service, context| service.drain(context));
+        }
+    }
+
     /// Returns true when no service has something under way that a process which takes over could not continue.
     pub fn is_quiet(&self) -> bool {
         self.dispatch.services.is_quiet() && !self.dispatch.output.is_held()

@@ -2,8 +2,8 @@
 
 mod starts;
 
-use super::Settings;
-use super::process::{Launcher, Process};
+use super::ProvideSettings;
+use crate::cli::process::{Keep, Launch, Launcher, Process, shell};
 use crate::cli::spawn::Variable;
 use crate::cli::terminal::{printable, warn};
 use crate::client::{Error, Offered, Provider, Task, TaskResult};
@@ -21,7 +21,7 @@ const TASKS_PER_ROUND: usize = 100;
 
 /// The members of a provider, and its commands.
 pub struct Work<'a> {
-    settings: &'a Settings,
+    settings: &'a ProvideSettings,
     pool: &'a [u8],
     launcher: Launcher,
     members: BTreeMap<Box<[u8]>, Own>,
@@ -69,7 +69,7 @@ type Link<'l> = Option<&'l mut Provider>;
 
 impl<'a> Work<'a> {
     /// Nothing is done yet. Commands get this signal mask.
-    pub fn new(settings: &'a Settings, pool: &'a [u8], mask: SigSet) -> io::Result<Work<'a>> {
+    pub fn new(settings: &'a ProvideSettings, pool: &'a [u8], mask: SigSet) -> io::Result<Work<'a>> {
         Ok(Work {
             settings,
             pool,
@@ -245,7 +245,14 @@ impl<'a> Work<'a> {
         }
         let variables: [Variable; 2] = [(b"POOL_NAME".to_vec(), self.pool.to_vec()), variable_of(&task)];
         let is_start = matches!(task, Task::Start(_));
-        match self.launcher.start(command, &variables, self.settings.timeout, is_start) {
+        let launch = Launch {
+            words: &shell(command),
+            variables: &variables,
+            input: None,
+            keep: if is_start { Keep::FirstLine } else { Keep::Nothing },
+            timeout: Some(self.settings.timeout),
+        };
+        match self.launcher.start(&launch) {
             Ok(process) => {
                 self.commands.push(Command { job: Job::Task(task), process, asked_by, is_late: false });
                 Ok(())

@@ -14,7 +14,7 @@ const MOST_LISTED: usize = 10 << 20;
 const LONGEST_TEXT: usize = 400;
 
 /// What a take came to.
-pub enum Verdict {
+pub enum TakeAnswer {
     /// The members.
     Taken(Vec<Taken>),
     /// There are none.
@@ -75,9 +75,9 @@ pub fn read_done(line: &[u8], success: &Reply<'_>) -> Said<()> {
 }
 
 /// Reads the reply to a take of so many members, or of one.
-pub fn read_taken(connection: &mut ClientConnection, line: &[u8], count: Option<u32>) -> Said<Verdict> {
+pub fn read_taken(connection: &mut ClientConnection, line: &[u8], count: Option<u32>) -> Said<TakeAnswer> {
     Ok(Ok(match (wire::parse_reply(line), count) {
-        (Some(Reply::Member(taken)), None) => Verdict::Taken(vec![taken]),
+        (Some(Reply::Member(taken)), None) => TakeAnswer::Taken(vec![taken]),
         (Some(Reply::Members(told)), Some(count)) if told == count => {
             let mut taken = Vec::new();
             for _ in 0..count {
@@ -87,11 +87,11 @@ pub fn read_taken(connection: &mut ClientConnection, line: &[u8], count: Option<
                 }
                 connection.renew();
             }
-            Verdict::Taken(taken)
+            TakeAnswer::Taken(taken)
         }
-        (Some(Reply::NoMembers(reason)), _) => Verdict::NoMembers(reason),
-        (Some(Reply::QueueFull), _) => Verdict::QueueFull,
-        (Some(Reply::Limit), _) => Verdict::Limit,
+        (Some(Reply::NoMembers(reason)), _) => TakeAnswer::NoMembers(reason),
+        (Some(Reply::QueueFull), _) => TakeAnswer::QueueFull,
+        (Some(Reply::Limit), _) => TakeAnswer::Limit,
         (Some(Reply::Error(words)), _) => return Ok(Err(refused(words))),
         _ => return Err(Fault::Garbled),
     }))

@@ -9,7 +9,7 @@ use crate::time::Time;
 const SWEEP_SLOTS: usize = 4096;
 
 /// A sweep that is under way.
-pub(super) struct Sweep {
+pub(super) struct SweepProgress {
     /// The first slot of the table that it has not looked at.
     next: usize,
     began: Time,
@@ -18,7 +18,7 @@ pub(super) struct Sweep {
 impl CountersState {
     /// Begins a sweep, if there are counters.
     pub(super) fn begin_sweep(&mut self, step: &mut CountersStep<'_>) {
-        self.sweep = (!self.counters.is_empty()).then_some(Sweep { next: 0, began: step.now });
+        self.sweep = (!self.counters.is_empty()).then_some(SweepProgress { next: 0, began: step.now });
         self.continue_sweep(step);
     }
 
@@ -40,7 +40,7 @@ impl CountersState {
 
     /// Ends the sweep, if there is one, and counts it.
     pub(super) fn end_sweep(&mut self, now: Time) {
-        let Some(Sweep { began, .. }) = self.sweep.take() else { return };
+        let Some(SweepProgress { began, .. }) = self.sweep.take() else { return };
         let elapsed = now.since(began);
         self.figures.count(Stat::GcCount);
         self.figures.set(Stat::LastGcElapsed, elapsed.as_micros());

@@ -107,14 +107,14 @@ pub fn parse_number(body: &[u8]) -> Option<u32> {
 
 /// Returns the counter in the body of a reply to Dump.
 pub fn parse_record(body: &[u8]) -> Option<CounterRecord<'_>> {
-    let mut fields = super::Fields(body);
+    let mut fields = super::BodyFields(body);
     Some(CounterRecord { consumption: fields.u32()?, peak: fields.u32()?, name: fields.name()? })
 }
 
 /// Returns the statistics in the body of a reply to Stats. One that this version does not know is skipped.
 pub fn parse_stats(body: &[u8]) -> Option<Figures<Stat>> {
     let mut figures = Figures::default();
-    let mut fields = super::Fields(body);
+    let mut fields = super::BodyFields(body);
     while !fields.0.is_empty() {
         let (name_bytes, value_bytes) = (fields.u16()?, fields.u16()?);
         let (name, rest) = fields.0.split_at_checked(name_bytes.into())?;

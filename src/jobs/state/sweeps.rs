@@ -5,6 +5,7 @@ use super::limits::GateId;
 use super::tube::TubeId;
 use super::{PAUSE_BETWEEN_SLICES, Pattern, Reply, SLICE, State, Step, Timer};
 use crate::id::{ConnId, Id, id};
+pub use crate::jobs::request::{ALL_STATES, JobState};
 use crate::jobs::stats::Jobs as Stat;
 use crate::wheel::TimerId;
 
@@ -12,22 +13,6 @@ id! {
     /// A command under way that goes through many tubes or jobs.
     SweepId
 }
-
-/// The states of jobs that can be told apart by a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum JobState {
-    /// Waits for a runner.
-    Ready,
-    /// A runner has it.
-    Reserved,
-    /// Its delay is not over.
-    Delayed,
-    /// Waits for a kick.
-    Buried,
-}
-
-/// Every state, in the order of beanstalkd's figures.
-pub const ALL_STATES: [JobState; 4] = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
 
 /// What is done to each tube or job.
 pub(super) enum Work {

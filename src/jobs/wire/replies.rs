@@ -1,7 +1,6 @@
 //! Replies as bytes.
 
 use crate::jobs::state::{JobId, Refusal, Reply};
-use std::io::Write;
 
 /// Writes a reply of one line; of one with a body, the line and not the body. `used` is the name of the tube that the
 /// connection uses, `body_bytes` how long the body of a job is.
@@ -67,7 +66,24 @@ fn line(bytes: &mut Vec<u8>, word: &str) {
 }
 
 fn with_number(bytes: &mut Vec<u8>, word: &str, number: u64) {
-    write!(bytes, "{word} {number}\r\n").expect("a vector takes every byte");
+    bytes.extend_from_slice(word.as_bytes());
+    write_number(bytes, number);
+    bytes.extend_from_slice(b"\r\n");
+}
+
+/// Writes a number behind a space. By the standard library's formatting, the line of a reserve took 730 instructions.
+fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
+    // The largest has 20 digits.
+    let (mut digits, mut first) = ([b' '; 21], 21);
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    bytes.extend_from_slice(&digits[first - 1..]);
 }
 
 /// A name that is empty is left out.
@@ -81,5 +97,22 @@ fn with_name(bytes: &mut Vec<u8>, word: &str, name: &[u8]) {
 }
 
 fn with_body(bytes: &mut Vec<u8>, word: &str, id: JobId, body_bytes: usize) {
-    write!(bytes, "{word} {} {body_bytes}\r\n", id.0).expect("a vector takes every byte");
+    bytes.extend_from_slice(word.as_bytes());
+    write_number(bytes, id.0);
+    write_number(bytes, body_bytes as u64);
+    bytes.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_all_their_digits() {
+        for number in [0, 9, 10, 65_535, 1_234_567_890, u64::MAX - 1, u64::MAX] {
+            let mut bytes = Vec::new();
+            write_number(&mut bytes, number);
+            assert_eq!(String::from_utf8(bytes).expect("is text"), format!(" {number}"));
+        }
+    }
 }

@@ -4,6 +4,7 @@
 use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, is_extension, parse};
 use crate::jobs::state::{Body, JobId, ManyEntry, Put, Refusal};
 use crate::record::{Reader, Unreadable, Writer};
+use memchr::memchr_iter;
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -185,9 +186,15 @@ impl Stream {
     }
 
     fn cut_line<'a>(&mut self, input: &'a [u8], max_size: u32) -> Cut<'a> {
-        let most = if is_extension(&input[..input.len().min(MAX_LINE)]) { MAX_EXTENSION_LINE } else { MAX_LINE };
-        let window = &input[..input.len().min(most)];
-        let Some(end) = window.windows(CRLF.len()).position(|two| two == CRLF) else {
+        let mut window = &input[..input.len().min(MAX_LINE)];
+        let mut found = end_of_line(window);
+        // Which words may have longer lines matters for those alone that are longer.
+        let most = if found.is_none() && is_extension(window) { MAX_EXTENSION_LINE } else { MAX_LINE };
+        if most > MAX_LINE {
+            window = &input[..input.len().min(most)];
+            found = end_of_line(window);
+        }
+        let Some(end) = found else {
             if window.len() < most {
                 return Cut { consumed: 0, item: None };
             }
@@ -216,7 +223,7 @@ impl Stream {
     }
 
     fn skip_line(&mut self, input: &[u8]) -> Cut<'static> {
-        match input.windows(CRLF.len()).position(|two| two == CRLF) {
+        match end_of_line(input) {
             Some(end) => Cut { consumed: end + CRLF.len(), item: None },
             None => {
                 self.phase = Phase::RestOfLine;
@@ -314,6 +321,12 @@ impl Many {
         self.lost.get_or_insert(why);
         self.entries = Vec::new();
     }
+}
+
+/// Returns where the first line ends. A line feed alone is a part of it.
+fn end_of_line(bytes: &[u8]) -> Option<usize> {
+    let mut ends = memchr_iter(b'\n', bytes).filter_map(|feed| feed.checked_sub(1));
+    ends.find(|end| bytes[*end] == b'\r')
 }
 
 /// Returns true when a line is meant as a put, whatever is wrong with it.

@@ -16,12 +16,15 @@ pub(super) fn is_text(bytes: &[u8], most: usize) -> bool {
 
 /// Reads a number that is nothing but digits.
 pub(super) fn number(digits: &[u8], least: u64, most: u64) -> Result<u64, Wrong> {
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(Wrong);
+    let mut number = 0_u64;
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return Err(Wrong);
+        }
+        number = number.checked_mul(10).and_then(|tens| tens.checked_add(u64::from(digit))).ok_or(Wrong)?;
     }
-    let grow = |number: u64, digit: &u8| number.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
-    let number = digits.iter().try_fold(0, grow).ok_or(Wrong)?;
-    if (least..=most).contains(&number) { Ok(number) } else { Err(Wrong) }
+    if !digits.is_empty() && (least..=most).contains(&number) { Ok(number) } else { Err(Wrong) }
 }
 
 impl<'a> Words<'a> {

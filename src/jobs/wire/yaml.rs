@@ -1,8 +1,8 @@
 //! Statistics and lists as YAML, as beanstalkd writes them.
 
 use super::{OPTIONS, WORDS};
+use crate::jobs::state::ALL_STATES;
 use crate::jobs::state::queries::{JobStats, Summary, TubeStats};
-use crate::jobs::state::{ALL_STATES, JobState};
 use crate::jobs::stats::Jobs;
 use crate::stats::Figures;
 use crate::time::Time;
@@ -17,21 +17,11 @@ pub fn begin() -> Vec<u8> {
     b"---\n".to_vec()
 }
 
-/// Returns the word for a state.
-pub fn state_name(state: JobState) -> &'static str {
-    match state {
-        JobState::Ready => "ready",
-        JobState::Reserved => "reserved",
-        JobState::Delayed => "delayed",
-        JobState::Buried => "buried",
-    }
-}
-
 /// Writes what `stats-job` tells.
 pub fn write_job(bytes: &mut Vec<u8>, job: &JobStats<'_>) {
     put!(bytes, "id: {}", job.id.0);
     put!(bytes, "tube: {}", quoted(job.tube));
-    put!(bytes, "state: {}", state_name(job.state));
+    put!(bytes, "state: {}", job.state.word());
     put!(bytes, "pri: {}\nage: {}\ndelay: {}\nttr: {}", job.pri, job.age, job.delay, job.ttr);
     put!(bytes, "time-left: {}\nfile: 0\nreserves: {}", job.time_left, job.reserves);
     let history = job.history;
@@ -138,7 +128,7 @@ pub fn write_summary(bytes: &mut Vec<u8>, name: &[u8], summary: &Summary, is_run
         put!(bytes, "  connections: {}\n  waiting: {}", summary.conns, summary.waiting);
     }
     for (state, count) in ALL_STATES.into_iter().zip(summary.counts) {
-        put!(bytes, "  {}: {count}", state_name(state));
+        put!(bytes, "  {}: {count}", state.word());
     }
     let seconds = |micros: u64| micros as f64 / 1e6;
     put!(bytes, "  oldest-ready: {:.3}", seconds(summary.oldest_ready.as_micros()));

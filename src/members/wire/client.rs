@@ -1,7 +1,9 @@
 //! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are the server's own.
 
 use super::replies::{lost_of, reason_of, write, write_attributes, write_token, write_words};
-use super::{Words, check_member, check_name, number_of, parse_attributes, parse_long, parse_token, seconds_of, split};
+use super::{
+    LineWords, check_member, check_name, number_of, parse_attributes, parse_long, parse_token, seconds_of, split,
+};
 use crate::members::request::{
     Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Request, Take, Taken, Token,
 };
@@ -121,13 +123,13 @@ pub fn read_token(text: &[u8]) -> Option<Token> {
 
 /// Reads a member's name and what is behind it in the same line: its attributes as `name=value`.
 pub fn parse_named_member(line: &[u8]) -> Option<(&[u8], Attributes)> {
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     Some((words.member().ok()?, parse_attributes(&mut words).ok()?))
 }
 
 /// Reads attributes as `name=value` with spaces between them. None: no member can have them.
 pub fn parse_attribute_list(text: &[u8]) -> Option<Attributes> {
-    parse_attributes(&mut Words(text)).ok()
+    parse_attributes(&mut LineWords(text)).ok()
 }
 
 /// Writes a request whose names went through [`escape_name`] and [`escape_member`]. Those with settings have functions of their
@@ -259,7 +261,7 @@ pub fn parse_reply(line: &[u8]) -> Option<Reply<'_>> {
     if let Some(words) = line.strip_prefix(ERROR) {
         return Some(Reply::Error(words));
     }
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     let reply = match words.next()? {
         b"OK" => Reply::Ok,
         b"MEMBER" => Reply::Member(parse_taken(&mut words)?),
@@ -285,7 +287,7 @@ pub fn is_notice(line: &[u8]) -> bool {
 
 /// Reads a line without its end that begins with `!`. None: this version does not know it.
 pub fn parse_notice(line: &[u8]) -> Option<Notice> {
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     let command = words.next()?;
     if command == b"!LOST" {
         let (lease, reason) = (parse_long(words.next()?).ok()?, words.next()?);
@@ -318,7 +320,7 @@ pub fn describe_loss(reason: Lost) -> &'static str {
 
 /// Reads a line of `POOLS`.
 pub fn parse_pool(line: &[u8]) -> Option<ListedPool> {
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     let (name, group) = (words.next()?.to_vec(), words.next()?);
     let mut figures = Vec::new();
     while let Some(figure) = words.next() {
@@ -329,7 +331,7 @@ pub fn parse_pool(line: &[u8]) -> Option<ListedPool> {
 
 /// Reads a line of `MEMBERS`.
 pub fn parse_member(line: &[u8]) -> Option<ListedMember> {
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     let (name, state, holder) = (words.next()?.to_vec(), words.next()?.to_vec(), words.next()?);
     let mut duration = || Some(Duration::from_micros(seconds_of(words.next()?).ok()?.as_micros()));
     let (age, idle) = (duration()?, duration()?);
@@ -346,7 +348,7 @@ pub fn parse_member(line: &[u8]) -> Option<ListedMember> {
     })
 }
 
-fn parse_taken(words: &mut Words<'_>) -> Option<Taken> {
+fn parse_taken(words: &mut LineWords<'_>) -> Option<Taken> {
     let (lease, pool, member) = (parse_long(words.next()?).ok()?, words.next()?, words.next()?);
     let (mut attributes, mut token) = (Attributes::new(), None::<Token>);
     for word in words {

@@ -1,7 +1,7 @@
 //! The starts of a provider, and the processes that are left of them.
 
 use super::{Job, Link, Own, Work, is_process_of};
-use crate::cli::provide::process::FirstLine;
+use crate::cli::process::FirstLine;
 use crate::cli::terminal::printable;
 use crate::client::{Error, Offered, Task, TaskResult};
 use crate::members::wire::client::parse_named_member;

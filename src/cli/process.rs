@@ -1,9 +1,10 @@
-//! One command of a provider: a process group with a deadline, of whose output the first line is kept.
+//! One command of many that a provider or a runner has: a process group with a deadline, of whose output a part is kept.
 
 use crate::cli::spawn::{Spawn, Stdio, Variable, status_of};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::Pid;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -23,6 +24,31 @@ pub struct Launcher {
     null: File,
 }
 
+/// A command that is to be started.
+pub struct Launch<'a> {
+    /// Its name and its arguments.
+    pub words: &'a [OsString],
+    /// Added to its environment.
+    pub variables: &'a [Variable],
+    /// What it reads; nothing if there is none.
+    pub input: Option<BorrowedFd<'a>>,
+    /// What becomes of its output.
+    pub keep: Keep,
+    /// It must have ended within this time, or have printed a line if that is wanted.
+    pub timeout: Option<Duration>,
+}
+
+/// What is kept of an output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keep {
+    /// There is none.
+    Nothing,
+    /// Its first line.
+    FirstLine,
+    /// So many bytes of its end, together with the standard error.
+    Tail(usize),
+}
+
 /// A process.
 pub struct Process {
     /// None once it has ended.
@@ -32,7 +58,9 @@ pub struct Process {
     /// Whether it was asked to end.
     is_ending: bool,
     output: Option<PipeReader>,
-    line: Vec<u8>,
+    keep: Keep,
+    /// What is kept; of an end, up to twice as much.
+    kept: Vec<u8>,
     has_line: bool,
 }
 
@@ -53,33 +81,43 @@ impl Launcher {
         Ok(Launcher { mask, null: File::options().read(true).write(true).open("/dev/null")? })
     }
 
-    /// Starts a command for the shell, which must have ended, or have printed a line if that is wanted, within the time.
-    pub fn start(
-        &self,
-        command: &[u8],
-        variables: &[Variable],
-        timeout: Duration,
-        has_output: bool,
-    ) -> io::Result<Process> {
-        let words = [b"sh".to_vec(), b"-c".to_vec(), command.to_vec()].map(OsStringExt::from_vec);
+    /// Starts a command.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such command, or it cannot be run.
+    pub fn start(&self, launch: &Launch<'_>) -> io::Result<Process> {
         let null = self.null.as_raw_fd();
-        let (reader, writer) =
-            if has_output { io::pipe().map(|(reader, writer)| (Some(reader), Some(writer)))? } else { (None, None) };
+        let (reader, writer) = match launch.keep {
+            Keep::Nothing => (None, None),
+            _ => io::pipe().map(|(reader, writer)| (Some(reader), Some(writer)))?,
+        };
         if let Some(reader) = &reader {
             fcntl(reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }
+        let input = launch.input.map_or(null, |input| input.as_raw_fd());
         let output = writer.as_ref().map_or(null, AsRawFd::as_raw_fd);
-        let spawn = Spawn { mask: &self.mask, variables, stdio: Stdio::Apart(null, output) };
-        let group = spawn.spawn(&words)?;
+        let stdio = match launch.keep {
+            Keep::Tail(_) => Stdio::Joined(input, output),
+            Keep::Nothing | Keep::FirstLine => Stdio::Apart(input, output),
+        };
+        let spawn = Spawn { mask: &self.mask, variables: launch.variables, stdio };
+        let group = spawn.spawn(launch.words)?;
         Ok(Process {
             group: Some(group),
-            deadline: Instant::now().checked_add(timeout),
+            deadline: launch.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             is_ending: false,
             output: reader,
-            line: Vec::new(),
+            keep: launch.keep,
+            kept: Vec::new(),
             has_line: false,
         })
     }
+}
+
+/// Returns the words of a command for the shell.
+pub fn shell(command: &[u8]) -> [OsString; 3] {
+    [b"sh".to_vec(), b"-c".to_vec(), command.to_vec()].map(OsStringExt::from_vec)
 }
 
 impl Process {
@@ -96,7 +134,7 @@ impl Process {
         self.group.is_some()
     }
 
-    /// Reads some of its output. All but the first line is thrown away.
+    /// Reads some of its output. What is not kept is thrown away.
     pub fn read(&mut self) {
         let mut chunk = [0; 4096];
         for _ in 0..READ_PER_ROUND / chunk.len() {
@@ -112,21 +150,36 @@ impl Process {
     }
 
     fn keep(&mut self, chunk: &[u8]) {
-        if self.has_line || self.line.len() > LONGEST_LINE {
-            return;
+        match self.keep {
+            Keep::Nothing => {}
+            Keep::FirstLine if self.has_line || self.kept.len() > LONGEST_LINE => {}
+            Keep::FirstLine => {
+                let end = chunk.iter().position(|byte| *byte == b'\n');
+                self.kept.extend_from_slice(&chunk[..end.unwrap_or(chunk.len())]);
+                self.has_line = end.is_some();
+            }
+            Keep::Tail(most) => {
+                self.kept.extend_from_slice(chunk);
+                if self.kept.len() > 2 * most {
+                    self.kept.drain(..self.kept.len() - most);
+                }
+            }
         }
-        let end = chunk.iter().position(|byte| *byte == b'\n');
-        self.line.extend_from_slice(&chunk[..end.unwrap_or(chunk.len())]);
-        self.has_line = end.is_some();
+    }
+
+    /// Returns the end of its output.
+    pub fn tail(&self) -> &[u8] {
+        let Keep::Tail(most) = self.keep else { return &[] };
+        &self.kept[self.kept.len().saturating_sub(most)..]
     }
 
     /// Returns its first line, which may lack its end once it has ended.
     pub fn first_line(&self) -> FirstLine {
-        if self.line.len() > LONGEST_LINE {
+        if self.kept.len() > LONGEST_LINE {
             return FirstLine::TooLong;
         }
-        let is_whole = self.has_line || !self.is_running() && !self.line.is_empty();
-        if is_whole { FirstLine::Whole(self.line.trim_ascii_end().to_vec()) } else { FirstLine::Open }
+        let is_whole = self.has_line || !self.is_running() && !self.kept.is_empty();
+        if is_whole { FirstLine::Whole(self.kept.trim_ascii_end().to_vec()) } else { FirstLine::Open }
     }
 
     /// The descriptor of its output, while there is some.

@@ -1,0 +1,142 @@
+//! The cases of the jobs: against the bare limit, and against beanstalkd, whose protocol they speak.
+
+use super::cases::{case, is_installed};
+use super::protocol::Protocol;
+use super::queues::{self, Cycle, Filling};
+use super::report::{Case, Figure, Values, Wanted};
+use super::server::{Program, Server};
+use super::settings::Settings;
+use super::{instructions, load};
+use std::io;
+
+use Program::{Beanstalkd, Limit, Ours};
+use Wanted::{AtMost, Nothing, RatioAtLeast, RatioAtMost};
+
+/// Rounds of the cases that take several seconds each.
+const FEW_ROUNDS: usize = 3;
+/// Tubes of a service that has one for each wiki and type.
+const TUBES: usize = 20_000;
+/// More jobs than are reserved in one round.
+const STOCK: usize = 250_000;
+const MILLION: usize = 1_000_000;
+
+/// All cases, in the order of the table.
+pub fn all(settings: &Settings) -> Vec<Case<'_>> {
+    let mut cases: Vec<Case<'_>> = [1, 16, 64].map(|clients| put(clients, settings)).into();
+    cases.extend([1, 16, 64].map(|clients| reserve(clients, settings)));
+    cases.push(tubes(settings));
+    cases.push(priorities(settings));
+    cases.push(delayed(settings));
+    cases.push(waiting(settings));
+    cases.extend([0, 100].map(|body_bytes| memory(body_bytes, settings)));
+    cases.extend(is_installed("valgrind").then(|| instructions(settings)));
+    cases
+}
+
+fn put(clients: usize, settings: &Settings) -> Case<'_> {
+    let clients = settings.connections(clients);
+    jobs(format!("jobs, put, {clients} clients"), speed("jobs/s", "CPU us/job"), settings, move |server| {
+        Ok(per_job(&load::play(server, clients, &mut Cycle::puts(clients), settings)?, 1))
+    })
+}
+
+fn reserve(clients: usize, settings: &Settings) -> Case<'_> {
+    let (clients, stock) = (settings.connections(clients), size(STOCK, settings));
+    let name = format!("jobs, reserve + delete, {clients}");
+    jobs(name, speed("jobs/s", "CPU us/job"), settings, move |server| {
+        queues::fill(server, &Filling { jobs: stock, ..Filling::default() })?;
+        Ok(per_job(&load::play(server, clients, &mut Cycle::reserves(clients), settings)?, 2))
+    })
+}
+
+fn tubes(settings: &Settings) -> Case<'_> {
+    let (clients, tubes) = (settings.connections(64), size(TUBES, settings));
+    let figures = vec![
+        Figure { name: "jobs/s", wanted: RatioAtLeast(1.5), against: Some(Beanstalkd) },
+        Figure { name: "CPU us/job", wanted: RatioAtMost(0.7), against: Some(Beanstalkd) },
+        Figure { name: "slower than with one, %", wanted: AtMost(5.0), against: None },
+    ];
+    let measure = move |server: &Server| queues::with_tubes(server, tubes, clients, settings);
+    case(Protocol::Jobs, format!("jobs, {tubes} tubes, {clients}"), &[Ours, Beanstalkd], figures, settings, measure)
+}
+
+fn priorities(settings: &Settings) -> Case<'_> {
+    let (clients, stock) = (settings.connections(64), size(STOCK, settings));
+    let name = format!("jobs, random priorities, {clients}");
+    jobs(name, speed("jobs/s", "CPU us/job"), settings, move |server| {
+        queues::fill(server, &Filling { jobs: stock, has_priorities: true, ..Filling::default() })?;
+        Ok(per_job(&load::play(server, clients, &mut Cycle::with_priorities(clients), settings)?, 3))
+    })
+}
+
+fn delayed(settings: &Settings) -> Case<'_> {
+    let count = size(MILLION, settings);
+    let figures = against_beanstalkd(["ms until all are ready", "others wait ms at most", "CPU us/job"], [Nothing; 3]);
+    let measure = move |server: &Server| queues::delayed(server, count, settings);
+    few(case(Protocol::Jobs, format!("jobs, {count} due at once"), &[Ours, Beanstalkd], figures, settings, measure))
+}
+
+fn waiting(settings: &Settings) -> Case<'_> {
+    let count = settings.connections(10_000);
+    let figures = against_beanstalkd(["ms to last RESERVED", "CPU us/job"], [Nothing, RatioAtMost(0.7)]);
+    let measure = move |server: &Server| queues::waiting(server, count);
+    few(case(Protocol::Jobs, format!("jobs, {count} wait"), &[Ours, Beanstalkd], figures, settings, measure))
+}
+
+fn memory(body_bytes: usize, settings: &Settings) -> Case<'_> {
+    let count = size(MILLION, settings);
+    let figures = against_beanstalkd(["resident bytes/job", "less the body"], [RatioAtMost(0.7), Nothing]);
+    let name = format!("{count} jobs, {body_bytes} B bodies");
+    few(case(Protocol::Jobs, name, &[Ours, Beanstalkd], figures, settings, move |server| {
+        let before = server.resident()?;
+        queues::fill(server, &Filling { jobs: count, body_bytes, ..Filling::default() })?;
+        let bytes = server.resident()?.saturating_sub(before) as f64 / count as f64;
+        Ok(vec![bytes, bytes - body_bytes as f64])
+    }))
+}
+
+fn instructions(settings: &Settings) -> Case<'_> {
+    let pairs = if settings.is_rehearsal { 10 } else { 5_000 };
+    let programs = if settings.is_rehearsal { vec![Ours] } else { vec![Ours, Limit] };
+    let measure = move |program| instructions::measure(program, Protocol::Jobs, pairs, settings);
+    let figures = vec![Figure { name: "instructions/request", wanted: Nothing, against: Some(Limit) }];
+    Case { name: "user space, jobs, 1 client".into(), programs, rounds: 1, figures, measure: Box::new(measure) }
+}
+
+/// A case with a bare limit.
+fn jobs<'a>(
+    name: String,
+    figures: Vec<Figure>,
+    settings: &'a Settings,
+    measure: impl Fn(&Server) -> io::Result<Values> + 'a,
+) -> Case<'a> {
+    case(Protocol::Jobs, name, &[Ours, Limit, Beanstalkd], figures, settings, measure)
+}
+
+/// How fast against either, of which one will do, and at what cost. The first value of a measurement is that, the second this.
+fn speed(fast: &'static str, cost: &'static str) -> Vec<Figure> {
+    vec![
+        Figure { name: fast, wanted: RatioAtLeast(1.5), against: Some(Beanstalkd) },
+        Figure { name: "or near the limit", wanted: RatioAtLeast(0.95), against: Some(Limit) },
+        Figure { name: cost, wanted: RatioAtMost(0.7), against: Some(Beanstalkd) },
+    ]
+}
+
+/// Jobs a second, as they are compared twice, and the time for each, of a load with so many replies a job.
+fn per_job(values: &[f64], replies: u32) -> Values {
+    let (speed, cost) = (values[0] / f64::from(replies), values[1] * f64::from(replies));
+    vec![speed, speed, cost]
+}
+
+fn size(many: usize, settings: &Settings) -> usize {
+    if settings.is_rehearsal { 1_000 } else { many }
+}
+
+fn against_beanstalkd<const N: usize>(names: [&'static str; N], wanted: [Wanted; N]) -> Vec<Figure> {
+    let figures = names.into_iter().zip(wanted);
+    figures.map(|(name, wanted)| Figure { name, wanted, against: Some(Beanstalkd) }).collect()
+}
+
+fn few(case: Case<'_>) -> Case<'_> {
+    Case { rounds: case.rounds.min(FEW_ROUNDS), ..case }
+}

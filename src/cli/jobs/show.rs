@@ -1,0 +1,138 @@
+//! What `jobs` prints: summaries, lists of jobs and statistics, as tables or as JSON.
+
+use super::settings::Settings;
+use super::{as_id, failure, found};
+use crate::cli::command::Failure;
+use crate::cli::terminal::{aligned, ascii_where_invisible, print, printable};
+use crate::client::{JobState, ListedJob, Producer, SummaryBy, SummaryRow};
+use serde_json::{Map, Value, json};
+use std::process::ExitCode;
+
+/// The figures of a summary that have a column, and its head.
+const COLUMNS: &[(&str, &str)] = &[
+    ("ready", "READY"),
+    ("reserved", "RESERVED"),
+    ("delayed", "DELAYED"),
+    ("buried", "BURIED"),
+    ("oldest-ready", "OLDEST_S"),
+    ("pickup-delay-99", "PICKUP99_S"),
+    ("put-rate-1", "PUT/S"),
+    ("delete-rate-1", "DELETE/S"),
+    ("duplicates", "DUPLICATES"),
+];
+
+/// The same of a runner, which has no jobs but reserved ones.
+const COLUMNS_OF_RUNNERS: &[(&str, &str)] = &[
+    ("connections", "CONNECTIONS"),
+    ("waiting", "WAITING"),
+    ("reserved", "RESERVED"),
+    ("reserve-rate-1", "RESERVE/S"),
+    ("delete-rate-1", "DELETE/S"),
+];
+
+/// Prints a summary.
+///
+/// # Errors
+///
+/// When the server does not know it, or nothing can be printed.
+pub fn summary(producer: &Producer, settings: &Settings, by: SummaryBy) -> Result<ExitCode, Failure> {
+    let rows = producer.summary(by).map_err(failure)?;
+    if settings.is_json {
+        return print_json(&rows.iter().map(object_of_row).collect::<Value>());
+    }
+    let columns = if by == SummaryBy::Runner { COLUMNS_OF_RUNNERS } else { COLUMNS };
+    let heads = [by.word().to_uppercase()].into_iter().chain(columns.iter().map(|(_, head)| (*head).into()));
+    let cells = |row: &SummaryRow| {
+        let figures = columns.iter().map(|(name, _)| row.figure(name).map_or("-".into(), in_short));
+        [printable(row.name.as_bytes())].into_iter().chain(figures).collect()
+    };
+    print_table(&[heads.collect()].into_iter().chain(rows.iter().map(cells)).collect::<Vec<_>>())
+}
+
+/// Prints jobs of a tube.
+///
+/// # Errors
+///
+/// As [`summary`].
+pub fn list(producer: &Producer, settings: &Settings, tube: &str, state: JobState) -> Result<ExitCode, Failure> {
+    let listed = producer.list_jobs(tube, state, settings.limit, settings.after).map_err(failure)?;
+    let Some(listed) = listed else { return found(tube, false) };
+    if settings.is_json {
+        return print_json(&listed.iter().map(object_of_job).collect::<Value>());
+    }
+    let heads = ["ID", "AGE_S", "PRI", "ATTEMPTS", "KEY", "GROUP", "ERROR"].map(String::from).into();
+    let or_dash = |text: &str| if text.is_empty() { "-".into() } else { printable(text.as_bytes()) };
+    let cells = |job: &ListedJob| {
+        let numbers = [job.id.0, job.age.as_secs(), job.pri.into(), job.attempts].map(|number| number.to_string());
+        let error = job.error.lines().next().unwrap_or_default();
+        numbers.into_iter().chain([&*job.key, &job.group, error].map(or_dash)).collect()
+    };
+    print_table(&[heads].into_iter().chain(listed.iter().map(cells)).collect::<Vec<_>>())
+}
+
+/// Prints the statistics of the server, or of a tube or job.
+///
+/// # Errors
+///
+/// When there is no answer, or it cannot be printed.
+pub fn stats(producer: &Producer, settings: &Settings, of: Option<&str>) -> Result<ExitCode, Failure> {
+    let map = match (of, of.and_then(as_id)) {
+        (None, _) => Some(producer.stats().map_err(failure)?),
+        (Some(_), Some(id)) => producer.stats_job(id).map_err(failure)?,
+        (Some(tube), None) => producer.stats_tube(tube).map_err(failure)?,
+    };
+    let Some(map) = map else { return found(of.unwrap_or_default(), false) };
+    if settings.is_json {
+        let object: Map<String, Value> = map.into_iter().map(|(name, value)| (name, scalar(&value))).collect();
+        return print_json(&object.into());
+    }
+    let line = |(name, value): &(String, String)| format!("{name}: {}\n", printable(value.as_bytes()));
+    print(&map.iter().map(line).collect::<String>())
+}
+
+fn object_of_row(row: &SummaryRow) -> Value {
+    let mut object = Map::new();
+    object.insert("name".into(), (&*row.name).into());
+    object.extend(row.figures.iter().map(|(name, value)| (name.clone(), number(*value))));
+    object.into()
+}
+
+fn object_of_job(job: &ListedJob) -> Value {
+    json!({
+        "id": job.id.0,
+        "age": job.age.as_secs(),
+        "pri": job.pri,
+        "attempts": job.attempts,
+        "key": job.key,
+        "group": job.group,
+        "error": job.error,
+        "is_superseded": job.is_superseded,
+    })
+}
+
+/// A number as JSON; a whole one without a point.
+fn number(value: f64) -> Value {
+    if value.fract() == 0.0 && (0.0..9e15).contains(&value) { Value::from(value as u64) } else { Value::from(value) }
+}
+
+/// A value of a statistic as JSON: a number, if it is one.
+fn scalar(text: &str) -> Value {
+    text.parse::<u64>()
+        .map(Value::from)
+        .or_else(|_| text.parse::<f64>().map(Value::from))
+        .unwrap_or_else(|_| text.into())
+}
+
+/// Three decimals at most.
+fn in_short(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').into()
+}
+
+fn print_table(lines: &[Vec<String>]) -> Result<ExitCode, Failure> {
+    print(&aligned(lines).iter().map(|line| format!("{line}\n")).collect::<String>())
+}
+
+fn print_json(value: &Value) -> Result<ExitCode, Failure> {
+    print(&format!("{}\n", ascii_where_invisible(&value.to_string())))
+}
