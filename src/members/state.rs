@@ -396,26 +396,4 @@ impl State {
         }
         &mut self.clients[conn.index()]
     }
-
-    fn find_pool(&self, name: &[u8]) -> Result<PoolId, Refusal> {
-        let found = self.names.find(self.names.hash(name), |id| *self.pool(id).name == *name);
-        found.ok_or(Refusal::NoPool)
-    }
-
-    /// The member of this name, if no chore is about to end it.
-    fn find_member(&mut self, named: Named<'_>, step: &mut Step<'_, '_>) -> Result<MemberId, Refusal> {
-        let pool = self.find_pool(named.pool)?;
-        self.known_member(pool, named.member, step).ok_or(Refusal::NoSuchMember)
-    }
-
-    /// The member of this name in a pool, if there is one and no chore is about to end it.
-    fn known_member(&mut self, pool: PoolId, name: &[u8], step: &mut Step<'_, '_>) -> Option<MemberId> {
-        let id = self.pool(pool).members.get(name).copied()?;
-        self.catch_up(id, step).then_some(id)
-    }
-
-    /// Returns whether there is room for one more member, start or waiter.
-    fn has_room(&self) -> bool {
-        self.members.len() + self.starts_under_way + self.waiters.len() < self.limits.most
-    }
 }

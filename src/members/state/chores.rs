@@ -292,4 +292,16 @@ impl State {
             step.timers.cancel(timer);
         }
     }
+
+    /// The member of this name, if no chore is about to end it.
+    pub(super) fn find_member(&mut self, named: Named<'_>, step: &mut Step<'_, '_>) -> Result<MemberId, Refusal> {
+        let pool = self.find_pool(named.pool)?;
+        self.known_member(pool, named.member, step).ok_or(Refusal::NoSuchMember)
+    }
+
+    /// The member of this name in a pool, if there is one and no chore is about to end it.
+    pub(super) fn known_member(&mut self, pool: PoolId, name: &[u8], step: &mut Step<'_, '_>) -> Option<MemberId> {
+        let id = self.pool(pool).members.get(name).copied()?;
+        self.catch_up(id, step).then_some(id)
+    }
 }

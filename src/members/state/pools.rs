@@ -211,4 +211,14 @@ impl State {
         // It may have been touched again; the next pool with its number has to be, too.
         self.unsettled.retain(|other| *other != id);
     }
+
+    pub(super) fn find_pool(&self, name: &[u8]) -> Result<PoolId, Refusal> {
+        let found = self.names.find(self.names.hash(name), |id| *self.pool(id).name == *name);
+        found.ok_or(Refusal::NoPool)
+    }
+
+    /// Returns whether there is room for one more member, start or waiter.
+    pub(super) fn has_room(&self) -> bool {
+        self.members.len() + self.starts_under_way + self.waiters.len() < self.limits.most
+    }
 }
