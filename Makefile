@@ -23,7 +23,7 @@ PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check docs test-browser bench fuzz sim soak static deb test-package install clean help
+.PHONY: all test check docs test-browser test-upgrade golden bench fuzz sim soak static deb test-package install clean help
 
 ## all: the daemon, optimised
 all:
@@ -66,6 +66,24 @@ docs:
 test-browser:
 	command -v chromium chromium-browser >/dev/null || { $(call apt_install,chromium); }
 	$(CARGO) test --test browser -- --ignored --nocapture --test-threads=1
+
+# Version 0.9.0. A shallow clone does not have it: git fetch --unshallow.
+RELEASE = 3da2f0631cc1506396831217a506796b040b1189
+RELEASED = $(CARGO_TARGET_DIR)/released/$(RELEASE)/debug/poolcounter
+
+## test-upgrade: the upgrade from the present release to this program, with 10,000 connections; builds the release from its commit
+test-upgrade: $(RELEASED)
+	RELEASED_PROGRAM=$(abspath $(RELEASED)) $(CARGO) test --test upgrade_release -- --ignored --nocapture
+
+$(RELEASED):
+	rm -rf $(CARGO_TARGET_DIR)/released/src && mkdir -p $(CARGO_TARGET_DIR)/released/src
+	git archive $(RELEASE) | tar -x -C $(CARGO_TARGET_DIR)/released/src
+	$(CARGO) build --locked --manifest-path $(CARGO_TARGET_DIR)/released/src/Cargo.toml \
+		--target-dir $(CARGO_TARGET_DIR)/released/$(RELEASE)
+
+## golden: writes what this version hands over to tests/handovers, which later versions are to read: before each release
+golden:
+	$(CARGO) test --test golden -- --ignored --nocapture
 
 ## bench: the benchmarks
 bench:

@@ -1,8 +1,10 @@
-//! What the daemon's insides cost without sockets, at few and at very many keys, waiters and timers: nanoseconds per
+//! What the daemon's insides cost without sockets, at few and at very many keys, waiters, timers and members: nanoseconds per
 //! operation against size. The cost may grow with what the caches hold, and with nothing else.
 //!
 //! `BENCH_SECONDS` is the time for each cell of the table, `BENCH_CASES` chooses lines by words of their names.
 
+#[path = "core/members.rs"]
+mod members;
 #[path = "daemon/random.rs"]
 mod random;
 
@@ -37,27 +39,45 @@ const LINES: [Line; 11] = [
     ("find the 20 busiest of all keys", busiest),
 ];
 
+/// The tables: their lines, and their sizes.
+const TABLES: [(&str, &[Line], &[usize]); 2] = [
+    ("pools, names and timers", &LINES, &[1_000, 100_000, 1_000_000]),
+    ("members", &members::LINES, &[10, 1_000, 100_000]),
+];
+
 fn main() {
     let is_rehearsal = !env::args().any(|argument| argument == "--bench");
-    let sizes: &[usize] = if is_rehearsal { &[1, 100] } else { &[1_000, 100_000, 1_000_000] };
     let seconds = env::var("BENCH_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let time = Duration::from_secs_f64(seconds.unwrap_or(if is_rehearsal { 0.0 } else { 0.3 }));
     let filter = env::var("BENCH_CASES").unwrap_or_default();
-    let lines = || LINES.iter().filter(|(name, _)| filter.split(',').any(|word| name.contains(word)));
-    if is_rehearsal {
-        // What it comes to means nothing.
-        for (_, measure) in lines() {
-            sizes.iter().for_each(|size| _ = measure(*size, time));
+    let mut count = 0;
+    for (table, lines, sizes) in TABLES {
+        let is_wanted = |name: &str| filter.split(',').any(|word| table.contains(word) || name.contains(word));
+        let lines: Vec<&Line> = lines.iter().filter(|(name, _)| is_wanted(name)).collect();
+        count += lines.len();
+        if is_rehearsal {
+            // What it comes to means nothing.
+            for (_, measure) in lines {
+                [1, 100].iter().for_each(|size| _ = measure(*size, time));
+            }
+        } else if !lines.is_empty() {
+            print(table, &lines, sizes, time);
         }
-        return println!("rehearsed {} benchmarks; make bench measures", lines().count());
     }
+    if is_rehearsal {
+        println!("rehearsed {count} benchmarks; make bench measures");
+    }
+}
+
+fn print(table: &str, lines: &[&Line], sizes: &[usize], time: Duration) {
     let head: String = sizes.iter().map(|size| format!(" {size:>9} |")).collect();
-    println!("| {:<36} |{head}", "ns per operation, by size");
-    println!("|{}|{}", "-".repeat(38), format!("{}|", "-".repeat(11)).repeat(sizes.len()));
-    for (name, measure) in lines() {
+    println!("| {:<40} |{head}", format!("ns, {table}, by size"));
+    println!("|{}|{}", "-".repeat(42), format!("{}|", "-".repeat(11)).repeat(sizes.len()));
+    for (name, measure) in lines {
         let cells: String = sizes.iter().map(|size| format!(" {:>9.1} |", measure(*size, time))).collect();
-        println!("| {name:<36} |{cells}");
+        println!("| {name:<40} |{cells}");
     }
+    println!();
 }
 
 /// Nanoseconds of an operation that leaves everything as it was: the median batch.

@@ -33,6 +33,28 @@ macro_rules! id {
 }
 pub(crate) use id;
 
+/// Declares an [`Id`] of which an `Option` takes no more room: for tables with very many entries.
+macro_rules! compact_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[derive(serde::Serialize, serde::Deserialize)]
+        pub struct $name(std::num::NonZeroU32);
+
+        impl $crate::id::Id for $name {
+            fn from_index(index: usize) -> Self {
+                let number = u32::try_from(index + 1).ok().and_then(std::num::NonZeroU32::new);
+                Self(number.expect("memory ends long before 2^32 entries"))
+            }
+
+            fn index(self) -> usize {
+                self.0.get() as usize - 1
+            }
+        }
+    };
+}
+pub(crate) use compact_id;
+
 id! {
     /// A connection. Closing it erases every reference to it, so the number is free for the next one.
     ConnId

@@ -207,6 +207,12 @@ mod jobs {
         pub mod client;
     }
 }
+#[cfg(all(feature = "client", not(feature = "daemon")))]
+mod members {
+    pub mod pool_settings;
+    pub mod request;
+    pub mod wire;
+}
 
 #[cfg(feature = "daemon")]
 #[doc(hidden)]

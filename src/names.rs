@@ -42,6 +42,12 @@ pub struct Hash(pub u64);
 #[derive(Clone)]
 pub struct Hashing(RandomState);
 
+impl Default for Hashing {
+    fn default() -> Self {
+        Hashing(RandomState::new())
+    }
+}
+
 impl Hashing {
     /// Returns the hash of a name.
     pub fn hash(&self, name: &[u8]) -> Hash {

@@ -39,6 +39,72 @@ pub struct Opt<S> {
 /// Sets something in an `S` to bytes. The error is what these should have been.
 type SetBytes<S> = fn(&mut S, &[u8]) -> Result<(), String>;
 
+/// A table that a configuration file may have any number of, such as `[[members.pool]]`; each sets something in an `S`.
+pub struct TableOpt<S> {
+    /// What people are told of it.
+    pub about: TableDoc,
+    /// Sets what one such table says.
+    pub add: fn(&mut S, &Table) -> Result<(), Misplaced>,
+}
+
+/// What people are told of a table of the configuration file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableDoc {
+    /// Its name, with dots between sections.
+    pub key: &'static str,
+    /// What it is for, for the file's template: a sentence.
+    pub doc_short: &'static str,
+    /// The lines of one, for the template.
+    pub example: &'static str,
+}
+
+/// A table of a configuration file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Table {
+    /// Where it begins, in bytes.
+    pub at: usize,
+    /// What stands in it, in order.
+    pub entries: Vec<TableEntry>,
+}
+
+/// A key of a table with its value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TableEntry {
+    /// Where the key stands, in bytes.
+    pub at: usize,
+    /// The key.
+    pub key: String,
+    /// Its value.
+    pub value: TableValue,
+}
+
+/// A value in a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TableValue {
+    /// A string as it is meant, or something else as it is written.
+    Text(String),
+    /// An array, each value with its place.
+    List(Vec<(usize, TableValue)>),
+    /// A table within.
+    Table(Table),
+}
+
+/// What is wrong in a table, and where, in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Misplaced {
+    /// Where it stands.
+    pub at: usize,
+    /// What is wrong with it, with its key.
+    pub what: String,
+}
+
+impl Misplaced {
+    /// Returns what is wrong at a place.
+    pub fn new(at: usize, what: impl Into<String>) -> Self {
+        Misplaced { at, what: what.into() }
+    }
+}
+
 /// Where a service listens, and for how many: what its listening rows set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {

@@ -147,6 +147,7 @@ impl Output {
     }
 
     /// Moves the connection to the end of those to be written to in this tick.
+    #[inline]
     pub fn touch(&mut self, conn: ConnId) {
         if self.dirty.back() == Some(conn) {
             return;
@@ -158,6 +159,7 @@ impl Output {
     }
 
     /// Removes and returns the next connection to be written to.
+    #[inline]
     pub fn pop_dirty(&mut self) -> Option<ConnId> {
         self.dirty.pop_front(&mut self.links)
     }
@@ -208,6 +210,7 @@ impl Output {
     }
 
     /// Takes the connection's buffer from it, for another one to use.
+    #[inline]
     fn take_back(&mut self, conn: ConnId) {
         if self.links.is_linked(conn) {
             self.dirty.remove(&mut self.links, conn);
@@ -264,18 +267,22 @@ impl Output {
         self.owned.get(conn.index()).copied().filter(|index| *index != NO_BUFFER)
     }
 
+    #[inline]
     fn buffer_of(&mut self, conn: ConnId) -> &mut Buffer {
+        let index = self.index_of(conn).unwrap_or_else(|| self.give_buffer(conn));
+        &mut self.buffers[index as usize]
+    }
+
+    fn give_buffer(&mut self, conn: ConnId) -> u32 {
         if self.owned.len() <= conn.index() {
             self.owned.resize(conn.index() + 1, NO_BUFFER);
         }
-        let owned = &mut self.owned[conn.index()];
-        if *owned == NO_BUFFER {
-            *owned = self.free.pop().unwrap_or_else(|| {
-                self.buffers.push(Buffer::default());
-                self.buffers.len() as u32 - 1
-            });
-        }
-        &mut self.buffers[*owned as usize]
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.buffers.push(Buffer::default());
+            self.buffers.len() as u32 - 1
+        });
+        self.owned[conn.index()] = index;
+        index
     }
 
     /// Compares every table with every other.

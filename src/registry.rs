@@ -235,16 +235,15 @@ impl IndexMut<ServiceId> for Services {
 }
 
 impl Others<'_> {
-    /// Returns what every service reports at the time `now`, in the order of the list. The one that is called has no more to
-    /// say than its traffic.
-    pub fn overview(&self, now: Time, peers: &dyn Peers) -> Overview {
+    /// Returns what every service reports at the time `now`, in the order of the list. `own` is the report of the one that is called.
+    pub fn overview(&self, now: Time, peers: &dyn Peers, own: Report) -> Overview {
         let report = |entry: &Entry| {
             let mut report = entry.service.report(now, &entry.traffic, peers);
             entry.service.sample(&mut |series| report.series.push(series));
             ServiceReport { name: entry.info.name, traffic: entry.traffic, report }
         };
         let (info, traffic) = self.called;
-        let called = ServiceReport { name: info.name, traffic: *traffic, report: Report::default() };
+        let called = ServiceReport { name: info.name, traffic: *traffic, report: own };
         let before = self.before.iter().map(report);
         Overview { services: before.chain([called]).chain(self.after.iter().map(report)).collect() }
     }

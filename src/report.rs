@@ -1,5 +1,6 @@
-//! What a service tells its operators: plain values, taken at one moment. `/metrics`, `/status.json` and the status page show
-//! whatever stands here, so that a new service changes none of them. Who shows it, and how, is not known here.
+//! What a service tells its operators: plain values, taken at one moment. `/metrics`, `/status.json`, the status page, `stats` and
+//! `top` show whatever stands here, so that a new service changes none of them. [`snapshot`] has the form that all but the first of
+//! them start from.
 //!
 //! # How a service fills a report
 //!
@@ -47,6 +48,10 @@
 //! Of a service that is called `members`, the metric is `poolcounter_members_group_idle{group="runners"}`, the JSON
 //! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. [`crate::service::Service::report`] returns figures and tables;
 //! [`crate::service::Service::sample`] tells of the series, every few seconds, and so must be quick.
+
+pub(crate) mod room;
+pub(crate) mod snapshot;
+pub(crate) mod tables;
 
 use crate::histogram::Histogram;
 use crate::service::Traffic;

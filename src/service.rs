@@ -69,6 +69,10 @@ pub trait Service: Send {
     /// Returns what bounds its connections. The loop asks once.
     fn caps(&self) -> Caps;
 
+    /// Has what the operator has set take effect beside what is there: called once, after [`Service::restore`] if that is called, and
+    /// before any connection is served; but not where the settings could not be read, so that what was set before stays.
+    fn configure(&mut self, _context: &mut Context<'_>) {}
+
     /// Serves requests from the front of `input`, in order, [`REQUESTS_PER_TURN`] at most, and stops when the connection's
     /// output is full. Bytes that it does not consume are brought again, with more behind them: so a request whose answer is
     /// too long for one turn stays in the input until all of the answer is given.
@@ -99,6 +103,9 @@ pub trait Service: Send {
     /// An upgrade waits for [`Service::is_quiet`], and no timer of the service is fired meanwhile: brings to an end what would need
     /// one. May be called several times.
     fn quiesce(&mut self, _context: &mut Context<'_>) {}
+
+    /// The operator asks with a signal that nothing new is taken, until a restart: what is there already is served to its end.
+    fn drain(&mut self, _context: &mut Context<'_>) {}
 
     /// Returns whether nothing is under way that a process which takes over could not go on with, such as a commit. Nothing
     /// is served while an upgrade waits for this; [`Service::commit`] and [`Service::completed`] are called.
@@ -270,12 +277,12 @@ impl Peers for Nobody {
 /// What the system tells of the process. It is asked at each call.
 pub trait Process: Send {
     /// Returns what the process uses at present.
-    fn usage(&self) -> Usage;
+    fn usage(&self) -> ProcessUsage;
 }
 
 /// What a process uses. Zero where the system does not tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Usage {
+pub struct ProcessUsage {
     /// The processor time of all its threads, of user and system together.
     pub cpu: Span,
     /// Its memory that is resident, in bytes.
@@ -290,8 +297,8 @@ pub struct Usage {
 pub struct NoProcess;
 
 impl Process for NoProcess {
-    fn usage(&self) -> Usage {
-        Usage::default()
+    fn usage(&self) -> ProcessUsage {
+        ProcessUsage::default()
     }
 }
 

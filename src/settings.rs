@@ -1,6 +1,6 @@
 //! What a service is told by its operator, as the registry and the command line see it: rows to set, and a service to make.
 
-use crate::options::Opt;
+use crate::options::{Misplaced, Opt, Table, TableDoc, TableOpt};
 use crate::service::Service;
 use std::any::Any;
 use std::fmt::Debug;
@@ -9,6 +9,18 @@ use std::fmt::Debug;
 pub trait Configure: Clone + PartialEq + Debug + Default + Send + 'static {
     /// The options that set them, without those that say where the service listens.
     const OPTIONS: &'static [Opt<Self>];
+
+    /// The tables of the configuration file that set them.
+    const TABLES: &'static [TableOpt<Self>] = &[];
+
+    /// Looks whether everything that was set can be together.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that names what cannot.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Returns the service with these settings, without connections.
     fn open(&self) -> Box<dyn Service>;
@@ -25,6 +37,23 @@ pub trait ServiceSettings: Any + Debug + Send {
     ///
     /// What the value should have been.
     fn set(&mut self, row: usize, value: &str) -> Result<(), String>;
+
+    /// Returns the tables that a configuration file may have for it.
+    fn tables(&self) -> Vec<TableDoc>;
+
+    /// Sets what a table says that is described by the row of this number.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong in it, and where.
+    fn add(&mut self, row: usize, table: &Table) -> Result<(), Misplaced>;
+
+    /// Looks whether everything that was set can be together.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that names what cannot.
+    fn check(&self) -> Result<(), String>;
 
     /// Returns the service with these settings, without connections.
     fn open(&self) -> Box<dyn Service>;
@@ -43,6 +72,18 @@ impl<S: Configure> ServiceSettings for S {
 
     fn set(&mut self, row: usize, value: &str) -> Result<(), String> {
         (S::OPTIONS[row].set)(self, value)
+    }
+
+    fn tables(&self) -> Vec<TableDoc> {
+        S::TABLES.iter().map(|table| table.about).collect()
+    }
+
+    fn add(&mut self, row: usize, table: &Table) -> Result<(), Misplaced> {
+        (S::TABLES[row].add)(self, table)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        Configure::check(self)
     }
 
     fn open(&self) -> Box<dyn Service> {

@@ -38,21 +38,40 @@ pub fn is_visible(c: char) -> bool {
 pub fn visible(bytes: &[u8], most: usize) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
-        let valid = chunk.valid().chars().map(|c| match c {
-            '\\' => "\\\\".into(),
-            c if is_visible(c) => c.to_string(),
-            c => c.escape_unicode().to_string(),
-        });
-        let invalid = chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}"));
+        let valid = chunk.valid().chars().map(Piece::of);
+        let invalid = chunk.invalid().iter().map(|byte| Piece::Escape(format!("\\x{byte:02x}")));
         for piece in valid.chain(invalid) {
-            if text.len() + piece.len() > most {
+            let len = match &piece {
+                Piece::Char(c) => c.len_utf8(),
+                Piece::Escape(escape) => escape.len(),
+            };
+            if text.len() + len > most {
                 text.push('…');
                 return text;
             }
-            text.push_str(&piece);
+            match piece {
+                Piece::Char(c) => text.push(c),
+                Piece::Escape(escape) => text.push_str(&escape),
+            }
         }
     }
     text
+}
+
+/// What stands for a character or a byte.
+enum Piece {
+    Char(char),
+    Escape(String),
+}
+
+impl Piece {
+    fn of(c: char) -> Piece {
+        match c {
+            '\\' => Piece::Escape("\\\\".into()),
+            c if is_visible(c) => Piece::Char(c),
+            c => Piece::Escape(c.escape_unicode().to_string()),
+        }
+    }
 }
 
 /// The bytes as text like that of [`visible`], whole.

@@ -7,7 +7,7 @@
 //! Invariant: on each level the occupied slots lie at or after the wheel's own position, and every timer of a level is due
 //! before every timer of the levels above. The first occupied slot of the lowest occupied level is therefore the next.
 
-use crate::id::{Id, id};
+use crate::id::{Id, compact_id};
 use crate::list::{Links, List};
 use crate::time::Time;
 use slab::Slab;
@@ -78,7 +78,7 @@ macro_rules! timer_keys {
 }
 pub(crate) use timer_keys;
 
-id! {
+compact_id! {
     /// An armed timer in the wheel's slab.
     Entry
 }
@@ -219,6 +219,7 @@ impl Wheel {
         self.turn_to(now)
     }
 
+    #[inline(never)]
     fn turn_to(&mut self, now: u64) -> Option<Due> {
         while let Some((level, slot)) = self.first_slot() {
             let start = self.start_of(level, slot);

@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -62,6 +63,100 @@ fn hostile_keys_are_only_text() {
     picture(&url, "hostile-light", DESKTOP, &[]);
     picture(&url, "hostile-phone", PHONE, &[]);
     picture(&without_scripts(address, "hostile"), "hostile-without-script", DESKTOP, &[]);
+}
+
+#[test]
+#[ignore = "needs a browser: make test-browser"]
+fn pools_of_members_are_shown() {
+    let (daemon, address) = start(&["--members", "--members-listen", "127.0.0.1:0"]);
+    let url = format!("http://{address}/");
+    let text = dump(&url);
+    assert!(text.contains("Pools of members") && text.contains("There is no pool."), "{text}");
+    let _clients = busy_members(&daemon);
+    let text = dump(&url);
+    for shown in ["accounts", "phones", "browsers", "quarantined", "All figures of members"] {
+        assert!(text.contains(shown), "{shown} is not in {text}");
+    }
+    picture(&url, "members-light", DESKTOP, &[]);
+    picture(&url, "members-dark", DESKTOP, &[DARK]);
+    picture(&url, "members-phone", PHONE, &[]);
+    picture(&without_scripts(address, "members"), "members-without-script", DESKTOP, &[]);
+}
+
+#[test]
+#[ignore = "needs a browser: make test-browser"]
+fn hostile_names_of_pools_are_only_text() {
+    let (daemon, address) = start(&["--members", "--members-listen", "127.0.0.1:0"]);
+    let url = format!("http://{address}/");
+    let names: [&[u8]; 5] = [
+        b"<script>document.title='broken'</script>",
+        b"</script><img/src=x/onerror=document.title='broken'>",
+        b"bad\xff\xfe\x1b[2J:\xc3(",
+        "\u{202e}turned:日本語".as_bytes(),
+        &b"w".repeat(255),
+    ];
+    let mut client = Client::to(daemon.members());
+    for name in names {
+        client.send(&[b"POOL ", name, b" 0 2 group=", name, b"\nADD ", name, b" ", name, b"\n"].concat());
+        assert_eq!((client.line(), client.line()), ("OK".into(), "OK".into()));
+        client.send(&[b"TAKE ", name, b"\n"].concat());
+        // The names are no text.
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') {
+            let mut byte = [0];
+            client.stream().read_exact(&mut byte).expect("a line comes");
+            line.extend_from_slice(&byte);
+        }
+        assert!(line.starts_with(b"MEMBER "));
+    }
+    let text = dump(&url);
+    let text = text.split("id=\"app\"").nth(1).expect("the page has one");
+    let shown = text.split("<script").next().expect("there is something before");
+    assert!(shown.contains("&lt;script&gt;document.title='broken'&lt;/script&gt;"), "{shown}");
+    assert!(shown.contains("bad\\xff\\xfe\\u{1b}[2J"), "{shown}");
+    assert!(!shown.contains("<img"), "{shown}");
+    assert!(!dump(&url).contains("<title>broken"), "a name was run");
+    picture(&url, "hostile-members-light", DESKTOP, &[]);
+    picture(&url, "hostile-members-phone", PHONE, &[]);
+}
+
+/// Pools of all kinds, some of whose members are in use, started, cleaned, kept out or waited for.
+fn busy_members(daemon: &Daemon) -> Vec<Client> {
+    let connect = || Client::to(daemon.members());
+    let mut operator = connect();
+    for (pool, members, settings) in [
+        ("accounts", 12, "clean_timeout=600 on_loss=ok"),
+        ("phones", 5, "group=devices"),
+        ("boards", 3, "group=devices"),
+    ] {
+        assert_eq!(operator.ask(&format!("POOL {pool} 0 {members} {settings}")), "OK");
+        (1..=members).for_each(|n| assert_eq!(operator.ask(&format!("ADD {pool} {pool}-{n}")), "OK"));
+    }
+    assert_eq!(operator.ask("POOL browsers 2 6"), "OK");
+    let mut provider = connect();
+    assert_eq!(provider.ask("PROVIDE browsers"), "OK");
+    for (line, port) in [provider.line(), provider.line()].iter().zip(9001..) {
+        let id = line.split(' ').nth(2).expect("it is to start one");
+        assert_eq!(provider.ask(&format!("STARTED {id} 10.0.0.5:{port}")), "OK");
+    }
+    let mut clients = Vec::new();
+    for n in 0..40 {
+        let mut client = connect();
+        assert_eq!(client.ask(&format!("IDENTIFY job-{n}")), "OK");
+        client.send(format!("TAKE {} 600\n", ["accounts", "phones", "browsers", "boards"][n % 4]).as_bytes());
+        if n < 12 && n != 2 {
+            let line = client.line();
+            let lease = line.split(' ').nth(1).expect("it is free").to_string();
+            if n % 3 == 0 {
+                let condition = if n == 9 { "FAIL" } else { "OK" };
+                assert_eq!(client.ask(&format!("RETURN {lease} {condition}")), "RETURNED");
+            }
+        }
+        clients.push(client);
+        thread::sleep(Duration::from_millis(100));
+    }
+    clients.extend([operator, provider]);
+    clients
 }
 
 const DARK: &str = "--blink-settings=preferredColorScheme=0";

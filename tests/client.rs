@@ -533,6 +533,7 @@ fn any_statistics_can_be_asked_for() {
     assert_eq!(ask("").expect("is known").len(), Stat::ALL.len());
     assert_eq!(ask("KEYS 1").expect("is known").len(), 1);
     assert_eq!(ask("holders nobody"), Ok(Vec::new()));
+    assert!(ask("report 0").expect("is known").concat().ends_with(b"}"));
     assert_eq!(ask("nonsense"), Err(Error::Refused("WRONG_STAT".into())));
     assert_eq!(ask("UPTIME\nRELEASE"), Err(Error::BadName));
     assert_eq!(stat(&client, Stat::TotalReleases), 0, "nothing else was said");

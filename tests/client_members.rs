@@ -3,7 +3,7 @@
 mod support;
 
 use poolcounter::client::{
-    Condition, Error, LeaseToken, Lost, MediaWiki, Member, MemberLoss, Members, NoMembers, Offered, Provider,
+    Cleaner, Condition, Error, LeaseToken, Lost, MediaWiki, Member, MemberLoss, Members, NoMembers, Offered, Provider,
     TakeOutcome, Task, TaskResult, Timeouts, Wanted,
 };
 use std::io::{Read, Write};
@@ -198,4 +198,142 @@ fn a_provider_offers_and_withdraws_what_runs_already() {
     assert_eq!(provider.answer(&task, &TaskResult::Failed("no\nroom".into())), Ok(()));
     drop(server);
     assert_eq!(provider.died("m"), Err(Error::Lost));
+}
+
+fn refused(words: &str) -> Result<(), Error> {
+    Err(Error::Refused(words.into()))
+}
+
+/// Two cleaners share the work; what one was cleaning when it was lost, the other cleans; what cannot be cleaned is dead.
+#[test]
+fn a_cleaner_cleans_the_members_of_others() {
+    let (server, _operator) = server(1, "clean_timeout=60");
+    let client = members(&server.address);
+    let connect = |pool: &str| Cleaner::connect(MediaWiki::new([&*server.address]), TIMEOUTS, pool);
+    assert_eq!(connect("q").err(), Some(Error::Refused("NO_POOL".into())));
+    let mut first = connect("p1").expect("there is such a pool");
+    assert_eq!(first.next_member(Duration::ZERO), Ok(None));
+    let member = one(client.take("p1", &Wanted { member: Some("a1".into()), ..Wanted::default() }));
+    member.give_back(Condition::Ok).expect("is taken");
+    assert_eq!(first.next_member(PATIENCE), Ok(Some(b"a1".to_vec())));
+    let mut second = connect("p1").expect("there is such a pool");
+    drop(first);
+    assert_eq!(second.next_member(PATIENCE), Ok(Some(b"a1".to_vec())));
+    assert_eq!(states(&client, "p1"), ["cleaning", "free"]);
+    assert_eq!(second.answer(b"a1", true), Ok(()));
+    assert_eq!(states(&client, "p1"), ["free", "free"]);
+    // From here on it works by itself, until the server ends.
+    let cleaner = thread::spawn(move || {
+        let mut cleaned = Vec::new();
+        let ended = second.serve(|member| {
+            cleaned.push(member.to_vec());
+            member == b"a1"
+        });
+        (cleaned, ended.err())
+    });
+    for name in ["a1", "b1"] {
+        let member = one(client.take("p1", &Wanted { member: Some(name.into()), ..Wanted::default() }));
+        member.give_back(Condition::Ok).expect("is taken");
+    }
+    until("both are cleaned", || states(&client, "p1") == ["free", "quarantined"]);
+    drop(server);
+    let (cleaned, ended) = cleaner.join().expect("does not panic");
+    assert_eq!((cleaned, ended), (vec![b"a1".to_vec(), b"b1".to_vec()], Some(Error::Lost)));
+}
+
+/// A provider that is late with a check loses the member that was checked, and nothing else.
+#[test]
+fn a_late_answer_does_not_end_a_provider() {
+    let server = Embedded::start("members");
+    let client = members(&server.address);
+    let settings = [("check_interval", "0.05"), ("check_timeout", "0.1"), ("stop_timeout", "0.1")];
+    client.operator().declare("p", 1, 2, &settings).expect("is a pool");
+    let mut provider =
+        Provider::connect(MediaWiki::new([&*server.address]), TIMEOUTS, "p", None).expect("there is one");
+    thread::spawn(move || {
+        provider.serve(|task| match task {
+            Task::Start(id) => TaskResult::Started(Offered { name: format!("m{id}").into(), attributes: vec![] }),
+            Task::Check(name) if **name == *b"m1" => {
+                thread::sleep(Duration::from_millis(600));
+                TaskResult::Done
+            }
+            _ => TaskResult::Done,
+        })
+    });
+    let names = || {
+        let (_, answer) = client.members("p").expect("is a name").remove(0);
+        let rows = answer.expect("the server answers").expect("there is such a pool");
+        rows.into_iter().map(|row| row.name).collect::<Vec<_>>()
+    };
+    // While it is late it answers nothing else: the next start waits for it.
+    until("it is replaced", || names() == [b"m2"]);
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(names(), [b"m2"], "the provider is still there");
+}
+
+#[test]
+fn an_operator_declares_changes_and_takes_back() {
+    let (server, mut shell) = server(0, "");
+    let client = members(&server.address).named("ci job-7").expect("is a name");
+    assert_eq!(members(&server.address).named("").err(), Some(Error::BadName));
+    let operator = client.operator();
+    assert_eq!(operator.declare("a b", 0, 3, &[("group", "boards 1"), ("max_hold", "600")]), Ok(()));
+    assert_eq!(operator.declare("a b", 0, 3, &[("max_hold", "600.0"), ("group", "boards 1")]), Ok(()));
+    let differs = operator.declare("a b", 0, 3, &[]);
+    assert!(matches!(&differs, Err(Error::Refused(words)) if words.starts_with("POOL_DIFFERS")), "{differs:?}");
+    let unknown = operator.reconfigure("a b", &[("colour", "red")]);
+    assert!(matches!(&unknown, Err(Error::Refused(words)) if words.starts_with("BAD_SYNTAX")), "{unknown:?}");
+    assert_eq!(operator.declare("c", 0, 1, &[("group", "x\ny")]), Err(Error::BadName));
+    assert_eq!(operator.declare("", 0, 1, &[]), Err(Error::BadName));
+    let offered = |name: &str| Offered { name: name.into(), attributes: vec![("os".into(), "a b".into())] };
+    for name in ["m 1", "m2", "m3"] {
+        assert_eq!(operator.add("a b", &offered(name)), Ok(()));
+    }
+    assert_eq!(operator.add("a b", &offered("m4")), refused("POOL_FULL"));
+    assert_eq!(operator.add("q", &offered("m4")), refused("NO_POOL"));
+    assert_eq!(operator.reconfigure("a b", &[("max", "4"), ("group", "")]), Ok(()));
+    assert_eq!(operator.add("a b", &offered("m2")), refused("MEMBER_EXISTS"));
+
+    let both = Wanted { count: Some(2), attributes: vec![("os".into(), "a b".into())], ..Wanted::default() };
+    let mut held = taken(client.take("a b", &both));
+    shell.send(b"MEMBERS a%20b\n");
+    let mut lines = vec![shell.line(), shell.line(), shell.line()];
+    assert_eq!(shell.line(), "");
+    lines.retain(|line| line.contains(" in_use ci%20job-7 "));
+    assert_eq!(lines.len(), 2, "the holder has the name that it has given itself");
+
+    let lost = held.remove(0);
+    assert_eq!(operator.take_back("a b", lost.lease(), "for a\nrelease"), Ok(()));
+    assert_eq!(operator.take_back("a b", lost.lease(), ""), Err(Error::Expired));
+    until("the loss", || lost.loss() == Some(MemberLoss::Told(Lost::TakenBack)));
+    let name = String::from_utf8(lost.name().to_vec()).expect("is text").replace("%20", " ");
+    assert_eq!(operator.repair("a b", &name), Ok(()));
+    assert_eq!(operator.hold("a b", &name, Duration::from_secs(600), "its battery is low"), Ok(()));
+    let mut now = states(&client, "a b");
+    now.sort();
+    assert_eq!(now, ["free", "held", "in_use"]);
+    assert_eq!(operator.free("a b", &name), Ok(()));
+    assert_eq!(operator.delete("a b", &name, false), Ok(()));
+    assert_eq!(operator.free("a b", &name), refused("NO_SUCH_MEMBER"));
+    assert_eq!(operator.delete("a b", held[0].name(), true), Ok(()));
+    until("the loss", || held[0].loss() == Some(MemberLoss::Told(Lost::Withdrawn)));
+    assert_eq!(operator.remove("a b", true), Ok(()));
+    assert_eq!(operator.remove("a b", false), refused("NO_POOL"));
+}
+
+/// The name is told on every connection, also on one that is made because the first was lost.
+#[test]
+fn a_server_that_does_not_know_names_is_passed_over() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = listener.local_addr().expect("is bound").to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a client connects");
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"ERROR BAD_COMMAND\n");
+        }
+    });
+    let client = members(&address).named("me").expect("is a name");
+    let outcome = client.take("p", &Wanted::default());
+    assert!(matches!(outcome, Err(Error::Unavailable(_))), "{outcome:?}");
 }

@@ -14,15 +14,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE, wait};
-use support::place::Place;
-
-/// What a run came to.
-#[derive(PartialEq, Debug)]
-struct Ended {
-    status: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
+use support::original::Original;
+use support::running::Ended;
+use support::scratch::Scratch;
+use support::skipped;
 
 fn run(arguments: &[&str]) -> Ended {
     let output = Command::new(Daemon::PROGRAM).args(arguments).stdin(Stdio::null()).output().expect("the program runs");
@@ -52,7 +47,7 @@ fn busy_daemon() -> (Daemon, String, Client) {
 fn statistics_are_printed_as_the_server_tells_them() {
     let (daemon, server, _holder) = busy_daemon();
     assert_eq!(print(&["stats", "-s", &server, "full_queues"]), "full_queues: 1\n");
-    let full = print(&["stats", "-s", &server]);
+    let full = print(&["stats", "-s", &server, "FULL"]);
     assert_eq!(full.lines().count(), 21, "{full}");
     assert_eq!(full.lines().nth(9), Some("total_acquired: 1"));
     assert!(print(&["stats", "--server", &server, "UPTIME"]).starts_with("uptime: 0 days, "));
@@ -73,16 +68,83 @@ fn statistics_are_printed_as_json() {
         let text = print(&[&["stats", "--json", "-s", &server], words].concat());
         text.strip_prefix(&start).unwrap_or_else(|| panic!("{text}")).to_string()
     };
-    assert_eq!(json(&["total_acquired"]), "\"stats\":{\"total_acquired\":1}}]\n");
-    assert!(json(&[]).starts_with("\"stats\":{\"uptime\":"));
-    let keys = json(&["KEYS"]);
-    assert!(keys.starts_with("\"keys\":[{\"key\":\"Article:a%20b\",\"working\":1,\"waiting\":0,\"oldest\":"), "{keys}");
-    assert!(keys.ends_with("}],\"more\":0}]\n"), "{keys}");
-    let types = json(&["TYPES"]);
-    assert!(types.starts_with("\"types\":[{\"type\":\"Article\",\"working\":1,"), "{types}");
-    let holders = json(&["HOLDERS", "Article:a%20b"]);
-    assert!(holders.starts_with("\"clients\":[{\"peer\":\"127.0.0.1:"), "{holders}");
-    assert!(holders.contains("\"state\":\"working\",\"age\":"), "{holders}");
+    assert_eq!(json(&["total_acquired"]), "\"lines\":[\"total_acquired: 1\"]}]\n");
+    let whole = json(&[]);
+    assert!(whole.starts_with("\"report\":{") && whole.contains("\"name\":\"members\""), "{whole}");
+    let report: serde_json::Value = serde_json::from_str(&format!("[{{{whole}")).expect("is JSON");
+    assert_eq!(report[0]["report"]["pools"]["busiest"][0]["key"], "Article:a%20b");
+    let pools = json(&["pools"]);
+    assert!(pools.contains("\"busiest\":[{\"key\":\"Article:a%20b\"") && !pools.contains("members"), "{pools}");
+}
+
+/// All services that are used, and what each has to tell.
+#[test]
+fn the_report_is_printed() {
+    let daemon = Daemon::start_with_counters(&[]);
+    let (server, counters) = (daemon.address.to_string(), daemon.counters().to_string());
+    let _holders: Vec<Client> = (0..3)
+        .map(|n| {
+            let mut holder = daemon.connect();
+            assert_eq!(holder.ask(&format!("ACQ4ME Article:{n}%20\u{202e} 1 9 0")), "LOCKED");
+            holder
+        })
+        .collect();
+    let report = print(&["stats", "-s", &server, "--rows", "2"]);
+    let lines: Vec<&str> = report.lines().collect();
+    assert!(lines[0].starts_with("poolcounter ") && lines[0].contains(", up "), "{report}");
+    assert!(lines[2].starts_with("pools: 4 connections, "), "{report}");
+    assert!(lines.contains(&"total_acquired: 3") && lines.contains(&"Types of work"), "{report}");
+    let busiest = lines.iter().position(|line| *line == "Busiest keys now").expect("is there");
+    assert!(
+        lines[busiest + 1].starts_with("key ") && lines[busiest + 1].ends_with("working  waiting  oldest"),
+        "{report}"
+    );
+    assert!(lines[busiest + 2].starts_with("Article:0%20\\u{202e}  1 "), "{report}");
+    assert_eq!(lines[busiest + 4], "and 1 more", "{report}");
+    assert!(!report.contains("counters: ") && !report.contains("members: "), "nobody has used these: {report}");
+    assert_eq!(print(&["counter", "-s", &counters, "acquire", "a", "1", "1", "--", "true"]), "");
+    assert!(print(&["stats", "-s", &server]).contains("\ncounters: 0 connections, 1 since the start\n"));
+    let members = print(&["stats", "-s", &server, "members"]);
+    assert!(
+        members.contains("\nmembers: 0 connections, 0 since the start\n") && !members.contains("total_acquired"),
+        "{members}"
+    );
+}
+
+/// The C daemon does not know the request, and does not even end the line that says so.
+#[test]
+fn a_server_without_reports_tells_its_statistics() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let fake = listener.local_addr().expect("is bound").to_string();
+    // It ends with the process.
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut request = [0; 1024];
+                while let Ok(len @ 1..) = stream.read(&mut request) {
+                    let answer = match &request[..len] {
+                        b"STATS FULL\n" => &b"uptime: 1 days, 0h 0m 1s\ntotal_acquired: 7\n\n"[..],
+                        _ => b"ERROR WRONG_STAT",
+                    };
+                    let _ = stream.write_all(answer);
+                }
+            });
+        }
+    });
+    let original = Original::program().map(|program| Original::start(&program));
+    if original.is_none() {
+        skipped("stats and top of the C daemon: it is not installed");
+    }
+    for server in [fake].into_iter().chain(original.as_ref().map(|original| original.address.to_string())) {
+        let begun = Instant::now();
+        let lines = print(&["stats", "-s", &server]);
+        assert!(lines.starts_with("uptime: ") && lines.contains("\ntotal_acquired: "), "{lines}");
+        assert!(print(&["stats", "--json", "-s", &server]).contains("\"lines\":[\"uptime: "));
+        let Ended { status, stdout, .. } = run(&["top", "-s", &server, "-i", "0.1"]);
+        assert_eq!((status, stdout.lines().count()), (Some(1), 2), "{stdout}");
+        assert!(stdout.starts_with(&format!("{server}: it knows no reports")), "{stdout}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "it was not taken for silent: {:?}", begun.elapsed());
+    }
 }
 
 #[test]
@@ -110,8 +172,10 @@ fn what_peers_say_is_made_harmless() {
     let (daemon, server, _) = busy_daemon();
     let mut evil = daemon.connect();
     assert_eq!(evil.ask("ACQ4ME \x1b[2J\u{9b}1m 9 9 0"), "LOCKED");
-    let keys = print(&["stats", "-s", &server, "KEYS"]);
-    assert!(keys.contains("\\u{1b}[2J\\u{9b}1m: 1 working") && !keys.contains('\x1b'), "{keys}");
+    for words in [&["KEYS"][..], &[], &["--json"], &["pools"]] {
+        let text = print(&[&["stats", "-s", &server], words].concat());
+        assert!(text.contains("[2J") && !text.contains(['\x1b', '\u{9b}']), "{text}");
+    }
 }
 
 /// Nor must JSON do to a terminal what control characters beyond ASCII do, nor any output hide or turn text.
@@ -126,9 +190,10 @@ fn what_cannot_be_seen_is_escaped_everywhere() {
     let top = print(&["top", "-s", &server, "-i", "0.1", "-n", "1"]);
     assert!(top.lines().any(|line| line.starts_with(plain)), "{top}");
     let json = print(&["stats", "-j", "-s", &server, "KEYS"]);
-    assert!(json.contains("\"a\\u009b1m\\u202eb\\u200bc\\udb40\\udc41d\""), "{json}");
+    assert!(json.contains("\"a\\u009b1m\\u202eb\\u200bc\\udb40\\udc41d: 1 working, "), "{json}");
     let read: serde_json::Value = serde_json::from_str(&json).expect("is JSON");
-    assert_eq!(read[0]["keys"][0]["key"], "a\u{9b}1m\u{202e}b\u{200b}c\u{e0041}d");
+    let line = read[0]["lines"][0].as_str().expect("is text");
+    assert!(line.starts_with("a\u{9b}1m\u{202e}b\u{200b}c\u{e0041}d: 1 working, "), "{line}");
     let mut daemon = daemon;
     daemon.wait_for_log(&format!("> ACQ4ME {plain} 9 9 0"));
 }
@@ -155,8 +220,9 @@ fn what_servers_refuse_with_is_made_harmless() {
 
 #[test]
 fn every_command_asks_at_a_path_too() {
-    let place = Place::new();
-    let (pools, counters) = (place.file("pools").display().to_string(), place.file("counters").display().to_string());
+    let scratch = Scratch::new();
+    let (pools, counters) =
+        (scratch.file("pools").display().to_string(), scratch.file("counters").display().to_string());
     let (pools, counters) = (format!("unix:{pools}"), format!("unix:{counters}"));
     let mut daemon = Daemon::start(&["-l", &pools, "--counter", "--counter-listen", &counters]);
     let dead = format!("{pools}.gone");
@@ -278,10 +344,13 @@ fn top_is_printed_where_there_is_no_terminal() {
     assert_eq!(looks.len(), 3, "{text}");
     for look in &looks[1..] {
         let lines: Vec<&str> = look.lines().collect();
-        assert_eq!(lines[1], "1 working, 0 waiting, 1 keys, 0 locked/s, 0 done/s, 0 full/s, 0 timeout/s");
-        assert!(lines[3].starts_with("TYPE ") && lines[4].starts_with("Article "), "{text}");
-        assert!(lines[6].starts_with("KEY ") && lines[7].starts_with("Article:a%20b  1 "), "{text}");
-        assert!(lines[9].starts_with("HELD KEY ") && lines[10].contains("127.0.0.1:"), "{text}");
+        assert_eq!(lines[2], "pools: 2 connections, 0 Locks granted/s, 1 Working, 0 Waiting, 0 Refused, queue full/s");
+        assert!(
+            lines[4] == "Types of work" && lines[5].starts_with("type ") && lines[6].starts_with("Article "),
+            "{text}"
+        );
+        assert!(lines[8] == "Busiest keys now" && lines[10].starts_with("Article:a%20b  1 "), "{text}");
+        assert!(text.contains("Longest holders\nkey ") && text.contains("127.0.0.1:"), "{text}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::daemon::Daemon;
-use support::place::Place;
+use support::scratch::Scratch;
 use support::skipped;
 
 /// What the program prints for a shell.
@@ -50,12 +50,12 @@ fn every_command_and_option_is_known() {
     }
 }
 
-/// A place with files to complete, where the shells stand.
-fn place() -> Place {
-    let place = Place::new();
-    fs::write(place.file("my file"), "").expect("can be written");
-    fs::create_dir(place.file("other")).expect("can be made");
-    place
+/// A directory with files to complete, where the shells stand.
+fn scratch() -> Scratch {
+    let scratch = Scratch::new();
+    fs::write(scratch.file("my file"), "").expect("can be written");
+    fs::create_dir(scratch.file("other")).expect("can be made");
+    scratch
 }
 
 #[test]
@@ -77,6 +77,7 @@ fn bash_offers_words() {
         (&["help", "st"], &["stats"]),
         (&["stats", "-s", "host", "--j"], &["--json"]),
         (&["stats", "--", "FU"], &["FULL"]),
+        (&["stats", "mem"], &["members"]),
         (&["stats", "--", "--j"], &[]),
         // The command that is run, once; then its own words.
         (&["exec", "-k", "k", "--", "poolc-"], &["poolc-test"]),
@@ -88,18 +89,18 @@ fn bash_offers_words() {
         (&["counter", "acquire", "n", "1", "2", "--", "poolc-"], &["poolc-test"]),
         (&["counter", "acquire", "n", "1", "2", "--", "ls", "poolc-"], &[]),
     ] {
-        let place = place();
+        let scratch = scratch();
         // A command of two directories is found twice.
         for directory in ["one", "two"] {
-            let path = place.file(directory);
+            let path = scratch.file(directory);
             fs::create_dir(&path).expect("can be made");
             support::daemon::install(&path.join("poolc-test"), b"#!/bin/sh\n");
         }
         let test = format!(
             "PATH={}:{}:$PATH\n{script}\nCOMP_WORDS=(poolcounter \"$@\") COMP_CWORD=$#\n_poolcounter\n\
              ((${{#COMPREPLY[@]}})) && printf '%s\\n' \"${{COMPREPLY[@]}}\"; true",
-            place.file("one").display(),
-            place.file("two").display()
+            scratch.file("one").display(),
+            scratch.file("two").display()
         );
         let output = Command::new("bash").args(["-c", &test, "bash"]).args(words).output().expect("it runs");
         let offered = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -116,7 +117,7 @@ struct Interactive {
 }
 
 impl Interactive {
-    fn start(command: &[&str], place: &Place, setup: &str) -> Interactive {
+    fn start(command: &[&str], scratch: &Scratch, setup: &str) -> Interactive {
         let size = Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
         let pair = openpty(Some(&size), None).expect("a pseudo terminal");
         let stdio = || Stdio::from(pair.slave.try_clone().expect("a second handle"));
@@ -124,7 +125,7 @@ impl Interactive {
         let child = Command::new("timeout")
             .args(["--foreground", "60"])
             .args(command)
-            .current_dir(place.file(""))
+            .current_dir(scratch.file(""))
             .env_clear()
             .envs([("TERM", "vt100"), ("PATH", "/usr/bin:/bin"), ("HOME", "/nowhere"), ("LC_ALL", "C.UTF-8")])
             .stdin(stdio())
@@ -210,10 +211,10 @@ fn bash_completes_at_a_terminal() {
     if !has("bash") {
         return;
     }
-    let place = place();
-    fs::write(place.file("script"), script("bash")).expect("can be written");
+    let scratch = scratch();
+    fs::write(scratch.file("script"), script("bash")).expect("can be written");
     let setup = "bind 'set enable-bracketed-paste off'; PS1='$ '; . ./script; rm script";
-    let mut shell = Interactive::start(&["bash", "--norc", "--noprofile", "-i"], &place, setup);
+    let mut shell = Interactive::start(&["bash", "--norc", "--noprofile", "-i"], &scratch, setup);
     completes(&mut shell);
 }
 
@@ -222,14 +223,14 @@ fn zsh_completes_at_a_terminal() {
     if !has("zsh") {
         return;
     }
-    let place = place();
-    let functions = Place::new();
+    let scratch = scratch();
+    let functions = Scratch::new();
     fs::write(functions.file("_poolcounter"), script("zsh")).expect("can be written");
     let setup = format!(
         "unset zle_bracketed_paste; PS1='$ '; bindkey -e; setopt no_beep; fpath=({} $fpath); autoload -Uz compinit; compinit -u -D",
         Path::new(&functions.file("")).display()
     );
-    let mut shell = Interactive::start(&["zsh", "-f", "-i"], &place, &setup);
+    let mut shell = Interactive::start(&["zsh", "-f", "-i"], &scratch, &setup);
     completes(&mut shell);
 }
 
@@ -238,12 +239,12 @@ fn fish_completes() {
     if !has("fish") {
         return;
     }
-    let place = place();
-    fs::write(place.file("script"), script("fish")).expect("can be written");
+    let scratch = scratch();
+    fs::write(scratch.file("script"), script("fish")).expect("can be written");
     let offered = |line: &str| {
         let output = Command::new("fish")
             .args(["--no-config", "-c", "source script; complete -C $argv[1]", line])
-            .current_dir(place.file(""))
+            .current_dir(scratch.file(""))
             .output()
             .expect("it runs");
         assert!(output.stderr.is_empty(), "{line}: {}", String::from_utf8_lossy(&output.stderr));

@@ -12,9 +12,9 @@ use std::time::Duration;
 use support::beanstalkd::Beanstalkd;
 use support::daemon::{Daemon, PATIENCE};
 use support::original::Original;
-use support::place::Place;
 use support::player::play;
 use support::protocol::Protocol;
+use support::scratch::Scratch;
 use support::script::{Scenario, Script};
 use support::sockets::Sockets;
 use support::virtual_target::{Variation, VirtualTarget};
@@ -116,8 +116,8 @@ fn members_over_tcp() {
 fn over_a_local_socket() {
     let script = pools();
     let quick: Vec<&Scenario> = in_real_time(&script).into_iter().filter(|scenario| !scenario.sleeps()).collect();
-    let place = Place::new();
-    let path_of = |scenario: &Scenario| place.file(&scenario.steps[0].line.to_string());
+    let scratch = Scratch::new();
+    let path_of = |scenario: &Scenario| scratch.file(&scenario.steps[0].line.to_string());
     let start = |scenario: &Scenario| {
         let listen = format!("unix:{}", path_of(scenario).display());
         Daemon::run(Command::new(Daemon::PROGRAM).args(["-l", &listen]).args(&scenario.options))

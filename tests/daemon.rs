@@ -15,7 +15,7 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE};
-use support::place::Place;
+use support::scratch::Scratch;
 
 /// "At once", on a machine that has other things to do.
 const PROMPT: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ fn is_closed(stream: &mut impl Read) -> bool {
 /// Runs a tool that this machine may not have.
 fn has(tool: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|place| place.join(tool).is_file());
+    let found = std::env::split_paths(&path).any(|directory| directory.join(tool).is_file());
     if !found {
         support::skipped(&format!("what needs {tool}, because it is not installed"));
     }
@@ -95,8 +95,8 @@ fn it_listens_on_the_machine_itself_unless_told_otherwise() {
 
 #[test]
 fn it_listens_wherever_it_is_told() {
-    let place = Place::new();
-    let path = place.file("socket");
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
     let listen = ["-l", "127.0.0.2:0", "--listen", &unix(&path), "-l", "127.0.0.3:0"];
     let daemon = Daemon::run(Command::new(Daemon::PROGRAM).args(listen).stdin(Stdio::null()));
     let start = daemon.lines.last().expect("it has said so");
@@ -115,8 +115,8 @@ fn it_listens_wherever_it_is_told() {
 
 #[test]
 fn what_it_cannot_use_is_named() {
-    let place = Place::new();
-    let nowhere = unix(&place.file("no/socket"));
+    let scratch = Scratch::new();
+    let nowhere = unix(&scratch.file("no/socket"));
     for (arguments, named) in [
         (["-l", "nowhere"], "nowhere"),
         (["-l", "127.0.0.1:99999"], "127.0.0.1:99999"),
@@ -200,8 +200,8 @@ fn what_is_no_command_is_named() {
 
 #[test]
 fn settings_can_stand_in_a_file() {
-    let place = Place::new();
-    let (path, socket) = (place.file("conf"), place.file("socket"));
+    let scratch = Scratch::new();
+    let (path, socket) = (scratch.file("conf"), scratch.file("socket"));
     fs::write(&path, format!("listen = ['127.0.0.1:0', '{}']\nmax_locks = 1\nmax_line = 100\n", unix(&socket)))
         .expect("can be written");
     let config = path.display().to_string();
@@ -225,8 +225,8 @@ fn settings_can_stand_in_a_file() {
 
 #[test]
 fn what_is_wrong_in_the_file_is_named() {
-    let place = Place::new();
-    let path = place.file("conf");
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
     let config = path.display().to_string();
     for (text, named) in [
         ("port = 0\nvirtual_ip = '10.0.0.1'\n", ":2: virtual_ip: there is no such setting"),
@@ -249,8 +249,8 @@ fn what_is_wrong_in_the_file_is_named() {
 
 #[test]
 fn a_socket_left_behind_is_replaced() {
-    let place = Place::new();
-    let path = place.file("socket");
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
     drop(UnixListener::bind(&path).expect("can be made"));
     assert!(path.exists());
     let _daemon = Daemon::start(&["-l", &unix(&path)]);
@@ -259,8 +259,8 @@ fn a_socket_left_behind_is_replaced() {
 
 #[test]
 fn a_socket_in_use_is_left_alone() {
-    let place = Place::new();
-    let path = place.file("socket");
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
     let _first = Daemon::start(&["-l", &unix(&path)]);
     let sentence = refusal(&["-l", &unix(&path)]);
     assert!(sentence.starts_with(&format!("cannot listen on {}: ", unix(&path))), "{sentence}");
@@ -269,8 +269,8 @@ fn a_socket_in_use_is_left_alone() {
 
 #[test]
 fn a_file_that_is_no_socket_is_left_alone() {
-    let place = Place::new();
-    let path = place.file("precious");
+    let scratch = Scratch::new();
+    let path = scratch.file("precious");
     fs::write(&path, "data").expect("can be written");
     let sentence = refusal(&["-l", &unix(&path)]);
     assert!(sentence.contains(&unix(&path)), "{sentence}");
@@ -279,9 +279,9 @@ fn a_file_that_is_no_socket_is_left_alone() {
 
 #[test]
 fn a_socket_has_the_permissions_asked_for() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     for (mode, bits) in [("600", 0o600), ("666", 0o666), ("0660", 0o660)] {
-        let path = place.file(mode);
+        let path = scratch.file(mode);
         let _daemon = Daemon::start(&["-l", &unix(&path), "--socket-mode", mode]);
         let permissions = fs::metadata(&path).expect("is there").permissions();
         assert_eq!(permissions.mode() & 0o777, bits, "{mode}");
@@ -309,8 +309,8 @@ fn a_tcp_socket_on_the_standard_input_is_listened_on() {
 
 #[test]
 fn a_local_socket_on_the_standard_input_is_listened_on_and_left_to_its_maker() {
-    let place = Place::new();
-    let path = place.file("socket");
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
     let listener = UnixListener::bind(&path).expect("can be made");
     let mut daemon = Daemon::run(Command::new(Daemon::PROGRAM).stdin(Stdio::from(OwnedFd::from(listener))));
     assert!(daemon.lines.last().expect("a line").ends_with(&format!("listens on {}", unix(&path))));
@@ -333,8 +333,8 @@ fn a_connection_on_the_standard_input_is_no_listener() {
 // Ending
 
 fn stops_at_once(signal: Signal) {
-    let place = Place::new();
-    let path = place.file("socket");
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
     let mut daemon = Daemon::start(&["-l", &unix(&path)]);
     let (mut holder, mut waiter) = (daemon.connect(), daemon.connect());
     assert_eq!(holder.ask("ACQ4ME k 1 9 60"), "LOCKED");
@@ -466,8 +466,8 @@ fn a_lock_that_is_held_for_long_is_logged_with_its_holder() {
 
 #[test]
 fn the_holder_at_a_local_socket_is_its_process() {
-    let place = Place::new();
-    let path = place.file("socket");
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
     let mut daemon = Daemon::start(&["-l", &unix(&path), "--warn-hold", "1"]);
     let (reply, _holder) = lock_at(&path, "k");
     assert_eq!(reply, "LOCKED\n");
@@ -493,8 +493,8 @@ fn start_stop_daemon_starts_and_stops_it() {
     if !has("start-stop-daemon") {
         return;
     }
-    let place = Place::new();
-    let (socket, pidfile) = (place.file("socket"), place.file("pid"));
+    let scratch = Scratch::new();
+    let (socket, pidfile) = (scratch.file("socket"), scratch.file("pid"));
     let start_stop_daemon = |arguments: &[&str]| {
         let status = Command::new("start-stop-daemon")
             .args(["--quiet", "--pidfile", &pidfile.display().to_string(), "--exec", Daemon::PROGRAM])
@@ -526,8 +526,8 @@ fn a_request_takes_three_system_calls() {
     if !has("strace") {
         return;
     }
-    let place = Place::new();
-    let trace = place.file("trace");
+    let scratch = Scratch::new();
+    let trace = scratch.file("trace");
     let daemon = Daemon::start(&[]);
     let mut client = daemon.connect();
     assert_eq!(client.ask("RELEASE"), "NOT_LOCKED");

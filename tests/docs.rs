@@ -2,6 +2,7 @@
 //! made from them. `make docs` has this test write them; without that, it fails where they are stale.
 
 use poolcounter::cli::{COMMANDS, Command, Opt};
+use poolcounter::options::TableDoc;
 use poolcounter::registry::SERVICES;
 use std::fs;
 
@@ -113,7 +114,14 @@ fn template() -> String {
     }
     text += "\n";
     text.extend(rest.iter().map(setting));
+    text.extend(SERVICES.iter().flat_map(|service| (service.settings)().tables()).map(|about| table(&about)));
     text
+}
+
+/// The lines of one table. It stands behind all settings, as those that follow would belong to it.
+fn table(about: &TableDoc) -> String {
+    let lines: String = about.example.lines().map(|line| format!("#   {line}\n")).collect();
+    format!("\n# {}\n# Tables stand behind all other settings.\n# [[{}]]\n{lines}", about.doc_short, about.key)
 }
 
 /// The lines of one setting; none if it cannot stand in a file.

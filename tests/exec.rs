@@ -11,70 +11,15 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE, wait};
-use support::place::Place;
+use support::running::{Ended, Running};
+use support::scratch::Scratch;
 
 /// Says that it runs, and ends when its standard input does.
 const UNTIL_EOF: [&str; 3] = ["sh", "-c", "echo runs; cat"];
-
-/// A running `exec`.
-struct Exec {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
-}
-
-/// What a run came to.
-#[derive(PartialEq, Debug)]
-struct Ended {
-    status: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-impl Exec {
-    /// Starts it with these options, for the pool `k`.
-    fn start(server: &str, options: &[&str], command: &[&str]) -> Exec {
-        let mut child = exec(&[&["-s", server, "-k", "k"], options].concat(), command)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program runs");
-        let stdout = BufReader::new(child.stdout.take().expect("is piped"));
-        Exec { child, stdout }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).expect("is text");
-        line.trim_end().to_string()
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).expect("the process is there");
-    }
-
-    /// Ends its standard input, and waits for it.
-    fn finish(mut self) -> Ended {
-        drop(self.child.stdin.take());
-        let status = wait(&mut self.child);
-        let (mut stdout, mut stderr) = (String::new(), String::new());
-        self.stdout.read_to_string(&mut stdout).expect("is text");
-        self.child.stderr.take().expect("is piped").read_to_string(&mut stderr).expect("is text");
-        Ended { status: status.code(), stdout, stderr }
-    }
-}
-
-impl Drop for Exec {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn exec(options: &[&str], command: &[&str]) -> Command {
     let mut exec = Command::new(Daemon::PROGRAM);
@@ -82,8 +27,13 @@ fn exec(options: &[&str], command: &[&str]) -> Command {
     exec
 }
 
+/// Starts it with these options, for the pool `k`.
+fn start(server: &str, options: &[&str], command: &[&str]) -> Running {
+    Running::start(&mut exec(&[&["-s", server, "-k", "k"], options].concat(), command))
+}
+
 fn run(server: &str, options: &[&str], command: &[&str]) -> Ended {
-    Exec::start(server, options, command).finish()
+    start(server, options, command).finish()
 }
 
 /// A daemon, how to name it, and a client that looks on.
@@ -109,7 +59,7 @@ fn assert_given_back(observer: &mut Client) {
 #[test]
 fn the_command_runs_while_the_place_is_held() {
     let (_daemon, server, mut observer) = daemon();
-    let mut exec = Exec::start(&server, &[], &UNTIL_EOF);
+    let mut exec = start(&server, &[], &UNTIL_EOF);
     assert_eq!(exec.line(), "runs");
     assert_eq!(observer.ask("ACQ4ME k 1 9 0"), "TIMEOUT");
     assert_eq!(exec.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
@@ -120,7 +70,7 @@ fn the_command_runs_while_the_place_is_held() {
 #[test]
 fn as_many_run_as_may() {
     let (_daemon, server, mut observer) = daemon();
-    let start = || Exec::start(&server, &["--workers", "2"], &UNTIL_EOF);
+    let start = || start(&server, &["--workers", "2"], &UNTIL_EOF);
     let (mut first, mut second, mut third) = (start(), start(), None);
     assert_eq!((first.line(), second.line()), ("runs".into(), "runs".into()));
     let third = third.insert(start());
@@ -140,8 +90,8 @@ fn its_status_is_that_of_the_command() {
     let Ended { status, stderr, .. } = run(&server, &[], &["/no/such/command"]);
     assert_eq!(status, Some(127));
     assert!(stderr.starts_with("poolcounter: /no/such/command: "), "{stderr}");
-    let place = Place::new();
-    let file = place.file("file");
+    let scratch = Scratch::new();
+    let file = scratch.file("file");
     fs::write(&file, "no program").expect("can be written");
     assert_eq!(run(&server, &[], &[&file.display().to_string()]).status, Some(126));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("is ours");
@@ -152,11 +102,8 @@ fn its_status_is_that_of_the_command() {
 #[test]
 fn arguments_input_and_output_are_those_of_the_command() {
     let (_daemon, server, _) = daemon();
-    let mut exec = Exec::start(
-        &server,
-        &[],
-        &["sh", "-c", "printf '<%s>' \"$@\"; cat; echo oops >&2", "-", "-k", "a b", "--", ""],
-    );
+    let mut exec =
+        start(&server, &[], &["sh", "-c", "printf '<%s>' \"$@\"; cat; echo oops >&2", "-", "-k", "a b", "--", ""]);
     exec.child.stdin.as_mut().expect("is piped").write_all(b"input").expect("is read");
     assert_eq!(
         exec.finish(),
@@ -215,8 +162,8 @@ fn who_gets_no_place_is_told_why() {
     let (_daemon, server, mut holder) = daemon();
     assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
     for (options, why) in [
-        (["--timeout", "0"], "TIMEOUT, as no place came free within 0 s"),
-        (["--timeout", "0.2"], "TIMEOUT, as no place came free within 0.2 s"),
+        (["--timeout", "0"], "TIMEOUT, as no lock came free within 0 s"),
+        (["--timeout", "0.2"], "TIMEOUT, as no lock came free within 0.2 s"),
         (["--queue", "1"], "QUEUE_FULL, as 1 run or wait already"),
     ] {
         let expected = Ended { status: Some(75), stdout: String::new(), stderr: format!("poolcounter: k: {why}\n") };
@@ -227,10 +174,10 @@ fn who_gets_no_place_is_told_why() {
 #[test]
 fn one_does_the_work_for_all_who_wait() {
     let (_daemon, server, mut observer) = daemon();
-    let mut first = Exec::start(&server, &["--any"], &UNTIL_EOF);
+    let mut first = start(&server, &["--any"], &UNTIL_EOF);
     assert_eq!(first.line(), "runs");
-    let second = Exec::start(&server, &["--any"], &UNTIL_EOF);
-    let third = Exec::start(&server, &["--any", "--done-exit", "9"], &UNTIL_EOF);
+    let second = start(&server, &["--any"], &UNTIL_EOF);
+    let third = start(&server, &["--any", "--done-exit", "9"], &UNTIL_EOF);
     observer.wait_for_stat("waiting_workers", 2);
     assert_eq!(first.finish().status, Some(0));
     assert_eq!(second.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
@@ -240,9 +187,9 @@ fn one_does_the_work_for_all_who_wait() {
 #[test]
 fn work_that_failed_is_done_by_the_next() {
     let (_daemon, server, mut observer) = daemon();
-    let mut first = Exec::start(&server, &["--any"], &["sh", "-c", "echo runs; read line; exit 1"]);
+    let mut first = start(&server, &["--any"], &["sh", "-c", "echo runs; read line; exit 1"]);
     assert_eq!(first.line(), "runs");
-    let second = Exec::start(&server, &["--any"], &["echo", "runs too"]);
+    let second = start(&server, &["--any"], &["echo", "runs too"]);
     observer.wait_for_stat("waiting_workers", 1);
     assert_eq!(first.finish().status, Some(1));
     assert_eq!(second.finish().stdout, "runs too\n");
@@ -259,7 +206,7 @@ fn without_a_server_nothing_runs_unless_it_may() {
     assert!(stderr.contains(&first) && stderr.contains(&second), "{stderr}");
     let Ended { status, stdout, stderr } = run(&first, &["--fail-open"], &["sh", "-c", "echo runs; exit 3"]);
     assert_eq!((status, &*stdout), (Some(3), "runs\n"));
-    assert!(stderr.contains("no server answers") && stderr.contains("runs without a place"), "{stderr}");
+    assert!(stderr.contains("no server answers") && stderr.contains("runs without a lock"), "{stderr}");
 }
 
 #[test]
@@ -269,7 +216,7 @@ fn the_next_server_is_asked_when_one_is_dead() {
     let dead: Vec<String> = (0..10).map(|_| nowhere()).collect();
     let options: Vec<&str> = dead.iter().flat_map(|dead| ["-s", dead.as_str()]).collect();
     for key in ["a", "b", "c"] {
-        let mut exec = Exec::start(&server, &[&options[..], &["-k", key]].concat(), &UNTIL_EOF);
+        let mut exec = start(&server, &[&options[..], &["-k", key]].concat(), &UNTIL_EOF);
         assert_eq!(exec.line(), "runs");
         assert_eq!(observer.ask(&format!("ACQ4ME {key} 1 9 0")), "TIMEOUT");
     }
@@ -281,7 +228,7 @@ fn keys_are_placed_as_by_mediawiki() {
     let servers: Vec<String> = daemons.iter().map(|daemon| daemon.address.to_string()).collect();
     for key in ["a", "b", "c", "d", "e"] {
         let options = ["-s", &servers[1], "-s", &servers[2], "-k", key];
-        let mut exec = Exec::start(&servers[0], &options, &UNTIL_EOF);
+        let mut exec = start(&servers[0], &options, &UNTIL_EOF);
         assert_eq!(exec.line(), "runs");
         let first =
             (0..3).min_by_key(|n| format!("{:x}", md5::compute(format!("{}{key}", servers[*n])))).expect("three");
@@ -306,14 +253,14 @@ fn signals_are_passed_on() {
         (Signal::SIGALRM, "ALRM"),
     ] {
         let script = format!("trap 'echo got {name}; exit 5' {name}; echo ready; while :; do sleep 0.02; done");
-        let mut exec = Exec::start(&server, &[], &["sh", "-c", &script]);
+        let mut exec = start(&server, &[], &["sh", "-c", &script]);
         assert_eq!(exec.line(), "ready");
         exec.signal(signal);
         let Ended { status, stdout, .. } = exec.finish();
         assert_eq!((status, stdout), (Some(5), format!("got {name}\n")));
     }
     // A command without a handler of its own ends, and so does this, with the shells' status.
-    let mut exec = Exec::start(&server, &[], &["sh", "-c", "echo ready; exec sleep 60"]);
+    let mut exec = start(&server, &[], &["sh", "-c", "echo ready; exec sleep 60"]);
     assert_eq!(exec.line(), "ready");
     exec.signal(Signal::SIGTERM);
     assert_eq!(exec.finish().status, Some(143));
@@ -343,7 +290,7 @@ fn a_parent_that_ignores_its_children_does_no_harm() {
 fn a_signal_ends_the_wait() {
     let (_daemon, server, mut holder) = daemon();
     assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
-    let mut exec = Exec::start(&server, &[], &["echo", "runs"]);
+    let mut exec = start(&server, &[], &["echo", "runs"]);
     holder.wait_for_stat("waiting_workers", 1);
     exec.signal(Signal::SIGINT);
     assert!(!wait(&mut exec.child).success());
@@ -353,7 +300,7 @@ fn a_signal_ends_the_wait() {
 #[test]
 fn whatever_kills_it_gives_the_lock_back() {
     let (_daemon, server, mut observer) = daemon();
-    let mut exec = Exec::start(&server, &[], &["sh", "-c", "echo $$; exec sleep 60"]);
+    let mut exec = start(&server, &[], &["sh", "-c", "echo $$; exec sleep 60"]);
     let command: i32 = exec.line().parse().expect("a process id");
     assert_eq!(observer.ask("ACQ4ME k 1 9 0"), "TIMEOUT");
     exec.signal(Signal::SIGKILL);
@@ -373,7 +320,7 @@ fn the_loss_of_the_lock_is_told_and_the_command_ended_if_wanted() {
     ] {
         let (mut daemon, server, _) = daemon();
         let script = "echo runs; read line; exit 3";
-        let mut exec = Exec::start(&server, &["--on-lost", action], &["sh", "-c", script]);
+        let mut exec = start(&server, &["--on-lost", action], &["sh", "-c", script]);
         assert_eq!(exec.line(), "runs");
         daemon.signal(Signal::SIGTERM);
         daemon.wait();
@@ -392,7 +339,7 @@ fn the_loss_of_the_lock_is_told_and_the_command_ended_if_wanted() {
 fn a_hold_that_is_over_is_a_lock_that_is_lost() {
     let (_daemon, server, mut observer) = daemon();
     let begun = Instant::now();
-    let exec = Exec::start(&server, &["--hold", "0.3", "--on-lost", "term"], &["sleep", "60"]);
+    let exec = start(&server, &["--hold", "0.3", "--on-lost", "term"], &["sleep", "60"]);
     observer.wait_for_stat("total_acquired", 1);
     assert_eq!(observer.ask("ACQ4ME k 1 9 60"), "LOCKED");
     assert!(begun.elapsed() >= Duration::from_millis(300));
@@ -413,7 +360,7 @@ fn a_lock_that_was_taken_back_is_missed_in_the_end() {
 #[test]
 fn an_upgrade_of_the_daemon_is_not_noticed() {
     let (mut daemon, server, mut observer) = daemon();
-    let mut exec = Exec::start(&server, &["--on-lost", "kill"], &UNTIL_EOF);
+    let mut exec = start(&server, &["--on-lost", "kill"], &UNTIL_EOF);
     assert_eq!(exec.line(), "runs");
     daemon.upgrade();
     assert_eq!(exec.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
@@ -426,7 +373,7 @@ fn an_upgrade_of_the_daemon_is_not_noticed() {
 fn the_wait_is_told() {
     let (_daemon, server, mut holder) = daemon();
     assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
-    let exec = Exec::start(&server, &["--print-wait"], &["true"]);
+    let exec = start(&server, &["--print-wait"], &["true"]);
     holder.wait_for_stat("waiting_workers", 1);
     thread::sleep(Duration::from_millis(200));
     assert_eq!(holder.ask("RELEASE"), "RELEASED");
@@ -453,6 +400,6 @@ fn a_terminal_shows_the_wait() {
     assert_eq!(
         shown,
         "\r\x1b[Kwaiting for k, 1 s of 2.5\r\x1b[Kwaiting for k, 2 s of 2.5\r\x1b[K\
-         poolcounter: k: TIMEOUT, as no place came free within 2.5 s\r\n"
+         poolcounter: k: TIMEOUT, as no lock came free within 2.5 s\r\n"
     );
 }

@@ -425,6 +425,8 @@ fn the_manual_names_the_metrics() {
         one_of_a_kind("poolcounter_members_pool_ended_", "poolcounter_members_pool_ended_died_total"),
         one_of_a_kind("poolcounter_members_pool_misses_", "poolcounter_members_pool_misses_total"),
         one_of_a_kind("poolcounter_members_pool_starts_", "poolcounter_members_pool_starts_failed_total"),
+        one_of_a_kind("poolcounter_jobs_wiki_", "poolcounter_jobs_wiki_ready"),
+        one_of_a_kind("poolcounter_jobs_tube_", "poolcounter_jobs_tube_ready"),
     ];
     let others = helps.filter(|(_, help)| !tables.contains(help)).map(|(name, _)| name);
     let others: Vec<&str> = others.filter(|name| !is_another.iter().any(|is_another| is_another(name))).collect();

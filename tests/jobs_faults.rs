@@ -2,6 +2,7 @@
 
 mod support;
 
+use nix::sys::signal::Signal;
 use std::net::Shutdown;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -198,4 +199,33 @@ fn a_runner_that_is_gone_in_whatever_way_gives_its_jobs_back() {
         assert_eq!(other.body(1), b"x");
         assert_eq!(other.ask(&format!("delete {n}")), "DELETED");
     }
+}
+
+#[test]
+fn a_signal_drains() {
+    let mut daemon = Daemon::start_with_jobs(&[]);
+    let mut client = connect(&daemon);
+    assert_eq!(client.put("9 0 60", b"a"), "INSERTED 1");
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for_log("nothing new is taken");
+    assert_eq!(client.put("9 0 60", b"b"), "DRAINING");
+    assert_eq!(client.stat("stats", "draining"), "true");
+    daemon.upgrade();
+    assert_eq!(client.put("9 0 60", b"b"), "DRAINING");
+    assert_eq!(client.ask("reserve"), "RESERVED 1 1");
+    assert_eq!(client.body(1), b"a");
+    assert_eq!(client.ask("delete 1"), "DELETED");
+    assert_eq!(client.ask("undrain"), "ACCEPTING");
+    assert_eq!(client.put("9 0 60", b"b"), "INSERTED 2");
+    daemon.upgrade();
+    assert_eq!(client.put("9 0 60", b"c"), "INSERTED 3");
+}
+
+/// Where there are only services that have nothing to drain, the signal changes nothing.
+#[test]
+fn a_signal_to_drain_harms_nobody_else() {
+    let mut daemon = Daemon::start(&[]);
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for_log("nothing new is taken");
+    daemon.upgrade();
 }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::beanstalkd::Beanstalkd;
 use support::daemon::{Daemon, PATIENCE, wait};
-use support::place::Place;
+use support::scratch::Scratch;
 
 /// A server on a busy machine is not dead.
 const TIMEOUTS: Timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: PATIENCE };
@@ -54,7 +54,7 @@ fn jobs(address: &str, arguments: &[&str]) -> String {
 /// A runner of the tubes `*/t` whose script finds its files in the place.
 struct Running {
     child: Child,
-    place: Place,
+    place: Scratch,
 }
 
 impl Running {
@@ -63,7 +63,7 @@ impl Running {
     }
 
     fn watching(pattern: &str, address: &str, options: &[&str], script: &str) -> Running {
-        let place = Place::new();
+        let place = Scratch::new();
         let child = Command::new(Daemon::PROGRAM)
             .args(["jobs", "-s", address, "run", pattern])
             .args(options)

@@ -192,6 +192,32 @@ fn a_listing_has_1000_lines_and_256_kib_at_most() {
     assert_eq!(text(&mut world, observer).lines().filter(|line| line.is_empty()).count(), 100);
 }
 
+/// The report of all services is short enough for a connection that is full already, whatever there is to report.
+#[test]
+fn a_report_has_512_kib_at_most() {
+    let mut world = world();
+    let clients: Vec<usize> = (0..600).map(|_| world.connect()).collect();
+    for (n, client) in clients.iter().enumerate() {
+        let key = [format!("{n}").as_bytes(), &b"\\\x01\""[..], format!("{n:048}:").as_bytes(), &[1; 800]].concat();
+        world.send(*client, &[&b"ACQ4ME "[..], &key, b" 1 1 0\nACQ4ME k 1 9999 3600\n"].concat());
+    }
+    let observer = world.connect();
+    world.send(observer, b"STATS REPORT 4294967295\n");
+    let report = text(&mut world, observer);
+    assert!(report.len() < 512 * 1024 && report.len() > 50_000 && report.ends_with("\n\n"), "{}", report.len());
+    let read: serde_json::Value = serde_json::from_str(&report).expect("is JSON");
+    assert_eq!(read["pools"]["types"].as_array().map(Vec::len), Some(257));
+    assert_eq!(read["services"][0]["name"], "pools");
+    world.send(observer, b"STATS REPORT 1\nSTATS REPORT 0\n");
+    assert!(text(&mut world, observer).len() < report.len(), "fewer rows take less");
+    // Nobody who asks for much is closed, even if it does not read for a while.
+    world.set_room(observer, 0);
+    world.send(observer, &b"STATS REPORT 300\n".repeat(20));
+    world.settle();
+    world.set_room(observer, usize::MAX);
+    assert_eq!(text(&mut world, observer).lines().filter(|line| line.is_empty()).count(), 20);
+}
+
 /// All keys are looked at, so others have a turn before the next of these.
 #[test]
 fn a_listing_of_keys_ends_the_turn() {
@@ -203,6 +229,10 @@ fn a_listing_of_keys_ends_the_turn() {
     assert_eq!(world.take_received(greedy), b"\n");
     assert_eq!(world.take_received(modest), b"NOT_LOCKED\n");
     assert_eq!(text(&mut world, greedy), "\n\n");
+    world.send(greedy, &b"STATS REPORT 0\n".repeat(3));
+    world.tick();
+    assert!(world.take_received(greedy).ends_with(b"}\n\n"));
+    assert_eq!(text(&mut world, greedy).matches("\n\n").count(), 2);
 }
 
 #[test]

@@ -7,13 +7,13 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use support::daemon::install;
-use support::place::Place;
+use support::scratch::Scratch;
 use support::skipped;
 
 /// Where a program is.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).map(|place| place.join(program)).find(|path| path.is_file())
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.is_file())
 }
 
 /// Makes a target with these programs, which are shell scripts, and the few that every system has.
@@ -22,18 +22,18 @@ fn make(target: &str, programs: &[(&str, &str)]) -> Option<Output> {
         skipped("the targets of the Makefile, because make is not installed");
         return None;
     };
-    let place = Place::new();
+    let scratch = Scratch::new();
     for name in ["sh", "mkdir", "sort", "sed"] {
-        symlink(find(name).expect("every system has it"), place.file(name)).expect("a new file");
+        symlink(find(name).expect("every system has it"), scratch.file(name)).expect("a new file");
     }
     for (name, script) in programs {
-        install(&place.file(name), format!("#!/bin/sh\n{script}\n").as_bytes());
+        install(&scratch.file(name), format!("#!/bin/sh\n{script}\n").as_bytes());
     }
     let mut command = Command::new(make);
     command.args(["--no-print-directory", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/Makefile"), target]);
-    command.env_clear().env("PATH", place.file("")).env("CARGO_TARGET_DIR", place.file("target"));
-    fs::create_dir(place.file("within")).expect("can be made");
-    Some(command.current_dir(place.file("within")).output().expect("it runs"))
+    command.env_clear().env("PATH", scratch.file("")).env("CARGO_TARGET_DIR", scratch.file("target"));
+    fs::create_dir(scratch.file("within")).expect("can be made");
+    Some(command.current_dir(scratch.file("within")).output().expect("it runs"))
 }
 
 #[test]

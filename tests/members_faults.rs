@@ -98,3 +98,40 @@ fn nothing_stands_between_the_lines_of_a_list() {
     world.advance(Span::from_secs(6));
     assert!(world.is_empty());
 }
+
+/// A member that comes back is told to the next in the same turn of the loop as its return is answered, and so are all that come
+/// back in it.
+#[test]
+fn a_hand_over_takes_one_turn_of_the_loop() {
+    const MEMBERS: usize = 10;
+    let mut world = world();
+    let operator = world.connect_to("members");
+    world.send(operator, format!("POOL p 0 {MEMBERS} queue=1000\n").as_bytes());
+    (0..MEMBERS).for_each(|n| world.send(operator, format!("ADD p m{n}\n").as_bytes()));
+    let clients: Vec<usize> = (0..1000).map(|_| world.connect_to("members")).collect();
+    for client in &clients {
+        world.send(*client, b"TAKE p 600\n");
+        world.settle();
+    }
+    let mut told: Vec<Vec<u8>> = clients.iter().map(|client| world.take_received(*client)).collect();
+    let give_back = |world: &mut World, n: usize, told: &[u8]| {
+        let text = std::str::from_utf8(told).expect("the names are text");
+        let lease = text.strip_prefix("MEMBER ").and_then(|rest| rest.split(' ').next()).expect("it has one");
+        world.send(clients[n], format!("RETURN {lease}\n").as_bytes());
+    };
+    for n in 0..50 {
+        give_back(&mut world, n, &told[n]);
+        world.tick();
+        assert_eq!(world.take_received(clients[n]), b"RETURNED\n");
+        told[n + MEMBERS] = world.take_received(clients[n + MEMBERS]);
+        assert!(told[n + MEMBERS].starts_with(b"MEMBER "), "the next has it after one turn");
+    }
+    // Ten at once.
+    (50..50 + MEMBERS).for_each(|n| give_back(&mut world, n, &told[n]));
+    world.tick();
+    let mut waiters = clients[50 + MEMBERS..50 + 2 * MEMBERS].iter();
+    assert!(waiters.all(|waiter| world.take_received(*waiter).starts_with(b"MEMBER ")), "all have one after one turn");
+    clients.iter().chain([&operator]).for_each(|client| world.finish(*client));
+    world.advance(Span::from_secs(1));
+    assert!(world.is_empty());
+}

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use support::daemon::{Daemon, PATIENCE};
 use support::frames;
-use support::place::Place;
+use support::scratch::Scratch;
 use support::world::World;
 
 /// How often each is tried.
@@ -25,7 +25,7 @@ const MOST_OF_1000_AMID_ANSWERS: usize = 50;
 /// How often somebody leaves and somebody asks while one process takes over from another.
 const UPGRADES: usize = 20;
 
-/// A world in which one client holds the only place, another has said nothing yet or half of a request.
+/// A world in which one client holds the only scratch, another has said nothing yet or half of a request.
 fn holder_and_other(holder_is_first: bool, said: &[u8]) -> (World, usize, usize) {
     let mut world = World::new(Default::default());
     let [first, second] = [world.connect(), world.connect()];
@@ -188,8 +188,8 @@ fn refused(way: &Way, service: Service, leaving: Leaving, rounds: usize) -> usiz
     refused
 }
 
-fn start(place: &Place) -> (Daemon, Vec<(Service, Way)>) {
-    let [pools, counters] = ["pools", "counters"].map(|name| place.file(name));
+fn start(scratch: &Scratch) -> (Daemon, Vec<(Service, Way)>) {
+    let [pools, counters] = ["pools", "counters"].map(|name| scratch.file(name));
     let unix = |path: &Path| format!("unix:{}", path.display());
     let daemon = Daemon::start_with_counters(&["-l", &unix(&pools), "--counter-listen", &unix(&counters)]);
     let ways = vec![
@@ -211,8 +211,8 @@ fn counters_of(daemon: &Daemon) -> SocketAddr {
 #[test]
 fn who_left_before_another_asked_has_left() {
     let rounds = std::env::var("ORDER_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
-    let place = Place::new();
-    let (mut daemon, ways) = start(&place);
+    let scratch = Scratch::new();
+    let (mut daemon, ways) = start(&scratch);
     for when in ["before", "after"] {
         for (service, way) in &ways {
             for leaving in [Leaving::Closes, Leaving::SpeaksAndCloses] {
@@ -236,8 +236,8 @@ fn who_left_before_another_asked_has_left() {
 /// left has left first.
 #[test]
 fn who_left_during_an_upgrade_has_left() {
-    let place = Place::new();
-    let (mut daemon, ways) = start(&place);
+    let scratch = Scratch::new();
+    let (mut daemon, ways) = start(&scratch);
     let mut refused = 0;
     for n in 0..UPGRADES {
         let (service, way) = &ways[n % ways.len()];

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::process::{Command, Output, Stdio};
 use support::daemon::Daemon;
-use support::place::Place;
+use support::scratch::Scratch;
 use support::skipped;
 
 const PROGRAM: &str = Daemon::PROGRAM;
@@ -15,7 +15,7 @@ const PROGRAM: &str = Daemon::PROGRAM;
 const README: &str = include_str!("../README.md");
 
 /// How long it may be, so that a newcomer reads it: 16 kB.
-const LONGEST: usize = 16_000;
+const LONGEST: usize = 16 * 1024;
 
 /// A block of the README: its language, and its lines.
 struct Block {
@@ -85,8 +85,8 @@ fn first_line(text: &str) -> &str {
 }
 
 fn check_scrape_config(text: &str) {
-    let place = Place::new();
-    let file = place.file("prometheus.yml");
+    let scratch = Scratch::new();
+    let file = scratch.file("prometheus.yml");
     fs::write(&file, text).expect("there is room");
     match Command::new("promtool").args(["check", "config"]).arg(&file).output() {
         Ok(output) => assert!(output.status.success(), "{}", said(&output)),
@@ -99,9 +99,9 @@ fn check_scrape_config(text: &str) {
 
 #[test]
 fn the_settings_are_well_formed() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     for Block { text, .. } in blocks().into_iter().filter(|block| block.language == "toml") {
-        let file = place.file("settings.toml");
+        let file = scratch.file("settings.toml");
         fs::write(&file, text).expect("there is room");
         let output = Command::new(PROGRAM).args(["--check", "--config"]).arg(&file).output().expect("it runs");
         assert!(output.status.success(), "{text}{}", said(&output));
@@ -130,11 +130,25 @@ fn the_commands_say_what_stands_there() {
     }
 }
 
-/// Runs commands as a script, and returns what they said, as if the daemon were where the README has it.
+/// Runs commands as a script, and returns what they said, as if the daemon were where the README has it. Its pools of members are
+/// those of the README. A provider runs until the others have ended and nothing is cleaned any more.
 fn run(commands: &[&str]) -> String {
-    let daemon = Daemon::start_with_counters(&["--jobs", "--jobs-listen", "127.0.0.1:0"]);
-    let (counters, jobs) = (daemon.counters(), daemon.jobs());
-    let mut script = String::new();
+    let scratch = Scratch::new();
+    let file = scratch.file("settings.toml");
+    let pools = blocks().into_iter().find(|block| block.text.contains("[[members.pool]]")).expect("there are some");
+    fs::write(&file, pools.text).expect("there is room");
+    let services = [
+        "--members-listen",
+        "127.0.0.1:0",
+        "--jobs",
+        "--jobs-listen",
+        "127.0.0.1:0",
+        "--config",
+        &file.display().to_string(),
+    ];
+    let daemon = Daemon::start_with_counters(&services);
+    let (counters, members, jobs) = (daemon.counters(), daemon.members(), daemon.jobs());
+    let (mut script, mut end) = (String::new(), String::new());
     for command in commands {
         let command =
             command.trim_start_matches("$ ").replace("localhost 7531", &format!("127.0.0.1 {}", daemon.address.port()));
@@ -144,9 +158,18 @@ fn run(commands: &[&str]) -> String {
             let with_server = format!("{PROGRAM} {name} --server {} ", daemon.address);
             command = command.replace(&format!("poolcounter {name} "), &with_server);
         }
+        for name in ["take", "provide", "members"] {
+            let with_server = format!("{PROGRAM} {name} --server {members} ");
+            command = command.replace(&format!("poolcounter {name} "), &with_server);
+        }
         script += &format!("{command}\n");
+        if command.contains(" provide ") {
+            let is_cleaning = format!("{PROGRAM} members --server {members} accounts | grep -q cleaning");
+            end = format!("while {is_cleaning}; do sleep 0.05; done\nkill $provider\n");
+            script += "provider=$!\n";
+        }
     }
-    script += "wait\n";
+    script += &format!("{end}wait\n");
     let mut shell = Command::new("sh");
     let output = shell.args(["-c", &format!("exec 2>&1\n{script}")]).stdin(Stdio::null()).output().expect("a shell");
     said(&output).replace(&daemon.address.to_string(), "localhost")
@@ -158,5 +181,5 @@ fn said(output: &Output) -> String {
 
 fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|place| place.join(program).is_file())
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }

@@ -13,23 +13,23 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use support::daemon::{Client, Daemon};
-use support::place::Place;
+use support::scratch::Scratch;
 use support::web::fetch;
 
 /// A daemon whose settings are in a file.
 struct Configured {
     daemon: Daemon,
     path: PathBuf,
-    place: Place,
+    scratch: Scratch,
 }
 
 impl Configured {
     fn start(text: &str, stdin: Stdio) -> Configured {
-        let place = Place::new();
-        let path = place.file("conf");
+        let scratch = Scratch::new();
+        let path = scratch.file("conf");
         fs::write(&path, text).expect("can be written");
         let daemon = Daemon::run(Command::new(Daemon::PROGRAM).arg("--config").arg(&path).stdin(stdin));
-        Configured { daemon, path, place }
+        Configured { daemon, path, scratch }
     }
 
     /// Has other settings count, and returns the line that tells where the daemon listens.
@@ -68,8 +68,8 @@ fn last_reload(http: SocketAddr) -> (f64, f64) {
 
 #[test]
 fn settings_are_checked_without_a_daemon() {
-    let place = Place::new();
-    let path = place.file("conf");
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
     let check = |text: &str, arguments: &[&str]| {
         fs::write(&path, text).expect("can be written");
         let mut command = Command::new(Daemon::PROGRAM);
@@ -146,7 +146,7 @@ fn a_port_that_the_system_chose_stays() {
 #[test]
 fn socket_files_come_and_go_and_change_their_permissions() {
     let mut configured = Configured::start("listen = '127.0.0.1:0'\n", Stdio::null());
-    let [one, two] = ["one", "two"].map(|name| configured.place.file(name));
+    let [one, two] = ["one", "two"].map(|name| configured.scratch.file(name));
     let settings = |path: &PathBuf, more: &str| format!("listen = ['127.0.0.1:0', 'unix:{}']\n{more}", path.display());
     let mode = |path: &PathBuf| fs::metadata(path).expect("is there").permissions().mode() & 0o777;
     configured.reload(&settings(&one, "socket_mode = 600\n"));
@@ -154,7 +154,7 @@ fn socket_files_come_and_go_and_change_their_permissions() {
     configured.reload(&settings(&one, "socket_mode = 666\n"));
     assert_eq!(mode(&one), 0o666);
     configured.reload(&settings(&one, ""));
-    let usual = configured.place.file("usual");
+    let usual = configured.scratch.file("usual");
     let _listener = std::os::unix::net::UnixListener::bind(&usual).expect("a new file");
     assert_eq!(mode(&one), mode(&usual), "that is the umask's");
     configured.reload(&settings(&two, ""));

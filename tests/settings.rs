@@ -2,7 +2,7 @@
 
 mod support;
 
-use poolcounter::cli::{COMMANDS, Given, Settings, Words};
+use poolcounter::cli::{COMMANDS, DaemonSettings, Given, WordsAllowed};
 use poolcounter::id::ServiceId;
 use poolcounter::registry::SERVICES;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::daemon::{install, install_program};
-use support::place::Place;
+use support::scratch::Scratch;
 use support::skipped;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.toml");
@@ -46,7 +46,7 @@ fn the_unit_checks_settings_before_they_count() {
 
 /// The init script, with another program, user and places than the package has.
 struct InitScript {
-    place: Place,
+    scratch: Scratch,
     path: PathBuf,
 }
 
@@ -59,17 +59,17 @@ impl InitScript {
             skipped("the init script, because that takes root and Debian's start-stop-daemon");
             return None;
         }
-        let place = Place::new();
-        let (program, path) = (place.file("poolcounter"), place.file("init"));
+        let scratch = Scratch::new();
+        let (program, path) = (scratch.file("poolcounter"), scratch.file("init"));
         install_program(&program);
         let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.init"));
         let mut text = text.expect("the file is there");
         for (name, value) in [
             ("DAEMON", program.display().to_string()),
             ("PROGRAM", program.display().to_string()),
-            ("PIDFILE", place.file("pid").display().to_string()),
-            ("LOG", place.file("log").display().to_string()),
-            ("CONFIG", place.file("conf").display().to_string()),
+            ("PIDFILE", scratch.file("pid").display().to_string()),
+            ("LOG", scratch.file("log").display().to_string()),
+            ("CONFIG", scratch.file("conf").display().to_string()),
             ("RUN_AS", "root".into()),
         ] {
             let line = text.lines().find(|line| line.starts_with(&format!("{name}="))).expect("is there").to_string();
@@ -79,13 +79,13 @@ impl InitScript {
         let text =
             text.replace("--notify-timeout 10", "--notify-timeout 2").replace("/etc/default/poolcounter", "/nowhere");
         install(&path, text.as_bytes());
-        Some(InitScript { place, path })
+        Some(InitScript { scratch, path })
     }
 
     /// Whether it did what was asked, and what it said.
     fn run(&self, action: &str) -> (bool, String) {
         // The daemon outlives it, and must not keep a pipe open.
-        let said = self.place.file("said");
+        let said = self.scratch.file("said");
         let file = File::create(&said).expect("can be written");
         let mut command = Command::new(&self.path);
         let status = command.arg(action).stdout(Stdio::null()).stderr(file).status().expect("it runs");
@@ -102,7 +102,7 @@ impl Drop for InitScript {
 #[test]
 fn the_init_script_tells_what_is_wrong() {
     let Some(script) = InitScript::new() else { return };
-    let configure = |text: &str| fs::write(script.place.file("conf"), text).expect("can be written");
+    let configure = |text: &str| fs::write(script.scratch.file("conf"), text).expect("can be written");
     configure("listen = '127.0.0.1:0'\nmax_lokcs = 1\n");
     let (works, said) = script.run("start");
     assert!(!works && said.contains("conf:2: max_lokcs: there is no such setting"), "{said}");
@@ -133,13 +133,13 @@ fn every_setting_is_there_once() {
 
 #[test]
 fn every_line_shows_the_default() {
-    let place = Place::new();
-    let path = place.file("settings");
+    let scratch = Scratch::new();
+    let path = scratch.file("settings");
     let read = |text: &str| {
         fs::write(&path, text).expect("can be written");
         let arguments = ["-c".into(), path.clone().into_os_string()];
-        let given = Given::read(&(COMMANDS[0].options)(), Words::None, &arguments).expect("is well-formed");
-        let mut settings = Settings::of(&given).unwrap_or_else(|sentence| panic!("{text}: {sentence}"));
+        let given = Given::read(&(COMMANDS[0].options)(), WordsAllowed::None, &arguments).expect("is well-formed");
+        let mut settings = DaemonSettings::of(&given).unwrap_or_else(|sentence| panic!("{text}: {sentence}"));
         // What the text sets is compared, not the text.
         settings.config_text = None;
         settings
@@ -150,7 +150,7 @@ fn every_line_shows_the_default() {
         match key.strip_suffix("listen") {
             // An address that was named is another than one that was not, even if it is the same.
             Some(_) => {
-                let addresses = |settings: &Settings| {
+                let addresses = |settings: &DaemonSettings| {
                     ServiceId::all(SERVICES).map(|service| settings.endpoints[service].addresses()).collect::<Vec<_>>()
                 };
                 assert_eq!(addresses(&set), addresses(&default), "{line}");

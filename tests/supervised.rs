@@ -14,7 +14,7 @@ use std::os::unix::net::{self, UnixDatagram};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE, install, install_program};
-use support::place::Place;
+use support::scratch::Scratch;
 
 /// What a supervisor hears.
 struct Ears(UnixDatagram);
@@ -51,8 +51,8 @@ fn daemon(variables: &[(&str, &str)]) -> Daemon {
 
 #[test]
 fn it_tells_that_it_is_ready_and_alive_and_stops() {
-    let place = Place::new();
-    let path = place.file("notify");
+    let scratch = Scratch::new();
+    let path = scratch.file("notify");
     let ears = Ears::at(UnixDatagram::bind(&path).expect("a new file"));
     let mut daemon = daemon(&[("NOTIFY_SOCKET", &path.display().to_string()), ("WATCHDOG_USEC", "200000")]);
     assert_eq!(ears.next(), "READY=1");
@@ -89,8 +89,8 @@ fn a_socket_without_a_file_will_do() {
 /// A supervisor that waits for the end of a reload must not wait for ever.
 #[test]
 fn it_is_ready_after_an_upgrade_that_was_none() {
-    let place = Place::new();
-    let (path, program) = (place.file("notify"), place.file("poolcounter"));
+    let scratch = Scratch::new();
+    let (path, program) = (scratch.file("notify"), scratch.file("poolcounter"));
     install_program(&program);
     let ears = Ears::at(UnixDatagram::bind(&path).expect("a new file"));
     let mut daemon = Daemon::run(Command::new(&program).args(["-l", "127.0.0.1:0"]).env("NOTIFY_SOCKET", &path));
@@ -104,8 +104,8 @@ fn it_is_ready_after_an_upgrade_that_was_none() {
 /// `WATCHDOG_PID` says for whom the watchdog is; a supervisor that has gone, or never was, is no trouble.
 #[test]
 fn what_is_not_meant_for_it_is_left_alone() {
-    let place = Place::new();
-    let path = place.file("notify");
+    let scratch = Scratch::new();
+    let path = scratch.file("notify");
     let ears = Ears::at(UnixDatagram::bind(&path).expect("a new file"));
     let notify = path.display().to_string();
     let daemon_of_another =
@@ -239,8 +239,8 @@ fn the_first_process_obeys_signals() {
 
 #[test]
 fn a_process_that_was_started_by_a_link_keeps_its_name() {
-    let place = Place::new();
-    let (program, link) = (place.file("poolcounter"), place.file("poolcounterd"));
+    let scratch = Scratch::new();
+    let (program, link) = (scratch.file("poolcounter"), scratch.file("poolcounterd"));
     install_program(&program);
     symlink(&program, &link).expect("a new file");
     let mut daemon = Daemon::run(Command::new(&link).args(["-l", "127.0.0.1:0"]));
@@ -249,7 +249,7 @@ fn a_process_that_was_started_by_a_link_keeps_its_name() {
     daemon.upgrade();
     assert_eq!(name(&daemon), "poolcounterd\n");
     // The link leads elsewhere now, and the old file is gone.
-    let other = place.file("poolcounter-2");
+    let other = scratch.file("poolcounter-2");
     install_program(&other);
     fs::remove_file(&program).expect("is there");
     fs::remove_file(&link).expect("is there");

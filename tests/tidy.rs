@@ -55,7 +55,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "pools/request",
             "counters/request",
             "jobs/request",
-            "members",
+            "members/request",
+            "members/pool_settings",
             "pools/wire",
             "counters/wire",
             "members/wire",
@@ -94,14 +95,42 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("jobs/request", &[]),
     ("pools", &["pools/stats", "pools/options", "pools/request", "pools/state", "pools/wire", "top_keys"]),
     ("counters", &["counters/stats", "counters/options", "counters/request", "counters/state", "counters/wire"]),
-    ("members", &["top_keys", "members/options", "members/state", "members/wire", "members/stats", "pools/wire"]),
+    (
+        "members",
+        &[
+            "top_keys",
+            "members/options",
+            "members/pool_settings",
+            "members/request",
+            "members/state",
+            "members/wire",
+            "members/stats",
+            "pools/wire",
+        ],
+    ),
+    ("members/pool_settings", &["members/request", "time"]),
+    ("members/request", &["members/pool_settings", "time"]),
     (
         "members/state",
-        &["members/stats", "service", "record", "random", "wheel", "names", "list", "histogram", "stats", "id", "time"],
+        &[
+            "members/pool_settings",
+            "members/request",
+            "members/stats",
+            "service",
+            "record",
+            "random",
+            "wheel",
+            "names",
+            "list",
+            "histogram",
+            "stats",
+            "id",
+            "time",
+        ],
     ),
-    ("members/wire", &["members/state", "pools/wire", "time"]),
+    ("members/wire", &["members/pool_settings", "members/request", "members/state", "pools/wire", "time"]),
     ("members/stats", &["histogram", "stats"]),
-    ("members/options", &["options"]),
+    ("members/options", &["options", "members/state"]),
     ("pools/options", &["options", "time"]),
     (
         "pools/state",
@@ -175,7 +204,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("stats", &["time"]),
     ("text", &[]),
     ("histogram", &["time"]),
-    ("report", &["histogram", "service", "stats", "time"]),
+    ("report", &["histogram", "loop_stats", "service", "stats", "text", "time"]),
     ("id", &[]),
     ("random", &["time"]),
     ("time", &[]),
@@ -293,7 +322,9 @@ fn what_is_not_tidy_is_found() {
 
 impl Source {
     fn new(module: &str, text: &str) -> Self {
-        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let until = |end| text.find(end).unwrap_or(text.len());
+        let tests = until("#[cfg(test)]\nmod tests").min(until("#[cfg(test)]\npub mod tests"));
+        let text = &text[..tests];
         let without_comment = |line: &str| if line.trim_start().starts_with("//") { "" } else { line }.to_string();
         Source { module: module.into(), code: text.lines().map(without_comment).collect() }
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use support::counter::CounterClient;
 use support::daemon::{Client, Daemon, PATIENCE, install, install_program, raise_descriptor_limit};
 use support::frames;
-use support::place::Place;
+use support::scratch::Scratch;
 
 #[test]
 fn everything_goes_on() {
@@ -111,8 +111,8 @@ fn a_hold_ends_in_time() {
 
 #[test]
 fn a_local_socket_goes_on() {
-    let place = Place::new();
-    let path = place.file("socket");
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
     let mut daemon = Daemon::start(&["-l", &format!("unix:{}", path.display())]);
     let mut client = UnixStream::connect(&path).expect("connects");
     daemon.upgrade();
@@ -136,8 +136,8 @@ fn an_inherited_listener_goes_on() {
     let mut client = Client::of(TcpStream::connect(address).expect("still listens"));
     assert_eq!(client.ask("ACQ4ME k 1 1 0"), "LOCKED");
 
-    let place = Place::new();
-    let path = place.file("socket");
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
     let listener = UnixListener::bind(&path).expect("a new file");
     let mut daemon = Daemon::run(Command::new(Daemon::PROGRAM).stdin(Stdio::from(OwnedFd::from(listener))));
     daemon.upgrade();
@@ -146,14 +146,14 @@ fn an_inherited_listener_goes_on() {
     assert!(path.exists(), "what somebody else made is not removed");
 }
 
-/// Clients acquire and release all the time while the program is replaced ten times. Each key has one place, and each
+/// Clients acquire and release all the time while the program is replaced ten times. Each key has one scratch, and each
 /// client that has it looks whether another has it too.
 #[test]
 fn under_load_nobody_notices() {
     const KEYS: usize = 3;
     const CLIENTS: usize = 24;
-    let place = Place::new();
-    let program = place.file("poolcounter");
+    let scratch = Scratch::new();
+    let program = scratch.file("poolcounter");
     install_program(&program);
     let mut daemon = Daemon::run(Command::new(&program).args(["-l", "127.0.0.1:0"]));
     let holders: [AtomicU32; KEYS] = Default::default();
@@ -196,8 +196,8 @@ fn under_load_nobody_notices() {
 
 #[test]
 fn a_program_that_cannot_take_over_does_not() {
-    let place = Place::new();
-    let program = place.file("poolcounter");
+    let scratch = Scratch::new();
+    let program = scratch.file("poolcounter");
     install_program(&program);
     let mut daemon = Daemon::run(Command::new(&program).args(["-l", "127.0.0.1:0"]));
     let mut client = daemon.connect();
@@ -232,8 +232,8 @@ fn a_program_that_cannot_take_over_does_not() {
 /// was rehearsed takes over, with the settings that were rehearsed.
 #[test]
 fn what_was_rehearsed_takes_over() {
-    let place = Place::new();
-    let (program, settings, bad) = (place.file("poolcounter"), place.file("settings"), place.file("bad"));
+    let scratch = Scratch::new();
+    let (program, settings, bad) = (scratch.file("poolcounter"), scratch.file("settings"), scratch.file("bad"));
     fs::write(&settings, "max_locks = 1\n").expect("can be written");
     install_program(&program);
     let options = ["-l", "127.0.0.1:0", "--config", &settings.display().to_string()];
@@ -282,8 +282,8 @@ fn the_process_keeps_its_name() {
 /// A request that had begun when requests could be longer is as one that is too long from the start.
 #[test]
 fn a_request_may_be_longer_than_the_new_limit() {
-    let place = Place::new();
-    let path = place.file("conf");
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
     fs::write(&path, "max_line = 1048576\n").expect("can be written");
     let mut daemon = Daemon::start(&["--config", &path.display().to_string()]);
     let (mut holder, mut long) = (daemon.connect(), daemon.connect());
@@ -390,15 +390,6 @@ fn a_rehearsal_is_expendable() {
     assert!(!support::daemon::wait(&mut child).success());
 }
 
-/// What version 0.9.0 wrote, with all that it could have at a time, is read.
-#[test]
-fn a_handover_of_the_version_before_is_read() {
-    let file = fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/handovers/4")).expect("is there");
-    let output = Command::new(Daemon::PROGRAM).arg("--check-handover").stdin(file).output().expect("the program runs");
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    assert_eq!(output.stdout, b"can take over\n");
-}
-
 /// All locks of a connection are written down in one pass.
 #[test]
 fn many_locks_of_one_connection_are_no_gap() {
@@ -455,8 +446,8 @@ fn many_counters_go_on() {
 /// with a file that is wrong.
 #[test]
 fn the_configuration_file_is_read_again() {
-    let place = Place::new();
-    let path = place.file("conf");
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
     let configure = |text: &str| fs::write(&path, text).expect("can be written");
     configure("max_locks = 2\nmax_line = 1000\n");
     let mut daemon = Daemon::start(&["--config", &path.display().to_string()]);
@@ -489,8 +480,8 @@ fn the_configuration_file_is_read_again() {
 /// A program that neither answers nor ends is given up; meanwhile everybody is served.
 #[test]
 fn a_program_that_hangs_holds_nobody_up() {
-    let place = Place::new();
-    let program = place.file("poolcounter");
+    let scratch = Scratch::new();
+    let program = scratch.file("poolcounter");
     install_program(&program);
     let mut daemon = Daemon::run(Command::new(&program).args(["-l", "127.0.0.1:0"]));
     let mut client = daemon.connect();

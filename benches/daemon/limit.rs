@@ -33,8 +33,8 @@ struct Peer {
     partial: Vec<u8>,
 }
 
-/// Serves the socket on the standard input until the process is killed. `A` is answered with LOCKED, `R` with RELEASED,
-/// `S` with one line of statistics; `W` waits for the DONE that `D` has everyone sent. `Q` is told LOCKED in
+/// Serves the socket on the standard input until the process is killed. `A` is answered with LOCKED, `T` with a member, `R` with
+/// RELEASED, `S` with one line of statistics; `W` waits for the DONE that `D` has everyone sent. `Q` is told LOCKED in
 /// turn, when the one before says `H`. In frames and of jobs, every request is granted.
 pub fn serve(protocol: Protocol) -> io::Result<()> {
     let listener = TcpListener::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -50,7 +50,7 @@ pub fn serve(protocol: Protocol) -> io::Result<()> {
         for event in &events[..count] {
             match event.data() {
                 LISTENER => limit.accept(&listener)?,
-                slot if protocol == Protocol::Lines => limit.answer(slot as usize),
+                slot if matches!(protocol, Protocol::Lines | Protocol::Members) => limit.answer(slot as usize),
                 slot => limit.answer_requests(slot as usize, protocol),
             }
         }
@@ -86,6 +86,7 @@ impl Limit {
             }
             match std::mem::take(&mut peer.letter) {
                 b'A' => self.replies.extend_from_slice(b"LOCKED\n"),
+                b'T' => self.replies.extend_from_slice(b"MEMBER 1795275600000000 p member-0\n"),
                 b'S' => self.replies.extend_from_slice(&self.stats),
                 b'Q' if !self.is_held => {
                     self.is_held = true;
@@ -123,7 +124,9 @@ impl Limit {
         while let Some(len) = protocol.request_len(rest) {
             match protocol {
                 Protocol::Jobs => protocol::answer_job(&rest[..len], &mut self.replies),
-                Protocol::Frames | Protocol::Lines => protocol::answer(&rest[..len], &mut self.replies),
+                Protocol::Frames | Protocol::Lines | Protocol::Members => {
+                    protocol::answer(&rest[..len], &mut self.replies)
+                }
             }
             rest = &rest[len..];
         }

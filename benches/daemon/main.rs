@@ -12,9 +12,11 @@ mod counters;
 mod crowd;
 mod instructions;
 mod jobs;
+mod leases;
 mod limit;
 mod load;
 mod machine;
+mod members;
 mod memory;
 mod million;
 mod players;
@@ -50,7 +52,8 @@ fn main() -> io::Result<ExitCode> {
         report::print_head();
     }
     let (mut has_failed, mut count) = (false, 0);
-    let cases = cases::all(&settings).into_iter().chain(counters::all(&settings)).chain(jobs::all(&settings));
+    let cases = cases::all(&settings).into_iter().chain(counters::all(&settings));
+    let cases = cases.chain(members::all(&settings)).chain(jobs::all(&settings));
     for case in cases.filter(|case| settings.wants(&case.name)) {
         let outcome = case.run();
         // What a rehearsal comes to means nothing.

@@ -74,7 +74,7 @@ impl Player for Turns {
     fn hear(&mut self, _: usize, reply: &[u8]) -> bool {
         match self.protocol {
             // LOCKED, RELEASED; redis's +OK and :1.
-            Protocol::Lines => matches!(reply[0], b'L' | b'R' | b'+' | b':'),
+            Protocol::Lines | Protocol::Members => matches!(reply[0], b'L' | b'R' | b'+' | b':'),
             Protocol::Frames => protocol::is_success(reply),
             Protocol::Jobs => !reply.starts_with(b"TIMED"),
         }

@@ -1,4 +1,4 @@
-//! What the clients and the servers of a case speak: lines of text, as the pools do, or the frames of the counters.
+//! What the clients and the servers of a case speak: lines of text, as the pools and the members do, or the frames of the counters.
 
 /// Bytes of a frame before its body.
 const HEADER_BYTES: usize = 12;
@@ -21,6 +21,8 @@ const MAXIMUM: u32 = 1_000_000;
 pub enum Protocol {
     /// A line each.
     Lines,
+    /// A line each, of the members.
+    Members,
     /// A header, with the length of the body that follows.
     Frames,
     /// A line, whose last word is the length of the body that follows if it is one of those that have a body.
@@ -31,7 +33,7 @@ impl Protocol {
     /// The length of the reply, or frame, that the bytes begin with; None when it is not all there.
     pub fn len(self, bytes: &[u8]) -> Option<usize> {
         match self {
-            Protocol::Lines => Some(bytes.iter().position(|byte| *byte == b'\n')? + 1),
+            Protocol::Lines | Protocol::Members => Some(bytes.iter().position(|byte| *byte == b'\n')? + 1),
             Protocol::Jobs => {
                 let line = &bytes[..bytes.iter().position(|byte| *byte == b'\n')? + 1];
                 with_body(line, bytes.len(), WITH_BODY.iter().any(|word| line.starts_with(word)))

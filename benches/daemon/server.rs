@@ -27,6 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const POOLS_PORT: u16 = 7531;
 const COUNTERS_PORT: u16 = 11215;
 const JOBS_PORT: u16 = 11300;
+const MEMBERS_PORT: u16 = 7532;
 
 /// What can be started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,7 +94,8 @@ impl Program {
             (Program::Ours, Protocol::Jobs) => &["--jobs", "--jobs-listen", &address.to_string()],
             (Program::Limit, Protocol::Jobs) => &[LIMIT_ARGUMENT, JOBS_ARGUMENT],
             (Program::Beanstalkd, _) => &["-l", &ip, "-p", &port],
-            (Program::Limit, Protocol::Lines) => &[LIMIT_ARGUMENT],
+            (Program::Ours, Protocol::Members) => &["--members", "--members-listen", &address.to_string()],
+            (Program::Limit, Protocol::Lines | Protocol::Members) => &[LIMIT_ARGUMENT],
             (Program::Limit, Protocol::Frames) => &[LIMIT_ARGUMENT, FRAMES_ARGUMENT],
             (Program::C, _) => &["-l", &ip],
             (Program::Redis, _) => &["--bind", &ip, "--port", &port, "--save", "", "--appendonly", "no"],
@@ -143,6 +145,7 @@ impl Server {
             (Program::C, _) => SocketAddr::new(unused_ip().into(), POOLS_PORT),
             (Program::Ours, Protocol::Frames) => SocketAddr::new(unused_ip().into(), COUNTERS_PORT),
             (Program::Ours | Program::Beanstalkd, Protocol::Jobs) => SocketAddr::new(unused_ip().into(), JOBS_PORT),
+            (Program::Ours, Protocol::Members) => SocketAddr::new(unused_ip().into(), MEMBERS_PORT),
             _ => listener.local_addr()?,
         };
         let mut words: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
@@ -177,6 +180,7 @@ impl Server {
         match (self.program, self.protocol) {
             (_, Protocol::Frames) => noop(),
             (_, Protocol::Jobs) => b"list-tube-used\r\n".to_vec(),
+            (_, Protocol::Members) => b"UTILIZATION p\n".to_vec(),
             (Program::Redis, Protocol::Lines) => b"PING\r\n".to_vec(),
             (_, Protocol::Lines) => b"STATS UPTIME\n".to_vec(),
         }

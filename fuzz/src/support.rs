@@ -2,6 +2,10 @@
 
 #![allow(dead_code, reason = "the tests use more of it")]
 
+#[path = "../../tests/support/jobs.rs"]
+pub mod jobs;
+#[path = "../../tests/support/jobs_twin.rs"]
+pub mod jobs_twin;
 #[path = "../../tests/support/members_twin.rs"]
 pub mod members_twin;
 #[path = "../../tests/support/model/mod.rs"]

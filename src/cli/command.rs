@@ -1,6 +1,6 @@
 //! What a command is, and how it fails. It knows no single command.
 
-use super::table::{Given, Words};
+use super::table::{Given, WordsAllowed};
 use crate::options::Opt;
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ pub struct Command {
     /// Its options, those too that users are not shown.
     pub options: fn() -> Vec<Opt<()>>,
     /// What may stand beside the options.
-    pub words: Words,
+    pub words: WordsAllowed,
     /// What the first of these words may be, as far as that is known; shells complete it.
     pub first_words: fn() -> Vec<&'static str>,
     /// The exit status when the command line is wrong.

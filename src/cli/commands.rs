@@ -10,7 +10,7 @@ use super::options;
 use super::provide;
 use super::serve;
 use super::stats;
-use super::table::{self, Given, Words};
+use super::table::{self, Given, WordsAllowed};
 use super::take;
 use super::terminal::print;
 use super::top;
@@ -25,7 +25,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[options]",
         summary: "run the daemon; this needs no name",
         options: options::described,
-        words: Words::None,
+        words: WordsAllowed::None,
         first_words: Vec::new,
         misuse: FAILURE,
         run: serve::run,
@@ -33,19 +33,19 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "exec",
         usage: "--key KEY [options] [--] COMMAND [ARGUMENT ...]",
-        summary: "run a command when there is a place for it in a pool",
+        summary: "run a command under a lock of a pool",
         options: exec::described,
-        words: Words::Last,
+        words: WordsAllowed::Last,
         first_words: Vec::new,
         misuse: exec::MISUSE,
         run: exec::run,
     },
     Command {
         name: "stats",
-        usage: "[options] [FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY]",
-        summary: "print the statistics of servers, or of their keys",
+        usage: "[options] [SERVICE | FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY]",
+        summary: "print what servers report of all services, or of one",
         options: stats::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: stats::first_words,
         misuse: FAILURE,
         run: stats::run,
@@ -55,7 +55,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[options]",
         summary: "show what goes on at servers, over and over",
         options: top::described,
-        words: Words::None,
+        words: WordsAllowed::None,
         first_words: Vec::new,
         misuse: FAILURE,
         run: top::run,
@@ -72,27 +72,35 @@ pub const COMMANDS: &[Command] = &[
                 dump",
         summary: "make a request to servers of the yrmcds counter protocol",
         options: counter::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: counter::first_words,
         misuse: FAILURE,
         run: counter::run,
     },
     Command {
         name: "take",
-        usage: "[options] POOL -- COMMAND [ARGUMENT ...]",
+        usage: "[options] POOL -- COMMAND [ARGUMENT ...]\n       \
+                poolcounter take [options] --group GROUP -- COMMAND [ARGUMENT ...]\n\n\
+                The command finds in its environment:\n    \
+                POOL_MEMBER     the member's name\n    \
+                POOL_ATTR_name  its attribute of that name\n    \
+                POOL_LEASE      the number of the lease, higher than of any before\n\
+                If it ends with status 0 the member is returned as it was, else as failed.\n\
+                The status is 75 if no member comes",
         summary: "run a command with a member of a pool",
         options: take::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: Vec::new,
         misuse: exec::MISUSE,
         run: take::run,
     },
     Command {
         name: "provide",
-        usage: "--start COMMAND [options] POOL",
-        summary: "start and stop the members of a pool with commands",
+        usage: "--start COMMAND [options] POOL\n       \
+                poolcounter provide --clean COMMAND [options] POOL",
+        summary: "start, stop and clean the members of a pool with commands",
         options: provide::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: Vec::new,
         misuse: exec::MISUSE,
         run: provide::run,
@@ -102,7 +110,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[options] [POOL]",
         summary: "print the pools of members, or the members of one",
         options: members::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: Vec::new,
         misuse: FAILURE,
         run: members::run,
@@ -125,7 +133,7 @@ pub const COMMANDS: &[Command] = &[
                 A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.",
         summary: "put jobs into a queue, run a command for each, or look after them",
         options: jobs::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: jobs::first_words,
         misuse: exec::MISUSE,
         run: jobs::run,
@@ -135,7 +143,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "bash | zsh | fish",
         summary: "print what a shell completes",
         options: completions::described,
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: completions::first_words,
         misuse: FAILURE,
         run: |given| completions::run(given, COMMANDS),
@@ -145,7 +153,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[command]",
         summary: "print the help, of a command if one is named",
         options: || vec![Opt::HELP, Opt::VERSION],
-        words: Words::Anywhere,
+        words: WordsAllowed::Anywhere,
         first_words: || COMMANDS.iter().map(|command| command.name).collect(),
         misuse: FAILURE,
         run: help,

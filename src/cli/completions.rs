@@ -1,7 +1,7 @@
 //! `completions`: what shells complete behind `poolcounter`, made from the tables of commands and options.
 
 use super::command::{Command, Failure};
-use super::table::{Given, Words};
+use super::table::{Given, WordsAllowed};
 use super::terminal::print;
 use crate::options::Opt;
 use std::process::ExitCode;
@@ -301,7 +301,7 @@ impl Command {
     /// Where another command may stand in its words, if it may.
     fn runs(&self) -> &'static str {
         match self.words {
-            Words::Last => LAST,
+            WordsAllowed::Last => LAST,
             _ if self.usage.contains("-- COMMAND") => DASHES,
             _ => "",
         }

@@ -2,7 +2,8 @@
 //! what reads it on the command line.
 
 use super::table::{self, Given};
-use crate::options::Opt;
+use crate::options::{Misplaced, Opt, Table, TableDoc, TableEntry, TableValue};
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
@@ -21,24 +22,31 @@ const MAX_LEN: u64 = 1024 * 1024;
 pub fn apply<S: Clone>(
     path: &str,
     text: &str,
-    table: &[Opt<()>],
+    schema: &Schema<'_, S>,
     given: &Given,
     settings: &mut S,
-    set: Setter<S>,
 ) -> Result<(), String> {
-    apply_text(text, table, given, settings, set).map_err(|(line, sentence)| format!("{path}:{line}: {sentence}"))
+    apply_text(text, schema, given, settings).map_err(|(line, sentence)| format!("{path}:{line}: {sentence}"))
 }
 
-/// Sets in an `S` what the row of a table is about. The error is what the value should have been.
-pub type Setter<S> = fn(&mut S, usize, &str) -> Result<(), String>;
+/// What a file can set in an `S`.
+pub struct Schema<'a, S> {
+    /// The options.
+    pub rows: &'a [Opt<()>],
+    /// Sets what the row of an option is about. The error is what the value should have been.
+    pub set: fn(&mut S, usize, &str) -> Result<(), String>,
+    /// The tables of which there can be several.
+    pub tables: &'a [TableDoc],
+    /// Sets what one of them says.
+    pub add: fn(&mut S, usize, &Table) -> Result<(), Misplaced>,
+}
 
 /// The same without the file's name. The error is a line and a sentence.
 pub fn apply_text<S: Clone>(
     text: &str,
-    table: &[Opt<()>],
+    schema: &Schema<'_, S>,
     given: &Given,
     settings: &mut S,
-    set: Setter<S>,
 ) -> Result<(), (usize, String)> {
     let in_line = |at: Range<usize>, sentence: String| (line_of(text, at.start), sentence);
     let document = DeTable::parse(text)
@@ -46,25 +54,33 @@ pub fn apply_text<S: Clone>(
     let mut seen: Vec<usize> = Vec::new();
     // What the command line overrules must be well-formed all the same.
     let mut overruled = settings.clone();
-    for Entry { key, at, value } in entries(document.get_ref()) {
+    for ConfigEntry { key, at, value } in entries(document.get_ref(), schema.tables) {
         let fault = |at, what: &str| in_line(at, format!("{key}: {what}"));
-        let row = table.iter().position(|option| option.is_called(&key));
+        if let Some(row) = schema.tables.iter().position(|table| table.key == key) {
+            let tables = tables_of(value, text).map_err(|(at, what)| fault(at, what))?;
+            for table in tables {
+                let wrong = |wrong: Misplaced| fault(wrong.at..wrong.at, &wrong.what);
+                (schema.add)(settings, row, &table).map_err(wrong)?;
+            }
+            continue;
+        }
+        let row = schema.rows.iter().position(|option| option.is_called(&key));
         let row = row.ok_or_else(|| fault(at.clone(), "there is no such setting"))?;
         if seen.contains(&row) {
             return Err(fault(at, "this is set twice, under two names"));
         }
         seen.push(row);
         let target = if given.has(row) { &mut overruled } else { &mut *settings };
-        let values = values_of(value, text, table[row].repeats).map_err(|what| fault(value.span(), what))?;
+        let values = values_of(value, text, schema.rows[row].repeats).map_err(|what| fault(value.span(), what))?;
         for (value, at) in values {
-            set(target, row, &value).map_err(|wanted| in_line(at, table::not(&key, &value, &wanted)))?;
+            (schema.set)(target, row, &value).map_err(|wanted| in_line(at, table::not(&key, &value, &wanted)))?;
         }
     }
     Ok(())
 }
 
 /// A key with the sections around it, and its value.
-struct Entry<'a> {
+struct ConfigEntry<'a> {
     key: String,
     at: Range<usize>,
     value: &'a Spanned<DeValue<'a>>,
@@ -85,16 +101,18 @@ pub fn read(path: &str) -> Result<String, String> {
     }
 }
 
-/// All entries, in the order of the file.
-fn entries<'a>(document: &'a DeTable<'a>) -> Vec<Entry<'a>> {
+/// All entries, in the order of the file. What is to be a list of tables is one entry, whatever it is.
+fn entries<'a>(document: &'a DeTable<'a>, tables: &[TableDoc]) -> Vec<ConfigEntry<'a>> {
     let mut entries = Vec::new();
     let mut sections = vec![(String::new(), document)];
     while let Some((prefix, section)) = sections.pop() {
         for (name, value) in section {
             let key = format!("{prefix}{}", name.get_ref());
             match value.get_ref() {
-                DeValue::Table(inner) => sections.push((key + ".", inner)),
-                _ => entries.push(Entry { key, at: name.span(), value }),
+                DeValue::Table(inner) if tables.iter().all(|table| table.key != key) => {
+                    sections.push((key + ".", inner))
+                }
+                _ => entries.push(ConfigEntry { key, at: name.span(), value }),
             }
         }
     }
@@ -119,13 +137,48 @@ fn values_of<'a>(
     }
 }
 
+/// The tables of a list of tables. The error is a place, and what is wrong there.
+fn tables_of<'a>(value: &'a Spanned<DeValue<'a>>, text: &str) -> Result<Vec<Table>, (Range<usize>, &'static str)> {
+    let DeValue::Array(values) = value.get_ref() else {
+        return Err((value.span(), "this is not a list of tables, each of which begins with its name in [[ and ]]"));
+    };
+    let tables = values.iter().map(|value| match value.get_ref() {
+        DeValue::Table(table) => Ok(table_of(table, value.span().start, text)),
+        _ => Err((value.span(), "this is not a table")),
+    });
+    tables.collect()
+}
+
+fn table_of(table: &DeTable<'_>, at: usize, text: &str) -> Table {
+    let entry = |(name, value): (&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| TableEntry {
+        at: name.span().start,
+        key: name.get_ref().to_string(),
+        value: table_value_of(value, text),
+    };
+    let mut entries: Vec<TableEntry> = table.iter().map(entry).collect();
+    entries.sort_by_key(|entry| entry.at);
+    Table { at, entries }
+}
+
+fn table_value_of(value: &Spanned<DeValue<'_>>, text: &str) -> TableValue {
+    match value.get_ref() {
+        DeValue::String(string) => TableValue::Text(string.to_string()),
+        DeValue::Array(values) => {
+            let values = values.iter().map(|value| (value.span().start, table_value_of(value, text)));
+            TableValue::List(values.collect())
+        }
+        DeValue::Table(table) => TableValue::Table(table_of(table, value.span().start, text)),
+        _ => TableValue::Text(text[value.span()].replace('_', "")),
+    }
+}
+
 fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::Words;
+    use super::super::table::WordsAllowed;
     use super::*;
     use crate::options::{assign, flag, number};
     use std::ffi::OsString;
@@ -136,6 +189,16 @@ mod tests {
         port: u16,
         interval: u32,
         names: Vec<String>,
+    }
+
+    /// Takes what a table says as one name; `bad` may not stand in it.
+    fn add_row(settings: &mut Settings, table: &Table) -> Result<(), Misplaced> {
+        if let Some(bad) = table.entries.iter().find(|entry| entry.key == "bad") {
+            return Err(Misplaced::new(bad.at, "bad: this is bad"));
+        }
+        let name = table.entries.first().ok_or_else(|| Misplaced::new(table.at, "this is empty"))?;
+        settings.names.push(format!("{}={:?}", name.key, name.value));
+        Ok(())
     }
 
     const TABLE: &[Opt<Settings>] = &[
@@ -177,9 +240,15 @@ mod tests {
     fn read_with(line: &str, text: &str) -> Result<Settings, (usize, String)> {
         let rows: Vec<Opt<()>> = TABLE.iter().map(Opt::describe).collect();
         let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        let given = Given::read(&rows, Words::None, &arguments).expect("is well-formed");
+        let given = Given::read(&rows, WordsAllowed::None, &arguments).expect("is well-formed");
         let mut settings = Settings::default();
-        apply_text(text, &rows, &given, &mut settings, |settings, row, value| (TABLE[row].set)(settings, value))?;
+        let schema = Schema {
+            rows: &rows,
+            set: |settings, row, value| (TABLE[row].set)(settings, value),
+            tables: &[TableDoc { key: "seats.row", doc_short: "", example: "" }],
+            add: |settings, _, table| add_row(settings, table),
+        };
+        apply_text(text, &schema, &given, &mut settings)?;
         given.apply(TABLE, &mut settings).expect("is well-formed");
         Ok(settings)
     }
@@ -208,6 +277,30 @@ mod tests {
         assert_eq!(read_with("", "name = 'a'").expect("is well-formed").names, ["a"]);
         let (line, _) = read_with("--counter-port 2", "\ncounter.port = 'none'").expect_err("is wrong all the same");
         assert_eq!(line, 2);
+    }
+
+    #[test]
+    fn tables_are_handed_over_in_order() {
+        for text in [
+            "[[seats.row]]\na = 1_000\n[[seats.row]]\nb = ['x', { c = 1 }]\n",
+            "[seats]\nrow = [{ a = 1_000 }, { b = ['x', { c = 1 }] }]\n",
+        ] {
+            let names = read_with("", text).expect(text).names;
+            assert_eq!(names[0], "a=Text(\"1000\")", "{text}");
+            assert!(names[1].starts_with("b=List([(") && names[1].contains("key: \"c\""), "{text}: {names:?}");
+        }
+        for (text, line, named) in [
+            ("port = 1\n[[seats.row]]\na = 1\nbad = 1\n", 1, "port: there is no such setting"),
+            ("[[seats.row]]\na = 1\nbad = 1\n", 3, "seats.row: bad: this is bad"),
+            ("\n[[seats.row]]\na = 1\n\n[[seats.row]]\n", 5, "seats.row: this is empty"),
+            ("[seats.row]\na = 1\n", 1, "seats.row: this is not a list of tables"),
+            ("seats.row = 1", 1, "seats.row: this is not a list of tables"),
+            ("seats.row = [\n1]", 2, "seats.row: this is not a table"),
+        ] {
+            let (found, sentence) = read_with("", text).expect_err(text);
+            assert!(sentence.contains(named) && !sentence.contains('\n'), "{text}: {sentence}");
+            assert_eq!(found, line, "{text}: {sentence}");
+        }
     }
 
     #[test]

@@ -19,13 +19,13 @@ const REFUSED: u8 = 2;
 
 /// What the options say.
 #[derive(Default)]
-struct Settings {
+struct CounterSettings {
     servers: Servers,
     on_lost: OnLost,
 }
 
 /// The options.
-const OPTIONS: &[Opt<Settings>] = &[
+const OPTIONS: &[Opt<CounterSettings>] = &[
     Opt {
         doc_long: "
             A server.
@@ -60,7 +60,7 @@ const OPTIONS: &[Opt<Settings>] = &[
 ///
 /// When the command line is wrong, or no server answers.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = Settings::default();
+    let mut settings = CounterSettings::default();
     given.apply(OPTIONS, &mut settings)?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let counters = Counters::with(settings.servers.placement(), TIMEOUTS);
@@ -94,7 +94,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 }
 
 /// Runs the command while the units are held; without one, they are given back at once.
-fn run_with(units: &Units<'_>, settings: &Settings, command: &[OsString]) -> Result<ExitCode, Failure> {
+fn run_with(units: &Units<'_>, settings: &CounterSettings, command: &[OsString]) -> Result<ExitCode, Failure> {
     if command.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
@@ -137,7 +137,7 @@ fn misuse(sentence: &str) -> Failure {
     format!("{sentence} (see poolcounter help counter)").into()
 }
 
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for CounterSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }

@@ -1,6 +1,6 @@
-//! `exec`: asks for a place in a pool, runs a command, and gives the place back.
+//! `exec`: asks for a lock in a pool, runs a command, and gives the lock back.
 //!
-//! The place hangs on the connection, which no other program has: whatever ends this process gives it back. Until there is a
+//! The lock hangs on the connection, which no other program has: whatever ends this process gives it back. Until there is a
 //! place, signals do to this process what they do to any.
 
 mod options;
@@ -14,7 +14,7 @@ use super::table::Given;
 use super::terminal;
 use super::terminal::printable;
 use crate::client::{Client, Error, Limits, Lock, Outcome, Purpose};
-use options::{OPTIONS, Settings};
+use options::{ExecSettings, OPTIONS};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write, stderr};
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 pub const MISUSE: u8 = 64;
 /// No server answers.
 pub const UNAVAILABLE: u8 = 69;
-/// There is no place, but there may be one later.
+/// There is no lock, but there may be one later.
 pub const TRY_LATER: u8 = 75;
 /// A server answers in its own way.
 pub const PROTOCOL: u8 = 76;
@@ -38,7 +38,7 @@ pub const PROTOCOL: u8 = 76;
 /// When the command was not run.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let misused = |sentence: String| Failure { status: MISUSE, sentence };
-    let mut settings = Settings::default();
+    let mut settings = ExecSettings::default();
     given.apply(OPTIONS, &mut settings).map_err(misused)?;
     if settings.key.is_empty() {
         return Err(misused("--key is missing (see poolcounter help exec)".into()));
@@ -56,10 +56,10 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         }
         Ok(Outcome::Timeout) => {
             let timeout = settings.timeout.as_secs_f64();
-            Err(settings.failure(TRY_LATER, &format!("TIMEOUT, as no place came free within {timeout} s")))
+            Err(settings.failure(TRY_LATER, &format!("TIMEOUT, as no lock came free within {timeout} s")))
         }
         Err(error @ Error::Unavailable(_)) if settings.fails_open => {
-            terminal::warn(&format!("{}: {error}; the command runs without a place", settings.name()));
+            terminal::warn(&format!("{}: {error}; the command runs without a lock", settings.name()));
             Ok(ExitCode::from(run_child::run(&given.words, &[], None)?.status))
         }
         Err(error @ Error::Unavailable(_)) => Err(settings.failure(UNAVAILABLE, &error.to_string())),
@@ -67,8 +67,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Waits for a place, and shows on a terminal that it does.
-fn wait<'a>(client: &'a Client, settings: &Settings) -> Result<Outcome<'a>, Error> {
+/// Waits for a lock, and shows on a terminal that it does.
+fn wait<'a>(client: &'a Client, settings: &ExecSettings) -> Result<Outcome<'a>, Error> {
     let purpose = if settings.is_for_anyone { Purpose::Anyone } else { Purpose::Me };
     let limits =
         Limits { workers: settings.workers, max_queue: settings.queue, timeout: settings.timeout, hold: settings.hold };
@@ -84,7 +84,7 @@ fn wait<'a>(client: &'a Client, settings: &Settings) -> Result<Outcome<'a>, Erro
 }
 
 /// Runs the command while the lock is held. Others who wait for its work are told that it is done only if it succeeded.
-fn run_with(lock: Lock<'_>, settings: &Settings, words: &[OsString]) -> Result<ExitCode, Failure> {
+fn run_with(lock: Lock<'_>, settings: &ExecSettings, words: &[OsString]) -> Result<ExitCode, Failure> {
     let until = settings.hold.and_then(|hold| Instant::now().checked_add(hold));
     let check = || match until {
         Some(until) if until <= Instant::now() => Err("the lock is lost, because its time is over".into()),
@@ -105,7 +105,7 @@ fn run_with(lock: Lock<'_>, settings: &Settings, words: &[OsString]) -> Result<E
     Ok(ExitCode::from(ended?.status))
 }
 
-impl Settings {
+impl ExecSettings {
     fn failure(&self, status: u8, what: &str) -> Failure {
         Failure { status, sentence: format!("{}: {what}", self.name()) }
     }

@@ -2,26 +2,24 @@
 
 use super::command::Failure;
 use super::exec::MISUSE;
-use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
-use super::stats::ascii_where_invisible;
+use super::servers::{AnswerOf, Servers, TIMEOUTS, in_words, print_answers, print_objects};
 use super::table::Given;
-use super::terminal::{columns, print, printable};
+use super::terminal::{aligned, printable};
 use crate::client::{ListedMember, ListedPool, Members, Rows, RowsOfEach};
 use crate::options::Opt;
-use crate::time::Span;
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 /// What the options say.
 #[derive(Default)]
-struct Settings {
+struct MembersCommandSettings {
     servers: Servers,
     is_json: bool,
 }
 
 /// The options.
-const OPTIONS: &[Opt<Settings>] = &[
+const OPTIONS: &[Opt<MembersCommandSettings>] = &[
     Opt {
         short: "j",
         long: "json",
@@ -46,11 +44,8 @@ const OPTIONS: &[Opt<Settings>] = &[
     Opt::HELP,
 ];
 
-/// What each server answered, or why not.
-type Answers<T> = Vec<(String, Result<Vec<T>, String>)>;
-
 /// A row of a table that is printed.
-trait Row {
+trait PrintedRow {
     /// What a list of them is called in JSON.
     const LIST: &'static str;
 
@@ -68,7 +63,7 @@ trait Row {
 ///
 /// When what was asked for cannot be printed. A server that does not answer is told of, and makes the status 1.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = Settings::default();
+    let mut settings = MembersCommandSettings::default();
     given.apply(OPTIONS, &mut settings)?;
     let members = Members::with(settings.servers.placement(), TIMEOUTS);
     match given.words.as_slice() {
@@ -81,34 +76,25 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
 }
 
-fn flat<T>(answers: RowsOfEach<T>) -> Answers<T> {
+fn flat<T>(answers: RowsOfEach<T>) -> Vec<AnswerOf<Vec<T>>> {
     let flat = |answer: Result<Rows<T>, String>| answer?.map_err(|error| error.to_string());
     in_words(answers).into_iter().map(|(server, answer)| (server, flat(answer))).collect()
 }
 
-fn show<R: Row>(answers: Answers<R>, is_json: bool) -> Result<ExitCode, Failure> {
-    if !is_json {
-        return print_answers(answers, |rows| table_of(&rows));
+fn show<R: PrintedRow>(answers: Vec<AnswerOf<Vec<R>>>, is_json: bool) -> Result<ExitCode, Failure> {
+    match is_json {
+        true => print_objects(answers, |rows| (R::LIST, rows.iter().map(R::object).collect())),
+        false => print_answers(answers, |rows| {
+            aligned(&[R::heads()].into_iter().chain(rows.iter().map(R::cells)).collect::<Vec<_>>())
+        }),
     }
-    let is_complete = answers.iter().all(|(_, answer)| answer.is_ok());
-    let object = |(server, answer): (String, Result<Vec<R>, String>)| match answer {
-        Ok(rows) => json!({ "server": server, R::LIST: rows.iter().map(R::object).collect::<Value>() }),
-        Err(sentence) => json!({ "server": server, "error": sentence }),
-    };
-    print(&format!("{}\n", ascii_where_invisible(&answers.into_iter().map(object).collect::<Value>().to_string())))?;
-    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Lines with columns as wide as their widest cell.
-fn table_of<R: Row>(rows: &[R]) -> Vec<String> {
-    columns(&[R::heads()].into_iter().chain(rows.iter().map(R::cells)).collect::<Vec<_>>())
 }
 
 /// The figures of a pool that are shown, by their names on the wire.
 const FIGURES: [&str; 9] =
     ["max", "in_use", "free", "starting", "stopping", "cleaning", "quarantined", "queued", "queue_max"];
 
-impl Row for ListedPool {
+impl PrintedRow for ListedPool {
     const LIST: &'static str = "pools";
 
     fn heads() -> Vec<String> {
@@ -133,7 +119,7 @@ impl Row for ListedPool {
     }
 }
 
-impl Row for ListedMember {
+impl PrintedRow for ListedMember {
     const LIST: &'static str = "members";
 
     fn heads() -> Vec<String> {
@@ -146,8 +132,8 @@ impl Row for ListedMember {
             printable(&self.name),
             printable(state.as_bytes()),
             self.holder.as_ref().map_or("-".into(), |holder| printable(holder)),
-            format!("{:.3}", seconds(self.age)),
-            format!("{:.3}", seconds(self.idle)),
+            format!("{:.3}", self.age.as_secs_f64()),
+            format!("{:.3}", self.idle.as_secs_f64()),
             self.uses.to_string(),
         ]
     }
@@ -157,8 +143,8 @@ impl Row for ListedMember {
             "member": text(&self.name),
             "state": self.state,
             "holder": self.holder.as_deref().map_or(Value::Null, text),
-            "age": seconds(self.age),
-            "idle": seconds(self.idle),
+            "age": self.age.as_secs_f64(),
+            "idle": self.idle.as_secs_f64(),
             "uses": self.uses,
             "is_long": self.is_long,
         })
@@ -169,11 +155,7 @@ fn text(bytes: &[u8]) -> Value {
     String::from_utf8_lossy(bytes).into()
 }
 
-fn seconds(span: Span) -> f64 {
-    span.as_micros() as f64 / 1e6
-}
-
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for MembersCommandSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }

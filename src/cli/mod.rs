@@ -14,6 +14,7 @@ mod options;
 mod process;
 mod provide;
 mod relisten;
+mod report;
 mod run_child;
 mod serve;
 mod servers;
@@ -27,8 +28,8 @@ mod top;
 pub use crate::options::Opt;
 pub use command::{Command, Failure};
 pub use commands::COMMANDS;
-pub use options::Settings;
-pub use table::{Given, Words};
+pub use options::DaemonSettings;
+pub use table::{Given, WordsAllowed};
 
 use log::Level;
 use std::ffi::OsString;

@@ -6,14 +6,14 @@ use super::endpoint;
 use super::table::Given;
 use crate::id::ServiceId;
 use crate::net::{self, Keepalive};
-use crate::options::{Endpoint, Opt, assign, flag, number};
+use crate::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, flag, number};
 use crate::registry::{AllSettings, PerService, SERVICES};
 use crate::time::Span;
 use std::time::Duration;
 
 /// What the options say.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Settings {
+pub struct DaemonSettings {
     /// Where more settings are.
     config: Option<String>,
     /// The content of that file.
@@ -36,7 +36,7 @@ pub struct Settings {
 
 /// The options of the loop. A name in the file is that of the option with underscores, and in a section if it belongs to a
 /// service that has a prefix of its own.
-const LOOP: &[Opt<Settings>] = &[
+const LOOP: &[Opt<DaemonSettings>] = &[
     Opt {
         short: "c",
         long: "config",
@@ -152,9 +152,9 @@ const LOOP: &[Opt<Settings>] = &[
     Opt::HELP,
 ];
 
-impl Default for Settings {
+impl Default for DaemonSettings {
     fn default() -> Self {
-        Settings {
+        DaemonSettings {
             config: None,
             config_text: None,
             endpoints: PerService::each(endpoint::default_of),
@@ -168,25 +168,26 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl DaemonSettings {
     /// What a command line says, and the configuration file that it may name.
     ///
     /// # Errors
     ///
     /// One sentence that names what is wrong.
-    pub fn of(given: &Given) -> Result<Settings, String> {
-        let text = Settings::without_file(given)?.config.map(|path| config::read(&path)).transpose()?;
-        Settings::with_file(given, text)
+    pub fn of(given: &Given) -> Result<DaemonSettings, String> {
+        let text = DaemonSettings::without_file(given)?.config.map(|path| config::read(&path)).transpose()?;
+        DaemonSettings::with_file(given, text)
     }
 
-    /// What a command line says, and the configuration file that it may name, whose content is `text`. Fails as [`Settings::of`] does.
-    pub fn with_file(given: &Given, text: Option<String>) -> Result<Settings, String> {
-        let mut settings = Settings::default();
-        if let (Some(path), Some(text)) = (Settings::without_file(given)?.config, &text) {
-            config::apply(&path, text, &described(), given, &mut settings, Settings::set)?;
+    /// What a command line says, and the configuration file that it may name, whose content is `text`. Fails as [`DaemonSettings::of`] does.
+    pub fn with_file(given: &Given, text: Option<String>) -> Result<DaemonSettings, String> {
+        let mut settings = DaemonSettings::default();
+        if let (Some(path), Some(text)) = (DaemonSettings::without_file(given)?.config, &text) {
+            config::apply(&path, text, &schema(&described(), &tables()), given, &mut settings)?;
         }
         settings.apply(given)?;
         endpoint::check(&settings.endpoints)?;
+        ServiceId::all(SERVICES).try_for_each(|id| settings.services[id].check())?;
         settings.config_text = text;
         Ok(settings)
     }
@@ -196,8 +197,8 @@ impl Settings {
     /// # Errors
     ///
     /// One sentence that names what is wrong.
-    pub fn without_file(given: &Given) -> Result<Settings, String> {
-        let mut settings = Settings::default();
+    pub fn without_file(given: &Given) -> Result<DaemonSettings, String> {
+        let mut settings = DaemonSettings::default();
         settings.apply(given)?;
         Ok(settings)
     }
@@ -229,6 +230,28 @@ impl Settings {
         }
         (LOOP[row].set)(self, value)
     }
+
+    /// Sets what a table says that is described by the row of this number of [`tables`].
+    fn add(&mut self, mut row: usize, table: &Table) -> Result<(), Misplaced> {
+        for id in ServiceId::all(SERVICES) {
+            let own = self.services[id].tables().len();
+            if row < own {
+                return self.services[id].add(row, table);
+            }
+            row -= own;
+        }
+        unreachable!("the rows are those of the services' tables, in this order")
+    }
+}
+
+/// Returns what a configuration file can set.
+fn schema<'a>(rows: &'a [Opt<()>], tables: &'a [TableDoc]) -> config::Schema<'a, DaemonSettings> {
+    config::Schema { rows, set: DaemonSettings::set, tables, add: DaemonSettings::add }
+}
+
+/// Returns the tables of which a configuration file may have several: those of each service.
+pub fn tables() -> Vec<TableDoc> {
+    SERVICES.iter().flat_map(|info| (info.settings)().tables()).collect()
 }
 
 /// Returns the rows of the whole table, without what they set: those of each service, then those of the loop.
@@ -274,30 +297,30 @@ fn keepalive(text: &str) -> Result<Option<Keepalive>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Words;
+    use crate::cli::WordsAllowed;
     use crate::counters::CountersSettings;
     use crate::jobs::JobsSettings;
     use crate::net::Address;
     use crate::pools::PoolsSettings;
     use std::ffi::OsString;
 
-    fn parse(line: &str) -> Result<Settings, String> {
+    fn parse(line: &str) -> Result<DaemonSettings, String> {
         let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        Settings::of(&Given::read(&described(), Words::None, &arguments)?)
+        DaemonSettings::of(&Given::read(&described(), WordsAllowed::None, &arguments)?)
     }
 
     fn id(name: &str) -> ServiceId {
         ServiceId::named(name).expect("is in the registry")
     }
 
-    fn texts(settings: &Settings) -> Vec<String> {
+    fn texts(settings: &DaemonSettings) -> Vec<String> {
         settings.endpoints[id("pools")].addresses().iter().map(Address::to_string).collect()
     }
 
     #[test]
     fn without_options_it_serves_the_local_machine() {
         let settings = parse("").expect("is well-formed");
-        assert_eq!(settings, Settings::default());
+        assert_eq!(settings, DaemonSettings::default());
         assert_eq!(texts(&settings), ["127.0.0.1:7531", "[::1]:7531"]);
     }
 
@@ -396,8 +419,8 @@ mod tests {
             + "jobs.admin = true\n"
             + "members.enable = true\nmembers.listen = '::1'\nmembers.port = 97\nmembers.max_connections = 15\n"
             + "members.max = 16\nmembers.admin = false\n";
-        let mut settings = Settings::default();
-        config::apply_text(&text, &described(), &Given::default(), &mut settings, Settings::set)
+        let mut settings = DaemonSettings::default();
+        config::apply_text(&text, &schema(&described(), &tables()), &Given::default(), &mut settings)
             .expect("is well-formed");
         let line = "-l 10.0.0.1 -l unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
                     --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 --http-host a.b --http-host c -vv \

@@ -8,7 +8,7 @@ use super::servers::{Servers, TIMEOUTS};
 use super::spawn::block_signals;
 use super::table::Given;
 use super::terminal::{self, printable};
-use crate::client::{Error, Provider};
+use crate::client::{Error, Provider, Role};
 use crate::options::{Opt, assign, number, seconds};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const CANNOT_RUN: u8 = 126;
 
 /// What the options say.
-pub struct Settings {
+pub struct ProvideSettings {
     /// The commands, for `sh -c`; empty if there is none.
     start: Vec<u8>,
     stop: Vec<u8>,
@@ -42,7 +42,7 @@ pub struct Settings {
 }
 
 /// The options.
-const OPTIONS: &[Opt<Settings>] = &[
+const OPTIONS: &[Opt<ProvideSettings>] = &[
     Opt {
         long: "start",
         hint: "COMMAND",
@@ -83,10 +83,13 @@ const OPTIONS: &[Opt<Settings>] = &[
     Opt {
         long: "clean",
         hint: "COMMAND",
-        doc_short: "cleans the member POOL_MEMBER, or fails (default: nothing is to be cleaned)",
+        doc_short: "cleans the member POOL_MEMBER, or fails; without --start, also members of others",
         doc_long: "
             Cleans a member that was used; it is dead if this fails.
-            Without it nothing is cleaned.",
+            Without it nothing is cleaned.
+            With it and without
+            .Fl -start
+            the command cleans the members of others, such as fixed ones, and provides none.",
         set_bytes: Some(|settings, value| assign(&mut settings.clean, Ok(value.into()))),
         ..Opt::BLANK
     },
@@ -130,18 +133,17 @@ const OPTIONS: &[Opt<Settings>] = &[
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let misused =
         |sentence: &str| Failure { status: MISUSE, sentence: format!("{sentence} (see poolcounter help provide)") };
-    let mut settings = Settings::default();
+    let mut settings = ProvideSettings::default();
     given.apply(OPTIONS, &mut settings).map_err(|sentence| Failure { status: MISUSE, sentence })?;
     let [pool] = given.words.as_slice() else { return Err(misused("there is not one pool")) };
-    if settings.start.is_empty() {
-        return Err(misused("--start is missing"));
-    }
+    let role = settings.role().map_err(misused)?;
     let failed = |error: io::Error| Failure { status: CANNOT_RUN, sentence: format!("cannot run commands: {error}") };
     let mask = SigSet::thread_get_mask().map_err(|errno| failed(errno.into()))?;
     let signals = block_signals(&ENDING).map_err(failed)?;
     let work = Work::new(&settings, pool.as_bytes(), mask).map_err(failed)?;
     let link = Link::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
-    let session = Session { settings: &settings, pool: pool.as_bytes(), signals, link, work, complaint: String::new() };
+    let session =
+        Session { settings: &settings, role, pool: pool.as_bytes(), signals, link, work, complaint: String::new() };
     session.run().map_err(|error| match error {
         Stop::Refused(error) => {
             Failure { status: PROTOCOL, sentence: format!("{}: {error}", printable(pool.as_bytes())) }
@@ -152,13 +154,27 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 /// A provider from its start to its end.
 struct Session<'a> {
-    settings: &'a Settings,
+    settings: &'a ProvideSettings,
+    role: Role,
     pool: &'a [u8],
     signals: SignalFd,
     link: Link,
     work: Work<'a>,
     /// What was last said about the connection, so that it is said once.
     complaint: String,
+}
+
+impl ProvideSettings {
+    /// Returns what it does for the pool; the error says what is wrong with the options.
+    fn role(&self) -> Result<Role, &'static str> {
+        let for_members = self.capacity.is_some() || !self.stop.is_empty() || !self.check.is_empty();
+        match (self.start.is_empty(), self.clean.is_empty()) {
+            (false, _) => Ok(Role::Provider(self.capacity)),
+            (true, true) => Err("--start or --clean is missing"),
+            (true, false) if for_members => Err("--stop, --check and --capacity need --start"),
+            (true, false) => Ok(Role::Cleaner),
+        }
+    }
 }
 
 /// The connection to the server.
@@ -191,7 +207,7 @@ impl Session<'_> {
             while let Some(info) = self.signals.read_signal().map_err(io::Error::from)? {
                 match Signal::try_from(info.ssi_signo as i32) {
                     Ok(Signal::SIGCHLD) | Err(_) => self.work.note_ends(),
-                    Ok(_) if matches!(self.link, Link::Closed) => {
+                    Ok(_) if self.work.is_ending() => {
                         self.work.kill_all();
                         return Ok(ExitCode::SUCCESS);
                     }
@@ -201,20 +217,26 @@ impl Session<'_> {
             self.connect()?;
             let link = if let Link::Up(provider) = &mut self.link { Some(provider) } else { None };
             if self.work.go_on(link).is_err() {
-                self.complain("the connection is lost; its members have left the pool");
+                let consequence = if self.role == Role::Cleaner { "" } else { "; its members have left the pool" };
+                self.complain(&format!("the connection is lost{consequence}"));
                 self.work.disconnect();
-                self.link = Link::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
+                let down = Link::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
+                self.link = if self.work.is_ending() { Link::Closed } else { down };
                 continue;
             }
-            if matches!(self.link, Link::Closed) && self.work.is_over() {
+            if self.work.is_ending() && self.work.is_over() {
                 return Ok(ExitCode::SUCCESS);
             }
             self.wait()?;
         }
     }
 
-    /// Takes its members out of the pool, and has them stopped.
+    /// Takes its members out of the pool, and has them stopped. A cleaner keeps its connection until it has cleaned what it has begun
+    /// with: another would be asked to clean the same members.
     fn end(&mut self) {
+        if self.role == Role::Cleaner {
+            return self.work.finish_cleaning();
+        }
         if let Link::Up(provider) = &mut self.link {
             // A connection that is lost has no members any more.
             let _ = self.work.members().try_for_each(|member| match provider.withdraw(member, true) {
@@ -231,8 +253,8 @@ impl Session<'_> {
         if Instant::now() < until {
             return Ok(());
         }
-        let placement = self.settings.servers.placement();
-        match Provider::connect(placement, TIMEOUTS, self.pool, self.settings.capacity) {
+        let placement = self.settings.servers.placement().into();
+        match Provider::connect_as(self.role, &placement, TIMEOUTS, self.pool) {
             Ok(mut provider) => {
                 if !self.complaint.is_empty() {
                     self.complain(&format!("it is connected to {}", provider.address()));
@@ -267,7 +289,7 @@ impl Session<'_> {
         let mut until = self.work.next_deadline();
         let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         match &self.link {
-            Link::Up(provider) if self.work.has_room() => {
+            Link::Up(provider) if self.work.has_room() && !self.work.is_ending() => {
                 polled.push(PollFd::new(provider.as_fd(), PollFlags::POLLIN));
             }
             Link::Down { until: end, .. } => until = until.into_iter().chain([*end]).min(),
@@ -286,9 +308,9 @@ impl Session<'_> {
     }
 }
 
-impl Default for Settings {
+impl Default for ProvideSettings {
     fn default() -> Self {
-        Settings {
+        ProvideSettings {
             start: Vec::new(),
             stop: Vec::new(),
             check: Vec::new(),
@@ -300,7 +322,7 @@ impl Default for Settings {
     }
 }
 
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for ProvideSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }

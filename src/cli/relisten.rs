@@ -1,6 +1,6 @@
 //! Opens and closes listeners after a reload, so that the daemon listens where the settings say now. Connections live on.
 
-use super::options::Settings;
+use super::options::DaemonSettings;
 use super::serve::is_unsupported;
 use crate::id::ServiceId;
 use crate::net::{Address, Listener, Server};
@@ -9,7 +9,7 @@ use log::{info, warn};
 use std::io;
 
 /// Has the server listen where the settings say, and returns whether it does. What cannot change is logged, and stays as it was.
-pub fn relisten(server: &mut Server, settings: &Settings) -> bool {
+pub fn relisten(server: &mut Server, settings: &DaemonSettings) -> bool {
     let old = match server.take_listeners() {
         Ok(old) => old,
         Err(error) => {
@@ -54,7 +54,7 @@ struct Opened {
     result: io::Result<Listener>,
 }
 
-fn open_missing(old: &[(Listener, ServiceId)], settings: &Settings) -> Vec<Opened> {
+fn open_missing(old: &[(Listener, ServiceId)], settings: &DaemonSettings) -> Vec<Opened> {
     let others: Vec<&Listener> = old.iter().map(|(listener, _)| listener).collect();
     let mut opened = Vec::new();
     for service in ServiceId::all(SERVICES) {
@@ -84,7 +84,7 @@ fn open_missing(old: &[(Listener, ServiceId)], settings: &Settings) -> Vec<Opene
 }
 
 /// Goes on with a listener that was there before, and returns whether it listens as the settings say.
-fn keep(listener: Listener, service: ServiceId, server: &mut Server, settings: &Settings) -> bool {
+fn keep(listener: Listener, service: ServiceId, server: &mut Server, settings: &DaemonSettings) -> bool {
     let adjusted = listener.adjust(&settings.net);
     if let Err(error) = &adjusted {
         warn!(

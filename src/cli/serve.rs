@@ -2,7 +2,7 @@
 
 use super::command::Failure;
 use super::logger;
-use super::options::Settings;
+use super::options::DaemonSettings;
 use super::relisten::relisten;
 use super::table::Given;
 use crate::id::ServiceId;
@@ -30,7 +30,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         go_on(handover?, given)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let settings = Settings::of(given)?;
+    let settings = DaemonSettings::of(given)?;
     if settings.is_check {
         return Ok(ExitCode::SUCCESS);
     }
@@ -48,17 +48,20 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 /// drop every lock.
 fn go_on(handover: Handover, given: &Given) -> Result<(), String> {
     let settings = match handover.config() {
-        Some(text) => Settings::with_file(given, text),
-        None => Settings::of(given),
+        Some(text) => DaemonSettings::with_file(given, text),
+        None => DaemonSettings::of(given),
     };
     let (settings, complaint) = match settings {
         Ok(settings) => (settings, None),
-        Err(sentence) => (Settings::without_file(given)?, Some(sentence)),
+        Err(sentence) => (DaemonSettings::without_file(given)?, Some(sentence)),
     };
     logger::start(settings.verbosity);
     let mut server = take_over(handover, &settings)?;
     let has_worked = match complaint {
-        None => relisten(&mut server, &settings),
+        None => {
+            server.configure();
+            relisten(&mut server, &settings)
+        }
         Some(sentence) => {
             warn!("the configuration file counts for nothing until the next reload: {sentence}");
             false
@@ -75,17 +78,18 @@ fn serve(mut server: Server) -> Result<(), String> {
     result.map_err(|error| format!("cannot wait for events: {error}"))
 }
 
-fn start(settings: &Settings) -> Result<Server, String> {
+fn start(settings: &DaemonSettings) -> Result<Server, String> {
     let mut server = Server::new(Services::new(&settings.services), settings.policy())
         .map_err(|error| format!("cannot wait for events: {error}"))?;
     handle_signals(&mut server)?;
+    server.configure();
     listen(&mut server, settings)?;
     raise_descriptor_limit();
     announce(&server, "");
     Ok(server)
 }
 
-fn take_over(handover: Handover, settings: &Settings) -> Result<Server, String> {
+fn take_over(handover: Handover, settings: &DaemonSettings) -> Result<Server, String> {
     let mut server = Server::take_over(handover, Services::new(&settings.services), settings.policy())?;
     handle_signals(&mut server)?;
     Ok(server)
@@ -127,7 +131,7 @@ fn raise_descriptor_limit() {
 }
 
 /// Listens on the sockets that the supervisor has opened, and for services that got none where the settings say.
-fn listen(server: &mut Server, settings: &Settings) -> Result<(), String> {
+fn listen(server: &mut Server, settings: &DaemonSettings) -> Result<(), String> {
     for (name, fd) in net::sockets_from_supervisor()? {
         let socket = format!("the socket \"{name}\" of LISTEN_FDS");
         let service = service_called(&name).ok_or_else(|| format!("{socket} is for no service"))?;
@@ -153,7 +157,7 @@ fn listen_instead(
     service: ServiceId,
     socket: &str,
     server: &mut Server,
-    settings: &Settings,
+    settings: &DaemonSettings,
 ) -> Result<(), String> {
     if !settings.endpoints[service].is_default() {
         warn!("the addresses set for the {} are ignored: {socket} is listened on instead", service.info().name);
@@ -169,7 +173,7 @@ fn service_called(name: &str) -> Option<ServiceId> {
     if is_unnamed { ServiceId::all(SERVICES).next() } else { named() }
 }
 
-fn listen_for(service: ServiceId, server: &mut Server, settings: &Settings) -> Result<(), String> {
+fn listen_for(service: ServiceId, server: &mut Server, settings: &DaemonSettings) -> Result<(), String> {
     let endpoint = &settings.endpoints[service];
     for address in endpoint.addresses() {
         let bound = Listener::bind(&address, &settings.net).and_then(|listener| server.listen(listener, service));

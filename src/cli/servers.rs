@@ -1,9 +1,10 @@
 //! The servers that a command asks, and the option that names them.
 
 use super::command::Failure;
-use super::terminal;
+use super::terminal::{self, ascii_where_invisible};
 use crate::client::{self, MediaWiki, Timeouts};
 use crate::options::Opt;
+use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -30,6 +31,13 @@ impl Servers {
     }
 }
 
+impl From<&str> for Servers {
+    /// Returns a single server.
+    fn from(server: &str) -> Self {
+        Servers(vec![server.into()])
+    }
+}
+
 impl<S: AsMut<Servers>> Opt<S> {
     /// The option of all commands that ask servers.
     pub const SERVER: Opt<S> = Opt {
@@ -52,8 +60,11 @@ impl<S: AsMut<Servers>> Opt<S> {
     };
 }
 
+/// What a server answered, or what is wrong in words that stand behind its name.
+pub type AnswerOf<T> = (String, Result<T, String>);
+
 /// The answers of servers by name, with what is wrong in words that stand behind the name.
-pub fn in_words<T>(answers: Vec<(String, Result<T, client::Failure>)>) -> Vec<(String, Result<T, String>)> {
+pub fn in_words<T>(answers: Vec<(String, Result<T, client::Failure>)>) -> Vec<AnswerOf<T>> {
     let in_words = |(server, answer): (String, Result<T, client::Failure>)| {
         let answer = answer.map_err(|failure| failure.behind(&server));
         (server, answer)
@@ -67,10 +78,7 @@ pub fn in_words<T>(answers: Vec<(String, Result<T, client::Failure>)>) -> Vec<(S
 /// # Errors
 ///
 /// When nothing can be printed.
-pub fn print_answers<T>(
-    answers: Vec<(String, Result<T, String>)>,
-    lines_of: impl Fn(T) -> Vec<String>,
-) -> Result<ExitCode, Failure> {
+pub fn print_answers<T>(answers: Vec<AnswerOf<T>>, lines_of: impl Fn(T) -> Vec<String>) -> Result<ExitCode, Failure> {
     let is_one = answers.len() == 1;
     let (mut text, mut is_complete) = (String::new(), true);
     for (server, answer) in answers {
@@ -84,5 +92,25 @@ pub fn print_answers<T>(
         }
     }
     terminal::print(&text)?;
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints a list of JSON objects: for each server what it answered, under the name that `value_of` returns with it, or why it gave
+/// no answer, which makes the status 1.
+///
+/// # Errors
+///
+/// When nothing can be printed.
+pub fn print_objects<T>(
+    answers: Vec<AnswerOf<T>>,
+    value_of: impl Fn(T) -> (&'static str, Value),
+) -> Result<ExitCode, Failure> {
+    let is_complete = answers.iter().all(|(_, answer)| answer.is_ok());
+    let object = |(server, answer): AnswerOf<T>| match answer.map(&value_of) {
+        Ok((name, value)) => json!({ "server": server, name: value }),
+        Err(sentence) => json!({ "server": server, "error": sentence }),
+    };
+    let objects: Value = answers.into_iter().map(object).collect();
+    terminal::print(&format!("{}\n", ascii_where_invisible(&objects.to_string())))?;
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,29 +1,31 @@
 //! `stats`: prints what servers tell of themselves, as lines or as JSON.
 
 use super::command::Failure;
-use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
+use super::report::{self, Answer, Grid, GridCell, ToldReport, ToldService};
+use super::servers::{AnswerOf, Servers, TIMEOUTS, in_words, print_answers, print_objects};
 use super::table::Given;
-use super::terminal::{print, printable};
+use super::terminal::{aligned, printable};
 use crate::client::{Client, Lines};
-use crate::options::Opt;
-use crate::pools::wire::client::listing::{self, Amount, ListedRow};
-use crate::pools::wire::client::parse_figure;
-use crate::stats::Stat;
-use crate::text::is_visible;
-use crate::time::Span;
-use serde_json::{Map, Value, json};
+use crate::options::{Opt, assign, number};
+use crate::pools::wire::client::LISTS;
+use crate::registry::SERVICES;
+use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 /// What the options say.
-#[derive(Default)]
-struct Settings {
+struct StatsSettings {
     servers: Servers,
     is_json: bool,
+    rows: usize,
 }
 
+/// How many rows of each table are printed by default.
+const USUAL_ROWS: usize = 10;
+
 /// The options.
-const OPTIONS: &[Opt<Settings>] = &[
+const OPTIONS: &[Opt<StatsSettings>] = &[
     Opt {
         short: "j",
         long: "json",
@@ -32,18 +34,30 @@ const OPTIONS: &[Opt<Settings>] = &[
             Print a list of JSON objects, one for each server:
             .Va server ,
             and
-            .Va stats , keys , types
+            .Va report ,
+            which is like
+            .Pa /status.json
+            of
+            .Xr poolcounter 8 ;
             or
-            .Va clients ,
-            or
-            .Va error .
-            Times are in seconds.
-            .Va more
-            is how many the list leaves out.",
+            .Va lines
+            if a single answer was asked for, or the server knows no reports; or
+            .Va error .",
         set: |settings, _| {
             settings.is_json = true;
             Ok(())
         },
+        ..Opt::BLANK
+    },
+    Opt {
+        short: "r",
+        long: "rows",
+        hint: "N",
+        doc_short: "how many rows of each table to print (default: 10)",
+        doc_long: "
+            How many rows of each table to print, 300 at most.
+            The default is 10.",
+        set: |settings, value| assign(&mut settings.rows, number(value, 0..=300)),
         ..Opt::BLANK
     },
     Opt {
@@ -56,12 +70,11 @@ const OPTIONS: &[Opt<Settings>] = &[
     Opt::HELP,
 ];
 
-/// The lists, what they are called in JSON, and what the names in them are called.
-const LISTS: [(&str, &str, &str); 3] =
-    [("KEYS", "keys", "key"), ("TYPES", "types", "type"), ("HOLDERS", "clients", "")];
-
-/// What a server answered, or why not.
-type Answer = (String, Result<Vec<Vec<u8>>, String>);
+/// What a server has answered.
+enum Printed {
+    Report(Value),
+    Lines(Vec<Vec<u8>>),
+}
 
 /// The command.
 ///
@@ -69,81 +82,105 @@ type Answer = (String, Result<Vec<Vec<u8>>, String>);
 ///
 /// When what was asked for cannot be printed. A server that does not answer is told of, and makes the status 1.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = Settings::default();
+    let mut settings = StatsSettings { servers: Servers::default(), is_json: false, rows: USUAL_ROWS };
     given.apply(OPTIONS, &mut settings)?;
+    let service = match given.words.as_slice() {
+        [] => None,
+        [word] if is_service(word) => word.to_str(),
+        words => return print_all(query(&settings.servers, words), None, settings.is_json),
+    };
+    let client = Client::with(settings.servers.placement(), TIMEOUTS);
+    let answers = report::ask(&client, settings.rows).into_iter();
+    let answers = answers.map(|(server, answer)| {
+        let answer = answer.and_then(|answer| match answer {
+            Answer::Report(report) => Ok(Printed::Report(report)),
+            Answer::Refused => older(&server),
+        });
+        (server, answer)
+    });
+    print_all(answers.collect(), service, settings.is_json)
+}
+
+fn is_service(word: &OsString) -> bool {
+    SERVICES.iter().any(|info| word == info.name)
+}
+
+/// Asks for something else than the report.
+fn query(servers: &Servers, words: &[OsString]) -> Vec<AnswerOf<Printed>> {
     // Keys are bytes, in which a space is sent so.
-    let words: Vec<Vec<u8>> = given
-        .words
-        .iter()
-        .map(|word| word.as_bytes().split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"%20"[..]))
-        .collect();
-    let answers = Client::with(settings.servers.placement(), TIMEOUTS).query(words.join(&b' '));
-    let flat = |answer: Result<Lines, String>| answer?.map_err(|error| error.to_string());
-    let answers: Vec<Answer> = in_words(answers).into_iter().map(|(server, answer)| (server, flat(answer))).collect();
-    if !settings.is_json {
-        return print_answers(answers, |lines| lines.iter().map(|line| printable(line)).collect());
+    let escaped = |word: &OsString| word.as_bytes().split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"%20"[..]);
+    let words: Vec<Vec<u8>> = words.iter().map(escaped).collect();
+    let answers = in_words(Client::with(servers.placement(), TIMEOUTS).query(words.join(&b' '))).into_iter();
+    let flat = |answer: Result<Lines, String>| answer?.map(Printed::Lines).map_err(|error| error.to_string());
+    answers.map(|(server, answer)| (server, flat(answer))).collect()
+}
+
+/// Asks a server that knows no reports for what it does know: its own statistics.
+fn older(server: &str) -> Result<Printed, String> {
+    let answers = query(&Servers::from(server), &["FULL".into()]);
+    answers.into_iter().map(|(_, answer)| answer).collect::<Result<Vec<_>, _>>().map(|mut one| one.remove(0))
+}
+
+fn print_all(answers: Vec<AnswerOf<Printed>>, service: Option<&str>, is_json: bool) -> Result<ExitCode, Failure> {
+    if is_json {
+        return print_objects(answers, |printed| match printed {
+            Printed::Report(report) => ("report", of_service(report, service)),
+            Printed::Lines(lines) => {
+                ("lines", lines.iter().map(|line| String::from_utf8_lossy(line).into_owned()).collect())
+            }
+        });
     }
-    let asked = words.first().map_or("FULL".into(), |word| String::from_utf8_lossy(word));
-    let objects = answers.iter().map(|answer| object_of(answer, &asked));
-    print(&format!("{}\n", ascii_where_invisible(&objects.collect::<Value>().to_string())))?;
-    let is_complete = answers.iter().all(|(_, answer)| answer.is_ok());
-    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let lines = answers.into_iter().map(|(server, answer)| {
+        let lines = answer.and_then(|printed| match printed {
+            Printed::Report(report) => ToldReport::read(report).map(|report| lines_of(&report, service)),
+            Printed::Lines(lines) => Ok(lines.iter().map(|line| printable(line)).collect()),
+        });
+        (server, lines)
+    });
+    print_answers(lines.collect(), |lines| lines)
 }
 
-fn object_of((server, answer): &Answer, asked: &str) -> Value {
-    let list = LISTS.iter().find(|(list, ..)| list.eq_ignore_ascii_case(asked));
-    match (answer, list) {
-        (Err(sentence), _) => json!({ "server": server, "error": sentence }),
-        (Ok(lines), None) => {
-            let figures = lines.iter().filter_map(|line| parse_figure(line));
-            let figures = figures.map(|(stat, value)| match stat.row().unit {
-                unit if unit.is_time() => (stat.row().name, seconds(Span::from_micros(value))),
-                _ => (stat.row().name, Value::from(value)),
-            });
-            json!({ "server": server, "stats": figures.collect::<Value>() })
-        }
-        (Ok(lines), Some((_, name, member))) => {
-            let row = |line: &Vec<u8>| if member.is_empty() { client_of(line) } else { row_of(line, member) };
-            let more = lines.last().and_then(|line| listing::parse_more(line)).unwrap_or(0);
-            json!({ "server": server, *name: lines.iter().filter_map(row).collect::<Value>(), "more": more })
-        }
-    }
+/// Returns the report as JSON, of one service if one is named.
+fn of_service(report: Value, service: Option<&str>) -> Value {
+    let Some(name) = service else { return report };
+    let services = report["services"].as_array().into_iter().flatten();
+    let services: Value = services.filter(|it| it["name"] == name).cloned().collect();
+    json!({ "services": services, name: report[name] })
 }
 
-fn row_of(line: &[u8], member: &str) -> Option<Value> {
-    let ListedRow { name, amounts } = ListedRow::parse(line)?;
-    let mut row = Map::new();
-    row.insert(member.into(), String::from_utf8_lossy(&name).into());
-    row.extend(amounts.into_iter().map(|(word, amount)| match amount {
-        Amount::Count(count) => (word, Value::from(count)),
-        Amount::Time(span) => (word, seconds(span)),
-    }));
-    Some(row.into())
-}
-
-fn client_of(line: &[u8]) -> Option<Value> {
-    let listing::ListedClaim { peer, state, age } = listing::ListedClaim::parse(line)?;
-    Some(json!({ "peer": peer, "state": state, "age": seconds(age) }))
-}
-
-/// The same JSON with escapes for what could do harm on a terminal. Outside of strings there is nothing of that kind.
-pub fn ascii_where_invisible(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for c in json.chars() {
-        if is_visible(c) {
-            text.push(c);
-        } else {
-            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text += &format!("\\u{unit:04x}"));
+/// Returns the report as lines, of one service if one is named, and else of all that were ever used.
+fn lines_of(report: &ToldReport, service: Option<&str>) -> Vec<String> {
+    let up = GridCell::seconds(report.uptime);
+    let mut lines = vec![format!("poolcounter {}, up {up}", printable(report.version.as_bytes()))];
+    for told in &report.services {
+        let tables = report.tables(told);
+        if service.map_or(told.is_used(&tables), |name| told.name == name) {
+            write_service(&mut lines, told, &tables);
         }
     }
-    text
+    lines
 }
 
-fn seconds(span: Span) -> Value {
-    (span.as_micros() as f64 / 1e6).into()
+fn write_service(lines: &mut Vec<String>, service: &ToldService, tables: &[Grid]) {
+    let ToldService { name, connections, connections_opened, figures, .. } = service;
+    let name = printable(name.as_bytes());
+    lines.extend([String::new(), format!("{name}: {connections} connections, {connections_opened} since the start")]);
+    lines.extend(figures.iter().map(|it| format!("{}: {}", printable(it.name.as_bytes()), it.cell())));
+    for table in tables {
+        lines.extend([String::new(), table.title.clone()]);
+        if table.rows.is_empty() {
+            lines.push(table.empty.clone());
+            continue;
+        }
+        let heads = table.heads.iter().map(|head| head.title.clone()).collect();
+        let rows = table.rows.iter().map(|row| row.iter().map(GridCell::to_string).collect());
+        lines.extend(aligned(&[heads].into_iter().chain(rows).collect::<Vec<_>>()));
+        lines.extend((table.more > 0).then(|| format!("and {} more", table.more)));
+        lines.extend(table.note.clone());
+    }
 }
 
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for StatsSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }
@@ -156,5 +193,5 @@ pub fn described() -> Vec<Opt<()>> {
 
 /// What can be asked for, but for single statistics.
 pub fn first_words() -> Vec<&'static str> {
-    ["FULL"].into_iter().chain(LISTS.iter().map(|(list, ..)| *list)).collect()
+    SERVICES.iter().map(|info| info.name).chain(LISTS).collect()
 }

@@ -18,7 +18,7 @@ pub struct Given {
 
 /// What may stand on a command line beside options.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Words {
+pub enum WordsAllowed {
     /// Nothing.
     None,
     /// Words, among the options.
@@ -33,16 +33,17 @@ impl Given {
     /// # Errors
     ///
     /// One sentence that names what is wrong.
-    pub fn read(table: &[Opt<()>], words: Words, arguments: &[OsString]) -> Result<Given, String> {
+    pub fn read(table: &[Opt<()>], words: WordsAllowed, arguments: &[OsString]) -> Result<Given, String> {
         let texts: Vec<_> = arguments.iter().map(|argument| text_of(argument)).collect();
-        let style = if words == Words::Last { ParsingStyle::StopAtFirstFree } else { ParsingStyle::FloatingFrees };
+        let style =
+            if words == WordsAllowed::Last { ParsingStyle::StopAtFirstFree } else { ParsingStyle::FloatingFrees };
         let matches = getopts_of(table).parsing_style(style).parse(&texts);
         let matches = matches.map_err(|fail| argument_of(&fail.to_string()).display().to_string())?;
-        if let (Words::None, Some(extra)) = (words, matches.free.first()) {
+        if let (WordsAllowed::None, Some(extra)) = (words, matches.free.first()) {
             return Err(format!("\"{}\" is no option", argument_of(extra).display()));
         }
         let words_before_dashes = match (words, matches.free_trailing_start()) {
-            (Words::Anywhere, Some(start)) => start,
+            (WordsAllowed::Anywhere, Some(start)) => start,
             _ => matches.free.len(),
         };
         let words = matches.free.iter().map(|text| argument_of(text)).collect();
@@ -179,33 +180,33 @@ mod tests {
         },
     ];
 
-    fn read(words: Words, line: &str) -> Result<Given, String> {
+    fn read(words: WordsAllowed, line: &str) -> Result<Given, String> {
         let rows: Vec<Opt<()>> = TABLE.iter().map(Opt::describe).collect();
         Given::read(&rows, words, &line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
     }
 
     #[test]
     fn what_is_given_is_set() {
-        let given = read(Words::None, "-n a -l --port=3 --name b").expect("is well-formed");
+        let given = read(WordsAllowed::None, "-n a -l --port=3 --name b").expect("is well-formed");
         let mut settings = Settings::default();
         given.apply(TABLE, &mut settings).expect("is well-formed");
         assert_eq!(settings, Settings { loud: true, port: 3, names: vec!["a".into(), "b".into()] });
-        assert!(given.has(0) && given.has(1) && given.has(2) && !read(Words::None, "-l").expect("reads").has(1));
-        let error = read(Words::None, "--port 10").expect("reads").apply(TABLE, &mut settings);
+        assert!(given.has(0) && given.has(1) && given.has(2) && !read(WordsAllowed::None, "-l").expect("reads").has(1));
+        let error = read(WordsAllowed::None, "--port 10").expect("reads").apply(TABLE, &mut settings);
         assert_eq!(error.expect_err("is too much"), "--port: \"10\" is not a number from 1 to 9");
     }
 
     #[test]
     fn words_stand_where_they_may() {
-        assert_eq!(read(Words::None, "-l surplus").expect_err("is surplus"), "\"surplus\" is no option");
+        assert_eq!(read(WordsAllowed::None, "-l surplus").expect_err("is surplus"), "\"surplus\" is no option");
         for (words, line, expected, before) in [
-            (Words::Last, "-l run -n x", &["run", "-n", "x"][..], 3),
-            (Words::Last, "-l -- run -- x", &["run", "--", "x"], 3),
-            (Words::Last, "-l", &[], 0),
-            (Words::Anywhere, "a -n x b", &["a", "b"], 2),
-            (Words::Anywhere, "a -n x b -- c -l", &["a", "b", "c", "-l"], 2),
-            (Words::Anywhere, "a -- --", &["a", "--"], 1),
-            (Words::Anywhere, "a --", &["a"], 1),
+            (WordsAllowed::Last, "-l run -n x", &["run", "-n", "x"][..], 3),
+            (WordsAllowed::Last, "-l -- run -- x", &["run", "--", "x"], 3),
+            (WordsAllowed::Last, "-l", &[], 0),
+            (WordsAllowed::Anywhere, "a -n x b", &["a", "b"], 2),
+            (WordsAllowed::Anywhere, "a -n x b -- c -l", &["a", "b", "c", "-l"], 2),
+            (WordsAllowed::Anywhere, "a -- --", &["a", "--"], 1),
+            (WordsAllowed::Anywhere, "a --", &["a"], 1),
         ] {
             let given = read(words, line).expect(line);
             assert_eq!(given.words, expected, "{line}");
@@ -229,7 +230,7 @@ mod tests {
         for arguments in [vec![b"--name=\xff\x80".to_vec()], vec![b"--name".to_vec(), b"\xff\x80".to_vec()]] {
             let arguments: Vec<OsString> = arguments.into_iter().map(OsString::from_vec).collect();
             let mut names = Vec::new();
-            let given = Given::read(&described, Words::None, &arguments).expect("is well-formed");
+            let given = Given::read(&described, WordsAllowed::None, &arguments).expect("is well-formed");
             given.apply(&rows, &mut names).expect("is a name");
             assert_eq!(names, [b"\xff\x80"]);
         }
@@ -238,7 +239,7 @@ mod tests {
     #[test]
     fn words_need_not_be_text() {
         let odd = OsString::from_vec(b"\xff".to_vec());
-        for words in [Words::Last, Words::Anywhere] {
+        for words in [WordsAllowed::Last, WordsAllowed::Anywhere] {
             let arguments = ["-l".into(), odd.clone(), "--".into(), odd.clone()];
             let given = Given::read(&[TABLE[0].describe()], words, &arguments).expect("is well-formed");
             assert_eq!(given.words[0], odd);

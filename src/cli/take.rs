@@ -25,8 +25,12 @@ const RENEWALS: u32 = 3;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What the options say.
-struct Settings {
+struct TakeSettings {
     wanted: Wanted,
+    /// The group to take from, in place of a pool.
+    group: Option<Vec<u8>>,
+    /// What the holder is called in place of its address.
+    name: Option<Vec<u8>>,
     /// The statuses that mean that a member failed; all but 0 if there are none.
     fail_on: Vec<u8>,
     servers: Servers,
@@ -34,7 +38,7 @@ struct Settings {
 }
 
 /// The options.
-const OPTIONS: &[Opt<Settings>] = &[
+const OPTIONS: &[Opt<TakeSettings>] = &[
     Opt {
         short: "t",
         long: "timeout",
@@ -46,6 +50,18 @@ const OPTIONS: &[Opt<Settings>] = &[
             Decimals are allowed.
             The default is no limit.",
         set: |settings, value| assign(&mut settings.wanted.timeout, seconds(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        short: "g",
+        long: "group",
+        hint: "GROUP",
+        doc_short: "take from any pool of this group, in place of one pool",
+        doc_long: "
+            Take from any pool of this group, in place of one pool: from the one with the most free members, else from the first
+            that has one.
+            Where several servers share the pools, only those of the group's own server are looked at.",
+        set_bytes: Some(|settings, value| assign(&mut settings.group, Ok(Some(value.into())))),
         ..Opt::BLANK
     },
     Opt {
@@ -63,6 +79,25 @@ const OPTIONS: &[Opt<Settings>] = &[
             settings.wanted.attributes.push((value[..at].to_vec(), value[at + 1..].to_vec()));
             Ok(())
         }),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "member",
+        hint: "NAME",
+        doc_short: "only the member of this name",
+        doc_long: "Only the member of this name.",
+        set_bytes: Some(|settings, value| assign(&mut settings.wanted.member, Ok(Some(value.into())))),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "pri",
+        hint: "0..9",
+        doc_short: "waiters with a lower priority number are served first (default: 5)",
+        doc_long: "
+            Waiters with a lower number are served first, and among equal ones who came first.
+            Who has waited for a minute counts as 0.
+            The default is 5.",
+        set: |settings, value| assign(&mut settings.wanted.priority, number(value, 0..=9)),
         ..Opt::BLANK
     },
     Opt {
@@ -113,6 +148,15 @@ const OPTIONS: &[Opt<Settings>] = &[
         },
         ..Opt::BLANK
     },
+    Opt {
+        long: "name",
+        hint: "NAME",
+        doc_short: "what the holder is called where members are shown (default: its address)",
+        doc_long: "
+            What the holder is called where members are shown, in place of its address.",
+        set_bytes: Some(|settings, value| assign(&mut settings.name, Ok(Some(value.into())))),
+        ..Opt::BLANK
+    },
     Opt::SERVER,
     Opt {
         long: "on-lost",
@@ -136,21 +180,33 @@ const OPTIONS: &[Opt<Settings>] = &[
 /// When the command was not run.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let misused = |sentence: String| Failure { status: MISUSE, sentence };
-    let mut settings = Settings::default();
+    let mut settings = TakeSettings::default();
     given.apply(OPTIONS, &mut settings).map_err(misused)?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
-    let [pool] = words else {
-        return Err(misused("there is not one pool before \"--\" (see poolcounter help take)".into()));
+    let source = match (&settings.group, words) {
+        (None, [pool]) => pool.as_bytes(),
+        (Some(group), []) => group,
+        _ => {
+            let sentence = "there is not one pool, or --group, before \"--\" (see poolcounter help take)";
+            return Err(misused(sentence.into()));
+        }
     };
     if command.is_empty() {
         return Err(misused("there is no command to run behind \"--\" (see poolcounter help take)".into()));
     }
-    let name = printable(pool.as_bytes());
+    let name = printable(source);
     let failure = |status, what: &str| Failure { status, sentence: format!("{name}: {what}") };
-    let members = Members::with(settings.servers.placement(), TIMEOUTS);
+    let mut members = Members::with(settings.servers.placement(), TIMEOUTS);
+    if let Some(holder) = &settings.name {
+        members = members.named(holder).map_err(|_| misused("--name: it cannot be sent".into()))?;
+    }
     let limit = (settings.wanted.timeout < NO_LIMIT).then_some(settings.wanted.timeout);
     let mut progress = Progress::new(name.clone(), limit);
-    let taken = members.take_watched(pool.as_bytes(), &settings.wanted, |waited| progress.show(waited));
+    let watch = |waited| progress.show(waited);
+    let taken = match settings.group {
+        None => members.take_watched(source, &settings.wanted, watch),
+        Some(_) => members.take_from_group_watched(source, &settings.wanted, watch),
+    };
     drop(progress);
     match taken {
         Ok(TakeOutcome::Taken(taken)) => run_with(taken, &settings, command),
@@ -164,7 +220,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 }
 
 /// Runs the command while the members are held, and returns them as its status says.
-fn run_with(taken: Vec<Member<'_>>, settings: &Settings, command: &[OsString]) -> Result<ExitCode, Failure> {
+fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString]) -> Result<ExitCode, Failure> {
     let watch = Watch::new(&taken, settings.wanted.lease);
     let check = || watch.check();
     // All are on one connection.
@@ -271,20 +327,27 @@ fn in_words(reason: NoMembers) -> &'static str {
     }
 }
 
-impl Settings {
+impl TakeSettings {
     fn is_failure(&self, status: u8) -> bool {
         if self.fail_on.is_empty() { status != 0 } else { self.fail_on.contains(&status) }
     }
 }
 
-impl Default for Settings {
+impl Default for TakeSettings {
     fn default() -> Self {
         let wanted = Wanted { timeout: NO_LIMIT, ..Wanted::default() };
-        Settings { wanted, fail_on: Vec::new(), servers: Servers::default(), on_lost: OnLost::default() }
+        TakeSettings {
+            wanted,
+            group: None,
+            name: None,
+            fail_on: Vec::new(),
+            servers: Servers::default(),
+            on_lost: OnLost::default(),
+        }
     }
 }
 
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for TakeSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }

@@ -28,19 +28,32 @@ pub fn print(text: &str) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns text of peers for a terminal, where characters that are not visible could do harm.
-pub fn printable(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    text.chars().map(|c| if is_visible(c) { c.to_string() } else { c.escape_unicode().to_string() }).collect()
+/// The same JSON with escapes for what could do harm on a terminal. Outside of strings there is nothing of that kind.
+pub fn ascii_where_invisible(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_visible(c) {
+            text.push(c);
+        } else {
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text += &format!("\\u{unit:04x}"));
+        }
+    }
+    text
 }
 
-/// Returns lines with columns as wide as their widest cell. Each line has as many cells as the first.
-pub fn columns(lines: &[Vec<String>]) -> Vec<String> {
-    let width = |column: usize| lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..lines.first().map_or(0, Vec::len)).map(width).collect();
+/// Returns lines with columns as wide as their widest cell. All rows have as many cells as the first.
+pub fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+    let width = |column: usize| rows.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
     let line = |cells: &Vec<String>| {
         let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
     };
-    lines.iter().map(line).collect()
+    rows.iter().map(line).collect()
+}
+
+/// Returns text of peers for a terminal, where characters that are not visible could do harm.
+pub fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars().map(|c| if is_visible(c) { c.to_string() } else { c.escape_unicode().to_string() }).collect()
 }

@@ -1,5 +1,4 @@
-//! `top`: shows the activity of servers, over and over: rates, types of work, the keys with most waiters, and the locks that
-//! are held for longest.
+//! `top`: shows what servers report, over and over: how every service stands, what has happened by second, and the tables.
 
 mod controls;
 mod sample;
@@ -27,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-use view::View;
+use view::{Orders, View};
 
 /// A dead server must not delay the screen, except now and then.
 const TIMEOUTS: Timeouts =
@@ -36,7 +35,7 @@ const TIMEOUTS: Timeouts =
 const SLICE: Duration = Duration::from_millis(200);
 
 /// What the options say.
-struct Settings {
+struct TopSettings {
     servers: Servers,
     interval: Duration,
     /// How often to show something; without limit if it is not said and there is a terminal.
@@ -44,7 +43,7 @@ struct Settings {
 }
 
 /// The options.
-const OPTIONS: &[Opt<Settings>] = &[
+const OPTIONS: &[Opt<TopSettings>] = &[
     Opt {
         doc_long: "
             A server.
@@ -85,7 +84,7 @@ const OPTIONS: &[Opt<Settings>] = &[
 ///
 /// When the terminal cannot be used.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = Settings { servers: Servers::default(), interval: Duration::from_secs(2), count: None };
+    let mut settings = TopSettings { servers: Servers::default(), interval: Duration::from_secs(2), count: None };
     given.apply(OPTIONS, &mut settings)?;
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
@@ -109,14 +108,13 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 }
 
 /// Prints plain lines, without a terminal: takes two samples, so that there are rates, and then as many as wanted.
-fn print_plainly(client: &Client, settings: &Settings) -> Result<ExitCode, Failure> {
+fn print_plainly(client: &Client, settings: &TopSettings) -> Result<ExitCode, Failure> {
     let mut before = Sample::take(client);
     let mut status = ExitCode::SUCCESS;
     for _ in 0..settings.count.unwrap_or(1) {
         thread::sleep(settings.interval);
         let now = Sample::take(client);
-        let orders = Controls::default().orders;
-        print(&(screen::plain(&View::of(&now, Some(&before), "", &orders)) + "\n"))?;
+        print(&(screen::plain(&View::of(&now, Some(&before), "", &Orders::new())) + "\n"))?;
         if !now.is_complete() {
             status = ExitCode::FAILURE;
         }
@@ -127,7 +125,7 @@ fn print_plainly(client: &Client, settings: &Settings) -> Result<ExitCode, Failu
 
 struct Top {
     client: Client,
-    settings: Settings,
+    settings: TopSettings,
     controls: Controls,
     /// The terminal's events.
     events: Receiver<Event>,
@@ -176,8 +174,7 @@ impl Top {
                 let Ok(event) = self.events.recv_timeout(left.min(SLICE)) else { continue };
                 match event {
                     Event::Key(key) if key.kind == KeyEventKind::Press => {
-                        let panel = &view.panels[self.controls.focus];
-                        match self.controls.press(key, panel.columns.len(), panel.rows.len()) {
+                        match self.controls.press(key, &view.panels) {
                             KeyAction::Quit => return Ok(false),
                             KeyAction::Refresh => return Ok(true),
                             KeyAction::Redraw => break,
@@ -211,7 +208,7 @@ fn is_terminal_gone() -> io::Result<bool> {
     }
 }
 
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for TopSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }

@@ -137,6 +137,15 @@ impl ClientConnection {
 
     /// The same, and calls `on_tick` about each second until it is here.
     pub fn line_with_progress(&mut self, on_tick: &mut dyn FnMut()) -> Result<Vec<u8>, Fault> {
+        self.next_line(None, on_tick)
+    }
+
+    /// Returns the next line, or `unended` when that is all that has come: some servers end it with nothing.
+    pub fn line_or(&mut self, unended: &[u8]) -> Result<Vec<u8>, Fault> {
+        self.next_line(Some(unended), &mut || {})
+    }
+
+    fn next_line(&mut self, unended: Option<&[u8]>, on_tick: &mut dyn FnMut()) -> Result<Vec<u8>, Fault> {
         let mut searched = 0;
         loop {
             let unread = &self.input[self.read..];
@@ -146,6 +155,10 @@ impl ClientConnection {
                 return Ok(line);
             }
             searched = unread.len();
+            if Some(unread) == unended {
+                self.read += searched;
+                return Ok(unended.unwrap_or_default().to_vec());
+            }
             if searched > LONGEST_LINE {
                 return Err(Fault::Garbled);
             }

@@ -1,7 +1,7 @@
 //! The errors of the client, and their texts.
 
-#[cfg(feature = "daemon")]
-use crate::members::{Lost, wire::client::describe_loss};
+use crate::members::request::Lost;
+use crate::members::wire::client::describe_loss;
 use std::fmt;
 use std::io::{self, ErrorKind};
 
@@ -26,7 +26,6 @@ pub enum Error {
     /// The server of jobs is a plain beanstalkd, or one that is too old to know this; nothing was sent.
     NoExtension(&'static str),
     /// The server says that the holder no longer has the member.
-    #[cfg(feature = "daemon")]
     MemberLost(Lost),
 }
 
@@ -109,7 +108,6 @@ impl fmt::Display for Error {
             Error::LockHeld => f.write_str("the connection holds as many locks as the server allows"),
             Error::Refused(words) => write!(f, "the server refuses: {words}"),
             Error::NoExtension(what) => write!(f, "the server does not know {what}: it is a plain beanstalkd"),
-            #[cfg(feature = "daemon")]
             Error::MemberLost(reason) => write!(f, "the member is lost: {}", describe_loss(*reason)),
         }
     }

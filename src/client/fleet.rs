@@ -4,7 +4,7 @@ use super::Timeouts;
 use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
 use std::os::fd::RawFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Servers, by index.
 #[derive(Debug)]
@@ -14,6 +14,16 @@ pub(super) struct Fleet {
     timeouts: Timeouts,
     /// How many connections were opened, so that each has a number of its own.
     opened: u64,
+    greeting: Option<Greeting>,
+}
+
+/// What each new connection begins with.
+#[derive(Debug)]
+pub(super) struct Greeting {
+    /// The line that is sent.
+    pub request: Vec<u8>,
+    /// The line that comes back, without its end.
+    pub answer: &'static [u8],
 }
 
 /// One server.
@@ -47,7 +57,13 @@ type Asked<T> = Result<(T, HeldOn), Failure>;
 impl Fleet {
     pub fn new(addresses: &[String], default_port: u16, timeouts: Timeouts) -> Self {
         let server = |address: &String| FleetServer { address: address.clone(), connection: None, dead: None };
-        Fleet { servers: addresses.iter().map(server).collect(), default_port, timeouts: timeouts.cut(), opened: 0 }
+        let servers = addresses.iter().map(server).collect();
+        Fleet { servers, default_port, timeouts: timeouts.cut(), opened: 0, greeting: None }
+    }
+
+    /// Has each connection from now on begin with this.
+    pub fn greet(&mut self, greeting: Greeting) {
+        self.greeting = Some(greeting);
     }
 
     /// Asks the servers in `order` until one answers, and returns the answer and the connection.
@@ -110,7 +126,11 @@ impl Fleet {
                 result => return result,
             }
         }
-        let connection = ClientConnection::open(&self.servers[server].address, self.default_port, &self.timeouts)?;
+        let mut connection = ClientConnection::open(&self.servers[server].address, self.default_port, &self.timeouts)?;
+        if let Some(greeting) = &self.greeting {
+            let greeted = greeting.exchange(&mut connection);
+            greeted.map_err(|fault| Failure { address: connection.address().into(), fault })?;
+        }
         self.opened += 1;
         let number = self.opened;
         self.ask_on(server, NumberedConnection { connection, number }, ask)
@@ -178,5 +198,12 @@ impl Fleet {
         let held = HeldOn { server, number: numbered.number };
         self.servers[server].connection = Some(numbered);
         Ok((answer, held))
+    }
+}
+
+impl Greeting {
+    fn exchange(&self, connection: &mut ClientConnection) -> Result<(), Fault> {
+        connection.send(&self.request, Duration::ZERO)?;
+        if connection.line()? == self.answer { Ok(()) } else { Err(Fault::Garbled) }
     }
 }

@@ -2,16 +2,19 @@
 
 pub(super) mod exchange;
 mod member;
+mod operator;
 
 pub use member::{LeaseToken, Member, MemberLoss};
+pub use operator::Operator;
 
 use super::Timeouts;
 use super::error::{Error, Failure};
-use super::fleet::{Fleet, HeldOn};
+use super::fleet::{Fleet, Greeting, HeldOn};
 use super::placement::Placement;
+use crate::members::pool_settings::Filter;
+use crate::members::request::{Condition, From as Source, LeaseName, Lost, NoMembers, Request, Take, Taken};
 use crate::members::wire::client::{self as wire, ListedMember, ListedPool, Notice, Reply};
-use crate::members::{Condition, Filter, From as Source, LeaseName, Lost, NoMembers, Request, Take, Taken};
-use exchange::{Verdict, ask, members_request, read_done, read_list, read_taken, sendable_attributes};
+use exchange::{Verdict, ask, ask_line, members_request, read_done, read_list, read_taken, sendable_attributes};
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
@@ -89,6 +92,25 @@ impl Members {
         Members { fleet, placement, leases: RefCell::default() }
     }
 
+    /// The same client under a name: who looks at a pool sees it as the holder of what is taken from now on, in place of an
+    /// address. It is told to each server when a connection is made.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadName`] for one that cannot be sent.
+    pub fn named(self, name: impl AsRef<[u8]>) -> Result<Self, Error> {
+        let name = wire::escape_name(name.as_ref()).ok_or(Error::BadName)?;
+        let mut request = Vec::new();
+        wire::write_request(&mut request, &Request::Identify { name: &name });
+        self.fleet.borrow_mut().greet(Greeting { request, answer: b"OK" });
+        Ok(self)
+    }
+
+    /// What operators may ask for.
+    pub fn operator(&self) -> Operator<'_> {
+        Operator::of(self)
+    }
+
     /// Takes members of a pool, and waits for them as long as is wanted.
     ///
     /// # Errors
@@ -113,13 +135,28 @@ impl Members {
         self.take_from(Source::Pool(pool.as_ref()), wanted, watch)
     }
 
-    /// Takes members of that pool of a group which has the most free ones, or else of the first to have enough.
+    /// Takes members of that pool of a group which has the most free ones, or else of the first to have enough. A group is of one
+    /// server: where several share the pools, it is that of the group's name, and only its pools are looked at.
     ///
     /// # Errors
     ///
     /// Those of [`Members::take`].
     pub fn take_from_group(&self, group: impl AsRef<[u8]>, wanted: &Wanted) -> Result<TakeOutcome<'_>, Error> {
-        self.take_from(Source::Group(group.as_ref()), wanted, |_| {})
+        self.take_from_group_watched(group, wanted, |_| {})
+    }
+
+    /// The same, for whoever shows that it waits, as [`Members::take_watched`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Members::take`].
+    pub fn take_from_group_watched(
+        &self,
+        group: impl AsRef<[u8]>,
+        wanted: &Wanted,
+        watch: impl FnMut(Duration),
+    ) -> Result<TakeOutcome<'_>, Error> {
+        self.take_from(Source::Group(group.as_ref()), wanted, watch)
     }
 
     fn take_from(
@@ -192,10 +229,17 @@ impl Members {
     }
 
     fn ask_for_token(&self, pool: &[u8], request: &Request<'_>, success: &Reply<'_>) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        wire::write_request(&mut bytes, request);
+        self.ask_server_of(pool, &bytes, success)
+    }
+
+    /// Asks the server of a pool or group something that it does at once.
+    fn ask_server_of(&self, pool: &[u8], request: &[u8], success: &Reply<'_>) -> Result<(), Error> {
         let mut notices = Vec::new();
         let (done, held) = self.fleet.borrow_mut().ask_first(&self.placement.order(pool), |connection| {
             notices.clear();
-            read_done(&ask(connection, request, Duration::ZERO, &mut || {}, &mut notices)?, success)
+            read_done(&ask_line(connection, request, Duration::ZERO, &mut || {}, &mut notices)?, success)
         })?;
         self.note(held, notices);
         done

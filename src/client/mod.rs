@@ -90,20 +90,60 @@
 //!
 //! # Members of pools
 //!
-//! A [`Provider`] brings members, here named after the start that asked for them; [`Members`] takes them.
+//! [`Members`] takes members of pools, each for itself alone, and gives them back. What a pool is like and which fixed members it has,
+//! an [`Operator`] says, or the configuration of the server.
 //!
 //! ```
-//! # use poolcounter::net::Server;
-//! # use std::io::{BufRead, BufReader, Write};
-//! use poolcounter::client::{Condition, MediaWiki, Members, Offered, Provider, TakeOutcome, Task, TaskResult, Timeouts, Wanted};
+//! # use poolcounter::Server;
+//! use poolcounter::client::{Condition, MediaWiki, Members, Offered, TakeOutcome, Wanted};
 //! use std::time::Duration;
 //!
 //! # let mut server = Server::bind("127.0.0.1:0", "members")?;
 //! # let (address, stopper) = (server.addresses("members")[0].to_string(), server.stopper());
 //! # let thread = std::thread::spawn(move || server.run());
-//! # let mut operator = BufReader::new(std::net::TcpStream::connect(&address)?);
-//! # operator.get_mut().write_all(b"POOL browsers 0 2\n")?;
-//! # operator.read_line(&mut String::new())?;
+//! let members = Members::new(MediaWiki::new([address])).named("ci-job-7")?;
+//!
+//! // Once: two phones, which may be held for an hour.
+//! members.operator().declare("phones", 0, 2, &[("max_hold", "3600")])?;
+//! for (name, system) in [("phone-1", "android"), ("phone-2", "ios")] {
+//!     let attributes = vec![("os".into(), system.into())];
+//!     members.operator().add("phones", &Offered { name: name.into(), attributes })?;
+//! }
+//!
+//! let android = Wanted {
+//!     timeout: Duration::from_secs(600),
+//!     attributes: vec![("os".into(), "android".into())],
+//!     ..Wanted::default()
+//! };
+//! match members.take("phones", &android)? {
+//!     TakeOutcome::Taken(mut taken) => {
+//!         let phone = taken.remove(0);
+//!         assert_eq!(phone.name(), b"phone-1");
+//!         // What goes on for long looks from time to time whether the phone is still its own.
+//!         assert_eq!(phone.loss(), None);
+//!         phone.give_back(Condition::Ok)?;
+//!     }
+//!     TakeOutcome::NoMembers(reason) => println!("none is free: {reason:?}"),
+//!     other => println!("come again later: {other:?}"),
+//! }
+//! # stopper.stop()?;
+//! # thread.join().expect("the server does not panic")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [`Provider`] brings members, here named after the start that asked for them, and takes them with it when it ends. A
+//! [`Cleaner`] cleans those of others between two uses.
+//!
+//! ```
+//! # use poolcounter::Server;
+//! use poolcounter::client::{MediaWiki, Members, Offered, Provider, TakeOutcome, Task, TaskResult, Timeouts, Wanted};
+//! use std::time::Duration;
+//!
+//! # let mut server = Server::bind("127.0.0.1:0", "members")?;
+//! # let (address, stopper) = (server.addresses("members")[0].to_string(), server.stopper());
+//! # let thread = std::thread::spawn(move || server.run());
+//! # let members = Members::new(MediaWiki::new([&*address]));
+//! members.operator().declare("browsers", 0, 2, &[])?;
 //! let mut provider = Provider::connect(MediaWiki::new([&*address]), Timeouts::default(), "browsers", None)?;
 //! std::thread::spawn(move || {
 //!     provider.serve(|task| match task {
@@ -115,17 +155,39 @@
 //!     })
 //! });
 //!
-//! let members = Members::new(MediaWiki::new([&*address]));
 //! let wanted = Wanted { timeout: Duration::from_secs(10), ..Wanted::default() };
-//! match members.take("browsers", &wanted)? {
-//!     TakeOutcome::Taken(mut taken) => {
-//!         let browser = taken.remove(0);
-//!         assert_eq!(browser.name(), b"10.0.0.5:9001");
-//!         assert_eq!(browser.attributes().next(), Some((&b"kind"[..], &b"firefox"[..])));
-//!         browser.give_back(Condition::Ok)?;
-//!     }
-//!     other => println!("there is none: {other:?}"),
+//! if let TakeOutcome::Taken(taken) = members.take("browsers", &wanted)? {
+//!     let browser = &taken[0];
+//!     assert_eq!(browser.name(), b"10.0.0.5:9001");
+//!     assert_eq!(browser.attributes().next(), Some((&b"kind"[..], &b"firefox"[..])));
 //! }
+//! # stopper.stop()?;
+//! # thread.join().expect("the server does not panic")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! With [`Wanted::lease`] a member outlives the connection it was taken on, until the lease runs out or its token gives it back from
+//! anywhere:
+//!
+//! ```
+//! # use poolcounter::Server;
+//! # use poolcounter::client::{Condition, LeaseToken, MediaWiki, Members, Offered, TakeOutcome, Wanted};
+//! # use std::time::Duration;
+//! # let mut server = Server::bind("127.0.0.1:0", "members")?;
+//! # let (address, stopper) = (server.addresses("members")[0].to_string(), server.stopper());
+//! # let thread = std::thread::spawn(move || server.run());
+//! # let members = Members::new(MediaWiki::new([&*address]));
+//! # members.operator().declare("accounts", 0, 1, &[])?;
+//! # members.operator().add("accounts", &Offered { name: "account-1".into(), attributes: vec![] })?;
+//! let for_an_hour = Wanted { lease: Some(Duration::from_secs(3600)), ..Wanted::default() };
+//! let TakeOutcome::Taken(mut taken) = members.take("accounts", &for_an_hour)? else { return Ok(()) };
+//! let token = taken.remove(0).keep().expect("it was taken with a lease").to_string();
+//!
+//! // Another step of the work, in another process:
+//! let members = Members::new(MediaWiki::new([address]));
+//! let token = LeaseToken::parse(&token).expect("is written so");
+//! members.renew("accounts", token, Some(Duration::from_secs(600)))?;
+//! members.give_back("accounts", token, Condition::Ok)?;
 //! # stopper.stop()?;
 //! # thread.join().expect("the server does not panic")?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -180,39 +242,36 @@
 //! When a server is lost, or seems so to one client and not to another, its keys are granted elsewhere while other clients still
 //! work under its locks. Where that is wrong and not merely wasteful, use something with consensus and fencing.
 
+mod cleaner;
 mod connection;
 mod counters;
 mod error;
 mod fleet;
 mod jobs;
-#[cfg(feature = "daemon")]
 mod members;
 mod placement;
 mod pools;
-#[cfg(feature = "daemon")]
 mod provider;
 
 pub use crate::counters::request::CounterRefusal;
 pub use crate::counters::stats::CounterStat;
 pub use crate::jobs::request::{JobId, JobState, SummaryBy, Until};
-#[cfg(feature = "daemon")]
+pub use crate::members::request::{Condition, Lost, NoMembers};
 pub use crate::members::wire::client::{ListedMember, ListedPool, Task};
-#[cfg(feature = "daemon")]
-pub use crate::members::{Condition, Lost, NoMembers};
 pub use crate::pools::request::Purpose;
 pub use crate::pools::stats::PoolStat;
 pub use crate::stats::{Figures, Row, Stat, Unit};
+pub use cleaner::Cleaner;
 pub use counters::{Counters, Units, Usage};
 pub use error::{Error, Failure, Fault};
 pub use jobs::{
     JobExtras, JobStatus, LimitScope, ListedJob, NewJob, Producer, PutOutcome, Reservation, ReservedJob, Retry, Runner,
     SummaryRow,
 };
-#[cfg(feature = "daemon")]
-pub use members::{LeaseToken, Member, MemberLoss, Members, Rows, RowsOfEach, TakeOutcome, Wanted};
+pub use members::{LeaseToken, Member, MemberLoss, Members, Operator, Rows, RowsOfEach, TakeOutcome, Wanted};
 pub use placement::{MediaWiki, Placement, Ring};
 pub use pools::{Client, Limits, Lines, Lock, Outcome};
-#[cfg(feature = "daemon")]
+pub(crate) use provider::Role;
 pub use provider::{Offered, Provider, TaskResult};
 
 use std::time::Duration;

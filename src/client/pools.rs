@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 /// The port of a server that is named without one.
 const DEFAULT_PORT: u16 = 7531;
-/// The most lines of an answer: `STATS FULL` has 21, the lists have a thousand and two, and a later server may have more.
+/// The most lines of an answer: `STATS FULL` has 21, the lists have a thousand and two, a report has two thousand, and a later
+/// server may have more.
 const MOST_LINES: usize = 10_000;
 
 /// The lines of an answer, or a refusal.
@@ -259,7 +260,7 @@ fn read_stats(connection: &mut ClientConnection) -> Result<Figures<Stat>, Fault>
 
 fn read_lines(connection: &mut ClientConnection, words: &[u8]) -> Result<Lines, Fault> {
     connection.send(&[b"STATS ", words, b"\n"].concat(), Duration::ZERO)?;
-    let first = connection.line()?;
+    let first = connection.line_or(wire::WRONG_STAT_UNENDED)?;
     if wire::parse_error(&first).is_some() {
         return refusal(&first);
     }

@@ -4,17 +4,15 @@ use super::Timeouts;
 use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
 use super::members::DEFAULT_PORT;
-use super::members::exchange::{ask, members_request, read_done, read_list, sendable_attributes};
+use super::members::exchange::{ask, members_request, read_done, read_list, sendable_attributes, sendable_text};
 use super::placement::Placement;
+use crate::members::request::{Attributes, Named, Request};
 use crate::members::wire::client::{self as wire, ListedMember, Notice, Reply, Task};
-use crate::members::{Attributes, Named, Request};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// The longest reason for a failed start that is sent: enough for a sentence, and far from the longest line.
-const LONGEST_REASON: usize = 400;
 /// How long [`Provider::serve`] waits at a time: news end it at once.
 const ROUND: Duration = Duration::from_secs(3600);
 
@@ -26,6 +24,15 @@ pub struct Provider {
     pool: Vec<u8>,
     /// What is still to be done, oldest first.
     tasks: VecDeque<Task>,
+}
+
+/// What a connection does for its pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// It starts and stops members, at most so many if there is a number.
+    Provider(Option<u32>),
+    /// It cleans those of others.
+    Cleaner,
 }
 
 /// A member as its provider describes it.
@@ -63,16 +70,29 @@ impl Provider {
         pool: impl AsRef<[u8]>,
         capacity: Option<u32>,
     ) -> Result<Provider, Error> {
-        let (placement, timeouts) = (placement.into(), timeouts.cut());
-        let escaped = wire::escape_name(pool.as_ref()).ok_or(Error::BadName)?.into_owned();
+        Provider::connect_as(Role::Provider(capacity), &placement.into(), timeouts, pool.as_ref())
+    }
+
+    /// Connects in the same way for either role.
+    pub(crate) fn connect_as(
+        role: Role,
+        placement: &Placement,
+        timeouts: Timeouts,
+        pool: &[u8],
+    ) -> Result<Provider, Error> {
+        let timeouts = timeouts.cut();
+        let escaped = wire::escape_name(pool).ok_or(Error::BadName)?.into_owned();
         let mut failures = Vec::new();
-        for server in placement.order(pool.as_ref()) {
+        for server in placement.order(pool) {
             let server = &placement.servers()[server];
             let opened = ClientConnection::open(server, DEFAULT_PORT, &timeouts);
             let provided = opened.and_then(|connection| {
                 let address = connection.address().to_string();
                 let mut provider = Provider { connection, pool: escaped.clone(), tasks: VecDeque::new() };
-                let request = Request::Provide { pool: &escaped, capacity };
+                let request = match role {
+                    Role::Provider(capacity) => Request::Provide { pool: &escaped, capacity },
+                    Role::Cleaner => Request::Clean { pool: &escaped },
+                };
                 let said = provider.try_ask(&request).map_err(|fault| Failure { address, fault })?;
                 Ok(said.map(|()| provider))
             });
@@ -85,19 +105,19 @@ impl Provider {
     }
 
     /// Does what the server asks for, until the connection ends: calls `work` with each task, and answers with what came of it.
-    /// While `work` takes its time, nothing else is done.
+    /// While `work` takes its time, nothing else is done. An answer that comes too late is no error: the server has the member
+    /// stopped that was started after all, and has gone on without one that was to be checked, cleaned or stopped.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`], and those of [`Provider::answer`].
+    /// [`Error::Lost`], and those of [`Provider::answer`] but for late answers.
     pub fn serve(&mut self, mut work: impl FnMut(&Task) -> TaskResult) -> Result<Infallible, Error> {
         loop {
             if let Some(task) = self.next_task(ROUND)? {
                 let result = work(&task);
                 match self.answer(&task, &result) {
-                    // A start that was too late is followed by a task to stop the member.
                     Ok(()) => {}
-                    Err(Error::Refused(words)) if words.starts_with("TOO_LATE") => {}
+                    Err(Error::Refused(words)) if is_late(&words) => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -127,7 +147,8 @@ impl Provider {
     ///
     /// [`Error::BadName`] for a member that cannot be sent, of which the server is not told; [`Error::Lost`];
     /// [`Error::Refused`], with `TOO_LATE` if the server has given a start up, which then asks for the member to be stopped; with
-    /// `MEMBER_EXISTS` if the pool has a member of that name, so that the start has failed.
+    /// `NO_SUCH_MEMBER` if it has not waited for the member; with `MEMBER_EXISTS` if the pool has one of that name, so that the
+    /// start has failed.
     pub fn answer(&mut self, task: &Task, result: &TaskResult) -> Result<(), Error> {
         match (task, result) {
             (Task::Start(start), TaskResult::Started(Offered { name, attributes })) => {
@@ -144,9 +165,7 @@ impl Provider {
     }
 
     fn fail(&mut self, start: u64, reason: &str) -> Result<(), Error> {
-        let line = |c: char| if c.is_control() { ' ' } else { c };
-        let text: String = reason.chars().map(line).take(LONGEST_REASON).collect();
-        self.ask(&Request::Failed { start, text: text.trim().as_bytes() })
+        self.ask(&Request::Failed { start, text: sendable_text(reason).as_bytes() })
     }
 
     /// Tells the server that a member has died.
@@ -230,6 +249,11 @@ impl AsFd for Provider {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }
+}
+
+/// Whether an answer is refused because the server has not waited for it.
+fn is_late(words: &str) -> bool {
+    words.starts_with("TOO_LATE") || words.starts_with("NO_SUCH_MEMBER")
 }
 
 fn sendable(name: &[u8], attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<(Vec<u8>, Attributes), Error> {

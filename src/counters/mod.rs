@@ -51,19 +51,19 @@ impl Configure for CountersSettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
 
     fn open(&self) -> Box<dyn Service> {
-        Box::new(Counters::new(*self))
+        Box::new(CountersService::new(*self))
     }
 }
 
 /// The counters service.
-pub struct Counters {
+pub struct CountersService {
     state: CountersState,
-    sessions: Vec<Session>,
+    sessions: Vec<CounterSession>,
 }
 
 /// What is known of a connection beyond what it holds.
 #[derive(Clone, Default, Serialize, Deserialize)]
-struct Session {
+struct CounterSession {
     /// The first slot of the table that the Dump under way has not sent, if there is one under way.
     dump_next: Option<u32>,
     /// A request with a long body, most of which does not matter.
@@ -82,13 +82,13 @@ struct LongRequest {
 /// The version of what is written: the sessions with something to know, then the state.
 const SAVED_VERSION: u16 = 1;
 
-type Sessions = Vec<(ConnId, Session)>;
+type CounterSessions = Vec<(ConnId, CounterSession)>;
 
 /// What version 0.9.0 wrote.
 #[derive(Deserialize)]
 struct CountersInOnePiece {
     state: state::CounterTablesInOnePiece,
-    sessions: Sessions,
+    sessions: CounterSessions,
 }
 
 /// What came of a request.
@@ -101,10 +101,10 @@ enum RequestProgress {
     Over,
 }
 
-impl Counters {
+impl CountersService {
     /// Returns a service without counters.
     pub fn new(settings: CountersSettings) -> Self {
-        Counters { state: CountersState::new(settings), sessions: Vec::new() }
+        CountersService { state: CountersState::new(settings), sessions: Vec::new() }
     }
 
     /// Returns what was counted, and the levels as they are now.
@@ -236,21 +236,21 @@ impl Counters {
         RequestProgress::Done
     }
 
-    fn restore_sessions(&mut self, sessions: Sessions) {
+    fn restore_sessions(&mut self, sessions: CounterSessions) {
         for (conn, session) in sessions {
             *self.session(conn) = session;
         }
     }
 
-    fn session(&mut self, conn: ConnId) -> &mut Session {
+    fn session(&mut self, conn: ConnId) -> &mut CounterSession {
         if self.sessions.len() <= conn.index() {
-            self.sessions.resize_with(conn.index() + 1, Session::default);
+            self.sessions.resize_with(conn.index() + 1, CounterSession::default);
         }
         &mut self.sessions[conn.index()]
     }
 }
 
-impl Session {
+impl CounterSession {
     fn is_busy(&self) -> bool {
         self.dump_next.is_some() || self.long.is_some()
     }
@@ -270,7 +270,7 @@ fn reply(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
     });
 }
 
-impl Service for Counters {
+impl Service for CountersService {
     fn caps(&self) -> Caps {
         Caps { request_bytes: HEADER_BYTES + FIELDS_BYTES, output_bytes: MAX_BYTES, idle: None }
     }
@@ -301,7 +301,7 @@ impl Service for Counters {
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
         if let Some(session) = self.sessions.get_mut(conn.index()) {
-            *session = Session::default();
+            *session = CounterSession::default();
         }
         self.state.close(conn, &mut step(context));
     }
@@ -349,6 +349,6 @@ impl Service for Counters {
     }
 
     fn is_empty(&self) -> bool {
-        self.state.is_empty() && !self.sessions.iter().any(Session::is_busy)
+        self.state.is_empty() && !self.sessions.iter().any(CounterSession::is_busy)
     }
 }

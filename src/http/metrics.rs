@@ -1,12 +1,12 @@
 //! `/metrics`: everything that is counted, in the Prometheus text format 0.0.4. The names of a service's statistics are made
 //! from its tables.
 
-use super::Moment;
 use super::exposition::{COUNTER, Exposition, GAUGE, HISTOGRAM};
-use super::room::{MOST_ROWS, fit};
 use super::text::label;
 use crate::histogram::{Histogram, NUMBER_BOUNDS, TICK_BOUNDS, TIME_BOUNDS};
 use crate::loop_stats::Budget;
+use crate::report::room::{MOST_ROWS, fit};
+use crate::report::snapshot::Moment;
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, ServiceReport, Table};
 use crate::service::Traffic;
 use crate::stats::{Metric, Row, Unit};
@@ -178,8 +178,8 @@ impl<'a> Labelled<'a> {
 
 fn label_text(cell: &Cell) -> String {
     match cell {
-        Cell::Name(bytes) => label(&visible(bytes, NAME_BYTES)),
-        Cell::Text(text) => label(&visible(text.as_bytes(), NAME_BYTES)),
+        Cell::Name(bytes) => label(&visible(bytes, NAME_BYTES)).into_owned(),
+        Cell::Text(text) => label(&visible(text.as_bytes(), NAME_BYTES)).into_owned(),
         _ => String::new(),
     }
 }

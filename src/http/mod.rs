@@ -6,34 +6,32 @@ pub mod host;
 mod metrics;
 pub mod options;
 mod page;
-mod room;
 mod samples;
-mod status;
-mod tables;
 mod text;
 pub mod wire;
 
 pub use options::HttpSettings;
 
 use crate::id::ConnId;
-use crate::loop_stats::LoopStats;
 use crate::options::Opt;
 use crate::output::MAX_BYTES;
 use crate::record::{Reader, Writer};
 use crate::registry::Others;
-use crate::report::{Overview, Report};
-use crate::service::{
-    Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable, Usage,
-};
+use crate::report::Report;
+use crate::report::room::{MOST_ROWS, Room};
+use crate::report::snapshot::{Moment, Remembered, Snapshot};
+use crate::service::{Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable};
 use crate::settings::{self, Configure};
 use crate::time::{Span, Time};
 use crate::wheel::Due;
 use host::Hosts;
 use log::trace;
-use samples::{Samples, Unnamed};
+use samples::{INTERVAL, KEPT, Samples, Unnamed};
 use std::io;
-use wire::{Connection, Head, Method, Parsed, Request, Status};
+use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
+/// How much of the tables the page has, as markup and as JSON; the rest of it has some 100 KiB.
+const PAGE_ROOM: Room = Room { rows: MOST_ROWS, bytes: 780_000 };
 /// How many pages one connection is served before it is another's turn: one takes up to a millisecond when there is much
 /// to tell.
 const PAGES_PER_TURN: usize = 4;
@@ -73,52 +71,32 @@ pub struct Http {
     hosts: Hosts,
 }
 
-/// Everything that a page may show, at one moment.
-struct Moment<'a> {
-    now: Time,
-    /// The time of day at the start, since 1970.
-    epoch: Span,
-    overview: Overview,
-    loop_stats: &'a LoopStats,
-    usage: Usage,
-    /// Timers that are armed.
-    timers: usize,
-    samples: &'a Samples,
-}
-
-impl Moment<'_> {
-    /// The time of day, since 1970, as far as it was known at the start.
-    fn time_of_day(&self, at: Time) -> Span {
-        self.epoch + at.since(Time::START)
-    }
-}
-
 /// What there is to ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Page {
+enum Resource {
     Status,
     Json,
     Metrics,
     Health,
 }
 
-impl Page {
-    fn at(path: &str) -> Option<Page> {
+impl Resource {
+    fn at(path: &str) -> Option<Resource> {
         match path {
-            "/" => Some(Page::Status),
-            "/status.json" => Some(Page::Json),
-            "/metrics" => Some(Page::Metrics),
-            "/healthz" => Some(Page::Health),
+            "/" => Some(Resource::Status),
+            "/status.json" => Some(Resource::Json),
+            "/metrics" => Some(Resource::Metrics),
+            "/healthz" => Some(Resource::Health),
             _ => None,
         }
     }
 
     fn content_type(self) -> &'static str {
         match self {
-            Page::Status => "text/html; charset=utf-8",
-            Page::Json => "application/json",
-            Page::Metrics => "text/plain; version=0.0.4; charset=utf-8",
-            Page::Health => PLAIN,
+            Resource::Status => "text/html; charset=utf-8",
+            Resource::Json => "application/json",
+            Resource::Metrics => "text/plain; version=0.0.4; charset=utf-8",
+            Resource::Health => PLAIN,
         }
     }
 }
@@ -129,9 +107,9 @@ const MISDIRECTED: &str = "This server does not know that name; the option --htt
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 impl Http {
-    fn answer(&self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) {
-        let Request { method, host, path, connection } = request;
-        let page = Page::at(path);
+    fn answer(&self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) {
+        let HttpRequest { method, host, path, connection } = request;
+        let page = Resource::at(path);
         let status = match (page, method) {
             _ if host.is_some_and(|host| !self.hosts.include(host)) => Status::MisdirectedRequest,
             (None, _) => Status::NotFound,
@@ -144,40 +122,38 @@ impl Http {
             _ if status == Status::MisdirectedRequest => format!("{}\n{MISDIRECTED}", status.text()),
             _ => format!("{}\n", status.text()),
         };
-        let content_type = page.filter(|_| status == Status::Ok).map_or(PLAIN, Page::content_type);
-        let policy = (page == Some(Page::Status)).then_some(page::POLICY);
-        let head = Head { status, content_type, length: body.len(), policy, connection };
+        let content_type = page.filter(|_| status == Status::Ok).map_or(PLAIN, Resource::content_type);
+        let policy = (page == Some(Resource::Status)).then_some(page::POLICY);
+        let head = ResponseHead { status, content_type, length: body.len(), policy, connection };
         send(conn, &head, if method == Method::Head { "" } else { &body }, context);
     }
 
-    fn render(&self, page: Page, context: &Context<'_>) -> String {
-        let moment = || Moment {
-            now: context.now,
-            epoch: context.epoch,
-            overview: context.others.overview(context.now, context.peers),
-            loop_stats: context.loop_stats,
-            usage: context.process.usage(),
-            timers: context.timers.armed(),
-            samples: &self.samples,
-        };
+    fn render(&self, page: Resource, context: &Context<'_>) -> String {
+        let moment = || Moment::seen_from(context, Report::default());
         match page {
-            Page::Status => page::render(&status::Status::of(&moment())),
-            Page::Json => status::Status::of(&moment()).to_json(),
-            Page::Metrics => metrics::render(&moment()),
-            Page::Health => "ok\n".into(),
+            Resource::Status => page::render(&snapshot_of(&moment(), &self.samples)),
+            Resource::Json => snapshot_of(&moment(), &self.samples).to_json(),
+            Resource::Metrics => metrics::render(&moment()),
+            Resource::Health => "ok\n".into(),
         }
     }
+}
+
+/// Returns what the page shows.
+fn snapshot_of(moment: &Moment<'_>, samples: &Samples) -> Snapshot {
+    let values = |service, info| samples.shown(service, info);
+    Snapshot::of(moment, PAGE_ROOM, &Remembered { interval: INTERVAL, most: KEPT - 1, values: &values })
 }
 
 /// The last answer on a connection.
 fn refuse(conn: ConnId, status: Status, context: &mut Context<'_>) {
     let body = format!("{}\n", status.text());
-    let connection = Connection::Ends;
-    let head = Head { status, content_type: PLAIN, length: body.len(), policy: None, connection };
+    let connection = AfterResponse::Ends;
+    let head = ResponseHead { status, content_type: PLAIN, length: body.len(), policy: None, connection };
     send(conn, &head, &body, context);
 }
 
-fn send(conn: ConnId, head: &Head<'_>, body: &str, context: &mut Context<'_>) {
+fn send(conn: ConnId, head: &ResponseHead<'_>, body: &str, context: &mut Context<'_>) {
     trace!("{conn} < {}, {} bytes", head.status.text(), body.len());
     context.output.reply(conn, |bytes| {
         head.write(bytes);
@@ -201,7 +177,7 @@ impl Service for Http {
                 Parsed::Whole(request, len) => {
                     self.answer(conn, request, context);
                     consumed += len;
-                    if request.connection == Connection::Ends {
+                    if request.connection == AfterResponse::Ends {
                         return Served { consumed: input.len(), then: Then::Close };
                     }
                 }
@@ -256,43 +232,15 @@ impl Service for Http {
 mod tests {
     use super::*;
     use crate::histogram::Histogram;
+    use crate::loop_stats::LoopStats;
     use crate::output::FULL_BYTES;
-    use crate::registry::Services;
-    use crate::report::{Cell, ColumnMetric, ColumnUnit, ServiceReport, Table};
-    use crate::service::{NoProcess, Nobody, Process};
+    use crate::report::snapshot::tests::{of_overview, overview};
+    use crate::report::{Cell, ColumnMetric, ColumnUnit, Overview, ServiceReport, Table};
     use crate::stats::{Metric, Unit};
     use std::collections::BTreeMap;
 
-    /// Everything that can be asked of the services, whatever they are, with as many rows as there can be.
-    fn overview(rows: usize, name: impl Fn(usize) -> Vec<u8>) -> Overview {
-        let mut histogram = Histogram::default();
-        (0..100_000).for_each(|n| histogram.record_number(n * n));
-        let mut services = Services::default();
-        let id = services.named("http").expect("is in the registry");
-        let (_, _, others) = services.split(id);
-        let mut overview = others.overview(Time::START, &Nobody);
-        let cell = |unit: ColumnUnit, n: usize| match unit {
-            ColumnUnit::Name => Cell::Name(name(n)),
-            ColumnUnit::Address | ColumnUnit::Text => Cell::Text(format!("[2001:db8::{n}]:40000")),
-            ColumnUnit::Level | ColumnUnit::Count | ColumnUnit::Bytes => Cell::Number(u64::MAX),
-            ColumnUnit::Age | ColumnUnit::Duration => Cell::Time(Span::from_micros(123_456_789_012_345)),
-            ColumnUnit::Times => Cell::Times(histogram.clone()),
-        };
-        for table in overview.services.iter_mut().flat_map(|service| &mut service.report.tables) {
-            let row = |n: usize| table.info.columns.iter().map(|column| cell(column.unit, n)).collect();
-            table.rows = (0..rows).map(row).collect();
-            table.check();
-        }
-        overview
-    }
-
-    fn of_overview<'a>(overview: Overview, loop_stats: &'a LoopStats, samples: &'a Samples) -> Moment<'a> {
-        let (now, epoch) = (Time::START, Span::ZERO);
-        Moment { now, epoch, overview, loop_stats, usage: NoProcess.usage(), timers: 0, samples }
-    }
-
     fn metrics_of(overview: Overview) -> String {
-        metrics::render(&of_overview(overview, &LoopStats::default(), &Samples::default()))
+        metrics::render(&of_overview(overview, &LoopStats::default()))
     }
 
     /// A client that has not read all but the last byte that makes it full is told one page more, and must not be closed for it.
@@ -307,8 +255,8 @@ mod tests {
                     service.report.series.iter().for_each(|(info, _)| tell(service.name, (info, u64::MAX)));
                 }
             });
-            let moment = of_overview(overview, &loop_stats, &samples);
-            let status = status::Status::of(&moment);
+            let moment = of_overview(overview, &loop_stats);
+            let status = snapshot_of(&moment, &samples);
             let pages = [page::render(&status), status.to_json(), metrics::render(&moment)];
             let lengths = pages.map(|page| page.len());
             assert!(lengths.iter().all(|len| *len < MAX_BYTES - FULL_BYTES - 1_000), "{filler:?}: {lengths:?}");
@@ -320,7 +268,7 @@ mod tests {
     #[test]
     fn there_is_room_for_every_type_of_work() {
         let overview = overview(257, |n| format!("ArticleView{n}").into_bytes());
-        let status = status::Status::of(&of_overview(overview, &LoopStats::default(), &Samples::default()));
+        let status = snapshot_of(&of_overview(overview, &LoopStats::default()), &Samples::default());
         // Larger tables, as those of the members are, are cut first.
         let pools = status.services.iter().find(|service| service.name == "pools").expect("is a service");
         assert!(!pools.tables.is_empty() && pools.tables.iter().all(|table| table.more == 0));
@@ -413,7 +361,7 @@ mod tests {
         {
             *cell = Cell::Times(histogram.clone());
         }
-        let status = status::Status::of(&of_overview(overview, &LoopStats::default(), &Samples::default()));
+        let status = snapshot_of(&of_overview(overview, &LoopStats::default()), &Samples::default());
         assert!(
             status.to_json().contains(r#""p99":300.0,"p50_is_over":false,"p99_is_over":true"#),
             "{}",

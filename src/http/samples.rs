@@ -1,7 +1,8 @@
 //! How things stood in the last ten minutes: samples at equal distances. They are taken when something happens anyway; where
 //! nothing happened, things stood as they do now.
 
-use crate::report::Series;
+use crate::report::snapshot::Values;
+use crate::report::{Series, SeriesInfo};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -87,14 +88,23 @@ impl Samples {
         curve
     }
 
+    /// Returns what is shown of a series: its values, or how much it grew in each second.
+    pub fn shown(&self, service: &str, info: &SeriesInfo) -> Values {
+        match info.is_rate {
+            true => Values::Rates(self.rates(service, info.name).collect()),
+            // The first sample only says what the second is compared with.
+            false => Values::Levels(self.values(service, info.name).skip(1).collect()),
+        }
+    }
+
     /// Returns the values of a series, oldest first.
-    pub fn values(&self, service: &str, name: &str) -> impl Iterator<Item = u64> + Clone {
+    fn values(&self, service: &str, name: &str) -> impl Iterator<Item = u64> + Clone {
         let curve = self.curves.iter().find(|curve| curve.service == service && curve.name == name);
         curve.into_iter().flat_map(|curve| curve.values.iter().copied())
     }
 
     /// Returns how much a value became more, in each second, from one sample to the next.
-    pub fn rates(&self, service: &str, name: &str) -> impl Iterator<Item = f64> {
+    fn rates(&self, service: &str, name: &str) -> impl Iterator<Item = f64> {
         let seconds = INTERVAL.as_micros() as f64 / 1e6;
         let values = self.values(service, name);
         values.clone().zip(values.skip(1)).map(move |(before, after)| after.saturating_sub(before) as f64 / seconds)

@@ -1,36 +1,43 @@
 //! Text as markup.
 
+use std::borrow::Cow;
+
 /// The text as HTML that shows it.
-pub fn html(text: &str) -> String {
-    escape(text, |c| match c {
-        '&' => Some("&amp;"),
-        '<' => Some("&lt;"),
-        '>' => Some("&gt;"),
-        '"' => Some("&quot;"),
-        '\'' => Some("&#39;"),
+pub fn html(text: &str) -> Cow<'_, str> {
+    escape(text, |byte| match byte {
+        b'&' => Some("&amp;"),
+        b'<' => Some("&lt;"),
+        b'>' => Some("&gt;"),
+        b'"' => Some("&quot;"),
+        b'\'' => Some("&#39;"),
         _ => None,
     })
 }
 
 /// The text as the value of a label in the Prometheus text format.
-pub fn label(text: &str) -> String {
-    escape(text, |c| match c {
-        '\\' => Some("\\\\"),
-        '"' => Some("\\\""),
-        '\n' => Some("\\n"),
+pub fn label(text: &str) -> Cow<'_, str> {
+    escape(text, |byte| match byte {
+        b'\\' => Some("\\\\"),
+        b'"' => Some("\\\""),
+        b'\n' => Some("\\n"),
         _ => None,
     })
 }
 
-fn escape(text: &str, replacement: impl Fn(char) -> Option<&'static str>) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match replacement(c) {
-            Some(replacement) => escaped.push_str(replacement),
-            None => escaped.push(c),
+/// Returns the text with some ASCII characters replaced. Most text has none of these.
+fn escape(text: &str, replacement: impl Fn(u8) -> Option<&'static str>) -> Cow<'_, str> {
+    let (mut escaped, mut copied) = (String::new(), 0);
+    for (at, byte) in text.bytes().enumerate() {
+        if let Some(replacement) = replacement(byte) {
+            escaped.extend([&text[copied..at], replacement]);
+            copied = at + 1;
         }
     }
-    escaped
+    if copied == 0 {
+        return Cow::Borrowed(text);
+    }
+    escaped.push_str(&text[copied..]);
+    Cow::Owned(escaped)
 }
 
 #[cfg(test)]
@@ -40,6 +47,8 @@ mod tests {
     #[test]
     fn markup_is_shown_as_it_is() {
         assert_eq!(html("<script>&\"'"), "&lt;script&gt;&amp;&quot;&#39;");
+        assert_eq!(html("é<日"), "é&lt;日");
+        assert!(matches!(html("日本語"), Cow::Borrowed("日本語")));
         assert_eq!(label("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
     }
 }

@@ -18,7 +18,7 @@ const MAX_HEADERS: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parsed<'a> {
     /// A request, and how many bytes it has.
-    Whole(Request<'a>, usize),
+    Whole(HttpRequest<'a>, usize),
     /// The beginning of one.
     Partial,
     /// None that is answered with a page. The connection ends with this answer.
@@ -27,7 +27,7 @@ pub enum Parsed<'a> {
 
 /// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request<'a> {
+pub struct HttpRequest<'a> {
     /// What to do with the page.
     pub method: Method,
     /// Whom the client takes this server for, perhaps with a port; only HTTP/1.0 can do without.
@@ -35,7 +35,7 @@ pub struct Request<'a> {
     /// Where the page is, without the query.
     pub path: &'a str,
     /// What becomes of the connection.
-    pub connection: Connection,
+    pub connection: AfterResponse,
 }
 
 /// What to do with a page.
@@ -51,7 +51,7 @@ pub enum Method {
 
 /// What becomes of a connection after a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Connection {
+pub enum AfterResponse {
     /// It stays, and the client takes that for granted.
     Stays,
     /// It stays, and the client, which speaks HTTP/1.0, must be told.
@@ -76,7 +76,7 @@ pub enum Status {
 
 /// A response: everything but the body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Head<'a> {
+pub struct ResponseHead<'a> {
     /// How the request was answered.
     pub status: Status,
     /// The type of the body.
@@ -86,7 +86,7 @@ pub struct Head<'a> {
     /// What the page may load and run; nothing for what is no page.
     pub policy: Option<&'a str>,
     /// What becomes of the connection.
-    pub connection: Connection,
+    pub connection: AfterResponse,
 }
 
 impl Status {
@@ -105,10 +105,10 @@ impl Status {
     }
 }
 
-impl Head<'_> {
+impl ResponseHead<'_> {
     /// Appends the head, up to the empty line that ends it.
     pub fn write(&self, bytes: &mut Vec<u8>) {
-        let Head { status, content_type, length, policy, connection } = self;
+        let ResponseHead { status, content_type, length, policy, connection } = self;
         let mut field = |name: &str, value: &str| bytes.extend_from_slice([name, value, "\r\n"].concat().as_bytes());
         field("HTTP/1.1 ", status.text());
         field("Content-Type: ", content_type);
@@ -122,9 +122,9 @@ impl Head<'_> {
             field("Allow: ", "GET, HEAD");
         }
         match connection {
-            Connection::Stays => {}
-            Connection::StaysOnRequest => field("Connection: ", "keep-alive"),
-            Connection::Ends => field("Connection: ", "close"),
+            AfterResponse::Stays => {}
+            AfterResponse::StaysOnRequest => field("Connection: ", "keep-alive"),
+            AfterResponse::Ends => field("Connection: ", "close"),
         }
         field("", "");
     }
@@ -142,7 +142,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
 }
 
 /// A request, and how many bytes it has together with its body; None if its head is not whole.
-fn parse_head(input: &[u8]) -> Result<Option<(Request<'_>, usize)>, Status> {
+fn parse_head(input: &[u8]) -> Result<Option<(HttpRequest<'_>, usize)>, Status> {
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
     let len = match parsed.parse(input) {
@@ -169,7 +169,7 @@ fn parse_head(input: &[u8]) -> Result<Option<(Request<'_>, usize)>, Status> {
     };
     let (authority, path) = split_target(target);
     let host = authority.or(host);
-    let request = Request { method, host, path, connection: connection(headers, is_modern) };
+    let request = HttpRequest { method, host, path, connection: connection(headers, is_modern) };
     Ok(Some((request, len + body_length(headers)?)))
 }
 
@@ -188,15 +188,15 @@ fn body_length(headers: &[Header<'_>]) -> Result<usize, Status> {
     length.ok_or(Status::ContentTooLarge)
 }
 
-fn connection(headers: &[Header<'_>], is_modern: bool) -> Connection {
+fn connection(headers: &[Header<'_>], is_modern: bool) -> AfterResponse {
     let says = |wanted: &str| {
         values(headers, "connection").any(|value| value.split(',').any(|word| word.trim().eq_ignore_ascii_case(wanted)))
     };
     match is_modern {
-        _ if says("close") => Connection::Ends,
-        true => Connection::Stays,
-        false if says("keep-alive") => Connection::StaysOnRequest,
-        false => Connection::Ends,
+        _ if says("close") => AfterResponse::Ends,
+        true => AfterResponse::Stays,
+        false if says("keep-alive") => AfterResponse::StaysOnRequest,
+        false => AfterResponse::Ends,
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    fn request(input: &str) -> Request<'_> {
+    fn request(input: &str) -> HttpRequest<'_> {
         match parse(input.as_bytes()) {
             Parsed::Whole(request, len) if len == input.len() => request,
             other => panic!("{input:?} is {other:?}"),
@@ -238,8 +238,8 @@ mod tests {
 
     #[test]
     fn requests_are_read() {
-        let (host, path, connection) = (Some("a"), "/metrics", Connection::Stays);
-        let get = Request { method: Method::Get, host, path, connection };
+        let (host, path, connection) = (Some("a"), "/metrics", AfterResponse::Stays);
+        let get = HttpRequest { method: Method::Get, host, path, connection };
         for input in [
             "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
             "\r\nGET /metrics HTTP/1.1\nhost:a\n\n",
@@ -262,11 +262,11 @@ mod tests {
     #[test]
     fn the_version_and_the_client_decide_what_becomes_of_the_connection() {
         for (head, wanted) in [
-            ("HTTP/1.1\r\nHost: a\r\n", Connection::Stays),
-            ("HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Close\r\n", Connection::Ends),
-            ("HTTP/1.1\r\nHost: a\r\nConnection: x\r\nconnection: close\r\n", Connection::Ends),
-            ("HTTP/1.0\r\n", Connection::Ends),
-            ("HTTP/1.0\r\nConnection: Keep-Alive\r\n", Connection::StaysOnRequest),
+            ("HTTP/1.1\r\nHost: a\r\n", AfterResponse::Stays),
+            ("HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Close\r\n", AfterResponse::Ends),
+            ("HTTP/1.1\r\nHost: a\r\nConnection: x\r\nconnection: close\r\n", AfterResponse::Ends),
+            ("HTTP/1.0\r\n", AfterResponse::Ends),
+            ("HTTP/1.0\r\nConnection: Keep-Alive\r\n", AfterResponse::StaysOnRequest),
         ] {
             assert_eq!(request(&format!("GET / {head}\r\n")).connection, wanted, "{head:?}");
         }

@@ -2,15 +2,19 @@
 
 use super::JobQueue;
 use super::process::processor_time;
+use super::sessions::{Query, session_of};
 use super::state::queries::SummaryBy;
 use super::state::{Event, JobId, Peek, Reply, TubeName};
 use super::stats::Jobs as Stat;
 use super::telling::{Body, body_of};
 use super::wire::yaml::{self, ServerStats};
 use super::wire::{Request, replies};
-use crate::id::ConnId;
+use crate::id::{ConnId, Id};
 use crate::service::{Context, Then};
 use crate::time::Time;
+
+/// How many tubes are looked at for one answer; then others are served.
+const TUBES_AT_ONCE: usize = 1024;
 
 /// What clients take for the version of a beanstalkd: it looks like `N.M`.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
@@ -66,8 +70,9 @@ impl JobQueue {
             }
             Request::ListTubes => {
                 self.state.count(Stat::ListTubes);
-                yaml::write_names(&mut text, self.state.tubes());
+                return self.begin_query(conn, false, context);
             }
+            Request::Summary(SummaryBy::Tube) => return self.begin_query(conn, true, context),
             Request::ListJobs(tube, which, limit, after) => {
                 let Some(ids) = self.state.list(tube, which, limit, after) else {
                     return self.tell_nothing(conn, context);
@@ -83,6 +88,42 @@ impl JobQueue {
             other => unreachable!("{other:?} is served before"),
         }
         self.tell_text(conn, text, context);
+    }
+
+    /// Begins to tell of all tubes. What others change meanwhile is told as it is when its tube has its turn.
+    fn begin_query(&mut self, conn: ConnId, is_summary: bool, context: &mut Context<'_>) {
+        session_of(&mut self.sessions, conn).query = Some(Query { is_summary, next: 0, text: yaml::begin() });
+        self.go_on_with_query(conn, context);
+    }
+
+    /// Looks at some more tubes for what a connection has asked about all of them, and answers when these were the last.
+    pub(super) fn go_on_with_query(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        let session = session_of(&mut self.sessions, conn);
+        let Some(mut query) = session.query.take() else { return };
+        let rest = if query.is_summary {
+            let (summaries, rest) = self.state.summary_of_tubes(query.next, TUBES_AT_ONCE, context.now);
+            for (name, summary) in &summaries {
+                yaml::write_summary(&mut query.text, name, summary, false, context.now);
+            }
+            rest
+        } else {
+            let (names, rest) = self.state.tubes_from(query.next, TUBES_AT_ONCE);
+            yaml::write_names(&mut query.text, names);
+            rest
+        };
+        match rest {
+            Some(next) => session.query = Some(Query { next, ..query }),
+            None => self.tell_text(conn, query.text, context),
+        }
+    }
+
+    /// Answers what is asked about all tubes, to the end.
+    pub(super) fn finish_queries(&mut self, context: &mut Context<'_>) {
+        for index in 0..self.sessions.len() {
+            while self.sessions[index].query.is_some() {
+                self.go_on_with_query(ConnId::from_index(index), context);
+            }
+        }
     }
 
     fn tell_first(&mut self, conn: ConnId, which: Peek, context: &mut Context<'_>) {

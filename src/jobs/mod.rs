@@ -4,6 +4,7 @@
 mod asking;
 pub mod options;
 mod process;
+mod report;
 pub mod request;
 mod saving;
 mod sessions;
@@ -19,7 +20,7 @@ use crate::id::{ConnId, Id};
 use crate::options::Opt;
 use crate::output::MAX_BYTES;
 use crate::record::{Reader, Writer};
-use crate::report::Report;
+use crate::report::{Report, Series};
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
 };
@@ -138,6 +139,9 @@ impl JobQueue {
     /// Serves one request. Returns what to do next if the connection's turn ends with it.
     fn handle(&mut self, conn: ConnId, item: Item<'_>, context: &mut Context<'_>) -> Option<Then> {
         match item {
+            Item::Put(..) | Item::PutMany(_) if self.store.is_failing() => {
+                self.tell(&Event { conn, reply: Reply::OutOfMemory, after: None }, context);
+            }
             Item::Put(put, body) => self.step(context, |state, step| state.put(conn, &put, body, step)),
             Item::PutMany(entries) => self.step(context, |state, step| state.put_many(conn, entries, step)),
             Item::Fail(id, pri, delay, text) => {
@@ -225,6 +229,10 @@ impl Service for JobQueue {
         if !std::mem::replace(&mut session_of(&mut self.sessions, conn).is_open, true) {
             self.step(context, |state, step| state.open(conn, step));
         }
+        if session_of(&mut self.sessions, conn).query.is_some() {
+            self.go_on_with_query(conn, context);
+            return Served { consumed: 0, then: Then::Serve };
+        }
         let mut consumed = 0;
         let max_size = self.state.bounds().max_size;
         for _ in 0..REQUESTS_PER_TURN {
@@ -286,15 +294,24 @@ impl Service for JobQueue {
     }
 
     fn quiesce(&mut self, context: &mut Context<'_>) {
+        self.finish_queries(context);
         self.step(context, State::finish_commands);
+    }
+
+    fn drain(&mut self, _: &mut Context<'_>) {
+        self.state.set_draining(true);
     }
 
     fn is_quiet(&self) -> bool {
         !self.store.is_busy() && self.state.is_settled()
     }
 
-    fn report(&self, _: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        Report { figures: self.state.figures().rows().collect(), ..Report::default() }
+    fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
+        Report { figures: self.state.figures().rows().collect(), tables: self.tables(now), ..Report::default() }
+    }
+
+    fn sample(&self, note: &mut dyn FnMut(Series)) {
+        self.series().into_iter().for_each(note);
     }
 
     fn saved_version(&self) -> u16 {

@@ -32,8 +32,20 @@ pub(super) struct Session {
     pub stream: Stream,
     /// Bytes that are kept of a request of which not all is there.
     pub kept_bytes: usize,
+    /// What it asked about all tubes, as far as the answer is there.
+    pub query: Option<Query>,
     /// What its output had no room for, in order.
     pub unsent: VecDeque<Message>,
+}
+
+/// A question about all tubes that is answered bit by bit.
+pub(super) struct Query {
+    /// Whether more than their names is asked for.
+    pub is_summary: bool,
+    /// The tubes before this place are in the text.
+    pub next: usize,
+    /// The answer so far.
+    pub text: Vec<u8>,
 }
 
 /// Something that a connection is to be told.
@@ -59,7 +71,7 @@ struct Head {
 impl Session {
     /// Returns whether there is nothing to know.
     pub fn is_idle(&self) -> bool {
-        !self.waits && self.stream.is_between() && self.unsent.is_empty()
+        !self.waits && self.stream.is_between() && self.query.is_none() && self.unsent.is_empty()
     }
 
     /// Brings a sum of what is kept up to date.
@@ -98,7 +110,7 @@ impl Session {
             }
             unsent.push_back(Message { head: Vec::new(), body: Some(Arc::new(head.into())), written: 0, after: None });
         }
-        Ok(Session { is_open: true, waits, kept_bytes: stream.kept_bytes(), stream, unsent })
+        Ok(Session { is_open: true, waits, kept_bytes: stream.kept_bytes(), stream, query: None, unsent })
     }
 }
 

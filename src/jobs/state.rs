@@ -23,6 +23,7 @@ mod attempts;
 mod check;
 mod commits;
 mod conns;
+mod index;
 mod job;
 mod jobs;
 mod limits;
@@ -37,6 +38,7 @@ mod roots;
 mod saved;
 mod sets;
 mod settings;
+mod sums;
 mod sweeps;
 mod tube;
 mod watching;
@@ -51,6 +53,7 @@ pub use reserve::Reserve;
 pub use saved::{Saved, SavedConn};
 pub use sets::Watch;
 pub use settings::{Backoff, LimitOf};
+pub use sums::{SumBy, Tally};
 pub use sweeps::{ALL_STATES, JobState};
 pub use watching::MAX_WATCHES;
 
@@ -174,6 +177,8 @@ timer_keys! {
         Pause,
         /// The oldest root job is forgotten, or a tube's rates.
         Forget,
+        /// More of what connections held that are gone is given back.
+        Orphans,
         /// Those go on being served whose set of watches had more dropped jobs than one turn may drop.
         Serve,
     }
@@ -209,12 +214,15 @@ pub struct State {
     tubes: Slab<Tube>,
     tube_names: Names<TubeId>,
     buckets: Slab<Bucket>,
+    sums: sums::Sums,
     /// Tubes that are none any more, oldest first.
     hidden: BTreeSet<(Time, TubeId)>,
     sets: Slab<WatchSet>,
     set_of: BTreeMap<Box<[Watch]>, SetId>,
     /// The sets that have a watch of each pattern, and which of theirs it is.
     watched: name::PatternMap<Vec<(SetId, u16)>>,
+    /// Sets that are none any more, of which some tubes still know.
+    dropped_sets: VecDeque<SetId>,
     /// Sets that no connection has, kept because the next runner will have the same watches.
     idle_sets: VecDeque<SetId>,
     /// Sets that may have a job for somebody who waits; empty between steps, unless the serve timer is armed.
@@ -225,6 +233,10 @@ pub struct State {
     roots: Roots,
     forget_timer: Option<crate::wheel::TimerId>,
     conns: Vec<Option<Box<Conn>>>,
+    next_serial: u32,
+    /// What connections held that are gone, by their serials.
+    orphans: BTreeMap<u32, BTreeSet<(Time, JobId)>>,
+    orphan_timer: Option<crate::wheel::TimerId>,
     waiting_links: Links,
     next_ticket: u64,
     waiting: u64,
@@ -249,10 +261,12 @@ impl State {
             tubes: Slab::new(),
             tube_names: Names::default(),
             buckets: Slab::new(),
+            sums: sums::Sums::default(),
             hidden: BTreeSet::new(),
             sets: Slab::new(),
             set_of: BTreeMap::new(),
             watched: name::PatternMap::default(),
+            dropped_sets: VecDeque::new(),
             idle_sets: VecDeque::new(),
             awake: Vec::new(),
             serve_timer: None,
@@ -261,6 +275,9 @@ impl State {
             roots: Roots::default(),
             forget_timer: None,
             conns: Vec::new(),
+            next_serial: 0,
+            orphans: BTreeMap::new(),
+            orphan_timer: None,
             waiting_links: Links::default(),
             next_ticket: 0,
             waiting: 0,
@@ -289,8 +306,13 @@ impl State {
             Timer::Sweep(sweep) => self.go_on_with_sweep(sweep, step),
             Timer::Pause => self.end_pauses(step),
             Timer::Forget => self.forget(step),
+            Timer::Orphans => {
+                self.orphan_timer.take().into_iter().for_each(crate::wheel::TimerId::fired);
+                self.give_orphans_back(step);
+            }
             Timer::Serve => {
                 self.serve_timer.take().into_iter().for_each(crate::wheel::TimerId::fired);
+                self.drop_sets(step);
                 self.serve_waiting(step);
             }
         }
@@ -305,7 +327,7 @@ impl State {
     pub fn own_timers(&self) -> usize {
         let delays = self.tubes.iter().filter(|(_, tube)| tube.delay_timer.is_some()).count();
         let sweeps = self.sweeps.len();
-        let single = [&self.forget_timer, &self.serve_timer, &self.settings.pause_timer];
+        let single = [&self.forget_timer, &self.serve_timer, &self.orphan_timer, &self.settings.pause_timer];
         delays + sweeps + single.into_iter().filter(|timer| timer.is_some()).count()
     }
 }

@@ -49,6 +49,9 @@ statistics! {
         DeadLetters = "dead-letters", Count, "Jobs moved to a dead-letter tube.";
         UsedMemory = "used-memory", Level, "Bytes that jobs and root jobs take, as --jobs-max-memory reckons them.";
         Roots = "current-roots", Level, "Root jobs that are remembered.";
+        Batches = "store-batches", Count, "Batches of changes handed to the store.";
+        Changes = "store-changes", Count, "Changes in them.";
+        Uncommitted = "store-uncommitted", Level, "Changes that are in no batch yet.";
         Groups = "current-groups", Level, "Groups that some job belongs to.";
     }
 }

@@ -15,14 +15,21 @@ pub trait Store: Send {
     /// When it cannot be read.
     fn load(&mut self, visit: &mut dyn FnMut(Saved<'_>)) -> Result<(), String>;
 
-    /// Returns whether a batch is committed as soon as it is begun. Then each request is a batch, and what it changed is there
-    /// for the next request of the same connection, as with a beanstalkd.
+    /// Returns whether a batch is committed as soon as it is begun. Then each request is a batch: what it changed is there for
+    /// the next request of the same connection, also when both came together, as clients of a beanstalkd expect it of one that
+    /// does not sync. A store that takes its time must not have that: the first request of a tick would be a batch of its own,
+    /// and all others wait for two commits.
     fn is_immediate(&self) -> bool {
         false
     }
 
     /// Returns whether a batch is under way. No other is begun before it is finished.
     fn is_busy(&self) -> bool;
+
+    /// Returns whether it fails to commit, and tries again and again. Then no job is taken; what is under way goes on to wait.
+    fn is_failing(&self) -> bool {
+        false
+    }
 
     /// Takes one change of the next batch.
     fn add(&mut self, change: Stored<'_>);

@@ -4,17 +4,19 @@
 
 mod notices;
 mod options;
+pub mod pool_settings;
+mod pool_table;
 mod report;
+pub mod request;
 mod sessions;
 pub mod state;
 pub mod stats;
 pub mod wire;
 
 pub use options::MembersSettings;
-pub use state::{Attributes, Condition, Filter, From, LeaseName, Lost, Named, NoMembers, Request, Take, Taken, Token};
 
 use crate::id::ConnId;
-use crate::options::Opt;
+use crate::options::{Opt, TableOpt};
 use crate::output::{MAX_BYTES, Output};
 use crate::pools::wire::{LINE_TOO_LONG, Line as Framed, first_line, is_http};
 use crate::record::{Reader, Writer};
@@ -28,8 +30,9 @@ use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::{Due, TimerId};
 use log::{Level, debug, log_enabled, trace};
+use request::{Refusal, Request, What};
 use sessions::{Listing, Sessions};
-use state::{Event, Notice, Record, Refusal, State, Step, Timer, What};
+use state::{DeclaredPool, Event, Notice, Record, State, Step, Timer};
 use stats::Levels;
 use std::io;
 use wire::{Line, Query};
@@ -56,9 +59,14 @@ const SAVED_VERSION: u16 = 1;
 
 impl Configure for MembersSettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
+    const TABLES: &'static [TableOpt<Self>] = pool_table::TABLES;
+
+    fn check(&self) -> Result<(), String> {
+        pool_table::check(self)
+    }
 
     fn open(&self) -> Box<dyn Service> {
-        Box::new(Members::new(*self))
+        Box::new(Members::new(self.clone()))
     }
 }
 
@@ -66,6 +74,8 @@ impl Configure for MembersSettings {
 pub struct Members {
     state: State,
     admin: Option<bool>,
+    /// The pools of the configuration file, until they are made.
+    declared: Vec<DeclaredPool>,
     /// The numbers of leases begin at the time of the first request.
     is_numbered: bool,
     sessions: Sessions,
@@ -91,8 +101,9 @@ impl Members {
     /// A service without pools.
     pub fn new(settings: MembersSettings) -> Self {
         Members {
-            state: State::new(state::Limits { most: settings.most }, 0),
+            state: State::new(state::Limits { most: settings.most, ..state::Limits::default() }, 0),
             admin: settings.admin,
+            declared: settings.pools,
             is_numbered: false,
             sessions: Sessions::default(),
             pacing: None,
@@ -260,6 +271,11 @@ impl Members {
 impl Service for Members {
     fn caps(&self) -> Caps {
         Caps { request_bytes: MOST_LINE_BYTES + 1, output_bytes: MAX_BYTES, idle: None }
+    }
+
+    fn configure(&mut self, context: &mut Context<'_>) {
+        let declared = std::mem::take(&mut self.declared);
+        self.step(context, true, |state, step| state.configure(declared, step));
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {

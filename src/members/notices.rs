@@ -1,6 +1,6 @@
 //! What the log says of the members. Names and texts are escaped, so that a line of the log is one line, whatever a peer sent.
 
-use super::state::Notice;
+use super::state::{Notice, Refusal};
 use crate::text::escaped;
 use crate::time::Span;
 use log::{Level, log};
@@ -34,6 +34,18 @@ fn describe(notice: &Notice) -> (Level, String) {
         Notice::Held { pool, member, span, note } => {
             let (pool, member) = (escaped(pool), escaped(member));
             (Level::Info, format!("an operator holds {member} of {pool} for {}{}", seconds(*span), said(note)))
+        }
+        Notice::NotDeclared { pool, member, why } => {
+            let what = match member {
+                Some(member) => format!("the fixed member {} of {}", escaped(member), escaped(pool)),
+                None => format!("the pool {}", escaped(pool)),
+            };
+            let why = match why {
+                Refusal::PoolFull => "the pool has as many members as it may have",
+                Refusal::MemberExists => "a provider has brought a member of this name",
+                _ => "there is no room for more",
+            };
+            (Level::Warn, format!("{what} is in the configuration file and cannot be added now: {why}"))
         }
     }
 }
@@ -83,6 +95,18 @@ mod tests {
                 Notice::Held { pool: pool(), member: member(), span, note: b""[..].into() },
                 Level::Info,
                 r"an operator holds m\xff of p\u{a} for 1.500s".into(),
+            ),
+            (
+                Notice::NotDeclared { pool: pool(), member: Some(member()), why: Refusal::MemberExists },
+                Level::Warn,
+                r"the fixed member m\xff of p\u{a} is in the configuration file and cannot be added now: ".to_string()
+                    + "a provider has brought a member of this name",
+            ),
+            (
+                Notice::NotDeclared { pool: pool(), member: None, why: Refusal::TooMany },
+                Level::Warn,
+                r"the pool p\u{a} is in the configuration file and cannot be added now: there is no room for more"
+                    .into(),
             ),
         ] {
             assert_eq!(describe(&notice), (level, text));

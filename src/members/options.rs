@@ -1,19 +1,22 @@
 //! The options of the members: how many there may be, and who may do what operators do.
 
+use super::state::DeclaredPool;
 use crate::options::{Endpoint, Opt, assign, flag, listening, number};
 
 /// What the options of the members say.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MembersSettings {
     /// Members, starts under way and waiters together.
     pub most: usize,
     /// Whether every connection may do what operators do, or none; None when those may that come from the same machine.
     pub admin: Option<bool>,
+    /// The pools of the configuration file.
+    pub pools: Vec<DeclaredPool>,
 }
 
 impl Default for MembersSettings {
     fn default() -> Self {
-        MembersSettings { most: 1 << 20, admin: None }
+        MembersSettings { most: 1 << 20, admin: None, pools: Vec::new() }
     }
 }
 

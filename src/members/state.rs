@@ -4,7 +4,7 @@
 //! Invariant: a member is in one stage, and in the queues of that stage alone. What a step changes in a pool's demand is settled
 //! at the end of the step, so that starts are reckoned once, from what is wanted then.
 
-use crate::id::{ConnId, Id, id};
+use crate::id::{ConnId, Id, compact_id, id};
 use crate::list::{Links, List};
 use crate::names::{Hash, Names};
 use crate::random::Random;
@@ -12,14 +12,17 @@ use crate::stats::Figures;
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers, timer_keys};
 use slab::Slab;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::stats::{Members as Stat, Times};
 
 mod care;
 mod check;
+mod chores;
+mod declared;
 mod demand;
+mod events;
 mod groups;
 mod leases;
 mod members;
@@ -27,27 +30,27 @@ mod operators;
 mod pools;
 mod providers;
 mod queries;
-mod request;
 mod restored;
 mod saved;
-mod settings;
 mod stages;
 mod tables;
 mod takes;
 mod waiters;
 mod waits;
 
-pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
-pub use request::{
-    Attributes, Condition, Event, From, LeaseName, Lost, Named, NoMembers, Notice, Refusal, Request, Take, Taken,
-    Token, What,
+pub use super::pool_settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value};
+pub use super::request::{
+    Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Refusal, Request, Take, Taken, Token, What,
 };
+pub use declared::{DeclaredMember, DeclaredPool};
+pub use events::{Event, Notice};
+pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
 pub use saved::Record;
-pub use settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value};
 
+use chores::Chore;
 use members::{Member, Owner};
 use stages::{Stage, StageKind};
-use tables::{Agent, Client, Grace, Group, Lease, Pool, Progress, Start, TokenLease, Work};
+use tables::{Agent, Client, Group, Holding, Lease, Pool, Progress, Standing, Start, TokenLease, Work};
 use takes::Asker;
 use waiters::{Queue, Waiter};
 
@@ -75,13 +78,13 @@ id! {
     /// A start.
     StartId
 }
-id! {
+compact_id! {
     /// A connection that provides or cleans for a pool.
     AgentId
 }
 id! {
-    /// The members of a lost provider, in their grace.
-    GraceId
+    /// What a connection holds, or held when it went.
+    HoldingId
 }
 
 timer_keys! {
@@ -98,22 +101,29 @@ timer_keys! {
         /// A lease has run out, or was held for too long, or for long.
         Lease(id: LeaseId),
         /// The grace of a lost provider is over.
-        Grace(id: GraceId),
+        Grace(id: AgentId),
         /// Starts of a pool may be tried again.
         Backoff(id: PoolId),
         /// Idle members of a pool may be stopped.
         Cull(id: PoolId),
+        /// There is more to do of what was too much for one step.
+        Chores,
         /// Connections can be told more of what they are owed: the adapter's own.
         Pacing,
     }
 }
 
 /// How many pools there may be: with a few KiB each, they take some hundred MiB at most.
-const MOST_POOLS: usize = 65_536;
+pub const MOST_POOLS: usize = 65_536;
 /// How many members one take may ask for: their lines must fit into a connection's output with all their attributes.
 const MOST_AT_ONCE: u32 = 512;
 /// How many free members one take with attributes looks at: about a millisecond's worth.
 const MOST_LOOKED_AT: usize = 16_384;
+/// How many a take looks at that has no attributes while some are free whose provider is lost: it finds nobody rather than keep
+/// others waiting, for the moment until these are gone.
+const MOST_DOOMED: usize = 64;
+/// How many starts a provider has under way: it is asked for more when it has answered some. Its loss ends them all in one step.
+const MOST_STARTS: u32 = 4_096;
 /// How many late starts, and how many stops that were not answered in time, are remembered of a provider.
 const MOST_LATE_STARTS: usize = 1_024;
 const MOST_LATE_STOPS: usize = 65_536;
@@ -123,11 +133,13 @@ const MOST_LATE_STOPS: usize = 65_536;
 pub struct Limits {
     /// Members, starts under way and waiters together.
     pub most: usize,
+    /// How many members a tick stops, loses, gives back or times anew.
+    pub slice: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { most: 1 << 20 }
+        Limits { most: 1 << 20, slice: chores::SLICE }
     }
 }
 
@@ -165,6 +177,8 @@ pub struct State {
     group_names: Names<GroupId>,
     groups: Slab<Group>,
     members: Slab<Member>,
+    /// What members have that have attributes, by their ids; as long as it has to be.
+    attributes: Vec<Option<Arc<Attributes>>>,
     links_free: Links,
     /// For the queues `idle`, `unclean` and `cleaning` of a pool.
     links_stage: Links,
@@ -183,7 +197,13 @@ pub struct State {
     next_start: u64,
     starts_under_way: usize,
     agents: Slab<Agent>,
-    graces: Slab<Grace>,
+    holdings: Slab<Holding>,
+    chores: VecDeque<Chore>,
+    /// Armed while there are chores.
+    chore_timer: Option<TimerId>,
+    /// How many more members may be worked on in this tick.
+    budget: u32,
+    budget_since: Time,
     clients: Vec<Client>,
     unsettled: Vec<PoolId>,
     /// What was counted of pools that are gone.
@@ -202,6 +222,7 @@ impl State {
             group_names: Names::default(),
             groups: Slab::new(),
             members: Slab::new(),
+            attributes: Vec::new(),
             links_free: Links::default(),
             links_stage: Links::default(),
             links_owner: Links::default(),
@@ -218,7 +239,11 @@ impl State {
             next_start: 1,
             starts_under_way: 0,
             agents: Slab::new(),
-            graces: Slab::new(),
+            holdings: Slab::new(),
+            chores: VecDeque::new(),
+            chore_timer: None,
+            budget: limits.slice,
+            budget_since: Time::START,
             clients: Vec::new(),
             unsettled: Vec::new(),
             past: Figures::default(),
@@ -232,6 +257,7 @@ impl State {
 
     /// Serves one request.
     pub fn serve(&mut self, conn: ConnId, request: Request<'_>, step: &mut Step<'_, '_>) {
+        self.refill(step.now);
         let answer = if request.is_for_operators() && !step.is_admin {
             Err(Refusal::NotAdmin)
         } else {
@@ -292,6 +318,7 @@ impl State {
 
     /// A timer is due.
     pub fn expire(&mut self, timer: Timer, step: &mut Step<'_, '_>) {
+        self.refill(step.now);
         match timer {
             Timer::Wait(id) => self.wait_is_over(id, step),
             Timer::Start(id) => self.start_is_late(id, step),
@@ -301,6 +328,7 @@ impl State {
             Timer::Grace(id) => self.grace_is_over(id, step),
             Timer::Backoff(id) => self.backoff_is_over(id),
             Timer::Cull(id) => self.cull(id, step),
+            Timer::Chores => self.resume_chores(step),
             Timer::Pacing => {}
         }
         self.settle(step);
@@ -311,8 +339,9 @@ impl State {
         if conn.index() >= self.clients.len() {
             return;
         }
+        self.refill(step.now);
         self.leave_wait(conn, step);
-        self.lose_consumer(conn, step);
+        self.lose_consumer(conn, false, step);
         self.lose_agent(conn, step);
         self.clients[conn.index()] = Client::default();
         self.settle(step);
@@ -327,7 +356,8 @@ impl State {
             && self.waiters.is_empty()
             && self.starts.is_empty()
             && self.agents.is_empty()
-            && self.graces.is_empty()
+            && self.holdings.is_empty()
+            && self.chores.is_empty()
     }
 
     /// Has what changed in the demand of pools take effect, now that the step has done everything else.
@@ -336,6 +366,7 @@ impl State {
             self.pools[id.index()].is_unsettled = false;
             self.settle_pool(id, step);
         }
+        self.arm_chores(step);
     }
 
     /// Notes that the demand of a pool may have changed.
@@ -371,9 +402,16 @@ impl State {
         found.ok_or(Refusal::NoPool)
     }
 
-    fn find_member(&self, named: Named<'_>) -> Result<MemberId, Refusal> {
+    /// The member of this name, if no chore is about to end it.
+    fn find_member(&mut self, named: Named<'_>, step: &mut Step<'_, '_>) -> Result<MemberId, Refusal> {
         let pool = self.find_pool(named.pool)?;
-        self.pool(pool).members.get(named.member).copied().ok_or(Refusal::NoSuchMember)
+        self.known_member(pool, named.member, step).ok_or(Refusal::NoSuchMember)
+    }
+
+    /// The member of this name in a pool, if there is one and no chore is about to end it.
+    fn known_member(&mut self, pool: PoolId, name: &[u8], step: &mut Step<'_, '_>) -> Option<MemberId> {
+        let id = self.pool(pool).members.get(name).copied()?;
+        self.catch_up(id, step).then_some(id)
     }
 
     /// Returns whether there is room for one more member, start or waiter.

@@ -1,16 +1,17 @@
 //! The members protocol: lines to requests, events to lines. It knows nothing of who holds what.
 
-use super::state::{
-    Attributes, Change, Condition, Contradiction, Filter, From, Key, Kind, LeaseName, Named, OnLoss, Order, Refusal,
-    Request, Take, Token, Value,
-};
-use crate::pools::wire::{parse_number, parse_seconds};
+use super::pool_settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Value};
+use super::request::{Attributes, Condition, From, LeaseName, Named, Refusal, Request, Take, Token};
+use crate::pools::wire::{LineWords, parse_number, parse_seconds};
 use crate::time::Span;
 
 pub mod client;
+#[cfg(feature = "daemon")]
+mod lists;
 mod replies;
 
-pub use replies::{write_event, write_member, write_pool, write_utilization};
+#[cfg(feature = "daemon")]
+pub use lists::{write_event, write_member, write_pool, write_utilization};
 
 /// The longest name and the longest value, in bytes.
 pub const LONGEST_NAME: usize = 255;
@@ -60,7 +61,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
     if line.first() == Some(&b' ') {
         return Err(Refusal::BadCommand);
     }
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     let command = words.next().unwrap_or_default();
     if let Some(query) = parse_query(command, &mut words) {
         return query.and_then(|query| words.end(Line::Query(query)));
@@ -91,7 +92,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
     words.end(Line::Request(request))
 }
 
-fn parse_operator<'a>(command: &[u8], words: &mut Words<'a>) -> Result<Request<'a>, Refusal> {
+fn parse_operator<'a>(command: &[u8], words: &mut LineWords<'a>) -> Result<Request<'a>, Refusal> {
     Ok(match command {
         b"POOL" => {
             let name = words.name()?;
@@ -118,7 +119,7 @@ fn parse_operator<'a>(command: &[u8], words: &mut Words<'a>) -> Result<Request<'
 }
 
 /// Reads a query; None when the command is not one.
-fn parse_query<'a>(command: &[u8], words: &mut Words<'a>) -> Option<Result<Query<'a>, Refusal>> {
+fn parse_query<'a>(command: &[u8], words: &mut LineWords<'a>) -> Option<Result<Query<'a>, Refusal>> {
     Some(match command {
         b"UTILIZATION" => words.name().map(|pool| Query::Utilization { pool }),
         b"MEMBERS" => parse_members(words),
@@ -127,7 +128,7 @@ fn parse_query<'a>(command: &[u8], words: &mut Words<'a>) -> Option<Result<Query
     })
 }
 
-fn parse_members<'a>(words: &mut Words<'a>) -> Result<Query<'a>, Refusal> {
+fn parse_members<'a>(words: &mut LineWords<'a>) -> Result<Query<'a>, Refusal> {
     let pool = words.name()?;
     let (mut after, mut limit) = (None, None);
     for word in words {
@@ -140,23 +141,7 @@ fn parse_members<'a>(words: &mut Words<'a>) -> Result<Query<'a>, Refusal> {
     Ok(Query::Members { pool, after, limit })
 }
 
-/// The words of a line, which are separated by one or more spaces.
-struct Words<'a>(&'a [u8]);
-
-impl<'a> Iterator for Words<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let start = self.0.iter().position(|byte| *byte != b' ')?;
-        let rest = &self.0[start..];
-        let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
-        let (word, rest) = rest.split_at(end);
-        self.0 = rest;
-        Some(word)
-    }
-}
-
-impl<'a> Words<'a> {
+impl<'a> LineWords<'a> {
     fn word(&mut self) -> Result<&'a [u8], Refusal> {
         self.next().ok_or(Refusal::BadSyntax("a parameter is missing"))
     }
@@ -199,7 +184,7 @@ impl<'a> Words<'a> {
     }
 }
 
-fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
+pub(super) fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
     match name {
         [] => Err(Refusal::BadSyntax("a name is empty")),
         _ if name.len() > LONGEST_NAME => Err(Refusal::BadSyntax("a name has at most 255 bytes")),
@@ -208,7 +193,7 @@ fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
     }
 }
 
-fn check_member(name: &[u8]) -> Result<&[u8], Refusal> {
+pub(super) fn check_member(name: &[u8]) -> Result<&[u8], Refusal> {
     if name.first() == Some(&b'!') {
         Err(Refusal::BadSyntax("a member's name begins with !"))
     } else {
@@ -229,11 +214,14 @@ fn positive_seconds_of(word: &[u8]) -> Result<Span, Refusal> {
     if span == Span::ZERO { Err(Refusal::BadSyntax("a lease is longer than nothing")) } else { Ok(span) }
 }
 
-/// Reads a number of 64 bits.
+/// Reads a number of 64 bits. It is in each return, so it is read in one pass.
 fn parse_long(word: &[u8]) -> Result<u64, Refusal> {
-    let digits = word.iter().all(u8::is_ascii_digit).then_some(word);
-    let text = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-    text.and_then(|text| text.parse().ok()).ok_or(Refusal::BadSyntax("a number is decimal digits"))
+    let add = |number: u64, byte: &u8| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        number.checked_mul(10)?.checked_add(digit.into())
+    };
+    let number = if word.is_empty() { None } else { word.iter().try_fold(0, add) };
+    number.ok_or(Refusal::BadSyntax("a number is decimal digits"))
 }
 
 fn parse_lease(word: &[u8]) -> Result<LeaseName, Refusal> {
@@ -270,7 +258,7 @@ fn split(word: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&word[..at], &word[at + 1..]))
 }
 
-fn parse_changes(mut changes: Vec<Change>, words: &mut Words<'_>) -> Result<Vec<Change>, Refusal> {
+fn parse_changes(mut changes: Vec<Change>, words: &mut LineWords<'_>) -> Result<Vec<Change>, Refusal> {
     for word in words {
         let (name, value) = split(word).ok_or(Refusal::BadSyntax("settings are key=value"))?;
         let key = Key::ALL.iter().find(|key| key.name().as_bytes() == name);
@@ -308,7 +296,7 @@ pub fn parse_change(key: Key, value: &[u8]) -> Result<Change, Refusal> {
 }
 
 /// Reads what follows a member's name.
-fn parse_attributes(words: &mut Words<'_>) -> Result<Attributes, Refusal> {
+fn parse_attributes(words: &mut LineWords<'_>) -> Result<Attributes, Refusal> {
     let mut attributes = Attributes::new();
     for word in words {
         add_attribute(&mut attributes, word)?;
@@ -317,7 +305,7 @@ fn parse_attributes(words: &mut Words<'_>) -> Result<Attributes, Refusal> {
     Ok(attributes)
 }
 
-fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Refusal> {
+pub(super) fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Refusal> {
     let (name, value) = split(word).ok_or(Refusal::BadSyntax("attributes are name=value"))?;
     if OPTIONS.contains(&name) {
         return Err(Refusal::BadSyntax("an attribute has the name of an option"));
@@ -331,13 +319,13 @@ fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Refusal
 }
 
 /// Returns whether a member may have these attributes.
-fn check_attributes(attributes: &Attributes) -> Result<(), Refusal> {
+pub(super) fn check_attributes(attributes: &Attributes) -> Result<(), Refusal> {
     let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
     let too_many = attributes.len() > MOST_ATTRIBUTES || bytes > ATTRIBUTE_BYTES;
     if too_many { Err(Refusal::TooMany) } else { Ok(()) }
 }
 
-fn parse_take<'a>(from: From<'a>, words: &mut Words<'a>) -> Result<Request<'a>, Refusal> {
+fn parse_take<'a>(from: From<'a>, words: &mut LineWords<'a>) -> Result<Request<'a>, Refusal> {
     let (mut timeout, mut filter) = (Span::ZERO, Filter::default());
     let (mut count, mut priority, mut lease) = (None, None, None);
     for (n, word) in words.enumerate() {
@@ -363,7 +351,7 @@ fn parse_take<'a>(from: From<'a>, words: &mut Words<'a>) -> Result<Request<'a>, 
 }
 
 /// What is wrong with the settings, for people.
-fn text_of(contradiction: Contradiction) -> &'static str {
+pub(super) fn text_of(contradiction: Contradiction) -> &'static str {
     match contradiction {
         Contradiction::NoRoom => "max is at least 1",
         Contradiction::InitAboveMax => "init is at most max",

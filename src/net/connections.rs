@@ -78,6 +78,13 @@ impl<S: Stream> Connections<S> {
         }
     }
 
+    /// Has what the operator has set take effect, as [`Service::configure`](crate::service::Service::configure) says.
+    pub fn configure(&mut self, now: Time) {
+        for id in self.dispatch.services.ids() {
+            self.dispatch.call(id, now, &self.slab, |service, context| service.configure(context));
+        }
+    }
+
     /// Returns how many connections there are.
     pub fn len(&self) -> usize {
         self.slab.len()
@@ -106,6 +113,13 @@ impl<S: Stream> Connections<S> {
         }
         // What that changed need not wait for a tick, which nothing may begin.
         self.commit(now);
+    }
+
+    /// Has the services take nothing new, those of them that know what that means.
+    pub fn drain(&mut self, now: Time) {
+        for id in self.dispatch.services.ids() {
+            self.dispatch.call(id, now, &self.slab, |service, context| service.drain(context));
+        }
     }
 
     /// Returns true when no service has something under way that a process which takes over could not continue.

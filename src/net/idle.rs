@@ -54,18 +54,22 @@ impl IdleQueues {
     }
 
     /// Returns when the next connection will have been idle for too long.
+    #[inline]
     pub fn next_deadline(&self) -> Option<Time> {
-        if self.len == 0 {
-            return None;
-        }
+        if self.len == 0 { None } else { self.earliest() }
+    }
+
+    fn earliest(&self) -> Option<Time> {
         self.deadlines().map(|(_, end)| end).min()
     }
 
     /// Returns a connection that has been idle for too long.
+    #[inline]
     pub fn overdue(&self, now: Time) -> Option<ConnId> {
-        if self.len == 0 {
-            return None;
-        }
+        if self.len == 0 { None } else { self.first_overdue(now) }
+    }
+
+    fn first_overdue(&self, now: Time) -> Option<ConnId> {
         self.deadlines().find(|(_, end)| *end <= now).map(|(id, _)| id)
     }
 

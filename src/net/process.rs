@@ -1,6 +1,6 @@
 //! What the system tells of the process: processor time, memory, descriptors.
 
-use crate::service::{Process, Usage};
+use crate::service::{Process, ProcessUsage};
 use crate::time::Span;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeVal;
@@ -10,11 +10,11 @@ use std::fs;
 pub struct System;
 
 impl Process for System {
-    fn usage(&self) -> Usage {
+    fn usage(&self) -> ProcessUsage {
         let micros = |time: TimeVal| u64::try_from(time.tv_sec() * 1_000_000 + time.tv_usec()).unwrap_or(0);
         let cpu =
             getrusage(UsageWho::RUSAGE_SELF).map_or(0, |used| micros(used.user_time()) + micros(used.system_time()));
-        Usage {
+        ProcessUsage {
             cpu: Span::from_micros(cpu),
             resident_bytes: resident_bytes(),
             open_fds: open_fds(),

@@ -13,7 +13,8 @@ const COPIED_BYTES: usize = 16 * 1024;
 /// The shared read buffer, filled for one connection at a time.
 pub struct ReadBuffer {
     buffer: Box<[u8]>,
-    filled: usize,
+    /// How much there is to be served, wherever it stands.
+    len: usize,
     /// What the connection had left unserved and all that came after it, if that is too long to be copied; else empty.
     kept: Vec<u8>,
     /// The longest request of the connection whose turn it is.
@@ -36,35 +37,36 @@ pub enum ReadOutcome {
 impl ReadBuffer {
     /// Returns a buffer for services whose longest request has `request_bytes`.
     pub fn new(request_bytes: usize) -> Self {
-        ReadBuffer { buffer: vec![0; request_bytes + READ_BYTES].into(), filled: 0, kept: Vec::new(), request_bytes: 0 }
+        ReadBuffer { buffer: vec![0; request_bytes + READ_BYTES].into(), len: 0, kept: Vec::new(), request_bytes: 0 }
     }
 
     /// Begins a connection's turn with what it left unserved. Its longest request has `request_bytes`.
+    #[inline]
     pub fn load(&mut self, unserved: &mut Vec<u8>, request_bytes: usize) {
         self.request_bytes = request_bytes;
-        self.filled = 0;
+        self.len = unserved.len();
         if !self.kept.is_empty() {
             // The connection before has failed in the middle of its turn.
             self.kept = Vec::new();
         }
-        if unserved.len() > COPIED_BYTES {
+        if self.len > COPIED_BYTES {
             self.kept = std::mem::take(unserved);
-        } else if !unserved.is_empty() {
-            self.filled = unserved.len();
-            self.buffer[..self.filled].copy_from_slice(unserved);
+        } else if self.len > 0 {
+            self.buffer[..self.len].copy_from_slice(unserved);
             *unserved = Vec::new();
         }
     }
 
     /// Returns true when more should be read: beyond a request's length, there is one to serve.
     pub fn wants_more(&self) -> bool {
-        self.bytes().len() <= self.request_bytes
+        self.len <= self.request_bytes
     }
 
     /// Reads once, behind what is there.
     pub fn read(&mut self, stream: &mut impl Read) -> io::Result<ReadOutcome> {
-        let room = self.request_bytes + READ_BYTES - self.bytes().len();
-        let room = &mut self.buffer[self.filled..self.filled + room];
+        let room = self.request_bytes + READ_BYTES - self.len;
+        let start = if self.kept.is_empty() { self.len } else { 0 };
+        let room = &mut self.buffer[start..start + room];
         let len = match stream.read(room) {
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ReadOutcome::Nothing),
@@ -76,23 +78,28 @@ impl ReadBuffer {
             len if len == room.len() => ReadOutcome::Filled,
             _ => ReadOutcome::Short,
         };
-        if self.kept.is_empty() {
-            self.filled += len;
-        } else {
+        if !self.kept.is_empty() {
             self.kept.extend_from_slice(&room[..len]);
         }
+        self.len += len;
         Ok(received)
+    }
+
+    /// Returns how much the connection has to be served, in bytes.
+    pub fn len(&self) -> usize {
+        self.len
     }
 
     /// Returns what the connection has to be served.
     pub fn bytes(&self) -> &[u8] {
-        if self.kept.is_empty() { &self.buffer[..self.filled] } else { &self.kept }
+        if self.kept.is_empty() { &self.buffer[..self.len] } else { &self.kept }
     }
 
     /// Ends the turn, and returns what was not consumed, for the connection to keep.
     #[inline]
     pub fn unserved(&mut self, consumed: usize) -> Vec<u8> {
-        if self.kept.is_empty() && consumed == self.filled {
+        if self.kept.is_empty() && consumed == self.len {
+            self.len = 0;
             return Vec::new();
         }
         self.rest(consumed)
@@ -104,6 +111,7 @@ impl ReadBuffer {
         }
         let rest = self.bytes()[consumed..].to_vec();
         self.kept = Vec::new();
+        self.len = 0;
         rest
     }
 }

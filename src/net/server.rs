@@ -99,6 +99,7 @@ impl Server {
     /// # Errors
     ///
     /// When the system has no event queue left.
+    #[doc(hidden)]
     pub fn new(services: Services, policy: Policy) -> io::Result<Self> {
         let clock = Clock::start();
         let connections = Connections::new(services, clock.epoch(), Random::from_system()?);
@@ -160,19 +161,26 @@ impl Server {
     /// # Errors
     ///
     /// When the system cannot poll it.
+    #[doc(hidden)]
     pub fn listen(&mut self, mut listener: Listener, service: ServiceId) -> io::Result<()> {
         listener.register(self.poll.registry(), Token(FIRST_LISTENER - self.ports.len()))?;
         self.ports.push(Port { listener, service, ready: false });
         Ok(())
     }
 
-    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, and SIGHUP do nothing. From now on the supervisor
+    /// Has what the operator has set for the services take effect. To be called once, before [`Server::run`].
+    pub(crate) fn configure(&mut self) {
+        self.connections.configure(self.clock.now());
+    }
+
+    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, SIGUSR2 drain the services, and SIGHUP
+    /// do nothing. From now on the supervisor
     /// that started the process is notified of the server's state.
     ///
     /// # Errors
     ///
     /// When no descriptors are left.
-    pub fn handle_signals(&mut self) -> io::Result<()> {
+    pub(crate) fn handle_signals(&mut self) -> io::Result<()> {
         self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
         // A process that has taken over has the path from the handover, as its file may have been replaced again by now.
         self.upgrade.program = self.upgrade.program.take().or_else(|| Program::current().ok());
@@ -221,6 +229,10 @@ impl Server {
         self.is_signalled = false;
         let Some(signals) = &mut self.signals else { return false };
         let (stop_asked, upgrade_asked) = (signals.stop_asked(), signals.upgrade_asked());
+        if signals.drain_asked() {
+            log::info!("nothing new is taken by services that can be drained");
+            self.connections.drain(self.clock.now());
+        }
         if upgrade_asked && !stop_asked {
             // Noted as failed now; when it succeeds, the program that takes over notes that.
             self.note_reload(false);
@@ -231,10 +243,9 @@ impl Server {
 
     /// Marks the connections and listeners that the events are about.
     fn mark_events(&mut self) {
-        if self.events.iter().count() == EVENTS_PER_TICK {
-            self.connections.loop_stats().count_spent(Budget::Events);
-        }
+        let mut count = 0;
         for event in &self.events {
+            count += 1;
             match event.token() {
                 SIGNALS => self.is_signalled = true,
                 VERDICT => self.upgrade.is_readable = true,
@@ -247,6 +258,9 @@ impl Server {
                 }
                 Token(index) => self.connections.mark(ConnId::from_index(index), readiness_of(event)),
             }
+        }
+        if count == EVENTS_PER_TICK {
+            self.connections.loop_stats().count_spent(Budget::Events);
         }
     }
 

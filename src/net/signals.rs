@@ -3,7 +3,7 @@
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use nix::sys::signal::{SigSet, Signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::low_level::pipe;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 pub struct Signals {
     stop: UnixStream,
     upgrade: UnixStream,
+    drain: UnixStream,
 }
 
 impl Signals {
@@ -24,14 +25,16 @@ impl Signals {
     pub fn listen(registry: &Registry, token: Token) -> io::Result<Self> {
         let mut stop = receiver_of(&[SIGTERM, SIGINT])?;
         let mut upgrade = receiver_of(&[SIGUSR1])?;
+        let mut drain = receiver_of(&[SIGUSR2])?;
         registry.register(&mut stop, token, Interest::READABLE)?;
         registry.register(&mut upgrade, token, Interest::READABLE)?;
+        registry.register(&mut drain, token, Interest::READABLE)?;
         // A terminal that goes away is no reason to stop. (SIGPIPE is ignored before `main` runs.)
         signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)))?;
         // Nor is a handover that is longer than a file may be: the write fails, and there is no upgrade.
         signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
         Signals::release();
-        Ok(Signals { stop, upgrade })
+        Ok(Signals { stop, upgrade, drain })
     }
 
     /// Returns true when the daemon was asked to stop since the last call.
@@ -42,6 +45,11 @@ impl Signals {
     /// Returns true when the daemon was asked to replace itself since the last call.
     pub fn upgrade_asked(&mut self) -> bool {
         has_come(&mut self.upgrade)
+    }
+
+    /// Returns true when the daemon was asked to take nothing new since the last call.
+    pub fn drain_asked(&mut self) -> bool {
+        has_come(&mut self.drain)
     }
 
     /// Blocks these signals, over exec too, until [`Signals::release`].
@@ -60,7 +68,7 @@ impl Signals {
 }
 
 fn handled_signals() -> SigSet {
-    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1].into_iter().collect()
+    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2].into_iter().collect()
 }
 
 /// Returns a socket that receives a byte whenever one of `signals` comes.

@@ -19,6 +19,8 @@ use crate::id::ConnId;
 use crate::options::Opt;
 use crate::output::{MAX_BYTES, Output};
 use crate::record::{Reader, Writer};
+use crate::report::room::{self, Room};
+use crate::report::snapshot::{Moment, Remembered, Snapshot};
 use crate::report::{Report, Series};
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
@@ -33,6 +35,10 @@ use stats::PoolStat as Stat;
 use std::io;
 use wire::listing::{self, MOST_LINES};
 use wire::{Line, PoolRequest, StatsQuery};
+
+/// How much of the tables an answer to `STATS REPORT` has: of all that a page could show, what fits well into the output of a
+/// connection that is full already.
+const REPORT_ROOM: Room = Room { rows: room::MOST_ROWS, bytes: 500_000 };
 
 /// The pools' line in the registry.
 pub const INFO: Info = Info {
@@ -50,12 +56,12 @@ impl Configure for PoolsSettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
 
     fn open(&self) -> Box<dyn Service> {
-        Box::new(Pools::new(*self))
+        Box::new(PoolsService::new(*self))
     }
 }
 
 /// The pools service.
-pub struct Pools {
+pub struct PoolsService {
     state: PoolsState,
     max_line: usize,
     /// The replies of the present step; empty between steps.
@@ -64,10 +70,15 @@ pub struct Pools {
     events: Vec<PoolEvent>,
 }
 
-impl Pools {
+impl PoolsService {
     /// Returns a service without pools.
     pub fn new(settings: PoolsSettings) -> Self {
-        Pools { state: PoolsState::new(settings), max_line: settings.max_line, replies: Vec::new(), events: Vec::new() }
+        PoolsService {
+            state: PoolsState::new(settings),
+            max_line: settings.max_line,
+            replies: Vec::new(),
+            events: Vec::new(),
+        }
     }
 
     /// Serves one request. Returns what to do next if the connection's turn ends with it.
@@ -78,14 +89,15 @@ impl Pools {
             PoolRequest::Acquire(request) => self.step(context, |state, step| state.acquire(conn, request, step)),
             PoolRequest::Release(key) => self.step(context, |state, step| state.release(conn, key, step)),
             PoolRequest::Stats(query) => self.reply_stats(conn, query, context),
+            PoolRequest::Report(rows) => self.reply_report(conn, rows, context),
             PoolRequest::Unknown if wire::is_http(line) => {
                 debug!("{conn} speaks HTTP here");
                 return Some(Then::Close);
             }
             PoolRequest::Unknown => reply_line(context.output, conn, wire::BAD_COMMAND),
         }
-        // It scans every key, so other connections are served before the next one.
-        matches!(request, PoolRequest::Stats(StatsQuery::Keys(_))).then_some(Then::Serve)
+        // These scan every key, so other connections are served before the next one.
+        matches!(request, PoolRequest::Stats(StatsQuery::Keys(_)) | PoolRequest::Report(_)).then_some(Then::Serve)
     }
 
     /// Runs one step of the state machine, writes its replies and logs its events.
@@ -122,6 +134,18 @@ impl Pools {
         reply(context.output, conn, write);
     }
 
+    /// Tells what every service reports, with so many rows of each table at most.
+    fn reply_report(&self, conn: ConnId, rows: usize, context: &mut Context<'_>) {
+        let mut own = self.report(context.now, context.traffic, context.peers);
+        self.sample(&mut |series| own.series.push(series));
+        let room = Room { rows: rows.min(REPORT_ROOM.rows), ..REPORT_ROOM };
+        let snapshot = Snapshot::of(&Moment::seen_from(context, own), room, &Remembered::NOTHING);
+        reply(context.output, conn, |bytes| {
+            snapshot.write_lines(bytes);
+            bytes.extend_from_slice(b"\n\n");
+        });
+    }
+
     /// Returns what was counted here and in the connections' traffic.
     pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
         let mut figures = self.state.figures(now);
@@ -131,7 +155,7 @@ impl Pools {
     }
 }
 
-impl Service for Pools {
+impl Service for PoolsService {
     fn caps(&self) -> Caps {
         Caps { request_bytes: self.max_line + 1, output_bytes: MAX_BYTES, idle: None }
     }

@@ -1,6 +1,6 @@
 //! What the pools tell operators, as tables and series.
 
-use super::Pools;
+use super::PoolsService;
 use super::stats::PoolStat as Stat;
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Series, SeriesInfo, Table, TableInfo};
 use crate::service::Peers;
@@ -166,7 +166,7 @@ const fn times(name: &'static str, help: &'static str) -> Column {
     }
 }
 
-impl Pools {
+impl PoolsService {
     /// Tells how the pools stand, without allocating.
     pub(super) fn standing(&self) -> [Series; 4] {
         let state = &self.state;

@@ -21,8 +21,10 @@ pub enum PoolRequest<'a> {
     Acquire(Result<AcquireLock<'a>, BadSyntax>),
     /// `RELEASE`, of the newest claim or the newest on a key.
     Release(Option<&'a [u8]>),
-    /// `STATS`.
+    /// `STATS`, but for the next.
     Stats(StatsQuery<'a>),
+    /// `STATS REPORT`: what every service reports, with so many rows of each table at most.
+    Report(usize),
     /// Anything else.
     Unknown,
 }
@@ -46,6 +48,8 @@ pub enum StatsQuery<'a> {
 
 /// How many keys `STATS KEYS` lists by default.
 pub const USUAL_KEYS: usize = 20;
+/// How many rows of each table `STATS REPORT` has by default.
+pub const USUAL_ROWS: usize = 20;
 
 /// What stands at the front of a connection's input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,13 +100,13 @@ pub fn parse(line: &[u8]) -> PoolRequest<'_> {
         b"ACQ4ME" => PoolRequest::Acquire(parse_acquire(Purpose::Me, parameters)),
         b"ACQ4ANY" => PoolRequest::Acquire(parse_acquire(Purpose::Anyone, parameters)),
         b"RELEASE" => PoolRequest::Release(parameters.next()),
-        b"STATS" => PoolRequest::Stats(parse_query(parameters)),
+        b"STATS" => parse_stats(parameters),
         _ => PoolRequest::Unknown,
     }
 }
 
 /// The words of a line, which are separated by one or more spaces.
-struct LineWords<'a>(&'a [u8]);
+pub struct LineWords<'a>(pub &'a [u8]);
 
 impl<'a> Iterator for LineWords<'a> {
     type Item = &'a [u8];
@@ -127,15 +131,16 @@ fn parse_acquire<'a>(purpose: Purpose, mut parameters: LineWords<'a>) -> Result<
     Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold })
 }
 
-fn parse_query(mut words: LineWords<'_>) -> StatsQuery<'_> {
-    let Some(name) = words.next() else { return StatsQuery::Full };
+fn parse_stats(mut words: LineWords<'_>) -> PoolRequest<'_> {
+    let Some(name) = words.next() else { return PoolRequest::Stats(StatsQuery::Full) };
     let (argument, surplus) = (words.next(), words.next());
     let is = |command: &[u8]| name.eq_ignore_ascii_case(command);
-    match argument {
+    PoolRequest::Stats(match argument {
         _ if surplus.is_some() => StatsQuery::Unknown,
         None if is(b"FULL") => StatsQuery::Full,
         None if is(b"TYPES") => StatsQuery::Types,
         None if is(b"KEYS") => StatsQuery::Keys(USUAL_KEYS),
+        None if is(b"REPORT") => return PoolRequest::Report(USUAL_ROWS),
         None => {
             let wanted = |stat: &&Stat| is(stat.row().name.as_bytes());
             Stat::ALL.iter().find(wanted).map_or(StatsQuery::Unknown, |stat| StatsQuery::One(*stat))
@@ -145,8 +150,12 @@ fn parse_query(mut words: LineWords<'_>) -> StatsQuery<'_> {
             number.map_or(StatsQuery::Unknown, |number| StatsQuery::Keys(number as usize))
         }
         Some(key) if is(b"HOLDERS") => StatsQuery::Holders(key),
+        Some(number) if is(b"REPORT") => match parse_number(number) {
+            Some(rows) => return PoolRequest::Report(rows as usize),
+            None => StatsQuery::Unknown,
+        },
         Some(_) => StatsQuery::Unknown,
-    }
+    })
 }
 
 /// Returns the line of a reply.
@@ -264,6 +273,8 @@ mod tests {
             (" KEYS 99999999999", StatsQuery::Keys(4_294_967_295)),
             (" HOLDERS  Key", StatsQuery::Holders(b"Key")),
             (" Types", StatsQuery::Types),
+            (" REPORT x", StatsQuery::Unknown),
+            (" REPORT 1 2", StatsQuery::Unknown),
             (" KEYS 0", StatsQuery::Unknown),
             (" KEYS x", StatsQuery::Unknown),
             (" KEYS 1 2", StatsQuery::Unknown),
@@ -272,6 +283,9 @@ mod tests {
             (" TYPES x", StatsQuery::Unknown),
         ] {
             assert_eq!(parse(format!("STATS{line}").as_bytes()), PoolRequest::Stats(query), "{line}");
+        }
+        for (line, rows) in [(" report", 20), (" REPORT 0", 0), (" REPORT  7", 7)] {
+            assert_eq!(parse(format!("STATS{line}").as_bytes()), PoolRequest::Report(rows), "{line}");
         }
     }
 

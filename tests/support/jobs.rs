@@ -24,6 +24,17 @@ pub enum Commits {
     Later,
 }
 
+/// What the service did, for those who compare.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Happened {
+    /// A connection was given a job.
+    Reserved(usize, u64),
+    /// A batch was handed to the store.
+    Taken(u64),
+    /// The store has committed it.
+    Committed(u64),
+}
+
 #[derive(Default)]
 struct Peer {
     stream: Stream,
@@ -44,6 +55,8 @@ pub struct Service {
     /// The connections that were not told all yet.
     busy: BTreeSet<usize>,
     store: Store,
+    /// What was done, if somebody wants to know.
+    pub happened: Option<Vec<Happened>>,
 }
 
 /// What a store has that was given every batch.
@@ -149,7 +162,13 @@ impl Service {
             peers: BTreeMap::new(),
             busy: BTreeSet::new(),
             store: Store::default(),
+            happened: None,
         }
+    }
+
+    /// Whether the store was given all that is to be committed.
+    pub fn is_all_taken(&self) -> bool {
+        self.taken.is_empty() && self.state.last_uncommitted().is_none()
     }
 
     /// A service whose batches are committed at once and kept nowhere.
@@ -220,14 +239,23 @@ impl Service {
     /// Hands the present batch to the store, which has not committed it yet.
     pub fn take(&mut self) {
         let Service { state, store, taken, .. } = self;
-        taken.extend(state.take_batch(&mut |stored| store.apply(stored)));
+        let commit = state.take_batch(&mut |stored| store.apply(stored));
+        taken.extend(commit);
+        if let Some(commit) = commit {
+            self.note(Happened::Taken(commit.0));
+        }
     }
 
     /// The store has committed the oldest batch that it has.
     pub fn commit(&mut self) {
         if let Some(commit) = self.taken.pop_front() {
+            self.note(Happened::Committed(commit.0));
             self.step(|state, step| state.committed(commit, step));
         }
+    }
+
+    fn note(&mut self, what: Happened) {
+        self.happened.iter_mut().for_each(|happened| happened.push(what));
     }
 
     /// Commits all that there is.
@@ -299,9 +327,14 @@ impl Service {
             && let Some(commit) = self.state.take_batch(&mut |stored| self.store.apply(stored))
         {
             self.state.committed(commit, &mut step);
+            self.note(Happened::Taken(commit.0));
+            self.note(Happened::Committed(commit.0));
         }
         let mut told = Vec::new();
         for Event { conn, reply, after } in events {
+            if let Reply::Reserved(job) = reply {
+                self.note(Happened::Reserved(conn.index(), job.0));
+            }
             let mut bytes = Vec::new();
             self.write(conn, &reply, &mut bytes);
             if let Some(peer) = self.peers.get_mut(&conn.index()) {

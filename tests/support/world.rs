@@ -174,6 +174,7 @@ impl World {
             servers: 1,
         };
         world.attach();
+        world.connections.configure(world.now());
         world
     }
 
@@ -186,6 +187,11 @@ impl World {
                 woken.fetch_or(1 << id.index(), Ordering::Relaxed);
             })
         });
+    }
+
+    /// Has other settings count from the next upgrade on.
+    pub fn set(&mut self, settings: AllSettings) {
+        self.settings = settings;
     }
 
     /// What the operator has told the services.
@@ -379,6 +385,7 @@ impl World {
         )
         .expect("is taken over");
         self.attach();
+        self.connections.configure(self.now());
         let news_of = |client: usize| {
             let link = self.clients[client].link.borrow();
             let hangup = link.finished || link.reset;

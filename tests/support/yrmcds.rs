@@ -1,6 +1,6 @@
 //! yrmcds, where it is installed: what it does is what clients of the counters are used to.
 
-use super::place::Place;
+use super::scratch::Scratch;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Yrmcds {
     child: Child,
     pub address: SocketAddr,
-    _place: Place,
+    _scratch: Scratch,
 }
 
 impl Yrmcds {
@@ -34,20 +34,20 @@ impl Yrmcds {
         loop {
             let [port, memcache, replication] = free_ports();
             let address = SocketAddr::from((ADDRESS, port));
-            let place = Place::new();
+            let scratch = Scratch::new();
             let config = format!(
                 "virtual_ip = \"{}\"\nbind_ip = \"{ADDRESS}\"\ntemp_dir = \"{}\"\nport = {memcache}\n\
                  repl_port = {replication}\nbuckets = 1000\nworkers = 2\nmemory_limit = 16M\n\
                  log.threshold = error\ncounter.enable = true\ncounter.port = {port}\ncounter.buckets = 1000\n",
                 Ipv4Addr::LOCALHOST,
-                place.file("").display()
+                scratch.file("").display()
             );
-            fs::write(place.file("yrmcds.conf"), config).expect("can be written");
+            fs::write(scratch.file("yrmcds.conf"), config).expect("can be written");
             let mut command = Command::new(program);
-            command.arg("-f").arg(place.file("yrmcds.conf")).stdout(Stdio::null()).stderr(Stdio::null());
+            command.arg("-f").arg(scratch.file("yrmcds.conf")).stdout(Stdio::null()).stderr(Stdio::null());
             let child = command.spawn().expect("the program runs");
             // From here on it ends with this value, whatever happens.
-            let mut yrmcds = Yrmcds { child, address, _place: place };
+            let mut yrmcds = Yrmcds { child, address, _scratch: scratch };
             let deadline = Instant::now() + PATIENCE;
             // When another process was faster, this one ends and other ports are tried.
             while yrmcds.child.try_wait().expect("is our child").is_none() {

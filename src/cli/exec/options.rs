@@ -7,14 +7,14 @@ use std::time::Duration;
 
 /// What the options say.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Settings {
+pub struct ExecSettings {
     /// The pool; empty until it is named.
     pub key: Vec<u8>,
     /// So many may run at a time.
     pub workers: u32,
     /// So many may run or wait.
     pub queue: u32,
-    /// How long to wait for a place.
+    /// How long to wait for a lock.
     pub timeout: Duration,
     /// The longest to hold it; None is without limit.
     pub hold: Option<Duration>,
@@ -24,9 +24,9 @@ pub struct Settings {
     pub done_exit: u8,
     /// Where to ask.
     pub servers: Servers,
-    /// Whether to run without a place if no server answers.
+    /// Whether to run without a lock if no server answers.
     pub fails_open: bool,
-    /// What to do when the place is lost.
+    /// What to do when the lock is lost.
     pub on_lost: OnLost,
     /// Whether to tell how long it waited.
     pub prints_wait: bool,
@@ -36,12 +36,12 @@ pub struct Settings {
 const NO_LIMIT_S: u32 = u32::MAX;
 
 /// The table.
-pub const OPTIONS: &[Opt<Settings>] = &[
+pub const OPTIONS: &[Opt<ExecSettings>] = &[
     Opt {
         short: "k",
         long: "key",
         hint: "KEY",
-        doc_short: "the pool that the command belongs to; all that name it share its places",
+        doc_short: "the pool that the command belongs to; all that name it share its locks",
         doc_long: "
             The pool; it must be given.
             It is bytes in one line, which need not be text.
@@ -80,9 +80,9 @@ pub const OPTIONS: &[Opt<Settings>] = &[
         short: "t",
         long: "timeout",
         hint: "SECONDS",
-        doc_short: "how long to wait for a place; 0: not at all (default: without limit)",
+        doc_short: "how long to wait for a lock; 0: not at all (default: without limit)",
         doc_long: "
-            How long to wait for a place.
+            How long to wait for a lock.
             With 0 nothing waits.
             Decimals are allowed.
             The default is no limit.",
@@ -92,9 +92,9 @@ pub const OPTIONS: &[Opt<Settings>] = &[
     Opt {
         long: "hold",
         hint: "SECONDS",
-        doc_short: "the longest to hold the place; the server takes it back then (default: without limit)",
+        doc_short: "the longest to hold the lock; the server takes it back then (default: without limit)",
         doc_long: "
-            The longest to hold the place.
+            The longest to hold the lock.
             The server gives it to somebody else then; see
             .Fl -on-lost .
             With 0, which is the default, there is no limit.",
@@ -128,18 +128,18 @@ pub const OPTIONS: &[Opt<Settings>] = &[
     Opt::SERVER,
     Opt {
         long: "fail-open",
-        doc_short: "when no server answers, run the command without a place",
+        doc_short: "when no server answers, run the command without a lock",
         doc_long: "
-            When no server answers, warn and run the command without a place.",
+            When no server answers, warn and run the command without a lock.",
         set: |settings, _| assign(&mut settings.fails_open, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "on-lost",
         hint: "warn|term|kill",
-        doc_short: "when the place is lost while the command runs: only say so, or also terminate or kill it (default: warn)",
+        doc_short: "when the lock is lost while the command runs: only say so, or also terminate or kill it (default: warn)",
         doc_long: "
-            What to do when the place is lost while the command runs, because the connection is gone or the time of
+            What to do when the lock is lost while the command runs, because the connection is gone or the time of
             .Fl -hold
             is over:
             .Cm warn ,
@@ -166,9 +166,9 @@ pub const OPTIONS: &[Opt<Settings>] = &[
     Opt::HELP,
 ];
 
-impl Default for Settings {
+impl Default for ExecSettings {
     fn default() -> Self {
-        Settings {
+        ExecSettings {
             key: Vec::new(),
             workers: 1,
             queue: u32::MAX,
@@ -184,14 +184,14 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl ExecSettings {
     /// Whether it waits for as long as it takes.
     pub fn waits_without_limit(&self) -> bool {
         self.timeout.as_secs() >= u64::from(NO_LIMIT_S)
     }
 }
 
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for ExecSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }

@@ -2,7 +2,7 @@
 
 mod starts;
 
-use super::Settings;
+use super::ProvideSettings;
 use crate::cli::process::{Keep, Launch, Launcher, Process, shell};
 use crate::cli::spawn::Variable;
 use crate::cli::terminal::{printable, warn};
@@ -21,7 +21,7 @@ const TASKS_PER_ROUND: usize = 100;
 
 /// The members of a provider, and its commands.
 pub struct Work<'a> {
-    settings: &'a Settings,
+    settings: &'a ProvideSettings,
     pool: &'a [u8],
     launcher: Launcher,
     members: BTreeMap<Box<[u8]>, Own>,
@@ -69,7 +69,7 @@ type Link<'l> = Option<&'l mut Provider>;
 
 impl<'a> Work<'a> {
     /// Nothing is done yet. Commands get this signal mask.
-    pub fn new(settings: &'a Settings, pool: &'a [u8], mask: SigSet) -> io::Result<Work<'a>> {
+    pub fn new(settings: &'a ProvideSettings, pool: &'a [u8], mask: SigSet) -> io::Result<Work<'a>> {
         Ok(Work {
             settings,
             pool,
@@ -151,6 +151,16 @@ impl<'a> Work<'a> {
         names.iter().for_each(|name| self.forsake(name));
     }
 
+    /// Begins nothing any more, and goes on with what was begun.
+    pub fn finish_cleaning(&mut self) {
+        self.is_ending = true;
+    }
+
+    /// Whether it was asked to end.
+    pub fn is_ending(&self) -> bool {
+        self.is_ending
+    }
+
     /// Whether nothing is left to be stopped.
     pub fn is_over(&self) -> bool {
         self.members.is_empty() && !self.commands.iter().any(|command| command.process.is_running())
@@ -173,9 +183,9 @@ impl<'a> Work<'a> {
         while index < self.commands.len() {
             let command = &mut self.commands[index];
             command.process.read();
-            if command.process.expire(now) && !self.is_ending {
+            if command.process.expire(now) {
                 command.is_late = true;
-                if matches!(command.job, Job::Task(Task::Start(_))) {
+                if matches!(command.job, Job::Task(Task::Start(_))) && !self.is_ending {
                     self.give_up(index, &self.too_late(), link.as_deref_mut())?;
                 }
             }
@@ -201,14 +211,14 @@ impl<'a> Work<'a> {
         }
         for left in (0..TASKS_PER_ROUND).rev() {
             self.is_behind = left == 0;
-            if !self.has_room() {
+            if !self.has_room() || self.is_ending {
                 break;
             }
             let Some(provider) = link.as_deref_mut() else { break };
             let Some(task) = provider.next_task(Duration::ZERO)? else { break };
             self.begin(task, Some(self.connection), link.as_deref_mut())?;
         }
-        self.is_behind &= self.has_room();
+        self.is_behind &= self.has_room() && !self.is_ending;
         Ok(())
     }
 

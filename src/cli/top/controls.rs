@@ -1,20 +1,22 @@
 //! The state of the screen's controls, and what keys change in it.
 
-use super::view::{PANELS, SortOrder, USUAL_ORDERS};
+use super::view::{Orders, Panel, SortOrder};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use std::collections::HashMap;
 
 /// What the user has chosen to see.
+#[derive(Default)]
 pub struct Controls {
     /// Only rows with this text are shown.
     pub filter: String,
     /// Keys are typed into the filter.
     pub is_typing: bool,
-    /// The table that the keys are for.
-    pub focus: usize,
+    /// The name of the table that the keys are for; the first if there is none of that name.
+    pub focus: String,
     /// The order of each table.
-    pub orders: [SortOrder; PANELS],
+    pub orders: Orders,
     /// How many rows of each table are above the first that is seen.
-    pub skipped: [usize; PANELS],
+    pub skipped: HashMap<String, usize>,
     /// No samples are taken.
     pub is_paused: bool,
 }
@@ -35,22 +37,19 @@ const LONGEST_FILTER: usize = 100;
 /// How many rows a page has.
 const PAGE: usize = 10;
 
-impl Default for Controls {
-    fn default() -> Self {
-        Controls {
-            filter: String::new(),
-            is_typing: false,
-            focus: 0,
-            orders: USUAL_ORDERS,
-            skipped: [0; PANELS],
-            is_paused: false,
-        }
-    }
-}
-
 impl Controls {
-    /// Handles a key. The table in focus has so many columns and rows.
-    pub fn press(&mut self, key: KeyEvent, columns: usize, rows: usize) -> KeyAction {
+    /// Returns which of the tables the keys are for.
+    pub fn focus(&self, panels: &[Panel]) -> usize {
+        panels.iter().position(|panel| panel.id == self.focus).unwrap_or(0)
+    }
+
+    /// Returns how many rows of a table are above the first that is seen. The last row stays in sight.
+    pub fn skipped(&self, panel: &Panel) -> usize {
+        self.skipped.get(&panel.id).map_or(0, |skipped| (*skipped).min(panel.rows.len().saturating_sub(1)))
+    }
+
+    /// Handles a key, with these tables on the screen.
+    pub fn press(&mut self, key: KeyEvent, panels: &[Panel]) -> KeyAction {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return if key.code == KeyCode::Char('c') { KeyAction::Quit } else { KeyAction::Redraw };
         }
@@ -58,29 +57,37 @@ impl Controls {
             self.type_filter(key.code);
             return KeyAction::Redraw;
         }
-        let order = &mut self.orders[self.focus];
-        let skipped = &mut self.skipped[self.focus];
         match key.code {
             KeyCode::Char('q') => return KeyAction::Quit,
             KeyCode::Char(' ') => return KeyAction::Refresh,
             KeyCode::Char('p') => self.is_paused = !self.is_paused,
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Esc => self.filter.clear(),
-            KeyCode::Tab => self.focus = (self.focus + 1) % PANELS,
-            KeyCode::BackTab => self.focus = (self.focus + PANELS - 1) % PANELS,
-            KeyCode::Char('s') | KeyCode::Right => *order = order.by((order.column + 1) % columns),
-            KeyCode::Char('S') | KeyCode::Left => *order = order.by((order.column + columns - 1) % columns),
-            KeyCode::Char('r') => order.is_reversed = !order.is_reversed,
-            KeyCode::Down => *skipped += 1,
-            KeyCode::Up => *skipped = skipped.saturating_sub(1),
-            KeyCode::PageDown => *skipped += PAGE,
-            KeyCode::PageUp => *skipped = skipped.saturating_sub(PAGE),
-            KeyCode::Home => *skipped = 0,
-            _ => {}
+            code => self.move_in(panels, code),
         }
-        let skipped = &mut self.skipped[self.focus];
-        *skipped = (*skipped).min(rows.saturating_sub(1));
         KeyAction::Redraw
+    }
+
+    /// Handles a key for the tables.
+    fn move_in(&mut self, panels: &[Panel], code: KeyCode) {
+        let focus = self.focus(panels);
+        let Some(panel) = panels.get(focus) else { return };
+        let skipped = self.skipped(panel);
+        let order = self.orders.entry(panel.id.clone()).or_default();
+        let skipped = match code {
+            KeyCode::Tab => return self.focus.clone_from(&panels[(focus + 1) % panels.len()].id),
+            KeyCode::BackTab => return self.focus.clone_from(&panels[(focus + panels.len() - 1) % panels.len()].id),
+            KeyCode::Char('s') | KeyCode::Right => return *order = order.next(panel.heads.len()),
+            KeyCode::Char('S') | KeyCode::Left => return *order = order.previous(panel.heads.len()),
+            KeyCode::Char('r') => return order.is_reversed = !order.is_reversed,
+            KeyCode::Down => skipped + 1,
+            KeyCode::Up => skipped.saturating_sub(1),
+            KeyCode::PageDown => skipped + PAGE,
+            KeyCode::PageUp => skipped.saturating_sub(PAGE),
+            KeyCode::Home => 0,
+            _ => return,
+        };
+        self.skipped.insert(panel.id.clone(), skipped.min(panel.rows.len().saturating_sub(1)));
     }
 
     fn type_filter(&mut self, code: KeyCode) {
@@ -94,64 +101,92 @@ impl Controls {
             KeyCode::Char(c) if self.filter.len() < LONGEST_FILTER => self.filter.push(c),
             _ => {}
         }
-        self.skipped = [0; PANELS];
+        self.skipped.clear();
     }
 }
 
 impl SortOrder {
-    fn by(self, column: usize) -> SortOrder {
+    /// Returns the order by the next column; behind the last comes that of the servers.
+    fn next(self, columns: usize) -> SortOrder {
+        let column = self.column.map_or(0, |column| column + 1);
+        SortOrder { column: Some(column).filter(|column| *column < columns), is_reversed: false }
+    }
+
+    fn previous(self, columns: usize) -> SortOrder {
+        let column = self.column.map_or(columns.checked_sub(1), |column| column.checked_sub(1));
         SortOrder { column, is_reversed: false }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::view::View;
+    use super::super::view::tests::samples;
     use super::*;
 
-    fn press(controls: &mut Controls, codes: &[KeyCode]) -> KeyAction {
+    fn panels() -> Vec<Panel> {
+        View::of(&samples().1, None, "", &Orders::new()).panels
+    }
+
+    fn press(controls: &mut Controls, panels: &[Panel], codes: &[KeyCode]) -> KeyAction {
         let mut pressed = KeyAction::Redraw;
         for code in codes {
-            pressed = controls.press(KeyEvent::from(*code), 4, 12);
+            pressed = controls.press(KeyEvent::from(*code), panels);
         }
         pressed
     }
 
     #[test]
     fn keys_sort_and_scroll_the_table_in_focus() {
-        let mut controls = Controls::default();
-        press(&mut controls, &[KeyCode::Tab, KeyCode::Char('s'), KeyCode::Char('r'), KeyCode::Down, KeyCode::PageDown]);
-        assert_eq!((controls.focus, controls.skipped), (1, [0, 11, 0]));
-        assert_eq!(controls.orders[1], SortOrder { column: 3, is_reversed: true });
-        press(&mut controls, &[KeyCode::Right, KeyCode::PageDown, KeyCode::Up]);
-        assert_eq!(controls.orders[1], SortOrder { column: 0, is_reversed: false });
-        assert_eq!(controls.skipped, [0, 10, 0], "the last row stays in sight");
-        press(&mut controls, &[KeyCode::Left, KeyCode::Home, KeyCode::BackTab, KeyCode::BackTab]);
-        assert_eq!((controls.orders[1].column, controls.focus, controls.skipped), (3, 2, [0; 3]));
-        assert_eq!(controls.orders[0], USUAL_ORDERS[0]);
+        let (mut controls, panels) = (Controls::default(), panels());
+        press(&mut controls, &panels, &[KeyCode::Tab, KeyCode::Char('s'), KeyCode::Char('r'), KeyCode::PageDown]);
+        assert_eq!((controls.focus(&panels), controls.skipped(&panels[0]), controls.skipped(&panels[1])), (1, 0, 1));
+        assert_eq!(controls.orders["work.locks"], SortOrder { column: Some(0), is_reversed: true });
+        press(&mut controls, &panels, &[KeyCode::Right, KeyCode::Right, KeyCode::Up]);
+        assert_eq!(controls.orders["work.locks"], SortOrder::default(), "behind the last column is none");
+        assert_eq!(controls.skipped(&panels[1]), 0);
+        press(
+            &mut controls,
+            &panels,
+            &[KeyCode::Left, KeyCode::Down, KeyCode::Home, KeyCode::BackTab, KeyCode::BackTab],
+        );
+        assert_eq!(controls.orders["work.locks"].column, Some(1));
+        assert_eq!((controls.focus(&panels), controls.skipped(&panels[1])), (1, 0));
+    }
+
+    #[test]
+    fn tables_may_go() {
+        let (mut controls, mut panels) = (Controls::default(), panels());
+        press(&mut controls, &panels, &[KeyCode::Tab, KeyCode::Down]);
+        panels[1].rows.clear();
+        assert_eq!(controls.skipped(&panels[1]), 0);
+        panels.pop();
+        assert_eq!(controls.focus(&panels), 0);
+        assert_eq!(press(&mut controls, &[], &[KeyCode::Tab, KeyCode::Down]), KeyAction::Redraw);
     }
 
     #[test]
     fn what_is_typed_is_the_filter() {
         let mut controls = Controls::default();
-        let pressed = press(&mut controls, &['/', 'q', 's', 'x'].map(KeyCode::Char));
+        let pressed = press(&mut controls, &[], &['/', 'q', 's', 'x'].map(KeyCode::Char));
         assert_eq!((&*controls.filter, pressed), ("qsx", KeyAction::Redraw));
-        press(&mut controls, &[KeyCode::Backspace, KeyCode::Enter]);
+        press(&mut controls, &[], &[KeyCode::Backspace, KeyCode::Enter]);
         assert_eq!((&*controls.filter, controls.is_typing), ("qs", false));
-        press(&mut controls, &[KeyCode::Esc]);
+        press(&mut controls, &[], &[KeyCode::Esc]);
         assert_eq!(controls.filter, "");
-        press(&mut controls, &[KeyCode::Char('/'), KeyCode::Char('a'), KeyCode::Esc]);
+        press(&mut controls, &[], &[KeyCode::Char('/'), KeyCode::Char('a'), KeyCode::Esc]);
         assert_eq!((&*controls.filter, controls.is_typing), ("", false));
-        press(&mut controls, &[KeyCode::Char('/'); 200]);
+        press(&mut controls, &[], &[KeyCode::Char('/'); 200]);
         assert_eq!(controls.filter.len(), LONGEST_FILTER);
     }
 
     #[test]
     fn it_ends_when_it_is_told_to() {
         let mut controls = Controls::default();
-        assert_eq!(press(&mut controls, &[KeyCode::Char(' ')]), KeyAction::Refresh);
-        assert_eq!(press(&mut controls, &[KeyCode::Char('q')]), KeyAction::Quit);
+        assert_eq!(press(&mut controls, &[], &[KeyCode::Char(' ')]), KeyAction::Refresh);
+        assert_eq!(press(&mut controls, &[], &[KeyCode::Char('q')]), KeyAction::Quit);
         controls.is_typing = true;
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(controls.press(interrupt, 4, 0), KeyAction::Quit);
+        assert_eq!(controls.press(interrupt, &[]), KeyAction::Quit);
     }
 }

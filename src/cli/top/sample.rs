@@ -1,85 +1,156 @@
-//! What the servers tell at one moment.
+//! What the servers tell at one moment, and all of them together.
 
-use crate::client::{Client, Failure, Lines};
-use crate::pools::stats::PoolStat as Stat;
-use crate::pools::wire::client::listing::{self, ListedRow};
-use crate::stats::Figures;
-use std::collections::BTreeMap;
+use crate::cli::report::{self, Answer, Grid, GridCell, GridHead, ToldReport, ToldSeries};
+use crate::client::Client;
+use std::collections::HashMap;
 use std::time::Instant;
 
-/// How many keys each server is asked for.
-const KEYS: usize = 200;
-/// Of how many keys the holders are asked for: those that were held or waited for longest.
-const KEYS_WITH_HOLDERS: usize = 8;
+/// How many rows of each table each server is asked for.
+const ROWS: usize = 200;
+/// What is said of a server that knows no reports.
+const REFUSED: &str = "it knows no reports, so there is nothing to show; poolcounter stats prints what it tells";
 
 /// All servers at one moment.
 pub struct Sample {
     /// When.
     pub at: Instant,
-    /// The servers by address, each with its statistics or with what is wrong with it.
-    pub servers: Vec<(String, Result<Figures<Stat>, Failure>)>,
-    /// The keys of all servers, by name.
-    pub keys: Vec<ListedRow>,
-    /// The types of all servers, by name.
-    pub types: Vec<ListedRow>,
-    /// Who holds the keys that were held longest, with the key.
-    pub holders: Vec<(Vec<u8>, listing::ListedClaim)>,
+    /// The servers by address, each with what it tells or with what is wrong with it.
+    pub servers: Vec<(String, Result<ToldReport, String>)>,
+}
+
+/// A service of all servers together.
+pub struct Sum {
+    pub name: String,
+    pub connections: u64,
+    /// The titles of its series, whether they grow, and their values.
+    pub series: Vec<(String, bool, f64)>,
+    pub tables: Vec<SumTable>,
+}
+
+/// A table of all servers together.
+pub struct SumTable {
+    pub id: String,
+    pub title: String,
+    pub empty: String,
+    pub heads: Vec<GridHead>,
+    /// The rows in the order of the servers: what one has first stands before what another has second.
+    pub rows: Vec<Vec<GridCell>>,
+    /// The row with each text, for all cells that are text tell rows apart.
+    places: HashMap<Vec<String>, usize>,
 }
 
 impl Sample {
     /// Asks the servers.
     pub fn take(client: &Client) -> Sample {
-        let at = Instant::now();
-        let servers = client.stats();
-        let keys = sum(rows_of(client.query(format!("KEYS {KEYS}"))));
-        let types = sum(rows_of(client.query("TYPES")));
-        let mut oldest: Vec<&ListedRow> = keys.iter().collect();
-        oldest.sort_by_key(|key| std::cmp::Reverse(key.amount("oldest")));
-        let holders_of = |key: &ListedRow| {
-            let answers = client.query([b"HOLDERS ", &key.name[..]].concat());
-            let clients = lines_of(answers).filter_map(|line| listing::ListedClaim::parse(&line));
-            let holders = clients.filter(|client| client.state == "working");
-            holders.map(|holder| (key.name.clone(), holder)).collect::<Vec<_>>()
+        let read = |answer| match answer {
+            Answer::Report(report) => ToldReport::read(report),
+            Answer::Refused => Err(REFUSED.into()),
         };
-        let holders = oldest.into_iter().take(KEYS_WITH_HOLDERS).flat_map(holders_of).collect();
-        Sample { at, servers, keys, types, holders }
+        let at = Instant::now();
+        let answers = report::ask(client, ROWS).into_iter();
+        Sample { at, servers: answers.map(|(server, answer)| (server, answer.and_then(read))).collect() }
     }
 
-    /// Whether the same servers answered as at another moment. What has happened between the two is not known otherwise.
+    /// Returns whether the same servers answered as at another moment. What has happened between the two is not known otherwise.
     pub fn is_comparable(&self, other: &Sample) -> bool {
-        let answered = |sample: &Sample| sample.servers.iter().map(|(_, figures)| figures.is_ok()).collect::<Vec<_>>();
+        let answered = |sample: &Sample| sample.servers.iter().map(|(_, report)| report.is_ok()).collect::<Vec<_>>();
         answered(self) == answered(other)
     }
 
-    /// Whether every server answered.
+    /// Returns whether every server answered.
     pub fn is_complete(&self) -> bool {
-        self.servers.iter().all(|(_, figures)| figures.is_ok())
+        self.servers.iter().all(|(_, report)| report.is_ok())
     }
 
-    /// A statistic, summed over the servers that answered.
-    pub fn total(&self, stat: Stat) -> u64 {
-        let answered = self.servers.iter().filter_map(|(_, figures)| figures.as_ref().ok());
-        answered.fold(0, |total, figures| total.saturating_add(figures.of(stat)))
+    /// Returns the services that are used, with what all servers tell of each.
+    pub fn sums(&self) -> Vec<Sum> {
+        let mut sums: Vec<Sum> = Vec::new();
+        let mut rows: HashMap<String, Vec<(usize, Vec<GridCell>)>> = HashMap::new();
+        for report in self.servers.iter().filter_map(|(_, report)| report.as_ref().ok()) {
+            for service in &report.services {
+                let tables = report.tables(service);
+                if !service.is_used(&tables) {
+                    continue;
+                }
+                let sum = match sums.iter().position(|sum| sum.name == service.name) {
+                    Some(known) => &mut sums[known],
+                    None => {
+                        sums.push(Sum::new(&service.name));
+                        sums.last_mut().expect("it was pushed")
+                    }
+                };
+                sum.connections = sum.connections.saturating_add(service.connections);
+                report.series(service).for_each(|series| sum.add_series(series));
+                for table in tables {
+                    sum.head(&table);
+                    rows.entry(table.id).or_default().extend(table.rows.into_iter().enumerate());
+                }
+            }
+        }
+        for table in sums.iter_mut().flat_map(|sum| &mut sum.tables) {
+            let mut rows = rows.remove(&table.id).unwrap_or_default();
+            rows.sort_by_key(|(rank, _)| *rank);
+            rows.into_iter().for_each(|(_, row)| table.add(row));
+        }
+        sums
     }
 }
 
-/// The lines of all servers that know what was asked for.
-fn lines_of(answers: Vec<(String, Result<Lines, Failure>)>) -> impl Iterator<Item = Vec<u8>> {
-    answers.into_iter().filter_map(|(_, answer)| answer.ok()?.ok()).flatten()
-}
+impl Sum {
+    fn new(name: &str) -> Sum {
+        Sum { name: name.into(), connections: 0, series: Vec::new(), tables: Vec::new() }
+    }
 
-fn rows_of(answers: Vec<(String, Result<Lines, Failure>)>) -> impl Iterator<Item = ListedRow> {
-    lines_of(answers).filter_map(|line| ListedRow::parse(&line))
-}
-
-/// One row for all of a name. What is as old as the oldest stays so; everything else adds up.
-fn sum(rows: impl Iterator<Item = ListedRow>) -> Vec<ListedRow> {
-    let mut by_name: BTreeMap<Vec<u8>, ListedRow> = BTreeMap::new();
-    for row in rows {
-        match by_name.get_mut(&row.name) {
-            Some(known) => known.add(&row),
-            None => drop(by_name.insert(row.name.clone(), row)),
+    fn add_series(&mut self, series: &ToldSeries) {
+        match self.series.iter_mut().find(|(title, ..)| *title == series.title) {
+            Some((_, _, value)) => *value += series.now,
+            None => self.series.push((series.title.clone(), series.is_rate, series.now)),
         }
     }
-    by_name.into_values().collect()
+
+    /// Begins a table, unless another server has it.
+    fn head(&mut self, grid: &Grid) {
+        if self.tables.iter().all(|table| table.id != grid.id) {
+            let (id, title, empty) = (grid.id.clone(), grid.title.clone(), grid.empty.clone());
+            let (rows, places) = (Vec::new(), HashMap::new());
+            self.tables.push(SumTable { id, title, empty, heads: grid.heads.clone(), rows, places });
+        }
+    }
+}
+
+impl SumTable {
+    /// Returns the row with the same texts.
+    pub fn like(&self, row: &[GridCell]) -> Option<&Vec<GridCell>> {
+        Some(&self.rows[*self.places.get(&texts_of(row))?])
+    }
+
+    fn add(&mut self, row: Vec<GridCell>) {
+        // Servers of two releases may differ in their columns.
+        if row.len() != self.heads.len() {
+            return;
+        }
+        let place = *self.places.entry(texts_of(&row)).or_insert(self.rows.len());
+        let Some(known) = self.rows.get_mut(place) else { return self.rows.push(row) };
+        for ((known, more), head) in known.iter_mut().zip(row).zip(&self.heads) {
+            *known = sum_of(known, more, head);
+        }
+    }
+}
+
+/// Returns the cell for two servers together. What adds up does; of ages and of times that half of all are not longer than, the
+/// longer counts.
+fn sum_of(one: &GridCell, other: GridCell, head: &GridHead) -> GridCell {
+    match (one, &other) {
+        (GridCell::Number(a), GridCell::Number(b)) => GridCell::Number(a + b),
+        (GridCell::Time { seconds: a, .. }, GridCell::Time { seconds: b, .. }) if head.is_counter => {
+            GridCell::seconds(a + b)
+        }
+        (GridCell::Time { .. }, GridCell::Time { .. }) if other.value() > one.value() => other,
+        (GridCell::Nothing, _) => other,
+        _ => one.clone(),
+    }
+}
+
+fn texts_of(row: &[GridCell]) -> Vec<String> {
+    row.iter().filter_map(|cell| if let GridCell::Text(text) = cell { Some(text.clone()) } else { None }).collect()
 }

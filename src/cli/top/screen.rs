@@ -1,58 +1,71 @@
 //! Draws the view, on a terminal or as plain lines.
 
 use super::controls::Controls;
-use super::view::{Cell, PANELS, Panel, ServerLine, View, brief};
+use super::view::{Panel, ServerLine, ServiceLine, View};
+use crate::cli::report::GridCell;
+use crate::cli::terminal::aligned;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
-use ratatui::widgets::{Cell as Field, Paragraph, Row, Table, Wrap};
+use ratatui::widgets::{Cell as Field, Paragraph, Row, Table};
+use std::ops::Range;
 
 /// The help for keys in the last line.
 const KEYS: &str = "q quit  Tab table  s sort  r reverse  / filter  p pause  arrows scroll";
 /// The greatest width of columns other than the first, which are as wide as their texts.
 const WIDEST: usize = 30;
 /// The least width of the first column, which has the rest.
-const NARROWEST: u16 = 12;
+const NARROWEST: usize = 12;
 /// The most servers on a screen, so that there is room for the tables.
 const MOST_SERVERS: usize = 8;
 
-/// Draws everything.
+/// Draws the servers and services, and the tables of the service that the keys are for.
 pub fn draw(frame: &mut Frame<'_>, view: &View, controls: &Controls) {
     let servers = server_lines(view);
-    let [head, totals, body, foot] = Layout::vertical([
+    let focus = controls.focus(&view.panels);
+    let service = view.panels.get(focus).map_or(0, |panel| panel.service);
+    let totals: Vec<Line<'_>> =
+        view.services.iter().enumerate().map(|(n, line)| service_line(line, n == service)).collect();
+    let [head, services, body, foot] = Layout::vertical([
         Constraint::Length(servers.len() as u16),
-        Constraint::Length(2),
+        Constraint::Length(1 + totals.len() as u16),
         Constraint::Min(0),
         Constraint::Length(1),
     ])
     .areas(frame.area());
     frame.render_widget(Text::from(servers), head);
-    frame.render_widget(Paragraph::new(total_line(view)).wrap(Wrap { trim: true }), totals);
-    // The keys, of which there are most, get most of the room.
-    let panels: [Rect; PANELS] =
-        Layout::vertical([Constraint::Fill(3), Constraint::Fill(4), Constraint::Fill(3)]).areas(body);
-    for (n, area) in panels.into_iter().enumerate() {
-        draw_panel(frame, area, &view.panels[n], n, controls);
+    frame.render_widget(Text::from(totals), services);
+    let panels: Vec<usize> = (0..view.panels.len()).filter(|n| view.panels[*n].service == service).collect();
+    let room = |n: &usize| match view.panels[*n].rows.len() {
+        0 => Constraint::Length(1),
+        // The title, the heads, the rows, and a line of distance.
+        rows => Constraint::Max(rows.saturating_add(3).try_into().unwrap_or(u16::MAX)),
+    };
+    let areas = Layout::vertical(panels.iter().map(room)).split(body);
+    for (n, area) in panels.into_iter().zip(areas.iter()) {
+        draw_panel(frame, *area, &view.panels[n], n == focus, controls);
     }
     frame.render_widget(foot_line(controls), foot);
 }
 
-/// Returns the same as plain lines: every row, in columns as wide as their texts.
+/// Returns the same as plain lines: every table, in columns as wide as their texts.
 pub fn plain(view: &View) -> String {
     let mut lines: Vec<String> =
         view.servers.iter().map(|server| format!("{}: {}", server.address, state_of(server))).collect();
-    lines.push(view.totals.iter().map(|(name, cell)| format!("{cell} {name}")).collect::<Vec<_>>().join(", "));
-    for panel in &view.panels {
-        let head = panel.columns.iter().map(|column| (*column).to_string()).collect();
-        let rows = panel.rows.iter().map(|row| row.iter().map(Cell::to_string).collect());
-        let table: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
-        let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..panel.columns.len()).map(width).collect();
-        lines.push(String::new());
-        for row in &table {
-            let fields = row.iter().zip(&widths).map(|(field, width)| format!("{field:width$}"));
-            lines.push(fields.collect::<Vec<_>>().join("  ").trim_end().to_string());
+    for (n, service) in view.services.iter().enumerate() {
+        let totals = service.totals.iter().map(|(name, cell)| format!("{cell} {name}")).collect::<Vec<_>>().join(", ");
+        lines.extend([String::new(), format!("{}: {totals}", service.name)]);
+        for panel in view.panels.iter().filter(|panel| panel.service == n) {
+            lines.push(String::new());
+            if panel.rows.is_empty() {
+                lines.push(format!("{}: {}", panel.title, panel.empty));
+                continue;
+            }
+            lines.push(panel.title.clone());
+            let heads = panel.heads.iter().map(|head| head.title.clone()).collect();
+            let rows = panel.rows.iter().map(|row| row.iter().map(GridCell::to_string).collect());
+            lines.extend(aligned(&[heads].into_iter().chain(rows).collect::<Vec<_>>()));
         }
     }
     lines.join("\n") + "\n"
@@ -72,56 +85,77 @@ fn server_lines(view: &View) -> Vec<Line<'static>> {
 
 fn state_of(server: &ServerLine) -> String {
     match &server.state {
-        Ok(uptime) => format!("up {}", brief(*uptime)),
+        Ok(uptime) => format!("up {uptime}"),
         Err(reason) => reason.clone(),
     }
 }
 
-fn total_line(view: &View) -> Line<'static> {
-    let spans = view.totals.iter().flat_map(|(name, cell)| {
-        let number = Span::styled(cell.to_string(), Style::new().add_modifier(Modifier::BOLD));
-        // A number and its name stay in one line.
-        [number, Span::from(format!("\u{a0}{name}  "))]
+fn service_line(service: &ServiceLine, has_focus: bool) -> Line<'static> {
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let name = Span::styled(service.name.clone(), if has_focus { bold.fg(Color::Cyan) } else { bold });
+    let totals = service.totals.iter().flat_map(|(name, cell)| {
+        [Span::from("  "), Span::styled(cell.to_string(), bold), Span::from(format!(" {name}"))]
     });
-    Line::from_iter(spans)
+    Line::from_iter([name].into_iter().chain(totals))
 }
 
-fn draw_panel(frame: &mut Frame<'_>, area: Rect, panel: &Panel, n: usize, controls: &Controls) {
+fn draw_panel(frame: &mut Frame<'_>, area: Rect, panel: &Panel, has_focus: bool, controls: &Controls) {
     let style = Style::new().add_modifier(Modifier::REVERSED);
-    let style = if n == controls.focus { style.fg(Color::Cyan) } else { style };
-    let skipped = controls.skipped[n].min(panel.rows.len().saturating_sub(1));
-    let rows: Vec<Vec<String>> = std::iter::once(heads_of(panel, n, controls))
-        .chain(panel.rows.iter().skip(skipped).map(|row| row.iter().map(Cell::to_string).collect()))
-        .take(usize::from(area.height))
+    let style = if has_focus { style.fg(Color::Cyan) } else { style };
+    let [title, table] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
+    if panel.rows.is_empty() {
+        return frame.render_widget(Paragraph::new(format!("{}: {}", panel.title, panel.empty)).style(style), title);
+    }
+    frame.render_widget(Paragraph::new(format!("{} ({})", panel.title, panel.rows.len())).style(style), title);
+    let rows: Vec<Vec<String>> = std::iter::once(heads_of(panel))
+        .chain(panel.rows.iter().skip(controls.skipped(panel)).map(|row| row.iter().map(GridCell::to_string).collect()))
+        .take(usize::from(table.height))
         .collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).min(WIDEST);
-    let widths = (0..panel.columns.len()).map(|column| match column {
-        0 => Constraint::Min(NARROWEST),
-        _ => Constraint::Length(width(column) as u16),
-    });
-    let is_number = |column: usize| panel.rows.first().is_some_and(|row| row[column].is_number());
-    let field = |(column, text): (usize, &String)| {
-        let line = Line::from(text.clone());
-        Field::from(if is_number(column) { line.right_aligned() } else { line })
+    let widths: Vec<usize> = (0..panel.heads.len()).map(width).collect();
+    let shown = fitting(&widths, usize::from(table.width), panel.order.column.unwrap_or(0));
+    let columns = || [0].into_iter().chain(shown.clone());
+    let field = |row: &Vec<String>, column: usize| {
+        let line = Line::from(row[column].clone());
+        Field::from(if panel.heads[column].is_text { line } else { line.right_aligned() })
     };
-    let mut rows = rows.iter().map(|row| Row::new(row.iter().enumerate().map(field)));
-    let head = rows.next().unwrap_or_default().style(style);
-    frame.render_widget(Table::new(rows, widths).header(head), area);
+    let mut lines = rows.iter().map(|row| Row::new(columns().map(|column| field(row, column)).collect::<Vec<_>>()));
+    let head = lines.next().unwrap_or_default().style(Style::new().add_modifier(Modifier::BOLD));
+    let widths = columns().map(|column| match column {
+        0 => Constraint::Min(NARROWEST as u16),
+        _ => Constraint::Length(widths[column] as u16),
+    });
+    frame.render_widget(Table::new(lines, widths).header(head), table);
 }
 
-/// Returns the heads of the columns, with a mark at the one that sorts, and how many rows there are.
-fn heads_of(panel: &Panel, n: usize, controls: &Controls) -> Vec<String> {
-    let order = controls.orders[n];
-    let head = |(column, name): (usize, &&str)| {
-        let mark = match (column == order.column, order.is_reversed) {
-            (false, _) => "",
-            (true, false) => "*",
-            (true, true) => "~",
+/// Returns which columns beside the first fit into a table of that width; that which sorts is among them.
+fn fitting(widths: &[usize], width: usize, sorting: usize) -> Range<usize> {
+    let (mut first, sorting) = (1.min(widths.len()), sorting.min(widths.len().saturating_sub(1)));
+    loop {
+        let mut room = width.saturating_sub(NARROWEST);
+        let fits = |column: &usize| match room.checked_sub(widths[*column] + 1) {
+            Some(rest) => {
+                room = rest;
+                true
+            }
+            None => false,
         };
-        let count = if column == 0 { format!(" ({})", panel.rows.len()) } else { String::new() };
-        format!("{name}{mark}{count}")
+        let end = first + (first..widths.len()).take_while(fits).count();
+        if sorting < end || first >= sorting {
+            return first..end;
+        }
+        first += 1;
+    }
+}
+
+/// Returns the heads of the columns, with a mark at the one that sorts.
+fn heads_of(panel: &Panel) -> Vec<String> {
+    let mark = if panel.order.is_reversed { "~" } else { "*" };
+    let head = |(column, title): (usize, &str)| {
+        let is_sorting = panel.order.column == Some(column);
+        if is_sorting { format!("{title}{mark}") } else { title.into() }
     };
-    panel.columns.iter().enumerate().map(head).collect()
+    panel.heads.iter().map(|head| &*head.title).enumerate().map(head).collect()
 }
 
 fn foot_line(controls: &Controls) -> Line<'static> {
@@ -136,8 +170,8 @@ fn foot_line(controls: &Controls) -> Line<'static> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::view::USUAL_ORDERS;
     use super::super::view::tests::samples;
+    use super::super::view::{Orders, SortOrder};
     use super::*;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -150,8 +184,7 @@ mod tests {
         let buffer = terminal.backend().buffer();
         let line =
             |cells: &[ratatui::buffer::Cell]| cells.iter().map(ratatui::buffer::Cell::symbol).collect::<String>();
-        let lines = buffer.content.chunks(width.into());
-        lines.map(|cells| line(cells).replace('\u{a0}', " ").trim_end().to_string()).collect()
+        buffer.content.chunks(width.into()).map(|cells| line(cells).trim_end().to_string()).collect()
     }
 
     #[test]
@@ -159,36 +192,35 @@ mod tests {
         let expected = "\
 10.0.0.5: up 1 d 1 h
 10.0.0.6: 10.0.0.6:7531: it does not answer
-3 working  9 waiting  0 keys  25 locked/s  2.0 done/s  0.5 full/s  0.5 timeout/s
+work  3 connections  25 Done/s  7 Ready
 
-TYPE (2)                      WORK WAIT* LOCKED/s DONE/s FULL/s TIMEOUT/s   HELD
-Article                          2     8       20    2.0    0.5       0.5 100 ms
-File                             1     1      4.5      0      0         0  1.0 s
+Jobs by type (2)
+type                                             ready done/s wait p50 wait p99
+Article                                              8     20   250 ms        -
+File:\\u{1b}[2J                                       9      -    1.5 s        -
 
-KEY (3)                                                      WORK WAIT*   OLDEST
-Article:a                                                       1     8 1 m 15 s
-File:\\u{1b}[2J                                                  1     1    3.2 s
-Article:b                                                       1     0     5 ms
+Longest locks (2)
+key                                                                         for
+Article:a                                                              1 m 15 s
+Article:b                                                                  5 ms
 
-
-HELD KEY (2)                                                  FOR* HOLDER
-Article:a                                                 1 m 15 s 10.1.0.1:5000
-Article:b                                                     5 ms 10.1.0.2:5000
 
 q quit  Tab table  s sort  r reverse  / filter  p pause  arrows scroll";
-        assert_eq!(drawn(80, 19, &Controls::default()).join("\n"), expected);
+        assert_eq!(drawn(79, 16, &Controls::default()).join("\n"), expected);
     }
 
     #[test]
     fn the_controls_show() {
-        let mut controls = Controls { filter: "article".into(), is_typing: true, ..Controls::default() };
-        controls.orders[1].is_reversed = true;
-        controls.skipped[2] = 1;
-        let lines = drawn(80, 19, &controls);
-        assert!(lines[8].starts_with("KEY (2)") && lines[8].contains("WAIT~"), "{lines:#?}");
-        assert!(lines[9].starts_with("Article:b") && lines[10].starts_with("Article:a"), "{lines:#?}");
-        assert!(lines[15].starts_with("Article:b") && lines[16].is_empty(), "{lines:#?}");
-        assert_eq!(lines[18], "filter: article_  (Enter keeps it, Esc drops it)");
+        let order = SortOrder { column: Some(1), is_reversed: true };
+        let orders = Orders::from([("work.locks".into(), order)]);
+        let controls = Controls { filter: "article".into(), is_typing: true, orders, ..Controls::default() };
+        let lines = drawn(79, 16, &controls);
+        assert_eq!(lines[4], "Jobs by type (1)");
+        assert!(lines[9].ends_with(" for~"), "{lines:#?}");
+        assert!(lines[10].starts_with("Article:b") && lines[11].starts_with("Article:a"), "{lines:#?}");
+        assert_eq!(lines[15], "filter: article_  (Enter keeps it, Esc drops it)");
+        let lines = drawn(79, 9, &Controls { filter: "nothing".into(), ..Controls::default() });
+        assert_eq!(lines[4..6], ["Jobs by type: none with this text", "Longest locks: none with this text"]);
     }
 
     /// What does not fit is left out.
@@ -200,26 +232,35 @@ q quit  Tab table  s sort  r reverse  / filter  p pause  arrows scroll";
     }
 
     #[test]
+    fn the_column_that_sorts_is_in_sight() {
+        let widths = [40, 5, 6, 7, 8];
+        for (width, sorting, shown) in
+            [(100, 0, 1..5), (25, 0, 1..3), (25, 2, 1..3), (28, 3, 2..4), (21, 4, 4..5), (20, 4, 4..4), (0, 0, 1..1)]
+        {
+            assert_eq!(fitting(&widths, width, sorting), shown, "{width} {sorting}");
+        }
+        assert_eq!(fitting(&[], 80, 3), 0..0);
+    }
+
+    #[test]
     fn without_a_terminal_there_are_lines() {
         let (before, now) = samples();
-        let text = plain(&View::of(&now, Some(&before), "", &USUAL_ORDERS));
+        let text = plain(&View::of(&now, Some(&before), "", &Orders::new()));
         let expected = "\
 10.0.0.5: up 1 d 1 h
 10.0.0.6: 10.0.0.6:7531: it does not answer
-3 working, 9 waiting, 0 keys, 25 locked/s, 2.0 done/s, 0.5 full/s, 0.5 timeout/s
 
-TYPE     WORK  WAIT  LOCKED/s  DONE/s  FULL/s  TIMEOUT/s  HELD
-Article  2     8     20        2.0     0.5     0.5        100 ms
-File     1     1     4.5       0       0       0          1.0 s
+work: 3 connections, 25 Done/s, 7 Ready
 
-KEY             WORK  WAIT  OLDEST
-Article:a       1     8     1 m 15 s
-File:\\u{1b}[2J  1     1     3.2 s
-Article:b       1     0     5 ms
+Jobs by type
+type            ready  done/s  wait p50  wait p99
+Article         8      20      250 ms    -
+File:\\u{1b}[2J  9      -       1.5 s     -
 
-HELD KEY   FOR       HOLDER
-Article:a  1 m 15 s  10.1.0.1:5000
-Article:b  5 ms      10.1.0.2:5000
+Longest locks
+key        for
+Article:a  1 m 15 s
+Article:b  5 ms
 ";
         assert_eq!(text, expected);
     }

@@ -1,348 +1,272 @@
-//! What there is to see: tables of two samples, which can be sorted and filtered. It knows neither servers nor terminals.
+//! What there is to see: what two samples tell, as tables that can be sorted and filtered. It knows neither servers nor terminals.
 
-use super::sample::Sample;
-use crate::cli::terminal::printable;
-use crate::pools::stats::PoolStat as Stat;
-use crate::pools::wire::client::listing::{ListedClaim, ListedRow};
-use crate::time::Span;
-use std::cmp::Ordering;
+use super::sample::{Sample, Sum, SumTable};
+use crate::cli::report::{GridCell, GridHead, ToldReport};
 use std::collections::HashMap;
-use std::fmt;
+
+/// What is said in place of rows that the filter hides.
+const HIDDEN: &str = "none with this text";
 
 /// A table.
 pub struct Panel {
-    /// The heads of its columns. The first is text.
-    pub columns: &'static [&'static str],
-    /// The rows, in order.
-    pub rows: Vec<Vec<Cell>>,
-}
-
-/// What stands in a table.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Cell {
-    /// A name.
-    Text(String),
-    /// How many there are.
-    Count(u64),
-    /// How many there were in a second.
-    Rate(f64),
-    /// How long something takes or took; None without any.
-    Time(Option<Span>),
+    /// Its name among those of all services.
+    pub id: String,
+    /// Which service it is of.
+    pub service: usize,
+    pub title: String,
+    /// What is said in place of no rows.
+    pub empty: String,
+    /// The heads of its columns. The first says what a row is about.
+    pub heads: Vec<GridHead>,
+    /// In which order the rows stand.
+    pub order: SortOrder,
+    /// The rows that are to be seen, in order.
+    pub rows: Vec<Vec<GridCell>>,
 }
 
 /// In which order the rows of a table stand.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SortOrder {
-    /// By which column.
-    pub column: usize,
+    /// By which column; as the servers tell them without one.
+    pub column: Option<usize>,
     /// Whether the other way round than usual: names go up, numbers down.
     pub is_reversed: bool,
 }
+
+/// The orders of tables, by their names. A table that is not there stands as the servers tell it.
+pub type Orders = HashMap<String, SortOrder>;
 
 /// A server in a few words.
 pub struct ServerLine {
     /// Its address.
     pub address: String,
     /// How long it has run, or what is wrong with it.
-    pub state: Result<Span, String>,
+    pub state: Result<GridCell, String>,
+}
+
+/// A service in a few words.
+pub struct ServiceLine {
+    pub name: String,
+    /// Numbers of all servers together, with their names.
+    pub totals: Vec<(String, GridCell)>,
 }
 
 /// Everything that can be seen.
 pub struct View {
     /// The servers.
     pub servers: Vec<ServerLine>,
-    /// Numbers of all servers together, with their names.
-    pub totals: Vec<(&'static str, Cell)>,
-    /// Types, keys and holders.
-    pub panels: [Panel; PANELS],
+    /// The services that are used.
+    pub services: Vec<ServiceLine>,
+    /// Their tables.
+    pub panels: Vec<Panel>,
 }
 
-/// How many tables there are.
-pub const PANELS: usize = 3;
-/// The orders in which the tables stand at first: what most is waited for, and what is oldest.
-pub const USUAL_ORDERS: [SortOrder; PANELS] = [
-    SortOrder { column: 2, is_reversed: false },
-    SortOrder { column: 2, is_reversed: false },
-    SortOrder { column: 1, is_reversed: false },
-];
-
-const TYPE_COLUMNS: &[&str] = &["TYPE", "WORK", "WAIT", "LOCKED/s", "DONE/s", "FULL/s", "TIMEOUT/s", "HELD"];
-const KEY_COLUMNS: &[&str] = &["KEY", "WORK", "WAIT", "OLDEST"];
-const HOLDER_COLUMNS: &[&str] = &["HELD KEY", "FOR", "HOLDER"];
-
 impl View {
-    /// What `now` shows, and what has happened since `before`. Only what contains `filter` is in the tables.
-    pub fn of(now: &Sample, before: Option<&Sample>, filter: &str, orders: &[SortOrder; PANELS]) -> View {
+    /// Returns what `now` shows, and what has happened since `before`. Only what contains `filter` is in the tables.
+    pub fn of(now: &Sample, before: Option<&Sample>, filter: &str, orders: &Orders) -> View {
         let before = before.filter(|before| before.is_comparable(now));
         let seconds = before.map_or(0.0, |before| now.at.duration_since(before.at).as_secs_f64());
-        let rates = Rates { seconds };
-        let total = |stat| before.map_or(0, |before| before.total(stat));
-        let rate = |stat| rates.of(now.total(stat), total(stat));
-        let types = types_of(now, before, &rates);
-        let timeouts = types.iter().map(|row| row[6].as_rate()).sum();
-        let done = types.iter().map(|row| row[4].as_rate()).sum();
-        let totals = vec![
-            ("working", Cell::Count(now.total(Stat::ProcessingWorkers))),
-            ("waiting", Cell::Count(now.total(Stat::WaitingWorkers))),
-            ("keys", Cell::Count(now.total(Stat::HashtableEntries))),
-            ("locked/s", rate(Stat::TotalAcquired)),
-            ("done/s", Cell::Rate(done)),
-            ("full/s", rate(Stat::FullQueues)),
-            ("timeout/s", Cell::Rate(timeouts)),
-        ];
-        let panel = |columns, rows, order| Panel::new(columns, rows, filter, order);
-        View {
-            servers: now
-                .servers
-                .iter()
-                .map(|(address, figures)| ServerLine {
-                    address: address.clone(),
-                    state: match figures {
-                        Ok(figures) => Ok(Span::from_micros(figures.of(Stat::Uptime))),
-                        Err(failure) => Err(failure.behind(address)),
-                    },
-                })
-                .collect(),
-            totals,
-            panels: [
-                panel(TYPE_COLUMNS, types, orders[0]),
-                panel(KEY_COLUMNS, now.keys.iter().map(key_row).collect(), orders[1]),
-                panel(HOLDER_COLUMNS, now.holders.iter().map(holder_row).collect(), orders[2]),
-            ],
+        let (now_sums, before_sums) = (now.sums(), before.map(Sample::sums).unwrap_or_default());
+        let server = |(address, report): &(String, Result<ToldReport, String>)| ServerLine {
+            address: address.clone(),
+            state: report.as_ref().map(|report| GridCell::seconds(report.uptime)).map_err(String::clone),
+        };
+        let mut view =
+            View { servers: now.servers.iter().map(server).collect(), services: Vec::new(), panels: Vec::new() };
+        for sum in now_sums {
+            let was = before_sums.iter().find(|was| was.name == sum.name);
+            view.services.push(ServiceLine::of(&sum, was, seconds));
+            for table in sum.tables {
+                let was = was.and_then(|was| was.tables.iter().find(|was| was.id == table.id));
+                let order = orders.get(&table.id).copied().unwrap_or_default();
+                view.panels.push(Panel::of(table, was, seconds, view.services.len() - 1, filter, order));
+            }
         }
+        view
+    }
+}
+
+impl ServiceLine {
+    fn of(sum: &Sum, was: Option<&Sum>, seconds: f64) -> ServiceLine {
+        let series = sum.series.iter().map(|(title, is_rate, now)| {
+            let was = was.and_then(|was| was.series.iter().find(|(known, ..)| known == title));
+            match is_rate {
+                true => (format!("{title}/s"), rate_of(*now, was.map(|(_, _, was)| *was), seconds)),
+                false => (title.clone(), GridCell::Number(*now)),
+            }
+        });
+        let connections = ("connections".into(), GridCell::Number(sum.connections as f64));
+        ServiceLine { name: sum.name.clone(), totals: [connections].into_iter().chain(series).collect() }
     }
 }
 
 impl Panel {
-    fn new(columns: &'static [&'static str], mut rows: Vec<Vec<Cell>>, filter: &str, order: SortOrder) -> Panel {
+    fn of(
+        table: SumTable,
+        was: Option<&SumTable>,
+        seconds: f64,
+        service: usize,
+        filter: &str,
+        order: SortOrder,
+    ) -> Panel {
         let filter = filter.to_lowercase();
-        rows.retain(|row| {
-            row.iter().any(|cell| matches!(cell, Cell::Text(text) if text.to_lowercase().contains(&filter)))
-        });
-        rows.sort_by(|a, b| {
-            let by_column = a[order.column].compare(&b[order.column]);
-            let by_column = if order.is_reversed { by_column.reverse() } else { by_column };
-            by_column.then_with(|| a[0].compare(&b[0]))
-        });
-        Panel { columns, rows }
-    }
-}
-
-impl Cell {
-    /// The usual order: names up, numbers down.
-    fn compare(&self, other: &Cell) -> Ordering {
-        match (self, other) {
-            (Cell::Text(a), Cell::Text(b)) => a.cmp(b),
-            (Cell::Count(a), Cell::Count(b)) => b.cmp(a),
-            (Cell::Rate(a), Cell::Rate(b)) => b.total_cmp(a),
-            (Cell::Time(a), Cell::Time(b)) => b.cmp(a),
-            // A column has cells of one kind.
-            _ => Ordering::Equal,
+        let is_shown = |row: &&Vec<GridCell>| {
+            row.iter().any(|cell| matches!(cell, GridCell::Text(text) if text.to_lowercase().contains(&filter)))
+        };
+        let rates = |row: &Vec<GridCell>| {
+            let was = was.and_then(|was| was.like(row));
+            let cells = row.iter().zip(&table.heads).enumerate();
+            let cell = |(at, (cell, head)): (usize, (&GridCell, &GridHead))| match (cell.value(), head.is_counter) {
+                (Some(now), true) => rate_of(now, was.and_then(|was| was.get(at)?.value()), seconds),
+                _ => cell.clone(),
+            };
+            cells.map(cell).collect()
+        };
+        let mut rows: Vec<Vec<GridCell>> = table.rows.iter().filter(is_shown).map(rates).collect();
+        if let Some(column) = order.column.filter(|column| *column < table.heads.len()) {
+            rows.sort_by(|a, b| a[column].compare(&b[column]).then_with(|| a[0].compare(&b[0])));
         }
-    }
-
-    /// Whether it stands at the right of its column, as numbers do.
-    pub fn is_number(&self) -> bool {
-        !matches!(self, Cell::Text(_))
-    }
-
-    fn as_rate(&self) -> f64 {
-        if let Cell::Rate(rate) = self { *rate } else { 0.0 }
-    }
-}
-
-impl fmt::Display for Cell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Cell::Text(text) => f.write_str(text),
-            Cell::Count(count) => count.fmt(f),
-            Cell::Rate(rate) if *rate == 0.0 => f.write_str("0"),
-            Cell::Rate(rate) if *rate < 10.0 => write!(f, "{rate:.1}"),
-            Cell::Rate(rate) => write!(f, "{rate:.0}"),
-            Cell::Time(None) => f.write_str("-"),
-            Cell::Time(Some(span)) => f.write_str(&brief(*span)),
+        if order.is_reversed {
+            rows.reverse();
         }
+        let empty = if table.rows.is_empty() { table.empty } else { HIDDEN.into() };
+        let heads = table.heads.into_iter().map(|head| match head.is_counter {
+            true => GridHead { title: format!("{}/s", head.title), ..head },
+            false => head,
+        });
+        Panel { id: table.id, service, title: table.title, empty, heads: heads.collect(), order, rows }
     }
 }
 
-/// What has happened between two samples.
-struct Rates {
-    seconds: f64,
-}
-
-impl Rates {
-    fn of(&self, now: u64, before: u64) -> Cell {
+/// Returns by how much something grew in each second; nothing where that is not known.
+fn rate_of(now: f64, was: Option<f64>, seconds: f64) -> GridCell {
+    match was {
         // A server that was restarted has begun anew.
-        let grown = now.saturating_sub(before) as f64;
-        Cell::Rate(if self.seconds > 0.0 { grown / self.seconds } else { 0.0 })
-    }
-}
-
-fn types_of(now: &Sample, before: Option<&Sample>, rates: &Rates) -> Vec<Vec<Cell>> {
-    let earlier: HashMap<&[u8], &ListedRow> =
-        before.iter().flat_map(|before| &before.types).map(|row| (&row.name[..], row)).collect();
-    let row = |one: &ListedRow| {
-        // Of a type that is new, everything has happened since.
-        let was = |word| earlier.get(&one.name[..]).map_or(0, |earlier| earlier.amount(word));
-        let rate = |word| if before.is_some() { rates.of(one.amount(word), was(word)) } else { Cell::Rate(0.0) };
-        let given_back = one.amount("acquired").saturating_sub(one.amount("working"));
-        let given_back = given_back.saturating_sub(was("acquired").saturating_sub(was("working")));
-        let held = one.amount("held").saturating_sub(was("held")).checked_div(given_back);
-        vec![
-            Cell::Text(printable(&one.name)),
-            Cell::Count(one.amount("working")),
-            Cell::Count(one.amount("waiting")),
-            rate("acquired"),
-            rate("done"),
-            rate("full"),
-            rate("timeouts"),
-            Cell::Time(held.map(Span::from_micros)),
-        ]
-    };
-    now.types.iter().map(row).collect()
-}
-
-fn key_row(key: &ListedRow) -> Vec<Cell> {
-    vec![
-        Cell::Text(printable(&key.name)),
-        Cell::Count(key.amount("working")),
-        Cell::Count(key.amount("waiting")),
-        Cell::Time(Some(Span::from_micros(key.amount("oldest")))),
-    ]
-}
-
-fn holder_row((key, holder): &(Vec<u8>, ListedClaim)) -> Vec<Cell> {
-    let text = |bytes| Cell::Text(printable(bytes));
-    vec![text(key), Cell::Time(Some(holder.age)), text(holder.peer.as_bytes())]
-}
-
-/// A span in two units at most.
-pub fn brief(span: Span) -> String {
-    let ms = span.as_micros() / 1_000;
-    let s = ms / 1_000;
-    match s {
-        0 => format!("{ms} ms"),
-        1..60 => format!("{s}.{} s", ms % 1_000 / 100),
-        60..3_600 => format!("{} m {} s", s / 60, s % 60),
-        3_600..86_400 => format!("{} h {} m", s / 3_600, s / 60 % 60),
-        _ => format!("{} d {} h", s / 86_400, s / 3_600 % 24),
+        Some(was) if seconds > 0.0 => GridCell::Rate((now - was).max(0.0) / seconds),
+        _ => GridCell::Nothing,
     }
 }
 
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::client::{Failure, Fault};
-    use crate::stats::Figures;
+    use serde_json::{Value, json};
     use std::time::{Duration, Instant};
 
-    fn rows_of(lines: &[&str]) -> Vec<ListedRow> {
-        lines.iter().map(|line| ListedRow::parse(line.as_bytes()).expect("is a line")).collect()
-    }
-
-    fn figures(acquired: u64, full: u64) -> Figures<Stat> {
-        let mut figures = Figures::default();
-        figures.set(Stat::Uptime, 90_061_000_000);
-        figures.set(Stat::TotalAcquired, acquired);
-        figures.set(Stat::FullQueues, full);
-        figures.set(Stat::ProcessingWorkers, 3);
-        figures.set(Stat::WaitingWorkers, 9);
-        figures
-    }
-
-    fn silent() -> Failure {
-        Failure { address: "10.0.0.6:7531".into(), fault: Fault::Silent }
+    /// What a server tells: a service with two tables, and one that nobody uses.
+    fn report(acquired: u64, jobs: &[(&str, u64, u64, f64)], locks: &[(&str, f64)]) -> ToldReport {
+        let column = |name: &str, unit: &str, is_counter: bool| json!({ "name": name, "title": name, "unit": unit, "help": "", "is_counter": is_counter, "emphasis": "none" });
+        let heading = |name: &str, title: &str, columns: Value| {
+            let empty = format!("There are no {name}.");
+            json!({ "name": name, "title": title, "help": "", "empty": empty, "note": null, "more": 0, "columns": columns })
+        };
+        let service = |name: &str, opened: u64, tables: Value| {
+            json!({ "name": name, "connections": opened, "connections_opened": opened, "figures": [
+                { "name": "uptime", "help": "", "value": 90_061.5, "is_seconds": true }
+            ], "tables": tables })
+        };
+        let jobs_columns =
+            [("type", "name", false), ("ready", "number", false), ("done", "number", true), ("wait", "times", false)];
+        let jobs_columns = jobs_columns.map(|(name, unit, is_counter)| column(name, unit, is_counter));
+        let locks_columns = [column("key", "name", false), column("for", "seconds", false)];
+        let tables = json!([
+            heading("jobs", "Jobs by type", jobs_columns.into()),
+            heading("locks", "Longest locks", locks_columns.into())
+        ]);
+        let jobs = jobs.iter().map(|(name, ready, done, p50)| {
+            let wait = json!({ "p50": p50, "p99": null, "p50_is_over": false, "p99_is_over": false });
+            json!({ "type": name, "ready": ready, "done": done, "wait": wait })
+        });
+        let locks = locks.iter().map(|(key, age)| json!({ "key": key, "for": age }));
+        let series = |title: &str, is_rate: bool, now: u64| json!({ "service": "work", "name": "x", "title": title, "unit": "", "is_rate": is_rate, "now": now, "values": [] });
+        ToldReport::read(json!({
+            "version": "9", "uptime": 90_061.5, "started_at": 0.0,
+            "services": [service("work", 3, tables), service("idle", 0, json!([heading("none", "None", json!([]))]))],
+            "work": { "jobs": jobs.collect::<Value>(), "locks": locks.collect::<Value>() },
+            "history": { "series": [series("Done", true, acquired), series("Ready", false, 7)] },
+        }))
+        .expect("is a report")
     }
 
     /// Two seconds with one of two servers.
     pub fn samples() -> (Sample, Sample) {
         let at = Instant::now();
-        let dead = || ("10.0.0.6".to_string(), Err(silent()));
-        let before = Sample {
-            at,
-            servers: vec![("10.0.0.5".into(), Ok(figures(100, 7))), dead()],
-            keys: Vec::new(),
-            types: rows_of(&[
-                "Article: 1 working, 0 waiting, 90 acquired, 5 done, 7 full, 0 timeouts, waited 0.0s, held 10.0s",
-            ]),
-            holders: Vec::new(),
-        };
-        let now = Sample {
-            at: at + Duration::from_secs(2),
-            servers: vec![("10.0.0.5".into(), Ok(figures(150, 8))), dead()],
-            keys: rows_of(&[
-                "Article:a: 1 working, 8 waiting, oldest 75.000000s",
-                "Article:b: 1 working, 0 waiting, oldest 0.005000s",
-                "File:\u{1b}[2J: 1 working, 1 waiting, oldest 3.250000s",
-            ]),
-            types: rows_of(&[
-                "Article: 2 working, 8 waiting, 131 acquired, 9 done, 8 full, 1 timeouts, waited 0.0s, held 14.0s",
-                "File: 1 working, 1 waiting, 9 acquired, 0 done, 0 full, 0 timeouts, waited 0.0s, held 8.0s",
-            ]),
-            holders: vec![
-                (b"Article:a".to_vec(), ListedClaim::parse(b"10.1.0.1:5000 working 75.000000s").expect("is a line")),
-                (b"Article:b".to_vec(), ListedClaim::parse(b"10.1.0.2:5000 working 0.005000s").expect("is a line")),
-            ],
-        };
-        (before, now)
+        let dead = || ("10.0.0.6".to_string(), Err("10.0.0.6:7531: it does not answer".to_string()));
+        let before = report(100, &[("Article", 2, 90, 0.1)], &[]);
+        let jobs = [("Article", 8, 131, 0.25), ("File:\u{1b}[2J", 9, 4, 1.5)];
+        let now = report(150, &jobs, &[("Article:a", 75.5), ("Article:b", 0.005)]);
+        let sample = |at, report| Sample { at, servers: vec![("10.0.0.5".into(), Ok(report)), dead()] };
+        (sample(at, before), sample(at + Duration::from_secs(2), now))
     }
 
     fn texts(panel: &Panel) -> Vec<String> {
-        panel.rows.iter().map(|row| row.iter().map(Cell::to_string).collect::<Vec<_>>().join("|")).collect()
+        panel.rows.iter().map(|row| row.iter().map(GridCell::to_string).collect::<Vec<_>>().join("|")).collect()
     }
+
+    fn totals(view: &View) -> Vec<String> {
+        view.services[0].totals.iter().map(|(name, cell)| format!("{cell} {name}")).collect()
+    }
+
+    const FILE: &str = "File:\\u{1b}[2J|9|-|1.5 s|-";
 
     #[test]
     fn what_has_happened_is_told_by_second() {
         let (before, now) = samples();
-        let view = View::of(&now, Some(&before), "", &USUAL_ORDERS);
-        let totals: Vec<String> = view.totals.iter().map(|(name, cell)| format!("{cell} {name}")).collect();
-        assert_eq!(
-            totals,
-            ["3 working", "9 waiting", "0 keys", "25 locked/s", "2.0 done/s", "0.5 full/s", "0.5 timeout/s"]
-        );
-        assert_eq!(texts(&view.panels[0]), ["Article|2|8|20|2.0|0.5|0.5|100 ms", "File|1|1|4.5|0|0|0|1.0 s"]);
-        assert_eq!(texts(&view.panels[2]), ["Article:a|1 m 15 s|10.1.0.1:5000", "Article:b|5 ms|10.1.0.2:5000"]);
-        let first = View::of(&now, None, "", &USUAL_ORDERS);
-        assert_eq!(texts(&first.panels[0])[0], "Article|2|8|0|0|0|0|108 ms");
-        assert_eq!(first.totals[3].1, Cell::Rate(0.0));
+        let view = View::of(&now, Some(&before), "", &Orders::new());
+        assert_eq!((view.services.len(), view.panels.len()), (1, 2), "what nobody uses is left out");
+        assert_eq!(totals(&view), ["3 connections", "25 Done/s", "7 Ready"]);
+        assert_eq!(texts(&view.panels[0]), ["Article|8|20|250 ms|-", FILE], "what is new has no rate yet");
+        assert_eq!(texts(&view.panels[1]), ["Article:a|1 m 15 s", "Article:b|5 ms"]);
+        let heads: Vec<&str> = view.panels[0].heads.iter().map(|head| &*head.title).collect();
+        assert_eq!(heads, ["type", "ready", "done/s", "wait p50", "wait p99"]);
+        let first = View::of(&now, None, "", &Orders::new());
+        assert_eq!(texts(&first.panels[0]), ["Article|8|-|250 ms|-", FILE]);
+        assert_eq!(totals(&first), ["3 connections", "- Done/s", "7 Ready"]);
     }
 
     #[test]
     fn a_server_that_comes_back_makes_no_rate() {
         let (before, mut now) = samples();
-        now.servers[1].1 = Ok(figures(1_000_000, 0));
-        assert_eq!(View::of(&now, Some(&before), "", &USUAL_ORDERS).totals[3].1, Cell::Rate(0.0));
+        now.servers[1].1 = Ok(report(1_000_000, &[], &[]));
+        assert_eq!(
+            totals(&View::of(&now, Some(&before), "", &Orders::new())),
+            ["6 connections", "- Done/s", "14 Ready"]
+        );
         // One that was restarted has counted less than before.
-        now.servers[1].1 = Err(silent());
-        now.servers[0].1 = Ok(figures(3, 0));
-        assert_eq!(View::of(&now, Some(&before), "", &USUAL_ORDERS).totals[3].1, Cell::Rate(0.0));
+        now.servers[1].1 = Err("it does not answer".into());
+        now.servers[0].1 = Ok(report(3, &[], &[]));
+        assert_eq!(
+            totals(&View::of(&now, Some(&before), "", &Orders::new())),
+            ["3 connections", "0 Done/s", "7 Ready"]
+        );
+    }
+
+    /// Numbers add up; of times, the longer counts; what is first at some server stands first.
+    #[test]
+    fn servers_are_one() {
+        let (mut before, mut now) = samples();
+        let other = |done| report(9, &[("Page", 1, 1, 0.5), ("Article", 1, done, 0.125)], &[("Article:b", 7.0)]);
+        before.servers[1].1 = Ok(other(10));
+        now.servers[1].1 = Ok(other(30));
+        let view = View::of(&now, Some(&before), "", &Orders::new());
+        assert_eq!(texts(&view.panels[0]), ["Article|9|30|250 ms|-", "Page|1|0|500 ms|-", FILE]);
+        assert_eq!(texts(&view.panels[1]), ["Article:a|1 m 15 s", "Article:b|7.0 s"]);
     }
 
     #[test]
     fn rows_are_sorted_and_filtered() {
         let (_, now) = samples();
-        let keys = |column, is_reversed, filter| {
-            let orders = [SortOrder { column, is_reversed }; PANELS];
-            let view =
-                View::of(&now, None, filter, &orders.map(|order| SortOrder { column: order.column.min(2), ..order }));
-            texts(&view.panels[1])
+        let types = |column, is_reversed, filter| {
+            let orders = Orders::from([("work.jobs".into(), SortOrder { column, is_reversed })]);
+            texts(&View::of(&now, None, filter, &orders).panels[0])
         };
-        let (a, b, file) = ("Article:a|1|8|1 m 15 s", "Article:b|1|0|5 ms", "File:\\u{1b}[2J|1|1|3.2 s");
-        assert_eq!(keys(0, false, ""), [a, b, file]);
-        assert_eq!(keys(0, true, ""), [file, b, a]);
-        assert_eq!(keys(2, false, ""), [a, file, b]);
-        assert_eq!(keys(1, true, ""), [a, b, file], "what is equal stands by name");
-        assert_eq!(keys(2, false, "ARTICLE"), [a, b]);
-        assert_eq!(keys(2, false, "nothing"), [""; 0]);
-    }
-
-    #[test]
-    fn spans_are_brief() {
-        for (s, text) in
-            [(0, "0 ms"), (1, "1.0 s"), (59, "59.0 s"), (61, "1 m 1 s"), (7_260, "2 h 1 m"), (90_000, "1 d 1 h")]
-        {
-            assert_eq!(brief(Span::from_secs(s)), text);
-        }
-        assert_eq!(brief(Span::from_micros(3_999_999)), "3.9 s");
+        let article = "Article|8|-|250 ms|-";
+        assert_eq!(types(None, false, ""), [article, FILE]);
+        assert_eq!(types(None, true, ""), [FILE, article]);
+        assert_eq!(types(Some(0), true, ""), [FILE, article]);
+        assert_eq!(types(Some(1), false, ""), [FILE, article]);
+        assert_eq!(types(Some(2), false, ""), [article, FILE], "what is equal stands by name");
+        assert_eq!(types(Some(99), false, "ARTICLE"), [article]);
+        assert_eq!(types(Some(1), false, "nothing"), [""; 0]);
     }
 }

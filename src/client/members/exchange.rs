@@ -3,12 +3,15 @@
 use crate::client::Said;
 use crate::client::connection::ClientConnection;
 use crate::client::error::{Error, Fault};
+use crate::members::request::{Attributes, NoMembers, Request, Taken};
 use crate::members::wire::client::{self as wire, Notice, Reply};
-use crate::members::{Attributes, NoMembers, Request, Taken};
 use std::time::Duration;
 
 /// A server has at most 2^20 members unless its operator has chosen otherwise. A list that is longer than ten times this is none.
 const MOST_LISTED: usize = 10 << 20;
+
+/// The most characters of a text for people that are sent: enough for a sentence, and far from the longest line.
+const LONGEST_TEXT: usize = 400;
 
 /// What a take came to.
 pub enum Verdict {
@@ -32,7 +35,18 @@ pub fn ask(
 ) -> Result<Vec<u8>, Fault> {
     let mut bytes = Vec::new();
     wire::write_request(&mut bytes, request);
-    connection.send_amid_notices(&bytes, wait)?;
+    ask_line(connection, &bytes, wait, watch, notices)
+}
+
+/// The same for a request that is a line already.
+pub fn ask_line(
+    connection: &mut ClientConnection,
+    request: &[u8],
+    wait: Duration,
+    watch: &mut dyn FnMut(),
+    notices: &mut Vec<Notice>,
+) -> Result<Vec<u8>, Fault> {
+    connection.send_amid_notices(request, wait)?;
     read_reply(connection, watch, notices)
 }
 
@@ -112,6 +126,11 @@ pub fn members_request(pool: &[u8]) -> Vec<u8> {
     [b"MEMBERS ", pool, b"\n"].concat()
 }
 
+/// Returns attributes as they go over the wire.
+///
+/// # Errors
+///
+/// [`Error::BadName`] when no member can have them.
 pub fn sendable_attributes(attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<Attributes, Error> {
     let pair = |(name, value): &(Vec<u8>, Vec<u8>)| {
         let (name, value) = (wire::escape_name(name)?, wire::escape_name(value)?);
@@ -119,6 +138,13 @@ pub fn sendable_attributes(attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<Attribut
     };
     let pairs: Option<Vec<Vec<u8>>> = attributes.iter().map(pair).collect();
     pairs.and_then(|pairs| wire::parse_attribute_list(&pairs.join(&b' '))).ok_or(Error::BadName)
+}
+
+/// Returns words for people as they go over the wire: one line that is not too long.
+pub fn sendable_text(text: &str) -> String {
+    let line = |c: char| if c.is_control() { ' ' } else { c };
+    let text: String = text.chars().map(line).take(LONGEST_TEXT).collect();
+    text.trim().into()
 }
 
 fn refused(words: &[u8]) -> Error {

@@ -41,7 +41,8 @@ impl State {
             assert!(job.is_placed && job.id.0 < self.next_id && job.ttr > 0, "a job is not as it should be");
             self.check_place(key, job);
             if job.holds_key() {
-                let holder = self.jobs.holder_of(job.tube, job.key()).expect("a key that is held has a holder");
+                let holder =
+                    self.jobs.holder_of(job.tube, job.key(), |_| true).expect("a key that is held has a holder");
                 assert!(self.jobs[holder].id <= job.id, "the lowest number holds the key");
             }
         }
@@ -59,8 +60,11 @@ impl State {
             }
             Place::Delayed => assert!(tube.delayed.contains(&(job.at, job.id)), "a delayed job is not in its tube"),
             Place::Reserved => {
-                let holder = self.conn_ref(job.holder());
-                assert!(holder.held.contains(&(job.at, job.id)), "a reserved job is not with its holder");
+                let (conn, serial) = job.holder();
+                let conn = self.conns.get(conn.index()).and_then(Option::as_ref).filter(|conn| conn.serial == serial);
+                let held = conn.map(|conn| &conn.held).or_else(|| self.orphans.get(&serial));
+                let is_held = held.is_some_and(|held| held.contains(&(job.at, job.id)));
+                assert!(is_held, "a reserved job is not with its holder");
             }
             Place::Buried => assert!(tube.buried.iter(&self.jobs).any(|buried| buried == key), "a buried job is lost"),
         }
@@ -91,6 +95,14 @@ impl State {
             assert_eq!(tube.using as usize, conns().filter(|conn| conn.used == id).count(), "who uses a tube");
             let watches = |conn: &super::Conn| conn.watches.iter().any(|watch| watch.pattern == tube.name);
             assert_eq!(tube.watching as usize, conns().filter(|conn| watches(conn)).count(), "who watches a tube");
+        }
+        for (index, sum) in &self.sums.all {
+            let own = |tube: &&super::Tube| tube.sums.iter().any(|sum| sum.index() == index);
+            let mut counts = [0; 4];
+            for tube in self.tubes.iter().map(|(_, tube)| tube).filter(own) {
+                counts.iter_mut().zip(super::queries::counts_of(tube)).for_each(|(sum, count)| *sum += count);
+            }
+            assert_eq!(sum.counts, counts, "the jobs of {}", sum.name.escape_ascii());
         }
         assert_eq!(self.hidden.len(), self.tubes.iter().filter(|(_, tube)| tube.hidden.is_some()).count());
         assert_eq!(
@@ -152,6 +164,9 @@ impl State {
         for (index, set) in &self.sets {
             let conns = self.conns.iter().flatten().filter(|conn| conn.set.is_some_and(|set| set.index() == index));
             assert_eq!(set.conns as usize, conns.count(), "connections of a set");
+            if self.dropped_sets.iter().any(|dropped| dropped.index() == index) {
+                continue;
+            }
             assert_eq!(set.conns == 0, self.idle_sets.iter().any(|idle| idle.index() == index), "idle sets");
             set.check(|lane| self.limits.is_open(lane));
             let mut seen = 0;
@@ -171,15 +186,13 @@ impl State {
                 "somebody waits for a job that is there"
             );
         }
-        assert!(self.awake.is_empty() || self.serve_timer.is_some(), "those who wait are served later");
+        let is_served_later = !self.awake.is_empty() || !self.dropped_sets.is_empty();
+        assert!(!is_served_later || self.serve_timer.is_some(), "those who wait are served later");
         for (index, tube) in &self.tubes {
             for (set, _) in self.watched.matching(&tube.name).flatten() {
                 let knows = tube.covers.iter().filter(|cover| cover.set == *set).count();
-                assert_eq!(
-                    knows,
-                    usize::from(self.sets[set.index()].is_built),
-                    "tube {index} and the sets that cover it"
-                );
+                let is_known = self.sets[set.index()].built.is_known_to(index);
+                assert_eq!(knows, usize::from(is_known), "tube {index} and the sets that cover it");
             }
         }
     }

@@ -5,6 +5,7 @@ use super::places::To;
 use super::roots::RootId;
 use super::{State, Step};
 use crate::id::Id;
+use crate::jobs::stats::Jobs as Stat;
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -145,6 +146,8 @@ impl State {
             return None;
         }
         let mut changes = std::mem::take(&mut self.commits.changes);
+        self.figures.count(Stat::Batches);
+        self.figures.set(Stat::Changes, self.figures.of(Stat::Changes) + changes.len() as u64);
         changes.drain(..).for_each(|change| self.hand_over(change, visit));
         changes.shrink_to(KEPT_CHANGES);
         self.commits.changes = changes;

@@ -23,6 +23,8 @@ pub(super) struct Wait {
 
 /// A connection.
 pub(super) struct Conn {
+    /// Which of those that had its id it is.
+    pub serial: u32,
     pub used: TubeId,
     pub watches: Vec<Watch>,
     /// The set of its watches; None when they changed since it last reserved.
@@ -57,7 +59,9 @@ impl State {
         let tube = &mut self.tubes[used.index()];
         tube.using += 1;
         tube.watching += 1;
+        let serial = self.take_serial();
         self.conns[id.index()] = Some(Box::new(Conn {
+            serial,
             used,
             watches: vec![Watch { pattern: name.into(), weight: 1, is_weighted: false }],
             set: None,
@@ -72,6 +76,11 @@ impl State {
         }));
     }
 
+    pub(super) fn take_serial(&mut self) -> u32 {
+        self.next_serial = self.next_serial.wrapping_add(1);
+        self.next_serial
+    }
+
     /// Returns the tube `default`, for which there is always room.
     fn default_tube(&mut self, step: &mut Step<'_, '_>) -> TubeId {
         let name = TubeName::DEFAULT.bytes();
@@ -81,17 +90,19 @@ impl State {
         tube
     }
 
-    /// The connection is gone: its jobs are ready again, or delayed or buried as `retry` says.
+    /// The connection is gone: its jobs are ready again, or delayed or buried as `retry` says; very many of them bit by bit.
     pub fn close(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
         if self.conns.get(id.index()).is_none_or(Option::is_none) {
             return;
         }
         self.stop_waiting(id);
-        self.leave_set(id);
-        while let Some((_, job)) = self.conn(id).held.first().copied() {
-            let key = self.jobs.find(job).expect("a connection holds only jobs that there are");
-            self.lose_reservation(key, step);
-            self.serve_waiting(step);
+        self.leave_set(id, step);
+        let conn = self.conn(id);
+        let (serial, held) = (conn.serial, std::mem::take(&mut conn.held));
+        if !held.is_empty() {
+            self.orphans.insert(serial, held);
+            // Others that are gone have their turn before.
+            self.give_orphans_back(step);
         }
         let conn = self.conns[id.index()].take().expect("it was there above");
         conn.timer.into_iter().for_each(|timer| step.timers.cancel(timer));
@@ -105,6 +116,35 @@ impl State {
         self.hide_if_unused(conn.used, step.now, step.timers);
         while self.conns.last().is_some_and(Option::is_none) {
             self.conns.pop();
+        }
+    }
+
+    /// Gives back what connections held that are gone, as many jobs as one slice has.
+    pub(super) fn give_orphans_back(&mut self, step: &mut Step<'_, '_>) {
+        self.orphan_timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+        for _ in 0..super::SLICE {
+            let Some(mut orphans) = self.orphans.first_entry() else { return };
+            match orphans.get_mut().first().copied() {
+                Some((_, job)) => {
+                    let key = self.jobs.find(job).expect("only jobs that there are were held");
+                    self.lose_reservation(key, step);
+                    self.serve_waiting(step);
+                }
+                None => drop(orphans.remove()),
+            }
+        }
+        self.orphans.retain(|_, held| !held.is_empty());
+        if !self.orphans.is_empty() {
+            let timer = step.timers.arm(step.now + super::PAUSE_BETWEEN_SLICES, super::Timer::Orphans);
+            self.orphan_timer = Some(timer);
+        }
+    }
+
+    /// Returns what this connection holds, or held if it is gone.
+    pub(super) fn held_of(&mut self, (id, serial): (ConnId, u32)) -> &mut BTreeSet<(Time, JobId)> {
+        match self.conns.get_mut(id.index()) {
+            Some(Some(conn)) if conn.serial == serial && !self.orphans.contains_key(&serial) => &mut conn.held,
+            _ => self.orphans.get_mut(&serial).expect("what is reserved is held by somebody, or was"),
         }
     }
 
@@ -136,8 +176,9 @@ impl State {
 
     /// Returns the job with this number if the connection holds it.
     pub(super) fn held_by(&self, conn: ConnId, id: JobId) -> Option<JobKey> {
+        let holder = (conn, self.conn_ref(conn).serial);
         let is_held =
-            |key: &JobKey| self.jobs[*key].place == super::job::Place::Reserved && self.jobs[*key].holder() == conn;
+            |key: &JobKey| self.jobs[*key].place == super::job::Place::Reserved && self.jobs[*key].holder() == holder;
         self.jobs.find(id).filter(is_held)
     }
 

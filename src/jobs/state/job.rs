@@ -52,7 +52,7 @@ pub(super) enum Place {
     Ready,
     /// Among the delayed of its tube. `at` is until when.
     Delayed,
-    /// `at` is its deadline, `links.0` its holder.
+    /// `at` is its deadline, `links` its holder: the id of the connection, and which of those that had this id it was.
     Reserved,
     /// In the tube's list of buried jobs.
     Buried,
@@ -136,7 +136,7 @@ impl Extra<'_> {
             bytes.extend_from_slice(self.key);
         }
         if let Some((signature, timestamp)) = self.root {
-            bytes.extend_from_slice(&timestamp.to_ne_bytes());
+            push_number(&mut bytes, timestamp);
             bytes.push(signature.len() as u8);
             bytes.extend_from_slice(signature);
         }
@@ -146,7 +146,7 @@ impl Extra<'_> {
         if history {
             let History { timeouts, releases, buries, kicks, attempts } = self.history;
             for count in [timeouts, releases, buries, kicks, attempts] {
-                bytes.extend_from_slice(&count.to_ne_bytes());
+                push_number(&mut bytes, u64::from(count));
             }
         }
         bytes.extend_from_slice(self.error);
@@ -155,9 +155,30 @@ impl Extra<'_> {
 
     fn encoded_bytes(&self, history: bool) -> usize {
         let key = if self.key.is_empty() { 0 } else { 1 + self.key.len() };
-        let root = self.root.map_or(0, |(signature, _)| 9 + signature.len());
-        1 + key + root + 4 * usize::from(self.group.is_some()) + 20 * usize::from(history) + self.error.len()
+        let root = self.root.map_or(0, |(signature, timestamp)| 1 + bytes_of(timestamp) + signature.len());
+        let History { timeouts, releases, buries, kicks, attempts } = self.history;
+        let counts: usize =
+            [timeouts, releases, buries, kicks, attempts].map(|count| bytes_of(count.into())).iter().sum();
+        let counts = if history { counts } else { 0 };
+        1 + key + root + 4 * usize::from(self.group.is_some()) + counts + self.error.len()
     }
+}
+
+/// The bits of a number that are in each of its bytes; the last byte has a zero in the highest bit.
+const NUMBER_BITS: u32 = 7;
+
+/// Adds a number, which takes the fewer bytes the smaller it is.
+fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >> NUMBER_BITS > 0 {
+        bytes.push(number as u8 | 1 << NUMBER_BITS);
+        number >>= NUMBER_BITS;
+    }
+    bytes.push(number as u8);
+}
+
+/// Returns how many bytes [`push_number`] adds.
+fn bytes_of(number: u64) -> usize {
+    (u64::BITS - number.leading_zeros()).div_ceil(NUMBER_BITS).max(1) as usize
 }
 
 /// The rest of an encoded extra.
@@ -178,8 +199,16 @@ impl<'a> Fields<'a> {
         u32::from_ne_bytes(self.bytes(4).try_into().expect("four bytes were taken"))
     }
 
-    fn u64(&mut self) -> u64 {
-        u64::from_ne_bytes(self.bytes(8).try_into().expect("eight bytes were taken"))
+    fn number(&mut self) -> u64 {
+        let (mut number, mut shift) = (0, 0);
+        loop {
+            let byte = self.bytes(1)[0];
+            number |= u64::from(byte & 0x7f) << shift;
+            shift += NUMBER_BITS;
+            if byte < 1 << NUMBER_BITS {
+                return number;
+            }
+        }
     }
 }
 
@@ -219,7 +248,7 @@ impl Job {
             extra.key = fields.bytes(len);
         }
         if has(HAS_ROOT) {
-            let timestamp = fields.u64();
+            let timestamp = fields.number();
             let len = fields.byte();
             extra.root = Some((fields.bytes(len), timestamp));
         }
@@ -227,7 +256,8 @@ impl Job {
             extra.group = Some(GroupId::from_index(fields.u32() as usize));
         }
         if has(HAS_HISTORY) {
-            let [timeouts, releases, buries, kicks, attempts] = std::array::from_fn(|_| fields.u32());
+            // Lossless: they were written from such numbers.
+            let [timeouts, releases, buries, kicks, attempts] = std::array::from_fn(|_| fields.number() as u32);
             extra.history = History { timeouts, releases, buries, kicks, attempts };
         }
         extra.until = if has(UNTIL_DELETED) { Until::Deleted } else { Until::Reserved };
@@ -274,9 +304,9 @@ impl Job {
         super::JOB_BYTES + self.body.bytes().len() + self.extra.len()
     }
 
-    /// Returns who holds a job that is reserved.
-    pub fn holder(&self) -> ConnId {
-        ConnId::from_index(self.links.0 as usize)
+    /// Returns who holds a job that is reserved: the id of the connection, and which of those that had this id it was.
+    pub fn holder(&self) -> (ConnId, u32) {
+        (ConnId::from_index(self.links.0 as usize), self.links.1)
     }
 
     /// Returns the commit that a pending job waits for.
@@ -304,7 +334,7 @@ mod tests {
     #[test]
     fn extras_are_read_as_they_were_written() {
         let group = Some(GroupId::from_index(7));
-        let history = History { timeouts: 1, releases: 2, buries: 3, kicks: 4, attempts: 5 };
+        let history = History { timeouts: 1, releases: 127, buries: 128, kicks: 1 << 20, attempts: u32::MAX };
         for bits in 0..64 {
             let has = |bit: u32| bits >> bit & 1 == 1;
             let extra = Extra {

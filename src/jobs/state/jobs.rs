@@ -1,9 +1,10 @@
 //! The table of jobs: pages that are given back when the last job of them is gone, an index by number, and one by key.
 
+use super::index::JobIndex;
 use super::job::{Job, JobId, JobKey};
 use super::tube::TubeId;
 use crate::id::Id;
-use crate::names::{Hash, Hashing, Names};
+use crate::names::{Hash, Hashing};
 use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 
@@ -23,8 +24,9 @@ pub(super) struct Jobs {
     /// The pages that have room, or could be made.
     roomy: BTreeSet<u32>,
     len: usize,
-    by_id: Names<JobKey>,
-    by_key: Names<JobKey>,
+    by_id: JobIndex,
+    by_key: JobIndex,
+    hashing: Hashing,
     bytes: usize,
 }
 
@@ -36,7 +38,7 @@ impl Jobs {
 
     /// Returns true when there is no job, and no trace of one.
     pub fn is_empty(&self) -> bool {
-        self.len == 0 && self.by_id.is_empty() && self.by_key.is_empty() && self.bytes == 0
+        self.len == 0 && self.by_id.len() == 0 && self.by_key.len() == 0 && self.bytes == 0
     }
 
     /// Returns the bytes that all jobs take as `--jobs-max-memory` reckons them.
@@ -75,8 +77,8 @@ impl Jobs {
     /// Takes a job out. It must not hold its key any more.
     pub fn remove(&mut self, key: JobKey) -> Job {
         let (page, slot) = (key.index() / PAGE, key.index() % PAGE);
-        let id = self[key].id;
-        self.by_id.remove(hash_of_id(id), key);
+        let Jobs { by_id, pages, .. } = self;
+        by_id.remove(hash_of_id(at(pages, key).id), key, |key| hash_of_id(at(pages, key).id));
         let entry = self.pages[page].as_mut().expect("a job's page is there");
         entry.used[slot / 64] &= !(1 << (slot % 64));
         let job = entry.jobs[slot].take().expect("a job is where its key says");
@@ -90,8 +92,6 @@ impl Jobs {
         }
         self.len -= 1;
         self.bytes -= job.bytes();
-        let Jobs { by_id, pages, .. } = self;
-        by_id.shrink(|key| hash_of_id(at(pages, key).id));
         job
     }
 
@@ -103,11 +103,11 @@ impl Jobs {
         result
     }
 
-    /// Returns the job with the lowest number among those that hold this key in this tube.
-    pub fn holder_of(&self, tube: TubeId, name: &[u8]) -> Option<JobKey> {
-        let hash = hash_of_key(&self.by_key.hashing(), tube, name);
+    /// Returns the job with the lowest number among those that hold this key in this tube and are `meant`.
+    pub fn holder_of(&self, tube: TubeId, name: &[u8], meant: impl Fn(JobKey) -> bool) -> Option<JobKey> {
+        let hash = hash_of_key(&self.hashing, tube, name);
         let mut lowest: Option<JobKey> = None;
-        let is_named = |key: JobKey| self[key].tube == tube && self[key].key() == name;
+        let is_named = |key: JobKey| self[key].tube == tube && self[key].key() == name && meant(key);
         let is_lower = |key: JobKey, lowest: Option<JobKey>| lowest.is_none_or(|other| self[key].id < self[other].id);
         while let Some(lower) = self.by_key.find(hash, |key| is_named(key) && is_lower(key, lowest)) {
             lowest = Some(lower);
@@ -117,19 +117,16 @@ impl Jobs {
 
     /// From now on the job keeps others with its key out.
     pub fn hold_key(&mut self, key: JobKey) {
-        let hashing = self.by_key.hashing();
-        let hash = hash_of_key(&hashing, self[key].tube, self[key].key());
-        let Jobs { by_key, pages, .. } = self;
-        by_key.insert(hash, key, |key| hash_of_key(&hashing, at(pages, key).tube, at(pages, key).key()));
+        let Jobs { by_key, pages, hashing, .. } = self;
+        let hash_of = |key| hash_of_key(hashing, at(pages, key).tube, at(pages, key).key());
+        by_key.insert(hash_of(key), key, hash_of);
     }
 
     /// From now on the job keeps nobody out.
     pub fn free_key(&mut self, key: JobKey) {
-        let hashing = self.by_key.hashing();
-        let hash = hash_of_key(&hashing, self[key].tube, self[key].key());
-        self.by_key.remove(hash, key);
-        let Jobs { by_key, pages, .. } = self;
-        by_key.shrink(|key| hash_of_key(&hashing, at(pages, key).tube, at(pages, key).key()));
+        let Jobs { by_key, pages, hashing, .. } = self;
+        let hash_of = |key| hash_of_key(hashing, at(pages, key).tube, at(pages, key).key());
+        by_key.remove(hash_of(key), key, hash_of);
     }
 
     /// Returns how many jobs hold a key.

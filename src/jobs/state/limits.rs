@@ -3,6 +3,7 @@
 use super::State;
 use super::name::PatternMap;
 use super::sets::{Lane, LaneId, SetId};
+use super::sweeps::JobState;
 use super::tube::{Bucket, BucketId, GroupId, TubeId};
 use crate::id::{Id, id};
 use crate::names::Names;
@@ -224,6 +225,7 @@ impl State {
     pub(super) fn count_reserved(&mut self, tube: TubeId, group: Option<GroupId>) {
         let was_blocked = self.tubes[tube.index()].is_blocked();
         self.tubes[tube.index()].reserved += 1;
+        self.sums.gain(self.tubes[tube.index()].sums, JobState::Reserved);
         self.reserved += 1;
         self.change_gates(tube, group, |gate| gate.reserved += 1);
         if self.tubes[tube.index()].is_blocked() != was_blocked {
@@ -235,6 +237,7 @@ impl State {
     pub(super) fn count_unreserved(&mut self, tube: TubeId, group: Option<GroupId>) {
         let was_blocked = self.tubes[tube.index()].is_blocked();
         self.tubes[tube.index()].reserved -= 1;
+        self.sums.lose(self.tubes[tube.index()].sums, JobState::Reserved);
         self.reserved -= 1;
         self.change_gates(tube, group, |gate| gate.reserved -= 1);
         if self.tubes[tube.index()].is_blocked() != was_blocked {

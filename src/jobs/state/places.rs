@@ -4,6 +4,7 @@ use super::commits::Change;
 use super::job::{JobKey, Place, URGENT};
 use super::limits::wake;
 use super::sets::Entry;
+use super::sweeps::JobState;
 use super::tube::{Bucket, BucketId, GroupId, Rank, Tube, TubeId};
 use super::{PAUSE_BETWEEN_SLICES, SLICE, State, Step, Timer};
 use crate::id::{ConnId, Id};
@@ -54,6 +55,7 @@ impl State {
             To::Buried => {
                 let tube = self.jobs[key].tube;
                 self.tubes[tube.index()].buried.push_back(&mut self.jobs, key);
+                self.sums.gain(self.tubes[tube.index()].sums, JobState::Buried);
                 self.buried += 1;
             }
             To::Nowhere => self.jobs[key].is_placed = false,
@@ -71,16 +73,18 @@ impl State {
             Place::Ready => self.leave_ready(key),
             Place::Delayed => {
                 self.tubes[tube.index()].delayed.remove(&(at, id));
+                self.sums.lose(self.tubes[tube.index()].sums, JobState::Delayed);
                 self.delayed -= 1;
                 self.arm_delay(tube, timers);
             }
             Place::Reserved => {
                 let (holder, group) = (job.holder(), job.group());
-                self.conn(holder).held.remove(&(at, id));
+                self.held_of(holder).remove(&(at, id));
                 self.count_unreserved(tube, group);
             }
             Place::Buried => {
                 self.tubes[tube.index()].buried.remove(&mut self.jobs, key);
+                self.sums.lose(self.tubes[tube.index()].sums, JobState::Buried);
                 self.buried -= 1;
             }
         }
@@ -95,6 +99,7 @@ impl State {
         let entry = &mut self.tubes[tube.index()];
         entry.waiting.push_back(&mut self.jobs, key);
         entry.urgent += u32::from(is_urgent);
+        self.sums.gain(entry.sums, JobState::Ready);
         self.ready += 1;
         self.urgent += u64::from(is_urgent);
         self.show(bucket);
@@ -108,6 +113,7 @@ impl State {
         let bucket = group.map_or(entry.main, |group| entry.by_group[&group]);
         entry.waiting.remove(&mut self.jobs, key);
         entry.urgent -= u32::from(is_urgent);
+        self.sums.lose(entry.sums, JobState::Ready);
         self.ready -= 1;
         self.urgent -= u64::from(is_urgent);
         self.buckets[bucket.index()].ready.remove(&rank);
@@ -122,14 +128,16 @@ impl State {
     fn enter_delayed(&mut self, key: JobKey, until: Time, timers: &mut Timers<'_, Timer>) {
         let (id, tube) = (self.jobs[key].id, self.jobs[key].tube);
         self.tubes[tube.index()].delayed.insert((until, id));
+        self.sums.gain(self.tubes[tube.index()].sums, JobState::Delayed);
         self.delayed += 1;
         self.arm_delay(tube, timers);
     }
 
     fn enter_reserved(&mut self, key: JobKey, conn: ConnId) {
+        let serial = self.conn(conn).serial;
         let job = &mut self.jobs[key];
         // Lossless: every Id is made from a u32.
-        job.links = (conn.index() as u32, 0);
+        job.links = (conn.index() as u32, serial);
         let (tube, group, held) = (job.tube, job.group(), (job.at, job.id));
         self.conn(conn).held.insert(held);
         self.count_reserved(tube, group);
@@ -289,10 +297,10 @@ impl State {
         let bucket = Bucket { tube: id, group: None, ready: BTreeSet::new(), shown: None, lane };
         let main = BucketId::from_index(self.buckets.insert(bucket));
         let hash = self.tube_names.hash(name);
-        let mut tube = Tube::new(name, hash, main);
+        let mut tube = Tube::new(name, hash, main, self.sums.enter(name));
         (tube.limit, tube.counted, tube.held) = (limits.each, limits.counted, limits.held);
         tube.paused = self.settings.pause_of(name);
-        tube.covers = self.covers_of(name);
+        tube.covers = self.covers_of(name, id);
         self.tubes.insert(tube);
         self.tube_names.insert(hash, id, |tube| self.tubes[tube.index()].hash);
         Some(id)
@@ -327,5 +335,6 @@ impl State {
         tube_names.shrink(|tube| tubes[tube.index()].hash);
         let lane = self.buckets.remove(tube.main.index()).lane;
         self.leave_lane(lane);
+        self.sums.leave(tube.sums);
     }
 }

@@ -1,9 +1,10 @@
 //! Jobs that are put, one by one or many together.
 
 use super::commits::Commit;
-use super::job::{Body, Extra, Job, JobId, Until};
+use super::job::{Body, Extra, Job, JobId, JobKey, Place, Until};
 use super::places::To;
 use super::rates::Event as Rated;
+use super::sums::Noted;
 use super::tube::TubeId;
 use super::{JOB_BYTES, Reply, State, Step};
 use crate::id::{ConnId, Id};
@@ -100,7 +101,7 @@ impl State {
     /// Returns true when there is room for these jobs and their tubes, even if none is a duplicate.
     fn has_room<'a>(&'a self, puts: &[(&'a Put, usize)]) -> bool {
         let of_options = |options: &Options| {
-            let root = options.root.as_ref().map_or(0, |(signature, _)| signature.len() + 9);
+            let root = options.root.as_ref().map_or(0, |(signature, _)| signature.len() + 11);
             options.key.len() + root + options.group.len() + 8
         };
         let bytes_of = |(put, body): &(&Put, usize)| JOB_BYTES + body + put.options.as_deref().map_or(0, of_options);
@@ -151,8 +152,8 @@ impl State {
         if let Some(options) = &put.options {
             (extra.key, extra.until) = (&options.key, options.until);
             extra.root = options.root.as_ref().map(|(signature, timestamp)| (&**signature, *timestamp));
-            self.check_root(tube, extra.root)?;
-            self.check_key(tube, extra.key)?;
+            self.check_root(tube, extra.root, step.now)?;
+            self.check_key(tube, extra.key, extra.root, step.now)?;
             if let Some((signature, timestamp)) = extra.root {
                 self.raise_root(tube, signature, timestamp, step);
             }
@@ -167,18 +168,24 @@ impl State {
         self.move_job(key, To::Pending, step.now, step.timers);
         self.note_job(key);
         self.wait_for_commit(key);
-        let tube = &mut self.tubes[tube.index()];
-        tube.total_jobs += 1;
-        tube.rates.count(Rated::Put, step.now);
+        // After the new job is there, so that its tube is never without jobs.
+        self.drop_superseded_holders(tube, extra.key, extra.root, step);
+        self.tubes[tube.index()].total_jobs += 1;
+        self.note(tube, Noted::Put, step.now);
         self.figures.count(Stat::TotalJobs);
         Ok(id)
     }
 
-    fn check_root(&mut self, tube: TubeId, root: Option<(&[u8], u64)>) -> Result<(), (Reply, Option<Commit>)> {
+    fn check_root(
+        &mut self,
+        tube: TubeId,
+        root: Option<(&[u8], u64)>,
+        now: Time,
+    ) -> Result<(), (Reply, Option<Commit>)> {
         let Some((signature, timestamp)) = root else { return Ok(()) };
         match self.roots.newest(&self.tubes[tube.index()].name, signature) {
             Some((newest, commit)) if newest > timestamp => {
-                self.tubes[tube.index()].superseded += 1;
+                self.note(tube, Noted::Superseded, now);
                 self.figures.count(Stat::Superseded);
                 Err((Reply::Superseded, self.commit_of(commit)))
             }
@@ -186,10 +193,20 @@ impl State {
         }
     }
 
-    fn check_key(&mut self, tube: TubeId, key: &[u8]) -> Result<(), (Reply, Option<Commit>)> {
-        let holder = if key.is_empty() { None } else { self.jobs.holder_of(tube, key) };
+    /// A job keeps others with its key out, unless it is a leaf of a superseded root job that waits: that will never run.
+    fn check_key(
+        &mut self,
+        tube: TubeId,
+        key: &[u8],
+        root: Option<(&[u8], u64)>,
+        now: Time,
+    ) -> Result<(), (Reply, Option<Commit>)> {
+        if key.is_empty() {
+            return Ok(());
+        }
+        let holder = self.jobs.holder_of(tube, key, |holder| !self.gives_way_to(holder, root));
         let Some(holder) = holder else { return Ok(()) };
-        self.tubes[tube.index()].duplicates += 1;
+        self.note(tube, Noted::Duplicate, now);
         self.figures.count(Stat::Duplicates);
         let after = self.put_commit(holder).and_then(|commit| {
             // The reply waits like that of the other put.
@@ -198,10 +215,43 @@ impl State {
         Err((Reply::Duplicate(self.jobs[holder].id), after))
     }
 
+    /// Returns true when a job that holds a key is superseded, or would be by a put of this root job, and waits.
+    fn gives_way_to(&self, holder: JobKey, root: Option<(&[u8], u64)>) -> bool {
+        let job = &self.jobs[holder];
+        if !matches!(job.place, Place::Pending | Place::Ready | Place::Delayed) {
+            return false;
+        }
+        let is_older = |(signature, timestamp): (&[u8], u64)| {
+            root.is_some_and(|(other, newer)| other == signature && newer > timestamp)
+        };
+        job.extra().root.is_some_and(is_older) || self.is_superseded(holder)
+    }
+
+    /// A job was put whose key superseded leaves held: they are dropped now, and not when they would be reserved.
+    fn drop_superseded_holders(
+        &mut self,
+        tube: TubeId,
+        key: &[u8],
+        root: Option<(&[u8], u64)>,
+        step: &mut Step<'_, '_>,
+    ) {
+        if key.is_empty() {
+            return;
+        }
+        while let Some(holder) = self.jobs.holder_of(tube, key, |holder| self.gives_way_to(holder, root)) {
+            self.drop_superseded(holder, step);
+        }
+    }
+
     /// `drain` and `undrain`: takes no more jobs, or takes them again.
     pub fn drain(&mut self, conn: ConnId, is_draining: bool, step: &mut Step<'_, '_>) {
-        self.is_draining = is_draining;
+        self.set_draining(is_draining);
         step.tell(conn, if is_draining { Reply::Draining } else { Reply::Accepting });
+    }
+
+    /// Has no jobs taken, or has them taken again.
+    pub fn set_draining(&mut self, is_draining: bool) {
+        self.is_draining = is_draining;
     }
 
     /// Returns true when no jobs are taken.

@@ -1,11 +1,12 @@
 //! What operators ask: figures of the service, of a job and a tube, lists, and summaries by wiki, type, tube or runner.
 
 use super::job::{History, JobId, Place};
-use super::name::{TubeName, type_of, wiki_of};
+use super::name::TubeName;
 use super::put::micros;
 use super::rates::{Event as Rated, Rates};
+use super::sums::{SumBy, Tally};
 use super::sweeps::JobState;
-use super::tube::{Tube, TubeId};
+use super::tube::Tube;
 use super::{State, Watch};
 use crate::histogram::Histogram;
 use crate::id::{ConnId, Id};
@@ -17,6 +18,9 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 /// How many jobs `list-jobs` tells of at most.
 pub const MOST_LISTED: u32 = 1000;
+
+/// How many tubes or connections are looked at for a report: a few milliseconds. Counts and rates are of all, whatever there is.
+const MOST_SURVEYED: usize = 32_768;
 
 /// What `stats-job` tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,8 +97,10 @@ pub struct Summary {
     pub oldest_ready: Span,
     /// How long jobs were ready before they were reserved.
     pub pickups: Histogram,
-    /// Puts, reserves and deletes.
+    /// Puts, reserves and deletes a second.
     pub rates: Rates,
+    /// Puts, reserves and deletes.
+    pub events: [u64; 3],
     /// Jobs refused because of their key.
     pub duplicates: u64,
     /// Leaves refused or dropped because of a newer root job.
@@ -118,6 +124,7 @@ impl State {
             (Stat::Tubes, (self.tubes.len() - self.hidden.len()) as u64),
             (Stat::Waiting, self.waiting),
             (Stat::UsedMemory, self.used_memory() as u64),
+            (Stat::Uncommitted, self.uncollected().0 as u64),
             (Stat::Roots, self.roots.len() as u64),
             (Stat::Groups, self.limits.groups.len() as u64),
         ];
@@ -210,6 +217,14 @@ impl State {
         })
     }
 
+    /// Returns the names of so many tubes at most from this place on, and the place of those behind them.
+    pub fn tubes_from(&self, first: usize, most: usize) -> (impl Iterator<Item = &[u8]>, Option<usize>) {
+        let end = first.saturating_add(most);
+        let tubes = (first..end.min(self.tubes.capacity())).filter_map(|place| self.tubes.get(place));
+        let names = tubes.filter(|tube| tube.hidden.is_none()).map(|tube| &*tube.name);
+        (names, (end < self.tubes.capacity()).then_some(end))
+    }
+
     /// Returns the names of all tubes.
     pub fn tubes(&self) -> impl Iterator<Item = &[u8]> {
         self.tubes.iter().filter(|(_, tube)| tube.hidden.is_none()).map(|(_, tube)| &*tube.name)
@@ -241,53 +256,111 @@ impl State {
             JobState::Buried => tube.buried.iter(&self.jobs).for_each(|key| add(self.jobs[key].id)),
             JobState::Reserved => {
                 let id = self.find_visible(name.bytes())?;
-                let held = self.conns.iter().flatten().flat_map(|conn| &conn.held).map(|(_, job)| *job);
+                let held = self.conns.iter().flatten().map(|conn| &conn.held).chain(self.orphans.values());
+                let held = held.flatten().map(|(_, job)| *job);
                 held.filter(|job| self.jobs.find(*job).is_some_and(|key| self.jobs[key].tube == id)).for_each(add);
             }
         }
         Some(lowest.into_sorted_vec())
     }
 
-    /// Returns the summary, by name. It looks at each tube or connection, but at no job.
+    /// Returns the summary, by name. It looks at no job but the oldest of each tube.
     pub fn summary(&self, by: SummaryBy, now: Time) -> BTreeMap<Vec<u8>, Summary> {
-        let mut entries: BTreeMap<Vec<u8>, Summary> = BTreeMap::new();
-        if by == SummaryBy::Runner {
-            for conn in self.conns.iter().flatten().filter(|conn| conn.is_worker || !conn.name.is_empty()) {
-                let entry = entries.entry(conn.name.to_vec()).or_default();
-                entry.counts[JobState::Reserved as usize] += conn.held.len() as u64;
-                entry.rates.add(&conn.rates, now);
-                entry.conns += 1;
-                entry.waiting += u64::from(conn.wait.is_some());
-            }
-            return entries;
+        match by {
+            SummaryBy::Wiki => self.summary_of_sums(SumBy::Wiki, now),
+            SummaryBy::Type => self.summary_of_sums(SumBy::Type, now),
+            SummaryBy::Tube => self.summary_of_tubes(0, usize::MAX, now).0.into_iter().collect(),
+            SummaryBy::Runner => self.summary_of_runners(now),
         }
-        for (index, tube) in &self.tubes {
-            let name = match by {
-                SummaryBy::Wiki => wiki_of(&tube.name),
-                SummaryBy::Type => type_of(&tube.name),
-                SummaryBy::Tube if tube.hidden.is_some() => continue,
-                SummaryBy::Tube | SummaryBy::Runner => &tube.name,
-            };
-            self.add_tube(entries.entry(name.to_vec()).or_default(), TubeId::from_index(index), now);
-        }
-        entries
     }
 
-    fn add_tube(&self, entry: &mut Summary, id: TubeId, now: Time) {
-        let tube = &self.tubes[id.index()];
-        for (sum, count) in entry.counts.iter_mut().zip(counts_of(tube)) {
-            *sum += count;
+    /// Returns what there is to know of so many tubes at most from this place on, and the place of those behind them.
+    pub fn summary_of_tubes(&self, first: usize, most: usize, now: Time) -> (Vec<(Vec<u8>, Summary)>, Option<usize>) {
+        let end = first.saturating_add(most);
+        let places = first..end.min(self.tubes.capacity());
+        let tubes = places.filter_map(|place| self.tubes.get(place)).filter(|tube| tube.hidden.is_none());
+        let summaries = tubes.map(|tube| {
+            let mut summary = Summary { counts: counts_of(tube), ..Summary::default() };
+            summary.note(&tube.tally);
+            summary.oldest_ready = self.oldest_of(tube, now);
+            (tube.name.to_vec(), summary)
+        });
+        (summaries.collect(), (end < self.tubes.capacity()).then_some(end))
+    }
+
+    fn summary_of_sums(&self, by: SumBy, now: Time) -> BTreeMap<Vec<u8>, Summary> {
+        let oldest = self.oldest_by_sum(now);
+        let own = self.sums.all.iter().filter(|(_, sum)| sum.by == by);
+        let summaries = own.map(|(index, sum)| {
+            let oldest_ready = oldest.get(index).copied().unwrap_or(Span::ZERO);
+            let mut summary = Summary { counts: sum.counts, oldest_ready, ..Summary::default() };
+            summary.note(&sum.tally);
+            (sum.name.to_vec(), summary)
+        });
+        summaries.collect()
+    }
+
+    /// Returns for each sum how long the ready job that is ready for longest has been so, in as many tubes as are looked at.
+    fn oldest_by_sum(&self, now: Time) -> Vec<Span> {
+        let mut oldest = vec![Span::ZERO; self.sums.all.capacity()];
+        for (_, tube) in self.tubes.iter().take(MOST_SURVEYED) {
+            let age = self.oldest_of(tube, now);
+            for sum in tube.sums {
+                oldest[sum.index()] = oldest[sum.index()].max(age);
+            }
         }
-        let age = tube.waiting.front().map_or(Span::ZERO, |key| now.since(self.jobs[key].at));
-        entry.oldest_ready = entry.oldest_ready.max(age);
-        entry.pickups.add(&tube.pickups);
-        entry.rates.add(&tube.rates, now);
-        entry.duplicates += tube.duplicates;
-        entry.superseded += tube.superseded;
+        oldest
+    }
+
+    fn oldest_of(&self, tube: &Tube, now: Time) -> Span {
+        tube.waiting.front().map_or(Span::ZERO, |key| now.since(self.jobs[key].at))
+    }
+
+    fn summary_of_runners(&self, now: Time) -> BTreeMap<Vec<u8>, Summary> {
+        let mut entries: BTreeMap<&[u8], Summary> = BTreeMap::new();
+        let conns = self.conns.iter().flatten().take(MOST_SURVEYED);
+        for conn in conns.filter(|conn| conn.is_worker || !conn.name.is_empty()) {
+            let entry = entries.entry(&conn.name).or_default();
+            entry.counts[JobState::Reserved as usize] += conn.held.len() as u64;
+            entry.rates.add(&conn.rates, now);
+            entry.conns += 1;
+            entry.waiting += u64::from(conn.wait.is_some());
+        }
+        entries.into_iter().map(|(name, summary)| (name.to_vec(), summary)).collect()
+    }
+
+    /// Returns the summaries with the most jobs, the most first: of wikis, types or tubes. As many tubes are looked at as a
+    /// report has time for.
+    pub fn largest(&self, by: SummaryBy, most: usize, now: Time) -> Vec<(Vec<u8>, Summary)> {
+        let mut all: Vec<(Vec<u8>, Summary)> = match by {
+            SummaryBy::Tube => {
+                let known = self.tubes.iter().take(MOST_SURVEYED).filter(|(_, tube)| tube.hidden.is_none());
+                let mut sizes: Vec<(u64, usize)> = known.map(|(place, tube)| (tube.jobs(), place)).collect();
+                sizes.sort_unstable_by(|one, other| other.cmp(one));
+                sizes.truncate(most);
+                sizes.into_iter().flat_map(|(_, place)| self.summary_of_tubes(place, 1, now).0).collect()
+            }
+            by => self.summary(by, now).into_iter().collect(),
+        };
+        let size = |summary: &Summary| (summary.counts.iter().sum::<u64>(), summary.conns, summary.events[0]);
+        all.sort_by(|(name, one), (other_name, other)| size(other).cmp(&size(one)).then_with(|| name.cmp(other_name)));
+        all.truncate(most);
+        all
+    }
+
+    /// Returns whether there are more tubes or connections than ages and lists of tubes are taken from.
+    pub fn is_too_many_to_survey(&self) -> bool {
+        self.tubes.len() > MOST_SURVEYED || self.conns.len() > MOST_SURVEYED
     }
 }
 
 impl Summary {
+    fn note(&mut self, tally: &Tally) {
+        let Tally { pickups, rates, events, duplicates, superseded } = tally;
+        (self.pickups, self.rates, self.events) = (pickups.clone(), *rates, *events);
+        (self.duplicates, self.superseded) = (*duplicates, *superseded);
+    }
+
     /// Returns the events a second over the last 1, 5 and 15 minutes: of puts, reserves and deletes.
     pub fn rates(&self, now: Time) -> [[f64; 3]; 3] {
         [Rated::Put, Rated::Reserve, Rated::Delete].map(|event| self.rates.of(event, now))
@@ -295,7 +368,7 @@ impl Summary {
 }
 
 /// Returns the jobs of a tube by state, in the order of [`super::ALL_STATES`].
-fn counts_of(tube: &Tube) -> [u64; 4] {
+pub(super) fn counts_of(tube: &Tube) -> [u64; 4] {
     let [ready, reserved, buried] = [tube.waiting.len(), tube.reserved, tube.buried.len()].map(u64::from);
     [ready, reserved, tube.delayed.len() as u64, buried]
 }

@@ -4,6 +4,7 @@ use super::attempts::Outcome;
 use super::job::{JobId, JobKey, Place};
 use super::places::To;
 use super::rates::Event as Rated;
+use super::sums::Noted;
 use super::{Reply, State, Step, TubeName};
 use crate::id::{ConnId, Id};
 use crate::jobs::stats::Jobs as Stat;
@@ -41,11 +42,11 @@ impl State {
     /// `delete`: a job that the connection holds, or nobody.
     pub fn delete(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Delete);
-        let may = |key: &JobKey| self.jobs[*key].place != Place::Reserved || self.jobs[*key].holder() == conn;
+        let may = |key: &JobKey| self.jobs[*key].place != Place::Reserved || self.held_by(conn, id) == Some(*key);
         let Some(key) = self.visible(id).filter(may) else { return step.tell(conn, Reply::NotFound) };
-        let tube = &mut self.tubes[self.jobs[key].tube.index()];
-        tube.deletes += 1;
-        tube.rates.count(Rated::Delete, step.now);
+        let tube = self.jobs[key].tube;
+        self.tubes[tube.index()].deletes += 1;
+        self.note(tube, Noted::Delete, step.now);
         self.conn(conn).rates.count(Rated::Delete, step.now);
         self.delete_job(key, step.now, step.timers);
         let after = self.this_commit();

@@ -5,6 +5,7 @@ use super::job::{JobId, JobKey, Place};
 use super::places::To;
 use super::rates::Event as Rated;
 use super::sets::{Entry, SetId};
+use super::sums::Noted;
 use super::tube::TubeId;
 use super::{Commit, PAUSE_BETWEEN_SLICES, Reply, SLICE, State, Step, Timer};
 use crate::id::{ConnId, Id};
@@ -15,7 +16,7 @@ use crate::time::Span;
 enum Next {
     Job(u16, JobKey),
     Nothing,
-    /// So many jobs had to be dropped that the rest must wait.
+    /// So many tubes had to be told of the set, or jobs to be dropped, that the rest must wait.
     Later,
 }
 
@@ -37,7 +38,7 @@ impl State {
             Reserve { .. } => Stat::Reserve,
         });
         self.conn(id).is_worker = true;
-        let set = self.set_of_conn(id);
+        let set = self.enter_set(id);
         let mut drops = SLICE;
         let next = if self.awake.contains(&set) { Next::Later } else { self.next_job(set, &mut drops, step) };
         let is_known = match next {
@@ -94,14 +95,19 @@ impl State {
     /// Gives jobs to those who wait, who has waited longest first, as long as there are any for them.
     pub(super) fn serve_waiting(&mut self, step: &mut Step<'_, '_>) {
         let mut drops = SLICE;
-        while !self.awake.is_empty() {
+        // Those of which it is not known yet what they have do not hold up the others.
+        let mut later: Vec<SetId> = Vec::new();
+        while self.awake.len() > later.len() {
             let first = |set: &SetId| {
+                if later.contains(set) {
+                    return None;
+                }
                 let conn = self.sets[set.index()].waiting.front()?;
                 Some((self.conn_ref(conn).wait?.ticket, conn, *set))
             };
             let Some((_, conn, set)) = self.awake.iter().filter_map(first).min() else {
-                self.awake.clear();
-                return;
+                self.awake.retain(|set| later.contains(set));
+                break;
             };
             match self.next_job(set, &mut drops, step) {
                 Next::Job(turn, key) => {
@@ -109,8 +115,11 @@ impl State {
                     self.give(conn, set, turn, key, wait.many, step);
                 }
                 Next::Nothing => self.awake.retain(|awake| *awake != set),
-                Next::Later => return self.serve_later(set, step),
+                Next::Later => later.push(set),
             }
+        }
+        if !later.is_empty() {
+            self.arm_serve(step);
         }
     }
 
@@ -119,13 +128,21 @@ impl State {
         if !self.awake.contains(&set) {
             self.awake.push(set);
         }
+        self.arm_serve(step);
+    }
+
+    /// Goes on in the next round of timers.
+    pub(super) fn arm_serve(&mut self, step: &mut Step<'_, '_>) {
         if self.serve_timer.is_none() {
             self.serve_timer = Some(step.timers.arm(step.now + PAUSE_BETWEEN_SLICES, Timer::Serve));
         }
     }
 
-    /// Returns the next job of a set. Leaves of superseded root jobs that are met on the way are dropped.
+    /// Returns the next job of a set, of which its tubes are told first. Leaves of superseded root jobs that are met on the way are dropped.
     fn next_job(&mut self, set: SetId, drops: &mut u32, step: &mut Step<'_, '_>) -> Next {
+        if !self.build(set, drops) {
+            return Next::Later;
+        }
         loop {
             let Some((turn, entry)) = self.sets[set.index()].front() else { return Next::Nothing };
             let key = self.jobs.find(entry.id).expect("a set sees only jobs that there are");
@@ -193,11 +210,8 @@ impl State {
         let job = &mut self.jobs[key];
         job.reserves += 1;
         let waited = (job.place == Place::Ready).then(|| step.now.since(job.at));
-        let tube = &mut self.tubes[job.tube.index()];
-        if let Some(waited) = waited {
-            tube.pickups.record(waited);
-        }
-        tube.rates.count(Rated::Reserve, step.now);
+        let tube = job.tube;
+        self.note(tube, Noted::Reserve(waited), step.now);
         self.conn(conn).rates.count(Rated::Reserve, step.now);
         self.move_job(key, To::Reserved(conn), step.now, step.timers);
     }
@@ -209,8 +223,8 @@ impl State {
         self.roots.newest(&tube.name, signature).is_some_and(|(newest, _)| newest > timestamp)
     }
 
-    fn drop_superseded(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
-        self.tubes[self.jobs[key].tube.index()].superseded += 1;
+    pub(super) fn drop_superseded(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
+        self.note(self.jobs[key].tube, Noted::Superseded, step.now);
         self.figures.count(Stat::Superseded);
         self.delete_job(key, step.now, step.timers);
     }

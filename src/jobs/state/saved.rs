@@ -7,9 +7,9 @@ use super::job::{Body, Extra, Job, JobKey, Place};
 use super::places::To;
 use super::rates::Rates;
 use super::sets::Watch;
+use super::sums::{SumBy, Tally};
 use super::tube::{Tube, TubeId};
 use super::{State, Step};
-use crate::histogram::Histogram;
 use crate::id::{ConnId, Id};
 use crate::stats::Figures;
 use crate::time::Time;
@@ -35,6 +35,8 @@ pub enum Saved<'a> {
     Root(&'a [u8], &'a [u8], u64, Time),
     /// What is known of a tube beyond its jobs.
     Tube(&'a [u8], Box<SavedTube>),
+    /// What happened in a wiki or a type of jobs: as in its tubes, and in those that are forgotten. After all tubes.
+    Sum(SumBy, &'a [u8], Box<Tally>),
     /// A connection.
     Conn(ConnId, #[serde(borrow)] SavedConn<'a>),
     /// A job with its body, since when it is ready, and who holds it until when.
@@ -50,10 +52,7 @@ pub struct SavedTube {
     total_jobs: u64,
     deletes: u64,
     pauses: u64,
-    duplicates: u64,
-    superseded: u64,
-    pickups: Histogram,
-    rates: Rates,
+    tally: Tally,
 }
 
 /// What is known of a connection beyond its jobs.
@@ -75,15 +74,22 @@ impl State {
             self.cancel_sweep_timer(id, step.timers);
             self.run(id, step);
         }
+        while !self.orphans.is_empty() {
+            self.give_orphans_back(step);
+        }
         while let Some(timer) = self.serve_timer.take() {
             step.timers.cancel(timer);
+            self.drop_sets(step);
             self.serve_waiting(step);
         }
     }
 
     /// Returns whether no command is under way, and all batches are committed.
     pub fn is_settled(&self) -> bool {
-        self.sweeps.is_empty() && self.serve_timer.is_none() && self.last_uncommitted().is_none()
+        self.sweeps.is_empty()
+            && self.orphans.is_empty()
+            && self.serve_timer.is_none()
+            && self.last_uncommitted().is_none()
     }
 
     /// Visits everything that another process must know. No command is under way, and all batches are committed.
@@ -97,6 +103,7 @@ impl State {
         self.all_settings().for_each(|setting| visit(Saved::Setting(setting)));
         self.roots.iter().for_each(|(tube, signature, newest, at)| visit(Saved::Root(tube, signature, newest, at)));
         self.tubes.iter().for_each(|(_, tube)| visit(Saved::Tube(&tube.name, Box::new(SavedTube::of(tube)))));
+        self.sums.all.iter().for_each(|(_, sum)| visit(Saved::Sum(sum.by, &sum.name, Box::new(sum.tally.clone()))));
         let conns = || {
             let conns = self.conns.iter().enumerate();
             conns.filter_map(|(index, conn)| Some((ConnId::from_index(index), conn.as_deref()?)))
@@ -156,6 +163,7 @@ impl State {
                 self.arm_forget(step.timers);
             }
             Saved::Tube(name, saved) => self.restore_tube(name, &saved, step)?,
+            Saved::Sum(by, name, tally) => self.sums.restore(by, name, *tally),
             Saved::Conn(id, saved) => self.restore_conn(id, saved, step)?,
             Saved::Job(record, body, since, held) => {
                 self.restore_job(&record, Body::Own(body.into()), since, held, step)?;
@@ -164,7 +172,8 @@ impl State {
                 if self.conns.get(id.index()).is_none_or(Option::is_none) {
                     return Err("a connection waits that is not there");
                 }
-                let set = self.set_of_conn(id);
+                let set = self.enter_set(id);
+                while !self.build(set, &mut u32::MAX.clone()) {}
                 self.next_ticket += 1;
                 self.begin_wait(id, set, Wait { ticket: self.next_ticket, until, many });
                 self.arm_conn(id, step.timers);
@@ -177,6 +186,7 @@ impl State {
     fn restore_tube(&mut self, name: &[u8], saved: &SavedTube, step: &mut Step<'_, '_>) -> Result<(), &'static str> {
         let id = self.tube_for(name, step.timers).ok_or("there are too many tubes")?;
         saved.restore(&mut self.tubes[id.index()]);
+        self.sums.add(self.tubes[id.index()].sums, &saved.tally, step.now);
         let tube = &mut self.tubes[id.index()];
         if !tube.is_unused() {
             return Ok(());
@@ -210,7 +220,9 @@ impl State {
         if self.conns.len() <= id.index() {
             self.conns.resize_with(id.index() + 1, || None);
         }
+        let serial = self.take_serial();
         self.conns[id.index()] = Some(Box::new(Conn {
+            serial,
             used,
             watches: saved.watches,
             set: None,
@@ -285,16 +297,12 @@ impl SavedTube {
             total_jobs: tube.total_jobs,
             deletes: tube.deletes,
             pauses: tube.pauses,
-            duplicates: tube.duplicates,
-            superseded: tube.superseded,
-            pickups: tube.pickups.clone(),
-            rates: tube.rates,
+            tally: tube.tally.clone(),
         }
     }
 
     fn restore(&self, tube: &mut Tube) {
         (tube.total_jobs, tube.deletes, tube.pauses) = (self.total_jobs, self.deletes, self.pauses);
-        (tube.duplicates, tube.superseded) = (self.duplicates, self.superseded);
-        (tube.pickups, tube.rates) = (self.pickups.clone(), self.rates);
+        tube.tally = self.tally.clone();
     }
 }

@@ -81,6 +81,31 @@ pub(super) struct Turn {
     key: Option<(u32, u64)>,
 }
 
+/// Which tubes know of a set that covers them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Built {
+    /// None: that waits until somebody reserves.
+    No,
+    /// Those before this place in the table of tubes; the others are told bit by bit.
+    Before(usize),
+    /// All.
+    Yes,
+    /// Those from this place on: the set is none any more.
+    From(usize),
+}
+
+impl Built {
+    /// Returns whether the tube in this place knows of the set.
+    pub fn is_known_to(self, place: usize) -> bool {
+        match self {
+            Built::No => false,
+            Built::Before(next) => place < next,
+            Built::Yes => true,
+            Built::From(next) => place >= next,
+        }
+    }
+}
+
 /// A set of watches.
 pub(super) struct WatchSet {
     pub watches: Box<[Watch]>,
@@ -88,8 +113,7 @@ pub(super) struct WatchSet {
     /// How many connections have these watches.
     pub conns: u32,
     pub waiting: List<ConnId>,
-    /// Whether the tubes know of it. That waits until somebody reserves.
-    pub is_built: bool,
+    pub built: Built,
     pub lanes: BTreeMap<(u16, LaneId), BTreeSet<Entry>>,
     pub turns: Vec<Turn>,
     pub order: BTreeSet<(u32, u64, u16)>,
@@ -108,7 +132,7 @@ impl WatchSet {
             is_fair,
             conns: 0,
             waiting: List::default(),
-            is_built: false,
+            built: Built::No,
             lanes: BTreeMap::new(),
             turns,
             order: BTreeSet::new(),

@@ -3,9 +3,8 @@
 use super::job::{JobId, JobKey};
 use super::jobs::Jobs;
 use super::name::TubeName;
-use super::rates::Rates;
 use super::sets::{LaneId, SetId};
-use crate::histogram::Histogram;
+use super::sums::{SumId, Tally};
 use crate::id::{Id, id};
 use crate::names::Hash;
 use crate::time::Time;
@@ -111,15 +110,14 @@ pub(super) struct Tube {
     pub total_jobs: u64,
     pub deletes: u64,
     pub pauses: u64,
-    pub duplicates: u64,
-    pub superseded: u64,
-    pub pickups: Histogram,
-    pub rates: Rates,
+    /// Its wiki and its type.
+    pub sums: [SumId; 2],
+    pub tally: Tally,
 }
 
 impl Tube {
     /// Returns a tube without anything.
-    pub fn new(name: &[u8], hash: Hash, main: BucketId) -> Tube {
+    pub fn new(name: &[u8], hash: Hash, main: BucketId, sums: [SumId; 2]) -> Tube {
         Tube {
             name: name.into(),
             hash,
@@ -144,10 +142,8 @@ impl Tube {
             total_jobs: 0,
             deletes: 0,
             pauses: 0,
-            duplicates: 0,
-            superseded: 0,
-            pickups: Histogram::default(),
-            rates: Rates::default(),
+            sums,
+            tally: Tally::default(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Watches of connections, and the sets that those with the same watches share.
 
-use super::sets::{SetId, Watch, WatchSet};
+use super::sets::{Built, SetId, Watch, WatchSet};
 use super::tube::{Cover, TubeId};
 use super::{Pattern, Reply, State, Step};
 use crate::id::{ConnId, Id};
@@ -21,14 +21,14 @@ impl State {
         match known {
             Some(index) if self.conn(id).watches[index] == watch => {}
             Some(index) => {
-                self.leave_set(id);
+                self.leave_set(id, step);
                 self.conn(id).watches[index] = watch;
             }
             None if self.conn(id).watches.len() >= MAX_WATCHES || !self.watch_tube(pattern, step) => {
                 return step.tell(id, Reply::OutOfMemory);
             }
             None => {
-                self.leave_set(id);
+                self.leave_set(id, step);
                 self.conn(id).watches.push(watch);
             }
         }
@@ -42,7 +42,7 @@ impl State {
             if self.conn(id).watches.len() == 1 {
                 return step.tell(id, Reply::NotIgnored);
             }
-            self.leave_set(id);
+            self.leave_set(id, step);
             self.conn(id).watches.remove(index);
             self.unwatch_tube(pattern.bytes(), step);
         }
@@ -65,17 +65,8 @@ impl State {
         }
     }
 
-    /// Returns the set of a connection's watches, of which the tubes know from now on.
-    pub(super) fn set_of_conn(&mut self, id: ConnId) -> SetId {
-        let set = self.enter_set(id);
-        if !self.sets[set.index()].is_built {
-            self.build(set);
-        }
-        set
-    }
-
     /// Gives a connection the set of its watches.
-    fn enter_set(&mut self, id: ConnId) -> SetId {
+    pub(super) fn enter_set(&mut self, id: ConnId) -> SetId {
         if let Some(set) = self.conn(id).set {
             return set;
         }
@@ -115,35 +106,60 @@ impl State {
         id
     }
 
-    /// Has each tube that the set covers know of it.
-    fn build(&mut self, id: SetId) {
-        self.sets[id.index()].is_built = true;
-        self.awake.retain(|set| *set != id);
-        for tube in self.tubes_of_set(id) {
-            let name = self.tubes[tube.index()].name.clone();
-            let cover = self.covers_of(&name).into_iter().find(|cover| cover.set == id);
+    /// Has each tube that the set covers know of it, and returns whether that was all: as many places in the table of tubes are
+    /// looked at as the budget has.
+    pub(super) fn build(&mut self, id: SetId, budget: &mut u32) -> bool {
+        if let Built::Yes | Built::From(_) = self.sets[id.index()].built {
+            return true;
+        }
+        if self.is_plain(id) {
+            self.sets[id.index()].built = Built::Yes;
+            self.tubes_by_name(id).into_iter().for_each(|tube| self.cover(tube, id));
+            return true;
+        }
+        loop {
+            let next = if let Built::Before(next) = self.sets[id.index()].built { next } else { 0 };
+            if next >= self.tubes.capacity() {
+                self.sets[id.index()].built = Built::Yes;
+                return true;
+            }
+            if *budget == 0 {
+                return false;
+            }
+            *budget -= 1;
+            self.sets[id.index()].built = Built::Before(next + 1);
+            if self.tubes.contains(next) {
+                self.cover(TubeId::from_index(next), id);
+            }
+        }
+    }
+
+    /// Has a tube know of a set, if that covers it.
+    fn cover(&mut self, tube: TubeId, id: SetId) {
+        let name = self.tubes[tube.index()].name.clone();
+        let cover = self.covers_of(&name, tube).into_iter().find(|cover| cover.set == id);
+        if cover.is_some() {
             self.tubes[tube.index()].covers.extend(cover);
             self.show_to(tube, id);
         }
     }
 
-    /// Returns the tubes that the watches of a set match: looked up if all are plain names, else looked for.
-    fn tubes_of_set(&self, id: SetId) -> Vec<TubeId> {
-        let watches = &self.sets[id.index()].watches;
-        if watches.iter().all(|watch| !watch.pattern.contains(&b'*')) {
-            return watches.iter().filter_map(|watch| self.find_tube(&watch.pattern)).collect();
-        }
-        let is_covered = |name: &[u8]| self.watched.matching(name).flatten().any(|(set, _)| *set == id);
-        let tubes = self.tubes.iter().filter(|(_, tube)| is_covered(&tube.name));
-        tubes.map(|(index, _)| TubeId::from_index(index)).collect()
+    /// Returns whether all watches of a set are plain names.
+    fn is_plain(&self, id: SetId) -> bool {
+        self.sets[id.index()].watches.iter().all(|watch| !watch.pattern.contains(&b'*'))
     }
 
-    /// Returns the built sets that cover a tube of this name, each with its most literal watch.
-    pub(super) fn covers_of(&mut self, name: &[u8]) -> Vec<Cover> {
+    /// Returns the tubes that the watches of a set name.
+    fn tubes_by_name(&self, id: SetId) -> Vec<TubeId> {
+        self.sets[id.index()].watches.iter().filter_map(|watch| self.find_tube(&watch.pattern)).collect()
+    }
+
+    /// Returns the sets that cover a tube of this name, as far as the tube is to know of them, each with its most literal watch.
+    pub(super) fn covers_of(&mut self, name: &[u8], tube: TubeId) -> Vec<Cover> {
         let mut covers: Vec<Cover> = Vec::new();
         for (id, watch) in self.watched.matching(name).flatten() {
             let set = &self.sets[id.index()];
-            if set.is_built && covers.iter().all(|cover| cover.set != *id) {
+            if set.built.is_known_to(tube.index()) && covers.iter().all(|cover| cover.set != *id) {
                 covers.push(Cover { set: *id, turn: if set.is_fair { *watch } else { 0 }, stamp: 0 });
             }
         }
@@ -169,7 +185,7 @@ impl State {
     }
 
     /// The watches of a connection change, or it is gone.
-    pub(super) fn leave_set(&mut self, id: ConnId) {
+    pub(super) fn leave_set(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
         let Some(set) = self.conn(id).set.take() else { return };
         self.sets[set.index()].conns -= 1;
         if self.sets[set.index()].conns > 0 {
@@ -180,21 +196,55 @@ impl State {
             && let Some(oldest) = self.idle_sets.pop_front()
         {
             self.drop_set(oldest);
+            if !self.dropped_sets.is_empty() {
+                self.arm_serve(step);
+            }
         }
     }
 
+    /// A set is none any more. Its tubes forget it at once if it names them, else bit by bit.
     fn drop_set(&mut self, id: SetId) {
-        if self.sets[id.index()].is_built {
-            for tube in self.tubes_of_set(id) {
+        self.awake.retain(|awake| *awake != id);
+        self.set_of.remove(&self.sets[id.index()].watches);
+        if self.is_plain(id) {
+            for tube in self.tubes_by_name(id) {
                 self.tubes[tube.index()].covers.retain(|cover| cover.set != id);
             }
+            return self.forget_set(id);
         }
+        match self.sets[id.index()].built {
+            Built::No => self.forget_set(id),
+            // The rest does not know of it, so that nothing is done there.
+            Built::Before(_) | Built::Yes | Built::From(_) => {
+                self.sets[id.index()].built = Built::From(0);
+                self.dropped_sets.push_back(id);
+            }
+        }
+    }
+
+    /// Has more tubes forget the sets that are none any more: as many as one slice has.
+    pub(super) fn drop_sets(&mut self, step: &mut Step<'_, '_>) {
+        for _ in 0..super::SLICE {
+            let Some(id) = self.dropped_sets.front().copied() else { return };
+            let Built::From(next) = self.sets[id.index()].built else { return };
+            if let Some(tube) = self.tubes.get_mut(next) {
+                tube.covers.retain(|cover| cover.set != id);
+            }
+            self.sets[id.index()].built = Built::From(next + 1);
+            if next >= self.tubes.capacity() {
+                self.dropped_sets.pop_front();
+                self.forget_set(id);
+            }
+        }
+        self.arm_serve(step);
+    }
+
+    /// Forgets a set of which no tube knows.
+    fn forget_set(&mut self, id: SetId) {
         let set = self.sets.remove(id.index());
         for (turn, lane) in set.lanes.keys() {
             self.limits.lanes[lane.index()].sets.remove(&(id, *turn));
         }
-        self.awake.retain(|awake| *awake != id);
-        self.set_of.remove(&set.watches);
         for watch in &set.watches {
             let sets = self.watched.of_mut(&watch.pattern).expect("each watch of a set is in the table");
             sets.retain(|(set, _)| *set != id);

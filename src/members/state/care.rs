@@ -6,9 +6,7 @@ use super::*;
 impl State {
     /// Asks the provider of a free member whether it lives.
     pub(super) fn begin_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let Owner::Agent(agent) = self.member(id).owner else {
-            unreachable!("fixed members are not checked, and orphans are not free");
-        };
+        let conn = self.conn_of(id).expect("fixed members are not checked, and orphans are not free");
         let pool_id = self.member(id).pool;
         let pool = &mut self.pools[pool_id.index()];
         // It keeps its place among the idle.
@@ -21,7 +19,7 @@ impl State {
             step.timers.cancel(timer);
         }
         let (pool, member) = (pool.name.clone(), member.name.clone());
-        step.tell(self.agents[agent.index()].conn, What::Check { pool, member });
+        step.tell(conn, What::Check { pool, member });
         self.touch(pool_id);
     }
 
@@ -101,6 +99,12 @@ impl State {
 
     /// Asks for as many members to be cleaned as may be cleaned at once, oldest first.
     pub(super) fn clean_next(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        if self.pool(id).is_leaving {
+            return;
+        }
+        if self.pool(id).settings.clean_timeout == Span::ZERO {
+            return self.free_unclean(id, step);
+        }
         loop {
             let pool = self.pool(id);
             let is_full = pool.cleaning.len() >= pool.settings.clean_parallel;
@@ -111,7 +115,20 @@ impl State {
             self.members[member.index()].proved = step.now;
             self.place(member, Stage::Cleaning { agent, timer });
             let (pool, name) = (self.pool(id).name.clone(), self.member(member).name.clone());
-            step.tell(self.agents[agent.index()].conn, What::Clean { pool, member: name });
+            if let Some(conn) = self.agents[agent.index()].conn() {
+                step.tell(conn, What::Clean { pool, member: name });
+            }
+        }
+    }
+
+    /// Has members come free that wait to be cleaned in a pool that does not clean any more.
+    fn free_unclean(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        while let Some(member) = self.pool(id).unclean.front() {
+            if !self.spend() {
+                return self.fall_behind(id);
+            }
+            self.displace(member, step);
+            self.come_free(member, Cause::Other, step);
         }
     }
 
@@ -121,8 +138,8 @@ impl State {
         let load = |agent: &AgentId| self.agents[agent.index()].cleaning;
         let cleaner = agents().filter(|agent| self.agents[agent.index()].cleans).min_by_key(load);
         let own = match self.member(member).owner {
-            Owner::Agent(agent) => Some(agent),
-            Owner::Fixed | Owner::Orphan(_) => None,
+            Owner::Agent(agent) => Some(agent).filter(|agent| self.agents[agent.index()].conn().is_some()),
+            Owner::Fixed => None,
         };
         cleaner.or(own).or_else(|| agents().min_by_key(load))
     }
@@ -130,7 +147,7 @@ impl State {
     /// `CLEANED member`.
     pub(super) fn cleaned(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let (agent, pool) = self.agent_of(conn).ok_or(Refusal::NotProvider)?;
-        let id = *self.pool(pool).members.get(name).ok_or(Refusal::NoSuchMember)?;
+        let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
         step.tell(conn, What::Ok);
         let member = self.member(id);
         if matches!(member.stage, Stage::Cleaning { agent: asked, .. } if asked == agent) {

@@ -11,28 +11,37 @@ impl State {
     /// When they contradict each other.
     pub fn check(&self) {
         assert!(self.unsettled.is_empty(), "a step settles what it has touched");
-        assert_eq!(self.names.len(), self.pools.len(), "each pool has one name");
-        assert_eq!(self.order.len(), self.pools.len(), "each pool stands in the order of names once");
+        let named = self.pools.iter().filter(|(_, pool)| !pool.is_removed).count();
+        assert_eq!(self.names.len(), named, "each pool has one name");
+        assert_eq!(self.order.len(), named, "each pool stands in the order of names once");
         for (index, pool) in &self.pools {
             self.check_pool(PoolId::from_index(index), pool);
         }
         let of_pools: usize = self.pools.iter().map(|(_, pool)| pool.members.len()).sum();
         assert_eq!(of_pools, self.members.len(), "each member is of one pool");
+        let with_attributes = self.attributes.iter().enumerate().filter(|(_, attributes)| attributes.is_some());
+        assert!(
+            with_attributes.map(|(index, _)| index).all(|index| self.members.contains(index)),
+            "attributes are a member's"
+        );
         assert!(self.holds.keys().all(|id| self.members.contains(id.index())), "a hold to come is of a member");
         self.check_owners();
         self.check_leases();
         self.check_waiters();
         self.check_starts();
         self.check_clients();
+        self.check_chores();
     }
 
     fn check_pool(&self, id: PoolId, pool: &Pool) {
-        assert_eq!(self.find_pool(&pool.name), Ok(id), "a pool is found by its name");
-        assert_eq!(self.order.get(&pool.name), Some(&id), "a pool is found in the order of names");
+        if !pool.is_removed {
+            assert_eq!(self.find_pool(&pool.name), Ok(id), "a pool is found by its name");
+            assert_eq!(self.order.get(&pool.name), Some(&id), "a pool is found in the order of names");
+        }
         assert!(!pool.is_unsettled && !pool.is_to_reconsider && !pool.is_to_grow, "a step settles what it has touched");
         assert!(!pool.is_leaving || pool.slots() > 0, "a pool that leaves has something to wait for");
         assert!(
-            !pool.is_leaving || pool.free.is_empty() && pool.queue.len == 0,
+            !pool.is_leaving || pool.is_removed || pool.is_retiring || pool.free.is_empty() && pool.queue.len == 0,
             "a pool that leaves hands out nothing"
         );
         let mut counts = [0; StageKind::COUNT];
@@ -56,13 +65,18 @@ impl State {
         let is_queued = is_idle || matches!(kind, StageKind::Unclean | StageKind::Cleaning);
         assert_eq!(self.links_free.is_linked(id), kind == StageKind::Free, "the free stand among the free");
         assert_eq!(self.links_stage.is_linked(id), is_queued, "a member stands in the queue of its stage");
-        let is_orphan = matches!(member.owner, Owner::Orphan(_));
-        assert!(!is_orphan || !is_idle && kind != StageKind::Stopping, "an orphan is kept out");
+        let is_orphan = self.is_orphan(id);
+        let is_pending = match member.owner {
+            Owner::Fixed => false,
+            Owner::Agent(agent) => self.agents[agent.index()].is_pending || self.pool(member.pool).is_removed,
+        };
+        assert!(!is_orphan || is_pending || !is_idle && kind != StageKind::Stopping, "an orphan is kept out");
         assert!(kind != StageKind::Orphaned || is_orphan, "only orphans are orphaned");
         assert!(kind != StageKind::Quarantined || member.owner == Owner::Fixed, "only fixed members are in quarantine");
         assert!(!member.is_leaving || kind == StageKind::InUse, "what leaves is in use until then");
         let is_watched = self.end_of_life(id).is_some();
-        assert!(is_watched || member.life.is_none(), "a lifetime that is not limited has no timer");
+        let is_retiming = self.pool(member.pool).is_retiming;
+        assert!(is_watched || is_retiming || member.life.is_none(), "a lifetime that is not limited has no timer");
         if let Stage::InUse(lease) = member.stage {
             assert_eq!(self.leases[lease.index()].member, id, "a lease names its member");
         }
@@ -84,12 +98,16 @@ impl State {
         assert!(pool.cleaning.iter(&self.links_stage).all(|id| kind(&id) == StageKind::Cleaning));
         assert_eq!(pool.unclean.len(), pool.count(StageKind::Unclean));
         assert_eq!(pool.cleaning.len(), pool.count(StageKind::Cleaning));
-        let is_stuck = !pool.agents.is_empty() && pool.cleaning.len() < pool.settings.clean_parallel;
+        let is_cleaned = !pool.is_leaving && !pool.is_behind;
+        let is_stuck = is_cleaned && !pool.agents.is_empty() && pool.cleaning.len() < pool.settings.clean_parallel;
         assert!(!is_stuck || pool.unclean.is_empty(), "who can be asked to clean is asked");
         for member in &pool.members {
             is_here(*member.1);
             if let Stage::Unclean(timer) = &self.member(*member.1).stage {
-                assert_eq!(timer.is_some(), pool.agents.is_empty(), "time runs while nobody can be asked");
+                assert!(
+                    pool.is_removed || timer.is_some() == pool.agents.is_empty(),
+                    "time runs while nobody can be asked"
+                );
             }
         }
     }
@@ -100,22 +118,20 @@ impl State {
         let has_capacity = pool.agents.iter().any(|agent| {
             let agent = &self.agents[agent.index()];
             let capacity = agent.capacity.unwrap_or(pool.settings.max);
-            agent.provides && agent.members.len() + agent.starts < capacity
+            agent.provides && agent.members.len() + agent.starts < capacity && agent.starts < MOST_STARTS
         });
         assert!(!(is_possible && has_capacity && self.wanted(id) > 0), "what is wanted is started");
         assert!(pool.hasty == 0 || pool.count(StageKind::Checking) > 0, "who waits for a check has one to wait for");
         let is_alone = |id: &MemberId| self.member(*id).owner != Owner::Fixed;
         let too_many = pool.is_above_max() && pool.free.iter(&self.links_free).any(|id| is_alone(&id));
-        assert!(!too_many, "what is too many is stopped when it is free");
+        assert!(!too_many || pool.is_behind, "what is too many is stopped when it is free");
     }
 
     fn check_owners(&self) {
         let mut owned = 0;
         for (index, agent) in &self.agents {
             let id = AgentId::from_index(index);
-            let is_listed = self.pool(agent.pool).agents.contains(&id);
-            assert!(is_listed && (agent.provides || agent.cleans), "a provider or cleaner stands in its pool");
-            assert_eq!(self.agent_of(agent.conn), Some((id, agent.pool)), "and is found by its connection");
+            self.check_standing(id, agent);
             for member in agent.members.iter(&self.links_owner) {
                 assert_eq!(self.member(member).owner, Owner::Agent(id), "a provider's members are its own");
                 assert_eq!(self.member(member).pool, agent.pool);
@@ -125,16 +141,58 @@ impl State {
             let cleaning = self.members.iter().filter(|(_, member)| asks(member)).count();
             assert_eq!(agent.cleaning as usize, cleaning, "the count of members that are cleaned");
         }
-        for (index, grace) in &self.graces {
-            let id = GraceId::from_index(index);
-            assert!(!grace.members.is_empty(), "a grace is for members");
-            for member in grace.members.iter(&self.links_owner) {
-                assert_eq!(self.member(member).owner, Owner::Orphan(id), "a grace's members are orphans");
-                owned += 1;
-            }
-        }
         let fixed: usize = self.pools.iter().map(|(_, pool)| pool.fixed as usize).sum();
         assert_eq!(owned + fixed, self.members.len(), "each member has one owner");
+    }
+
+    fn check_standing(&self, id: AgentId, agent: &Agent) {
+        let pool = self.pool(agent.pool);
+        let is_listed = pool.agents.contains(&id);
+        assert!(agent.provides || agent.cleans, "a provider or cleaner does something");
+        assert_eq!(
+            is_listed,
+            agent.conn().is_some() || pool.is_removed && is_listed,
+            "and stands in its pool while it serves"
+        );
+        match agent.standing {
+            Standing::Serves(conn) => {
+                assert_eq!(self.agent_of(conn), Some((id, agent.pool)), "it is found by its connection");
+                assert!(!pool.is_removed && !agent.is_pending, "it serves a pool that is there");
+            }
+            Standing::Dismissed(conn) => {
+                let work = self.clients[conn.index()].work.as_ref().expect("it was a provider");
+                assert!(
+                    pool.is_removed && work.dismissed.contains(&id),
+                    "it was a provider of a pool that was removed"
+                );
+            }
+            Standing::Grace(_) => assert!(!agent.members.is_empty() || agent.is_pending, "a grace is for members"),
+            Standing::Lost => assert!(agent.is_pending || is_listed, "what is lost goes on"),
+        }
+    }
+
+    /// What is to go on does, once each, and there is a moment for it.
+    fn check_chores(&self) {
+        assert_eq!(self.chores.is_empty(), self.chore_timer.is_none(), "chores go on some time");
+        let count = |is_it: &dyn Fn(&Chore) -> bool| self.chores.iter().filter(|chore| is_it(chore)).count();
+        for (index, pool) in &self.pools {
+            let id = PoolId::from_index(index);
+            let counts = [
+                count(&|chore| matches!(chore, Chore::Remove(of) if *of == id)),
+                count(&|chore| matches!(chore, Chore::Retire(of, _) if *of == id)),
+                count(&|chore| matches!(chore, Chore::Retime(of, _) if *of == id)),
+                count(&|chore| matches!(chore, Chore::Settle(of) if *of == id)),
+            ];
+            let flags = [pool.is_removed, pool.is_retiring, pool.is_retiming, pool.is_behind];
+            assert_eq!(counts, flags.map(usize::from), "what is to be done in a pool");
+            let of_pool = self.agents.iter().filter(|(_, agent)| agent.pool == id);
+            let pending = of_pool.filter(|(_, agent)| agent.is_pending).count();
+            assert_eq!(pool.doomed as usize, pending, "the count of lost providers with members");
+        }
+        let agents = self.agents.iter().filter(|(_, agent)| agent.is_pending).count();
+        assert_eq!(count(&|chore| matches!(chore, Chore::Agent(_))), agents, "each lost provider's members go on");
+        let left = self.holdings.iter().filter(|(_, holding)| holding.conn.is_none()).count();
+        assert_eq!(count(&|chore| matches!(chore, Chore::Holding(_))), left, "what was left behind comes back");
     }
 
     fn check_leases(&self) {
@@ -145,7 +203,10 @@ impl State {
             assert_eq!(self.find_lease(lease.number), Some(id), "a lease is found by its number");
             let is_in_use = matches!(self.member(lease.member).stage, Stage::InUse(of) if of == id);
             assert!(is_in_use, "what is leased is in use");
-            assert!(lease.conn.is_some() || lease.token.is_some(), "without a token, a lease ends with its connection");
+            assert!(
+                lease.holding.is_some() || lease.token.is_some(),
+                "without a token, a lease ends with its connection"
+            );
             if let Some(token) = &lease.token {
                 assert_eq!(self.find_token(&token.token), Some(id), "a lease is found by its token");
             }
@@ -191,7 +252,7 @@ impl State {
                 "a start is found by its number"
             );
             if let Progress::UnderWay { agent, .. } = start.progress {
-                assert_eq!(self.agents[agent.index()].conn, start.conn, "a start is its provider's");
+                assert_eq!(self.agents[agent.index()].conn(), Some(start.conn), "a start is its provider's");
                 under_way += 1;
             }
         }
@@ -202,23 +263,13 @@ impl State {
     }
 
     fn check_clients(&self) {
-        let (mut leases, mut starts) = (0, 0);
+        let (mut holdings, mut starts) = (0, 0);
         for (index, client) in self.clients.iter().enumerate() {
             let conn = ConnId::from_index(index);
-            let mut held: Vec<(PoolId, u32)> = Vec::new();
-            for lease in client.leases.iter(&self.links_lease).map(|lease| &self.leases[lease.index()]) {
-                assert_eq!(lease.conn, Some(conn), "what a connection holds is its own");
-                let pool = self.member(lease.member).pool;
-                match held.iter_mut().find(|(of, _)| *of == pool) {
-                    Some((_, count)) => *count += 1,
-                    None => held.push((pool, 1)),
-                }
-                leases += 1;
+            if let Some(holding) = client.holding {
+                assert_eq!(self.holdings[holding.index()].conn, Some(conn), "what a connection holds is its own");
+                holdings += 1;
             }
-            let mut counted = client.held.clone();
-            counted.sort_unstable();
-            held.sort_unstable();
-            assert_eq!(counted, held, "how many a connection holds");
             assert!(client.waiter.is_none_or(|id| self.waiter(id).conn == conn), "a connection's wait is its own");
             if let Some(work) = &client.work {
                 let is_late = |id: &&StartId| matches!(self.starts[id.index()].progress, Progress::Late);
@@ -226,10 +277,35 @@ impl State {
                 starts += work.starts.len();
             }
         }
-        let attached = self.leases.iter().filter(|(_, lease)| lease.conn.is_some()).count();
-        assert_eq!((leases, starts), (attached, self.starts.len()), "what connections have is all there is");
+        assert_eq!(starts, self.starts.len(), "what connections have is all there is");
+        let held = self.holdings.iter().filter(|(_, holding)| holding.conn.is_some()).count();
+        assert_eq!(holdings, held, "what is held is found by its connection");
+        self.check_holdings();
         let waiting = self.clients.iter().filter(|client| client.waiter.is_some()).count();
         assert_eq!(waiting, self.waiters.len(), "a connection waits once at most");
+    }
+
+    fn check_holdings(&self) {
+        let mut leases = 0;
+        for (index, holding) in &self.holdings {
+            let id = HoldingId::from_index(index);
+            let mut held: Vec<(PoolId, u32)> = Vec::new();
+            for lease in holding.leases.iter(&self.links_lease).map(|lease| &self.leases[lease.index()]) {
+                assert_eq!(lease.holding, Some(id), "what is held together is held so");
+                let pool = self.member(lease.member).pool;
+                match held.iter_mut().find(|(of, _)| *of == pool) {
+                    Some((_, count)) => *count += 1,
+                    None => held.push((pool, 1)),
+                }
+                leases += 1;
+            }
+            let mut counted = holding.held.clone();
+            counted.sort_unstable();
+            held.sort_unstable();
+            assert_eq!(counted, held, "how many a connection holds");
+        }
+        let attached = self.leases.iter().filter(|(_, lease)| lease.holding.is_some()).count();
+        assert_eq!(leases, attached, "each lease is held once");
     }
 
     /// Looks whether everybody who waits has to.
@@ -239,7 +315,8 @@ impl State {
     /// When a member is free that a waiter could have.
     pub fn check_waits(&self, now: Time) {
         // Where a check is under way, somebody waits for it.
-        let unchecked = self.pools.iter().filter(|(_, pool)| pool.count(StageKind::Checking) == 0);
+        let is_settled = |pool: &Pool| pool.count(StageKind::Checking) == 0 && pool.doomed == 0;
+        let unchecked = self.pools.iter().filter(|(_, pool)| is_settled(pool));
         for (index, _) in unchecked {
             let pool = PoolId::from_index(index);
             let first = self.keeper(pool, now);
@@ -257,7 +334,8 @@ impl State {
     pub fn knows(&self, conn: ConnId) -> bool {
         let client = self.clients.get(conn.index());
         client.is_some_and(|client| {
-            !client.leases.is_empty() || client.waiter.is_some() || client.work.is_some() || client.name.is_some()
+            let holds = client.holding.is_some_and(|holding| !self.holdings[holding.index()].leases.is_empty());
+            holds || client.waiter.is_some() || client.work.is_some() || client.name.is_some()
         })
     }
 }

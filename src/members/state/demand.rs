@@ -39,13 +39,21 @@ impl State {
         pool.owed = u32::try_from(room.min(u64::from(pool.owed))).unwrap_or(u32::MAX);
         while self.pool(id).is_above_max() {
             let Some(member) = self.oldest_idle(id) else { break };
+            if !self.spend() {
+                return self.fall_behind(id);
+            }
             self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);
         }
     }
 
     /// The free member that is idle for longest and can be stopped.
     fn oldest_idle(&self, id: PoolId) -> Option<MemberId> {
-        self.pool(id).free.iter(&self.links_free).find(|member| self.member(*member).owner != Owner::Fixed)
+        let pool = self.pool(id);
+        let has_others = pool.members.len() as u64 > u64::from(pool.fixed);
+        if !has_others {
+            return None;
+        }
+        pool.free.iter(&self.links_free).find(|member| self.member(*member).owner != Owner::Fixed)
     }
 
     /// How many starts are wanted now besides those under way, whether there is room for them or not.
@@ -71,7 +79,8 @@ impl State {
             let is_possible = pool.backoff.is_none() && pool.slots() < u64::from(pool.settings.max) && self.has_room();
             let Some(agent) = self.roomiest(id).filter(|_| is_possible && !self.pool(id).is_leaving) else { break };
             let start = StartId::from_index(self.starts.vacant_key());
-            let (number, conn) = (self.next_start, self.agents[agent.index()].conn);
+            let number = self.next_start;
+            let Some(conn) = self.agents[agent.index()].conn() else { break };
             let timer = step.timers.arm(step.now + self.pool(id).settings.start_timeout, Timer::Start(start));
             let pool_name = self.pool(id).name.clone();
             step.tell(conn, What::Start { pool: pool_name.clone(), start: number });
@@ -95,6 +104,7 @@ impl State {
             let Agent { provides, capacity, members, starts, .. } = &self.agents[agent.index()];
             let capacity = u64::from(capacity.unwrap_or(pool.settings.max));
             let room = capacity.saturating_sub(u64::from(members.len()) + u64::from(*starts));
+            let room = if *starts < MOST_STARTS { room } else { 0 };
             let is_better = best.is_none_or(|(_, best, of)| room * of > best * capacity);
             if *provides && room > 0 && is_better {
                 best = Some((*agent, room, capacity));
@@ -125,7 +135,7 @@ impl State {
         let had_surplus = self.has_surplus(pool);
         let start = self.end_start(id, step);
         self.drop_start(id);
-        if self.pool(pool).members.contains_key(name) {
+        if self.known_member(pool, name, step).is_some() {
             self.note_failure(pool, step);
             return Err(Refusal::MemberExists);
         }

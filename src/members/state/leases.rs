@@ -38,17 +38,19 @@ impl State {
         let token =
             asker.lease.map(|span| Box::new(TokenLease { token: step.random.bytes(), span, until: step.now + span }));
         let known = token.as_ref().map(|token| token.token);
+        let holding = self.holding_of(asker.conn);
         let holder = self.client(asker.conn).name.clone().map_or(Holder::Connection(asker.conn), Holder::Name);
         let (since, is_reported) = (step.now, false);
-        let lease = Lease { number, member, conn: Some(asker.conn), holder, since, is_reported, timer: None, token };
+        let lease = Lease { number, member, holding: Some(holding), holder, since, is_reported, timer: None, token };
         let id = LeaseId::from_index(self.leases.insert(lease));
         self.index_lease(id);
-        self.attach_lease(id, asker.conn, pool);
+        self.attach_lease(id, holding, pool);
         self.place(member, Stage::InUse(id));
         self.arm_lease(id, step);
         let entry = &mut self.members[member.index()];
         entry.uses = entry.uses.saturating_add(1);
-        let (name, attributes) = (entry.name.clone(), entry.attributes.clone());
+        let name = entry.name.clone();
+        let attributes = self.attributes_of(member).cloned();
         let pool = self.pool_mut(pool);
         pool.figures.count(Stat::Takes);
         Taken { lease: number, pool: pool.name.clone(), member: name, attributes, token: known }
@@ -67,14 +69,40 @@ impl State {
         }
     }
 
+    /// What a connection holds.
+    pub(super) fn holding_of(&mut self, conn: ConnId) -> HoldingId {
+        if let Some(known) = self.client(conn).holding {
+            return known;
+        }
+        let holding = Holding { conn: Some(conn), ..Holding::default() };
+        let id = HoldingId::from_index(self.holdings.insert(holding));
+        self.client(conn).holding = Some(id);
+        id
+    }
+
+    /// The connection that holds a lease, if it is still there.
+    pub(super) fn holder_of(&self, id: LeaseId) -> Option<ConnId> {
+        self.holdings[self.leases[id.index()].holding?.index()].conn
+    }
+
+    /// The name of who holds a lease, else the address of the connection.
+    pub(super) fn holder_text(&self, id: LeaseId, peer: impl Fn(ConnId) -> String) -> String {
+        let lease = &self.leases[id.index()];
+        let gone =
+            lease.holding.map(|holding| &self.holdings[holding.index()]).filter(|holding| holding.conn.is_none());
+        lease.holder.text(|conn| match gone {
+            Some(gone) => String::from_utf8_lossy(&gone.address).into_owned(),
+            None => peer(conn),
+        })
+    }
+
     /// Counts a lease among what a connection holds.
-    pub(super) fn attach_lease(&mut self, id: LeaseId, conn: ConnId, pool: PoolId) {
-        self.client(conn);
-        let client = &mut self.clients[conn.index()];
-        client.leases.push_back(&mut self.links_lease, id);
-        match client.held.iter_mut().find(|(of, _)| *of == pool) {
+    pub(super) fn attach_lease(&mut self, id: LeaseId, holding: HoldingId, pool: PoolId) {
+        let holding = &mut self.holdings[holding.index()];
+        holding.leases.push_back(&mut self.links_lease, id);
+        match holding.held.iter_mut().find(|(of, _)| *of == pool) {
             Some((_, held)) => *held += 1,
-            None => client.held.push((pool, 1)),
+            None => holding.held.push((pool, 1)),
         }
     }
 
@@ -82,17 +110,17 @@ impl State {
     fn detach_lease(&mut self, id: LeaseId) {
         let lease = &mut self.leases[id.index()];
         let pool = self.members[lease.member.index()].pool;
-        let Some(conn) = lease.conn.take() else { return };
-        let client = &mut self.clients[conn.index()];
-        client.leases.remove(&mut self.links_lease, id);
-        if let Some(at) = client.held.iter().position(|(of, _)| *of == pool) {
-            client.held[at].1 -= 1;
-            if client.held[at].1 == 0 {
-                client.held.swap_remove(at);
+        let Some(holding) = lease.holding.take() else { return };
+        let holding = &mut self.holdings[holding.index()];
+        holding.leases.remove(&mut self.links_lease, id);
+        if let Some(at) = holding.held.iter().position(|(of, _)| *of == pool) {
+            holding.held[at].1 -= 1;
+            if holding.held[at].1 == 0 {
+                holding.held.swap_remove(at);
             }
         }
         // It may have another one of the pool now, if it waits for its group.
-        if client.waiter.is_some() {
+        if holding.conn.is_some_and(|conn| self.clients[conn.index()].waiter.is_some()) {
             self.pool_mut(pool).is_to_reconsider = true;
             self.touch(pool);
         }
@@ -114,8 +142,8 @@ impl State {
 
     /// Ends a lease against the will of its holder, who is told.
     pub(super) fn lose_lease(&mut self, id: LeaseId, reason: Lost, step: &mut Step<'_, '_>) -> MemberId {
-        let Lease { conn, number, .. } = self.leases[id.index()];
-        if let Some(conn) = conn {
+        let Lease { number, .. } = self.leases[id.index()];
+        if let Some(conn) = self.holder_of(id) {
             step.tell(conn, What::Lost { lease: number, reason });
         }
         self.end_lease(id, step)
@@ -124,7 +152,7 @@ impl State {
     /// A member was lost by its consumer.
     fn lose_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let Settings { on_loss, loss_delay, .. } = self.pool(self.member(id).pool).settings;
-        let is_orphan = matches!(self.member(id).owner, Owner::Orphan(_));
+        let is_orphan = self.is_orphan(id);
         if on_loss == OnLoss::Fail || is_orphan {
             return self.fail_member(id, Stat::Failed, step);
         }
@@ -139,11 +167,10 @@ impl State {
     /// `RETURN lease [OK|FAIL]`.
     pub(super) fn give_back(&mut self, conn: ConnId, name: LeaseName, condition: Condition, step: &mut Step<'_, '_>) {
         let found = match name {
-            LeaseName::Number(number) => {
-                self.find_lease(number).filter(|id| self.leases[id.index()].conn == Some(conn))
-            }
+            LeaseName::Number(number) => self.find_lease(number).filter(|id| self.holder_of(*id) == Some(conn)),
             LeaseName::Token(token) => self.find_token(&token),
         };
+        let found = found.filter(|id| self.catch_up(self.leases[id.index()].member, step));
         let Some(id) = found else { return step.tell(conn, What::NotTaken) };
         step.tell(conn, What::Returned);
         let member = self.end_lease(id, step);
@@ -164,7 +191,8 @@ impl State {
 
     /// `RENEW token [seconds]`.
     pub(super) fn renew(&mut self, conn: ConnId, token: &Token, span: Option<Span>, step: &mut Step<'_, '_>) {
-        let Some(id) = self.find_token(token) else { return step.tell(conn, What::NotTaken) };
+        let found = self.find_token(token).filter(|id| self.catch_up(self.leases[id.index()].member, step));
+        let Some(id) = found else { return step.tell(conn, What::NotTaken) };
         if let Some(lease) = &mut self.leases[id.index()].token {
             lease.until = step.now + span.unwrap_or(lease.span);
         }
@@ -194,6 +222,11 @@ impl State {
     pub(super) fn lease_is_due(&mut self, id: LeaseId, step: &mut Step<'_, '_>) {
         let lease = &mut self.leases[id.index()];
         lease.timer.take().into_iter().for_each(TimerId::fired);
+        let member = lease.member;
+        if !self.catch_up(member, step) || !self.catch_up_with_holder(id, step) {
+            return;
+        }
+        let lease = &mut self.leases[id.index()];
         let held = step.now.since(lease.since);
         let has_run_out = lease.token.as_ref().is_some_and(|token| token.until <= step.now);
         let Settings { max_hold, warn_hold, .. } = self.pool(self.member(self.leases[id.index()].member).pool).settings;
@@ -212,9 +245,9 @@ impl State {
     }
 
     fn report_long_hold(&mut self, id: LeaseId, held: Span, step: &mut Step<'_, '_>) {
+        let holder = self.holder_text(id, step.peer);
         let lease = &mut self.leases[id.index()];
         lease.is_reported = true;
-        let holder = lease.holder.text(step.peer);
         let member = &self.members[lease.member.index()];
         let pool = &mut self.pools[member.pool.index()];
         pool.figures.count(Stat::LongHolds);
@@ -224,7 +257,9 @@ impl State {
 
     /// `TAKEBACK lease [note]`.
     pub(super) fn take_back(&mut self, conn: ConnId, number: u64, note: &[u8], step: &mut Step<'_, '_>) {
-        let Some(id) = self.find_lease(number) else { return step.tell(conn, What::NotTaken) };
+        let found = self.find_lease(number).filter(|id| self.catch_up(self.leases[id.index()].member, step));
+        let found = found.filter(|id| self.catch_up_with_holder(*id, step));
+        let Some(id) = found else { return step.tell(conn, What::NotTaken) };
         step.tell(conn, What::Ok);
         let member = self.lose_lease(id, Lost::TakenBack, step);
         let (name, pool) = (self.member(member).name.clone(), self.pool(self.member(member).pool).name.clone());
@@ -235,32 +270,49 @@ impl State {
     /// `BYE`: everything without a token is returned in good state.
     pub(super) fn leave(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         self.leave_wait(conn, step);
-        for id in self.leases_of(conn) {
-            if self.leases[id.index()].token.is_none() {
-                let member = self.end_lease(id, step);
-                self.come_back(member, step);
-            }
-        }
+        self.lose_consumer(conn, true, step);
         step.tell(conn, What::Bye);
     }
 
-    /// A consumer is gone: what has a token stays taken, the rest is lost.
-    pub(super) fn lose_consumer(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
-        for id in self.leases_of(conn) {
-            if self.leases[id.index()].token.is_some() {
-                let lease = &mut self.leases[id.index()];
-                lease.holder = Holder::Name(lease.holder.text(step.peer).into_bytes().into());
-                self.detach_lease(id);
-            } else {
-                let member = self.end_lease(id, step);
-                self.lose_member(member, step);
-            }
+    /// A consumer is gone: what has a token stays taken, the rest is lost, or returned if it said `BYE`.
+    pub(super) fn lose_consumer(&mut self, conn: ConnId, is_bye: bool, step: &mut Step<'_, '_>) {
+        let Some(id) = self.client(conn).holding.take() else { return };
+        let holding = &mut self.holdings[id.index()];
+        (holding.conn, holding.is_bye) = (None, is_bye);
+        if self.drain_holding(id, Some(conn), step) {
+            self.holdings[id.index()].address = (step.peer)(conn).into_bytes().into();
+            self.chores.push_back(Chore::Holding(id));
         }
     }
 
-    /// What a connection holds, oldest first.
-    fn leases_of(&self, conn: ConnId) -> Vec<LeaseId> {
-        self.clients[conn.index()].leases.iter(&self.links_lease).collect()
+    /// Ends a lease whose connection is gone: `conn`, if it is only just. One with a token stays.
+    pub(super) fn let_lease_go(&mut self, id: LeaseId, conn: Option<ConnId>, step: &mut Step<'_, '_>) {
+        let lease = &self.leases[id.index()];
+        if lease.token.is_some() {
+            let name = match conn {
+                Some(_) => lease.holder.text(step.peer),
+                None => self.holder_text(id, step.peer),
+            };
+            self.leases[id.index()].holder = Holder::Name(name.into_bytes().into());
+            return self.detach_lease(id);
+        }
+        let is_bye = lease.holding.is_some_and(|holding| self.holdings[holding.index()].is_bye);
+        let member = self.end_lease(id, step);
+        match is_bye {
+            true => self.come_back(member, step),
+            false => self.lose_member(member, step),
+        }
+    }
+
+    /// Does to a lease at once what a chore is about to do to it, because its connection is gone. Returns whether it is still there.
+    fn catch_up_with_holder(&mut self, id: LeaseId, step: &mut Step<'_, '_>) -> bool {
+        let lease = &self.leases[id.index()];
+        let (has_token, number) = (lease.token.is_some(), lease.number);
+        if lease.holding.is_some() && self.holder_of(id).is_none() {
+            self.let_lease_go(id, None, step);
+            return has_token && self.find_lease(number).is_some();
+        }
+        true
     }
 
     /// A member is gone in the hands of its holder, or out of them. It is not replaced.

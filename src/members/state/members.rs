@@ -4,7 +4,6 @@ use super::*;
 
 pub(super) struct Member {
     pub name: Arc<[u8]>,
-    pub attributes: Option<Arc<Attributes>>,
     pub pool: PoolId,
     pub owner: Owner,
     pub born: Time,
@@ -17,6 +16,8 @@ pub(super) struct Member {
     pub share: u16,
     /// True when it was withdrawn or deleted while in use.
     pub is_leaving: bool,
+    /// True when it is a fixed member that the configuration file had when it was read last.
+    pub is_from_file: bool,
     /// Armed until it has reached its lifetime.
     pub life: Option<TimerId>,
     pub stage: Stage,
@@ -27,10 +28,8 @@ pub(super) struct Member {
 pub(super) enum Owner {
     /// Nobody.
     Fixed,
-    /// The provider that runs it.
+    /// The provider that runs it, or that is lost.
     Agent(AgentId),
-    /// A provider that is lost.
-    Orphan(GraceId),
 }
 
 /// What is done with a member that has come to an end.
@@ -64,7 +63,6 @@ impl State {
         let [low, high] = step.random.bytes();
         self.members.insert(Member {
             name: name.clone(),
-            attributes: (!attributes.is_empty()).then(|| Arc::new(attributes)),
             pool,
             owner,
             born: step.now,
@@ -73,9 +71,11 @@ impl State {
             uses: 0,
             share: u16::from_le_bytes([low, high]),
             is_leaving: false,
+            is_from_file: false,
             life: None,
             stage: Stage::Orphaned,
         });
+        self.set_attributes(id, attributes);
         let entry = self.pool_mut(pool);
         entry.members.insert(name, id);
         entry.counts[StageKind::Orphaned as usize] += 1;
@@ -86,21 +86,34 @@ impl State {
         id
     }
 
+    /// What a member has; None when it has no attributes.
+    pub(super) fn attributes_of(&self, id: MemberId) -> Option<&Arc<Attributes>> {
+        self.attributes.get(id.index())?.as_ref()
+    }
+
+    pub(super) fn set_attributes(&mut self, id: MemberId, attributes: Attributes) {
+        let attributes = (!attributes.is_empty()).then(|| Arc::new(attributes));
+        if attributes.is_some() && self.attributes.len() <= id.index() {
+            self.attributes.resize(id.index() + 1, None);
+        }
+        if let Some(known) = self.attributes.get_mut(id.index()) {
+            *known = attributes;
+        }
+    }
+
     pub(super) fn link_owner(&mut self, id: MemberId, owner: Owner) {
         match owner {
             Owner::Fixed => {}
             Owner::Agent(agent) => self.agents[agent.index()].members.push_back(&mut self.links_owner, id),
-            Owner::Orphan(grace) => self.graces[grace.index()].members.push_back(&mut self.links_owner, id),
         }
     }
 
     pub(super) fn unlink_owner(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         match self.member(id).owner {
             Owner::Fixed => {}
-            Owner::Agent(agent) => self.agents[agent.index()].members.remove(&mut self.links_owner, id),
-            Owner::Orphan(grace) => {
-                self.graces[grace.index()].members.remove(&mut self.links_owner, id);
-                self.drop_grace_if_empty(grace, step);
+            Owner::Agent(agent) => {
+                self.agents[agent.index()].members.remove(&mut self.links_owner, id);
+                self.drop_agent_if_over(agent, step);
             }
         }
     }
@@ -165,8 +178,7 @@ impl State {
     /// A member is ready to be handed out, unless something speaks against it; waiters come first.
     pub(super) fn come_free(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
         let Some(id) = self.pass_gate(id, step) else { return };
-        let member = &self.members[id.index()];
-        if let Owner::Orphan(_) = member.owner {
+        if self.is_orphan(id) {
             return;
         }
         if let Some(span) = self.holds.remove(&id) {
@@ -181,6 +193,9 @@ impl State {
 
     /// Ends a member that may not be handed out again; returns the others.
     pub(super) fn pass_gate(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> Option<MemberId> {
+        if !self.catch_up(id, step) {
+            return None;
+        }
         let member = &self.members[id.index()];
         let pool = &self.pools[member.pool.index()];
         let is_fixed = member.owner == Owner::Fixed;
@@ -221,8 +236,8 @@ impl State {
 
     /// A member is over, in whatever stage: it is stopped by its provider, or gone if nobody has to stop it.
     pub(super) fn stop_member(&mut self, id: MemberId, stat: Stat, then: Then, step: &mut Step<'_, '_>) {
-        let Member { pool, owner, .. } = self.members[id.index()];
-        let Owner::Agent(agent) = owner else {
+        let Member { pool, .. } = self.members[id.index()];
+        let Some(conn) = self.conn_of(id) else {
             return self.end_member(id, Some(stat), then, step);
         };
         self.count_end(pool, stat, then);
@@ -230,7 +245,7 @@ impl State {
         let timer = step.timers.arm(step.now + self.pool(pool).settings.stop_timeout, Timer::Stage(id));
         self.place(id, Stage::Stopping(timer));
         let (name, pool) = (self.member(id).name.clone(), self.pool(pool).name.clone());
-        step.tell(self.agents[agent.index()].conn, What::Stop { pool, member: name });
+        step.tell(conn, What::Stop { pool, member: name });
     }
 
     /// A member is gone without having to be stopped.
@@ -243,7 +258,7 @@ impl State {
         }
     }
 
-    fn count_end(&mut self, pool: PoolId, stat: Stat, then: Then) {
+    pub(super) fn count_end(&mut self, pool: PoolId, stat: Stat, then: Then) {
         let pool = self.pool_mut(pool);
         pool.figures.count(stat);
         let is_owed = then == Then::Replace && !pool.is_leaving && pool.slots() <= u64::from(pool.settings.max);
@@ -255,6 +270,7 @@ impl State {
         self.displace(id, step);
         self.unlink_owner(id, step);
         self.holds.remove(&id);
+        self.set_attributes(id, Attributes::new());
         let member = self.members.remove(id.index());
         member.life.into_iter().for_each(|timer| step.timers.cancel(timer));
         let pool = self.pool_mut(member.pool);
@@ -309,7 +325,13 @@ impl State {
     /// A member has reached its lifetime. One that is not free is looked at when it comes back.
     pub(super) fn life_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         self.members[id.index()].life.take().into_iter().for_each(TimerId::fired);
-        if self.member(id).stage.kind() == StageKind::Free {
+        if !self.catch_up(id, step) {
+            return;
+        }
+        if !self.is_past_lifetime(id, step.now) {
+            // Its pool has other settings by now.
+            self.arm_life(id, step);
+        } else if self.member(id).stage.kind() == StageKind::Free {
             self.stop_member(id, Stat::MaxLifetime, Then::Replace, step);
         }
     }
@@ -321,30 +343,44 @@ impl State {
                 if let Stage::Free(timer) = &mut self.members[id.index()].stage {
                     timer.take().into_iter().for_each(TimerId::fired);
                 }
-                self.begin_check(id, step);
-            }
-            StageKind::Checking => {
-                self.displace_after_timer(id);
-                self.member_died(id, step);
+                if !self.catch_up(id, step) || self.is_orphan(id) {
+                    return;
+                }
+                let member = self.member(id);
+                let interval = self.pool(member.pool).settings.check_interval;
+                if interval > Span::ZERO && member.proved + interval <= step.now {
+                    self.begin_check(id, step);
+                } else {
+                    // Its pool has other settings by now.
+                    self.arm_check(id, step);
+                }
             }
             StageKind::Stopping => {
                 self.displace_after_timer(id);
                 self.remember_stop(id);
                 self.drop_member(id, step);
             }
-            StageKind::Unclean | StageKind::Cleaning => {
+            kind => {
                 self.displace_after_timer(id);
-                self.fail_member(id, Stat::Failed, step);
+                if self.catch_up(id, step) {
+                    self.leave_stage(id, kind, step);
+                }
             }
-            StageKind::Quarantined | StageKind::Held => {
-                self.displace_after_timer(id);
-                self.come_free(id, Cause::Other, step);
+        }
+    }
+
+    /// Goes on with a member whose stage has lasted for as long as it may. It is in no place.
+    fn leave_stage(&mut self, id: MemberId, kind: StageKind, step: &mut Step<'_, '_>) {
+        match kind {
+            // Its provider was lost a moment ago.
+            StageKind::Checking if self.is_orphan(id) => {}
+            StageKind::Checking => self.member_died(id, step),
+            StageKind::Unclean | StageKind::Cleaning => self.fail_member(id, Stat::Failed, step),
+            StageKind::Quarantined | StageKind::Held => self.come_free(id, Cause::Other, step),
+            StageKind::Delayed => self.come_back(id, step),
+            StageKind::Free | StageKind::Stopping | StageKind::InUse | StageKind::Orphaned => {
+                unreachable!("these are dealt with before, or have no timer")
             }
-            StageKind::Delayed => {
-                self.displace_after_timer(id);
-                self.come_back(id, step);
-            }
-            StageKind::InUse | StageKind::Orphaned => unreachable!("these stages have no timer"),
         }
     }
 
@@ -359,10 +395,12 @@ impl State {
 mod tests {
     use super::*;
 
-    /// A million members are why each is small: 88 bytes, and 24 of links, besides its name in the index and its attributes.
+    /// A million members are why each is small: 72 bytes, and 24 of links, besides its name in the index and its attributes.
     #[test]
     fn a_member_takes_little_memory() {
-        assert!(size_of::<Member>() <= 96, "{} bytes", size_of::<Member>());
+        // What a slab adds to each entry is nothing, as it is here.
+        assert_eq!(size_of::<Option<Member>>(), size_of::<Member>());
+        assert!(size_of::<Member>() + 3 * size_of::<u64>() <= 100, "{} bytes and 24", size_of::<Member>());
         assert!(size_of::<Lease>() <= 96, "{} bytes", size_of::<Lease>());
         assert!(size_of::<Waiter>() <= 128, "{} bytes", size_of::<Waiter>());
         println!(

@@ -16,7 +16,8 @@ impl State {
         if self.pool(pool).is_leaving {
             return Err(Refusal::NoPool);
         }
-        self.check_room(pool, self.pool(pool).members.get(named.member).copied())?;
+        let known = self.known_member(pool, named.member, step);
+        self.check_room(pool, known)?;
         step.tell(conn, What::Ok);
         let id = self.create_member(pool, named.member, attributes, Owner::Fixed, step);
         self.come_free(id, Cause::Other, step);
@@ -31,20 +32,20 @@ impl State {
         now: bool,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let id = self.find_fixed(named)?;
+        let id = self.find_fixed(named, step)?;
         step.tell(conn, What::Ok);
         self.let_go(id, now, step);
         Ok(())
     }
 
-    fn find_fixed(&self, named: Named<'_>) -> Result<MemberId, Refusal> {
-        let id = self.find_member(named)?;
+    fn find_fixed(&mut self, named: Named<'_>, step: &mut Step<'_, '_>) -> Result<MemberId, Refusal> {
+        let id = self.find_member(named, step)?;
         if self.member(id).owner == Owner::Fixed { Ok(id) } else { Err(Refusal::NoSuchMember) }
     }
 
     /// `REPAIR pool member`.
     pub(super) fn repair(&mut self, conn: ConnId, named: Named<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
-        let id = self.find_member(named)?;
+        let id = self.find_member(named, step)?;
         step.tell(conn, What::Ok);
         if self.member(id).stage.kind() == StageKind::Quarantined {
             self.displace(id, step);
@@ -62,7 +63,7 @@ impl State {
         note: &[u8],
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let id = self.find_member(named)?;
+        let id = self.find_member(named, step)?;
         step.tell(conn, What::Ok);
         let (pool, member) = (self.pool(self.member(id).pool).name.clone(), self.member(id).name.clone());
         step.notices.push(Notice::Held { pool, member, span, note: note.into() });
@@ -82,7 +83,7 @@ impl State {
 
     /// `FREE pool member`.
     pub(super) fn free(&mut self, conn: ConnId, named: Named<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
-        let id = self.find_member(named)?;
+        let id = self.find_member(named, step)?;
         step.tell(conn, What::Ok);
         if self.member(id).stage.kind() == StageKind::Held {
             self.displace(id, step);

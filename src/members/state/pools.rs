@@ -1,6 +1,5 @@
 //! The pools: declared, changed and removed.
 
-use super::members::{Cause, Then};
 use super::*;
 
 impl State {
@@ -30,7 +29,7 @@ impl State {
         Ok(())
     }
 
-    fn create_pool(&mut self, name: Arc<[u8]>, settings: Settings, step: &mut Step<'_, '_>) -> PoolId {
+    pub(super) fn create_pool(&mut self, name: Arc<[u8]>, settings: Settings, step: &mut Step<'_, '_>) -> PoolId {
         let hash = self.names.hash(&name);
         let id = PoolId::from_index(self.pools.insert(Pool::new(name.clone(), hash, settings)));
         let pools = &self.pools;
@@ -60,6 +59,12 @@ impl State {
         let id = self.find_pool(name)?;
         let settings = self.pool(id).settings.with(changes).map_err(Refusal::BadSettings)?;
         step.tell(conn, What::Ok);
+        self.change(id, settings, step);
+        Ok(())
+    }
+
+    /// Gives a pool other settings.
+    pub(super) fn change(&mut self, id: PoolId, settings: Settings, step: &mut Step<'_, '_>) {
         let before = std::mem::replace(&mut self.pool_mut(id).settings, settings);
         self.apply_timing(id, &before, step);
         if before.group != self.pool(id).settings.group {
@@ -71,7 +76,6 @@ impl State {
         self.turn_away(id, step);
         self.pool_mut(id).is_to_reconsider = true;
         self.touch(id);
-        Ok(())
     }
 
     /// Has new settings count for what is timed by the old ones: culling, lifetimes, checks and holds. What somebody was
@@ -82,31 +86,17 @@ impl State {
         let lives = (before.max_lifetime, before.lifetime_jitter) != (after.max_lifetime, after.lifetime_jitter);
         let checks = before.check_interval != after.check_interval;
         let holds = (before.max_hold, before.warn_hold) != (after.max_hold, after.warn_hold);
-        let is_cleaned = after.clean_timeout > Span::ZERO;
         if before.cull_interval != after.cull_interval {
             self.arm_cull(id, step);
         }
-        let pool = self.pool(id);
-        let members: Vec<MemberId> =
-            if lives || checks || holds { pool.members.values().copied().collect() } else { Vec::new() };
-        for member in members {
-            if lives {
-                self.arm_life(member, step);
-            }
-            match self.member(member).stage {
-                Stage::InUse(lease) if holds => self.arm_lease(lease, step),
-                Stage::Free(_) if checks => self.arm_check(member, step),
-                _ => {}
-            }
-        }
-        while let Some(member) = self.pool(id).unclean.front().filter(|_| !is_cleaned) {
-            self.displace(member, step);
-            self.come_free(member, Cause::Other, step);
+        if lives || checks || holds {
+            self.chores.retain(|chore| !matches!(chore, Chore::Retime(of, _) if *of == id));
+            self.begin(Chore::Retime(id, None), step);
         }
     }
 
     /// Arms the timer of a free member's next check anew.
-    fn arm_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+    pub(super) fn arm_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let member = &mut self.members[id.index()];
         let interval = self.pools[member.pool.index()].settings.check_interval;
         let is_checked = interval > Span::ZERO && member.owner != Owner::Fixed;
@@ -140,6 +130,12 @@ impl State {
     ) -> Result<(), Refusal> {
         let id = self.find_pool(name)?;
         step.tell(conn, What::Ok);
+        self.remove(id, graceful, step);
+        Ok(())
+    }
+
+    /// Removes a pool, at once or as its members come back.
+    pub(super) fn remove(&mut self, id: PoolId, graceful: bool, step: &mut Step<'_, '_>) {
         self.pool_mut(id).is_leaving = true;
         let waiters = self.own_waiters(id);
         waiters
@@ -150,52 +146,42 @@ impl State {
             self.place_wants(group);
             self.end_group_if_over(group, step);
         }
-        if graceful {
-            self.stop_all_out_of_use(id, step);
-            self.touch(id);
-        } else {
-            self.remove_at_once(id, step);
-        }
-        Ok(())
-    }
-
-    /// Stops every member that nobody holds.
-    fn stop_all_out_of_use(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        let members: Vec<MemberId> = self.pool(id).members.values().copied().collect();
-        for member in members {
-            if !matches!(self.member(member).stage.kind(), StageKind::InUse | StageKind::Stopping) {
-                self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);
-            }
-        }
         for start in self.starts_of(id) {
             self.end_start(start, step);
+        }
+        if graceful {
+            self.begin(Chore::Retire(id, None), step);
+        } else {
+            self.unname(id, step);
+            self.begin(Chore::Remove(id), step);
+        }
+        self.touch(id);
+    }
+
+    /// Takes a pool that is removed at once out of everybody's sight, and its name is free.
+    fn unname(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        self.leave_group(id, step);
+        let pool = &mut self.pools[id.index()];
+        pool.is_removed = true;
+        self.names.remove(pool.hash, id);
+        self.order.remove(&pool.name);
+        for agent in pool.agents.clone() {
+            if let Standing::Serves(conn) = self.agents[agent.index()].standing {
+                self.agents[agent.index()].standing = Standing::Dismissed(conn);
+                let work = self.work(conn);
+                work.agent = None;
+                work.dismissed.push(agent);
+            }
         }
     }
 
     /// The starts that are under way in a pool.
     fn starts_of(&self, id: PoolId) -> Vec<StartId> {
-        let conns = self.pool(id).agents.iter().map(|agent| self.agents[agent.index()].conn);
+        let conns = self.pool(id).agents.iter().filter_map(|agent| self.agents[agent.index()].conn());
         let works = conns.filter_map(|conn| self.clients[conn.index()].work.as_ref());
         let starts = works.flat_map(|work| work.starts.values().copied());
         let is_under_way = |id: &StartId| matches!(self.starts[id.index()].progress, Progress::UnderWay { .. });
         starts.filter(is_under_way).collect()
-    }
-
-    fn remove_at_once(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        self.stop_all_out_of_use(id, step);
-        let members: Vec<MemberId> = self.pool(id).members.values().copied().collect();
-        for member in members {
-            if let Stage::InUse(lease) = self.member(member).stage {
-                self.lose_lease(lease, Lost::Removed, step);
-                self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);
-            }
-        }
-        // What is left is being stopped, and its providers may still say so.
-        while let Some(member) = self.pool(id).members.values().next().copied() {
-            self.remember_stop(member);
-            self.drop_member(member, step);
-        }
-        self.touch(id);
     }
 
     /// Ends a pool that is being removed and has nothing left.
@@ -204,16 +190,22 @@ impl State {
         if !pool.is_leaving || pool.slots() > 0 {
             return;
         }
-        for agent in pool.agents.clone() {
-            self.dismiss(agent, id, step);
-            self.agents.remove(agent.index());
+        for agent in std::mem::take(&mut self.pool_mut(id).agents) {
+            match self.agents.remove(agent.index()).standing {
+                Standing::Serves(conn) => self.work(conn).agent = None,
+                Standing::Dismissed(conn) => self.work(conn).dismissed.retain(|other| *other != agent),
+                Standing::Grace(_) | Standing::Lost => {}
+            }
         }
+        self.drop_chores(id, step);
         self.leave_group(id, step);
         let pool = self.pools.remove(id.index());
         self.past.merge(&pool.figures);
         pool.cull.into_iter().chain(pool.backoff).for_each(|timer| step.timers.cancel(timer));
-        self.names.remove(pool.hash, id);
-        self.order.remove(&pool.name);
+        if !pool.is_removed {
+            self.names.remove(pool.hash, id);
+            self.order.remove(&pool.name);
+        }
         // It may have been touched again; the next pool with its number has to be, too.
         self.unsettled.retain(|other| *other != id);
     }

@@ -24,10 +24,7 @@ impl State {
         if self.pool(pool).is_leaving {
             return Err(Refusal::NoPool);
         }
-        let members = List::default();
-        let agent =
-            Agent { conn, pool, provides: false, cleans: false, capacity: None, members, starts: 0, cleaning: 0 };
-        let id = AgentId::from_index(self.agents.insert(agent));
+        let id = AgentId::from_index(self.agents.insert(Agent::new(conn, pool)));
         self.pool_mut(pool).agents.push(id);
         self.work(conn).agent = Some(id);
         Ok(id)
@@ -95,8 +92,8 @@ impl State {
         }
         let agent = self.agent_of(conn).filter(|(agent, of)| *of == pool && self.agents[agent.index()].provides);
         let (agent, _) = agent.ok_or(Refusal::NotProvider)?;
-        let known = self.pool(pool).members.get(named.member).copied();
-        if let Some(id) = known.filter(|id| matches!(self.member(*id).owner, Owner::Orphan(_))) {
+        let known = self.known_member(pool, named.member, step);
+        if let Some(id) = known.filter(|id| self.is_orphan(*id)) {
             step.tell(conn, What::Ok);
             self.adopt(id, agent, attributes, step);
             return Ok(());
@@ -126,8 +123,9 @@ impl State {
         let member = &mut self.members[id.index()];
         member.owner = Owner::Agent(agent);
         if !attributes.is_empty() {
-            member.attributes = Some(Arc::new(attributes));
+            self.set_attributes(id, attributes);
         }
+        let member = self.member(id);
         let pool = member.pool;
         if member.stage.kind() == StageKind::Orphaned {
             self.come_free(id, Cause::Other, step);
@@ -143,7 +141,7 @@ impl State {
         now: bool,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let id = self.find_member(named)?;
+        let id = self.find_member(named, step)?;
         let agent = self.agent_of(conn).map(|(agent, _)| Owner::Agent(agent));
         if agent != Some(self.member(id).owner) {
             return Err(Refusal::NoSuchMember);
@@ -187,7 +185,7 @@ impl State {
     /// `DEAD member`.
     pub(super) fn dead(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let (agent, pool) = self.agent_of(conn).ok_or(Refusal::NoSuchMember)?;
-        let id = *self.pool(pool).members.get(name).ok_or(Refusal::NoSuchMember)?;
+        let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
         let member = self.member(id);
         let is_cleaner = self.agents[agent.index()].cleans
             || matches!(member.stage, Stage::Cleaning { agent: asked, .. } if asked == agent);
@@ -214,9 +212,8 @@ impl State {
 
     /// A member was not stopped in time: its provider may still say that it is.
     pub(super) fn remember_stop(&mut self, id: MemberId) {
-        let member = self.member(id);
-        if let Owner::Agent(agent) = member.owner {
-            self.remember_late_stop(self.agents[agent.index()].conn, member.name.clone());
+        if let Some(conn) = self.conn_of(id) {
+            self.remember_late_stop(conn, self.member(id).name.clone());
         }
     }
 
@@ -242,18 +239,20 @@ impl State {
                 self.drop_start(start);
             }
         }
+        let dismissed = self.clients[conn.index()].work.as_mut().map(|work| std::mem::take(&mut work.dismissed));
+        for agent in dismissed.unwrap_or_default() {
+            self.agents[agent.index()].standing = Standing::Lost;
+        }
         let Some((agent, pool)) = agent else { return };
         self.dismiss(agent, pool, step);
         let grace = self.pool(pool).settings.provider_grace;
-        if grace > Span::ZERO && !self.pool(pool).is_leaving {
-            self.orphan_members(agent, pool, grace, step);
-        }
-        while let Some(id) = self.agents[agent.index()].members.front() {
-            let is_stopping = self.member(id).stage.kind() == StageKind::Stopping;
-            let stat = (!is_stopping).then_some(Stat::ProviderLost);
-            self.end_anywhere(id, Lost::ProviderLost, stat, step);
-        }
-        self.agents.remove(agent.index());
+        let has_grace = grace > Span::ZERO && !self.pool(pool).is_leaving;
+        let entry = &mut self.agents[agent.index()];
+        entry.standing = match has_grace {
+            true => Standing::Grace(step.timers.arm(step.now + grace, Timer::Grace(agent))),
+            false => Standing::Lost,
+        };
+        self.forsake(agent, step);
         self.time_unclean(pool, step);
         self.pool_mut(pool).is_to_reconsider = true;
         self.pool(pool).group.into_iter().for_each(|group| self.place_wants(group));
@@ -264,46 +263,29 @@ impl State {
     pub(super) fn dismiss(&mut self, agent: AgentId, pool: PoolId, step: &mut Step<'_, '_>) {
         self.pool_mut(pool).agents.retain(|other| *other != agent);
         self.lose_cleaner(pool, agent, step);
-        let conn = self.agents[agent.index()].conn;
-        self.work(conn).agent = None;
+        if let Some(conn) = self.agents[agent.index()].conn() {
+            self.work(conn).agent = None;
+        }
     }
 
-    /// The members of a lost provider stay for a while, those that are being stopped excepted.
-    fn orphan_members(&mut self, agent: AgentId, pool: PoolId, span: Span, step: &mut Step<'_, '_>) {
-        let grace = GraceId::from_index(self.graces.vacant_key());
-        let members = self.agents[agent.index()].members.iter(&self.links_owner);
-        let is_staying = |id: &MemberId| self.member(*id).stage.kind() != StageKind::Stopping;
-        let members: Vec<MemberId> = members.filter(is_staying).collect();
-        if members.is_empty() {
-            return;
-        }
-        let timer = step.timers.arm(step.now + span, Timer::Grace(grace));
-        self.graces.insert(Grace { pool, members: List::default(), timer });
-        for id in members {
-            self.unlink_owner(id, step);
-            self.link_owner(id, Owner::Orphan(grace));
-            self.members[id.index()].owner = Owner::Orphan(grace);
-            if matches!(self.member(id).stage, Stage::Free(_) | Stage::Checking(_)) {
-                self.displace(id, step);
-            }
-        }
+    /// The members of a provider that is gone are gone, or out of use for its grace.
+    fn forsake(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
+        let agent = &mut self.agents[id.index()];
+        (agent.is_pending, agent.to_orphan) = (true, agent.members.len());
+        let pool = agent.pool;
+        self.pool_mut(pool).doomed += 1;
+        self.begin(Chore::Agent(id), step);
     }
 
     /// The grace of a lost provider is over: the members that were not adopted are gone.
-    pub(super) fn grace_is_over(&mut self, id: GraceId, step: &mut Step<'_, '_>) {
-        let pool = self.graces[id.index()].pool;
-        // The timer of a grace that has members is spent by the last of them, so it is armed again until then.
-        let again = step.timers.arm(step.now, Timer::Grace(id));
-        std::mem::replace(&mut self.graces[id.index()].timer, again).fired();
-        while let Some(member) = self.graces.get(id.index()).and_then(|grace| grace.members.front()) {
-            self.end_anywhere(member, Lost::ProviderLost, Some(Stat::ProviderLost), step);
+    pub(super) fn grace_is_over(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
+        let agent = &mut self.agents[id.index()];
+        if let Standing::Grace(timer) = std::mem::replace(&mut agent.standing, Standing::Lost) {
+            timer.fired();
         }
-        self.touch(pool);
-    }
-
-    pub(super) fn drop_grace_if_empty(&mut self, id: GraceId, step: &mut Step<'_, '_>) {
-        if self.graces[id.index()].members.is_empty() {
-            step.timers.cancel(self.graces.remove(id.index()).timer);
+        // A chore that is about to put them out of use ends them instead.
+        if !agent.is_pending {
+            self.forsake(id, step);
         }
     }
 }

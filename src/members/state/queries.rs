@@ -162,14 +162,15 @@ impl State {
             StageKind::Delayed => "delayed",
             StageKind::Orphaned => "orphaned",
         };
-        let lease = match member.stage {
-            Stage::InUse(lease) => Some(&self.leases[lease.index()]),
+        let held = match member.stage {
+            Stage::InUse(lease) => Some(lease),
             _ => None,
         };
+        let lease = held.map(|held| &self.leases[held.index()]);
         MemberRow {
             name: &member.name,
             state,
-            holder: lease.map_or_else(|| "-".into(), |lease| lease.holder.text(peer)),
+            holder: held.map_or_else(|| "-".into(), |held| self.holder_text(held, peer)),
             age: now.since(member.born),
             idle: if lease.is_some() { Span::ZERO } else { now.since(member.since) },
             uses: member.uses,
@@ -227,17 +228,19 @@ impl State {
         let of_leases = self.leases.iter().filter(|(_, lease)| lease.timer.is_some()).count();
         let is_under_way = |start: &Start| matches!(start.progress, Progress::UnderWay { .. });
         let of_starts = self.starts.iter().filter(|(_, start)| is_under_way(start)).count();
-        of_pools.chain(of_members).sum::<usize>() + of_leases + of_starts + self.waiters.len() + self.graces.len()
+        let of_agents = self.agents.iter().filter(|(_, agent)| matches!(agent.standing, Standing::Grace(_))).count();
+        let of_chores = usize::from(self.chore_timer.is_some());
+        of_pools.chain(of_members).sum::<usize>() + of_leases + of_starts + of_agents + self.waiters.len() + of_chores
     }
 
     /// Returns whether nothing is held, waited for or remembered of any connection. Pools stay, with fixed members, leases
     /// that have a token, and the members of lost providers for their grace.
     pub fn knows_nobody(&self) -> bool {
-        let is_attached = |lease: &Lease| lease.conn.is_some();
         self.waiters.is_empty()
             && self.starts.is_empty()
-            && self.agents.is_empty()
-            && !self.leases.iter().any(|(_, lease)| is_attached(lease))
+            && self.agents.iter().all(|(_, agent)| agent.conn().is_none())
+            && self.holdings.is_empty()
+            && self.chores.is_empty()
             && (0..self.clients.len()).all(|index| !self.knows(ConnId::from_index(index)))
     }
 

@@ -17,6 +17,8 @@ impl State {
         records: impl IntoIterator<Item = Record>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Unreadable> {
+        // What goes on bit by bit goes on later, as it would have.
+        (self.budget, self.budget_since) = (0, step.now);
         let mut reading = Reading { state: self, ids: Ids::default() };
         for Record(saved) in records {
             let read = reading.read(saved, step);
@@ -24,8 +26,36 @@ impl State {
                 Unreadable("members: a record refers to what there is not, or stands there twice".into())
             })?;
         }
+        self.restore_chores();
         self.settle(step);
+        self.budget = self.limits.slice;
         Ok(())
+    }
+
+    /// Has that go on which was too much for one step.
+    fn restore_chores(&mut self) {
+        for (index, holding) in &self.holdings {
+            if holding.conn.is_none() {
+                self.chores.push_back(Chore::Holding(HoldingId::from_index(index)));
+            }
+        }
+        for (index, agent) in &mut self.agents {
+            if agent.is_pending {
+                agent.to_orphan = agent.members.len();
+                self.pools[agent.pool.index()].doomed += 1;
+                self.chores.push_back(Chore::Agent(AgentId::from_index(index)));
+            }
+        }
+        for (index, pool) in &self.pools {
+            let id = PoolId::from_index(index);
+            let chores = [
+                pool.is_removed.then_some(Chore::Remove(id)),
+                pool.is_retiring.then_some(Chore::Retire(id, None)),
+                pool.is_retiming.then_some(Chore::Retime(id, None)),
+                pool.is_behind.then_some(Chore::Settle(id)),
+            ];
+            self.chores.extend(chores.into_iter().flatten());
+        }
     }
 }
 
@@ -34,7 +64,7 @@ impl State {
 struct Ids {
     pools: HashMap<PoolId, PoolId>,
     agents: HashMap<AgentId, AgentId>,
-    graces: HashMap<GraceId, GraceId>,
+    holdings: HashMap<HoldingId, HoldingId>,
     members: HashMap<MemberId, MemberId>,
 }
 
@@ -62,22 +92,11 @@ impl Reading<'_> {
                     state.pool_mut(id).is_to_reconsider = false;
                 }
             }
-            Saved::Agent { id, conn, pool, provides, cleans, capacity } => {
-                let pool = *self.ids.pools.get(&pool)?;
-                state.work(conn).agent.is_none().then_some(())?;
-                let agent =
-                    Agent { conn, pool, provides, cleans, capacity, members: List::default(), starts: 0, cleaning: 0 };
-                let agent = AgentId::from_index(state.agents.insert(agent));
-                state.work(conn).agent = Some(agent);
-                state.pool_mut(pool).agents.push(agent);
-                self.ids.agents.insert(id, agent);
-            }
-            Saved::Grace { id, pool, until } => {
-                let pool = *self.ids.pools.get(&pool)?;
-                let grace = GraceId::from_index(state.graces.vacant_key());
-                let timer = step.timers.arm(until, Timer::Grace(grace));
-                state.graces.insert(Grace { pool, members: List::default(), timer });
-                self.ids.graces.insert(id, grace);
+            Saved::Agent(saved) => self.read_agent(saved, step)?,
+            Saved::Holding { id, address, is_bye } => {
+                let holding = Holding { address, is_bye, ..Holding::default() };
+                let holding = HoldingId::from_index(state.holdings.insert(holding));
+                self.ids.holdings.insert(id, holding);
             }
             Saved::Member(saved) => self.read_member(*saved, step)?,
             Saved::Lease(saved) => self.read_lease(saved, step)?,
@@ -97,20 +116,52 @@ impl Reading<'_> {
 
     fn read_pool(&mut self, saved: SavedPool, step: &mut Step<'_, '_>) -> Option<()> {
         let state = &mut *self.state;
-        state.find_pool(&saved.name).is_err().then_some(())?;
+        (saved.is_removed || state.find_pool(&saved.name).is_err()).then_some(())?;
         let hash = state.names.hash(&saved.name);
         let mut pool = Pool::new(saved.name.clone(), hash, saved.settings);
         let id = PoolId::from_index(state.pools.vacant_key());
-        (pool.is_leaving, pool.owed, pool.next_backoff) = (saved.is_leaving, saved.owed, saved.next_backoff);
+        (pool.is_leaving, pool.is_from_file) = (saved.is_leaving, saved.is_from_file);
+        (pool.is_removed, pool.is_retiring) = (saved.is_removed, saved.is_retiring);
+        (pool.is_retiming, pool.is_behind) = (saved.is_retiming, saved.is_behind);
+        (pool.owed, pool.next_backoff) = (saved.owed, saved.next_backoff);
         pool.backoff = saved.backoff.map(|at| step.timers.arm(at, Timer::Backoff(id)));
         pool.cull = saved.cull.map(|at| step.timers.arm(at, Timer::Cull(id)));
         pool.figures.restore(&saved.figures);
         *pool.times = saved.times;
         state.pools.insert(pool);
-        let pools = &state.pools;
-        state.names.insert(hash, id, |id| pools[id.index()].hash);
-        state.order.insert(saved.name, id);
+        if !saved.is_removed {
+            let pools = &state.pools;
+            state.names.insert(hash, id, |id| pools[id.index()].hash);
+            state.order.insert(saved.name, id);
+        }
         self.ids.pools.insert(saved.id, id);
+        Some(())
+    }
+
+    fn read_agent(&mut self, saved: SavedAgent, step: &mut Step<'_, '_>) -> Option<()> {
+        let state = &mut *self.state;
+        let pool = *self.ids.pools.get(&saved.pool)?;
+        let id = AgentId::from_index(state.agents.vacant_key());
+        let standing = match saved.standing {
+            SavedStanding::Serves(conn) => {
+                state.work(conn).agent.is_none().then_some(())?;
+                state.work(conn).agent = Some(id);
+                Standing::Serves(conn)
+            }
+            SavedStanding::Dismissed(conn) => {
+                state.work(conn).dismissed.push(id);
+                Standing::Dismissed(conn)
+            }
+            SavedStanding::Grace(until) => Standing::Grace(step.timers.arm(until, Timer::Grace(id))),
+            SavedStanding::Lost => Standing::Lost,
+        };
+        let SavedAgent { provides, cleans, capacity, is_pending, .. } = saved;
+        state.agents.insert(Agent { standing, pool, provides, cleans, capacity, is_pending, ..Agent::of(pool) });
+        let is_listed = state.agents[id.index()].conn().is_some() || state.pool(pool).is_removed;
+        if is_listed {
+            state.pool_mut(pool).agents.push(id);
+        }
+        self.ids.agents.insert(saved.id, id);
         Some(())
     }
 
@@ -121,12 +172,12 @@ impl Reading<'_> {
         let owner = match saved.owner {
             SavedOwner::Fixed => Owner::Fixed,
             SavedOwner::Agent(agent) => Owner::Agent(*self.ids.agents.get(&agent)?),
-            SavedOwner::Orphan(grace) => Owner::Orphan(*self.ids.graces.get(&grace)?),
         };
         let id = state.create_member(pool, &saved.name, saved.attributes, owner, step);
         let member = &mut state.members[id.index()];
         (member.born, member.since, member.proved) = (saved.born, saved.since, saved.proved);
-        (member.uses, member.share, member.is_leaving) = (saved.uses, saved.share, saved.is_leaving);
+        (member.uses, member.share) = (saved.uses, saved.share);
+        (member.is_leaving, member.is_from_file) = (saved.is_leaving, saved.is_from_file);
         if let Some(span) = saved.hold {
             state.holds.insert(id, span);
         }
@@ -163,12 +214,17 @@ impl Reading<'_> {
             state.member(member).stage.kind() == StageKind::Orphaned && state.find_lease(number).is_none();
         is_free_for_it.then_some(())?;
         let token = saved.token.map(|(token, span, until)| Box::new(TokenLease { token, span, until }));
-        let lease = Lease { number, member, conn: None, holder, since, is_reported, timer: None, token };
+        let lease = Lease { number, member, holding: None, holder, since, is_reported, timer: None, token };
         let id = LeaseId::from_index(state.leases.insert(lease));
         state.index_lease(id);
-        state.leases[id.index()].conn = conn;
-        if let Some(conn) = conn {
-            state.attach_lease(id, conn, state.member(member).pool);
+        let holding = match (conn, saved.left) {
+            (Some(conn), _) => Some(state.holding_of(conn)),
+            (None, Some(left)) => Some(*self.ids.holdings.get(&left)?),
+            (None, None) => None,
+        };
+        state.leases[id.index()].holding = holding;
+        if let Some(holding) = holding {
+            state.attach_lease(id, holding, state.member(member).pool);
         }
         state.place(member, Stage::InUse(id));
         state.arm_lease(id, step);

@@ -14,8 +14,8 @@ pub(super) enum Saved {
     Numbers { lease: u64, arrival: u64, start: u64, past: Vec<(String, u64)> },
     Pool(Box<SavedPool>),
     Group { name: Arc<[u8]>, pools: Vec<PoolId> },
-    Agent { id: AgentId, conn: ConnId, pool: PoolId, provides: bool, cleans: bool, capacity: Option<u32> },
-    Grace { id: GraceId, pool: PoolId, until: Time },
+    Agent(SavedAgent),
+    Holding { id: HoldingId, address: Arc<[u8]>, is_bye: bool },
     Member(Box<SavedMember>),
     Lease(SavedLease),
     Waiter(Box<SavedWaiter>),
@@ -29,12 +29,37 @@ pub(super) struct SavedPool {
     pub name: Arc<[u8]>,
     pub settings: Settings,
     pub is_leaving: bool,
+    pub is_from_file: bool,
+    pub is_removed: bool,
+    pub is_retiring: bool,
+    pub is_retiming: bool,
+    pub is_behind: bool,
     pub owed: u32,
     pub backoff: Option<Time>,
     pub next_backoff: Span,
     pub cull: Option<Time>,
     pub figures: Vec<(String, u64)>,
     pub times: Times,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct SavedAgent {
+    pub id: AgentId,
+    pub pool: PoolId,
+    pub standing: SavedStanding,
+    pub provides: bool,
+    pub cleans: bool,
+    pub capacity: Option<u32>,
+    pub is_pending: bool,
+}
+
+/// A standing with its deadline in place of its timer.
+#[derive(Serialize, Deserialize)]
+pub(super) enum SavedStanding {
+    Serves(ConnId),
+    Dismissed(ConnId),
+    Grace(Time),
+    Lost,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -50,6 +75,7 @@ pub(super) struct SavedMember {
     pub uses: u32,
     pub share: u16,
     pub is_leaving: bool,
+    pub is_from_file: bool,
     pub hold: Option<Span>,
     pub stage: SavedStage,
 }
@@ -58,7 +84,6 @@ pub(super) struct SavedMember {
 pub(super) enum SavedOwner {
     Fixed,
     Agent(AgentId),
-    Orphan(GraceId),
 }
 
 /// A stage with its deadline in place of its timer.
@@ -81,6 +106,8 @@ pub(super) struct SavedLease {
     pub number: u64,
     pub member: MemberId,
     pub conn: Option<ConnId>,
+    /// What it is a part of, when its connection is gone.
+    pub left: Option<HoldingId>,
     pub holder: Holder,
     pub since: Time,
     pub is_reported: bool,
@@ -110,17 +137,24 @@ impl State {
     pub fn save<'a>(&'a self, timers: &'a Timers<'_, Timer>) -> impl Iterator<Item = Record> + 'a {
         let (lease, arrival, start) = (self.next_lease, self.next_arrival, self.next_start);
         let numbers = Saved::Numbers { lease, arrival, start, past: self.past.save() };
-        let pools = self.order.values().map(|id| self.save_pool(*id, timers));
+        let all_pools = || {
+            let nameless = self.pools.iter().filter(|(_, pool)| pool.is_removed);
+            self.order.values().copied().chain(nameless.map(|(index, _)| PoolId::from_index(index)))
+        };
+        let pools = all_pools().map(|id| self.save_pool(id, timers));
         let groups =
             self.groups.iter().map(|(_, group)| Saved::Group { name: group.name.clone(), pools: group.pools.clone() });
-        let agents = self.order.values().flat_map(|id| &self.pool(*id).agents).map(|id| self.save_agent(*id));
-        let graces = self.graces.iter().map(|(index, grace)| Saved::Grace {
-            id: GraceId::from_index(index),
-            pool: grace.pool,
-            until: timers.deadline(&grace.timer),
+        let agents = all_pools().flat_map(|id| &self.pool(id).agents).map(|id| self.save_agent(*id, timers));
+        let ids = self.agents.iter().map(|(index, agent)| (AgentId::from_index(index), agent));
+        let gone = ids.filter(|(id, agent)| !self.pool(agent.pool).agents.contains(id));
+        let gone = gone.map(|(id, _)| self.save_agent(id, timers));
+        let left = self.holdings.iter().filter(|(_, holding)| holding.conn.is_none());
+        let left = left.map(|(index, holding)| Saved::Holding {
+            id: HoldingId::from_index(index),
+            address: holding.address.clone(),
+            is_bye: holding.is_bye,
         });
-        let members =
-            self.order.values().flat_map(|id| self.members_to_save(*id)).map(|id| self.save_member(id, timers));
+        let members = all_pools().flat_map(|id| self.members_to_save(id)).map(|id| self.save_member(id, timers));
         let mut leases: Vec<LeaseId> = self.leases.iter().map(|(index, _)| LeaseId::from_index(index)).collect();
         leases.sort_unstable_by_key(|id| self.leases[id.index()].number);
         let mut waiters: Vec<WaiterId> = self.waiters.iter().map(|(index, _)| WaiterId::from_index(index)).collect();
@@ -135,7 +169,8 @@ impl State {
             .chain(pools)
             .chain(groups)
             .chain(agents)
-            .chain(graces)
+            .chain(gone)
+            .chain(left)
             .chain(members)
             .chain(leases.into_iter().map(|id| self.save_lease(id)))
             .chain(waiters.into_iter().map(|id| self.save_waiter(id)))
@@ -152,6 +187,11 @@ impl State {
             name: pool.name.clone(),
             settings: pool.settings.clone(),
             is_leaving: pool.is_leaving,
+            is_from_file: pool.is_from_file,
+            is_removed: pool.is_removed,
+            is_retiring: pool.is_retiring,
+            is_retiming: pool.is_retiming,
+            is_behind: pool.is_behind,
             owed: pool.owed,
             backoff: deadline(&pool.backoff),
             next_backoff: pool.next_backoff,
@@ -161,9 +201,15 @@ impl State {
         }))
     }
 
-    fn save_agent(&self, id: AgentId) -> Saved {
-        let Agent { conn, pool, provides, cleans, capacity, .. } = self.agents[id.index()];
-        Saved::Agent { id, conn, pool, provides, cleans, capacity }
+    fn save_agent(&self, id: AgentId, timers: &Timers<'_, Timer>) -> Saved {
+        let Agent { pool, provides, cleans, capacity, is_pending, .. } = self.agents[id.index()];
+        let standing = match &self.agents[id.index()].standing {
+            Standing::Serves(conn) => SavedStanding::Serves(*conn),
+            Standing::Dismissed(conn) => SavedStanding::Dismissed(*conn),
+            Standing::Grace(timer) => SavedStanding::Grace(timers.deadline(timer)),
+            Standing::Lost => SavedStanding::Lost,
+        };
+        Saved::Agent(SavedAgent { id, pool, standing, provides, cleans, capacity, is_pending })
     }
 
     /// The members of a pool, those in its queues in the order of these.
@@ -192,13 +238,12 @@ impl State {
         let owner = match member.owner {
             Owner::Fixed => SavedOwner::Fixed,
             Owner::Agent(agent) => SavedOwner::Agent(agent),
-            Owner::Orphan(grace) => SavedOwner::Orphan(grace),
         };
         Saved::Member(Box::new(SavedMember {
             id,
             pool: member.pool,
             name: member.name.clone(),
-            attributes: member.attributes.as_deref().cloned().unwrap_or_default(),
+            attributes: self.attributes_of(id).map_or(Attributes::new(), |attributes| (**attributes).clone()),
             owner,
             born: member.born,
             since: member.since,
@@ -206,6 +251,7 @@ impl State {
             uses: member.uses,
             share: member.share,
             is_leaving: member.is_leaving,
+            is_from_file: member.is_from_file,
             hold: self.holds.get(&id).copied(),
             stage,
         }))
@@ -216,7 +262,8 @@ impl State {
         Saved::Lease(SavedLease {
             number: lease.number,
             member: lease.member,
-            conn: lease.conn,
+            conn: self.holder_of(id),
+            left: lease.holding.filter(|holding| self.holdings[holding.index()].conn.is_none()),
             holder: lease.holder.clone(),
             since: lease.since,
             is_reported: lease.is_reported,

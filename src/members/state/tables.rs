@@ -9,6 +9,16 @@ pub(super) struct Pool {
     pub group: Option<GroupId>,
     /// True when it is removed as its members come back.
     pub is_leaving: bool,
+    /// True when the configuration file had it when it was read last.
+    pub is_from_file: bool,
+    /// True when it was removed at once: it has no name any more, and no group, and is gone when its members are.
+    pub is_removed: bool,
+    /// True while a chore stops its members, has them timed anew, or settles it.
+    pub is_retiring: bool,
+    pub is_retiming: bool,
+    pub is_behind: bool,
+    /// How many lost providers have members about which a chore is to do something.
+    pub doomed: u32,
     /// True when it stands in [`State::unsettled`].
     pub is_unsettled: bool,
     /// True when a take left few members free.
@@ -57,7 +67,7 @@ pub(super) struct Lease {
     pub number: u64,
     pub member: MemberId,
     /// None when it has outlived its connection.
-    pub conn: Option<ConnId>,
+    pub holding: Option<HoldingId>,
     pub holder: Holder,
     pub since: Time,
     pub is_reported: bool,
@@ -93,7 +103,7 @@ pub(super) enum Progress {
 
 /// A connection that provides or cleans for a pool.
 pub(super) struct Agent {
-    pub conn: ConnId,
+    pub standing: Standing,
     pub pool: PoolId,
     pub provides: bool,
     pub cleans: bool,
@@ -103,22 +113,45 @@ pub(super) struct Agent {
     pub starts: u32,
     /// How many members it is asked to clean now.
     pub cleaning: u32,
+    /// How many members are still to be put out of use in the grace.
+    pub to_orphan: u32,
+    /// True while a chore is about its members.
+    pub is_pending: bool,
 }
 
-pub(super) struct Grace {
-    pub pool: PoolId,
-    pub members: List<MemberId>,
-    pub timer: TimerId,
+/// Who answers for the members of a provider.
+pub(super) enum Standing {
+    /// The connection.
+    Serves(ConnId),
+    /// The connection, but its pool was removed.
+    Dismissed(ConnId),
+    /// Nobody: it is lost, and its members stay until the timer fires.
+    Grace(TimerId),
+    /// Nobody: it is lost, and its members are gone.
+    Lost,
+}
+
+/// What a connection holds, or held when it went.
+#[derive(Default)]
+pub(super) struct Holding {
+    /// None when it is gone.
+    pub conn: Option<ConnId>,
+    /// Its address, when it is gone.
+    pub address: Arc<[u8]>,
+    /// True when it said `BYE`, and so returns what it held.
+    pub is_bye: bool,
+    pub leases: List<LeaseId>,
+    /// How many members, by pool.
+    pub held: Vec<(PoolId, u32)>,
 }
 
 /// What a connection has.
 #[derive(Default)]
 pub(super) struct Client {
-    pub leases: List<LeaseId>,
+    /// None before its first take.
+    pub holding: Option<HoldingId>,
     pub waiter: Option<WaiterId>,
     pub name: Option<Arc<[u8]>>,
-    /// How many members it holds, by pool.
-    pub held: Vec<(PoolId, u32)>,
     pub work: Option<Box<Work>>,
 }
 
@@ -126,13 +159,52 @@ pub(super) struct Client {
 #[derive(Default)]
 pub(super) struct Work {
     pub agent: Option<AgentId>,
+    /// What it was in pools that were removed and are not gone yet.
+    pub dismissed: Vec<AgentId>,
     /// By number.
     pub starts: BTreeMap<u64, StartId>,
     pub late_starts: usize,
     pub late_stops: HashSet<Arc<[u8]>>,
 }
 
+impl Agent {
+    pub fn new(conn: ConnId, pool: PoolId) -> Self {
+        Agent { standing: Standing::Serves(conn), ..Agent::of(pool) }
+    }
+
+    /// Nobody's, of a pool.
+    pub fn of(pool: PoolId) -> Self {
+        Agent {
+            standing: Standing::Lost,
+            pool,
+            provides: false,
+            cleans: false,
+            capacity: None,
+            members: List::default(),
+            starts: 0,
+            cleaning: 0,
+            to_orphan: 0,
+            is_pending: false,
+        }
+    }
+
+    /// The connection, if there is one.
+    pub fn conn(&self) -> Option<ConnId> {
+        match self.standing {
+            Standing::Serves(conn) | Standing::Dismissed(conn) => Some(conn),
+            Standing::Grace(_) | Standing::Lost => None,
+        }
+    }
+}
+
 impl Pool {
+    /// How many of the free are to be stopped, oldest idle first, because there are too many.
+    pub fn surplus(&self) -> u32 {
+        let surplus = if self.is_behind { self.live().saturating_sub(u64::from(self.settings.max)) } else { 0 };
+        // Lossless: a list is no longer.
+        surplus.min(u64::from(self.free.len())) as u32
+    }
+
     pub fn count(&self, kind: StageKind) -> u32 {
         self.counts[kind as usize]
     }
@@ -164,6 +236,12 @@ impl Pool {
             settings,
             group: None,
             is_leaving: false,
+            is_from_file: false,
+            is_removed: false,
+            is_retiring: false,
+            is_retiming: false,
+            is_behind: false,
+            doomed: 0,
             is_unsettled: false,
             is_to_grow: false,
             is_to_reconsider: false,

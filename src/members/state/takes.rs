@@ -182,12 +182,14 @@ impl State {
         keeper: Option<WaiterId>,
     ) -> Option<Picked> {
         let pool = self.pool(id);
-        if pool.free.len() < members {
+        let surplus = pool.surplus();
+        if pool.free.len() - surplus < members {
             return None;
         }
         let keeper = keeper.map(|keeper| self.waiter(keeper).filter.as_deref());
         let is_meant = |member: &MemberId| {
-            filter.is_none_or(|filter| self.matches(filter, *member))
+            (pool.doomed == 0 || !self.is_orphan(*member))
+                && filter.is_none_or(|filter| self.matches(filter, *member))
                 && keeper.is_none_or(|keeper| keeper.is_some_and(|keeper| !self.matches(keeper, *member)))
         };
         if matches!(keeper, Some(None)) {
@@ -198,8 +200,14 @@ impl State {
             let is_free = |member: &MemberId| self.member(*member).stage.kind() == StageKind::Free;
             return Picked::first(member.filter(is_free).filter(is_meant).into_iter(), 1);
         }
-        let (members, most) = (members as usize, MOST_LOOKED_AT.max(members as usize));
+        let looked_at = if pool.doomed > 0 && filter.is_none() { MOST_DOOMED } else { MOST_LOOKED_AT };
+        let most = looked_at.max(members as usize).min((pool.free.len() - surplus) as usize);
+        let members = members as usize;
         match pool.settings.order {
+            // Those that are too many are the oldest.
+            _ if surplus > 0 => {
+                Picked::first(pool.free.iter_back(&self.links_free).take(most).filter(is_meant), members)
+            }
             Order::Lifo => Picked::first(pool.free.iter_back(&self.links_free).take(most).filter(is_meant), members),
             Order::Fifo => Picked::first(pool.free.iter(&self.links_free).take(most).filter(is_meant), members),
         }
@@ -232,7 +240,8 @@ impl State {
     /// Whether a connection would hold more members of the pool than it may.
     pub(super) fn is_at_limit(&self, conn: ConnId, pool: PoolId, members: u32) -> bool {
         let limit = self.pool(pool).settings.per_client;
-        let held = self.clients.get(conn.index()).map_or(&[][..], |client| &client.held);
+        let holding = self.clients.get(conn.index()).and_then(|client| client.holding);
+        let held = holding.map_or(&[][..], |holding| &self.holdings[holding.index()].held);
         let held = held.iter().find(|(of, _)| *of == pool).map_or(0, |(_, held)| *held);
         limit > 0 && u64::from(held) + u64::from(members) > u64::from(limit)
     }

@@ -153,8 +153,7 @@ impl State {
     }
 
     pub(super) fn matches(&self, filter: &Filter, member: MemberId) -> bool {
-        let member = self.member(member);
-        filter.matches(&member.name, member.attributes.as_deref())
+        filter.matches(&self.member(member).name, self.attributes_of(member).map(|attributes| &**attributes))
     }
 
     /// A member came free: gives it to the first waiter whom it suits, or keeps it for one that waits for several.
@@ -257,7 +256,8 @@ impl State {
 
     /// Has everybody who waits for the pool look at what is free, in order.
     pub(super) fn reconsider(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
-        if self.pool(pool).free.is_empty() || self.queued(pool) == 0 {
+        // When those are gone whose provider is lost, this is called again.
+        if self.pool(pool).free.is_empty() || self.queued(pool) == 0 || self.pool(pool).doomed > 0 {
             return;
         }
         let mut checks = self.pool(pool).count(StageKind::Checking) as usize;

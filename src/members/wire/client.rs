@@ -1,14 +1,16 @@
 //! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are the server's own.
 
-use super::super::state::{
+use super::replies::{lost_of, reason_of, write, write_attributes, write_token, write_words};
+use super::{
+    LineWords, check_member, check_name, number_of, parse_attributes, parse_long, parse_token, seconds_of, split,
+};
+use crate::members::request::{
     Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Request, Take, Taken, Token,
 };
-use super::replies::{lost_of, reason_of, write, write_attributes, write_token, write_words};
-use super::{Words, check_member, check_name, number_of, parse_attributes, parse_long, parse_token, seconds_of, split};
 use crate::pools::wire::client::{WireSeconds, escape_key};
-use crate::time::Span;
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What every line begins with that tells of a failure.
 const ERROR: &[u8] = b"ERROR ";
@@ -93,10 +95,10 @@ pub struct ListedMember {
     pub state: String,
     /// The connection that holds it, by its name or else its address.
     pub holder: Option<Vec<u8>>,
-    /// How long there has been such a member.
-    pub age: Span,
-    /// How long it has not been in use.
-    pub idle: Span,
+    /// How long there has been such a member, to the millisecond.
+    pub age: Duration,
+    /// How long it has not been in use, to the millisecond; zero while it is.
+    pub idle: Duration,
     /// How often it was taken.
     pub uses: u64,
     /// It is held for longer than `warn_hold`.
@@ -121,17 +123,17 @@ pub fn read_token(text: &[u8]) -> Option<Token> {
 
 /// Reads a member's name and what is behind it in the same line: its attributes as `name=value`.
 pub fn parse_named_member(line: &[u8]) -> Option<(&[u8], Attributes)> {
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     Some((words.member().ok()?, parse_attributes(&mut words).ok()?))
 }
 
 /// Reads attributes as `name=value` with spaces between them. None: no member can have them.
 pub fn parse_attribute_list(text: &[u8]) -> Option<Attributes> {
-    parse_attributes(&mut Words(text)).ok()
+    parse_attributes(&mut LineWords(text)).ok()
 }
 
-/// Writes a request of a consumer or a provider, whose names went through [`escape_name`] and [`escape_member`]. Those of
-/// operators are not written.
+/// Writes a request whose names went through [`escape_name`] and [`escape_member`]. Those with settings have functions of their
+/// own, and `CANCEL` and `BYE` are for clients that do several things at a time.
 pub fn write_request(bytes: &mut Vec<u8>, request: &Request<'_>) {
     match request {
         Request::Take(take) => write_take(bytes, take),
@@ -148,6 +150,8 @@ pub fn write_request(bytes: &mut Vec<u8>, request: &Request<'_>) {
             write_token(bytes, token);
             span.iter().for_each(|span| write(bytes, format_args!(" {}", WireSeconds(*span))));
         }
+        Request::Identify { name } => write_words(bytes, &[b"IDENTIFY", name]),
+        Request::Clean { pool } => write_words(bytes, &[b"CLEAN", pool]),
         Request::Provide { pool, capacity } => {
             write_words(bytes, &[b"PROVIDE", pool]);
             capacity.iter().for_each(|capacity| write(bytes, format_args!(" {capacity}")));
@@ -165,17 +169,77 @@ pub fn write_request(bytes: &mut Vec<u8>, request: &Request<'_>) {
         Request::Alive { member } => write_words(bytes, &[b"ALIVE", member]),
         Request::Dead { member } => write_words(bytes, &[b"DEAD", member]),
         Request::Cleaned { member } => write_words(bytes, &[b"CLEANED", member]),
-        Request::Offer { named: Named { pool, member }, attributes } => {
-            write_words(bytes, &[b"OFFER", pool, member]);
+        Request::Offer { named, attributes } => {
+            write_named(bytes, b"OFFER", named);
             write_attributes(bytes, attributes);
         }
-        Request::Withdraw { named: Named { pool, member }, now } => {
-            write_words(bytes, &[b"WITHDRAW", pool, member]);
+        Request::Withdraw { named, now } => {
+            write_named(bytes, b"WITHDRAW", named);
             bytes.extend_from_slice(if *now { b" NOW" } else { b"" });
+        }
+        _ => write_for_operator(bytes, request),
+    }
+    bytes.push(b'\n');
+}
+
+fn write_for_operator(bytes: &mut Vec<u8>, request: &Request<'_>) {
+    match request {
+        Request::RemovePool { name, graceful } => {
+            write_words(bytes, &[b"RMPOOL", name]);
+            bytes.extend_from_slice(if *graceful { b" GRACEFUL" } else { b"" });
+        }
+        Request::Add { named, attributes } => {
+            write_named(bytes, b"ADD", named);
+            write_attributes(bytes, attributes);
+        }
+        Request::Delete { named, now } => {
+            write_named(bytes, b"DEL", named);
+            bytes.extend_from_slice(if *now { b" NOW" } else { b"" });
+        }
+        Request::Repair(named) => write_named(bytes, b"REPAIR", named),
+        Request::Hold { named, span, note } => {
+            write_named(bytes, b"HOLD", named);
+            write(bytes, format_args!(" {} ", WireSeconds(*span)));
+            write_words(bytes, &[note]);
+        }
+        Request::Free(named) => write_named(bytes, b"FREE", named),
+        Request::TakeBack { lease, note } => {
+            write(bytes, format_args!("TAKEBACK {lease} "));
+            write_words(bytes, &[note]);
         }
         _ => debug_assert!(false, "no client of this library makes this request"),
     }
+}
+
+fn write_named(bytes: &mut Vec<u8>, command: &[u8], named: &Named<'_>) {
+    write_words(bytes, &[command, named.pool, named.member]);
+}
+
+/// Writes `POOL name init max` with its settings, which went through [`escape_settings`].
+pub fn write_declaration(bytes: &mut Vec<u8>, pool: &[u8], init: u32, max: u32, settings: &[u8]) {
+    write_words(bytes, &[b"POOL", pool]);
+    write(bytes, format_args!(" {init} {max}"));
+    bytes.extend_from_slice(settings);
     bytes.push(b'\n');
+}
+
+/// Writes `RECONFIGURE name` with its settings, which went through [`escape_settings`].
+pub fn write_reconfiguration(bytes: &mut Vec<u8>, pool: &[u8], settings: &[u8]) {
+    write_words(bytes, &[b"RECONFIGURE", pool]);
+    bytes.extend_from_slice(settings);
+    bytes.push(b'\n');
+}
+
+/// Returns settings as they go over the wire, each with a space before it; a value may be empty. None: no line can carry them. Which
+/// keys there are is for the server to say, which may know more of them.
+pub fn escape_settings(settings: &[(&str, &str)]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for (key, value) in settings {
+        let key = escape_name(key.as_bytes()).filter(|key| !key.contains(&b'='))?;
+        let value = if value.is_empty() { Cow::Borrowed(&b""[..]) } else { escape_name(value.as_bytes())? };
+        bytes.extend_from_slice(&[b" ", &*key, b"=", &*value].concat());
+    }
+    Some(bytes)
 }
 
 fn write_take(bytes: &mut Vec<u8>, take: &Take<'_>) {
@@ -197,7 +261,7 @@ pub fn parse_reply(line: &[u8]) -> Option<Reply<'_>> {
     if let Some(words) = line.strip_prefix(ERROR) {
         return Some(Reply::Error(words));
     }
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     let reply = match words.next()? {
         b"OK" => Reply::Ok,
         b"MEMBER" => Reply::Member(parse_taken(&mut words)?),
@@ -223,7 +287,7 @@ pub fn is_notice(line: &[u8]) -> bool {
 
 /// Reads a line without its end that begins with `!`. None: this version does not know it.
 pub fn parse_notice(line: &[u8]) -> Option<Notice> {
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     let command = words.next()?;
     if command == b"!LOST" {
         let (lease, reason) = (parse_long(words.next()?).ok()?, words.next()?);
@@ -256,7 +320,7 @@ pub fn describe_loss(reason: Lost) -> &'static str {
 
 /// Reads a line of `POOLS`.
 pub fn parse_pool(line: &[u8]) -> Option<ListedPool> {
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     let (name, group) = (words.next()?.to_vec(), words.next()?);
     let mut figures = Vec::new();
     while let Some(figure) = words.next() {
@@ -267,9 +331,10 @@ pub fn parse_pool(line: &[u8]) -> Option<ListedPool> {
 
 /// Reads a line of `MEMBERS`.
 pub fn parse_member(line: &[u8]) -> Option<ListedMember> {
-    let mut words = Words(line);
+    let mut words = LineWords(line);
     let (name, state, holder) = (words.next()?.to_vec(), words.next()?.to_vec(), words.next()?);
-    let (age, idle) = (seconds_of(words.next()?).ok()?, seconds_of(words.next()?).ok()?);
+    let mut duration = || Some(Duration::from_micros(seconds_of(words.next()?).ok()?.as_micros()));
+    let (age, idle) = (duration()?, duration()?);
     let uses = parse_long(words.next()?).ok()?;
     let holder = (holder != b"-").then(|| holder.to_vec());
     Some(ListedMember {
@@ -283,7 +348,7 @@ pub fn parse_member(line: &[u8]) -> Option<ListedMember> {
     })
 }
 
-fn parse_taken(words: &mut Words<'_>) -> Option<Taken> {
+fn parse_taken(words: &mut LineWords<'_>) -> Option<Taken> {
     let (lease, pool, member) = (parse_long(words.next()?).ok()?, words.next()?, words.next()?);
     let (mut attributes, mut token) = (Attributes::new(), None::<Token>);
     for word in words {
@@ -301,10 +366,13 @@ fn parse_taken(words: &mut Words<'_>) -> Option<Taken> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::state::{Event, Filter, MemberRow, PoolRow, Utilization, What};
     use super::super::{Line, parse, write_event, write_member, write_pool};
     use super::*;
     use crate::id::{ConnId, Id};
+    use crate::members::pool_settings::{Change, Filter, Key, Value};
+    use crate::members::request::What;
+    use crate::members::state::{Event, MemberRow, PoolRow, Utilization};
+    use crate::time::Span;
 
     fn attributes(pairs: &[(&str, &str)]) -> Attributes {
         pairs.iter().map(|(name, value)| (name.as_bytes().into(), value.as_bytes().into())).collect()
@@ -349,11 +417,47 @@ mod tests {
             Request::Offer { named, attributes: attributes(&[("a", "1")]) },
             Request::Withdraw { named, now: false },
             Request::Withdraw { named, now: true },
+            Request::Identify { name: b"ci-job-7" },
+            Request::Clean { pool: b"db" },
+            Request::RemovePool { name: b"db", graceful: false },
+            Request::RemovePool { name: b"db", graceful: true },
+            Request::Add { named, attributes: attributes(&[("a", "1")]) },
+            Request::Delete { named, now: false },
+            Request::Delete { named, now: true },
+            Request::Repair(named),
+            Request::Hold { named, span: Span::from_millis(1_500), note: b"" },
+            Request::Hold { named, span: Span::from_secs(60), note: b"its battery is low" },
+            Request::Free(named),
+            Request::TakeBack { lease: u64::MAX, note: b"" },
+            Request::TakeBack { lease: 7, note: b"for a release" },
         ] {
             let mut bytes = Vec::new();
             write_request(&mut bytes, &request);
             let line = bytes.strip_suffix(b"\n").expect("a line has an end");
             assert_eq!(parse(line), Ok(Line::Request(request)), "{}", line.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn settings_are_read_as_they_were_written() {
+        let settings = escape_settings(&[("group", "a b"), ("grow_at", ""), ("max_hold", "1.5")]).expect("can be sent");
+        let change = |key, value| Change::new(key, value).expect("is of its kind");
+        let mut changes = vec![
+            change(Key::group, Value::Name(Some(b"a%20b"[..].into()))),
+            change(Key::grow_at, Value::Optional(None)),
+            change(Key::max_hold, Value::Seconds(Span::from_millis(1_500))),
+        ];
+        let mut bytes = Vec::new();
+        write_reconfiguration(&mut bytes, b"db", &settings);
+        let request = Request::Reconfigure { name: b"db", changes: changes.clone() };
+        assert_eq!(parse(bytes.trim_ascii_end()), Ok(Line::Request(request)));
+        let mut bytes = Vec::new();
+        write_declaration(&mut bytes, b"db", 1, 9, &settings);
+        let sizes = [(Key::init, 1), (Key::max, 9)].map(|(key, number)| change(key, Value::Number(number)));
+        changes.splice(..0, sizes);
+        assert_eq!(parse(bytes.trim_ascii_end()), Ok(Line::Request(Request::Pool { name: b"db", changes })));
+        for pair in [("", "1"), ("a=b", "1"), ("group", "a\nb"), ("gr\noup", "1"), ("group", &"x".repeat(256))] {
+            assert_eq!(escape_settings(&[pair]), None, "{pair:?}");
         }
     }
 
@@ -449,7 +553,7 @@ mod tests {
         assert_eq!((&*member.name, &*member.state, member.holder.as_deref()), (&b"m"[..], "in_use", Some(&b"me"[..])));
         assert_eq!(
             (member.age, member.idle, member.uses, member.is_long),
-            (Span::from_millis(1_250), Span::ZERO, 3, true)
+            (Duration::from_millis(1_250), Duration::ZERO, 3, true)
         );
         assert_eq!((parse_pool(b"db"), parse_pool(b"db - max x"), parse_member(b"m free - 1 1")), (None, None, None));
     }

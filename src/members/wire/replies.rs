@@ -1,15 +1,12 @@
-//! What connections are told, as lines.
+//! What connections are told, as lines: what both sides of the protocol have.
 
-use super::super::state::{
-    Attributes, Event, Lost, MemberRow, NoMembers, PoolRow, Refusal, Taken, Token, Utilization, What,
-};
 use super::text_of;
-use crate::time::Span;
+use crate::members::request::{Attributes, Lost, NoMembers, Refusal, Taken, Token, What};
 use std::io::Write;
 
 /// Writes what a connection is told, with its line feed.
-pub fn write_event(bytes: &mut Vec<u8>, event: &Event) {
-    match &event.what {
+pub fn write_what(bytes: &mut Vec<u8>, what: &What) {
+    match what {
         What::Ok => bytes.extend_from_slice(b"OK"),
         What::Error(refusal) => write_refusal(bytes, *refusal),
         What::Member(taken) => write_taken(bytes, taken),
@@ -37,35 +34,6 @@ pub fn write_event(bytes: &mut Vec<u8>, event: &Event) {
         What::Lost { lease, reason } => write(bytes, format_args!("!LOST {lease} {}", lost_of(*reason))),
     }
     bytes.push(b'\n');
-}
-
-/// Writes the answer to `UTILIZATION`.
-pub fn write_utilization(bytes: &mut Vec<u8>, figures: &Utilization) {
-    write_figures(bytes, figures);
-    bytes.push(b'\n');
-}
-
-/// Writes the line of a pool in the answer to `POOLS`.
-pub fn write_pool(bytes: &mut Vec<u8>, row: &PoolRow<'_>) {
-    write_words(bytes, &[row.name, row.group.unwrap_or(b"-"), b""]);
-    write_figures(bytes, &row.figures);
-    bytes.push(b'\n');
-}
-
-/// Writes the line of a member in the answer to `MEMBERS`; `peer` tells the address of a connection.
-pub fn write_member(bytes: &mut Vec<u8>, row: &MemberRow<'_>) {
-    write_words(bytes, &[row.name, row.state.as_bytes(), row.holder.as_bytes()]);
-    let seconds = |span: Span| (span.as_micros() / 1_000_000, span.as_micros() / 1_000 % 1_000);
-    let ((age, age_ms), (idle, idle_ms)) = (seconds(row.age), seconds(row.idle));
-    write(bytes, format_args!(" {age}.{age_ms:03} {idle}.{idle_ms:03} {}", row.uses));
-    bytes.extend_from_slice(if row.is_long { b" long\n" } else { b"\n" });
-}
-
-fn write_figures(bytes: &mut Vec<u8>, figures: &Utilization) {
-    for (n, (name, value)) in figures.rows().into_iter().enumerate() {
-        let space = if n == 0 { "" } else { " " };
-        write(bytes, format_args!("{space}{name} {value}"));
-    }
 }
 
 fn write_taken(bytes: &mut Vec<u8>, taken: &Taken) {

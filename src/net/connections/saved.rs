@@ -158,6 +158,7 @@ pub fn rehearse(services: Services, saved: &mut Reader<'_>, (now, epoch): (Time,
     let random = Random::from_seed(0);
     let mut connections = Connections::read(services, saved, (now, epoch), random, |_| Ok(NullStream), true)?;
     connections.check();
+    connections.configure(now);
     connections.serve(&|| now);
     connections.flush(now);
     connections.check();
@@ -187,5 +188,63 @@ impl Stream for NullStream {
 
     fn peer(&self) -> io::Result<String> {
         Err(ErrorKind::NotConnected.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::handover::Handover;
+    use crate::service::Nobody;
+
+    /// A daemon wrote this with locks, units, members and jobs held, with waiters, half requests and clients that do not read.
+    const WRITTEN: &[u8] = include_bytes!("../../../tests/handovers/5");
+
+    /// Goes on from the file, and returns the connections.
+    fn restored(cut: usize) -> Result<Connections<NullStream>, Unreadable> {
+        let Handover { preamble, mut rest } = Handover::read(WRITTEN).expect("is read");
+        let (now, epoch) = (Time::START + Span::from_secs(10), preamble.clock.epoch());
+        let mut records = Vec::new();
+        rest.read_to_end(&mut records).expect("is in memory");
+        let mut records = &records[..records.len() - cut];
+        let (services, random) = (Services::default(), Random::from_seed(0));
+        Connections::restore(services, &mut Reader::new(&mut records), (now, epoch), random, |_| Ok(NullStream))
+    }
+
+    #[test]
+    fn what_version_5_wrote_goes_on() {
+        let mut connections = restored(0).expect("is read");
+        connections.check();
+        let now = Time::START + Span::from_secs(10);
+        let figure = |connections: &Connections<NullStream>, service: &str, name: &str| {
+            let services = &connections.dispatch.services;
+            let id = services.named(service).expect("is a service");
+            let report = services[id].service.report(now, &services[id].traffic, &Nobody);
+            let found = report.figures.iter().find(|(row, _)| row.name == name);
+            found.unwrap_or_else(|| panic!("{service} has no {name}")).1
+        };
+        for (service, name, value) in [
+            ("pools", "processing_workers", 2),
+            ("pools", "waiting_workers", 3),
+            ("counters", "objects", 3),
+            ("members", "in_use", 3),
+            ("members", "waiting", 2),
+            ("members", "starting", 1),
+            ("jobs", "current-jobs-ready", 1),
+            ("jobs", "current-jobs-reserved", 1),
+            ("jobs", "current-jobs-delayed", 1),
+            ("jobs", "current-jobs-buried", 1),
+            ("jobs", "current-waiting", 1),
+        ] {
+            assert_eq!(figure(&connections, service, name), value, "{service}: {name}");
+        }
+        connections.serve(&|| now);
+        connections.flush(now);
+        connections.check();
+    }
+
+    #[test]
+    fn what_is_cut_off_is_refused() {
+        assert!(restored(1).is_err());
     }
 }

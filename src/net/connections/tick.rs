@@ -61,6 +61,7 @@ impl<S: Stream> Connections<S> {
         }
         connections.commit(now);
         connections.flush(now);
+        connections.resume();
         connections.reap(now);
         Ok(())
     }
@@ -112,7 +113,7 @@ impl<S: Stream> Connections<S> {
             self.fail(id, &"it was idle for too long", now);
         }
         for _ in 0..TIMERS_PER_TICK {
-            let Some(due) = self.dispatch.wheel.expire(now) else { return self.resume() };
+            let Some(due) = self.dispatch.wheel.expire(now) else { return };
             match due.owner {
                 LOOP => self.expire_linger(due.key(), now),
                 owner => {
@@ -122,7 +123,6 @@ impl<S: Stream> Connections<S> {
             }
         }
         self.dispatch.loop_stats.count_spent(Budget::Timers);
-        self.resume();
     }
 
     /// Has the services with a store commit what they have collected.
@@ -137,11 +137,10 @@ impl<S: Stream> Connections<S> {
     /// Writes once to each connection that has output, including those that are granted what a connection held that fails now.
     pub(super) fn flush(&mut self, now: Time) {
         for _ in 0..WRITES_PER_TICK {
-            let Some(id) = self.dispatch.output.pop_dirty() else { return self.resume() };
+            let Some(id) = self.dispatch.output.pop_dirty() else { return };
             self.write_to(id, now);
         }
         self.dispatch.loop_stats.count_spent(Budget::Writes);
-        self.resume();
     }
 
     /// Drops the connections that their services have forgotten, once everything is sent. No other function drops one.
@@ -172,7 +171,7 @@ impl<S: Stream> Connections<S> {
         let conn = &mut self.slab[id.index()];
         let service = conn.service;
         self.read_buffer.load(&mut conn.unserved, self.dispatch.services[service].caps.request_bytes);
-        let kept = self.read_buffer.bytes().len();
+        let kept = self.read_buffer.len();
         let seen = if conn.partial { kept } else { 0 };
         let received =
             if conn.readable && self.read_buffer.wants_more() { conn.read(&mut self.read_buffer) } else { Ok(()) };

@@ -16,6 +16,7 @@ impl Server {
     /// # Errors
     ///
     /// When the system cannot deregister one.
+    #[doc(hidden)]
     pub fn take_listeners(&mut self) -> io::Result<Vec<(Listener, ServiceId)>> {
         let registry = self.poll.registry();
         self.ports.iter_mut().try_for_each(|port| port.listener.deregister(registry))?;
@@ -23,6 +24,7 @@ impl Server {
     }
 
     /// Closes a listener that was removed. Connections in its backlog are accepted and served.
+    #[doc(hidden)]
     pub fn retire(&mut self, listener: Listener, service: ServiceId) {
         for _ in 0..RETIRING_ACCEPTS {
             match listener.accept().map_err(|error| error.kind()) {
@@ -35,7 +37,7 @@ impl Server {
     }
 
     /// Notes the result of a reload: false when it begins, true when it has succeeded.
-    pub fn note_reload(&mut self, has_worked: bool) {
+    pub(crate) fn note_reload(&mut self, has_worked: bool) {
         self.connections.loop_stats().reload = Some(Reload { at: self.clock.now(), has_worked });
     }
 }

@@ -65,7 +65,7 @@ impl Server {
     /// # Errors
     ///
     /// One sentence that says what is missing. The connections are lost then.
-    pub fn take_over(handover: Handover, services: Services, policy: Policy) -> Result<Server, String> {
+    pub(crate) fn take_over(handover: Handover, services: Services, policy: Policy) -> Result<Server, String> {
         let Handover { preamble, mut rest } = handover;
         let Preamble { clock, ports, sockets, program, .. } = preamble;
         let mut sockets: HashMap<ConnId, SavedSocket> = sockets.into_iter().map(|socket| (socket.id, socket)).collect();
@@ -92,6 +92,7 @@ impl Server {
     }
 
     /// Returns how many connections there are.
+    #[doc(hidden)]
     pub fn connections(&self) -> usize {
         self.connections.len()
     }

@@ -8,8 +8,6 @@ use crate::time::Span;
 use std::borrow::Cow;
 use std::io::Write;
 
-pub mod listing;
-
 /// Asks for every statistic. An empty line ends the answer.
 pub const STATS_FULL: &[u8] = b"STATS FULL\n";
 
@@ -17,7 +15,10 @@ pub const STATS_FULL: &[u8] = b"STATS FULL\n";
 const ERROR: &[u8] = b"ERROR ";
 
 /// The words after `STATS` that ask for more than one line.
-const LISTS: [&str; 4] = ["FULL", "KEYS", "TYPES", "HOLDERS"];
+pub const LISTS: [&str; 5] = ["FULL", "KEYS", "TYPES", "HOLDERS", "REPORT"];
+
+/// The refusal of a query as the C daemon sends it, which leaves the line feed out.
+pub const WRONG_STAT_UNENDED: &[u8] = b"ERROR WRONG_STAT";
 
 /// Every reply, in the order of the enum.
 const REPLIES: [Reply; 9] = [

@@ -1,10 +1,9 @@
 //! Sequences of operations by clients of the counters, by the daemon and by the naive model of it.
 
-use super::Choices;
+use super::{CLIENTS, Choices, act, some_bytes};
 use crate::support::model::{Limits, Service};
 use crate::support::twin::{Action, Twin};
 
-const CLIENTS: usize = 4;
 const NAMES: [&[u8]; 3] = [b"k", b"l", b"conflicts"];
 const NUMBERS: [u32; 6] = [1, 2, 3, 0, 0x8000_0000, 0xffff_ffff];
 /// How often bytes are repeated in one go. The last is more requests than a turn takes, more bytes than one read, and with
@@ -21,41 +20,15 @@ pub fn run(data: &[u8]) {
     let max_memory = choices.pick(&[1 << 30, 200, 300]);
     let limits = Limits { interval_us: 10_000_000, max_memory, ..Limits::USUAL };
     let mut twin = Twin::new(limits, "the input above shows this".into());
-    let mut clients = 0..;
-    let mut connect = |twin: &mut Twin| {
-        twin.act(Action::Connect(Service::Counters));
-        clients.next().expect("numbers do not end")
-    };
-    let mut slots: Vec<usize> = (0..CLIENTS).map(|_| connect(&mut twin)).collect();
-    while !choices.is_empty() {
-        let turn = choices.byte();
-        let slot = usize::from(turn) % CLIENTS;
-        let client = slots[slot];
-        let action = match turn / 16 {
-            0..=6 => Action::Send(client, request(&mut choices)),
-            7 => {
-                let times = TIMES[usize::from(turn) / CLIENTS % TIMES.len()];
-                let request = request(&mut choices);
-                Action::Send(client, if request.len() < 100 { request.repeat(times) } else { request })
-            }
-            8 => {
-                let len = usize::from(choices.byte());
-                Action::Send(client, choices.bytes(len).into())
-            }
-            9 | 10 => Action::Pass(choices.number().min(FAR_US)),
-            11 => Action::Finish(client),
-            12 => Action::Reset(client),
-            13 => Action::Room(client, choices.pick(&[0, 1, 7, 100, usize::MAX])),
-            14 => Action::Upgrade,
-            _ => Action::Settle,
-        };
-        let leaves = matches!(action, Action::Finish(_) | Action::Reset(_));
-        twin.act(action);
-        if leaves {
-            slots[slot] = connect(&mut twin);
+    act(&mut twin, Service::Counters, FAR_US, &mut choices, |turn, choices| match turn / 16 {
+        0..=6 => request(choices),
+        7 => {
+            let times = TIMES[usize::from(turn) / CLIENTS % TIMES.len()];
+            let request = request(choices);
+            if request.len() < 100 { request.repeat(times) } else { request }
         }
-    }
-    slots.into_iter().for_each(|client| twin.act(Action::Finish(client)));
+        _ => some_bytes(turn, choices),
+    });
     // Whoever does not read is given up after some seconds, and counters stay until their interval is over.
     twin.act(Action::Pass(20_000_000));
     assert!(twin.is_empty(), "something is left of somebody");

@@ -3,7 +3,7 @@
 use crate::support::world::World;
 use poolcounter::http::HttpSettings;
 use poolcounter::http::host::Hosts;
-use poolcounter::http::wire::{Connection, MAX_HEAD, MAX_REQUEST, Method, Parsed, Request, parse};
+use poolcounter::http::wire::{AfterResponse, HttpRequest, MAX_HEAD, MAX_REQUEST, Method, Parsed, parse};
 use poolcounter::registry::AllSettings;
 use poolcounter::time::Span;
 
@@ -30,7 +30,7 @@ fn expected(data: &[u8]) -> Vec<(u16, bool)> {
                 assert!(matches!(parse(&rest[..len - 1]), Parsed::Partial), "no request without its end");
                 answers.push((status_of(&request), request.method == Method::Head));
                 rest = &rest[len..];
-                if request.connection == Connection::Ends {
+                if request.connection == AfterResponse::Ends {
                     return answers;
                 }
             }
@@ -48,7 +48,7 @@ fn expected(data: &[u8]) -> Vec<(u16, bool)> {
     }
 }
 
-fn status_of(request: &Request<'_>) -> u16 {
+fn status_of(request: &HttpRequest<'_>) -> u16 {
     let hosts = Hosts::with(&[HOST.into()]);
     match (request.path, request.method) {
         _ if request.host.is_some_and(|host| !hosts.include(host)) => 421,

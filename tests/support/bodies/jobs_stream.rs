@@ -1,18 +1,17 @@
 //! Streams of bytes, cut into chunks, through the whole service.
 
-use super::{Choices, assert_same_when_cut};
+use super::{Choices, assert_same_when_cut, converse, some_bytes};
 use crate::support::world::World;
 use poolcounter::jobs::JobsSettings;
 use poolcounter::registry::AllSettings;
 use poolcounter::time::Span;
 
-const CLIENTS: usize = 4;
 /// Time does not jump farther: a quarter of an hour.
 const FAR_US: u64 = 1_000_000_000;
 
 /// Several clients as the input says, and then the input as what one client says.
 pub fn run(data: &[u8]) {
-    converse(&mut Choices::new(data));
+    converse_all(&mut Choices::new(data));
     assert_same_when_cut(data, converse_alone);
 }
 
@@ -22,41 +21,15 @@ fn new_world() -> World {
     World::with(AllSettings::default().with(jobs))
 }
 
-fn converse(choices: &mut Choices<'_>) {
+fn converse_all(choices: &mut Choices<'_>) {
     let mut world = new_world();
-    let mut clients: Vec<usize> = (0..CLIENTS).map(|_| world.connect_to("jobs")).collect();
-    while !choices.is_empty() {
-        let turn = choices.byte();
-        let slot = usize::from(turn) % CLIENTS;
-        let client = clients[slot];
-        match turn / 16 {
-            0..=6 => {
-                let len = usize::from(choices.byte());
-                world.send(client, choices.bytes(len));
-            }
-            7 => {
-                let len = choices.number().min(100_001) as usize;
-                world.send(client, format!("put {len} 0 9 {len}\r\n{}\r\n", "x".repeat(len)).as_bytes());
-            }
-            8 => world.advance(Span::from_micros(choices.number().min(FAR_US))),
-            9 => world.set_room(client, choices.number() as usize),
-            10 => {
-                world.finish(client);
-                clients[slot] = world.connect_to("jobs");
-            }
-            11 => {
-                world.reset(client);
-                clients[slot] = world.connect_to("jobs");
-            }
-            12 => {
-                world.settle();
-                world.upgrade_within(Span::from_micros(choices.number().min(FAR_US)));
-            }
-            13 => world.tick_slowly(Span::from_micros(choices.number().min(FAR_US))),
-            _ => world.tick(),
+    converse(&mut world, "jobs", FAR_US, choices, |turn, choices| match turn / 16 {
+        7 => {
+            let len = choices.number().min(100_001) as usize;
+            format!("put {len} 0 9 {len}\r\n{}\r\n", "x".repeat(len)).into_bytes()
         }
-    }
-    clients.iter().for_each(|client| world.finish(*client));
+        _ => some_bytes(turn, choices),
+    });
     end(&mut world);
 }
 

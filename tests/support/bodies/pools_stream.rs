@@ -1,49 +1,19 @@
 //! Streams of bytes, cut into chunks, through the whole service.
 
-use super::{Choices, assert_same_when_cut};
+use super::{Choices, assert_same_when_cut, converse, some_bytes};
 use crate::support::world::World;
 use poolcounter::pools::PoolsSettings;
 use poolcounter::time::Span;
 
-const CLIENTS: usize = 4;
-
 /// Several clients as the input says, and then the input as what one client says.
 pub fn run(data: &[u8]) {
-    converse(&mut Choices::new(data));
+    converse_all(&mut Choices::new(data));
     assert_same_when_cut(data, converse_alone);
 }
 
-fn converse(choices: &mut Choices<'_>) {
+fn converse_all(choices: &mut Choices<'_>) {
     let mut world = World::new(PoolsSettings { max_line: 64, ..PoolsSettings::default() });
-    let mut clients: Vec<usize> = (0..CLIENTS).map(|_| world.connect()).collect();
-    while !choices.is_empty() {
-        let turn = choices.byte();
-        let slot = usize::from(turn) % CLIENTS;
-        let client = clients[slot];
-        match turn / 16 {
-            0..=7 => {
-                let len = usize::from(choices.byte());
-                world.send(client, choices.bytes(len));
-            }
-            8 => world.advance(Span::from_micros(choices.number())),
-            9 => world.set_room(client, choices.number() as usize),
-            10 => {
-                world.finish(client);
-                clients[slot] = world.connect();
-            }
-            11 => {
-                world.reset(client);
-                clients[slot] = world.connect();
-            }
-            12 => {
-                world.settle();
-                world.upgrade();
-            }
-            13 => world.tick_slowly(Span::from_micros(choices.number())),
-            _ => world.tick(),
-        }
-    }
-    clients.iter().for_each(|client| world.finish(*client));
+    converse(&mut world, "pools", u64::MAX, choices, some_bytes);
     // Whoever does not read is given up after some seconds.
     world.advance(Span::from_secs(6));
     assert!(world.is_empty(), "something is left of somebody");

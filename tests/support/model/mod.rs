@@ -6,6 +6,7 @@
 //! end. This is a round, and rounds go on until nobody has anything to do.
 
 mod counters;
+pub mod jobs;
 pub mod members;
 mod pools;
 

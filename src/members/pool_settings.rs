@@ -1,12 +1,12 @@
 //! What a pool is told about its members: one table of keys, from which parsing and checking follow.
 
-use super::Attributes;
+use super::request::Attributes;
 use crate::time::Span;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Which free member is handed out first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub enum Order {
     /// The one that came free last.
     Lifo,
@@ -15,7 +15,8 @@ pub enum Order {
 }
 
 /// What the loss of a consumer does to its members.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub enum OnLoss {
     /// Their state is unknown: they are replaced.
     Fail,
@@ -63,10 +64,22 @@ pub enum Contradiction {
     JitterTooLong,
 }
 
+impl Contradiction {
+    /// Returns the setting that contradicts another.
+    pub fn key(self) -> Key {
+        match self {
+            Contradiction::NoRoom => Key::max,
+            Contradiction::InitAboveMax => Key::init,
+            Contradiction::JitterTooLong => Key::lifetime_jitter,
+        }
+    }
+}
+
 macro_rules! settings {
     ($($key:ident: $type:ty = $default:expr, $kind:ident, $help:literal;)*) => {
         /// The settings of a pool.
-        #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+        #[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
         pub struct Settings { $(#[doc = $help] pub $key: $type,)* }
 
         impl Default for Settings {
@@ -191,7 +204,8 @@ impl Settings {
 }
 
 /// What members must be like.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub struct Filter {
     /// The only member that will do.
     pub member: Option<Arc<[u8]>>,

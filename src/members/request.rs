@@ -1,7 +1,6 @@
-//! What connections ask of the members service, and what they are told: values, not text.
+//! What connections ask of the members service, and what they are told: values that both sides of the protocol have.
 
-use super::settings::{Change, Contradiction, Filter};
-use crate::id::ConnId;
+use super::pool_settings::{Change, Contradiction, Filter};
 use crate::time::Span;
 use std::sync::Arc;
 
@@ -260,27 +259,4 @@ pub enum What {
     Clean { pool: Arc<[u8]>, member: Arc<[u8]> },
     /// To a holder: it no longer has the member.
     Lost { lease: u64, reason: Lost },
-}
-
-/// One thing that a connection is told.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Event {
-    /// Which connection.
-    pub conn: ConnId,
-    /// What.
-    pub what: What,
-}
-
-/// Something that operators are told.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs, reason = "the fields are named as what they are")]
-pub enum Notice {
-    /// A member is held for longer than `warn_hold`.
-    LongHold { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, held: Span, holder: String },
-    /// A start failed, with the provider's own words.
-    StartFailed { pool: Arc<[u8]>, text: Box<[u8]> },
-    /// An operator took a member back.
-    TakenBack { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, note: Box<[u8]> },
-    /// An operator holds a member.
-    Held { pool: Arc<[u8]>, member: Arc<[u8]>, span: Span, note: Box<[u8]> },
 }

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory for files and sockets that goes with the test.
-pub struct Place(PathBuf);
+pub struct Scratch(PathBuf);
 
-impl Place {
+impl Scratch {
     /// An empty directory. Its name is short, because the paths of sockets must be.
-    pub fn new() -> Place {
+    pub fn new() -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("poolcounter-{}-{number}", std::process::id()));
         fs::create_dir_all(&path).expect("can be made");
-        Place(path)
+        Scratch(path)
     }
 
     /// The path of a file in it.
@@ -23,7 +23,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Scratch {
     fn drop(&mut self) {
         // A leftover in the temporary directory harms nobody.
         let _ = fs::remove_dir_all(&self.0);

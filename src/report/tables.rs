@@ -1,10 +1,9 @@
-//! The tables of a report as the page shows them: visible names, seconds, and as many rows as there is room for.
+//! The tables of a report as people see them: visible names, seconds, and as many rows as there is room for.
 
-use super::Moment;
-use super::room::{MOST_ROWS, fit};
-use super::status::seconds;
+use super::room::{Room, fit};
+use super::snapshot::seconds;
+use super::{Cell, Column, ColumnUnit, Emphasis, Overview, TableInfo};
 use crate::histogram::{Histogram, Quantile};
-use crate::report::{self, Cell, Column, ColumnUnit, Emphasis, TableInfo};
 use crate::text::visible;
 use crate::time::Span;
 use serde::Serialize;
@@ -12,23 +11,20 @@ use serde::ser::{SerializeMap, Serializer};
 
 /// How much of a name is shown, in bytes.
 const NAME_BYTES: usize = 200;
-/// How many bytes the rows of all tables may take in the page, which has them as markup and as JSON; the rest of it has some
-/// 100 KiB.
-const TABLE_BYTES: usize = 780_000;
-/// What a byte of text may take: `&lt;` and `\u003c`.
+/// What a byte of text may take in the status page, which has it as markup and as JSON: `&lt;` and `\u003c`.
 const TEXT_COST: usize = 10;
-/// What a cell may take: twice twenty digits, the name of its column, and markup. Times have six numbers.
+/// What a cell may take there: twice twenty digits, the name of its column, and markup. ShownTimes have six numbers.
 const CELL_COST: usize = 80;
 const TIMES_COST: usize = 220;
 
 /// All tables, in the order of the services.
-pub struct Tables(pub Vec<Table>);
+pub struct Tables(pub Vec<ShownTable>);
 
 /// A table: what is in it, and its rows.
-pub struct Table {
+pub struct ShownTable {
     pub service: &'static str,
     pub info: &'static TableInfo,
-    pub rows: Vec<Vec<Shown>>,
+    pub rows: Vec<Vec<ShownCell>>,
 }
 
 /// What there is to know of a table besides its rows.
@@ -42,33 +38,35 @@ pub struct Heading {
     pub note: Option<String>,
     /// How many rows there was no room for.
     pub more: usize,
-    pub columns: Vec<Head>,
+    pub columns: Vec<ColumnHead>,
 }
 
 /// A column of a table.
 #[derive(Serialize)]
-pub struct Head {
+pub struct ColumnHead {
     pub name: &'static str,
     pub title: &'static str,
     pub help: &'static str,
     pub unit: &'static str,
+    /// Whether a value only grows.
+    pub is_counter: bool,
     pub emphasis: &'static str,
 }
 
 /// A cell of a table. Spans are seconds.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub enum Shown {
+pub enum ShownCell {
     Nothing,
     Text(String),
     Number(u64),
     Seconds(f64),
-    Times(Times),
+    Times(ShownTimes),
 }
 
 /// How long something took: the half of all times is no longer than `p50`. Null without times.
 #[derive(Serialize)]
-pub struct Times {
+pub struct ShownTimes {
     pub p50: Option<f64>,
     pub p99: Option<f64>,
     /// Whether it was longer than that, and nobody knows how long.
@@ -77,33 +75,33 @@ pub struct Times {
 }
 
 impl Tables {
-    /// Returns the tables of every service.
-    pub fn of(moment: &Moment<'_>) -> Tables {
-        let services = moment.overview.services.iter();
+    /// Returns the tables of every service, with as many rows as there is room for.
+    pub fn of(overview: &Overview, room: Room) -> Tables {
+        let services = overview.services.iter();
         let all = services.flat_map(|service| service.report.tables.iter().map(|table| (service.name, table)));
-        let mut tables: Vec<Table> = all
+        let mut tables: Vec<ShownTable> = all
             .map(|(service, table)| {
-                let rows = table.rows.iter().take(MOST_ROWS);
-                let rows = rows.map(|row| row.iter().map(Shown::of).collect()).collect();
-                Table { service, info: table.info, rows }
+                let rows = table.rows.iter().take(room.rows);
+                let rows = rows.map(|row| row.iter().map(ShownCell::of).collect()).collect();
+                ShownTable { service, info: table.info, rows }
             })
             .collect();
-        let costs = |table: &Table| table.rows.iter().map(|row| row.iter().map(Shown::cost).sum()).collect();
+        let costs = |table: &ShownTable| table.rows.iter().map(|row| row.iter().map(ShownCell::cost).sum()).collect();
         let costs: Vec<Vec<usize>> = tables.iter().map(costs).collect();
-        let fitting = fit(&costs, TABLE_BYTES);
+        let fitting = fit(&costs, room.bytes);
         tables.iter_mut().zip(fitting).for_each(|(table, rows)| table.rows.truncate(rows));
         Tables(tables)
     }
 
     /// Returns the tables of one service.
-    pub fn of_service(&self, name: &str) -> impl Iterator<Item = &Table> {
+    pub fn of_service(&self, name: &str) -> impl Iterator<Item = &ShownTable> {
         self.0.iter().filter(move |table| table.service == name)
     }
 }
 
 impl Heading {
     /// Returns what there is to know of a table besides the rows that are shown.
-    pub fn of(table: &report::Table, shown: &Table) -> Heading {
+    pub fn of(table: &super::Table, shown: &ShownTable) -> Heading {
         let info = table.info;
         Heading {
             name: info.name,
@@ -112,13 +110,13 @@ impl Heading {
             empty: info.empty,
             note: table.note.clone(),
             more: table.rows.len() - shown.rows.len(),
-            columns: info.columns.iter().map(Head::of).collect(),
+            columns: info.columns.iter().map(ColumnHead::of).collect(),
         }
     }
 }
 
-impl Head {
-    fn of(column: &Column) -> Head {
+impl ColumnHead {
+    fn of(column: &Column) -> ColumnHead {
         let unit = match column.unit {
             ColumnUnit::Name => "name",
             ColumnUnit::Address => "address",
@@ -129,37 +127,37 @@ impl Head {
             ColumnUnit::Times => "times",
         };
         let Column { name, title, help, emphasis, .. } = *column;
-        Head { name, title, help, unit, emphasis: word_of(emphasis) }
+        ColumnHead { name, title, help, unit, is_counter: column.unit.is_counter(), emphasis: word_of(emphasis) }
     }
 }
 
-impl Shown {
-    fn of(cell: &Cell) -> Shown {
+impl ShownCell {
+    fn of(cell: &Cell) -> ShownCell {
         match cell {
-            Cell::Nothing => Shown::Nothing,
-            Cell::Name(bytes) => Shown::Text(visible(bytes, NAME_BYTES)),
-            Cell::Text(text) => Shown::Text(visible(text.as_bytes(), NAME_BYTES)),
-            Cell::Number(number) => Shown::Number(*number),
-            Cell::Time(span) => Shown::Seconds(seconds(*span)),
-            Cell::Times(histogram) => Shown::Times(Times::of(histogram)),
+            Cell::Nothing => ShownCell::Nothing,
+            Cell::Name(bytes) => ShownCell::Text(visible(bytes, NAME_BYTES)),
+            Cell::Text(text) => ShownCell::Text(visible(text.as_bytes(), NAME_BYTES)),
+            Cell::Number(number) => ShownCell::Number(*number),
+            Cell::Time(span) => ShownCell::Seconds(seconds(*span)),
+            Cell::Times(histogram) => ShownCell::Times(ShownTimes::of(histogram)),
         }
     }
 
-    /// Returns how many bytes it takes in the page, at most.
+    /// Returns how many bytes it takes in the status page, at most.
     fn cost(&self) -> usize {
         match self {
-            Shown::Text(text) => CELL_COST + TEXT_COST * text.len(),
-            Shown::Times(_) => TIMES_COST,
-            Shown::Nothing | Shown::Number(_) | Shown::Seconds(_) => CELL_COST,
+            ShownCell::Text(text) => CELL_COST + TEXT_COST * text.len(),
+            ShownCell::Times(_) => TIMES_COST,
+            ShownCell::Nothing | ShownCell::Number(_) | ShownCell::Seconds(_) => CELL_COST,
         }
     }
 }
 
-impl Times {
-    fn of(histogram: &Histogram) -> Times {
+impl ShownTimes {
+    fn of(histogram: &Histogram) -> ShownTimes {
         let [p50, p99] = [0.5, 0.99].map(|share| histogram.quantile(share));
         let time = |it: Quantile| seconds(Span::from_micros(it.value));
-        Times {
+        ShownTimes {
             p50: p50.map(time),
             p99: p99.map(time),
             p50_is_over: p50.is_some_and(|it| it.is_beyond),
@@ -178,23 +176,23 @@ impl Serialize for Tables {
     }
 }
 
-struct OfService<'a>(&'a [Table]);
+struct OfService<'a>(&'a [ShownTable]);
 
 impl Serialize for OfService<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let row = |info: &'static TableInfo| move |cells| Row { columns: info.columns, cells };
-        serializer.collect_map(self.0.iter().map(|Table { info, rows, .. }| {
-            (info.name, rows.iter().map(Vec::as_slice).map(row(info)).collect::<Vec<Row<'_>>>())
+        let row = |info: &'static TableInfo| move |cells| ShownRow { columns: info.columns, cells };
+        serializer.collect_map(self.0.iter().map(|ShownTable { info, rows, .. }| {
+            (info.name, rows.iter().map(Vec::as_slice).map(row(info)).collect::<Vec<ShownRow<'_>>>())
         }))
     }
 }
 
-struct Row<'a> {
+struct ShownRow<'a> {
     columns: &'static [Column],
-    cells: &'a [Shown],
+    cells: &'a [ShownCell],
 }
 
-impl Serialize for Row<'_> {
+impl Serialize for ShownRow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.columns.iter().map(|column| column.name).zip(self.cells))
     }

@@ -1,5 +1,14 @@
 //! How many rows of each table a page has room for.
 
+/// How much of the tables a page has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// How many rows of each table, at most.
+    pub rows: usize,
+    /// What all rows may take together, in bytes, by what each cell may take at most.
+    pub bytes: usize,
+}
+
 /// How many rows of a table are looked at, however much room there is.
 pub const MOST_ROWS: usize = 300;
 

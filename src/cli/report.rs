@@ -1,0 +1,345 @@
+//! What a server reports of its services, as `STATS REPORT` tells it: `stats` prints it and `top` shows it. It knows no service.
+
+use super::servers::in_words;
+use super::terminal::printable;
+use crate::client::{Client, Error};
+use crate::time::Span;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::cmp::Ordering;
+use std::fmt;
+
+/// What a server that was asked for its report has answered.
+pub enum Answer {
+    /// The report.
+    Report(Value),
+    /// It knows no reports: the C daemon, or a release before them.
+    Refused,
+}
+
+/// What a server tells of all its services.
+#[derive(Deserialize)]
+pub struct ToldReport {
+    pub version: String,
+    /// In seconds.
+    pub uptime: f64,
+    pub services: Vec<ToldService>,
+    history: ToldHistory,
+    /// The rows of the tables of each service, beside what is not looked at.
+    #[serde(flatten)]
+    rows: Map<String, Value>,
+}
+
+/// What it tells of one of them.
+#[derive(Deserialize)]
+pub struct ToldService {
+    pub name: String,
+    pub connections: u64,
+    pub connections_opened: u64,
+    pub figures: Vec<ToldFigure>,
+    tables: Vec<ToldHeading>,
+}
+
+#[derive(Deserialize)]
+pub struct ToldFigure {
+    pub name: String,
+    value: f64,
+    is_seconds: bool,
+}
+
+#[derive(Deserialize)]
+struct ToldHistory {
+    series: Vec<ToldSeries>,
+}
+
+/// A value that is remembered, as it is now.
+#[derive(Deserialize)]
+pub struct ToldSeries {
+    service: String,
+    pub title: String,
+    pub is_rate: bool,
+    pub now: f64,
+}
+
+#[derive(Deserialize)]
+struct ToldHeading {
+    name: String,
+    title: String,
+    empty: String,
+    note: Option<String>,
+    more: u64,
+    columns: Vec<ToldColumn>,
+}
+
+#[derive(Deserialize)]
+struct ToldColumn {
+    name: String,
+    title: String,
+    unit: String,
+    is_counter: bool,
+}
+
+#[derive(Deserialize)]
+struct ToldTimes {
+    p50: Option<f64>,
+    p99: Option<f64>,
+    p50_is_over: bool,
+    p99_is_over: bool,
+}
+
+/// A table with a column for each value that it shows: two for times.
+pub struct Grid {
+    /// Its name among those of all services.
+    pub id: String,
+    pub title: String,
+    /// What is said in place of no rows.
+    pub empty: String,
+    /// What is to be said of the rows.
+    pub note: Option<String>,
+    /// How many rows are left out.
+    pub more: u64,
+    pub heads: Vec<GridHead>,
+    pub rows: Vec<Vec<GridCell>>,
+}
+
+/// The head of a column.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GridHead {
+    pub title: String,
+    /// Whether it says what a row is about.
+    pub is_text: bool,
+    /// Whether its values only grow.
+    pub is_counter: bool,
+}
+
+/// What stands in a table.
+#[derive(Clone, PartialEq, Debug)]
+pub enum GridCell {
+    /// There is nothing to say.
+    Nothing,
+    /// Text that does no harm.
+    Text(String),
+    /// A number.
+    Number(f64),
+    /// So much in each second.
+    Rate(f64),
+    /// So many seconds, or more than that.
+    Time { seconds: f64, is_over: bool },
+}
+
+/// Asks each server for its report, with so many rows of each table at most. Returns what is wrong with one in words that stand
+/// behind its name.
+pub fn ask(client: &Client, rows: usize) -> Vec<(String, Result<Answer, String>)> {
+    let answers = in_words(client.query(format!("REPORT {rows}")));
+    let read = |(server, answer): (String, Result<Result<Vec<Vec<u8>>, Error>, String>)| {
+        let answer = answer.and_then(|answer| match answer {
+            Ok(lines) => parse(&lines.concat()).map(Answer::Report),
+            Err(Error::Refused(_)) => Ok(Answer::Refused),
+            Err(error) => Err(error.to_string()),
+        });
+        (server, answer)
+    };
+    answers.into_iter().map(read).collect()
+}
+
+fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(json).map_err(unreadable)
+}
+
+fn unreadable(error: serde_json::Error) -> String {
+    format!("its report cannot be read: {error}")
+}
+
+impl ToldReport {
+    /// Returns the report in what a server answered.
+    ///
+    /// # Errors
+    ///
+    /// One sentence: it is no such report.
+    pub fn read(report: Value) -> Result<ToldReport, String> {
+        serde_json::from_value(report).map_err(unreadable)
+    }
+
+    /// Returns the series of a service.
+    pub fn series<'a>(&'a self, service: &'a ToldService) -> impl Iterator<Item = &'a ToldSeries> {
+        self.history.series.iter().filter(|series| series.service == service.name)
+    }
+
+    /// Returns the tables of a service.
+    pub fn tables(&self, service: &ToldService) -> Vec<Grid> {
+        let rows = self.rows.get(&service.name);
+        let grid = |heading: &ToldHeading| Grid::of(service, heading, rows.and_then(|rows| rows.get(&heading.name)));
+        service.tables.iter().map(grid).collect()
+    }
+}
+
+impl ToldService {
+    /// Returns whether there is anything to say of it, with these tables: it was asked for something, or has something to do.
+    pub fn is_used(&self, tables: &[Grid]) -> bool {
+        self.connections_opened > 0 && !self.figures.is_empty() || tables.iter().any(|table| !table.rows.is_empty())
+    }
+}
+
+impl ToldFigure {
+    /// Returns its value, to be shown.
+    pub fn cell(&self) -> GridCell {
+        if self.is_seconds { GridCell::seconds(self.value) } else { GridCell::Number(self.value) }
+    }
+}
+
+impl Grid {
+    fn of(service: &ToldService, heading: &ToldHeading, rows: Option<&Value>) -> Grid {
+        let rows = rows.and_then(Value::as_array).into_iter().flatten();
+        let cells = |row: &Value| heading.columns.iter().flat_map(|column| column.cells(&row[&column.name])).collect();
+        Grid {
+            id: format!("{}.{}", service.name, heading.name),
+            title: visible(&heading.title),
+            empty: visible(&heading.empty),
+            note: heading.note.as_deref().map(visible),
+            more: heading.more,
+            heads: heading.columns.iter().flat_map(ToldColumn::heads).collect(),
+            rows: rows.map(cells).collect(),
+        }
+    }
+}
+
+impl ToldColumn {
+    fn heads(&self) -> Vec<GridHead> {
+        let head = |title| GridHead { title, is_text: self.is_text(), is_counter: self.is_counter };
+        let title = visible(&self.title);
+        match &*self.unit {
+            "times" => ["p50", "p99"].map(|share| head(format!("{title} {share}"))).into(),
+            _ => vec![head(title)],
+        }
+    }
+
+    /// Returns the cells of a value of the column, as many as it has heads.
+    fn cells(&self, value: &Value) -> Vec<GridCell> {
+        let time = |seconds: Option<f64>, is_over| {
+            seconds.map_or(GridCell::Nothing, |seconds| GridCell::Time { seconds, is_over })
+        };
+        match &*self.unit {
+            "times" => match ToldTimes::deserialize(value) {
+                Ok(times) => vec![time(times.p50, times.p50_is_over), time(times.p99, times.p99_is_over)],
+                Err(_) => vec![GridCell::Nothing; 2],
+            },
+            "seconds" => vec![value.as_f64().map_or(GridCell::Nothing, GridCell::seconds)],
+            _ if self.is_text() => vec![value.as_str().map_or(GridCell::Nothing, |text| GridCell::Text(visible(text)))],
+            _ => vec![value.as_f64().map_or(GridCell::Nothing, GridCell::Number)],
+        }
+    }
+
+    fn is_text(&self) -> bool {
+        ["name", "address", "text"].contains(&&*self.unit)
+    }
+}
+
+impl GridCell {
+    /// Returns the cell of a span.
+    pub fn seconds(seconds: f64) -> GridCell {
+        GridCell::Time { seconds, is_over: false }
+    }
+
+    /// Returns the number in it, if there is one.
+    pub fn value(&self) -> Option<f64> {
+        match self {
+            GridCell::Nothing | GridCell::Text(_) => None,
+            GridCell::Number(value) | GridCell::Rate(value) | GridCell::Time { seconds: value, .. } => Some(*value),
+        }
+    }
+
+    /// Compares in the usual order: names up, numbers down.
+    pub fn compare(&self, other: &GridCell) -> Ordering {
+        match (self, other) {
+            (GridCell::Text(a), GridCell::Text(b)) => a.cmp(b),
+            // What is not known is less than any number.
+            (a, b) => b.value().unwrap_or(-1.0).total_cmp(&a.value().unwrap_or(-1.0)),
+        }
+    }
+}
+
+impl fmt::Display for GridCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GridCell::Nothing => f.write_str("-"),
+            GridCell::Text(text) => f.write_str(text),
+            GridCell::Number(number) => number.fmt(f),
+            GridCell::Rate(rate) if *rate == 0.0 => f.write_str("0"),
+            GridCell::Rate(rate) if *rate < 10.0 => write!(f, "{rate:.1}"),
+            GridCell::Rate(rate) => write!(f, "{rate:.0}"),
+            GridCell::Time { seconds, is_over } => {
+                let over = if *is_over { "over " } else { "" };
+                write!(f, "{over}{}", brief(Span::from_micros((seconds * 1e6) as u64)))
+            }
+        }
+    }
+}
+
+/// Returns text of a server that does no harm on a terminal.
+fn visible(text: &str) -> String {
+    printable(text.as_bytes())
+}
+
+/// Returns a span in two units at most.
+fn brief(span: Span) -> String {
+    let us = span.as_micros();
+    let s = us / 1_000_000;
+    match s {
+        0 if us < 1_000 => format!("{us} us"),
+        0 => format!("{} ms", us / 1_000),
+        1..60 => format!("{s}.{} s", us % 1_000_000 / 100_000),
+        60..3_600 => format!("{} m {} s", s / 60, s % 60),
+        3_600..86_400 => format!("{} h {} m", s / 3_600, s / 60 % 60),
+        _ => format!("{} d {} h", s / 86_400, s / 3_600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_brief() {
+        for (us, text) in [(0, "0 us"), (999, "999 us"), (5_400, "5 ms"), (3_999_999, "3.9 s")] {
+            assert_eq!(brief(Span::from_micros(us)), text);
+        }
+        for (s, text) in [(1, "1.0 s"), (59, "59.0 s"), (61, "1 m 1 s"), (7_260, "2 h 1 m"), (90_000, "1 d 1 h")] {
+            assert_eq!(brief(Span::from_secs(s)), text);
+        }
+        let over = GridCell::Time { seconds: 300.0, is_over: true };
+        assert_eq!(over.to_string(), "over 5 m 0 s");
+    }
+
+    /// A server may be of another release, and may mean harm.
+    #[test]
+    fn what_is_not_as_expected_is_nothing() {
+        let column =
+            |unit: &str| ToldColumn { name: "c".into(), title: "c".into(), unit: unit.into(), is_counter: false };
+        for (unit, json, shown) in [
+            ("name", r#""a\u001bb""#, "\\u{1b}"),
+            ("name", "3", "-"),
+            ("number", "3", "3"),
+            ("number", r#""3""#, "-"),
+            ("seconds", "null", "-"),
+            ("seconds", "-3e300", "0 us"),
+            ("seconds", "1e300", " d "),
+            ("times", r#"{"p50":1}"#, "-"),
+            ("times", r#"{"p50":1,"p99":null,"p50_is_over":true,"p99_is_over":false}"#, "over 1.0 s"),
+            ("novel", "3", "3"),
+        ] {
+            let column = column(unit);
+            let cells = column.cells(&serde_json::from_str(json).expect("is JSON"));
+            assert_eq!(cells.len(), column.heads().len());
+            assert!(cells[0].to_string().contains(shown), "{unit} {json}: {cells:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_report_is_refused() {
+        for json in ["{}", "[]", "3", r#"{"version":"1","uptime":0,"services":[{}],"history":{"series":[]}}"#] {
+            assert!(ToldReport::read(serde_json::from_str(json).expect("is JSON")).is_err(), "{json}");
+        }
+        assert!(parse::<Value>(b"LOCKED").is_err());
+    }
+}

@@ -1,0 +1,253 @@
+//! The pools in the configuration file: each `[[members.pool]]` as a value that cannot be wrong. Names and settings are those
+//! of the protocol.
+
+use super::options::MembersSettings;
+use super::pool_settings::{Change, Key, Settings};
+use super::request::{Attributes, Refusal};
+use super::state::{DeclaredMember, DeclaredPool, MOST_POOLS};
+use super::wire;
+use crate::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue};
+use std::sync::Arc;
+
+/// The tables.
+pub const TABLES: &[TableOpt<MembersSettings>] = &[TableOpt {
+    about: TableDoc {
+        key: "members.pool",
+        doc_short: "A pool of members, with every setting of POOL, and its fixed members. There can be several.",
+        example: "name = \"phones\"\nmax = 5\nfixed = [\"phone-1\", { name = \"phone-2\", os = \"android\" }]\n",
+    },
+    add: add_pool,
+}];
+
+/// Looks whether there is room for all fixed members.
+///
+/// # Errors
+///
+/// One sentence that says how many there are.
+pub fn check(settings: &MembersSettings) -> Result<(), String> {
+    let fixed: usize = settings.pools.iter().map(|pool| pool.fixed.len()).sum();
+    if fixed <= settings.most {
+        return Ok(());
+    }
+    Err(format!("members.pool: there are {fixed} fixed members, and members.max is {}", settings.most))
+}
+
+fn add_pool(settings: &mut MembersSettings, table: &Table) -> Result<(), Misplaced> {
+    let pool = read_pool(table)?;
+    if settings.pools.iter().any(|other| other.name == pool.name) {
+        return Err(Misplaced::new(
+            entry(table, "name").map_or(table.at, |name| name.at),
+            "name: there are two such pools",
+        ));
+    }
+    if settings.pools.len() >= MOST_POOLS {
+        return Err(Misplaced::new(table.at, format!("there are more than {MOST_POOLS} pools")));
+    }
+    settings.pools.push(pool);
+    Ok(())
+}
+
+fn entry<'a>(table: &'a Table, key: &str) -> Option<&'a TableEntry> {
+    table.entries.iter().find(|entry| entry.key == key)
+}
+
+fn read_pool(table: &Table) -> Result<DeclaredPool, Misplaced> {
+    let (mut name, mut changes, mut fixed) = (None, Vec::new(), Vec::new());
+    for TableEntry { at, key, value } in &table.entries {
+        let wrong = |what: &str| Misplaced::new(*at, format!("{key}: {what}"));
+        match (&key[..], value) {
+            ("name", TableValue::Text(text)) => name = Some(read_name(text).map_err(wrong)?),
+            ("fixed", TableValue::List(members)) => fixed = read_members(members)?,
+            ("fixed", _) => return Err(wrong("this is not a list of members")),
+            (key, TableValue::Text(text)) => changes.push(read_change(key, text).map_err(wrong)?),
+            _ => return Err(wrong("this is not a single value")),
+        }
+    }
+    let missing = |key: &str| Misplaced::new(table.at, format!("{key}: this is missing"));
+    let name = name.ok_or_else(|| missing("name"))?;
+    if entry(table, Key::max.name()).is_none() {
+        return Err(missing(Key::max.name()));
+    }
+    let settings = Settings::default().with(&changes);
+    let settings = settings.map_err(|contradiction| {
+        let key = contradiction.key().name();
+        let at = entry(table, key).map_or(table.at, |entry| entry.at);
+        Misplaced::new(at, format!("{key}: {}", wire::text_of(contradiction)))
+    })?;
+    if fixed.len() as u64 > u64::from(settings.max) {
+        let at = entry(table, "fixed").map_or(table.at, |entry| entry.at);
+        return Err(Misplaced::new(at, format!("fixed: {} members are more than max", fixed.len())));
+    }
+    Ok(DeclaredPool { name, settings, fixed })
+}
+
+fn read_change(key: &str, text: &str) -> Result<Change, &'static str> {
+    let key = Key::ALL.iter().find(|known| known.name() == key).ok_or("there is no such setting")?;
+    wire::parse_change(*key, text.as_bytes()).map_err(text_of)
+}
+
+/// Reads a name: one that a line of the protocol can hold, or nobody could ask for it.
+fn read_name(text: &str) -> Result<Arc<[u8]>, &'static str> {
+    if text.contains([' ', '\r', '\n']) {
+        return Err("a name has no spaces and no ends of lines");
+    }
+    wire::check_name(text.as_bytes()).map(Arc::from).map_err(text_of)
+}
+
+fn read_members(values: &[(usize, TableValue)]) -> Result<Vec<DeclaredMember>, Misplaced> {
+    let mut members: Vec<DeclaredMember> = Vec::with_capacity(values.len());
+    for (at, value) in values {
+        let wrong = |what: &str| Misplaced::new(*at, format!("fixed: {what}"));
+        let member = match value {
+            TableValue::Text(name) => {
+                DeclaredMember { name: read_member_name(name).map_err(wrong)?, attributes: Attributes::new() }
+            }
+            TableValue::Table(table) => read_member(table)?,
+            TableValue::List(_) => return Err(wrong("a member is a name, or a table with a name and attributes")),
+        };
+        members.push(member);
+    }
+    let mut names: Vec<(&[u8], usize)> =
+        members.iter().zip(values).map(|(member, (at, _))| (&*member.name, *at)).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(pair) => Err(Misplaced::new(pair[1].1, "fixed: there are two members of this name")),
+        None => Ok(members),
+    }
+}
+
+fn read_member_name(text: &str) -> Result<Arc<[u8]>, &'static str> {
+    let name = read_name(text)?;
+    wire::check_member(&name).map_err(text_of)?;
+    Ok(name)
+}
+
+fn read_member(table: &Table) -> Result<DeclaredMember, Misplaced> {
+    let (mut name, mut attributes) = (None, Attributes::new());
+    for TableEntry { at, key, value } in &table.entries {
+        let wrong = |what: &str| Misplaced::new(*at, format!("fixed: {key}: {what}"));
+        let TableValue::Text(text) = value else { return Err(wrong("this is not a single value")) };
+        if key == "name" {
+            name = Some(read_member_name(text).map_err(wrong)?);
+        } else {
+            read_name(key).and_then(|_| read_name(text)).map_err(wrong)?;
+            let added = wire::add_attribute(&mut attributes, format!("{key}={text}").as_bytes());
+            added.map_err(text_of).map_err(wrong)?;
+        }
+    }
+    let name = name.ok_or_else(|| Misplaced::new(table.at, "fixed: name: this is missing"))?;
+    wire::check_attributes(&attributes)
+        .map_err(text_of)
+        .map_err(|what| Misplaced::new(table.at, format!("fixed: {what}")))?;
+    Ok(DeclaredMember { name, attributes })
+}
+
+fn text_of(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::BadSyntax(text) => text,
+        Refusal::TooMany => "a member has at most 16 attributes, and 1024 bytes of them",
+        _ => "this is not well-formed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Span;
+
+    fn text(at: usize, key: &str, value: &str) -> TableEntry {
+        TableEntry { at, key: key.into(), value: TableValue::Text(value.into()) }
+    }
+
+    fn table(entries: &[(&str, &str)]) -> Table {
+        let entries = entries.iter().enumerate();
+        Table { at: 0, entries: entries.map(|(n, (key, value))| text(n + 1, key, value)).collect() }
+    }
+
+    fn with_fixed(values: Vec<TableValue>) -> Table {
+        let mut table = table(&[("name", "p"), ("max", "3")]);
+        let values = values.into_iter().enumerate().map(|(n, value)| (n + 10, value)).collect();
+        table.entries.push(TableEntry { at: 3, key: "fixed".into(), value: TableValue::List(values) });
+        table
+    }
+
+    fn member(entries: &[(&str, &str)]) -> TableValue {
+        TableValue::Table(table(entries))
+    }
+
+    fn name(text: &str) -> TableValue {
+        TableValue::Text(text.into())
+    }
+
+    #[test]
+    fn every_setting_can_stand_in_a_table() {
+        let pairs = Key::ALL.iter().map(|key| {
+            let value = match key {
+                Key::group => "g",
+                Key::order => "fifo",
+                Key::on_loss => "ok",
+                Key::max_lifetime => "9",
+                Key::max => "4",
+                _ => "2",
+            };
+            (key.name(), value)
+        });
+        let pairs: Vec<(&str, &str)> = [("name", "p")].into_iter().chain(pairs).collect();
+        let pool = read_pool(&table(&pairs)).expect("is well-formed");
+        assert_eq!((&*pool.name, pool.settings.init, pool.settings.max), (&b"p"[..], 2, 4));
+        assert_eq!((pool.settings.repair_after, pool.settings.grow_at), (Span::from_secs(2), Some(2)));
+        let fixed = read_pool(&with_fixed(vec![name("a"), member(&[("os", "android"), ("name", "b")])]));
+        let fixed = fixed.expect("is well-formed").fixed;
+        assert_eq!(fixed.iter().map(|member| &*member.name).collect::<Vec<_>>(), [b"a", b"b"]);
+        assert_eq!(fixed[1].attributes, [(Box::from(&b"os"[..]), Box::from(&b"android"[..]))]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        let long = "x".repeat(256);
+        for (table, at, named) in [
+            (table(&[("max", "1")]), 0, "name: this is missing"),
+            (table(&[("name", "p")]), 0, "max: this is missing"),
+            (table(&[("name", "a b"), ("max", "1")]), 1, "name: a name has no spaces"),
+            (table(&[("name", ""), ("max", "1")]), 1, "name: a name is empty"),
+            (table(&[("name", &long), ("max", "1")]), 1, "name: a name has at most 255 bytes"),
+            (table(&[("name", "p"), ("max", "0")]), 2, "max: max is at least 1"),
+            (table(&[("name", "p"), ("max", "1e3")]), 2, "max: a number is decimal digits"),
+            (table(&[("name", "p"), ("max", "1"), ("init", "2")]), 3, "init: init is at most max"),
+            (table(&[("name", "p"), ("max", "1"), ("lifetime_jitter", "2")]), 3, "lifetime_jitter: "),
+            (table(&[("name", "p"), ("max", "1"), ("order", "random")]), 3, "order: order is lifo or fifo"),
+            (table(&[("name", "p"), ("max", "1"), ("colour", "red")]), 3, "colour: there is no such setting"),
+            (table(&[("name", "p"), ("max", "1"), ("fixed", "a")]), 3, "fixed: this is not a list of members"),
+            (with_fixed(vec![name("!a")]), 10, "fixed: a member's name begins with !"),
+            (with_fixed(vec![name("a"), name("b"), name("a")]), 12, "fixed: there are two members of this name"),
+            (with_fixed(vec![name("a"), name("b"), name("c"), name("d")]), 3, "fixed: 4 members are more than max"),
+            (with_fixed(vec![TableValue::List(Vec::new())]), 10, "fixed: a member is a name"),
+            (with_fixed(vec![member(&[("os", "x")])]), 0, "fixed: name: this is missing"),
+            (with_fixed(vec![member(&[("name", "a"), ("os", "x y")])]), 2, "fixed: os: a name has no spaces"),
+            (with_fixed(vec![member(&[("name", "a"), ("pri", "1")])]), 2, "fixed: pri: an attribute has the name of"),
+        ] {
+            let wrong = read_pool(&table).expect_err(named);
+            assert!(wrong.what.starts_with(named), "{named}: {wrong:?}");
+            assert_eq!(wrong.at, at, "{wrong:?}");
+        }
+        let many: Vec<(String, String)> = (0..17).map(|n| (format!("a{n}"), "x".into())).collect();
+        let many: Vec<(&str, &str)> = many.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+        let wrong = read_pool(&with_fixed(vec![member(&[&[("name", "a")], &many[..]].concat())]));
+        assert_eq!(
+            wrong.expect_err("too many").what,
+            "fixed: a member has at most 16 attributes, and 1024 bytes of them"
+        );
+    }
+
+    #[test]
+    fn pools_are_bounded_and_stand_there_once() {
+        let mut settings = MembersSettings { most: 1, ..MembersSettings::default() };
+        add_pool(&mut settings, &with_fixed(vec![name("a"), name("b")])).expect("is well-formed");
+        let twice = add_pool(&mut settings, &table(&[("name", "p"), ("max", "1")]));
+        assert_eq!(twice, Err(Misplaced::new(1, "name: there are two such pools")));
+        let error = check(&settings).expect_err("there is room for one");
+        assert_eq!(error, "members.pool: there are 2 fixed members, and members.max is 1");
+        settings.most = 2;
+        assert_eq!(check(&settings), Ok(()));
+    }
+}

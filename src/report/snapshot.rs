@@ -1,0 +1,329 @@
+//! Everything that the services report, as plain values with visible names that have a JSON form: `/status.json` and the answer to
+//! `STATS REPORT` are this, and the status page is made from it.
+//!
+//! Durations are seconds. What it may take is bounded, because it must not grow beyond what a connection may have unsent.
+
+use super::room::Room;
+use super::tables::{Heading, Tables, word_of};
+use super::{Overview, Report, Series, SeriesInfo, ServiceReport};
+use crate::loop_stats::{Budget, LoopStats};
+use crate::service::{Context, ProcessUsage};
+use crate::stats::Unit;
+use crate::time::{Span, Time};
+use serde::Serialize;
+use serde_json::ser::{Formatter, Serializer};
+use std::io::{self, Write};
+
+/// Everything that there is to tell at one moment, but for what was remembered.
+pub struct Moment<'a> {
+    pub now: Time,
+    /// The time of day at the start, since 1970.
+    pub epoch: Span,
+    pub overview: Overview,
+    pub loop_stats: &'a LoopStats,
+    pub usage: ProcessUsage,
+    /// Timers that are armed.
+    pub timers: usize,
+}
+
+/// What is remembered of the series.
+pub struct Remembered<'a> {
+    /// The time from one value to the next.
+    pub interval: Span,
+    /// How many values there are at most.
+    pub most: usize,
+    /// Returns what is remembered of a series of that service.
+    pub values: &'a dyn Fn(&'static str, &'static SeriesInfo) -> Values,
+}
+
+/// Everything that the page shows.
+#[derive(Serialize)]
+pub struct Snapshot {
+    pub version: &'static str,
+    pub uptime: f64,
+    /// When the process started, in seconds since 1970.
+    pub started_at: f64,
+    /// Null if there was none.
+    pub last_reload: Option<ShownReload>,
+    pub services: Vec<ShownService>,
+    /// For each service with tables its name, with the rows of each table by name.
+    #[serde(flatten)]
+    pub tables: Tables,
+    pub history: ShownHistory,
+    #[serde(rename = "loop")]
+    pub loop_: ShownLoop,
+    pub process: ShownProcess,
+}
+
+#[derive(Serialize)]
+pub struct ShownReload {
+    /// In seconds since 1970.
+    pub at: f64,
+    /// Whether all of the settings count; false as long as it is under way.
+    pub has_worked: bool,
+}
+
+/// A service of whatever kind.
+#[derive(Serialize)]
+pub struct ShownService {
+    pub name: &'static str,
+    pub connections: u64,
+    pub connections_opened: u64,
+    pub connect_errors: u64,
+    pub failed_sends: u64,
+    pub received_bytes: u64,
+    pub sent_bytes: u64,
+    pub figures: Vec<ShownFigure>,
+    /// What there is to know of the tables besides their rows.
+    pub tables: Vec<Heading>,
+}
+
+/// A line of a service's table of statistics.
+#[derive(Serialize)]
+pub struct ShownFigure {
+    pub name: &'static str,
+    pub help: &'static str,
+    /// In seconds, if [`ShownFigure::is_seconds`] says so.
+    pub value: f64,
+    pub is_seconds: bool,
+    pub is_bytes: bool,
+    /// Whether it only grows.
+    pub is_counter: bool,
+}
+
+/// The last ten minutes at equal distances, oldest first.
+#[derive(Serialize)]
+pub struct ShownHistory {
+    pub interval: f64,
+    pub most: usize,
+    pub series: Vec<ShownCurve>,
+}
+
+#[derive(Serialize)]
+pub struct ShownCurve {
+    pub service: &'static str,
+    pub name: &'static str,
+    pub title: &'static str,
+    pub unit: &'static str,
+    /// Whether the values say how much it grew in each second.
+    pub is_rate: bool,
+    pub emphasis: &'static str,
+    /// What it is at present, since the start if it only grows.
+    pub now: u64,
+    pub values: Values,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum Values {
+    Levels(Vec<u64>),
+    Rates(Vec<f64>),
+}
+
+/// What the loop knows of itself.
+#[derive(Serialize)]
+pub struct ShownLoop {
+    pub ticks: u64,
+    pub busy: f64,
+    pub turns: u64,
+    pub timers: usize,
+    pub budgets_spent: Vec<Spent>,
+}
+
+#[derive(Serialize)]
+pub struct Spent {
+    pub budget: &'static str,
+    pub times: u64,
+}
+
+/// What the system tells of the process.
+#[derive(Serialize)]
+pub struct ShownProcess {
+    pub cpu: f64,
+    pub resident_bytes: u64,
+    pub open_fds: u64,
+    pub max_fds: u64,
+}
+
+impl<'a> Moment<'a> {
+    /// Returns everything that a service sees from where it is called; `own` is its own report.
+    pub fn seen_from(context: &Context<'a>, own: Report) -> Self {
+        Moment {
+            now: context.now,
+            epoch: context.epoch,
+            overview: context.others.overview(context.now, context.peers, own),
+            loop_stats: context.loop_stats,
+            usage: context.process.usage(),
+            timers: context.timers.armed(),
+        }
+    }
+
+    /// Returns the time of day, since 1970, as far as it was known at the start.
+    pub fn time_of_day(&self, at: Time) -> Span {
+        self.epoch + at.since(Time::START)
+    }
+
+    /// Returns the series of every service, with its name.
+    fn series(&self) -> impl Iterator<Item = (&'static str, &Series)> {
+        let services = self.overview.services.iter();
+        services.flat_map(|service| service.report.series.iter().map(|series| (service.name, series)))
+    }
+}
+
+impl Remembered<'static> {
+    /// Nothing at all: only the present is known.
+    pub const NOTHING: Remembered<'static> =
+        Remembered { interval: Span::ZERO, most: 0, values: &|_, _| Values::Levels(Vec::new()) };
+}
+
+impl Snapshot {
+    /// Returns how things stand at this moment, as far as there is room, and how they stood.
+    pub fn of(moment: &Moment<'_>, room: Room, remembered: &Remembered<'_>) -> Snapshot {
+        let (loop_stats, usage) = (moment.loop_stats, &moment.usage);
+        let tables = Tables::of(&moment.overview, room);
+        Snapshot {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime: seconds(moment.now.since(Time::START)),
+            started_at: seconds(moment.epoch),
+            last_reload: loop_stats.reload.map(|reload| ShownReload {
+                at: seconds(moment.time_of_day(reload.at)),
+                has_worked: reload.has_worked,
+            }),
+            services: moment.overview.services.iter().map(|service| ShownService::of(service, &tables)).collect(),
+            tables,
+            history: ShownHistory::of(moment, remembered),
+            loop_: ShownLoop {
+                ticks: loop_stats.durations.count(),
+                busy: seconds(loop_stats.busy()),
+                turns: loop_stats.turns.sum(),
+                timers: moment.timers,
+                budgets_spent: Budget::ALL.map(|it| Spent { budget: it.name(), times: loop_stats.spent(it) }).into(),
+            },
+            process: ShownProcess {
+                cpu: seconds(usage.cpu),
+                resident_bytes: usage.resident_bytes,
+                open_fds: usage.open_fds,
+                max_fds: usage.max_fds,
+            },
+        }
+    }
+
+    /// Returns the JSON of it.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("plain values have a JSON form")
+    }
+
+    /// Appends the JSON of it in lines: each item of a list begins one, and none is empty.
+    pub fn write_lines(&self, bytes: &mut Vec<u8>) {
+        self.serialize(&mut Serializer::with_formatter(bytes, LineFormatter)).expect("plain values have a JSON form");
+    }
+}
+
+impl ShownService {
+    fn of(service: &ServiceReport, tables: &Tables) -> ShownService {
+        let traffic = &service.traffic;
+        let figures = service.report.figures.iter().map(|(row, value)| ShownFigure {
+            name: row.name,
+            help: row.help,
+            value: if row.unit.is_time() { seconds(Span::from_micros(*value)) } else { *value as f64 },
+            is_seconds: row.unit.is_time(),
+            is_bytes: row.unit == Unit::Bytes,
+            is_counter: row.unit.is_counter(),
+        });
+        let shown = tables.of_service(service.name);
+        ShownService {
+            name: service.name,
+            connections: traffic.open,
+            connections_opened: traffic.opened,
+            connect_errors: traffic.connect_errors,
+            failed_sends: traffic.failed_sends,
+            received_bytes: traffic.received_bytes,
+            sent_bytes: traffic.sent_bytes,
+            figures: figures.collect(),
+            tables: service.report.tables.iter().zip(shown).map(|(table, shown)| Heading::of(table, shown)).collect(),
+        }
+    }
+}
+
+impl ShownHistory {
+    fn of(moment: &Moment<'_>, remembered: &Remembered<'_>) -> ShownHistory {
+        let series = moment.series().map(|(service, (info, now))| ShownCurve {
+            service,
+            name: info.name,
+            title: info.title,
+            unit: info.unit,
+            is_rate: info.is_rate,
+            emphasis: word_of(info.emphasis),
+            now: *now,
+            values: (remembered.values)(service, info),
+        });
+        let Remembered { interval, most, .. } = *remembered;
+        ShownHistory { interval: seconds(interval), most, series: series.collect() }
+    }
+}
+
+/// JSON whose lists have a line for each item, so that its lines are short.
+struct LineFormatter;
+
+impl Formatter for LineFormatter {
+    fn begin_array_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        writer.write_all(if first { b"\n" } else { b",\n" })
+    }
+}
+
+/// Returns a span in seconds.
+pub fn seconds(span: Span) -> f64 {
+    span.as_micros() as f64 / 1e6
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::histogram::Histogram;
+    use crate::registry::Services;
+    use crate::report::room::MOST_ROWS;
+    use crate::report::{Cell, ColumnUnit};
+    use crate::service::{NoProcess, Nobody, Process};
+
+    /// Everything that can be asked of the services, whatever they are, with as many rows as there can be.
+    pub fn overview(rows: usize, name: impl Fn(usize) -> Vec<u8>) -> Overview {
+        let mut histogram = Histogram::default();
+        (0..100_000).for_each(|n| histogram.record_number(n * n));
+        let mut services = Services::default();
+        let id = services.named("http").expect("is in the registry");
+        let (_, _, others) = services.split(id);
+        let mut overview = others.overview(Time::START, &Nobody, Report::default());
+        let cell = |unit: ColumnUnit, n: usize| match unit {
+            ColumnUnit::Name => Cell::Name(name(n)),
+            ColumnUnit::Address | ColumnUnit::Text => Cell::Text(format!("[2001:db8::{n}]:40000")),
+            ColumnUnit::Level | ColumnUnit::Count | ColumnUnit::Bytes => Cell::Number(u64::MAX),
+            ColumnUnit::Age | ColumnUnit::Duration => Cell::Time(Span::from_micros(123_456_789_012_345)),
+            ColumnUnit::Times => Cell::Times(histogram.clone()),
+        };
+        for table in overview.services.iter_mut().flat_map(|service| &mut service.report.tables) {
+            let row = |n: usize| table.info.columns.iter().map(|column| cell(column.unit, n)).collect();
+            table.rows = (0..rows).map(row).collect();
+            table.check();
+        }
+        overview
+    }
+
+    pub fn of_overview(overview: Overview, loop_stats: &LoopStats) -> Moment<'_> {
+        let (now, epoch) = (Time::START, Span::ZERO);
+        Moment { now, epoch, overview, loop_stats, usage: NoProcess.usage(), timers: 0 }
+    }
+
+    /// Clients read lines of 64 KiB at most, and an empty one is the end.
+    #[test]
+    fn lines_are_short_and_the_same_json() {
+        let overview = overview(257, |n| [format!("{n}").as_bytes(), &b"\\\n".repeat(100)].concat());
+        let room = Room { rows: MOST_ROWS, bytes: usize::MAX };
+        let snapshot = Snapshot::of(&of_overview(overview, &LoopStats::default()), room, &Remembered::NOTHING);
+        let mut bytes = Vec::new();
+        snapshot.write_lines(&mut bytes);
+        let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+        assert!(lines.len() > 1_000 && lines.iter().all(|line| (1..=16_384).contains(&line.len())), "{}", lines.len());
+        let values = [&bytes[..], snapshot.to_json().as_bytes()].map(serde_json::from_slice::<serde_json::Value>);
+        assert_eq!(values[0].as_ref().expect("is JSON"), values[1].as_ref().expect("is JSON"));
+    }
+}

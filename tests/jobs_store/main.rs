@@ -1,0 +1,383 @@
+//! The jobs service over a store whose commits take their time: which replies wait for one and which do not, in which order
+//! they come, what is seen when, and what becomes of connections and upgrades meanwhile.
+
+#[path = "../support/bodies/mod.rs"]
+#[allow(dead_code, reason = "only one body is used here")]
+mod bodies;
+mod random;
+mod store;
+#[path = "../support/mod.rs"]
+mod support;
+
+use poolcounter::jobs::JobsSettings;
+use poolcounter::pools;
+use poolcounter::registry::AllSettings;
+use poolcounter::service::Info;
+use poolcounter::time::Span;
+use std::collections::VecDeque;
+use store::{SlowSettings, SlowStore};
+use support::jobs_text::take_reply;
+use support::world::World;
+
+/// Pools are there to see that they go on.
+const SERVICES: &[&Info] = &[&pools::INFO, &store::INFO];
+
+/// A server with the jobs, and their store.
+struct Stage {
+    world: World,
+    store: SlowStore,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let store = SlowStore::install();
+        let settings = SlowSettings(JobsSettings { admin: true, ..JobsSettings::default() });
+        Stage { world: World::of(SERVICES, AllSettings::defaults(SERVICES).with(settings)), store }
+    }
+
+    fn connect(&mut self) -> usize {
+        self.world.connect_to("jobs")
+    }
+
+    /// Has a client say something, and everything done that can be done at once.
+    fn send(&mut self, client: usize, text: &str) {
+        self.world.send(client, text.replace('|', "\r\n").as_bytes());
+        self.world.settle();
+    }
+
+    /// Has the store commit the batch that is under way, and the service told.
+    fn commit(&mut self) {
+        assert!(self.store.commit_one(), "nothing is under way");
+        self.world.settle();
+    }
+
+    fn commit_all(&mut self) {
+        while self.store.commit_one() {
+            self.world.settle();
+        }
+    }
+
+    /// What a client has received since the last call, with a bar in place of each end of a line.
+    fn heard(&mut self, client: usize) -> String {
+        let text = String::from_utf8(self.world.take_received(client)).expect("the replies are text");
+        text.replace("\r\n", "|")
+    }
+
+    /// Has a client ask, and returns all that it is told once everything is committed.
+    fn ask(&mut self, client: usize, text: &str) -> String {
+        self.send(client, text);
+        self.commit_all();
+        self.heard(client)
+    }
+}
+
+/// What was done before, what is asked then, the reply, and whether it waits for a commit.
+const REPLIES: &[(&str, &str, &str, bool)] = &[
+    ("", "put 0 0 9 1|a|", "INSERTED 1|", true),
+    ("", "put-many 2|put 0 0 9 1|a|put 0 0 9 1|b|", "INSERTED 1|INSERTED 2|", true),
+    ("root default S 2|", "put-job 0 0 9 1 root=S root-ts=1|a|", "SUPERSEDED|", false),
+    ("put-job 0 0 9 1 key=k|a|", "put-job 0 0 9 1 key=k|a|", "DUPLICATE 1|", false),
+    ("put 0 0 9 1|a|", "delete 1|", "DELETED|", true),
+    ("put 0 0 9 1|a|reserve-job 1|", "delete 1|", "DELETED|", true),
+    ("put 0 0 9 1|a|reserve-job 1|", "release 1 0 0|", "RELEASED|", true),
+    ("put 0 0 9 1|a|reserve-job 1|", "release 1 0 9|", "RELEASED|", true),
+    ("put 0 0 9 1|a|reserve-job 1|", "bury 1 0|", "BURIED|", true),
+    ("put 0 0 9 1|a|reserve-job 1|", "fail 1 0 0 1|x|", "RELEASED|", true),
+    ("retry * 1 0 1 0|put 0 0 9 1|a|reserve-job 1|", "fail 1 0 0 1|x|", "BURIED|", true),
+    ("put 0 9 9 1|a|", "kick 1|", "KICKED 1|", true),
+    ("put 0 9 9 1|a|", "kick-job 1|", "KICKED|", true),
+    ("put 0 9 9 1|a|", "kick-all *|", "KICKED 1|", true),
+    ("put 0 9 9 1|a|", "clear *|", "CLEARED 1|", true),
+    ("", "pause-tube default 9|", "PAUSED|", true),
+    ("", "pause-tube */* 9|", "PAUSED|", true),
+    ("", "root t S 1|", "ROOT 1|", true),
+    ("", "limit * 1|", "LIMIT 1|", true),
+    ("", "limit * 1 all|", "LIMIT 1|", true),
+    ("", "limit group:g 1|", "LIMIT 1|", true),
+    ("", "retry * 1 1 1 1|", "RETRY|", true),
+    ("", "dead-letter * dead|", "DEAD_LETTER dead|", true),
+    ("", "dead-letter *|", "DEAD_LETTER|", true),
+    // What changes nothing has nothing to wait for.
+    ("", "kick 1|", "KICKED 0|", false),
+    ("", "kick-all *|", "KICKED 0|", false),
+    ("", "clear *|", "CLEARED 0|", false),
+    ("root t S 2|", "root t S 1|", "ROOT 2|", false),
+    ("put 0 0 9 1|a|", "reserve|", "RESERVED 1 1|a|", false),
+    ("put 0 0 9 1|a|", "reserve-with-timeout 1|", "RESERVED 1 1|a|", false),
+    ("put 0 0 9 1|a|", "reserve-job 1|", "RESERVED 1 1|a|", false),
+    ("put 0 0 9 1|a|", "reserve-many 2 0|", "RESERVED 1 1|a|END|", false),
+    ("put 0 0 9 1|a|reserve-job 1|", "touch 1|", "TOUCHED|", false),
+    ("put 0 0 9 1|a|", "peek 1|", "FOUND 1 1|a|", false),
+    ("put 0 0 9 1|a|", "peek-ready|", "FOUND 1 1|a|", false),
+    ("", "list-tubes|", "OK 14|---\n- default\n|", false),
+    ("", "use t|", "USING t|", false),
+    ("", "watch t|", "WATCHING 2|", false),
+    ("", "identify me|", "IDENTIFIED me|", false),
+    ("", "delete 7|", "NOT_FOUND|", false),
+    ("", "reserve-with-timeout 0|", "TIMED_OUT|", false),
+    ("", "drain|", "DRAINING|", false),
+    ("", "undrain|", "ACCEPTING|", false),
+    ("drain|", "put 0 0 9 1|a|", "DRAINING|", false),
+    ("", "put 0 0 9 1|abc", "EXPECTED_CRLF|", false),
+    ("", "put 0 0 9 65536|", "", false),
+    ("", "nonsense|", "UNKNOWN_COMMAND|", false),
+];
+
+#[test]
+fn replies_that_promise_something_wait_for_their_commit_and_no_others_do() {
+    for (before, request, reply, waits) in REPLIES {
+        let mut stage = Stage::new();
+        let client = stage.connect();
+        for line in lines_of(before) {
+            stage.ask(client, &line);
+        }
+        stage.send(client, request);
+        let at_once = stage.heard(client);
+        assert_eq!(at_once, if *waits { "" } else { reply }, "{before} {request}");
+        stage.commit_all();
+        assert_eq!(stage.heard(client), if *waits { reply } else { "" }, "{before} {request}");
+    }
+}
+
+/// Cuts what is asked into requests, each with its body.
+fn lines_of(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for piece in text.split_inclusive('|') {
+        match lines.last_mut() {
+            Some(last) if last.starts_with("put") && last.matches('|').count() == 1 => last.push_str(piece),
+            _ => lines.push(piece.into()),
+        }
+    }
+    lines
+}
+
+#[test]
+fn replies_keep_their_order_and_what_is_pipelined_shares_a_batch() {
+    let mut stage = Stage::new();
+    let client = stage.connect();
+    stage.send(client, "list-tube-used|put 0 0 9 1|a|list-tube-used|put 0 0 9 1|b|peek 1|");
+    assert_eq!(stage.heard(client), "USING default|");
+    // Nor do later ones wait before they are served: they are the next batch, all of them.
+    stage.send(client, "put 0 0 9 1|c|");
+    stage.send(client, "put 0 0 9 1|d|list-tube-used|");
+    stage.commit();
+    assert_eq!(stage.heard(client), "INSERTED 1|USING default|INSERTED 2|NOT_FOUND|");
+    stage.send(client, "peek 1|");
+    assert_eq!(stage.heard(client), "");
+    stage.commit();
+    assert_eq!(stage.heard(client), "INSERTED 3|INSERTED 4|USING default|FOUND 1 1|a|");
+    let batches = stage.store.batches();
+    assert_eq!(batches, [vec!["put 1 a", "put 2 b", "next 3"], vec!["put 3 c", "put 4 d", "next 5"]]);
+    assert!(!stage.store.commit_one(), "there is nothing more to commit");
+}
+
+#[test]
+fn a_put_and_a_delete_in_one_batch_cancel_out() {
+    let mut stage = Stage::new();
+    let client = stage.connect();
+    assert_eq!(stage.ask(client, "put 0 0 9 1|a|"), "INSERTED 1|");
+    stage.send(client, "put-job 0 0 9 1 key=k root=S root-ts=1|b|");
+    stage.send(client, "put-job 0 0 9 1 key=l root=S root-ts=1|c|put-job 0 0 9 1 key=l root=S root-ts=2|d|delete 1|");
+    stage.commit_all();
+    assert_eq!(stage.heard(client), "INSERTED 2|INSERTED 3|INSERTED 4|DELETED|");
+    let batches = stage.store.batches();
+    let changes = |batch: usize, word: &str| batches[batch].iter().filter(|change| change.starts_with(word)).count();
+    assert_eq!((changes(2, "put 3"), changes(2, "put 4"), changes(2, "delete 1")), (0, 1, 1), "{batches:?}");
+}
+
+#[test]
+fn a_job_is_seen_once_it_is_committed() {
+    let mut stage = Stage::new();
+    let [puts, waits, looks] = [stage.connect(), stage.connect(), stage.connect()];
+    stage.send(waits, "reserve|");
+    stage.send(puts, "put 0 0 9 1|a|put 0 2 9 1|b|");
+    for question in ["peek 1|", "peek-ready|", "stats-job 1|", "delete 1|", "reserve-job 1|", "kick-job 2|"] {
+        stage.send(looks, question);
+        assert_eq!(stage.heard(looks), "NOT_FOUND|", "{question}");
+    }
+    stage.send(looks, "list-jobs default ready 9|kick 9|clear default|");
+    assert_eq!(stage.heard(looks), "OK 4|---\n|KICKED 0|CLEARED 0|");
+    assert_eq!(stage.heard(waits), "");
+    // A delay runs from the put, however long the commit takes.
+    stage.world.advance(Span::from_secs(3));
+    stage.commit();
+    assert_eq!((stage.heard(puts), stage.heard(waits)), ("INSERTED 1|INSERTED 2|".into(), "RESERVED 1 1|a|".into()));
+    stage.send(looks, "peek-ready|");
+    assert_eq!(stage.heard(looks), "FOUND 2 1|b|");
+}
+
+/// What a request of the same connection does before the commit is seen by the next, as far as the job was there before.
+#[test]
+fn what_was_there_before_can_be_had_before_the_commit() {
+    let mut stage = Stage::new();
+    let [one, other] = [stage.connect(), stage.connect()];
+    stage.ask(one, "put 0 0 9 1|a|");
+    stage.ask(one, "reserve|");
+    stage.send(one, "release 1 5 0|");
+    stage.send(other, "reserve|");
+    assert_eq!((stage.heard(one), stage.heard(other)), (String::new(), "RESERVED 1 1|a|".into()));
+    stage.send(other, "delete 1|touch 1|");
+    stage.send(one, "peek 1|");
+    assert_eq!((stage.heard(one), stage.heard(other)), (String::new(), String::new()));
+    stage.commit();
+    assert_eq!((stage.heard(one), stage.heard(other)), ("RELEASED|NOT_FOUND|".into(), String::new()));
+    stage.commit();
+    assert_eq!(stage.heard(other), "DELETED|NOT_FOUND|");
+}
+
+#[test]
+fn a_duplicate_waits_for_the_job_that_it_names() {
+    let mut stage = Stage::new();
+    let [one, other, third] = [stage.connect(), stage.connect(), stage.connect()];
+    stage.send(one, "put-job 0 0 9 1 key=k|a|");
+    stage.send(other, "put-job 0 0 9 1 key=k|b|");
+    stage.send(third, "put-job 0 0 9 1 key=j|c|");
+    stage.send(other, "root t S 2|");
+    stage.send(third, "put-job 0 0 9 1 tube=t root=S root-ts=1|d|");
+    assert_eq!(stage.heard(other), "");
+    stage.commit();
+    assert_eq!((stage.heard(one), stage.heard(other)), ("INSERTED 1|".into(), "DUPLICATE 1|".into()));
+    // The others came later: the job with the other key, and the root job.
+    assert_eq!(stage.heard(third), "");
+    stage.commit();
+    assert_eq!((stage.heard(other), stage.heard(third)), ("ROOT 2|".into(), "INSERTED 2|SUPERSEDED|".into()));
+}
+
+#[test]
+fn who_is_lost_before_the_commit_has_put_its_job_nonetheless() {
+    let mut stage = Stage::new();
+    let [lost, other] = [stage.connect(), stage.connect()];
+    stage.ask(lost, "put 0 0 9 1|a|");
+    stage.ask(lost, "reserve|");
+    stage.send(lost, "put 0 0 9 1|b|");
+    stage.send(lost, "release 1 7 0|");
+    stage.world.reset(lost);
+    stage.world.settle();
+    assert!(stage.world.is_closed(lost));
+    // Another gets its number, and none of its replies.
+    let next = stage.connect();
+    assert_eq!(stage.world.id_of(next), stage.world.id_of(lost));
+    stage.send(next, "use t|");
+    stage.commit_all();
+    assert_eq!(stage.heard(next), "USING t|");
+    stage.send(other, "reserve|reserve|");
+    assert_eq!(stage.heard(other), "RESERVED 2 1|b|RESERVED 1 1|a|");
+}
+
+#[test]
+fn who_sends_no_more_gets_what_it_is_owed() {
+    let mut stage = Stage::new();
+    let [puts, reserves, nobody] = [stage.connect(), stage.connect(), stage.connect()];
+    stage.world.send(puts, b"put 0 0 9 1\r\na\r\n");
+    stage.world.finish(puts);
+    stage.world.send(nobody, b"watch t\r\nignore default\r\nreserve\r\n");
+    stage.world.finish(nobody);
+    stage.world.send(reserves, b"put 0 0 9 1\r\nb\r\nreserve\r\nreserve\r\nreserve\r\n");
+    stage.world.finish(reserves);
+    stage.world.settle();
+    stage.world.advance(Span::from_secs(60));
+    assert!([puts, reserves, nobody].into_iter().all(|client| !stage.world.is_ended(client)), "replies are owed");
+    stage.commit();
+    assert_eq!(stage.heard(puts), "INSERTED 1|");
+    assert_eq!(stage.heard(nobody), "WATCHING 2|WATCHING 1|TIMED_OUT|");
+    // Both jobs come with the same commit; there is no third.
+    assert_eq!(stage.heard(reserves), "INSERTED 2|RESERVED 1 1|a|RESERVED 2 1|b|TIMED_OUT|");
+    assert!([puts, reserves, nobody].into_iter().all(|client| stage.world.is_closed(client)));
+}
+
+#[test]
+fn an_upgrade_waits_for_the_commit() {
+    let mut stage = Stage::new();
+    let [puts, waits, holds] = [stage.connect(), stage.connect(), stage.connect()];
+    stage.ask(puts, "put 0 0 9 1|a|");
+    stage.send(holds, "reserve|");
+    assert_eq!(stage.heard(holds), "RESERVED 1 1|a|");
+    stage.send(waits, "reserve-with-timeout 100|");
+    stage.send(puts, "put 0 0 9 1|b|");
+    stage.send(puts, "put 0 5 9 1|c|");
+    stage.world.pause(true);
+    stage.send(puts, "put 0 0 9 1|d|");
+    assert!(!stage.world.is_quiet());
+    stage.commit();
+    assert!(!stage.world.is_quiet(), "the next batch is under way");
+    stage.commit();
+    assert!(stage.world.is_quiet());
+    assert_eq!((stage.heard(puts), stage.heard(waits)), ("INSERTED 2|INSERTED 3|".into(), "RESERVED 2 1|b|".into()));
+    stage.world.upgrade();
+    stage.world.settle();
+    assert_eq!(stage.heard(puts), "");
+    stage.send(waits, "reserve-with-timeout 100|");
+    stage.commit();
+    assert_eq!((stage.heard(puts), stage.heard(waits)), ("INSERTED 4|".into(), "RESERVED 4 1|d|".into()));
+    stage.send(holds, "delete 1|");
+    stage.commit();
+    assert_eq!(stage.heard(holds), "DELETED|");
+}
+
+/// An upgrade that fails, or that is given up: all goes on.
+#[test]
+fn an_upgrade_that_is_given_up_during_a_commit_leaves_no_trace() {
+    let mut stage = Stage::new();
+    let client = stage.connect();
+    stage.send(client, "put 0 0 9 1|a|");
+    stage.world.pause(true);
+    stage.send(client, "put 0 0 9 1|b|reserve|");
+    stage.world.pause(false);
+    stage.world.settle();
+    stage.commit();
+    assert_eq!(stage.heard(client), "INSERTED 1|");
+    stage.commit();
+    assert_eq!(stage.heard(client), "INSERTED 2|RESERVED 1 1|a|");
+}
+
+#[test]
+fn while_the_store_fails_no_job_is_taken_and_the_rest_goes_on() {
+    let mut stage = Stage::new();
+    let [one, other, locks] = [stage.connect(), stage.connect(), stage.world.connect()];
+    stage.ask(one, "put 0 0 9 1|a|");
+    stage.ask(one, "put 0 0 9 1|b|");
+    stage.send(one, "put 0 0 9 1|c|");
+    stage.store.fail(true);
+    stage.world.advance(Span::from_secs(5));
+    stage.send(other, "put 0 0 9 1|d|put-many 2|put 0 0 9 1|e|put 0 0 9 1|f|list-tube-used|");
+    assert_eq!(stage.heard(other), "OUT_OF_MEMORY|OUT_OF_MEMORY|USING default|");
+    stage.send(other, "reserve|touch 1|peek 2|");
+    assert_eq!(stage.heard(other), "RESERVED 1 1|a|TOUCHED|FOUND 2 1|b|");
+    stage.send(other, "delete 1|");
+    stage.world.send(locks, b"ACQ4ME k 1 5 5\n");
+    stage.world.settle();
+    assert_eq!(stage.heard(locks), "LOCKED\n");
+    stage.world.advance(Span::from_secs(20));
+    assert_eq!((stage.heard(one), stage.heard(other)), (String::new(), String::new()));
+    stage.store.fail(false);
+    stage.commit_all();
+    assert_eq!((stage.heard(one), stage.heard(other)), ("INSERTED 3|".into(), "DELETED|".into()));
+    assert_eq!(stage.ask(other, "put 0 0 9 1|g|"), "INSERTED 4|");
+}
+
+/// A commit of half a minute: locks, and whatever promises nothing, are as quick as ever.
+#[test]
+fn a_slow_commit_holds_nobody_else_up() {
+    let mut stage = Stage::new();
+    let [puts, runs, locks] = [stage.connect(), stage.connect(), stage.world.connect()];
+    stage.ask(puts, &"put 0 0 99 1|a|".repeat(100));
+    stage.send(puts, "put 0 0 9 1|b|");
+    for second in 0..30 {
+        stage.world.advance(Span::from_secs(1));
+        stage.send(runs, "reserve|");
+        assert_eq!(stage.heard(runs), format!("RESERVED {} 1|a|", second + 1));
+        stage.world.send(locks, b"ACQ4ME k 1 5 5\nRELEASE\n");
+        stage.world.settle();
+        assert_eq!(stage.heard(locks), "LOCKED\nRELEASED\n");
+    }
+    assert_eq!(stage.heard(puts), "");
+    stage.commit_all();
+    assert_eq!(stage.heard(puts), "INSERTED 101|");
+}
+
+/// Replies as the twin of the model has them: one each, with a space before its body.
+fn replies_of(received: &mut VecDeque<u8>) -> Vec<String> {
+    std::iter::from_fn(|| take_reply(received))
+        .map(|reply| String::from_utf8_lossy(&reply).replacen("\r\n", " ", 1).trim_end().into())
+        .collect()
+}

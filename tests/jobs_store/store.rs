@@ -1,0 +1,154 @@
+//! A store of jobs that commits when the test says so. It outlives the servers of an upgrade, as a disk would.
+
+use poolcounter::jobs::state::{Commit, Saved, Stored};
+use poolcounter::jobs::store::{Store, Verdict};
+use poolcounter::jobs::{self, JobQueue, JobsSettings};
+use poolcounter::options::Opt;
+use poolcounter::service::{Info, Service, Wake};
+use poolcounter::settings::{self, Configure};
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+thread_local! {
+    /// The store of the services that are made on this thread: a line of the registry has no room for one.
+    static CURRENT: RefCell<SlowStore> = RefCell::default();
+}
+
+/// The line of the registry: the jobs, with this store.
+pub static INFO: Info = Info { settings: settings::defaults::<SlowSettings>, ..jobs::INFO };
+
+/// The settings of jobs that go to the store of this thread.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct SlowSettings(pub JobsSettings);
+
+impl Configure for SlowSettings {
+    const OPTIONS: &'static [Opt<Self>] = &[];
+
+    fn open(&self) -> Box<dyn Service> {
+        Box::new(JobQueue::with_store(&self.0, Box::new(SlowStore::current())))
+    }
+}
+
+/// A handle of the store.
+#[derive(Clone, Default)]
+pub struct SlowStore(Arc<Mutex<Desk>>);
+
+/// What a batch went through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Happened {
+    /// It was handed over.
+    Taken(u64),
+    /// The service was told that it is committed.
+    Committed(u64),
+}
+
+#[derive(Default)]
+struct Desk {
+    wake: Option<Wake>,
+    collected: Vec<String>,
+    under_way: Option<(Commit, Vec<String>)>,
+    finished: Option<Commit>,
+    /// What is on the disk, by batch.
+    batches: Vec<Vec<String>>,
+    happened: Vec<Happened>,
+    is_failing: bool,
+}
+
+impl SlowStore {
+    /// Returns a new store, which services that are made on this thread from now on use.
+    pub fn install() -> SlowStore {
+        let store = SlowStore::default();
+        CURRENT.set(store.clone());
+        store
+    }
+
+    fn current() -> SlowStore {
+        CURRENT.with_borrow(Clone::clone)
+    }
+
+    /// Commits the batch that is under way, and tells whether there was one.
+    pub fn commit_one(&self) -> bool {
+        let mut desk = self.desk();
+        let Some((commit, changes)) = desk.under_way.take() else { return false };
+        desk.batches.push(changes);
+        desk.finished = Some(commit);
+        let wake = desk.wake.clone();
+        drop(desk);
+        wake.into_iter().for_each(|wake| wake.wake());
+        true
+    }
+
+    /// Has it fail for now, or not any more.
+    pub fn fail(&self, is_failing: bool) {
+        self.desk().is_failing = is_failing;
+    }
+
+    /// What is on the disk, by batch.
+    pub fn batches(&self) -> Vec<Vec<String>> {
+        self.desk().batches.clone()
+    }
+
+    /// What happened since the last call, in order.
+    pub fn take_happened(&self) -> Vec<Happened> {
+        std::mem::take(&mut self.desk().happened)
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.0.lock().expect("no holder of the lock panics")
+    }
+}
+
+impl Store for SlowStore {
+    fn attach(&mut self, wake: Wake) {
+        self.desk().wake = Some(wake);
+    }
+
+    fn load(&mut self, _: &mut dyn FnMut(Saved<'_>)) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn is_busy(&self) -> bool {
+        let desk = self.desk();
+        desk.under_way.is_some() || desk.finished.is_some()
+    }
+
+    fn is_failing(&self) -> bool {
+        self.desk().is_failing
+    }
+
+    fn add(&mut self, change: Stored<'_>) {
+        let text = match change {
+            Stored::Put(record, body) => {
+                format!("put {} {}", record.id.0, String::from_utf8_lossy(body.bytes()))
+            }
+            Stored::Update(record) => format!("update {}", record.id.0),
+            Stored::Delete(id) => format!("delete {}", id.0),
+            Stored::Root(tube, signature, newest, _) => {
+                format!("root {} {} {newest}", tube.escape_ascii(), signature.escape_ascii())
+            }
+            Stored::RootGone(..) => "root gone".into(),
+            Stored::Setting(_) => "setting".into(),
+            Stored::NextId(id) => format!("next {id}"),
+        };
+        self.desk().collected.push(text);
+    }
+
+    fn commit(&mut self, commit: Commit) {
+        let mut desk = self.desk();
+        assert!(desk.under_way.is_none() && desk.finished.is_none(), "one batch at a time");
+        desk.happened.push(Happened::Taken(commit.0));
+        let changes = std::mem::take(&mut desk.collected);
+        desk.under_way = Some((commit, changes));
+    }
+
+    fn verdict(&mut self) -> Option<Verdict> {
+        let mut desk = self.desk();
+        let commit = desk.finished.take()?;
+        desk.happened.push(Happened::Committed(commit.0));
+        Some(Verdict::Committed(commit))
+    }
+
+    fn copy(&mut self, _: &[u8]) -> Option<u64> {
+        None
+    }
+}

@@ -1,0 +1,160 @@
+//! What is much is done bit by bit: a million members that are stopped, lost or given back do not keep others waiting. The
+//! state machine in virtual time, with a clock beside it.
+
+use nix::time::{ClockId, clock_gettime};
+use poolcounter::id::{ConnId, Id};
+use poolcounter::members::state::{Event, Limits, State, Step, Timer};
+use poolcounter::members::wire::{self, Line};
+use poolcounter::random::Random;
+use poolcounter::time::{Span, Time};
+use poolcounter::wheel::{Owner, Wheel};
+use std::time::Duration;
+
+const OWNER: Owner = Owner(3);
+const OPERATOR: usize = 0;
+const PROVIDER: usize = 1;
+const CONSUMER: usize = 2;
+
+/// A state with its wheel, which times its steps.
+struct Timed {
+    state: State,
+    wheel: Wheel,
+    random: Random,
+    now: Time,
+    /// How long the longest step since the last look took, and how many there were.
+    longest: Duration,
+    all: Duration,
+    steps: u64,
+    /// What was said since the last look.
+    events: Vec<Event>,
+}
+
+impl Timed {
+    fn new() -> Self {
+        Timed {
+            state: State::new(Limits { most: 3_000_000, ..Limits::default() }, 1),
+            wheel: Wheel::default(),
+            random: Random::from_seed(1),
+            now: Time::START,
+            longest: Duration::ZERO,
+            all: Duration::ZERO,
+            steps: 0,
+            events: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
+        let mut notices = Vec::new();
+        let begun = cpu_time();
+        let timers = &mut self.wheel.of::<Timer>(OWNER);
+        let (events, random) = (&mut self.events, &mut self.random);
+        let peer = &|conn: ConnId| format!("peer:{}", conn.index());
+        let mut step = Step { now: self.now, timers, random, events, notices: &mut notices, is_admin: true, peer };
+        take(&mut self.state, &mut step);
+        let took = cpu_time() - begun;
+        self.longest = self.longest.max(took);
+        self.all += took;
+        self.steps += 1;
+    }
+
+    fn say(&mut self, conn: usize, line: &str) {
+        let Ok(Line::Request(request)) = wire::parse(line.as_bytes()) else { panic!("{line} is no request") };
+        self.step(|state, step| state.serve(ConnId::from_index(conn), request, step));
+    }
+
+    fn close(&mut self, conn: usize) {
+        self.step(|state, step| state.close(ConnId::from_index(conn), step));
+    }
+
+    /// Lets a time pass in which timers fire.
+    fn pass(&mut self, span: Span) {
+        let end = self.now + span;
+        while let Some(next) = self.wheel.next().filter(|next| *next <= end) {
+            self.now = self.now.max(next);
+            while let Some(due) = self.wheel.expire(self.now) {
+                self.step(|state, step| state.expire(due.key(), step));
+            }
+        }
+        self.now = end;
+    }
+
+    /// Returns how long the longest step took since the last look, and how many events there were.
+    fn look(&mut self) -> (Duration, usize) {
+        (self.steps, self.all) = (0, Duration::ZERO);
+        (std::mem::take(&mut self.longest), std::mem::take(&mut self.events).len())
+    }
+}
+
+/// What the thread has worked: what other processes do meanwhile does not count.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the system has this clock").into()
+}
+
+/// A pool whose members one provider has offered.
+fn crowd(members: usize, settings: &str) -> Timed {
+    let mut timed = Timed::new();
+    timed.say(OPERATOR, &format!("POOL p 0 {members} cull_interval=0{settings}"));
+    timed.say(PROVIDER, "PROVIDE p");
+    (0..members).for_each(|n| timed.say(PROVIDER, &format!("OFFER p member-{n}")));
+    timed.look();
+    timed
+}
+
+/// The same, all of them taken by one consumer.
+fn taken(members: usize, settings: &str) -> Timed {
+    let mut timed = crowd(members, settings);
+    (0..members).for_each(|_| timed.say(CONSUMER, "TAKE p"));
+    timed.look();
+    timed
+}
+
+/// What is done with a crowd: the name, the crowd, what is done, and how many events it has besides its first one.
+type Case = (&'static str, fn(usize) -> Timed, fn(&mut Timed), fn(usize) -> usize);
+
+const CASES: [Case; 10] = [
+    ("RMPOOL", |n| crowd(n, ""), |timed| timed.say(OPERATOR, "RMPOOL p"), |n| n + 1),
+    ("RMPOOL of what is held", |n| taken(n, ""), |timed| timed.say(OPERATOR, "RMPOOL p"), |n| 2 * n + 1),
+    ("RMPOOL GRACEFUL", |n| crowd(n, ""), |timed| timed.say(OPERATOR, "RMPOOL p GRACEFUL"), |n| n + 1),
+    ("RECONFIGURE max", |n| crowd(n, ""), |timed| timed.say(OPERATOR, "RECONFIGURE p max=1"), |n| n),
+    (
+        "RECONFIGURE max_lifetime",
+        |n| crowd(n, ""),
+        |timed| timed.say(OPERATOR, "RECONFIGURE p max_lifetime=900"),
+        |_| 1,
+    ),
+    ("provider lost", |n| crowd(n, ""), |timed| timed.close(PROVIDER), |_| 0),
+    ("provider lost, all held", |n| taken(n, ""), |timed| timed.close(PROVIDER), |n| n),
+    ("provider lost, with grace", |n| crowd(n, " provider_grace=9"), |timed| timed.close(PROVIDER), |_| 0),
+    ("consumer lost", |n| taken(n, ""), |timed| timed.close(CONSUMER), |n| n),
+    ("BYE", |n| taken(n, ""), |timed| timed.say(CONSUMER, "BYE"), |_| 1),
+];
+
+/// Plays every case with so many members, and returns the longest step of each.
+fn play(members: usize) -> Vec<(&'static str, Duration, Duration, u64)> {
+    let play_one = |(name, crowd, act, events): &Case| {
+        let mut timed = crowd(members);
+        act(&mut timed);
+        timed.pass(Span::from_secs(5));
+        let (all, steps) = (timed.all, timed.steps);
+        let (longest, told) = timed.look();
+        assert_eq!(told, events(members), "{name}");
+        (*name, longest, all, steps)
+    };
+    CASES.iter().map(play_one).collect()
+}
+
+#[test]
+fn what_is_much_is_done_whole() {
+    play(20_000);
+}
+
+/// The figures. `MEMBERS` is how many there are.
+#[test]
+#[ignore = "it measures: cargo test --release --test members_slices -- --ignored --nocapture"]
+fn the_longest_step_with_a_million_members() {
+    let members = std::env::var("MEMBERS").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
+    for (name, longest, all, steps) in play(members) {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        println!("{name}: longest step {:.2} ms, all {:.0} ms in {steps} steps", ms(longest), ms(all));
+    }
+}

@@ -1,0 +1,227 @@
+//! The jobs service beside the naive model of it: both do the same, and must tell everybody the same.
+
+use super::jobs::{Commits, Happened, Service};
+use super::model::jobs::Jobs;
+use poolcounter::jobs::state::{Bounds, JobId};
+use poolcounter::time::{Span, Time};
+use std::collections::BTreeMap;
+
+/// Each thing that is done happens at a millisecond of its own in the second, as delays and TTRs are whole seconds: so hardly
+/// anything is ever due together.
+const STEP_MS: u64 = 3;
+/// How much of what was done is shown.
+const SHOWN: usize = 60;
+
+pub struct JobsTwin {
+    service: Service,
+    model: Jobs,
+    conns: usize,
+    /// The job that each connection was given last, for those who want to do something with it.
+    pub held: Vec<u64>,
+    pub tally: BTreeMap<String, u64>,
+    replay: String,
+    done: Vec<String>,
+}
+
+impl JobsTwin {
+    pub fn new(conns: usize, commits: Commits, seed: u64, replay: String) -> JobsTwin {
+        let service = Service::new(Bounds::default(), commits, seed);
+        let model = Jobs::new(service.now.as_micros(), seed);
+        let held = vec![1; conns];
+        let mut twin = JobsTwin { service, model, conns, held, tally: BTreeMap::new(), replay, done: Vec::new() };
+        (0..conns).for_each(|conn| twin.say(conn, "list-tube-used"));
+        twin
+    }
+
+    /// Whether things were due together whose order is not said. What follows is not compared.
+    pub fn is_tied(&self) -> bool {
+        self.model.is_tied
+    }
+
+    /// How many connections wait in a reserve.
+    pub fn is_waiting(&self, conn: usize) -> bool {
+        self.model.is_waiting(conn)
+    }
+
+    /// Whether a command for this pattern has one order of tubes only, or one that nobody sees.
+    pub fn is_ordered(&self, pattern: &str) -> bool {
+        !self.model.somebody_waits() || self.model.matching(pattern) <= 1
+    }
+
+    /// A connection that does not wait asks for something.
+    pub fn say(&mut self, conn: usize, text: &str) {
+        self.pass(0);
+        self.act(&format!("{conn}> {text:?}"), |service, model| {
+            model.open(conn);
+            service.send(conn, format!("{text}\r\n").as_bytes());
+            Box::new(move |model: &mut Jobs| model.request(conn, text))
+        });
+    }
+
+    pub fn close(&mut self, conn: usize) {
+        self.pass(0);
+        self.act(&format!("{conn}x"), |service, _| {
+            service.close(conn);
+            Box::new(move |model: &mut Jobs| model.close(conn))
+        });
+        self.say(conn, "list-tube-used");
+    }
+
+    pub fn hang_up(&mut self, conn: usize) {
+        self.act(&format!("{conn}~"), |service, _| {
+            service.hang_up(conn);
+            Box::new(move |model: &mut Jobs| model.hang_up(conn))
+        });
+    }
+
+    pub fn take(&mut self) {
+        self.act("take", |service, _| {
+            service.take();
+            Box::new(|_: &mut Jobs| {})
+        });
+    }
+
+    pub fn commit(&mut self) {
+        self.pass(0);
+        self.act("commit", |service, _| {
+            service.commit();
+            Box::new(|_: &mut Jobs| {})
+        });
+    }
+
+    /// Another process goes on.
+    pub fn hand_over(&mut self) {
+        self.pass(0);
+        self.act("upgrade", |service, _| {
+            service.hand_over();
+            Box::new(Jobs::hand_over)
+        });
+    }
+
+    /// Lets whole seconds pass, and a little more.
+    pub fn pass(&mut self, seconds: u64) {
+        let end = self.model.now + seconds * 1_000_000 + STEP_MS * 1_000;
+        while !self.is_tied() {
+            let next = self.model.next_due().filter(|next| *next <= end);
+            let at = next.unwrap_or(end);
+            self.model.now = at;
+            self.act(&format!("at {at}"), |service, _| {
+                let now = service.now;
+                service.pass(Time::from_micros(at).since(now));
+                Box::new(move |model: &mut Jobs| {
+                    if next.is_some() {
+                        model.expire()
+                    }
+                })
+            });
+            if next.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Everybody leaves, all is cleared, and nothing is left.
+    pub fn end(&mut self) {
+        (0..self.conns).for_each(|conn| self.service.close(conn));
+        self.service.commit_all();
+        self.service.send(0, b"clear *\r\nclear */*\r\nclear */*/*\r\n");
+        self.service.close(0);
+        self.service.pass(Span::from_secs(1));
+        self.service.commit_all();
+        self.service.state.check();
+        assert!(self.service.state.is_empty(), "something is left; {}", self.replay);
+        assert_eq!(self.service.wheel.len(), self.service.state.own_timers(), "a timer is left; {}", self.replay);
+    }
+
+    /// Has the service do something, then the model, and compares what they tell.
+    fn act<'a>(&mut self, what: &str, act: impl FnOnce(&mut Service, &mut Jobs) -> Box<dyn FnOnce(&mut Jobs) + 'a>) {
+        if self.is_tied() {
+            return;
+        }
+        self.done.push(what.into());
+        let shown = Shown { done: &self.done, replay: &self.replay };
+        self.service.happened = Some(Vec::new());
+        let follow = act(&mut self.service, &mut self.model);
+        let happened = self.service.happened.take().unwrap_or_default();
+        let reserved = happened.iter().filter_map(|one| match one {
+            Happened::Reserved(conn, job) => Some((*conn, *job)),
+            Happened::Taken(_) | Happened::Committed(_) => None,
+        });
+        self.model.hint(&reserved.collect::<Vec<_>>());
+        follow(&mut self.model);
+        if self.model.is_tied {
+            return;
+        }
+        for one in &happened {
+            match one {
+                Happened::Taken(commit) => self.model.take(Some(*commit)),
+                Happened::Committed(commit) => self.model.committed(*commit),
+                Happened::Reserved(conn, job) => self.held[*conn] = *job,
+            }
+        }
+        if self.service.is_all_taken() {
+            self.model.take(None);
+        }
+        let now = self.service.now;
+        self.model.settle_passed(|job| self.service.state.job_stats(JobId(job), now).is_some());
+        for conn in 0..self.conns {
+            compare(&mut self.service, &mut self.model, conn, &mut self.tally);
+        }
+        self.service.state.check();
+        drop(shown);
+    }
+}
+
+fn compare(service: &mut Service, model: &mut Jobs, conn: usize, tally: &mut BTreeMap<String, u64>) {
+    loop {
+        let (told, predicted) = (service.next(conn), model.next(conn));
+        let (Some(told), Some(predicted)) = (&told, &predicted) else {
+            assert_eq!(told, predicted, "what {conn} is told");
+            return;
+        };
+        let word = told.split([' ', '\n']).next().unwrap_or_default();
+        *tally.entry(word.into()).or_default() += 1;
+        compare_reply(told, predicted, conn);
+    }
+}
+
+/// Compares what a connection was told with what the model says.
+pub fn compare_reply(told: &str, predicted: &str, conn: usize) {
+    match predicted.strip_prefix("OK\n") {
+        None => assert_eq!(told, predicted, "what {conn} is told"),
+        Some(lines) => compare_text(told, lines, conn),
+    }
+}
+
+/// The lines that the model knows are in the text, in order; and there is no more in the list.
+fn compare_text(told: &str, predicted: &str, conn: usize) {
+    let mut own: Vec<&str> = told.lines().skip(1).collect();
+    let predicted: Vec<&str> = predicted.lines().filter(|line| !line.is_empty()).collect();
+    if own.iter().all(|line| line.starts_with("- ")) && !told.contains("- id:") {
+        own.sort_unstable_by_key(|line| line.to_string());
+        let mut sorted = predicted.clone();
+        sorted.sort_unstable();
+        return assert_eq!(own, sorted, "what {conn} is told");
+    }
+    let items = |lines: &[&str]| lines.iter().filter(|line| line.starts_with("- ")).count();
+    assert_eq!(items(&own), items(&predicted), "{conn} is told\n{told}\nand not\n{predicted:#?}");
+    let mut rest = own.iter();
+    for line in predicted {
+        assert!(rest.any(|own| *own == line), "{conn} is told\n{told}\nwithout {line} where it should be");
+    }
+}
+
+/// What was done, which is shown when it makes the test fail.
+struct Shown<'a> {
+    done: &'a [String],
+    replay: &'a str,
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let first = self.done.len().saturating_sub(SHOWN);
+            eprintln!("{}\n{}", self.done[first..].join("\n"), self.replay);
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! What a request does.
+
+use super::{Backoff, Job, Jobs, Place, SECOND, by_literalness, matches};
+use poolcounter::time::Span;
+
+impl Jobs {
+    /// Serves one request: a line, with a body behind it if it has one.
+    pub fn request(&mut self, id: usize, text: &str) {
+        let (head, body) = text.split_once("\r\n").unwrap_or((text, ""));
+        let words: Vec<&str> = head.split(' ').collect();
+        if !matches!(words[0], "put" | "put-job" | "put-many" | "delete" | "touch") && !words[0].starts_with("reserve")
+        {
+            self.turns.clear();
+        }
+        let number = |at: usize| words[at].parse::<u64>().expect("a number");
+        match words[0] {
+            "put" | "put-job" => self.put(id, &words, body),
+            "put-many" => {
+                self.conn(id).produces = true;
+                let lines: Vec<&str> = body.split("\r\n").collect();
+                for put in lines.chunks(2) {
+                    self.put(id, &put[0].split(' ').collect::<Vec<_>>(), put[1]);
+                }
+            }
+            "use" => {
+                self.conn(id).used = words[1].into();
+                self.tell(id, None, &format!("USING {}", words[1]));
+            }
+            "reserve" => self.reserve(id, None, None),
+            "reserve-with-timeout" => self.reserve(id, Some(number(1)), None),
+            "reserve-many" => self.reserve(id, Some(number(2)), Some(number(1))),
+            "reserve-job" => self.reserve_this(id, number(1)),
+            "delete" => self.delete(id, number(1)),
+            "release" => self.release(id, number(1), number(2), number(3)),
+            "bury" => self.bury(id, number(1), number(2)),
+            "touch" => self.touch(id, number(1)),
+            "fail" => self.fail(id, number(1), number(2), number(3), body),
+            "watch" => self.watch(id, words[1], words.get(2).map(|weight| weight.parse().expect("a weight"))),
+            "ignore" => self.ignore(id, words[1]),
+            "kick" => self.kick(id, number(1)),
+            "kick-job" => self.kick_job(id, number(1)),
+            "kick-all" => {
+                let is_meant = |job: &Job| matches!(job.place, Place::Buried(_) | Place::Delayed(_));
+                let kicked = self.in_order(|job| is_meant(job) && matches(words[1], &job.tube));
+                kicked.iter().for_each(|job| self.kick_one(*job));
+                self.promise_count(id, "KICKED", kicked.len());
+            }
+            "clear" => self.clear(id, words[1], words.get(2).copied()),
+            "pause-tube" => self.pause(id, words[1], number(2)),
+            "root" => self.root(id, words[1], words[2], number(3)),
+            "identify" => {
+                self.conn(id).name = words[1].into();
+                self.tell(id, None, &format!("IDENTIFIED {}", words[1]));
+            }
+            "limit" => self.limit(id, words[1], number(2), words.get(3) == Some(&"all")),
+            "retry" => {
+                let decimal = |at: usize| words[at].parse::<f64>().expect("a decimal");
+                let backoff = Backoff { attempts: number(2), first: decimal(3), factor: decimal(4), max: decimal(5) };
+                self.backoffs.insert(words[1].into(), backoff);
+                self.promise(id, "RETRY");
+            }
+            "dead-letter" => match words.get(2) {
+                Some(tube) => {
+                    self.dead_letters.insert(words[1].into(), (*tube).into());
+                    self.promise(id, &format!("DEAD_LETTER {tube}"));
+                }
+                None => {
+                    self.dead_letters.remove(words[1]);
+                    self.promise(id, "DEAD_LETTER");
+                }
+            },
+            "drain" => {
+                self.is_draining = true;
+                self.tell(id, None, "DRAINING");
+            }
+            "undrain" => {
+                self.is_draining = false;
+                self.tell(id, None, "ACCEPTING");
+            }
+            _ => self.query(id, &words),
+        }
+        self.see_to_tubes();
+    }
+
+    fn put(&mut self, id: usize, words: &[&str], body: &str) {
+        self.conn(id).produces = true;
+        if self.is_draining {
+            return self.tell(id, None, "DRAINING");
+        }
+        let number = |at: usize| words[at].parse::<u64>().expect("a number");
+        let option = |name: &str| words[5..].iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        let tube = option("tube").unwrap_or(&self.conns[&id].used).to_string();
+        let root = option("root").zip(option("root-ts"));
+        let root = root.map(|(signature, at)| (signature.to_string(), at.parse::<u64>().expect("a timestamp")));
+        let key = option("key").unwrap_or_default().to_string();
+        if let Some((signature, timestamp)) = &root
+            && let Some((newest, _, commit)) = self.roots.get(&(tube.clone(), signature.clone())).copied()
+            && newest > *timestamp
+        {
+            self.note(&tube, 0, 1);
+            return self.tell(id, Some(commit), "SUPERSEDED");
+        }
+        let holders: Vec<Job> =
+            self.jobs.values().filter(|job| !key.is_empty() && job.holds(&tube, &key)).cloned().collect();
+        let gives_way = |job: &Job| {
+            let is_older =
+                |(own, at): &(String, u64)| root.as_ref().is_some_and(|(new, newer)| own == new && at < newer);
+            let waits = matches!(job.place, Place::Pending(_) | Place::Ready | Place::Delayed(_));
+            waits && (self.is_superseded(job) || job.root.as_ref().is_some_and(is_older))
+        };
+        if let Some(holder) = holders.iter().find(|job| !gives_way(job)) {
+            self.note(&tube, 1, 0);
+            let after = if let Place::Pending(commit) = holder.place { Some(commit) } else { None };
+            return self.tell(id, after, &format!("DUPLICATE {}", holder.id));
+        }
+        if let Some((signature, timestamp)) = &root {
+            self.raise(&tube, signature, *timestamp);
+        }
+        holders.iter().for_each(|holder| self.drop_superseded(holder.id));
+        let job = Job {
+            id: self.next_id,
+            tube,
+            body: body.into(),
+            pri: number(1),
+            delay: number(2),
+            ttr: number(3).max(1),
+            created: self.now,
+            since: self.now,
+            place: Place::Pending(self.commit),
+            reserves: 0,
+            timeouts: 0,
+            releases: 0,
+            buries: 0,
+            kicks: 0,
+            attempts: 0,
+            key,
+            until_deleted: option("until") == Some("deleted"),
+            root,
+            group: option("group").unwrap_or_default().into(),
+            error: String::new(),
+        };
+        self.next_id += 1;
+        self.total += 1;
+        let tube = self.tubes.entry(job.tube.clone()).or_default();
+        if tube.hidden.take().is_some() {
+            (tube.total, tube.deletes, tube.pauses) = (0, 0, 0);
+        }
+        tube.total += 1;
+        self.promise(id, &format!("INSERTED {}", job.id));
+        self.jobs.insert(job.id, job);
+    }
+
+    fn raise(&mut self, tube: &str, signature: &str, timestamp: u64) {
+        let (now, commit) = (self.now, self.commit);
+        let root = self.roots.entry((tube.into(), signature.into())).or_insert((0, now, commit));
+        if root.0 < timestamp {
+            *root = (timestamp, now, commit);
+        }
+    }
+
+    fn root(&mut self, id: usize, tube: &str, signature: &str, timestamp: u64) {
+        match self.roots.get(&(tube.into(), signature.into())).copied() {
+            Some((newest, _, commit)) if newest >= timestamp => self.tell(id, Some(commit), &format!("ROOT {newest}")),
+            _ => {
+                self.raise(tube, signature, timestamp);
+                self.promise(id, &format!("ROOT {timestamp}"));
+            }
+        }
+    }
+
+    fn delete(&mut self, id: usize, job: u64) {
+        let is_another = |job: &Job| matches!(job.place, Place::Reserved(conn, _) if conn != id);
+        let found = self.jobs.get(&job).filter(|job| !matches!(job.place, Place::Pending(_)) && !is_another(job));
+        if found.is_none() {
+            return self.tell(id, None, "NOT_FOUND");
+        }
+        let job = self.jobs.remove(&job).expect("it was found");
+        self.tubes.entry(job.tube).or_default().deletes += 1;
+        self.promise(id, "DELETED");
+        self.serve();
+    }
+
+    /// Returns whether a connection holds a job; says so if not.
+    fn holds(&mut self, id: usize, job: u64) -> bool {
+        let holds = self.held_by(id).iter().any(|(_, held)| *held == job);
+        if !holds {
+            self.tell(id, None, "NOT_FOUND");
+        }
+        holds
+    }
+
+    fn release(&mut self, id: usize, job: u64, pri: u64, delay: u64) {
+        if !self.holds(id, job) {
+            return;
+        }
+        let until = self.now + delay * SECOND;
+        let own = self.job(job);
+        (own.pri, own.delay) = (pri, delay);
+        own.releases += 1;
+        if delay > 0 {
+            self.delay_job(job, until)
+        } else {
+            self.ready(job)
+        }
+        self.promise(id, "RELEASED");
+        self.serve();
+    }
+
+    fn bury(&mut self, id: usize, job: u64, pri: u64) {
+        if self.holds(id, job) {
+            self.job(job).pri = pri;
+            self.bury_job(job);
+            self.promise(id, "BURIED");
+            self.serve();
+        }
+    }
+
+    fn touch(&mut self, id: usize, job: u64) {
+        if self.holds(id, job) {
+            let now = self.now;
+            let job = self.job(job);
+            job.place = Place::Reserved(id, now + job.ttr * SECOND);
+            self.tell(id, None, "TOUCHED");
+        }
+    }
+
+    fn fail(&mut self, id: usize, job: u64, pri: u64, delay: u64, text: &str) {
+        if !self.holds(id, job) {
+            return;
+        }
+        let own = self.job(job);
+        (own.pri, own.delay, own.error) = (pri, delay, text.into());
+        own.releases += 1;
+        let is_buried = self.end_attempt(job, delay * SECOND);
+        self.promise(id, if is_buried { "BURIED" } else { "RELEASED" });
+        self.serve();
+    }
+
+    /// A reservation ended badly. Returns whether that was the last attempt.
+    pub(super) fn end_attempt(&mut self, id: u64, least: u64) -> bool {
+        self.job(id).attempts += 1;
+        let Job { tube, attempts, .. } = self.jobs[&id].clone();
+        let backoff = by_literalness(self.backoffs.keys(), &tube).first().map(|pattern| self.backoffs[*pattern]);
+        let backoff = backoff.unwrap_or(Backoff { attempts: 0, first: 0.0, factor: 1.0, max: 0.0 });
+        if backoff.attempts > 0 && attempts >= backoff.attempts {
+            self.give_up(id, &tube);
+            return true;
+        }
+        let seconds = (backoff.first * backoff.factor.powf((attempts - 1) as f64)).min(backoff.max);
+        let span = Span::from_micros((seconds * 1e6) as u64);
+        let delay = self.jitter.jitter(span, 90, 110).as_micros().max(least);
+        if delay == 0 {
+            self.ready(id);
+        } else {
+            self.job(id).delay = delay / SECOND;
+            let until = self.now + delay;
+            self.delay_job(id, until);
+        }
+        false
+    }
+
+    fn give_up(&mut self, id: u64, tube: &str) {
+        let dead =
+            by_literalness(self.dead_letters.keys(), tube).first().map(|pattern| self.dead_letters[*pattern].clone());
+        let Some(dead) = dead else { return self.bury_job(id) };
+        self.dead += 1;
+        let job = self.job(id);
+        (job.tube, job.attempts) = (dead.clone(), 0);
+        let tube = self.tubes.entry(dead).or_default();
+        if tube.hidden.take().is_some() {
+            (tube.total, tube.deletes, tube.pauses) = (0, 0, 0);
+        }
+        tube.total += 1;
+        self.ready(id);
+    }
+
+    pub(super) fn ready(&mut self, id: u64) {
+        let now = self.now;
+        let job = self.job(id);
+        (job.place, job.since) = (Place::Ready, now);
+    }
+
+    pub(super) fn delay_job(&mut self, id: u64, until: u64) {
+        self.job(id).place = Place::Delayed(until);
+    }
+
+    fn bury_job(&mut self, id: u64) {
+        let order = self.next_burial;
+        self.next_burial += 1;
+        let job = self.job(id);
+        job.buries += 1;
+        job.place = Place::Buried(order);
+    }
+
+    fn watch(&mut self, id: usize, pattern: &str, weight: Option<u64>) {
+        let watches = &mut self.conn(id).watches;
+        match watches.iter_mut().find(|(own, _)| own == pattern) {
+            Some(watch) => watch.1 = weight,
+            None => watches.push((pattern.into(), weight)),
+        }
+        let count = watches.len();
+        self.tell(id, None, &format!("WATCHING {count}"));
+    }
+
+    fn ignore(&mut self, id: usize, pattern: &str) {
+        let watches = &mut self.conn(id).watches;
+        if watches.iter().any(|(own, _)| own == pattern) && watches.len() == 1 {
+            return self.tell(id, None, "NOT_IGNORED");
+        }
+        watches.retain(|(own, _)| own != pattern);
+        let count = watches.len();
+        self.tell(id, None, &format!("WATCHING {count}"));
+    }
+
+    /// The numbers of jobs, the buried ones first, each in the order in which they would be kicked.
+    pub(super) fn in_order(&self, is_meant: impl Fn(&Job) -> bool) -> Vec<u64> {
+        let meant = self.jobs.values().filter(|job| is_meant(job));
+        let rank = |job: &Job| (!matches!(job.place, Place::Buried(_)), job.at(), job.id);
+        let mut jobs: Vec<_> = meant.map(|job| (job.tube.clone(), rank(job))).collect();
+        jobs.sort_unstable();
+        jobs.into_iter().map(|(_, (_, _, id))| id).collect()
+    }
+
+    fn kick(&mut self, id: usize, bound: u64) {
+        let used = self.conns[&id].used.clone();
+        let buried = self.in_order(|job| job.tube == used && matches!(job.place, Place::Buried(_)));
+        let delayed = self.in_order(|job| job.tube == used && matches!(job.place, Place::Delayed(_)));
+        let mut kicked = if buried.is_empty() { delayed } else { buried };
+        kicked.truncate(bound as usize);
+        kicked.iter().for_each(|job| self.kick_one(*job));
+        self.promise_count(id, "KICKED", kicked.len());
+    }
+
+    fn kick_job(&mut self, id: usize, job: u64) {
+        let waits = self.jobs.get(&job).is_some_and(|job| matches!(job.place, Place::Buried(_) | Place::Delayed(_)));
+        if !waits {
+            return self.tell(id, None, "NOT_FOUND");
+        }
+        self.kick_one(job);
+        self.promise(id, "KICKED");
+    }
+
+    fn kick_one(&mut self, id: u64) {
+        let job = self.job(id);
+        job.kicks += 1;
+        job.attempts = 0;
+        self.ready(id);
+        self.serve();
+    }
+
+    fn clear(&mut self, id: usize, pattern: &str, state: Option<&str>) {
+        let is_meant = |job: &Job| match job.place {
+            Place::Ready => state.is_none_or(|state| state == "ready"),
+            Place::Delayed(_) => state.is_none_or(|state| state == "delayed"),
+            Place::Buried(_) => state.is_none_or(|state| state == "buried"),
+            Place::Pending(_) | Place::Reserved(..) => false,
+        };
+        let cleared = self.in_order(|job| matches(pattern, &job.tube) && is_meant(job));
+        cleared.iter().for_each(|job| drop(self.jobs.remove(job)));
+        self.promise_count(id, "CLEARED", cleared.len());
+    }
+
+    /// What changed nothing promises nothing.
+    fn promise_count(&mut self, id: usize, word: &str, count: usize) {
+        let text = format!("{word} {count}");
+        if count > 0 { self.promise(id, &text) } else { self.tell(id, None, &text) }
+    }
+
+    fn pause(&mut self, id: usize, pattern: &str, seconds: u64) {
+        if !pattern.contains('*') {
+            match self.tubes.get_mut(pattern).filter(|tube| tube.hidden.is_none()) {
+                Some(tube) => tube.pauses += 1,
+                None => return self.tell(id, None, "NOT_FOUND"),
+            }
+        }
+        if seconds > 0 {
+            self.pauses.insert(pattern.into(), (self.now + seconds * SECOND, seconds));
+        } else {
+            self.pauses.remove(pattern);
+        }
+        self.serve();
+        self.promise(id, "PAUSED");
+    }
+
+    fn limit(&mut self, id: usize, of: &str, most: u64, is_all: bool) {
+        match of.strip_prefix("group:") {
+            Some(group) => drop(self.group_limits.insert(group.into(), most)),
+            None => drop(self.limits.insert(of.into(), (most, is_all))),
+        }
+        let text = format!("LIMIT {most}");
+        // A reply to somebody else does not come before or after it in any way that shows.
+        self.serve();
+        self.promise(id, &text);
+    }
+}
+
+impl Job {
+    /// Whether it keeps others with its key out.
+    fn holds(&self, tube: &str, key: &str) -> bool {
+        let waits = matches!(self.place, Place::Pending(_) | Place::Ready | Place::Delayed(_));
+        self.tube == tube && self.key == key && (waits || self.until_deleted)
+    }
+}

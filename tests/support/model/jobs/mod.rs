@@ -1,0 +1,481 @@
+//! A naive model of the job queue, written from its protocol: plain maps, every question answered by looking at everything. It
+//! shares no code with the daemon but the source of its jitter. Requests are whole lines that make sense.
+//!
+//! Which tube's turn it is among several is not said by the protocol, only that none has two turns before each other has one.
+//! So the model takes what the daemon chose as a hint, and checks that it may be chosen.
+
+mod commands;
+mod queries;
+mod reserve;
+
+use poolcounter::random::Random;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+pub const SECOND: u64 = 1_000_000;
+const ROOT_KEPT: u64 = 28 * 24 * 3600 * SECOND;
+const TUBE_KEPT: u64 = 15 * 60 * SECOND;
+/// Things that are due so close together may happen in either order.
+const TIE: u64 = 2_500;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Place {
+    /// Put, and not committed.
+    Pending(u64),
+    Ready,
+    Delayed(u64),
+    /// By whom, and until when.
+    Reserved(usize, u64),
+    /// The lowest was buried first.
+    Buried(u64),
+}
+
+#[derive(Clone, Debug)]
+pub struct Job {
+    id: u64,
+    tube: String,
+    body: String,
+    pri: u64,
+    delay: u64,
+    ttr: u64,
+    created: u64,
+    since: u64,
+    place: Place,
+    reserves: u64,
+    timeouts: u64,
+    releases: u64,
+    buries: u64,
+    kicks: u64,
+    attempts: u64,
+    key: String,
+    until_deleted: bool,
+    root: Option<(String, u64)>,
+    group: String,
+    error: String,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Tube {
+    total: u64,
+    deletes: u64,
+    pauses: u64,
+    duplicates: u64,
+    superseded: u64,
+    /// Since when it is none.
+    hidden: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    ticket: u64,
+    until: Option<u64>,
+    many: Option<u64>,
+}
+
+#[derive(Default, Debug)]
+struct Conn {
+    used: String,
+    /// Patterns with the weights that were said.
+    watches: Vec<(String, Option<u64>)>,
+    wait: Option<Wait>,
+    /// Replies, and the commit that each waits for.
+    told: VecDeque<(Option<u64>, String)>,
+    name: String,
+    produces: bool,
+    works: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Backoff {
+    attempts: u64,
+    first: f64,
+    factor: f64,
+    max: f64,
+}
+
+/// What is due by itself.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Due {
+    Conn(usize),
+    Delay(String),
+    Pause(String),
+}
+
+/// Whose turns are counted: a set of watches, and a job that waits for one.
+type Turns = BTreeMap<(String, u64), BTreeSet<String>>;
+
+/// All jobs.
+pub struct Jobs {
+    pub now: u64,
+    jobs: BTreeMap<u64, Job>,
+    next_id: u64,
+    tubes: BTreeMap<String, Tube>,
+    conns: BTreeMap<usize, Conn>,
+    limits: BTreeMap<String, (u64, bool)>,
+    group_limits: BTreeMap<String, u64>,
+    backoffs: BTreeMap<String, Backoff>,
+    dead_letters: BTreeMap<String, String>,
+    pauses: BTreeMap<String, (u64, u64)>,
+    /// The newest timestamp, when it changed, and the commit that has it.
+    roots: BTreeMap<(String, String), (u64, u64, u64)>,
+    /// Duplicates and superseded jobs of wikis and types, as long as one of their tubes is known.
+    sums: BTreeMap<(&'static str, String), (u64, u64)>,
+    is_draining: bool,
+    pub jitter: Random,
+    /// Whether hints come; without them nobody may have tubes that take turns.
+    pub is_guided: bool,
+    next_ticket: u64,
+    next_burial: u64,
+    /// The batch that is collected, whether a reply waits for it, and the last one that is committed.
+    commit: u64,
+    is_awaited: bool,
+    done: u64,
+    /// Whether no reply leaves before one that waited earlier, to whomever that is: so the loop has it.
+    pub is_in_order: bool,
+    /// The last commit that a reply waits for.
+    awaited: u64,
+    /// Jobs that the daemon gave to each connection in this step.
+    hints: BTreeMap<usize, VecDeque<u64>>,
+    /// Superseded jobs that the daemon may have met, and dropped, on its way to another.
+    passed: BTreeSet<u64>,
+    turns: Turns,
+    timeouts: u64,
+    lost: u64,
+    dead: u64,
+    total: u64,
+    /// Things were due together whose order is not said: what follows cannot be compared.
+    pub is_tied: bool,
+}
+
+impl Jobs {
+    pub fn new(now: u64, seed: u64) -> Jobs {
+        Jobs {
+            now,
+            jobs: BTreeMap::new(),
+            next_id: 1,
+            tubes: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            limits: BTreeMap::new(),
+            group_limits: BTreeMap::new(),
+            backoffs: BTreeMap::new(),
+            dead_letters: BTreeMap::new(),
+            pauses: BTreeMap::new(),
+            roots: BTreeMap::new(),
+            sums: BTreeMap::new(),
+            is_draining: false,
+            jitter: Random::from_seed(seed),
+            is_guided: true,
+            next_ticket: 1,
+            next_burial: 1,
+            commit: 1,
+            is_awaited: false,
+            done: 0,
+            is_in_order: false,
+            awaited: 0,
+            hints: BTreeMap::new(),
+            passed: BTreeSet::new(),
+            turns: Turns::new(),
+            timeouts: 0,
+            lost: 0,
+            dead: 0,
+            total: 0,
+            is_tied: false,
+        }
+    }
+
+    pub fn open(&mut self, id: usize) {
+        let watches = vec![("default".into(), None)];
+        self.conns.entry(id).or_insert_with(|| Conn { used: "default".into(), watches, ..Conn::default() });
+        self.see_to_tubes();
+    }
+
+    /// What it held is ready at once, unless its backoff says otherwise.
+    pub fn close(&mut self, id: usize) {
+        self.turns.clear();
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        (conn.wait, conn.watches) = (None, Vec::new());
+        while let Some((_, job)) = self.held_by(id).first().copied() {
+            self.lost += 1;
+            self.end_attempt(job, 0);
+            self.serve();
+        }
+        self.conns.remove(&id);
+        self.see_to_tubes();
+    }
+
+    /// Another process goes on, which knows nothing of who had his turn last.
+    pub fn hand_over(&mut self) {
+        self.turns.clear();
+    }
+
+    /// A peer sends no more: it waits no more.
+    pub fn hang_up(&mut self, id: usize) {
+        if let Some(conn) = self.conns.get_mut(&id)
+            && conn.wait.take().is_some()
+        {
+            self.tell(id, None, "TIMED_OUT");
+        }
+    }
+
+    pub fn is_waiting(&self, id: usize) -> bool {
+        self.conns.get(&id).is_some_and(|conn| conn.wait.is_some())
+    }
+
+    pub fn somebody_waits(&self) -> bool {
+        self.conns.values().any(|conn| conn.wait.is_some())
+    }
+
+    /// How many tubes there are that a pattern matches.
+    pub fn matching(&self, pattern: &str) -> usize {
+        self.tubes.keys().filter(|name| matches(pattern, name)).count()
+    }
+
+    /// What the daemon gave to whom in this step.
+    pub fn hint(&mut self, reserved: &[(usize, u64)]) {
+        self.hints.clear();
+        reserved.iter().for_each(|(conn, job)| self.hints.entry(*conn).or_default().push_back(*job));
+    }
+
+    /// Superseded jobs of which it is not known whether they are there; those that are not are dropped.
+    pub fn settle_passed(&mut self, is_there: impl Fn(u64) -> bool) {
+        for job in std::mem::take(&mut self.passed) {
+            if self.jobs.contains_key(&job) && !is_there(job) {
+                self.drop_superseded(job);
+            }
+        }
+        assert!(self.hints.values().all(VecDeque::is_empty), "jobs were given that nobody may have: {:?}", self.hints);
+        self.see_to_tubes();
+    }
+
+    /// The batch of this number was handed to the store; without one, nothing was to be committed.
+    pub fn take(&mut self, commit: Option<u64>) {
+        assert!(commit.is_some() || !self.is_awaited, "a reply waits for a batch that there is not");
+        if let Some(commit) = commit {
+            assert_eq!(commit, self.commit, "batches are numbered");
+            self.commit += 1;
+            self.is_awaited = false;
+        }
+    }
+
+    /// The store has this batch.
+    pub fn committed(&mut self, commit: u64) {
+        self.done = commit;
+        let is_due = |job: &&Job| matches!(job.place, Place::Pending(waits_for) if waits_for <= commit);
+        let due: Vec<u64> = self.jobs.values().filter(is_due).map(|job| job.id).collect();
+        for id in due {
+            let job = &self.jobs[&id];
+            let until = job.created + job.delay * SECOND;
+            if job.delay > 0 && until > self.now {
+                self.delay_job(id, until)
+            } else {
+                self.ready(id)
+            }
+            self.serve();
+        }
+        self.see_to_tubes();
+    }
+
+    /// What a connection may be told by now.
+    pub fn next(&mut self, id: usize) -> Option<String> {
+        let done = self.done;
+        let told = &mut self.conns.get_mut(&id)?.told;
+        let (after, _) = told.front()?;
+        if after.is_some_and(|after| after > done) { None } else { told.pop_front().map(|(_, text)| text) }
+    }
+
+    /// When the next thing is due, in whole milliseconds.
+    pub fn next_due(&self) -> Option<u64> {
+        self.all_due().into_iter().map(|(at, _)| at.div_ceil(1_000) * 1_000).min()
+    }
+
+    /// Does what is due now.
+    pub fn expire(&mut self) {
+        let due: Vec<(u64, Due)> = self.all_due().into_iter().filter(|(at, _)| *at <= self.now + TIE).collect();
+        let (first, later) = due.split_first().expect("something is due");
+        let matters = self.somebody_waits() || !self.backoffs.is_empty();
+        let is_unclear = |what: &Due| matches!(what, Due::Pause(pattern) if self.matching(pattern) > 1);
+        self.is_tied |= matters && later.iter().any(|(_, other)| *other != first.1)
+            || later.iter().any(|(at, _)| *at != first.0)
+            || self.somebody_waits() && due.iter().any(|(_, what)| is_unclear(what));
+        if self.is_tied {
+            return;
+        }
+        self.turns.clear();
+        let mut done = BTreeSet::new();
+        for (at, what) in due {
+            if at <= self.now && done.insert(what.clone()) {
+                self.do_due(&what);
+            }
+        }
+        self.see_to_tubes();
+    }
+
+    fn all_due(&self) -> Vec<(u64, Due)> {
+        let mut all = Vec::new();
+        for job in self.jobs.values() {
+            match job.place {
+                Place::Delayed(until) => all.push((until, Due::Delay(job.tube.clone()))),
+                Place::Reserved(conn, until) => {
+                    all.push((until, Due::Conn(conn)));
+                    if self.is_waiting(conn) {
+                        all.push((until.saturating_sub(SECOND), Due::Conn(conn)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let waits = self.conns.iter().filter_map(|(id, conn)| Some((conn.wait?.until?, Due::Conn(*id))));
+        all.extend(waits);
+        all.extend(self.pauses.iter().map(|(pattern, (until, _))| (*until, Due::Pause(pattern.clone()))));
+        all.sort_unstable();
+        all
+    }
+
+    fn do_due(&mut self, what: &Due) {
+        match what {
+            Due::Conn(id) => self.expire_conn(*id),
+            Due::Delay(tube) => {
+                let is_due = |job: &&Job| matches!(job.place, Place::Delayed(until) if until <= self.now);
+                let due = self.jobs.values().filter(is_due).filter(|job| job.tube == *tube);
+                let mut due: Vec<(u64, u64)> = due.map(|job| (job.at(), job.id)).collect();
+                due.sort_unstable();
+                for (_, id) in due {
+                    self.ready(id);
+                    self.serve();
+                }
+            }
+            Due::Pause(pattern) => {
+                self.pauses.remove(pattern);
+                self.serve();
+            }
+        }
+    }
+
+    fn expire_conn(&mut self, id: usize) {
+        if let Some(wait) = self.conns[&id].wait {
+            let ends = wait.until.is_some_and(|until| until <= self.now);
+            let reply = if self.is_deadline_soon(id) { "DEADLINE_SOON" } else { "TIMED_OUT" };
+            if ends || reply == "DEADLINE_SOON" {
+                self.conn(id).wait = None;
+                self.tell(id, None, reply);
+            }
+        }
+        while let Some((until, job)) = self.held_by(id).first().copied()
+            && until <= self.now
+        {
+            self.timeouts += 1;
+            self.job(job).timeouts += 1;
+            self.end_attempt(job, 0);
+            self.serve();
+        }
+    }
+
+    fn conn(&mut self, id: usize) -> &mut Conn {
+        self.conns.get_mut(&id).expect("is open")
+    }
+
+    fn job(&mut self, id: u64) -> &mut Job {
+        self.jobs.get_mut(&id).expect("is there")
+    }
+
+    fn tell(&mut self, id: usize, after: Option<u64>, text: &str) {
+        let mut after = after.filter(|after| *after > self.done);
+        if let Some(after) = &mut after {
+            self.awaited = self.awaited.max(*after);
+            *after = if self.is_in_order { self.awaited } else { *after };
+        }
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.told.push_back((after, text.into()));
+        }
+    }
+
+    /// A reply that promises something that was done just now.
+    fn promise(&mut self, id: usize, text: &str) {
+        self.is_awaited = true;
+        let commit = self.commit;
+        self.tell(id, Some(commit), text);
+    }
+
+    /// The jobs that a connection holds, by their deadlines.
+    fn held_by(&self, id: usize) -> Vec<(u64, u64)> {
+        let of = |job: &Job| match job.place {
+            Place::Reserved(conn, until) if conn == id => Some((until, job.id)),
+            _ => None,
+        };
+        let mut held: Vec<(u64, u64)> = self.jobs.values().filter_map(of).collect();
+        held.sort_unstable();
+        held
+    }
+
+    fn is_deadline_soon(&self, id: usize) -> bool {
+        self.held_by(id).first().is_some_and(|(until, _)| *until <= self.now + SECOND)
+    }
+
+    /// Tubes that nobody uses or watches, and that have no job, are none; what is counted of them is kept for a while.
+    fn see_to_tubes(&mut self) {
+        let mut there: BTreeSet<String> = self.jobs.values().map(|job| job.tube.clone()).collect();
+        there.extend(self.conns.values().map(|conn| conn.used.clone()));
+        there.extend(self.conns.values().flat_map(|conn| conn.watches.iter().map(|(pattern, _)| pattern.clone())));
+        there.retain(|name| !name.contains('*'));
+        for name in &there {
+            let tube = self.tubes.entry(name.clone()).or_default();
+            if tube.hidden.take().is_some() {
+                (tube.total, tube.deletes, tube.pauses) = (0, 0, 0);
+            }
+        }
+        let now = self.now;
+        for (name, tube) in &mut self.tubes {
+            if !there.contains(name) && name != "default" {
+                tube.hidden.get_or_insert(now);
+            }
+        }
+        self.tubes.retain(|_, tube| tube.hidden.is_none_or(|since| since + TUBE_KEPT > now));
+        self.roots.retain(|_, (_, changed, _)| *changed + ROOT_KEPT > now);
+        let tubes = &self.tubes;
+        self.sums.retain(|(by, name), _| tubes.keys().any(|tube| part_of(tube, by) == *name));
+    }
+
+    /// A put was refused as a duplicate, or a leaf refused or dropped.
+    fn note(&mut self, tube: &str, duplicates: u64, superseded: u64) {
+        let own = self.tubes.entry(tube.into()).or_default();
+        own.duplicates += duplicates;
+        own.superseded += superseded;
+        for by in ["wiki", "type"] {
+            let sum = self.sums.entry((by, part_of(tube, by).into())).or_default();
+            *sum = (sum.0 + duplicates, sum.1 + superseded);
+        }
+    }
+}
+
+impl Job {
+    /// When it is due, or became ready.
+    fn at(&self) -> u64 {
+        match self.place {
+            Place::Delayed(until) | Place::Reserved(_, until) => until,
+            Place::Buried(order) => order,
+            Place::Ready | Place::Pending(_) => self.since,
+        }
+    }
+}
+
+/// The part of a tube's name that is its wiki, or its type.
+fn part_of<'a>(tube: &'a str, by: &str) -> &'a str {
+    let mut parts = tube.split('/');
+    if by == "wiki" { parts.next().unwrap_or_default() } else { parts.next_back().unwrap_or_default() }
+}
+
+/// Whether a pattern matches a name: `*` stands for one whole part that is not empty.
+fn matches(pattern: &str, name: &str) -> bool {
+    let (own, other): (Vec<&str>, Vec<&str>) = (pattern.split('/').collect(), name.split('/').collect());
+    let part = |(own, other): (&&str, &&str)| own == other || *own == "*" && !other.is_empty();
+    own.len() == other.len() && own.iter().zip(&other).all(part)
+}
+
+/// The patterns that match a name, the most literal first; of those, the one with the earlier literal part.
+fn by_literalness<'a>(patterns: impl Iterator<Item = &'a String>, name: &str) -> Vec<&'a String> {
+    let mut matching: Vec<&String> = patterns.filter(|pattern| matches(pattern, name)).collect();
+    matching.sort_by_key(|pattern| {
+        let stars: Vec<bool> = pattern.split('/').map(|part| part == "*").collect();
+        (stars.iter().filter(|star| **star).count(), stars)
+    });
+    matching
+}

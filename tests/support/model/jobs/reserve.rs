@@ -1,0 +1,174 @@
+//! Who gets which job.
+
+use super::{Job, Jobs, Place, SECOND, Wait, by_literalness, matches};
+use std::collections::BTreeSet;
+
+impl Jobs {
+    pub(super) fn reserve(&mut self, id: usize, timeout: Option<u64>, many: Option<u64>) {
+        self.conn(id).works = true;
+        if let Some(job) = self.next_job(id) {
+            return self.give(id, job, many);
+        }
+        if self.is_deadline_soon(id) {
+            return self.tell(id, None, "DEADLINE_SOON");
+        }
+        if timeout == Some(0) {
+            return self.tell(id, None, "TIMED_OUT");
+        }
+        let until = timeout.map(|seconds| self.now + seconds * SECOND);
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.conn(id).wait = Some(Wait { ticket, until, many });
+    }
+
+    pub(super) fn reserve_this(&mut self, id: usize, job: u64) {
+        self.conn(id).works = true;
+        let found = self.jobs.get(&job).filter(|job| !matches!(job.place, Place::Pending(_) | Place::Reserved(..)));
+        let Some(found) = found.cloned() else { return self.tell(id, None, "NOT_FOUND") };
+        if self.is_superseded(&found) && !matches!(found.place, Place::Buried(_)) {
+            self.drop_superseded(job);
+            return self.tell(id, None, "NOT_FOUND");
+        }
+        if self.is_held_back(&found) {
+            return self.tell(id, None, "NOT_FOUND");
+        }
+        self.take_hint(id, job);
+        self.hand_out(id, job);
+    }
+
+    /// As long as there is a job for somebody who waits: who has waited longest first.
+    pub(super) fn serve(&mut self) {
+        loop {
+            let mut waiting: Vec<(u64, usize)> =
+                self.conns.iter().filter_map(|(id, conn)| Some((conn.wait?.ticket, *id))).collect();
+            waiting.sort_unstable();
+            let Some((id, job)) = waiting.into_iter().find_map(|(_, id)| Some((id, self.next_job(id)?))) else {
+                return;
+            };
+            let wait = self.conn(id).wait.take().expect("it waits");
+            self.give(id, job, wait.many);
+        }
+    }
+
+    fn give(&mut self, id: usize, first: u64, many: Option<u64>) {
+        self.hand_out(id, first);
+        for _ in 1..many.unwrap_or(1) {
+            let Some(job) = self.next_job(id) else { break };
+            self.hand_out(id, job);
+        }
+        if many.is_some() {
+            self.tell(id, None, "END");
+        }
+    }
+
+    fn hand_out(&mut self, id: usize, job: u64) {
+        let now = self.now;
+        let job = self.job(job);
+        job.reserves += 1;
+        job.place = Place::Reserved(id, now + job.ttr * SECOND);
+        let text = format!("RESERVED {} {} {}", job.id, job.body.len(), job.body);
+        self.tell(id, None, text.trim_end());
+    }
+
+    /// The job that a connection would get now. Superseded ones on the way to it are dropped.
+    fn next_job(&mut self, id: usize) -> Option<u64> {
+        let watches = self.conns[&id].watches.clone();
+        let is_fair = watches.iter().any(|(pattern, weight)| pattern.contains('*') || weight.is_some());
+        loop {
+            let eligible: Vec<Job> = self.jobs.values().filter(|job| self.may_have(&watches, job)).cloned().collect();
+            let pri = eligible.iter().map(|job| job.pri).min()?;
+            let level: Vec<&Job> = eligible.iter().filter(|job| job.pri == pri).collect();
+            let live = level.iter().filter(|job| !self.is_superseded(job)).count();
+            if !is_fair || live == 0 {
+                let first = level.iter().min_by_key(|job| job.id)?;
+                if self.is_superseded(first) {
+                    self.drop_superseded(first.id);
+                    continue;
+                }
+                self.take_hint(id, first.id);
+                return Some(first.id);
+            }
+            return Some(self.take_turn(id, &watches, &level));
+        }
+    }
+
+    /// Among tubes that take turns, the daemon's choice.
+    fn take_turn(&mut self, id: usize, watches: &[(String, Option<u64>)], level: &[&Job]) -> u64 {
+        let chosen = self.hints.get_mut(&id).and_then(std::collections::VecDeque::pop_front);
+        let chosen = chosen.unwrap_or_else(|| panic!("{id} got no job, and there are {level:?}"));
+        let job = level.iter().find(|job| job.id == chosen).unwrap_or_else(|| panic!("{id} may not have {chosen}"));
+        let of_tube = level.iter().filter(|other| other.tube == job.tube && other.id < chosen);
+        for earlier in of_tube {
+            assert!(self.is_superseded(earlier), "{} is before {chosen} in its tube", earlier.id);
+            self.drop_superseded(earlier.id);
+        }
+        let own = self.watch_of(watches, &job.tube);
+        let mut names: Vec<String> = watches.iter().map(|watch| format!("{watch:?}")).collect();
+        names.sort_unstable();
+        let set = names.concat();
+        self.turns.retain(|(other, waiting), _| *other != set || level.iter().any(|job| job.id == *waiting));
+        for other in level.iter().filter(|other| other.tube != job.tube) {
+            if self.is_superseded(other) {
+                self.passed.insert(other.id);
+            } else if self.watch_of(watches, &other.tube) == own {
+                let served: &mut BTreeSet<String> = self.turns.entry((set.clone(), other.id)).or_default();
+                let is_first = served.insert(job.tube.clone());
+                assert!(is_first, "{} has a second turn while {} waits for its first", job.tube, other.id);
+            }
+        }
+        let of_tube: BTreeSet<u64> = level.iter().filter(|other| other.tube == job.tube).map(|job| job.id).collect();
+        self.turns.retain(|(other, waiting), _| *other != set || !of_tube.contains(waiting));
+        chosen
+    }
+
+    /// Which of the watches covers a tube: the most literal one.
+    fn watch_of(&self, watches: &[(String, Option<u64>)], tube: &str) -> Option<String> {
+        by_literalness(watches.iter().map(|(pattern, _)| pattern), tube).first().map(|pattern| (*pattern).clone())
+    }
+
+    pub(super) fn take_hint(&mut self, id: usize, job: u64) {
+        if self.is_guided {
+            let hint = self.hints.get_mut(&id).and_then(std::collections::VecDeque::pop_front);
+            assert_eq!(hint, Some(job), "what {id} gets");
+        }
+    }
+
+    fn may_have(&self, watches: &[(String, Option<u64>)], job: &Job) -> bool {
+        job.place == Place::Ready
+            && watches.iter().any(|(pattern, _)| matches(pattern, &job.tube))
+            && by_literalness(self.pauses.keys(), &job.tube).is_empty()
+            && !self.is_held_back(job)
+    }
+
+    /// Whether a limit of its tube or group is reached.
+    pub(super) fn is_held_back(&self, job: &Job) -> bool {
+        let reserved = |is_meant: &dyn Fn(&Job) -> bool| {
+            self.jobs.values().filter(|job| matches!(job.place, Place::Reserved(..)) && is_meant(job)).count() as u64
+        };
+        for (place, pattern) in by_literalness(self.limits.keys(), &job.tube).into_iter().enumerate() {
+            match self.limits[pattern] {
+                // It exempts the tube from those that are less literal.
+                (0, _) => break,
+                (most, true) if reserved(&|other| matches(pattern, &other.tube)) >= most => return true,
+                (most, false) if place == 0 && reserved(&|other| other.tube == job.tube) >= most => return true,
+                _ => {}
+            }
+        }
+        let most = self.group_limits.get(&job.group).or_else(|| self.group_limits.get("*"));
+        let most = most.copied().filter(|most| *most > 0 && !job.group.is_empty());
+        most.is_some_and(|most| reserved(&|other| other.group == job.group) >= most)
+    }
+
+    /// Whether there is a newer root job than that of a leaf.
+    pub(super) fn is_superseded(&self, job: &Job) -> bool {
+        let Some((signature, timestamp)) = &job.root else { return false };
+        let root = self.roots.get(&(job.tube.clone(), signature.clone()));
+        root.is_some_and(|(newest, ..)| newest > timestamp)
+    }
+
+    pub(super) fn drop_superseded(&mut self, id: u64) {
+        let job = self.jobs.remove(&id).expect("is there");
+        assert!(self.is_superseded(&job), "{id} was dropped, and is not superseded");
+        self.note(&job.tube, 0, 1);
+    }
+}

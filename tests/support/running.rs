@@ -1,0 +1,66 @@
+//! A command of the program as a process: what it says, and what it comes to.
+
+use super::daemon::wait;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// A command that runs, with pipes to all that it reads and writes. It is killed when this is dropped.
+pub struct Running {
+    pub child: Child,
+    pub stdout: BufReader<ChildStdout>,
+}
+
+/// What a run came to.
+#[derive(PartialEq, Debug)]
+pub struct Ended {
+    pub status: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Running {
+    /// Starts a command.
+    pub fn start(command: &mut Command) -> Running {
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().expect("the program runs");
+        let stdout = BufReader::new(child.stdout.take().expect("is piped"));
+        Running { child, stdout }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line that it prints.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("is text");
+        line.trim_end().to_string()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid() as i32), signal).expect("the process is there");
+    }
+
+    /// Ends its standard input, and waits for it.
+    pub fn finish(mut self) -> Ended {
+        drop(self.child.stdin.take());
+        let status = wait(&mut self.child);
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        self.stdout.read_to_string(&mut stdout).expect("is text");
+        self.child.stderr.take().expect("is piped").read_to_string(&mut stderr).expect("is text");
+        Ended { status: status.code(), stdout, stderr }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
