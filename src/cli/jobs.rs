@@ -14,7 +14,7 @@ use super::servers::TIMEOUTS;
 use super::table::Given;
 use super::terminal::{self, print, printable};
 use crate::client::{Error, JobId, JobState, NewJob, Producer, PutOutcome, Runner, SummaryBy};
-use settings::{OPTIONS, Settings};
+use settings::{JobCommandSettings, OPTIONS};
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stdin, stdout};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -38,7 +38,7 @@ pub fn first_words() -> Vec<&'static str> {
 ///
 /// When the command line is wrong, no server answers, or the server refuses.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = Settings::default();
+    let mut settings = JobCommandSettings::default();
     given.apply(OPTIONS, &mut settings).map_err(|sentence| Failure { status: MISUSE, sentence })?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let texts: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -88,7 +88,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 }
 
 /// Puts what is on the standard input: as one job, or each line as one.
-fn put_input(producer: &Producer, settings: &Settings, tube: &str) -> Result<ExitCode, Failure> {
+fn put_input(producer: &Producer, settings: &JobCommandSettings, tube: &str) -> Result<ExitCode, Failure> {
     let cannot_read = |error: std::io::Error| Failure::from(format!("cannot read the standard input: {error}"));
     if !settings.by_line {
         let mut body = Vec::new();
@@ -164,7 +164,7 @@ fn kick(producer: &Producer, what: &str) -> Result<ExitCode, Failure> {
     count("KICKED", producer.kick_all(what))
 }
 
-fn bury(settings: &Settings, id: JobId) -> Result<ExitCode, Failure> {
+fn bury(settings: &JobCommandSettings, id: JobId) -> Result<ExitCode, Failure> {
     let mut runner = Runner::new(settings.servers.list(), TIMEOUTS);
     let Some(job) = runner.reserve_job(id).map_err(failure)? else { return found(&id.to_string(), false) };
     runner.bury(&job, None).map_err(failure)?;

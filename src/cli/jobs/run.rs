@@ -1,7 +1,7 @@
 //! `jobs run`: a runner that runs a command for each job, several at a time.
 
-use super::settings::Settings;
-use super::slot::{Slot, Stop};
+use super::settings::JobCommandSettings;
+use super::slot::{RunnerStop, Slot};
 use super::{PROTOCOL, misuse};
 use crate::cli::command::Failure;
 use crate::cli::process::Launcher;
@@ -23,7 +23,7 @@ const CANNOT_RUN: u8 = 126;
 
 /// What all slots have in common.
 pub struct Plan<'a> {
-    pub settings: &'a Settings,
+    pub settings: &'a JobCommandSettings,
     /// What is watched, with its weight if one was given.
     pub watches: Vec<(&'a str, Option<u16>)>,
     /// The command and its arguments.
@@ -51,7 +51,7 @@ pub enum Ending {
 /// # Errors
 ///
 /// When the command line is wrong, the server refuses, or nothing can be run.
-pub fn run(settings: &Settings, words: &[&str], command: &[OsString]) -> Result<ExitCode, Failure> {
+pub fn run(settings: &JobCommandSettings, words: &[&str], command: &[OsString]) -> Result<ExitCode, Failure> {
     if words.is_empty() || command.is_empty() {
         return Err(misuse("run needs tubes or patterns, and a command behind --"));
     }
@@ -66,10 +66,10 @@ pub fn run(settings: &Settings, words: &[&str], command: &[OsString]) -> Result<
         name: settings.name.clone().unwrap_or_else(own_name),
     };
     let slots = (0..settings.slots).map(|_| Slot::new(&plan)).collect();
-    let session = Session { plan: &plan, signals, slots, ending: Ending::No, give_back_at: None };
+    let session = RunnerLoop { plan: &plan, signals, slots, ending: Ending::No, give_back_at: None };
     session.run().map_err(|stop| match stop {
-        Stop::Refused(error) => Failure { status: PROTOCOL, sentence: error.to_string() },
-        Stop::System(error) => failed(error),
+        RunnerStop::Refused(error) => Failure { status: PROTOCOL, sentence: error.to_string() },
+        RunnerStop::System(error) => failed(error),
     })
 }
 
@@ -90,7 +90,7 @@ fn own_name() -> String {
 }
 
 /// A runner from its start to its end.
-struct Session<'a> {
+struct RunnerLoop<'a> {
     plan: &'a Plan<'a>,
     signals: SignalFd,
     slots: Vec<Slot<'a>>,
@@ -99,8 +99,8 @@ struct Session<'a> {
     give_back_at: Option<Instant>,
 }
 
-impl Session<'_> {
-    fn run(mut self) -> Result<ExitCode, Stop> {
+impl RunnerLoop<'_> {
+    fn run(mut self) -> Result<ExitCode, RunnerStop> {
         loop {
             let mut has_ends = false;
             while let Some(info) = self.signals.read_signal().map_err(io::Error::from)? {

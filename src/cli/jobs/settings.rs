@@ -10,7 +10,7 @@ use crate::options::{Opt, assign, number, seconds};
 use std::time::Duration;
 
 /// What the options say.
-pub struct Settings {
+pub struct JobCommandSettings {
     pub servers: Servers,
     pri: u32,
     /// None for that of the request.
@@ -61,7 +61,7 @@ const FOR: &[(&str, &[&str])] = &[
 ];
 
 /// The options.
-pub const OPTIONS: &[Opt<Settings>] = &[
+pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         short: "n",
         long: "slots",
@@ -319,7 +319,7 @@ fn or_forever(time: Duration) -> Duration {
     if time.is_zero() { FOREVER } else { time }
 }
 
-impl Settings {
+impl JobCommandSettings {
     /// Returns whether a root job has both its signature and its timestamp, or neither.
     pub fn has_whole_root(&self) -> bool {
         self.extras.root.is_some() == self.root_timestamp.is_some()
@@ -341,10 +341,10 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
+impl Default for JobCommandSettings {
     fn default() -> Self {
         let NewJob { pri, ttr, extras, .. } = NewJob::new("");
-        Settings {
+        JobCommandSettings {
             servers: Servers::default(),
             pri,
             delay: None,
@@ -365,7 +365,7 @@ impl Default for Settings {
     }
 }
 
-impl AsMut<Servers> for Settings {
+impl AsMut<Servers> for JobCommandSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }

@@ -1,6 +1,6 @@
 //! What `jobs` prints: summaries, lists of jobs and statistics, as tables or as JSON.
 
-use super::settings::Settings;
+use super::settings::JobCommandSettings;
 use super::{as_id, failure, found};
 use crate::cli::command::Failure;
 use crate::cli::terminal::{aligned, ascii_where_invisible, print, printable};
@@ -35,7 +35,7 @@ const COLUMNS_OF_RUNNERS: &[(&str, &str)] = &[
 /// # Errors
 ///
 /// When the server does not know it, or nothing can be printed.
-pub fn summary(producer: &Producer, settings: &Settings, by: SummaryBy) -> Result<ExitCode, Failure> {
+pub fn summary(producer: &Producer, settings: &JobCommandSettings, by: SummaryBy) -> Result<ExitCode, Failure> {
     let rows = producer.summary(by).map_err(failure)?;
     if settings.is_json {
         return print_json(&rows.iter().map(object_of_row).collect::<Value>());
@@ -54,7 +54,12 @@ pub fn summary(producer: &Producer, settings: &Settings, by: SummaryBy) -> Resul
 /// # Errors
 ///
 /// As [`summary`].
-pub fn list(producer: &Producer, settings: &Settings, tube: &str, state: JobState) -> Result<ExitCode, Failure> {
+pub fn list(
+    producer: &Producer,
+    settings: &JobCommandSettings,
+    tube: &str,
+    state: JobState,
+) -> Result<ExitCode, Failure> {
     let listed = producer.list_jobs(tube, state, settings.limit, settings.after).map_err(failure)?;
     let Some(listed) = listed else { return found(tube, false) };
     if settings.is_json {
@@ -75,7 +80,7 @@ pub fn list(producer: &Producer, settings: &Settings, tube: &str, state: JobStat
 /// # Errors
 ///
 /// When there is no answer, or it cannot be printed.
-pub fn stats(producer: &Producer, settings: &Settings, of: Option<&str>) -> Result<ExitCode, Failure> {
+pub fn stats(producer: &Producer, settings: &JobCommandSettings, of: Option<&str>) -> Result<ExitCode, Failure> {
     let map = match (of, of.and_then(as_id)) {
         (None, _) => Some(producer.stats().map_err(failure)?),
         (Some(_), Some(id)) => producer.stats_job(id).map_err(failure)?,

@@ -46,13 +46,13 @@ enum State {
     },
     /// A reserve is under way.
     Waiting,
-    Running(Box<Run>),
+    Running(Box<RunningJob>),
     /// It is over.
     Closed,
 }
 
 /// A job and its command.
-struct Run {
+struct RunningJob {
     job: ReservedJob,
     status: JobStatus,
     process: Process,
@@ -65,14 +65,14 @@ struct Run {
 }
 
 /// Why a runner ends without being asked to.
-pub enum Stop {
+pub enum RunnerStop {
     Refused(Error),
     System(io::Error),
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for RunnerStop {
     fn from(error: io::Error) -> Self {
-        Stop::System(error)
+        RunnerStop::System(error)
     }
 }
 
@@ -125,7 +125,7 @@ impl<'a> Slot<'a> {
     /// # Errors
     ///
     /// When the server refuses what this runner is about.
-    pub fn go_on(&mut self, has_ends: bool, ending: Ending) -> Result<(), Stop> {
+    pub fn go_on(&mut self, has_ends: bool, ending: Ending) -> Result<(), RunnerStop> {
         let has_news = std::mem::take(&mut self.has_news);
         match &mut self.state {
             State::Down { .. } | State::Waiting if ending > Ending::No => self.close(),
@@ -150,7 +150,7 @@ impl<'a> Slot<'a> {
     }
 
     /// Begins to wait for a job, on a new connection if there is none.
-    fn reserve(&mut self) -> Result<(), Stop> {
+    fn reserve(&mut self) -> Result<(), RunnerStop> {
         match self.try_reserve() {
             Ok(()) => {
                 if !self.complaint.is_empty() {
@@ -164,7 +164,7 @@ impl<'a> Slot<'a> {
                 self.try_later(&format!("{error}; it is tried again"));
                 Ok(())
             }
-            Err(error) => Err(Stop::Refused(error)),
+            Err(error) => Err(RunnerStop::Refused(error)),
         }
     }
 
@@ -198,7 +198,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    fn look_at_reply(&mut self) -> Result<(), Stop> {
+    fn look_at_reply(&mut self) -> Result<(), RunnerStop> {
         match self.runner.reserved_within(GLANCE) {
             Ok(None) => Ok(()),
             Ok(Some(Reservation::Reserved(job))) => self.start(job),
@@ -207,12 +207,12 @@ impl<'a> Slot<'a> {
                 self.try_later("the connection is lost; it is tried again");
                 Ok(())
             }
-            Err(error) => Err(Stop::Refused(error)),
+            Err(error) => Err(RunnerStop::Refused(error)),
         }
     }
 
     /// Runs the command for a job.
-    fn start(&mut self, mut job: ReservedJob) -> Result<(), Stop> {
+    fn start(&mut self, mut job: ReservedJob) -> Result<(), RunnerStop> {
         // Otherwise its TTR is over already, or the connection is.
         let Ok(status) = self.runner.status(&job) else { return self.reserve() };
         let body = std::mem::take(&mut job.body);
@@ -228,7 +228,8 @@ impl<'a> Slot<'a> {
         match started {
             Ok(process) => {
                 let touch_at = Instant::now() + touch_interval(&status);
-                let run = Run { job, status, process, touch_at, is_late: false, is_lost: false, is_given_back: false };
+                let run =
+                    RunningJob { job, status, process, touch_at, is_late: false, is_lost: false, is_given_back: false };
                 self.state = State::Running(Box::new(run));
             }
             // That is not the job's fault, and may be over soon: no attempt is counted.
@@ -244,7 +245,7 @@ impl<'a> Slot<'a> {
         Ok(())
     }
 
-    fn look_after(&mut self, has_ends: bool, has_news: bool, ending: Ending) -> Result<(), Stop> {
+    fn look_after(&mut self, has_ends: bool, has_news: bool, ending: Ending) -> Result<(), RunnerStop> {
         let State::Running(run) = &mut self.state else { return Ok(()) };
         let now = Instant::now();
         run.process.read();
@@ -289,7 +290,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    fn tell(&mut self, run: &Run, status: u8) -> Result<(), Error> {
+    fn tell(&mut self, run: &RunningJob, status: u8) -> Result<(), Error> {
         let (job, settings, pri) = (&run.job, self.plan.settings, Some(run.status.pri));
         if status == 0 && !run.is_late {
             return self.runner.delete(job);
@@ -314,7 +315,7 @@ impl<'a> Slot<'a> {
 }
 
 /// Others have been given the job.
-fn lose(run: &mut Run, error: &Error, on_lost: OnLost) {
+fn lose(run: &mut RunningJob, error: &Error, on_lost: OnLost) {
     run.is_lost = true;
     let consequence = match on_lost {
         OnLost::Warn => "its command runs on",

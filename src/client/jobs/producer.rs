@@ -1,6 +1,6 @@
 //! The producer's side of jobs, and what an operator asks.
 
-use super::session::{DEFAULT_TUBE, Session, body, count_of, expect, expect_or_not_found, line, refused, text};
+use super::session::{DEFAULT_TUBE, JobSession, body, count_of, expect, expect_or_not_found, line, refused, text};
 use super::{
     JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome, whole_seconds,
 };
@@ -20,7 +20,7 @@ const MANY_BYTES: usize = 16 << 20;
 /// connection was lost. A request that was under way then is not repeated: whether the server has done it is not known.
 #[derive(Debug)]
 pub struct Producer {
-    session: RefCell<Session>,
+    session: RefCell<JobSession>,
     /// The tube of jobs that name none.
     tube: RefCell<String>,
 }
@@ -28,7 +28,7 @@ pub struct Producer {
 impl Producer {
     /// Returns a producer for the first of these servers that answers: `HOST`, `HOST:PORT` or `unix:PATH`. It uses `default`.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, timeouts: Timeouts) -> Producer {
-        let session = Session::new(servers.into_iter().map(Into::into).collect(), timeouts);
+        let session = JobSession::new(servers.into_iter().map(Into::into).collect(), timeouts);
         Producer { session: RefCell::new(session), tube: RefCell::new(DEFAULT_TUBE.into()) }
     }
 

@@ -1,6 +1,6 @@
 //! The runner's side of jobs: watch, reserve, and say what became of them.
 
-use super::session::{self, Session, body, expect, expect_or_not_found, line, refused};
+use super::session::{self, JobSession, body, expect, expect_or_not_found, line, refused};
 use super::{JobStatus, Reservation, ReservedJob, checked, whole_seconds};
 use crate::client::connection::ClientConnection;
 use crate::client::error::{Error, Fault};
@@ -20,13 +20,13 @@ const LONGEST_REASON: usize = 4096;
 /// [`Error::Lost`]. When this is dropped, the server gives its jobs to others at once.
 #[derive(Debug)]
 pub struct Runner {
-    session: Session,
+    session: JobSession,
 }
 
 impl Runner {
     /// Returns a runner of the first of these servers that answers: `HOST`, `HOST:PORT` or `unix:PATH`. It watches `default`.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, timeouts: Timeouts) -> Runner {
-        Runner { session: Session::new(servers.into_iter().map(Into::into).collect(), timeouts) }
+        Runner { session: JobSession::new(servers.into_iter().map(Into::into).collect(), timeouts) }
     }
 
     /// Returns whether the server knows more than a plain beanstalkd. It was asked when the connection was made.
@@ -259,7 +259,7 @@ impl<T> Reservation<T> {
 type Told = (JobId, Vec<u8>);
 
 /// Fails for what is no pattern, and for one with `*` if the server knows none.
-fn check_pattern(session: &mut Session, pattern: &str) -> Result<(), Error> {
+fn check_pattern(session: &mut JobSession, pattern: &str) -> Result<(), Error> {
     checked(Some(pattern.as_bytes()), wire::is_pattern)?;
     if wire::is_plain(pattern.as_bytes()) {
         return Ok(());
@@ -270,7 +270,7 @@ fn check_pattern(session: &mut Session, pattern: &str) -> Result<(), Error> {
     })
 }
 
-fn number_of(session: &Session) -> u64 {
+fn number_of(session: &JobSession) -> u64 {
     session.number().expect("what it has just replied leaves the connection open")
 }
 

@@ -22,7 +22,7 @@ const FRESH: Duration = Duration::from_millis(100);
 
 /// A connection, and what a new one must be told.
 #[derive(Debug)]
-pub struct Session {
+pub struct JobSession {
     servers: Vec<String>,
     timeouts: Timeouts,
     link: Option<Link>,
@@ -47,11 +47,11 @@ struct Link {
     is_reserving: bool,
 }
 
-impl Session {
-    pub fn new(servers: Vec<String>, timeouts: Timeouts) -> Session {
+impl JobSession {
+    pub fn new(servers: Vec<String>, timeouts: Timeouts) -> JobSession {
         let watches = vec![(DEFAULT_TUBE.to_string(), None)];
         let timeouts = timeouts.cut();
-        Session { servers, timeouts, link: None, opened: 0, used: DEFAULT_TUBE.into(), watches, name: Vec::new() }
+        JobSession { servers, timeouts, link: None, opened: 0, used: DEFAULT_TUBE.into(), watches, name: Vec::new() }
     }
 
     /// The number of the present connection, if there is one.
@@ -129,7 +129,7 @@ impl Session {
         self.lost_if_failed(said)
     }
 
-    /// Sends a reserve whose reply [`Session::reply_within`] waits for.
+    /// Sends a reserve whose reply [`JobSession::reply_within`] waits for.
     pub fn begin_reserve(&mut self, request: &[u8]) -> Result<(), Error> {
         let link = self.link()?;
         if link.is_reserving {
