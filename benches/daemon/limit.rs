@@ -125,7 +125,7 @@ impl Limit {
             match protocol {
                 Protocol::Jobs => protocol::answer_job(&rest[..len], &mut self.replies),
                 Protocol::Frames | Protocol::Lines | Protocol::Members => {
-                    protocol::answer(&rest[..len], &mut self.replies)
+                    protocol::answer(&rest[..len], &mut self.replies);
                 }
             }
             rest = &rest[len..];
