@@ -166,8 +166,7 @@ fn is_new(history: &[Letter], letter: Letter) -> bool {
         Leaves(_) | Upgrade => history.last() != Some(&letter),
         // There is one in the opening.
         Returns(2, _) => !history.contains(&letter),
-        Returns(client, _) => says(client, "TAKE"),
-        Says(client, "CANCEL") => says(client, "TAKE"),
+        Returns(client, _) | Says(client, "CANCEL") => says(client, "TAKE"),
         Says(client, line) if line.starts_with("RENEW") || line.starts_with("RETURN") => {
             history.iter().any(|letter| matches!(letter, Says(of, line) if *of == client && line.contains("lease=")))
         }
