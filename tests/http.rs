@@ -297,8 +297,9 @@ fn hostile_keys_are_text_in_every_page() {
     assert_eq!((&heading["name"], &heading["columns"][3]["unit"]), (&"busiest".into(), &"seconds".into()));
     let series = status["history"]["series"].as_array().expect("is a list");
     let now: Vec<_> = series.iter().map(|it| (it["name"].as_str(), it["now"].as_u64())).collect();
-    let wanted = [("acquired", 8), ("working", 8), ("waiting", 0), ("refused", 8)];
-    assert_eq!(now, wanted.map(|(name, now)| (Some(name), Some(now))));
+    let jobs = [("put", 0), ("deletes", 0), ("ready", 0)];
+    let wanted = [("acquired", 8), ("working", 8), ("waiting", 0), ("refused", 8)].into_iter().chain(jobs);
+    assert_eq!(now, wanted.map(|(name, now)| (Some(name), Some(now))).collect::<Vec<_>>());
     for shown in [
         "<script>alert(1)</script>:x",
         r"bad\xff\xfe:\xc3(",

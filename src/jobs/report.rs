@@ -3,7 +3,6 @@
 
 use super::JobQueue;
 use super::state::queries::{Summary, SummaryBy};
-use super::stats::Jobs as Stat;
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Series, SeriesInfo, Table, TableInfo};
 use crate::time::Time;
 
@@ -180,9 +179,8 @@ impl JobQueue {
 
     /// Returns what is remembered for curves.
     pub(super) fn series(&self) -> [Series; 3] {
-        let figures = self.state.figures();
-        let put = figures.of(Stat::TotalJobs);
-        [(&PUT, put), (&DELETES, figures.of(Stat::Delete)), (&READY, figures.of(Stat::Ready))]
+        let [put, deleted, ready] = self.state.totals();
+        [(&PUT, put), (&DELETES, deleted), (&READY, ready)]
     }
 }
 

@@ -132,6 +132,11 @@ impl State {
         figures
     }
 
+    /// Returns how many jobs were put, how many were deleted, and how many are ready. Nothing is allocated for that.
+    pub fn totals(&self) -> [u64; 3] {
+        [self.figures.of(Stat::TotalJobs), self.figures.of(Stat::Delete), self.ready]
+    }
+
     /// Counts a command that only asks.
     pub fn count(&mut self, command: Stat) {
         self.figures.count(command);
