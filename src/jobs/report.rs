@@ -6,8 +6,8 @@ use super::state::queries::{Summary, SummaryBy};
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Series, SeriesInfo, Table, TableInfo};
 use crate::time::Time;
 
-/// How many rows a table has at most: more than a page has room for.
-pub const MOST_ROWS: usize = 256;
+/// How many rows a table has at most: as many as a page has room for, in four tables.
+const MOST_ROWS: usize = 100;
 
 /// What is said where not all tubes are looked at.
 const NOTE: &str = "There are more than 32768 tubes or connections: ages, tubes and runners are those of that many.";
