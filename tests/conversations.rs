@@ -174,7 +174,7 @@ fn against<S: Send>(
             |_| start(),
             |scenario, original| {
                 let patience = if scenario.differs.is_some() { IMPATIENCE } else { PATIENCE };
-                let mut sockets = Sockets::new(script.protocol, address(original), patience).slowly(*pause);
+                let mut sockets = Sockets::new(script.protocol, address(original), patience).of_an_original(*pause);
                 let failure = match (&scenario.differs, play(script, scenario, &mut sockets)) {
                     (None, Ok(())) | (Some(_), Err(_)) => return None,
                     (None, Err(failure)) => failure,

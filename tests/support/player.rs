@@ -52,8 +52,8 @@ pub trait Target {
     /// What it remembers.
     fn check_empty(&mut self) -> Result<(), String>;
 
-    /// How much longer a duration in a reply may be than the script says.
-    fn tolerance(&self) -> Duration;
+    /// How much shorter and how much longer a duration in a reply may be than the script says.
+    fn tolerance(&self) -> (Duration, Duration);
 }
 
 /// A client of a scenario.
@@ -174,14 +174,14 @@ fn expect_nothing<S: Target>(target: &mut S, client: &mut S::Client) -> Result<(
     if rest.is_empty() { Ok(()) } else { Err(format!("got {:?}", rest.escape_ascii().to_string())) }
 }
 
-fn is_as_said(pattern: &Pattern, reply: &[u8], tolerance: Duration) -> bool {
-    pattern.matches(reply) || matches!(&pattern.0[..], [line] if is_a_little_longer(line, reply, tolerance))
+fn is_as_said(pattern: &Pattern, reply: &[u8], tolerance: (Duration, Duration)) -> bool {
+    pattern.matches(reply) || matches!(&pattern.0[..], [line] if is_about(line, reply, tolerance))
 }
 
-/// Whether two lines name the same duration, but for what a real clock adds.
-fn is_a_little_longer(want: &[u8], got: &[u8], tolerance: Duration) -> bool {
+/// Whether two lines name the same duration, but for what real clocks take away and add.
+fn is_about(want: &[u8], got: &[u8], (shorter, longer): (Duration, Duration)) -> bool {
     let (Some((name, want)), Some((got_name, got))) = (duration_of(want), duration_of(got)) else { return false };
-    name == got_name && want <= got && got <= want + tolerance
+    name == got_name && want <= got + shorter && got <= want + longer
 }
 
 /// The name and the value of a line such as `waiting time: 1m 2.500000s`.

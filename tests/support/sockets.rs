@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 
 /// What sleeps that last too long add to the durations that a server measures.
 const TOLERANCE: Duration = Duration::from_millis(700);
+/// What an original may fall short of a duration: the timers of libevent run by a clock that the kernel advances with its
+/// ticks, up to 10 ms apart, while durations are measured with an exact one.
+const COARSE_CLOCK: Duration = Duration::from_millis(10);
 /// How many requests are answered before everything that was sent earlier has had its effect: the end of a connection may
 /// take a tick to be read, another to be acted upon, and a third until others are told.
 const ROUND_TRIPS: u32 = 4;
@@ -28,6 +31,8 @@ pub struct Sockets {
     patience: Duration,
     /// How long a server of several threads may take until all of them have done what they were told.
     pause: Duration,
+    /// How much earlier than asked for its timers may fire.
+    early: Duration,
     /// A client of the target.
     probe: SocketClient,
 }
@@ -45,12 +50,12 @@ impl Sockets {
     pub fn new(protocol: Protocol, address: impl Into<SockAddr>, patience: Duration) -> Self {
         let address = address.into();
         let probe = SocketClient::connect(&address);
-        Sockets { address, protocol, patience, pause: Duration::ZERO, probe }
+        Sockets { address, protocol, patience, pause: Duration::ZERO, early: Duration::ZERO, probe }
     }
 
-    /// The clients of a server whose threads take some time over what they are told.
-    pub fn slowly(self, pause: Duration) -> Self {
-        Sockets { pause, ..self }
+    /// The clients of an original, whose threads take some time over what they are told, and whose clock is coarse.
+    pub fn of_an_original(self, pause: Duration) -> Self {
+        Sockets { pause, early: COARSE_CLOCK, ..self }
     }
 
     /// Waits until what was done has had its effect. The server works through what it is sent in the order of arrival.
@@ -262,7 +267,7 @@ impl Target for Sockets {
         }
     }
 
-    fn tolerance(&self) -> Duration {
-        TOLERANCE
+    fn tolerance(&self) -> (Duration, Duration) {
+        (self.early, TOLERANCE)
     }
 }

@@ -141,8 +141,8 @@ impl Target for VirtualTarget {
         if self.world.is_empty() { Ok(()) } else { Err("something is left of a connection".into()) }
     }
 
-    fn tolerance(&self) -> Duration {
-        Duration::ZERO
+    fn tolerance(&self) -> (Duration, Duration) {
+        (Duration::ZERO, Duration::ZERO)
     }
 }
 
