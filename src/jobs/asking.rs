@@ -6,7 +6,7 @@ use super::sessions::{Query, session_of};
 use super::state::queries::SummaryBy;
 use super::state::{Event, JobId, Peek, Reply, TubeName};
 use super::stats::Jobs as Stat;
-use super::telling::{Body, body_of};
+use super::telling::Body;
 use super::wire::yaml::{self, ServerStats};
 use super::wire::{Request, replies};
 use crate::id::{ConnId, Id};
@@ -47,7 +47,7 @@ impl JobQueue {
                 self.tell_text(conn, text, context);
             }
             Request::StoreCopy(path) => match self.store.copy(path) {
-                Some(bytes) => self.say(conn, Body::None, None, context, |_, out| replies::write_copied(out, bytes)),
+                Some(bytes) => self.say(conn, Body::None, None, context, |_, out, _| replies::write_copied(out, bytes)),
                 None => self.tell_nothing(conn, context),
             },
             other => {
@@ -133,9 +133,7 @@ impl JobQueue {
 
     fn tell_found(&mut self, conn: ConnId, found: Option<JobId>, context: &mut Context<'_>) {
         let Some(id) = found else { return self.tell_nothing(conn, context) };
-        self.say(conn, Body::Job(id), None, context, |state, bytes| {
-            replies::write_found(bytes, id, body_of(state, id).len());
-        });
+        self.say(conn, Body::Job(id), None, context, |_, bytes, len| replies::write_found(bytes, id, len));
     }
 
     fn tell_job(&mut self, conn: ConnId, id: JobId, context: &mut Context<'_>) {
@@ -155,8 +153,7 @@ impl JobQueue {
     }
 
     fn tell_text(&mut self, conn: ConnId, text: Vec<u8>, context: &mut Context<'_>) {
-        let len = text.len();
-        self.say(conn, Body::Text(text), None, context, |_, bytes| replies::write_ok(bytes, len));
+        self.say(conn, Body::Text(text), None, context, |_, bytes, len| replies::write_ok(bytes, len));
     }
 
     fn tell_nothing(&mut self, conn: ConnId, context: &mut Context<'_>) {

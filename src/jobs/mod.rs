@@ -91,8 +91,12 @@ impl JobQueue {
 
     /// A service without jobs, whose changes go to this store.
     pub fn with_store(settings: &JobsSettings, store: Box<dyn Store>) -> Self {
+        let mut state = State::new(settings.bounds());
+        if store.is_immediate() {
+            state.keep_no_changes();
+        }
         JobQueue {
-            state: State::new(settings.bounds()),
+            state,
             store,
             sessions: Vec::new(),
             kept_bytes: 0,
@@ -111,12 +115,7 @@ impl JobQueue {
         let Context { now, timers, random, .. } = context;
         let mut step = Step { now: *now, timers: &mut timers.typed(), random, events: &mut events };
         take(&mut self.state, &mut step);
-        if self.store.is_immediate() {
-            while self.begin_batch() {
-                let Some(Verdict::Committed(commit)) = self.store.verdict() else { break };
-                self.state.committed(commit, &mut step);
-            }
-        }
+        self.state.commit_at_once(&mut step);
         events.drain(..).for_each(|event| self.tell(&event, context));
         self.events = events;
     }
@@ -155,7 +154,7 @@ impl JobQueue {
             }
             Item::Request(Request::Quit) => return Some(Then::Close),
             Item::Request(request) if request.is_for_admins() && !self.may_administer(conn, context) => {
-                self.say(conn, Body::None, None, context, |_, bytes| replies::write_not_allowed(bytes));
+                self.say(conn, Body::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
             }
             Item::Request(request) => return self.request(conn, request, context),
         }

@@ -19,7 +19,7 @@ pub(super) const PIECE_BYTES: usize = FULL_BYTES;
 /// Room for so many messages is kept. A reserve-many can have a thousand.
 const KEPT_MESSAGES: usize = 16;
 
-const CRLF: &[u8] = b"\r\n";
+pub(super) const CRLF: &[u8] = b"\r\n";
 
 /// A connection.
 #[derive(Default)]

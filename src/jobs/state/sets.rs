@@ -149,31 +149,32 @@ impl WatchSet {
         self.stamp
     }
 
-    /// Adds the first job of a bucket. Returns true when the set had nothing of this lane before.
-    pub fn insert(&mut self, turn: u16, lane: LaneId, is_open: bool, entry: Entry) -> bool {
+    /// Has the set see another first job of a bucket than before, or none. Returns true when the set had nothing of this lane
+    /// before.
+    pub fn replace(
+        &mut self,
+        turn: u16,
+        lane: LaneId,
+        is_open: bool,
+        old: Option<Entry>,
+        new: Option<Entry>,
+    ) -> bool {
         let mut is_new = false;
         let entries = self.lanes.entry((turn, lane)).or_insert_with(|| {
             is_new = true;
             BTreeSet::new()
         });
         let front = entries.first().copied();
-        entries.insert(entry);
-        if is_open && front.is_none_or(|front| entry < front) {
-            self.move_front(turn, lane, front, Some(entry));
+        if let Some(old) = old {
+            let was_there = entries.remove(&old);
+            debug_assert!(was_there, "what is removed was inserted");
         }
-        is_new
-    }
-
-    /// Takes the first job of a bucket out.
-    pub fn remove(&mut self, turn: u16, lane: LaneId, is_open: bool, entry: Entry) {
-        let entries = self.lanes.get_mut(&(turn, lane)).expect("what is removed was inserted");
-        let front = entries.first().copied();
-        let was_there = entries.remove(&entry);
-        debug_assert!(was_there, "what is removed was inserted");
+        entries.extend(new);
         let next = entries.first().copied();
-        if is_open && front == Some(entry) {
+        if is_open && front != next {
             self.move_front(turn, lane, front, next);
         }
+        is_new
     }
 
     /// A lane was closed, or opened again.

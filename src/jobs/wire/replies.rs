@@ -3,8 +3,8 @@
 use crate::jobs::state::{JobId, Refusal, Reply};
 
 /// Writes a reply of one line; of one with a body, the line and not the body. `used` is the name of the tube that the
-/// connection uses, `body_bytes` how long the body of a job is.
-pub fn write(bytes: &mut Vec<u8>, reply: &Reply, used: &[u8], body_bytes: impl FnOnce(JobId) -> usize) {
+/// connection uses, `body_bytes` how long the body is.
+pub fn write(bytes: &mut Vec<u8>, reply: &Reply, used: &[u8], body_bytes: usize) {
     match reply {
         Reply::Inserted(id) => with_number(bytes, "INSERTED", id.0),
         Reply::Duplicate(id) => with_number(bytes, "DUPLICATE", id.0),
@@ -16,7 +16,7 @@ pub fn write(bytes: &mut Vec<u8>, reply: &Reply, used: &[u8], body_bytes: impl F
         Reply::Using => with_name(bytes, "USING", used),
         Reply::DeadLetter(name) => with_name(bytes, "DEAD_LETTER", name),
         Reply::Identified(name) => with_name(bytes, "IDENTIFIED", name),
-        Reply::Reserved(id) => with_body(bytes, "RESERVED", *id, body_bytes(*id)),
+        Reply::Reserved(id) => with_body(bytes, "RESERVED", *id, body_bytes),
         Reply::Superseded => line(bytes, "SUPERSEDED"),
         Reply::Draining => line(bytes, "DRAINING"),
         Reply::Accepting => line(bytes, "ACCEPTING"),

@@ -219,7 +219,15 @@ impl Stream {
             Line::Request(request) => Some(Item::Request(request)),
             Line::Refused(refusal) => Some(Item::Refused(refusal)),
         };
-        Cut { consumed, item }
+        let rest = &input[consumed..];
+        match &self.phase {
+            // Nothing of it need be kept until more comes.
+            Phase::Body(_, _, len) if rest.len() >= len + CRLF.len() => {
+                let body = self.cut(rest, max_size);
+                Cut { consumed: consumed + body.consumed, ..body }
+            }
+            _ => Cut { consumed, item },
+        }
     }
 
     fn skip_line(&mut self, input: &[u8]) -> Cut<'static> {
