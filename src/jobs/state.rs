@@ -20,6 +20,7 @@ use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 mod attempts;
+mod bulk;
 mod check;
 mod commits;
 mod conns;
@@ -43,6 +44,7 @@ mod sweeps;
 mod tube;
 mod watching;
 
+pub use bulk::{Listing, Summaries};
 pub use commits::{Commit, Record, Setting, Stored};
 pub use job::{Body, History, JobId, URGENT, Until};
 pub use name::{Pattern, TubeName};

@@ -2,7 +2,8 @@
 
 use poolcounter::id::{ConnId, Id};
 use poolcounter::jobs::state::{
-    Bounds, Commit, Event, History, ManyEntry, Record, Refusal, Reply, Saved, Setting, State, Step, Stored, Timer,
+    Bounds, Commit, Event, History, Listing, ManyEntry, Record, Refusal, Reply, Saved, Setting, State, Step, Stored,
+    SumBy, Summaries, Timer, queries::SummaryBy,
 };
 use poolcounter::jobs::stats::Jobs as Stat;
 use poolcounter::jobs::wire::stream::{Cut, Item, Stream};
@@ -14,6 +15,8 @@ use poolcounter::wheel::{Owner, Wheel};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const OWNER: Owner = Owner(1);
+/// So few places are looked at for a list at a time: of more jobs than that, it goes through the table of all.
+const PLACES: usize = 3;
 
 /// When batches are committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -476,17 +479,21 @@ impl Service {
                 yaml::write_names(bytes, state.watches(conn).iter().map(|watch| &*watch.pattern));
             }),
             Request::Extensions => write_text(bytes, yaml::write_extensions),
-            Request::ListJobs(tube, which, limit, after) => match state.list(tube, which, limit, after) {
-                Some(ids) => write_text(bytes, |bytes| {
-                    let jobs = ids.into_iter().filter_map(|id| state.job_stats(id, now));
+            Request::ListJobs(tube, which, limit, after) => match state.tube_stats(tube, now).is_some() {
+                true => write_text(bytes, |bytes| {
+                    let mut listing = Listing::new(tube, which, limit, after);
+                    let mut next = Some(0);
+                    while let Some(first) = next {
+                        next = state.list_more(&mut listing, first, PLACES);
+                    }
+                    let jobs = listing.take().into_iter().filter_map(|id| state.job_stats(id, now));
                     jobs.for_each(|job| yaml::write_listed(bytes, &job));
                 }),
-                None => not_found(bytes),
+                false => not_found(bytes),
             },
             Request::Summary(by) => write_text(bytes, |bytes| {
-                for (name, summary) in state.summary(by, now) {
-                    let is_runner = by == poolcounter::jobs::state::queries::SummaryBy::Runner;
-                    yaml::write_summary(bytes, &name, &summary, is_runner, now);
+                for (name, summary) in summary(state, by, now) {
+                    yaml::write_summary(bytes, &name, &summary, by == SummaryBy::Runner, now);
                 }
             }),
             other => unreachable!("{other:?} is no query"),
@@ -576,6 +583,21 @@ fn play_line(service: &mut Service, line: &str) {
             "finish" => service.commit(),
             "restart" => service.hand_over(),
             other => panic!("{other:?} is no line of a conversation"),
+        }
+    }
+}
+
+/// Returns a summary, all at once.
+fn summary(state: &State, by: SummaryBy, now: Time) -> Summaries {
+    let oldest = state.oldest_by_sum(now);
+    match by {
+        SummaryBy::Wiki => state.summary_of_sums(SumBy::Wiki, &oldest, 0, usize::MAX).0,
+        SummaryBy::Type => state.summary_of_sums(SumBy::Type, &oldest, 0, usize::MAX).0,
+        SummaryBy::Tube => state.summary_of_tubes(0, usize::MAX, now).0,
+        SummaryBy::Runner => {
+            let mut runners = BTreeMap::new();
+            assert_eq!(state.add_runners(&mut runners, 0, usize::MAX, now), None, "these are all");
+            runners.into_iter().collect()
         }
     }
 }

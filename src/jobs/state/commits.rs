@@ -48,7 +48,8 @@ pub(super) struct Commits {
     /// Jobs that are not visible yet, by the batch that puts them.
     pending: VecDeque<(Commit, JobId)>,
     is_waited_for: bool,
-    /// No store wants to know: nothing is collected, and what a step changes is committed at its end.
+    /// No store wants to know: nothing is collected, and what a step changes is committed at its end. The batch that is being
+    /// collected is the one that is done.
     is_off: bool,
     stored_next_id: u64,
 }
@@ -168,6 +169,7 @@ impl State {
     /// No store will ask for changes, and [`State::commit_at_once`] ends each step.
     pub fn keep_no_changes(&mut self) {
         self.commits.is_off = true;
+        self.commits.current = self.commits.done;
     }
 
     /// Commits what the step has changed, if no store is to know of it.
@@ -201,7 +203,10 @@ impl State {
 
     /// Returns the last batch that is not committed, the one that is being collected among them; None if all are.
     pub fn last_uncommitted(&self) -> Option<Commit> {
-        let Commits { current, done, changes, is_waited_for, .. } = &self.commits;
+        let Commits { current, done, changes, is_waited_for, is_off, .. } = &self.commits;
+        if *is_off {
+            return None;
+        }
         let last = if changes.is_empty() && !is_waited_for { Commit(current.0 - 1) } else { *current };
         (last > *done).then_some(last)
     }
@@ -283,7 +288,7 @@ impl State {
 
     pub(super) fn restore_commits(&mut self, done: Commit) {
         self.commits.done = done;
-        self.commits.current = Commit(done.0 + 1);
+        self.commits.current = Commit(done.0 + u64::from(!self.commits.is_off));
         self.commits.stored_next_id = self.next_id;
     }
 

@@ -272,7 +272,7 @@ impl State {
     }
 
     /// Returns the tube with this name, if it is one.
-    pub(super) fn find_visible(&self, name: &[u8]) -> Option<TubeId> {
+    pub fn find_visible(&self, name: &[u8]) -> Option<TubeId> {
         self.find_tube(name).filter(|tube| self.tubes[tube.index()].hidden.is_none())
     }
 
