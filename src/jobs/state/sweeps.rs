@@ -118,8 +118,9 @@ impl State {
             return is_done;
         }
         let pattern = self.sweeps[id.index()].pattern.clone();
-        if !pattern.contains(&b'*') {
-            return self.find_tube(&pattern).is_none_or(|tube| self.work_on(id, tube, budget, step));
+        let pattern = Pattern::parse(&pattern).expect("a sweep is begun with a pattern");
+        if let Some(name) = pattern.plain() {
+            return self.find_tube(name.bytes()).is_none_or(|tube| self.work_on(id, tube, budget, step));
         }
         while self.sweeps[id.index()].next < self.tubes.capacity() {
             if *budget == 0 {
@@ -127,8 +128,7 @@ impl State {
             }
             *budget -= 1;
             let index = self.sweeps[id.index()].next;
-            let matches =
-                |tube: &super::tube::Tube| Pattern::parse(&pattern).is_some_and(|own| own.matches(&tube.name));
+            let matches = |tube: &super::tube::Tube| pattern.matches(&tube.name);
             if self.tubes.get(index).is_some_and(matches) && !self.work_on(id, TubeId::from_index(index), budget, step)
             {
                 return false;
