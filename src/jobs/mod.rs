@@ -123,8 +123,11 @@ impl JobQueue {
     /// Reads the next request of a connection. What is kept of those that are not all there counts as jobs do.
     fn cut<'a>(&mut self, conn: ConnId, input: &'a [u8], max_size: u32) -> Cut<'a> {
         let session = session_of(&mut self.sessions, conn);
+        if input.is_empty() {
+            return Cut { consumed: 0, item: None };
+        }
         let cut = session.stream.cut(input, max_size);
-        if cut.item.is_none() || session.kept_bytes > 0 {
+        if cut.item.is_none() && cut.consumed > 0 || session.kept_bytes > 0 {
             let most = self.state.bounds().max_memory.saturating_sub(self.state.used_memory());
             session.note_kept(&mut self.kept_bytes);
             if self.kept_bytes > most && session.kept_bytes > 0 {

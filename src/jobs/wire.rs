@@ -198,6 +198,8 @@ pub fn parse(line: &[u8]) -> Line<'_> {
         _ => match request(word, &mut words) {
             Some(Ok(request)) => Line::Request(request),
             Some(Err(words::Wrong)) => Line::Refused(Refusal::BadFormat),
+            // As beanstalkd has it, which reads lines as strings of C.
+            None if line.contains(&0) => Line::Refused(Refusal::BadFormat),
             None => Line::Refused(Refusal::UnknownCommand),
         },
     }
@@ -246,7 +248,11 @@ fn request_with_words<'a>(word: &[u8], words: &mut Words<'a>) -> Result<Option<R
         b"ignore" => Request::Ignore(words.pattern()?),
         b"kick" => Request::Kick(words.u32()?),
         b"stats-tube" => Request::StatsTube(words.tube()?),
-        b"pause-tube" => Request::PauseTube(words.pattern()?, words.u32()?),
+        b"pause-tube" => {
+            // Before this name alone beanstalkd takes several spaces.
+            words.skip_spaces();
+            Request::PauseTube(words.pattern()?, words.u32()?)
+        }
         b"root" => Request::Root(words.tube()?, words.text(MAX_KEY)?, words.number(0, u64::MAX)?),
         b"identify" => Request::Identify(words.text(MAX_GROUP)?),
         b"limit" => limit(words)?,
