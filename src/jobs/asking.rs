@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 /// How many tubes, wikis, types or connections are looked at for one answer; then others are served.
 const LOOKED_AT_ONCE: usize = 1024;
-/// How many jobs are.
+/// How many jobs are looked at for a list.
 const JOBS_AT_ONCE: usize = 16_384;
 
 /// What clients take for the version of a beanstalkd: it looks like `N.M`.
@@ -209,7 +209,7 @@ fn look_at_more(state: &State, Query { question, next, text }: &mut Query, now: 
             let rest = state.list_more(listing, *next, JOBS_AT_ONCE);
             if rest.is_none() {
                 let jobs = listing.take().into_iter().filter_map(|id| state.job_stats(id, now));
-                let jobs = jobs.filter(|job| job.state == listing.state());
+                let jobs = jobs.filter(|job| listing.has(job));
                 jobs.for_each(|job| yaml::write_listed(text, &job));
             }
             rest

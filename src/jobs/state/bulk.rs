@@ -4,7 +4,7 @@
 use super::State;
 use super::job::{Job, JobId, Place};
 use super::name::TubeName;
-use super::queries::{MOST_SURVEYED, Summary, counts_of};
+use super::queries::{JobStats, MOST_SURVEYED, Summary, counts_of};
 use super::sums::SumBy;
 use super::sweeps::JobState;
 use super::tube::TubeId;
@@ -32,12 +32,12 @@ impl Listing {
         Listing { tube: tube.bytes().into(), state, limit: limit as usize, after, lowest: BinaryHeap::new() }
     }
 
-    /// Returns the state in which they are.
-    pub fn state(&self) -> JobState {
-        self.state
+    /// Returns true when a job is one of those that are listed.
+    pub fn has(&self, job: &JobStats<'_>) -> bool {
+        job.state == self.state && *job.tube == *self.tube
     }
 
-    /// Returns the numbers that were found, ascending. Some may be in another state by now.
+    /// Returns the numbers that were found, ascending. Some may be elsewhere by now.
     pub fn take(&mut self) -> Vec<JobId> {
         std::mem::take(&mut self.lowest).into_sorted_vec()
     }

@@ -5,7 +5,8 @@
 //! for all, in which jobs stand by priority and number. In a set with a pattern or a weight a tube stands in its turn by
 //! priority and by when it was last served, and the turns of equal priority are taken in proportion to their weights.
 //!
-//! Invariant: the front of each lane that is open, and of no other, stands in its turn; the front of each turn in the order, if tubes take turns.
+//! Invariant: the front of each lane that is open, and of no other, stands in its turn; the front of each turn in the order, if
+//! tubes take turns.
 
 use super::job::JobId;
 use super::limits::GateId;

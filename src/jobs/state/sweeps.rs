@@ -201,8 +201,10 @@ impl State {
             Work::Clear(Some(JobState::Ready)) => ready(),
             Work::Clear(None) => ready().or_else(delayed).or_else(buried),
             Work::KickAll => buried().or_else(delayed),
-            Work::Kick { left: 0, .. } | Work::Clear(Some(JobState::Reserved)) => None,
-            Work::Refresh { .. } | Work::Groups { .. } => None,
+            Work::Kick { left: 0, .. }
+            | Work::Clear(Some(JobState::Reserved))
+            | Work::Refresh { .. }
+            | Work::Groups { .. } => None,
             Work::Kick { buried: true, .. } | Work::Clear(Some(JobState::Buried)) => buried(),
             Work::Kick { buried: false, .. } | Work::Clear(Some(JobState::Delayed)) => delayed(),
         }
