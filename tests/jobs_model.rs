@@ -88,7 +88,7 @@ const DEPTH: usize = 3;
 
 #[test]
 fn all_short_histories_go_as_the_model_says() {
-    for commits in [Commits::AtOnce, Commits::Later] {
+    for commits in [Commits::Never, Commits::AtOnce, Commits::Later] {
         for beginning in BEGINNINGS {
             for number in 0..MOVES.len().pow(DEPTH as u32) {
                 let moves = (0..DEPTH).map(|place| MOVES[number / MOVES.len().pow(place as u32) % MOVES.len()]);

@@ -10,7 +10,7 @@ use crate::time::Time;
 const MOST_ROWS: usize = 100;
 
 /// What is said where not all tubes are looked at.
-const NOTE: &str = "There are more than 32768 tubes or connections: ages, tubes and runners are those of that many.";
+const NOTE: &str = "There are more than 32768 tubes, names or connections: ages and tables are those of that many.";
 
 const SECONDS_A_MINUTE: f64 = 60.0;
 
