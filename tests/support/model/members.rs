@@ -598,7 +598,7 @@ impl Members {
             _ => {
                 self.lose(p, m, "died");
                 self.pools[p].members.remove(m);
-                self.pools[p].owed += 1;
+                self.owe(p);
             }
         }
         Ok("OK")
@@ -1081,8 +1081,14 @@ impl Members {
             }
         }
         if is_replaced {
-            self.pools[p].owed += 1;
+            self.owe(p);
         }
+    }
+
+    /// A member is to be replaced, unless there are too many at this moment.
+    fn owe(&mut self, p: usize) {
+        let slots = self.pools[p].members.len() as u64 + self.starts_in(p);
+        self.pools[p].owed += u64::from(slots <= self.pools[p].settings.max);
     }
 
     /// What was kept for its wait goes to others before what it held comes back.
@@ -1306,7 +1312,7 @@ impl Members {
             }
             State::Checking(_) => {
                 self.pools[p].members.remove(m);
-                self.pools[p].owed += 1;
+                self.owe(p);
             }
             State::Stopping(_) => {
                 let Owner::Provider(conn) = member.owner else { panic!("only a provider is asked") };
