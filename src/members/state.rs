@@ -106,6 +106,8 @@ timer_keys! {
         Backoff(id: PoolId),
         /// Idle members of a pool may be stopped.
         Cull(id: PoolId),
+        /// Members of a pool have waited to be cleaned for as long as they may while nobody can be asked.
+        Unclean(id: PoolId),
         /// There is more to do of what was too much for one step.
         Chores,
         /// Connections can be told more of what they are owed: the adapter's own.
@@ -122,6 +124,8 @@ const MOST_LOOKED_AT: usize = 16_384;
 /// How many a take looks at that has no attributes while some are free whose provider is lost: it finds nobody rather than keep
 /// others waiting, for the moment until these are gone.
 const MOST_DOOMED: usize = 64;
+/// How many members of a pool are cleaned at once, whatever its settings say: the loss of a cleaner gives all of them back in one step.
+const MOST_CLEANED: u32 = 4_096;
 /// How many starts a provider has under way: it is asked for more when it has answered some. Its loss ends them all in one step.
 const MOST_STARTS: u32 = 4_096;
 /// How many late starts, and how many stops that were not answered in time, are remembered of a provider.
@@ -328,6 +332,7 @@ impl State {
             Timer::Grace(id) => self.grace_is_over(id, step),
             Timer::Backoff(id) => self.backoff_is_over(id),
             Timer::Cull(id) => self.cull(id, step),
+            Timer::Unclean(id) => self.unclean_for_too_long(id, step),
             Timer::Chores => self.resume_chores(step),
             Timer::Pacing => {}
         }
