@@ -30,6 +30,7 @@ use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::{Due, TimerId};
 use log::{Level, debug, log_enabled, trace};
+use notices::NoticeLog;
 use request::{Refusal, Request, What};
 use sessions::{Listing, Sessions};
 use state::{DeclaredPool, Event, Notice, Record, State, Step, Timer};
@@ -85,6 +86,9 @@ pub struct Members {
     events: Vec<Event>,
     /// What the operator is to be told of it; empty between steps.
     notices: Vec<Notice>,
+    log: NoticeLog,
+    /// Armed while something was left out of the log.
+    log_sum: Option<TimerId>,
 }
 
 /// How far a request is.
@@ -109,6 +113,8 @@ impl Members {
             pacing: None,
             events: Vec::new(),
             notices: Vec::new(),
+            log: NoticeLog::default(),
+            log_sum: None,
         }
     }
 
@@ -163,9 +169,19 @@ impl Members {
                 tell(context.output, &event);
             }
         }
-        self.notices.drain(..).for_each(|notice| notices::log(&notice));
+        if !self.notices.is_empty() {
+            self.notices.drain(..).for_each(|notice| self.log.log(&notice, context.now));
+            self.arm_log_sum(context);
+        }
         self.arm_pacing(context);
         done
+    }
+
+    /// Has what was left out of the log summed up in time.
+    fn arm_log_sum(&mut self, context: &mut Context<'_>) {
+        if let Some(at) = self.log.next_sum().filter(|_| self.log_sum.is_none()) {
+            self.log_sum = Some(context.timers.typed().arm(at, Timer::LogSum));
+        }
     }
 
     /// Has the lines that connections are owed sent when there is room for them.
@@ -313,6 +329,11 @@ impl Service for Members {
                 self.sessions.pay(context.output);
                 self.arm_pacing(context);
             }
+            Timer::LogSum => {
+                self.log_sum.take().into_iter().for_each(TimerId::fired);
+                self.log.sum_up(context.now);
+                self.arm_log_sum(context);
+            }
             timer => self.step(context, false, |state, step| state.expire(timer, step)),
         }
     }
@@ -336,6 +357,7 @@ impl Service for Members {
     }
 
     fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
+        self.log.sum_up_at_end();
         out.put(&self.is_numbered)?;
         self.sessions.save(out)?;
         let timers = context.timers.typed();
@@ -365,6 +387,7 @@ impl Service for Members {
     fn check(&self) {
         self.state.check();
         assert_eq!(self.sessions.owe(), self.pacing.is_some(), "what is owed is sent some time");
+        assert_eq!(self.log.next_sum().is_some(), self.log_sum.is_some(), "what was left out of the log is summed up");
     }
 
     fn is_empty(&self) -> bool {
@@ -372,7 +395,7 @@ impl Service for Members {
     }
 
     fn own_timers(&self) -> usize {
-        self.state.armed_timers()
+        self.state.armed_timers() + usize::from(self.log_sum.is_some())
     }
 }
 

@@ -112,6 +112,8 @@ timer_keys! {
         Chores,
         /// Connections can be told more of what they are owed: the adapter's own.
         Pacing,
+        /// What was left out of the log is summed up: the adapter's own.
+        LogSum,
     }
 }
 
@@ -334,7 +336,7 @@ impl State {
             Timer::Cull(id) => self.cull(id, step),
             Timer::Unclean(id) => self.unclean_for_too_long(id, step),
             Timer::Chores => self.resume_chores(step),
-            Timer::Pacing => {}
+            Timer::Pacing | Timer::LogSum => {}
         }
         self.settle(step);
     }

@@ -202,7 +202,7 @@ impl MembersTwin {
                     hints.starts.insert(number.parse().expect("a number"), (*client, pool.into()));
                 }
                 ["!CLEAN", pool, member] => {
-                    hints.cleans.insert((pool.into(), member.into()), *client);
+                    hints.cleans.entry((pool.into(), member.into())).or_default().insert(*client);
                 }
                 ["MEMBER", _, pool, ..] | ["MEMBERS", _, _, _, pool, ..] => {
                     hints.served.insert(pool.into());

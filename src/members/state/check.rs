@@ -111,11 +111,7 @@ impl State {
         assert!(unclean().is_sorted(), "what is back for longest is cleaned first");
         let is_timed = pool.agents.is_empty() && !pool.is_removed && !pool.is_behind;
         let until = unclean().next().filter(|_| is_timed).map(|since| since + pool.settings.clean_timeout);
-        assert_eq!(
-            until,
-            pool.unclean_until.as_ref().map(|(until, _)| *until),
-            "time runs while nobody can be asked"
-        );
+        assert_eq!(until, pool.unclean_until.as_ref().map(|(until, _)| *until), "time runs while nobody can be asked");
     }
 
     /// What is wanted is under way, as far as there is room.

@@ -378,11 +378,7 @@ impl State {
             StageKind::Cleaning => self.fail_member(id, Stat::Failed, step),
             StageKind::Quarantined | StageKind::Held => self.come_free(id, Cause::Other, step),
             StageKind::Delayed => self.come_back(id, step),
-            StageKind::Free
-            | StageKind::Stopping
-            | StageKind::InUse
-            | StageKind::Unclean
-            | StageKind::Orphaned => {
+            StageKind::Free | StageKind::Stopping | StageKind::InUse | StageKind::Unclean | StageKind::Orphaned => {
                 unreachable!("these are dealt with before, or have no timer")
             }
         }

@@ -18,8 +18,8 @@ const AGED: u64 = 60 * SECOND;
 pub struct Hints {
     /// Who was asked for which start, in which pool.
     pub starts: BTreeMap<u64, (usize, String)>,
-    /// Who was asked to clean which member of which pool.
-    pub cleans: BTreeMap<(String, String), usize>,
+    /// Who were asked to clean which member of which pool.
+    pub cleans: BTreeMap<(String, String), BTreeSet<usize>>,
     /// From which pools members were handed out.
     pub served: BTreeSet<String>,
 }
@@ -1434,7 +1434,8 @@ impl Members {
                 (true, None) => of_pool.iter().map(|(id, _)| *id).collect(),
             };
             let key = (name.clone(), pool.members[m].name.clone());
-            let seen = self.hints.cleans.get(&key).copied().filter(|by| able.contains(by));
+            let asked = self.hints.cleans.get(&key);
+            let seen = able.iter().copied().find(|by| asked.is_some_and(|asked| asked.contains(by)));
             let Some(by) = seen.or(able.first().copied()) else { return };
             let until = self.now + pool.settings.clean_timeout;
             let member = &mut self.pools[p].members[m];
