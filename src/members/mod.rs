@@ -29,7 +29,7 @@ use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::{Due, TimerId};
-use log::{Level, debug, log_enabled, trace};
+use log::{debug, trace};
 use notices::NoticeLog;
 use request::{Refusal, Request, What};
 use sessions::{Listing, Sessions};
@@ -194,7 +194,7 @@ impl Members {
     fn answer(&mut self, conn: ConnId, query: Query<'_>, context: &mut Context<'_>) -> Result<Progress, Refusal> {
         if let Query::Utilization { pool } = query {
             let figures = self.state.utilization(pool)?;
-            reply(context.output, conn, |bytes| wire::write_utilization(bytes, &figures));
+            context.output.reply_lines(conn, |bytes| wire::write_utilization(bytes, &figures));
             return Ok(Progress::Done);
         }
         let mut listing = self.sessions.listing(conn).unwrap_or_else(|| Listing::new(query));
@@ -206,7 +206,7 @@ impl Members {
             self.sessions.keep_listing(conn, listing);
             return Ok(Progress::Partly);
         }
-        reply(context.output, conn, |bytes| bytes.push(b'\n'));
+        context.output.reply_lines(conn, |bytes| bytes.push(b'\n'));
         self.sessions.end_listing(conn, context.output);
         Ok(Progress::Done)
     }
@@ -238,7 +238,7 @@ impl Members {
                 listing.after = last.or(from.as_deref()).map(Box::from);
                 return Ok(false);
             }
-            reply(context.output, conn, |bytes| wire::write_member(bytes, &row));
+            context.output.reply_lines(conn, |bytes| wire::write_member(bytes, &row));
             listing.left -= 1;
             last = Some(row.name);
         }
@@ -254,7 +254,7 @@ impl Members {
                 listing.after = last.or(from.as_deref()).map(Box::from);
                 return false;
             }
-            reply(context.output, conn, |bytes| wire::write_pool(bytes, &row));
+            context.output.reply_lines(conn, |bytes| wire::write_pool(bytes, &row));
             last = Some(row.name);
         }
         true
@@ -314,7 +314,7 @@ impl Service for Members {
                 },
                 Framed::Partial => return Served { consumed, then: Then::Read },
                 Framed::TooLong => {
-                    reply(context.output, conn, |bytes| bytes.extend_from_slice(LINE_TOO_LONG));
+                    context.output.reply_lines(conn, |bytes| bytes.extend_from_slice(LINE_TOO_LONG));
                     return Served { consumed: input.len(), then: Then::Close };
                 }
             }
@@ -400,17 +400,5 @@ impl Service for Members {
 }
 
 fn tell(output: &mut Output, event: &Event) {
-    reply(output, event.conn, |bytes| wire::write_event(bytes, event));
-}
-
-/// Adds the lines of one reply, and logs each if that is wanted.
-fn reply(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
-    output.reply(conn, |bytes| {
-        let start = bytes.len();
-        write(bytes);
-        if log_enabled!(Level::Trace) {
-            let lines = bytes[start..].split_inclusive(|byte| *byte == b'\n');
-            lines.for_each(|line| trace!("{conn} < {}", escaped(line.strip_suffix(b"\n").unwrap_or(line))));
-        }
-    });
+    output.reply_lines(event.conn, |bytes| wire::write_event(bytes, event));
 }
