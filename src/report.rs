@@ -49,14 +49,9 @@
 //! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. [`crate::service::Service::report`] returns figures and tables;
 //! [`crate::service::Service::sample`] tells of the series, every few seconds, and so must be quick.
 
-#[cfg(test)]
-mod after_lines;
 pub(crate) mod room;
 pub(crate) mod snapshot;
 pub(crate) mod tables;
-
-#[cfg(test)]
-pub(crate) use after_lines::report_after_lines;
 
 use crate::histogram::Histogram;
 use crate::service::Traffic;

@@ -18,6 +18,7 @@ pub use options::MembersSettings;
 use crate::id::ConnId;
 use crate::options::{Opt, TableOpt};
 use crate::output::{MAX_BYTES, Output};
+use crate::pools::reply_lines;
 use crate::pools::wire::{LINE_TOO_LONG, Line as Framed, first_line, is_http};
 use crate::record::{Reader, Writer};
 use crate::report::Report;
@@ -25,7 +26,6 @@ use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
 use crate::settings::{self, Configure};
-use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::{Due, TimerId};
@@ -34,7 +34,6 @@ use notices::NoticeLog;
 use request::{Refusal, Request, What};
 use sessions::{Listing, Sessions};
 use state::{DeclaredPool, Event, Notice, Record, State, Step, Timer};
-use stats::Levels;
 use std::io;
 use wire::{Line, Query};
 
@@ -194,7 +193,7 @@ impl Members {
     fn answer(&mut self, conn: ConnId, query: Query<'_>, context: &mut Context<'_>) -> Result<Progress, Refusal> {
         if let Query::Utilization { pool } = query {
             let figures = self.state.utilization(pool)?;
-            context.output.reply_lines(conn, |bytes| wire::write_utilization(bytes, &figures));
+            reply_lines(context.output, conn, |bytes| wire::write_utilization(bytes, &figures));
             return Ok(Progress::Done);
         }
         let mut listing = self.sessions.listing(conn).unwrap_or_else(|| Listing::new(query));
@@ -206,7 +205,7 @@ impl Members {
             self.sessions.keep_listing(conn, listing);
             return Ok(Progress::Partly);
         }
-        context.output.reply_lines(conn, |bytes| bytes.push(b'\n'));
+        reply_lines(context.output, conn, |bytes| bytes.push(b'\n'));
         self.sessions.end_listing(conn, context.output);
         Ok(Progress::Done)
     }
@@ -238,7 +237,7 @@ impl Members {
                 listing.after = last.or(from.as_deref()).map(Box::from);
                 return Ok(false);
             }
-            context.output.reply_lines(conn, |bytes| wire::write_member(bytes, &row));
+            reply_lines(context.output, conn, |bytes| wire::write_member(bytes, &row));
             listing.left -= 1;
             last = Some(row.name);
         }
@@ -254,33 +253,10 @@ impl Members {
                 listing.after = last.or(from.as_deref()).map(Box::from);
                 return false;
             }
-            context.output.reply_lines(conn, |bytes| wire::write_pool(bytes, &row));
+            reply_lines(context.output, conn, |bytes| wire::write_pool(bytes, &row));
             last = Some(row.name);
         }
         true
-    }
-
-    /// What was counted, and the levels as they are now.
-    fn levels(&self, traffic: &Traffic) -> Figures<Levels> {
-        let mut levels = Figures::default();
-        levels.set(Levels::Connections, traffic.open);
-        let (members, pools) = self.state.len();
-        levels.set(Levels::Pools, pools as u64);
-        levels.set(Levels::Members, members as u64);
-        let mut all = [0; 6];
-        for of in self.state.pools_after(None).map(|row| row.figures) {
-            let parts = [of.in_use, of.free, of.starting, of.stopping, of.cleaning, of.quarantined];
-            all.iter_mut().zip(parts).for_each(|(sum, part)| *sum += u64::from(part));
-        }
-        let [in_use, free, starting, stopping, cleaning, quarantined] = all;
-        levels.set(Levels::InUse, in_use);
-        levels.set(Levels::Free, free);
-        levels.set(Levels::Starting, starting);
-        levels.set(Levels::Stopping, stopping);
-        levels.set(Levels::Cleaning, cleaning);
-        levels.set(Levels::Quarantined, quarantined);
-        levels.set(Levels::Waiting, self.state.waiting() as u64);
-        levels
     }
 }
 
@@ -314,7 +290,7 @@ impl Service for Members {
                 },
                 Framed::Partial => return Served { consumed, then: Then::Read },
                 Framed::TooLong => {
-                    context.output.reply_lines(conn, |bytes| bytes.extend_from_slice(LINE_TOO_LONG));
+                    reply_lines(context.output, conn, |bytes| bytes.extend_from_slice(LINE_TOO_LONG));
                     return Served { consumed: input.len(), then: Then::Close };
                 }
             }
@@ -400,5 +376,5 @@ impl Service for Members {
 }
 
 fn tell(output: &mut Output, event: &Event) {
-    output.reply_lines(event.conn, |bytes| wire::write_event(bytes, event));
+    reply_lines(output, event.conn, |bytes| wire::write_event(bytes, event));
 }

@@ -2,8 +2,10 @@
 
 use super::Members;
 use super::state::PoolReport;
-use super::stats::{MISSES, Members as Stat, misses_of};
+use super::stats::{Levels, MISSES, Members as Stat, misses_of};
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Table, TableInfo};
+use crate::service::Traffic;
+use crate::stats::Figures;
 use crate::top_keys;
 
 /// How many pools are told of: more than a page has room for, and few enough that a report of 65,536 pools is made quickly.
@@ -152,6 +154,29 @@ const fn times(name: &'static str, metric: &'static str, help: &'static str) -> 
 }
 
 impl Members {
+    /// What was counted, and the levels as they are now.
+    pub(super) fn levels(&self, traffic: &Traffic) -> Figures<Levels> {
+        let mut levels = Figures::default();
+        levels.set(Levels::Connections, traffic.open);
+        let (members, pools) = self.state.len();
+        levels.set(Levels::Pools, pools as u64);
+        levels.set(Levels::Members, members as u64);
+        let mut all = [0; 6];
+        for of in self.state.pools_after(None).map(|row| row.figures) {
+            let parts = [of.in_use, of.free, of.starting, of.stopping, of.cleaning, of.quarantined];
+            all.iter_mut().zip(parts).for_each(|(sum, part)| *sum += u64::from(part));
+        }
+        let [in_use, free, starting, stopping, cleaning, quarantined] = all;
+        levels.set(Levels::InUse, in_use);
+        levels.set(Levels::Free, free);
+        levels.set(Levels::Starting, starting);
+        levels.set(Levels::Stopping, stopping);
+        levels.set(Levels::Cleaning, cleaning);
+        levels.set(Levels::Quarantined, quarantined);
+        levels.set(Levels::Waiting, self.state.waiting() as u64);
+        levels
+    }
+
     /// Returns the pools as they are now, and what happened in them: of [`MOST_ROWS`] pools at most, whose names are cut to
     /// [`top_keys::KEY_BYTES`].
     pub(super) fn tables(&self) -> Vec<Table> {
@@ -190,8 +215,9 @@ fn name_of(name: &[u8]) -> Cell {
 mod tests {
     use super::*;
     use crate::id::{ConnId, Id};
-    use crate::report::{Report, report_after_lines};
-    use crate::service::{Peers, Traffic};
+    use crate::registry::tests::report_after_lines;
+    use crate::report::Report;
+    use crate::service::Peers;
     use crate::time::{Span, Time};
 
     struct Here;

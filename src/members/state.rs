@@ -123,16 +123,10 @@ pub const MOST_POOLS: usize = 65_536;
 const MOST_AT_ONCE: u32 = 512;
 /// How many free members one take with attributes looks at: about a millisecond's worth.
 const MOST_LOOKED_AT: usize = 16_384;
-/// How many a take looks at that has no attributes while some are free whose provider is lost: it finds nobody rather than keep
-/// others waiting, for the moment until these are gone.
-const MOST_DOOMED: usize = 64;
-/// How many members of a pool are cleaned at once, whatever its settings say: the loss of a cleaner gives all of them back in one step.
-const MOST_CLEANED: u32 = 4_096;
 /// How many starts a provider has under way: it is asked for more when it has answered some. Its loss ends them all in one step.
 const MOST_STARTS: u32 = 4_096;
-/// How many late starts, and how many stops that were not answered in time, are remembered of a provider.
+/// How many late starts are remembered of a provider.
 const MOST_LATE_STARTS: usize = 1_024;
-const MOST_LATE_STOPS: usize = 65_536;
 
 /// What the operator allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -222,7 +222,8 @@ fn row_of_type(one: &super::WorkType) -> Vec<Cell> {
 mod tests {
     use super::*;
     use crate::id::{ConnId, Id};
-    use crate::report::{Report, report_after_lines};
+    use crate::registry::tests::report_after_lines;
+    use crate::report::Report;
     use crate::service::Traffic;
     use crate::time::Span;
 

@@ -3,6 +3,9 @@
 use super::members::Cause;
 use super::*;
 
+/// How many stops that were not answered in time are remembered of a provider.
+const MOST_LATE_STOPS: usize = 65_536;
+
 impl State {
     pub(super) fn work(&mut self, conn: ConnId) -> &mut Work {
         self.client(conn).work.get_or_insert_default()

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// How many members of a pool are cleaned at once, whatever its settings say: the loss of a cleaner gives all of them back in one step.
+const MOST_CLEANED: u32 = 4_096;
+
 pub(super) struct Pool {
     pub name: Arc<[u8]>,
     pub hash: Hash,

@@ -119,6 +119,9 @@ fn text_for_people_is_the_rest_of_the_line() {
 
 #[test]
 fn a_lease_is_a_number_or_a_token() {
+    for (line, number) in [("RETURN 18446744073709551615", u64::MAX), ("RETURN 00000000000000000000007", 7)] {
+        assert_eq!(request(line), Request::Return { lease: LeaseName::Number(number), condition: Condition::Ok });
+    }
     assert_eq!(request("RETURN 5"), Request::Return { lease: LeaseName::Number(5), condition: Condition::Ok });
     let token = LeaseName::Token([0xab; 16]);
     let line = format!("RETURN {} FAIL", "aB".repeat(16));
