@@ -144,7 +144,7 @@ impl<'a> Work<'a> {
 
     /// Has everything stopped.
     pub fn end(&mut self) {
-        (self.is_ending, self.connection) = (true, self.connection + 1);
+        self.is_ending = true;
         let starts = self.commands.iter_mut().filter(|command| matches!(command.job, Job::Task(Task::Start(_))));
         starts.for_each(|command| command.process.terminate());
         let names: Vec<Box<[u8]>> = self.members().map(Box::from).collect();
@@ -154,6 +154,16 @@ impl<'a> Work<'a> {
     /// Begins nothing any more, and goes on with what was begun.
     pub fn finish_cleaning(&mut self) {
         self.is_ending = true;
+    }
+
+    /// Whether the connection waits for a member of others to be cleaned.
+    pub fn is_cleaning_for_others(&self) -> bool {
+        self.commands.iter().any(|command| match &command.job {
+            Job::Task(Task::Clean(name)) => {
+                command.asked_by == Some(self.connection) && !self.members.contains_key(name)
+            }
+            _ => false,
+        })
     }
 
     /// Whether it was asked to end.
