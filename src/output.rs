@@ -8,6 +8,8 @@
 use crate::id::ServiceId;
 use crate::id::{ConnId, Id};
 use crate::list::{Links, List};
+use crate::text::escaped;
+use log::{Level, log_enabled, trace};
 use std::collections::VecDeque;
 
 /// A connection with this much unsent output is not served until it drains.
@@ -76,6 +78,18 @@ impl Output {
         write(&mut buffer.bytes);
         buffer.replies += 1;
         self.touch(conn);
+    }
+
+    /// Adds one reply that is lines, and logs each at the level trace.
+    pub fn reply_lines(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+        self.reply(conn, |bytes| {
+            let start = bytes.len();
+            write(bytes);
+            if log_enabled!(Level::Trace) {
+                let lines = bytes[start..].split_inclusive(|byte| *byte == b'\n');
+                lines.for_each(|line| trace!("{conn} < {}", escaped(line.strip_suffix(b"\n").unwrap_or(line))));
+            }
+        });
     }
 
     /// Adds one reply that is held until this commit of the service is done. Of one service, it waits for the same commit as the

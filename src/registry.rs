@@ -257,7 +257,7 @@ impl Others<'_> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+pub mod tests {
     use super::*;
     use crate::id::{ConnId, Id};
     use crate::loop_stats::LoopStats;
@@ -269,7 +269,7 @@ pub(crate) mod tests {
     use crate::wheel::Wheel;
 
     /// Has connections of a service say a line each, at these times, and returns its report at `now`.
-    pub(crate) fn report_after_lines(
+    pub fn report_after_lines(
         service: &str,
         lines: impl Iterator<Item = (Time, usize, String)>,
         now: Time,

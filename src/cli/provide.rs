@@ -236,7 +236,7 @@ impl Session<'_> {
     /// begun with: another would be asked to clean them at the same time.
     fn end(&mut self) {
         if self.role == Role::Cleaner {
-            return self.work.finish_cleaning();
+            return self.work.end();
         }
         if let Link::Up(provider) = &mut self.link {
             // Nothing is started in place of what it takes away. A connection that is lost has no members any more.

@@ -18,7 +18,6 @@ pub use options::MembersSettings;
 use crate::id::ConnId;
 use crate::options::{Opt, TableOpt};
 use crate::output::{MAX_BYTES, Output};
-use crate::pools::reply_lines;
 use crate::pools::wire::{LINE_TOO_LONG, Line as Framed, first_line, is_http};
 use crate::record::{Reader, Writer};
 use crate::report::Report;
@@ -193,7 +192,7 @@ impl Members {
     fn answer(&mut self, conn: ConnId, query: Query<'_>, context: &mut Context<'_>) -> Result<Progress, Refusal> {
         if let Query::Utilization { pool } = query {
             let figures = self.state.utilization(pool)?;
-            reply_lines(context.output, conn, |bytes| wire::write_utilization(bytes, &figures));
+            context.output.reply_lines(conn, |bytes| wire::write_utilization(bytes, &figures));
             return Ok(Progress::Done);
         }
         let mut listing = self.sessions.listing(conn).unwrap_or_else(|| Listing::new(query));
@@ -205,7 +204,7 @@ impl Members {
             self.sessions.keep_listing(conn, listing);
             return Ok(Progress::Partly);
         }
-        reply_lines(context.output, conn, |bytes| bytes.push(b'\n'));
+        context.output.reply_lines(conn, |bytes| bytes.push(b'\n'));
         self.sessions.end_listing(conn, context.output);
         Ok(Progress::Done)
     }
@@ -237,7 +236,7 @@ impl Members {
                 listing.after = last.or(from.as_deref()).map(Box::from);
                 return Ok(false);
             }
-            reply_lines(context.output, conn, |bytes| wire::write_member(bytes, &row));
+            context.output.reply_lines(conn, |bytes| wire::write_member(bytes, &row));
             listing.left -= 1;
             last = Some(row.name);
         }
@@ -253,7 +252,7 @@ impl Members {
                 listing.after = last.or(from.as_deref()).map(Box::from);
                 return false;
             }
-            reply_lines(context.output, conn, |bytes| wire::write_pool(bytes, &row));
+            context.output.reply_lines(conn, |bytes| wire::write_pool(bytes, &row));
             last = Some(row.name);
         }
         true
@@ -290,7 +289,7 @@ impl Service for Members {
                 },
                 Framed::Partial => return Served { consumed, then: Then::Read },
                 Framed::TooLong => {
-                    reply_lines(context.output, conn, |bytes| bytes.extend_from_slice(LINE_TOO_LONG));
+                    context.output.reply_lines(conn, |bytes| bytes.extend_from_slice(LINE_TOO_LONG));
                     return Served { consumed: input.len(), then: Then::Close };
                 }
             }
@@ -376,5 +375,5 @@ impl Service for Members {
 }
 
 fn tell(output: &mut Output, event: &Event) {
-    reply_lines(output, event.conn, |bytes| wire::write_event(bytes, event));
+    output.reply_lines(event.conn, |bytes| wire::write_event(bytes, event));
 }

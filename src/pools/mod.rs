@@ -30,7 +30,7 @@ use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
-use log::{Level, debug, log_enabled, trace};
+use log::{debug, trace};
 use stats::PoolStat as Stat;
 use std::io;
 use wire::listing::{self, MOST_LINES};
@@ -131,7 +131,7 @@ impl PoolsService {
             StatsQuery::Types => listing::write_types(bytes, &state.types()),
             StatsQuery::Unknown => bytes.extend_from_slice(wire::WRONG_STAT),
         };
-        reply_lines(context.output, conn, write);
+        context.output.reply_lines(conn, write);
     }
 
     /// Tells what every service reports, with so many rows of each table at most.
@@ -140,7 +140,7 @@ impl PoolsService {
         self.sample(&mut |series| own.series.push(series));
         let room = Room { rows: rows.min(REPORT_ROOM.rows), ..REPORT_ROOM };
         let snapshot = Snapshot::of(&Moment::seen_from(context, own), room, &Remembered::NOTHING);
-        reply_lines(context.output, conn, |bytes| {
+        context.output.reply_lines(conn, |bytes| {
             snapshot.write_lines(bytes);
             bytes.extend_from_slice(b"\n\n");
         });
@@ -233,17 +233,5 @@ impl Service for PoolsService {
 }
 
 fn reply_line(output: &mut Output, conn: ConnId, line: &'static [u8]) {
-    reply_lines(output, conn, |bytes| bytes.extend_from_slice(line));
-}
-
-/// Adds one reply that is lines, and logs each at the level trace.
-pub fn reply_lines(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
-    output.reply(conn, |bytes| {
-        let start = bytes.len();
-        write(bytes);
-        if log_enabled!(Level::Trace) {
-            let lines = bytes[start..].split_inclusive(|byte| *byte == b'\n');
-            lines.for_each(|line| trace!("{conn} < {}", escaped(line.strip_suffix(b"\n").unwrap_or(line))));
-        }
-    });
+    output.reply_lines(conn, |bytes| bytes.extend_from_slice(line));
 }
