@@ -27,6 +27,21 @@ pub fn leading_number(bytes: &[u8]) -> (u32, usize) {
     (number as u32, len)
 }
 
+/// Appends the decimal digits of a number. Replies that are sent all the time need not go through the formatting of any value.
+pub fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; u64::MAX.ilog10() as usize + 1];
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        // Lossless: it is one digit.
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return bytes.extend_from_slice(&digits[start..]);
+        }
+    }
+}
+
 /// Returns the value of seconds with decimals; None if it is anything else. What is finer than a millisecond is rounded up, so that nothing ends early.
 pub fn parse_seconds(word: &[u8]) -> Option<Span> {
     // Most have no decimals.
@@ -50,6 +65,15 @@ pub fn parse_seconds(word: &[u8]) -> Option<Span> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_written_as_they_are_formatted() {
+        for number in [0, 7, 10, 99, 1_234_567_890, u64::MAX - 1, u64::MAX] {
+            let mut bytes = b"x".to_vec();
+            push_number(&mut bytes, number);
+            assert_eq!(bytes, format!("x{number}").into_bytes());
+        }
+    }
 
     #[test]
     fn seconds_are_exact_to_the_millisecond() {

@@ -9,6 +9,8 @@
 use crate::id::ServiceId;
 use crate::id::{ConnId, Id};
 use crate::list::{Links, List};
+use crate::text::escaped;
+use log::{Level, log_enabled, trace};
 use std::collections::VecDeque;
 
 /// A connection with this much unsent output is not served until it drains.
@@ -75,16 +77,29 @@ pub struct Output {
 impl Output {
     /// Adds one reply, whose bytes `write` appends.
     pub fn reply(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
-        self.reply_many(conn, |bytes| {
+        let buffer = self.buffer_of(conn);
+        write(&mut buffer.bytes);
+        buffer.replies += 1;
+        self.touch(conn);
+    }
+
+    /// Adds one reply that is lines, and logs each at the level trace.
+    pub fn reply_lines(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+        self.reply_all_lines(conn, |bytes| {
             write(bytes);
             1
         });
     }
 
-    /// Adds several replies, whose bytes `write` appends and whose number it returns.
-    pub fn reply_many(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>) -> u32) {
+    /// Adds several replies that are lines, as many as `write` returns, and logs each line at the level trace.
+    pub fn reply_all_lines(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>) -> u32) {
         let buffer = self.buffer_of(conn);
+        let start = buffer.bytes.len();
         buffer.replies += write(&mut buffer.bytes);
+        if log_enabled!(Level::Trace) {
+            let lines = buffer.bytes[start..].split_inclusive(|byte| *byte == b'\n');
+            lines.for_each(|line| trace!("{conn} < {}", escaped(line.strip_suffix(b"\n").unwrap_or(line))));
+        }
         self.touch(conn);
     }
 

@@ -30,7 +30,7 @@ use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
-use log::{Level, debug, log_enabled, trace};
+use log::{debug, trace};
 use stats::PoolStat as Stat;
 use std::io;
 use wire::listing::{self, MOST_LINES};
@@ -127,7 +127,7 @@ impl PoolsService {
         self.state.end_turn();
         let mut replies = self.replies.drain(..).peekable();
         while let Some((conn, first)) = replies.next() {
-            reply(output, conn, |bytes| {
+            output.reply_all_lines(conn, |bytes| {
                 bytes.extend_from_slice(wire::text_of(first));
                 let mut count = 1;
                 while let Some((_, next)) = replies.next_if(|(other, _)| *other == conn) {
@@ -189,10 +189,7 @@ impl PoolsService {
             StatsQuery::Types => listing::write_types(bytes, &state.types()),
             StatsQuery::Unknown => bytes.extend_from_slice(wire::WRONG_STAT),
         };
-        reply(context.output, conn, |bytes| {
-            write(bytes);
-            1
-        });
+        context.output.reply_lines(conn, write);
     }
 
     /// Tells what every service reports, with so many rows of each table at most.
@@ -201,10 +198,9 @@ impl PoolsService {
         self.sample(&mut |series| own.series.push(series));
         let room = Room { rows: rows.min(REPORT_ROOM.rows), ..REPORT_ROOM };
         let snapshot = Snapshot::of(&Moment::seen_from(context, own), room, &Remembered::NOTHING);
-        reply(context.output, conn, |bytes| {
+        context.output.reply_lines(conn, |bytes| {
             snapshot.write_lines(bytes);
             bytes.extend_from_slice(b"\n\n");
-            1
         });
     }
 
@@ -270,17 +266,4 @@ impl Service for PoolsService {
     fn own_timers(&self) -> usize {
         self.state.own_timers()
     }
-}
-
-/// Adds replies, as many as `write` returns, and logs each line at the level trace.
-fn reply(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>) -> u32) {
-    output.reply_many(conn, |bytes| {
-        let start = bytes.len();
-        let count = write(bytes);
-        if log_enabled!(Level::Trace) {
-            let lines = bytes[start..].split_inclusive(|byte| *byte == b'\n');
-            lines.for_each(|line| trace!("{conn} < {}", escaped(line.strip_suffix(b"\n").unwrap_or(line))));
-        }
-        count
-    });
 }

@@ -85,6 +85,10 @@ pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
 pub fn is_http(line: &[u8]) -> bool {
     const METHODS: [&[u8]; 9] =
         [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
+    // Most requests begin with another letter than all of these.
+    if !matches!(line.first(), Some(b'G' | b'H' | b'h' | b'P' | b'D' | b'C' | b'O' | b'T')) {
+        return false;
+    }
     let first = line.split(|byte| *byte == b' ').next().unwrap_or_default();
     METHODS.contains(&first) || line.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"Host:"))
 }
