@@ -256,6 +256,7 @@ impl Others<'_> {
     }
 }
 
+/// What tests of services need of the registry.
 #[cfg(test)]
 pub mod tests {
     use super::*;
