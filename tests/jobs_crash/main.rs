@@ -1,0 +1,7 @@
+//! Jobs that are never lost: what stands after a crash, of the process, the disk or the power, is what clients were promised.
+
+mod checker;
+#[path = "../support/crash/mod.rs"]
+mod crash;
+#[path = "../support/mod.rs"]
+mod support;
