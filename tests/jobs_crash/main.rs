@@ -3,5 +3,7 @@
 mod checker;
 #[path = "../support/crash/mod.rs"]
 mod crash;
+mod kill;
+mod load;
 #[path = "../support/mod.rs"]
 mod support;

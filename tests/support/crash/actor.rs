@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 /// So many are held at once at most, and so many are remembered of each kind.
 const MOST_HELD: usize = 4;
 const MOST_KNOWN: usize = 20;
+/// Above so many jobs of its own it rather ends some than puts more.
+const ENOUGH: i32 = 30;
 /// A delay that ends after every test, in seconds. Nobody but its owner kicks such a job.
 const LONG: u32 = 5000;
 
@@ -55,9 +57,16 @@ pub struct Actor {
     put: Vec<u64>,
     /// Buried, or delayed for long, by this client.
     set_aside: Vec<u64>,
+    /// How many jobs it has put and not seen to their end.
+    balance: i32,
 }
 
 impl Group {
+    /// Whether the client may leave without a reply. One that may have been given a job, nobody knows which, must not.
+    pub fn may_be_abandoned(&self) -> bool {
+        !self.requests.iter().any(|request| request.line.starts_with("reserve"))
+    }
+
     /// As it goes over the wire.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -88,7 +97,7 @@ impl Actor {
         let jobs = found.jobs.iter().filter(|job| mine(job.id) && !job.shape.tube.starts_with("own/"));
         let set_aside = jobs.filter(|job| is_aside(job.shape.place)).map(|job| job.id).collect();
         let random = Random::new(seed ^ (number as u64) << 32 ^ (life as u64) << 48);
-        Actor { number, life, serial: 0, random, held: Vec::new(), put: Vec::new(), set_aside }
+        Actor { number, life, serial: 0, random, held: Vec::new(), put: Vec::new(), set_aside, balance: 0 }
     }
 
     /// Its connection was lost, and it begins with another.
@@ -98,7 +107,7 @@ impl Actor {
 
     /// What it sends next.
     pub fn speak(&mut self) -> Group {
-        if self.random.once_in(12) {
+        if !self.has_enough() && self.random.once_in(12) {
             let requests = (0..2 + self.random.below(3)).map(|_| self.put_plainly()).collect();
             return Group { requests, is_many: true };
         }
@@ -106,8 +115,13 @@ impl Actor {
         Group { requests: (0..count).map(|_| self.request()).collect(), is_many: false }
     }
 
+    fn has_enough(&self) -> bool {
+        self.balance > ENOUGH
+    }
+
     fn request(&mut self) -> Request {
         match self.random.below(16) {
+            0..=4 if self.has_enough() && self.held.len() < MOST_HELD => say("reserve-with-timeout 0".into()),
             0..=2 => self.put_plainly(),
             3..=4 => self.put_with_options(),
             5..=8 if !self.held.is_empty() => self.give_back(),
@@ -120,7 +134,7 @@ impl Actor {
             13 => self.keep_own_tube(),
             14 => self.set(),
             _ if !self.held.is_empty() => self.give_back(),
-            _ => self.put_plainly(),
+            _ => self.set(),
         }
     }
 
@@ -135,7 +149,7 @@ impl Actor {
     }
 
     fn put_plainly(&mut self) -> Request {
-        let (pri, delay) = (self.random.below(5), self.random.pick(&[0, 0, 0, 0, 1, LONG]));
+        let (pri, delay) = (self.random.below(5), self.random.pick(&[0, 0, 0, 0, 0, 0, 0, 1, 1, LONG]));
         self.put(&format!("put {pri} {delay} 500"), "")
     }
 
@@ -153,7 +167,7 @@ impl Actor {
     /// Ends, or gives back, a job that it holds.
     fn give_back(&mut self) -> Request {
         let (id, pri) = (take(&mut self.held, &mut self.random), self.random.below(9));
-        match self.random.below(9) {
+        match self.random.below(12) {
             0..=1 => say(format!("release {id} {pri} {}", self.random.pick(&[0, 0, 1, LONG]))),
             2 => say(format!("bury {id} {pri}")),
             3..=4 => {
@@ -200,12 +214,15 @@ impl Actor {
         let words: Vec<&str> = request.line.split(' ').collect();
         let id = words.get(1).and_then(|word| word.parse().ok()).unwrap_or(0);
         let long = LONG.to_string();
+        self.balance += i32::from(told.line.starts_with("INSERTED"));
         match (told.line.split(' ').next().unwrap_or_default(), words[0]) {
             ("RESERVED", _) => self.held.extend(told.number("RESERVED")),
             ("INSERTED", _) if request.line.contains("tube=own/") => {}
             ("INSERTED", _) if words[2] == long => self.set_aside.extend(told.number("INSERTED")),
             ("INSERTED", _) => self.put.extend(told.number("INSERTED")),
             ("RELEASED", "release") if words[3] == long => self.set_aside.push(id),
+            ("DELETED", _) => self.balance -= 1,
+            ("CLEARED", _) => self.balance -= told.number("CLEARED").unwrap_or(0) as i32,
             // One that failed may have moved to a tube where others find it.
             ("BURIED", "bury") => self.set_aside.push(id),
             _ => {}

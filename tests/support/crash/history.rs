@@ -231,7 +231,7 @@ fn check_jobs(
         let may_be_superseded =
             job.leaf.as_ref().is_some_and(|(root, number)| newest.get(root).is_some_and(|newest| newest > number));
         if !seen.contains(id) && !job.possible.contains(&None) && !may_be_superseded {
-            return Err(format!("job {id} is lost, which is one of {:?}", job.possible));
+            return Err(format!("job {id} is lost, which is one of {:?} {:?}", job.possible, job.leaf));
         }
     }
     Ok(())

@@ -19,7 +19,8 @@ pub fn survey(ask: &mut Ask<'_>, clients: usize, mut now: impl FnMut() -> u64) -
     let tubes: Vec<String> =
         lines(&ask("list-tubes")).iter().map(|line| line.trim_start_matches("- ").into()).collect();
     for tube in &tubes {
-        for state in ["ready", "delayed", "buried"] {
+        // What is delayed comes first, for it may be ready in the next moment.
+        for state in ["delayed", "ready", "buried"] {
             list(ask, tube, state, &mut now, &mut found.jobs);
         }
         let held = ask(&format!("list-jobs {tube} reserved {PAGE}"));
@@ -41,7 +42,9 @@ fn list(ask: &mut Ask<'_>, tube: &str, state: &str, now: &mut impl FnMut() -> u6
             if line.starts_with("- ") && !entry.is_empty() {
                 let job = look_at(ask, state, &std::mem::take(&mut entry), now);
                 after = job.id;
-                jobs.push(job);
+                if !jobs.iter().any(|other| other.id == after && other.shape.tube == tube && state == "ready") {
+                    jobs.push(job);
+                }
             }
             if let Some((name, value)) = line[2.min(line.len())..].split_once(": ") {
                 entry.insert(name.to_string(), value.trim_matches('"').to_string());
