@@ -17,7 +17,7 @@ use Wanted::{AtLeast, AtMost, Nothing, RatioAtLeast};
 /// More jobs than are reserved in one round.
 const STOCK: usize = 150_000;
 /// The name of the thread that commits.
-const THREAD: &str = "jobs store";
+const THREAD: &str = "jobs-store";
 
 /// What is wanted of one case.
 #[derive(Clone, Copy)]

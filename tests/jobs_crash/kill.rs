@@ -28,7 +28,7 @@ fn all_is_as_it_was_told_when_nothing_happens() {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             for number in 0..ACTORS {
-                let actor = Actor::new(number, ACTORS, life, seed, &found);
+                let actor = Actor::new(number, ACTORS, life, seed, &found, log.now());
                 log.play(scope, address, (actor, number, seed ^ (life as u64) << 20), &is_over);
             }
             thread::sleep(Duration::from_millis(LONGEST_MS as u64));
@@ -67,7 +67,7 @@ fn play(rounds: u64) {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             for number in 0..ACTORS {
-                let actor = Actor::new(number, ACTORS, life, seed, &found);
+                let actor = Actor::new(number, ACTORS, life, seed, &found, log.now());
                 log.play(scope, address, (actor, number, seed ^ (life as u64) << 20), &is_over);
             }
             thread::sleep(Duration::from_millis(random.below(LONGEST_MS) as u64));

@@ -3,7 +3,10 @@
 mod checker;
 #[path = "../support/crash/mod.rs"]
 mod crash;
+mod disk;
 mod kill;
 mod load;
+mod power;
 #[path = "../support/mod.rs"]
 mod support;
+mod vfs;

@@ -4,6 +4,10 @@
 #[path = "../support/bodies/mod.rs"]
 #[allow(dead_code, reason = "only one body is used here")]
 mod bodies;
+#[path = "../support/crash/mod.rs"]
+mod crash;
+mod crashes;
+mod losing;
 mod random;
 mod store;
 #[path = "../support/mod.rs"]

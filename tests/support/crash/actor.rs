@@ -15,6 +15,9 @@ const ENOUGH: i32 = 30;
 /// A delay that ends after every test, in seconds. Nobody but its owner kicks such a job.
 const LONG: u32 = 5000;
 
+/// A delay that ends later, in milliseconds, is one that is kicked by its owner only.
+const SOON_MS: u64 = 60_000;
+
 /// What the client of this number says first. Its tube that is paused at times is there because it is watched.
 pub fn greeting(number: usize) -> [String; 2] {
     ["watch work/*".into(), format!("watch pause/{number}")]
@@ -87,11 +90,11 @@ impl Group {
 
 impl Actor {
     /// The client of this number, which takes care of its share of what is set aside.
-    pub fn new(number: usize, actors: usize, life: usize, seed: u64, found: &Found) -> Actor {
+    pub fn new(number: usize, actors: usize, life: usize, seed: u64, found: &Found, now: u64) -> Actor {
         let mine = |id: u64| id % actors as u64 == number as u64;
         let is_aside = |place: Place| match place {
             Place::Ready => false,
-            Place::Delayed(from, _) => from > u64::from(LONG / 2) * 1000,
+            Place::Delayed(from, _) => from > now + SOON_MS,
             Place::Buried => true,
         };
         let jobs = found.jobs.iter().filter(|job| mine(job.id) && !job.shape.tube.starts_with("own/"));

@@ -7,6 +7,7 @@ pub mod actor;
 pub mod history;
 pub mod registers;
 pub mod shape;
+pub mod sim;
 pub mod survey;
 
 /// What one reply was: its line, and the body behind it.
