@@ -162,6 +162,8 @@ impl World {
 
     /// A server of these services, without clients, at the time of its start.
     pub fn of(list: &[&'static Info], settings: AllSettings) -> Self {
+        // Nothing here has a disk.
+        let settings = settings.in_memory();
         let connections = Connections::new(Services::of(list, &settings), EPOCH, Random::from_seed(0));
         let mut world = World {
             list: list.to_vec(),
@@ -191,7 +193,7 @@ impl World {
 
     /// Has other settings count from the next upgrade on.
     pub fn set(&mut self, settings: AllSettings) {
-        self.settings = settings;
+        self.settings = settings.in_memory();
     }
 
     /// What the operator has told the services.
