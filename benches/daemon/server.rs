@@ -103,7 +103,7 @@ impl Program {
             (Program::Ours, Protocol::Frames) => &["--counter", "--counter-listen", &address.to_string()],
             (Program::Ours, Protocol::Members) => &["--members", "--members-listen", &address.to_string()],
             (Program::Ours, Protocol::Jobs) => {
-                &["--jobs", "--jobs-listen", &address.to_string(), "--jobs-store", "memory"]
+                &["--jobs", "--jobs-store", "memory", "--jobs-listen", &address.to_string()]
             }
             (Program::Limit, Protocol::Lines | Protocol::Members) => &[LIMIT_ARGUMENT],
             (Program::Limit, Protocol::Jobs) => &[LIMIT_ARGUMENT, JOBS_ARGUMENT],

@@ -12,6 +12,9 @@ use super::wire::{Request, replies};
 use crate::id::{ConnId, Id};
 use crate::service::{Context, Then};
 use crate::time::Time;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// How many tubes are looked at for one answer; then others are served.
 const TUBES_AT_ONCE: usize = 1024;
@@ -46,10 +49,12 @@ impl JobQueue {
                 yaml::write_extensions(&mut text);
                 self.tell_text(conn, text, context);
             }
-            Request::StoreCopy(path) => match self.store.copy(path) {
-                Some(bytes) => self.say(conn, Body::None, None, context, |_, out| replies::write_copied(out, bytes)),
-                None => self.tell_nothing(conn, context),
-            },
+            Request::StoreCopy(path) => {
+                if self.begin_copy(conn, Path::new(OsStr::from_bytes(path))) {
+                    return Some(Then::Wait);
+                }
+                self.tell_nothing(conn, context);
+            }
             other => {
                 self.ask_all(conn, other, context);
                 return Some(Then::Serve);

@@ -2,7 +2,7 @@
 //! synced.
 
 use crate::crash::sim::{Disk, Sim, step};
-use crate::disk::{FaultyDisk, Faults};
+use crate::disk::{Faults, FaultyDisk};
 use crate::support::random::{Random, setting};
 use crate::support::scratch::Scratch;
 use crate::support::world::World;
@@ -102,7 +102,8 @@ fn play(vfs: &str, disturb: impl Fn(&mut Sim<OnDisk>, &mut Random)) {
     for seed in first..first + seeds {
         let scratch = Scratch::new();
         CURRENT.set(Some(Place { path: scratch.file("jobs.db"), vfs: Some(vfs.into()) }));
-        replies += play_one(&disk, seed, &disturb).unwrap_or_else(|error| panic!("{error}\nSIM_SEED={seed} SIM_SEEDS=1"));
+        replies +=
+            play_one(&disk, seed, &disturb).unwrap_or_else(|error| panic!("{error}\nSIM_SEED={seed} SIM_SEEDS=1"));
     }
     let (syncs, failures) = disk.counts();
     println!("{seeds} seeds, {replies} replies, {syncs} syncs, {failures} failures");
@@ -110,11 +111,7 @@ fn play(vfs: &str, disturb: impl Fn(&mut Sim<OnDisk>, &mut Random)) {
     assert!(seeds < 5 || failures > 0, "nothing failed");
 }
 
-fn play_one(
-    disk: &FaultyDisk,
-    seed: u64,
-    disturb: &impl Fn(&mut Sim<OnDisk>, &mut Random),
-) -> Result<usize, String> {
+fn play_one(disk: &FaultyDisk, seed: u64, disturb: &impl Fn(&mut Sim<OnDisk>, &mut Random)) -> Result<usize, String> {
     let mut random = Random::new(seed);
     let mut sim = Sim::new(OnDisk(disk.clone()), ACTORS, seed);
     for _ in 0..LIVES {

@@ -239,9 +239,9 @@ impl<'a> Kept<'a> {
         for ((tube, signature), (changed, newest)) in roots {
             visit(Saved::Root(tube, signature, *newest, moment(epoch, *changed)))?;
         }
-        self.jobs.values().try_for_each(|(batch, job, body)| {
-            visit(Saved::Job(record_of(batch, job, epoch), body, None, None))
-        })
+        self.jobs
+            .values()
+            .try_for_each(|(batch, job, body)| visit(Saved::Job(record_of(batch, job, epoch), body, None, None)))
     }
 }
 

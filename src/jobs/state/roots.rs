@@ -97,6 +97,12 @@ impl Roots {
         self.by_change.iter(&self.links).filter_map(|id| self.record(id))
     }
 
+    /// Returns the root jobs from one place of the table on, with their places, in no order.
+    pub fn iter_from(&self, place: usize) -> impl Iterator<Item = (usize, RootId)> {
+        let places = (place..self.roots.capacity()).filter(|place| self.roots.contains(*place));
+        places.map(|place| (place, RootId::from_index(place)))
+    }
+
     fn oldest(&self) -> Option<Time> {
         Some(self.roots[self.by_change.front()?.index()].changed)
     }

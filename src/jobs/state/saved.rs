@@ -72,7 +72,7 @@ impl State {
         while let Some((index, _)) = self.sweeps.iter().next() {
             let id = super::SweepId::from_index(index);
             self.cancel_sweep_timer(id, step.timers);
-            self.run(id, step);
+            self.run_for(id, super::SLICE, step);
         }
         while !self.orphans.is_empty() {
             self.give_orphans_back(step);

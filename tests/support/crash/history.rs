@@ -295,6 +295,8 @@ impl<'a> Replay<'a> {
                 let text = String::from_utf8_lossy(&self.history.asked[number].body).into_owned();
                 self.change_held(id, &Change::Fail(pri_at(2), pri_at(3), text), span, outcome);
             }
+            // Whether or not the reply left, the job may have.
+            ("reserve-job", Outcome::Unknown) => self.change(id, &Change::Reserve, span, false),
             ("kick-job", _) => self.change(id, &Change::Kick, span, outcome == Outcome::Done),
             ("kick-all" | "clear", _) => self.sweep(&words, span, reply.as_ref(), told),
             ("root", _) => {

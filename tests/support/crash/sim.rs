@@ -219,7 +219,12 @@ fn told_of(reply: &[u8]) -> Told {
 }
 
 /// A random choice of what a test of a whole life does next: what clients do, and what is left to the disk.
-pub fn step<D: Disk>(sim: &mut Sim<D>, random: &mut Random, actors: usize, disk: impl FnOnce(&mut Sim<D>, &mut Random)) {
+pub fn step<D: Disk>(
+    sim: &mut Sim<D>,
+    random: &mut Random,
+    actors: usize,
+    disk: impl FnOnce(&mut Sim<D>, &mut Random),
+) {
     match random.below(20) {
         0 => sim.lose(random.below(actors)),
         1 => sim.pass(Span::from_millis(random.pick(&[0, 5, 100, 1_000, 2_500]))),

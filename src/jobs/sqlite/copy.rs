@@ -1,0 +1,96 @@
+//! Copies the file while it is used: some pages at a time, with commits between.
+
+use super::file::Trouble;
+use super::statements::Statements;
+use super::worker::{Order, Stop, Told, Worker};
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// How many pages are copied before the next commit: 2 MiB, in about as long as a commit takes.
+const PAGES_AT_A_TIME: i32 = 512;
+
+impl Worker {
+    /// Copies all that is committed to a file that is not there, and tells how that went.
+    pub(super) fn copy(
+        &mut self,
+        connection: &Connection,
+        statements: &mut Statements<'_>,
+        path: &Path,
+    ) -> Result<(), Stop> {
+        let part = part_of(path);
+        let result = match begin(path, &part) {
+            Ok(target) => self.copy_pages(connection, statements, target)?,
+            Err(sentence) => Err(sentence),
+        };
+        let result = result.and_then(|()| finish(path, &part));
+        if result.is_err() {
+            // It may never have been made.
+            let _ = fs::remove_file(&part);
+        }
+        self.tell(Told::Copied(result));
+        Ok(())
+    }
+
+    fn copy_pages(
+        &mut self,
+        connection: &Connection,
+        statements: &mut Statements<'_>,
+        mut target: Connection,
+    ) -> Result<Result<(), String>, Stop> {
+        let backup = match Backup::new(connection, &mut target) {
+            Ok(backup) => backup,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let mut others = Vec::new();
+        let result = loop {
+            match backup.step(PAGES_AT_A_TIME) {
+                Ok(StepResult::Done) => break Ok(()),
+                Ok(StepResult::More) => {}
+                Ok(_) => break Err("the file is locked".into()),
+                Err(error) => break Err(error.to_string()),
+            }
+            // What is committed here comes into the copy, too.
+            while let Some(order) = self.next(Some(std::time::Duration::ZERO))? {
+                match order {
+                    Order::Commit(batch) => self.commit(statements, batch)?,
+                    other => others.push(other),
+                }
+            }
+        };
+        others.into_iter().for_each(|order| self.put_off(order));
+        Ok(result)
+    }
+}
+
+fn part_of(path: &Path) -> PathBuf {
+    let mut part = OsString::from(path);
+    part.push(".part");
+    part.into()
+}
+
+fn begin(path: &Path, part: &Path) -> Result<Connection, String> {
+    if path.exists() {
+        return Err("it is there already".into());
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(part).map_err(|error| error.to_string())?;
+    let opened = Connection::open_with_flags(part, OpenFlags::SQLITE_OPEN_READ_WRITE);
+    opened.map_err(|error| Trouble::from(error).sentence())
+}
+
+/// Gives the copy its name, once the disk has it. Returns its bytes.
+fn finish(path: &Path, part: &Path) -> Result<u64, String> {
+    let finish = || {
+        let file = File::open(part)?;
+        file.sync_all()?;
+        let bytes = file.metadata()?.len();
+        // Unlike a renaming, this takes the place of nothing.
+        fs::hard_link(part, path)?;
+        fs::remove_file(part)?;
+        std::io::Result::Ok(bytes)
+    };
+    finish().map_err(|error| error.to_string())
+}
