@@ -19,6 +19,8 @@ pub struct History {
     retries: BTreeMap<String, Retry>,
     /// The greatest number that anybody ever wrote for a root job: its older leaves may go at any time.
     newest: BTreeMap<String, u64>,
+    /// The leaves among the jobs that were found, each with the name of its root job's register and the number that it has.
+    leaves: BTreeMap<u64, (String, u64)>,
 }
 
 /// What was found by looking at everything.
@@ -123,12 +125,29 @@ impl History {
         let mut replay = Replay::new(self, &ids, now);
         replay.play()?;
         let (jobs, registers) = (replay.jobs, replay.registers);
-        check_jobs(&jobs, &found, &self.newest, now)?;
+        check_jobs(&jobs, &found, &self.newest, now).map_err(|error| self.tell_of(&error, &ids))?;
         registers.check(&found.registers)?;
         self.check_many(&ids)?;
+        self.leaves = jobs.into_iter().filter_map(|(id, job)| Some((id, job.leaf?))).collect();
         self.highest = ids.keys().next_back().copied().unwrap_or(0).max(self.highest).max(found.highest);
         self.begin_anew(found);
         Ok(())
+    }
+
+    /// Adds to an error what was asked and told of its job.
+    fn tell_of(&self, error: &str, ids: &Ids) -> String {
+        let id = error.split(' ').nth(1).unwrap_or_default();
+        let body = id.parse().ok().and_then(|id: u64| ids.get(&id));
+        let mut text = error.to_string();
+        for Asked { client, line, body: other, begun, told, .. } in &self.asked {
+            let is_named = line.split(' ').nth(1) == Some(id) && !line.starts_with("put");
+            let is_told = told.as_ref().is_some_and(|(_, _, told)| told.line.split(' ').nth(1) == Some(id));
+            if is_named || is_told || Some(other) == body {
+                let told = told.as_ref().map(|(position, at, told)| (position, at, &told.line));
+                text.push_str(&format!("\n{begun}: {client}> {line} = {told:?}"));
+            }
+        }
+        text
     }
 
     fn begin_anew(&mut self, found: Found) {
@@ -231,7 +250,7 @@ fn check_jobs(
         let may_be_superseded =
             job.leaf.as_ref().is_some_and(|(root, number)| newest.get(root).is_some_and(|newest| newest > number));
         if !seen.contains(id) && !job.possible.contains(&None) && !may_be_superseded {
-            return Err(format!("job {id} is lost, which is one of {:?} {:?}", job.possible, job.leaf));
+            return Err(format!("job {id} is lost, which is one of {:?}", job.possible));
         }
     }
     Ok(())
@@ -251,7 +270,8 @@ impl<'a> Replay<'a> {
         let ids_of = ids.iter().map(|(id, body)| (body.clone(), *id)).collect();
         let standing = history.standing.jobs.iter().map(|FoundJob { id, shape, fixed }| {
             let possible = [Some(shape.clone())].into();
-            (*id, Job { fixed: fixed.clone(), possible, leaf: None, holder: None, ended: None })
+            let leaf = history.leaves.get(id).cloned();
+            (*id, Job { fixed: fixed.clone(), possible, leaf, holder: None, ended: None })
         });
         let (jobs, registers) = (standing.collect(), Registers::of(&history.standing.registers));
         Replay { history, ids_of, jobs, registers, now }
