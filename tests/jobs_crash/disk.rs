@@ -32,6 +32,8 @@ pub struct Faults {
     pub write: usize,
     pub full: usize,
     pub sync: usize,
+    /// A sync does nothing, and says that all is well.
+    pub lies: bool,
 }
 
 struct Inner {
@@ -151,6 +153,9 @@ impl FaultyDisk {
             inner.lose_some(path);
         }
         met?;
+        if inner.faults.lies {
+            return Ok(());
+        }
         inner.content(path)?.sync().map_err(|_| Failure::Device)
     }
 

@@ -26,6 +26,15 @@ pub struct Log {
     replies: AtomicUsize,
 }
 
+/// Ends the load when the test goes on, or fails.
+pub struct Over<'a>(pub &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// One connection.
 struct Line(BufReader<TcpStream>);
 

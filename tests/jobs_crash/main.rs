@@ -4,6 +4,7 @@ mod checker;
 #[path = "../support/crash/mod.rs"]
 mod crash;
 mod disk;
+mod full;
 mod kill;
 mod load;
 mod power;

@@ -85,11 +85,28 @@ fn nothing_is_lost_with_the_disk() {
                 write: random.pick(&[0, 30]),
                 full: random.pick(&[0, 20]),
                 sync: random.pick(&[0, 4]),
+                lies: false,
             });
         } else if random.once_in(4) {
             sim.disk.0.fail(Faults::default());
         }
     });
+}
+
+/// The judge is judged: on a disk that only says that it syncs, jobs are lost, and that is noticed.
+#[test]
+fn a_disk_that_lies_is_found_out() {
+    let disk = FaultyDisk::new(setting("SIM_SEED", 1));
+    vfs::register("lies", &disk);
+    let is_found_out = (1..=SEEDS).any(|seed| {
+        let scratch = Scratch::new();
+        CURRENT.set(Some(Place { path: scratch.file("jobs.db"), vfs: Some("lies".into()) }));
+        let lie = |sim: &mut Sim<OnDisk>, _: &mut Random| sim.disk.0.fail(Faults { lies: true, ..Faults::default() });
+        // A file of which too much is lost cannot even be opened, which is found out, too.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play_one(&disk, seed, &lie)));
+        !matches!(result, Ok(Ok(_)))
+    });
+    assert!(is_found_out, "nothing was lost, though nothing was synced");
 }
 
 /// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it. The threads of the store have their own pace, so that a
