@@ -77,6 +77,36 @@ fn what_was_promised_is_there_after_a_crash_and_after_an_upgrade() {
     assert_eq!(Speaker::connect(daemon.jobs()).ask("put 0 0 99 3|new|"), "INSERTED 4");
 }
 
+/// The log of the file is lost while the daemon runs: it writes everything anew, and serves meanwhile.
+#[test]
+fn what_the_disk_has_lost_is_written_from_memory() {
+    let scratch = Scratch::new();
+    let path = scratch.file("jobs.db");
+    let mut daemon = start(&path, &[]);
+    let mut client = Speaker::connect(daemon.jobs());
+    assert_eq!((client.ask("limit */x 3|"), client.ask("root t S 9|")), ("LIMIT 3".into(), "ROOT 9".into()));
+    let put = format!("put-job 0 0 99 2000 group=g|{}|", "b".repeat(2000));
+    (0..3000).for_each(|_| client.send(&put));
+    (1..=3000).for_each(|id| assert_eq!(client.line(), format!("INSERTED {id}")));
+    assert_eq!(client.ask("delete 77|"), "DELETED");
+    assert_eq!(client.ask("put-job 5 0 99 1 key=k|x|"), "INSERTED 3001");
+    let log = fs::File::options().write(true).open(scratch.file("jobs.db-wal")).expect("is there");
+    log.set_len(0).expect("can be cut");
+    client.send("put 0 0 99 1|y|delete 78|");
+    daemon.wait_for_log("all jobs are written anew");
+    assert_eq!((client.line(), client.line()), ("INSERTED 3002".into(), "DELETED".into()));
+    daemon.signal(Signal::SIGKILL);
+    drop(daemon);
+    let daemon = start(&path, &[]);
+    let mut client = Speaker::connect(daemon.jobs());
+    assert_eq!((client.ask("peek 77|"), client.ask("peek 78|")), ("NOT_FOUND".into(), "NOT_FOUND".into()));
+    assert_eq!((client.ask("peek 3002|"), client.line()), ("FOUND 3002 1".into(), "y".into()));
+    assert_eq!(client.ask("put-job 5 0 99 1 key=k|x|"), "DUPLICATE 3001");
+    assert_eq!((client.ask("peek 3000|"), client.line().len()), ("FOUND 3000 2000".into(), 2000));
+    assert_eq!(client.ask("put-job 0 0 9 1 tube=t root=S root-ts=8|x|"), "SUPERSEDED");
+    assert_eq!(client.ask("put 0 0 99 1|z|"), "INSERTED 3003");
+}
+
 /// The settings have another place from the next reload on: what was in memory is written there, and what was there is kept.
 #[test]
 fn a_reload_takes_the_jobs_to_another_place() {
@@ -107,7 +137,7 @@ fn a_reload_takes_the_jobs_to_another_place() {
     let mut names: Vec<String> =
         aside.map(|entry| entry.expect("is readable").file_name().to_string_lossy().into_owned()).collect();
     names.sort_unstable();
-    assert!(names.iter().any(|name| name.starts_with("jobs.db-1-")), "{names:?}");
+    assert!(names.iter().any(|name| name.starts_with("jobs.db-2-")), "{names:?}");
 }
 
 #[test]

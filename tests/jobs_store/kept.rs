@@ -205,6 +205,16 @@ pub fn verdict_of(store: &mut dyn Store) -> Verdict {
     }
 }
 
+/// Waits until the store has nothing under way, and has nothing to say that the service must know.
+pub fn settle(store: &mut dyn Store) {
+    let deadline = Instant::now() + PATIENCE;
+    while store.is_busy() {
+        assert_eq!(store.verdict(), None);
+        assert!(Instant::now() < deadline, "the store is busy for ever");
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
 /// Commits what was added, as the batch of this number, and waits for that.
 pub fn commit(store: &mut dyn Store, kept: &mut Kept, batch: u64) {
     store.commit(Commit(batch));

@@ -1,6 +1,6 @@
 //! What every store does that keeps jobs beyond the process, whatever it is: each test runs on each of them.
 
-use crate::kept::{Change, EPOCH, Kept, commit, load, verdict_of};
+use crate::kept::{Change, EPOCH, Kept, commit, load, settle, verdict_of};
 use crate::support::random::{Random, setting};
 use crate::support::scratch::Scratch;
 use poolcounter::jobs::sqlite::{Place, Sqlite};
@@ -145,7 +145,7 @@ fn a_process_that_has_everything_goes_on_where_the_other_stopped() {
         drop(store);
         let mut store = open(&scratch);
         store.go_on(EPOCH, mark);
-        assert!(store.is_failing(), "it is not open yet");
+        settle(&mut *store);
         kept.add(&mut *store, Change::Put(2, b"b".to_vec()));
         commit(&mut *store, &mut kept, 2);
         assert!(!store.is_failing() && store.opening() > mark.opening);
@@ -168,7 +168,7 @@ fn a_place_that_has_something_else_is_written_anew() {
         let mut store = open(&scratch);
         store.go_on(EPOCH, Mark { opening: 7, batch: 40, next_id: 900 });
         assert_eq!(verdict_of(&mut *store), Verdict::Rewrite);
-        assert!(store.is_busy() && store.is_failing());
+        assert!(store.is_busy());
         for slice in 0..3 {
             (0..300).for_each(|n| kept.add(&mut *store, Change::Put(slice * 300 + n + 1, vec![b'x'; n as usize])));
             kept.add(&mut *store, Change::NextId(901));
@@ -178,12 +178,68 @@ fn a_place_that_has_something_else_is_written_anew() {
             }
         }
         kept.batch = 40;
+        settle(&mut *store);
         kept.add(&mut *store, Change::Delete(5));
         commit(&mut *store, &mut kept, 41);
         assert!(!store.is_failing() && !store.is_busy() && store.opening() > 7);
         drop(store);
         assert_eq!(load(&mut *open(&scratch), EPOCH).expect("is readable"), kept);
     });
+}
+
+/// The log is gone from under it, as after a failed sync: nothing of the file can be relied on any more.
+#[test]
+fn a_file_that_has_lost_something_is_written_anew_and_nothing_is_told_before_that() {
+    let scratch = Scratch::new();
+    let mut store = sqlite(&scratch);
+    let mut kept = Kept::default();
+    load(&mut *store, EPOCH).expect("is new");
+    kept.add(&mut *store, Change::Put(1, b"a".to_vec()));
+    commit(&mut *store, &mut kept, 1);
+    let opening = store.opening();
+    let log = std::fs::File::options().write(true).open(scratch.file("jobs.db-wal")).expect("is there");
+    log.set_len(0).expect("can be cut");
+    // It finds out when it brings the log into the file.
+    assert_eq!(verdict_of(&mut *store), Verdict::Rewrite);
+    assert!(store.is_failing() && store.is_busy());
+    let again = Change::Put(1, b"a".to_vec());
+    kept.add(&mut *store, again);
+    store.add_slice(true);
+    settle(&mut *store);
+    assert!(!store.is_failing() && store.opening() > opening);
+    kept.add(&mut *store, Change::Put(2, b"b".to_vec()));
+    commit(&mut *store, &mut kept, 2);
+    assert_eq!(store.health().expect("has one").rewrites, 1);
+    drop(store);
+    assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), kept);
+}
+
+/// A crash at any moment of the replacement leaves the one file or the other, never one with the log of the other.
+#[test]
+fn a_replacement_that_was_interrupted_is_brought_to_its_end() {
+    let scratch = Scratch::new();
+    let mut old = Kept::default();
+    let mut store = sqlite(&scratch);
+    load(&mut *store, EPOCH).expect("is new");
+    old.add(&mut *store, Change::Put(1, b"old".to_vec()));
+    commit(&mut *store, &mut old, 1);
+    let copy = scratch.file("jobs.db-whole");
+    assert!(store.copy(&copy));
+    assert!(matches!(verdict_of(&mut *store), Verdict::Copied(Ok(_))));
+    let whole = old.clone();
+    old.add(&mut *store, Change::Delete(1));
+    commit(&mut *store, &mut old, 2);
+    // As after a crash: the log is there, and half of another new file.
+    for name in ["jobs.db", "jobs.db-wal"] {
+        std::fs::copy(scratch.file(name), scratch.file(&format!("{name}.kept"))).expect("can be copied");
+    }
+    drop(store);
+    for name in ["jobs.db", "jobs.db-wal"] {
+        std::fs::rename(scratch.file(&format!("{name}.kept")), scratch.file(name)).expect("can be renamed");
+    }
+    std::fs::write(scratch.file("jobs.db-new"), "half").expect("can be written");
+    assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), whole);
+    assert!(!copy.exists());
 }
 
 #[test]

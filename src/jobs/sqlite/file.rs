@@ -130,7 +130,6 @@ impl Place {
             self.sync_directory()?;
         }
         let connection = self.connect(&self.path)?;
-        connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
         if mode != "wal" {
             return Err(Trouble::Passing(format!("it cannot have a log: its journal mode is {mode}")));
@@ -150,6 +149,8 @@ impl Place {
             None => Connection::open_with_flags(path, flags),
         }?;
         connection.busy_timeout(std::time::Duration::ZERO)?;
+        // Before anything is read, so that the index of the log is in memory and not in a file for others to share.
+        connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         Ok(connection)
@@ -166,7 +167,6 @@ impl Place {
         remove(&path)?;
         OpenOptions::new().write(true).create_new(true).mode(MODE).open(&path)?;
         let connection = self.connect(&path)?;
-        connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         connection.query_row("PRAGMA journal_mode = OFF", [], |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.execute_batch("BEGIN")?;
@@ -211,6 +211,9 @@ impl Place {
     pub fn put_aside(&self, connection: Connection, mark: Mark) -> Result<PathBuf, Trouble> {
         // What is in the log comes into the file when it is closed.
         connection.close().map_err(|(_, error)| error)?;
+        if self.beside("-wal").exists() {
+            return Err(Trouble::Passing("its log is not in it".into()));
+        }
         let aside = self.beside(&format!("-{}-{}", mark.opening, mark.batch));
         fs::rename(&self.path, &aside)?;
         self.sync_directory()?;
