@@ -112,6 +112,7 @@ soak-jobs:
 
 ## static: the daemon as one file that needs no libraries, for containers
 static:
+	command -v musl-gcc >/dev/null || { $(call apt_install,musl-tools); }
 	rustup target list --installed | grep -qx $(STATIC) || rustup target add $(STATIC)
 	$(CARGO) build --release --target $(STATIC)
 	@echo "built $(CARGO_TARGET_DIR)/$(STATIC)/release/poolcounter"

@@ -7,16 +7,24 @@ const MOST: u64 = u32::MAX as u64;
 
 /// Returns the value of unsigned decimal digits; None if it is anything else. What is beyond 2^32-1 counts as 2^32-1.
 pub fn parse_number(word: &[u8]) -> Option<u32> {
-    let mut number = 0_u64;
-    for byte in word {
+    let (number, len) = leading_number(word);
+    (len > 0 && len == word.len()).then_some(number)
+}
+
+/// Returns the value of the unsigned decimal digits at the front, which counts as [`parse_number`] says, and how many there are.
+#[inline]
+pub fn leading_number(bytes: &[u8]) -> (u32, usize) {
+    let (mut number, mut len) = (0_u64, 0);
+    for byte in bytes {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
-            return None;
+            break;
         }
         number = (number * 10 + u64::from(digit)).min(MOST);
+        len += 1;
     }
     // Lossless: it is no more than the largest.
-    if word.is_empty() { None } else { Some(number as u32) }
+    (number as u32, len)
 }
 
 /// Returns the value of seconds with decimals; None if it is anything else. What is finer than a millisecond is rounded up, so that nothing ends early.

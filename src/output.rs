@@ -72,9 +72,16 @@ pub struct Output {
 impl Output {
     /// Adds one reply, whose bytes `write` appends.
     pub fn reply(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+        self.reply_many(conn, |bytes| {
+            write(bytes);
+            1
+        });
+    }
+
+    /// Adds several replies, whose bytes `write` appends and whose number it returns.
+    pub fn reply_many(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>) -> u32) {
         let buffer = self.buffer_of(conn);
-        write(&mut buffer.bytes);
-        buffer.replies += 1;
+        buffer.replies += write(&mut buffer.bytes);
         self.touch(conn);
     }
 

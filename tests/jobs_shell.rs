@@ -51,7 +51,7 @@ fn jobs(address: &str, arguments: &[&str]) -> String {
     stdout
 }
 
-/// A runner of the tubes `*/t` whose script finds its files in the scratch.
+/// A runner of the tubes `*/t` whose script finds its files in a scratch directory.
 struct Running {
     child: Child,
     scratch: Scratch,

@@ -71,7 +71,7 @@ impl JobQueue {
             Request::Stats => {
                 self.state.count(Stat::Stats);
                 let server = self.server_stats(context);
-                yaml::write_stats(&mut text, &self.state.figures(), &server);
+                yaml::write_stats(&mut text, &self.figures(now), &server);
             }
             Request::ListTubes => {
                 self.state.count(Stat::ListTubes);

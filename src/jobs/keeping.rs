@@ -73,11 +73,6 @@ impl Keeping {
         usize::from(self.timer.is_some())
     }
 
-    /// Returns true when a connection waits for a copy, or to be served.
-    pub fn knows(&self, conn: ConnId) -> bool {
-        self.held_back.contains(&conn) || self.copies.contains(&Some(conn))
-    }
-
     /// Returns how long the oldest change has waited for its commit.
     pub fn oldest(&self, now: Time) -> Span {
         let since = self.under_way.map(|(_, since)| since).or(self.collecting_since);

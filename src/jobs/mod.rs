@@ -300,7 +300,7 @@ impl Service for JobQueue {
     }
 
     fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        Report { figures: self.state.figures().rows().collect(), tables: self.tables(now), ..Report::default() }
+        Report { figures: self.figures(now).rows().collect(), tables: self.tables(now), ..Report::default() }
     }
 
     fn sample(&self, note: &mut dyn FnMut(Series)) {

@@ -33,6 +33,8 @@ pub struct Sqlite {
     collected: Batch,
     /// How many changes the batch has that is under way.
     under_way: Option<u64>,
+    /// The thread opens the file, for a service that has everything.
+    is_opening: bool,
     /// Which of the times that all is written anew is under way.
     rewrite: Option<u64>,
     thread: Option<Thread>,
@@ -61,6 +63,7 @@ impl Sqlite {
             opening: 0,
             collected: Batch::default(),
             under_way: None,
+            is_opening: false,
             rewrite: None,
             thread: None,
             fault: Some(NOT_OPEN.into()),
@@ -110,7 +113,7 @@ impl Sqlite {
                 self.health.file_bytes = file_bytes;
             }
             Told::Works { opening, file_bytes } => {
-                (self.fault, self.rewrite) = (None, None);
+                (self.fault, self.rewrite, self.is_opening) = (None, None, false);
                 (self.opening, self.health.file_bytes) = (opening, file_bytes);
             }
             Told::Fails(sentence) => {
@@ -155,10 +158,8 @@ impl Store for Sqlite {
 
     fn go_on(&mut self, epoch: Span, mark: Mark) {
         self.epoch = epoch;
-        self.fault = Some("it is about to be opened".into());
-        if let Err(sentence) = self.start(Begin::GoOn(mark)) {
-            self.fault = Some(sentence);
-        }
+        self.is_opening = true;
+        self.fault = self.start(Begin::GoOn(mark)).err();
     }
 
     fn opening(&self) -> u64 {
@@ -166,7 +167,7 @@ impl Store for Sqlite {
     }
 
     fn is_busy(&self) -> bool {
-        self.under_way.is_some() || self.rewrite.is_some()
+        self.under_way.is_some() || self.is_opening || self.rewrite.is_some()
     }
 
     fn is_failing(&self) -> bool {

@@ -58,8 +58,8 @@ impl Daemon {
 
     /// Starts it with jobs too, on another free port, in memory unless the options say otherwise.
     pub fn start_with_jobs(options: &[&str]) -> Daemon {
-        let jobs = ["--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", "memory"];
-        Daemon::start(&[&jobs, options].concat())
+        let memory: &[&str] = if options.contains(&"--jobs-store") { &[] } else { &["--jobs-store", "memory"] };
+        Daemon::start(&[&["--jobs", "--jobs-listen", "127.0.0.1:0"], memory, options].concat())
     }
 
     /// Where the jobs are.

@@ -149,7 +149,7 @@ impl Place {
             None => Connection::open_with_flags(path, flags),
         }?;
         connection.busy_timeout(std::time::Duration::ZERO)?;
-        // Before anything is read, so that the index of the log is in memory and no file of shared memory is made.
+        // Before anything is read, so that the index of the log is in memory and not in a file for others to share.
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
@@ -211,6 +211,9 @@ impl Place {
     pub fn put_aside(&self, connection: Connection, mark: Mark) -> Result<PathBuf, Trouble> {
         // What is in the log comes into the file when it is closed.
         connection.close().map_err(|(_, error)| error)?;
+        if self.beside("-wal").exists() {
+            return Err(Trouble::Passing("its log is not in it".into()));
+        }
         let aside = self.beside(&format!("-{}-{}", mark.opening, mark.batch));
         fs::rename(&self.path, &aside)?;
         self.sync_directory()?;

@@ -63,8 +63,9 @@ impl Worker {
             let written = match self.next(None)? {
                 Some(Order::Slice { number: of, batch, is_last }) if of == number => {
                     let written = statements.write(&batch);
-                    self.tell(Told::NextSlice(number));
-                    if is_last && written.is_ok() {
+                    if !is_last {
+                        self.tell(Told::NextSlice(number));
+                    } else if written.is_ok() {
                         let ended = statements.note_opening(self.mark.batch, self.mark.opening);
                         let ended = ended.and_then(|()| connection.execute_batch("COMMIT"));
                         drop(statements);
