@@ -55,6 +55,8 @@ const HISTORIES: &[(&str, &str, &str)] = &[
     ("put 3 0 9 1:a = INSERTED 1; clear default = CLEARED 1", "", ""),
     ("put 3 0 9 1:a = INSERTED 1; clear default = CLEARED 1", "1 a default 3 ready 0", "none of"),
     ("put 3 0 9 1:a = INSERTED 1; clear default buried = CLEARED 0", "", "lost"),
+    // What was cleared may be what nobody saw.
+    ("put 3 0 9 1:b; put 3 0 9 1:a = INSERTED 1; clear default = CLEARED 1", "1 a default 3 ready 0", ""),
     ("put 3 0 9 1:a = INSERTED 1; clear default", "", ""),
     ("put 3 0 9 1:a = INSERTED 1; clear default", "1 a default 3 ready 0", ""),
     // A job that another was given was committed, whatever its putter heard.

@@ -262,6 +262,8 @@ struct Replay<'a> {
     ids_of: HashMap<Vec<u8>, u64>,
     jobs: BTreeMap<u64, Job>,
     registers: Registers,
+    /// Tubes that may have had jobs that nobody saw.
+    unseen: BTreeSet<String>,
     now: u64,
 }
 
@@ -274,7 +276,7 @@ impl<'a> Replay<'a> {
             (*id, Job { fixed: fixed.clone(), possible, leaf, holder: None, ended: None })
         });
         let (jobs, registers) = (standing.collect(), Registers::of(&history.standing.registers));
-        Replay { history, ids_of, jobs, registers, now }
+        Replay { history, ids_of, jobs, registers, unseen: BTreeSet::new(), now }
     }
 
     fn play(&mut self) -> Result<(), String> {
@@ -365,7 +367,12 @@ impl<'a> Replay<'a> {
             self.registers.write(name, timestamp.to_string(), asked.client, asked.begun, told);
             note_newest(&mut self.history.newest, name, *timestamp);
         }
-        let Some(id) = self.ids_of.get(&asked.body).copied() else { return Ok(()) };
+        let Some(id) = self.ids_of.get(&asked.body).copied() else {
+            if Outcome::of(reply) == Outcome::Unknown {
+                self.unseen.insert(tube);
+            }
+            return Ok(());
+        };
         if Outcome::of(reply) == Outcome::Refused {
             return Err(format!("job {id} is there, though its put was answered with {reply:?}"));
         }
@@ -436,7 +443,7 @@ impl<'a> Replay<'a> {
         let may_be_meant = |job: &Job| job.possible.iter().flatten().any(is_meant);
         let meant: Vec<u64> = self.jobs.iter().filter(|(_, job)| may_be_meant(job)).map(|(id, _)| *id).collect();
         let count = reply.and_then(|reply| reply.number(if is_kick { "KICKED" } else { "CLEARED" }));
-        let is_done = count == Some(meant.len() as u64);
+        let is_done = count == Some(meant.len() as u64) && !self.unseen.contains(words[1]);
         for id in meant {
             if is_kick {
                 self.change(id, &Change::Kick, span, is_done);
