@@ -12,9 +12,6 @@ use super::wire::{Request, replies};
 use crate::id::{ConnId, Id};
 use crate::service::{Context, Then};
 use crate::time::Time;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 /// How many tubes are looked at for one answer; then others are served.
 const TUBES_AT_ONCE: usize = 1024;
@@ -50,7 +47,7 @@ impl JobQueue {
                 self.tell_text(conn, text, context);
             }
             Request::StoreCopy(path) => {
-                if self.begin_copy(conn, Path::new(OsStr::from_bytes(path))) {
+                if self.begin_copy(conn, path) {
                     return Some(Then::Wait);
                 }
                 self.tell_nothing(conn, context);

@@ -13,7 +13,6 @@ use crate::service::Context;
 use crate::time::{Span, Time};
 use crate::wheel::TimerId;
 use std::collections::VecDeque;
-use std::path::Path;
 
 /// How often replies that wait are looked after: so exact is the end of their wait.
 const LOOK: Span = Span::from_secs(1);
@@ -208,7 +207,7 @@ impl JobQueue {
     }
 
     /// Has the store copy itself, and returns true if an answer will come.
-    pub(super) fn begin_copy(&mut self, conn: ConnId, path: &Path) -> bool {
+    pub(super) fn begin_copy(&mut self, conn: ConnId, path: &[u8]) -> bool {
         let is_begun = self.store.copy(path);
         if is_begun {
             self.keeping.copies.push_back(Some(conn));

@@ -74,6 +74,7 @@ impl JobQueue {
             record.extend_from_slice(saved.take_bytes()?);
             let one: Option<Saved<'_>> = postcard::from_bytes(&record).map_err(|error| damaged(&error))?;
             let Some(one) = one else { break };
+            let one = if version == WITHOUT_STORE { of_version_1(one) } else { one };
             self.restore_one(one, saved, with_bodies, context)?;
         }
         if version == WITHOUT_STORE && self.state.next_id() == 1 {
@@ -116,6 +117,16 @@ fn save_one(out: &mut Writer<'_>, saved: Saved<'_>) -> io::Result<()> {
             out.put_bytes(body)
         }
         other => out.put(&Some(other)),
+    }
+}
+
+/// Version 1 had unsigned times of root jobs, which are read here as if they were signed: the last bit is the sign of those.
+fn of_version_1(saved: Saved<'_>) -> Saved<'_> {
+    match saved {
+        Saved::Root(tube, signature, newest, changed) => {
+            Saved::Root(tube, signature, newest, (changed << 1) ^ (changed >> 63))
+        }
+        other => other,
     }
 }
 

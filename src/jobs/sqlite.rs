@@ -18,7 +18,8 @@ use crate::service::Wake;
 use crate::time::Span;
 use file::Lock;
 use rusqlite::Connection;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use worker::{Begin, Order, Told, Worker};
@@ -196,8 +197,8 @@ impl Store for Sqlite {
         self.take(told)
     }
 
-    fn copy(&mut self, path: &Path) -> bool {
-        self.order(Order::Copy(path.into()));
+    fn copy(&mut self, path: &[u8]) -> bool {
+        self.order(Order::Copy(OsStr::from_bytes(path).into()));
         true
     }
 

@@ -7,7 +7,6 @@ use crate::histogram::Histogram;
 use crate::service::Wake;
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 
 /// Takes one record of what a store has; the error says what is wrong with it.
 pub type Visit<'a> = &'a mut dyn FnMut(Saved<'_>) -> Result<(), &'static str>;
@@ -71,7 +70,7 @@ pub trait Store: Send {
 
     /// Begins to copy all that is committed to a file, which must not be there, and returns true; [`Verdict::Copied`] says when
     /// it is there. Returns false when it has nothing of its own. Copies come in the order in which they were asked for.
-    fn copy(&mut self, _path: &Path) -> bool {
+    fn copy(&mut self, _path: &[u8]) -> bool {
         false
     }
 

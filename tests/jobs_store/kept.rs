@@ -22,7 +22,7 @@ pub struct Kept {
     pub batch: u64,
     /// Each job as its record was written, and its body.
     jobs: BTreeMap<u64, (Vec<u8>, Vec<u8>)>,
-    roots: BTreeMap<Vec<u8>, (u64, Time)>,
+    roots: BTreeMap<Vec<u8>, (u64, i64)>,
     settings: BTreeSet<String>,
 }
 
@@ -65,7 +65,7 @@ impl Kept {
                 store.add(Stored::Delete(JobId(id)));
             }
             Change::Root(tube, newest) => {
-                let changed = Time::from_micros(newest % 1000);
+                let changed = (newest % 1000) as i64 - 500;
                 store.add(Stored::Root(&tube, SIGNATURE, newest, changed));
                 self.roots.insert(tube, (newest, changed));
             }
@@ -195,14 +195,19 @@ pub fn load(store: &mut dyn Store, epoch: Span) -> Result<Kept, String> {
 
 /// Waits for what the store has to say.
 pub fn verdict_of(store: &mut dyn Store) -> Verdict {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    verdict_within(store, PATIENCE).expect("the store has something to say")
+}
+
+/// Waits for what the store has to say, for so long.
+pub fn verdict_within(store: &mut dyn Store, patience: Duration) -> Option<Verdict> {
+    let deadline = Instant::now() + patience;
+    while Instant::now() < deadline {
         if let Some(verdict) = store.verdict() {
-            return verdict;
+            return Some(verdict);
         }
-        assert!(Instant::now() < deadline, "the store says nothing");
         thread::sleep(Duration::from_micros(100));
     }
+    None
 }
 
 /// Waits until the store has nothing under way, and has nothing to say that the service must know.

@@ -51,7 +51,8 @@ fn load_roots(connection: &Connection, epoch: Span, visit: Visit<'_>) -> rusqlit
     let mut statement = connection.prepare("SELECT tube, signature, newest, changed FROM root ORDER BY changed")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let (newest, changed) = (number(row, 2)?.cast_unsigned(), moment(epoch, number(row, 3)?));
+        let newest = number(row, 2)?.cast_unsigned();
+        let changed = number(row, 3)?.saturating_sub(signed(epoch));
         if let Err(sentence) = visit(Saved::Root(bytes(row, 0)?, bytes(row, 1)?, newest, changed)) {
             return Ok(Err(sentence));
         }

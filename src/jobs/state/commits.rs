@@ -129,8 +129,8 @@ pub enum Stored<'a> {
     Update(Record<'a>),
     /// A job that is gone.
     Delete(JobId),
-    /// The newest timestamp of a root job, and when it changed.
-    Root(&'a [u8], &'a [u8], u64, Time),
+    /// The newest timestamp of a root job, and when it changed, in microseconds since the start.
+    Root(&'a [u8], &'a [u8], u64, i64),
     /// A root job that is forgotten.
     RootGone(&'a [u8], &'a [u8]),
     /// A setting.

@@ -135,7 +135,7 @@ impl Batch {
             Stored::Update(record) => Row::Update(self.job(&record, epoch)),
             Stored::Delete(id) => Row::Delete(id),
             Stored::Root(tube, signature, newest, changed) => {
-                Row::Root(self.note(tube), self.note(signature), newest, wall(epoch, changed))
+                Row::Root(self.note(tube), self.note(signature), newest, signed(epoch).saturating_add(changed))
             }
             Stored::RootGone(tube, signature) => Row::RootGone(self.note(tube), self.note(signature)),
             Stored::Setting(setting) => self.setting(setting, epoch),
