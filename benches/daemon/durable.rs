@@ -1,6 +1,7 @@
 //! The cases of jobs that outlive the server: against what the disk can do, and against beanstalkd with a log that it syncs for
 //! each job (`-f0`), or now and then (`-f50`, its default).
 
+use super::checkpoints;
 use super::clients::Clients;
 use super::disk::{self, Directory};
 use super::jobs::{few, size};
@@ -44,6 +45,7 @@ pub fn all(settings: &Settings) -> Vec<Case<'_>> {
         put((16, 64), deep, settings),
         reserve(64, settings),
         mixed(64, settings),
+        checkpoints(64, settings),
     ]
 }
 
@@ -69,6 +71,21 @@ fn mixed(clients: usize, settings: &Settings) -> Case<'_> {
     durable(name, (clients, clients, 3), NO_GOAL, settings, move || Cycle::with_priorities(clients), stock)
 }
 
+fn checkpoints(clients: usize, settings: &Settings) -> Case<'_> {
+    let clients = settings.connections(clients);
+    let figures = [
+        ("commit ms, median", Nothing),
+        ("put ms, median", Nothing),
+        ("put ms, p99", Nothing),
+        ("p99 in median commits", AtMost(3.0)),
+        ("checkpoint ms, median", Nothing),
+    ];
+    let figures = figures.map(|(name, wanted)| Figure { name, wanted, against: None }).into();
+    let name = format!("durable put of 4 KiB, {clients}");
+    let measure = move |_| checkpoints::measure(clients, settings);
+    few(Case { name, programs: vec![Ours], rounds: settings.rounds, figures, measure: Box::new(measure) })
+}
+
 /// A case with so many clients, requests under way, and replies a job.
 fn durable<'a, P: Player + 'a>(
     name: String,
@@ -84,8 +101,13 @@ fn durable<'a, P: Player + 'a>(
             return Ok([&values[..1], &values].concat());
         }
         let directory = Directory::new()?;
+        // To sync for each job of the stock would take minutes, so that it is put before.
+        let filler = if program == Beanstalkd { BeanstalkdLazy } else { program };
+        if stock > 0 {
+            let server = Server::start_durable(filler, directory.path(), settings)?;
+            queues::fill(&server, &Filling { jobs: stock, ..Filling::default() })?;
+        }
         let server = Server::start_durable(program, directory.path(), settings)?;
-        queues::fill(&server, &Filling { jobs: stock, ..Filling::default() })?;
         let before = Store::of(&server)?;
         let speed = load::play(&server, clients, &mut player(), settings)?;
         let done = Store::of(&server)?.since(&before);

@@ -6,6 +6,7 @@
 //! The C daemon (`poolcounterd`), `redis-server`, `yrmcdsd`, `beanstalkd` and `valgrind` take part where they are installed.
 
 mod cases;
+mod checkpoints;
 mod churn;
 mod clients;
 mod counters;

@@ -228,7 +228,8 @@ pub fn waiting(server: &Server, count: usize) -> io::Result<Values> {
     Ok(vec![time.as_secs_f64() * 1e3, used.as_secs_f64() * 1e6 / count as f64])
 }
 
-fn write_put(requests: &mut Vec<u8>, pri: u32, delay: u32, body: &[u8]) {
+/// Adds a put.
+pub fn write_put(requests: &mut Vec<u8>, pri: u32, delay: u32, body: &[u8]) {
     write!(requests, "put {pri} {delay} 120 {}\r\n", body.len()).expect("a vector takes every byte");
     requests.extend_from_slice(body);
     requests.extend_from_slice(b"\r\n");

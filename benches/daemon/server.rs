@@ -146,6 +146,13 @@ impl Server {
         Server::run(&[], program, Protocol::Jobs, &options, settings)
     }
 
+    /// Starts our daemon with jobs in this directory, and its status page at this address.
+    pub fn start_durable_with_http(directory: &Path, http: SocketAddr, settings: &Settings) -> io::Result<Server> {
+        let store = format!("sqlite:{}/jobs.db", directory.display());
+        let options = ["--jobs-store", &store, "--http", &http.to_string()].map(String::from);
+        Server::run(&[], Program::Ours, Protocol::Jobs, &options, settings)
+    }
+
     /// Starts a server inside another program, such as valgrind.
     pub fn start_under(
         wrapper: &[&str],
