@@ -100,7 +100,9 @@ impl Actor {
         let jobs = found.jobs.iter().filter(|job| mine(job.id) && !job.shape.tube.starts_with("own/"));
         let set_aside = jobs.filter(|job| is_aside(job.shape.place)).map(|job| job.id).collect();
         let random = Random::new(seed ^ (number as u64) << 32 ^ (life as u64) << 48);
-        Actor { number, life, serial: 0, random, held: Vec::new(), put: Vec::new(), set_aside, balance: 0 }
+        // What is there is everybody's in equal parts.
+        let balance = i32::try_from(found.jobs.len() / actors).unwrap_or(i32::MAX);
+        Actor { number, life, serial: 0, random, held: Vec::new(), put: Vec::new(), set_aside, balance }
     }
 
     /// Its connection was lost, and it begins with another.

@@ -73,6 +73,8 @@ fn look_at(
     let place = match stat("state").as_str() {
         "ready" => Place::Ready,
         "buried" => Place::Buried,
+        // It is ready within the second, or already: a server that begins with many such jobs gets round to them in slices.
+        _ if number("time-left") == 0 => Place::Ready,
         _ => {
             // Whole seconds, and it took a moment to ask.
             let due = now + u64::from(number("time-left")) * 1000;
