@@ -237,7 +237,7 @@ impl<'a> Kept<'a> {
         let mut roots: Vec<_> = self.roots.iter().collect();
         roots.sort_by_key(|(_, (changed, _))| *changed);
         for ((tube, signature), (changed, newest)) in roots {
-            visit(Saved::Root(tube, signature, *newest, moment(epoch, *changed)))?;
+            visit(Saved::Root(tube, signature, *newest, *changed - signed(epoch)))?;
         }
         self.jobs
             .values()

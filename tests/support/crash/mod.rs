@@ -6,6 +6,7 @@
 pub mod actor;
 pub mod history;
 pub mod registers;
+mod replay;
 pub mod shape;
 pub mod sim;
 pub mod survey;
