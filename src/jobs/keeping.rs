@@ -72,6 +72,11 @@ impl Keeping {
         usize::from(self.timer.is_some())
     }
 
+    /// Returns true when the store was opened, or is about to be.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
     /// Returns how long the oldest change has waited for its commit.
     pub fn oldest(&self, now: Time) -> Span {
         let since = self.under_way.map(|(_, since)| since).or(self.collecting_since);
@@ -134,6 +139,10 @@ impl JobQueue {
         if !is_slow && !self.store.is_failing() {
             return self.keeping.marks.clear();
         }
+        if self.is_store_failing(now) {
+            // Their puts are refused now.
+            self.keeping.held_back.drain(..).for_each(|conn| context.resume(conn));
+        }
         let last = self.state.last_uncommitted().unwrap_or(self.state.last_committed());
         if self.keeping.marks.back().is_none_or(|(mark, _)| *mark < last) {
             self.keeping.marks.push_back((last, now));
@@ -180,7 +189,7 @@ impl JobQueue {
                 Verdict::Committed(commit) => self.show_committed(commit, context),
                 Verdict::Rewrite => self.hand_over_slice(SnapshotPlace::Start),
                 Verdict::NextSlice => self.keeping.snapshot.into_iter().for_each(|place| self.hand_over_slice(place)),
-                Verdict::Copied(result) => self.tell_copied(result, context),
+                Verdict::Copied(result) => self.tell_copied(&result, context),
             }
         }
         if !self.state.is_backed_up() || !was_failing && self.store.is_failing() {
@@ -215,13 +224,13 @@ impl JobQueue {
         is_begun
     }
 
-    fn tell_copied(&mut self, result: Result<u64, String>, context: &mut Context<'_>) {
+    fn tell_copied(&mut self, result: &Result<u64, String>, context: &mut Context<'_>) {
         let Some(conn) = self.keeping.copies.pop_front().flatten() else { return };
-        let write = |out: &mut Vec<u8>| match &result {
+        let write = |out: &mut Vec<u8>| match result {
             Ok(bytes) => replies::write_copied(out, *bytes),
             Err(_) => replies::write_internal_error(out),
         };
-        if let Err(sentence) = &result {
+        if let Err(sentence) = result {
             log::warn!("the jobs were not copied: {sentence}");
         }
         self.say(conn, Body::None, None, context, |_, out| write(out));

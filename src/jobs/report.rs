@@ -147,7 +147,7 @@ static STORES: TableInfo = TableInfo {
     name: "stores",
     title: "Where jobs are kept",
     help: "Replies that promise something leave after the commit.",
-    empty: "Jobs are kept in memory.",
+    empty: "No jobs are kept in a file.",
     columns: &[
         Column {
             name: "store",
@@ -227,7 +227,7 @@ impl JobQueue {
     }
 
     fn row_of_store(&self, now: Time) -> Option<Vec<Cell>> {
-        let Health { fault, commits, checkpoints, last_batch, file_bytes, .. } = self.store.health()?;
+        let Health { fault, commits, checkpoints, last_batch, file_bytes, .. } = self.health()?;
         let fault = fault.map_or(Cell::Nothing, Cell::Text);
         let oldest = Cell::Time(self.keeping.oldest(now));
         let [batch, file] = [last_batch, file_bytes].map(Cell::Number);
@@ -242,11 +242,15 @@ impl JobQueue {
         ])
     }
 
+    fn health(&self) -> Option<Health> {
+        self.keeping.has_begun().then(|| self.store.health()).flatten()
+    }
+
     /// Returns what is counted, and the store's own figures.
     pub(super) fn figures(&self, now: Time) -> Figures<Stat> {
         let mut figures = self.state.figures();
         figures.set(Stat::OldestUncommitted, self.keeping.oldest(now).as_micros());
-        if let Some(health) = self.store.health() {
+        if let Some(health) = self.health() {
             let stats = [
                 (Stat::LastBatch, health.last_batch),
                 (Stat::FileBytes, health.file_bytes),

@@ -52,10 +52,10 @@ statistics! {
         Batches = "store-batches", Count, "Batches of changes handed to the store.";
         Changes = "store-changes", Count, "Changes in them.";
         Uncommitted = "store-uncommitted", Level, "Changes that are not committed yet.";
-        UncommittedBytes = "store-uncommitted-bytes", Bytes, "About how many bytes these are.";
+        UncommittedBytes = "store-uncommitted-bytes", Level, "About how many bytes these are.";
         OldestUncommitted = "store-oldest-uncommitted", Latest, "How long the oldest of them has waited.";
         LastBatch = "store-last-batch", Level, "Changes in the last batch that was committed.";
-        FileBytes = "store-file-bytes", Bytes, "Bytes of the store's files.";
+        FileBytes = "store-file-bytes", Level, "Bytes of the store's files.";
         Checkpoints = "store-checkpoints", Count, "How often the store's log was brought into its file.";
         Rewrites = "store-rewrites", Count, "How often the store was written anew.";
         Fault = "store-fault", Level, "1 while the store fails, else 0.";

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// How many pages are copied before the next commit: 2 MiB, in about as long as a commit takes.
 const PAGES_AT_A_TIME: i32 = 512;
@@ -22,17 +23,24 @@ impl Worker {
         path: &Path,
     ) -> Result<(), Stop> {
         let part = part_of(path);
-        let result = match begin(path, &part) {
-            Ok(target) => self.copy_pages(connection, statements, target)?,
-            Err(sentence) => Err(sentence),
+        let target = match begin(path, &part) {
+            Ok(target) => target,
+            Err(sentence) => {
+                self.tell(Told::Copied(Err(sentence)));
+                return Ok(());
+            }
         };
-        let result = result.and_then(|()| finish(path, &part));
+        let copied = self.copy_pages(connection, statements, target);
+        let (result, stop) = match copied {
+            Ok(result) => (result.and_then(|()| finish(path, &part)), None),
+            Err(stop) => (Err("the store has failed".into()), Some(stop)),
+        };
         if result.is_err() {
-            // It may never have been made.
+            // What is left of it harms nobody.
             let _ = fs::remove_file(&part);
         }
         self.tell(Told::Copied(result));
-        Ok(())
+        stop.map_or(Ok(()), Err)
     }
 
     fn copy_pages(
@@ -53,12 +61,10 @@ impl Worker {
                 Ok(_) => break Err("the file is locked".into()),
                 Err(error) => break Err(error.to_string()),
             }
-            // What is committed here comes into the copy, too.
-            while let Some(order) = self.next(Some(std::time::Duration::ZERO))? {
-                match order {
-                    Order::Commit(batch) => self.commit(statements, batch)?,
-                    other => others.push(other),
-                }
+            // One batch at most, so that the copy comes to its end; what is committed here comes into it, too.
+            match self.next(Some(Duration::ZERO))? {
+                Some(Order::Commit(batch)) => self.commit(statements, batch)?,
+                other => others.extend(other),
             }
         };
         others.into_iter().for_each(|order| self.put_off(order));
@@ -76,7 +82,8 @@ fn begin(path: &Path, part: &Path) -> Result<Connection, String> {
     if path.exists() {
         return Err("it is there already".into());
     }
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(part).map_err(|error| error.to_string())?;
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(part);
+    made.map_err(|error| format!("{} cannot be made: {error}", part.display()))?;
     let opened = Connection::open_with_flags(part, OpenFlags::SQLITE_OPEN_READ_WRITE);
     opened.map_err(|error| Trouble::from(error).sentence())
 }

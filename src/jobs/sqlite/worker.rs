@@ -114,8 +114,7 @@ impl Worker {
             }
             Begin::GoOn(mark) => self.go_on(mark)?,
         };
-        loop {
-            let Err(Stop::Lost(why, batch)) = self.work(&connection) else { break };
+        while let Err(Stop::Lost(why, batch)) = self.work(&connection) {
             warn!(
                 "{} is not used any more, because of this: {why}; all jobs are written anew",
                 self.place.path.display()
