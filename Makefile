@@ -23,7 +23,7 @@ PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check docs test-browser test-upgrade golden bench fuzz sim soak static deb test-package install clean help
+.PHONY: all test check docs test-browser test-upgrade golden bench fuzz sim soak soak-jobs static deb test-package install clean help
 
 ## all: the daemon, optimised
 all:
@@ -103,8 +103,16 @@ sim:
 soak:
 	SOAK_MINUTES=$(MINUTES) $(CARGO) test --release --test soak -- --ignored --nocapture
 
+# How often `make soak-jobs` kills the daemon.
+ROUNDS ?= 200
+
+## soak-jobs: the daemon killed under load, over and over, and jobs on disks that fail: make soak-jobs ROUNDS=200
+soak-jobs:
+	SOAK_ROUNDS=$(ROUNDS) SIM_SEEDS=$(ROUNDS) $(CARGO) test --release --test jobs_crash -- --include-ignored --nocapture
+
 ## static: the daemon as one file that needs no libraries, for containers
 static:
+	command -v musl-gcc >/dev/null || { $(call apt_install,musl-tools); }
 	rustup target list --installed | grep -qx $(STATIC) || rustup target add $(STATIC)
 	$(CARGO) build --release --target $(STATIC)
 	@echo "built $(CARGO_TARGET_DIR)/$(STATIC)/release/poolcounter"

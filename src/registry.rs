@@ -107,6 +107,12 @@ impl AllSettings {
         self
     }
 
+    /// Returns the same, with every service keeping nothing in files.
+    pub fn in_memory(mut self) -> Self {
+        self.0.iter_mut().for_each(|settings| settings.keep_in_memory());
+        self
+    }
+
     /// Returns the settings of the service that has such ones.
     pub fn get<S: Configure>(&self) -> Option<&S> {
         self.0.iter().find_map(|settings| (&**settings as &dyn Any).downcast_ref())

@@ -73,6 +73,17 @@ pub trait Service: Send {
     /// before any connection is served; but not where the settings could not be read, so that what was set before stays.
     fn configure(&mut self, _context: &mut Context<'_>) {}
 
+    /// Opens what it keeps, and reads it unless that was restored: called once, after [`Service::configure`] and before any
+    /// connection is served; never in a rehearsal. `listens` is false where nobody can connect: then what was not in use before
+    /// is to be left alone.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says why it cannot serve.
+    fn begin(&mut self, _listens: bool, _context: &mut Context<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Serves requests from the front of `input`, in order, [`REQUESTS_PER_TURN`] at most, and stops when the connection's
     /// output is full. Bytes that it does not consume are brought again, with more behind them: so a request whose answer is
     /// too long for one turn stays in the input until all of the answer is given.

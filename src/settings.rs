@@ -24,6 +24,9 @@ pub trait Configure: Clone + PartialEq + Debug + Default + Send + 'static {
 
     /// Returns the service with these settings, without connections.
     fn open(&self) -> Box<dyn Service>;
+
+    /// Has the service keep nothing in files, as is wanted of one within another program.
+    fn keep_in_memory(&mut self) {}
 }
 
 /// The settings of some service: a [`Configure`] whose type is not known.
@@ -58,6 +61,9 @@ pub trait ServiceSettings: Any + Debug + Send {
     /// Returns the service with these settings, without connections.
     fn open(&self) -> Box<dyn Service>;
 
+    /// Has the service keep nothing in files.
+    fn keep_in_memory(&mut self);
+
     /// Returns the same settings once more.
     fn boxed(&self) -> Box<dyn ServiceSettings>;
 
@@ -88,6 +94,10 @@ impl<S: Configure> ServiceSettings for S {
 
     fn open(&self) -> Box<dyn Service> {
         Configure::open(self)
+    }
+
+    fn keep_in_memory(&mut self) {
+        Configure::keep_in_memory(self);
     }
 
     fn boxed(&self) -> Box<dyn ServiceSettings> {

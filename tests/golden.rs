@@ -41,6 +41,7 @@ fn write_what_this_version_hands_over() {
     for name in ["counter", "members", "jobs"] {
         command.args([format!("--{name}"), format!("--{name}-listen"), "127.0.0.1:0".into()]);
     }
+    command.args(["--jobs-store", "memory"]);
     let mut daemon = Daemon::run(command.args(["-l", "127.0.0.1:0", "--http", "127.0.0.1:0"]));
     let _pools = hold_pools(&daemon);
     let _counters = hold_counters(&daemon);

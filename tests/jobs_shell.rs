@@ -325,7 +325,7 @@ fn a_runner_outlives_its_server() {
     running.expect_lines("ran", &["1 x"]);
     drop(daemon);
     fs::write(running.scratch.file("go"), "").expect("can be written");
-    let _daemon = Daemon::start(&["--jobs", "--jobs-listen", &address]);
+    let _daemon = Daemon::start(&["--jobs", "--jobs-listen", &address, "--jobs-store", "memory"]);
     let producer = Producer::new([&*address], TIMEOUTS);
     producer.use_tube("a/t").expect("is used");
     producer.put(&NewJob::new("y")).expect("is put");

@@ -138,7 +138,7 @@ fn run(commands: &[&str]) -> String {
     let pools = blocks().into_iter().find(|block| block.text.contains("[[members.pool]]")).expect("there are some");
     fs::write(&file, pools.text).expect("there is room");
     let members = ["--members-listen", "127.0.0.1:0", "--config", &file.display().to_string()];
-    let jobs = ["--jobs", "--jobs-listen", "127.0.0.1:0"];
+    let jobs = ["--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", "memory"];
     let daemon = Daemon::start_with_counters(&[&members[..], &jobs].concat());
     let (counters, members, jobs) = (daemon.counters(), daemon.members(), daemon.jobs());
     let (mut script, mut end) = (String::new(), String::new());

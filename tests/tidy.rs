@@ -168,8 +168,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("counters/wire", &["counters/stats", "counters/request", "stats"]),
-    ("jobs", &["jobs/options", "jobs/request", "jobs/state", "jobs/wire", "stats"]),
-    ("jobs/options", &["jobs/state", "options"]),
+    ("jobs", &["jobs/options", "jobs/request", "jobs/sqlite", "jobs/state", "jobs/store", "jobs/wire", "stats"]),
+    ("jobs/options", &["jobs/state", "options", "time"]),
+    ("jobs/sqlite", &["jobs", "jobs/state", "jobs/store", "service", "time"]),
+    ("jobs/store", &["jobs", "jobs/state", "histogram", "service", "time"]),
     ("jobs/state", &["jobs", "jobs/request", "wheel", "names", "list", "random", "histogram", "stats", "id", "time"]),
     ("jobs/wire", &["jobs", "jobs/request", "jobs/state", "record", "stats", "time"]),
     ("pools/stats", &["stats"]),
@@ -227,7 +229,8 @@ const OUTSIDE_WORLD: &[&str] = &[
     "clock_gettime",
 ];
 /// Who may know it.
-const WORLDLY: &[&str] = &["net", "client", "cli", "address", "http/host", "jobs/process"];
+const WORLDLY: &[&str] =
+    &["net", "client", "cli", "address", "http/host", "jobs/loading", "jobs/options", "jobs/process", "jobs/sqlite"];
 
 /// Where `unsafe` may stand.
 const UNSAFE: &[&str] = &["net/handover"];
@@ -308,7 +311,9 @@ fn what_is_not_tidy_is_found() {
     );
     assert_eq!(
         faults_of("output", "use std::time::Instant;\n"),
-        ["src/output, line 1: Instant belongs to net, client, cli, address, http/host, jobs/process"]
+        [
+            "src/output, line 1: Instant belongs to net, client, cli, address, http/host, jobs/loading, jobs/options, jobs/process, jobs/sqlite"
+        ]
     );
     assert_eq!(faults_of("list", "    unsafe { f() }\n"), ["src/list, line 1: unsafe belongs to net/handover"]);
     assert_eq!(faults_of("cli/serve", "todo!()\n"), ["src/cli/serve, line 1: todo! is not finished"]);

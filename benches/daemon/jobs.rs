@@ -123,12 +123,12 @@ fn speed(fast: &'static str, cost: &'static str) -> Vec<Figure> {
 }
 
 /// Jobs a second, as they are compared twice, and the time for each, of a load with so many replies a job.
-fn per_job(values: &[f64], replies: u32) -> Values {
+pub fn per_job(values: &[f64], replies: u32) -> Values {
     let (speed, cost) = (values[0] / f64::from(replies), values[1] * f64::from(replies));
     vec![speed, speed, cost]
 }
 
-fn size(many: usize, settings: &Settings) -> usize {
+pub fn size(many: usize, settings: &Settings) -> usize {
     if settings.is_rehearsal { 1_000 } else { many }
 }
 
@@ -137,6 +137,6 @@ fn against_beanstalkd<const N: usize>(names: [&'static str; N], wanted: [Wanted;
     figures.map(|(name, wanted)| Figure { name, wanted, against: Some(Beanstalkd) }).collect()
 }
 
-fn few(case: Case<'_>) -> Case<'_> {
+pub fn few(case: Case<'_>) -> Case<'_> {
     Case { rounds: case.rounds.min(FEW_ROUNDS), ..case }
 }

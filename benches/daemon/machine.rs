@@ -47,9 +47,22 @@ pub fn raise_descriptor_limit() -> io::Result<usize> {
 
 /// The processor time of all threads of a process so far, in user space and in the kernel.
 pub fn cpu_time(pid: u32) -> io::Result<Duration> {
+    time_of_threads(pid, |_| true)
+}
+
+/// The same, of those threads that have this name.
+pub fn thread_time(pid: u32, name: &str) -> io::Result<Duration> {
+    time_of_threads(pid, |other| other == name)
+}
+
+fn time_of_threads(pid: u32, is_meant: impl Fn(&str) -> bool) -> io::Result<Duration> {
     let mut total = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let schedstat = fs::read_to_string(thread?.path().join("schedstat"))?;
+        let path = thread?.path();
+        if !is_meant(fs::read_to_string(path.join("comm"))?.trim_end()) {
+            continue;
+        }
+        let schedstat = fs::read_to_string(path.join("schedstat"))?;
         total += schedstat.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
     }
     Ok(Duration::from_nanos(total))

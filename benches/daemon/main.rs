@@ -2,14 +2,17 @@
 //!
 //! Each case has rounds in which the servers take turns; the table shows the medians, and the median of the rounds' ratios.
 //! `BENCH_SECONDS`, `BENCH_ROUNDS` and `BENCH_CASES` (words of the cases' names, between commas) say how much is measured,
-//! `BENCH_OPTIONS` with which options the daemon runs.
+//! `BENCH_OPTIONS` with which options the daemon runs, `BENCH_DIRECTORY` where durable jobs are kept.
 //! The C daemon (`poolcounterd`), `redis-server`, `yrmcdsd`, `beanstalkd` and `valgrind` take part where they are installed.
 
 mod cases;
+mod checkpoints;
 mod churn;
 mod clients;
 mod counters;
 mod crowd;
+mod disk;
+mod durable;
 mod instructions;
 mod jobs;
 mod leases;
@@ -53,6 +56,7 @@ fn main() -> io::Result<ExitCode> {
     }
     let (mut has_failed, mut count) = (false, 0);
     let services = counters::all(&settings).into_iter().chain(members::all(&settings)).chain(jobs::all(&settings));
+    let services = services.chain(durable::all(&settings));
     let cases = cases::all(&settings).into_iter().chain(services);
     for case in cases.filter(|case| settings.wants(&case.name)) {
         let outcome = case.run();

@@ -25,6 +25,8 @@ pub struct Cycle {
     steps: Vec<Step>,
     /// What the clients do.
     kind: Kind,
+    /// So many puts go out in one write.
+    depth: usize,
     /// By client, the number of its job.
     ids: Vec<Vec<u8>>,
     random: Random,
@@ -80,8 +82,13 @@ impl Cycle {
         Cycle::of(clients, Kind::All, Step::Put)
     }
 
+    /// Each puts so many jobs in one write, and waits for all replies.
+    pub fn pipelined_puts(clients: usize, depth: usize) -> Cycle {
+        Cycle { depth, ..Cycle::puts(clients) }
+    }
+
     fn of(clients: usize, kind: Kind, step: Step) -> Cycle {
-        Cycle { steps: vec![step; clients], kind, ids: vec![Vec::new(); clients], random: Random::new(1) }
+        Cycle { steps: vec![step; clients], kind, depth: 1, ids: vec![Vec::new(); clients], random: Random::new(1) }
     }
 }
 
@@ -91,7 +98,7 @@ impl Player for Cycle {
         match step {
             Step::Put => {
                 let pri = if self.kind == Kind::All { (self.random.fraction() * 1e9) as u32 } else { 1_000 };
-                write_put(requests, pri, 0, &BODY);
+                (0..self.depth).for_each(|_| write_put(requests, pri, 0, &BODY));
             }
             Step::Reserve => requests.extend_from_slice(b"reserve-with-timeout 0\r\n"),
             Step::Delete => requests.extend_from_slice(&[b"delete ", &*self.ids[client], b"\r\n"].concat()),
@@ -101,7 +108,7 @@ impl Player for Cycle {
             (Step::Put, _) | (Step::Delete, Kind::Reserves) => Step::Reserve,
             (Step::Reserve, _) => Step::Delete,
         };
-        1
+        self.depth
     }
 
     fn hear(&mut self, client: usize, reply: &[u8]) -> bool {
@@ -221,7 +228,8 @@ pub fn waiting(server: &Server, count: usize) -> io::Result<Values> {
     Ok(vec![time.as_secs_f64() * 1e3, used.as_secs_f64() * 1e6 / count as f64])
 }
 
-fn write_put(requests: &mut Vec<u8>, pri: u32, delay: u32, body: &[u8]) {
+/// Adds a put.
+pub fn write_put(requests: &mut Vec<u8>, pri: u32, delay: u32, body: &[u8]) {
     write!(requests, "put {pri} {delay} 120 {}\r\n", body.len()).expect("a vector takes every byte");
     requests.extend_from_slice(body);
     requests.extend_from_slice(b"\r\n");

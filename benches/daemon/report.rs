@@ -23,6 +23,8 @@ pub enum Wanted {
     Nothing,
     /// At most this.
     AtMost(f64),
+    /// At least this.
+    AtLeast(f64),
     /// At least this multiple of the other server's.
     RatioAtLeast(f64),
     /// At most this multiple of the other server's.
@@ -105,7 +107,8 @@ impl Outcome<'_> {
 
     fn values(&self, program: Program, index: usize) -> impl Iterator<Item = Option<f64>> {
         let rounds = self.rounds.iter().filter(move |(other, _)| *other == program).flat_map(|(_, results)| results);
-        rounds.map(move |values| values.as_ref().map(|values| values[index]))
+        // What a server does not tell is no number.
+        rounds.map(move |values| values.as_ref().map(|values| values[index]).filter(|value| !value.is_nan()))
     }
 }
 
@@ -114,6 +117,7 @@ impl Wanted {
         let (text, is_met) = match self {
             Wanted::Nothing => return (String::new(), String::new()),
             Wanted::AtMost(most) => (format!("<= {most}"), ours.map(|ours| ours <= most)),
+            Wanted::AtLeast(least) => (format!(">= {least}"), ours.map(|ours| ours >= least)),
             Wanted::RatioAtLeast(least) => (format!("ratio >= {least:.2}"), ratio.map(|ratio| ratio >= least)),
             Wanted::RatioAtMost(most) => (format!("ratio <= {most:.2}"), ratio.map(|ratio| ratio <= most)),
         };
@@ -143,9 +147,10 @@ pub fn median(values: &mut [f64]) -> f64 {
 }
 
 /// The columns' widths, and whether they are aligned to the left.
-const WIDTHS: [(usize, bool); 11] = [
+const WIDTHS: [(usize, bool); 12] = [
     (32, true),
     (26, true),
+    (8, false),
     (8, false),
     (8, false),
     (8, false),

@@ -36,7 +36,7 @@ fn while_scraped(address: SocketAddr, measure: impl Fn() -> io::Result<Values>) 
     let (stop, stopped) = channel::<()>();
     let scraper = thread::spawn(move || -> io::Result<()> {
         loop {
-            PAGES.iter().try_for_each(|page| fetch(address, page))?;
+            PAGES.iter().try_for_each(|page| fetch(address, page).map(drop))?;
             if stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Disconnected) {
                 return Ok(());
             }
@@ -48,15 +48,17 @@ fn while_scraped(address: SocketAddr, measure: impl Fn() -> io::Result<Values>) 
     values
 }
 
-fn fetch(address: SocketAddr, page: &str) -> io::Result<()> {
+/// Fetches a page, and returns it with its head.
+pub fn fetch(address: SocketAddr, page: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     write!(stream, "GET {page} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut response = Vec::new();
     stream.read_to_end(&mut response)?;
-    if response.starts_with(b"HTTP/1.1 200 ") { Ok(()) } else { Err(io::Error::other("a page is missing")) }
+    let response = String::from_utf8(response).map_err(io::Error::other)?;
+    if response.starts_with("HTTP/1.1 200 ") { Ok(response) } else { Err(io::Error::other("a page is missing")) }
 }
 
 /// An address that was free a moment ago.
-fn unused_address() -> io::Result<SocketAddr> {
+pub fn unused_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

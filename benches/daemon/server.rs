@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
@@ -42,8 +42,10 @@ pub enum Program {
     Redis,
     /// The original of the counters.
     Yrmcds,
-    /// Whose protocol the jobs speak. It keeps them in memory here.
+    /// Whose protocol the jobs speak. It keeps them in memory, or syncs its log for each job.
     Beanstalkd,
+    /// The same, which syncs its log now and then.
+    BeanstalkdLazy,
 }
 
 /// A running server; dropping it kills it.
@@ -59,8 +61,15 @@ pub struct Server {
 
 impl Program {
     /// Every program, in the order of the table's columns.
-    pub const ALL: [Program; 6] =
-        [Program::Ours, Program::Limit, Program::C, Program::Redis, Program::Yrmcds, Program::Beanstalkd];
+    pub const ALL: [Program; 7] = [
+        Program::Ours,
+        Program::Limit,
+        Program::C,
+        Program::Redis,
+        Program::Yrmcds,
+        Program::Beanstalkd,
+        Program::BeanstalkdLazy,
+    ];
 
     /// The head of its column.
     pub fn name(self) -> &'static str {
@@ -71,6 +80,7 @@ impl Program {
             Program::Redis => "redis",
             Program::Yrmcds => "yrmcds",
             Program::Beanstalkd => "beanst.d",
+            Program::BeanstalkdLazy => "b. -f50",
         }
     }
 
@@ -82,7 +92,7 @@ impl Program {
             Program::C => find("poolcounterd"),
             Program::Redis => find("redis-server"),
             Program::Yrmcds => find("yrmcdsd"),
-            Program::Beanstalkd => find("beanstalkd"),
+            Program::Beanstalkd | Program::BeanstalkdLazy => find("beanstalkd"),
         }
     }
 
@@ -92,10 +102,12 @@ impl Program {
             (Program::Ours, Protocol::Lines) => &[],
             (Program::Ours, Protocol::Frames) => &["--counter", "--counter-listen", &address.to_string()],
             (Program::Ours, Protocol::Members) => &["--members", "--members-listen", &address.to_string()],
-            (Program::Ours, Protocol::Jobs) => &["--jobs", "--jobs-listen", &address.to_string()],
+            (Program::Ours, Protocol::Jobs) => {
+                &["--jobs", "--jobs-store", "memory", "--jobs-listen", &address.to_string()]
+            }
             (Program::Limit, Protocol::Lines | Protocol::Members) => &[LIMIT_ARGUMENT],
             (Program::Limit, Protocol::Jobs) => &[LIMIT_ARGUMENT, JOBS_ARGUMENT],
-            (Program::Beanstalkd, _) => &["-l", &ip, "-p", &port],
+            (Program::Beanstalkd | Program::BeanstalkdLazy, _) => &["-l", &ip, "-p", &port],
             (Program::Limit, Protocol::Frames) => &[LIMIT_ARGUMENT, FRAMES_ARGUMENT],
             (Program::C, _) => &["-l", &ip],
             (Program::Redis, _) => &["--bind", &ip, "--port", &port, "--save", "", "--appendonly", "no"],
@@ -122,6 +134,25 @@ impl Server {
         Server::run(&[], program, Protocol::Lines, options, settings)
     }
 
+    /// Starts a server of the jobs that keeps them in this directory.
+    pub fn start_durable(program: Program, directory: &Path, settings: &Settings) -> io::Result<Server> {
+        let path = directory.display();
+        let options = match program {
+            Program::Ours => vec!["--jobs-store".into(), format!("sqlite:{path}/jobs.db")],
+            Program::Beanstalkd => vec!["-b".into(), path.to_string(), "-f0".into()],
+            // It says what it does if nothing is said.
+            _ => vec!["-b".into(), path.to_string(), "-f50".into()],
+        };
+        Server::run(&[], program, Protocol::Jobs, &options, settings)
+    }
+
+    /// Starts our daemon with jobs in this directory, and its status page at this address.
+    pub fn start_durable_with_http(directory: &Path, http: SocketAddr, settings: &Settings) -> io::Result<Server> {
+        let store = format!("sqlite:{}/jobs.db", directory.display());
+        let options = ["--jobs-store", &store, "--http", &http.to_string()].map(String::from);
+        Server::run(&[], Program::Ours, Protocol::Jobs, &options, settings)
+    }
+
     /// Starts a server inside another program, such as valgrind.
     pub fn start_under(
         wrapper: &[&str],
@@ -145,7 +176,9 @@ impl Server {
             (Program::C, _) => SocketAddr::new(unused_ip().into(), POOLS_PORT),
             (Program::Ours, Protocol::Frames) => SocketAddr::new(unused_ip().into(), COUNTERS_PORT),
             (Program::Ours, Protocol::Members) => SocketAddr::new(unused_ip().into(), MEMBERS_PORT),
-            (Program::Ours | Program::Beanstalkd, Protocol::Jobs) => SocketAddr::new(unused_ip().into(), JOBS_PORT),
+            (Program::Ours | Program::Beanstalkd | Program::BeanstalkdLazy, Protocol::Jobs) => {
+                SocketAddr::new(unused_ip().into(), JOBS_PORT)
+            }
             _ => listener.local_addr()?,
         };
         let mut words: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
@@ -189,6 +222,11 @@ impl Server {
     /// The processor time that it has used.
     pub fn cpu_time(&self) -> io::Result<Duration> {
         machine::cpu_time(self.child.id())
+    }
+
+    /// The processor time that its threads of this name have used.
+    pub fn thread_time(&self, name: &str) -> io::Result<Duration> {
+        machine::thread_time(self.child.id(), name)
     }
 
     /// Its resident memory in bytes.

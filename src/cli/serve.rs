@@ -8,7 +8,7 @@ use super::table::Given;
 use crate::id::ServiceId;
 use crate::net::{self, Address, Handover, Listener, Server};
 use crate::registry::{SERVICES, Services};
-use log::{info, warn};
+use log::{error, info, warn};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{self, ErrorKind};
@@ -67,7 +67,9 @@ fn go_on(handover: Handover, given: &Given) -> Result<(), String> {
             false
         }
     };
-    server.note_reload(has_worked);
+    // What cannot be opened must not cost the locks of those who are connected.
+    let has_begun = server.begin().inspect_err(|sentence| error!("{sentence}")).is_ok();
+    server.note_reload(has_worked && has_begun);
     announce(&server, &format!("has taken over, with {} connections, and ", server.connections()));
     serve(server)
 }
@@ -84,6 +86,7 @@ fn start(settings: &DaemonSettings) -> Result<Server, String> {
     handle_signals(&mut server)?;
     server.configure();
     listen(&mut server, settings)?;
+    server.begin()?;
     raise_descriptor_limit();
     announce(&server, "");
     Ok(server)

@@ -49,10 +49,12 @@ impl JobQueue {
                 yaml::write_extensions(&mut text);
                 self.tell_text(conn, text, context);
             }
-            Request::StoreCopy(path) => match self.store.copy(path) {
-                Some(bytes) => self.say(conn, Body::None, None, context, |_, out, _| replies::write_copied(out, bytes)),
-                None => self.tell_nothing(conn, context),
-            },
+            Request::StoreCopy(path) => {
+                if self.begin_copy(conn, path) {
+                    return Some(Then::Wait);
+                }
+                self.tell_nothing(conn, context);
+            }
             other => {
                 self.ask_all(conn, other, context);
                 return Some(Then::Serve);
@@ -69,7 +71,7 @@ impl JobQueue {
             Request::Stats => {
                 self.state.count(Stat::Stats);
                 let server = self.server_stats(context);
-                yaml::write_stats(&mut text, &self.state.figures(), &server);
+                yaml::write_stats(&mut text, &self.figures(now), &server);
             }
             Request::ListTubes => {
                 self.state.count(Stat::ListTubes);

@@ -2,19 +2,22 @@
 //! bytes into requests and replies into bytes, hands changes to the store, and decides nothing itself.
 
 mod asking;
+mod keeping;
+mod loading;
 pub mod options;
 mod process;
 mod report;
 pub mod request;
 mod saving;
 mod sessions;
+pub mod sqlite;
 pub mod state;
 pub mod stats;
 pub mod store;
 mod telling;
 pub mod wire;
 
-pub use options::JobsSettings;
+pub use options::{JobsSettings, StoreKind};
 
 use crate::id::{ConnId, Id};
 use crate::options::Opt;
@@ -27,13 +30,13 @@ use crate::service::{
 use crate::settings::{self, Configure};
 use crate::time::Time;
 use crate::wheel::Due;
-use options::StoreKind;
+use keeping::Keeping;
 use process::Machine;
 use sessions::{Session, session_of};
-use state::{Commit, Event, Refusal, Reply, State, Step};
+use state::{Commit, Event, Refusal, Reply, State, Step, Timer};
 use stats::Jobs as Stat;
 use std::io;
-use store::{Memory, Store, Verdict};
+use store::Store;
 use telling::Body;
 use wire::stream::{Cut, Item};
 use wire::{MAX_EXTENSION_LINE, Request, replies};
@@ -56,12 +59,17 @@ impl Configure for JobsSettings {
     fn open(&self) -> Box<dyn Service> {
         Box::new(JobQueue::new(self))
     }
+
+    fn keep_in_memory(&mut self) {
+        self.store = StoreKind::Memory;
+    }
 }
 
 /// The jobs service.
 pub struct JobQueue {
     state: State,
     store: Box<dyn Store>,
+    keeping: Keeping,
     sessions: Vec<Session>,
     /// Bytes that are kept of requests of which not all is there.
     kept_bytes: usize,
@@ -81,23 +89,19 @@ pub struct JobQueue {
 impl JobQueue {
     /// A service without jobs.
     pub fn new(settings: &JobsSettings) -> Self {
-        JobQueue::with_store(
-            settings,
-            match settings.store {
-                StoreKind::Memory => Box::<Memory>::default(),
-            },
-        )
+        JobQueue::with_store(settings, keeping::store_of(settings))
     }
 
     /// A service without jobs, whose changes go to this store.
     pub fn with_store(settings: &JobsSettings, store: Box<dyn Store>) -> Self {
-        let mut state = State::new(settings.bounds());
+        let mut state = keeping::state_of(settings);
         if store.is_immediate() {
             state.keep_no_changes();
         }
         JobQueue {
             state,
             store,
+            keeping: Keeping::new(settings),
             sessions: Vec::new(),
             kept_bytes: 0,
             is_open_to_admins: settings.admin,
@@ -141,9 +145,7 @@ impl JobQueue {
     /// Serves one request. Returns what to do next if the connection's turn ends with it.
     fn handle(&mut self, conn: ConnId, item: Item<'_>, context: &mut Context<'_>) -> Option<Then> {
         match item {
-            Item::Put(..) | Item::PutMany(_) if self.store.is_failing() => {
-                self.tell(&Event { conn, reply: Reply::OutOfMemory, after: None }, context);
-            }
+            Item::Put(..) | Item::PutMany(_) if self.is_store_failing(context.now) => self.refuse_put(conn, context),
             Item::Put(put, body) => self.step(context, |state, step| state.put(conn, &put, body, step)),
             Item::PutMany(entries) => self.step(context, |state, step| state.put_many(conn, entries, step)),
             Item::Fail(id, pri, delay, text) => {
@@ -199,27 +201,6 @@ impl JobQueue {
         }
         None
     }
-
-    /// Lets those replies leave whose batches are committed, and shows the jobs of these.
-    fn complete(&mut self, context: &mut Context<'_>) {
-        while let Some(Verdict::Committed(commit)) = self.store.verdict() {
-            context.release_up_to(commit.0);
-            self.step(context, |state, step| state.committed(commit, step));
-            let is_due = |(waits_for, _): &mut (Commit, ConnId)| *waits_for <= commit;
-            let due: Vec<(Commit, ConnId)> = self.hung_up.extract_if(.., is_due).collect();
-            for (_, conn) in due {
-                self.step(context, |state, step| state.hang_up(conn, step));
-            }
-        }
-    }
-
-    /// Hands what has changed to the store, and returns whether there was anything.
-    fn begin_batch(&mut self) -> bool {
-        let JobQueue { state, store, .. } = self;
-        let commit = state.take_batch(&mut |change| store.add(change));
-        commit.into_iter().for_each(|commit| store.commit(commit));
-        commit.is_some()
-    }
 }
 
 impl Service for JobQueue {
@@ -241,6 +222,9 @@ impl Service for JobQueue {
             if !self.write_unsent(conn, context) || context.output.is_full(conn) {
                 break;
             }
+            if self.hold_back(conn, &input.bytes[consumed..], context.now) {
+                return Served { consumed, then: Then::Wait };
+            }
             let Cut { consumed: cut, item } = self.cut(conn, &input.bytes[consumed..], max_size);
             consumed += cut;
             let then = match item {
@@ -260,6 +244,10 @@ impl Service for JobQueue {
     }
 
     fn hangup(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        if !session_of(&mut self.sessions, conn).waits {
+            // It waits for the store, which has an answer for it whatever it sends.
+            return;
+        }
         match self.state.last_uncommitted() {
             // The job that it waits for may be its own.
             Some(commit) => self.hung_up.push((commit, conn)),
@@ -268,7 +256,10 @@ impl Service for JobQueue {
     }
 
     fn expire(&mut self, due: Due, context: &mut Context<'_>) {
-        self.step(context, |state, step| state.expire(due.key(), step));
+        match due.key() {
+            Timer::Store => self.look_after_store(context),
+            timer => self.step(context, |state, step| state.expire(timer, step)),
+        }
     }
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
@@ -277,6 +268,7 @@ impl Service for JobQueue {
             *session = Session::default();
         }
         self.hung_up.retain(|(_, other)| *other != conn);
+        self.keeping.forget(conn);
         self.step(context, |state, step| state.close(conn, step));
     }
 
@@ -284,11 +276,12 @@ impl Service for JobQueue {
         self.store.attach(wake);
     }
 
+    fn begin(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
+        self.begin_store(listens, context)
+    }
+
     fn commit(&mut self, context: &mut Context<'_>) {
-        while !self.store.is_busy() && self.begin_batch() {
-            // It may have been committed at once.
-            self.complete(context);
-        }
+        self.commit_batch(context);
     }
 
     fn completed(&mut self, context: &mut Context<'_>) {
@@ -305,11 +298,11 @@ impl Service for JobQueue {
     }
 
     fn is_quiet(&self) -> bool {
-        !self.store.is_busy() && self.state.is_settled()
+        !self.store.is_busy() && self.keeping.is_quiet() && self.state.is_settled()
     }
 
     fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        Report { figures: self.state.figures().rows().collect(), tables: self.tables(now), ..Report::default() }
+        Report { figures: self.figures(now).rows().collect(), tables: self.tables(now), ..Report::default() }
     }
 
     fn sample(&self, note: &mut dyn FnMut(Series)) {
@@ -334,6 +327,7 @@ impl Service for JobQueue {
 
     fn check(&self) {
         self.state.check();
+        self.check_keeping();
         let kept: usize = self.sessions.iter().map(|session| session.stream.kept_bytes()).sum();
         assert_eq!(self.kept_bytes, kept, "what is kept of requests is counted");
         for (index, session) in self.sessions.iter().enumerate() {
@@ -348,6 +342,6 @@ impl Service for JobQueue {
     }
 
     fn own_timers(&self) -> usize {
-        self.state.own_timers()
+        self.state.own_timers() + self.keeping.timers()
     }
 }

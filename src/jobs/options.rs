@@ -1,7 +1,11 @@
 //! The options of the jobs: how long, how many and how large they may be, where they are kept, and who may administer them.
 
 use super::state::Bounds;
-use crate::options::{Endpoint, Opt, assign, flag, listening, number};
+use crate::options::{Endpoint, Opt, assign, flag, listening, number, seconds_or_forever};
+use crate::time::Span;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// What the options of the jobs say.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,6 +18,10 @@ pub struct JobsSettings {
     pub max_memory: usize,
     /// Where they are kept.
     pub store: StoreKind,
+    /// How long a reply waits for a commit while the store fails.
+    pub store_timeout: Span,
+    /// How much may wait for a commit.
+    pub queue: Queue,
     /// Whether clients on other machines may administer them, too.
     pub admin: bool,
 }
@@ -23,12 +31,66 @@ pub struct JobsSettings {
 pub enum StoreKind {
     /// Nowhere else: they end with the process, unless another takes over.
     Memory,
+    /// In a file of SQLite: this one, or [`FILE`] where the supervisor has a place for it, else in the working directory.
+    Sqlite(Option<PathBuf>),
+}
+
+/// How much may wait for a commit before connections that change more are not read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queue {
+    /// Changes.
+    pub changes: usize,
+    /// Their bytes.
+    pub bytes: usize,
+}
+
+/// The file where jobs are kept if no other is named.
+const FILE: &str = "jobs.db";
+/// Where a supervisor names the directories in which a service keeps things.
+const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
+
+/// Returns the whole path of the file where jobs are kept.
+pub fn absolute(path: &Option<PathBuf>) -> PathBuf {
+    let path = path.clone().unwrap_or_else(|| match std::env::var_os(STATE_DIRECTORY) {
+        // Of several, the first.
+        Some(directories) => {
+            let first = directories.as_encoded_bytes().split(|byte| *byte == b':').next().unwrap_or_default();
+            Path::new(OsStr::from_bytes(first)).join(FILE)
+        }
+        None => FILE.into(),
+    });
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+fn store(text: &str) -> Result<StoreKind, String> {
+    match text.split_once(':') {
+        None if text == "memory" => Ok(StoreKind::Memory),
+        Some(("sqlite", "")) => Ok(StoreKind::Sqlite(None)),
+        Some(("sqlite", path)) => Ok(StoreKind::Sqlite(Some(path.into()))),
+        _ => Err("sqlite:PATH or memory".into()),
+    }
+}
+
+fn queue(text: &str) -> Result<Queue, String> {
+    let wrong = || "a number from 1 to 10000000, and perhaps a comma and megabytes from 1 to 100000".to_string();
+    let (changes, megabytes) = text.split_once(',').unwrap_or((text, "64"));
+    let changes = number(changes, 1..=10_000_000).map_err(|_| wrong())?;
+    let megabytes: usize = number(megabytes, 1..=100_000).map_err(|_| wrong())?;
+    Ok(Queue { changes, bytes: megabytes << 20 })
 }
 
 impl Default for JobsSettings {
     fn default() -> Self {
         let Bounds { max_size, max_tubes, .. } = Bounds::default();
-        JobsSettings { max_size, max_tubes, max_memory: 1 << 30, store: StoreKind::Memory, admin: false }
+        JobsSettings {
+            max_size,
+            max_tubes,
+            max_memory: 1 << 30,
+            store: StoreKind::Sqlite(None),
+            store_timeout: Span::from_secs(30),
+            queue: Queue { changes: 65_536, bytes: 64 << 20 },
+            admin: false,
+        }
     }
 }
 
@@ -55,16 +117,52 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         long: "jobs-store",
         key: "jobs.store",
         hint: "STORE",
-        default: r#""memory""#,
-        doc_short: "where jobs are kept: memory (default: memory)",
+        default: r#""sqlite:""#,
+        doc_short: "where jobs are kept: sqlite:PATH, or memory (default: jobs.db in $STATE_DIRECTORY, or where it is started)",
         doc_long: "
-            Where jobs are kept:
+            Where jobs are kept; see
+            .Sx WHERE JOBS ARE KEPT .
+            .Cm sqlite:\\&PATH
+            keeps them in a file of SQLite, which is made if it is not there;
             .Cm memory
-            keeps them for as long as the daemon runs, upgrades included.",
-        set: |settings, value| {
-            let store = if value == "memory" { Ok(StoreKind::Memory) } else { Err("memory".into()) };
-            assign(&mut settings.store, store)
-        },
+            keeps them for as long as the daemon runs, upgrades included.
+            The default is
+            .Cm sqlite:\\& ,
+            which is
+            .Pa jobs.db
+            in the directory that systemd names in
+            .Ev STATE_DIRECTORY ,
+            else in the working directory.",
+        set: |settings, value| assign(&mut settings.store, store(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "jobs-store-timeout",
+        key: "jobs.store_timeout",
+        hint: "SECONDS",
+        default: "30",
+        doc_short: "how long a reply waits for a store that fails; then it is INTERNAL_ERROR (default: 30)",
+        doc_long: "
+            How long a reply that promises something waits while the store fails, in seconds.
+            Then it is
+            .Li INTERNAL_ERROR ,
+            and nobody knows whether what was asked for is done.
+            0 is for ever.
+            The default is 30.",
+        set: |settings, value| assign(&mut settings.store_timeout, seconds_or_forever(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "jobs-store-queue",
+        key: "jobs.store_queue",
+        hint: "CHANGES[,MEGABYTES]",
+        default: r#""65536,64""#,
+        doc_short: "how much may wait to be committed; beyond that, who changes more is not read (default: 65536,64)",
+        doc_long: "
+            How many changes, and how many megabytes of them, may wait to be committed.
+            Beyond that, connections that would change more are not read until there is room.
+            The default is 65536,64.",
+        set: |settings, value| assign(&mut settings.queue, queue(value)),
         ..Opt::BLANK
     },
     Opt {

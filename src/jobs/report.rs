@@ -3,7 +3,10 @@
 
 use super::JobQueue;
 use super::state::queries::{Summary, SummaryBy};
+use super::stats::Jobs as Stat;
+use super::store::Health;
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Series, SeriesInfo, Table, TableInfo};
+use crate::stats::Figures;
 use crate::time::Time;
 
 /// How many rows a table has at most: as many as a page has room for, in four tables.
@@ -145,6 +148,51 @@ static RUNNERS: TableInfo = TableInfo {
     ],
 };
 
+static STORES: TableInfo = TableInfo {
+    name: "stores",
+    title: "Where jobs are kept",
+    help: "Replies that promise something leave after the commit.",
+    empty: "No jobs are kept in a file.",
+    columns: &[
+        Column {
+            name: "store",
+            title: "store",
+            unit: ColumnUnit::Text,
+            help: "The file.",
+            metric: ColumnMetric::Label("store"),
+            emphasis: Emphasis::None,
+        },
+        Column { unit: ColumnUnit::Times, ..Column::level("commits", "commits", "commit", "How long commits took.") },
+        Column {
+            unit: ColumnUnit::Times,
+            ..Column::level(
+                "checkpoints",
+                "checkpoints",
+                "checkpoint",
+                "How long it took to bring the store's log into its file, which delays commits.",
+            )
+        },
+        Column {
+            unit: ColumnUnit::Age,
+            emphasis: Emphasis::Caution,
+            name: "oldest",
+            title: "oldest change",
+            help: "How long the oldest change has waited to be committed.",
+            ..Column::BLANK
+        },
+        Column { unit: ColumnUnit::Level, name: "batch", title: "last batch", help: "Changes in it.", ..Column::BLANK },
+        Column { unit: ColumnUnit::Bytes, name: "file", title: "file", help: "Bytes of the files.", ..Column::BLANK },
+        Column {
+            unit: ColumnUnit::Text,
+            emphasis: Emphasis::Alarm,
+            name: "fault",
+            title: "fault",
+            help: "Why it fails.",
+            ..Column::BLANK
+        },
+    ],
+};
+
 static PUT: SeriesInfo =
     SeriesInfo { name: "put", title: "Jobs put", unit: "per second", is_rate: true, emphasis: Emphasis::None };
 static DELETES: SeriesInfo =
@@ -170,7 +218,45 @@ impl JobQueue {
             table(&TYPES, SummaryBy::Type, row_of_sum),
             table(&TUBES, SummaryBy::Tube, row_of_sum),
             table(&RUNNERS, SummaryBy::Runner, row_of_runner),
+            Table { info: &STORES, rows: self.row_of_store(now).into_iter().collect(), note: None },
         ]
+    }
+
+    fn row_of_store(&self, now: Time) -> Option<Vec<Cell>> {
+        let Health { fault, commits, checkpoints, last_batch, file_bytes, .. } = self.health()?;
+        let fault = fault.map_or(Cell::Nothing, Cell::Text);
+        let oldest = Cell::Time(self.keeping.oldest(now));
+        let [batch, file] = [last_batch, file_bytes].map(Cell::Number);
+        Some(vec![
+            Cell::Text(self.store.place()),
+            Cell::Times(commits),
+            Cell::Times(checkpoints),
+            oldest,
+            batch,
+            file,
+            fault,
+        ])
+    }
+
+    fn health(&self) -> Option<Health> {
+        self.keeping.has_begun().then(|| self.store.health()).flatten()
+    }
+
+    /// Returns what is counted, and the store's own figures.
+    pub(super) fn figures(&self, now: Time) -> Figures<Stat> {
+        let mut figures = self.state.figures();
+        figures.set(Stat::OldestUncommitted, self.keeping.oldest(now).as_micros());
+        if let Some(health) = self.health() {
+            let stats = [
+                (Stat::LastBatch, health.last_batch),
+                (Stat::FileBytes, health.file_bytes),
+                (Stat::Checkpoints, health.checkpoints.count()),
+                (Stat::Rewrites, health.rewrites),
+                (Stat::Fault, health.fault.is_some().into()),
+            ];
+            stats.into_iter().for_each(|(stat, value)| figures.set(stat, value));
+        }
+        figures
     }
 
     /// Returns what is remembered for curves.

@@ -4,6 +4,7 @@
 use super::JobQueue;
 use super::sessions::{Session, session_of};
 use super::state::{Body, Saved, Step};
+use super::store::Mark;
 use crate::id::{ConnId, Id};
 use crate::record::{Reader, Writer};
 use crate::service::{Context, Unreadable};
@@ -11,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use std::io;
 
 /// The version of what is written. It cannot change without another.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
+/// The version before, which said nothing of a store: jobs were kept in memory.
+const WITHOUT_STORE: u16 = 1;
 
 /// What stands before everything.
 #[derive(Serialize, Deserialize)]
@@ -25,6 +28,7 @@ struct Head {
 impl JobQueue {
     pub(super) fn save_all(&self, out: &mut Writer<'_>) -> io::Result<()> {
         let open = || self.sessions.iter().enumerate().filter(|(_, session)| session.is_open);
+        out.put(&self.store_mark())?;
         out.put(&Head { name: self.name, sessions: open().count() })?;
         for (index, session) in open() {
             out.put(&ConnId::from_index(index))?;
@@ -48,9 +52,11 @@ impl JobQueue {
         with_bodies: bool,
         context: &mut Context<'_>,
     ) -> Result<(), Unreadable> {
-        if version != VERSION {
-            return Err(Unreadable::version("jobs", version));
-        }
+        self.keeping.handed_over = match version {
+            VERSION => saved.take()?,
+            WITHOUT_STORE => Some(Mark::default()),
+            other => return Err(Unreadable::version("jobs", other)),
+        };
         let Head { name, sessions } = saved.take()?;
         self.name = name;
         for _ in 0..sessions {
@@ -68,7 +74,12 @@ impl JobQueue {
             record.extend_from_slice(saved.take_bytes()?);
             let one: Option<Saved<'_>> = postcard::from_bytes(&record).map_err(|error| damaged(&error))?;
             let Some(one) = one else { break };
+            let one = if version == WITHOUT_STORE { of_version_1(one) } else { one };
             self.restore_one(one, saved, with_bodies, context)?;
+        }
+        if version == WITHOUT_STORE && self.state.next_id() == 1 {
+            // There never was a job.
+            self.keeping.handed_over = None;
         }
         for (index, session) in self.sessions.iter_mut().enumerate() {
             // A command under way is not saved for a rehearsal, which begins in the middle of it.
@@ -106,6 +117,16 @@ fn save_one(out: &mut Writer<'_>, saved: Saved<'_>) -> io::Result<()> {
             out.put_bytes(body)
         }
         other => out.put(&Some(other)),
+    }
+}
+
+/// Version 1 had unsigned times of root jobs, which are read here as if they were signed: the last bit is the sign of those.
+fn of_version_1(saved: Saved<'_>) -> Saved<'_> {
+    match saved {
+        Saved::Root(tube, signature, newest, changed) => {
+            Saved::Root(tube, signature, newest, (changed << 1) ^ (changed >> 63))
+        }
+        other => other,
     }
 }
 

@@ -39,6 +39,7 @@ mod roots;
 mod saved;
 mod sets;
 mod settings;
+mod snapshot;
 mod sums;
 mod sweeps;
 mod tube;
@@ -55,6 +56,7 @@ pub use reserve::Reserve;
 pub use saved::{Saved, SavedConn};
 pub use sets::Watch;
 pub use settings::{Backoff, LimitOf};
+pub use snapshot::SnapshotPlace;
 pub use sums::{SumBy, Tally};
 pub use sweeps::{ALL_STATES, JobState};
 pub use watching::MAX_WATCHES;
@@ -185,6 +187,8 @@ timer_keys! {
         Forget,
         /// More of what connections held that are gone is given back.
         Orphans,
+        /// The adapter looks after its store.
+        Store,
         /// Those go on being served whose set of watches had more dropped jobs than one turn may drop.
         Serve,
     }
@@ -307,6 +311,16 @@ impl State {
         self.bounds
     }
 
+    /// Returns how many jobs there are.
+    pub fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Returns the number of the next job.
+    pub fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
     /// A timer is due.
     pub fn expire(&mut self, timer: Timer, step: &mut Step<'_, '_>) {
         match timer {
@@ -315,6 +329,8 @@ impl State {
             Timer::Sweep(sweep) => self.go_on_with_sweep(sweep, step),
             Timer::Pause => self.end_pauses(step),
             Timer::Forget => self.forget(step),
+            // Not of the state: the adapter has armed it.
+            Timer::Store => {}
             Timer::Orphans => {
                 self.orphan_timer.take().into_iter().for_each(crate::wheel::TimerId::fired);
                 self.give_orphans_back(step);

@@ -51,7 +51,14 @@ statistics! {
         Roots = "current-roots", Level, "Root jobs that are remembered.";
         Batches = "store-batches", Count, "Batches of changes handed to the store.";
         Changes = "store-changes", Count, "Changes in them.";
-        Uncommitted = "store-uncommitted", Level, "Changes that are in no batch yet.";
+        Uncommitted = "store-uncommitted", Level, "Changes that are not committed yet.";
+        UncommittedBytes = "store-uncommitted-bytes", Level, "About how many bytes these are.";
+        OldestUncommitted = "store-oldest-uncommitted", Latest, "How long the oldest of them has waited.";
+        LastBatch = "store-last-batch", Level, "Changes in the last batch that was committed.";
+        FileBytes = "store-file-bytes", Level, "Bytes of the store's files.";
+        Checkpoints = "store-checkpoints", Count, "How often the store's log was brought into its file.";
+        Rewrites = "store-rewrites", Count, "How often the store was written anew.";
+        Fault = "store-fault", Level, "1 while the store fails, else 0.";
         Groups = "current-groups", Level, "Groups that some job belongs to.";
     }
 }

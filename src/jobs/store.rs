@@ -1,19 +1,43 @@
 //! Where jobs are kept: what a store does for the service. It owns nothing of the state, and knows no connections.
 
+pub mod batch;
+
 use super::state::{Commit, Saved, Stored};
+use crate::histogram::Histogram;
 use crate::service::Wake;
+use crate::time::Span;
+use serde::{Deserialize, Serialize};
+
+/// Takes one record of what a store has; the error says what is wrong with it.
+pub type Visit<'a> = &'a mut dyn FnMut(Saved<'_>) -> Result<(), &'static str>;
 
 /// Keeps batches of changes. One batch at a time is under way.
+///
+/// [`Store::load`] or [`Store::go_on`] is called once before anything is stored; a store that needs neither stores at once.
 pub trait Store: Send {
     /// Takes what wakes the loop when a batch is finished.
     fn attach(&mut self, _wake: Wake) {}
 
-    /// Visits all that it keeps, as another process would have saved it. Called once, before anything is served.
+    /// Returns what people call the place where jobs are kept, such as the path of a file.
+    fn place(&self) -> String;
+
+    /// Begins with what it keeps, and visits all of that as another process would have saved it: the jobs last, in the order of
+    /// their numbers. `progress` is told from time to time which share of it was visited. `epoch` is the time of day at the
+    /// service's [`Time::START`](crate::time::Time::START).
     ///
     /// # Errors
     ///
-    /// When it cannot be read.
-    fn load(&mut self, visit: &mut dyn FnMut(Saved<'_>)) -> Result<(), String>;
+    /// One sentence that says why it cannot be read.
+    fn load(&mut self, epoch: Span, visit: Visit<'_>, progress: &mut dyn FnMut(f64)) -> Result<(), String>;
+
+    /// Begins for a service that has everything from the process before, whose store was at `mark`. If what it keeps is not what
+    /// the service has, it asks for all of that: [`Verdict::Rewrite`].
+    fn go_on(&mut self, epoch: Span, mark: Mark);
+
+    /// Returns which of the openings of its place this is: no other process had the same.
+    fn opening(&self) -> u64 {
+        0
+    }
 
     /// Returns whether it keeps nothing, so that each request is committed at once and nothing is handed over: what it changed
     /// is there for the next request of the same connection, also when both came together, as clients of a beanstalkd expect it
@@ -31,24 +55,82 @@ pub trait Store: Send {
         false
     }
 
-    /// Takes one change of the next batch.
+    /// Takes one change of the next batch, or of the next slice.
     fn add(&mut self, change: Stored<'_>);
 
     /// Begins to commit the changes that were added, as the batch of this number.
     fn commit(&mut self, commit: Commit);
 
-    /// Returns how the batch ended that was under way, once after it did.
+    /// Takes the changes that were added as a slice of everything that the service has, as [`Verdict::Rewrite`] and
+    /// [`Verdict::NextSlice`] ask for it.
+    fn add_slice(&mut self, _is_last: bool) {}
+
+    /// Returns what it has finished, once.
     fn verdict(&mut self) -> Option<Verdict>;
 
-    /// Copies all that is committed to a file, and returns how many bytes that is; None when it has nothing of its own.
-    fn copy(&mut self, path: &[u8]) -> Option<u64>;
+    /// Begins to copy all that is committed to a file, which must not be there, and returns true; [`Verdict::Copied`] says when
+    /// it is there. Returns false when it has nothing of its own. Copies come in the order in which they were asked for.
+    fn copy(&mut self, _path: &[u8]) -> bool {
+        false
+    }
+
+    /// Returns what operators want to know; None when there is nothing to know.
+    fn health(&self) -> Option<Health> {
+        None
+    }
 }
 
-/// How a batch ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What a store has finished.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It outlives the process, as far as anything here does.
+    /// This batch outlives the process, as far as anything here does, and so do all before it.
     Committed(Commit),
+    /// It wants all that was ever handed to it, from the beginning, in slices: what it has is lost, or is something else.
+    Rewrite,
+    /// It wants the next slice of that.
+    NextSlice,
+    /// A copy is there, of so many bytes, or a sentence says why not.
+    Copied(Result<u64, String>),
+}
+
+/// How far a store is: two stores with the same mark have the same jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Mark {
+    /// See [`Store::opening`].
+    pub opening: u64,
+    /// The last batch that is committed.
+    pub batch: u64,
+    /// The number of the next job.
+    pub next_id: u64,
+}
+
+impl Mark {
+    /// Returns whether a place with this mark was opened once more after it had `earlier`, and nothing else has happened to it.
+    pub fn is_after(self, earlier: Mark) -> bool {
+        self == Mark { opening: earlier.opening + 1, ..earlier }
+    }
+
+    /// Returns whether nothing was ever kept at a place with this mark.
+    pub fn is_of_new_file(self) -> bool {
+        self.batch == 0 && self.next_id <= 1
+    }
+}
+
+/// What operators want to know of a store.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    /// Why it fails at present.
+    pub fault: Option<String>,
+    /// How long commits took.
+    pub commits: Histogram,
+    /// How long it took to bring what is committed from the log into the file, each time.
+    pub checkpoints: Histogram,
+    /// How many changes the last batch had.
+    pub last_batch: u64,
+    /// The bytes of its files.
+    pub file_bytes: u64,
+    /// How often all was written anew.
+    pub rewrites: u64,
 }
 
 /// A store that keeps nothing: what the state has is all there is.
@@ -56,9 +138,15 @@ pub enum Verdict {
 pub struct Memory;
 
 impl Store for Memory {
-    fn load(&mut self, _: &mut dyn FnMut(Saved<'_>)) -> Result<(), String> {
+    fn place(&self) -> String {
+        "memory".into()
+    }
+
+    fn load(&mut self, _: Span, _: Visit<'_>, _: &mut dyn FnMut(f64)) -> Result<(), String> {
         Ok(())
     }
+
+    fn go_on(&mut self, _: Span, _: Mark) {}
 
     fn is_immediate(&self) -> bool {
         true
@@ -73,10 +161,6 @@ impl Store for Memory {
     fn commit(&mut self, _: Commit) {}
 
     fn verdict(&mut self) -> Option<Verdict> {
-        None
-    }
-
-    fn copy(&mut self, _: &[u8]) -> Option<u64> {
         None
     }
 }

@@ -183,6 +183,32 @@ pub fn is_extension(line: &[u8]) -> bool {
     WORDS[CORE..].iter().any(|extension| extension.as_bytes() == word)
 }
 
+/// Returns true when a line may change something that a store keeps. What input begins with no whole line is not known yet.
+pub fn may_change(input: &[u8]) -> bool {
+    let Some(end) = memchr::memchr(b'\n', input) else { return false };
+    let word = input[..end].split(|byte| *byte == b' ' || *byte == b'\r').next().unwrap_or_default();
+    const CHANGES: [&str; 17] = [
+        "put",
+        "put-job",
+        "put-many",
+        "delete",
+        "release",
+        "bury",
+        "kick",
+        "kick-job",
+        "pause-tube",
+        "root",
+        "limit",
+        "retry",
+        "fail",
+        "dead-letter",
+        "clear",
+        "kick-all",
+        "reserve-job",
+    ];
+    CHANGES.iter().any(|changes| changes.as_bytes() == word)
+}
+
 /// Reads a line without its end.
 pub fn parse(line: &[u8]) -> Line<'_> {
     let (word, rest) = match line.iter().position(|byte| *byte == b' ') {

@@ -85,6 +85,18 @@ impl<S: Stream> Connections<S> {
         }
     }
 
+    /// Has every service open what it keeps, as [`Service::begin`](crate::service::Service::begin) says. `listens` says of which
+    /// there are clients to come.
+    ///
+    /// # Errors
+    ///
+    /// The first sentence of a service that cannot.
+    pub fn begin(&mut self, listens: impl Fn(ServiceId) -> bool, now: Time) -> Result<(), String> {
+        self.dispatch.services.ids().try_for_each(|id| {
+            self.dispatch.call(id, now, &self.slab, |service, context| service.begin(listens(id), context))
+        })
+    }
+
     /// Returns how many connections there are.
     pub fn len(&self) -> usize {
         self.slab.len()

@@ -14,7 +14,7 @@ use crate::address::Address;
 use crate::id::{ConnId, Id, ServiceId};
 use crate::loop_stats::Budget;
 use crate::random::Random;
-use crate::registry::{PerService, SERVICES, Services};
+use crate::registry::{AllSettings, PerService, SERVICES, Services};
 use crate::service::Info;
 use crate::time::{Span, Time, earliest};
 use log::{debug, warn};
@@ -107,7 +107,7 @@ impl Server {
     }
 
     /// Returns a server for use within another program: with the default limits, for one service such as `pools`, on one address to begin with,
-    /// such as `127.0.0.1:0` for a port that is free. It touches no signals; a [`Stopper`] ends it.
+    /// such as `127.0.0.1:0` for a port that is free. It touches no signals and no files; a [`Stopper`] ends it.
     ///
     /// ```
     /// use poolcounter::Server;
@@ -126,10 +126,11 @@ impl Server {
     /// `InvalidInput` when this is no [`Address`] with a port, or there is no such service; else the system's, such as an address in use.
     pub fn bind(address: &str, service: &str) -> io::Result<Self> {
         let address = Address::parse(address, 0).ok_or(ErrorKind::InvalidInput)?;
-        let services = Services::default();
+        let services = Services::new(&AllSettings::default().in_memory());
         let service = services.named(service).ok_or(ErrorKind::InvalidInput)?;
         let mut server = Server::new(services, Policy::default())?;
         server.listen(Listener::bind(&address, &Options::default())?, service)?;
+        server.begin().map_err(io::Error::other)?;
         Ok(server)
     }
 
@@ -171,6 +172,17 @@ impl Server {
     /// Has what the operator has set for the services take effect. To be called once, before [`Server::run`].
     pub(crate) fn configure(&mut self) {
         self.connections.configure(self.clock.now());
+    }
+
+    /// Has the services open what they keep, those above all that are listened for. To be called once, before [`Server::run`].
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says which cannot, and why.
+    #[doc(hidden)]
+    pub fn begin(&mut self) -> Result<(), String> {
+        let ports = &self.ports;
+        self.connections.begin(|service| ports.iter().any(|port| port.service == service), self.clock.now())
     }
 
     /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, SIGUSR2 drain the services, and SIGHUP do

@@ -4,12 +4,21 @@
 #[path = "../support/bodies/mod.rs"]
 #[allow(dead_code, reason = "only one body is used here")]
 mod bodies;
+#[path = "../support/crash/mod.rs"]
+mod crash;
+mod crashes;
+mod daemon;
+mod kept;
+mod losing;
 mod random;
+mod speed;
 mod store;
+mod suite;
 #[path = "../support/mod.rs"]
 mod support;
 
 use poolcounter::jobs::JobsSettings;
+use poolcounter::jobs::options::Queue;
 use poolcounter::pools;
 use poolcounter::registry::AllSettings;
 use poolcounter::service::Info;
@@ -29,9 +38,14 @@ struct Stage {
 }
 
 impl Stage {
+    /// A store that may take its time.
     fn new() -> Stage {
+        Stage::with(JobsSettings { store_timeout: Span::FOREVER, ..JobsSettings::default() })
+    }
+
+    fn with(settings: JobsSettings) -> Stage {
         let store = SlowStore::install();
-        let settings = SlowSettings(JobsSettings { admin: true, ..JobsSettings::default() });
+        let settings = SlowSettings(JobsSettings { admin: true, ..settings });
         Stage { world: World::of(SERVICES, AllSettings::defaults(SERVICES).with(settings)), store }
     }
 
@@ -353,6 +367,79 @@ fn while_the_store_fails_no_job_is_taken_and_the_rest_goes_on() {
     stage.commit_all();
     assert_eq!((stage.heard(one), stage.heard(other)), ("INSERTED 3|".into(), "DELETED|".into()));
     assert_eq!(stage.ask(other, "put 0 0 9 1|g|"), "INSERTED 4|");
+}
+
+/// What waits for a store that fails is told after half a minute that nobody knows what became of it: each reply after its own.
+#[test]
+fn replies_wait_for_a_failing_store_for_so_long_and_no_longer() {
+    let mut stage = Stage::with(JobsSettings::default());
+    let [one, other, late] = [stage.connect(), stage.connect(), stage.connect()];
+    stage.ask(one, &"put 0 0 999 1|a|".repeat(9));
+    stage.send(one, "put 0 0 9 1|b|");
+    stage.send(other, "delete 1|list-tube-used|");
+    stage.store.fail(true);
+    stage.world.advance(Span::from_secs(20));
+    stage.send(late, "delete 2|");
+    stage.world.advance(Span::from_millis(9_900));
+    assert_eq!((stage.heard(one), stage.heard(other)), (String::new(), String::new()));
+    stage.world.advance(Span::from_millis(1_200));
+    let told = (stage.heard(one), stage.heard(other), stage.heard(late));
+    assert_eq!(told, ("INTERNAL_ERROR|".into(), "INTERNAL_ERROR|USING default|".into(), String::new()));
+    stage.world.advance(Span::from_millis(18_700));
+    assert_eq!(stage.heard(late), "");
+    stage.world.advance(Span::from_millis(2_300));
+    assert_eq!(stage.heard(late), "INTERNAL_ERROR|");
+    stage.send(late, "put 0 0 9 1|c|delete 3|");
+    assert_eq!(stage.heard(late), "OUT_OF_MEMORY|");
+    stage.store.fail(false);
+    stage.commit_all();
+    assert_eq!(stage.heard(late), "DELETED|");
+    // What nobody knew is done, and nothing is told twice.
+    assert_eq!(stage.ask(one, "peek 1|peek 2|peek 10|"), "NOT_FOUND|NOT_FOUND|FOUND 10 1|b|");
+}
+
+/// A store that does not even say that it fails.
+#[test]
+fn a_commit_that_never_ends_counts_as_a_failure() {
+    let mut stage = Stage::with(JobsSettings { store_timeout: Span::from_secs(2), ..JobsSettings::default() });
+    let client = stage.connect();
+    stage.send(client, "put 0 0 9 1|a|");
+    stage.world.advance(Span::from_millis(5_500));
+    assert_eq!(stage.heard(client), "INTERNAL_ERROR|");
+    stage.send(client, "put 0 0 9 1|b|");
+    assert_eq!(stage.heard(client), "OUT_OF_MEMORY|");
+    stage.commit_all();
+    assert_eq!(stage.ask(client, "put 0 0 9 1|b|"), "INSERTED 2|");
+}
+
+/// Beyond the bound, who would change more is not read; who only asks is served, and nothing is lost.
+#[test]
+fn who_would_change_more_than_the_store_can_take_waits() {
+    let queue = Queue { changes: 10, bytes: 1 << 20 };
+    let mut stage = Stage::with(JobsSettings { queue, ..JobsSettings::default() });
+    let [puts, asks, lost, ends] = [stage.connect(), stage.connect(), stage.connect(), stage.connect()];
+    stage.ask(asks, "put 0 0 999 1|z|");
+    stage.send(puts, &"put 0 0 999 1|a|".repeat(30));
+    stage.send(lost, "put 0 0 999 1|b|");
+    stage.send(ends, "put 0 0 999 1|c|");
+    stage.world.finish(ends);
+    stage.send(asks, "stats-job 1|reserve|peek 1|touch 1|list-tube-used|");
+    assert!(stage.heard(asks).ends_with("RESERVED 1 1|z|FOUND 1 1|z|TOUCHED|USING default|"));
+    stage.world.reset(lost);
+    stage.world.settle();
+    assert!(stage.world.is_closed(lost));
+    stage.send(asks, "delete 1|");
+    assert_eq!((stage.heard(puts), stage.heard(asks)), (String::new(), String::new()));
+    let sizes = |stage: &Stage| stage.store.batches().iter().map(Vec::len).collect::<Vec<_>>();
+    stage.commit_all();
+    let inserted = |text: &str| text.matches("INSERTED").count();
+    assert_eq!((inserted(&stage.heard(puts)), inserted(&stage.heard(ends))), (30, 1));
+    assert_eq!(stage.heard(asks), "DELETED|");
+    assert!(stage.world.is_closed(ends));
+    assert!(sizes(&stage).iter().all(|size| *size <= 15), "{:?}", sizes(&stage));
+    // A long command waits, too, and comes to its end.
+    stage.ask(puts, "clear default|");
+    assert_eq!(stage.ask(asks, "peek-ready|"), "NOT_FOUND|");
 }
 
 /// A commit of half a minute: locks, and whatever promises nothing, are as quick as ever.

@@ -1,11 +1,12 @@
 //! A store of jobs that commits when the test says so. It outlives the servers of an upgrade, as a disk would.
 
-use poolcounter::jobs::state::{Commit, Saved, Stored};
-use poolcounter::jobs::store::{Store, Verdict};
+use poolcounter::jobs::state::{Commit, Stored};
+use poolcounter::jobs::store::{Mark, Store, Verdict, Visit};
 use poolcounter::jobs::{self, JobQueue, JobsSettings};
 use poolcounter::options::Opt;
 use poolcounter::service::{Info, Service, Wake};
 use poolcounter::settings::{self, Configure};
+use poolcounter::time::Span;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -103,9 +104,15 @@ impl Store for SlowStore {
         self.desk().wake = Some(wake);
     }
 
-    fn load(&mut self, _: &mut dyn FnMut(Saved<'_>)) -> Result<(), String> {
+    fn place(&self) -> String {
+        "a test".into()
+    }
+
+    fn load(&mut self, _: Span, _: Visit<'_>, _: &mut dyn FnMut(f64)) -> Result<(), String> {
         Ok(())
     }
+
+    fn go_on(&mut self, _: Span, _: Mark) {}
 
     fn is_busy(&self) -> bool {
         let desk = self.desk();
@@ -146,9 +153,5 @@ impl Store for SlowStore {
         let commit = desk.finished.take()?;
         desk.happened.push(Happened::Committed(commit.0));
         Some(Verdict::Committed(commit))
-    }
-
-    fn copy(&mut self, _: &[u8]) -> Option<u64> {
-        None
     }
 }

@@ -56,9 +56,10 @@ impl Daemon {
         line.and_then(|(_, address)| address.parse().ok()).expect("it was started with counters, on one port")
     }
 
-    /// Starts it with jobs too, on another free port.
+    /// Starts it with jobs too, on another free port, in memory unless the options say otherwise.
     pub fn start_with_jobs(options: &[&str]) -> Daemon {
-        Daemon::start(&[&["--jobs", "--jobs-listen", "127.0.0.1:0"], options].concat())
+        let memory: &[&str] = if options.contains(&"--jobs-store") { &[] } else { &["--jobs-store", "memory"] };
+        Daemon::start(&[&["--jobs", "--jobs-listen", "127.0.0.1:0"], memory, options].concat())
     }
 
     /// Where the jobs are.

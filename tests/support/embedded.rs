@@ -27,7 +27,7 @@ impl Embedded {
 
     /// Starts one with these services, which listens for one of them on a free port.
     pub fn of(list: &[&'static Info], service: &str) -> Embedded {
-        let services = Services::of(list, &AllSettings::defaults(list));
+        let services = Services::of(list, &AllSettings::defaults(list).in_memory());
         let id = services.named(service).expect("is in the list");
         let mut server = Server::new(services, Policy::of(list)).expect("the system has an event queue");
         let address = Address::parse("127.0.0.1:0", 0).expect("is an address");

@@ -162,7 +162,14 @@ impl World {
 
     /// A server of these services, without clients, at the time of its start.
     pub fn of(list: &[&'static Info], settings: AllSettings) -> Self {
-        let connections = Connections::new(Services::of(list, &settings), EPOCH, Random::from_seed(0));
+        World::at(list, settings, EPOCH)
+    }
+
+    /// A server of these services, without clients, that starts at this time of day.
+    pub fn at(list: &[&'static Info], settings: AllSettings, epoch: Span) -> Self {
+        // Nothing here has a disk.
+        let settings = settings.in_memory();
+        let connections = Connections::new(Services::of(list, &settings), epoch, Random::from_seed(0));
         let mut world = World {
             list: list.to_vec(),
             settings,
@@ -189,9 +196,19 @@ impl World {
         });
     }
 
+    /// Has the services open what they keep.
+    ///
+    /// # Errors
+    ///
+    /// The first sentence of a service that cannot.
+    pub fn begin(&mut self) -> Result<(), String> {
+        let now = self.now();
+        self.connections.begin(|_| true, now)
+    }
+
     /// Has other settings count from the next upgrade on.
     pub fn set(&mut self, settings: AllSettings) {
-        self.settings = settings;
+        self.settings = settings.in_memory();
     }
 
     /// What the operator has told the services.

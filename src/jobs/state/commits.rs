@@ -52,6 +52,10 @@ pub(super) struct Commits {
     /// collected is the one that is done.
     is_off: bool,
     stored_next_id: u64,
+    /// How many changes, and about how many bytes, the batches have that are handed over and not committed.
+    under_way: (usize, usize),
+    /// How many changes and bytes may wait before no more are taken.
+    most: (usize, usize),
 }
 
 impl Default for Commits {
@@ -65,6 +69,8 @@ impl Default for Commits {
             is_waited_for: false,
             is_off: false,
             stored_next_id: 1,
+            under_way: (0, 0),
+            most: (usize::MAX, usize::MAX),
         }
     }
 }
@@ -127,8 +133,8 @@ pub enum Stored<'a> {
     Update(Record<'a>),
     /// A job that is gone.
     Delete(JobId),
-    /// The newest timestamp of a root job, and when it changed.
-    Root(&'a [u8], &'a [u8], u64, Time),
+    /// The newest timestamp of a root job, and when it changed, in microseconds since the start.
+    Root(&'a [u8], &'a [u8], u64, i64),
     /// A root job that is forgotten.
     RootGone(&'a [u8], &'a [u8]),
     /// A setting.
@@ -143,6 +149,30 @@ impl State {
         (self.commits.changes.len(), self.commits.bytes)
     }
 
+    /// Returns how many changes are not committed, and about how many bytes they are.
+    pub fn uncommitted(&self) -> (usize, usize) {
+        let (changes, bytes) = self.commits.under_way;
+        (changes + self.commits.changes.len(), bytes + self.commits.bytes)
+    }
+
+    /// Sets how many changes, and how many bytes of them, may wait for a commit before connections that make more are not read.
+    pub fn set_queue(&mut self, changes: usize, bytes: usize) {
+        self.commits.most = (changes, bytes);
+    }
+
+    /// Returns true when so much waits for a commit that nobody should change more.
+    pub fn is_backed_up(&self) -> bool {
+        let ((changes, bytes), (most, most_bytes)) = (self.uncommitted(), self.commits.most);
+        changes >= most || bytes >= most_bytes
+    }
+
+    /// Has later replies wait under another number than those before, though for the same batch, so that they can be told apart.
+    pub fn split_batch(&mut self) {
+        if !self.commits.changes.is_empty() || self.commits.is_waited_for {
+            self.commits.current = Commit(self.commits.current.0 + 1);
+        }
+    }
+
     /// Hands over what changed since the last batch, and returns its number; None if nothing changed that a reply waits for
     /// or a restart needs.
     pub fn take_batch(&mut self, visit: &mut dyn FnMut(Stored<'_>)) -> Option<Commit> {
@@ -150,6 +180,8 @@ impl State {
             return None;
         }
         let mut changes = std::mem::take(&mut self.commits.changes);
+        let (under_way, bytes) = self.commits.under_way;
+        self.commits.under_way = (under_way + changes.len(), bytes + self.commits.bytes);
         self.figures.count(Stat::Batches);
         self.figures.set(Stat::Changes, self.figures.of(Stat::Changes) + changes.len() as u64);
         changes.drain(..).for_each(|change| self.hand_over(change, visit));
@@ -182,6 +214,8 @@ impl State {
     /// The store has this batch and all before it: the jobs that they put are visible.
     pub fn committed(&mut self, commit: Commit, step: &mut Step<'_, '_>) {
         self.commits.done = self.commits.done.max(commit);
+        // One batch is under way at a time.
+        self.commits.under_way = (0, 0);
         while let Some((waits_for, id)) = self.commits.pending.front().copied()
             && waits_for <= commit
         {
@@ -194,6 +228,11 @@ impl State {
             self.move_job(key, to, step.now, step.timers);
             self.serve_waiting(step);
         }
+    }
+
+    /// Returns the last batch that was handed over.
+    pub fn last_taken(&self) -> Commit {
+        Commit(self.commits.current.0 - 1)
     }
 
     /// Returns the last batch that is committed.
@@ -259,15 +298,10 @@ impl State {
                 let Some(key) = self.jobs.find(id) else { return };
                 let job = &mut self.jobs[key];
                 job.is_dirty = false;
-                let was_stored = std::mem::replace(&mut job.is_stored, true);
-                let State { jobs, tubes, limits, .. } = self;
-                if was_stored {
-                    visit(Stored::Update(record_of(&jobs[key], tubes, limits)));
+                if std::mem::replace(&mut job.is_stored, true) {
+                    visit(Stored::Update(self.record(key)));
                 } else {
-                    // The body lends itself apart from the rest of its job, so that it can be shared.
-                    let mut body = std::mem::replace(&mut jobs[key].body, Body::Own(Box::default()));
-                    visit(Stored::Put(record_of(&jobs[key], tubes, limits), &mut body));
-                    jobs[key].body = body;
+                    self.hand_over_whole(key, visit);
                 }
             }
             Change::Gone(id) => visit(Stored::Delete(id)),
@@ -281,6 +315,15 @@ impl State {
         }
     }
 
+    /// Hands over a job with its body.
+    pub(super) fn hand_over_whole(&mut self, key: JobKey, visit: &mut dyn FnMut(Stored<'_>)) {
+        let State { jobs, tubes, limits, .. } = self;
+        // The body lends itself apart from the rest of its job, so that it can be shared.
+        let mut body = std::mem::replace(&mut jobs[key].body, Body::Own(Box::default()));
+        visit(Stored::Put(record_of(&jobs[key], tubes, limits), &mut body));
+        jobs[key].body = body;
+    }
+
     /// Returns a job as a store has it. One that is reserved is ready there: reservations are not stored.
     pub(super) fn record(&self, key: JobKey) -> Record<'_> {
         record_of(&self.jobs[key], &self.tubes, &self.limits)
@@ -290,6 +333,11 @@ impl State {
         self.commits.done = done;
         self.commits.current = Commit(done.0 + u64::from(!self.commits.is_off));
         self.commits.stored_next_id = self.next_id;
+    }
+
+    /// Returns the number of the next job as the store was told it.
+    pub(super) fn stored_next_id(&self) -> u64 {
+        self.commits.stored_next_id
     }
 
     pub(super) fn check_commits(&self) {

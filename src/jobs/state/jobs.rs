@@ -134,6 +134,18 @@ impl Jobs {
         self.by_key.len()
     }
 
+    /// Returns how many pages there are.
+    pub fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Returns the jobs of a page, in no order.
+    pub fn of_page(&self, page: usize) -> impl Iterator<Item = (JobKey, &Job)> {
+        let entry = self.pages.get(page).and_then(Option::as_ref);
+        let jobs = entry.into_iter().flat_map(|entry| entry.jobs.iter().enumerate());
+        jobs.filter_map(move |(slot, job)| Some((JobKey::from_index(page * PAGE + slot), job.as_ref()?)))
+    }
+
     /// Returns every job, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (JobKey, &Job)> {
         let entries = self.pages.iter().enumerate().filter_map(|(page, entry)| Some((page, entry.as_ref()?)));

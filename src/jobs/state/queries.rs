@@ -125,7 +125,8 @@ impl State {
             (Stat::Tubes, (self.tubes.len() - self.hidden.len()) as u64),
             (Stat::Waiting, self.waiting),
             (Stat::UsedMemory, self.used_memory() as u64),
-            (Stat::Uncommitted, self.uncollected().0 as u64),
+            (Stat::Uncommitted, self.uncommitted().0 as u64),
+            (Stat::UncommittedBytes, self.uncommitted().1 as u64),
             (Stat::Roots, self.roots.len() as u64),
             (Stat::Groups, self.limits.groups.len() as u64),
         ];

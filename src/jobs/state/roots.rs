@@ -1,6 +1,7 @@
 //! Root jobs: the newest timestamp of each signature in a tube, kept for 28 days from its last change.
 
 use super::commits::{Change, Commit};
+use super::put::micros;
 use super::tube::TubeId;
 use super::{Reply, State, Step, Timer, TubeName};
 use crate::id::{ConnId, Id, id};
@@ -27,7 +28,8 @@ struct Root {
     tube: Box<[u8]>,
     signature: Box<[u8]>,
     newest: u64,
-    changed: Time,
+    /// When it changed last, in microseconds since the start; before it, if that was in an earlier process.
+    changed: i64,
     commit: Commit,
 }
 
@@ -66,7 +68,7 @@ impl Roots {
     }
 
     /// Sets the newest timestamp of a root job.
-    pub fn set(&mut self, tube: &[u8], signature: &[u8], newest: u64, changed: Time, commit: Commit) -> RootId {
+    pub fn set(&mut self, tube: &[u8], signature: &[u8], newest: u64, changed: i64, commit: Commit) -> RootId {
         if let Some(id) = self.find(tube, signature) {
             let root = &mut self.roots[id.index()];
             (root.newest, root.changed, root.commit) = (newest, changed, commit);
@@ -87,18 +89,27 @@ impl Roots {
     }
 
     /// Returns a root job as the store has it.
-    pub fn record(&self, id: RootId) -> Option<(&[u8], &[u8], u64, Time)> {
+    pub fn record(&self, id: RootId) -> Option<(&[u8], &[u8], u64, i64)> {
         let root = self.roots.get(id.index())?;
         Some((&root.tube, &root.signature, root.newest, root.changed))
     }
 
     /// Returns every root job, the one that changed first first.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], u64, Time)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], u64, i64)> {
         self.by_change.iter(&self.links).filter_map(|id| self.record(id))
     }
 
-    fn oldest(&self) -> Option<Time> {
-        Some(self.roots[self.by_change.front()?.index()].changed)
+    /// Returns the root jobs from one place of the table on, with their places, in no order.
+    pub fn iter_from(&self, place: usize) -> impl Iterator<Item = (usize, RootId)> {
+        let places = (place..self.roots.capacity()).filter(|place| self.roots.contains(*place));
+        places.map(|place| (place, RootId::from_index(place)))
+    }
+
+    /// Returns when the root job is to be forgotten that changed first.
+    fn first_end(&self) -> Option<Time> {
+        let changed = self.roots[self.by_change.front()?.index()].changed;
+        let end = changed.saturating_add_unsigned(KEPT.as_micros());
+        Some(Time::from_micros(u64::try_from(end).unwrap_or(0)))
     }
 
     fn forget_oldest(&mut self) -> Option<Root> {
@@ -112,7 +123,7 @@ impl Roots {
     pub fn check(&self) {
         assert_eq!(self.roots.len(), self.names.len(), "each root has a name");
         assert_eq!(self.roots.len(), self.by_change.len() as usize, "each root is in the order of changes");
-        let changes: Vec<Time> = self.iter().map(|(_, _, _, changed)| changed).collect();
+        let changes: Vec<i64> = self.iter().map(|(_, _, _, changed)| changed).collect();
         assert!(changes.is_sorted(), "roots are in the order of their changes");
     }
 }
@@ -153,14 +164,14 @@ impl State {
 
     fn set_root(&mut self, tube: &[u8], signature: &[u8], timestamp: u64, step: &mut Step<'_, '_>) {
         let commit = self.current_commit();
-        let root = self.roots.set(tube, signature, timestamp, step.now, commit);
+        let root = self.roots.set(tube, signature, timestamp, micros(step.now), commit);
         self.note_change(Change::Root(root));
         self.arm_forget(step.timers);
     }
 
     /// Keeps the timer at the first root job or hidden tube that is to be forgotten, or earlier.
     pub(super) fn arm_forget(&mut self, timers: &mut Timers<'_, Timer>) {
-        let root = self.roots.oldest().map(|changed| changed + KEPT);
+        let root = self.roots.first_end();
         let tube = self.hidden.first().map(|(since, _)| *since + HIDDEN_KEPT);
         let Some(next) = [root, tube].into_iter().flatten().min() else { return };
         if self.forget_timer.as_ref().is_some_and(|timer| timers.deadline(timer) <= next + Span::from_millis(1)) {
@@ -174,7 +185,7 @@ impl State {
     pub(super) fn forget(&mut self, step: &mut Step<'_, '_>) {
         self.forget_timer.take().into_iter().for_each(TimerId::fired);
         for _ in 0..super::SLICE {
-            if self.roots.oldest().is_some_and(|changed| changed + KEPT <= step.now) {
+            if self.roots.first_end().is_some_and(|end| end <= step.now) {
                 let Root { tube, signature, .. } = self.roots.forget_oldest().expect("the oldest is there");
                 self.note_change(Change::RootGone(tube, signature));
             } else if let Some((since, tube)) = self.hidden.first().copied()

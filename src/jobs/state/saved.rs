@@ -31,8 +31,9 @@ pub enum Saved<'a> {
     },
     /// A setting.
     Setting(#[serde(borrow)] Setting<'a>),
-    /// A root job: its tube, its signature, its newest timestamp, and when it changed. The one that changed first is first.
-    Root(&'a [u8], &'a [u8], u64, Time),
+    /// A root job: its tube, its signature, its newest timestamp, and when it changed, in microseconds since the start. The one
+    /// that changed first is first.
+    Root(&'a [u8], &'a [u8], u64, i64),
     /// What is known of a tube beyond its jobs.
     Tube(&'a [u8], Box<SavedTube>),
     /// What happened in a wiki or a type of jobs: as in its tubes, and in those that are forgotten. After all tubes.
@@ -72,7 +73,7 @@ impl State {
         while let Some((index, _)) = self.sweeps.iter().next() {
             let id = super::SweepId::from_index(index);
             self.cancel_sweep_timer(id, step.timers);
-            self.run(id, step);
+            self.run_for(id, super::SLICE, step);
         }
         while !self.orphans.is_empty() {
             self.give_orphans_back(step);

@@ -102,7 +102,13 @@ impl State {
     }
 
     pub(super) fn run(&mut self, id: SweepId, step: &mut Step<'_, '_>) {
-        let mut budget = SLICE;
+        // What it changes is to be committed, too: it waits like those who would change more.
+        let budget = if self.is_backed_up() { 0 } else { SLICE };
+        self.run_for(id, budget, step);
+    }
+
+    /// Goes on with a command as far as the budget reaches.
+    pub(super) fn run_for(&mut self, id: SweepId, mut budget: u32, step: &mut Step<'_, '_>) {
         if self.run_slice(id, &mut budget, step) {
             return self.finish(id, step);
         }

@@ -58,6 +58,11 @@ pub fn write_copied(bytes: &mut Vec<u8>, copied: u64) {
     with_number(bytes, "COPIED", copied);
 }
 
+/// Writes that nobody knows whether what was asked for is done.
+pub fn write_internal_error(bytes: &mut Vec<u8>) {
+    line(bytes, "INTERNAL_ERROR");
+}
+
 /// Writes that only administrators may do this.
 pub fn write_not_allowed(bytes: &mut Vec<u8>) {
     line(bytes, "NOT_ALLOWED");

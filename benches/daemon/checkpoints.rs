@@ -1,0 +1,56 @@
+//! How long clients wait for a put while the log of the store is brought into its file again and again, beside the time that a
+//! commit takes.
+
+use super::disk::Directory;
+use super::load::{self, Player};
+use super::queues;
+use super::report::{Values, median};
+use super::scraping;
+use super::server::Server;
+use super::settings::Settings;
+use std::io;
+use std::time::Instant;
+
+/// Bodies of this length fill the log every few commits, so that far more than one put in a hundred meets a checkpoint.
+const BODY: [u8; 4096] = [b'x'; 4096];
+
+/// Clients that put one job after the other, and how long each put took.
+struct Timed {
+    asked: Vec<Instant>,
+    /// In milliseconds.
+    took: Vec<f64>,
+}
+
+impl Player for Timed {
+    fn speak(&mut self, client: usize, requests: &mut Vec<u8>) -> usize {
+        queues::write_put(requests, 1_000, 0, &BODY);
+        self.asked[client] = Instant::now();
+        1
+    }
+
+    fn hear(&mut self, client: usize, reply: &[u8]) -> bool {
+        self.took.push(self.asked[client].elapsed().as_secs_f64() * 1e3);
+        reply.starts_with(b"INSERTED")
+    }
+}
+
+/// The median commit in milliseconds, the median put, the 99th put of a hundred, how many commits that is, and the median
+/// checkpoint.
+pub fn measure(clients: usize, settings: &Settings) -> io::Result<Values> {
+    let (directory, http) = (Directory::new()?, scraping::unused_address()?);
+    let server = Server::start_durable_with_http(directory.path(), http, settings)?;
+    let mut timed = Timed { asked: vec![Instant::now(); clients], took: Vec::new() };
+    load::play(&server, clients, &mut timed, settings)?;
+    let status = scraping::fetch(http, "/status.json")?;
+    let middle_of = |what: &str| {
+        let rest = status.split_once(&format!("\"{what}\":{{\"p50\":")).map(|(_, rest)| rest);
+        let number = rest.and_then(|rest| rest.split([',', '}']).next()?.parse::<f64>().ok());
+        // There may have been no checkpoint yet.
+        number.map_or(f64::NAN, |seconds| seconds * 1e3)
+    };
+    let commit = middle_of("commits");
+    let middle = median(&mut timed.took);
+    // It is sorted now.
+    let late = timed.took[timed.took.len() * 99 / 100];
+    Ok(vec![commit, middle, late, late / commit, middle_of("checkpoints")])
+}

@@ -1,0 +1,66 @@
+//! The bare limit of durable jobs: what a disk can do. It appends the same bytes to a file that is there in full length
+//! already, one batch after the other, each synced. Nothing is parsed, scheduled or told to anybody.
+
+use super::report::Values;
+use super::settings::Settings;
+use std::env;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The file's length. When it is full, the next batch goes to its beginning.
+const FILE_BYTES: u64 = 64 << 20;
+/// What a job takes there: its body and its numbers.
+const JOB_BYTES: usize = 140;
+
+/// A directory for the files of one server, which goes with it.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    /// An empty directory where `BENCH_DIRECTORY` says, else among the temporary files of the build.
+    pub fn new() -> io::Result<Directory> {
+        let parent = env::var_os("BENCH_DIRECTORY").map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
+        let path = parent.join(format!("bench-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path)?;
+        Ok(Directory(path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // The next one with this name is emptied first.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Jobs a second in batches of so many, no processor time to speak of, batches a second, and jobs in each.
+pub fn measure(outstanding: usize, settings: &Settings) -> io::Result<Values> {
+    let directory = Directory::new()?;
+    let file = File::create(directory.path().join("log"))?;
+    let zeros = vec![0; 1 << 20];
+    for at in (0..FILE_BYTES).step_by(zeros.len()) {
+        file.write_all_at(&zeros, at)?;
+    }
+    file.sync_all()?;
+    let (batch, mut at, mut batches) = (vec![b'x'; outstanding * JOB_BYTES], 0, 0_u32);
+    let start = Instant::now();
+    while start.elapsed() < settings.time.max(Duration::from_millis(1)) {
+        if at + batch.len() as u64 > FILE_BYTES {
+            at = 0;
+        }
+        file.write_all_at(&batch, at)?;
+        file.sync_data()?;
+        at += batch.len() as u64;
+        batches += 1;
+    }
+    let each = f64::from(batches) / start.elapsed().as_secs_f64();
+    Ok(vec![each * outstanding as f64, f64::NAN, each, outstanding as f64, f64::NAN])
+}

@@ -1,0 +1,103 @@
+//! Copies the file while it is used: some pages at a time, with commits between.
+
+use super::file::Trouble;
+use super::statements::Statements;
+use super::worker::{Order, Stop, Told, Worker};
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How many pages are copied before the next commit: 2 MiB, in about as long as a commit takes.
+const PAGES_AT_A_TIME: i32 = 512;
+
+impl Worker {
+    /// Copies all that is committed to a file that is not there, and tells how that went.
+    pub(super) fn copy(
+        &mut self,
+        connection: &Connection,
+        statements: &mut Statements<'_>,
+        path: &Path,
+    ) -> Result<(), Stop> {
+        let part = part_of(path);
+        let target = match begin(path, &part) {
+            Ok(target) => target,
+            Err(sentence) => {
+                self.tell(Told::Copied(Err(sentence)));
+                return Ok(());
+            }
+        };
+        let copied = self.copy_pages(connection, statements, target);
+        let (result, stop) = match copied {
+            Ok(result) => (result.and_then(|()| finish(path, &part)), None),
+            Err(stop) => (Err("the store has failed".into()), Some(stop)),
+        };
+        if result.is_err() {
+            // What is left of it harms nobody.
+            let _ = fs::remove_file(&part);
+        }
+        self.tell(Told::Copied(result));
+        stop.map_or(Ok(()), Err)
+    }
+
+    fn copy_pages(
+        &mut self,
+        connection: &Connection,
+        statements: &mut Statements<'_>,
+        mut target: Connection,
+    ) -> Result<Result<(), String>, Stop> {
+        let backup = match Backup::new(connection, &mut target) {
+            Ok(backup) => backup,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let mut others = Vec::new();
+        let result = loop {
+            match backup.step(PAGES_AT_A_TIME) {
+                Ok(StepResult::Done) => break Ok(()),
+                Ok(StepResult::More) => {}
+                Ok(_) => break Err("the file is locked".into()),
+                Err(error) => break Err(error.to_string()),
+            }
+            // One batch at most, so that the copy comes to its end; what is committed here comes into it, too.
+            match self.next(Some(Duration::ZERO))? {
+                Some(Order::Commit(batch)) => self.commit(statements, batch)?,
+                other => others.extend(other),
+            }
+        };
+        others.into_iter().for_each(|order| self.put_off(order));
+        Ok(result)
+    }
+}
+
+fn part_of(path: &Path) -> PathBuf {
+    let mut part = OsString::from(path);
+    part.push(".part");
+    part.into()
+}
+
+fn begin(path: &Path, part: &Path) -> Result<Connection, String> {
+    if path.exists() {
+        return Err("it is there already".into());
+    }
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(part);
+    made.map_err(|error| format!("{} cannot be made: {error}", part.display()))?;
+    let opened = Connection::open_with_flags(part, OpenFlags::SQLITE_OPEN_READ_WRITE);
+    opened.map_err(|error| Trouble::from(error).sentence())
+}
+
+/// Gives the copy its name, once the disk has it. Returns its bytes.
+fn finish(path: &Path, part: &Path) -> Result<u64, String> {
+    let finish = || {
+        let file = File::open(part)?;
+        file.sync_all()?;
+        let bytes = file.metadata()?.len();
+        // Unlike a renaming, this takes the place of nothing.
+        fs::hard_link(part, path)?;
+        fs::remove_file(part)?;
+        std::io::Result::Ok(bytes)
+    };
+    finish().map_err(|error| error.to_string())
+}

@@ -1,0 +1,93 @@
+//! Writes everything anew, into a file that then takes the place of the present one: after a failed sync nobody knows which
+//! pages of a file the disk has.
+//!
+//! The loop hands over all that was ever stored, in slices between which others are served. Meanwhile jobs change. The new file
+//! is right nevertheless, because every change of a batch is written as what a job is now: the batches after a slice bring what
+//! has changed since.
+
+use super::file::{Lock, Trouble, abandon};
+use super::statements::Statements;
+use super::worker::{Order, Stop, Told, Worker};
+use crate::jobs::state::Commit;
+use crate::jobs::store::batch::Batch;
+use rusqlite::Connection;
+use std::time::Instant;
+
+impl Worker {
+    /// Writes all that the loop has into a new file, and returns that file, open. `old` is kept until then, and `batch` could not
+    /// be committed to it.
+    pub(super) fn write_anew(
+        &mut self,
+        lock: &Lock,
+        old: Option<Connection>,
+        batch: Option<Batch>,
+    ) -> Result<Connection, Stop> {
+        let begun = Instant::now();
+        // It must be read no more either, and its end must write nothing.
+        old.into_iter().for_each(abandon);
+        let mut waiting: Option<Commit> = batch.map(|batch| batch.commit);
+        self.mark.batch = waiting.map_or(self.mark.batch, |commit| commit.0);
+        let mut pause = Worker::first_pause();
+        loop {
+            self.rewrites += 1;
+            let number = self.rewrites;
+            self.tell(Told::Rewrite(number));
+            let written = self.write_all(number, &mut waiting)?;
+            let opened = written.and_then(|()| self.place.replace()).and_then(|()| self.place.open(lock));
+            match opened {
+                Ok((connection, found)) => {
+                    self.mark = found;
+                    self.tell_works();
+                    waiting.into_iter().for_each(|commit| self.tell_committed(commit, begun));
+                    return Ok(connection);
+                }
+                Err(trouble) => {
+                    self.tell(Told::Fails(trouble.sentence()));
+                    self.rest(&mut pause)?;
+                }
+            }
+        }
+    }
+
+    /// Writes the new file. `waiting` is the batch whose end the loop is to be told when that is done.
+    fn write_all(&mut self, number: u64, waiting: &mut Option<Commit>) -> Result<Result<(), Trouble>, Stop> {
+        let connection = match self.place.open_new() {
+            Ok(connection) => connection,
+            Err(trouble) => return Ok(Err(trouble)),
+        };
+        let mut statements = match Statements::prepare(&connection) {
+            Ok(statements) => statements,
+            Err(error) => return Ok(Err(error.into())),
+        };
+        loop {
+            let written = match self.next(None)? {
+                Some(Order::Slice { number: of, batch, is_last }) if of == number => {
+                    let written = statements.write(&batch);
+                    if !is_last {
+                        self.tell(Told::NextSlice(number));
+                    } else if written.is_ok() {
+                        let ended = statements.note_opening(self.mark.batch, self.mark.opening);
+                        let ended = ended.and_then(|()| connection.execute_batch("COMMIT"));
+                        drop(statements);
+                        let closed = ended.and_then(|()| connection.close().map_err(|(_, error)| error));
+                        return Ok(closed.map_err(Trouble::from));
+                    }
+                    written
+                }
+                Some(Order::Commit(batch)) => {
+                    self.mark.batch = batch.commit.0;
+                    *waiting = Some(batch.commit);
+                    statements.write(&batch)
+                }
+                Some(Order::Copy(_)) => {
+                    self.tell(Told::Copied(Err("all jobs are being written anew".into())));
+                    Ok(())
+                }
+                Some(Order::Slice { .. }) | None => Ok(()),
+            };
+            if let Err(error) = written {
+                return Ok(Err(error.into()));
+            }
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The thread of the store: it commits what it is given, brings the log into the file when there is time, and goes on after a
+//! failure. It has the file, and nothing of the jobs.
+
+use super::file::{Lock, Place, Trouble, abandon};
+use super::statements::Statements;
+use crate::jobs::state::Commit;
+use crate::jobs::store::Mark;
+use crate::jobs::store::batch::Batch;
+use crate::service::Wake;
+use crate::time::Span;
+use log::{info, warn};
+use rusqlite::Connection;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+/// The log is brought into the file when it has so many pages, which are 4 MiB: what this takes delays no commit by much. A
+/// longer log would spare some writing of pages that change often, and take longer at a time.
+const MOST_LOG_PAGES: i32 = 1024;
+/// After so long without a batch, the log is brought into the file.
+const IDLE: Duration = Duration::from_millis(100);
+/// How long it waits before it tries again what failed, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What the loop wants.
+pub enum Order {
+    /// A batch is to be committed.
+    Commit(Batch),
+    /// A part of everything that there is, for the file that is written anew.
+    Slice {
+        /// Which of the times that all is written anew it is for.
+        number: u64,
+        batch: Batch,
+        is_last: bool,
+    },
+    /// All that is committed is to be copied to this file.
+    Copy(PathBuf),
+}
+
+/// What the loop is told.
+pub enum Told {
+    Committed {
+        commit: Commit,
+        took: Span,
+        file_bytes: u64,
+    },
+    Checkpointed {
+        took: Span,
+        file_bytes: u64,
+    },
+    /// The file is open, or was written anew.
+    Works {
+        opening: u64,
+        file_bytes: u64,
+    },
+    /// It does not work for now, for this reason.
+    Fails(String),
+    /// All that there is must be written anew, the first slice first.
+    Rewrite(u64),
+    /// The slice was written.
+    NextSlice(u64),
+    Copied(Result<u64, String>),
+}
+
+/// What the thread begins with.
+pub enum Begin {
+    /// The file, from which all was read.
+    Open(Lock, Connection, Mark),
+    /// The service has everything, and the file was at this mark.
+    GoOn(Mark),
+}
+
+/// Why the thread does not go on with a file.
+pub(super) enum Stop {
+    /// The daemon ends.
+    Ended,
+    /// The file must not be used any more, for this reason. If a batch could not be committed, this is it.
+    Lost(String, Option<Batch>),
+}
+
+/// The thread's own things.
+pub struct Worker {
+    pub(super) place: Place,
+    orders: Receiver<Order>,
+    /// Orders that came while another was under way.
+    later: VecDeque<Order>,
+    told: Sender<Told>,
+    wake: Wake,
+    /// How often everything was written anew, or was to be.
+    pub(super) rewrites: u64,
+    /// Which opening of the file this is, and the last batch that it has.
+    pub(super) mark: Mark,
+}
+
+impl Worker {
+    /// A thread that takes orders there and tells here.
+    pub fn new(place: Place, orders: Receiver<Order>, told: Sender<Told>, wake: Wake) -> Worker {
+        Worker { place, orders, later: VecDeque::new(), told, wake, rewrites: 0, mark: Mark::default() }
+    }
+
+    /// Works until the loop has gone.
+    pub fn run(mut self, begin: Begin) {
+        // Nothing is left to do when it has ended.
+        let _ = self.serve(begin);
+    }
+
+    fn serve(&mut self, begin: Begin) -> Result<(), Stop> {
+        let (lock, mut connection) = match begin {
+            Begin::Open(lock, connection, mark) => {
+                self.mark = mark;
+                (lock, connection)
+            }
+            Begin::GoOn(mark) => self.go_on(mark)?,
+        };
+        while let Err(Stop::Lost(why, batch)) = self.work(&connection) {
+            warn!(
+                "{} is not used any more, because of this: {why}; all jobs are written anew",
+                self.place.path.display()
+            );
+            self.tell(Told::Fails(why));
+            connection = self.write_anew(&lock, Some(connection), batch)?;
+        }
+        if let Err((connection, error)) = connection.close() {
+            warn!("{} could not be closed: {error}", self.place.path.display());
+            abandon(connection);
+        }
+        Ok(())
+    }
+
+    /// Opens the file of a service that has everything. If the file has something else, it is kept elsewhere.
+    fn go_on(&mut self, mark: Mark) -> Result<(Lock, Connection), Stop> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let opened = self.place.lock().and_then(|lock| match self.place.open(&lock) {
+                Ok((connection, found)) => Ok((lock, connection, found)),
+                Err(trouble) => Err(trouble.sentence()),
+            });
+            let (lock, connection, found) = match opened {
+                Ok(opened) => opened,
+                Err(sentence) => {
+                    self.tell(Told::Fails(sentence));
+                    self.rest(&mut pause)?;
+                    continue;
+                }
+            };
+            if found.is_after(mark) {
+                self.mark = found;
+                self.tell_works();
+                return Ok((lock, connection));
+            }
+            // What is written anew is what the service has, up to its last batch.
+            self.mark = Mark { opening: found.opening.max(mark.opening), ..mark };
+            match self.make_room(connection, found) {
+                Ok(connection) => {
+                    let connection = self.write_anew(&lock, connection, None)?;
+                    return Ok((lock, connection));
+                }
+                Err(trouble) => {
+                    self.tell(Told::Fails(trouble.sentence()));
+                    self.rest(&mut pause)?;
+                }
+            }
+        }
+    }
+
+    /// Sees to it that nothing is lost of a file that is not what it should be.
+    fn make_room(&self, connection: Connection, found: Mark) -> Result<Option<Connection>, Trouble> {
+        if found.is_of_new_file() {
+            return Ok(Some(connection));
+        }
+        let aside = self.place.put_aside(connection, found)?;
+        let path = self.place.path.display();
+        warn!("{path} had other jobs than this daemon; they are in {} now", aside.display());
+        Ok(None)
+    }
+
+    /// Does what the loop wants with an open file.
+    fn work(&mut self, connection: &Connection) -> Result<(), Stop> {
+        let mut statements = Statements::prepare(connection).map_err(|error| Stop::Lost(error.to_string(), None))?;
+        loop {
+            let has_log = statements.log_pages() > 0;
+            match self.next(has_log.then_some(IDLE))? {
+                Some(Order::Commit(batch)) => self.commit(&mut statements, batch)?,
+                Some(Order::Copy(path)) => self.copy(connection, &mut statements, &path)?,
+                // It was for a file that is written already.
+                Some(Order::Slice { .. }) => {}
+                None => self.checkpoint(&mut statements)?,
+            }
+            if statements.log_pages() >= MOST_LOG_PAGES {
+                self.checkpoint(&mut statements)?;
+            }
+        }
+    }
+
+    /// Commits a batch, however long that takes.
+    pub(super) fn commit(&mut self, statements: &mut Statements<'_>, batch: Batch) -> Result<(), Stop> {
+        let mut pause = FIRST_PAUSE;
+        let begun = Instant::now();
+        loop {
+            match statements.commit(&batch).map_err(Trouble::from) {
+                Ok(()) => {
+                    self.mark.batch = batch.commit.0;
+                    self.tell_committed(batch.commit, begun);
+                    return Ok(());
+                }
+                Err(Trouble::Passing(sentence)) => {
+                    self.tell(Told::Fails(sentence));
+                    self.rest(&mut pause)?;
+                }
+                Err(Trouble::Lost(sentence)) => return Err(Stop::Lost(sentence, Some(batch))),
+            }
+        }
+    }
+
+    /// Brings the log into the file. If there is no room for that now, there may be after the next batch.
+    fn checkpoint(&mut self, statements: &mut Statements<'_>) -> Result<(), Stop> {
+        let begun = Instant::now();
+        match statements.checkpoint().map_err(Trouble::from) {
+            Ok(()) => {
+                let file_bytes = self.place.bytes();
+                self.tell(Told::Checkpointed { took: begun.elapsed().into(), file_bytes });
+                Ok(())
+            }
+            Err(Trouble::Passing(sentence)) => {
+                warn!("the log of {} cannot be brought into it now: {sentence}", self.place.path.display());
+                self.rest(&mut FIRST_PAUSE.clone())
+            }
+            Err(Trouble::Lost(sentence)) => Err(Stop::Lost(sentence, None)),
+        }
+    }
+
+    /// Returns the next order; None if there is none for so long.
+    pub(super) fn next(&mut self, patience: Option<Duration>) -> Result<Option<Order>, Stop> {
+        if let Some(order) = self.later.pop_front() {
+            return Ok(Some(order));
+        }
+        match patience {
+            None => self.orders.recv().map(Some).map_err(|_| Stop::Ended),
+            Some(patience) => match self.orders.recv_timeout(patience) {
+                Ok(order) => Ok(Some(order)),
+                Err(RecvTimeoutError::Timeout) => Ok(None),
+                Err(RecvTimeoutError::Disconnected) => Err(Stop::Ended),
+            },
+        }
+    }
+
+    /// Keeps an order for later.
+    pub(super) fn put_off(&mut self, order: Order) {
+        self.later.push_back(order);
+    }
+
+    /// Waits before the same is tried again, the longer the more often.
+    pub(super) fn rest(&mut self, pause: &mut Duration) -> Result<(), Stop> {
+        let until = Instant::now() + *pause;
+        *pause = (*pause * 2).min(LONGEST_PAUSE);
+        loop {
+            match self.orders.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(order) => self.put_off(order),
+                Err(RecvTimeoutError::Timeout) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Err(Stop::Ended),
+            }
+        }
+    }
+
+    /// Returns how long the first pause before another try is.
+    pub(super) fn first_pause() -> Duration {
+        FIRST_PAUSE
+    }
+
+    pub(super) fn tell_committed(&self, commit: Commit, begun: Instant) {
+        let file_bytes = self.place.bytes();
+        self.tell(Told::Committed { commit, took: begun.elapsed().into(), file_bytes });
+    }
+
+    pub(super) fn tell_works(&self) {
+        info!("the jobs are kept in {}", self.place.path.display());
+        self.tell(Told::Works { opening: self.mark.opening, file_bytes: self.place.bytes() });
+    }
+
+    pub(super) fn tell(&self, told: Told) {
+        // If the loop has gone, it wants to know nothing.
+        let _ = self.told.send(told);
+        self.wake.wake();
+    }
+}

@@ -1,0 +1,73 @@
+//! All that a store was ever given, handed over once more bit by bit, while everything goes on changing.
+//!
+//! A slice has its jobs as they are when it is taken. What is in no batch yet is left out, so that the batches after it bring
+//! that whole; what has changed of jobs that it has comes with these batches, too. A job never moves in its table, so that each
+//! is in one slice, or is gone.
+
+use super::roots::RootId;
+use super::{State, Stored};
+
+/// How many root jobs are in a slice.
+const ROOTS_AT_ONCE: usize = 1024;
+/// How many bytes of bodies end a slice.
+const BYTES_AT_ONCE: usize = 1024 * 1024;
+/// How many pages of the table of jobs are in a slice at most.
+const PAGES_AT_ONCE: usize = 4;
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SnapshotPlace {
+    /// At the beginning.
+    #[default]
+    Start,
+    /// Root jobs from this place of their table on are next.
+    Roots(usize),
+    /// This page of the table of jobs is next.
+    Jobs(usize),
+}
+
+impl State {
+    /// Hands over the next slice, and returns where the one after it begins; None after the last.
+    pub fn snapshot(&mut self, place: SnapshotPlace, visit: &mut dyn FnMut(Stored<'_>)) -> Option<SnapshotPlace> {
+        match place {
+            SnapshotPlace::Start => {
+                visit(Stored::NextId(self.stored_next_id()));
+                self.all_settings().for_each(|setting| visit(Stored::Setting(setting)));
+                Some(SnapshotPlace::Roots(0))
+            }
+            SnapshotPlace::Roots(first) => Some(self.snapshot_roots(first, visit)),
+            SnapshotPlace::Jobs(page) => self.snapshot_jobs(page, visit).map(SnapshotPlace::Jobs),
+        }
+    }
+
+    fn snapshot_roots(&self, first: usize, visit: &mut dyn FnMut(Stored<'_>)) -> SnapshotPlace {
+        let some: Vec<(usize, RootId)> = self.roots.iter_from(first).take(ROOTS_AT_ONCE + 1).collect();
+        for (_, root) in some.iter().take(ROOTS_AT_ONCE) {
+            let (tube, signature, newest, changed) = self.roots.record(*root).expect("it is in the table");
+            visit(Stored::Root(tube, signature, newest, changed));
+        }
+        some.get(ROOTS_AT_ONCE).map_or(SnapshotPlace::Jobs(0), |(next, _)| SnapshotPlace::Roots(*next))
+    }
+
+    /// Returns the page after those that were handed over; None if there is none.
+    fn snapshot_jobs(&mut self, first: usize, visit: &mut dyn FnMut(Stored<'_>)) -> Option<usize> {
+        let mut bytes = 0;
+        for page in first..first + PAGES_AT_ONCE {
+            if page >= self.jobs.pages() {
+                return None;
+            }
+            let stored = self.jobs.of_page(page).filter(|(_, job)| job.is_stored);
+            let mut keys: Vec<_> = stored.map(|(key, job)| (job.id, key)).collect();
+            // In this order a table grows at its end.
+            keys.sort_unstable();
+            for (_, key) in keys {
+                bytes += self.jobs[key].body.bytes().len();
+                self.hand_over_whole(key, visit);
+            }
+            if bytes >= BYTES_AT_ONCE {
+                return Some(page + 1);
+            }
+        }
+        Some(first + PAGES_AT_ONCE)
+    }
+}

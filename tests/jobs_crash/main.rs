@@ -1,0 +1,13 @@
+//! Jobs that are never lost: what stands after a crash, of the process, the disk or the power, is what clients were promised.
+
+mod checker;
+#[path = "../support/crash/mod.rs"]
+mod crash;
+mod disk;
+mod full;
+mod kill;
+mod load;
+mod power;
+#[path = "../support/mod.rs"]
+mod support;
+mod vfs;

@@ -1,0 +1,116 @@
+//! One job as a store may have it, and what each change makes of it.
+
+use std::collections::BTreeMap;
+
+/// What of a job changes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Shape {
+    pub tube: String,
+    pub pri: u32,
+    pub delay: u32,
+    pub attempts: u32,
+    pub error: String,
+    pub place: Place,
+}
+
+/// Where it is. A reserved job is ready, for reservations are not stored.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Place {
+    Ready,
+    /// The earliest and the latest moment at which it may be ready, in milliseconds.
+    Delayed(u64, u64),
+    Buried,
+}
+
+/// What happens to a job that is not got rid of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// A release with a priority and a delay.
+    Release(u32, u32),
+    Bury(u32),
+    /// It is ready, and its attempts are forgotten.
+    Kick,
+    /// A release that counts as an attempt, with a text.
+    Fail(u32, u32, String),
+    /// A reservation that ended badly.
+    Lose,
+    /// It is given to a client.
+    Reserve,
+}
+
+/// How often the jobs of a tube are tried, how long they wait in between, and where they go then.
+#[derive(Clone, Default, Debug)]
+pub struct Retry {
+    pub attempts: u32,
+    pub seconds: u32,
+    pub dead_letter: Option<String>,
+}
+
+/// Times of day in the store, in the reply and in the test are not the same clock.
+const SLACK_MS: u64 = 2_000;
+
+impl Place {
+    /// Where a job is after a delay that began at some time of this span.
+    pub fn after(delay: u32, from: u64, to: u64) -> Place {
+        let delay = u64::from(delay) * 1000;
+        if delay == 0 { Place::Ready } else { Place::Delayed(from + delay, to.saturating_add(delay)) }
+    }
+
+    /// Whether a job that was stored there may be seen in `found` now.
+    fn may_be(self, found: Place, now: u64) -> bool {
+        match (self, found) {
+            (Place::Delayed(from, _), Place::Ready) => from <= now + SLACK_MS,
+            (Place::Delayed(from, to), Place::Delayed(begin, end)) => {
+                from <= end + SLACK_MS && begin <= to.saturating_add(SLACK_MS)
+            }
+            (stored, found) => stored == found,
+        }
+    }
+}
+
+impl Shape {
+    /// Whether a job that was stored like this may be seen like that now.
+    pub fn may_be(&self, found: &Shape, now: u64) -> bool {
+        let rest = |shape: &Shape| Shape { place: Place::Ready, ..shape.clone() };
+        rest(self) == rest(found) && self.place.may_be(found.place, now)
+    }
+
+    /// What a change makes of it that happened at some time of this span.
+    pub fn changed(&self, change: &Change, span: (u64, u64), retries: &BTreeMap<String, Retry>) -> Vec<Shape> {
+        let ready = Shape { place: Place::Ready, ..self.clone() };
+        match change {
+            Change::Release(pri, delay) => {
+                vec![Shape { pri: *pri, delay: *delay, place: Place::after(*delay, span.0, span.1), ..ready }]
+            }
+            Change::Bury(pri) => vec![Shape { pri: *pri, place: Place::Buried, ..ready }],
+            Change::Kick => vec![Shape { attempts: 0, ..ready }],
+            Change::Fail(pri, delay, text) => {
+                Shape { pri: *pri, delay: *delay, error: text.clone(), ..ready }.tried(*delay, span, retries)
+            }
+            Change::Lose => ready.tried(0, span, retries),
+            // Where it was, as long as that is not committed.
+            Change::Reserve => vec![self.clone(), ready],
+        }
+    }
+
+    /// What it is after an attempt, if a delay of `least` seconds was asked for.
+    fn tried(self, least: u32, (from, to): (u64, u64), retries: &BTreeMap<String, Retry>) -> Vec<Shape> {
+        let retry = retries.get(&self.tube).cloned().unwrap_or_default();
+        let attempts = self.attempts + 1;
+        let tried = Shape { attempts, ..self };
+        if retry.attempts > 0 && attempts >= retry.attempts {
+            return match retry.dead_letter {
+                Some(tube) => vec![Shape { tube, attempts: 0, ..tried }],
+                None => vec![Shape { place: Place::Buried, ..tried }],
+            };
+        }
+        // A tenth more or less, cut to seconds.
+        let (shortest, longest) = (u64::from(retry.seconds) * 900, u64::from(retry.seconds) * 1100);
+        if longest <= u64::from(least) * 1000 {
+            return vec![Shape { place: Place::after(least, from, to), ..tried }];
+        }
+        let place = Place::Delayed(from + shortest, to.saturating_add(longest));
+        let delays = (shortest / 1000).max(u64::from(least))..=longest / 1000;
+        delays.map(|delay| Shape { delay: delay as u32, place, ..tried.clone() }).collect()
+    }
+}
