@@ -11,6 +11,7 @@ pub mod embedded;
 pub mod frames;
 pub mod jobs;
 pub mod jobs_client;
+pub mod jobs_command;
 pub mod jobs_text;
 pub mod jobs_twin;
 pub mod leases;
