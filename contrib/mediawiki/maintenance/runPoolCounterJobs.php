@@ -51,8 +51,11 @@ class RunPoolCounterJobs extends Maintenance {
 				$this->isEnding = true;
 			}
 			$answer = $this->isEnding ? 'release' : $this->runBody( self::unescaped( $body ) );
-			fwrite( STDOUT, "$id $answer\n" );
-			fflush( STDOUT );
+			// Without a runner nobody knows what is done, and others are given the rest.
+			// phpcs:ignore Generic.PHP.NoSilencedErrors
+			if ( !@fwrite( STDOUT, "$id $answer\n" ) || !fflush( STDOUT ) ) {
+				return;
+			}
 		}
 	}
 

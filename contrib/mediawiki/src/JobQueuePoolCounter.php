@@ -21,7 +21,7 @@ class JobQueuePoolCounter extends JobQueue {
 	private const PAGE = 100;
 	/** What jobs have that have no other priority; mails are before them. */
 	private const PRIORITY = 65536;
-	private const PRIORITIES = [ 'emaillingJob' => 1000, 'enotifNotify' => 1000, 'EchoNotificationJob' => 1000 ];
+	private const PRIORITIES = [ 'sendMail' => 1000, 'enotifNotify' => 1000, 'EchoNotificationJob' => 1000 ];
 	/** The longest claim: "for ever" ends with the connection. */
 	private const FOREVER = 4294967295;
 
@@ -223,6 +223,11 @@ class JobQueuePoolCounter extends JobQueue {
 
 	private function encode( IJobSpecification $job ): string {
 		$fields = [ 'type' => $job->getType(), 'params' => $job->getParams(), 'queued' => time() ];
+		array_walk_recursive( $fields, static function ( $value, $name ) use ( $job ) {
+			if ( $value !== null && !is_scalar( $value ) ) {
+				throw new JobQueueError( "The parameter $name of a {$job->getType()} job has objects." );
+			}
+		} );
 		$flags = JSON_UNESCAPED_SLASHES | JSON_UNESCAPED_UNICODE | JSON_PRESERVE_ZERO_FRACTION;
 		$body = json_encode( $fields, $flags );
 		if ( $body === false ) {
