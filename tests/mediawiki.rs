@@ -3,7 +3,7 @@
 
 mod support;
 
-use poolcounter::client::{Producer, SummaryBy};
+use poolcounter::client::{JobState, MediaWiki, Placement, Producer, SummaryBy};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -228,6 +228,7 @@ fn mediawiki_has_its_jobs_here() {
     a_failed_job_is_tried_again_and_abandoned(&farm, &producer);
     drop(daemon);
     a_daemon_is_away(&farm);
+    each_wiki_has_a_daemon(farm);
 }
 
 fn jobs_are_what_they_were(farm: &Farm) {
@@ -279,6 +280,11 @@ fn a_template_is_edited(farm: &Farm, producer: &Producer) {
 }
 
 fn counts_agree(farm: &Farm, producer: &Producer) {
+    farm.drive("wikia", &["notes", "20"]);
+    farm.run_jobs("wikia", &["--type", "note", "--procs", "2"]);
+    assert_eq!(farm.notes().into_iter().map(|[number, ..]| number).collect::<BTreeSet<_>>().len(), 20);
+    fs::remove_file(farm.file("notes")).expect("is there");
+    tell("runJobs.php with two processes, each with a connection of its own");
     for (wiki, count) in WIKIS.iter().zip(["7", "5"]) {
         farm.drive(wiki, &["notes", count]);
         farm.drive(wiki, &["mail", "a@example.org"]);
@@ -335,7 +341,7 @@ fn a_killed_runner_loses_nothing(farm: &Farm) {
     drop(runner);
     let runner = farm.runner(&["*/note", "--batch", "50", "-n", "2"]);
     let numbers = || farm.notes().into_iter().map(|[number, ..]| number).collect::<BTreeSet<_>>();
-    // Those of the lost connections come again after the first wait of MediaWiki's retry, 30 s.
+    // Those of the lost connections come again after the first wait of their retry.
     let deadline = Instant::now() + Duration::from_secs(90);
     while numbers().len() < 300 || farm.drive("wikia", &["counts", "note"]) != json!([0, 0, 0, 0]) {
         assert!(Instant::now() < deadline, "{} are done: {}", numbers().len(), runner.said());
@@ -350,19 +356,39 @@ fn a_killed_runner_loses_nothing(farm: &Farm) {
 }
 
 fn a_failed_job_is_tried_again_and_abandoned(farm: &Farm, producer: &Producer) {
-    farm.drive("wikia", &["failing", "1"]);
+    // Of this one nothing was popped yet that would have said how often.
+    farm.drive("wikib", &["failing", "1"]);
     let runner = farm.runner(&["*/note", "--batch", "50", "--delay", "1"]);
-    until("it has failed", || runner.said().contains("failed in"));
-    let said = runner.finish();
-    assert!(said.contains("it is to fail"), "{said}");
-    assert_eq!(farm.drive("wikia", &["counts", "note"]), json!([0, 0, 1, 0]));
-    let runner = farm.runner(&["*/note", "--batch", "50", "--delay", "1"]);
-    for _ in 0..2 {
-        producer.kick_all("wikia/note").expect("is asked");
+    until("it has failed", || runner.said().matches("failed in").count() == 3);
+    assert!(runner.finish().contains("it is to fail"));
+    assert_eq!(farm.drive("wikib", &["counts", "note"]), json!([0, 1, 0, 1]));
+    assert_eq!(farm.shown("wikib"), [("note".into(), [0, 1, 1, 0])]);
+    let buried = producer.list_jobs("wikib/note", JobState::Buried, 10, None).expect("is asked").unwrap_or_default();
+    assert_eq!(buried[0].error, "it is to fail\nand does");
+    tell("a job that fails three times is abandoned, and the daemon has the reason");
+}
+
+fn each_wiki_has_a_daemon(mut farm: Farm) {
+    let mut daemons = [Daemon::start_with_jobs(&[]), Daemon::start_with_jobs(&[])].map(Some);
+    let addresses = daemons.each_ref().map(|daemon| daemon.as_ref().expect("it runs").jobs().to_string());
+    farm.jobs = addresses.join(" ");
+    let [first, second] = addresses.each_ref().map(|address| Producer::new([&**address], TIMEOUTS));
+    for wiki in WIKIS {
+        farm.drive(wiki, &["notes", "3"]);
+        let order = Placement::from(MediaWiki::new(&addresses)).order(wiki.as_bytes());
+        let its = [&first, &second][order[0]];
+        assert!(tubes(its).contains(&(format!("{wiki}/note"), [3, 0, 0, 0])), "{wiki} has {order:?}");
     }
-    drop(runner);
-    producer.clear("wikia/note", None).expect("may");
-    tell("a job that fails says why, and is delayed");
+    let order = Placement::from(MediaWiki::new(&addresses)).order(b"wikia");
+    daemons[order[0]] = None;
+    // The three are gone with the daemon, which has them in memory.
+    assert_eq!(farm.drive("wikia", &["notes", "4"]), json!([4, 0, 0, 0]));
+    assert_eq!(farm.drive("wikia", &["away"])["reason"], json!(false));
+    let runner = farm.runner(&["*/*", "--batch", "50"]);
+    let left = [&first, &second][order[1]];
+    until("all are done", || tubes(left).is_empty());
+    runner.finish();
+    tell("each wiki has a daemon, and the other while that is away");
 }
 
 fn a_daemon_is_away(farm: &Farm) {

@@ -25,7 +25,7 @@ const MOST_OF_1000_AMID_ANSWERS: usize = 50;
 /// How often somebody leaves and somebody asks while one process takes over from another.
 const UPGRADES: usize = 20;
 
-/// A world in which one client holds the only scratch, another has said nothing yet or half of a request.
+/// A world in which one client holds the only place, another has said nothing yet or half of a request.
 fn holder_and_other(holder_is_first: bool, said: &[u8]) -> (World, usize, usize) {
     let mut world = World::new(Default::default());
     let [first, second] = [world.connect(), world.connect()];

@@ -146,7 +146,7 @@ fn an_inherited_listener_goes_on() {
     assert!(path.exists(), "what somebody else made is not removed");
 }
 
-/// Clients acquire and release all the time while the program is replaced ten times. Each key has one scratch, and each
+/// Clients acquire and release all the time while the program is replaced ten times. Each key has one place, and each
 /// client that has it looks whether another has it too.
 #[test]
 fn under_load_nobody_notices() {

@@ -76,5 +76,6 @@ if ( getenv( 'QUEUE' ) === 'database' ) {
 		'class' => 'JobQueuePoolCounter',
 		'servers' => explode( ' ', getenv( 'JOBS' ) ),
 		'claimTTL' => 600,
+		'retry' => [ 1, 1, 1 ],
 	];
 }

@@ -47,7 +47,7 @@ pub fn jobs(address: &str, arguments: &[&str]) -> String {
     stdout
 }
 
-/// A runner of the tubes `*/t` whose script finds its files in the scratch.
+/// A runner of the tubes `*/t` whose script finds its files in a scratch directory.
 pub struct Running {
     pub child: Child,
     pub scratch: Scratch,

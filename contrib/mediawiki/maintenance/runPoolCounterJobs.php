@@ -34,6 +34,7 @@ class RunPoolCounterJobs extends Maintenance {
 
 	public function execute() {
 		$this->checkWiki();
+		$this->announce();
 		if ( function_exists( 'pcntl_async_signals' ) ) {
 			pcntl_async_signals( true );
 			pcntl_signal( SIGTERM, function () {
@@ -65,6 +66,18 @@ class RunPoolCounterJobs extends Maintenance {
 		$own = JobQueuePoolCounter::partOfTube( MediaWikiServices::getInstance()->getDBLoadBalancer()->getLocalDomainID() );
 		if ( $wiki !== false && $wiki !== $own ) {
 			$this->fatalError( "These are jobs of $wiki, and this is $own: is --wiki={wiki} missing?" );
+		}
+	}
+
+	/** Says how often a job is tried; without that the jobs run as well. */
+	private function announce(): void {
+		$queue = MediaWikiServices::getInstance()->getJobQueueGroup()->get( 'null' );
+		try {
+			if ( $queue instanceof JobQueuePoolCounter ) {
+				$queue->announce();
+			}
+		} catch ( JobQueueError $e ) {
+			$this->error( $e->getMessage() );
 		}
 	}
 

@@ -292,12 +292,29 @@ class JobQueuePoolCounter extends JobQueue {
 	 */
 	private function once(): array {
 		$name = preg_replace( '/[^\x21-\x7e]/', '', substr( (string)gethostname(), 0, 40 ) );
-		$requests = [ "identify mediawiki:$name:" . getmypid() . "\r\n" ];
-		if ( $this->retry !== false ) {
-			$wiki = self::partOfTube( (string)$this->domain );
-			$requests[] = "retry $wiki/* {$this->maxTries} " . implode( ' ', $this->retry ) . "\r\n";
+		return array_merge( [ "identify mediawiki:$name:" . getmypid() . "\r\n" ], $this->settings() );
+	}
+
+	/**
+	 * Returns the requests that say how jobs of this wiki are tried again.
+	 *
+	 * @return string[]
+	 */
+	private function settings(): array {
+		if ( $this->retry === false ) {
+			return [];
 		}
-		return $requests;
+		$wiki = self::partOfTube( (string)$this->domain );
+		return [ "retry $wiki/* {$this->maxTries} " . implode( ' ', $this->retry ) . "\r\n" ];
+	}
+
+	/**
+	 * Tells the daemons how jobs of this wiki are tried again, for a runner that does not pop them.
+	 */
+	public function announce(): void {
+		foreach ( $this->connections() as $connection ) {
+			$connection->askMany( implode( '', $this->settings() ), count( $this->settings() ) );
+		}
 	}
 
 	protected function doAck( RunnableJob $job ) {
