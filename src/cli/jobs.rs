@@ -2,6 +2,7 @@
 //! that it can.
 
 mod batch;
+mod command_run;
 mod fetch;
 mod options;
 mod run;
@@ -9,7 +10,6 @@ mod settings;
 mod show;
 mod slot;
 mod tally;
-mod work;
 
 pub use options::described;
 

@@ -28,7 +28,7 @@ class RunPoolCounterJobs extends Maintenance {
 	}
 
 	public function memoryLimit() {
-		// A job that needs more has failed; one a process would be too few without a limit.
+		// Without a limit it could not tell when to leave jobs to the next process. --memory-limit overrides it.
 		return '512M';
 	}
 

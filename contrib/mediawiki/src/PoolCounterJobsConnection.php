@@ -198,8 +198,9 @@ class PoolCounterJobsConnection {
 			return false;
 		}
 		[ $readable, $none, $others ] = [ [ $this->socket ], null, null ];
-		// Nothing was asked for, so this is the end, or worse.
-		return stream_select( $readable, $none, $others, 0 ) !== 0;
+		// Nothing was asked for, so this is the end, or worse. A signal in between is neither.
+		// phpcs:ignore Generic.PHP.NoSilencedErrors
+		return @stream_select( $readable, $none, $others, 0 ) > 0;
 	}
 
 	private function send( string $bytes ): void {

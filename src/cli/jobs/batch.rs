@@ -4,7 +4,7 @@ use crate::client::JobId;
 
 /// What a command says of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum BatchAnswer {
     /// It is done.
     Done(JobId),
     /// It has failed, for this reason.
@@ -29,13 +29,13 @@ pub fn write_line(id: JobId, body: &[u8], lines: &mut Vec<u8>) {
 }
 
 /// Reads `ID done`, `ID fail TEXT` or `ID release`; None for anything else, which commands may print as well.
-pub fn read_answer(line: &[u8]) -> Option<Answer> {
+pub fn read_answer(line: &[u8]) -> Option<BatchAnswer> {
     let (id, rest) = split(line.trim_ascii_end());
     let id = JobId(id.iter().all(u8::is_ascii_digit).then(|| str::from_utf8(id).ok()?.parse().ok()).flatten()?);
     match split(rest) {
-        (b"done", b"") => Some(Answer::Done(id)),
-        (b"release", b"") => Some(Answer::Released(id)),
-        (b"fail", text) => Some(Answer::Failed(id, unescaped(text))),
+        (b"done", b"") => Some(BatchAnswer::Done(id)),
+        (b"release", b"") => Some(BatchAnswer::Released(id)),
+        (b"fail", text) => Some(BatchAnswer::Failed(id, unescaped(text))),
         _ => None,
     }
 }
@@ -77,11 +77,11 @@ mod tests {
 
     #[test]
     fn an_answer_is_done_or_fail_and_anything_else_is_none() {
-        let failed = |text: &[u8]| Some(Answer::Failed(JobId(7), text.into()));
+        let failed = |text: &[u8]| Some(BatchAnswer::Failed(JobId(7), text.into()));
         for (line, answer) in [
-            (&b"7 done"[..], Some(Answer::Done(JobId(7)))),
-            (b"7 done\r", Some(Answer::Done(JobId(7)))),
-            (b"7 release", Some(Answer::Released(JobId(7)))),
+            (&b"7 done"[..], Some(BatchAnswer::Done(JobId(7)))),
+            (b"7 done\r", Some(BatchAnswer::Done(JobId(7)))),
+            (b"7 release", Some(BatchAnswer::Released(JobId(7)))),
             (b"7 fail no such page", failed(b"no such page")),
             (b"7 fail a\\nb\\\\\\x\\", failed(b"a\nb\\\\x\\")),
             (b"7 fail", failed(b"")),

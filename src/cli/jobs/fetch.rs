@@ -1,7 +1,7 @@
 //! The connections of a slot: one waits for jobs of all that is watched, the other takes more of the same tube.
 
+use super::command_run::HeldJob;
 use super::run::Plan;
-use super::work::HeldJob;
 use crate::cli::servers::TIMEOUTS;
 use crate::client::{Error, JobStatus, Reservation, ReservedJob, Runner};
 use std::os::fd::BorrowedFd;
@@ -11,7 +11,7 @@ use std::time::Duration;
 const DEFAULT_TUBE: &str = "default";
 
 /// A slot's connections.
-pub struct Connections<'a> {
+pub struct SlotConnections<'a> {
     plan: &'a Plan<'a>,
     servers: Vec<String>,
     /// It waits for the first job.
@@ -25,11 +25,11 @@ pub struct Connections<'a> {
     is_set_up: bool,
 }
 
-impl<'a> Connections<'a> {
+impl<'a> SlotConnections<'a> {
     /// Nothing is connected yet.
-    pub fn new(plan: &'a Plan<'a>, servers: &[String]) -> Connections<'a> {
+    pub fn new(plan: &'a Plan<'a>, servers: &[String]) -> SlotConnections<'a> {
         let runner = || Runner::new(servers.iter().cloned(), TIMEOUTS);
-        Connections {
+        SlotConnections {
             plan,
             servers: servers.into(),
             waiting: runner(),

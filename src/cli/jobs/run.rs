@@ -3,7 +3,7 @@
 
 use super::settings::JobCommandSettings;
 use super::slot::{RunnerStop, Slot};
-use super::tally::Tally;
+use super::tally::RunnerTally;
 use super::{PROTOCOL, misuse};
 use crate::cli::command::Failure;
 use crate::cli::process::Launcher;
@@ -42,7 +42,7 @@ pub struct Plan<'a> {
     pub launcher: Launcher,
     /// The runner's name.
     pub name: String,
-    pub tally: Tally,
+    pub tally: RunnerTally,
 }
 
 /// How far its end is.
@@ -59,7 +59,7 @@ pub enum Ending {
 }
 
 /// What the thread of a slot and that of the signals tell each other.
-pub struct Signals {
+pub struct SlotSignals {
     ending: AtomicU8,
     /// Whether the slot has a command, whose end concerns it.
     pub is_running: AtomicBool,
@@ -92,7 +92,7 @@ pub fn run(settings: &JobCommandSettings, words: &[&str], command: &[OsString]) 
         command,
         launcher: Launcher::new(mask).map_err(failed)?,
         name: settings.name.clone().unwrap_or_else(own_name),
-        tally: Tally::default(),
+        tally: RunnerTally::default(),
     };
     let ended = run_slots(&plan, &signals);
     write_metrics(&plan);
@@ -124,7 +124,7 @@ fn run_slots(plan: &Plan<'_>, signals: &SignalFd) -> Result<ExitCode, RunnerStop
     let all = plan.settings.servers.list();
     let of_each = if plan.settings.each_server { all.chunks(1).map(<[_]>::to_vec).collect() } else { vec![all] };
     let servers: Vec<_> = of_each.iter().flat_map(|servers| vec![servers; plan.settings.parallel]).collect();
-    let told: Vec<_> = servers.iter().map(|_| Signals::new()).collect::<Result<_, _>>()?;
+    let told: Vec<_> = servers.iter().map(|_| SlotSignals::new()).collect::<Result<_, _>>()?;
     let (over, bell) = (channel(), Bell::new()?);
     let session = RunnerLoop { plan, signals, told: &told, bell: &bell, ending: Ending::No, give_back_at: None };
     thread::scope(|scope| {
@@ -162,7 +162,7 @@ struct RunnerLoop<'a> {
     plan: &'a Plan<'a>,
     signals: &'a SignalFd,
     /// What each slot is told.
-    told: &'a [Signals],
+    told: &'a [SlotSignals],
     /// It rings when a slot is over.
     bell: &'a Bell,
     ending: Ending,
@@ -229,9 +229,9 @@ impl RunnerLoop<'_> {
     }
 }
 
-impl Signals {
-    fn new() -> io::Result<Signals> {
-        Ok(Signals { ending: AtomicU8::new(0), is_running: AtomicBool::new(false), bell: Bell::new()? })
+impl SlotSignals {
+    fn new() -> io::Result<SlotSignals> {
+        Ok(SlotSignals { ending: AtomicU8::new(0), is_running: AtomicBool::new(false), bell: Bell::new()? })
     }
 
     fn go_to(&self, ending: Ending) {

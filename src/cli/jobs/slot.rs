@@ -1,9 +1,9 @@
 //! One of the commands that a runner runs at a time: its connections, and what it is about. It has a thread of its own, which the
 //! server may hold up.
 
-use super::fetch::Connections;
-use super::run::{Ending, Plan, Signals, poll_until};
-use super::work::{HeldJob, Work};
+use super::command_run::{CommandRun, HeldJob};
+use super::fetch::SlotConnections;
+use super::run::{Ending, Plan, SlotSignals, poll_until};
 use crate::cli::servers::TIMEOUTS;
 use crate::cli::terminal::warn;
 use crate::client::{Error, Reservation, ReservedJob};
@@ -23,16 +23,16 @@ const RESERVE: Duration = Duration::from_secs(60);
 /// A thread's connections, and what it does.
 pub struct Slot<'a> {
     plan: &'a Plan<'a>,
-    told: &'a Signals,
-    connections: Connections<'a>,
-    state: State,
+    told: &'a SlotSignals,
+    connections: SlotConnections<'a>,
+    state: SlotState,
     /// Whether the connection has something to say.
     has_news: bool,
     /// What was last said about the connection, so that it is said once.
     complaint: String,
 }
 
-enum State {
+enum SlotState {
     /// It connects and reserves at this time.
     Down {
         until: Instant,
@@ -42,7 +42,7 @@ enum State {
     Waiting {
         until: Instant,
     },
-    Running(Box<Work>),
+    Running(Box<CommandRun>),
     /// It is over.
     Closed,
 }
@@ -61,9 +61,9 @@ impl From<io::Error> for RunnerStop {
 
 impl<'a> Slot<'a> {
     /// It asks the first of these servers that answers.
-    pub fn new(plan: &'a Plan<'a>, told: &'a Signals, servers: &[String]) -> Slot<'a> {
-        let state = State::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
-        let connections = Connections::new(plan, servers);
+    pub fn new(plan: &'a Plan<'a>, told: &'a SlotSignals, servers: &[String]) -> Slot<'a> {
+        let state = SlotState::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
+        let connections = SlotConnections::new(plan, servers);
         Slot { plan, told, connections, state, has_news: false, complaint: String::new() }
     }
 
@@ -76,7 +76,7 @@ impl<'a> Slot<'a> {
         loop {
             self.told.bell().silence();
             self.go_on(self.told.ending())?;
-            if matches!(self.state, State::Closed) {
+            if matches!(self.state, SlotState::Closed) {
                 return Ok(());
             }
             self.wait()?;
@@ -87,11 +87,11 @@ impl<'a> Slot<'a> {
     fn wait(&mut self) -> io::Result<()> {
         let bell = self.told.bell().as_fd();
         let (until, connections, output) = match &self.state {
-            State::Down { until, .. } => (Some(*until), Vec::new(), None),
-            State::Waiting { until } => (Some(*until), self.connections.descriptors(), None),
-            State::Running(work) if work.is_lost() => (work.next_deadline(), Vec::new(), work.output()),
-            State::Running(work) => (work.next_deadline(), self.connections.descriptors(), work.output()),
-            State::Closed => return Ok(()),
+            SlotState::Down { until, .. } => (Some(*until), Vec::new(), None),
+            SlotState::Waiting { until } => (Some(*until), self.connections.descriptors(), None),
+            SlotState::Running(work) if work.is_lost() => (work.next_deadline(), Vec::new(), work.output()),
+            SlotState::Running(work) => (work.next_deadline(), self.connections.descriptors(), work.output()),
+            SlotState::Closed => return Ok(()),
         };
         let count = connections.len();
         let polled: Vec<_> = connections.into_iter().chain([bell]).chain(output).collect();
@@ -104,15 +104,15 @@ impl<'a> Slot<'a> {
         let has_news = std::mem::take(&mut self.has_news);
         let now = Instant::now();
         match &mut self.state {
-            State::Down { .. } | State::Waiting { .. } if ending > Ending::No => self.close(),
-            State::Down { until, .. } if *until <= now => self.reserve()?,
-            State::Waiting { .. } if has_news => self.look_at_reply()?,
-            State::Waiting { until } if *until <= now => {
+            SlotState::Down { .. } | SlotState::Waiting { .. } if ending > Ending::No => self.close(),
+            SlotState::Down { until, .. } if *until <= now => self.reserve()?,
+            SlotState::Waiting { .. } if has_news => self.look_at_reply()?,
+            SlotState::Waiting { until } if *until <= now => {
                 self.connections.close();
                 self.try_later("the server does not answer; it is tried again");
             }
-            State::Running(_) => self.look_after(has_news, ending)?,
-            State::Down { .. } | State::Waiting { .. } | State::Closed => {}
+            SlotState::Running(_) => self.look_after(has_news, ending)?,
+            SlotState::Down { .. } | SlotState::Waiting { .. } | SlotState::Closed => {}
         }
         Ok(())
     }
@@ -120,14 +120,14 @@ impl<'a> Slot<'a> {
     fn close(&mut self) {
         // A job that has just been reserved is given back; a connection that closes would count as an attempt at it.
         let runner = &mut self.connections.waiting;
-        if matches!(self.state, State::Waiting { .. })
+        if matches!(self.state, SlotState::Waiting { .. })
             && let Ok(Some(Reservation::Reserved(job))) = runner.reserved_within(GLANCE)
         {
             // If that fails, the connection is lost, and nothing more can be done.
             let _ = runner.release(&job, None, Duration::ZERO);
         }
         self.connections.close();
-        self.state = State::Closed;
+        self.state = SlotState::Closed;
     }
 
     /// Begins to wait for a job, on a new connection if there is none.
@@ -138,7 +138,7 @@ impl<'a> Slot<'a> {
                     self.complain("it is connected again");
                     self.complaint.clear();
                 }
-                self.state = State::Waiting { until: Instant::now() + RESERVE + TIMEOUTS.answer };
+                self.state = SlotState::Waiting { until: Instant::now() + RESERVE + TIMEOUTS.answer };
                 Ok(())
             }
             Err(error @ (Error::Unavailable(_) | Error::Lost)) => {
@@ -151,8 +151,8 @@ impl<'a> Slot<'a> {
 
     fn try_later(&mut self, sentence: &str) {
         self.complain(sentence);
-        let pause = if let State::Down { pause, .. } = self.state { pause } else { SHORTEST_PAUSE };
-        self.state = State::Down { until: Instant::now() + pause, pause: (2 * pause).min(LONGEST_PAUSE) };
+        let pause = if let SlotState::Down { pause, .. } = self.state { pause } else { SHORTEST_PAUSE };
+        self.state = SlotState::Down { until: Instant::now() + pause, pause: (2 * pause).min(LONGEST_PAUSE) };
     }
 
     fn complain(&mut self, sentence: &str) {
@@ -186,8 +186,8 @@ impl<'a> Slot<'a> {
             jobs.extend(fetched.into_iter().map(|(job, status)| HeldJob::new(job, status, true)));
         }
         self.told.is_running.store(true, Ordering::SeqCst);
-        match Work::start(self.plan, jobs) {
-            Ok(work) => self.state = State::Running(Box::new(work)),
+        match CommandRun::start(self.plan, jobs) {
+            Ok(work) => self.state = SlotState::Running(Box::new(work)),
             // That is not the fault of the jobs, and may be over soon: no attempt is counted.
             Err((error, jobs)) => {
                 self.told.is_running.store(false, Ordering::SeqCst);
@@ -201,7 +201,7 @@ impl<'a> Slot<'a> {
                     );
                 }
                 self.connections.close();
-                self.state = State::Down { until: Instant::now(), pause: LONGEST_PAUSE };
+                self.state = SlotState::Down { until: Instant::now(), pause: LONGEST_PAUSE };
                 self.try_later(&format!("{name} cannot be run: {error}; it is tried again"));
             }
         }
@@ -209,7 +209,7 @@ impl<'a> Slot<'a> {
     }
 
     fn look_after(&mut self, has_news: bool, ending: Ending) -> Result<(), RunnerStop> {
-        let State::Running(work) = &mut self.state else { return Ok(()) };
+        let SlotState::Running(work) = &mut self.state else { return Ok(()) };
         if !work.go_on(self.plan, &mut self.connections, has_news, ending) {
             return Ok(());
         }
@@ -217,7 +217,7 @@ impl<'a> Slot<'a> {
         match ending {
             Ending::No => self.reserve(),
             _ => {
-                self.state = State::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
+                self.state = SlotState::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
                 self.close();
                 Ok(())
             }

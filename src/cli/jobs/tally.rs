@@ -13,7 +13,7 @@ const TYPES: usize = 200;
 
 /// What became of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum JobOutcome {
     Done,
     Failed,
     GivenBack,
@@ -21,30 +21,30 @@ pub enum Outcome {
     Lost,
 }
 
-/// The words for [`Outcome`], in its order.
+/// The words for [`JobOutcome`], in its order.
 const OUTCOMES: [&str; 4] = ["done", "failed", "given_back", "lost"];
 
 /// Figures of all slots.
 #[derive(Default)]
-pub struct Tally {
-    types: Mutex<BTreeMap<String, OfType>>,
+pub struct RunnerTally {
+    types: Mutex<BTreeMap<String, TallyOfType>>,
     running: AtomicU64,
 }
 
 #[derive(Clone, Copy, Default)]
-struct OfType {
+struct TallyOfType {
     outcomes: [u64; OUTCOMES.len()],
     seconds: f64,
 }
 
-impl Tally {
+impl RunnerTally {
     /// So many more jobs have a command.
     pub fn begin(&self, count: usize) {
         self.running.fetch_add(count as u64, Ordering::Relaxed);
     }
 
     /// One of them has an outcome, after this time.
-    pub fn end(&self, kind: &str, outcome: Outcome, took: Duration) {
+    pub fn end(&self, kind: &str, outcome: JobOutcome, took: Duration) {
         self.running.fetch_sub(1, Ordering::Relaxed);
         let mut types = self.types.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let is_full = types.len() >= TYPES && !types.contains_key(kind);
@@ -107,10 +107,10 @@ mod tests {
 
     #[test]
     fn types_beyond_the_bound_are_other() {
-        let tally = Tally::default();
+        let tally = RunnerTally::default();
         tally.begin(TYPES + 3);
         for n in 0..TYPES + 2 {
-            tally.end(&format!("type{n}"), Outcome::Failed, Duration::from_millis(500));
+            tally.end(&format!("type{n}"), JobOutcome::Failed, Duration::from_millis(500));
         }
         let text = tally.text("a\"b");
         let of_other = "{runner=\"a\\\"b\",type=\"other\",outcome=\"failed\"} 2\n";

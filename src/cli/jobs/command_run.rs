@@ -1,9 +1,9 @@
 //! A command, and the jobs that it was given: touched while it runs, and told the server one by one.
 
-use super::batch::{Answer, read_answer, write_line};
-use super::fetch::Connections;
+use super::batch::{BatchAnswer, read_answer, write_line};
+use super::fetch::SlotConnections;
 use super::run::{Ending, Plan};
-use super::tally::Outcome;
+use super::tally::JobOutcome;
 use crate::cli::process::{Keep, Launch, Process};
 use crate::cli::run_child::OnLost;
 use crate::cli::spawn::Variable;
@@ -36,7 +36,7 @@ pub struct HeldJob {
 }
 
 /// A command and its jobs.
-pub struct Work {
+pub struct CommandRun {
     jobs: Vec<HeldJob>,
     tube: String,
     process: Process,
@@ -57,9 +57,9 @@ impl HeldJob {
     }
 }
 
-impl Work {
+impl CommandRun {
     /// Starts the command for jobs of one tube, at least one. If that fails it returns them.
-    pub fn start(plan: &Plan<'_>, mut jobs: Vec<HeldJob>) -> Result<Work, (io::Error, Vec<HeldJob>)> {
+    pub fn start(plan: &Plan<'_>, mut jobs: Vec<HeldJob>) -> Result<CommandRun, (io::Error, Vec<HeldJob>)> {
         let is_batch = plan.settings.batch > 1;
         let tube = jobs[0].status.tube.clone();
         let words: Vec<_> = plan.command.iter().map(|word| filled(word, &tube)).collect();
@@ -80,7 +80,7 @@ impl Work {
         plan.tally.begin(jobs.len());
         let (since, touch_at) = (Instant::now(), Instant::now() + touch_interval(&jobs));
         let (is_late, is_lost, is_given_back) = (false, false, false);
-        Ok(Work { jobs, tube, process, is_batch, since, touch_at, is_late, is_lost, is_given_back })
+        Ok(CommandRun { jobs, tube, process, is_batch, since, touch_at, is_late, is_lost, is_given_back })
     }
 
     /// Whether others have been given jobs of it.
@@ -103,7 +103,7 @@ impl Work {
     pub fn go_on(
         &mut self,
         plan: &Plan<'_>,
-        connections: &mut Connections<'_>,
+        connections: &mut SlotConnections<'_>,
         has_news: bool,
         ending: Ending,
     ) -> bool {
@@ -133,13 +133,13 @@ impl Work {
     }
 
     /// Tells the server what the command has answered.
-    fn take_answers(&mut self, plan: &Plan<'_>, connections: &mut Connections<'_>) {
+    fn take_answers(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
         let mut done = Vec::new();
         let lines = self.process.take_lines();
         for line in &lines {
             let answer = read_answer(line);
             let id = match answer {
-                Some(Answer::Done(id) | Answer::Failed(id, _) | Answer::Released(id)) => id,
+                Some(BatchAnswer::Done(id) | BatchAnswer::Failed(id, _) | BatchAnswer::Released(id)) => id,
                 None => {
                     warn(&format!("{}: {}", self.tube, printable(line)));
                     continue;
@@ -151,16 +151,16 @@ impl Work {
             };
             self.process.renew(plan.settings.timeout);
             match answer {
-                Some(Answer::Failed(_, reason)) => self.fail(plan, connections, index, &reason, None),
-                Some(Answer::Released(_)) => self.give_back(plan, connections, index),
-                Some(Answer::Done(_)) | None => done.push(index),
+                Some(BatchAnswer::Failed(_, reason)) => self.fail(plan, connections, index, &reason, None),
+                Some(BatchAnswer::Released(_)) => self.give_back(plan, connections, index),
+                Some(BatchAnswer::Done(_)) | None => done.push(index),
             }
         }
         self.delete(plan, connections, &done);
     }
 
     /// Deletes jobs that are done, those of a connection at once.
-    fn delete(&mut self, plan: &Plan<'_>, connections: &mut Connections<'_>, done: &[usize]) {
+    fn delete(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>, done: &[usize]) {
         if done.is_empty() {
             return;
         }
@@ -173,14 +173,14 @@ impl Work {
                 Ok(told) => told,
                 Err(error) => {
                     let sentence = error.to_string();
-                    indices.iter().for_each(|index| self.close(plan, *index, Outcome::Lost, &sentence, took));
+                    indices.iter().for_each(|index| self.close(plan, *index, JobOutcome::Lost, &sentence, took));
                     continue;
                 }
             };
             for (index, told) in indices.into_iter().zip(told) {
                 match told {
-                    Ok(()) => self.close(plan, index, Outcome::Done, "", took),
-                    Err(error) => self.close(plan, index, Outcome::Lost, &error.to_string(), took),
+                    Ok(()) => self.close(plan, index, JobOutcome::Done, "", took),
+                    Err(error) => self.close(plan, index, JobOutcome::Lost, &error.to_string(), took),
                 }
             }
         }
@@ -191,7 +191,7 @@ impl Work {
     fn fail(
         &mut self,
         plan: &Plan<'_>,
-        connections: &mut Connections<'_>,
+        connections: &mut SlotConnections<'_>,
         index: usize,
         text: &[u8],
         status: Option<u8>,
@@ -210,24 +210,24 @@ impl Work {
         self.since = Instant::now();
         let reason = first_and_last_line(text);
         match said {
-            Ok(()) => self.close(plan, index, Outcome::Failed, &reason, took),
-            Err(error) => self.close(plan, index, Outcome::Lost, &format!("{error}; {reason}"), took),
+            Ok(()) => self.close(plan, index, JobOutcome::Failed, &reason, took),
+            Err(error) => self.close(plan, index, JobOutcome::Lost, &format!("{error}; {reason}"), took),
         }
     }
 
     /// A job is given back, which is no attempt at it.
-    fn give_back(&mut self, plan: &Plan<'_>, connections: &mut Connections<'_>, index: usize) {
+    fn give_back(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>, index: usize) {
         let held = &self.jobs[index];
         let released = connections.of(held).release(&held.job, Some(held.status.pri), Duration::ZERO);
         let took = self.since.elapsed();
         match released {
-            Ok(()) => self.close(plan, index, Outcome::GivenBack, "", took),
-            Err(error) => self.close(plan, index, Outcome::Lost, &error.to_string(), took),
+            Ok(()) => self.close(plan, index, JobOutcome::GivenBack, "", took),
+            Err(error) => self.close(plan, index, JobOutcome::Lost, &error.to_string(), took),
         }
     }
 
     /// The command has ended: says what became of the jobs that are open.
-    fn settle(&mut self, plan: &Plan<'_>, connections: &mut Connections<'_>, status: u8) {
+    fn settle(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>, status: u8) {
         let open: Vec<_> = (0..self.jobs.len()).filter(|index| self.jobs[*index].is_open).collect();
         if !self.is_batch && status == 0 && !self.is_late {
             return self.delete(plan, connections, &open);
@@ -249,7 +249,7 @@ impl Work {
         }
     }
 
-    fn touch(&mut self, plan: &Plan<'_>, connections: &mut Connections<'_>) {
+    fn touch(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
         for (is_fetched, runner) in connections.both() {
             let jobs = self.jobs.iter().enumerate().filter(|(_, held)| held.is_open && held.is_fetched == is_fetched);
             let (indices, jobs): (Vec<_>, Vec<_>) = jobs.map(|(index, held)| (index, &held.job)).unzip();
@@ -280,24 +280,24 @@ impl Work {
                 "its command is killed"
             }
         };
-        self.close(plan, index, Outcome::Lost, &format!("{error}; {consequence}"), self.since.elapsed());
+        self.close(plan, index, JobOutcome::Lost, &format!("{error}; {consequence}"), self.since.elapsed());
     }
 
     /// The server has been told, or does not want to know: counts and logs it.
-    fn close(&mut self, plan: &Plan<'_>, index: usize, outcome: Outcome, words: &str, took: Duration) {
+    fn close(&mut self, plan: &Plan<'_>, index: usize, outcome: JobOutcome, words: &str, took: Duration) {
         let held = &mut self.jobs[index];
         held.is_open = false;
         plan.tally.end(kind_of(&self.tube), outcome, took);
         let job = format!("job {} of {}", held.job.id, self.tube);
         let seconds = took.as_secs_f64();
         match outcome {
-            Outcome::Done if !plan.settings.is_quiet => say(Level::Info, &format!("{job}: done in {seconds:.3} s")),
-            Outcome::GivenBack if !plan.settings.is_quiet => {
+            JobOutcome::Done if !plan.settings.is_quiet => say(Level::Info, &format!("{job}: done in {seconds:.3} s")),
+            JobOutcome::GivenBack if !plan.settings.is_quiet => {
                 say(Level::Info, &format!("{job}: given back after {seconds:.3} s"));
             }
-            Outcome::Done | Outcome::GivenBack => {}
-            Outcome::Failed => warn(&format!("{job}: failed in {seconds:.3} s: {words}")),
-            Outcome::Lost => warn(&format!("{job}: lost after {seconds:.3} s: {words}")),
+            JobOutcome::Done | JobOutcome::GivenBack => {}
+            JobOutcome::Failed => warn(&format!("{job}: failed in {seconds:.3} s: {words}")),
+            JobOutcome::Lost => warn(&format!("{job}: lost after {seconds:.3} s: {words}")),
         }
     }
 }
