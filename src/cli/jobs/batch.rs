@@ -13,6 +13,15 @@ pub enum BatchAnswer {
     Released(JobId),
 }
 
+impl BatchAnswer {
+    /// Returns the job that it is about.
+    pub fn id(&self) -> JobId {
+        match self {
+            BatchAnswer::Done(id) | BatchAnswer::Failed(id, _) | BatchAnswer::Released(id) => *id,
+        }
+    }
+}
+
 /// Writes a job as a line: its number, a space, and its body, in which a backslash, a line feed and a carriage return are `\\`,
 /// `\n` and `\r`.
 pub fn write_line(id: JobId, body: &[u8], lines: &mut Vec<u8>) {

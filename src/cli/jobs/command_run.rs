@@ -137,23 +137,20 @@ impl CommandRun {
         let mut done = Vec::new();
         let lines = self.process.take_lines();
         for line in &lines {
-            let answer = read_answer(line);
-            let id = match answer {
-                Some(BatchAnswer::Done(id) | BatchAnswer::Failed(id, _) | BatchAnswer::Released(id)) => id,
-                None => {
-                    warn(&format!("{}: {}", self.tube, printable(line)));
-                    continue;
-                }
+            let Some(answer) = read_answer(line) else {
+                warn(&format!("{}: {}", self.tube, printable(line)));
+                continue;
             };
+            let id = answer.id();
             let Some(index) = self.jobs.iter().position(|held| held.is_open && held.job.id == id) else {
                 warn(&format!("{}: an answer to job {id}, which is not open", self.tube));
                 continue;
             };
             self.process.renew(plan.settings.timeout);
             match answer {
-                Some(BatchAnswer::Failed(_, reason)) => self.fail(plan, connections, index, &reason, None),
-                Some(BatchAnswer::Released(_)) => self.give_back(plan, connections, index),
-                Some(BatchAnswer::Done(_)) | None => done.push(index),
+                BatchAnswer::Done(_) => done.push(index),
+                BatchAnswer::Failed(_, reason) => self.fail(plan, connections, index, &reason, None),
+                BatchAnswer::Released(_) => self.give_back(plan, connections, index),
             }
         }
         self.delete(plan, connections, &done);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// So many types have figures of their own; the rest is `other`. A farm has 60.
@@ -46,7 +46,7 @@ impl RunnerTally {
     /// One of them has an outcome, after this time.
     pub fn end(&self, kind: &str, outcome: JobOutcome, took: Duration) {
         self.running.fetch_sub(1, Ordering::Relaxed);
-        let mut types = self.types.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = types.len() >= TYPES && !types.contains_key(kind);
         let of_type = types.entry(if is_full { "other" } else { kind }.into()).or_default();
         of_type.outcomes[outcome as usize] += 1;
@@ -68,7 +68,7 @@ impl RunnerTally {
 
     fn text(&self, runner: &str) -> String {
         let runner = format!("runner=\"{}\"", escaped(runner));
-        let types = self.types.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let types = self.types.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut text = String::new();
         let head = |text: &mut String, name: &str, kind: &str, help: &str| {
             *text += &format!("# HELP poolcounter_runner_{name} {help}\n# TYPE poolcounter_runner_{name} {kind}\n");
