@@ -2,10 +2,11 @@
 
 mod support;
 
-use poolcounter::client::{JobState, NewJob, Producer, Retry};
+use poolcounter::client::{JobState, NewJob, Producer, Retry, SummaryBy, SummaryRow};
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 use support::daemon::{Daemon, wait};
 use support::jobs_command::{Running, TIMEOUTS, counts, errors, server, until, wait_for, without_time};
@@ -168,6 +169,11 @@ fn a_runner_of_batches_outlives_its_server() {
     let _daemon = Daemon::start(&["--jobs", "--jobs-listen", &address]);
     let producer = Producer::new([&*address], TIMEOUTS);
     producer.use_tube("a/t").expect("is used");
+    let is_waiting = |row: &SummaryRow| row.figure("waiting") == Some(1.0);
+    until("it waits again", || producer.summary(SummaryBy::Runner).expect("is asked").iter().any(is_waiting));
+    let before = wakes(running.child.id());
+    thread::sleep(Duration::from_millis(300));
+    assert!(wakes(running.child.id()) - before < 50, "a connection that is closed keeps it busy");
     put(&producer, "a/t", &["v", "w"]);
     running.expect_lines("ran", &["v", "w", "x"]);
     wait_for(&producer, [0; 4]);
@@ -177,6 +183,17 @@ fn a_runner_of_batches_outlives_its_server() {
     let lines: Vec<_> = said.lines().map(without_time).collect();
     assert!(lines.contains(&format!("poolcounter: job 1 of a/t: lost after T s{lost}")), "{said}");
     assert!(lines.contains(&format!("poolcounter: job 2 of a/t: lost after T s{lost}")), "{said}");
+}
+
+/// How often the threads of a process have slept until something was to do.
+fn wakes(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let count = |task: std::io::Result<fs::DirEntry>| {
+        let status = fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        line.trim().parse::<u64>().ok()
+    };
+    tasks.filter_map(count).sum()
 }
 
 #[test]

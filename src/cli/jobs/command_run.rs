@@ -83,9 +83,14 @@ impl CommandRun {
         Ok(CommandRun { jobs, tube, process, is_batch, since, touch_at, is_late, is_lost, is_given_back })
     }
 
-    /// Whether others have been given jobs of it.
-    pub fn is_lost(&self) -> bool {
-        self.is_lost
+    /// The connections on which jobs of it are reserved.
+    pub fn descriptors<'c>(&self, connections: &'c SlotConnections<'_>) -> Vec<BorrowedFd<'c>> {
+        let has_open = |is_fetched| self.jobs.iter().any(|held| held.is_open && held.is_fetched == is_fetched);
+        connections.descriptors(has_open(false), has_open(true))
+    }
+
+    fn has_open(&self) -> bool {
+        self.jobs.iter().any(|held| held.is_open)
     }
 
     /// The output of the command, while there is some.
@@ -95,7 +100,7 @@ impl CommandRun {
 
     /// When there is something to do without news.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let touch_at = (!self.is_lost).then_some(self.touch_at);
+        let touch_at = self.has_open().then_some(self.touch_at);
         self.process.deadline().into_iter().chain(touch_at).min()
     }
 
@@ -121,7 +126,7 @@ impl CommandRun {
             self.is_late = true;
         }
         // Nothing is to come now but the end of a connection.
-        if !self.is_lost && (has_news || self.touch_at <= now) {
+        if self.has_open() && (has_news || self.touch_at <= now) {
             self.touch(plan, connections);
         }
         let Some(status) = self.process.status() else { return false };
@@ -238,8 +243,9 @@ impl CommandRun {
         }
         let text = [reason.as_bytes(), b"\n", self.process.tail()].concat();
         for (position, index) in open.into_iter().enumerate() {
-            // It worked on the first of those that it has not answered; it did nothing about the others.
-            match position == 0 && !self.is_given_back {
+            // It worked on the first of those that it has not answered; it did nothing about the others. It has not failed if it was
+            // ended because of jobs that are lost.
+            match position == 0 && !self.is_given_back && !self.is_lost {
                 true => self.fail(plan, connections, index, &text, (!self.is_late).then_some(status)),
                 false => self.give_back(plan, connections, index),
             }

@@ -101,9 +101,11 @@ impl<'a> SlotConnections<'a> {
         [(false, &mut self.waiting), (true, &mut self.fetching)]
     }
 
-    /// Their descriptors.
-    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        [&self.waiting, &self.fetching].into_iter().filter_map(Runner::descriptor).collect()
+    /// The descriptors of the first if `is_waiting`, and of the second if `is_fetching`. One on which nothing is reserved may be closed
+    /// for long, and is not to be polled.
+    pub fn descriptors(&self, is_waiting: bool, is_fetching: bool) -> Vec<BorrowedFd<'_>> {
+        let polled = [(is_waiting, &self.waiting), (is_fetching, &self.fetching)];
+        polled.into_iter().filter(|(is_polled, _)| *is_polled).filter_map(|(_, runner)| runner.descriptor()).collect()
     }
 
     /// Gives up both connections.

@@ -88,9 +88,8 @@ impl<'a> Slot<'a> {
         let bell = self.told.bell().as_fd();
         let (until, connections, output) = match &self.state {
             SlotState::Down { until, .. } => (Some(*until), Vec::new(), None),
-            SlotState::Waiting { until } => (Some(*until), self.connections.descriptors(), None),
-            SlotState::Running(work) if work.is_lost() => (work.next_deadline(), Vec::new(), work.output()),
-            SlotState::Running(work) => (work.next_deadline(), self.connections.descriptors(), work.output()),
+            SlotState::Waiting { until } => (Some(*until), self.connections.descriptors(true, false), None),
+            SlotState::Running(run) => (run.next_deadline(), run.descriptors(&self.connections), run.output()),
             SlotState::Closed => return Ok(()),
         };
         let count = connections.len();
@@ -187,7 +186,7 @@ impl<'a> Slot<'a> {
         }
         self.told.is_running.store(true, Ordering::SeqCst);
         match CommandRun::start(self.plan, jobs) {
-            Ok(work) => self.state = SlotState::Running(Box::new(work)),
+            Ok(run) => self.state = SlotState::Running(Box::new(run)),
             // That is not the fault of the jobs, and may be over soon: no attempt is counted.
             Err((error, jobs)) => {
                 self.told.is_running.store(false, Ordering::SeqCst);
@@ -209,8 +208,8 @@ impl<'a> Slot<'a> {
     }
 
     fn look_after(&mut self, has_news: bool, ending: Ending) -> Result<(), RunnerStop> {
-        let SlotState::Running(work) = &mut self.state else { return Ok(()) };
-        if !work.go_on(self.plan, &mut self.connections, has_news, ending) {
+        let SlotState::Running(run) = &mut self.state else { return Ok(()) };
+        if !run.go_on(self.plan, &mut self.connections, has_news, ending) {
             return Ok(());
         }
         self.told.is_running.store(false, Ordering::SeqCst);
