@@ -258,6 +258,7 @@ impl Rig {
         let (timers, replies, events) = (&mut self.wheel.of(OWNER), &mut self.replies, &mut self.events);
         let mut step = PoolsStep { now: self.now, timers, replies, events };
         take(&mut self.state, &mut step);
+        self.state.end_turn();
     }
 }
 

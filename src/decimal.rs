@@ -7,16 +7,39 @@ const MOST: u64 = u32::MAX as u64;
 
 /// Returns the value of unsigned decimal digits; None if it is anything else. What is beyond 2^32-1 counts as 2^32-1.
 pub fn parse_number(word: &[u8]) -> Option<u32> {
-    let mut number = 0_u64;
-    for byte in word {
+    let (number, len) = leading_number(word);
+    (len > 0 && len == word.len()).then_some(number)
+}
+
+/// Returns the value of the unsigned decimal digits at the front, which counts as [`parse_number`] says, and how many there are.
+#[inline]
+pub fn leading_number(bytes: &[u8]) -> (u32, usize) {
+    let (mut number, mut len) = (0_u64, 0);
+    for byte in bytes {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
-            return None;
+            break;
         }
         number = (number * 10 + u64::from(digit)).min(MOST);
+        len += 1;
     }
     // Lossless: it is no more than the largest.
-    if word.is_empty() { None } else { Some(number as u32) }
+    (number as u32, len)
+}
+
+/// Appends the decimal digits of a number. Replies that are sent all the time need not go through the formatting of any value.
+pub fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; u64::MAX.ilog10() as usize + 1];
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        // Lossless: it is one digit.
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return bytes.extend_from_slice(&digits[start..]);
+        }
+    }
 }
 
 /// Returns the value of seconds with decimals; None if it is anything else. What is finer than a millisecond is rounded up, so that nothing ends early.
@@ -42,6 +65,15 @@ pub fn parse_seconds(word: &[u8]) -> Option<Span> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_written_as_they_are_formatted() {
+        for number in [0, 7, 10, 99, 1_234_567_890, u64::MAX - 1, u64::MAX] {
+            let mut bytes = b"x".to_vec();
+            push_number(&mut bytes, number);
+            assert_eq!(bytes, format!("x{number}").into_bytes());
+        }
+    }
 
     #[test]
     fn seconds_are_exact_to_the_millisecond() {

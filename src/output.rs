@@ -1,13 +1,16 @@
 //! The unsent output of each connection, collected until the end of the tick. It knows no sockets.
 //!
 //! A connection owns a buffer only while something is unsent; emptied buffers are used again, so that the steady state
-//! allocates nothing. Connections are flushed in the order of their last replies.
+//! allocates nothing. Connections are flushed in the order of their last replies, but those of the present tick before those
+//! that are left over from earlier ones: whoever asks now does not wait for a crowd that was woken.
 //!
 //! A reply may be held until a commit of its service. All later replies to the connection wait behind it.
 
 use crate::id::ServiceId;
 use crate::id::{ConnId, Id};
 use crate::list::{Links, List};
+use crate::text::escaped;
+use log::{Level, log_enabled, trace};
 use std::collections::VecDeque;
 
 /// A connection with this much unsent output is not served until it drains.
@@ -60,8 +63,10 @@ pub struct Output {
     buffers: Vec<Buffer>,
     /// Buffers that no connection owns.
     free: Vec<u32>,
-    /// Connections with output to be sent in this tick.
+    /// Connections with output to be sent, those that are left over from earlier ticks first.
     dirty: List<ConnId>,
+    /// The first of them that got a reply in this tick.
+    fresh: Option<ConnId>,
     links: Links,
     /// The held replies of all connections, in the order of their service's commits.
     pending: VecDeque<PendingReply>,
@@ -75,6 +80,26 @@ impl Output {
         let buffer = self.buffer_of(conn);
         write(&mut buffer.bytes);
         buffer.replies += 1;
+        self.touch(conn);
+    }
+
+    /// Adds one reply that is lines, and logs each at the level trace.
+    pub fn reply_lines(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+        self.reply_all_lines(conn, |bytes| {
+            write(bytes);
+            1
+        });
+    }
+
+    /// Adds several replies that are lines, as many as `write` returns, and logs each line at the level trace.
+    pub fn reply_all_lines(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>) -> u32) {
+        let buffer = self.buffer_of(conn);
+        let start = buffer.bytes.len();
+        buffer.replies += write(&mut buffer.bytes);
+        if log_enabled!(Level::Trace) {
+            let lines = buffer.bytes[start..].split_inclusive(|byte| *byte == b'\n');
+            lines.for_each(|line| trace!("{conn} < {}", escaped(line.strip_suffix(b"\n").unwrap_or(line))));
+        }
         self.touch(conn);
     }
 
@@ -149,19 +174,42 @@ impl Output {
     /// Moves the connection to the end of those to be written to in this tick.
     #[inline]
     pub fn touch(&mut self, conn: ConnId) {
-        if self.dirty.back() == Some(conn) {
-            return;
+        if self.dirty.back() != Some(conn) {
+            self.unlink(conn);
+            self.dirty.push_back(&mut self.links, conn);
         }
-        if self.links.is_linked(conn) {
-            self.dirty.remove(&mut self.links, conn);
-        }
-        self.dirty.push_back(&mut self.links, conn);
+        self.fresh.get_or_insert(conn);
     }
 
-    /// Removes and returns the next connection to be written to.
+    /// Removes and returns the next connection to be written to, of those that got a reply in this tick.
     #[inline]
-    pub fn pop_dirty(&mut self) -> Option<ConnId> {
-        self.dirty.pop_front(&mut self.links)
+    pub fn pop_fresh(&mut self) -> Option<ConnId> {
+        let conn = self.fresh?;
+        self.unlink(conn);
+        Some(conn)
+    }
+
+    /// Removes and returns the connection that has waited longest to be written to.
+    #[inline]
+    pub fn pop_oldest(&mut self) -> Option<ConnId> {
+        let conn = self.dirty.front()?;
+        self.unlink(conn);
+        Some(conn)
+    }
+
+    /// Ends a tick: what is left to be written to comes after the replies of the next.
+    pub fn end_tick(&mut self) {
+        self.fresh = None;
+    }
+
+    #[inline]
+    fn unlink(&mut self, conn: ConnId) {
+        if self.links.is_linked(conn) {
+            if self.fresh == Some(conn) {
+                self.fresh = self.links.after(conn);
+            }
+            self.dirty.remove(&mut self.links, conn);
+        }
     }
 
     /// Returns true when some connection is to be written to.
@@ -212,9 +260,7 @@ impl Output {
     /// Takes the connection's buffer from it, for another one to use.
     #[inline]
     fn take_back(&mut self, conn: ConnId) {
-        if self.links.is_linked(conn) {
-            self.dirty.remove(&mut self.links, conn);
-        }
+        self.unlink(conn);
         let index = std::mem::replace(&mut self.owned[conn.index()], NO_BUFFER);
         let buffer = &mut self.buffers[index as usize];
         let keep = self.free.len() < SPARE_BUFFERS && buffer.bytes.capacity() <= SPARE_BYTES;
@@ -298,6 +344,7 @@ impl Output {
         assert!(owners.iter().all(|owners| *owners == 1), "each buffer belongs to one connection or is free");
         let has_output = |conn: ConnId| self.owned_by(conn).is_some();
         assert!(self.dirty.iter(&self.links).all(has_output), "only what has output is to be written to");
+        assert!(self.fresh.is_none_or(|conn| self.links.is_linked(conn)), "what is fresh is to be written to");
         for buffer in &self.buffers {
             assert!(
                 buffer.sent <= buffer.sendable() && buffer.sendable() <= buffer.bytes.len(),
@@ -362,7 +409,26 @@ mod tests {
         say(&mut output, 2, "DONE\n");
         say(&mut output, 1, "RELEASED\n");
         assert_eq!(output.unsent(id(1)), b"first\nRELEASED\n");
-        assert_eq!([output.pop_dirty(), output.pop_dirty(), output.pop_dirty()], [Some(id(2)), Some(id(1)), None]);
+        assert_eq!([(); 3].map(|()| output.pop_fresh()), [Some(id(2)), Some(id(1)), None]);
+    }
+
+    #[test]
+    fn the_replies_of_a_tick_come_before_what_is_left_over() {
+        let mut output = Output::default();
+        (1..=5).for_each(|conn| say(&mut output, conn, "DONE\n"));
+        assert_eq!(output.pop_fresh(), Some(id(1)));
+        output.end_tick();
+        assert_eq!(output.pop_fresh(), None);
+        say(&mut output, 6, "LOCKED\n");
+        say(&mut output, 3, "LOCKED\n");
+        output.discard(id(6));
+        say(&mut output, 7, "LOCKED\n");
+        assert_eq!(output.pop_oldest(), Some(id(2)));
+        assert_eq!([(); 3].map(|()| output.pop_fresh()), [Some(id(3)), Some(id(7)), None]);
+        say(&mut output, 5, "LOCKED\n");
+        assert_eq!(output.pop_fresh(), Some(id(5)), "also the last of those left over");
+        assert_eq!([(); 2].map(|()| output.pop_oldest()), [Some(id(4)), None]);
+        output.check();
     }
 
     #[test]

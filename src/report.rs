@@ -140,6 +140,17 @@ impl Column {
         metric: ColumnMetric::None,
         emphasis: Emphasis::None,
     };
+
+    /// Returns a column of numbers as they are now, with a metric for each row.
+    pub const fn level(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
+        let metric = ColumnMetric::Each(metric);
+        Column { name, title, unit: ColumnUnit::Level, help, metric, emphasis: Emphasis::None }
+    }
+
+    /// Returns a column of numbers that only grow, with a metric for each row.
+    pub const fn count(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
+        Column { unit: ColumnUnit::Count, ..Column::level(name, title, metric, help) }
+    }
 }
 
 /// What the cells of a column mean. The name of a metric ends with the suffix.

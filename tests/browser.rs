@@ -72,8 +72,10 @@ fn pools_of_members_are_shown() {
     let url = format!("http://{address}/");
     let text = dump(&url);
     assert!(text.contains("Pools of members") && text.contains("There is no pool."), "{text}");
-    let _clients = busy_members(&daemon);
+    let clients = busy_members(&daemon);
     let text = dump(&url);
+    let all = format!("<dt>clients</dt><dd>{}</dd>", clients.len());
+    assert!(text.contains(&all), "{all} is not in {text}");
     for shown in ["accounts", "phones", "browsers", "quarantined", "All figures of members"] {
         assert!(text.contains(shown), "{shown} is not in {text}");
     }

@@ -4,6 +4,7 @@
 mod support;
 
 use support::frames;
+use support::histories::extend;
 use support::model::{Limits, Service};
 use support::twin::{Action, Twin};
 
@@ -106,25 +107,11 @@ fn all_histories(clients: usize, language: &Language<'_>, len: usize) {
         alphabet.push(Letter::Leaves(client));
     }
     let mut played = 0;
-    extend(&mut Vec::new(), &alphabet, len, &mut |history| {
+    extend(&mut Vec::new(), &alphabet, len, is_new, &mut |history| {
         play(clients, language, history);
         played += 1;
     });
     println!("{played} histories of {clients} clients, {len} letters each, from an alphabet of {}", alphabet.len());
-}
-
-/// Adds each letter that says something new to a history, until it is long enough.
-fn extend(history: &mut Vec<Letter>, alphabet: &[Letter], len: usize, play: &mut impl FnMut(&[Letter])) {
-    if history.len() == len {
-        return play(history);
-    }
-    for letter in alphabet {
-        if is_new(history, *letter) {
-            history.push(*letter);
-            extend(history, alphabet, len, play);
-            history.pop();
-        }
-    }
 }
 
 /// Whether a history with this letter differs from every shorter one, and from every one with the clients' parts exchanged.

@@ -90,6 +90,18 @@ fn bounds_are_kept() {
     );
 }
 
+#[test]
+fn a_connection_has_so_many_watches_at_most() {
+    let mut service = Service::new(Bounds::default(), Commits::Never, 1);
+    for count in 2..=1024 {
+        service.send(1, format!("watch */t{count}\r\n").as_bytes());
+        assert_eq!(service.next(1), Some(format!("WATCHING {count}")));
+    }
+    service.send(1, b"watch */one-more\r\nwatch */t7 5\r\n");
+    assert_eq!(service.next(1), Some("OUT_OF_MEMORY".into()));
+    assert_eq!(service.next(1), Some("WATCHING 1024".into()));
+}
+
 /// One wiki with many jobs, others with one each: the last of the others is reserved within one turn of all.
 #[test]
 fn tubes_take_turns() {

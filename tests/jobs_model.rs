@@ -6,10 +6,9 @@
 mod bodies;
 mod support;
 
-use std::collections::BTreeMap;
 use support::jobs::Commits;
 use support::jobs_twin::JobsTwin;
-use support::random::{Random, setting};
+use support::random::play_seeds;
 
 /// How many bytes of choices a history has.
 const LONG: usize = 2_000;
@@ -47,15 +46,7 @@ const WORDS: [&str; 26] = [
 /// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
 #[test]
 fn random_histories_go_as_the_model_says() {
-    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", 300));
-    let mut tally: BTreeMap<String, u64> = BTreeMap::new();
-    for seed in first..first + seeds {
-        let mut random = Random::new(seed);
-        let data: Vec<u8> = (0..LONG).map(|_| random.below(256) as u8).collect();
-        let told = bodies::jobs_model::play(&data, format!("SIM_SEED={seed} SIM_SEEDS=1 replays this"));
-        told.into_iter().for_each(|(word, times)| *tally.entry(word).or_insert(0) += times);
-    }
-    println!("{tally:?}");
+    let (seeds, tally) = play_seeds(LONG, bodies::jobs_model::play);
     if seeds >= 100 {
         assert!(tally["played to the end"] > seeds / 2, "most histories are cut short");
         assert_eq!(WORDS.iter().find(|word| !tally.contains_key(**word)), None, "was never told");
@@ -88,7 +79,7 @@ const DEPTH: usize = 3;
 
 #[test]
 fn all_short_histories_go_as_the_model_says() {
-    for commits in [Commits::AtOnce, Commits::Later] {
+    for commits in [Commits::Never, Commits::AtOnce, Commits::Later] {
         for beginning in BEGINNINGS {
             for number in 0..MOVES.len().pow(DEPTH as u32) {
                 let moves = (0..DEPTH).map(|place| MOVES[number / MOVES.len().pow(place as u32) % MOVES.len()]);

@@ -27,7 +27,7 @@ fn nothing_contradicts_itself() {
 
 fn run(seed: u64) {
     let mut random = Random::new(seed);
-    let commits = if random.once_in(2) { Commits::AtOnce } else { Commits::Later };
+    let commits = [Commits::Never, Commits::AtOnce, Commits::Later][random.below(3)];
     let max_memory = if random.once_in(4) { 3_000 } else { usize::MAX };
     let max_tubes = if random.once_in(4) { 4 } else { 1 << 20 };
     let bounds = Bounds { max_size: 20, max_tubes, max_memory };

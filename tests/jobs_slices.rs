@@ -13,6 +13,10 @@ use support::world::World;
 
 /// A slice has so many jobs or tubes.
 const SLICE: usize = 1024;
+/// So many jobs are looked at for a list at once.
+const JOBS_AT_ONCE: usize = 16_384;
+/// So many jobs become ready at once because their time has come.
+const DUE_AT_ONCE: usize = 2048;
 const MANY: usize = 50 * SLICE;
 
 /// `JOBS_MANY` is how many jobs there are, for those who measure.
@@ -63,6 +67,54 @@ fn clear_and_kick_go_through_many_jobs_in_slices() {
     let (reply, slices) = serve_others_until(&mut service, 2, "clear");
     assert_eq!(reply, format!("CLEARED {jobs}"));
     assert!(slices >= jobs / SLICE - 1, "{slices} slices");
+}
+
+/// Jobs of several tubes, all due in the same second.
+#[test]
+fn jobs_that_are_due_together_become_ready_in_slices() {
+    let jobs = many();
+    let mut service = service_with(jobs, |job| format!("put-job 5 2 60 1 tube=t{}\r\na\r\n", job % 7));
+    service.pass(Span::from_millis(1_990));
+    let (mut ready, mut longest, mut all) = (0, Duration::ZERO, Duration::ZERO);
+    for slices in 0.. {
+        let start = Instant::now();
+        service.pass(Span::from_millis(1));
+        longest = longest.max(start.elapsed());
+        all += start.elapsed();
+        let now = service.state.totals()[2] as usize;
+        assert!(now - ready <= DUE_AT_ONCE, "{} at once", now - ready);
+        ready = now;
+        service.send(99, b"put-job 0 0 60 1 tube=other\r\na\r\nreserve\r\n");
+        assert!(service.output(99).windows(8).any(|word| word == b"RESERVED"), "another is not served");
+        if ready == jobs {
+            println!("{jobs} due: {slices} slices, of which the longest took {longest:?}, all together {all:?}");
+            break;
+        }
+        assert!(slices < jobs, "they do not become ready");
+    }
+}
+
+/// Each of very many groups learns of its limit, and each of very many tubes of the limit of the one group in all of them.
+#[test]
+fn limits_of_groups_are_set_in_slices() {
+    let jobs = many();
+    let mut service = service_with(jobs, |job| format!("put-job 5 0 60 1 group=g{job}\r\na\r\n"));
+    service.send(2, b"limit group:* 1\r\n");
+    let (reply, slices) = serve_others_until(&mut service, 2, "limit group:*");
+    assert!(reply == "LIMIT 1" && slices >= 2 * jobs / SLICE - 2, "{reply} after {slices} slices");
+    let tubes = jobs / 5;
+    let mut service = service_with(tubes, |tube| format!("put-job 5 0 60 1 tube=t{tube} group=one\r\na\r\n"));
+    service.send(2, b"limit group:one 2\r\n");
+    let (reply, slices) = serve_others_until(&mut service, 2, "limit group:one");
+    assert!(reply == "LIMIT 2" && slices >= tubes / SLICE - 1, "{reply} after {slices} slices");
+    service.send(2, b"watch *\r\nreserve-many 5 0\r\n");
+    assert_eq!(service.next(2), Some("WATCHING 2".into()));
+    let mut told = Vec::new();
+    while told.last().is_none_or(|last: &String| last != "END") {
+        told.extend(service.next(2));
+        service.pass(Span::from_millis(1));
+    }
+    assert_eq!(told.len(), 3, "two of the group, and the end: {told:?}");
 }
 
 /// A runner with very many jobs is lost: they come back bit by bit, and whoever gets its number is not taken for their holder.
@@ -164,7 +216,13 @@ fn lists_of_many_tubes_are_made_in_slices() {
         (0..2).for_each(|_| world.tick_unchecked());
         world.take_received(producer);
     }
-    for (question, least) in [("list-tubes", TUBES * 9), ("summary tube", TUBES * 300)] {
+    let questions = [
+        ("list-tubes", TUBES * 9),
+        ("summary tube", TUBES * 300),
+        ("summary wiki", TUBES * 300),
+        ("summary type", TUBES * 300),
+    ];
+    for (question, least) in questions {
         world.send(asks, format!("{question}\r\nlist-tube-used\r\n").as_bytes());
         let (mut text, mut ticks, mut longest) = (Vec::new(), 0, Duration::ZERO);
         while !text.ends_with(b"USING default\r\n") {
@@ -185,6 +243,53 @@ fn lists_of_many_tubes_are_made_in_slices() {
         let items = text.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"- ")).count();
         assert_eq!(items, TUBES + 1, "each tube is told, and default");
     }
+}
+
+/// The jobs of a long queue are listed in slices, in whatever state; those of short ones at once.
+#[test]
+fn jobs_of_a_long_queue_are_listed_in_slices() {
+    let jobs = many();
+    let mut world = World::with(AllSettings::default().with(JobsSettings::default()));
+    let [producer, asks, other] = [(); 3].map(|()| world.connect_to("jobs"));
+    let ask = |world: &mut World, question: &str| {
+        world.send(asks, question.as_bytes());
+        let (mut text, mut ticks, mut longest) = (Vec::new(), 0, Duration::ZERO);
+        while !text.ends_with(b"USING default\r\n") {
+            world.send(other, b"list-tube-used\r\n");
+            let start = Instant::now();
+            world.tick_unchecked();
+            longest = longest.max(start.elapsed());
+            assert_eq!(world.take_received(other), b"USING default\r\n", "the other is answered in each tick");
+            text.extend(world.take_received(asks));
+            ticks += 1;
+            assert!(ticks < 10_000, "{question} has no end");
+        }
+        println!("{question:?} of {jobs} jobs: {ticks} ticks, of which the longest took {longest:?}");
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let ids = text.lines().filter_map(|line| line.strip_prefix("- id: ")?.parse::<usize>().ok());
+        (ticks, ids.collect::<Vec<_>>())
+    };
+    for (state, line, tube) in [("ready", "put-job 5 0 60 1", "ready"), ("delayed", "put-job 5 900 60 1", "delayed")] {
+        for first in (0..jobs).step_by(200) {
+            let put = format!("{line} tube={tube}\r\na\r\n");
+            world.send(producer, put.repeat(200.min(jobs - first)).as_bytes());
+            world.tick_unchecked();
+            world.tick_unchecked();
+            world.take_received(producer);
+        }
+        let question =
+            format!("list-jobs {tube} {state} 3\r\nlist-jobs {tube} {state} 2 after={jobs}\r\nlist-tube-used\r\n");
+        let (ticks, ids) = ask(&mut world, &question);
+        assert!(ticks >= jobs / JOBS_AT_ONCE, "{ticks} ticks");
+        let expected: &[usize] =
+            if state == "ready" { &[1, 2, 3] } else { &[jobs + 1, jobs + 2, jobs + 3, jobs + 1, jobs + 2] };
+        assert_eq!(ids, expected);
+    }
+    // A queue of few jobs does not make anybody look at all of them.
+    world.send(producer, b"put-job 5 0 60 1 tube=short\r\na\r\n");
+    world.tick_unchecked();
+    let (ticks, ids) = ask(&mut world, "list-jobs short ready 9\r\nlist-tube-used\r\n");
+    assert!(ticks <= 3 && ids == [2 * jobs + 1], "{ticks} ticks, {ids:?}");
 }
 
 /// In the middle of a list, another process takes over, or the client is lost.

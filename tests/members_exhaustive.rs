@@ -3,6 +3,7 @@
 
 mod support;
 
+use support::histories::extend;
 use support::members_twin::MembersTwin;
 
 /// What passes when time does: between the shorter and the longer of the timeouts below.
@@ -133,26 +134,12 @@ fn leases_in_six_steps() {
 /// Plays every history of so many letters in which each says something new.
 fn all_histories(opening: Opening, alphabet: &[Letter], len: usize) {
     let mut played = 0;
-    extend(&mut Vec::new(), alphabet, len, &mut |history| {
+    extend(&mut Vec::new(), alphabet, len, is_new, &mut |history| {
         play(opening, history);
         played += 1;
     });
     println!("{played} histories of {len} letters each, from an alphabet of {}", alphabet.len());
     assert!(played > 0, "none is worth playing");
-}
-
-/// Adds each letter that says something new to a history, until it is long enough.
-fn extend(history: &mut Vec<Letter>, alphabet: &[Letter], len: usize, play: &mut impl FnMut(&[Letter])) {
-    if history.len() == len {
-        return play(history);
-    }
-    for letter in alphabet {
-        if is_new(history, *letter) {
-            history.push(*letter);
-            extend(history, alphabet, len, play);
-            history.pop();
-        }
-    }
 }
 
 /// Whether a history with this letter differs from every shorter one.

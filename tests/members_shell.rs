@@ -322,6 +322,35 @@ fn a_cleaner_cleans_fixed_members() {
     }
 }
 
+/// A provider cleans members of others, too, and ends what it has begun before it leaves; nothing is started meanwhile.
+#[test]
+fn a_provider_that_ends_cleans_to_the_end() {
+    let (server, mut operator) = server_with("1 3 clean_timeout=60", &["a"]);
+    assert_eq!(operator.ask("RECONFIGURE p init=2"), "OK");
+    let scratch = Scratch::new();
+    let directory = scratch.file("").display().to_string();
+    let start = format!("cd {directory}; echo m >> started; echo m");
+    let clean = format!("cd {directory}; echo $POOL_MEMBER >> cleaned; until test -e go; do sleep 0.01; done");
+    let first = start_program(&["provide", "p", "-s", &server.address, "--start", &start, "--clean", &clean]);
+    wait_for(&mut operator, "a free m free");
+    let taken = operator.ask("TAKE p 10 member=a");
+    let lease = taken.split(' ').nth(1).expect("it is free");
+    assert_eq!(operator.ask(&format!("RETURN {lease}")), "RETURNED");
+    until("it is begun", || lines_of(&scratch.file("cleaned")).len() == 1);
+    first.signal(Signal::SIGTERM);
+    wait_for(&mut operator, "a cleaning");
+    let second = start_program(&["provide", "p", "-s", &server.address, "--clean", &clean]);
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(states(&mut operator), "a cleaning");
+    fs::write(scratch.file("go"), "").expect("there is room");
+    wait_for(&mut operator, "a free");
+    assert_eq!(first.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
+    second.signal(Signal::SIGTERM);
+    assert_eq!(second.finish().status, Some(0));
+    assert_eq!(lines_of(&scratch.file("cleaned")), ["a"], "nothing is cleaned twice");
+    assert_eq!(lines_of(&scratch.file("started")), ["m"], "nothing is started in place of what is taken away");
+}
+
 #[test]
 fn a_provider_starts_checks_cleans_and_stops() {
     let (server, mut operator) = server("0 2 check_on_take=0.001 clean_timeout=9");

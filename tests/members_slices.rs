@@ -108,10 +108,32 @@ fn taken(members: usize, settings: &str) -> Timed {
     timed
 }
 
+/// Fixed members that wait to be cleaned.
+fn unclean(members: usize, clean_timeout: u32) -> Timed {
+    let mut timed = Timed::new();
+    timed.say(OPERATOR, &format!("POOL p 0 {members} cull_interval=0 clean_timeout={clean_timeout}"));
+    (0..members).for_each(|n| timed.say(OPERATOR, &format!("ADD p member-{n}")));
+    for _ in 0..members {
+        timed.say(CONSUMER, "TAKE p");
+    }
+    timed.say(CONSUMER, "BYE");
+    timed.pass(Span::from_secs(1));
+    timed.look();
+    timed
+}
+
+/// The same, and ten of them are being cleaned.
+fn cleaned(members: usize) -> Timed {
+    let mut timed = unclean(members, 900);
+    timed.say(PROVIDER, "CLEAN p");
+    timed.look();
+    timed
+}
+
 /// What is done with a crowd: the name, the crowd, what is done, and how many events it has besides its first one.
 type Case = (&'static str, fn(usize) -> Timed, fn(&mut Timed), fn(usize) -> usize);
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 13] = [
     ("RMPOOL", |n| crowd(n, ""), |timed| timed.say(OPERATOR, "RMPOOL p"), |n| n + 1),
     ("RMPOOL of what is held", |n| taken(n, ""), |timed| timed.say(OPERATOR, "RMPOOL p"), |n| 2 * n + 1),
     ("RMPOOL GRACEFUL", |n| crowd(n, ""), |timed| timed.say(OPERATOR, "RMPOOL p GRACEFUL"), |n| n + 1),
@@ -127,6 +149,9 @@ const CASES: [Case; 10] = [
     ("provider lost, with grace", |n| crowd(n, " provider_grace=9"), |timed| timed.close(PROVIDER), |_| 0),
     ("consumer lost", |n| taken(n, ""), |timed| timed.close(CONSUMER), |n| n),
     ("BYE", |n| taken(n, ""), |timed| timed.say(CONSUMER, "BYE"), |_| 1),
+    ("a cleaner comes", |n| unclean(n, 900), |timed| timed.say(PROVIDER, "CLEAN p"), |_| 1 + 10),
+    ("a cleaner is lost", cleaned, |timed| timed.close(PROVIDER), |_| 0),
+    ("nobody cleans", |n| unclean(n, 3), |timed| timed.pass(Span::from_secs(4)), |_| 0),
 ];
 
 /// Plays every case with so many members, and returns the longest step of each.

@@ -20,11 +20,8 @@ struct MembersCommandSettings {
 
 /// The options.
 const OPTIONS: &[Opt<MembersCommandSettings>] = &[
-    Opt {
-        short: "j",
-        long: "json",
-        doc_short: "print a list of JSON objects, one for each server",
-        doc_long: "
+    Opt::json(
+        "
             Print a list of JSON objects, one for each server:
             .Va server ,
             and
@@ -33,12 +30,11 @@ const OPTIONS: &[Opt<MembersCommandSettings>] = &[
             .Va members ,
             or
             .Va error .",
-        set: |settings, _| {
+        |settings, _| {
             settings.is_json = true;
             Ok(())
         },
-        ..Opt::BLANK
-    },
+    ),
     Opt::SERVER,
     Opt::VERSION,
     Opt::HELP,

@@ -224,6 +224,7 @@ impl Session<'_> {
                 self.link = if self.work.is_ending() { Link::Closed } else { down };
                 continue;
             }
+            self.close_if_done();
             if self.work.is_ending() && self.work.is_over() {
                 return Ok(ExitCode::SUCCESS);
             }
@@ -231,21 +232,31 @@ impl Session<'_> {
         }
     }
 
-    /// Takes its members out of the pool, and has them stopped. A cleaner keeps its connection until it has cleaned what it has begun
-    /// with: another would be asked to clean the same members.
+    /// Takes its members out of the pool, and has them stopped. The connection is kept until members of others are cleaned that it has
+    /// begun with: another would be asked to clean them at the same time.
     fn end(&mut self) {
         if self.role == Role::Cleaner {
-            return self.work.finish_cleaning();
+            return self.work.end();
         }
         if let Link::Up(provider) = &mut self.link {
-            // A connection that is lost has no members any more.
+            // Nothing is started in place of what it takes away. A connection that is lost has no members any more.
+            let _ = provider.set_capacity(Some(0));
             let _ = self.work.members().try_for_each(|member| match provider.withdraw(member, true) {
                 Err(Error::Lost) => Err(()),
                 _ => Ok(()),
             });
         }
-        self.link = Link::Closed;
         self.work.end();
+        self.close_if_done();
+    }
+
+    /// Closes the connection of a provider that ends, once nobody waits for it there.
+    fn close_if_done(&mut self) {
+        let is_needed = matches!(self.link, Link::Up(_)) && self.work.is_cleaning_for_others();
+        if self.role != Role::Cleaner && self.work.is_ending() && !is_needed {
+            self.work.disconnect();
+            self.link = Link::Closed;
+        }
     }
 
     fn connect(&mut self) -> Result<(), Stop> {

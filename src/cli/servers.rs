@@ -38,6 +38,20 @@ impl From<&str> for Servers {
     }
 }
 
+impl<S> Opt<S> {
+    /// Returns the option of commands that can print what the servers say as JSON.
+    pub const fn json(doc_long: &'static str, set: fn(&mut S, &str) -> Result<(), String>) -> Opt<S> {
+        Opt {
+            short: "j",
+            long: "json",
+            doc_short: "print a list of JSON objects, one for each server",
+            doc_long,
+            set,
+            ..Opt::BLANK
+        }
+    }
+}
+
 impl<S: AsMut<Servers>> Opt<S> {
     /// The option of all commands that ask servers.
     pub const SERVER: Opt<S> = Opt {

@@ -26,11 +26,8 @@ const USUAL_ROWS: usize = 10;
 
 /// The options.
 const OPTIONS: &[Opt<StatsSettings>] = &[
-    Opt {
-        short: "j",
-        long: "json",
-        doc_short: "print a list of JSON objects, one for each server",
-        doc_long: "
+    Opt::json(
+        "
             Print a list of JSON objects, one for each server:
             .Va server ,
             and
@@ -43,12 +40,11 @@ const OPTIONS: &[Opt<StatsSettings>] = &[
             .Va lines
             if a single answer was asked for, or the server knows no reports; or
             .Va error .",
-        set: |settings, _| {
+        |settings, _| {
             settings.is_json = true;
             Ok(())
         },
-        ..Opt::BLANK
-    },
+    ),
     Opt {
         short: "r",
         long: "rows",

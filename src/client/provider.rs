@@ -178,6 +178,16 @@ impl Provider {
         self.ask(&Request::Dead { member: &member })
     }
 
+    /// Changes how many members it can have, None for as many as the pool. With 0 it is asked for no more, and keeps those that it has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`]; [`Error::Refused`] with `NO_POOL` when the pool is being removed.
+    pub fn set_capacity(&mut self, capacity: Option<u32>) -> Result<(), Error> {
+        let pool = self.pool.clone();
+        self.ask(&Request::Provide { pool: &pool, capacity })
+    }
+
     /// Adds a member that runs already.
     ///
     /// # Errors

@@ -236,9 +236,11 @@ function show(status) {
   last = status;
   status.history.series.filter(series => isUsed(services.find(it => it.name === series.service)))
     .forEach(series => plot(series, status.history));
+  // Those who look at this page are none of them.
+  const clients = services.filter(it => it.name !== "http").reduce((sum, it) => sum + it.connections, 0);
   facts([
     ["up", duration(status.uptime)],
-    ["clients", number(services[0].connections)],
+    ["clients", number(clients)],
     ["busy", (busy * 100).toLocaleString("en", { maximumFractionDigits: 1 }) + " %"],
     ["memory", bytes(process.resident_bytes)],
     ["version", status.version],

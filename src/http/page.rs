@@ -11,7 +11,7 @@ use std::fmt::Write;
 /// taken for markup, it could still do nothing. The hashes are those of `page.js` and `page.css`.
 pub const POLICY: &str = concat!(
     "default-src 'none'; ",
-    "script-src 'sha256-SQzkY5dSGvDR3iVAPmkGbxYE8+I636aia0iQ/Tsl01s='; ",
+    "script-src 'sha256-2ZrPxVVehCPb04TKaf9ZT2sf74CPdzSlN17vVz+SXLQ='; ",
     "style-src 'sha256-AOj1vef/2Dl275UWEfuXrrqTRuK2FXBzIBh1W8jaT8o='; ",
     "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 );

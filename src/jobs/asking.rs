@@ -2,19 +2,22 @@
 
 use super::JobQueue;
 use super::process::processor_time;
-use super::sessions::{Query, session_of};
-use super::state::queries::SummaryBy;
-use super::state::{Event, JobId, Peek, Reply, TubeName};
+use super::sessions::{Query, Question, session_of};
+use super::state::queries::{Summary, SummaryBy};
+use super::state::{Event, JobId, Listing, Peek, Reply, State, SumBy, TubeName};
 use super::stats::Jobs as Stat;
-use super::telling::{Body, body_of};
+use super::telling::Body;
 use super::wire::yaml::{self, ServerStats};
 use super::wire::{Request, replies};
 use crate::id::{ConnId, Id};
 use crate::service::{Context, Then};
 use crate::time::Time;
+use std::collections::BTreeMap;
 
-/// How many tubes are looked at for one answer; then others are served.
-const TUBES_AT_ONCE: usize = 1024;
+/// How many tubes, wikis, types or connections are looked at for one answer; then others are served.
+const LOOKED_AT_ONCE: usize = 1024;
+/// How many jobs are looked at for a list.
+const JOBS_AT_ONCE: usize = 16_384;
 
 /// What clients take for the version of a beanstalkd: it looks like `N.M`.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
@@ -47,7 +50,7 @@ impl JobQueue {
                 self.tell_text(conn, text, context);
             }
             Request::StoreCopy(path) => match self.store.copy(path) {
-                Some(bytes) => self.say(conn, Body::None, None, context, |_, out| replies::write_copied(out, bytes)),
+                Some(bytes) => self.say(conn, Body::None, None, context, |_, out, _| replies::write_copied(out, bytes)),
                 None => self.tell_nothing(conn, context),
             },
             other => {
@@ -70,54 +73,45 @@ impl JobQueue {
             }
             Request::ListTubes => {
                 self.state.count(Stat::ListTubes);
-                return self.begin_query(conn, false, context);
-            }
-            Request::Summary(SummaryBy::Tube) => return self.begin_query(conn, true, context),
-            Request::ListJobs(tube, which, limit, after) => {
-                let Some(ids) = self.state.list(tube, which, limit, after) else {
-                    return self.tell_nothing(conn, context);
-                };
-                let jobs = ids.into_iter().filter_map(|id| self.state.job_stats(id, now));
-                jobs.for_each(|job| yaml::write_listed(&mut text, &job));
+                return self.begin_query(conn, Question::Tubes, context);
             }
             Request::Summary(by) => {
-                for (name, summary) in self.state.summary(by, now) {
-                    yaml::write_summary(&mut text, &name, &summary, by == SummaryBy::Runner, now);
+                let question = match by {
+                    SummaryBy::Wiki => Question::SumSummary(SumBy::Wiki, self.state.oldest_by_sum(now)),
+                    SummaryBy::Type => Question::SumSummary(SumBy::Type, self.state.oldest_by_sum(now)),
+                    SummaryBy::Tube => Question::TubeSummary,
+                    SummaryBy::Runner => Question::RunnerSummary(BTreeMap::new()),
+                };
+                return self.begin_query(conn, question, context);
+            }
+            Request::ListJobs(tube, which, limit, after) => {
+                if self.state.find_visible(tube.bytes()).is_none() {
+                    return self.tell_nothing(conn, context);
                 }
+                return self.begin_query(conn, Question::Jobs(Listing::new(tube, which, limit, after)), context);
             }
             other => unreachable!("{other:?} is served before"),
         }
         self.tell_text(conn, text, context);
     }
 
-    /// Begins to tell of all tubes. What others change meanwhile is told as it is when its tube has its turn.
-    fn begin_query(&mut self, conn: ConnId, is_summary: bool, context: &mut Context<'_>) {
-        session_of(&mut self.sessions, conn).query = Some(Query { is_summary, next: 0, text: yaml::begin() });
+    /// Begins to answer what is asked about very many. What others change meanwhile is told as it is when it has its turn.
+    fn begin_query(&mut self, conn: ConnId, question: Question, context: &mut Context<'_>) {
+        session_of(&mut self.sessions, conn).query = Some(Query { question, next: 0, text: yaml::begin() });
         self.go_on_with_query(conn, context);
     }
 
-    /// Looks at some more tubes for what a connection has asked about all of them, and answers when these were the last.
+    /// Looks at some more of what a connection has asked about, and answers when these were the last.
     pub(super) fn go_on_with_query(&mut self, conn: ConnId, context: &mut Context<'_>) {
         let session = session_of(&mut self.sessions, conn);
         let Some(mut query) = session.query.take() else { return };
-        let rest = if query.is_summary {
-            let (summaries, rest) = self.state.summary_of_tubes(query.next, TUBES_AT_ONCE, context.now);
-            for (name, summary) in &summaries {
-                yaml::write_summary(&mut query.text, name, summary, false, context.now);
-            }
-            rest
-        } else {
-            let (names, rest) = self.state.tubes_from(query.next, TUBES_AT_ONCE);
-            yaml::write_names(&mut query.text, names);
-            rest
-        };
-        match rest {
+        match look_at_more(&self.state, &mut query, context.now) {
             Some(next) => session.query = Some(Query { next, ..query }),
             None => self.tell_text(conn, query.text, context),
         }
     }
 
-    /// Answers what is asked about all tubes, to the end.
+    /// Answers what is asked about very many, to the end.
     pub(super) fn finish_queries(&mut self, context: &mut Context<'_>) {
         for index in 0..self.sessions.len() {
             while self.sessions[index].query.is_some() {
@@ -133,9 +127,7 @@ impl JobQueue {
 
     fn tell_found(&mut self, conn: ConnId, found: Option<JobId>, context: &mut Context<'_>) {
         let Some(id) = found else { return self.tell_nothing(conn, context) };
-        self.say(conn, Body::Job(id), None, context, |state, bytes| {
-            replies::write_found(bytes, id, body_of(state, id).len());
-        });
+        self.say(conn, Body::Job(id), None, context, |_, bytes, len| replies::write_found(bytes, id, len));
     }
 
     fn tell_job(&mut self, conn: ConnId, id: JobId, context: &mut Context<'_>) {
@@ -155,8 +147,7 @@ impl JobQueue {
     }
 
     fn tell_text(&mut self, conn: ConnId, text: Vec<u8>, context: &mut Context<'_>) {
-        let len = text.len();
-        self.say(conn, Body::Text(text), None, context, |_, bytes| replies::write_ok(bytes, len));
+        self.say(conn, Body::Text(text), None, context, |_, bytes, len| replies::write_ok(bytes, len));
     }
 
     fn tell_nothing(&mut self, conn: ConnId, context: &mut Context<'_>) {
@@ -178,6 +169,50 @@ impl JobQueue {
             hostname: self.machine.hostname.clone(),
             os: self.machine.os.clone(),
             platform: self.machine.platform.clone(),
+        }
+    }
+}
+
+/// Looks at some more of what is asked about, and returns where to go on if there is more.
+fn look_at_more(state: &State, Query { question, next, text }: &mut Query, now: Time) -> Option<usize> {
+    let tell = |(name, summary): (Vec<u8>, Summary)| yaml::write_summary(text, &name, &summary, false, now);
+    match question {
+        Question::Tubes => {
+            let (names, rest) = state.tubes_from(*next, LOOKED_AT_ONCE);
+            yaml::write_names(text, names);
+            rest
+        }
+        Question::TubeSummary => {
+            let (summaries, rest) = state.summary_of_tubes(*next, LOOKED_AT_ONCE, now);
+            summaries.into_iter().for_each(tell);
+            rest
+        }
+        Question::SumSummary(by, oldest) => {
+            let (summaries, rest) = state.summary_of_sums(*by, oldest, *next, LOOKED_AT_ONCE);
+            summaries.into_iter().for_each(tell);
+            rest
+        }
+        Question::RunnerSummary(runners) => {
+            let rest = state.add_runners(runners, *next, LOOKED_AT_ONCE, now);
+            if rest.is_none() {
+                *question = Question::Runners(std::mem::take(runners));
+            }
+            rest.or(Some(0))
+        }
+        Question::Runners(runners) => {
+            for (name, summary) in std::iter::from_fn(|| runners.pop_first()).take(LOOKED_AT_ONCE) {
+                yaml::write_summary(text, &name, &summary, true, now);
+            }
+            (!runners.is_empty()).then_some(0)
+        }
+        Question::Jobs(listing) => {
+            let rest = state.list_more(listing, *next, JOBS_AT_ONCE);
+            if rest.is_none() {
+                let jobs = listing.take().into_iter().filter_map(|id| state.job_stats(id, now));
+                let jobs = jobs.filter(|job| listing.has(job));
+                jobs.for_each(|job| yaml::write_listed(text, &job));
+            }
+            rest
         }
     }
 }

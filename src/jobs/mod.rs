@@ -91,8 +91,12 @@ impl JobQueue {
 
     /// A service without jobs, whose changes go to this store.
     pub fn with_store(settings: &JobsSettings, store: Box<dyn Store>) -> Self {
+        let mut state = State::new(settings.bounds());
+        if store.is_immediate() {
+            state.keep_no_changes();
+        }
         JobQueue {
-            state: State::new(settings.bounds()),
+            state,
             store,
             sessions: Vec::new(),
             kept_bytes: 0,
@@ -111,12 +115,7 @@ impl JobQueue {
         let Context { now, timers, random, .. } = context;
         let mut step = Step { now: *now, timers: &mut timers.typed(), random, events: &mut events };
         take(&mut self.state, &mut step);
-        if self.store.is_immediate() {
-            while self.begin_batch() {
-                let Some(Verdict::Committed(commit)) = self.store.verdict() else { break };
-                self.state.committed(commit, &mut step);
-            }
-        }
+        self.state.commit_at_once(&mut step);
         events.drain(..).for_each(|event| self.tell(&event, context));
         self.events = events;
     }
@@ -124,8 +123,11 @@ impl JobQueue {
     /// Reads the next request of a connection. What is kept of those that are not all there counts as jobs do.
     fn cut<'a>(&mut self, conn: ConnId, input: &'a [u8], max_size: u32) -> Cut<'a> {
         let session = session_of(&mut self.sessions, conn);
+        if input.is_empty() {
+            return Cut { consumed: 0, item: None };
+        }
         let cut = session.stream.cut(input, max_size);
-        if cut.item.is_none() || session.kept_bytes > 0 {
+        if cut.item.is_none() && cut.consumed > 0 || session.kept_bytes > 0 {
             let most = self.state.bounds().max_memory.saturating_sub(self.state.used_memory());
             session.note_kept(&mut self.kept_bytes);
             if self.kept_bytes > most && session.kept_bytes > 0 {
@@ -155,7 +157,7 @@ impl JobQueue {
             }
             Item::Request(Request::Quit) => return Some(Then::Close),
             Item::Request(request) if request.is_for_admins() && !self.may_administer(conn, context) => {
-                self.say(conn, Body::None, None, context, |_, bytes| replies::write_not_allowed(bytes));
+                self.say(conn, Body::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
             }
             Item::Request(request) => return self.request(conn, request, context),
         }

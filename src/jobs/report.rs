@@ -10,7 +10,7 @@ use crate::time::Time;
 const MOST_ROWS: usize = 100;
 
 /// What is said where not all tubes are looked at.
-const NOTE: &str = "There are more than 32768 tubes or connections: ages, tubes and runners are those of that many.";
+const NOTE: &str = "There are more than 32768 tubes, names or connections: ages and tables are those of that many.";
 
 const SECONDS_A_MINUTE: f64 = 60.0;
 
@@ -33,20 +33,20 @@ macro_rules! sums {
                 },
                 Column {
                     emphasis: Emphasis::Work,
-                    ..level(
+                    ..Column::level(
                         "ready",
                         "ready",
                         concat!($metric, "_ready"),
                         concat!("Jobs that wait for a runner, by ", $by),
                     )
                 },
-                level(
+                Column::level(
                     "reserved",
                     "reserved",
                     concat!($metric, "_reserved"),
                     concat!("Jobs that runners hold, by ", $by),
                 ),
-                level(
+                Column::level(
                     "delayed",
                     "delayed",
                     concat!($metric, "_delayed"),
@@ -54,7 +54,7 @@ macro_rules! sums {
                 ),
                 Column {
                     emphasis: Emphasis::Alarm,
-                    ..level(
+                    ..Column::level(
                         "buried",
                         "buried",
                         concat!($metric, "_buried"),
@@ -80,16 +80,21 @@ macro_rules! sums {
                 rate("put_rate", "put/min", "Jobs put in a minute."),
                 rate("reserve_rate", "reserved/min", "Jobs reserved in a minute."),
                 rate("delete_rate", "deleted/min", "Jobs deleted in a minute."),
-                count("put", "put", concat!($metric, "_put"), concat!("Jobs put, by ", $by)),
-                count("reserves", "reserves", concat!($metric, "_reserves"), concat!("Reservations, by ", $by)),
-                count("deletes", "deleted", concat!($metric, "_deletes"), concat!("Jobs deleted by clients, by ", $by)),
-                count(
+                Column::count("put", "put", concat!($metric, "_put"), concat!("Jobs put, by ", $by)),
+                Column::count("reserves", "reserves", concat!($metric, "_reserves"), concat!("Reservations, by ", $by)),
+                Column::count(
+                    "deletes",
+                    "deleted",
+                    concat!($metric, "_deletes"),
+                    concat!("Jobs deleted by clients, by ", $by),
+                ),
+                Column::count(
                     "duplicates",
                     "duplicates",
                     concat!($metric, "_duplicates"),
                     concat!("Jobs not queued because of their key, by ", $by),
                 ),
-                count(
+                Column::count(
                     "superseded",
                     "superseded",
                     concat!($metric, "_superseded"),
@@ -129,11 +134,11 @@ static RUNNERS: TableInfo = TableInfo {
             metric: ColumnMetric::Label("runner"),
             emphasis: Emphasis::None,
         },
-        level("connections", "connections", "runner_connections", "Connections, by runner."),
-        level("waiting", "waiting", "runner_waiting", "Connections that wait for a job, by runner."),
+        Column::level("connections", "connections", "runner_connections", "Connections, by runner."),
+        Column::level("waiting", "waiting", "runner_waiting", "Connections that wait for a job, by runner."),
         Column {
             emphasis: Emphasis::Work,
-            ..level("reserved", "reserved", "runner_reserved", "Jobs that are held, by runner.")
+            ..Column::level("reserved", "reserved", "runner_reserved", "Jobs that are held, by runner.")
         },
         rate("reserve_rate", "reserved/min", "Jobs reserved in a minute."),
         rate("delete_rate", "deleted/min", "Jobs deleted in a minute."),
@@ -146,15 +151,6 @@ static DELETES: SeriesInfo =
     SeriesInfo { name: "deletes", title: "Deletes", unit: "per second", is_rate: true, emphasis: Emphasis::Work };
 static READY: SeriesInfo =
     SeriesInfo { name: "ready", title: "Jobs that wait", unit: "jobs", is_rate: false, emphasis: Emphasis::Caution };
-
-const fn level(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
-    let metric = ColumnMetric::Each(metric);
-    Column { name, title, unit: ColumnUnit::Level, help, metric, emphasis: Emphasis::None }
-}
-
-const fn count(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
-    Column { unit: ColumnUnit::Count, ..level(name, title, metric, help) }
-}
 
 /// A rate is for people: a metric has the count, of which a rate is made over any time.
 const fn rate(name: &'static str, title: &'static str, help: &'static str) -> Column {

@@ -1,14 +1,16 @@
 //! What is known of a connection beyond its jobs: a request that is not all there yet, and what the connection is still to
 //! be told. A long body is told in pieces, as the output drains, and is never copied whole.
 
-use super::state::Commit;
+use super::state::queries::Summary;
+use super::state::{Commit, Listing, SumBy};
 use super::wire::stream::Stream;
 use crate::id::{ConnId, Id};
 use crate::output::{FULL_BYTES, Output};
 use crate::record::{Reader, Writer};
 use crate::service::Unreadable;
+use crate::time::Span;
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ pub(super) const PIECE_BYTES: usize = FULL_BYTES;
 /// Room for so many messages is kept. A reserve-many can have a thousand.
 const KEPT_MESSAGES: usize = 16;
 
-const CRLF: &[u8] = b"\r\n";
+pub(super) const CRLF: &[u8] = b"\r\n";
 
 /// A connection.
 #[derive(Default)]
@@ -32,20 +34,35 @@ pub(super) struct Session {
     pub stream: Stream,
     /// Bytes that are kept of a request of which not all is there.
     pub kept_bytes: usize,
-    /// What it asked about all tubes, as far as the answer is there.
+    /// What it asked about very many tubes, jobs or connections, as far as the answer is there.
     pub query: Option<Query>,
     /// What its output had no room for, in order.
     pub unsent: VecDeque<Message>,
 }
 
-/// A question about all tubes that is answered bit by bit.
+/// A question about very many that is answered bit by bit.
 pub(super) struct Query {
-    /// Whether more than their names is asked for.
-    pub is_summary: bool,
-    /// The tubes before this place are in the text.
+    pub question: Question,
+    /// What is before this place in its table is looked at.
     pub next: usize,
     /// The answer so far.
     pub text: Vec<u8>,
+}
+
+/// What is asked.
+pub(super) enum Question {
+    /// The names of all tubes.
+    Tubes,
+    /// What there is to know of all tubes.
+    TubeSummary,
+    /// What there is to know of all wikis or types; and for how long jobs have been ready there.
+    SumSummary(SumBy, Vec<Span>),
+    /// What there is to know of all runners, as far as it is gathered.
+    RunnerSummary(BTreeMap<Vec<u8>, Summary>),
+    /// Those runners of whom is not told yet.
+    Runners(BTreeMap<Vec<u8>, Summary>),
+    /// The jobs of a tube.
+    Jobs(Listing),
 }
 
 /// Something that a connection is to be told.

@@ -20,6 +20,7 @@ use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 mod attempts;
+mod bulk;
 mod check;
 mod commits;
 mod conns;
@@ -43,6 +44,7 @@ mod sweeps;
 mod tube;
 mod watching;
 
+pub use bulk::{Listing, Summaries};
 pub use commits::{Commit, Record, Setting, Stored};
 pub use job::{Body, History, JobId, URGENT, Until};
 pub use name::{Pattern, TubeName};
@@ -72,8 +74,12 @@ use tube::{Bucket, Tube, TubeId};
 pub const JOB_BYTES: usize = 150;
 /// How many jobs or tubes one slice of a long command goes through; then others are served.
 const SLICE: u32 = 1024;
-/// How long the next slice waits, so that it is not in the same round of timers.
-const PAUSE_BETWEEN_SLICES: Span = Span::from_millis(1);
+/// How many jobs become ready in one round of timers because their time has come, in whatever tubes: some two milliseconds, so
+/// that the next round follows at once.
+const DUE_AT_ONCE: u32 = 2048;
+/// How long the next slice waits: until the next tick of the wheel, so that it is not in the same round of timers. A slice that
+/// takes longer is followed at once by those whom others have kept waiting, and then by the next.
+const PAUSE_BETWEEN_SLICES: Span = Span::from_micros(1);
 
 /// The bounds of the service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -241,6 +247,8 @@ pub struct State {
     next_ticket: u64,
     waiting: u64,
     sweeps: Slab<Sweep>,
+    /// The last round of timers, and how many more jobs may become ready in it.
+    round: (Time, u32),
     commits: commits::Commits,
     is_draining: bool,
     ready: u64,
@@ -282,6 +290,7 @@ impl State {
             next_ticket: 0,
             waiting: 0,
             sweeps: Slab::new(),
+            round: (Time::START, DUE_AT_ONCE),
             commits: commits::Commits::default(),
             is_draining: false,
             ready: 0,
@@ -316,6 +325,16 @@ impl State {
                 self.serve_waiting(step);
             }
         }
+    }
+
+    /// Counts a job that becomes ready because its time has come. Returns false when others must be served before.
+    fn may_end_one(&mut self, now: Time) -> bool {
+        if self.round.0 != now {
+            self.round = (now, DUE_AT_ONCE);
+        }
+        let has_time = self.round.1 > 0;
+        self.round.1 -= u32::from(has_time);
+        has_time
     }
 
     /// Returns true when no connection holds, waits for or watches anything, and there are no jobs.

@@ -15,10 +15,10 @@ pub trait Store: Send {
     /// When it cannot be read.
     fn load(&mut self, visit: &mut dyn FnMut(Saved<'_>)) -> Result<(), String>;
 
-    /// Returns whether a batch is committed as soon as it is begun. Then each request is a batch: what it changed is there for
-    /// the next request of the same connection, also when both came together, as clients of a beanstalkd expect it of one that
-    /// does not sync. A store that takes its time must not have that: the first request of a tick would be a batch of its own,
-    /// and all others wait for two commits.
+    /// Returns whether it keeps nothing, so that each request is committed at once and nothing is handed over: what it changed
+    /// is there for the next request of the same connection, also when both came together, as clients of a beanstalkd expect it
+    /// of one that does not sync. A store that takes its time must not have that: the first request of a tick would be a batch of
+    /// its own, and all others wait for two commits.
     fn is_immediate(&self) -> bool {
         false
     }
@@ -51,11 +51,9 @@ pub enum Verdict {
     Committed(Commit),
 }
 
-/// A store that keeps nothing: what the state has is all there is, so that a batch is committed at once.
+/// A store that keeps nothing: what the state has is all there is.
 #[derive(Default)]
-pub struct Memory {
-    finished: Option<Commit>,
-}
+pub struct Memory;
 
 impl Store for Memory {
     fn load(&mut self, _: &mut dyn FnMut(Saved<'_>)) -> Result<(), String> {
@@ -67,17 +65,15 @@ impl Store for Memory {
     }
 
     fn is_busy(&self) -> bool {
-        self.finished.is_some()
+        false
     }
 
     fn add(&mut self, _: Stored<'_>) {}
 
-    fn commit(&mut self, commit: Commit) {
-        self.finished = Some(commit);
-    }
+    fn commit(&mut self, _: Commit) {}
 
     fn verdict(&mut self) -> Option<Verdict> {
-        self.finished.take().map(Verdict::Committed)
+        None
     }
 
     fn copy(&mut self, _: &[u8]) -> Option<u64> {

@@ -1,7 +1,7 @@
 //! How connections are told things: at once, after a commit, or as their output drains.
 
 use super::JobQueue;
-use super::sessions::{COPIED_BYTES, Message, session_of};
+use super::sessions::{COPIED_BYTES, CRLF, Message, session_of};
 use super::state::{Commit, Event, JobId, Reply, State};
 use super::wire::replies;
 use crate::id::{ConnId, Id};
@@ -27,47 +27,70 @@ impl JobQueue {
             context.resume(*conn);
         }
         let body = if let Reply::Reserved(id) = reply { Body::Job(*id) } else { Body::None };
-        self.say(*conn, body, *after, context, |state, bytes| {
+        self.say(*conn, body, *after, context, |state, bytes, body_bytes| {
             let used = if *reply == Reply::Using { state.used_tube(*conn) } else { b"" };
-            replies::write(bytes, reply, used, |id| body_of(state, id).len());
+            replies::write(bytes, reply, used, body_bytes);
         });
     }
 
-    /// Adds a reply: the line that `head` writes, and a body behind it. What there is no room for comes as the output drains.
+    /// Adds a reply: the line that `head` writes, which is told how long the body is, and the body behind it. What there is no
+    /// room for comes as the output drains.
     pub(super) fn say(
         &mut self,
         conn: ConnId,
         body: Body,
         after: Option<Commit>,
         context: &mut Context<'_>,
-        head: impl FnOnce(&State, &mut Vec<u8>),
+        head: impl FnOnce(&State, &mut Vec<u8>, usize),
     ) {
-        let waits_for_room = self.has_unsent(conn) || context.output.is_full(conn);
-        let most = if waits_for_room { COPIED_BYTES } else { FULL_BYTES };
-        let (body, rest) = match body {
-            Body::Job(id) if body_of(&self.state, id).len() > most => {
-                (Body::None, Some(self.state.share_body(id).expect("it was there a moment ago")))
-            }
-            Body::Text(text) if text.len() > most => (Body::None, Some(Arc::new(text.into_boxed_slice()))),
-            body => (body, None),
-        };
         let state = &self.state;
-        let write = |bytes: &mut Vec<u8>| {
-            head(state, bytes);
-            match &body {
-                Body::None => return,
-                Body::Job(id) => bytes.extend_from_slice(body_of(state, *id)),
-                Body::Text(text) => bytes.extend_from_slice(text),
-            }
-            bytes.extend_from_slice(b"\r\n");
+        let bytes = match &body {
+            Body::None => None,
+            Body::Job(id) => Some(state.body(*id).expect("a job is there when a connection is told of it")),
+            Body::Text(text) => Some(&**text),
         };
-        if waits_for_room || rest.is_some() {
-            let mut head = Vec::new();
-            write(&mut head);
-            let message = Message { head, body: rest, written: 0, after };
-            return session_of(&mut self.sessions, conn).unsent.push_back(message);
+        let len = bytes.map_or(0, <[u8]>::len);
+        if len > FULL_BYTES || self.has_unsent(conn) || context.output.is_full(conn) {
+            return self.say_later(conn, body, after, |state, bytes| head(state, bytes, len));
         }
-        reply(conn, after, (state, &mut self.awaited), context, write);
+        reply(conn, after, (state, &mut self.awaited), context, |output| {
+            head(state, output, len);
+            if let Some(bytes) = bytes {
+                output.extend_from_slice(bytes);
+                output.extend_from_slice(CRLF);
+            }
+        });
+    }
+
+    /// Keeps a reply for which there is no room now.
+    fn say_later(
+        &mut self,
+        conn: ConnId,
+        body: Body,
+        after: Option<Commit>,
+        write_head: impl FnOnce(&State, &mut Vec<u8>),
+    ) {
+        let mut head = Vec::new();
+        write_head(&self.state, &mut head);
+        let bytes = match &body {
+            Body::None => None,
+            Body::Job(id) => self.state.body(*id),
+            Body::Text(text) => Some(&**text),
+        };
+        let mut rest = None;
+        if let Some(bytes) = bytes {
+            if bytes.len() <= COPIED_BYTES {
+                head.extend_from_slice(bytes);
+                head.extend_from_slice(CRLF);
+            } else {
+                rest = match body {
+                    Body::None => None,
+                    Body::Job(id) => self.state.share_body(id),
+                    Body::Text(text) => Some(Arc::new(text.into_boxed_slice())),
+                };
+            }
+        }
+        session_of(&mut self.sessions, conn).unsent.push_back(Message { head, body: rest, written: 0, after });
     }
 
     /// Writes what there was no room for, and returns whether that is all of it.
@@ -109,9 +132,4 @@ fn reply(
         }
         None => context.output.reply(conn, write),
     }
-}
-
-/// Returns the body of a job that a connection is told of.
-pub(super) fn body_of(state: &State, id: JobId) -> &[u8] {
-    state.body(id).expect("a job is there when a connection is told of it")
 }

@@ -198,6 +198,8 @@ pub fn parse(line: &[u8]) -> Line<'_> {
         _ => match request(word, &mut words) {
             Some(Ok(request)) => Line::Request(request),
             Some(Err(words::Wrong)) => Line::Refused(Refusal::BadFormat),
+            // As beanstalkd has it, which reads lines as strings of C.
+            None if line.contains(&0) => Line::Refused(Refusal::BadFormat),
             None => Line::Refused(Refusal::UnknownCommand),
         },
     }
@@ -205,25 +207,25 @@ pub fn parse(line: &[u8]) -> Line<'_> {
 
 /// Returns the request of a command word, if it is one.
 fn request<'a>(word: &[u8], words: &mut Words<'a>) -> Option<Result<Request<'a>, words::Wrong>> {
-    Some(match std::str::from_utf8(word).ok()? {
-        "reserve" => words.end(Request::Reserve(Reserve { timeout: None, many: None })),
-        "peek-ready" => words.end(Request::PeekFirst(Peek::Ready)),
-        "peek-delayed" => words.end(Request::PeekFirst(Peek::Delayed)),
-        "peek-buried" => words.end(Request::PeekFirst(Peek::Buried)),
-        "stats" => words.end(Request::Stats),
-        "list-tubes" => words.end(Request::ListTubes),
-        "list-tube-used" => words.end(Request::ListTubeUsed),
-        "list-tubes-watched" => words.end(Request::ListTubesWatched),
-        "quit" => words.end(Request::Quit),
-        "extensions" => words.end(Request::Extensions),
-        "drain" => words.end(Request::Drain),
-        "undrain" => words.end(Request::Undrain),
-        "reserve-job" => words.last_id(Request::ReserveJob),
-        "delete" => words.last_id(Request::Delete),
-        "touch" => words.last_id(Request::Touch),
-        "peek" => words.last_id(Request::Peek),
-        "kick-job" => words.last_id(Request::KickJob),
-        "stats-job" => words.last_id(Request::StatsJob),
+    Some(match word {
+        b"reserve" => words.end(Request::Reserve(Reserve { timeout: None, many: None })),
+        b"peek-ready" => words.end(Request::PeekFirst(Peek::Ready)),
+        b"peek-delayed" => words.end(Request::PeekFirst(Peek::Delayed)),
+        b"peek-buried" => words.end(Request::PeekFirst(Peek::Buried)),
+        b"stats" => words.end(Request::Stats),
+        b"list-tubes" => words.end(Request::ListTubes),
+        b"list-tube-used" => words.end(Request::ListTubeUsed),
+        b"list-tubes-watched" => words.end(Request::ListTubesWatched),
+        b"quit" => words.end(Request::Quit),
+        b"extensions" => words.end(Request::Extensions),
+        b"drain" => words.end(Request::Drain),
+        b"undrain" => words.end(Request::Undrain),
+        b"reserve-job" => words.last_id(Request::ReserveJob),
+        b"delete" => words.last_id(Request::Delete),
+        b"touch" => words.last_id(Request::Touch),
+        b"peek" => words.last_id(Request::Peek),
+        b"kick-job" => words.last_id(Request::KickJob),
+        b"stats-job" => words.last_id(Request::StatsJob),
         _ => return request_with_words(word, words).transpose(),
     })
 }
@@ -246,7 +248,11 @@ fn request_with_words<'a>(word: &[u8], words: &mut Words<'a>) -> Result<Option<R
         b"ignore" => Request::Ignore(words.pattern()?),
         b"kick" => Request::Kick(words.u32()?),
         b"stats-tube" => Request::StatsTube(words.tube()?),
-        b"pause-tube" => Request::PauseTube(words.pattern()?, words.u32()?),
+        b"pause-tube" => {
+            // Before this name alone beanstalkd takes several spaces.
+            words.skip_spaces();
+            Request::PauseTube(words.pattern()?, words.u32()?)
+        }
         b"root" => Request::Root(words.tube()?, words.text(MAX_KEY)?, words.number(0, u64::MAX)?),
         b"identify" => Request::Identify(words.text(MAX_GROUP)?),
         b"limit" => limit(words)?,

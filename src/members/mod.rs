@@ -25,15 +25,14 @@ use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
 use crate::settings::{self, Configure};
-use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::{Due, TimerId};
-use log::{Level, debug, log_enabled, trace};
+use log::{debug, trace};
+use notices::NoticeLog;
 use request::{Refusal, Request, What};
 use sessions::{Listing, Sessions};
 use state::{DeclaredPool, Event, Notice, Record, State, Step, Timer};
-use stats::Levels;
 use std::io;
 use wire::{Line, Query};
 
@@ -85,6 +84,9 @@ pub struct Members {
     events: Vec<Event>,
     /// What the operator is to be told of it; empty between steps.
     notices: Vec<Notice>,
+    log: NoticeLog,
+    /// Armed while something was left out of the log.
+    log_sum: Option<TimerId>,
 }
 
 /// How far a request is.
@@ -109,6 +111,8 @@ impl Members {
             pacing: None,
             events: Vec::new(),
             notices: Vec::new(),
+            log: NoticeLog::default(),
+            log_sum: None,
         }
     }
 
@@ -163,9 +167,19 @@ impl Members {
                 tell(context.output, &event);
             }
         }
-        self.notices.drain(..).for_each(|notice| notices::log(&notice));
+        if !self.notices.is_empty() {
+            self.notices.drain(..).for_each(|notice| self.log.log(&notice, context.now));
+            self.arm_log_sum(context);
+        }
         self.arm_pacing(context);
         done
+    }
+
+    /// Has what was left out of the log summed up in time.
+    fn arm_log_sum(&mut self, context: &mut Context<'_>) {
+        if let Some(at) = self.log.next_sum().filter(|_| self.log_sum.is_none()) {
+            self.log_sum = Some(context.timers.typed().arm(at, Timer::LogSum));
+        }
     }
 
     /// Has the lines that connections are owed sent when there is room for them.
@@ -178,7 +192,7 @@ impl Members {
     fn answer(&mut self, conn: ConnId, query: Query<'_>, context: &mut Context<'_>) -> Result<Progress, Refusal> {
         if let Query::Utilization { pool } = query {
             let figures = self.state.utilization(pool)?;
-            reply(context.output, conn, |bytes| wire::write_utilization(bytes, &figures));
+            context.output.reply_lines(conn, |bytes| wire::write_utilization(bytes, &figures));
             return Ok(Progress::Done);
         }
         let mut listing = self.sessions.listing(conn).unwrap_or_else(|| Listing::new(query));
@@ -190,7 +204,7 @@ impl Members {
             self.sessions.keep_listing(conn, listing);
             return Ok(Progress::Partly);
         }
-        reply(context.output, conn, |bytes| bytes.push(b'\n'));
+        context.output.reply_lines(conn, |bytes| bytes.push(b'\n'));
         self.sessions.end_listing(conn, context.output);
         Ok(Progress::Done)
     }
@@ -222,7 +236,7 @@ impl Members {
                 listing.after = last.or(from.as_deref()).map(Box::from);
                 return Ok(false);
             }
-            reply(context.output, conn, |bytes| wire::write_member(bytes, &row));
+            context.output.reply_lines(conn, |bytes| wire::write_member(bytes, &row));
             listing.left -= 1;
             last = Some(row.name);
         }
@@ -238,33 +252,10 @@ impl Members {
                 listing.after = last.or(from.as_deref()).map(Box::from);
                 return false;
             }
-            reply(context.output, conn, |bytes| wire::write_pool(bytes, &row));
+            context.output.reply_lines(conn, |bytes| wire::write_pool(bytes, &row));
             last = Some(row.name);
         }
         true
-    }
-
-    /// What was counted, and the levels as they are now.
-    fn levels(&self, traffic: &Traffic) -> Figures<Levels> {
-        let mut levels = Figures::default();
-        levels.set(Levels::Connections, traffic.open);
-        let (members, pools) = self.state.len();
-        levels.set(Levels::Pools, pools as u64);
-        levels.set(Levels::Members, members as u64);
-        let mut all = [0; 6];
-        for of in self.state.pools_after(None).map(|row| row.figures) {
-            let parts = [of.in_use, of.free, of.starting, of.stopping, of.cleaning, of.quarantined];
-            all.iter_mut().zip(parts).for_each(|(sum, part)| *sum += u64::from(part));
-        }
-        let [in_use, free, starting, stopping, cleaning, quarantined] = all;
-        levels.set(Levels::InUse, in_use);
-        levels.set(Levels::Free, free);
-        levels.set(Levels::Starting, starting);
-        levels.set(Levels::Stopping, stopping);
-        levels.set(Levels::Cleaning, cleaning);
-        levels.set(Levels::Quarantined, quarantined);
-        levels.set(Levels::Waiting, self.state.waiting() as u64);
-        levels
     }
 }
 
@@ -298,7 +289,7 @@ impl Service for Members {
                 },
                 Framed::Partial => return Served { consumed, then: Then::Read },
                 Framed::TooLong => {
-                    reply(context.output, conn, |bytes| bytes.extend_from_slice(LINE_TOO_LONG));
+                    context.output.reply_lines(conn, |bytes| bytes.extend_from_slice(LINE_TOO_LONG));
                     return Served { consumed: input.len(), then: Then::Close };
                 }
             }
@@ -312,6 +303,11 @@ impl Service for Members {
                 self.pacing.take().into_iter().for_each(TimerId::fired);
                 self.sessions.pay(context.output);
                 self.arm_pacing(context);
+            }
+            Timer::LogSum => {
+                self.log_sum.take().into_iter().for_each(TimerId::fired);
+                self.log.sum_up(context.now);
+                self.arm_log_sum(context);
             }
             timer => self.step(context, false, |state, step| state.expire(timer, step)),
         }
@@ -336,6 +332,7 @@ impl Service for Members {
     }
 
     fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
+        self.log.sum_up_at_end();
         out.put(&self.is_numbered)?;
         self.sessions.save(out)?;
         let timers = context.timers.typed();
@@ -365,6 +362,7 @@ impl Service for Members {
     fn check(&self) {
         self.state.check();
         assert_eq!(self.sessions.owe(), self.pacing.is_some(), "what is owed is sent some time");
+        assert_eq!(self.log.next_sum().is_some(), self.log_sum.is_some(), "what was left out of the log is summed up");
     }
 
     fn is_empty(&self) -> bool {
@@ -372,22 +370,10 @@ impl Service for Members {
     }
 
     fn own_timers(&self) -> usize {
-        self.state.armed_timers()
+        self.state.armed_timers() + usize::from(self.log_sum.is_some())
     }
 }
 
 fn tell(output: &mut Output, event: &Event) {
-    reply(output, event.conn, |bytes| wire::write_event(bytes, event));
-}
-
-/// Adds the lines of one reply, and logs each if that is wanted.
-fn reply(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
-    output.reply(conn, |bytes| {
-        let start = bytes.len();
-        write(bytes);
-        if log_enabled!(Level::Trace) {
-            let lines = bytes[start..].split_inclusive(|byte| *byte == b'\n');
-            lines.for_each(|line| trace!("{conn} < {}", escaped(line.strip_suffix(b"\n").unwrap_or(line))));
-        }
-    });
+    output.reply_lines(event.conn, |bytes| wire::write_event(bytes, event));
 }

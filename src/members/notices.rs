@@ -1,17 +1,98 @@
-//! What the log says of the members. Names and texts are escaped, so that a line of the log is one line, whatever a peer sent.
+//! What the log says of the members. Names and texts are escaped, so that a line of the log is one line, whatever a peer sent, and
+//! there are few lines of each kind in a minute, whatever peers do.
 
 use super::state::{Notice, Refusal};
 use crate::text::escaped;
-use crate::time::Span;
+use crate::time::{Span, Time};
 use log::{Level, log};
+
+/// How many lines of a kind are logged in each [`WINDOW`]; the others are counted and summed up at its end.
+const MOST_LINES: u32 = 10;
+const WINDOW: Span = Span::from_secs(60);
+/// How many kinds of notices there are.
+const KINDS: usize = 5;
 
 /// How many bytes of a text that a peer wrote for people are logged.
 const LONGEST_TEXT: usize = 200;
 
-/// Logs what the operator is to know.
-pub fn log(notice: &Notice) {
-    let (level, text) = describe(notice);
-    log!(level, "{text}");
+/// What was logged lately.
+#[derive(Default)]
+pub struct NoticeLog {
+    kinds: [Lately; KINDS],
+}
+
+/// What was logged of one kind since the first line of a window; nothing before that.
+#[derive(Clone, Copy, Default)]
+struct Lately {
+    since: Time,
+    lines: u32,
+    left_out: u64,
+}
+
+impl NoticeLog {
+    /// Logs what the operator is to know, or counts it if there were many of its kind lately.
+    pub fn log(&mut self, notice: &Notice, now: Time) {
+        self.line(notice, now).into_iter().for_each(|(level, text)| log!(level, "{text}"));
+    }
+
+    /// Logs how many were left out in the windows that are over.
+    pub fn sum_up(&mut self, now: Time) {
+        self.sums(now).into_iter().for_each(|(level, text)| log!(level, "{text}"));
+    }
+
+    /// Logs how many were left out so far: another process is about to take over.
+    pub fn sum_up_at_end(&self) {
+        let kinds = self.kinds.iter().enumerate().filter(|(_, lately)| lately.left_out > 0);
+        for (level, text) in kinds.map(|(kind, lately)| sum_of(kind, lately.left_out)) {
+            log!(level, "{text}");
+        }
+    }
+
+    /// Returns when it is to be summed up what was left out, if something was.
+    pub fn next_sum(&self) -> Option<Time> {
+        self.kinds.iter().filter(|lately| lately.left_out > 0).map(|lately| lately.since + WINDOW).min()
+    }
+
+    fn line(&mut self, notice: &Notice, now: Time) -> Option<(Level, String)> {
+        let lately = &mut self.kinds[kind_of(notice)];
+        if lately.lines == 0 || lately.left_out == 0 && now.since(lately.since) >= WINDOW {
+            *lately = Lately { since: now, ..Lately::default() };
+        }
+        if lately.lines == MOST_LINES {
+            lately.left_out += 1;
+            return None;
+        }
+        lately.lines += 1;
+        Some(describe(notice))
+    }
+
+    fn sums(&mut self, now: Time) -> Vec<(Level, String)> {
+        let kinds = self.kinds.iter_mut().enumerate();
+        let over = kinds.filter(|(_, lately)| lately.left_out > 0 && now.since(lately.since) >= WINDOW);
+        over.map(|(kind, lately)| sum_of(kind, std::mem::take(lately).left_out)).collect()
+    }
+}
+
+fn kind_of(notice: &Notice) -> usize {
+    match notice {
+        Notice::LongHold { .. } => 0,
+        Notice::StartFailed { .. } => 1,
+        Notice::TakenBack { .. } => 2,
+        Notice::Held { .. } => 3,
+        Notice::NotDeclared { .. } => 4,
+    }
+}
+
+/// The sum of what was left out of one kind, in the order of [`kind_of`].
+fn sum_of(kind: usize, left_out: u64) -> (Level, String) {
+    let (level, what) = [
+        (Level::Warn, "members that are held for long"),
+        (Level::Warn, "starts that failed"),
+        (Level::Info, "members that operators took back"),
+        (Level::Info, "members that operators hold"),
+        (Level::Warn, "pools and fixed members of the configuration file that cannot be added"),
+    ][kind];
+    (level, format!("{left_out} more {what} were not logged one by one"))
 }
 
 fn describe(notice: &Notice) -> (Level, String) {
@@ -65,6 +146,29 @@ fn seconds(span: Span) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_notices_are_few_lines_and_a_sum() {
+        let at = |s| Time::START + Span::from_secs(s);
+        let failed = Notice::StartFailed { pool: b"p"[..].into(), text: b""[..].into() };
+        let held = Notice::Held { pool: b"p"[..].into(), member: b"m"[..].into(), span: WINDOW, note: b""[..].into() };
+        let mut log = NoticeLog::default();
+        let lines = |log: &mut NoticeLog, notice, times: usize, s| {
+            (0..times).filter(|_| log.line(notice, at(s)).is_some()).count()
+        };
+        assert_eq!(lines(&mut log, &failed, 10, 5), 10);
+        assert_eq!(log.next_sum(), None, "nothing was left out");
+        assert_eq!(lines(&mut log, &failed, 7, 64), 0);
+        // Another kind has lines of its own.
+        assert_eq!(lines(&mut log, &held, 1, 64), 1);
+        assert_eq!((log.next_sum(), log.sums(at(64))), (Some(at(65)), Vec::new()));
+        let sum = (Level::Warn, "7 more starts that failed were not logged one by one".to_string());
+        assert_eq!((log.sums(at(65)), log.next_sum()), (vec![sum], None));
+        // Another window begins with the next line, with a sum before or without.
+        assert_eq!(lines(&mut log, &failed, 10, 66), 10);
+        assert_eq!(lines(&mut log, &failed, 11, 126), 10);
+        assert_eq!(log.next_sum(), Some(at(186)));
+    }
 
     #[test]
     fn a_notice_is_one_line() {

@@ -2,8 +2,10 @@
 
 use super::Members;
 use super::state::PoolReport;
-use super::stats::{MISSES, Members as Stat, misses_of};
+use super::stats::{Levels, MISSES, Members as Stat, misses_of};
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Table, TableInfo};
+use crate::service::Traffic;
+use crate::stats::Figures;
 use crate::top_keys;
 
 /// How many pools are told of: more than a page has room for, and few enough that a report of 65,536 pools is made quickly.
@@ -47,24 +49,27 @@ static STANDING: TableInfo = TableInfo {
             help: "The group of the pool.",
             ..Column::BLANK
         },
-        level("max", "max", "pool_max", "Members that there may be, by pool."),
+        Column::level("max", "max", "pool_max", "Members that there may be, by pool."),
         Column {
             emphasis: Emphasis::Work,
-            ..level("in_use", "in use", "pool_in_use", "Members that are held, by pool.")
+            ..Column::level("in_use", "in use", "pool_in_use", "Members that are held, by pool.")
         },
-        level("free", "free", "pool_free", "Members that are free or checked, by pool."),
-        level("starting", "starting", "pool_starting", "Starts under way, by pool."),
-        level("stopping", "stopping", "pool_stopping", "Members that are being stopped, by pool."),
-        level("cleaning", "cleaning", "pool_cleaning", "Members that are cleaned or wait for it, by pool."),
+        Column::level("free", "free", "pool_free", "Members that are free or checked, by pool."),
+        Column::level("starting", "starting", "pool_starting", "Starts under way, by pool."),
+        Column::level("stopping", "stopping", "pool_stopping", "Members that are being stopped, by pool."),
+        Column::level("cleaning", "cleaning", "pool_cleaning", "Members that are cleaned or wait for it, by pool."),
         Column {
             emphasis: Emphasis::Alarm,
-            ..level("quarantined", "kept out", "pool_quarantined", "Members that are kept out, by pool.")
+            ..Column::level("quarantined", "kept out", "pool_quarantined", "Members that are kept out, by pool.")
         },
-        Column { emphasis: Emphasis::Caution, ..level("queued", "queued", "pool_queued", "Takes that wait, by pool.") },
-        count("takes", "takes", "pool_takes", "Members handed out, by pool."),
         Column {
             emphasis: Emphasis::Caution,
-            ..count("misses", "misses", "pool_misses", "Takes that had no member, by pool.")
+            ..Column::level("queued", "queued", "pool_queued", "Takes that wait, by pool.")
+        },
+        Column::count("takes", "takes", "pool_takes", "Members handed out, by pool."),
+        Column {
+            emphasis: Emphasis::Caution,
+            ..Column::count("misses", "misses", "pool_misses", "Takes that had no member, by pool.")
         },
         times("wait", "pool_wait", "How long takes waited that waited for their member, by pool."),
         times("hold", "pool_hold", "How long members were held, by pool."),
@@ -78,23 +83,48 @@ static HISTORY: TableInfo = TableInfo {
     empty: "There is no pool.",
     columns: &[
         NAME,
-        count("at_capacity", "full", "pool_misses_at_capacity", "Takes refused because the pool was full, by pool."),
-        count("starting", "starting", "pool_misses_starting", "Takes refused while a start was under way, by pool."),
-        count(
+        Column::count(
+            "at_capacity",
+            "full",
+            "pool_misses_at_capacity",
+            "Takes refused because the pool was full, by pool.",
+        ),
+        Column::count(
+            "starting",
+            "starting",
+            "pool_misses_starting",
+            "Takes refused while a start was under way, by pool.",
+        ),
+        Column::count(
             "no_provider",
             "no provider",
             "pool_misses_no_provider",
             "Takes refused because nobody could start a member, by pool.",
         ),
-        count("queue_full", "queue full", "pool_misses_queue_full", "Takes refused as too many waited, by pool."),
-        count("limit", "limit", "pool_misses_limit", "Takes refused as the consumer held too many, by pool."),
-        count("timeout", "timeout", "pool_misses_timeout", "Takes whose wait ran out, by pool."),
-        count("max_age", "idle", "pool_ended_max_age", "Members culled as they were idle for too long, by pool."),
-        count("max_lifetime", "old", "pool_ended_max_lifetime", "Members replaced because of their age, by pool."),
-        count("max_uses", "used up", "pool_ended_max_uses", "Members replaced after so many takes, by pool."),
+        Column::count(
+            "queue_full",
+            "queue full",
+            "pool_misses_queue_full",
+            "Takes refused as too many waited, by pool.",
+        ),
+        Column::count("limit", "limit", "pool_misses_limit", "Takes refused as the consumer held too many, by pool."),
+        Column::count("timeout", "timeout", "pool_misses_timeout", "Takes whose wait ran out, by pool."),
+        Column::count(
+            "max_age",
+            "idle",
+            "pool_ended_max_age",
+            "Members culled as they were idle for too long, by pool.",
+        ),
+        Column::count(
+            "max_lifetime",
+            "old",
+            "pool_ended_max_lifetime",
+            "Members replaced because of their age, by pool.",
+        ),
+        Column::count("max_uses", "used up", "pool_ended_max_uses", "Members replaced after so many takes, by pool."),
         alarm("died", "died", "pool_ended_died", "Members that died, by pool."),
         alarm("failed", "failed", "pool_ended_failed", "Members that came back as failed or were lost, by pool."),
-        count(
+        Column::count(
             "reconfigured",
             "reconfigured",
             "pool_ended_reconfigured",
@@ -115,24 +145,38 @@ static HISTORY: TableInfo = TableInfo {
     ],
 };
 
-const fn level(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
-    let metric = ColumnMetric::Each(metric);
-    Column { name, title, unit: ColumnUnit::Level, help, metric, emphasis: Emphasis::None }
-}
-
-const fn count(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
-    Column { unit: ColumnUnit::Count, ..level(name, title, metric, help) }
-}
-
 const fn alarm(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
-    Column { emphasis: Emphasis::Alarm, ..count(name, title, metric, help) }
+    Column { emphasis: Emphasis::Alarm, ..Column::count(name, title, metric, help) }
 }
 
 const fn times(name: &'static str, metric: &'static str, help: &'static str) -> Column {
-    Column { unit: ColumnUnit::Times, ..level(name, name, metric, help) }
+    Column { unit: ColumnUnit::Times, ..Column::level(name, name, metric, help) }
 }
 
 impl Members {
+    /// What was counted, and the levels as they are now.
+    pub(super) fn levels(&self, traffic: &Traffic) -> Figures<Levels> {
+        let mut levels = Figures::default();
+        levels.set(Levels::Connections, traffic.open);
+        let (members, pools) = self.state.len();
+        levels.set(Levels::Pools, pools as u64);
+        levels.set(Levels::Members, members as u64);
+        let mut all = [0; 6];
+        for of in self.state.pools_after(None).map(|row| row.figures) {
+            let parts = [of.in_use, of.free, of.starting, of.stopping, of.cleaning, of.quarantined];
+            all.iter_mut().zip(parts).for_each(|(sum, part)| *sum += u64::from(part));
+        }
+        let [in_use, free, starting, stopping, cleaning, quarantined] = all;
+        levels.set(Levels::InUse, in_use);
+        levels.set(Levels::Free, free);
+        levels.set(Levels::Starting, starting);
+        levels.set(Levels::Stopping, stopping);
+        levels.set(Levels::Cleaning, cleaning);
+        levels.set(Levels::Quarantined, quarantined);
+        levels.set(Levels::Waiting, self.state.waiting() as u64);
+        levels
+    }
+
     /// Returns the pools as they are now, and what happened in them: of [`MOST_ROWS`] pools at most, whose names are cut to
     /// [`top_keys::KEY_BYTES`].
     pub(super) fn tables(&self) -> Vec<Table> {
@@ -171,14 +215,10 @@ fn name_of(name: &[u8]) -> Cell {
 mod tests {
     use super::*;
     use crate::id::{ConnId, Id};
-    use crate::loop_stats::LoopStats;
-    use crate::output::Output;
-    use crate::random::Random;
-    use crate::registry::Services;
+    use crate::registry::tests::report_after_lines;
     use crate::report::Report;
-    use crate::service::{Context, Input, NoProcess, Peers, Traffic};
+    use crate::service::Peers;
     use crate::time::{Span, Time};
-    use crate::wheel::Wheel;
 
     struct Here;
 
@@ -194,30 +234,9 @@ mod tests {
 
     /// Has connections say a line each, a second apart, and reports afterwards.
     fn report_after(lines: &[(usize, String)]) -> Report {
-        let (mut wheel, mut output, mut random) = (Wheel::default(), Output::default(), Random::from_seed(0));
-        let mut services = Services::default();
-        let id = services.named("members").expect("is in the registry");
-        let (service, _, others) = services.split(id);
-        let traffic = Traffic::default();
-        for (n, (conn, line)) in lines.iter().enumerate() {
-            let mut context = Context {
-                now: Time::START + Span::from_secs(n as u64),
-                epoch: Span::ZERO,
-                id,
-                timers: wheel.own(id.owner()),
-                random: &mut random,
-                output: &mut output,
-                resumed: &mut Vec::new(),
-                traffic: &traffic,
-                peers: &Here,
-                process: &NoProcess,
-                loop_stats: &LoopStats::default(),
-                others: &others,
-            };
-            let line = format!("{line}\n");
-            service.serve(ConnId::from_index(*conn), Input { bytes: line.as_bytes(), seen: 0 }, &mut context);
-        }
-        service.report(Time::START, &traffic, &Here)
+        let at = |n| Time::START + Span::from_secs(n as u64);
+        let lines = lines.iter().enumerate().map(|(n, (conn, line))| (at(n), *conn, format!("{line}\n")));
+        report_after_lines("members", lines, Time::START, &Traffic::default(), &Here)
     }
 
     fn cell<'a>(table: &'a Table, row: usize, name: &str) -> &'a Cell {

@@ -106,10 +106,14 @@ timer_keys! {
         Backoff(id: PoolId),
         /// Idle members of a pool may be stopped.
         Cull(id: PoolId),
+        /// Members of a pool have waited to be cleaned for as long as they may while nobody can be asked.
+        Unclean(id: PoolId),
         /// There is more to do of what was too much for one step.
         Chores,
         /// Connections can be told more of what they are owed: the adapter's own.
         Pacing,
+        /// What was left out of the log is summed up: the adapter's own.
+        LogSum,
     }
 }
 
@@ -119,14 +123,10 @@ pub const MOST_POOLS: usize = 65_536;
 const MOST_AT_ONCE: u32 = 512;
 /// How many free members one take with attributes looks at: about a millisecond's worth.
 const MOST_LOOKED_AT: usize = 16_384;
-/// How many a take looks at that has no attributes while some are free whose provider is lost: it finds nobody rather than keep
-/// others waiting, for the moment until these are gone.
-const MOST_DOOMED: usize = 64;
 /// How many starts a provider has under way: it is asked for more when it has answered some. Its loss ends them all in one step.
 const MOST_STARTS: u32 = 4_096;
-/// How many late starts, and how many stops that were not answered in time, are remembered of a provider.
+/// How many late starts are remembered of a provider.
 const MOST_LATE_STARTS: usize = 1_024;
-const MOST_LATE_STOPS: usize = 65_536;
 
 /// What the operator allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -328,8 +328,9 @@ impl State {
             Timer::Grace(id) => self.grace_is_over(id, step),
             Timer::Backoff(id) => self.backoff_is_over(id),
             Timer::Cull(id) => self.cull(id, step),
+            Timer::Unclean(id) => self.unclean_for_too_long(id, step),
             Timer::Chores => self.resume_chores(step),
-            Timer::Pacing => {}
+            Timer::Pacing | Timer::LogSum => {}
         }
         self.settle(step);
     }

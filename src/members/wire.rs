@@ -214,14 +214,19 @@ fn positive_seconds_of(word: &[u8]) -> Result<Span, Refusal> {
     if span == Span::ZERO { Err(Refusal::BadSyntax("a lease is longer than nothing")) } else { Ok(span) }
 }
 
-/// Reads a number of 64 bits. It is in each return, so it is read in one pass.
+/// How many decimal digits every number of 64 bits has room for.
+const DIGITS_OF_ANY: usize = 19;
+
+/// Reads a number of 64 bits. It is in each return, so the digits that cannot be too many are read without looking for that.
 fn parse_long(word: &[u8]) -> Result<u64, Refusal> {
-    let add = |number: u64, byte: &u8| {
-        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
-        number.checked_mul(10)?.checked_add(digit.into())
-    };
-    let number = if word.is_empty() { None } else { word.iter().try_fold(0, add) };
-    number.ok_or(Refusal::BadSyntax("a number is decimal digits"))
+    const WRONG: Refusal = Refusal::BadSyntax("a number is decimal digits");
+    let (short, rest) = word.split_at(word.len().min(DIGITS_OF_ANY));
+    if short.is_empty() || !word.iter().all(u8::is_ascii_digit) {
+        return Err(WRONG);
+    }
+    let number = short.iter().fold(0, |number: u64, byte| number.wrapping_mul(10).wrapping_add(u64::from(byte & 0x0f)));
+    let add = |number: u64, byte: &u8| number.checked_mul(10)?.checked_add(u64::from(byte & 0x0f));
+    rest.iter().try_fold(number, add).ok_or(WRONG)
 }
 
 fn parse_lease(word: &[u8]) -> Result<LeaseName, Refusal> {

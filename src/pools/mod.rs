@@ -17,7 +17,7 @@ pub use state::{
 
 use crate::id::ConnId;
 use crate::options::Opt;
-use crate::output::{MAX_BYTES, Output};
+use crate::output::{FULL_BYTES, MAX_BYTES, Output};
 use crate::record::{Reader, Writer};
 use crate::report::room::{self, Room};
 use crate::report::snapshot::{Moment, Remembered, Snapshot};
@@ -30,7 +30,7 @@ use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
-use log::{Level, debug, log_enabled, trace};
+use log::{debug, trace};
 use stats::PoolStat as Stat;
 use std::io;
 use wire::listing::{self, MOST_LINES};
@@ -39,6 +39,9 @@ use wire::{Line, PoolRequest, StatsQuery};
 /// How much of the tables an answer to `STATS REPORT` has: of all that a page could show, what fits well into the output of a
 /// connection that is full already.
 const REPORT_ROOM: Room = Room { rows: room::MOST_ROWS, bytes: 500_000 };
+
+/// From so much unsent output on, each reply is written at once: those of a turn, two to a request at most, could fill it up.
+const NEARLY_FULL_BYTES: usize = FULL_BYTES - REQUESTS_PER_TURN * 2 * wire::MOST_REPLY_BYTES;
 
 /// The pools' line in the registry.
 pub const INFO: Info = Info {
@@ -64,7 +67,7 @@ impl Configure for PoolsSettings {
 pub struct PoolsService {
     state: PoolsState,
     max_line: usize,
-    /// The replies of the present step; empty between steps.
+    /// The replies that are not written yet; empty between turns.
     replies: Vec<(ConnId, Reply)>,
     /// The events of the present step; empty between steps.
     events: Vec<PoolEvent>,
@@ -81,38 +84,93 @@ impl PoolsService {
         }
     }
 
-    /// Serves one request. Returns what to do next if the connection's turn ends with it.
+    /// Serves one request. Its replies may be written later in the turn. Returns what to do next if the turn ends with it.
     fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Option<Then> {
         trace!("{conn} > {}", escaped(line));
         let request = wire::parse(line);
         match request {
             PoolRequest::Acquire(request) => self.step(context, |state, step| state.acquire(conn, request, step)),
             PoolRequest::Release(key) => self.step(context, |state, step| state.release(conn, key, step)),
-            PoolRequest::Stats(query) => self.reply_stats(conn, query, context),
-            PoolRequest::Report(rows) => self.reply_report(conn, rows, context),
+            PoolRequest::Stats(query) => {
+                self.end_turn(context.output);
+                self.reply_stats(conn, query, context);
+            }
+            PoolRequest::Report(rows) => {
+                self.end_turn(context.output);
+                self.reply_report(conn, rows, context);
+            }
             PoolRequest::Unknown if wire::is_http(line) => {
                 debug!("{conn} speaks HTTP here");
                 return Some(Then::Close);
             }
-            PoolRequest::Unknown => reply_line(context.output, conn, wire::BAD_COMMAND),
+            PoolRequest::Unknown => self.replies.push((conn, Reply::BadCommand)),
         }
         // These scan every key, so other connections are served before the next one.
         matches!(request, PoolRequest::Stats(StatsQuery::Keys(_)) | PoolRequest::Report(_)).then_some(Then::Serve)
     }
 
-    /// Runs one step of the state machine, writes its replies and logs its events.
+    /// Runs one step of the state machine, and logs its events.
     fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut PoolsState, &mut PoolsStep<'_, '_>)) {
         let (replies, events) = (&mut self.replies, &mut self.events);
         take(
             &mut self.state,
             &mut PoolsStep { now: context.now, timers: &mut context.timers.typed(), replies, events },
         );
-        for (conn, reply) in self.replies.drain(..) {
-            reply_line(context.output, conn, wire::text_of(reply));
-        }
         if !self.events.is_empty() {
             self.events.drain(..).for_each(|event| events::log(&event, context.peers));
         }
+    }
+
+    /// Writes the replies of the turn, with one look at a connection for all that it is told in a row.
+    #[inline]
+    fn end_turn(&mut self, output: &mut Output) {
+        self.state.end_turn();
+        let mut replies = self.replies.drain(..).peekable();
+        while let Some((conn, first)) = replies.next() {
+            output.reply_all_lines(conn, |bytes| {
+                bytes.extend_from_slice(wire::text_of(first));
+                let mut count = 1;
+                while let Some((_, next)) = replies.next_if(|(other, _)| *other == conn) {
+                    bytes.extend_from_slice(wire::text_of(next));
+                    count += 1;
+                }
+                count
+            });
+        }
+    }
+
+    /// Serves requests from the front of the input, in order.
+    fn serve_lines(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
+        let Input { bytes: input, seen } = input;
+        let mut consumed = 0;
+        for _ in 0..REQUESTS_PER_TURN {
+            if consumed > 0 && consumed == input.len() {
+                return Served { consumed, then: Then::Read };
+            }
+            if context.output.len(conn) >= NEARLY_FULL_BYTES {
+                self.end_turn(context.output);
+            }
+            if context.output.is_full(conn) {
+                break;
+            }
+            let seen = if consumed == 0 { seen } else { 0 };
+            match wire::first_line(&input[consumed..], seen, self.max_line) {
+                Line::Whole(line, len) => {
+                    consumed += len;
+                    match self.handle(conn, line, context) {
+                        None => {}
+                        Some(Then::Close) => return Served { consumed: input.len(), then: Then::Close },
+                        Some(then) => return Served { consumed, then },
+                    }
+                }
+                Line::Partial => return Served { consumed, then: Then::Read },
+                Line::TooLong => {
+                    self.replies.push((conn, Reply::LineTooLong));
+                    return Served { consumed: input.len(), then: Then::Close };
+                }
+            }
+        }
+        Served { consumed, then: Then::Serve }
     }
 
     fn reply_stats(&self, conn: ConnId, query: StatsQuery<'_>, context: &mut Context<'_>) {
@@ -131,7 +189,7 @@ impl PoolsService {
             StatsQuery::Types => listing::write_types(bytes, &state.types()),
             StatsQuery::Unknown => bytes.extend_from_slice(wire::WRONG_STAT),
         };
-        reply(context.output, conn, write);
+        context.output.reply_lines(conn, write);
     }
 
     /// Tells what every service reports, with so many rows of each table at most.
@@ -140,7 +198,7 @@ impl PoolsService {
         self.sample(&mut |series| own.series.push(series));
         let room = Room { rows: rows.min(REPORT_ROOM.rows), ..REPORT_ROOM };
         let snapshot = Snapshot::of(&Moment::seen_from(context, own), room, &Remembered::NOTHING);
-        reply(context.output, conn, |bytes| {
+        context.output.reply_lines(conn, |bytes| {
             snapshot.write_lines(bytes);
             bytes.extend_from_slice(b"\n\n");
         });
@@ -161,41 +219,19 @@ impl Service for PoolsService {
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
-        let Input { bytes: input, seen } = input;
-        let mut consumed = 0;
-        for _ in 0..REQUESTS_PER_TURN {
-            if consumed > 0 && consumed == input.len() {
-                return Served { consumed, then: Then::Read };
-            }
-            if context.output.is_full(conn) {
-                break;
-            }
-            let seen = if consumed == 0 { seen } else { 0 };
-            match wire::first_line(&input[consumed..], seen, self.max_line) {
-                Line::Whole(line, len) => {
-                    consumed += len;
-                    match self.handle(conn, line, context) {
-                        None => {}
-                        Some(Then::Close) => return Served { consumed: input.len(), then: Then::Close },
-                        Some(then) => return Served { consumed, then },
-                    }
-                }
-                Line::Partial => return Served { consumed, then: Then::Read },
-                Line::TooLong => {
-                    reply_line(context.output, conn, wire::LINE_TOO_LONG);
-                    return Served { consumed: input.len(), then: Then::Close };
-                }
-            }
-        }
-        Served { consumed, then: Then::Serve }
+        let served = self.serve_lines(conn, input, context);
+        self.end_turn(context.output);
+        served
     }
 
     fn expire(&mut self, due: Due, context: &mut Context<'_>) {
         self.step(context, |state, step| state.expire(due.key(), step));
+        self.end_turn(context.output);
     }
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
         self.step(context, |state, step| state.close(conn, step));
+        self.end_turn(context.output);
     }
 
     fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report {
@@ -230,20 +266,4 @@ impl Service for PoolsService {
     fn own_timers(&self) -> usize {
         self.state.own_timers()
     }
-}
-
-fn reply_line(output: &mut Output, conn: ConnId, line: &'static [u8]) {
-    reply(output, conn, |bytes| bytes.extend_from_slice(line));
-}
-
-/// Adds the lines of one reply, and logs each at the level trace.
-fn reply(output: &mut Output, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
-    output.reply(conn, |bytes| {
-        let start = bytes.len();
-        write(bytes);
-        if log_enabled!(Level::Trace) {
-            let lines = bytes[start..].split_inclusive(|byte| *byte == b'\n');
-            lines.for_each(|line| trace!("{conn} < {}", escaped(line.strip_suffix(b"\n").unwrap_or(line))));
-        }
-    });
 }

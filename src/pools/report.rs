@@ -222,14 +222,10 @@ fn row_of_type(one: &super::WorkType) -> Vec<Cell> {
 mod tests {
     use super::*;
     use crate::id::{ConnId, Id};
-    use crate::loop_stats::LoopStats;
-    use crate::output::Output;
-    use crate::random::Random;
-    use crate::registry::Services;
+    use crate::registry::tests::report_after_lines;
     use crate::report::Report;
-    use crate::service::{Context, Input, NoProcess, Traffic};
+    use crate::service::Traffic;
     use crate::time::Span;
-    use crate::wheel::Wheel;
 
     struct Numbers;
 
@@ -245,29 +241,9 @@ mod tests {
 
     /// Has each connection say a line at a second of its own, and reports some time afterwards.
     fn report_after(lines: &[&str], seconds: u64) -> Report {
-        let (mut wheel, mut output, mut random) = (Wheel::default(), Output::default(), Random::from_seed(0));
-        let mut services = Services::default();
-        let id = services.named("pools").expect("is in the registry");
-        let (service, _, others) = services.split(id);
         let traffic = Traffic { connect_errors: 7, ..Traffic::default() };
-        for (n, line) in lines.iter().enumerate() {
-            let mut context = Context {
-                now: at(n as u64),
-                epoch: Span::ZERO,
-                id,
-                timers: wheel.own(id.owner()),
-                random: &mut random,
-                output: &mut output,
-                resumed: &mut Vec::new(),
-                traffic: &traffic,
-                peers: &Numbers,
-                process: &NoProcess,
-                loop_stats: &LoopStats::default(),
-                others: &others,
-            };
-            service.serve(ConnId::from_index(n), Input { bytes: line.as_bytes(), seen: 0 }, &mut context);
-        }
-        service.report(at(seconds), &traffic, &Numbers)
+        let lines = lines.iter().enumerate().map(|(n, line)| (at(n as u64), n, line.to_string()));
+        report_after_lines("pools", lines, at(seconds), &traffic, &Numbers)
     }
 
     #[test]

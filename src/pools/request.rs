@@ -54,4 +54,8 @@ pub enum Reply {
     WaitForResponse,
     /// See [`BadSyntax`].
     BadSyntax,
+    /// The request is none that is known.
+    BadCommand,
+    /// The request is too long, and so is all that comes behind it lost.
+    LineTooLong,
 }

@@ -3,7 +3,8 @@
 //!
 //! A claim is what a connection has in a pool: it holds a lock, or waits for one.
 //!
-//! Invariant: a pool exists while it has claims. A claim stands in two queues: that of its connection, oldest first, and one of
+//! Invariant: between turns a pool exists while it has claims. Within one, an emptied pool is kept for the requests behind it: a
+//! lock that is taken and given back over and over in one packet makes no pool twice. A claim stands in two queues: that of its connection, oldest first, and one of
 //! its pool's three, by its phase. A connection has at most one claim that waits, and that is its newest.
 
 use super::stats::PoolStat as Stat;
@@ -21,6 +22,7 @@ mod alerts;
 mod check;
 mod queries;
 mod saved;
+mod tables;
 mod types;
 
 pub use super::request::{AcquireLock, BadSyntax, Purpose, Reply};
@@ -57,10 +59,6 @@ timer_keys! {
     }
 }
 
-/// How many emptied keys are kept, and how large one may be: at most 256 KiB rest here.
-const SPARE_KEYS: usize = 1024;
-const SPARE_KEY_BYTES: usize = 256;
-
 struct Pool {
     key: Vec<u8>,
     hash: Hash,
@@ -68,6 +66,8 @@ struct Pool {
     holders: List<ClaimId>,
     waiting_for_me: List<ClaimId>,
     waiting_for_anyone: List<ClaimId>,
+    /// It was emptied in this turn.
+    is_emptied: bool,
 }
 
 struct Claim {
@@ -96,6 +96,8 @@ pub struct PoolsState {
     settings: PoolsSettings,
     names: Names<PoolId>,
     pools: Slab<Pool>,
+    /// The pools that were emptied in this turn. Some may have claims again.
+    emptied: Vec<PoolId>,
     /// Emptied buffers for the keys of pools to come, so that these are made without allocating.
     spare_keys: Vec<Vec<u8>>,
     claims: Slab<Claim>,
@@ -117,6 +119,7 @@ impl PoolsState {
             settings,
             names: Names::default(),
             pools: Slab::new(),
+            emptied: Vec::new(),
             spare_keys: Vec::new(),
             claims: Slab::new(),
             clients: Vec::new(),
@@ -143,17 +146,16 @@ impl PoolsState {
 
     /// Handles `RELEASE` and `RELEASE key`: removes the connection's newest claim, or the newest on `key`.
     pub fn release(&mut self, conn: ConnId, key: Option<&[u8]>, step: &mut PoolsStep<'_, '_>) {
-        let newest = self.claims_of(conn).find(|claim| key.is_none_or(|key| key == self.key_of(*claim)));
-        let Some(id) = newest else {
+        let Some(id) = self.newest_of(conn, key) else {
             self.figures.count(Stat::ReleaseMismatch);
             step.replies.push((conn, Reply::NotLocked));
             return;
         };
         let claim = self.withdraw(id, step);
-        if claim.was_held {
+        if !self.note_if_emptied(claim.pool) && claim.was_held {
             self.wake_after_work(&claim, step);
+            self.note_if_emptied(claim.pool);
         }
-        self.drop_if_unused(claim.pool);
         self.figures.count(Stat::TotalReleases);
         step.replies.push((conn, Reply::Released));
     }
@@ -181,7 +183,7 @@ impl PoolsState {
                 self.grant_next(claim.pool, step);
             }
         }
-        self.drop_if_unused(claim.pool);
+        self.note_if_emptied(claim.pool);
     }
 
     /// Removes all claims of a connection that is gone, newest first.
@@ -191,7 +193,7 @@ impl PoolsState {
             if claim.was_held {
                 self.grant_next(claim.pool, step);
             }
-            self.drop_if_unused(claim.pool);
+            self.note_if_emptied(claim.pool);
         }
     }
 
@@ -338,83 +340,23 @@ impl PoolsState {
         Withdrawn { pool, conn, since, was_held }
     }
 
-    /// Puts a claim into every table, with `id` the next free key of the claims.
-    fn attach(&mut self, id: ClaimId, claim: Claim) {
-        self.attach_to_client(id, claim.conn);
-        self.attach_to_pool(id, claim);
-    }
-
-    fn attach_to_client(&mut self, id: ClaimId, conn: ConnId) {
-        if self.clients.len() <= conn.index() {
-            self.clients.resize_with(conn.index() + 1, List::default);
-        }
-        self.clients[conn.index()].push_back(&mut self.links_by_client, id);
-    }
-
-    fn attach_to_pool(&mut self, id: ClaimId, claim: Claim) {
-        self.pools[claim.pool.index()].queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
-        let index = self.claims.insert(claim);
-        debug_assert_eq!(index, id.index(), "the timer of the claim was armed for its key");
-    }
-
-    /// Removes a claim from every table. The caller must deal with its timer.
-    fn detach(&mut self, id: ClaimId, now: Time) -> Claim {
-        let claim = self.claims.remove(id.index());
-        let pool = &mut self.pools[claim.pool.index()];
-        let of_type = &mut self.types[pool.type_id];
-        let age = now.since(claim.since);
-        self.clients[claim.conn.index()].remove(&mut self.links_by_client, id);
-        pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
-        match claim.phase {
-            ClaimPhase::Waiting { .. } => of_type.waits.record(age),
-            ClaimPhase::Holding { .. } => {
-                of_type.holds.record(age);
-                self.holding -= 1;
-                self.figures.count(Stat::ProcessedCount);
-                self.figures.add(Stat::ProcessingTime, age);
-            }
-        }
-        claim
-    }
-
-    fn find(&self, hash: Hash, key: &[u8]) -> Option<PoolId> {
-        self.names.find(hash, |pool| self.pools[pool.index()].key == key)
-    }
-
-    fn create(&mut self, hash: Hash, key: &[u8]) -> PoolId {
-        let mut own_key = self.spare_keys.pop().unwrap_or_default();
-        own_key.extend_from_slice(key);
-        let type_id = self.types.of(key);
-        let pool = PoolId::from_index(self.pools.insert(Pool {
-            key: own_key,
-            hash,
-            type_id,
-            holders: List::default(),
-            waiting_for_me: List::default(),
-            waiting_for_anyone: List::default(),
-        }));
-        self.names.insert(hash, pool, |pool| self.pools[pool.index()].hash);
-        pool
-    }
-
-    fn drop_if_unused(&mut self, pool: PoolId) {
-        if self.pools[pool.index()].occupancy() == (0, 0) {
-            let Pool { mut key, hash, .. } = self.pools.remove(pool.index());
-            self.names.remove(hash, pool);
-            if self.spare_keys.len() < SPARE_KEYS && key.capacity() <= SPARE_KEY_BYTES {
-                key.clear();
-                self.spare_keys.push(key);
-            }
-        }
-    }
-
     fn type_of(&mut self, pool: PoolId) -> &mut WorkType {
         &mut self.types[self.pools[pool.index()].type_id]
     }
 
     /// Returns the connection's claims, newest first.
     fn claims_of(&self, conn: ConnId) -> impl Iterator<Item = ClaimId> {
-        self.clients.get(conn.index()).into_iter().flat_map(|claims| claims.iter_back(&self.links_by_client))
+        let nothing = List::default();
+        self.clients.get(conn.index()).unwrap_or(&nothing).iter_back(&self.links_by_client)
+    }
+
+    /// Returns the connection's newest claim, or its newest on `key`.
+    fn newest_of(&self, conn: ConnId, key: Option<&[u8]>) -> Option<ClaimId> {
+        let mut claims = self.claims_of(conn);
+        match key {
+            None => claims.next(),
+            Some(key) => claims.find(|claim| key == self.key_of(*claim)),
+        }
     }
 
     fn key_of(&self, claim: ClaimId) -> &[u8] {

@@ -6,6 +6,7 @@ pub mod listing;
 pub use crate::decimal::{parse_number, parse_seconds};
 
 use super::request::{AcquireLock, BadSyntax, Purpose, Reply};
+use crate::decimal::leading_number;
 use crate::pools::stats::PoolStat as Stat;
 use crate::stats::{Figures, Stat as _, Unit};
 use crate::time::Span;
@@ -62,8 +63,6 @@ pub enum Line<'a> {
     TooLong,
 }
 
-/// The answer to a line that is no request.
-pub const BAD_COMMAND: &[u8] = b"ERROR BAD_COMMAND\n";
 /// The answer to a line that is too long; the connection ends after it.
 pub const LINE_TOO_LONG: &[u8] = b"ERROR LINE_TOO_LONG\n";
 /// The answer to `STATS` of something that is no statistic.
@@ -86,12 +85,20 @@ pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
 pub fn is_http(line: &[u8]) -> bool {
     const METHODS: [&[u8]; 9] =
         [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
+    // Most requests begin with another letter than all of these.
+    if !matches!(line.first(), Some(b'G' | b'H' | b'h' | b'P' | b'D' | b'C' | b'O' | b'T')) {
+        return false;
+    }
     let first = line.split(|byte| *byte == b' ').next().unwrap_or_default();
     METHODS.contains(&first) || line.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"Host:"))
 }
 
 /// Returns the request in a line without its end.
 pub fn parse(line: &[u8]) -> PoolRequest<'_> {
+    // Half of all requests.
+    if line == b"RELEASE" {
+        return PoolRequest::Release(None);
+    }
     if line.first() == Some(&b' ') {
         return PoolRequest::Unknown;
     }
@@ -111,21 +118,55 @@ pub struct LineWords<'a>(pub &'a [u8]);
 impl<'a> Iterator for LineWords<'a> {
     type Item = &'a [u8];
 
+    #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
-        let start = self.0.iter().position(|byte| *byte != b' ')?;
-        let rest = &self.0[start..];
-        let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
-        let (word, rest) = rest.split_at(end);
+        self.skip_spaces();
+        let end = self.0.iter().position(|byte| *byte == b' ').unwrap_or(self.0.len());
+        let (word, rest) = self.0.split_at(end);
         self.0 = rest;
-        Some(word)
+        (end > 0).then_some(word)
+    }
+}
+
+impl<'a> LineWords<'a> {
+    fn skip_spaces(&mut self) {
+        while let [b' ', rest @ ..] = self.0 {
+            self.0 = rest;
+        }
+    }
+
+    /// Takes the next word if it is a key: one without NUL.
+    #[inline]
+    fn take_key(&mut self) -> Option<&'a [u8]> {
+        self.skip_spaces();
+        let end = self.0.iter().position(|byte| matches!(*byte, b' ' | 0)).unwrap_or(self.0.len());
+        let (key, rest) = self.0.split_at(end);
+        self.0 = rest;
+        (end > 0 && rest.first() != Some(&0)).then_some(key)
+    }
+
+    /// Takes the next word if [`parse_number`] would return a number, which it returns; else it stays.
+    #[inline]
+    fn take_number(&mut self) -> Option<u32> {
+        self.skip_spaces();
+        let (number, len) = leading_number(self.0);
+        let rest = &self.0[len..];
+        let is_whole = len > 0 && matches!(rest, [] | [b' ', ..]);
+        is_whole.then(|| {
+            self.0 = rest;
+            number
+        })
     }
 }
 
 fn parse_acquire<'a>(purpose: Purpose, mut parameters: LineWords<'a>) -> Result<AcquireLock<'a>, BadSyntax> {
-    let key = parameters.next().filter(|key| !key.contains(&0)).ok_or(BadSyntax)?;
-    let mut positive = || parameters.next().and_then(parse_number).filter(|n| *n > 0).ok_or(BadSyntax);
+    let key = parameters.take_key().ok_or(BadSyntax)?;
+    let mut positive = || parameters.take_number().filter(|n| *n > 0).ok_or(BadSyntax);
     let (workers, max_queue) = (positive()?, positive()?);
-    let timeout = parameters.next().and_then(parse_seconds).unwrap_or(Span::ZERO);
+    let timeout = match parameters.take_number() {
+        Some(seconds) => Span::from_secs(u64::from(seconds)),
+        None => parameters.next().and_then(parse_seconds).unwrap_or(Span::ZERO),
+    };
     let hold = parameters.filter_map(|word| parse_seconds(word.strip_prefix(b"hold=")?)).next();
     let hold = hold.filter(|hold| *hold != Span::ZERO).unwrap_or(Span::FOREVER);
     Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold })
@@ -158,6 +199,9 @@ fn parse_stats(mut words: LineWords<'_>) -> PoolRequest<'_> {
     })
 }
 
+/// The longest line of a reply, in bytes.
+pub const MOST_REPLY_BYTES: usize = 24;
+
 /// Returns the line of a reply.
 pub fn text_of(reply: Reply) -> &'static [u8] {
     match reply {
@@ -170,6 +214,8 @@ pub fn text_of(reply: Reply) -> &'static [u8] {
         Reply::NotLocked => b"NOT_LOCKED\n",
         Reply::WaitForResponse => b"ERROR WAIT_FOR_RESPONSE\n",
         Reply::BadSyntax => b"ERROR BAD_SYNTAX\n",
+        Reply::BadCommand => b"ERROR BAD_COMMAND\n",
+        Reply::LineTooLong => LINE_TOO_LONG,
     }
 }
 
@@ -252,6 +298,25 @@ mod tests {
         }
         assert_eq!(parse(b"RELEASE  k x"), PoolRequest::Release(Some(b"k")));
         assert_eq!(parse(b"RELEASE "), PoolRequest::Release(None));
+    }
+
+    #[test]
+    fn no_reply_is_longer_than_the_longest() {
+        use Reply::*;
+        let all = [
+            Locked,
+            Done,
+            Released,
+            QueueFull,
+            Timeout,
+            LockHeld,
+            NotLocked,
+            WaitForResponse,
+            BadSyntax,
+            BadCommand,
+            LineTooLong,
+        ];
+        assert_eq!(all.map(|reply| text_of(reply).len()).into_iter().max(), Some(MOST_REPLY_BYTES));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use poolcounter::id::{ConnId, Id};
 use poolcounter::jobs::state::{
-    Bounds, Commit, Event, History, ManyEntry, Record, Refusal, Reply, Saved, Setting, State, Step, Stored, Timer,
+    Bounds, Commit, Event, History, Listing, ManyEntry, Record, Refusal, Reply, Saved, Setting, State, Step, Stored,
+    SumBy, Summaries, Timer, queries::SummaryBy,
 };
 use poolcounter::jobs::stats::Jobs as Stat;
 use poolcounter::jobs::wire::stream::{Cut, Item, Stream};
@@ -14,11 +15,15 @@ use poolcounter::wheel::{Owner, Wheel};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const OWNER: Owner = Owner(1);
+/// So few places are looked at for a list at a time: of more jobs than that, it goes through the table of all.
+const PLACES: usize = 3;
 
 /// When batches are committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Commits {
-    /// After each request, as a store in memory does.
+    /// There is no store: nothing is collected, as with a store in memory.
+    Never,
+    /// After each request.
     AtOnce,
     /// When the test says so.
     Later,
@@ -50,6 +55,8 @@ pub struct Service {
     pub now: Time,
     random: Random,
     commits: Commits,
+    /// Steps without a store, each of which counts as a commit.
+    steps: u64,
     taken: VecDeque<Commit>,
     peers: BTreeMap<usize, Peer>,
     /// The connections that were not told all yet.
@@ -66,7 +73,6 @@ struct Store {
     roots: BTreeMap<(Vec<u8>, Vec<u8>), u64>,
     settings: BTreeMap<(u8, Vec<u8>), Vec<u8>>,
     next_id: u64,
-    is_off: bool,
 }
 
 /// What of a job must not be lost.
@@ -82,9 +88,6 @@ fn lasting(record: &Record<'_>, body: &[u8], now: Time) -> Vec<u8> {
 
 impl Store {
     fn apply(&mut self, stored: Stored<'_>) {
-        if self.is_off {
-            return;
-        }
         match stored {
             Stored::Put(record, body) => {
                 let old = self.jobs.insert(record.id.0, lasting(&record, body.share().as_ref(), Time::START));
@@ -150,14 +153,23 @@ fn due(bytes: &[u8], now: Time) -> Vec<u8> {
     lasting(&record, body, now)
 }
 
+fn new_state(bounds: Bounds, commits: Commits) -> State {
+    let mut state = State::new(bounds);
+    if commits == Commits::Never {
+        state.keep_no_changes();
+    }
+    state
+}
+
 impl Service {
     pub fn new(bounds: Bounds, commits: Commits, seed: u64) -> Self {
         Service {
-            state: State::new(bounds),
+            state: new_state(bounds, commits),
             wheel: Wheel::default(),
             now: Time::from_micros(1_000_000_000),
             random: Random::from_seed(seed),
             commits,
+            steps: 0,
             taken: VecDeque::new(),
             peers: BTreeMap::new(),
             busy: BTreeSet::new(),
@@ -171,9 +183,9 @@ impl Service {
         self.taken.is_empty() && self.state.last_uncommitted().is_none()
     }
 
-    /// A service whose batches are committed at once and kept nowhere.
+    /// A service that keeps nothing for a store.
     pub fn without_store(bounds: Bounds) -> Self {
-        Service { store: Store { is_off: true, ..Store::default() }, ..Service::new(bounds, Commits::AtOnce, 1) }
+        Service::new(bounds, Commits::Never, 1)
     }
 
     /// Brings bytes of a connection, and serves what is whole.
@@ -262,7 +274,9 @@ impl Service {
     pub fn commit_all(&mut self) {
         loop {
             self.take();
-            if self.taken.is_empty() {
+            if self.taken.is_empty() && self.commits == Commits::Never {
+                return;
+            } else if self.taken.is_empty() {
                 return self.store.check(&self.state, self.now);
             }
             self.commit();
@@ -303,7 +317,7 @@ impl Service {
         let mut saved: Vec<Vec<u8>> = Vec::new();
         self.state.save(&mut |record| saved.push(postcard::to_allocvec(&record).expect("a vector takes every byte")));
         let bounds = self.state.bounds();
-        (self.state, self.wheel) = (State::new(bounds), Wheel::default());
+        (self.state, self.wheel) = (new_state(bounds, self.commits), Wheel::default());
         self.wheel.expire(self.now);
         for record in &saved {
             let record = postcard::from_bytes(record).expect("what was saved can be read");
@@ -323,7 +337,12 @@ impl Service {
         let mut timers = self.wheel.of(OWNER);
         let mut step = Step { now: self.now, timers: &mut timers, random: &mut self.random, events: &mut events };
         take(&mut self.state, &mut step);
-        if self.commits == Commits::AtOnce
+        if self.commits == Commits::Never {
+            self.state.commit_at_once(&mut step);
+            self.steps += 1;
+            self.note(Happened::Taken(self.steps));
+            self.note(Happened::Committed(self.steps));
+        } else if self.commits == Commits::AtOnce
             && let Some(commit) = self.state.take_batch(&mut |stored| self.store.apply(stored))
         {
             self.state.committed(commit, &mut step);
@@ -371,10 +390,11 @@ impl Service {
 
     fn write(&self, conn: ConnId, reply: &Reply, bytes: &mut Vec<u8>) {
         let body = |id| self.state.body(id).expect("a job that was told of is there");
+        let body = if let Reply::Reserved(id) = reply { Some(body(*id)) } else { None };
         let used = if *reply == Reply::Using { self.state.used_tube(conn) } else { b"" };
-        replies::write(bytes, reply, used, |id| body(id).len());
-        if let Reply::Reserved(id) = reply {
-            bytes.extend_from_slice(body(*id));
+        replies::write(bytes, reply, used, body.map_or(0, <[u8]>::len));
+        if let Some(body) = body {
+            bytes.extend_from_slice(body);
             bytes.extend_from_slice(b"\r\n");
         }
     }
@@ -394,7 +414,7 @@ impl Service {
     }
 
     fn refuse(&mut self, conn: ConnId, refusal: Refusal) {
-        self.tell(conn, |_, bytes| replies::write(bytes, &Reply::Refused(refusal), b"", |_| 0));
+        self.tell(conn, |_, bytes| replies::write(bytes, &Reply::Refused(refusal), b"", 0));
     }
 
     fn request(&mut self, conn: ConnId, request: Request<'_>) {
@@ -453,23 +473,27 @@ impl Service {
             Request::ListTubeUsed => {
                 state.count(Stat::ListTubeUsed);
                 let used = state.used_tube(conn).to_vec();
-                replies::write(bytes, &Reply::Using, &used, |_| 0);
+                replies::write(bytes, &Reply::Using, &used, 0);
             }
             Request::ListTubesWatched => write_text(bytes, |bytes| {
                 yaml::write_names(bytes, state.watches(conn).iter().map(|watch| &*watch.pattern));
             }),
             Request::Extensions => write_text(bytes, yaml::write_extensions),
-            Request::ListJobs(tube, which, limit, after) => match state.list(tube, which, limit, after) {
-                Some(ids) => write_text(bytes, |bytes| {
-                    let jobs = ids.into_iter().filter_map(|id| state.job_stats(id, now));
+            Request::ListJobs(tube, which, limit, after) => match state.tube_stats(tube, now).is_some() {
+                true => write_text(bytes, |bytes| {
+                    let mut listing = Listing::new(tube, which, limit, after);
+                    let mut next = Some(0);
+                    while let Some(first) = next {
+                        next = state.list_more(&mut listing, first, PLACES);
+                    }
+                    let jobs = listing.take().into_iter().filter_map(|id| state.job_stats(id, now));
                     jobs.for_each(|job| yaml::write_listed(bytes, &job));
                 }),
-                None => not_found(bytes),
+                false => not_found(bytes),
             },
             Request::Summary(by) => write_text(bytes, |bytes| {
-                for (name, summary) in state.summary(by, now) {
-                    let is_runner = by == poolcounter::jobs::state::queries::SummaryBy::Runner;
-                    yaml::write_summary(bytes, &name, &summary, is_runner, now);
+                for (name, summary) in summary(state, by, now) {
+                    yaml::write_summary(bytes, &name, &summary, by == SummaryBy::Runner, now);
                 }
             }),
             other => unreachable!("{other:?} is no query"),
@@ -505,7 +529,7 @@ fn write_text(bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 }
 
 fn not_found(bytes: &mut Vec<u8>) {
-    replies::write(bytes, &Reply::NotFound, b"", |_| 0);
+    replies::write(bytes, &Reply::NotFound, b"", 0);
 }
 
 /// Plays a conversation: `1> line` sends, `1< reply` is what comes next (the body of a reply follows it after a space),
@@ -559,6 +583,21 @@ fn play_line(service: &mut Service, line: &str) {
             "finish" => service.commit(),
             "restart" => service.hand_over(),
             other => panic!("{other:?} is no line of a conversation"),
+        }
+    }
+}
+
+/// Returns a summary, all at once.
+fn summary(state: &State, by: SummaryBy, now: Time) -> Summaries {
+    let oldest = state.oldest_by_sum(now);
+    match by {
+        SummaryBy::Wiki => state.summary_of_sums(SumBy::Wiki, &oldest, 0, usize::MAX).0,
+        SummaryBy::Type => state.summary_of_sums(SumBy::Type, &oldest, 0, usize::MAX).0,
+        SummaryBy::Tube => state.summary_of_tubes(0, usize::MAX, now).0,
+        SummaryBy::Runner => {
+            let mut runners = BTreeMap::new();
+            assert_eq!(state.add_runners(&mut runners, 0, usize::MAX, now), None, "these are all");
+            runners.into_iter().collect()
         }
     }
 }

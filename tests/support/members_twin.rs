@@ -173,9 +173,13 @@ impl MembersTwin {
 
     /// What clients were told, as the model tells it.
     fn collect(&mut self) -> Vec<(usize, String)> {
+        let texts: Vec<(usize, String)> = (self.clients.iter())
+            .map(|client| (*client, self.world.take_received(*client)))
+            .map(|(client, bytes)| (client, String::from_utf8(bytes).expect("the names are text")))
+            .collect();
+        self.number_leases(&texts);
         let mut told = Vec::new();
-        for client in self.clients.clone() {
-            let text = String::from_utf8(self.world.take_received(client)).expect("the names are text");
+        for (client, text) in texts {
             let mut lines = text.lines();
             while let Some(line) = lines.next() {
                 let mut piece = self.understood(client, line);
@@ -198,7 +202,7 @@ impl MembersTwin {
                     hints.starts.insert(number.parse().expect("a number"), (*client, pool.into()));
                 }
                 ["!CLEAN", pool, member] => {
-                    hints.cleans.insert((pool.into(), member.into()), *client);
+                    hints.cleans.entry((pool.into(), member.into())).or_default().insert(*client);
                 }
                 ["MEMBER", _, pool, ..] | ["MEMBERS", _, _, _, pool, ..] => {
                     hints.served.insert(pool.into());
@@ -219,20 +223,35 @@ impl MembersTwin {
         told
     }
 
+    /// Leases and tokens are numbered in the order in which they were given, not in that of the clients.
+    fn number_leases(&mut self, texts: &[(usize, String)]) {
+        let lines = texts.iter().flat_map(|(_, text)| text.lines()).filter(|line| line.starts_with("MEMBER "));
+        let mut leases: Vec<(u64, Option<&str>)> = lines
+            .map(|line| {
+                let number = line.split(' ').nth(1).and_then(|number| number.parse().ok()).expect("a number");
+                (number, line.rsplit(' ').next().and_then(|word| word.strip_prefix("token=")))
+            })
+            .collect();
+        leases.sort_unstable();
+        self.first_lease = self.first_lease.or(leases.first().map(|(number, _)| *number));
+        self.tokens.extend(leases.into_iter().filter_map(|(_, token)| token).map(String::from));
+    }
+
+    /// The number of a token, from 1 on.
+    fn number_of(&self, token: &str) -> usize {
+        1 + self.tokens.iter().position(|known| known == token).expect("it was numbered")
+    }
+
     /// A line of the daemon with leases and tokens as the model numbers them.
     fn understood(&mut self, client: usize, line: &str) -> String {
         let mut words: Vec<String> = line.split(' ').map(String::from).collect();
         match &words[0][..] {
             "MEMBER" => {
                 let number: u64 = words[1].parse().expect("a number");
-                let number = number + 1 - *self.first_lease.get_or_insert(number);
+                let number = number + 1 - self.first_lease.expect("it was numbered");
                 words[1] = number.to_string();
                 let last = words.len() - 1;
-                let token = words[last].strip_prefix("token=").map(String::from);
-                let token = token.map(|token| {
-                    self.tokens.push(token);
-                    self.tokens.len()
-                });
+                let token = words[last].strip_prefix("token=").map(|token| self.number_of(token));
                 token.iter().for_each(|token| words[last] = format!("token=${token}"));
                 self.leases.push((client, number, token));
             }
@@ -271,6 +290,7 @@ impl MembersTwin {
         told.sort();
         predicted.sort();
         assert_eq!(told, predicted, "the daemon (left) tells something else than the model (right)");
+        assert!(self.model.has_all_numbers(), "the daemon leaves out numbers of starts");
         let (there, should_be) = (self.picture(), self.model.picture());
         assert_eq!(there, should_be, "the daemon (left) has something else than the model (right)");
     }

@@ -9,6 +9,7 @@ pub mod counting;
 pub mod daemon;
 pub mod embedded;
 pub mod frames;
+pub mod histories;
 pub mod jobs;
 pub mod jobs_client;
 pub mod jobs_command;

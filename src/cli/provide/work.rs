@@ -142,18 +142,19 @@ impl<'a> Work<'a> {
         self.connection += 1;
     }
 
-    /// Has everything stopped.
+    /// Begins nothing any more, goes on with what is being cleaned, and has everything else stopped.
     pub fn end(&mut self) {
-        (self.is_ending, self.connection) = (true, self.connection + 1);
+        self.is_ending = true;
         let starts = self.commands.iter_mut().filter(|command| matches!(command.job, Job::Task(Task::Start(_))));
         starts.for_each(|command| command.process.terminate());
         let names: Vec<Box<[u8]>> = self.members().map(Box::from).collect();
         names.iter().for_each(|name| self.forsake(name));
     }
 
-    /// Begins nothing any more, and goes on with what was begun.
-    pub fn finish_cleaning(&mut self) {
-        self.is_ending = true;
+    /// Whether the connection waits for a member of others to be cleaned.
+    pub fn is_cleaning_for_others(&self) -> bool {
+        let is_others = |job: &Job| matches!(job, Job::Task(Task::Clean(name)) if !self.members.contains_key(name));
+        self.commands.iter().any(|command| command.asked_by == Some(self.connection) && is_others(&command.job))
     }
 
     /// Whether it was asked to end.

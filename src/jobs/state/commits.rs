@@ -48,6 +48,9 @@ pub(super) struct Commits {
     /// Jobs that are not visible yet, by the batch that puts them.
     pending: VecDeque<(Commit, JobId)>,
     is_waited_for: bool,
+    /// No store wants to know: nothing is collected, and what a step changes is committed at its end. The batch that is being
+    /// collected is the one that is done.
+    is_off: bool,
     stored_next_id: u64,
 }
 
@@ -60,6 +63,7 @@ impl Default for Commits {
             bytes: 0,
             pending: VecDeque::new(),
             is_waited_for: false,
+            is_off: false,
             stored_next_id: 1,
         }
     }
@@ -162,6 +166,19 @@ impl State {
         Some(commit)
     }
 
+    /// No store will ask for changes, and [`State::commit_at_once`] ends each step.
+    pub fn keep_no_changes(&mut self) {
+        self.commits.is_off = true;
+        self.commits.current = self.commits.done;
+    }
+
+    /// Commits what the step has changed, if no store is to know of it.
+    pub fn commit_at_once(&mut self, step: &mut Step<'_, '_>) {
+        if self.commits.is_off {
+            self.committed(self.commits.current, step);
+        }
+    }
+
     /// The store has this batch and all before it: the jobs that they put are visible.
     pub fn committed(&mut self, commit: Commit, step: &mut Step<'_, '_>) {
         self.commits.done = self.commits.done.max(commit);
@@ -186,7 +203,10 @@ impl State {
 
     /// Returns the last batch that is not committed, the one that is being collected among them; None if all are.
     pub fn last_uncommitted(&self) -> Option<Commit> {
-        let Commits { current, done, changes, is_waited_for, .. } = &self.commits;
+        let Commits { current, done, changes, is_waited_for, is_off, .. } = &self.commits;
+        if *is_off {
+            return None;
+        }
         let last = if changes.is_empty() && !is_waited_for { Commit(current.0 - 1) } else { *current };
         (last > *done).then_some(last)
     }
@@ -200,8 +220,8 @@ impl State {
 
     /// Returns what a reply waits for that promises a change of this step.
     pub(super) fn this_commit(&mut self) -> Option<Commit> {
-        self.commits.is_waited_for = true;
-        Some(self.commits.current)
+        self.commits.is_waited_for = !self.commits.is_off;
+        self.commits.is_waited_for.then_some(self.commits.current)
     }
 
     /// Returns what a reply waits for that depends on an earlier change.
@@ -215,6 +235,9 @@ impl State {
 
     /// Notes that the store must learn of a job as it is now.
     pub(super) fn note_job(&mut self, key: JobKey) {
+        if self.commits.is_off {
+            return;
+        }
         let job = &mut self.jobs[key];
         if !std::mem::replace(&mut job.is_dirty, true) {
             let body = if job.is_stored { 0 } else { job.body.bytes().len() };
@@ -224,8 +247,10 @@ impl State {
     }
 
     pub(super) fn note_change(&mut self, change: Change) {
-        self.commits.bytes += CHANGE_BYTES;
-        self.commits.changes.push(change);
+        if !self.commits.is_off {
+            self.commits.bytes += CHANGE_BYTES;
+            self.commits.changes.push(change);
+        }
     }
 
     fn hand_over(&mut self, change: Change, visit: &mut dyn FnMut(Stored<'_>)) {
@@ -263,7 +288,7 @@ impl State {
 
     pub(super) fn restore_commits(&mut self, done: Commit) {
         self.commits.done = done;
-        self.commits.current = Commit(done.0 + 1);
+        self.commits.current = Commit(done.0 + u64::from(!self.commits.is_off));
         self.commits.stored_next_id = self.next_id;
     }
 
@@ -278,7 +303,8 @@ impl State {
         let dirty = self.jobs.iter().filter(|(_, job)| job.is_dirty).count();
         let is_job = |change: &&Change| matches!(change, Change::Job(id) if self.jobs.find(*id).is_some());
         assert_eq!(dirty, self.commits.changes.iter().filter(is_job).count(), "a changed job is in the batch once");
-        assert!(self.jobs.iter().all(|(_, job)| job.is_stored || job.is_dirty), "a job would never be stored");
+        let is_known = self.jobs.iter().all(|(_, job)| job.is_stored || job.is_dirty);
+        assert!(is_known || self.commits.is_off, "a job would never be stored");
     }
 }
 

@@ -41,8 +41,6 @@ pub(super) struct Conn {
 
 /// The last second of a TTR, in which its holder is warned.
 pub(super) const SAFETY_MARGIN: Span = Span::from_secs(1);
-/// How many TTRs of one connection end in one round of timers.
-const TIMEOUTS_AT_ONCE: usize = 1024;
 const TICK: Span = Span::from_millis(1);
 
 impl State {
@@ -176,10 +174,13 @@ impl State {
 
     /// Returns the job with this number if the connection holds it.
     pub(super) fn held_by(&self, conn: ConnId, id: JobId) -> Option<JobKey> {
-        let holder = (conn, self.conn_ref(conn).serial);
-        let is_held =
-            |key: &JobKey| self.jobs[*key].place == super::job::Place::Reserved && self.jobs[*key].holder() == holder;
-        self.jobs.find(id).filter(is_held)
+        self.jobs.find(id).filter(|key| self.is_held_by(conn, *key))
+    }
+
+    /// Returns true when the connection holds a job.
+    pub(super) fn is_held_by(&self, conn: ConnId, key: JobKey) -> bool {
+        let job = &self.jobs[key];
+        job.place == super::job::Place::Reserved && job.holder() == (conn, self.conn_ref(conn).serial)
     }
 
     /// Ends a wait, and returns what it was.
@@ -220,15 +221,13 @@ impl State {
     pub(super) fn expire_conn(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
         self.conn(id).timer.take().into_iter().for_each(TimerId::fired);
         self.end_wait_if_due(id, step);
-        for _ in 0..TIMEOUTS_AT_ONCE {
-            match self.conn(id).held.first().copied() {
-                Some((deadline, job)) if deadline <= step.now => {
-                    let key = self.jobs.find(job).expect("a connection holds only jobs that there are");
-                    self.time_out(key, step);
-                    self.serve_waiting(step);
-                }
-                _ => break,
-            }
+        while let Some((deadline, job)) = self.conn(id).held.first().copied()
+            && deadline <= step.now
+            && self.may_end_one(step.now)
+        {
+            let key = self.jobs.find(job).expect("a connection holds only jobs that there are");
+            self.time_out(key, step);
+            self.serve_waiting(step);
         }
         let is_behind = self.conn(id).held.first().is_some_and(|(deadline, _)| *deadline <= step.now);
         if is_behind && self.conn(id).timer.is_none() {

@@ -270,6 +270,11 @@ impl Job {
         if self.extra.is_empty() { &[] } else { self.extra().key }
     }
 
+    /// Returns the root job that it belongs to, and when that began.
+    pub fn root(&self) -> Option<(&[u8], u64)> {
+        if self.extra.is_empty() { None } else { self.extra().root }
+    }
+
     /// Returns its group.
     pub fn group(&self) -> Option<GroupId> {
         if self.extra.is_empty() { None } else { self.extra().group }
@@ -294,6 +299,9 @@ impl Job {
 
     /// Returns true while others with its key are kept out of its tube.
     pub fn holds_key(&self) -> bool {
+        if self.extra.is_empty() {
+            return false;
+        }
         let extra = self.extra();
         let waits = matches!(self.place, Place::Pending | Place::Ready | Place::Delayed);
         !extra.key.is_empty() && (waits || extra.until == Until::Deleted)

@@ -142,6 +142,14 @@ impl Jobs {
             jobs.filter_map(move |(slot, job)| Some((JobKey::from_index(page * PAGE + slot), job.as_ref()?)))
         })
     }
+
+    /// Returns the jobs in so many places from this one on, page by page, and the first place behind them if there are more.
+    pub fn iter_from(&self, first: usize, most: usize) -> (impl Iterator<Item = &Job>, Option<usize>) {
+        let pages = first / PAGE..(first + most).div_ceil(PAGE);
+        let next = (pages.end < self.pages.len()).then_some(pages.end * PAGE);
+        let entries = pages.filter_map(|page| self.pages.get(page)?.as_ref());
+        (entries.flat_map(|entry| entry.jobs.iter().flatten()), next)
+    }
 }
 
 impl Page {

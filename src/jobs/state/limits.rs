@@ -9,6 +9,7 @@ use crate::id::{Id, id};
 use crate::names::Names;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 
 id! {
     /// A limit of several tubes together, or of a group.
@@ -287,13 +288,23 @@ impl State {
         self.show_all(id);
     }
 
-    /// The limit of a group was set: its jobs are held back by it, or not any more.
-    pub(super) fn refresh_group(&mut self, group: GroupId) {
-        let Group { name, gate, buckets, .. } = &self.limits.groups[group.index()];
+    /// The limit of a group was set: its jobs are held back by it, or not any more. Goes through the buckets behind `last`, which
+    /// it moves, as far as the budget lasts, and returns whether these were all.
+    pub(super) fn refresh_group(&mut self, group: GroupId, last: &mut Option<BucketId>, budget: &mut u32) -> bool {
+        let Group { name, gate, .. } = &self.limits.groups[group.index()];
         let (limit, gate) = (self.limits.limit_of_group(name), *gate);
-        let buckets: Vec<BucketId> = buckets.iter().copied().collect();
         self.change_gate(gate, |gate| gate.limit = limit);
-        buckets.into_iter().for_each(|bucket| self.change_lane(bucket));
+        loop {
+            let rest = (last.map_or(Unbounded, Excluded), Unbounded);
+            let next = self.limits.groups[group.index()].buckets.range(rest).next().copied();
+            let Some(bucket) = next else { return true };
+            if *budget == 0 {
+                return false;
+            }
+            *budget -= 1;
+            self.change_lane(bucket);
+            *last = next;
+        }
     }
 }
 

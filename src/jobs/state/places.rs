@@ -6,7 +6,7 @@ use super::limits::wake;
 use super::sets::Entry;
 use super::sweeps::JobState;
 use super::tube::{Bucket, BucketId, GroupId, Rank, Tube, TubeId};
-use super::{PAUSE_BETWEEN_SLICES, SLICE, State, Step, Timer};
+use super::{PAUSE_BETWEEN_SLICES, State, Step, Timer};
 use crate::id::{ConnId, Id};
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers};
@@ -160,22 +160,20 @@ impl State {
     /// The delays of a tube's first jobs are over.
     pub(super) fn end_delays(&mut self, id: TubeId, step: &mut Step<'_, '_>) {
         self.tubes[id.index()].delay_timer.take().into_iter().for_each(TimerId::fired);
-        for _ in 0..SLICE {
-            match self.tubes[id.index()].delayed.first() {
-                Some((until, job)) if *until <= step.now => {
-                    let key = self.jobs.find(*job).expect("a tube knows only jobs that there are");
-                    self.move_job(key, To::Ready, step.now, step.timers);
-                    self.serve_waiting(step);
-                }
-                _ => return self.arm_delay(id, step.timers),
+        while let Some((until, job)) = self.tubes[id.index()].delayed.first().copied()
+            && until <= step.now
+        {
+            if !self.may_end_one(step.now) {
+                let tube = &mut self.tubes[id.index()];
+                tube.delay_timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+                tube.delay_timer = Some(step.timers.arm(step.now + PAUSE_BETWEEN_SLICES, Timer::Delay(id)));
+                return;
             }
+            let key = self.jobs.find(job).expect("a tube knows only jobs that there are");
+            self.move_job(key, To::Ready, step.now, step.timers);
+            self.serve_waiting(step);
         }
-        // What is left goes on in the next round of timers.
-        let tube = &mut self.tubes[id.index()];
-        tube.delay_timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
-        if !tube.delayed.is_empty() {
-            tube.delay_timer = Some(step.timers.arm(step.now + PAUSE_BETWEEN_SLICES, Timer::Delay(id)));
-        }
+        self.arm_delay(id, step.timers);
     }
 
     /// Returns the bucket of a tube for jobs of this group.
@@ -227,19 +225,16 @@ impl State {
         tube.shown = tube.shown + u32::from(first.is_some()) - u32::from(old.is_some());
         for cover in &mut tube.covers {
             let set = &mut sets[cover.set.index()];
-            if let Some(old) = old {
-                set.remove(cover.turn, bucket.lane, is_open, Entry::new(old, cover.stamp, id));
-            }
+            let old = old.map(|old| Entry::new(old, cover.stamp, id));
             if comes {
                 cover.stamp = set.next_stamp();
             }
-            if let Some(first) = first {
-                if set.insert(cover.turn, bucket.lane, is_open, Entry::new(first, cover.stamp, id)) {
-                    limits.lanes[bucket.lane.index()].sets.insert((cover.set, cover.turn));
-                }
-                if is_open {
-                    wake(awake, cover.set, set);
-                }
+            let new = first.map(|first| Entry::new(first, cover.stamp, id));
+            if set.replace(cover.turn, bucket.lane, is_open, old, new) {
+                limits.lanes[bucket.lane.index()].sets.insert((cover.set, cover.turn));
+            }
+            if is_open && new.is_some() {
+                wake(awake, cover.set, set);
             }
         }
     }
@@ -277,7 +272,7 @@ impl State {
     }
 
     /// Returns the tube with this name, if it is one.
-    pub(super) fn find_visible(&self, name: &[u8]) -> Option<TubeId> {
+    pub fn find_visible(&self, name: &[u8]) -> Option<TubeId> {
         self.find_tube(name).filter(|tube| self.tubes[tube.index()].hidden.is_none())
     }
 

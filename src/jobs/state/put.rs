@@ -224,7 +224,7 @@ impl State {
         let is_older = |(signature, timestamp): (&[u8], u64)| {
             root.is_some_and(|(other, newer)| other == signature && newer > timestamp)
         };
-        job.extra().root.is_some_and(is_older) || self.is_superseded(holder)
+        job.root().is_some_and(is_older) || self.is_superseded(holder)
     }
 
     /// A job was put whose key superseded leaves held: they are dropped now, and not when they would be reserved.

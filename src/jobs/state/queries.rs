@@ -1,5 +1,6 @@
 //! What operators ask: figures of the service, of a job and a tube, lists, and summaries by wiki, type, tube or runner.
 
+use super::bulk::Summaries;
 use super::job::{History, JobId, Place};
 use super::name::TubeName;
 use super::put::micros;
@@ -14,13 +15,13 @@ pub use crate::jobs::request::SummaryBy;
 use crate::jobs::stats::Jobs as Stat;
 use crate::stats::Figures;
 use crate::time::{Span, Time};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 /// How many jobs `list-jobs` tells of at most.
 pub const MOST_LISTED: u32 = 1000;
 
 /// How many tubes or connections are looked at for a report: a few milliseconds. Counts and rates are of all, whatever there is.
-const MOST_SURVEYED: usize = 32_768;
+pub(super) const MOST_SURVEYED: usize = 32_768;
 
 /// What `stats-job` tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -222,14 +223,6 @@ impl State {
         })
     }
 
-    /// Returns the names of so many tubes at most from this place on, and the place of those behind them.
-    pub fn tubes_from(&self, first: usize, most: usize) -> (impl Iterator<Item = &[u8]>, Option<usize>) {
-        let end = first.saturating_add(most);
-        let tubes = (first..end.min(self.tubes.capacity())).filter_map(|place| self.tubes.get(place));
-        let names = tubes.filter(|tube| tube.hidden.is_none()).map(|tube| &*tube.name);
-        (names, (end < self.tubes.capacity()).then_some(end))
-    }
-
     /// Returns the names of all tubes.
     pub fn tubes(&self) -> impl Iterator<Item = &[u8]> {
         self.tubes.iter().filter(|(_, tube)| tube.hidden.is_none()).map(|(_, tube)| &*tube.name)
@@ -240,112 +233,32 @@ impl State {
         &self.conn_ref(conn).watches
     }
 
-    /// Returns the jobs of a tube in this state with the lowest numbers above `after`, ascending. Every such job is looked at.
-    pub fn list(&self, name: TubeName<'_>, state: JobState, limit: u32, after: JobId) -> Option<Vec<JobId>> {
-        let tube = &self.tubes[self.find_visible(name.bytes())?.index()];
-        let mut lowest: BinaryHeap<JobId> = BinaryHeap::new();
-        let mut add = |id: JobId| {
-            if id > after && lowest.len() < limit as usize {
-                lowest.push(id);
-            } else if id > after && lowest.peek().is_some_and(|highest| id < *highest) {
-                lowest.pop();
-                lowest.push(id);
-            }
-        };
-        match state {
-            JobState::Ready => {
-                let buckets = tube.by_group.values().chain([&tube.main]);
-                buckets.flat_map(|bucket| &self.buckets[bucket.index()].ready).for_each(|rank| add(rank.id()));
-            }
-            JobState::Delayed => tube.delayed.iter().for_each(|(_, id)| add(*id)),
-            JobState::Buried => tube.buried.iter(&self.jobs).for_each(|key| add(self.jobs[key].id)),
-            JobState::Reserved => {
-                let id = self.find_visible(name.bytes())?;
-                let held = self.conns.iter().flatten().map(|conn| &conn.held).chain(self.orphans.values());
-                let held = held.flatten().map(|(_, job)| *job);
-                held.filter(|job| self.jobs.find(*job).is_some_and(|key| self.jobs[key].tube == id)).for_each(add);
-            }
-        }
-        Some(lowest.into_sorted_vec())
-    }
-
-    /// Returns the summary, by name. It looks at no job but the oldest of each tube.
-    pub fn summary(&self, by: SummaryBy, now: Time) -> BTreeMap<Vec<u8>, Summary> {
-        match by {
-            SummaryBy::Wiki => self.summary_of_sums(SumBy::Wiki, now),
-            SummaryBy::Type => self.summary_of_sums(SumBy::Type, now),
-            SummaryBy::Tube => self.summary_of_tubes(0, usize::MAX, now).0.into_iter().collect(),
-            SummaryBy::Runner => self.summary_of_runners(now),
-        }
-    }
-
-    /// Returns what there is to know of so many tubes at most from this place on, and the place of those behind them.
-    pub fn summary_of_tubes(&self, first: usize, most: usize, now: Time) -> (Vec<(Vec<u8>, Summary)>, Option<usize>) {
-        let end = first.saturating_add(most);
-        let places = first..end.min(self.tubes.capacity());
-        let tubes = places.filter_map(|place| self.tubes.get(place)).filter(|tube| tube.hidden.is_none());
-        let summaries = tubes.map(|tube| {
-            let mut summary = Summary { counts: counts_of(tube), ..Summary::default() };
-            summary.note(&tube.tally);
-            summary.oldest_ready = self.oldest_of(tube, now);
-            (tube.name.to_vec(), summary)
-        });
-        (summaries.collect(), (end < self.tubes.capacity()).then_some(end))
-    }
-
-    fn summary_of_sums(&self, by: SumBy, now: Time) -> BTreeMap<Vec<u8>, Summary> {
-        let oldest = self.oldest_by_sum(now);
-        let own = self.sums.all.iter().filter(|(_, sum)| sum.by == by);
-        let summaries = own.map(|(index, sum)| {
-            let oldest_ready = oldest.get(index).copied().unwrap_or(Span::ZERO);
-            let mut summary = Summary { counts: sum.counts, oldest_ready, ..Summary::default() };
-            summary.note(&sum.tally);
-            (sum.name.to_vec(), summary)
-        });
-        summaries.collect()
-    }
-
-    /// Returns for each sum how long the ready job that is ready for longest has been so, in as many tubes as are looked at.
-    fn oldest_by_sum(&self, now: Time) -> Vec<Span> {
-        let mut oldest = vec![Span::ZERO; self.sums.all.capacity()];
-        for (_, tube) in self.tubes.iter().take(MOST_SURVEYED) {
-            let age = self.oldest_of(tube, now);
-            for sum in tube.sums {
-                oldest[sum.index()] = oldest[sum.index()].max(age);
-            }
-        }
-        oldest
-    }
-
-    fn oldest_of(&self, tube: &Tube, now: Time) -> Span {
+    pub(super) fn oldest_of(&self, tube: &Tube, now: Time) -> Span {
         tube.waiting.front().map_or(Span::ZERO, |key| now.since(self.jobs[key].at))
-    }
-
-    fn summary_of_runners(&self, now: Time) -> BTreeMap<Vec<u8>, Summary> {
-        let mut entries: BTreeMap<&[u8], Summary> = BTreeMap::new();
-        let conns = self.conns.iter().flatten().take(MOST_SURVEYED);
-        for conn in conns.filter(|conn| conn.is_worker || !conn.name.is_empty()) {
-            let entry = entries.entry(&conn.name).or_default();
-            entry.counts[JobState::Reserved as usize] += conn.held.len() as u64;
-            entry.rates.add(&conn.rates, now);
-            entry.conns += 1;
-            entry.waiting += u64::from(conn.wait.is_some());
-        }
-        entries.into_iter().map(|(name, summary)| (name.to_vec(), summary)).collect()
     }
 
     /// Returns the summaries with the most jobs, the most first: of wikis, types or tubes. As many tubes are looked at as a
     /// report has time for.
-    pub fn largest(&self, by: SummaryBy, most: usize, now: Time) -> Vec<(Vec<u8>, Summary)> {
-        let mut all: Vec<(Vec<u8>, Summary)> = match by {
+    pub fn largest(&self, by: SummaryBy, most: usize, now: Time) -> Summaries {
+        let mut all = match by {
             SummaryBy::Tube => {
                 let known = self.tubes.iter().take(MOST_SURVEYED).filter(|(_, tube)| tube.hidden.is_none());
-                let mut sizes: Vec<(u64, usize)> = known.map(|(place, tube)| (tube.jobs(), place)).collect();
-                sizes.sort_unstable_by(|one, other| other.cmp(one));
-                sizes.truncate(most);
-                sizes.into_iter().flat_map(|(_, place)| self.summary_of_tubes(place, 1, now).0).collect()
+                let sizes = known.map(|(place, tube)| (tube.jobs(), 0, place));
+                let places = largest_of(sizes.collect(), most);
+                places.flat_map(|place| self.summary_of_tubes(place, 1, now).0).collect()
             }
-            by => self.summary(by, now).into_iter().collect(),
+            SummaryBy::Wiki | SummaryBy::Type => {
+                let by = if by == SummaryBy::Wiki { SumBy::Wiki } else { SumBy::Type };
+                let known = self.sums.all.iter().take(MOST_SURVEYED).filter(|(_, sum)| sum.by == by);
+                let sizes = known.map(|(place, sum)| (sum.counts.iter().sum(), sum.tally.events[0], place));
+                let (places, oldest) = (largest_of(sizes.collect(), most), self.oldest_by_sum(now));
+                places.flat_map(|place| self.summary_of_sums(by, &oldest, place, 1).0).collect()
+            }
+            SummaryBy::Runner => {
+                let mut runners = BTreeMap::new();
+                self.add_runners(&mut runners, 0, MOST_SURVEYED, now);
+                runners.into_iter().collect::<Summaries>()
+            }
         };
         let size = |summary: &Summary| (summary.counts.iter().sum::<u64>(), summary.conns, summary.events[0]);
         all.sort_by(|(name, one), (other_name, other)| size(other).cmp(&size(one)).then_with(|| name.cmp(other_name)));
@@ -355,21 +268,26 @@ impl State {
 
     /// Returns whether there are more tubes or connections than ages and lists of tubes are taken from.
     pub fn is_too_many_to_survey(&self) -> bool {
-        self.tubes.len() > MOST_SURVEYED || self.conns.len() > MOST_SURVEYED
+        [self.tubes.len(), self.conns.len(), self.sums.all.len()].iter().any(|many| *many > MOST_SURVEYED)
     }
 }
 
 impl Summary {
-    fn note(&mut self, tally: &Tally) {
-        let Tally { pickups, rates, events, duplicates, superseded } = tally;
-        (self.pickups, self.rates, self.events) = (pickups.clone(), *rates, *events);
-        (self.duplicates, self.superseded) = (*duplicates, *superseded);
+    pub(super) fn of(counts: [u64; 4], oldest_ready: Span, tally: &Tally) -> Summary {
+        let Tally { pickups, rates, events, duplicates, superseded } = tally.clone();
+        Summary { counts, oldest_ready, pickups, rates, events, duplicates, superseded, ..Summary::default() }
     }
 
     /// Returns the events a second over the last 1, 5 and 15 minutes: of puts, reserves and deletes.
     pub fn rates(&self, now: Time) -> [[f64; 3]; 3] {
         [Rated::Put, Rated::Reserve, Rated::Delete].map(|event| self.rates.of(event, now))
     }
+}
+
+/// Returns the places of so many of the largest, the largest first.
+fn largest_of(mut sizes: Vec<(u64, u64, usize)>, most: usize) -> impl Iterator<Item = usize> {
+    sizes.sort_unstable_by(|one, other| other.cmp(one));
+    sizes.into_iter().take(most).map(|(.., place)| place)
 }
 
 /// Returns the jobs of a tube by state, in the order of [`super::ALL_STATES`].

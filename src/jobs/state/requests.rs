@@ -42,7 +42,7 @@ impl State {
     /// `delete`: a job that the connection holds, or nobody.
     pub fn delete(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Delete);
-        let may = |key: &JobKey| self.jobs[*key].place != Place::Reserved || self.held_by(conn, id) == Some(*key);
+        let may = |key: &JobKey| self.jobs[*key].place != Place::Reserved || self.is_held_by(conn, *key);
         let Some(key) = self.visible(id).filter(may) else { return step.tell(conn, Reply::NotFound) };
         let tube = self.jobs[key].tube;
         self.tubes[tube.index()].deletes += 1;

@@ -201,8 +201,8 @@ impl State {
             let Some(shown) = buckets[bucket.index()].shown else { continue };
             let lane = buckets[bucket.index()].lane;
             let is_open = limits.is_open(lane);
-            set.remove(cover.turn, lane, is_open, Entry::new(shown, old, *bucket));
-            set.insert(cover.turn, lane, is_open, Entry::new(shown, cover.stamp, *bucket));
+            let (old, new) = (Entry::new(shown, old, *bucket), Entry::new(shown, cover.stamp, *bucket));
+            set.replace(cover.turn, lane, is_open, Some(old), Some(new));
         }
     }
 
@@ -218,7 +218,7 @@ impl State {
 
     /// Returns true when the job is the leaf of a root job of which there is a newer one.
     pub(super) fn is_superseded(&self, key: JobKey) -> bool {
-        let Some((signature, timestamp)) = self.jobs[key].extra().root else { return false };
+        let Some((signature, timestamp)) = self.jobs[key].root() else { return false };
         let tube = &self.tubes[self.jobs[key].tube.index()];
         self.roots.newest(&tube.name, signature).is_some_and(|(newest, _)| newest > timestamp)
     }

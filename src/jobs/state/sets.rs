@@ -5,7 +5,8 @@
 //! for all, in which jobs stand by priority and number. In a set with a pattern or a weight a tube stands in its turn by
 //! priority and by when it was last served, and the turns of equal priority are taken in proportion to their weights.
 //!
-//! Invariant: the front of each lane that is open, and of no other, stands in its turn; the front of each turn in the order.
+//! Invariant: the front of each lane that is open, and of no other, stands in its turn; the front of each turn in the order, if
+//! tubes take turns.
 
 use super::job::JobId;
 use super::limits::GateId;
@@ -149,31 +150,25 @@ impl WatchSet {
         self.stamp
     }
 
-    /// Adds the first job of a bucket. Returns true when the set had nothing of this lane before.
-    pub fn insert(&mut self, turn: u16, lane: LaneId, is_open: bool, entry: Entry) -> bool {
+    /// Has the set see another first job of a bucket than before, or none. Returns true when the set had nothing of this lane
+    /// before.
+    pub fn replace(&mut self, turn: u16, lane: LaneId, is_open: bool, old: Option<Entry>, new: Option<Entry>) -> bool {
         let mut is_new = false;
         let entries = self.lanes.entry((turn, lane)).or_insert_with(|| {
             is_new = true;
             BTreeSet::new()
         });
         let front = entries.first().copied();
-        entries.insert(entry);
-        if is_open && front.is_none_or(|front| entry < front) {
-            self.move_front(turn, lane, front, Some(entry));
+        if let Some(old) = old {
+            let was_there = entries.remove(&old);
+            debug_assert!(was_there, "what is removed was inserted");
         }
-        is_new
-    }
-
-    /// Takes the first job of a bucket out.
-    pub fn remove(&mut self, turn: u16, lane: LaneId, is_open: bool, entry: Entry) {
-        let entries = self.lanes.get_mut(&(turn, lane)).expect("what is removed was inserted");
-        let front = entries.first().copied();
-        let was_there = entries.remove(&entry);
-        debug_assert!(was_there, "what is removed was inserted");
+        entries.extend(new);
         let next = entries.first().copied();
-        if is_open && front == Some(entry) {
+        if is_open && front != next {
             self.move_front(turn, lane, front, next);
         }
+        is_new
     }
 
     /// A lane was closed, or opened again.
@@ -188,9 +183,9 @@ impl WatchSet {
 
     /// Returns the bucket whose turn it is, and the turn.
     pub fn front(&self) -> Option<(u16, Entry)> {
-        let (_, _, turn) = self.order.first()?;
-        let (entry, _) = self.turns[usize::from(*turn)].open.first()?;
-        Some((*turn, *entry))
+        let turn = if self.is_fair { self.order.first()?.2 } else { 0 };
+        let (entry, _) = self.turns[usize::from(turn)].open.first()?;
+        Some((turn, *entry))
     }
 
     /// A job was served in this turn.
@@ -216,8 +211,11 @@ impl WatchSet {
         self.place(turn);
     }
 
-    /// Puts a turn where it belongs in the order.
+    /// Puts a turn where it belongs in the order, if there are several.
     fn place(&mut self, index: u16) {
+        if !self.is_fair {
+            return;
+        }
         let turn = &mut self.turns[usize::from(index)];
         let key = turn.open.first().map(|(entry, _)| (entry.pri, turn.pass));
         if key == turn.key {
@@ -243,7 +241,7 @@ impl WatchSet {
         }
         assert_eq!(fronts, self.turns.iter().map(|turn| turn.open.len()).sum::<usize>(), "a turn has what is no front");
         let mut placed = 0;
-        for (index, turn) in self.turns.iter().enumerate() {
+        for (index, turn) in self.turns.iter().enumerate().filter(|_| self.is_fair) {
             let key = turn.open.first().map(|(entry, _)| (entry.pri, turn.pass));
             assert_eq!(turn.key, key, "a turn stands elsewhere in the order");
             if let Some((pri, pass)) = key {

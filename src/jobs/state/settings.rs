@@ -84,11 +84,9 @@ impl State {
     pub fn limit(&mut self, conn: ConnId, of: LimitOf<'_>, most: u32, step: &mut Step<'_, '_>) {
         match of {
             LimitOf::Group(name) => {
-                self.set_group_limit(name, most);
+                self.limits.of_groups.insert(name.into(), most);
                 self.note_change(Change::Setting(SettingKind::GroupLimit, name.into()));
-                let after = self.this_commit();
-                step.tell_after(conn, Reply::Limit(most), after);
-                self.serve_waiting(step);
+                self.begin_group_sweep(conn, name, Reply::Limit(most), step);
             }
             LimitOf::Each(pattern) | LimitOf::All(pattern) => {
                 let retired = self.set_limit(pattern.bytes(), most, matches!(of, LimitOf::All(_)));
@@ -96,14 +94,6 @@ impl State {
                 self.begin_sweep(conn, pattern, Work::Refresh { reply: Reply::Limit(most), retired }, step);
             }
         }
-    }
-
-    pub(super) fn set_group_limit(&mut self, name: &[u8], most: u32) {
-        self.limits.of_groups.insert(name.into(), most);
-        let is_meant = |group: &[u8]| name == b"*" || group == name;
-        let groups = self.limits.groups.iter().filter(|(_, group)| is_meant(&group.name));
-        let groups: Vec<usize> = groups.map(|(index, _)| index).collect();
-        groups.into_iter().for_each(|index| self.refresh_group(super::tube::GroupId::from_index(index)));
     }
 
     /// Sets a limit, of which the tubes do not know yet, and returns a gate that is none any more once they do.
@@ -260,7 +250,7 @@ impl State {
     pub(super) fn restore_setting(&mut self, setting: Setting<'_>, timers: &mut Timers<'_, Timer>) {
         match setting {
             Setting::Limit(pattern, Some((most, is_all))) => drop(self.set_limit(pattern, most, is_all)),
-            Setting::GroupLimit(name, Some(most)) => self.set_group_limit(name, most),
+            Setting::GroupLimit(name, Some(most)) => drop(self.limits.of_groups.insert(name.into(), most)),
             Setting::Retry(pattern, Some(backoff)) => drop(self.settings.backoffs.insert(pattern, backoff)),
             Setting::DeadLetter(pattern, Some(tube)) => {
                 drop(self.settings.dead_letters.insert(pattern, tube.into()));

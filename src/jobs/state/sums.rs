@@ -58,6 +58,7 @@ pub struct Tally {
 }
 
 impl Tally {
+    #[inline]
     fn note(&mut self, noted: Noted, now: Time) {
         let event = match noted {
             Noted::Put => Rated::Put,

@@ -2,7 +2,7 @@
 
 use super::job::JobKey;
 use super::limits::GateId;
-use super::tube::TubeId;
+use super::tube::{BucketId, GroupId, TubeId};
 use super::{PAUSE_BETWEEN_SLICES, Pattern, Reply, SLICE, State, Step, Timer};
 use crate::id::{ConnId, Id, id};
 pub use crate::jobs::request::{ALL_STATES, JobState};
@@ -18,6 +18,8 @@ id! {
 pub(super) enum Work {
     /// The tube learns of its settings; after that a gate may be none any more.
     Refresh { reply: Reply, retired: Option<GateId> },
+    /// The groups up to this place learn of their limits; the buckets up to this one of the first that is left know already.
+    Groups { reply: Reply, end: usize, last: Option<BucketId> },
     /// Jobs in this state, or in any but reserved, are deleted.
     Clear(Option<JobState>),
     /// Buried and delayed jobs are ready.
@@ -31,7 +33,7 @@ pub(super) struct Sweep {
     /// Who is told of its end.
     pub conn: Option<ConnId>,
     pub pattern: Box<[u8]>,
-    /// The tubes before this one are done.
+    /// The tubes or groups before this one are done.
     next: usize,
     work: Work,
     count: u64,
@@ -68,7 +70,20 @@ impl State {
     }
 
     fn start(&mut self, conn: Option<ConnId>, pattern: Pattern<'_>, work: Work, step: &mut Step<'_, '_>) {
-        let sweep = Sweep { conn, pattern: pattern.bytes().into(), next: 0, work, count: 0, timer: None };
+        self.go(Sweep { conn, pattern: pattern.bytes().into(), next: 0, work, count: 0, timer: None }, step);
+    }
+
+    /// Has the groups of this name, all if it is `*`, learn of a limit.
+    pub(super) fn begin_group_sweep(&mut self, conn: ConnId, name: &[u8], reply: Reply, step: &mut Step<'_, '_>) {
+        let own = || self.limits.find_group(name).map_or(0..0, |group| group.index()..group.index() + 1);
+        let places = if name == b"*" { 0..self.limits.groups.capacity() } else { own() };
+        let work = Work::Groups { reply, end: places.end, last: None };
+        let sweep = Sweep { conn: Some(conn), pattern: name.into(), next: places.start, work, count: 0, timer: None };
+        self.go(sweep, step);
+    }
+
+    fn go(&mut self, sweep: Sweep, step: &mut Step<'_, '_>) {
+        let conn = sweep.conn;
         let id = SweepId::from_index(self.sweeps.insert(sweep));
         if let Some(conn) = conn {
             self.conn(conn).sweep = Some(id);
@@ -97,9 +112,15 @@ impl State {
 
     /// Returns true when every tube is done.
     fn run_slice(&mut self, id: SweepId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
+        if let Work::Groups { .. } = self.sweeps[id.index()].work {
+            let is_done = self.refresh_groups(id, budget);
+            self.serve_waiting(step);
+            return is_done;
+        }
         let pattern = self.sweeps[id.index()].pattern.clone();
-        if !pattern.contains(&b'*') {
-            return self.find_tube(&pattern).is_none_or(|tube| self.work_on(id, tube, budget, step));
+        let pattern = Pattern::parse(&pattern).expect("a sweep is begun with a pattern");
+        if let Some(name) = pattern.plain() {
+            return self.find_tube(name.bytes()).is_none_or(|tube| self.work_on(id, tube, budget, step));
         }
         while self.sweeps[id.index()].next < self.tubes.capacity() {
             if *budget == 0 {
@@ -107,8 +128,7 @@ impl State {
             }
             *budget -= 1;
             let index = self.sweeps[id.index()].next;
-            let matches =
-                |tube: &super::tube::Tube| Pattern::parse(&pattern).is_some_and(|own| own.matches(&tube.name));
+            let matches = |tube: &super::tube::Tube| pattern.matches(&tube.name);
             if self.tubes.get(index).is_some_and(matches) && !self.work_on(id, TubeId::from_index(index), budget, step)
             {
                 return false;
@@ -116,6 +136,29 @@ impl State {
             self.sweeps[id.index()].next += 1;
         }
         true
+    }
+
+    /// Returns true when every group is done.
+    fn refresh_groups(&mut self, id: SweepId, budget: &mut u32) -> bool {
+        loop {
+            let sweep = &mut self.sweeps[id.index()];
+            let Work::Groups { end, last, .. } = &mut sweep.work else { return true };
+            if sweep.next >= *end {
+                return true;
+            }
+            if *budget == 0 {
+                return false;
+            }
+            *budget -= 1;
+            let (next, mut last) = (sweep.next, std::mem::take(last));
+            let group = self.limits.groups.contains(next).then(|| GroupId::from_index(next));
+            let is_done = group.is_none_or(|group| self.refresh_group(group, &mut last, budget));
+            let sweep = &mut self.sweeps[id.index()];
+            match &mut sweep.work {
+                Work::Groups { last: kept, .. } if !is_done => *kept = last,
+                _ => sweep.next += 1,
+            }
+        }
     }
 
     /// Returns true when the tube is done.
@@ -142,7 +185,7 @@ impl State {
                     *left -= 1;
                     self.kick_one(key, step);
                 }
-                Work::KickAll | Work::Refresh { .. } => self.kick_one(key, step),
+                Work::KickAll | Work::Refresh { .. } | Work::Groups { .. } => self.kick_one(key, step),
             }
         }
         true
@@ -158,7 +201,10 @@ impl State {
             Work::Clear(Some(JobState::Ready)) => ready(),
             Work::Clear(None) => ready().or_else(delayed).or_else(buried),
             Work::KickAll => buried().or_else(delayed),
-            Work::Kick { left: 0, .. } | Work::Clear(Some(JobState::Reserved)) | Work::Refresh { .. } => None,
+            Work::Kick { left: 0, .. }
+            | Work::Clear(Some(JobState::Reserved))
+            | Work::Refresh { .. }
+            | Work::Groups { .. } => None,
             Work::Kick { buried: true, .. } | Work::Clear(Some(JobState::Buried)) => buried(),
             Work::Kick { buried: false, .. } | Work::Clear(Some(JobState::Delayed)) => delayed(),
         }
@@ -173,6 +219,7 @@ impl State {
                 }
                 (reply, true)
             }
+            Work::Groups { reply, .. } => (reply, true),
             Work::Clear(_) => (Reply::Cleared(sweep.count), sweep.count > 0),
             Work::KickAll | Work::Kick { .. } => (Reply::Kicked(sweep.count), sweep.count > 0),
         };

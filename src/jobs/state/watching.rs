@@ -178,7 +178,8 @@ impl State {
             let Some(first) = self.buckets[bucket.index()].shown else { continue };
             let lane = self.buckets[bucket.index()].lane;
             let is_open = self.limits.is_open(lane);
-            if entry.insert(cover.turn, lane, is_open, super::sets::Entry::new(first, cover.stamp, *bucket)) {
+            let first = super::sets::Entry::new(first, cover.stamp, *bucket);
+            if entry.replace(cover.turn, lane, is_open, None, Some(first)) {
                 self.limits.lanes[lane.index()].sets.insert((set, cover.turn));
             }
         }

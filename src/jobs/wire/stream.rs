@@ -170,6 +170,9 @@ impl Stream {
 
     /// Reads the next request at the front of the input. No body may be longer than `max_size`.
     pub fn cut<'a>(&mut self, input: &'a [u8], max_size: u32) -> Cut<'a> {
+        if let Phase::Line = self.phase {
+            return self.cut_line(input, max_size);
+        }
         match std::mem::take(&mut self.phase) {
             Phase::Line => self.cut_line(input, max_size),
             Phase::RestOfLine => self.skip_line(input),
@@ -219,7 +222,15 @@ impl Stream {
             Line::Request(request) => Some(Item::Request(request)),
             Line::Refused(refusal) => Some(Item::Refused(refusal)),
         };
-        Cut { consumed, item }
+        let rest = &input[consumed..];
+        match &self.phase {
+            // Nothing of it need be kept until more comes.
+            Phase::Body(_, _, len) if rest.len() >= len + CRLF.len() => {
+                let body = self.cut(rest, max_size);
+                Cut { consumed: consumed + body.consumed, ..body }
+            }
+            _ => Cut { consumed, item },
+        }
     }
 
     fn skip_line(&mut self, input: &[u8]) -> Cut<'static> {
@@ -409,6 +420,24 @@ mod tests {
                 let got = items(bytes.as_bytes(), piece).join("|");
                 assert_eq!(got, wanted, "{} in pieces of {piece}", bytes.escape_default());
             }
+        }
+    }
+
+    #[test]
+    fn a_put_many_of_too_many_bytes_is_swallowed_and_refused_once() {
+        let puts = |bytes: usize| format!("put 1 1 1 {bytes}\r\n{}\r\n", "x".repeat(bytes));
+        for (rest, wanted) in [(1, "JobTooBig|Stats"), (0, "put-many|Stats")] {
+            let bytes = ["put-many 3\r\n", &puts(MANY_BYTES), &puts(rest), &puts(0), "stats\r\n"].concat();
+            let (mut stream, mut rest, mut told) = (Stream::default(), bytes.as_bytes(), Vec::new());
+            while !rest.is_empty() {
+                let Cut { consumed, item } = stream.cut(rest, MANY_BYTES as u32);
+                told.extend(item.map(|item| match item {
+                    Item::PutMany(_) => "put-many".into(),
+                    other => tell(&other),
+                }));
+                rest = &rest[consumed..];
+            }
+            assert_eq!(told.join("|"), wanted);
         }
     }
 

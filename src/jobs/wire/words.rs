@@ -49,10 +49,15 @@ impl<'a> Words<'a> {
         if word.is_empty() { Err(Wrong) } else { Ok(word) }
     }
 
-    pub fn number(&mut self, least: u64, most: u64) -> Result<u64, Wrong> {
+    /// Leaves one space before the next word.
+    pub fn skip_spaces(&mut self) {
         while self.0.starts_with(b"  ") {
             self.0 = &self.0[1..];
         }
+    }
+
+    pub fn number(&mut self, least: u64, most: u64) -> Result<u64, Wrong> {
+        self.skip_spaces();
         number(self.word()?, least, most)
     }
 
@@ -109,9 +114,7 @@ impl<'a> Words<'a> {
 
     /// Reads digits with at most one point among them.
     pub fn decimal(&mut self) -> Result<f64, Wrong> {
-        while self.0.starts_with(b"  ") {
-            self.0 = &self.0[1..];
-        }
+        self.skip_spaces();
         let word = self.word()?;
         let is_decimal = word.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.')
             && word.iter().filter(|byte| **byte == b'.').count() <= 1

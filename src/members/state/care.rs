@@ -84,17 +84,8 @@ impl State {
         }
         let Some(id) = self.pass_gate(id, step) else { return };
         self.members[id.index()].since = step.now;
-        self.wait_for_cleaning(id, step);
+        self.place(id, Stage::Unclean);
         self.touch(pool);
-    }
-
-    /// Puts a member last among those that wait to be cleaned. While nobody can be asked, its time runs from its return.
-    fn wait_for_cleaning(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let member = self.member(id);
-        let pool = self.pool(member.pool);
-        let until = member.since + pool.settings.clean_timeout;
-        let timer = pool.agents.is_empty().then(|| step.timers.arm(until, Timer::Stage(id)));
-        self.place(id, Stage::Unclean(timer));
     }
 
     /// Asks for as many members to be cleaned as may be cleaned at once, oldest first.
@@ -107,7 +98,7 @@ impl State {
         }
         loop {
             let pool = self.pool(id);
-            let is_full = pool.cleaning.len() >= pool.settings.clean_parallel;
+            let is_full = pool.cleaning.len() >= pool.most_cleaned();
             let Some(member) = pool.unclean.front().filter(|_| !is_full) else { return };
             let Some(agent) = self.cleaner_for(id, member) else { return };
             self.displace(member, step);
@@ -166,33 +157,50 @@ impl State {
         let again: Vec<MemberId> = self.pool(pool).cleaning.iter(&self.links_stage).filter(is_its).collect();
         for id in again.into_iter().rev() {
             self.displace(id, step);
-            let first = self.pool(pool).unclean.front();
-            self.wait_for_cleaning(id, step);
-            if let Some(first) = first {
-                let unclean = &mut self.pools[pool.index()].unclean;
+            self.place(id, Stage::Unclean);
+            let since = self.member(id).since;
+            let unclean = &mut self.pools[pool.index()].unclean;
+            let next = unclean.iter(&self.links_stage).find(|other| self.members[other.index()].since >= since);
+            if let Some(next) = next.filter(|next| *next != id) {
                 unclean.remove(&mut self.links_stage, id);
-                unclean.insert_before(&mut self.links_stage, first, id);
+                unclean.insert_before(&mut self.links_stage, next, id);
             }
         }
     }
 
-    /// Starts or stops the time of members that wait to be cleaned, now that there is somebody to ask, or nobody.
-    pub(super) fn time_unclean(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
-        let entry = &self.pools[pool.index()];
-        let is_timed = entry.agents.is_empty();
-        let span = entry.settings.clean_timeout;
-        let waiting: Vec<MemberId> = entry.unclean.iter(&self.links_stage).collect();
-        for id in waiting {
-            let member = &mut self.members[id.index()];
-            let until = member.since + span;
-            let Stage::Unclean(timer) = &mut member.stage else {
-                unreachable!("the queue holds only members that wait to be cleaned");
-            };
-            match timer.take() {
-                Some(timer) if !is_timed => step.timers.cancel(timer),
-                None if is_timed => *timer = Some(step.timers.arm(until, Timer::Stage(id))),
-                kept => *timer = kept,
+    /// Has the time run of the member that waits to be cleaned for longest, while nobody can be asked: from its return.
+    pub(super) fn time_unclean(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        let pool = &mut self.pools[id.index()];
+        // Where much is to be done in a pool, it goes on with that a moment later, and is settled again then.
+        let first = pool.unclean.front().filter(|_| pool.agents.is_empty() && !pool.is_removed && !pool.is_behind);
+        let until = first.map(|first| self.members[first.index()].since + pool.settings.clean_timeout);
+        if until == pool.unclean_until.as_ref().map(|(until, _)| *until) {
+            return;
+        }
+        if let Some((_, timer)) = pool.unclean_until.take() {
+            step.timers.cancel(timer);
+        }
+        pool.unclean_until = until.map(|until| (until, step.timers.arm(until, Timer::Unclean(id))));
+    }
+
+    /// Members have waited to be cleaned for as long as they may, and nobody can be asked.
+    pub(super) fn unclean_for_too_long(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        if let Some((_, timer)) = self.pool_mut(id).unclean_until.take() {
+            timer.fired();
+        }
+        let span = self.pool(id).settings.clean_timeout;
+        while let Some(member) = self.pool(id).unclean.front() {
+            if self.member(member).since + span > step.now {
+                break;
+            }
+            if !self.spend() {
+                return self.fall_behind(id);
+            }
+            if self.catch_up(member, step) {
+                self.displace(member, step);
+                self.fail_member(member, Stat::Failed, step);
             }
         }
+        self.touch(id);
     }
 }

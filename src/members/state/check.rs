@@ -102,17 +102,16 @@ impl State {
         assert_eq!(pool.unclean.len(), pool.count(StageKind::Unclean));
         assert_eq!(pool.cleaning.len(), pool.count(StageKind::Cleaning));
         let is_cleaned = !pool.is_leaving && !pool.is_behind;
-        let is_stuck = is_cleaned && !pool.agents.is_empty() && pool.cleaning.len() < pool.settings.clean_parallel;
+        let is_stuck = is_cleaned && !pool.agents.is_empty() && pool.cleaning.len() < pool.most_cleaned();
         assert!(!is_stuck || pool.unclean.is_empty(), "who can be asked to clean is asked");
         for member in &pool.members {
             assert_eq!(self.member(*member.1).pool, id, "a member is of one pool");
-            if let Stage::Unclean(timer) = &self.member(*member.1).stage {
-                assert!(
-                    pool.is_removed || timer.is_some() == pool.agents.is_empty(),
-                    "time runs while nobody can be asked"
-                );
-            }
         }
+        let unclean = || pool.unclean.iter(&self.links_stage).map(|id| self.member(id).since);
+        assert!(unclean().is_sorted(), "what is back for longest is cleaned first");
+        let is_timed = pool.agents.is_empty() && !pool.is_removed && !pool.is_behind;
+        let until = unclean().next().filter(|_| is_timed).map(|since| since + pool.settings.clean_timeout);
+        assert_eq!(until, pool.unclean_until.as_ref().map(|(until, _)| *until), "time runs while nobody can be asked");
     }
 
     /// What is wanted is under way, as far as there is room.

@@ -20,6 +20,7 @@ impl State {
             self.reconsider(id, step);
         }
         self.clean_next(id, step);
+        self.time_unclean(id, step);
         self.settle_keeper(id, step.now);
         let wanted = self.wanted(id);
         self.launch(id, wanted, step);

@@ -146,7 +146,7 @@ impl State {
                 // Who waited for this check has to look for another member.
                 pool.is_to_reconsider = true;
             }
-            Stage::Unclean(_) => pool.unclean.remove(&mut self.links_stage, id),
+            Stage::Unclean => pool.unclean.remove(&mut self.links_stage, id),
             Stage::Cleaning { agent, .. } => {
                 pool.cleaning.remove(&mut self.links_stage, id);
                 self.agents[agent.index()].cleaning -= 1;
@@ -165,7 +165,7 @@ impl State {
         pool.counts[StageKind::Orphaned as usize] -= 1;
         pool.counts[stage.kind() as usize] += 1;
         match &stage {
-            Stage::Unclean(_) => pool.unclean.push_back(&mut self.links_stage, id),
+            Stage::Unclean => pool.unclean.push_back(&mut self.links_stage, id),
             Stage::Cleaning { agent, .. } => {
                 pool.cleaning.push_back(&mut self.links_stage, id);
                 self.agents[agent.index()].cleaning += 1;
@@ -375,10 +375,10 @@ impl State {
             // Its provider was lost a moment ago.
             StageKind::Checking if self.is_orphan(id) => {}
             StageKind::Checking => self.member_died(id, step),
-            StageKind::Unclean | StageKind::Cleaning => self.fail_member(id, Stat::Failed, step),
+            StageKind::Cleaning => self.fail_member(id, Stat::Failed, step),
             StageKind::Quarantined | StageKind::Held => self.come_free(id, Cause::Other, step),
             StageKind::Delayed => self.come_back(id, step),
-            StageKind::Free | StageKind::Stopping | StageKind::InUse | StageKind::Orphaned => {
+            StageKind::Free | StageKind::Stopping | StageKind::InUse | StageKind::Unclean | StageKind::Orphaned => {
                 unreachable!("these are dealt with before, or have no timer")
             }
         }

@@ -203,7 +203,8 @@ impl State {
         self.leave_group(id, step);
         let pool = self.pools.remove(id.index());
         self.past.merge(&pool.figures);
-        pool.cull.into_iter().chain(pool.backoff).for_each(|timer| step.timers.cancel(timer));
+        let unclean = pool.unclean_until.map(|(_, timer)| timer);
+        pool.cull.into_iter().chain(pool.backoff).chain(unclean).for_each(|timer| step.timers.cancel(timer));
         if !pool.is_removed {
             self.names.remove(pool.hash, id);
             self.order.remove(&pool.name);

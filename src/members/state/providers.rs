@@ -3,6 +3,9 @@
 use super::members::Cause;
 use super::*;
 
+/// How many stops that were not answered in time are remembered of a provider.
+const MOST_LATE_STOPS: usize = 65_536;
+
 impl State {
     pub(super) fn work(&mut self, conn: ConnId) -> &mut Work {
         self.client(conn).work.get_or_insert_default()
@@ -46,7 +49,7 @@ impl State {
         }
         (agent.provides, agent.capacity) = (true, capacity);
         step.tell(conn, What::Ok);
-        self.welcome(pool, step);
+        self.welcome(pool);
         Ok(())
     }
 
@@ -55,13 +58,12 @@ impl State {
         let id = self.enlist(conn, name)?;
         self.agents[id.index()].cleans = true;
         step.tell(conn, What::Ok);
-        self.welcome(self.agents[id.index()].pool, step);
+        self.welcome(self.agents[id.index()].pool);
         Ok(())
     }
 
     /// There is somebody new who can be asked.
-    fn welcome(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
-        self.time_unclean(pool, step);
+    fn welcome(&mut self, pool: PoolId) {
         self.pool(pool).group.into_iter().for_each(|group| self.place_wants(group));
         self.touch(pool);
     }
@@ -253,7 +255,6 @@ impl State {
             false => Standing::Lost,
         };
         self.forsake(agent, step);
-        self.time_unclean(pool, step);
         self.pool_mut(pool).is_to_reconsider = true;
         self.pool(pool).group.into_iter().for_each(|group| self.place_wants(group));
         self.touch(pool);

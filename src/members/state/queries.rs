@@ -219,8 +219,9 @@ impl State {
 
     /// Returns how many timers are armed.
     pub fn armed_timers(&self) -> usize {
-        let of_pools =
-            self.pools.iter().map(|(_, pool)| usize::from(pool.cull.is_some()) + usize::from(pool.backoff.is_some()));
+        let of_pools = self.pools.iter().map(|(_, pool)| {
+            [pool.cull.is_some(), pool.backoff.is_some(), pool.unclean_until.is_some()].map(usize::from).iter().sum()
+        });
         let of_members = self
             .members
             .iter()

@@ -188,7 +188,7 @@ impl Reading<'_> {
             SavedStage::Free(at) => Stage::Free(at.map(arm)),
             SavedStage::Checking(at) => Stage::Checking(arm(at)),
             SavedStage::Stopping(at) => Stage::Stopping(arm(at)),
-            SavedStage::Unclean(at) => Stage::Unclean(at.map(arm)),
+            SavedStage::Unclean(_) => Stage::Unclean,
             SavedStage::Cleaning(agent, at) => Stage::Cleaning { agent: *self.ids.agents.get(&agent)?, timer: arm(at) },
             SavedStage::Quarantined(at) => Stage::Quarantined(at.map(arm)),
             SavedStage::Held(at) => Stage::Held(arm(at)),

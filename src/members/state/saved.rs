@@ -93,6 +93,7 @@ pub(super) enum SavedStage {
     Checking(Time),
     InUse,
     Stopping(Time),
+    /// Its deadline follows from the rest.
     Unclean(Option<Time>),
     Cleaning(AgentId, Time),
     Quarantined(Option<Time>),
@@ -228,7 +229,7 @@ impl State {
             Stage::Checking(timer) => SavedStage::Checking(at(timer)),
             Stage::InUse(_) => SavedStage::InUse,
             Stage::Stopping(timer) => SavedStage::Stopping(at(timer)),
-            Stage::Unclean(timer) => SavedStage::Unclean(timer.as_ref().map(at)),
+            Stage::Unclean => SavedStage::Unclean(None),
             Stage::Cleaning { agent, timer } => SavedStage::Cleaning(*agent, at(timer)),
             Stage::Quarantined(timer) => SavedStage::Quarantined(timer.as_ref().map(at)),
             Stage::Held(timer) => SavedStage::Held(at(timer)),

@@ -9,8 +9,8 @@ pub(super) enum Stage {
     Checking(TimerId),
     InUse(LeaseId),
     Stopping(TimerId),
-    /// It waits to be cleaned. The timer is armed while nobody can be asked to.
-    Unclean(Option<TimerId>),
+    /// It waits to be cleaned.
+    Unclean,
     Cleaning {
         agent: AgentId,
         timer: TimerId,
@@ -50,7 +50,7 @@ impl Stage {
             Stage::Checking(_) => StageKind::Checking,
             Stage::InUse(_) => StageKind::InUse,
             Stage::Stopping(_) => StageKind::Stopping,
-            Stage::Unclean(_) => StageKind::Unclean,
+            Stage::Unclean => StageKind::Unclean,
             Stage::Cleaning { .. } => StageKind::Cleaning,
             Stage::Quarantined(_) => StageKind::Quarantined,
             Stage::Held(_) => StageKind::Held,
@@ -61,25 +61,25 @@ impl Stage {
 
     pub fn timer(&self) -> Option<&TimerId> {
         match self {
-            Stage::Free(timer) | Stage::Unclean(timer) | Stage::Quarantined(timer) => timer.as_ref(),
+            Stage::Free(timer) | Stage::Quarantined(timer) => timer.as_ref(),
             Stage::Checking(timer)
             | Stage::Stopping(timer)
             | Stage::Cleaning { timer, .. }
             | Stage::Held(timer)
             | Stage::Delayed(timer) => Some(timer),
-            Stage::InUse(_) | Stage::Orphaned => None,
+            Stage::InUse(_) | Stage::Unclean | Stage::Orphaned => None,
         }
     }
 
     pub fn into_timer(self) -> Option<TimerId> {
         match self {
-            Stage::Free(timer) | Stage::Unclean(timer) | Stage::Quarantined(timer) => timer,
+            Stage::Free(timer) | Stage::Quarantined(timer) => timer,
             Stage::Checking(timer)
             | Stage::Stopping(timer)
             | Stage::Cleaning { timer, .. }
             | Stage::Held(timer)
             | Stage::Delayed(timer) => Some(timer),
-            Stage::InUse(_) | Stage::Orphaned => None,
+            Stage::InUse(_) | Stage::Unclean | Stage::Orphaned => None,
         }
     }
 }

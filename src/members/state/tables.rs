@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// How many members of a pool are cleaned at once, whatever its settings say: the loss of a cleaner gives all of them back in one step.
+const MOST_CLEANED: u32 = 4_096;
+
 pub(super) struct Pool {
     pub name: Arc<[u8]>,
     pub hash: Hash,
@@ -31,9 +34,11 @@ pub(super) struct Pool {
     pub free: List<MemberId>,
     /// Those that are free or checked, longest idle first.
     pub idle: List<MemberId>,
-    /// Those that wait to be cleaned, and those that are cleaned, oldest first.
+    /// Those that wait to be cleaned, longest returned first, and those that are cleaned.
     pub unclean: List<MemberId>,
     pub cleaning: List<MemberId>,
+    /// Armed while members wait to be cleaned and nobody can be asked: for this moment, when the first has waited for too long.
+    pub unclean_until: Option<(Time, TimerId)>,
     /// How many members are in each stage.
     pub counts: [u32; StageKind::COUNT],
     pub fixed: u32,
@@ -226,6 +231,11 @@ impl Pool {
         self.count(StageKind::Free) + self.count(StageKind::Checking)
     }
 
+    /// How many may be cleaned at once.
+    pub fn most_cleaned(&self) -> u32 {
+        self.settings.clean_parallel.min(MOST_CLEANED)
+    }
+
     /// Whether it has more members than it may have, besides those that leave.
     pub fn is_above_max(&self) -> bool {
         self.live() > u64::from(self.settings.max)
@@ -253,6 +263,7 @@ impl Pool {
             idle: List::default(),
             unclean: List::default(),
             cleaning: List::default(),
+            unclean_until: None,
             counts: [0; StageKind::COUNT],
             fixed: 0,
             starts: 0,

@@ -4,6 +4,10 @@ use super::waiters::Place;
 use super::*;
 use std::ops::Deref;
 
+/// How many a take looks at that has no attributes while some are free whose provider is lost: it finds nobody rather than keep
+/// others waiting, for the moment until these are gone.
+const MOST_DOOMED: usize = 64;
+
 /// Who is to have members, and how.
 pub(super) struct Asker {
     pub conn: ConnId,

@@ -102,7 +102,8 @@ impl State {
 
     /// How many wait for a member of the pool.
     pub(super) fn queued(&self, pool: PoolId) -> u32 {
-        self.queues(pool).map(|queue| queue.len).sum()
+        let pool = self.pool(pool);
+        pool.queue.len + pool.group.map_or(0, |group| self.groups[group.index()].queue.len)
     }
 
     /// Everybody who waits for the pool and can take from it, in the order in which they are served.
@@ -132,7 +133,8 @@ impl State {
 
     /// The first waiter for several members: what it can use is kept for it.
     pub(super) fn keeper(&self, pool: PoolId, now: Time) -> Option<(Rank, WaiterId)> {
-        self.first(pool, Need::Several, now, |_| true)
+        // Most takes find that nobody waits.
+        if self.queued(pool) == 0 { None } else { self.first(pool, Need::Several, now, |_| true) }
     }
 
     /// Whether a waiter can be served by the pool as far as its connection is concerned. A pool's own could when they came.

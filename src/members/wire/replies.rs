@@ -1,6 +1,7 @@
 //! What connections are told, as lines: what both sides of the protocol have.
 
 use super::text_of;
+use crate::decimal::push_number;
 use crate::members::request::{Attributes, Lost, NoMembers, Refusal, Taken, Token, What};
 use std::io::Write;
 
@@ -37,7 +38,9 @@ pub fn write_what(bytes: &mut Vec<u8>, what: &What) {
 }
 
 fn write_taken(bytes: &mut Vec<u8>, taken: &Taken) {
-    write(bytes, format_args!("MEMBER {} ", taken.lease));
+    bytes.extend_from_slice(b"MEMBER ");
+    push_number(bytes, taken.lease);
+    bytes.push(b' ');
     write_words(bytes, &[&taken.pool, &taken.member]);
     taken.attributes.iter().for_each(|attributes| write_attributes(bytes, attributes));
     if let Some(token) = taken.token {

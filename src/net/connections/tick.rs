@@ -10,12 +10,12 @@ use crate::time::{Span, Time};
 use std::io::{self, ErrorKind};
 
 /// How long a tick serves before it looks after timers and output, however many clients pipeline.
-const SERVE_TIME: Span = Span::from_millis(10);
-/// How many timers fire in a tick, how many connections are written to, and how many dropped: some milliseconds of each, so that
-/// many that become due together do not delay the others.
-const TIMERS_PER_TICK: usize = 4096;
-const WRITES_PER_TICK: usize = 1024;
-const REAPS_PER_TICK: usize = 1024;
+const SERVE_TIME: Span = Span::from_millis(2);
+/// How many timers fire in a tick, how many connections are written to, and how many dropped: about a millisecond of each, so
+/// that many that become due together do not delay the others.
+const TIMERS_PER_TICK: usize = 1024;
+const WRITES_PER_TICK: usize = 256;
+const REAPS_PER_TICK: usize = 256;
 
 /// What surrounds the connections: the system with its sockets and its clock, or a test.
 pub trait Host {
@@ -135,11 +135,15 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Writes once to each connection that has output, including those that are granted what a connection held that fails now.
+    /// Half of what a tick may write is for what is left over from earlier ones.
     pub(super) fn flush(&mut self, now: Time) {
-        for _ in 0..WRITES_PER_TICK {
-            let Some(id) = self.dispatch.output.pop_dirty() else { return };
+        for n in 0..WRITES_PER_TICK {
+            let output = &mut self.dispatch.output;
+            let fresh = if n < WRITES_PER_TICK / 2 { output.pop_fresh() } else { None };
+            let Some(id) = fresh.or_else(|| output.pop_oldest()) else { return };
             self.write_to(id, now);
         }
+        self.dispatch.output.end_tick();
         self.dispatch.loop_stats.count_spent(Budget::Writes);
     }
 

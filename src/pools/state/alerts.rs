@@ -252,6 +252,7 @@ mod tests {
         fn step(&mut self, take: impl FnOnce(&mut PoolsState, &mut PoolsStep<'_, '_>)) {
             let (timers, replies) = (&mut self.wheel.of(OWNER), &mut Vec::new());
             take(&mut self.state, &mut PoolsStep { now: self.now, timers, replies, events: &mut self.events });
+            self.state.end_turn();
             self.state.check();
         }
 

@@ -11,6 +11,7 @@ impl PoolsState {
     ///
     /// When they contradict each other.
     pub fn check(&self) {
+        assert!(self.emptied.is_empty(), "a turn is at its end");
         let mut claims_seen = 0;
         for (index, pool) in &self.pools {
             let id = PoolId::from_index(index);

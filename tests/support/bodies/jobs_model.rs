@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
 /// The same, and returns how often what was told.
 pub fn play(data: &[u8], replay: String) -> BTreeMap<String, u64> {
     let mut choices = Choices::new(data);
-    let commits = choices.pick(&[Commits::AtOnce, Commits::Later]);
+    let commits = choices.pick(&[Commits::AtOnce, Commits::Later, Commits::Never]);
     // Some inputs are of few kinds of requests, so that these come together.
     let kinds = u64::from(choices.byte()) << 32 | choices.number();
     let mut twin = JobsTwin::new(CONNS, commits, u64::from(choices.byte()), replay);

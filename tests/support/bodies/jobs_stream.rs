@@ -44,14 +44,16 @@ fn converse_alone(data: &[u8], sizes: &mut dyn FnMut() -> usize, room: usize) ->
     without_chance(&received)
 }
 
-/// Whoever does not read is given up after some seconds. Jobs stay until they are cleared, settings for good.
+/// Who does not read is given up after some seconds. Jobs stay until they are cleared, settings for good.
 fn end(world: &mut World) {
     world.advance(Span::from_secs(60));
     let client = world.connect_to("jobs");
-    let clear = |depth: usize| format!("clear {}\r\n", vec!["*"; depth].join("/"));
-    // A name has 200 bytes at most, and each of its parts one at least.
-    let clears: Vec<String> = (1..=100).map(clear).collect();
-    world.send(client, clears.concat().as_bytes());
+    world.send(client, b"list-tubes\r\n");
+    world.settle();
+    let list = world.take_received(client);
+    let names = list.split(|byte| *byte == b'\n').filter_map(|line| line.strip_prefix(b"- "));
+    let clears: Vec<Vec<u8>> = names.map(|name| [b"clear ", name, b"\r\n"].concat()).collect();
+    world.send(client, &clears.concat());
     world.advance(Span::from_secs(60));
     world.finish(client);
     world.advance(Span::from_secs(60));

@@ -18,8 +18,8 @@ const AGED: u64 = 60 * SECOND;
 pub struct Hints {
     /// Who was asked for which start, in which pool.
     pub starts: BTreeMap<u64, (usize, String)>,
-    /// Who was asked to clean which member of which pool.
-    pub cleans: BTreeMap<(String, String), usize>,
+    /// Who were asked to clean which member of which pool.
+    pub cleans: BTreeMap<(String, String), BTreeSet<usize>>,
     /// From which pools members were handed out.
     pub served: BTreeSet<String>,
 }
@@ -33,7 +33,8 @@ pub struct Members {
     waiters: Vec<Waiter>,
     leases: Vec<Lease>,
     starts: Vec<Start>,
-    next_start: u64,
+    /// The numbers that starts were given.
+    numbers: BTreeSet<u64>,
     next_lease: u64,
     arrivals: u64,
     /// The order in which members came free.
@@ -277,7 +278,7 @@ impl Pool {
 
 impl Members {
     pub fn new() -> Self {
-        Members { next_start: 1, next_lease: 1, ..Members::default() }
+        Members { next_lease: 1, ..Members::default() }
     }
 
     fn tell(&mut self, conn: usize, text: impl Into<String>) {
@@ -597,7 +598,7 @@ impl Members {
             _ => {
                 self.lose(p, m, "died");
                 self.pools[p].members.remove(m);
-                self.pools[p].owed += 1;
+                self.owe(p);
             }
         }
         Ok("OK")
@@ -965,7 +966,10 @@ impl Members {
     fn come_back(&mut self, p: usize, m: usize) {
         let Some(m) = self.pass_gate(p, m) else { return };
         if self.pools[p].settings.clean_timeout > 0 {
-            self.pools[p].members[m].state = State::Unclean(self.now);
+            let now = self.now;
+            let member = &mut self.pools[p].members[m];
+            // One that was lost is back only after its delay, which is no part of the time that it may take to clean it.
+            (member.state, member.since) = (State::Unclean(now), now);
             return;
         }
         self.come_free(p, m);
@@ -1077,8 +1081,14 @@ impl Members {
             }
         }
         if is_replaced {
-            self.pools[p].owed += 1;
+            self.owe(p);
         }
+    }
+
+    /// A member is to be replaced, unless there are too many at this moment.
+    fn owe(&mut self, p: usize) {
+        let slots = self.pools[p].members.len() as u64 + self.starts_in(p);
+        self.pools[p].owed += u64::from(slots <= self.pools[p].settings.max);
     }
 
     /// What was kept for its wait goes to others before what it held comes back.
@@ -1302,7 +1312,7 @@ impl Members {
             }
             State::Checking(_) => {
                 self.pools[p].members.remove(m);
-                self.pools[p].owed += 1;
+                self.owe(p);
             }
             State::Stopping(_) => {
                 let Owner::Provider(conn) = member.owner else { panic!("only a provider is asked") };
@@ -1424,7 +1434,8 @@ impl Members {
                 (true, None) => of_pool.iter().map(|(id, _)| *id).collect(),
             };
             let key = (name.clone(), pool.members[m].name.clone());
-            let seen = self.hints.cleans.get(&key).copied().filter(|by| able.contains(by));
+            let asked = self.hints.cleans.get(&key);
+            let seen = able.iter().copied().find(|by| asked.is_some_and(|asked| asked.contains(by)));
             let Some(by) = seen.or(able.first().copied()) else { return };
             let until = self.now + pool.settings.clean_timeout;
             let member = &mut self.pools[p].members[m];
@@ -1487,14 +1498,22 @@ impl Members {
             })
         };
         let best: Vec<usize> = able.iter().copied().filter(is_best).collect();
-        let seen = self.hints.starts.get(&self.next_start).map(|(conn, _)| *conn).filter(|conn| best.contains(conn));
+        // Pools that start in one step do so in any order.
+        let hinted = self.hints.starts.iter().find(|(number, (_, of))| *of == name && !self.numbers.contains(number));
+        let seen = hinted.map(|(_, (conn, _))| *conn).filter(|conn| best.contains(conn));
+        let number = hinted.map_or(self.numbers.len() as u64 + 1, |(number, _)| *number);
         let Some(conn) = seen.or(best.first().copied()) else { return false };
-        let (number, until) = (self.next_start, self.now + self.pools[p].settings.start_timeout);
-        self.next_start += 1;
+        let until = self.now + self.pools[p].settings.start_timeout;
+        self.numbers.insert(number);
         self.tell(conn, format!("!START {name} {number}"));
         self.starts.push(Start { number, conn, pool: name, until });
         self.pools[p].owed = self.pools[p].owed.saturating_sub(1);
         true
+    }
+
+    /// Whether starts were numbered from 1 on, without a gap.
+    pub fn has_all_numbers(&self) -> bool {
+        self.numbers.last().is_none_or(|last| *last == self.numbers.len() as u64)
     }
 
     /// What there is, as `POOLS` and `MEMBERS` tell it, without times of idleness.

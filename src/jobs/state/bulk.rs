@@ -1,0 +1,161 @@
+//! What is asked about very many tubes, jobs or connections: answered bit by bit, so that others are served between. Each answer
+//! goes on from a place in a table, and tells of what is there when its turn comes.
+
+use super::State;
+use super::job::{Job, JobId, Place};
+use super::name::TubeName;
+use super::queries::{JobStats, MOST_SURVEYED, Summary, counts_of};
+use super::sums::SumBy;
+use super::sweeps::JobState;
+use super::tube::TubeId;
+use crate::id::Id;
+use crate::time::{Span, Time};
+use std::collections::{BTreeMap, BinaryHeap};
+
+/// Summaries with the names of what they are of.
+pub type Summaries = Vec<(Vec<u8>, Summary)>;
+
+/// A `list-jobs` under way.
+#[derive(Debug)]
+pub struct Listing {
+    tube: Box<[u8]>,
+    state: JobState,
+    limit: usize,
+    after: JobId,
+    /// The lowest numbers that were found.
+    lowest: BinaryHeap<JobId>,
+}
+
+impl Listing {
+    /// Begins to list the jobs of a tube in this state with the lowest numbers above `after`.
+    pub fn new(tube: TubeName<'_>, state: JobState, limit: u32, after: JobId) -> Self {
+        Listing { tube: tube.bytes().into(), state, limit: limit as usize, after, lowest: BinaryHeap::new() }
+    }
+
+    /// Returns true when a job is one of those that are listed.
+    pub fn has(&self, job: &JobStats<'_>) -> bool {
+        job.state == self.state && *job.tube == *self.tube
+    }
+
+    /// Returns the numbers that were found, ascending. Some may be elsewhere by now.
+    pub fn take(&mut self) -> Vec<JobId> {
+        std::mem::take(&mut self.lowest).into_sorted_vec()
+    }
+
+    fn add(&mut self, id: JobId) {
+        if id <= self.after {
+            return;
+        }
+        if self.lowest.len() < self.limit {
+            self.lowest.push(id);
+        } else if let Some(mut highest) = self.lowest.peek_mut()
+            && id < *highest
+        {
+            *highest = id;
+        }
+    }
+
+    fn wants(&self, tube: TubeId, job: &Job) -> bool {
+        let state = match job.place {
+            Place::Pending => return false,
+            Place::Ready => JobState::Ready,
+            Place::Delayed => JobState::Delayed,
+            Place::Reserved => JobState::Reserved,
+            Place::Buried => JobState::Buried,
+        };
+        job.tube == tube && state == self.state
+    }
+}
+
+impl State {
+    /// Looks at the jobs in so many places of their table from this one on, and returns the next place if there are more. A queue
+    /// that is no longer than that is gone through at once.
+    pub fn list_more(&self, listing: &mut Listing, first: usize, most: usize) -> Option<usize> {
+        let id = self.find_tube(&listing.tube)?;
+        let tube = &self.tubes[id.index()];
+        let length = counts_of(tube)[listing.state as usize];
+        if first == 0 && length <= most as u64 && listing.state != JobState::Reserved {
+            match listing.state {
+                JobState::Ready => tube.waiting.iter(&self.jobs).for_each(|key| listing.add(self.jobs[key].id)),
+                JobState::Buried => tube.buried.iter(&self.jobs).for_each(|key| listing.add(self.jobs[key].id)),
+                JobState::Delayed | JobState::Reserved => tube.delayed.iter().for_each(|(_, job)| listing.add(*job)),
+            }
+            return None;
+        }
+        let (jobs, next) = self.jobs.iter_from(first, most);
+        for job in jobs {
+            if listing.wants(id, job) {
+                listing.add(job.id);
+            }
+        }
+        next
+    }
+
+    /// Returns the names of so many tubes at most from this place on, and the place of those behind them.
+    pub fn tubes_from(&self, first: usize, most: usize) -> (impl Iterator<Item = &[u8]>, Option<usize>) {
+        let end = first.saturating_add(most);
+        let tubes = (first..end.min(self.tubes.capacity())).filter_map(|place| self.tubes.get(place));
+        let names = tubes.filter(|tube| tube.hidden.is_none()).map(|tube| &*tube.name);
+        (names, (end < self.tubes.capacity()).then_some(end))
+    }
+
+    /// Returns what there is to know of so many tubes at most from this place on, and the place of those behind them.
+    pub fn summary_of_tubes(&self, first: usize, most: usize, now: Time) -> (Summaries, Option<usize>) {
+        let end = first.saturating_add(most);
+        let places = first..end.min(self.tubes.capacity());
+        let tubes = places.filter_map(|place| self.tubes.get(place)).filter(|tube| tube.hidden.is_none());
+        let summaries = tubes.map(|tube| {
+            let oldest_ready = self.oldest_of(tube, now);
+            (tube.name.to_vec(), Summary::of(counts_of(tube), oldest_ready, &tube.tally))
+        });
+        (summaries.collect(), (end < self.tubes.capacity()).then_some(end))
+    }
+
+    /// Returns what there is to know of so many wikis or types at most from this place on, by name, and the place of those behind
+    /// them. `oldest` is what [`State::oldest_by_sum`] returned.
+    pub fn summary_of_sums(&self, by: SumBy, oldest: &[Span], first: usize, most: usize) -> (Summaries, Option<usize>) {
+        let end = first.saturating_add(most);
+        let places = first..end.min(self.sums.all.capacity());
+        let sums = places.filter_map(|place| Some((place, self.sums.all.get(place)?))).filter(|(_, sum)| sum.by == by);
+        let summaries = sums.map(|(place, sum)| {
+            let oldest_ready = oldest.get(place).copied().unwrap_or(Span::ZERO);
+            (sum.name.to_vec(), Summary::of(sum.counts, oldest_ready, &sum.tally))
+        });
+        let mut summaries: Summaries = summaries.collect();
+        summaries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        (summaries, (end < self.sums.all.capacity()).then_some(end))
+    }
+
+    /// Returns for each sum how long the ready job that is ready for longest has been so, in as many tubes as are looked at.
+    pub fn oldest_by_sum(&self, now: Time) -> Vec<Span> {
+        let mut oldest = vec![Span::ZERO; self.sums.all.capacity()];
+        for (_, tube) in self.tubes.iter().take(MOST_SURVEYED) {
+            let age = self.oldest_of(tube, now);
+            for sum in tube.sums {
+                oldest[sum.index()] = oldest[sum.index()].max(age);
+            }
+        }
+        oldest
+    }
+
+    /// Adds what there is to know of so many connections at most from this place on to what is known of their runners, and returns
+    /// the place of those behind them.
+    pub fn add_runners(
+        &self,
+        runners: &mut BTreeMap<Vec<u8>, Summary>,
+        first: usize,
+        most: usize,
+        now: Time,
+    ) -> Option<usize> {
+        let end = first.saturating_add(most);
+        let conns = self.conns.iter().take(end).skip(first).flatten();
+        for conn in conns.filter(|conn| conn.is_worker || !conn.name.is_empty()) {
+            let entry = runners.entry(conn.name.to_vec()).or_default();
+            entry.counts[JobState::Reserved as usize] += conn.held.len() as u64;
+            entry.rates.add(&conn.rates, now);
+            entry.conns += 1;
+            entry.waiting += u64::from(conn.wait.is_some());
+        }
+        (end < self.conns.len()).then_some(end)
+    }
+}

@@ -1,0 +1,105 @@
+//! How claims and pools enter the tables and leave them. A pool that is emptied is kept to the end of the turn.
+
+use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState};
+use crate::id::{ConnId, Id};
+use crate::list::List;
+use crate::names::Hash;
+use crate::pools::stats::PoolStat as Stat;
+use crate::time::Time;
+
+/// How many emptied keys are kept, and how large one may be: at most 256 KiB rest here.
+const SPARE_KEYS: usize = 1024;
+const SPARE_KEY_BYTES: usize = 256;
+
+impl PoolsState {
+    /// Ends a turn: drops the pools that were emptied in it.
+    #[inline]
+    pub fn end_turn(&mut self) {
+        while let Some(id) = self.emptied.pop() {
+            let pool = &mut self.pools[id.index()];
+            pool.is_emptied = false;
+            if pool.occupancy() == (0, 0) {
+                self.drop_pool(id);
+            }
+        }
+    }
+
+    /// Puts a claim into every table, with `id` the next free key of the claims.
+    pub(super) fn attach(&mut self, id: ClaimId, claim: Claim) {
+        self.attach_to_client(id, claim.conn);
+        self.attach_to_pool(id, claim);
+    }
+
+    pub(super) fn attach_to_client(&mut self, id: ClaimId, conn: ConnId) {
+        if self.clients.len() <= conn.index() {
+            self.clients.resize_with(conn.index() + 1, List::default);
+        }
+        self.clients[conn.index()].push_back(&mut self.links_by_client, id);
+    }
+
+    pub(super) fn attach_to_pool(&mut self, id: ClaimId, claim: Claim) {
+        self.pools[claim.pool.index()].queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
+        let index = self.claims.insert(claim);
+        debug_assert_eq!(index, id.index(), "the timer of the claim was armed for its key");
+    }
+
+    /// Removes a claim from every table. The caller must deal with its timer.
+    pub(super) fn detach(&mut self, id: ClaimId, now: Time) -> Claim {
+        let claim = self.claims.remove(id.index());
+        let pool = &mut self.pools[claim.pool.index()];
+        let of_type = &mut self.types[pool.type_id];
+        let age = now.since(claim.since);
+        self.clients[claim.conn.index()].remove(&mut self.links_by_client, id);
+        pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
+        match claim.phase {
+            ClaimPhase::Waiting { .. } => of_type.waits.record(age),
+            ClaimPhase::Holding { .. } => {
+                of_type.holds.record(age);
+                self.holding -= 1;
+                self.figures.count(Stat::ProcessedCount);
+                self.figures.add(Stat::ProcessingTime, age);
+            }
+        }
+        claim
+    }
+
+    pub(super) fn find(&self, hash: Hash, key: &[u8]) -> Option<PoolId> {
+        self.names.find(hash, |pool| self.pools[pool.index()].key == key)
+    }
+
+    pub(super) fn create(&mut self, hash: Hash, key: &[u8]) -> PoolId {
+        let mut own_key = self.spare_keys.pop().unwrap_or_default();
+        own_key.extend_from_slice(key);
+        let type_id = self.types.of(key);
+        let pool = PoolId::from_index(self.pools.insert(Pool {
+            key: own_key,
+            hash,
+            type_id,
+            holders: List::default(),
+            waiting_for_me: List::default(),
+            waiting_for_anyone: List::default(),
+            is_emptied: false,
+        }));
+        self.names.insert(hash, pool, |pool| self.pools[pool.index()].hash);
+        pool
+    }
+
+    /// Returns whether a pool has no claims, and has it dropped at the end of the turn if it still has none then.
+    pub(super) fn note_if_emptied(&mut self, id: PoolId) -> bool {
+        let pool = &mut self.pools[id.index()];
+        let is_empty = pool.occupancy() == (0, 0);
+        if is_empty && !std::mem::replace(&mut pool.is_emptied, true) {
+            self.emptied.push(id);
+        }
+        is_empty
+    }
+
+    fn drop_pool(&mut self, id: PoolId) {
+        let Pool { mut key, hash, .. } = self.pools.remove(id.index());
+        self.names.remove(hash, id);
+        if self.spare_keys.len() < SPARE_KEYS && key.capacity() <= SPARE_KEY_BYTES {
+            key.clear();
+            self.spare_keys.push(key);
+        }
+    }
+}
