@@ -169,11 +169,6 @@ fn a_runner_of_batches_outlives_its_server() {
     let _daemon = Daemon::start(&["--jobs", "--jobs-listen", &address]);
     let producer = Producer::new([&*address], TIMEOUTS);
     producer.use_tube("a/t").expect("is used");
-    let is_waiting = |row: &SummaryRow| row.figure("waiting") == Some(1.0);
-    until("it waits again", || producer.summary(SummaryBy::Runner).expect("is asked").iter().any(is_waiting));
-    let before = wakes(running.child.id());
-    thread::sleep(Duration::from_millis(300));
-    assert!(wakes(running.child.id()) - before < 50, "a connection that is closed keeps it busy");
     put(&producer, "a/t", &["v", "w"]);
     running.expect_lines("ran", &["v", "w", "x"]);
     wait_for(&producer, [0; 4]);
@@ -183,6 +178,25 @@ fn a_runner_of_batches_outlives_its_server() {
     let lines: Vec<_> = said.lines().map(without_time).collect();
     assert!(lines.contains(&format!("poolcounter: job 1 of a/t: lost after T s{lost}")), "{said}");
     assert!(lines.contains(&format!("poolcounter: job 2 of a/t: lost after T s{lost}")), "{said}");
+}
+
+/// The connection that takes batches is not used, nor looked at, until there is one.
+#[test]
+fn a_runner_that_waits_sleeps_after_a_restart() {
+    let (daemon, address, producer) = server(&[]);
+    put(&producer, "a/t", &["x", "y"]);
+    let running = start(&address, &["a/t", "--batch", "5"], "", ANSWER);
+    running.expect_lines("ran", &["1 x", "2 y"]);
+    wait_for(&producer, [0; 4]);
+    drop(daemon);
+    let _daemon = Daemon::start(&["--jobs", "--jobs-listen", &address]);
+    let producer = Producer::new([&*address], TIMEOUTS);
+    let is_waiting = |row: &SummaryRow| row.figure("waiting") == Some(1.0);
+    until("it waits again", || producer.summary(SummaryBy::Runner).expect("is asked").iter().any(is_waiting));
+    let before = wakes(running.child.id());
+    thread::sleep(Duration::from_millis(300));
+    let woken = wakes(running.child.id()) - before;
+    assert!(woken < 10, "a connection that is closed keeps it busy: {woken}");
 }
 
 /// How often the threads of a process have slept until something was to do.
