@@ -23,7 +23,7 @@ PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check docs test-browser test-upgrade golden bench fuzz sim soak soak-jobs static deb test-package install clean help
+.PHONY: all test check docs test-browser test-mediawiki test-upgrade golden bench fuzz sim soak soak-jobs static deb test-package install clean help
 
 ## all: the daemon, optimised
 all:
@@ -66,6 +66,12 @@ docs:
 test-browser:
 	command -v chromium chromium-browser >/dev/null || { $(call apt_install,chromium); }
 	$(CARGO) test --test browser -- --ignored --nocapture --test-threads=1
+
+MEDIAWIKI = mediawiki php-cli php-sqlite3
+## test-mediawiki: MediaWiki with its job queue in the daemon, beside its own queue; installs Debian's package
+test-mediawiki:
+	$(call with_debian,$(MEDIAWIKI))
+	$(CARGO) test --test mediawiki -- --ignored --nocapture --test-threads=1
 
 # Version 0.9.0. A shallow clone does not have it: git fetch --unshallow.
 RELEASE = 3da2f0631cc1506396831217a506796b040b1189

@@ -5,149 +5,15 @@ mod support;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use poolcounter::client::{JobState, NewJob, Producer, PutOutcome, Timeouts};
+use poolcounter::client::{JobState, NewJob, Producer, PutOutcome};
 use std::fs;
-use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::Read;
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::beanstalkd::Beanstalkd;
-use support::daemon::{Daemon, PATIENCE, wait};
-use support::scratch::Scratch;
-
-/// A server on a busy machine is not dead.
-const TIMEOUTS: Timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: PATIENCE };
-
-/// What a run came to.
-#[derive(PartialEq, Debug)]
-struct Ended {
-    status: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-fn jobs_with_input(address: &str, arguments: &[&str], input: &[u8]) -> Ended {
-    let mut child = Command::new(Daemon::PROGRAM)
-        .args(["jobs", "-s", address])
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program runs");
-    let mut stdin = child.stdin.take().expect("is piped");
-    let input = input.to_vec();
-    let writer = thread::spawn(move || drop(stdin.write_all(&input)));
-    let output = child.wait_with_output().expect("is our child");
-    writer.join().expect("does not panic");
-    let text = |bytes| String::from_utf8(bytes).expect("is text");
-    Ended { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-}
-
-/// A run that goes well.
-fn jobs(address: &str, arguments: &[&str]) -> String {
-    let Ended { status, stdout, stderr } = jobs_with_input(address, arguments, b"");
-    assert_eq!((status, &*stderr), (Some(0), ""), "{arguments:?}");
-    stdout
-}
-
-/// A runner of the tubes `*/t` whose script finds its files in a scratch directory.
-struct Running {
-    child: Child,
-    scratch: Scratch,
-}
-
-impl Running {
-    fn start(address: &str, options: &[&str], script: &str) -> Running {
-        Running::watching("a/t", address, options, script)
-    }
-
-    fn watching(pattern: &str, address: &str, options: &[&str], script: &str) -> Running {
-        let scratch = Scratch::new();
-        let child = Command::new(Daemon::PROGRAM)
-            .args(["jobs", "-s", address, "run", pattern])
-            .args(options)
-            .args(["--", "sh", "-c", script])
-            .current_dir(scratch.file(""))
-            .env("JOB_ID", "of another job")
-            .env("POOL_MEMBER", "kept")
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program runs");
-        Running { child, scratch }
-    }
-
-    fn signal(&self) {
-        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).expect("the process is there");
-    }
-
-    /// Waits until a file has these lines, whatever their order.
-    fn expect_lines(&self, file: &str, wanted: &[&str]) {
-        let sorted = || {
-            let text = fs::read_to_string(self.scratch.file(file)).unwrap_or_default();
-            let mut lines: Vec<String> = text.lines().map(String::from).collect();
-            lines.sort();
-            lines
-        };
-        let deadline = Instant::now() + PATIENCE;
-        while sorted() != wanted {
-            assert!(Instant::now() < deadline, "{wanted:?} instead of {:?}", sorted());
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// Waits for its end, and returns what it wrote on the standard error.
-    fn finish(mut self) -> String {
-        assert_eq!(wait(&mut self.child).code(), Some(0));
-        let mut stderr = String::new();
-        self.child.stderr.take().expect("is piped").read_to_string(&mut stderr).expect("is text");
-        stderr
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what} does not come true");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// A daemon, where its jobs are, and a producer of the tube `a/t`.
-fn server(options: &[&str]) -> (Daemon, String, Producer) {
-    let daemon = Daemon::start_with_jobs(options);
-    let address = daemon.jobs().to_string();
-    let producer = Producer::new([&*address], TIMEOUTS);
-    producer.use_tube("a/t").expect("is used");
-    (daemon, address, producer)
-}
-
-fn counts(producer: &Producer) -> [u64; 4] {
-    let stats = producer.stats_tube("a/t").expect("is asked").unwrap_or_default();
-    ["ready", "reserved", "delayed", "buried"].map(|state| {
-        let name = format!("current-jobs-{state}");
-        let value = stats.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value);
-        value.unwrap_or("0").parse().expect("is a number")
-    })
-}
-
-fn wait_for(producer: &Producer, wanted: [u64; 4]) {
-    until(&format!("{wanted:?}"), || counts(producer) == wanted);
-}
-
-fn errors(producer: &Producer, state: JobState) -> Vec<String> {
-    let listed = producer.list_jobs("a/t", state, 100, None).expect("is asked").unwrap_or_default();
-    listed.into_iter().map(|job| job.error).collect()
-}
+use support::daemon::{Daemon, wait};
+use support::jobs_command::{Running, TIMEOUTS, counts, errors, jobs, jobs_with_input, server, wait_for, without_time};
 
 #[test]
 fn jobs_are_put_and_looked_at() {
@@ -194,7 +60,7 @@ fn what_is_wrong_is_told() {
         (&["delete", "x"], 64, "\"x\" is not the number of a job (see poolcounter help jobs)"),
         (&["put", "a b", "x"], 64, "the name cannot be sent"),
         (&["put", "a", "too long"], 76, "the server refuses: JOB_TOO_BIG"),
-        (&["put", "a", "x", "-n", "2"], 64, "--slots is not for put (see poolcounter help jobs)"),
+        (&["put", "a", "x", "-n", "2"], 64, "--parallel is not for put (see poolcounter help jobs)"),
         (&["put", "a", "x", "--root", "s"], 64, "--root and --root-ts go together (see poolcounter help jobs)"),
         (
             &["list", "a", "waiting"],
@@ -246,14 +112,17 @@ fn the_exit_status_decides() {
     assert!((4000..=4096).contains(&flooded.len()), "{}", flooded.len());
     running.signal();
     let said = running.finish();
-    assert!(said.starts_with("poolcounter: job 2 of a/t: its command ended with status 3: reason\n"), "{said}");
+    let lines: Vec<String> = said.lines().map(without_time).collect();
+    assert_eq!(lines[0], "poolcounter: job 1 of a/t: done in T s");
+    assert_eq!(lines[1], "poolcounter: job 2 of a/t: failed in T s: its command ended with status 3: reason");
+    assert_eq!(lines.len(), 6, "{said}");
 }
 
 #[test]
 fn a_job_is_touched_as_long_as_its_command_runs() {
     let (_daemon, address, producer) = server(&[]);
     producer.put(&NewJob { ttr: Duration::from_secs(1), ..NewJob::new(vec![b'x'; 65_000]) }).expect("is put");
-    let running = Running::start(&address, &[], "sleep 2.5; wc -c >>ran");
+    let running = Running::start(&address, &["-q"], "sleep 2.5; wc -c >>ran");
     running.expect_lines("ran", &["65000"]);
     wait_for(&producer, [0; 4]);
     assert!(producer.stats().expect("is asked").contains(&("job-timeouts".into(), "0".into())));
@@ -270,7 +139,11 @@ fn a_command_that_hangs_is_ended() {
     wait_for(&producer, [0, 0, 1, 0]);
     assert_eq!(errors(&producer, JobState::Delayed), ["its command took longer than 0.2 s\nbusy\n"]);
     running.signal();
-    assert_eq!(running.finish(), "poolcounter: job 1 of a/t: its command took longer than 0.2 s: busy\n");
+    let said = running.finish();
+    assert_eq!(
+        without_time(said.trim_end()),
+        "poolcounter: job 1 of a/t: failed in T s: its command took longer than 0.2 s: busy"
+    );
 }
 
 #[test]
@@ -280,7 +153,7 @@ fn several_run_at_a_time_and_finish_after_sigterm() {
         producer.put(&NewJob::new("x")).expect("is put");
     }
     let script = "echo $JOB_ID >>begun; until [ -e go ]; do sleep 0.02; done; echo $JOB_ID >>ended";
-    let running = Running::start(&address, &["-n", "3", "--name", "three"], script);
+    let running = Running::start(&address, &["-q", "-n", "3", "--name", "three"], script);
     running.expect_lines("begun", &["1", "2", "3"]);
     let summary = jobs(&address, &["summary", "runner"]);
     let row: Vec<&str> = summary.lines().last().expect("a row").split_whitespace().collect();
@@ -295,7 +168,7 @@ fn several_run_at_a_time_and_finish_after_sigterm() {
 
 #[test]
 fn what_does_not_finish_is_given_back() {
-    for (options, signals) in [(&["--grace", "0"][..], 1), (&[], 2)] {
+    for (options, signals) in [(&["--grace", "0", "-q"][..], 1), (&["-q"], 2)] {
         let (_daemon, address, producer) = server(&[]);
         producer
             .retry(
@@ -333,8 +206,8 @@ fn a_runner_outlives_its_server() {
     wait_for(&producer, [0; 4]);
     running.signal();
     let said = running.finish();
-    let lost = "poolcounter: job 1 of a/t: the connection was lost, with all that it held; its command is terminated\n";
-    assert!(said.starts_with(lost), "{said}");
+    let lost = "poolcounter: job 1 of a/t: lost after T s: the connection was lost, with all that it held; its command is terminated";
+    assert_eq!(without_time(said.lines().next().unwrap_or_default()), lost);
 }
 
 #[test]

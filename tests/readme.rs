@@ -7,6 +7,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::process::{Command, Output, Stdio};
 use support::daemon::Daemon;
+use support::jobs_command::without_time;
 use support::scratch::Scratch;
 use support::skipped;
 
@@ -120,7 +121,7 @@ fn the_commands_say_what_stands_there() {
         let (commands, wanted): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("$ "));
         let (got, wanted) = (run(&commands), wanted.join("\n"));
         let lines = |text: &str| {
-            let mut lines: Vec<String> = text.lines().map(String::from).collect();
+            let mut lines: Vec<String> = text.lines().map(without_time).collect();
             if commands.iter().any(|command| command.ends_with(" &")) {
                 lines.sort();
             }

@@ -120,7 +120,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[options] REQUEST\n\n\
                 Requests:\n    \
                 put TUBE [BODY]              the body is an argument, or the standard input\n    \
-                run PATTERN[=WEIGHT] ... -- COMMAND [ARGUMENT ...]\n    \
+                run PATTERN[:WEIGHT] ... -- COMMAND [ARGUMENT ...]\n    \
                 peek ID | TUBE [STATE]       the body of a job, or of a tube's next\n    \
                 kick ID | PATTERN            buried and delayed jobs are ready again\n    \
                 bury ID\n    \

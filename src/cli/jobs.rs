@@ -1,12 +1,17 @@
 //! `jobs`: what producers, runners and operators of a job queue do, as commands. A plain beanstalkd will do as the server for all
 //! that it can.
 
+mod batch;
+mod command_run;
+mod fetch;
+mod options;
 mod run;
 mod settings;
 mod show;
 mod slot;
+mod tally;
 
-pub use settings::described;
+pub use options::described;
 
 use super::command::Failure;
 use super::exec::{MISUSE, PROTOCOL, TRY_LATER, UNAVAILABLE};
@@ -14,7 +19,8 @@ use super::servers::TIMEOUTS;
 use super::table::Given;
 use super::terminal::{self, print, printable};
 use crate::client::{Error, JobId, JobState, NewJob, Producer, PutOutcome, Runner, SummaryBy};
-use settings::{JobCommandSettings, OPTIONS};
+use options::OPTIONS;
+use settings::JobCommandSettings;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stdin, stdout};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -45,7 +51,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
     let request = texts.first().copied().filter(|word| REQUESTS.contains(word));
     let Some(request) = request else { return Err(misuse("this is no request")) };
-    settings::check(request, given)?;
+    options::check(request, given)?;
     if !settings.has_whole_root() {
         return Err(misuse("--root and --root-ts go together"));
     }

@@ -45,6 +45,8 @@ pub enum Keep {
     Nothing,
     /// Its first line.
     FirstLine,
+    /// Each of its lines, until it is taken.
+    Lines,
     /// So many bytes of its end, together with the standard error.
     Tail(usize),
 }
@@ -59,8 +61,9 @@ pub struct Process {
     is_ending: bool,
     output: Option<PipeReader>,
     keep: Keep,
-    /// What is kept; of an end, up to twice as much.
+    /// What is kept; of an end, up to twice as much; of lines, the beginning of the next.
     kept: Vec<u8>,
+    lines: Vec<Vec<u8>>,
     has_line: bool,
 }
 
@@ -99,7 +102,7 @@ impl Launcher {
         let output = writer.as_ref().map_or(null, AsRawFd::as_raw_fd);
         let stdio = match launch.keep {
             Keep::Tail(_) => Stdio::Joined(input, output),
-            Keep::Nothing | Keep::FirstLine => Stdio::Apart(input, output),
+            Keep::Nothing | Keep::FirstLine | Keep::Lines => Stdio::Apart(input, output),
         };
         let spawn = Spawn { mask: &self.mask, variables: launch.variables, stdio };
         let group = spawn.spawn(launch.words)?;
@@ -110,6 +113,7 @@ impl Launcher {
             output: reader,
             keep: launch.keep,
             kept: Vec::new(),
+            lines: Vec::new(),
             has_line: false,
         })
     }
@@ -158,6 +162,16 @@ impl Process {
                 self.kept.extend_from_slice(&chunk[..end.unwrap_or(chunk.len())]);
                 self.has_line = end.is_some();
             }
+            Keep::Lines => {
+                for part in chunk.split_inclusive(|byte| *byte == b'\n') {
+                    let (part, is_end) = part.strip_suffix(b"\n").map_or((part, false), |part| (part, true));
+                    let room = LONGEST_LINE.saturating_sub(self.kept.len());
+                    self.kept.extend_from_slice(&part[..part.len().min(room)]);
+                    if is_end {
+                        self.lines.push(std::mem::take(&mut self.kept));
+                    }
+                }
+            }
             Keep::Tail(most) => {
                 self.kept.extend_from_slice(chunk);
                 if self.kept.len() > 2 * most {
@@ -171,6 +185,12 @@ impl Process {
     pub fn tail(&self) -> &[u8] {
         let Keep::Tail(most) = self.keep else { return &[] };
         &self.kept[self.kept.len().saturating_sub(most)..]
+    }
+
+    /// Returns the lines that it has written since this was called last, without their ends; what is beyond 8192 bytes of one is
+    /// left out.
+    pub fn take_lines(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.lines)
     }
 
     /// Returns its first line, which may lack its end once it has ended.
@@ -190,6 +210,13 @@ impl Process {
     /// When there is something to do about it.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
+    }
+
+    /// Gives it this time from now on, unless it was asked to end.
+    pub fn renew(&mut self, timeout: Duration) {
+        if !self.is_ending && self.is_running() {
+            self.deadline = Instant::now().checked_add(timeout);
+        }
     }
 
     /// Lets it run for as long as it likes.

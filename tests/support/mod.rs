@@ -12,6 +12,7 @@ pub mod frames;
 pub mod histories;
 pub mod jobs;
 pub mod jobs_client;
+pub mod jobs_command;
 pub mod jobs_text;
 pub mod jobs_twin;
 pub mod leases;

@@ -1,25 +1,36 @@
-//! `jobs run`: a runner that runs a command for each job, several at a time.
+//! `jobs run`: a runner that runs commands for jobs, several at a time. Each has a thread of its own, so that a server that hangs
+//! holds up only those that talk to it; this one reads the signals, and tells the others.
 
 use super::settings::JobCommandSettings;
 use super::slot::{RunnerStop, Slot};
+use super::tally::RunnerTally;
 use super::{PROTOCOL, misuse};
 use crate::cli::command::Failure;
 use crate::cli::process::Launcher;
 use crate::cli::spawn::block_signals;
+use crate::cli::terminal::warn;
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 use std::ffi::OsString;
-use std::io;
-use std::os::fd::AsFd;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
 
 /// The signals that end it.
 const ENDING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
 /// The status when nothing can be run at all.
 const CANNOT_RUN: u8 = 126;
+/// The stack of a slot's thread, which has no deep calls; there may be a thousand of them.
+const STACK: usize = 256 << 10;
+/// How often the file of metrics is written.
+const METRICS_EVERY: Duration = Duration::from_secs(10);
 
 /// What all slots have in common.
 pub struct Plan<'a> {
@@ -31,6 +42,7 @@ pub struct Plan<'a> {
     pub launcher: Launcher,
     /// The runner's name.
     pub name: String,
+    pub tally: RunnerTally,
 }
 
 /// How far its end is.
@@ -46,36 +58,54 @@ pub enum Ending {
     Kill,
 }
 
-/// Runs jobs of the tubes that `words` name until a signal ends it.
+/// What the thread of a slot and that of the signals tell each other.
+pub struct SlotSignals {
+    ending: AtomicU8,
+    /// Whether the slot has a command, whose end concerns it.
+    pub is_running: AtomicBool,
+    bell: Bell,
+}
+
+/// A descriptor that another thread makes readable.
+pub struct Bell {
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+/// Runs jobs of the tubes that `words` and the options name until a signal ends it.
 ///
 /// # Errors
 ///
 /// When the command line is wrong, the server refuses, or nothing can be run.
 pub fn run(settings: &JobCommandSettings, words: &[&str], command: &[OsString]) -> Result<ExitCode, Failure> {
-    if words.is_empty() || command.is_empty() {
+    let watches: Vec<&str> = settings.watches.iter().map(|word| &**word).chain(words.iter().copied()).collect();
+    if watches.is_empty() || command.is_empty() {
         return Err(misuse("run needs tubes or patterns, and a command behind --"));
     }
     let failed = |error: io::Error| Failure { status: CANNOT_RUN, sentence: format!("cannot run commands: {error}") };
     let mask = SigSet::thread_get_mask().map_err(|errno| failed(errno.into()))?;
+    // The threads inherit that they are blocked.
     let signals = block_signals(&ENDING).map_err(failed)?;
     let plan = Plan {
         settings,
-        watches: words.iter().map(|word| watch_of(word)).collect::<Result<_, _>>()?,
+        watches: watches.into_iter().map(watch_of).collect::<Result<_, _>>()?,
         command,
         launcher: Launcher::new(mask).map_err(failed)?,
         name: settings.name.clone().unwrap_or_else(own_name),
+        tally: RunnerTally::default(),
     };
-    let slots = (0..settings.slots).map(|_| Slot::new(&plan)).collect();
-    let session = RunnerLoop { plan: &plan, signals, slots, ending: Ending::No, give_back_at: None };
-    session.run().map_err(|stop| match stop {
+    let ended = run_slots(&plan, &signals);
+    write_metrics(&plan);
+    ended.map_err(|stop| match stop {
         RunnerStop::Refused(error) => Failure { status: PROTOCOL, sentence: error.to_string() },
         RunnerStop::System(error) => failed(error),
     })
 }
 
-/// Reads `PATTERN` or `PATTERN=WEIGHT`.
+/// Reads `PATTERN`, `PATTERN:WEIGHT` or `PATTERN=WEIGHT`.
 fn watch_of(word: &str) -> Result<(&str, Option<u16>), Failure> {
-    let Some((pattern, weight)) = word.split_once('=') else { return Ok((word, None)) };
+    // No name of a tube has one of the two.
+    let Some((pattern, weight)) = word.split_once([':', '=']) else { return Ok((word, None)) };
     match weight.parse() {
         Ok(weight @ 1..=1000) => Ok((pattern, Some(weight))),
         _ => Err(misuse(&format!("{word}: the weight is not a number from 1 to 1000"))),
@@ -89,81 +119,174 @@ fn own_name() -> String {
     format!("{host}:{}", std::process::id())
 }
 
-/// A runner from its start to its end.
+fn run_slots(plan: &Plan<'_>, signals: &SignalFd) -> Result<ExitCode, RunnerStop> {
+    // Of several servers, each slot asks the first that answers; or each server has slots of its own.
+    let all = plan.settings.servers.list();
+    let of_each = if plan.settings.each_server { all.chunks(1).map(<[_]>::to_vec).collect() } else { vec![all] };
+    let servers: Vec<_> = of_each.iter().flat_map(|servers| vec![servers; plan.settings.parallel]).collect();
+    let told: Vec<_> = servers.iter().map(|_| SlotSignals::new()).collect::<Result<_, _>>()?;
+    let (over, bell) = (channel(), Bell::new()?);
+    let session = RunnerLoop { plan, signals, told: &told, bell: &bell, ending: Ending::No, give_back_at: None };
+    thread::scope(|scope| {
+        for (servers, told) in servers.iter().zip(&told) {
+            spawn(scope, Slot::new(plan, told, servers), over.0.clone(), &bell)?;
+        }
+        session.run(&over.1)
+    })
+}
+
+/// Starts the thread of a slot, which tells how it ended.
+fn spawn<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    slot: Slot<'scope>,
+    over: Sender<Result<(), RunnerStop>>,
+    bell: &'scope Bell,
+) -> io::Result<()> {
+    let body = move || {
+        // Who is told has gone only when all is over.
+        let _ = over.send(slot.run());
+        bell.ring();
+    };
+    thread::Builder::new().stack_size(STACK).spawn_scoped(scope, body).map(drop)
+}
+
+fn write_metrics(plan: &Plan<'_>) {
+    let Some(path) = &plan.settings.textfile else { return };
+    if let Err(error) = plan.tally.write(path, &plan.name) {
+        warn(&format!("{}: {error}", path.display()));
+    }
+}
+
+/// A runner from its start to its end, beside its slots.
 struct RunnerLoop<'a> {
     plan: &'a Plan<'a>,
-    signals: SignalFd,
-    slots: Vec<Slot<'a>>,
+    signals: &'a SignalFd,
+    /// What each slot is told.
+    told: &'a [SlotSignals],
+    /// It rings when a slot is over.
+    bell: &'a Bell,
     ending: Ending,
     /// When what still runs is given back, once no more jobs are reserved.
     give_back_at: Option<Instant>,
 }
 
 impl RunnerLoop<'_> {
-    fn run(mut self) -> Result<ExitCode, RunnerStop> {
+    fn run(mut self, over: &Receiver<Result<(), RunnerStop>>) -> Result<ExitCode, RunnerStop> {
+        let (mut left, mut stopped) = (self.told.len(), Ok(ExitCode::SUCCESS));
+        let mut metrics_at = Instant::now();
         loop {
-            let mut has_ends = false;
             while let Some(info) = self.signals.read_signal().map_err(io::Error::from)? {
                 match Signal::try_from(info.ssi_signo as i32) {
-                    Ok(Signal::SIGCHLD) | Err(_) => has_ends = true,
+                    Ok(Signal::SIGCHLD) | Err(_) => self.tell_of_ends(),
                     Ok(_) => self.end(),
                 }
             }
             if self.give_back_at.is_some_and(|at| at <= Instant::now()) && self.ending == Ending::Finish {
-                self.ending = Ending::GiveBack;
+                self.go_to(Ending::GiveBack);
             }
-            for slot in &mut self.slots {
-                slot.go_on(has_ends, self.ending)?;
+            self.bell.silence();
+            for ended in over.try_iter() {
+                left -= 1;
+                if let (Err(stop), Ok(_)) = (ended, &stopped) {
+                    // What the server refuses one of them it refuses all; those that have jobs finish them.
+                    stopped = Err(stop);
+                    if self.ending == Ending::No {
+                        self.end();
+                    }
+                }
             }
-            if self.slots.iter().all(Slot::is_over) {
-                return Ok(ExitCode::SUCCESS);
+            if left == 0 {
+                return stopped;
             }
-            self.wait()?;
+            if metrics_at <= Instant::now() {
+                write_metrics(self.plan);
+                metrics_at = Instant::now() + METRICS_EVERY;
+            }
+            let at_end = self.give_back_at.filter(|_| self.ending == Ending::Finish);
+            let at = self.plan.settings.textfile.as_ref().map(|_| metrics_at);
+            poll_until(at_end.into_iter().chain(at).min(), &[self.signals.as_fd(), self.bell.as_fd()])?;
         }
     }
 
     /// The first signal lets jobs finish, the next gives them back, and one more kills their commands.
     fn end(&mut self) {
-        self.ending = match self.ending {
+        self.give_back_at = self.give_back_at.or_else(|| Instant::now().checked_add(self.plan.settings.grace));
+        self.go_to(match self.ending {
             Ending::No => Ending::Finish,
             Ending::Finish => Ending::GiveBack,
             Ending::GiveBack | Ending::Kill => Ending::Kill,
-        };
-        self.give_back_at = self.give_back_at.or_else(|| Instant::now().checked_add(self.plan.settings.grace));
+        });
     }
 
-    /// Waits until there is something to do, and tells the slots that have news.
-    fn wait(&mut self) -> io::Result<()> {
-        let at_end = self.give_back_at.filter(|_| self.ending == Ending::Finish);
-        let until = self.slots.iter().filter_map(Slot::next_deadline).chain(at_end).min();
-        let timeout = until.map_or(PollTimeout::NONE, |until| {
-            // A millisecond more, so that the deadline is past then.
-            let ms = until.saturating_duration_since(Instant::now()).as_millis() + 1;
-            PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
-        });
-        let (mut polled, mut owners) = (vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)], Vec::new());
-        for (index, slot) in self.slots.iter().enumerate() {
-            if let Some(connection) = slot.connection() {
-                polled.push(PollFd::new(connection, PollFlags::POLLIN));
-                owners.push(Some(index));
-            }
-            if let Some(output) = slot.output() {
-                polled.push(PollFd::new(output, PollFlags::POLLIN));
-                owners.push(None);
-            }
-        }
-        match poll(&mut polled, timeout) {
-            Err(Errno::EINTR) | Ok(_) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        let is_ready = |polled: &PollFd<'_>| polled.any().unwrap_or(false);
-        let ready: Vec<usize> = polled[1..]
-            .iter()
-            .zip(owners)
-            .filter(|(polled, _)| is_ready(polled))
-            .filter_map(|(_, owner)| owner)
-            .collect();
-        ready.into_iter().for_each(|slot| self.slots[slot].note_news());
-        Ok(())
+    fn go_to(&mut self, ending: Ending) {
+        self.ending = ending;
+        self.told.iter().for_each(|told| told.go_to(ending));
     }
+
+    /// Tells the slots that have commands that one has ended.
+    fn tell_of_ends(&self) {
+        self.told.iter().filter(|told| told.is_running.load(Ordering::SeqCst)).for_each(|told| told.bell.ring());
+    }
+}
+
+impl SlotSignals {
+    fn new() -> io::Result<SlotSignals> {
+        Ok(SlotSignals { ending: AtomicU8::new(0), is_running: AtomicBool::new(false), bell: Bell::new()? })
+    }
+
+    fn go_to(&self, ending: Ending) {
+        self.ending.store(ending as u8, Ordering::SeqCst);
+        self.bell.ring();
+    }
+
+    /// How far the end is.
+    pub fn ending(&self) -> Ending {
+        let known = [Ending::No, Ending::Finish, Ending::GiveBack, Ending::Kill];
+        known[usize::from(self.ending.load(Ordering::SeqCst))]
+    }
+
+    /// Rings when a command has ended, or the end is nearer.
+    pub fn bell(&self) -> &Bell {
+        &self.bell
+    }
+}
+
+impl Bell {
+    fn new() -> io::Result<Bell> {
+        let (reader, writer) = io::pipe()?;
+        fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok(Bell { reader, writer })
+    }
+
+    fn ring(&self) {
+        // It is full only when it rings already.
+        let _ = (&self.writer).write(&[1]);
+    }
+
+    /// It does not ring until it is rung again.
+    pub fn silence(&self) {
+        let _ = (&self.reader).read(&mut [0; 512]);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
+    }
+}
+
+/// Waits until one of these is readable, or it is time, and returns which are.
+pub fn poll_until(until: Option<Instant>, descriptors: &[BorrowedFd<'_>]) -> io::Result<Vec<bool>> {
+    let timeout = until.map_or(PollTimeout::NONE, |until| {
+        // A millisecond more, so that the deadline is past then.
+        let ms = until.saturating_duration_since(Instant::now()).as_millis() + 1;
+        PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
+    });
+    let mut polled: Vec<_> = descriptors.iter().map(|one| PollFd::new(*one, PollFlags::POLLIN)).collect();
+    match poll(&mut polled, timeout) {
+        Err(Errno::EINTR) | Ok(_) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    Ok(polled.iter().map(|polled| polled.any().unwrap_or(false)).collect())
 }

@@ -1,27 +1,33 @@
-//! The options of `jobs`, and which of its requests each is for.
+//! What the options of `jobs` say.
 
-use super::{FOREVER, misuse};
-use crate::cli::command::Failure;
 use crate::cli::run_child::OnLost;
 use crate::cli::servers::Servers;
-use crate::cli::table::Given;
-use crate::client::{JobExtras, JobId, NewJob, Until};
-use crate::options::{Opt, assign, number, seconds};
+use crate::client::{JobExtras, JobId, NewJob};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What the options say.
 pub struct JobCommandSettings {
     pub servers: Servers,
-    pri: u32,
+    pub(super) pri: u32,
     /// None for that of the request.
-    delay: Option<Duration>,
-    ttr: Duration,
-    extras: JobExtras,
+    pub(super) delay: Option<Duration>,
+    pub(super) ttr: Duration,
+    pub(super) extras: JobExtras,
     /// The timestamp of the root.
-    root_timestamp: Option<u64>,
+    pub(super) root_timestamp: Option<u64>,
     pub by_line: bool,
-    /// How many jobs run at a time.
-    pub slots: usize,
+    /// What is watched besides the words of the command line.
+    pub watches: Vec<String>,
+    /// How many commands run at a time, at each server if each has its own.
+    pub parallel: usize,
+    /// Whether that many run for each server, instead of for the first that answers.
+    pub each_server: bool,
+    /// How many jobs a command gets at most.
+    pub batch: u32,
+    pub is_quiet: bool,
+    /// Where metrics are written.
+    pub textfile: Option<PathBuf>,
     pub timeout: Duration,
     pub grace: Duration,
     /// The statuses after which a job is buried.
@@ -35,289 +41,6 @@ pub struct JobCommandSettings {
 
 /// How long a job that has failed waits at least.
 const DELAY_OF_FAILED: Duration = Duration::from_secs(10);
-/// How many jobs run at a time at most: each has a connection, a process and a pipe.
-const MOST_SLOTS: usize = 1000;
-
-/// Which requests an option is for; all, if it is not named here.
-const FOR: &[(&str, &[&str])] = &[
-    ("pri", &["put"]),
-    ("delay", &["put", "run"]),
-    ("ttr", &["put"]),
-    ("key", &["put"]),
-    ("until-deleted", &["put"]),
-    ("group", &["put"]),
-    ("root", &["put"]),
-    ("root-ts", &["put"]),
-    ("lines", &["put"]),
-    ("slots", &["run"]),
-    ("timeout", &["run"]),
-    ("grace", &["run"]),
-    ("bury-on", &["run"]),
-    ("on-lost", &["run"]),
-    ("name", &["run"]),
-    ("json", &["summary", "list", "stats"]),
-    ("limit", &["list"]),
-    ("after", &["list"]),
-];
-
-/// The options.
-pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
-    Opt {
-        short: "n",
-        long: "slots",
-        hint: "N",
-        doc_short: "run: so many jobs at a time (default: 1)",
-        doc_long: "
-            For
-            .Cm run :
-            how many jobs run at a time, each on a connection of its own.
-            The default is 1.",
-        set: |settings, value| assign(&mut settings.slots, number(value, 1..=MOST_SLOTS)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "timeout",
-        hint: "SECONDS",
-        doc_short: "run: end a command that takes longer, so that its job fails; 0 for never (default: 3600)",
-        doc_long: "
-            For
-            .Cm run :
-            how long a command may take.
-            The job's TTR is touched as long as it runs, so nothing else ends one that hangs.
-            Its process group is terminated then, and killed 5 seconds later, and the job has failed.
-            0 means never; the default is 3600.",
-        set: |settings, value| assign(&mut settings.timeout, seconds(value).map(or_forever)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "delay",
-        hint: "SECONDS",
-        doc_short: "put: until it can be reserved (default: 0); run: until a job that failed is tried again (default: 10)",
-        doc_long: "
-            For
-            .Cm put :
-            how long nobody can reserve the job; the default is 0.
-            For
-            .Cm run :
-            how long a job that has failed waits at least until it is tried again; the default is 10.
-            Like all times of jobs it is rounded up to whole seconds.",
-        set: |settings, value| assign(&mut settings.delay, seconds(value).map(Some)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "bury-on",
-        hint: "STATUS",
-        doc_short: "run: bury the job when its command ends with this status; repeatable",
-        doc_long: "
-            For
-            .Cm run :
-            bury the job, instead of trying it again, when its command ends with this status.
-            May be given several times.",
-        repeats: true,
-        set: |settings, value| number(value, 1..=u8::MAX).map(|status| settings.bury_on.push(status)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "on-lost",
-        hint: "warn|term|kill",
-        doc_short: "run: when others have been given the job, only say so, or terminate or kill its command (default: term)",
-        doc_long: "
-            For
-            .Cm run :
-            what becomes of a command whose connection is lost, so that its job is given to others.
-            With
-            .Cm warn
-            it runs on, with
-            .Cm term ,
-            the default, it is terminated, and with
-            .Cm kill
-            it is killed.",
-        set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "grace",
-        hint: "SECONDS",
-        doc_short: "run: after SIGTERM, let commands finish for so long, then give their jobs back (default: 60)",
-        doc_long: "
-            For
-            .Cm run :
-            how long commands may go on after a
-            .Dv SIGTERM
-            until they are terminated and their jobs given back.
-            The default is 60.",
-        set: |settings, value| assign(&mut settings.grace, seconds(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "name",
-        hint: "NAME",
-        doc_short: "run: the runner's name for operators (default: the host's name and the process's number)",
-        doc_long: "
-            For
-            .Cm run :
-            the runner's name in
-            .Ql summary runner
-            and on the status page: 1 to 64 bytes without spaces.
-            The default is the host's name and the number of the process.",
-        set: |settings, value| assign(&mut settings.name, Ok(Some(value.into()))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "pri",
-        hint: "N",
-        doc_short: "put: jobs with a lower number are reserved first (default: 65536)",
-        doc_long: "
-            For
-            .Cm put :
-            the job's priority.
-            Jobs with a lower number are reserved first; the default is 65536.",
-        set: |settings, value| assign(&mut settings.pri, number(value, 0..=u32::MAX)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "ttr",
-        hint: "SECONDS",
-        doc_short: "put: how long a runner may be silent until others are given the job (default: 60)",
-        doc_long: "
-            For
-            .Cm put :
-            how long a runner may be silent until the job is given to others.
-            The default is 60.",
-        set: |settings, value| assign(&mut settings.ttr, seconds(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "key",
-        hint: "KEY",
-        doc_short: "put: not if a job with this key waits in the tube already",
-        doc_long: "
-            For
-            .Cm put :
-            a key without spaces.
-            While a job with the same key waits in the tube, no other is put, and the answer is
-            .Li DUPLICATE .",
-        set_bytes: Some(|settings, value| assign(&mut settings.extras.key, Ok(Some(value.into())))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "until-deleted",
-        doc_short: "put: the key counts until the job is deleted, not only while it waits",
-        doc_long: "
-            For
-            .Cm put :
-            the key keeps others out until the job is deleted, not only while it waits.",
-        set: |settings, _| assign(&mut settings.extras.until, Ok(Until::Deleted)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "group",
-        hint: "NAME",
-        doc_short: "put: the group whose jobs a limit counts",
-        doc_long: "
-            For
-            .Cm put :
-            the group whose jobs a limit counts.",
-        set_bytes: Some(|settings, value| assign(&mut settings.extras.group, Ok(Some(value.into())))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "root",
-        hint: "SIGNATURE",
-        doc_short: "put: the root job that it belongs to; a newer root drops it",
-        doc_long: "
-            For
-            .Cm put ,
-            with
-            .Fl -root-ts :
-            the signature of the root job that it belongs to.
-            It is dropped when a newer root job is known.",
-        set_bytes: Some(|settings, value| {
-            // The timestamp is another option, which may stand before or after it.
-            assign(&mut settings.extras.root, Ok(Some((value.into(), 0))))
-        }),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "root-ts",
-        hint: "N",
-        doc_short: "put: the timestamp of that root job",
-        doc_long: "
-            For
-            .Cm put :
-            the timestamp of that root job, a number.",
-        set: |settings, value| assign(&mut settings.root_timestamp, number(value, 0..=u64::MAX).map(Some)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "lines",
-        doc_short: "put: each line of the standard input is a job",
-        doc_long: "
-            For
-            .Cm put :
-            each line of the standard input is a job, without its end.",
-        set: |settings, _| assign(&mut settings.by_line, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "limit",
-        hint: "N",
-        doc_short: "list: so many jobs at most (default: 100)",
-        doc_long: "
-            For
-            .Cm list :
-            how many jobs are printed at most, up to 1000; the default is 100.",
-        set: |settings, value| assign(&mut settings.limit, number(value, 1..=1000)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "after",
-        hint: "ID",
-        doc_short: "list: only jobs with higher numbers",
-        doc_long: "
-            For
-            .Cm list :
-            only jobs with numbers above this one.",
-        set: |settings, value| assign(&mut settings.after, number(value, 0..=u64::MAX).map(|id| Some(JobId(id)))),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "j",
-        long: "json",
-        doc_short: "summary, list, stats: print JSON",
-        doc_long: "
-            For
-            .Cm summary , list
-            and
-            .Cm stats :
-            print JSON.",
-        set: |settings, _| assign(&mut settings.is_json, Ok(true)),
-        ..Opt::BLANK
-    },
-    Opt {
-        doc_short: "a server of the queue, or unix:PATH; of several, the first that answers (default: localhost)",
-        doc_long: "
-            A server of the queue.
-            May be given several times; the first that answers is asked.",
-        ..Opt::SERVER
-    },
-    Opt::VERSION,
-    Opt::HELP,
-];
-
-/// Fails if an option was given that is not for this request.
-pub fn check(request: &str, given: &Given) -> Result<(), Failure> {
-    let is_for_other = |long| FOR.iter().any(|(option, requests)| *option == long && !requests.contains(&request));
-    let wrong = OPTIONS.iter().enumerate().find(|(row, option)| given.has(*row) && is_for_other(option.long));
-    match wrong {
-        Some((_, option)) => Err(misuse(&format!("--{} is not for {request}", option.long))),
-        None => Ok(()),
-    }
-}
-
-fn or_forever(time: Duration) -> Duration {
-    if time.is_zero() { FOREVER } else { time }
-}
 
 impl JobCommandSettings {
     /// Returns whether a root job has both its signature and its timestamp, or neither.
@@ -352,7 +75,12 @@ impl Default for JobCommandSettings {
             extras,
             root_timestamp: None,
             by_line: false,
-            slots: 1,
+            watches: Vec::new(),
+            parallel: 1,
+            each_server: false,
+            batch: 1,
+            is_quiet: false,
+            textfile: None,
             timeout: Duration::from_secs(3600),
             grace: Duration::from_secs(60),
             bury_on: Vec::new(),
@@ -369,9 +97,4 @@ impl AsMut<Servers> for JobCommandSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }
-}
-
-/// The table's rows, without what they set.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }

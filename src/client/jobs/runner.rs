@@ -168,6 +168,24 @@ impl Runner {
         self.end(job, &format!("delete {}\r\n", job.id), "DELETED")
     }
 
+    /// Has the TTRs of several jobs start anew, in one request, and returns for each whether that went well.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Runner::touch`], which concern all of them.
+    pub fn touch_many(&mut self, jobs: &[&ReservedJob]) -> Result<Vec<Result<(), Error>>, Error> {
+        self.end_each(jobs, "touch", "TOUCHED")
+    }
+
+    /// Deletes several jobs that are done, in one request, and returns for each whether that went well.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Runner::touch`], which concern all of them.
+    pub fn delete_many(&mut self, jobs: &[&ReservedJob]) -> Result<Vec<Result<(), Error>>, Error> {
+        self.end_each(jobs, "delete", "DELETED")
+    }
+
     /// Gives the job back, to be reserved again after the delay. Without a priority it keeps the one that it has.
     ///
     /// # Errors
@@ -224,6 +242,46 @@ impl Runner {
     pub fn status(&mut self, job: &ReservedJob) -> Result<JobStatus, Error> {
         self.check(job)?;
         self.session.ask(format!("stats-job {}\r\n", job.id).as_bytes(), Duration::ZERO, read_status)
+    }
+
+    /// Returns what the server tells of several jobs, asked for in one request.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Runner::touch`], which concern all of them.
+    pub fn status_many(&mut self, jobs: &[&ReservedJob]) -> Result<Vec<Result<JobStatus, Error>>, Error> {
+        self.ask_each(jobs, |id| format!("stats-job {id}\r\n"), read_status)
+    }
+
+    fn end_each(&mut self, jobs: &[&ReservedJob], verb: &str, word: &str) -> Result<Vec<Result<(), Error>>, Error> {
+        let read = |_: &mut ClientConnection, line: &[u8]| {
+            let is_ours = expect_or_not_found(line, word)?;
+            Ok(is_ours.and_then(|is_ours| if is_ours { Ok(()) } else { Err(Error::Expired) }))
+        };
+        self.ask_each(jobs, |id| format!("{verb} {id}\r\n"), read)
+    }
+
+    /// Asks the same about several jobs at once. What refuses one does not hinder the others.
+    fn ask_each<T>(
+        &mut self,
+        jobs: &[&ReservedJob],
+        request: impl Fn(JobId) -> String,
+        read: impl Fn(&mut ClientConnection, &[u8]) -> Said<T>,
+    ) -> Result<Vec<Result<T, Error>>, Error> {
+        jobs.iter().try_for_each(|job| self.check(job))?;
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let request: String = jobs.iter().map(|job| request(job.id)).collect();
+        self.session.ask(request.as_bytes(), Duration::ZERO, |connection, first| {
+            let mut told = vec![read(connection, first)?];
+            while told.len() < jobs.len() {
+                connection.renew();
+                let next = line(connection)?;
+                told.push(read(connection, &next)?);
+            }
+            Ok(Ok(told))
+        })
     }
 
     fn pri_of(&mut self, job: &ReservedJob, pri: Option<u32>) -> Result<u32, Error> {

@@ -1,0 +1,107 @@
+//! What a command with `--batch` reads and answers: lines. It knows no connections.
+
+use crate::client::JobId;
+
+/// What a command says of a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BatchAnswer {
+    /// It is done.
+    Done(JobId),
+    /// It has failed, for this reason.
+    Failed(JobId, Vec<u8>),
+    /// It was not begun, and is given back.
+    Released(JobId),
+}
+
+impl BatchAnswer {
+    /// Returns the job that it is about.
+    pub fn id(&self) -> JobId {
+        match self {
+            BatchAnswer::Done(id) | BatchAnswer::Failed(id, _) | BatchAnswer::Released(id) => *id,
+        }
+    }
+}
+
+/// Writes a job as a line: its number, a space, and its body, in which a backslash, a line feed and a carriage return are `\\`,
+/// `\n` and `\r`.
+pub fn write_line(id: JobId, body: &[u8], lines: &mut Vec<u8>) {
+    lines.extend_from_slice(format!("{id} ").as_bytes());
+    for byte in body {
+        match byte {
+            b'\\' => lines.extend_from_slice(b"\\\\"),
+            b'\n' => lines.extend_from_slice(b"\\n"),
+            b'\r' => lines.extend_from_slice(b"\\r"),
+            byte => lines.push(*byte),
+        }
+    }
+    lines.push(b'\n');
+}
+
+/// Reads `ID done`, `ID fail TEXT` or `ID release`; None for anything else, which commands may print as well.
+pub fn read_answer(line: &[u8]) -> Option<BatchAnswer> {
+    let (id, rest) = split(line.trim_ascii_end());
+    let id = JobId(id.iter().all(u8::is_ascii_digit).then(|| str::from_utf8(id).ok()?.parse().ok()).flatten()?);
+    match split(rest) {
+        (b"done", b"") => Some(BatchAnswer::Done(id)),
+        (b"release", b"") => Some(BatchAnswer::Released(id)),
+        (b"fail", text) => Some(BatchAnswer::Failed(id, unescaped(text))),
+        _ => None,
+    }
+}
+
+fn split(line: &[u8]) -> (&[u8], &[u8]) {
+    let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
+    (&line[..end], line.get(end + 1..).unwrap_or_default())
+}
+
+/// Undoes what [`write_line`] does; another backslash stands for itself.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let (mut plain, mut rest) = (Vec::with_capacity(text.len()), text);
+    while let [byte, behind @ ..] = rest {
+        let meant = match (byte, behind.first()) {
+            (b'\\', Some(b'\\')) => Some(b'\\'),
+            (b'\\', Some(b'n')) => Some(b'\n'),
+            (b'\\', Some(b'r')) => Some(b'\r'),
+            _ => None,
+        };
+        plain.push(meant.unwrap_or(*byte));
+        rest = if meant.is_some() { &behind[1..] } else { behind };
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_one_line_whatever_its_body_has() {
+        let mut lines = Vec::new();
+        write_line(JobId(7), b"a\\n b\nc\r\0\xff", &mut lines);
+        write_line(JobId(8), b"", &mut lines);
+        assert_eq!(lines, b"7 a\\\\n b\\nc\\r\0\xff\n8 \n");
+        let (_, body) = split(lines.split(|byte| *byte == b'\n').next().expect("two lines"));
+        assert_eq!(unescaped(body), b"a\\n b\nc\r\0\xff");
+    }
+
+    #[test]
+    fn an_answer_is_done_or_fail_and_anything_else_is_none() {
+        let failed = |text: &[u8]| Some(BatchAnswer::Failed(JobId(7), text.into()));
+        for (line, answer) in [
+            (&b"7 done"[..], Some(BatchAnswer::Done(JobId(7)))),
+            (b"7 done\r", Some(BatchAnswer::Done(JobId(7)))),
+            (b"7 release", Some(BatchAnswer::Released(JobId(7)))),
+            (b"7 fail no such page", failed(b"no such page")),
+            (b"7 fail a\\nb\\\\\\x\\", failed(b"a\nb\\\\x\\")),
+            (b"7 fail", failed(b"")),
+            (b"7 done well", None),
+            (b"7", None),
+            (b"", None),
+            (b"+7 done", None),
+            (b"99999999999999999999 done", None),
+            (b"done 7", None),
+        ] {
+            assert_eq!(read_answer(line), answer, "{}", String::from_utf8_lossy(line));
+        }
+    }
+}

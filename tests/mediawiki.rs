@@ -1,0 +1,414 @@
+//! MediaWiki with its job queue in the daemon: two wikis of Debian's package, on SQLite. Not part of `make test`: it needs packages,
+//! and minutes.
+
+mod support;
+
+use poolcounter::client::{JobState, MediaWiki, Placement, Producer, SummaryBy};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::daemon::Daemon;
+use support::jobs_command::TIMEOUTS;
+use support::scratch::Scratch;
+
+const MEDIAWIKI: &str = "/usr/share/mediawiki";
+const WIKIS: [&str; 2] = ["wikia", "wikib"];
+
+/// Two wikis and a daemon.
+struct Farm {
+    scratch: Scratch,
+    jobs: String,
+    queue: &'static str,
+}
+
+/// A runner of the farm, which writes what it says to a file.
+struct Runner {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Farm {
+    /// Installs the wikis.
+    fn new(jobs: &str) -> Farm {
+        let farm = Farm { scratch: Scratch::new(), jobs: jobs.into(), queue: "poolcounter" };
+        for directory in ["data", "cache"] {
+            fs::create_dir(farm.file(directory)).expect("can be made");
+        }
+        for wiki in WIKIS {
+            let mut install =
+                farm.php("install.php", &["--dbtype", "sqlite", "--scriptpath", "/w", "--pass", "Long-enough-1"]);
+            install.env("MW_CONFIG_FILE", farm.file("none.php")).arg("--dbpath").arg(farm.file("data"));
+            install.args(["--dbname", wiki, "--server", "http://localhost", "--confpath"]).arg(farm.file("cache"));
+            output(install.args([wiki, "Admin"]));
+            // The next would find it.
+            fs::remove_file(farm.file("cache/LocalSettings.php")).expect("it was written");
+        }
+        farm
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.scratch.file(name)
+    }
+
+    /// A maintenance script of MediaWiki, or another by its path.
+    fn php(&self, script: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("php");
+        command.arg(Path::new(MEDIAWIKI).join("maintenance").join(script)).args(arguments);
+        self.environment(&mut command);
+        command
+    }
+
+    fn environment(&self, command: &mut Command) {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        command
+            .env("MW_INSTALL_PATH", MEDIAWIKI)
+            .env("MW_CONFIG_FILE", here.join("tests/mediawiki/LocalSettings.php"))
+            .env("EXTENSION", here.join("contrib/mediawiki"))
+            .env("FARM", self.file(""))
+            .env("JOBS", &self.jobs)
+            .env("QUEUE", self.queue)
+            .env_remove("JOB_WIKI")
+            .stdin(Stdio::null());
+    }
+
+    /// Asks the driver.
+    fn drive(&self, wiki: &str, words: &[&str]) -> Value {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mediawiki/drive.php");
+        let mut command = self.php(script.to_str().expect("is text"), &["--wiki", wiki, "--"]);
+        let text = output(command.args(words));
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{words:?}: {error}: {text}"))
+    }
+
+    /// Edits a page, which another second has than the edit before.
+    fn edit(&self, wiki: &str, page: &str, text: &str) {
+        thread::sleep(Duration::from_millis(1100));
+        fs::write(self.file("text"), text).expect("can be written");
+        let mut command = self.php("edit.php", &["--wiki", wiki, page]);
+        output(command.stdin(fs::File::open(self.file("text")).expect("is there")));
+    }
+
+    /// Runs MediaWiki's own runner, and returns the jobs that it began.
+    fn run_jobs(&self, wiki: &str, options: &[&str]) -> Vec<String> {
+        let text = output(self.php("runJobs.php", &["--wiki", wiki]).args(options));
+        assert!(!text.contains(" error="), "{text}");
+        text.lines().filter(|line| line.ends_with("STARTING")).map(String::from).collect()
+    }
+
+    /// What `showJobs.php --group` says of each type: queued, claimed, abandoned and delayed.
+    fn shown(&self, wiki: &str) -> Vec<(String, [u64; 4])> {
+        let text = output(&mut self.php("showJobs.php", &["--wiki", wiki, "--group"]));
+        let row = |line: &str| {
+            let (kind, rest) = line.split_once(": ").expect("a type and its counts");
+            let numbers = rest.split(|c: char| !c.is_ascii_digit()).filter(|number| !number.is_empty());
+            let numbers: Vec<u64> = numbers.map(|number| number.parse().expect("is a number")).collect();
+            let [queued, claimed, _active, abandoned, delayed] = numbers[..] else { panic!("{line}") };
+            (kind.to_string(), [queued, claimed, abandoned, delayed])
+        };
+        let mut rows: Vec<_> = text.lines().map(row).collect();
+        rows.sort();
+        rows
+    }
+
+    /// A runner of both wikis.
+    fn runner(&self, options: &[&str]) -> Runner {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/mediawiki/maintenance/runPoolCounterJobs.php");
+        let log = self.file("log");
+        let mut command = Command::new(Daemon::PROGRAM);
+        command.args(["jobs", "run", "--each-server"]).args(options);
+        for server in self.jobs.split(' ') {
+            command.args(["-s", server]);
+        }
+        self.environment(command.args(["--", "php"]).arg(script).arg("--wiki={wiki}"));
+        let child = command.stderr(fs::File::create(&log).expect("can be made")).spawn().expect("the program runs");
+        Runner { child, log }
+    }
+
+    /// Which jobs ran: their numbers, wikis and processes.
+    fn notes(&self) -> Vec<[String; 3]> {
+        let text = fs::read_to_string(self.file("notes")).unwrap_or_default();
+        let line = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(String::from).collect();
+            words.try_into().expect("three words")
+        };
+        text.lines().map(line).collect()
+    }
+}
+
+impl Runner {
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).expect("is there")
+    }
+
+    /// Ends it, and returns what it has said.
+    fn finish(mut self) -> String {
+        let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+        assert!(self.child.wait().expect("is our child").success(), "{}", self.said());
+        self.said()
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            tell(&fs::read_to_string(&self.log).unwrap_or_default());
+        }
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what} does not come true");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn output(command: &mut Command) -> String {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("php is installed");
+    let mut stderr = child.stderr.take().expect("is piped");
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        stderr.read_to_string(&mut text).map(|_| text)
+    });
+    let output = child.wait_with_output().expect("is our child");
+    let said = reader.join().expect("does not panic").unwrap_or_default();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}: {text}{said}");
+    text
+}
+
+fn tubes(producer: &Producer) -> Vec<(String, [u64; 4])> {
+    let rows = producer.summary(SummaryBy::Tube).expect("is asked");
+    let mut rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let [ready, reserved, delayed, buried] =
+                ["ready", "reserved", "delayed", "buried"].map(|name| row.figure(name).expect("is told") as u64);
+            (row.name.clone(), [ready, reserved + buried, buried, delayed])
+        })
+        .filter(|(_, counts)| counts.iter().any(|count| *count > 0))
+        .collect();
+    rows.sort();
+    rows
+}
+
+/// How many link updates were dropped: duplicates, and leaves of superseded roots.
+fn dropped(producer: &Producer) -> [u64; 2] {
+    let rows = producer.summary(SummaryBy::Type).expect("is asked");
+    let row = rows.iter().find(|row| row.name == "refreshLinks");
+    ["duplicates", "superseded"].map(|name| row.map_or(0, |row| row.figure(name).expect("is told") as u64))
+}
+
+fn tell(what: &str) {
+    println!("{what}");
+}
+
+#[test]
+#[ignore = "needs MediaWiki: make test-mediawiki"]
+fn mediawiki_has_its_jobs_here() {
+    let daemon = Daemon::start_with_jobs(&[]);
+    let address = daemon.jobs().to_string();
+    let producer = Producer::new([&*address], TIMEOUTS);
+    let farm = Farm::new(&address);
+    tell("two wikis are installed");
+    jobs_are_what_they_were(&farm);
+    a_template_is_edited(&farm, &producer);
+    counts_agree(&farm, &producer);
+    a_mail_overtakes(&farm);
+    a_killed_runner_loses_nothing(&farm);
+    a_failed_job_is_tried_again_and_abandoned(&farm, &producer);
+    drop(daemon);
+    a_daemon_is_away(&farm);
+    each_wiki_has_a_daemon(farm);
+}
+
+fn jobs_are_what_they_were(farm: &Farm) {
+    let odd = farm.drive("wikia", &["odd"]);
+    let [strange, later, binary] = ["615c6e0d0a62", "6c61746572", "ff00"];
+    assert_eq!(odd["before"], json!([2, 0, 1, 0]));
+    assert_eq!(odd["listed"], json!([[strange, binary], [later]]));
+    assert_eq!(odd["popped"], json!([strange, binary]));
+    assert_eq!(odd["list"], json!("[1,2.0,null,{\"x\":true}]"));
+    assert_eq!(odd["acquired"], json!([strange, binary]));
+    assert_eq!(odd["after"], json!([0, 1, 1, 0]));
+    assert_eq!(odd["siblings"], json!([]));
+    assert_eq!(odd["deleted"], json!([0, 0, 0, 0]));
+    let refused = odd["refused"].to_string();
+    assert!(refused.contains("objects") && refused.contains("--jobs-max-size"), "{refused}");
+    tell("jobs come as they were pushed, and are counted, listed and deleted");
+}
+
+fn a_template_is_edited(farm: &Farm, producer: &Producer) {
+    farm.edit("wikia", "Template:T", "one");
+    farm.drive("wikia", &["pages", "200"]);
+    farm.run_jobs("wikia", &[]);
+    assert_eq!(farm.shown("wikia"), []);
+    let [duplicates, superseded] = dropped(producer);
+
+    farm.edit("wikia", "Template:T", "two");
+    assert_eq!(farm.run_jobs("wikia", &["--type", "refreshLinks", "--maxjobs", "1"]).len(), 1);
+    assert_eq!(farm.drive("wikia", &["counts", "refreshLinks"]), json!([200, 0, 0, 0]));
+    assert_eq!(farm.drive("wikia", &["again", "refreshLinks"]), json!([200, 0, 0, 0]));
+    assert_eq!(dropped(producer), [duplicates + 200, superseded]);
+    tell("200 uses of a template are 200 jobs; when they are pushed again, 200 duplicates are dropped and counted");
+
+    let first = farm.run_jobs("wikia", &["--type", "refreshLinks", "--maxjobs", "50"]);
+    farm.edit("wikia", "Template:T", "three");
+    let second = farm.run_jobs("wikia", &[]);
+    let pages = |lines: &[String]| -> Vec<String> {
+        let page = |line: &String| Some(line.split_once("pages=")?.1.split(' ').next()?.to_string());
+        lines.iter().filter(|line| line.contains(" refreshLinks ")).filter_map(page).collect()
+    };
+    assert_eq!(pages(&first).len(), 50);
+    let again = pages(&second);
+    assert_eq!(again.len(), 200, "{again:?}");
+    assert_eq!(again.iter().collect::<BTreeSet<_>>().len(), 200, "each once");
+    assert_eq!(dropped(producer)[1], superseded + 150);
+    assert_eq!(farm.shown("wikia"), []);
+    tell(
+        "a second edit supersedes the 150 that were left of the first; runJobs.php runs its 200, and empties the queue",
+    );
+}
+
+fn counts_agree(farm: &Farm, producer: &Producer) {
+    farm.drive("wikia", &["notes", "20"]);
+    farm.run_jobs("wikia", &["--type", "note", "--procs", "2"]);
+    assert_eq!(farm.notes().into_iter().map(|[number, ..]| number).collect::<BTreeSet<_>>().len(), 20);
+    fs::remove_file(farm.file("notes")).expect("is there");
+    tell("runJobs.php with two processes, each with a connection of its own");
+    for (wiki, count) in WIKIS.iter().zip(["7", "5"]) {
+        farm.drive(wiki, &["notes", count]);
+        farm.drive(wiki, &["mail", "a@example.org"]);
+    }
+    for wiki in WIKIS {
+        let shown: Vec<_> =
+            farm.shown(wiki).into_iter().map(|(kind, counts)| (format!("{wiki}/{kind}"), counts)).collect();
+        let told: Vec<_> = tubes(producer).into_iter().filter(|(tube, _)| tube.starts_with(wiki)).collect();
+        assert_eq!(shown, told);
+        assert!(shown.len() >= 2, "{shown:?}");
+    }
+    tell("showJobs.php --group agrees with summary");
+    let runner = farm.runner(&["*/*", "--batch", "50"]);
+    until("all are done", || tubes(producer).is_empty());
+    let said = runner.finish();
+    let notes = farm.notes();
+    for (wiki, count) in WIKIS.iter().zip([7, 5]) {
+        assert_eq!(notes.iter().filter(|[_, of, _]| of == wiki).count(), count, "{said}");
+    }
+    let processes: BTreeSet<_> = notes.iter().map(|[.., process]| process).collect();
+    assert_eq!(processes.len(), 2, "a process for each wiki's jobs: {notes:?}");
+    tell("jobs run serves both wikis: one process for each queue that has jobs, none for another");
+    fs::remove_file(farm.file("notes")).expect("is there");
+    fs::remove_file(farm.file("mails")).expect("is there");
+}
+
+fn a_mail_overtakes(farm: &Farm) {
+    assert_eq!(farm.drive("wikia", &["links", "10000"]), json!([10_000, 0, 0, 0]));
+    let runner = farm.runner(&["*/*", "--batch", "50"]);
+    until("some are done", || runner.said().contains("wikia/refreshLinks: done"));
+    farm.drive("wikib", &["mail", "late@example.org"]);
+    let asked = Instant::now();
+    let mails = farm.file("mails");
+    until("the mail is sent", || mails.exists());
+    let took = asked.elapsed();
+    let left = farm.drive("wikia", &["counts", "refreshLinks"]);
+    let said = runner.finish();
+    let before = said.lines().take_while(|line| !line.contains("sendMail")).count();
+    assert!(left[0].as_u64().is_some_and(|left| left > 5000), "{left}");
+    tell(&format!(
+        "a mail overtakes 10,000 link updates: sent {:.1} s after it was pushed, {before} links were done, {left} were left",
+        took.as_secs_f64()
+    ));
+    farm.drive("wikia", &["delete", "refreshLinks"]);
+}
+
+fn a_killed_runner_loses_nothing(farm: &Farm) {
+    farm.drive("wikia", &["notes", "300", "5000"]);
+    let mut runner = farm.runner(&["*/note", "--batch", "50", "-n", "2"]);
+    until("some are done", || farm.notes().len() > 20);
+    runner.child.kill().expect("it runs");
+    runner.child.wait().expect("is our child");
+    let then = farm.notes().len();
+    drop(runner);
+    let runner = farm.runner(&["*/note", "--batch", "50", "-n", "2"]);
+    let numbers = || farm.notes().into_iter().map(|[number, ..]| number).collect::<BTreeSet<_>>();
+    // Those of the lost connections come again after the first wait of their retry.
+    let deadline = Instant::now() + Duration::from_secs(90);
+    while numbers().len() < 300 || farm.drive("wikia", &["counts", "note"]) != json!([0, 0, 0, 0]) {
+        assert!(Instant::now() < deadline, "{} are done: {}", numbers().len(), runner.said());
+        thread::sleep(Duration::from_millis(500));
+    }
+    runner.finish();
+    tell(&format!(
+        "a runner is killed after {then} of 300 jobs: another does the rest, none is lost, {} ran twice",
+        farm.notes().len() - 300
+    ));
+    fs::remove_file(farm.file("notes")).expect("is there");
+}
+
+fn a_failed_job_is_tried_again_and_abandoned(farm: &Farm, producer: &Producer) {
+    // Of this one nothing was popped yet that would have said how often.
+    farm.drive("wikib", &["failing", "1"]);
+    let runner = farm.runner(&["*/note", "--batch", "50", "--delay", "1"]);
+    until("it has failed", || runner.said().matches("failed in").count() == 3);
+    assert!(runner.finish().contains("it is to fail"));
+    assert_eq!(farm.drive("wikib", &["counts", "note"]), json!([0, 1, 0, 1]));
+    assert_eq!(farm.shown("wikib"), [("note".into(), [0, 1, 1, 0])]);
+    let buried = producer.list_jobs("wikib/note", JobState::Buried, 10, None).expect("is asked").unwrap_or_default();
+    assert_eq!(buried[0].error, "it is to fail\nand does");
+    tell("a job that fails three times is abandoned, and the daemon has the reason");
+}
+
+fn each_wiki_has_a_daemon(mut farm: Farm) {
+    let mut daemons = [Daemon::start_with_jobs(&[]), Daemon::start_with_jobs(&[])].map(Some);
+    let addresses = daemons.each_ref().map(|daemon| daemon.as_ref().expect("it runs").jobs().to_string());
+    farm.jobs = addresses.join(" ");
+    let [first, second] = addresses.each_ref().map(|address| Producer::new([&**address], TIMEOUTS));
+    for wiki in WIKIS {
+        farm.drive(wiki, &["notes", "3"]);
+        let order = Placement::from(MediaWiki::new(&addresses)).order(wiki.as_bytes());
+        let its = [&first, &second][order[0]];
+        assert!(tubes(its).contains(&(format!("{wiki}/note"), [3, 0, 0, 0])), "{wiki} has {order:?}");
+    }
+    let order = Placement::from(MediaWiki::new(&addresses)).order(b"wikia");
+    daemons[order[0]] = None;
+    // The three are gone with the daemon, which has them in memory.
+    assert_eq!(farm.drive("wikia", &["notes", "4"]), json!([4, 0, 0, 0]));
+    assert_eq!(farm.drive("wikia", &["away"])["reason"], json!(false));
+    let runner = farm.runner(&["*/*", "--batch", "50"]);
+    let left = [&first, &second][order[1]];
+    until("all are done", || tubes(left).is_empty());
+    runner.finish();
+    tell("each wiki has a daemon, and the other while that is away");
+}
+
+fn a_daemon_is_away(farm: &Farm) {
+    let away = farm.drive("wikia", &["away"]);
+    let reason = away["reason"].as_str().expect("there is one");
+    assert!(reason.contains("cannot be reached"), "{reason}");
+    for request in ["push", "pop", "getSize"] {
+        assert_eq!(away[request], json!("JobQueueConnectionError"));
+    }
+    tell(&format!("a daemon that is away is MediaWiki's own error: {reason}"));
+}
+
+#[test]
+#[ignore = "needs MediaWiki: make test-mediawiki"]
+fn queues_side_by_side() {
+    let daemon = Daemon::start_with_jobs(&["--jobs-max-memory", "2000"]);
+    let mut farm = Farm::new(&daemon.jobs().to_string());
+    let most = std::env::var("MEDIAWIKI_JOBS").unwrap_or("1000000".into());
+    for queue in ["database", "poolcounter"] {
+        farm.queue = queue;
+        tell(&format!("{queue}: {}", farm.drive("wikia", &["bench", &most, "5"])));
+    }
+}

@@ -1,0 +1,81 @@
+<?php
+// Two wikis in one directory. FARM is that directory, JOBS the daemon, QUEUE which queue they have.
+
+$wgDBname = defined( 'MW_DB' ) ? MW_DB : 'wikia';
+$wgLocalDatabases = [ 'wikia', 'wikib' ];
+$wgDBtype = 'sqlite';
+$wgDBserver = $wgDBuser = $wgDBpassword = '';
+$wgSQLiteDataDir = getenv( 'FARM' ) . '/data';
+$wgSitename = $wgDBname;
+$wgMetaNamespace = 'Project';
+$wgServer = 'http://localhost';
+$wgScriptPath = '/w';
+$wgSecretKey = 'of a test';
+$wgMainCacheType = CACHE_NONE;
+$wgCacheDirectory = getenv( 'FARM' ) . '/cache';
+$wgDiff3 = '';
+// Jobs run when a runner runs them.
+$wgJobRunRate = 0;
+
+$wgHooks['AlternateUserMailer'][] = static function ( $headers, $to ) {
+	file_put_contents( getenv( 'FARM' ) . '/mails', "{$to[0]->address}\n", FILE_APPEND );
+	return false;
+};
+
+/** A job that notes that it ran. */
+class NoteJob extends Job implements GenericParameterJob {
+	public function __construct( array $params ) {
+		parent::__construct( 'note', $params );
+		$this->removeDuplicates = true;
+	}
+
+	public function run() {
+		usleep( $this->params['usleep'] ?? 0 );
+		$line = "{$this->params['n']} {$GLOBALS['wgDBname']} " . getmypid() . "\n";
+		file_put_contents( getenv( 'FARM' ) . '/notes', $line, FILE_APPEND | LOCK_EX );
+		if ( $this->params['fails'] ?? false ) {
+			$this->setLastError( "it is to fail\nand does" );
+			return false;
+		}
+		return true;
+	}
+}
+$wgJobClasses['note'] = NoteJob::class;
+
+/** A job that sends a mail. MediaWiki's own of this type wants addresses as objects, which it does not let anybody push any more. */
+class MailJob extends Job implements GenericParameterJob {
+	public function __construct( array $params ) {
+		parent::__construct( 'sendMail', $params );
+	}
+
+	public function run() {
+		$from = new MailAddress( 'wiki@example.org' );
+		return UserMailer::send( new MailAddress( $this->params['to'] ), $from, 'subject', "The body of a mail.\n" )->isOK();
+	}
+}
+$wgJobClasses['sendMail'] = MailJob::class;
+
+if ( getenv( 'QUEUE' ) === 'database' ) {
+	// As MediaWiki's installer has it.
+	$wgJobTypeConf['default'] = [
+		'class' => 'JobQueueDB',
+		'claimTTL' => 3600,
+		'server' => [
+			'type' => 'sqlite',
+			'dbname' => "{$wgDBname}_jobqueue",
+			'tablePrefix' => '',
+			'variables' => [ 'synchronous' => 'NORMAL' ],
+			'dbDirectory' => $wgSQLiteDataDir,
+			'trxMode' => 'IMMEDIATE',
+			'flags' => 0,
+		],
+	];
+} else {
+	wfLoadExtension( 'PoolCounterJobs', getenv( 'EXTENSION' ) . '/extension.json' );
+	$wgJobTypeConf['default'] = [
+		'class' => 'JobQueuePoolCounter',
+		'servers' => explode( ' ', getenv( 'JOBS' ) ),
+		'claimTTL' => 600,
+		'retry' => [ 1, 1, 1 ],
+	];
+}
