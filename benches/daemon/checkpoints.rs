@@ -49,6 +49,8 @@ pub fn measure(clients: usize, settings: &Settings) -> io::Result<Values> {
         number.map_or(f64::NAN, |seconds| seconds * 1e3)
     };
     let commit = middle_of("commits");
+    // A rehearsal may be over before the first reply.
+    timed.took.extend(timed.took.is_empty().then_some(f64::NAN));
     let middle = median(&mut timed.took);
     // It is sorted now.
     let late = timed.took[timed.took.len() * 99 / 100];

@@ -241,11 +241,11 @@ impl Inner {
         let mut file = content.read_whole().expect("the system's own disk works");
         for (n, change) in changes.iter().enumerate() {
             match kind {
-                0 => {}
                 1 if n < kept => apply(&mut file, change),
                 2 => apply(&mut file, change),
                 3 if self.random.once_in(2) => apply(&mut file, change),
                 4 => tear(&mut file, change, &mut self.random),
+                // Nothing of it is there.
                 _ => {}
             }
         }
