@@ -166,7 +166,7 @@ fn a_runner_of_batches_outlives_its_server() {
     running.expect_lines("ran", &["x"]);
     drop(daemon);
     fs::write(running.scratch.file("go"), "").expect("can be written");
-    let _daemon = Daemon::start(&["--jobs", "--jobs-listen", &address]);
+    let _daemon = Daemon::start(&["--jobs", "--jobs-store", "memory", "--jobs-listen", &address]);
     let producer = Producer::new([&*address], TIMEOUTS);
     producer.use_tube("a/t").expect("is used");
     put(&producer, "a/t", &["v", "w"]);
@@ -189,7 +189,7 @@ fn a_runner_that_waits_sleeps_after_a_restart() {
     running.expect_lines("ran", &["1 x", "2 y"]);
     wait_for(&producer, [0; 4]);
     drop(daemon);
-    let _daemon = Daemon::start(&["--jobs", "--jobs-listen", &address]);
+    let _daemon = Daemon::start(&["--jobs", "--jobs-store", "memory", "--jobs-listen", &address]);
     let producer = Producer::new([&*address], TIMEOUTS);
     let is_waiting = |row: &SummaryRow| row.figure("waiting") == Some(1.0);
     until("it waits again", || producer.summary(SummaryBy::Runner).expect("is asked").iter().any(is_waiting));

@@ -135,14 +135,14 @@ fn the_options_move_the_limits() {
 
 /// However many clients have work for a whole turn each, timers and replies are looked after in between.
 #[test]
-fn a_tick_serves_10_milliseconds_at_most() {
+fn a_tick_serves_2_milliseconds_at_most() {
     let mut world = world();
     let clients: Vec<usize> = (0..50).map(|_| world.connect()).collect();
     clients.iter().for_each(|client| world.send(*client, b"RELEASE\n"));
     // Every look at the clock takes a millisecond.
     world.tick_slowly(Span::from_millis(1));
     let served = clients.iter().filter(|client| !world.take_received(**client).is_empty()).count();
-    assert!((10..20).contains(&served), "{served} were served");
+    assert!((2..6).contains(&served), "{served} were served");
     world.settle();
     assert_eq!(clients.iter().filter(|client| !world.take_received(**client).is_empty()).count(), 50 - served);
 }

@@ -300,6 +300,7 @@ mod tests {
     use crate::cli::WordsAllowed;
     use crate::counters::CountersSettings;
     use crate::jobs::JobsSettings;
+    use crate::jobs::options::{Queue, StoreKind};
     use crate::net::Address;
     use crate::pools::PoolsSettings;
     use std::ffi::OsString;
@@ -331,8 +332,8 @@ mod tests {
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 \
-                    --jobs --jobs-listen ::1 --jobs-port 97 --jobs-max-connections 15 --jobs-store memory \
-                    --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --http ::1 --http 10.0.0.1:80";
+                    --jobs --jobs-listen ::1 --jobs-port 97 --jobs-max-connections 15 --jobs-store sqlite:/d/j \
+                    --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --http ::1 --http 10.0.0.1:80";
         let settings = parse(line).expect("is well-formed");
         assert_eq!(texts(&settings), ["10.0.0.1:99", "unix:/run/p"]);
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
@@ -340,8 +341,15 @@ mod tests {
         let (max_hold, warn_hold) = (Span::from_millis(1_500), Span::FOREVER);
         let pools = PoolsSettings { max_locks: 2, max_hold, max_line: 100, warn_hold, warn_refusals: 7 };
         let counters = CountersSettings { buckets: 12, interval: Span::from_secs(13), max_memory: 14 << 20 };
-        let jobs =
-            JobsSettings { max_size: 16, max_memory: 17 << 20, max_tubes: 18, admin: true, ..JobsSettings::default() };
+        let jobs = JobsSettings {
+            max_size: 16,
+            max_memory: 17 << 20,
+            max_tubes: 18,
+            admin: true,
+            store: StoreKind::Sqlite(Some("/d/j".into())),
+            store_timeout: Span::from_millis(1_500),
+            queue: Queue { changes: 19, bytes: 20 << 20 },
+        };
         assert_eq!(settings.services, AllSettings::default().with(pools).with(counters).with(jobs));
         let most = ["pools", "counters", "jobs", "http"].map(|name| settings.policy().max_connections[id(name)]);
         assert_eq!(most, [10, 11, 15, 100]);
@@ -373,7 +381,7 @@ mod tests {
             ("--max-line 1", "--max-line: \"1\""),
             ("--counter-stats-interval 9", "--counter-stats-interval: \"9\""),
             ("--counter-listen x", "--counter-listen: \"x\" is not an address"),
-            ("--jobs-store disk", "--jobs-store: \"disk\" is not memory"),
+            ("--jobs-store disk", "--jobs-store: \"disk\" is not sqlite:PATH or memory"),
             ("--jobs-max-size 1073741825", "--jobs-max-size: \"1073741825\" is not a number from 1 to 1073741824"),
             ("--http-host a:80", "--http-host: \"a:80\" is not the name of a host, without a port"),
             ("--frobnicate", "frobnicate"),
@@ -415,7 +423,7 @@ mod tests {
             + "counter.enable = true\ncounter.listen = '::1'\ncounter.port = 98\ncounter.max_connections = 11\n"
             + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n"
             + "jobs.enable = true\njobs.listen = '::1'\njobs.port = 96\njobs.max_connections = 15\n"
-            + "jobs.store = 'memory'\njobs.max_size = 16\njobs.max_memory = 17\njobs.max_tubes = 18\n"
+            + "jobs.store = 'memory'\njobs.store_timeout = 1.5\njobs.store_queue = '19,20'\njobs.max_size = 16\njobs.max_memory = 17\njobs.max_tubes = 18\n"
             + "jobs.admin = true\n"
             + "members.enable = true\nmembers.listen = '::1'\nmembers.port = 97\nmembers.max_connections = 15\n"
             + "members.max = 16\nmembers.admin = false\n";
@@ -428,7 +436,7 @@ mod tests {
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 \
                     --jobs --jobs-listen ::1 --jobs-port 96 --jobs-max-connections 15 --jobs-store memory \
-                    --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin \
+                    --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin \
                     --members --members-listen ::1 --members-port 97 --members-max-connections 15 --members-max 16 \
                     --members-admin false";
         assert_eq!(settings, parse(line).expect("is well-formed"));

@@ -30,22 +30,28 @@ fn on_each(test: impl Fn(Open, Scratch)) {
 }
 
 #[test]
-fn every_batch_has_one_verdict_in_a_store_that_keeps_nothing_too() {
+fn every_batch_has_one_verdict() {
     on_each(|open, scratch| {
         let mut kept = Kept::default();
-        let stores: [Box<dyn Store>; 2] = [open(&scratch), Box::<Memory>::default()];
-        for mut store in stores {
-            load(&mut *store, EPOCH).expect("is new");
-            for number in 1..5 {
-                assert!(!store.is_busy() && store.verdict().is_none());
-                kept.add(&mut *store, Change::Put(number, b"a".to_vec()));
-                store.commit(Commit(number));
-                assert!(store.is_busy());
-                assert_eq!(verdict_of(&mut *store), Verdict::Committed(Commit(number)));
-            }
-            assert!(store.verdict().is_none());
+        let mut store = open(&scratch);
+        load(&mut *store, EPOCH).expect("is new");
+        for number in 1..5 {
+            assert!(!store.is_busy() && store.verdict().is_none());
+            kept.add(&mut *store, Change::Put(number, b"a".to_vec()));
+            store.commit(Commit(number));
+            assert!(store.is_busy());
+            assert_eq!(verdict_of(&mut *store), Verdict::Committed(Commit(number)));
         }
+        assert!(store.verdict().is_none());
     });
+}
+
+#[test]
+fn a_store_that_keeps_nothing_is_told_nothing() {
+    let mut store = Memory;
+    assert_eq!(load(&mut store, EPOCH).expect("is always new"), Kept::default());
+    assert!(store.is_immediate() && !store.is_busy() && !store.is_failing());
+    assert!(store.verdict().is_none() && store.health().is_none() && !store.copy(b"/nowhere"));
 }
 
 #[test]

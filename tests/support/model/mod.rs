@@ -11,7 +11,7 @@ pub mod members;
 mod pools;
 
 use counters::{Answer, Counters};
-use pools::{Pools, Replies};
+use pools::{Pools, Replies, Timer};
 
 /// With so much output that does not go out, a client's requests wait.
 const FULL_BYTES: usize = 64 * 1024;
@@ -86,8 +86,8 @@ struct Client {
     room: usize,
     /// It has no turn until its output drains.
     parked: bool,
-    /// It has left and does not read: in this millisecond it is given up.
-    given_up_ms: Option<u64>,
+    /// It has left and does not read: then it is given up.
+    given_up: Option<Timer>,
     failed: bool,
     phase: Phase,
     /// No more will be sent to it.
@@ -152,8 +152,9 @@ impl Model {
     pub fn upgrade(&mut self) {
         self.pools.rearm();
         self.counters.hand_over();
-        let until_ms = self.linger_until_ms();
-        self.clients.iter_mut().filter_map(|client| client.given_up_ms.as_mut()).for_each(|at| *at = until_ms);
+        for client in self.clients.iter_mut().filter(|client| client.given_up.is_some()) {
+            client.given_up = Some(self.pools.arm(self.now + LINGER_US));
+        }
     }
 
     /// Lets everything happen that happens without time passing.
@@ -180,8 +181,8 @@ impl Model {
             Phase::Lingering { until_ms } => Some(until_ms * 1_000),
             Phase::Open | Phase::Gone => None,
         });
-        let given_up = self.clients.iter().filter_map(|client| client.given_up_ms.map(|ms| ms * 1_000));
-        lingering.chain(given_up).chain(self.pools.deadline()).chain(self.counters.deadline(self.now)).min()
+        let timers = self.clients.iter().filter_map(|client| client.given_up).chain(self.pools.next_timer());
+        lingering.chain(timers.map(Timer::at)).chain(self.counters.deadline(self.now)).min()
     }
 
     pub fn now(&self) -> u64 {
@@ -228,11 +229,10 @@ impl Model {
     /// Reads what a client sent, or that it has ended, and answers line by line.
     fn take_turn(&mut self, id: usize) {
         if self.clients[id].unsent.len() >= FULL_BYTES {
-            let until_ms = self.linger_until_ms();
             let client = &mut self.clients[id];
             client.parked = true;
             if client.finished || client.reset {
-                client.given_up_ms.get_or_insert(until_ms);
+                client.given_up.get_or_insert_with(|| self.pools.arm(self.now + LINGER_US));
             }
             return;
         }
@@ -388,15 +388,23 @@ impl Model {
     }
 
     fn fire(&mut self) {
-        let replies = self.pools.fire(self.now);
-        self.tell(replies);
+        loop {
+            let given_up = (0..self.clients.len()).filter_map(|id| Some((self.clients[id].given_up?, Some(id))));
+            let claims = self.pools.next_timer().map(|timer| (timer, None));
+            let Some((timer, id)) = given_up.chain(claims).min().filter(|(timer, _)| timer.at() <= self.now) else {
+                break;
+            };
+            if let Some(id) = id {
+                self.clients[id].given_up = None;
+                self.break_off(id);
+            } else {
+                let replies = self.pools.fire(timer, self.now);
+                self.tell(replies);
+            }
+        }
         self.counters.turn(self.now);
         for id in 0..self.clients.len() {
             if matches!(self.clients[id].phase, Phase::Lingering { until_ms } if until_ms * 1_000 <= self.now) {
-                self.break_off(id);
-            }
-            if self.clients[id].given_up_ms.is_some_and(|ms| ms * 1_000 <= self.now) {
-                self.clients[id].given_up_ms = None;
                 self.break_off(id);
             }
         }
@@ -422,7 +430,7 @@ impl Model {
             client.replies = 0;
         }
         if client.unsent.len() < FULL_BYTES {
-            client.given_up_ms = None;
+            client.given_up = None;
         }
         if client.parked && client.unsent.len() < FULL_BYTES {
             client.parked = false;
@@ -435,7 +443,7 @@ impl Model {
     /// Gives back what a client held, unless it has, and has it looked at when the round ends.
     fn part(&mut self, id: usize) {
         self.closing.push(id);
-        self.clients[id].given_up_ms = None;
+        self.clients[id].given_up = None;
         if self.clients[id].phase != Phase::Open {
             return;
         }
@@ -516,7 +524,7 @@ impl Client {
             received: Vec::new(),
             room: usize::MAX,
             parked: false,
-            given_up_ms: None,
+            given_up: None,
             failed: false,
             phase: Phase::default(),
             ended: false,

@@ -45,9 +45,16 @@ struct Claim {
 
 /// Fires at the first whole millisecond at or after its deadline. Those of the same millisecond fire as they were armed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Timer {
+pub struct Timer {
     ms: u64,
     serial: u64,
+}
+
+impl Timer {
+    /// When it fires, in microseconds.
+    pub fn at(self) -> u64 {
+        self.ms * 1_000
+    }
 }
 
 /// A well-formed ACQ.
@@ -96,25 +103,22 @@ impl Pools {
         replies
     }
 
-    /// When the next timer fires, in microseconds.
-    pub fn deadline(&self) -> Option<u64> {
-        self.claims.iter().filter_map(|claim| claim.timer).min().map(|timer| timer.ms * 1_000)
+    /// The next timer of a claim.
+    pub fn next_timer(&self) -> Option<Timer> {
+        self.claims.iter().filter_map(|claim| claim.timer).min()
     }
 
-    /// Fires the timers that are due.
-    pub fn fire(&mut self, now: u64) -> Replies {
+    /// Fires a timer of a claim, the next one.
+    pub fn fire(&mut self, timer: Timer, now: u64) -> Replies {
         let mut replies = Vec::new();
-        while self.deadline().is_some_and(|at| at <= now) {
-            let armed = |n: &usize| self.claims[*n].timer.is_some();
-            let first = (0..self.claims.len()).filter(armed).min_by_key(|n| self.claims[*n].timer);
-            let claim = self.give_back(first.expect("one is due"), now);
-            if claim.held {
-                self.grant_next(&claim.key, now, &mut replies);
-            } else {
-                self.add("wasted timeout time", now - claim.since);
-                self.count(&claim.key, OfType::Timeouts, 1);
-                replies.extend(say(claim.client, "TIMEOUT"));
-            }
+        let claim = self.claims.iter().position(|claim| claim.timer == Some(timer)).expect("it is armed");
+        let claim = self.give_back(claim, now);
+        if claim.held {
+            self.grant_next(&claim.key, now, &mut replies);
+        } else {
+            self.add("wasted timeout time", now - claim.since);
+            self.count(&claim.key, OfType::Timeouts, 1);
+            replies.extend(say(claim.client, "TIMEOUT"));
         }
         replies
     }
@@ -155,7 +159,7 @@ impl Pools {
             return say(client, "TIMEOUT");
         }
         let hold_us = hold_us.into_iter().chain(self.limits.max_hold_us).min();
-        let timer = if is_free { None } else { self.arm(now + timeout_us) };
+        let timer = if is_free { None } else { Some(self.arm(now + timeout_us)) };
         self.claims.push(Claim { client, key, for_me, held: false, since: now, hold_us, timer });
         if is_free { self.grant(self.claims.len() - 1, now) } else { Vec::new() }
     }
@@ -196,7 +200,7 @@ impl Pools {
     }
 
     fn grant(&mut self, claim: usize, now: u64) -> Replies {
-        let timer = self.claims[claim].hold_us.and_then(|hold_us| self.arm(now + hold_us));
+        let timer = self.claims[claim].hold_us.map(|hold_us| self.arm(now + hold_us));
         let claim = &mut self.claims[claim];
         claim.held = true;
         claim.since = now;
@@ -218,9 +222,10 @@ impl Pools {
         claim
     }
 
-    fn arm(&mut self, at: u64) -> Option<Timer> {
+    /// Arms a timer, of a claim or of a connection: they fire in one order.
+    pub fn arm(&mut self, at: u64) -> Timer {
         self.armed += 1;
-        Some(Timer { ms: at.div_ceil(1_000), serial: self.armed })
+        Timer { ms: at.div_ceil(1_000), serial: self.armed }
     }
 
     fn refuse(&mut self, client: usize, text: &str, counter: &'static str) -> Replies {
