@@ -1,8 +1,8 @@
 //! The unsent output of each connection, collected until the end of the tick. It knows no sockets.
 //!
 //! A connection owns a buffer only while something is unsent; emptied buffers are used again, so that the steady state
-//! allocates nothing. Connections are flushed in the order of their last replies, but those of the present tick before those
-//! that are left over from earlier ones: whoever asks now does not wait for a crowd that was woken.
+//! allocates nothing. Connections are flushed in the order of their first unsent replies, but those that have just asked come
+//! before all others: whoever asks does not wait for a crowd that was woken in the same tick or before.
 //!
 //! A reply may be held until a commit of its service. All later replies to the connection wait behind it.
 
@@ -63,10 +63,12 @@ pub struct Output {
     buffers: Vec<Buffer>,
     /// Buffers that no connection owns.
     free: Vec<u32>,
-    /// Connections with output to be sent, those that are left over from earlier ticks first.
+    /// Connections with output to be sent, those that have asked in this tick last.
     dirty: List<ConnId>,
-    /// The first of them that got a reply in this tick.
+    /// The first of these.
     fresh: Option<ConnId>,
+    /// The connection whose turn it is.
+    asking: Option<ConnId>,
     links: Links,
     /// The held replies of all connections, in the order of their service's commits.
     pending: VecDeque<PendingReply>,
@@ -171,17 +173,30 @@ impl Output {
         self.owned_by(conn).map_or(0, |buffer| buffer.replies)
     }
 
-    /// Moves the connection to the end of those to be written to in this tick.
+    /// Notes whose turn it is.
     #[inline]
-    pub fn touch(&mut self, conn: ConnId) {
-        if self.dirty.back() != Some(conn) {
-            self.unlink(conn);
-            self.dirty.push_back(&mut self.links, conn);
-        }
-        self.fresh.get_or_insert(conn);
+    pub fn begin_turn(&mut self, conn: ConnId) {
+        self.asking = Some(conn);
     }
 
-    /// Removes and returns the next connection to be written to, of those that got a reply in this tick.
+    /// Notes that the connection is to be written to.
+    #[inline]
+    pub fn touch(&mut self, conn: ConnId) {
+        if self.asking == Some(conn) {
+            if self.dirty.back() != Some(conn) {
+                self.unlink(conn);
+                self.dirty.push_back(&mut self.links, conn);
+            }
+            self.fresh.get_or_insert(conn);
+        } else if !self.links.is_linked(conn) {
+            match self.fresh {
+                Some(fresh) => self.dirty.insert_before(&mut self.links, fresh, conn),
+                None => self.dirty.push_back(&mut self.links, conn),
+            }
+        }
+    }
+
+    /// Removes and returns the next connection to be written to, of those that have asked in this tick.
     #[inline]
     pub fn pop_fresh(&mut self) -> Option<ConnId> {
         let conn = self.fresh?;
@@ -197,9 +212,9 @@ impl Output {
         Some(conn)
     }
 
-    /// Ends a tick: what is left to be written to comes after the replies of the next.
+    /// Ends a tick: what is left to be written to comes after those who ask in the next.
     pub fn end_tick(&mut self) {
-        self.fresh = None;
+        (self.fresh, self.asking) = (None, None);
     }
 
     #[inline]
@@ -403,31 +418,36 @@ mod tests {
     }
 
     #[test]
-    fn is_flushed_in_the_order_of_the_last_reply() {
+    fn is_flushed_in_the_order_of_the_first_reply() {
         let mut output = Output::default();
         say(&mut output, 1, "first\n");
         say(&mut output, 2, "DONE\n");
         say(&mut output, 1, "RELEASED\n");
         assert_eq!(output.unsent(id(1)), b"first\nRELEASED\n");
-        assert_eq!([(); 3].map(|()| output.pop_fresh()), [Some(id(2)), Some(id(1)), None]);
+        assert_eq!([(); 3].map(|()| output.pop_oldest()), [Some(id(1)), Some(id(2)), None]);
     }
 
     #[test]
-    fn the_replies_of_a_tick_come_before_what_is_left_over() {
+    fn whoever_asks_comes_before_a_crowd() {
         let mut output = Output::default();
+        let ask = |output: &mut Output, conn| {
+            output.begin_turn(id(conn));
+            say(output, conn, "LOCKED\n");
+        };
+        output.begin_turn(id(1));
         (1..=5).for_each(|conn| say(&mut output, conn, "DONE\n"));
-        assert_eq!(output.pop_fresh(), Some(id(1)));
-        output.end_tick();
-        assert_eq!(output.pop_fresh(), None);
-        say(&mut output, 6, "LOCKED\n");
-        say(&mut output, 3, "LOCKED\n");
+        assert_eq!([(); 2].map(|()| output.pop_fresh()), [Some(id(1)), None]);
+        ask(&mut output, 6);
+        ask(&mut output, 3);
         output.discard(id(6));
-        say(&mut output, 7, "LOCKED\n");
+        ask(&mut output, 7);
+        say(&mut output, 8, "DONE\n");
         assert_eq!(output.pop_oldest(), Some(id(2)));
         assert_eq!([(); 3].map(|()| output.pop_fresh()), [Some(id(3)), Some(id(7)), None]);
-        say(&mut output, 5, "LOCKED\n");
-        assert_eq!(output.pop_fresh(), Some(id(5)), "also the last of those left over");
-        assert_eq!([(); 2].map(|()| output.pop_oldest()), [Some(id(4)), None]);
+        output.end_tick();
+        ask(&mut output, 8);
+        assert_eq!(output.pop_fresh(), Some(id(8)), "also the last of those left over");
+        assert_eq!([(); 3].map(|()| output.pop_oldest()), [Some(id(4)), Some(id(5)), None]);
         output.check();
     }
 

@@ -135,12 +135,12 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Writes once to each connection that has output, including those that are granted what a connection held that fails now.
-    /// Half of what a tick may write is for what is left over from earlier ones.
+    /// Half of what a tick may write is for those who have not asked in it.
     pub(super) fn flush(&mut self, now: Time) {
         for n in 0..WRITES_PER_TICK {
             let output = &mut self.dispatch.output;
             let fresh = if n < WRITES_PER_TICK / 2 { output.pop_fresh() } else { None };
-            let Some(id) = fresh.or_else(|| output.pop_oldest()) else { return };
+            let Some(id) = fresh.or_else(|| output.pop_oldest()) else { return output.end_tick() };
             self.write_to(id, now);
         }
         self.dispatch.output.end_tick();
@@ -191,6 +191,7 @@ impl<S: Stream> Connections<S> {
         }
         self.dispatch.services[service].traffic.received_bytes += (input.len() - kept) as u64;
         let input = Input { bytes: input, seen };
+        self.dispatch.output.begin_turn(id);
         let served = self.dispatch.call(service, now, &self.slab, |service, context| service.serve(id, input, context));
         if served.consumed > 0 {
             self.idle.note_activity(id, service, now);
