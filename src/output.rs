@@ -6,10 +6,12 @@
 //!
 //! A reply may be held until a commit of its service. All later replies to the connection wait behind it.
 
-use crate::id::ServiceId;
-use crate::id::{ConnId, Id};
+mod buffer;
+
+use crate::id::{ConnId, Id, ServiceId};
 use crate::list::{Links, List};
 use crate::text::escaped;
+use buffer::{Buffer, HeldReply};
 use log::{Level, log_enabled, trace};
 use std::collections::VecDeque;
 
@@ -25,26 +27,6 @@ const SPARE_BYTES: usize = 4096;
 const SPARE_HELD: usize = 16;
 
 const NO_BUFFER: u32 = u32::MAX;
-
-#[derive(Default)]
-struct Buffer {
-    bytes: Vec<u8>,
-    /// How many of `bytes` were sent.
-    sent: usize,
-    /// Replies in `bytes`.
-    replies: u32,
-    /// The replies that are held until a commit, in order.
-    held: VecDeque<HeldReply>,
-}
-
-/// A reply in a buffer that is held until a commit.
-struct HeldReply {
-    /// Unique among all held replies.
-    number: u64,
-    /// Its range in the buffer.
-    start: usize,
-    end: usize,
-}
 
 /// An entry of the queue of held replies.
 struct PendingReply {
@@ -367,39 +349,6 @@ impl Output {
             );
             let ends = buffer.held.iter().flat_map(|held| [held.start, held.end]).chain([buffer.bytes.len()]);
             assert!(ends.is_sorted(), "held replies do not overlap");
-        }
-    }
-}
-
-impl Buffer {
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.sent = 0;
-        self.replies = 0;
-        self.held.clear();
-    }
-
-    /// Returns how many of the bytes may be sent: all before the first held reply.
-    fn sendable(&self) -> usize {
-        self.held.front().map_or(self.bytes.len(), |held| held.start)
-    }
-
-    /// Replaces the held replies up to this one by `text`.
-    fn replace(&mut self, last: u64, text: &[u8]) {
-        let rest = std::mem::take(&mut self.bytes);
-        let mut copied = 0;
-        while let Some(HeldReply { start, end, .. }) = self.held.front().filter(|held| held.number <= last) {
-            let (start, end) = (*start, *end);
-            self.held.pop_front();
-            self.bytes.extend_from_slice(&rest[copied..start]);
-            self.bytes.extend_from_slice(text);
-            copied = end;
-        }
-        let (before, now) = (copied, self.bytes.len());
-        self.bytes.extend_from_slice(&rest[copied..]);
-        for held in &mut self.held {
-            held.start = held.start - before + now;
-            held.end = held.end - before + now;
         }
     }
 }
