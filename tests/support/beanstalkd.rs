@@ -1,12 +1,15 @@
 //! beanstalkd, where it is installed: what it does is what clients of the jobs are used to.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What the table of the kernel says of a socket that listens.
+const LISTENS: &str = "0A";
 
 /// A running beanstalkd, which keeps its jobs in memory.
 pub struct Beanstalkd {
@@ -36,13 +39,26 @@ impl Beanstalkd {
             let deadline = Instant::now() + PATIENCE;
             // When another process was faster, this one ends and the next port is tried.
             while beanstalkd.child.try_wait().expect("is our child").is_none() {
-                if TcpStream::connect(address).is_ok() {
+                if beanstalkd.listens() {
                     return beanstalkd;
                 }
                 assert!(Instant::now() < deadline, "beanstalkd does not listen");
                 thread::sleep(Duration::from_millis(2));
             }
         }
+    }
+}
+
+impl Beanstalkd {
+    /// Whether this very process listens: for a moment another may have the port.
+    fn listens(&self) -> bool {
+        let port = format!(":{:04X}", self.address.port());
+        let sockets = fs::read_to_string("/proc/net/tcp").expect("Linux tells");
+        let rows = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let mut listening = rows.filter(|row| row.len() > 9 && row[1].ends_with(&port) && row[3] == LISTENS);
+        let Ok(files) = fs::read_dir(format!("/proc/{}/fd", self.child.id())) else { return false };
+        let own: Vec<PathBuf> = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok()).collect();
+        listening.any(|row| own.contains(&PathBuf::from(format!("socket:[{}]", row[9]))))
     }
 }
 
