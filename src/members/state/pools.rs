@@ -152,7 +152,10 @@ impl State {
             self.end_start(start, step);
         }
         if graceful {
-            self.begin(Chore::Retire(id, None), step);
+            // It may have been asked for before.
+            if !self.pool(id).is_retiring {
+                self.begin(Chore::Retire(id, None), step);
+            }
         } else {
             self.unname(id, step);
             self.begin(Chore::Remove(id), step);
