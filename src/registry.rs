@@ -254,6 +254,11 @@ impl Others<'_> {
         Overview { services: before.chain([called]).chain(self.after.iter().map(report)).collect() }
     }
 
+    /// Returns why clients of another service should be sent elsewhere, of the first that says so.
+    pub fn ailment(&self) -> Option<&'static str> {
+        self.before.iter().chain(self.after).find_map(|entry| entry.service.ailment())
+    }
+
     /// Notes every value that is remembered for a curve, with the name of its service, in the order of the list.
     pub fn sample(&self, note: &mut dyn FnMut(&'static str, Series)) {
         for entry in self.before.iter().chain(self.after) {

@@ -118,6 +118,11 @@ pub trait Service: Send {
     /// The operator asks with a signal that nothing new is taken, until a restart: what is there already is served to its end.
     fn drain(&mut self, _context: &mut Context<'_>) {}
 
+    /// Returns why clients should be sent elsewhere, in a few words; None if they are served.
+    fn ailment(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns whether nothing is under way that a process which takes over could not go on with, such as a commit. Nothing
     /// is served while an upgrade waits for this; [`Service::commit`] and [`Service::completed`] are called.
     fn is_quiet(&self) -> bool {
@@ -224,7 +229,7 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     /// Ends the wait of a connection: it is served again, in this tick if this comes from [`Service::completed`], else in the next.
-    /// No harm is done if it does not wait.
+    /// If it does not wait, it has a turn, perhaps with nothing to serve.
     pub fn resume(&mut self, conn: ConnId) {
         self.resumed.push(conn);
     }

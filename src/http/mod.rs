@@ -114,11 +114,15 @@ impl Http {
             _ if host.is_some_and(|host| !self.hosts.include(host)) => Status::MisdirectedRequest,
             (None, _) => Status::NotFound,
             (Some(_), Method::Other) => Status::MethodNotAllowed,
+            (Some(Resource::Health), _) if context.others.ailment().is_some() => Status::ServiceUnavailable,
             (Some(_), Method::Get | Method::Head) => Status::Ok,
         };
         trace!("{conn} > {method:?} {path:?}");
         let body = match page {
             Some(page) if status == Status::Ok => self.render(page, context),
+            Some(Resource::Health) if status == Status::ServiceUnavailable => {
+                format!("{}\n", context.others.ailment().unwrap_or_default())
+            }
             _ if status == Status::MisdirectedRequest => format!("{}\n{MISDIRECTED}", status.text()),
             _ => format!("{}\n", status.text()),
         };

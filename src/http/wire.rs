@@ -71,6 +71,7 @@ pub enum Status {
     ContentTooLarge,
     MisdirectedRequest,
     HeadTooLarge,
+    ServiceUnavailable,
     VersionNotSupported,
 }
 
@@ -100,6 +101,7 @@ impl Status {
             Status::ContentTooLarge => "413 Content Too Large",
             Status::MisdirectedRequest => "421 Misdirected Request",
             Status::HeadTooLarge => "431 Request Header Fields Too Large",
+            Status::ServiceUnavailable => "503 Service Unavailable",
             Status::VersionNotSupported => "505 HTTP Version Not Supported",
         }
     }

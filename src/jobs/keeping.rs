@@ -4,7 +4,7 @@
 use super::loading::Loading;
 use super::sessions::session_of;
 use super::state::{Commit, Event, Reply, SnapshotPlace, State, Timer};
-use super::store::{Mark, Store, Verdict};
+use super::store::{Mark, Standing, Store, Verdict};
 use super::telling::Body;
 use super::wire::replies;
 use super::{JobQueue, JobsSettings, wire};
@@ -38,6 +38,8 @@ pub(super) struct Keeping {
     copies: VecDeque<Option<ConnId>>,
     /// How far the store was told of everything.
     snapshot: Option<SnapshotPlace>,
+    /// The reading of a store that came to have its place while the daemon runs.
+    pub loading: Option<Loading>,
 }
 
 impl Keeping {
@@ -53,7 +55,21 @@ impl Keeping {
             held_back: Vec::new(),
             copies: VecDeque::new(),
             snapshot: None,
+            loading: None,
         }
+    }
+
+    /// Forgets what waits for the store: another daemon has what it had. Those who are held back have their turns in any case.
+    pub fn lose(&mut self) {
+        (self.under_way, self.collecting_since, self.snapshot, self.loading) = (None, None, None, None);
+        self.marks.clear();
+        self.held_back.clear();
+        self.copies.clear();
+    }
+
+    /// Returns whether a connection waits for a copy.
+    pub fn is_awaiting(&self, conn: ConnId) -> bool {
+        self.copies.contains(&Some(conn)) || self.held_back.contains(&conn)
     }
 
     /// Forgets a connection that is gone.
@@ -97,20 +113,23 @@ impl JobQueue {
         }
         let JobQueue { state, store, .. } = self;
         let place = store.place();
-        let mut loading = Loading::begin(&place);
+        let mut loading = Loading::begin(place.clone());
         let mut events = Vec::new();
         let Context { now, timers, random, epoch, .. } = context;
         let mut step = super::Step { now: *now, timers: &mut timers.typed(), random, events: &mut events };
         let loaded = store.load(*epoch, &mut |saved| state.restore(saved, &mut step), &mut |share| loading.note(share));
         loaded.map_err(|sentence| format!("the jobs cannot be kept in {place}: {sentence}"))?;
-        loading.end(state.len());
+        if store.standing() == Standing::Owns {
+            loading.end(state.len());
+        }
         Ok(())
     }
 
     /// Returns how far the store is, for a process that takes over; None if it was never opened.
     pub(super) fn store_mark(&self) -> Option<Mark> {
         let batch = self.state.last_committed().0;
-        self.keeping.has_begun.then(|| Mark { opening: self.store.opening(), batch, next_id: self.state.next_id() })
+        let has_any = self.keeping.has_begun && self.store.standing() != Standing::StandsBy;
+        has_any.then(|| Mark { opening: self.store.opening(), batch, next_id: self.state.next_id() })
     }
 
     /// Hands over a batch if there is none under way, and sees to it that replies do not wait for ever.
@@ -190,8 +209,12 @@ impl JobQueue {
                 Verdict::Rewrite => self.hand_over_slice(SnapshotPlace::Start),
                 Verdict::NextSlice => self.keeping.snapshot.into_iter().for_each(|place| self.hand_over_slice(place)),
                 Verdict::Copied(result) => self.tell_copied(&result, context),
+                Verdict::Page(page) => self.take_page(page, context),
+                Verdict::Lost(_) => self.lose_all(context),
             }
         }
+        // Those who wait may be given jobs again.
+        self.step(context, |_, _| {});
         if !self.state.is_backed_up() || !was_failing && self.store.is_failing() {
             self.keeping.held_back.drain(..).for_each(|conn| context.resume(conn));
         }
@@ -266,6 +289,7 @@ pub(super) fn store_of(settings: &JobsSettings) -> Box<dyn Store> {
             path: super::options::absolute(path),
             vfs: None,
         })),
+        StoreKind::Postgres(place) => Box::new(super::postgres::Postgres::new(place.place.clone())),
     }
 }
 

@@ -13,17 +13,17 @@ const DRAW_EVERY: Duration = Duration::from_millis(100);
 const BAR_WIDTH: usize = 40;
 
 /// The reading of a store.
-pub(super) struct Loading<'a> {
-    place: &'a str,
+pub(super) struct Loading {
+    place: String,
     begun: Instant,
     logged: Instant,
     drawn: Option<Instant>,
     is_seen: bool,
 }
 
-impl<'a> Loading<'a> {
+impl Loading {
     /// It begins.
-    pub fn begin(place: &'a str) -> Loading<'a> {
+    pub fn begin(place: String) -> Loading {
         let now = Instant::now();
         Loading { place, begun: now, logged: now, drawn: None, is_seen: stderr().is_terminal() }
     }
@@ -48,7 +48,7 @@ impl<'a> Loading<'a> {
             self.draw("");
         }
         let seconds = self.begun.elapsed().as_secs_f64();
-        match self.place {
+        match &*self.place {
             "memory" => info!("the jobs are kept in memory, and end with the daemon"),
             place => info!("the jobs are kept in {place}: {jobs} were read in {seconds:.1} s"),
         }

@@ -5,12 +5,14 @@ mod asking;
 mod keeping;
 mod loading;
 pub mod options;
+pub mod postgres;
 mod process;
 mod report;
 pub mod request;
 mod saving;
 mod sessions;
 pub mod sqlite;
+mod standby;
 pub mod state;
 pub mod stats;
 pub mod store;
@@ -36,7 +38,7 @@ use sessions::{Session, session_of};
 use state::{Commit, Event, Refusal, Reply, State, Step, Timer};
 use stats::Jobs as Stat;
 use std::io;
-use store::Store;
+use store::{Standing, Store};
 use telling::Body;
 use wire::stream::{Cut, Item};
 use wire::{MAX_EXTENSION_LINE, Request, replies};
@@ -118,6 +120,7 @@ impl JobQueue {
         let mut events = std::mem::take(&mut self.events);
         let Context { now, timers, random, .. } = context;
         let mut step = Step { now: *now, timers: &mut timers.typed(), random, events: &mut events };
+        self.state.set_shut(self.store.standing() != Standing::Owns, &mut step);
         take(&mut self.state, &mut step);
         self.state.commit_at_once(&mut step);
         events.drain(..).for_each(|event| self.tell(&event, context));
@@ -209,6 +212,9 @@ impl Service for JobQueue {
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
+        if session_of(&mut self.sessions, conn).is_lost || self.store.standing() == Standing::StandsBy {
+            return self.turn_away(conn, input.bytes, context);
+        }
         if !std::mem::replace(&mut session_of(&mut self.sessions, conn).is_open, true) {
             self.step(context, |state, step| state.open(conn, step));
         }
@@ -295,6 +301,10 @@ impl Service for JobQueue {
 
     fn drain(&mut self, _: &mut Context<'_>) {
         self.state.set_draining(true);
+    }
+
+    fn ailment(&self) -> Option<&'static str> {
+        (self.keeping.has_begun() && self.store.standing() == Standing::StandsBy).then_some("the jobs stand by")
     }
 
     fn is_quiet(&self) -> bool {

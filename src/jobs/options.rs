@@ -1,9 +1,11 @@
 //! The options of the jobs: how long, how many and how large they may be, where they are kept, and who may administer them.
 
+use super::postgres::Place;
 use super::state::Bounds;
 use crate::options::{Endpoint, Opt, assign, flag, listening, number, seconds_or_forever};
 use crate::time::Span;
 use std::ffi::OsStr;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +35,44 @@ pub enum StoreKind {
     Memory,
     /// In a file of SQLite: this one, or [`FILE`] where the supervisor has a place for it, else in the working directory.
     Sqlite(Option<PathBuf>),
+    /// In a database of PostgreSQL.
+    Postgres(Box<PostgresUrl>),
+}
+
+/// Where a database is, as it was said.
+#[derive(Clone)]
+pub struct PostgresUrl {
+    /// What was said.
+    url: String,
+    /// What it means.
+    pub place: Place,
+}
+
+impl PartialEq for PostgresUrl {
+    fn eq(&self, other: &Self) -> bool {
+        self.url == other.url
+    }
+}
+
+impl Eq for PostgresUrl {}
+
+impl fmt::Debug for PostgresUrl {
+    /// Without a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.place.name())
+    }
+}
+
+impl PostgresUrl {
+    /// Reads it: a URL, with or without the scheme, or the words that libpq takes.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says what is wrong.
+    pub fn parse(text: &str) -> Result<PostgresUrl, String> {
+        let url = if text.starts_with("//") { format!("postgresql:{text}") } else { text.to_string() };
+        Ok(PostgresUrl { place: Place::parse(&url)?, url })
+    }
 }
 
 /// How much may wait for a commit before connections that change more are not read.
@@ -67,7 +107,8 @@ fn store(text: &str) -> Result<StoreKind, String> {
         None if text == "memory" => Ok(StoreKind::Memory),
         Some(("sqlite", "")) => Ok(StoreKind::Sqlite(None)),
         Some(("sqlite", path)) => Ok(StoreKind::Sqlite(Some(path.into()))),
-        _ => Err("sqlite:PATH or memory".into()),
+        Some(("postgres" | "postgresql", url)) => Ok(StoreKind::Postgres(Box::new(PostgresUrl::parse(url)?))),
+        _ => Err("sqlite:PATH, postgres:URL or memory".into()),
     }
 }
 
@@ -118,12 +159,14 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.store",
         hint: "STORE",
         default: r#""sqlite:""#,
-        doc_short: "where jobs are kept: sqlite:PATH, or memory (default: jobs.db in $STATE_DIRECTORY, or where it is started)",
+        doc_short: "where jobs are kept: sqlite:PATH, postgres:URL, or memory (default: jobs.db in $STATE_DIRECTORY, or where it is started)",
         doc_long: "
             Where jobs are kept; see
             .Sx WHERE JOBS ARE KEPT .
             .Cm sqlite:\\&PATH
             keeps them in a file of SQLite, which is made if it is not there;
+            .Cm postgres:\\&URL
+            keeps them in a database that several daemons share, of which one serves jobs and the others stand by;
             .Cm memory
             keeps them for as long as the daemon runs, upgrades included.
             The default is

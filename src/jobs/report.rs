@@ -4,10 +4,11 @@
 use super::JobQueue;
 use super::state::queries::{Summary, SummaryBy};
 use super::stats::Jobs as Stat;
-use super::store::Health;
+use super::store::{Health, OwnerHealth};
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Series, SeriesInfo, Table, TableInfo};
 use crate::stats::Figures;
-use crate::time::Time;
+use crate::time::{Span, Time};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How many rows a table has at most: as many as a page has room for, in four tables.
 const MOST_ROWS: usize = 100;
@@ -184,6 +185,20 @@ static STORES: TableInfo = TableInfo {
         Column { unit: ColumnUnit::Bytes, name: "file", title: "file", help: "Bytes of the files.", ..Column::BLANK },
         Column {
             unit: ColumnUnit::Text,
+            name: "owner",
+            title: "owner",
+            help: "Which of the daemons that share the store serves its jobs, and by which take-over.",
+            ..Column::BLANK
+        },
+        Column {
+            unit: ColumnUnit::Age,
+            name: "owned",
+            title: "since",
+            help: "For how long it has served them.",
+            ..Column::BLANK
+        },
+        Column {
+            unit: ColumnUnit::Text,
             emphasis: Emphasis::Alarm,
             name: "fault",
             title: "fault",
@@ -223,7 +238,8 @@ impl JobQueue {
     }
 
     fn row_of_store(&self, now: Time) -> Option<Vec<Cell>> {
-        let Health { fault, commits, checkpoints, last_batch, file_bytes, .. } = self.health()?;
+        let Health { fault, commits, checkpoints, last_batch, file_bytes, owner, .. } = self.health()?;
+        let [owner, owned] = owner.map_or([Cell::Nothing, Cell::Nothing], |owner| cells_of_owner(&owner));
         let fault = fault.map_or(Cell::Nothing, Cell::Text);
         let oldest = Cell::Time(self.keeping.oldest(now));
         let [batch, file] = [last_batch, file_bytes].map(Cell::Number);
@@ -234,6 +250,8 @@ impl JobQueue {
             oldest,
             batch,
             file,
+            owner,
+            owned,
             fault,
         ])
     }
@@ -247,6 +265,10 @@ impl JobQueue {
         let mut figures = self.state.figures();
         figures.set(Stat::OldestUncommitted, self.keeping.oldest(now).as_micros());
         if let Some(health) = self.health() {
+            if let Some(OwnerHealth { is_self, epoch, .. }) = health.owner {
+                figures.set(Stat::Owner, is_self.into());
+                figures.set(Stat::Epoch, epoch);
+            }
             let stats = [
                 (Stat::LastBatch, health.last_batch),
                 (Stat::FileBytes, health.file_bytes),
@@ -264,6 +286,16 @@ impl JobQueue {
         let [put, deleted, ready] = self.state.totals();
         [(&PUT, put), (&DELETES, deleted), (&READY, ready)]
     }
+}
+
+fn cells_of_owner(owner: &OwnerHealth) -> [Cell; 2] {
+    if owner.address.is_empty() {
+        return [Cell::Text("not known".into()), Cell::Nothing];
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    // Not negative, and exact enough for people.
+    let owned = Span::from_secs((now - owner.since).max(0.0) as u64);
+    [Cell::Text(format!("{}, take-over {}", owner.address, owner.epoch)), Cell::Time(owned)]
 }
 
 fn row_of_sum((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {

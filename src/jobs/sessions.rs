@@ -30,6 +30,8 @@ pub(super) struct Session {
     pub is_open: bool,
     /// The loop serves nothing of it before it is resumed.
     pub waits: bool,
+    /// What it had is another's now: it is closed when it has its turn.
+    pub is_lost: bool,
     /// What it sends.
     pub stream: Stream,
     /// Bytes that are kept of a request of which not all is there.
@@ -127,7 +129,15 @@ impl Session {
             }
             unsent.push_back(Message { head: Vec::new(), body: Some(Arc::new(head.into())), written: 0, after: None });
         }
-        Ok(Session { is_open: true, waits, kept_bytes: stream.kept_bytes(), stream, query: None, unsent })
+        Ok(Session {
+            is_open: true,
+            waits,
+            is_lost: false,
+            kept_bytes: stream.kept_bytes(),
+            stream,
+            query: None,
+            unsent,
+        })
     }
 }
 

@@ -24,6 +24,7 @@ mod bulk;
 mod check;
 mod commits;
 mod conns;
+mod gate;
 mod index;
 mod job;
 mod jobs;
@@ -131,6 +132,8 @@ pub enum Reply {
     DeadlineSoon,
     /// No job came in time.
     TimedOut,
+    /// Nothing is given out for now.
+    InternalError,
     /// There is no such job or tube, or it is not the connection's.
     NotFound,
     /// The job is gone.
@@ -253,6 +256,8 @@ pub struct State {
     sweeps: Slab<Sweep>,
     /// The last round of timers, and how many more jobs may become ready in it.
     round: (Time, u32),
+    /// Nobody is given a job for now.
+    is_shut: bool,
     commits: commits::Commits,
     is_draining: bool,
     ready: u64,
@@ -295,6 +300,7 @@ impl State {
             waiting: 0,
             sweeps: Slab::new(),
             round: (Time::START, DUE_AT_ONCE),
+            is_shut: false,
             commits: commits::Commits::default(),
             is_draining: false,
             ready: 0,

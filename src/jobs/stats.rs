@@ -59,6 +59,8 @@ statistics! {
         Checkpoints = "store-checkpoints", Count, "How often the store's log was brought into its file.";
         Rewrites = "store-rewrites", Count, "How often the store was written anew.";
         Fault = "store-fault", Level, "1 while the store fails, else 0.";
+        Owner = "store-owner", Level, "1 if this daemon serves the jobs of a store that several share, else 0.";
+        Epoch = "store-epoch", Level, "The number of the take-over by which such a store has its owner.";
         Groups = "current-groups", Level, "Groups that some job belongs to.";
     }
 }

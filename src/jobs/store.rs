@@ -47,6 +47,20 @@ pub trait Store: Send {
         false
     }
 
+    /// Returns whether this process may give out jobs of the place.
+    fn standing(&self) -> Standing {
+        Standing::Owns
+    }
+
+    /// Visits the page that [`Verdict::Page`] has told of, as [`Store::load`] visits.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says what is wrong with it. Then the store has the place no more.
+    fn visit_page(&mut self, _visit: Visit<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Returns whether a batch is under way. No other is begun before it is finished.
     fn is_busy(&self) -> bool;
 
@@ -91,6 +105,32 @@ pub enum Verdict {
     NextSlice,
     /// A copy is there, of so many bytes, or a sentence says why not.
     Copied(Result<u64, String>),
+    /// A page of what is kept is to be visited, now that the store has its place: the first, another, or the last.
+    Page(PageOrder),
+    /// Another has the place, for this reason: what the service has counts for nothing any more.
+    Lost(String),
+}
+
+/// Which page it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageOrder {
+    /// Which share of everything was read with it.
+    pub share: u8,
+    /// Whether it is the first.
+    pub is_first: bool,
+    /// Whether it is the last.
+    pub is_last: bool,
+}
+
+/// Whether jobs of a place may be given out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// They may.
+    Owns,
+    /// For now they may not: others may have the place. What is promised is still kept.
+    Lapsed,
+    /// Others have it, or the service does not know yet what is there.
+    StandsBy,
 }
 
 /// How far a store is: two stores with the same mark have the same jobs.
@@ -131,6 +171,21 @@ pub struct Health {
     pub file_bytes: u64,
     /// How often all was written anew.
     pub rewrites: u64,
+    /// Who has the place; None where that is never another.
+    pub owner: Option<OwnerHealth>,
+}
+
+/// Who has a place that several daemons share.
+#[derive(Clone, PartialEq, Debug)]
+pub struct OwnerHealth {
+    /// Whether this daemon has it.
+    pub is_self: bool,
+    /// What the owner calls itself; empty if that is not known.
+    pub address: String,
+    /// The number of its take-over.
+    pub epoch: u64,
+    /// When that was, in seconds since 1970; 0 if that is not known.
+    pub since: f64,
 }
 
 /// A store that keeps nothing: what the state has is all there is.

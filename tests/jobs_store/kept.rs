@@ -2,7 +2,7 @@
 
 use crate::support::random::Random;
 use poolcounter::jobs::state::{Backoff, Body, Commit, History, JobId, Record, Saved, Setting, Stored, Until};
-use poolcounter::jobs::store::{Store, Verdict};
+use poolcounter::jobs::store::{Standing, Store, Verdict};
 use poolcounter::time::{Span, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -190,6 +190,18 @@ pub fn load(store: &mut dyn Store, epoch: Span) -> Result<Kept, String> {
         Ok(())
     };
     store.load(epoch, &mut visit, &mut |share| assert!((0.0..=1.0).contains(&share)))?;
+    // One that several daemons share has it in pages, if it is free.
+    let deadline = Instant::now() + PATIENCE;
+    while store.standing() == Standing::StandsBy && Instant::now() < deadline {
+        match verdict_within(store, Duration::from_millis(300)) {
+            Some(Verdict::Page(_)) => store.visit_page(&mut visit)?,
+            None if store.is_busy() => {}
+            other => {
+                assert_eq!(other, None);
+                break;
+            }
+        }
+    }
     Ok(kept)
 }
 

@@ -1,8 +1,8 @@
 //! A store of jobs on a disk that can lose what it has not synced: each batch is whole on it, or not there. It does what the test
 //! says, and when: commits, has no room, fails to sync and asks for everything anew.
 
-use poolcounter::jobs::state::{Commit, Record, Saved, Stored};
-use poolcounter::jobs::store::batch::{Batch, JobRow, Row, Text, moment, read_setting, signed};
+use poolcounter::jobs::state::{Commit, Saved, Stored};
+use poolcounter::jobs::store::batch::{Batch, JobRow, Row, Text, read_setting, signed};
 use poolcounter::jobs::store::{Mark, Store, Verdict, Visit};
 use poolcounter::jobs::{self, JobQueue, JobsSettings};
 use poolcounter::options::Opt;
@@ -241,26 +241,6 @@ impl<'a> Kept<'a> {
         }
         self.jobs
             .values()
-            .try_for_each(|(batch, job, body)| visit(Saved::Job(record_of(batch, job, epoch), body, None, None)))
-    }
-}
-
-fn record_of<'a>(batch: &'a Batch, job: &JobRow, epoch: Span) -> Record<'a> {
-    Record {
-        id: job.id,
-        tube: batch.text(job.tube),
-        pri: job.pri,
-        delay: job.delay,
-        ttr: job.ttr,
-        created: job.created - signed(epoch),
-        delayed: job.delayed_until.map(|until| moment(epoch, until)),
-        is_buried: job.is_buried,
-        reserves: job.reserves,
-        history: job.history,
-        key: batch.text(job.key),
-        until: job.until,
-        root: job.root.map(|(signature, timestamp)| (batch.text(signature), timestamp)),
-        group: batch.text(job.group),
-        error: batch.text(job.error),
+            .try_for_each(|(batch, job, body)| visit(Saved::Job(batch.record(job, epoch), body, None, None)))
     }
 }

@@ -1,11 +1,13 @@
 //! What every store does that keeps jobs beyond the process, whatever it is: each test runs on each of them.
 
 use crate::kept::{Change, EPOCH, Kept, commit, load, settle, verdict_of, verdict_within};
+use crate::support::postgres::{place_of, shared};
 use crate::support::random::{Random, setting};
 use crate::support::scratch::Scratch;
+use poolcounter::jobs::postgres::Postgres;
 use poolcounter::jobs::sqlite::{Place, Sqlite};
 use poolcounter::jobs::state::Commit;
-use poolcounter::jobs::store::{Mark, Memory, Store, Verdict};
+use poolcounter::jobs::store::{Mark, Memory, Standing, Store, Verdict};
 use poolcounter::time::{Span, Time};
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use std::time::Duration;
 type Open = fn(&Scratch) -> Box<dyn Store>;
 
 /// The stores that keep jobs beyond the process.
-const STORES: &[(&str, Open)] = &[("sqlite", sqlite)];
+const STORES: &[(&str, Open)] = &[("sqlite", sqlite), ("postgres", postgres)];
 
 const SEEDS: u64 = 20;
 const STEPS: usize = 120;
@@ -22,9 +24,20 @@ pub fn sqlite(scratch: &Scratch) -> Box<dyn Store> {
     Box::new(Sqlite::new(Place { path: scratch.file("jobs.db"), vfs: None }))
 }
 
+/// The directory's name is that of its schema.
+fn postgres(scratch: &Scratch) -> Box<dyn Store> {
+    let cluster = shared().expect("it is there, or this store is left out");
+    let name =
+        scratch.file("").components().next_back().map(|name| name.as_os_str().to_string_lossy().replace('-', "_"));
+    Box::new(Postgres::new(place_of(&cluster.url(&name.expect("it has a name")))))
+}
+
 fn on_each(test: impl Fn(Open, Scratch)) {
     for (name, open) in STORES {
         println!("{name}");
+        if *name == "postgres" && shared().is_none() {
+            continue;
+        }
         test(*open, Scratch::new());
     }
 }
@@ -132,8 +145,16 @@ fn nobody_else_may_open_it_meanwhile() {
     on_each(|open, scratch| {
         let mut store = open(&scratch);
         load(&mut *store, EPOCH).expect("is new");
-        let refusal = load(&mut *open(&scratch), EPOCH).expect_err("another has it");
-        assert!(refusal.contains("another daemon keeps its jobs there"), "{refusal}");
+        let mut other = open(&scratch);
+        match load(&mut *other, EPOCH) {
+            Ok(kept) => {
+                assert_eq!(kept, Kept::default());
+                assert_eq!((other.standing(), other.verdict()), (Standing::StandsBy, None));
+                assert!(!other.health().and_then(|health| health.owner).expect("is told").is_self);
+            }
+            Err(refusal) => assert!(refusal.contains("another daemon keeps its jobs there"), "{refusal}"),
+        }
+        drop(other);
         drop(store);
         load(&mut *open(&scratch), EPOCH).expect("it is free again");
     });
@@ -165,15 +186,28 @@ fn a_process_that_has_everything_goes_on_where_the_other_stopped() {
 #[test]
 fn a_place_that_has_something_else_is_written_anew() {
     on_each(|open, scratch| {
+        let mark = Mark { opening: 7, batch: 40, next_id: 900 };
         let mut other = Kept::default();
         let mut store = open(&scratch);
         load(&mut *store, EPOCH).expect("is new");
         other.add(&mut *store, Change::Put(1, b"other".to_vec()));
         commit(&mut *store, &mut other, 1);
+        let has_no_room = store.health().is_some_and(|health| health.owner.is_some());
         drop(store);
         let mut kept = Kept::default();
         let mut store = open(&scratch);
-        store.go_on(EPOCH, Mark { opening: 7, batch: 40, next_id: 900 });
+        store.go_on(EPOCH, mark);
+        let mut scratch = scratch;
+        if has_no_room {
+            // What is there is left alone, and nothing is told before somebody decides.
+            assert_eq!(verdict_within(&mut *store, Duration::from_millis(1500)), None);
+            assert!(store.is_failing() && store.is_busy() && store.standing() == Standing::Lapsed);
+            drop(store);
+            assert_eq!(load(&mut *open(&scratch), EPOCH).expect("is readable"), other);
+            scratch = Scratch::new();
+            store = open(&scratch);
+            store.go_on(EPOCH, mark);
+        }
         assert_eq!(verdict_of(&mut *store), Verdict::Rewrite);
         assert!(store.is_busy());
         for slice in 0..3 {
@@ -265,7 +299,10 @@ fn a_copy_has_what_is_committed_and_takes_the_place_of_nothing() {
         commit(&mut *store, &mut kept, 1);
         let copies = Scratch::new();
         let path = copies.file("jobs.db");
-        assert!(store.copy(path.as_os_str().as_encoded_bytes()));
+        if !store.copy(path.as_os_str().as_encoded_bytes()) {
+            // It has means of its own for that.
+            return assert!(store.health().is_some_and(|health| health.owner.is_some()));
+        }
         let Verdict::Copied(Ok(bytes)) = verdict_of(&mut *store) else { panic!("it is not copied") };
         assert_eq!(bytes, std::fs::metadata(&path).expect("is there").len());
         assert!(store.copy(path.as_os_str().as_encoded_bytes()));

@@ -21,6 +21,7 @@ pub mod members_twin;
 pub mod model;
 pub mod original;
 pub mod player;
+pub mod postgres;
 pub mod protocol;
 pub mod random;
 pub mod running;

@@ -160,6 +160,11 @@ impl State {
         self.commits.most = (changes, bytes);
     }
 
+    /// Returns what [`State::set_queue`] has set.
+    pub(super) fn queue(&self) -> (usize, usize) {
+        self.commits.most
+    }
+
     /// Returns true when so much waits for a commit that nobody should change more.
     pub fn is_backed_up(&self) -> bool {
         let ((changes, bytes), (most, most_bytes)) = (self.uncommitted(), self.commits.most);

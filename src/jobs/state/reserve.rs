@@ -72,6 +72,9 @@ impl State {
     pub fn reserve_this(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::ReserveJob);
         self.conn(conn).is_worker = true;
+        if self.is_shut {
+            return step.tell(conn, Reply::InternalError);
+        }
         let Some(key) = self.visible(id).filter(|key| self.jobs[*key].place != Place::Reserved) else {
             return step.tell(conn, Reply::NotFound);
         };
@@ -140,6 +143,9 @@ impl State {
 
     /// Returns the next job of a set, of which its tubes are told first. Leaves of superseded root jobs that are met on the way are dropped.
     fn next_job(&mut self, set: SetId, drops: &mut u32, step: &mut Step<'_, '_>) -> Next {
+        if self.is_shut {
+            return Next::Nothing;
+        }
         if !self.build(set, drops) {
             return Next::Later;
         }

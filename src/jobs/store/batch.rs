@@ -1,7 +1,8 @@
 //! The changes of a batch as rows that a thread can own: short texts lie together in one piece of memory, long bodies are
 //! shared with their jobs. Times are those of the day, so that they mean the same to every process.
 
-use crate::jobs::state::{Backoff, Body, Commit, History, JobId, Record, Setting, Stored, Until};
+use super::Visit;
+use crate::jobs::state::{Backoff, Body, Commit, History, JobId, Record, Saved, Setting, Stored, Until};
 use crate::time::{Span, Time};
 use std::sync::Arc;
 
@@ -144,10 +145,66 @@ impl Batch {
         self.rows.push(row);
     }
 
-    fn note(&mut self, text: &[u8]) -> Text {
+    /// Keeps a text, and returns where.
+    pub fn note(&mut self, text: &[u8]) -> Text {
         let start = self.texts.len();
         self.texts.extend_from_slice(text);
         Text { start, end: self.texts.len() }
+    }
+
+    /// Keeps a body that no job has yet.
+    pub fn note_body(&mut self, body: &[u8]) -> RowBody {
+        if body.len() <= COPIED_BYTES {
+            return RowBody::Copied(self.note(body));
+        }
+        self.shared_bytes += body.len();
+        RowBody::Shared(Arc::new(body.into()))
+    }
+
+    /// Visits each row that puts something, as another process would have saved it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with one.
+    pub fn visit(&self, epoch: Span, visit: Visit<'_>) -> Result<(), String> {
+        self.rows.iter().try_for_each(|row| match row {
+            Row::Put(job, body) => {
+                let saved = Saved::Job(self.record(job, epoch), self.body(body), None, None);
+                visit(saved).map_err(|sentence| format!("job {}: {sentence}", job.id))
+            }
+            Row::Root(tube, signature, newest, changed) => {
+                let changed = changed.saturating_sub(signed(epoch));
+                let saved = Saved::Root(self.text(*tube), self.text(*signature), *newest, changed);
+                visit(saved).map_err(|sentence| format!("a root job: {sentence}"))
+            }
+            Row::Setting(kind, of, Some(value)) => {
+                let setting = read_setting(epoch, kind, self.text(*of), self.text(*value));
+                let setting = setting.ok_or("a setting: it makes no sense")?;
+                visit(Saved::Setting(setting)).map_err(|sentence| format!("a setting: {sentence}"))
+            }
+            Row::Update(_) | Row::Delete(_) | Row::RootGone(..) | Row::Setting(_, _, None) | Row::NextId(_) => Ok(()),
+        })
+    }
+
+    /// Returns a job of this batch as it was added.
+    pub fn record(&self, job: &JobRow, epoch: Span) -> Record<'_> {
+        Record {
+            id: job.id,
+            tube: self.text(job.tube),
+            pri: job.pri,
+            delay: job.delay,
+            ttr: job.ttr,
+            created: job.created.saturating_sub(signed(epoch)),
+            delayed: job.delayed_until.map(|until| moment(epoch, until)),
+            is_buried: job.is_buried,
+            reserves: job.reserves,
+            history: job.history,
+            key: self.text(job.key),
+            until: job.until,
+            root: job.root.map(|(signature, timestamp)| (self.text(signature), timestamp)),
+            group: self.text(job.group),
+            error: self.text(job.error),
+        }
     }
 
     fn take_body(&mut self, body: &mut Body) -> RowBody {

@@ -23,6 +23,7 @@ pub fn write(bytes: &mut Vec<u8>, reply: &Reply, used: &[u8], body_bytes: usize)
         Reply::Superseded => line(bytes, "SUPERSEDED"),
         Reply::Draining => line(bytes, "DRAINING"),
         Reply::Accepting => line(bytes, "ACCEPTING"),
+        Reply::InternalError => write_internal_error(bytes),
         Reply::OutOfMemory | Reply::Refused(Refusal::OutOfMemory) => line(bytes, "OUT_OF_MEMORY"),
         Reply::NotIgnored => line(bytes, "NOT_IGNORED"),
         Reply::End => line(bytes, "END"),

@@ -253,10 +253,9 @@ impl<S: Stream> Connections<S> {
     fn resume_all(&mut self) {
         let mut resumed = std::mem::take(&mut self.dispatch.resumed);
         for id in resumed.drain(..) {
-            // It may be closed by now, or not have waited.
-            if let Some(conn) = self.slab.get_mut(id.index())
-                && std::mem::take(&mut conn.waiting)
-            {
+            // It may be closed by now.
+            if let Some(conn) = self.slab.get_mut(id.index()).filter(|conn| conn.is_open()) {
+                conn.waiting = false;
                 self.make_ready(id);
             }
         }

@@ -1,0 +1,337 @@
+//! The store that keeps jobs in a database of PostgreSQL, as the loop sees it. Several daemons share one; one of them has the
+//! queue, and the others stand by. A thread asks the database, and tells what comes of that.
+
+mod link;
+mod load;
+pub mod owner;
+mod place;
+pub mod rows;
+pub mod schema;
+pub mod statements;
+mod tls;
+mod worker;
+
+pub use place::Place;
+pub use worker::init_db;
+
+use super::state::{Saved, Stored};
+use super::store::batch::Batch;
+use super::store::{Health, Mark, OwnerHealth, PageOrder, Standing, Store, Verdict, Visit};
+use crate::service::Wake;
+use crate::time::{Span, Time};
+use owner::{Holder, LEASE_SECONDS, Order, Page, Told, Wish};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long the start waits for the first word of the database. A daemon that serves more than jobs starts without it.
+const FIRST_WORD: Duration = Duration::from_secs(2);
+
+/// Keeps jobs in a database.
+pub struct Postgres {
+    name: String,
+    backend: Backend,
+    wake: Option<Wake>,
+    epoch: Span,
+    /// Until when this process may give out jobs, in microseconds of the backend's clock.
+    trusted_until: Arc<AtomicU64>,
+    line: Option<Line>,
+    /// What was told, and not taken in yet.
+    told: VecDeque<Told>,
+    term: u64,
+    standing: Role,
+    collected: Batch,
+    /// How many changes the batch has that is under way.
+    under_way: Option<u64>,
+    /// Which of the times that all is written anew is under way.
+    rewrite: Option<u64>,
+    page: Option<Page>,
+    holder: Holder,
+    fault: Option<String>,
+    health: Health,
+}
+
+/// What asks the database.
+pub struct Backend {
+    /// Returns the time.
+    pub clock: Arc<dyn Fn() -> Time + Send + Sync>,
+    /// Begins to ask, as the successor of a process that had the queue at this mark, or as one that has nothing.
+    pub start: Start,
+    /// How long it may take before it says anything.
+    pub patience: Duration,
+}
+
+/// What begins to ask the database.
+pub type Start = Box<dyn FnMut(Option<Mark>, Ends) -> Result<Option<JoinHandle<()>>, String> + Send>;
+
+/// The backend's ends of what is between it and the loop.
+pub struct Ends {
+    /// What the loop wants.
+    pub orders: Receiver<Order>,
+    /// What it is told.
+    pub told: Sender<Told>,
+    /// Wakes the loop when it was told something.
+    pub wake: Wake,
+    /// Until when the loop may give out jobs, in microseconds of the clock.
+    pub trusted_until: Arc<AtomicU64>,
+}
+
+/// What there is between the loop and the thread.
+struct Line {
+    orders: Option<Sender<Order>>,
+    told: Receiver<Told>,
+    handle: Option<JoinHandle<()>>,
+}
+
+/// What this process is to the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    StandsBy,
+    /// It has the queue, and the service does not know yet what is in it.
+    Reads,
+    /// It had the queue before an upgrade.
+    GoesOn,
+    Owns,
+}
+
+impl Postgres {
+    /// A store that is not open yet.
+    pub fn new(place: Place) -> Self {
+        let name = place.name();
+        let begun = Instant::now();
+        let clock = Arc::new(move || Time::START + Span::from_micros(1) + begun.elapsed().into());
+        let start = worker::starter(place, clock.clone());
+        Postgres::with(name, Backend { clock, start, patience: FIRST_WORD })
+    }
+
+    /// A store with something else that asks the database, or a model of one.
+    pub fn with(name: String, backend: Backend) -> Self {
+        Postgres {
+            name,
+            backend,
+            wake: None,
+            epoch: Span::ZERO,
+            trusted_until: Arc::default(),
+            line: None,
+            told: VecDeque::new(),
+            term: 0,
+            standing: Role::StandsBy,
+            collected: Batch::default(),
+            under_way: None,
+            rewrite: None,
+            page: None,
+            holder: Holder::default(),
+            fault: None,
+            health: Health::default(),
+        }
+    }
+
+    fn start(&mut self, mark: Option<Mark>) -> Result<(), String> {
+        let (orders, received) = channel();
+        let (teller, told) = channel();
+        let wake = self.wake.clone().unwrap_or_else(|| Wake::new(|| {}));
+        let ends = Ends { orders: received, told: teller, wake, trusted_until: self.trusted_until.clone() };
+        let handle = (self.backend.start)(mark, ends)?;
+        self.line = Some(Line { orders: Some(orders), told, handle });
+        Ok(())
+    }
+
+    fn wish(&mut self, wish: Wish) {
+        let orders = self.line.as_ref().and_then(|line| line.orders.as_ref());
+        if orders.is_none_or(|orders| orders.send(Order { term: self.term, wish }).is_err()) {
+            self.fault.get_or_insert_with(|| "its thread has ended".into());
+        }
+    }
+
+    /// Takes in what is told, as far as the service must know of it.
+    fn take(&mut self, told: Told) -> Option<Verdict> {
+        match told {
+            Told::StandsBy(holder) => {
+                if self.holder != holder {
+                    log::info!("the jobs in {} are served by {}; this daemon stands by", self.name, holder.address);
+                }
+                (self.holder, self.fault) = (holder, None);
+            }
+            Told::Owns(epoch) => {
+                log::info!("the jobs in {} are this daemon's now, by the take-over {epoch}", self.name);
+                (self.standing, self.fault) = (Role::Reads, None);
+                self.own(epoch);
+            }
+            Told::Page(page) => {
+                let share = (page.share * 100.0) as u8;
+                let order = PageOrder { share, is_first: page.committed.is_some(), is_last: page.is_last };
+                self.page = Some(page);
+                return Some(Verdict::Page(order));
+            }
+            Told::Committed { commit, took } => {
+                self.fault = None;
+                self.health.last_batch = self.under_way.take().unwrap_or(0);
+                self.health.commits.record(took);
+                return Some(Verdict::Committed(commit));
+            }
+            Told::Works(epoch) => {
+                if self.standing == Role::GoesOn {
+                    self.standing = Role::Owns;
+                }
+                (self.fault, self.rewrite) = (None, None);
+                self.own(epoch);
+            }
+            Told::Fails(sentence) | Told::Refused(sentence) => {
+                if self.fault.as_ref() != Some(&sentence) {
+                    log::error!("the jobs cannot be kept in {}: {sentence}", self.name);
+                }
+                self.fault = Some(sentence);
+            }
+            Told::Lost(why) => {
+                log::error!("the jobs in {} are not this daemon's any more: {why}", self.name);
+                self.term += 1;
+                self.standing = Role::StandsBy;
+                (self.under_way, self.rewrite, self.page) = (None, None, None);
+                self.collected = Batch::default();
+                self.holder = Holder::default();
+                return Some(Verdict::Lost(why));
+            }
+            Told::Rewrite(number) => {
+                if self.standing == Role::GoesOn {
+                    self.standing = Role::Owns;
+                }
+                self.rewrite = Some(number);
+                self.health.rewrites += 1;
+                return Some(Verdict::Rewrite);
+            }
+            Told::NextSlice(number) => {
+                // A slice of an earlier time counts for nothing any more.
+                return (self.rewrite == Some(number)).then_some(Verdict::NextSlice).or_else(|| self.verdict());
+            }
+        }
+        self.verdict()
+    }
+
+    fn own(&mut self, epoch: u64) {
+        if self.holder.epoch != epoch || self.holder.address.is_empty() {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+            self.holder = Holder { address: "this daemon".into(), epoch, since };
+        }
+    }
+}
+
+impl Store for Postgres {
+    fn attach(&mut self, wake: Wake) {
+        self.wake = Some(wake);
+    }
+
+    fn place(&self) -> String {
+        self.name.clone()
+    }
+
+    /// Begins; what is there comes in pages, once this process has the queue.
+    fn load(&mut self, epoch: Span, _: Visit<'_>, _: &mut dyn FnMut(f64)) -> Result<(), String> {
+        self.epoch = epoch;
+        self.start(None)?;
+        let Some(line) = &self.line else { return Ok(()) };
+        match line.told.recv_timeout(self.backend.patience) {
+            Ok(Told::Refused(sentence)) => Err(sentence),
+            Ok(told) => {
+                self.told.push_back(told);
+                // What it has said now waits for the first tick.
+                self.wake.iter().for_each(Wake::wake);
+                Ok(())
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn go_on(&mut self, epoch: Span, mark: Mark) {
+        self.epoch = epoch;
+        self.standing = Role::GoesOn;
+        self.fault = self.start(Some(mark)).err();
+    }
+
+    fn opening(&self) -> u64 {
+        self.holder.epoch
+    }
+
+    fn standing(&self) -> Standing {
+        match self.standing {
+            Role::StandsBy | Role::Reads => Standing::StandsBy,
+            Role::GoesOn => Standing::Lapsed,
+            Role::Owns if (self.backend.clock)().as_micros() < self.trusted_until.load(Ordering::Acquire) => {
+                Standing::Owns
+            }
+            Role::Owns => Standing::Lapsed,
+        }
+    }
+
+    fn visit_page(&mut self, visit: Visit<'_>) -> Result<(), String> {
+        let Some(page) = self.page.take() else { return Ok(()) };
+        let mut visit_all = || {
+            if let Some(committed) = page.committed {
+                let next_id = page.rows.next_id().unwrap_or(1);
+                visit(Saved::Meta { next_id, committed, is_draining: false, figures: Vec::new() })?;
+            }
+            page.rows.visit(self.epoch, visit)
+        };
+        let visited = visit_all();
+        match &visited {
+            Ok(()) => {
+                if page.is_last {
+                    self.standing = Role::Owns;
+                }
+                self.wish(Wish::PageTaken);
+            }
+            Err(sentence) => self.wish(Wish::Unreadable(sentence.clone())),
+        }
+        visited
+    }
+
+    fn is_busy(&self) -> bool {
+        let is_beginning = matches!(self.standing, Role::Reads | Role::GoesOn);
+        self.under_way.is_some() || self.rewrite.is_some() || is_beginning
+    }
+
+    fn is_failing(&self) -> bool {
+        self.fault.is_some()
+    }
+
+    fn add(&mut self, change: Stored<'_>) {
+        self.collected.add(change, self.epoch);
+    }
+
+    fn commit(&mut self, commit: super::state::Commit) {
+        let mut batch = std::mem::take(&mut self.collected);
+        batch.commit = commit;
+        self.under_way = Some(batch.rows.len() as u64);
+        self.wish(Wish::Commit(batch));
+    }
+
+    fn add_slice(&mut self, is_last: bool) {
+        let batch = std::mem::take(&mut self.collected);
+        let Some(number) = self.rewrite else { return };
+        self.wish(Wish::Slice { number, batch, is_last });
+    }
+
+    fn verdict(&mut self) -> Option<Verdict> {
+        let told = self.told.pop_front().or_else(|| self.line.as_ref()?.told.try_recv().ok())?;
+        self.take(told)
+    }
+
+    fn health(&self) -> Option<Health> {
+        let Holder { address, epoch, since } = self.holder.clone();
+        let is_self = self.standing == Role::Owns;
+        let owner = Some(OwnerHealth { is_self, address, epoch, since });
+        Some(Health { fault: self.fault.clone(), owner, ..self.health.clone() })
+    }
+}
+
+impl Drop for Postgres {
+    /// Ends the thread, which finishes what is under way and lets others have the queue.
+    fn drop(&mut self) {
+        let Some(line) = &mut self.line else { return };
+        line.orders = None;
+        // A thread that has panicked has said so.
+        let _ = line.handle.take().map(JoinHandle::join);
+    }
+}

@@ -1,0 +1,71 @@
+//! Reads rows of the database into a page.
+
+use crate::jobs::state::{History, JobId, Until};
+use crate::jobs::store::batch::{Batch, JobRow, Row};
+use tokio_postgres::Error;
+
+/// Adds the number of the next job.
+pub fn add_next_id(page: &mut Batch, next_id: u64) {
+    page.rows.push(Row::NextId(next_id));
+}
+
+/// Adds a setting. One of a kind that this program does not know is left out: its format would be another.
+pub fn add_setting(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(), Error> {
+    const KINDS: [&str; 5] = ["limit", "group-limit", "retry", "dead-letter", "pause"];
+    let kind: &str = row.try_get(0)?;
+    let (pattern, value) = (page.note(row.try_get(1)?), page.note(row.try_get(2)?));
+    if let Some(kind) = KINDS.iter().find(|known| **known == kind) {
+        page.rows.push(Row::Setting(kind, pattern, Some(value)));
+    }
+    Ok(())
+}
+
+/// Adds a root job.
+pub fn add_root(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(), Error> {
+    let tube: &str = row.try_get(0)?;
+    let (tube, signature) = (page.note(tube.as_bytes()), page.note(row.try_get(1)?));
+    let newest: i64 = row.try_get(2)?;
+    page.rows.push(Row::Root(tube, signature, newest.cast_unsigned(), row.try_get(3)?));
+    Ok(())
+}
+
+/// Adds a job, and returns its number and about how many bytes it has.
+pub fn add_job(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(u64, usize), Error> {
+    let small = |column| Ok::<_, Error>(u32::try_from(row.try_get::<_, i64>(column)?).unwrap_or(u32::MAX));
+    let bytes = |column| Ok::<_, Error>(row.try_get::<_, Option<&[u8]>>(column)?.unwrap_or_default());
+    let (tube, body): (&str, &[u8]) = (row.try_get(1)?, row.try_get(20)?);
+    let root = match row.try_get::<_, Option<&[u8]>>(16)? {
+        None => None,
+        Some(signature) => {
+            Some((page.note(signature), row.try_get::<_, Option<i64>>(17)?.unwrap_or(0).cast_unsigned()))
+        }
+    };
+    let id = row.try_get::<_, i64>(0)?.cast_unsigned();
+    let job = JobRow {
+        id: JobId(id),
+        tube: page.note(tube.as_bytes()),
+        pri: small(2)?,
+        delay: small(3)?,
+        ttr: small(4)?,
+        created: row.try_get(5)?,
+        delayed_until: row.try_get(6)?,
+        is_buried: row.try_get(7)?,
+        reserves: small(8)?,
+        history: History {
+            timeouts: small(9)?,
+            releases: small(10)?,
+            buries: small(11)?,
+            kicks: small(12)?,
+            attempts: small(13)?,
+        },
+        key: page.note(bytes(14)?),
+        until: if row.try_get(15)? { Until::Deleted } else { Until::Reserved },
+        root,
+        group: page.note(bytes(18)?),
+        error: page.note(bytes(19)?),
+    };
+    let len = body.len() + bytes(14)?.len() + bytes(19)?.len() + size_of::<JobRow>();
+    let body = page.note_body(body);
+    page.rows.push(Row::Put(job, body));
+    Ok((id, len))
+}

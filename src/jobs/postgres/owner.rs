@@ -1,0 +1,658 @@
+//! Who has the queue, and what of it the database has: what to ask of the database next, and what follows from each answer. It
+//! knows no sockets and no clock.
+//!
+//! The row `owner` says who may write. It has the number of the take-over (`epoch`) and that of the last batch, and until when
+//! its owner counts as alive, by the clock of the database. The owner itself trusts in that for a shorter time, by its own
+//! clock and from the moment when it *asked*, so that it has stopped before another can have begun.
+//!
+//! An answer that does not come leaves everything open. The row decides then: if it has the number of the batch, that is
+//! committed; if it has the one before, the batch is sent again. If it has an earlier one than was ever promised, the database
+//! has lost commits, and everything is written anew from memory.
+
+use crate::jobs::state::Commit;
+use crate::jobs::store::Mark;
+use crate::jobs::store::batch::{Batch, Row};
+use crate::time::{Span, Time};
+use std::collections::VecDeque;
+
+/// How long the database takes an owner for alive that says nothing. The statements have it, too.
+pub const LEASE_SECONDS: u64 = 5;
+/// How long an owner that was not answered takes itself for the owner. What is missing to the lease is for clocks that go at
+/// different speeds.
+pub const TRUST: Span = Span::from_secs(4);
+/// How often an idle owner says that it is alive, and a standby looks whether it still is.
+const BEAT: Span = Span::from_secs(1);
+/// How long it waits before it asks again what has failed, at first and at most.
+const FIRST_PAUSE: Span = Span::from_millis(20);
+const LONGEST_PAUSE: Span = BEAT;
+/// How long a database that has none of this program's tables, or newer ones, is left alone.
+const REFUSED_PAUSE: Span = Span::from_secs(10);
+/// How many pages of jobs are read before the loop has taken in the first.
+const PAGES_AHEAD: usize = 4;
+/// Epochs of one database differ in no more than these bits: each begins at the time when it was made, so that those of two
+/// databases are told apart.
+const EPOCHS_OF_A_DATABASE: u32 = 20;
+
+/// What the loop wants, and for which of its terms as the owner: what comes from an earlier one counts for nothing.
+pub struct Order {
+    /// How often it had lost the queue by then.
+    pub term: u64,
+    /// What it wants.
+    pub wish: Wish,
+}
+
+/// What the loop wants.
+pub enum Wish {
+    /// A batch is to be committed.
+    Commit(Batch),
+    /// A part of everything that there is.
+    Slice {
+        /// Which of the times that all is written anew it is for.
+        number: u64,
+        /// The changes.
+        batch: Batch,
+        /// Whether it is the last.
+        is_last: bool,
+    },
+    /// A page was taken in.
+    PageTaken,
+    /// A page makes no sense, for this reason.
+    Unreadable(String),
+}
+
+/// What the loop is told.
+#[derive(Debug)]
+pub enum Told {
+    /// Another has the queue.
+    StandsBy(Holder),
+    /// It has the queue, by the take-over of this number, and reads what there is.
+    Owns(u64),
+    /// A page of what there is.
+    Page(Page),
+    /// A batch is committed.
+    Committed {
+        /// Which.
+        commit: Commit,
+        /// How long that took.
+        took: Span,
+    },
+    /// It goes on as the owner, by the take-over of this number.
+    Works(u64),
+    /// It may be the owner, but the database does not say so for now.
+    Fails(String),
+    /// The database cannot be used as it is.
+    Refused(String),
+    /// Another has the queue now, or may have it.
+    Lost(String),
+    /// All that there is must be written anew, the first slice first.
+    Rewrite(u64),
+    /// The slice was written.
+    NextSlice(u64),
+}
+
+/// Who has the queue.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Holder {
+    /// What it calls itself.
+    pub address: String,
+    /// The number of its take-over.
+    pub epoch: u64,
+    /// When that was, in seconds since 1970.
+    pub since: f64,
+}
+
+/// A part of what there is, as a batch that puts it.
+#[derive(Default)]
+pub struct Page {
+    /// The last batch that the database has, with the first page.
+    pub committed: Option<Commit>,
+    /// What is in it.
+    pub rows: Batch,
+    /// Which share of all jobs was read.
+    pub share: f64,
+    /// Whether there is no more.
+    pub is_last: bool,
+}
+
+impl std::fmt::Debug for Page {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a page of {} rows", self.rows.rows.len())
+    }
+}
+
+/// How far the reading is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cursor {
+    /// The settings and the root jobs are next.
+    Start,
+    /// The jobs with higher numbers are next.
+    After(u64),
+}
+
+/// What is asked of the database.
+pub enum Ask<'a> {
+    /// A connection, instead of any that there is.
+    Connect,
+    /// The queue, if its owner counts as dead.
+    TakeOver,
+    /// The queue that this process had before an upgrade by the take-over of this number, or one where nothing was ever kept.
+    GoOn(u64),
+    /// The queue, if its row knows only of earlier take-overs than this.
+    Retake(u64),
+    /// The row.
+    Look,
+    /// To be taken for alive.
+    Renew(u64),
+    /// A page.
+    Read(Cursor),
+    /// A batch, in one transaction with its number.
+    Commit(Fence, &'a Batch),
+    /// A transaction in which nothing is left.
+    BeginAnew,
+    /// Rows, in that transaction, while the row is as it was left by this.
+    WriteAnew(Fence, &'a Batch),
+    /// The end of that transaction, with the number of the next job.
+    EndAnew(Fence, Option<u64>),
+}
+
+/// What the row must be for a commit, and what it is after that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fence {
+    /// The number of the take-over.
+    pub epoch: u64,
+    /// The batch before.
+    pub from: u64,
+    /// The batch.
+    pub to: u64,
+    /// Which attempt of this process it is to commit anything. Of two attempts for one batch, what the later one writes must
+    /// not count because the earlier one was committed after all.
+    pub attempt: u64,
+}
+
+/// What the database says.
+#[derive(Debug)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// The queue was taken. The row is as it is now.
+    Took(OwnerRow),
+    /// The queue was not taken, because of this row; or this row was asked for.
+    Seen(OwnerRow),
+    /// The last batch of the owner that was renewed; None if that is another.
+    Renewed(Option<u64>),
+    /// A page, and where the next begins.
+    Page(Page, Cursor),
+    /// Whether the fence held. If not, nothing was written.
+    Committed(bool),
+    /// It is not known whether it was done.
+    Failed {
+        /// Why.
+        sentence: String,
+        /// Whether the connection can be used.
+        is_connected: bool,
+    },
+    /// It cannot be used as it is.
+    Refused(String),
+}
+
+/// The row `owner`.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct OwnerRow {
+    /// The number of the last take-over.
+    pub epoch: u64,
+    /// The last batch.
+    pub batch: u64,
+    /// The number of the next job.
+    pub next_id: u64,
+    /// The attempt that wrote it.
+    pub attempt: u64,
+    /// Who has taken over.
+    pub address: String,
+    /// When that was, in seconds since 1970.
+    pub since: f64,
+    /// For how long the owner counts as alive.
+    pub rest: Span,
+}
+
+/// What is next.
+pub enum Next<'a> {
+    /// This is to be asked, and [`Owner::answer`] told the answer.
+    Ask(Ask<'a>),
+    /// Nothing before this time, unless the loop wants something.
+    Wait(Time),
+}
+
+/// What it is doing.
+#[derive(Clone, Debug)]
+enum Phase {
+    StandsBy,
+    /// The process before had the queue, as far as this mark.
+    GoesOn(Mark),
+    /// It has the queue, and the loop gets to know what is in it. So many pages were not taken in yet.
+    Reads(Cursor, usize),
+    Owns,
+    /// Something was not answered. If it still has the queue, it goes on with that.
+    Doubts(Box<Phase>),
+    /// The database has lost the take-over itself.
+    Retakes,
+    /// Everything is written anew, while the row is as it was left by this.
+    Rewrites(Fence, Stage),
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    Begins,
+    /// It waits for the loop's next slice, or has it.
+    Writes,
+    Ends,
+}
+
+/// A batch that is to be committed.
+struct UnderWay {
+    batch: Batch,
+    begun: Time,
+}
+
+/// The store's part in the ownership.
+pub struct Owner {
+    address: String,
+    phase: Phase,
+    is_connected: bool,
+    /// Nothing is asked before.
+    not_before: Time,
+    pause: Span,
+    /// Until when it takes itself for the owner.
+    trusted_until: Time,
+    /// When that was asked for which it was taken for alive last.
+    renewed: Time,
+    epoch: u64,
+    /// The last batch that is committed, as far as the loop was told, or is to be.
+    batch: u64,
+    under_way: Option<UnderWay>,
+    /// A batch that is committed, of which nothing is told before it is the owner for sure.
+    unsaid: Option<(Commit, Time)>,
+    attempt: u64,
+    slice: Option<(Batch, bool)>,
+    /// The number of the next job, as the slices have it.
+    next_id: Option<u64>,
+    rewrites: u64,
+    term: u64,
+    asked: Time,
+    told: VecDeque<Told>,
+}
+
+impl Owner {
+    /// One that begins with what there is, once the queue is free.
+    pub fn new(address: String, now: Time) -> Owner {
+        Owner {
+            address,
+            phase: Phase::StandsBy,
+            is_connected: false,
+            not_before: now,
+            pause: FIRST_PAUSE,
+            trusted_until: Time::START,
+            renewed: now,
+            epoch: 0,
+            batch: 0,
+            under_way: None,
+            unsaid: None,
+            attempt: 0,
+            slice: None,
+            next_id: None,
+            rewrites: 0,
+            term: 0,
+            asked: now,
+            told: VecDeque::new(),
+        }
+    }
+
+    /// One for a loop that has everything from the process before.
+    pub fn going_on(address: String, mark: Mark, now: Time) -> Owner {
+        let phase = Phase::GoesOn(mark);
+        Owner { phase, epoch: mark.opening, batch: mark.batch, ..Owner::new(address, now) }
+    }
+
+    /// Returns what it calls itself.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Returns until when it takes itself for the owner: then jobs may be given out.
+    pub fn trusted_until(&self) -> Time {
+        self.trusted_until
+    }
+
+    /// Returns the number of its take-over if it may have the queue.
+    pub fn epoch(&self) -> Option<u64> {
+        (!matches!(self.phase, Phase::StandsBy | Phase::GoesOn(_))).then_some(self.epoch)
+    }
+
+    /// Returns whether a batch is under way.
+    pub fn is_committing(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// Returns what the loop is to be told next.
+    pub fn told(&mut self) -> Option<Told> {
+        self.told.pop_front()
+    }
+
+    /// Takes in what the loop wants.
+    pub fn order(&mut self, order: Order, now: Time) {
+        if order.term != self.term {
+            return;
+        }
+        match order.wish {
+            Wish::Commit(batch) => self.under_way = Some(UnderWay { batch, begun: now }),
+            Wish::Slice { number, batch, is_last } if number == self.rewrites => {
+                self.next_id = batch.next_id().or(self.next_id);
+                self.slice = Some((batch, is_last));
+            }
+            Wish::Slice { .. } => {}
+            Wish::PageTaken => {
+                if let Phase::Reads(_, ahead) = &mut self.phase {
+                    *ahead = ahead.saturating_sub(1);
+                }
+            }
+            Wish::Unreadable(why) => {
+                self.lose(&why, now);
+                self.not_before = now + REFUSED_PAUSE;
+            }
+        }
+    }
+
+    /// Returns what is next.
+    pub fn next(&mut self, now: Time) -> Next<'_> {
+        if now < self.not_before {
+            return Next::Wait(self.not_before);
+        }
+        self.asked = now;
+        if !self.is_connected {
+            return Next::Ask(Ask::Connect);
+        }
+        let renewal = self.renewed + BEAT;
+        let is_due = now >= renewal;
+        let epoch = self.epoch;
+        match &self.phase {
+            Phase::StandsBy => Next::Ask(Ask::TakeOver),
+            Phase::GoesOn(mark) => Next::Ask(Ask::GoOn(mark.opening)),
+            Phase::Doubts(_) => Next::Ask(Ask::Look),
+            Phase::Retakes => Next::Ask(Ask::Retake(epoch)),
+            _ if is_due || self.unsaid.is_some() => Next::Ask(Ask::Renew(epoch)),
+            Phase::Reads(_, PAGES_AHEAD..) => Next::Wait(renewal),
+            Phase::Reads(cursor, _) => Next::Ask(Ask::Read(*cursor)),
+            Phase::Owns => match &self.under_way {
+                Some(UnderWay { batch, .. }) => {
+                    self.attempt += 1;
+                    let (from, to) = (self.batch, batch.commit.0);
+                    Next::Ask(Ask::Commit(Fence { epoch, from, to, attempt: self.attempt }, batch))
+                }
+                None => Next::Wait(renewal),
+            },
+            Phase::Rewrites(_, Stage::Begins) => Next::Ask(Ask::BeginAnew),
+            Phase::Rewrites(left, Stage::Writes) => match &self.slice {
+                Some((batch, _)) => Next::Ask(Ask::WriteAnew(*left, batch)),
+                None => Next::Wait(renewal),
+            },
+            Phase::Rewrites(left, Stage::Ends) => {
+                self.attempt += 1;
+                Next::Ask(Ask::EndAnew(
+                    Fence { epoch, from: left.to, to: self.target(), attempt: self.attempt },
+                    self.next_id,
+                ))
+            }
+        }
+    }
+
+    /// Takes in the answer to what was asked last.
+    pub fn answer(&mut self, answer: Answer, now: Time) {
+        if matches!(answer, Answer::Took(_) | Answer::Renewed(Some(_)) | Answer::Committed(true) | Answer::Page(..)) {
+            self.pause = FIRST_PAUSE;
+        }
+        match answer {
+            Answer::Done => self.done(),
+            Answer::Took(row) => self.took(&row, now),
+            Answer::Seen(row) => self.saw(&row, now),
+            Answer::Renewed(Some(batch)) if batch == self.batch || self.is_rewriting() => self.trust(now),
+            Answer::Committed(true) => self.committed(now),
+            // Why not is in the row.
+            Answer::Renewed(_) | Answer::Committed(false) => self.doubt(),
+            Answer::Page(page, cursor) => self.read(page, cursor),
+            Answer::Failed { sentence, is_connected } => {
+                self.is_connected = is_connected;
+                self.not_before = now + self.pause;
+                self.pause = Span::from_micros(self.pause.as_micros() * 2).min(LONGEST_PAUSE);
+                self.doubt();
+                self.told.push_back(Told::Fails(sentence));
+            }
+            Answer::Refused(sentence) => {
+                self.is_connected = false;
+                self.not_before = now + REFUSED_PAUSE;
+                self.doubt();
+                self.told.push_back(Told::Refused(sentence));
+            }
+        }
+        self.say_committed(now);
+    }
+
+    fn done(&mut self) {
+        if !self.is_connected {
+            self.is_connected = true;
+            return;
+        }
+        let Phase::Rewrites(_, stage) = &mut self.phase else { return };
+        *stage = match stage {
+            Stage::Begins => Stage::Writes,
+            _ => match self.slice.take() {
+                Some((_, true)) => Stage::Ends,
+                _ => {
+                    self.told.push_back(Told::NextSlice(self.rewrites));
+                    Stage::Writes
+                }
+            },
+        };
+    }
+
+    fn took(&mut self, row: &OwnerRow, now: Time) {
+        self.epoch = row.epoch;
+        let has_all = match &self.phase {
+            Phase::StandsBy => {
+                self.trust(now);
+                self.batch = row.batch;
+                self.phase = Phase::Reads(Cursor::Start, 0);
+                return self.told.push_back(Told::Owns(self.epoch));
+            }
+            Phase::GoesOn(mark) => is_same_database(mark.opening, row.epoch) && row.batch == mark.batch,
+            // Nobody else has written since, but something is missing.
+            _ => false,
+        };
+        self.trust(now);
+        if has_all {
+            self.phase = Phase::Owns;
+            self.told.push_back(Told::Works(self.epoch));
+        } else {
+            self.begin_rewrite(row);
+        }
+    }
+
+    /// The row is this, and nothing was taken.
+    fn saw(&mut self, row: &OwnerRow, now: Time) {
+        let is_mine = row.address == self.address;
+        match self.phase.clone() {
+            Phase::Doubts(before) => self.resolve(*before, row, now),
+            Phase::GoesOn(mark) if is_mine || !is_same_database(mark.opening, row.epoch) => {
+                if is_mine {
+                    return self.took(row, now);
+                }
+                let why = "the database has other jobs than this daemon, and neither are given up";
+                self.told.push_back(Told::Fails(why.into()));
+                self.not_before = now + BEAT;
+            }
+            Phase::Retakes if is_mine && row.epoch > self.epoch => self.took(row, now),
+            // Its owner was not heard of for long when it was taken for dead, and counts as dead soon.
+            Phase::Retakes if row.epoch < self.epoch => self.not_before = now + BEAT.min(row.rest + FIRST_PAUSE),
+            Phase::Retakes | Phase::GoesOn(_) => self.lose(&taken_by(row), now),
+            _ => {
+                self.not_before = now + BEAT.min(row.rest + FIRST_PAUSE);
+                self.told.push_back(Told::StandsBy(row.holder()));
+            }
+        }
+    }
+
+    /// Decides by the row what became of something that was not answered.
+    fn resolve(&mut self, before: Phase, row: &OwnerRow, now: Time) {
+        if row.epoch < self.epoch {
+            log::error!(
+                "the database knows only of the take-over {}, and this daemon has the queue by {}: it has lost commits",
+                row.epoch,
+                self.epoch
+            );
+            self.phase = if let Phase::Reads(..) = before { Phase::StandsBy } else { Phase::Retakes };
+            if let Phase::StandsBy = self.phase {
+                self.lose("the database has lost commits", now);
+            }
+            return;
+        }
+        if row.epoch > self.epoch || row.address != self.address {
+            return self.lose(&taken_by(row), now);
+        }
+        let target = self.target();
+        match before {
+            Phase::Reads(..) if row.batch == self.batch => self.phase = before,
+            Phase::Owns if row.batch == self.batch => {
+                self.phase = Phase::Owns;
+                if self.under_way.is_none() {
+                    self.told.push_back(Told::Works(self.epoch));
+                }
+            }
+            Phase::Owns if row.batch == target => self.committed_before(),
+            Phase::Rewrites(left, _) if row.attempt == self.attempt || row.batch == target && left.to != target => {
+                self.committed_before();
+            }
+            Phase::Owns | Phase::Rewrites(..) if row.batch <= self.batch => {
+                log::error!(
+                    "the database has the batch {}, and {} was committed: all jobs are written anew",
+                    row.batch,
+                    self.batch
+                );
+                self.begin_rewrite(row);
+            }
+            _ => self.lose("the database has other batches than this daemon has committed", now),
+        }
+    }
+
+    /// What was last asked is committed, and nobody else has the queue.
+    fn committed(&mut self, now: Time) {
+        self.trust(now);
+        self.committed_before();
+    }
+
+    /// What was asked earlier is committed, but how long ago is not known.
+    fn committed_before(&mut self) {
+        let was_rewriting = self.is_rewriting();
+        self.batch = self.target();
+        self.phase = Phase::Owns;
+        if was_rewriting {
+            self.told.push_back(Told::Works(self.epoch));
+        }
+        self.unsaid =
+            self.under_way.take().map(|UnderWay { batch, begun }| (batch.commit, begun)).or(self.unsaid.take());
+    }
+
+    /// Tells of what is committed while it is the owner for sure.
+    fn say_committed(&mut self, now: Time) {
+        if now < self.trusted_until()
+            && let Some((commit, begun)) = self.unsaid.take()
+        {
+            self.told.push_back(Told::Committed { commit, took: now.since(begun) });
+        }
+    }
+
+    /// The database takes it for alive since it was asked.
+    fn trust(&mut self, now: Time) {
+        let until = self.asked + TRUST;
+        // Whoever has waited for that is to know.
+        let was_lapsed = now >= self.trusted_until && now < until;
+        (self.renewed, self.trusted_until) = (self.asked, until);
+        if was_lapsed && matches!(self.phase, Phase::Owns) {
+            self.told.push_back(Told::Works(self.epoch));
+        }
+    }
+
+    fn read(&mut self, mut page: Page, cursor: Cursor) {
+        let Phase::Reads(from, ahead) = &mut self.phase else { return };
+        if *from == Cursor::Start {
+            page.committed = Some(Commit(self.batch));
+        }
+        (*from, *ahead) = (cursor, *ahead + 1);
+        if page.is_last {
+            self.phase = Phase::Owns;
+        }
+        self.told.push_back(Told::Page(page));
+    }
+
+    /// The row must be looked at before anything else.
+    fn doubt(&mut self) {
+        let before = match &self.phase {
+            Phase::Reads(..) | Phase::Owns | Phase::Rewrites(..) => self.phase.clone(),
+            Phase::StandsBy | Phase::GoesOn(_) | Phase::Doubts(_) | Phase::Retakes => return,
+        };
+        self.slice = None;
+        self.phase = Phase::Doubts(Box::new(before));
+    }
+
+    fn begin_rewrite(&mut self, row: &OwnerRow) {
+        self.rewrites += 1;
+        self.slice = None;
+        // No other attempt has this number.
+        self.attempt = self.attempt.max(row.attempt);
+        let left = Fence { epoch: self.epoch, from: row.batch, to: row.batch, attempt: row.attempt };
+        self.phase = Phase::Rewrites(left, Stage::Begins);
+        self.told.push_back(Told::Rewrite(self.rewrites));
+    }
+
+    fn is_rewriting(&self) -> bool {
+        match &self.phase {
+            Phase::Rewrites(..) => true,
+            Phase::Doubts(before) => matches!(**before, Phase::Rewrites(..)),
+            _ => false,
+        }
+    }
+
+    /// Returns the last batch, the one under way among them.
+    fn target(&self) -> u64 {
+        self.under_way.as_ref().map_or(self.batch, |under_way| under_way.batch.commit.0)
+    }
+
+    /// Another has the queue. What the loop has counts for nothing any more.
+    fn lose(&mut self, why: &str, now: Time) {
+        self.phase = Phase::StandsBy;
+        self.trusted_until = Time::START;
+        (self.under_way, self.unsaid, self.slice) = (None, None, None);
+        self.term += 1;
+        self.not_before = now;
+        self.told.push_back(Told::Lost(why.into()));
+    }
+}
+
+impl OwnerRow {
+    /// Returns who has the queue.
+    pub fn holder(&self) -> Holder {
+        Holder { address: self.address.clone(), epoch: self.epoch, since: self.since }
+    }
+}
+
+impl Batch {
+    /// Returns the number of the next job, if that changes.
+    pub fn next_id(&self) -> Option<u64> {
+        self.rows.iter().rev().find_map(|row| if let Row::NextId(id) = row { Some(*id) } else { None })
+    }
+}
+
+fn taken_by(row: &OwnerRow) -> String {
+    format!("{} has the queue, by the take-over {}", row.address, row.epoch)
+}
+
+fn is_same_database(one: u64, other: u64) -> bool {
+    one >> EPOCHS_OF_A_DATABASE == other >> EPOCHS_OF_A_DATABASE
+}

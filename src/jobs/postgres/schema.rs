@@ -1,0 +1,73 @@
+//! The tables in the database, each released format of them, and what leads from one to the next.
+
+/// The format that is written. A daemon refuses a newer one.
+pub const FORMAT: i64 = 1;
+
+/// What leads from each format to the next; the first leads from 1 to 2.
+pub const MIGRATIONS: [&str; FORMAT as usize - 1] = [];
+
+/// Times are microseconds since 1970, but for those of the row `owner`, which are of the database's own clock. What clients name
+/// are bytes; only the names of tubes are sure to be ASCII. The first take-over has a number that comes from the time, so that
+/// those of two databases are told apart.
+pub const TABLES: &str = "\
+CREATE TABLE meta (
+    one int PRIMARY KEY CHECK (one = 1),
+    format bigint NOT NULL
+);
+CREATE TABLE owner (
+    one int PRIMARY KEY CHECK (one = 1),
+    epoch bigint NOT NULL,
+    batch bigint NOT NULL,
+    attempt bigint NOT NULL,
+    next_id bigint NOT NULL,
+    since timestamptz NOT NULL,
+    until timestamptz NOT NULL,
+    address text NOT NULL
+);
+CREATE TABLE job (
+    id bigint PRIMARY KEY,
+    tube text NOT NULL,
+    pri bigint NOT NULL,
+    delay bigint NOT NULL,
+    ttr bigint NOT NULL,
+    created bigint NOT NULL,
+    delayed_until bigint,
+    buried boolean NOT NULL DEFAULT false,
+    reserves bigint NOT NULL DEFAULT 0,
+    timeouts bigint NOT NULL DEFAULT 0,
+    releases bigint NOT NULL DEFAULT 0,
+    buries bigint NOT NULL DEFAULT 0,
+    kicks bigint NOT NULL DEFAULT 0,
+    attempts bigint NOT NULL DEFAULT 0,
+    key bytea,
+    until_deleted boolean NOT NULL DEFAULT false,
+    root bytea,
+    root_timestamp bigint,
+    job_group bytea,
+    error bytea,
+    body bytea NOT NULL
+);
+CREATE TABLE root (
+    tube text NOT NULL,
+    signature bytea NOT NULL,
+    newest bigint NOT NULL,
+    changed bigint NOT NULL,
+    PRIMARY KEY (tube, signature)
+);
+CREATE TABLE setting (
+    kind text NOT NULL,
+    pattern bytea NOT NULL,
+    value bytea NOT NULL,
+    PRIMARY KEY (kind, pattern)
+);
+INSERT INTO meta (one, format) VALUES (1, 1);
+INSERT INTO owner (one, epoch, batch, attempt, next_id, since, until, address)
+    SELECT 1, CAST(floor(extract(epoch FROM clock_timestamp())) AS bigint) * 1048576, 0, 0, 1,
+        clock_timestamp(), clock_timestamp(), 'nobody';
+";
+
+/// Returns what brings tables of an older format to the present one; None if they are of a newer one.
+pub fn migrations(format: i64) -> Option<&'static [&'static str]> {
+    let done = usize::try_from(format - 1).ok()?;
+    MIGRATIONS.get(done..)
+}

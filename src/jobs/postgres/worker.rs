@@ -1,0 +1,129 @@
+//! The thread of the store: it does what the [`Owner`] says next, with the database, and passes on what is told.
+
+use super::link::Link;
+use super::owner::{Next, Order, Owner};
+use super::place::{Place, said};
+use super::{Ends, Start, schema};
+use crate::jobs::store::Mark;
+use crate::random::Random;
+use crate::time::Time;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
+use std::thread;
+use std::time::Duration;
+
+/// How long a daemon that ends goes on to commit what is under way.
+const LAST_WORD: Duration = Duration::from_secs(5);
+
+/// The time, as the loop and the thread know it.
+type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
+
+/// Returns what starts the thread.
+pub fn starter(place: Place, clock: Clock) -> Start {
+    Box::new(move |mark, ends| {
+        let (place, clock) = (place.clone(), clock.clone());
+        let handle = thread::Builder::new().name("jobs-store".into()).spawn(move || run(place, &clock, mark, &ends));
+        handle.map(Some).map_err(|error| format!("no thread can be started: {error}"))
+    })
+}
+
+fn run(place: Place, clock: &Clock, mark: Option<Mark>, ends: &Ends) {
+    let address = own_address();
+    let mut owner = match mark {
+        Some(mark) => Owner::going_on(address.clone(), mark, clock()),
+        None => Owner::new(address.clone(), clock()),
+    };
+    let mut link = match Link::new(place, address) {
+        Ok(link) => link,
+        Err(sentence) => {
+            // If the loop has gone, it wants to know nothing.
+            let _ = ends.told.send(super::owner::Told::Refused(sentence));
+            return ends.wake.wake();
+        }
+    };
+    while serve(&mut owner, &mut link, clock, ends) {}
+    let until = clock() + LAST_WORD.into();
+    while owner.is_committing() && clock() < until {
+        match owner.next(clock()) {
+            Next::Ask(ask) => {
+                let answer = link.ask(&ask);
+                owner.answer(answer, clock());
+            }
+            Next::Wait(_) => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    if let Some(epoch) = owner.epoch() {
+        link.release(epoch);
+    }
+}
+
+/// Does what is next, and returns whether there is more to come.
+fn serve(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> bool {
+    loop {
+        match ends.orders.try_recv() {
+            Ok(order) => owner.order(order, clock()),
+            Err(TryRecvError::Empty) => break,
+            Err(TryRecvError::Disconnected) => return false,
+        }
+    }
+    let now = clock();
+    let waited = match owner.next(now) {
+        Next::Ask(ask) => {
+            let answer = link.ask(&ask);
+            owner.answer(answer, clock());
+            None
+        }
+        Next::Wait(until) => Some(until.since(now)),
+    };
+    // Before anything is told that may be promised because of it.
+    ends.trusted_until.store(owner.trusted_until().as_micros(), Ordering::Release);
+    let mut has_told = false;
+    while let Some(told) = owner.told() {
+        has_told = true;
+        // If the loop has gone, it wants to know nothing.
+        let _ = ends.told.send(told);
+    }
+    if has_told {
+        ends.wake.wake();
+    }
+    let Some(span) = waited else { return true };
+    match ends.orders.recv_timeout(Duration::from_micros(span.as_micros())) {
+        Ok(order) => take(owner, order, clock),
+        Err(RecvTimeoutError::Timeout) => true,
+        Err(RecvTimeoutError::Disconnected) => false,
+    }
+}
+
+fn take(owner: &mut Owner, order: Order, clock: &Clock) -> bool {
+    owner.order(order, clock());
+    true
+}
+
+/// Returns a name that no other process has: the machine, the process, and something random. It needs no quotes.
+fn own_address() -> String {
+    let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "-._".contains(*letter);
+    let host: String = host.chars().filter(is_plain).take(100).collect();
+    let random = Random::from_system().map_or(0, |mut random| u32::from_be_bytes(random.bytes()));
+    format!("{host}:{}:{random:08x}", std::process::id())
+}
+
+/// Makes the tables in a database, in one transaction.
+///
+/// # Errors
+///
+/// One sentence that says why not.
+pub fn init_db(place: &Place) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot wait for a database: {error}"))?;
+    runtime.block_on(async {
+        let (client, connection) = place.config.connect(place.tls.clone()).await.map_err(|error| said(&error))?;
+        tokio::spawn(async move {
+            // What it ends with is the answer to what is asked on it.
+            let _ = connection.await;
+        });
+        let script = format!("BEGIN;\n{}COMMIT;", schema::TABLES);
+        client.batch_execute(&script).await.map_err(|error| said(&error))
+    })
+}

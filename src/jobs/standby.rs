@@ -1,0 +1,97 @@
+//! What the service does while another daemon has its jobs: tells clients to go elsewhere; and how it comes to have them, and
+//! loses them.
+
+use super::JobQueue;
+use super::loading::Loading;
+use super::sessions::{Session, session_of};
+use super::state::{State, Step};
+use super::store::PageOrder;
+use super::telling::Body;
+use super::wire::stream::Item;
+use super::wire::{Request, replies};
+use crate::id::{ConnId, Id};
+use crate::service::{Context, Served, Then};
+use log::{error, info};
+use std::thread;
+
+impl JobQueue {
+    /// Answers a client that is at the wrong daemon, and ends its connection: another has the jobs. Only what the daemon itself
+    /// is asked about has an answer.
+    pub(super) fn turn_away(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
+        let is_lost = session_of(&mut self.sessions, conn).is_lost;
+        let max_size = self.state.bounds().max_size;
+        let mut consumed = 0;
+        while consumed < input.len() {
+            let cut = self.cut(conn, &input[consumed..], max_size);
+            consumed += cut.consumed;
+            let Some(item) = cut.item else {
+                if cut.consumed == 0 {
+                    break;
+                }
+                continue;
+            };
+            match item {
+                Item::Request(Request::Quit) => {}
+                Item::Request(Request::Stats) if !is_lost => {
+                    self.ask(conn, Request::Stats, context);
+                    return Served { consumed, then: Then::Serve };
+                }
+                _ => self.say(conn, Body::None, None, context, |_, bytes, _| replies::write_internal_error(bytes)),
+            }
+            return Served { consumed: input.len(), then: Then::Close };
+        }
+        Served { consumed, then: if is_lost { Then::Close } else { Then::Read } }
+    }
+
+    /// Another daemon has the jobs now: forgets them, tells those who wait, and ends all connections.
+    pub(super) fn lose_all(&mut self, context: &mut Context<'_>) {
+        context.replace_up_to(u64::MAX, replies::write_internal_error);
+        for index in 0..self.sessions.len() {
+            let (conn, session) = (ConnId::from_index(index), &self.sessions[index]);
+            if !session.is_open {
+                continue;
+            }
+            let is_owed = self.state.is_waiting(conn) || session.query.is_some() || self.keeping.is_awaiting(conn);
+            if is_owed && session.unsent.is_empty() {
+                context.output.reply(conn, replies::write_internal_error);
+            }
+            self.sessions[index] = Session { is_lost: true, ..Session::default() };
+            context.resume(conn);
+        }
+        self.kept_bytes = 0;
+        self.hung_up.clear();
+        self.keeping.lose();
+        let state = self.state.begin_anew(&mut context.timers.typed());
+        self.discard(state);
+    }
+
+    /// Puts an empty state in place of the present one, whose memory is given back elsewhere: a million jobs take a while.
+    fn discard(&mut self, state: State) {
+        let old = std::mem::replace(&mut self.state, state);
+        // Without another thread it takes its time here.
+        let _ = thread::Builder::new().name("jobs-drop".into()).spawn(move || drop(old));
+    }
+
+    /// Takes in a page of what there is in the store, and serves once it was the last.
+    pub(super) fn take_page(&mut self, page: PageOrder, context: &mut Context<'_>) {
+        let JobQueue { state, store, .. } = self;
+        let mut events = Vec::new();
+        let Context { now, timers, random, .. } = context;
+        let mut step = Step { now: *now, timers: &mut timers.typed(), random, events: &mut events };
+        let visited = store.visit_page(&mut |saved| state.restore(saved, &mut step));
+        let place = self.store.place();
+        if page.is_first {
+            self.keeping.loading = Some(Loading::begin(place));
+        }
+        if let Err(sentence) = visited {
+            return error!("the jobs in {} cannot be read: {sentence}", self.store.place());
+        }
+        if let Some(loading) = &mut self.keeping.loading {
+            loading.note(f64::from(page.share) / 100.0);
+        }
+        if page.is_last {
+            self.keeping.loading.take().into_iter().for_each(|loading| loading.end(self.state.len()));
+            info!("the jobs are served here");
+        }
+    }
+}

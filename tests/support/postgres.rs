@@ -1,0 +1,232 @@
+//! A server of PostgreSQL of the tests' own, with Debian's programs: it listens on this machine only, keeps its data in a
+//! temporary directory, and ends with the process of the tests.
+
+use poolcounter::jobs::options::PostgresUrl;
+use poolcounter::jobs::postgres::{Place, init_db};
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than a server takes to begin, or a statement to be done.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Where Debian keeps the programs, by version.
+const PROGRAMS: &str = "/usr/lib/postgresql";
+
+/// A server.
+pub struct Cluster {
+    pub port: u16,
+    pub directory: PathBuf,
+    settings: Vec<String>,
+    child: std::sync::Mutex<Option<Child>>,
+}
+
+/// Returns the directory of the newest version's programs; None where there are none.
+pub fn programs() -> Option<PathBuf> {
+    let versions = fs::read_dir(PROGRAMS).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let newest = versions.filter_map(|version| version.parse::<u32>().ok()).max()?;
+    Some(Path::new(PROGRAMS).join(newest.to_string()).join("bin")).filter(|bin| bin.join("initdb").exists())
+}
+
+/// Returns a server that all tests of this process share and that syncs nothing; None, and says so, where there are no programs.
+pub fn shared() -> Option<&'static Cluster> {
+    static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
+    let shared = SHARED.get_or_init(|| programs().map(|_| Cluster::start(&["fsync=off"])));
+    if shared.is_none() {
+        super::skipped("jobs in PostgreSQL: Debian's package postgresql is not installed");
+    }
+    shared.as_ref()
+}
+
+impl Cluster {
+    /// Starts a new one with these settings.
+    pub fn start(settings: &[&str]) -> Cluster {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("poolcounter-pg-{}-{number}", std::process::id()));
+        remove_leftovers();
+        fs::create_dir_all(&directory).expect("can be made");
+        if let Some(user) = unprivileged() {
+            chown(&directory, Some(user), Some(user)).expect("root may give it away");
+        }
+        let data = directory.join("data");
+        let mut init = program("initdb");
+        init.args(["-A", "trust", "-U", "postgres", "-N", "-E", "UTF8", "--locale=C", "-D"]).arg(&data);
+        let output = init.output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Cluster::of(directory, settings)
+    }
+
+    /// Starts a replica of another server, which follows it.
+    pub fn replica(of: &Cluster, settings: &[&str]) -> Cluster {
+        let directory = of.directory.with_extension("replica");
+        fs::create_dir_all(&directory).expect("can be made");
+        if let Some(user) = unprivileged() {
+            chown(&directory, Some(user), Some(user)).expect("root may give it away");
+        }
+        let mut copy = program("pg_basebackup");
+        copy.args([
+            "-h",
+            "127.0.0.1",
+            "-U",
+            "postgres",
+            "-R",
+            "-X",
+            "stream",
+            "-c",
+            "fast",
+            "-p",
+            &of.port.to_string(),
+        ]);
+        let output = copy.arg("-D").arg(directory.join("data")).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Cluster::of(directory, settings)
+    }
+
+    fn of(directory: PathBuf, settings: &[&str]) -> Cluster {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port is free").port();
+        let settings = settings.iter().map(ToString::to_string).collect();
+        let cluster = Cluster { port, directory, settings, child: Default::default() };
+        cluster.run();
+        cluster
+    }
+
+    /// Runs the server, and waits until it answers.
+    pub fn run(&self) {
+        let mut command = program("postgres");
+        command.arg("-D").arg(self.directory.join("data")).args(["-p", &self.port.to_string()]);
+        let directory = self.directory.display();
+        let base = [
+            "listen_addresses=127.0.0.1".into(),
+            format!("unix_socket_directories={directory}"),
+            "max_connections=200".into(),
+            "shared_buffers=64MB".into(),
+            "timezone=UTC".into(),
+        ];
+        base.iter().chain(&self.settings).for_each(|setting| _ = command.args(["-c", setting]));
+        let log = fs::File::create(self.directory.join("log")).expect("can be made");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        // It ends with the thread that has started it, which must outlive the test that was the first to want it.
+        let (sender, started) = channel();
+        thread::spawn(move || {
+            sender.send(command.spawn().expect("it runs")).expect("is waited for");
+            loop {
+                thread::park();
+            }
+        });
+        *self.child.lock().expect("no holder panics") = Some(started.recv().expect("it was started"));
+        let deadline = Instant::now() + PATIENCE;
+        while self.try_query("postgres", "SELECT 1").is_err() {
+            let log = || fs::read_to_string(self.directory.join("log")).unwrap_or_default();
+            assert!(Instant::now() < deadline, "the server does not begin: {}", log());
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Ends the server at once, as a machine that loses its power would.
+    pub fn kill(&self) {
+        let child = self.child.lock().expect("no holder panics").take();
+        if let Some(mut child) = child {
+            let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("is one"));
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGQUIT).expect("it runs");
+            child.wait().expect("it ends");
+        }
+    }
+
+    /// Returns the process of the server.
+    pub fn pid(&self) -> u32 {
+        self.child.lock().expect("no holder panics").as_ref().expect("it runs").id()
+    }
+
+    /// Makes a schema with the tables, unless it is there, and returns what a daemon is told to use it.
+    pub fn url(&self, schema: &str) -> String {
+        let made = self.try_query("postgres", &format!("CREATE SCHEMA {schema}"));
+        let url = self.url_at(schema, self.port);
+        if made.is_ok() {
+            init_db(&place_of(&url)).expect("they can be made");
+        }
+        url
+    }
+
+    /// Returns what a daemon is told to use a schema through another port.
+    pub fn url_at(&self, schema: &str, port: u16) -> String {
+        format!("postgres://postgres@127.0.0.1:{port}/postgres?sslmode=disable&options=-csearch_path%3D{schema}")
+    }
+
+    /// Says something to the server, and returns the first column of what it answers.
+    pub fn query(&self, schema: &str, sql: &str) -> Vec<String> {
+        self.try_query(schema, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// The same, for what may fail.
+    pub fn try_query(&self, schema: &str, sql: &str) -> Result<Vec<String>, String> {
+        let place = place_of(&self.url_at(schema, self.port));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("there is room");
+        runtime.block_on(async {
+            let asked = async {
+                let (client, connection) = place.config.connect(place.tls.clone()).await?;
+                tokio::spawn(connection);
+                client.simple_query(sql).await
+            };
+            let asked = tokio::time::timeout(PATIENCE, asked).await.map_err(|_| "it takes too long".to_string())?;
+            let messages = asked.map_err(|error| format!("{error:?}"))?;
+            Ok(messages
+                .iter()
+                .filter_map(|message| match message {
+                    tokio_postgres::SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_string()),
+                    _ => None,
+                })
+                .collect())
+        })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.kill();
+        // A leftover in the temporary directory harms nobody.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Returns what a URL means, whose words are those of the option.
+pub fn place_of(url: &str) -> Place {
+    PostgresUrl::parse(url).expect("it is one").place
+}
+
+/// A program of PostgreSQL, which refuses to be run by root; it ends with the thread that has started it.
+fn program(name: &str) -> Command {
+    let path = programs().expect("is asked first").join(name);
+    let mut command = Command::new("setpriv");
+    if let Some(user) = unprivileged() {
+        command.args([format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".into()]);
+    }
+    command.args(["--pdeathsig", "QUIT", "--"]).arg(path);
+    command.current_dir("/");
+    command
+}
+
+/// Returns the number of a user without rights if this is root.
+fn unprivileged() -> Option<u32> {
+    const NOBODY: u32 = 65534;
+    let own = fs::metadata("/proc/self").expect("there is one").uid();
+    (own == 0).then_some(NOBODY)
+}
+
+/// Removes what earlier processes have left because they could not.
+fn remove_leftovers() {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix("poolcounter-pg-").and_then(|rest| rest.split(['-', '.']).next());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
