@@ -1,8 +1,9 @@
 //! A store of jobs on a disk that can lose what it has not synced: each batch is whole on it, or not there. It does what the test
 //! says, and when: commits, has no room, fails to sync and asks for everything anew.
 
-use poolcounter::jobs::state::{Commit, Saved, Stored};
-use poolcounter::jobs::store::batch::{Batch, JobRow, Row, Text, read_setting, signed};
+use crate::crash::kept_rows::KeptRows;
+use poolcounter::jobs::state::{Commit, Stored};
+use poolcounter::jobs::store::batch::Batch;
 use poolcounter::jobs::store::{Mark, Store, Verdict, Visit};
 use poolcounter::jobs::{self, JobQueue, JobsSettings};
 use poolcounter::options::Opt;
@@ -10,7 +11,7 @@ use poolcounter::service::{Info, Service, Wake};
 use poolcounter::settings::{self, Configure};
 use poolcounter::time::Span;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 thread_local! {
@@ -146,7 +147,7 @@ impl Store for LosingStore {
     fn load(&mut self, epoch: Span, visit: Visit<'_>, _: &mut dyn FnMut(f64)) -> Result<(), String> {
         let mut desk = self.desk();
         desk.epoch = epoch;
-        Ok(Kept::of(&desk.disk).visit(epoch, visit)?)
+        Ok(KeptRows::of(&desk.disk).visit(epoch, visit)?)
     }
 
     fn go_on(&mut self, _: Span, _: Mark) {}
@@ -186,61 +187,5 @@ impl Store for LosingStore {
 
     fn verdict(&mut self) -> Option<Verdict> {
         self.desk().verdicts.pop_front()
-    }
-}
-
-/// What batches come to.
-#[derive(Default)]
-struct Kept<'a> {
-    jobs: BTreeMap<u64, (&'a Batch, &'a JobRow, &'a [u8])>,
-    roots: BTreeMap<(Vec<u8>, Vec<u8>), (i64, u64)>,
-    settings: BTreeMap<(&'static str, Vec<u8>), Vec<u8>>,
-    next_id: u64,
-    committed: u64,
-}
-
-impl<'a> Kept<'a> {
-    fn of(batches: &'a [Arc<Batch>]) -> Kept<'a> {
-        let mut kept = Kept::default();
-        for batch in batches {
-            kept.committed = kept.committed.max(batch.commit.0);
-            batch.rows.iter().for_each(|row| kept.apply(batch, row));
-        }
-        kept
-    }
-
-    fn apply(&mut self, batch: &'a Batch, row: &'a Row) {
-        let text = |text: &Text| batch.text(*text).to_vec();
-        match row {
-            Row::Put(job, body) => _ = self.jobs.insert(job.id.0, (batch, job, batch.body(body))),
-            Row::Update(job) => {
-                let (_, _, body) = self.jobs[&job.id.0];
-                self.jobs.insert(job.id.0, (batch, job, body));
-            }
-            Row::Delete(id) => _ = self.jobs.remove(&id.0),
-            Row::Root(tube, signature, newest, changed) => {
-                self.roots.insert((text(tube), text(signature)), (*changed, *newest));
-            }
-            Row::RootGone(tube, signature) => _ = self.roots.remove(&(text(tube), text(signature))),
-            Row::Setting(kind, of, Some(value)) => _ = self.settings.insert((kind, text(of)), text(value)),
-            Row::Setting(kind, of, None) => _ = self.settings.remove(&(*kind, text(of))),
-            Row::NextId(id) => self.next_id = self.next_id.max(*id),
-        }
-    }
-
-    fn visit(&self, epoch: Span, visit: Visit<'_>) -> Result<(), &'static str> {
-        let (next_id, committed) = (self.next_id, Commit(self.committed));
-        visit(Saved::Meta { next_id, committed, is_draining: false, figures: Vec::new() })?;
-        for ((kind, of), value) in &self.settings {
-            visit(Saved::Setting(read_setting(epoch, kind, of, value).ok_or("a setting makes no sense")?))?;
-        }
-        let mut roots: Vec<_> = self.roots.iter().collect();
-        roots.sort_by_key(|(_, (changed, _))| *changed);
-        for ((tube, signature), (changed, newest)) in roots {
-            visit(Saved::Root(tube, signature, *newest, *changed - signed(epoch)))?;
-        }
-        self.jobs
-            .values()
-            .try_for_each(|(batch, job, body)| visit(Saved::Job(batch.record(job, epoch), body, None, None)))
     }
 }

@@ -20,6 +20,11 @@ pub const LEASE_SECONDS: u64 = 5;
 /// How long an owner that was not answered takes itself for the owner. What is missing to the lease is for clocks that go at
 /// different speeds.
 pub const TRUST: Span = Span::from_secs(4);
+/// What stands in the row in place of an owner that has ended: nobody is to be waited for.
+pub const NOBODY: &str = "nobody";
+/// How long a standby that has just come to a database waits for its owner, however long that is overdue. A database that takes
+/// over from another may have lost the last words of an owner, which is about to say them again and has all jobs.
+const GRACE: Span = Span::from_secs(LEASE_SECONDS);
 /// How often an idle owner says that it is alive, and a standby looks whether it still is.
 const BEAT: Span = Span::from_secs(1);
 /// How long it waits before it asks again what has failed, at first and at most.
@@ -258,6 +263,8 @@ pub struct Owner {
     address: String,
     phase: Phase,
     is_connected: bool,
+    /// Nothing is taken over before.
+    takes_from: Time,
     /// Nothing is asked before.
     not_before: Time,
     pause: Span,
@@ -288,6 +295,7 @@ impl Owner {
             address,
             phase: Phase::StandsBy,
             is_connected: false,
+            takes_from: now,
             not_before: now,
             pause: FIRST_PAUSE,
             trusted_until: Time::START,
@@ -374,6 +382,7 @@ impl Owner {
         let is_due = now >= renewal;
         let epoch = self.epoch;
         match &self.phase {
+            Phase::StandsBy if now < self.takes_from => Next::Ask(Ask::Look),
             Phase::StandsBy => Next::Ask(Ask::TakeOver),
             Phase::GoesOn(mark) => Next::Ask(Ask::GoOn(mark.opening)),
             Phase::Doubts(_) => Next::Ask(Ask::Look),
@@ -410,7 +419,7 @@ impl Owner {
             self.pause = FIRST_PAUSE;
         }
         match answer {
-            Answer::Done => self.done(),
+            Answer::Done => self.done(now),
             Answer::Took(row) => self.took(&row, now),
             Answer::Seen(row) => self.saw(&row, now),
             Answer::Renewed(Some(batch)) if batch == self.batch || self.is_rewriting() => self.trust(now),
@@ -435,9 +444,10 @@ impl Owner {
         self.say_committed(now);
     }
 
-    fn done(&mut self) {
+    fn done(&mut self, now: Time) {
         if !self.is_connected {
             self.is_connected = true;
+            self.takes_from = now + GRACE;
             return;
         }
         let Phase::Rewrites(_, stage) = &mut self.phase else { return };
@@ -492,6 +502,7 @@ impl Owner {
             // Its owner was not heard of for long when it was taken for dead, and counts as dead soon.
             Phase::Retakes if row.epoch < self.epoch => self.not_before = now + BEAT.min(row.rest + FIRST_PAUSE),
             Phase::Retakes | Phase::GoesOn(_) => self.lose(&taken_by(row), now),
+            _ if row.address == NOBODY && now < self.takes_from => self.takes_from = now,
             _ => {
                 self.not_before = now + BEAT.min(row.rest + FIRST_PAUSE);
                 self.told.push_back(Told::StandsBy(row.holder()));

@@ -12,7 +12,7 @@ const COPIED_BYTES: usize = 1024;
 const ROW_BYTES: usize = size_of::<Row>();
 
 /// Changes that are committed together.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Batch {
     /// Its number.
     pub commit: Commit,
@@ -23,6 +23,7 @@ pub struct Batch {
 }
 
 /// One change.
+#[derive(Clone)]
 pub enum Row {
     /// A job as it is now, perhaps in place of an older one with its number.
     Put(JobRow, RowBody),
@@ -41,6 +42,7 @@ pub enum Row {
 }
 
 /// A job without its body.
+#[derive(Clone)]
 pub struct JobRow {
     /// Its number.
     pub id: JobId,
@@ -75,6 +77,7 @@ pub struct JobRow {
 }
 
 /// The body of a row.
+#[derive(Clone)]
 pub enum RowBody {
     /// Among the texts of the batch.
     Copied(Text),

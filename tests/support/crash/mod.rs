@@ -5,6 +5,7 @@
 
 pub mod actor;
 pub mod history;
+pub mod kept_rows;
 pub mod registers;
 mod replay;
 pub mod shape;

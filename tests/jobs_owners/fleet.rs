@@ -1,0 +1,406 @@
+//! Two daemons at a database, and clients that ask whichever serves. They are the clients of a simulated crash: a take-over is a
+//! crash for them, but for the daemon that was taken over from, which may be alive.
+
+use crate::crash::Told;
+use crate::crash::actor::{Actor, Request, SETUP, greeting, retries};
+use crate::crash::history::{Found, History};
+use crate::crash::survey::survey;
+use crate::database::{self, Database, SharedSettings};
+use crate::support::jobs_text::take_reply;
+use crate::support::world::{EPOCH, World};
+use poolcounter::jobs::JobsSettings;
+use poolcounter::registry::AllSettings;
+use poolcounter::service::Info;
+use poolcounter::time::Span;
+use std::collections::VecDeque;
+
+const SERVICES: &[&Info] = &[&database::INFO];
+/// Requests of one client under way; with more it waits.
+const MOST_UNDER_WAY: usize = 12;
+/// Between two looks at everything, in microseconds.
+const BEAT: u64 = 50_000;
+/// No daemon takes so long to take over, in microseconds.
+const LONGEST: u64 = 120_000_000;
+/// What a daemon that was taken over from may say.
+const HARMLESS: [&str; 2] = ["INTERNAL_ERROR", "OUT_OF_MEMORY"];
+
+/// What happened.
+#[derive(Default)]
+pub struct Seen {
+    pub replies: usize,
+    pub takeovers: usize,
+    pub rewrites: usize,
+}
+
+/// A daemon.
+struct Host {
+    world: World,
+    /// The number of its part that asks the database.
+    number: usize,
+    /// The true time at its start, in microseconds.
+    begun: u64,
+    is_stopped: bool,
+    /// It was taken over from, and these were its clients.
+    outdone: Vec<(usize, VecDeque<u8>)>,
+}
+
+struct Client {
+    actor: Actor,
+    /// The number of its connection, in the world and in the history.
+    conn: usize,
+    number: usize,
+    received: VecDeque<u8>,
+    under_way: VecDeque<(Request, usize, Option<u64>)>,
+}
+
+/// The daemons, their clients, and what these were told.
+pub struct Fleet {
+    database: Database,
+    hosts: Vec<Host>,
+    /// Which of them serves, as far as the clients know.
+    active: usize,
+    history: History,
+    clients: Vec<Client>,
+    actors: usize,
+    seed: u64,
+    life: usize,
+    next_number: usize,
+    /// No fault happens before, in microseconds.
+    calm_until: u64,
+    seen: Seen,
+}
+
+impl Fleet {
+    /// Two daemons at a database without jobs, and so many clients.
+    pub fn new(database: Database, actors: usize, seed: u64) -> Result<Fleet, String> {
+        let mut fleet = Fleet {
+            hosts: Vec::new(),
+            active: 0,
+            history: History::new(Found::default(), retries()),
+            clients: Vec::new(),
+            actors,
+            seed,
+            life: 0,
+            next_number: 0,
+            calm_until: 0,
+            seen: Seen::default(),
+            database,
+        };
+        fleet.add_host();
+        fleet.add_host();
+        fleet.await_owner()?;
+        let conn = fleet.hosts[fleet.active].world.connect_to("jobs");
+        SETUP.iter().for_each(|line| _ = fleet.ask(conn, line));
+        fleet.begin_life()?;
+        fleet.database.set_calm(false);
+        Ok(fleet)
+    }
+
+    fn add_host(&mut self) {
+        let begun = self.database.now();
+        let settings = JobsSettings { admin: true, ..JobsSettings::default() };
+        let settings = AllSettings::defaults(SERVICES).with(SharedSettings(settings));
+        let mut world = World::at(SERVICES, settings, EPOCH + Span::from_micros(begun));
+        world.begin().expect("it begins in any case");
+        let number = self.database.daemons() - 1;
+        self.hosts.push(Host { world, number, begun, is_stopped: false, outdone: Vec::new() });
+    }
+
+    fn now(&self) -> u64 {
+        self.database.now() / 1000
+    }
+
+    fn is_calm(&self) -> bool {
+        self.database.now() < self.calm_until || self.hosts.iter().any(|host| host.is_stopped)
+    }
+
+    /// The daemon that serves dies, and another is started.
+    pub fn kill(&mut self) -> Result<(), String> {
+        if self.is_calm() {
+            return Ok(());
+        }
+        self.settle()?;
+        let host = self.hosts.remove(self.active);
+        self.database.kill(host.number);
+        drop(host);
+        self.clients.clear();
+        self.add_host();
+        self.active = usize::MAX;
+        self.take_over()
+    }
+
+    /// The daemon that serves does nothing for a while.
+    pub fn stop(&mut self, micros: u64) -> Result<(), String> {
+        if self.is_calm() {
+            return Ok(());
+        }
+        let number = self.hosts[self.active].number;
+        self.set_stopped(number, true);
+        let result = self.pass(micros);
+        self.set_stopped(number, false);
+        result?;
+        self.pass(BEAT)
+    }
+
+    fn set_stopped(&mut self, number: usize, is_stopped: bool) {
+        self.database.stop(number, is_stopped);
+        let host = self.hosts.iter_mut().find(|host| host.number == number);
+        host.expect("it is not gone").is_stopped = is_stopped;
+    }
+
+    /// Another database takes the place of this one, and the daemon that serves is there to tell it what it does not know.
+    pub fn fail_over(&mut self, lost_micros: u64) -> Result<(), String> {
+        // Who has just taken over has not said anything that could be lost, but the database may not know that it has.
+        if self.is_calm() || self.database.owner() != Some(self.hosts[self.active].number) {
+            return Ok(());
+        }
+        self.calm_until = self.database.now() + 15_000_000;
+        self.database.set_calm(true);
+        self.database.fail_over(lost_micros);
+        self.pass(BEAT)
+    }
+
+    /// The database is gone for a while.
+    pub fn go_down(&mut self, micros: u64) -> Result<(), String> {
+        if self.is_calm() {
+            return Ok(());
+        }
+        self.database.go_down(micros);
+        self.pass(BEAT)
+    }
+
+    /// Time passes, for as long as that.
+    pub fn pass(&mut self, micros: u64) -> Result<(), String> {
+        let end = self.database.now() + micros;
+        while self.database.now() < end {
+            let step = BEAT.min(end - self.database.now());
+            self.database.advance(step);
+            self.settle()?;
+        }
+        if self.database.now() >= self.calm_until && self.calm_until > 0 {
+            self.calm_until = 0;
+            self.database.set_calm(false);
+        }
+        Ok(())
+    }
+
+    /// Has every daemon come to the present, and the clients hear what they are told.
+    fn settle(&mut self) -> Result<(), String> {
+        let now = self.database.now();
+        for host in self.hosts.iter_mut().filter(|host| !host.is_stopped) {
+            let behind = now - host.begun - host.world.now().as_micros();
+            host.world.advance(Span::from_micros(behind));
+        }
+        // What the database says to what they have said now comes later.
+        let takeovers = self.database.take_takeovers();
+        let active = self.hosts.get(self.active).map(|host| host.number);
+        self.seen.takeovers += takeovers.len();
+        if takeovers.iter().any(|takeover| Some(takeover.daemon) != active) && active.is_some() {
+            return self.outdo();
+        }
+        self.hear()?;
+        self.check_outdone()
+    }
+
+    /// Another daemon has taken over. What the one before has said until then counts, and was heard but for what it says late.
+    fn outdo(&mut self) -> Result<(), String> {
+        let host = &mut self.hosts[self.active];
+        host.outdone = self.clients.drain(..).map(|client| (client.conn, client.received)).collect();
+        self.active = usize::MAX;
+        self.check_outdone()?;
+        self.take_over()
+    }
+
+    /// A daemon that was taken over from promises nothing and gives out nothing.
+    fn check_outdone(&mut self) -> Result<(), String> {
+        for host in &mut self.hosts {
+            for (conn, received) in &mut host.outdone {
+                received.extend(host.world.take_received(*conn));
+                while let Some(reply) = take_reply(received) {
+                    let told = told_of(&reply);
+                    if !HARMLESS.contains(&&*told.line) {
+                        return Err(format!("a daemon says {} after another has taken over", told.line));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a daemon serves, and compares what it has with what was promised.
+    fn take_over(&mut self) -> Result<(), String> {
+        self.await_owner()?;
+        self.begin_life()
+    }
+
+    fn await_owner(&mut self) -> Result<(), String> {
+        let end = self.database.now() + LONGEST;
+        while self.database.now() < end {
+            self.database.advance(BEAT);
+            self.settle()?;
+            let owner = self.database.owner();
+            for index in 0..self.hosts.len() {
+                let host = &mut self.hosts[index];
+                if Some(host.number) != owner || host.is_stopped {
+                    continue;
+                }
+                let conn = host.world.connect_to("jobs");
+                host.world.send(conn, b"list-tube-used\r\n");
+                host.world.settle();
+                if host.world.take_received(conn).starts_with(b"USING") {
+                    self.active = index;
+                    return Ok(());
+                }
+            }
+        }
+        Err("no daemon takes over".into())
+    }
+
+    fn begin_life(&mut self) -> Result<(), String> {
+        self.life += 1;
+        let was_calm = self.is_calm();
+        self.database.set_calm(true);
+        let conn = self.hosts[self.active].world.connect_to("jobs");
+        let (actors, start) = (self.actors, self.now());
+        let found = survey(&mut |request| self.ask(conn, request), actors, || start);
+        let now = self.now();
+        self.history.crashed(found.clone(), now)?;
+        for n in 0..actors {
+            let actor = Actor::new(n, actors, self.life, self.seed, &found, now);
+            let (received, under_way) = (VecDeque::new(), VecDeque::new());
+            self.clients.push(Client { actor, conn: 0, number: 0, received, under_way });
+            self.connect(n);
+        }
+        self.database.set_calm(was_calm);
+        Ok(())
+    }
+
+    /// One client says something, if it may say more.
+    pub fn speak(&mut self, n: usize) {
+        let client = &mut self.clients[n];
+        if client.under_way.len() > MOST_UNDER_WAY {
+            return;
+        }
+        let group = client.actor.speak();
+        let bytes = group.bytes();
+        let many = group.is_many.then_some(self.next_number as u64);
+        self.next_number += 1;
+        self.send(n, &bytes, group.requests, many);
+    }
+
+    fn send(&mut self, n: usize, bytes: &[u8], requests: Vec<Request>, many: Option<u64>) {
+        let now = self.now();
+        let Fleet { clients, history, hosts, active, .. } = self;
+        let client = &mut clients[n];
+        for request in requests {
+            let body = request.body.as_deref().unwrap_or_default();
+            let asked = history.begin(client.number, &request.line, body, many, now);
+            client.under_way.push_back((request, asked, many));
+        }
+        hosts[*active].world.send(client.conn, bytes);
+        if !hosts[*active].is_stopped {
+            hosts[*active].world.settle();
+        }
+    }
+
+    /// A client's connection is lost, and it comes again; unless it may have been given a job, nobody knows which.
+    pub fn lose(&mut self, n: usize) {
+        let client = &self.clients[n];
+        if client.under_way.iter().any(|(request, ..)| request.line.starts_with("reserve")) {
+            return;
+        }
+        self.part(n);
+    }
+
+    fn part(&mut self, n: usize) {
+        let client = &self.clients[n];
+        self.history.lost(client.number);
+        let host = &mut self.hosts[self.active];
+        host.world.reset(client.conn);
+        host.world.settle();
+        self.clients[n].actor.forget();
+        self.connect(n);
+    }
+
+    fn connect(&mut self, n: usize) {
+        self.next_number += 1;
+        let conn = self.hosts[self.active].world.connect_to("jobs");
+        let client = &mut self.clients[n];
+        (client.conn, client.number) = (conn, self.next_number);
+        client.received.clear();
+        client.under_way.clear();
+        for line in greeting(n) {
+            let bytes = format!("{line}\r\n");
+            self.send(n, bytes.as_bytes(), vec![Request { line, body: None }], None);
+        }
+    }
+
+    fn hear(&mut self) -> Result<(), String> {
+        let now = self.now();
+        for n in 0..self.clients.len() {
+            let client = &mut self.clients[n];
+            client.received.extend(self.hosts[self.active].world.take_received(client.conn));
+            while let Some(reply) = take_reply(&mut client.received) {
+                self.seen.replies += 1;
+                let told = told_of(&reply);
+                let (request, asked, many) = client.under_way.pop_front().expect("it has asked");
+                if told.line == "INTERNAL_ERROR" {
+                    // Nobody knows what became of it: for the history, it has no reply.
+                    continue;
+                }
+                self.history.told(asked, told.clone(), now);
+                client.actor.told(&request, &told);
+                let is_refused = told.line == "OUT_OF_MEMORY" && many.is_some();
+                while is_refused && client.under_way.front().is_some_and(|(.., other)| *other == many) {
+                    let (_, asked, _) = client.under_way.pop_front().expect("it was there");
+                    self.history.told(asked, told.clone(), now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has everything answered, and compares for the last time.
+    pub fn end(mut self) -> Result<Seen, String> {
+        self.database.set_calm(true);
+        self.calm_until = u64::MAX;
+        self.pass(40_000_000)?;
+        let is_owed = self.clients.iter().any(|client| !client.under_way.is_empty());
+        if is_owed {
+            return Err("what clients are owed does not come".into());
+        }
+        let conn = self.hosts[self.active].world.connect_to("jobs");
+        let text = self.ask(conn, "stats").body;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let rewrites = text.lines().find_map(|line| line.strip_prefix("store-rewrites: "));
+        self.seen.rewrites = rewrites.and_then(|count| count.parse().ok()).expect("stats has it");
+        self.calm_until = 0;
+        self.kill()?;
+        Ok(self.seen)
+    }
+
+    fn ask(&mut self, conn: usize, request: &str) -> Told {
+        self.hosts[self.active].world.send(conn, format!("{request}\r\n").as_bytes());
+        let mut received = VecDeque::new();
+        for _ in 0..100_000 {
+            let host = &mut self.hosts[self.active];
+            host.world.settle();
+            received.extend(host.world.take_received(conn));
+            if let Some(reply) = take_reply(&mut received) {
+                return told_of(&reply);
+            }
+            self.database.advance(1000);
+            let now = self.database.now();
+            let behind = now - host.begun - host.world.now().as_micros();
+            host.world.advance(Span::from_micros(behind));
+        }
+        panic!("{request} is not answered");
+    }
+}
+
+fn told_of(reply: &[u8]) -> Told {
+    let text = String::from_utf8_lossy(reply);
+    let line = text.split("\r\n").next().unwrap_or_default().to_string();
+    let body = reply.get(line.len() + 2..).unwrap_or_default().to_vec();
+    Told { line, body }
+}

@@ -1,0 +1,70 @@
+//! What batches of changes come to, in the simplest way.
+
+use poolcounter::jobs::state::{Commit, Saved};
+use poolcounter::jobs::store::Visit;
+use poolcounter::jobs::store::batch::{Batch, JobRow, Row, Text, read_setting, signed};
+use poolcounter::time::Span;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What batches come to.
+#[derive(Default)]
+pub struct KeptRows<'a> {
+    jobs: BTreeMap<u64, (&'a Batch, &'a JobRow, &'a [u8])>,
+    roots: BTreeMap<(Vec<u8>, Vec<u8>), (i64, u64)>,
+    settings: BTreeMap<(&'static str, Vec<u8>), Vec<u8>>,
+    pub next_id: u64,
+    committed: u64,
+}
+
+impl<'a> KeptRows<'a> {
+    /// Returns what these come to, in their order.
+    pub fn of(batches: &'a [Arc<Batch>]) -> KeptRows<'a> {
+        let mut kept = KeptRows::default();
+        for batch in batches {
+            kept.committed = kept.committed.max(batch.commit.0);
+            batch.rows.iter().for_each(|row| kept.apply(batch, row));
+        }
+        kept
+    }
+
+    fn apply(&mut self, batch: &'a Batch, row: &'a Row) {
+        let text = |text: &Text| batch.text(*text).to_vec();
+        match row {
+            Row::Put(job, body) => _ = self.jobs.insert(job.id.0, (batch, job, batch.body(body))),
+            Row::Update(job) => {
+                let (_, _, body) = self.jobs[&job.id.0];
+                self.jobs.insert(job.id.0, (batch, job, body));
+            }
+            Row::Delete(id) => _ = self.jobs.remove(&id.0),
+            Row::Root(tube, signature, newest, changed) => {
+                self.roots.insert((text(tube), text(signature)), (*changed, *newest));
+            }
+            Row::RootGone(tube, signature) => _ = self.roots.remove(&(text(tube), text(signature))),
+            Row::Setting(kind, of, Some(value)) => _ = self.settings.insert((kind, text(of)), text(value)),
+            Row::Setting(kind, of, None) => _ = self.settings.remove(&(*kind, text(of))),
+            Row::NextId(id) => self.next_id = self.next_id.max(*id),
+        }
+    }
+
+    /// Visits all of it, as a store does that was opened.
+    ///
+    /// # Errors
+    ///
+    /// What the visitor says, or a setting that makes no sense.
+    pub fn visit(&self, epoch: Span, visit: Visit<'_>) -> Result<(), &'static str> {
+        let (next_id, committed) = (self.next_id, Commit(self.committed));
+        visit(Saved::Meta { next_id, committed, is_draining: false, figures: Vec::new() })?;
+        for ((kind, of), value) in &self.settings {
+            visit(Saved::Setting(read_setting(epoch, kind, of, value).ok_or("a setting makes no sense")?))?;
+        }
+        let mut roots: Vec<_> = self.roots.iter().collect();
+        roots.sort_by_key(|(_, (changed, _))| *changed);
+        for ((tube, signature), (changed, newest)) in roots {
+            visit(Saved::Root(tube, signature, *newest, *changed - signed(epoch)))?;
+        }
+        self.jobs
+            .values()
+            .try_for_each(|(batch, job, body)| visit(Saved::Job(batch.record(job, epoch), body, None, None)))
+    }
+}
