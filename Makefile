@@ -23,7 +23,7 @@ PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check docs test-browser test-mediawiki test-upgrade golden bench fuzz sim soak soak-jobs static deb test-package install clean help
+.PHONY: all test check docs test-browser test-mediawiki test-postgres test-upgrade golden bench fuzz sim soak soak-jobs static deb test-package install clean help
 
 ## all: the daemon, optimised
 all:
@@ -66,6 +66,13 @@ docs:
 test-browser:
 	command -v chromium chromium-browser >/dev/null || { $(call apt_install,chromium); }
 	$(CARGO) test --test browser -- --ignored --nocapture --test-threads=1
+
+## test-postgres: jobs in PostgreSQL, whose server fails in every way; installs Debian's package
+test-postgres:
+	$(call with_debian,postgresql)
+	$(CARGO) test --test jobs_postgres -- --include-ignored --nocapture --test-threads=4
+	$(CARGO) test --test jobs_store suite -- --nocapture
+	$(CARGO) test --test jobs_owners -- --nocapture
 
 MEDIAWIKI = mediawiki php-cli php-sqlite3
 ## test-mediawiki: MediaWiki with its job queue in the daemon, beside its own queue; installs Debian's package

@@ -132,6 +132,21 @@ impl Output {
         }
     }
 
+    /// Forgets the first reply of a connection that is held, and all behind it, and adds what `write` appends in their place.
+    /// Returns whether any was held.
+    pub fn cut_held(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        if !self.is_held_for(conn) {
+            return false;
+        }
+        let buffer = self.buffer_of(conn);
+        let start = buffer.sendable();
+        // As of those that are discarded with their connection, what is noted of them elsewhere is found to be old.
+        buffer.held.clear();
+        buffer.bytes.truncate(start);
+        self.reply(conn, write);
+        true
+    }
+
     /// Returns true when some reply is held.
     pub fn is_held(&self) -> bool {
         self.buffers.iter().any(|buffer| !buffer.held.is_empty())

@@ -129,7 +129,8 @@ pub const COMMANDS: &[Command] = &[
                 list TUBE [STATE]\n    \
                 stats [ID | TUBE]\n    \
                 clear PATTERN [STATE]        delete all jobs that nobody has reserved\n    \
-                pause PATTERN SECONDS        nothing is reserved for so long; 0 ends that\n\n\
+                pause PATTERN SECONDS        nothing is reserved for so long; 0 ends that\n    \
+                init-db URL                  what makes the tables for --jobs-store postgres:URL\n\n\
                 A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.",
         summary: "put jobs into a queue, run a command for each, or look after them",
         options: jobs::described,

@@ -19,6 +19,8 @@ use super::servers::TIMEOUTS;
 use super::table::Given;
 use super::terminal::{self, print, printable};
 use crate::client::{Error, JobId, JobState, NewJob, Producer, PutOutcome, Runner, SummaryBy};
+use crate::jobs::options::PostgresUrl;
+use crate::jobs::postgres;
 use options::OPTIONS;
 use settings::JobCommandSettings;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stdin, stdout};
@@ -27,8 +29,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// What can be asked for, in the order of the help.
-const REQUESTS: [&str; 11] =
-    ["put", "run", "peek", "kick", "bury", "delete", "summary", "list", "stats", "clear", "pause"];
+const REQUESTS: [&str; 12] =
+    ["put", "run", "peek", "kick", "bury", "delete", "summary", "list", "stats", "clear", "pause", "init-db"];
 /// How many jobs of lines are put at once, and how many bytes: what one `put-many` may have.
 const LINES_AT_ONCE: usize = 1000;
 const BYTES_AT_ONCE: usize = 16 << 20;
@@ -89,8 +91,22 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
                 crate::options::seconds(seconds).map_err(|wanted| misuse(&format!("{seconds} is not {wanted}")))?;
             found(pattern, producer.pause(pattern, time).map_err(failure)?)
         }
+        ["init-db", url] => init_db(url, settings.is_run),
         _ => Err(misuse(&format!("this is not how to {request}"))),
     }
+}
+
+/// Prints what makes the tables in a database, or makes them.
+fn init_db(url: &str, is_run: bool) -> Result<ExitCode, Failure> {
+    // As the option of the daemon has it.
+    let url = url.strip_prefix("postgres:").filter(|rest| !rest.starts_with("//")).unwrap_or(url);
+    let url = PostgresUrl::parse(url).map_err(|sentence| misuse(&sentence))?;
+    if !is_run {
+        return print(postgres::schema::TABLES);
+    }
+    let name = url.place.name();
+    postgres::init_db(&url.place).map_err(|sentence| format!("{name}: {sentence}"))?;
+    print(&format!("{name} has the tables now\n"))
 }
 
 /// Puts what is on the standard input: as one job, or each line as one.

@@ -175,7 +175,11 @@ impl JobQueue {
                 continue;
             }
             log::warn!("the jobs are not committed: replies that wait for that are INTERNAL_ERROR");
-            context.replace_up_to(mark.0, replies::write_internal_error);
+            if self.store.standing() == Standing::Owns {
+                context.replace_up_to(mark.0, replies::write_internal_error);
+            } else {
+                self.give_up_promises(context);
+            }
         }
     }
 

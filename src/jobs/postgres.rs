@@ -163,7 +163,7 @@ impl Postgres {
             Told::Page(page) => {
                 let share = (page.share * 100.0) as u8;
                 let order = PageOrder { share, is_first: page.committed.is_some(), is_last: page.is_last };
-                self.page = Some(page);
+                (self.page, self.fault) = (Some(page), None);
                 return Some(Verdict::Page(order));
             }
             Told::Committed { commit, took } => {

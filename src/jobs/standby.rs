@@ -45,24 +45,45 @@ impl JobQueue {
 
     /// Another daemon has the jobs now: forgets them, tells those who wait, and ends all connections.
     pub(super) fn lose_all(&mut self, context: &mut Context<'_>) {
-        context.replace_up_to(u64::MAX, replies::write_internal_error);
         for index in 0..self.sessions.len() {
             let (conn, session) = (ConnId::from_index(index), &self.sessions[index]);
             if !session.is_open {
                 continue;
             }
             let is_owed = self.state.is_waiting(conn) || session.query.is_some() || self.keeping.is_awaiting(conn);
-            if is_owed && session.unsent.is_empty() {
+            // Behind what waits for a commit there may be jobs that were given out and that another gives out by now.
+            let is_told = context.output.cut_held(conn, replies::write_internal_error);
+            if is_owed && !is_told && session.unsent.is_empty() {
                 context.output.reply(conn, replies::write_internal_error);
             }
-            self.sessions[index] = Session { is_lost: true, ..Session::default() };
-            context.resume(conn);
+            self.end_session(conn, context);
         }
-        self.kept_bytes = 0;
         self.hung_up.clear();
         self.keeping.lose();
         let state = self.state.begin_anew(&mut context.timers.typed());
         self.discard(state);
+    }
+
+    /// Tells those that nobody knows whether what they have asked for is done, of whom no promise may be kept any more: another
+    /// may have the jobs.
+    pub(super) fn give_up_promises(&mut self, context: &mut Context<'_>) {
+        for index in 0..self.sessions.len() {
+            let conn = ConnId::from_index(index);
+            if self.sessions[index].is_open && context.output.cut_held(conn, replies::write_internal_error) {
+                self.step(context, |state, step| state.close(conn, step));
+                self.keeping.forget(conn);
+                self.hung_up.retain(|(_, other)| *other != conn);
+                self.end_session(conn, context);
+            }
+        }
+    }
+
+    /// Has a connection closed in its next turn.
+    fn end_session(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        let session = session_of(&mut self.sessions, conn);
+        self.kept_bytes -= session.kept_bytes;
+        *session = Session { is_lost: true, ..Session::default() };
+        context.resume(conn);
     }
 
     /// Puts an empty state in place of the present one, whose memory is given back elsewhere: a million jobs take a while.

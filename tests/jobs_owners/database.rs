@@ -55,8 +55,8 @@ pub struct Database(Arc<Mutex<Desk>>);
 pub struct Takeover {
     /// The daemon.
     pub daemon: usize,
-    /// When the database was told, in microseconds.
-    pub at: u64,
+    /// Whether it began with what there was, and not with what it had.
+    pub is_fresh: bool,
 }
 
 struct Desk {
@@ -240,6 +240,14 @@ impl Database {
         desk.askers[daemon].is_gone = true;
     }
 
+    /// Returns what a daemon believes.
+    pub fn describe(&self, daemon: usize) -> String {
+        let desk = self.desk();
+        let asker = &desk.askers[daemon];
+        let clock = desk.now() * asker.rate / 1000;
+        format!("{:?}, trusts until {:?}, and it is {clock}; {:?}", asker.owner, asker.owner.trusted_until(), desk.row)
+    }
+
     /// Returns which daemon believes that it may give out jobs, and the last that has taken over.
     pub fn owner(&self) -> Option<usize> {
         let desk = self.desk();
@@ -259,7 +267,7 @@ impl Database {
         loop {
             desk.pump();
             let due = desk.requests.iter().map(|request| request.at).min();
-            let answers = desk.askers.iter().filter_map(|asker| {
+            let answers = desk.askers.iter().filter(|asker| asker.is_alive()).filter_map(|asker| {
                 let answered = asker.answer.as_ref().map(|(at, _)| *at);
                 answered.or(asker.waits.map(|(_, until)| until))
             });
@@ -280,7 +288,7 @@ impl Desk {
     }
 
     fn has_work(&self, now: u64) -> bool {
-        let answers = |asker: &Asker| !asker.is_stopped && asker.answer.as_ref().is_some_and(|(at, _)| *at <= now);
+        let answers = |asker: &Asker| asker.is_alive() && asker.answer.as_ref().is_some_and(|(at, _)| *at <= now);
         self.requests.iter().any(|request| request.at <= now) || self.askers.iter().any(answers)
     }
 
@@ -303,7 +311,7 @@ impl Desk {
         for index in 0..self.askers.len() {
             loop {
                 let asker = &mut self.askers[index];
-                if asker.is_stopped || asker.is_gone {
+                if !asker.is_alive() {
                     break;
                 }
                 let clock = Time::from_micros(now * asker.rate / 1000);
@@ -450,9 +458,9 @@ impl Desk {
         if !may {
             return Answer::Seen(self.seen());
         }
-        let at = self.now();
-        (self.row.epoch, self.row.address, self.until) = (epoch, request.address.clone(), at + LEASE);
-        self.takeovers.push(Takeover { daemon: request.asker, at });
+        (self.row.epoch, self.row.address, self.until) = (epoch, request.address.clone(), self.now() + LEASE);
+        let is_fresh = matches!(request.what, What::TakeOver);
+        self.takeovers.push(Takeover { daemon: request.asker, is_fresh });
         self.note();
         Answer::Took(self.seen())
     }
@@ -533,6 +541,10 @@ impl Desk {
 }
 
 impl Asker {
+    fn is_alive(&self) -> bool {
+        !self.is_stopped && !self.is_gone
+    }
+
     fn take_orders(&mut self, clock: Time) {
         while let Ok(Order { term, wish }) = self.ends.orders.try_recv() {
             self.owner.order(Order { term, wish }, clock);

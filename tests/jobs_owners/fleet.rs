@@ -75,7 +75,7 @@ impl Fleet {
     pub fn new(database: Database, actors: usize, seed: u64) -> Result<Fleet, String> {
         let mut fleet = Fleet {
             hosts: Vec::new(),
-            active: 0,
+            active: usize::MAX,
             history: History::new(Found::default(), retries()),
             clients: Vec::new(),
             actors,
@@ -120,6 +120,7 @@ impl Fleet {
             return Ok(());
         }
         self.settle()?;
+        println!("{}: {} dies", self.database.now(), self.hosts[self.active].number);
         let host = self.hosts.remove(self.active);
         self.database.kill(host.number);
         drop(host);
@@ -135,6 +136,7 @@ impl Fleet {
             return Ok(());
         }
         let number = self.hosts[self.active].number;
+        println!("{}: {number} stops for {micros}", self.database.now());
         self.set_stopped(number, true);
         let result = self.pass(micros);
         self.set_stopped(number, false);
@@ -156,6 +158,7 @@ impl Fleet {
         }
         self.calm_until = self.database.now() + 15_000_000;
         self.database.set_calm(true);
+        println!("{}: another database", self.database.now());
         self.database.fail_over(lost_micros);
         self.pass(BEAT)
     }
@@ -165,6 +168,7 @@ impl Fleet {
         if self.is_calm() {
             return Ok(());
         }
+        println!("{}: down for {micros}", self.database.now());
         self.database.go_down(micros);
         self.pass(BEAT)
     }
@@ -172,6 +176,7 @@ impl Fleet {
     /// Time passes, for as long as that.
     pub fn pass(&mut self, micros: u64) -> Result<(), String> {
         let end = self.database.now() + micros;
+        self.hear()?;
         while self.database.now() < end {
             let step = BEAT.min(end - self.database.now());
             self.database.advance(step);
@@ -195,7 +200,11 @@ impl Fleet {
         let takeovers = self.database.take_takeovers();
         let active = self.hosts.get(self.active).map(|host| host.number);
         self.seen.takeovers += takeovers.len();
-        if takeovers.iter().any(|takeover| Some(takeover.daemon) != active) && active.is_some() {
+        let is_other = |takeover: &database::Takeover| takeover.is_fresh || Some(takeover.daemon) != active;
+        if !takeovers.is_empty() {
+            println!("{now}: {takeovers:?}, and {active:?} serves");
+        }
+        if takeovers.iter().any(is_other) && active.is_some() {
             return self.outdo();
         }
         self.hear()?;
@@ -219,7 +228,10 @@ impl Fleet {
                 while let Some(reply) = take_reply(received) {
                     let told = told_of(&reply);
                     if !HARMLESS.contains(&&*told.line) {
-                        return Err(format!("a daemon says {} after another has taken over", told.line));
+                        let (number, now) = (host.number, self.database.now());
+                        let line = told.line;
+                        println!("{}", self.database.describe(number));
+                        return Err(format!("daemon {number} says {line} at {now}, after another has taken over"));
                     }
                 }
             }

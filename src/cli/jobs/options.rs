@@ -42,6 +42,7 @@ const FOR: &[(&str, &[&str])] = &[
     ("json", &["summary", "list", "stats"]),
     ("limit", &["list"]),
     ("after", &["list"]),
+    ("run", &["init-db"]),
 ];
 
 /// The options.
@@ -345,6 +346,16 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
             .Cm stats :
             print JSON.",
         set: |settings, _| assign(&mut settings.is_json, Ok(true)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "run",
+        doc_short: "init-db: make the tables, instead of printing what makes them",
+        doc_long: "
+            For
+            .Cm init-db :
+            make the tables, instead of printing what makes them.",
+        set: |settings, _| assign(&mut settings.is_run, Ok(true)),
         ..Opt::BLANK
     },
     Opt {

@@ -35,6 +35,8 @@ pub struct JobCommandSettings {
     pub on_lost: OnLost,
     pub name: Option<String>,
     pub is_json: bool,
+    /// Whether the tables are made, and not only shown.
+    pub is_run: bool,
     pub limit: u32,
     pub after: Option<JobId>,
 }
@@ -87,6 +89,7 @@ impl Default for JobCommandSettings {
             on_lost: OnLost::Term,
             name: None,
             is_json: false,
+            is_run: false,
             limit: 100,
             after: None,
         }

@@ -45,6 +45,8 @@ struct Link {
     extensions: Option<Vec<String>>,
     /// Whether a reserve is under way that was not waited for.
     is_reserving: bool,
+    /// Whether the server has said something after which it may close the connection: another serves its jobs.
+    is_doubtful: bool,
 }
 
 impl JobSession {
@@ -126,6 +128,7 @@ impl JobSession {
             read(&mut link.connection, &line)
         });
         link.last_use = Instant::now();
+        link.is_doubtful = matches!(&said, Ok(Err(Error::Refused(words))) if words == "INTERNAL_ERROR");
         self.lost_if_failed(said)
     }
 
@@ -176,7 +179,8 @@ impl JobSession {
 
     /// Returns the connection; a new one, if there is none or the server has closed it since its last use.
     fn link(&mut self) -> Result<&mut Link, Error> {
-        let is_stale = |link: &Link| link.last_use.elapsed() > FRESH && link.connection.is_closed();
+        let is_old = |link: &Link| link.is_doubtful || link.last_use.elapsed() > FRESH;
+        let is_stale = |link: &Link| is_old(link) && link.connection.is_closed();
         if self.link.as_ref().is_some_and(is_stale) {
             self.link = None;
         }
@@ -200,7 +204,7 @@ impl JobSession {
                 Ok((connection, extensions)) => {
                     self.opened += 1;
                     let (number, last_use) = (self.opened, Instant::now());
-                    return Ok(Link { connection, number, last_use, extensions, is_reserving: false });
+                    return Ok(Link { connection, number, last_use, extensions, is_reserving: false, is_doubtful: false });
                 }
                 Err(failure) => failures.push((server.clone(), failure)),
             }

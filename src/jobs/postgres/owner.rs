@@ -646,6 +646,12 @@ impl Owner {
     }
 }
 
+impl std::fmt::Debug for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, the take-over {}, the batch {}: {:?}", self.address, self.epoch, self.batch, self.phase)
+    }
+}
+
 impl OwnerRow {
     /// Returns who has the queue.
     pub fn holder(&self) -> Holder {

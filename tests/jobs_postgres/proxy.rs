@@ -1,0 +1,148 @@
+//! A proxy between a daemon and its database, which reads what goes through as far as it must know where a commit begins and where
+//! its answer ends.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// What becomes of the next commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It does not reach the database, and the connection ends.
+    DropsBefore,
+    /// It takes effect, its answer does not come, and the connection ends.
+    DropsAfter,
+    /// Its answer takes so long. All others, too, until something else is said.
+    Delays(Duration),
+}
+
+/// A proxy on a port of its own.
+pub struct Proxy {
+    pub port: u16,
+    desk: Arc<Desk>,
+}
+
+#[derive(Default)]
+struct Desk {
+    /// The port of the database.
+    target: Mutex<u16>,
+    fate: Mutex<Option<Fate>>,
+    /// How many commits have met a fate.
+    met: AtomicU64,
+    streams: Mutex<Vec<TcpStream>>,
+}
+
+impl Proxy {
+    /// A proxy for the database at this port of this machine.
+    pub fn to(target: u16) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("it has one").port();
+        let desk = Arc::new(Desk { target: Mutex::new(target), ..Desk::default() });
+        let shared = desk.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let desk = shared.clone();
+                thread::spawn(move || desk.carry(&client));
+            }
+        });
+        Proxy { port, desk }
+    }
+
+    /// Connections from now on go to another port, and those that there are end.
+    pub fn turn_to(&self, target: u16) {
+        *self.desk.target.lock().expect("no holder panics") = target;
+        let streams = std::mem::take(&mut *self.desk.streams.lock().expect("no holder panics"));
+        for stream in streams {
+            // It may have ended already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Says what becomes of the next commit.
+    pub fn set(&self, fate: Option<Fate>) {
+        *self.desk.fate.lock().expect("no holder panics") = fate;
+    }
+
+    /// Returns how many commits have met their fate.
+    pub fn met(&self) -> u64 {
+        self.desk.met.load(Ordering::Relaxed)
+    }
+}
+
+impl Desk {
+    fn carry(&self, client: &TcpStream) {
+        let target = *self.target.lock().expect("no holder panics");
+        let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { return };
+        let clone = |stream: &TcpStream| stream.try_clone().expect("there are descriptors");
+        [client, &server].iter().for_each(|stream| stream.set_nodelay(true).expect("is an option"));
+        self.streams.lock().expect("no holder panics").extend([clone(client), clone(&server)]);
+        let after = Arc::new(Mutex::new(None));
+        thread::scope(|scope| {
+            let fate_of_answer = after.clone();
+            scope.spawn(move || self.carry_answers(&server, client, &fate_of_answer));
+            let server = self.streams.lock().expect("no holder panics").last().map(clone);
+            if let Some(server) = server {
+                self.carry_requests(client, &server, &after);
+                // The other half ends with it.
+                let _ = server.shutdown(Shutdown::Both);
+                let _ = client.shutdown(Shutdown::Both);
+            }
+        });
+    }
+
+    /// Carries messages to the database until one of its ends is closed, or a commit is dropped.
+    fn carry_requests(&self, mut from: &TcpStream, mut to: &TcpStream, after: &Mutex<Option<Fate>>) {
+        let mut is_first = true;
+        while let Some(message) = read_message(&mut from, is_first) {
+            is_first = false;
+            if message.starts_with(b"Q") && message[5..].starts_with(b"COMMIT") {
+                let mut fate = self.fate.lock().expect("no holder panics");
+                let met = *fate;
+                if !matches!(met, Some(Fate::Delays(_))) {
+                    *fate = None;
+                }
+                drop(fate);
+                self.met.fetch_add(u64::from(met.is_some()), Ordering::Relaxed);
+                if met == Some(Fate::DropsBefore) {
+                    return;
+                }
+                *after.lock().expect("no holder panics") = met;
+            }
+            if to.write_all(&message).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn carry_answers(&self, mut from: &TcpStream, mut to: &TcpStream, after: &Mutex<Option<Fate>>) {
+        while let Some(message) = read_message(&mut from, false) {
+            if message.starts_with(b"C") && message[5..].starts_with(b"COMMIT") {
+                match after.lock().expect("no holder panics").take() {
+                    Some(Fate::DropsAfter) => break,
+                    Some(Fate::Delays(time)) => thread::sleep(time),
+                    Some(Fate::DropsBefore) | None => {}
+                }
+            }
+            if to.write_all(&message).is_err() {
+                break;
+            }
+        }
+        // The other half ends with it.
+        let _ = from.shutdown(Shutdown::Both);
+        let _ = to.shutdown(Shutdown::Both);
+    }
+}
+
+/// Returns the next message; the first of a connection has no letter before its length.
+fn read_message(from: &mut &TcpStream, is_first: bool) -> Option<Vec<u8>> {
+    let mut message = vec![0; if is_first { 4 } else { 5 }];
+    from.read_exact(&mut message).ok()?;
+    let len = message.last_chunk::<4>().map(|len| u32::from_be_bytes(*len) as usize)?;
+    let head = message.len();
+    message.resize(head + len - 4, 0);
+    from.read_exact(&mut message[head..]).ok()?;
+    Some(message)
+}
