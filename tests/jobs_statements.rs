@@ -56,7 +56,8 @@ fn every_statement_is_one_that_all_of_them_have() {
 /// One statement that both inserts into and deletes from a table, or changes it twice, sees other rows on CockroachDB.
 #[test]
 fn no_statement_changes_two_things() {
-    for statement in all().iter().flat_map(|statement| statement.split(';').map(str::to_lowercase).collect::<Vec<_>>()) {
+    for statement in all().iter().flat_map(|statement| statement.split(';').map(str::to_lowercase).collect::<Vec<_>>())
+    {
         let begin = |word: &str| statement.matches(word).count();
         let changes = begin("insert into ") + begin("delete from ") + begin("update ");
         assert!(changes <= 1 && !statement.contains("on conflict"), "{statement}");

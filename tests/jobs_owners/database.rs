@@ -420,7 +420,8 @@ impl Desk {
 
     fn serve(&mut self, request: &mut Request) -> Option<Answer> {
         let now = self.now();
-        let changes = !matches!(request.what, What::Connect | What::Look | What::Read(_) | What::Begin | What::Write(_));
+        let changes =
+            !matches!(request.what, What::Connect | What::Look | What::Read(_) | What::Begin | What::Write(_));
         if changes && self.locked.is_some_and(|holder| holder != request.number) {
             request.at = now + 500;
             return None;
@@ -519,7 +520,9 @@ impl Desk {
         let mut count = 0;
         let visited = kept.visit(Span::ZERO, &mut |saved| {
             match saved {
-                Saved::Setting(setting) if cursor == Cursor::Start => page.rows.add(Stored::Setting(setting), Span::ZERO),
+                Saved::Setting(setting) if cursor == Cursor::Start => {
+                    page.rows.add(Stored::Setting(setting), Span::ZERO)
+                }
                 Saved::Root(tube, signature, newest, changed) if cursor == Cursor::Start => {
                     page.rows.add(Stored::Root(tube, signature, newest, changed), Span::ZERO);
                 }

@@ -21,6 +21,8 @@ const MOST_UNDER_WAY: usize = 12;
 const BEAT: u64 = 50_000;
 /// No daemon takes so long to take over, in microseconds.
 const LONGEST: u64 = 120_000_000;
+/// No fault takes so long, in microseconds.
+const LONGEST_FAULT: u64 = 16_000_000;
 /// What a daemon that was taken over from may say.
 const HARMLESS: [&str; 2] = ["INTERNAL_ERROR", "OUT_OF_MEMORY"];
 
@@ -250,22 +252,32 @@ impl Fleet {
         while self.database.now() < end {
             self.database.advance(BEAT);
             self.settle()?;
-            let owner = self.database.owner();
-            for index in 0..self.hosts.len() {
-                let host = &mut self.hosts[index];
-                if Some(host.number) != owner || host.is_stopped {
-                    continue;
-                }
-                let conn = host.world.connect_to("jobs");
-                host.world.send(conn, b"list-tube-used\r\n");
-                host.world.settle();
-                if host.world.take_received(conn).starts_with(b"USING") {
-                    self.active = index;
-                    return Ok(());
-                }
+            if self.serving().is_none() {
+                continue;
+            }
+            // Faults that are under way come to their end before everything is looked at.
+            self.database.set_calm(true);
+            for _ in 0..LONGEST_FAULT / BEAT {
+                self.database.advance(BEAT);
+                self.settle()?;
+            }
+            if let Some(index) = self.serving() {
+                self.active = index;
+                return Ok(());
             }
         }
         Err("no daemon takes over".into())
+    }
+
+    /// Returns which daemon serves jobs.
+    fn serving(&mut self) -> Option<usize> {
+        let owner = self.database.owner()?;
+        let index = self.hosts.iter().position(|host| host.number == owner && !host.is_stopped)?;
+        let world = &mut self.hosts[index].world;
+        let conn = world.connect_to("jobs");
+        world.send(conn, b"list-tube-used\r\n");
+        world.settle();
+        world.take_received(conn).starts_with(b"USING").then_some(index)
     }
 
     fn begin_life(&mut self) -> Result<(), String> {

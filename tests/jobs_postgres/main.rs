@@ -76,7 +76,8 @@ impl<'a> Stage<'a> {
 
     fn found(&self) -> BTreeMap<u64, String> {
         let rows = self.cluster.query(&self.schema, "SELECT id || ' ' || convert_from(body, 'UTF8') FROM job");
-        let split = |row: &String| row.split_once(' ').map(|(id, body)| (id.parse().expect("a number"), body.to_string()));
+        let split =
+            |row: &String| row.split_once(' ').map(|(id, body)| (id.parse().expect("a number"), body.to_string()));
         let found: Vec<(u64, String)> = rows.iter().map(|row| split(row).expect("two words")).collect();
         let count = found.len();
         let found: BTreeMap<u64, String> = found.into_iter().collect();
@@ -111,7 +112,8 @@ fn answer(address: SocketAddr, request: &str) -> String {
 fn page(daemon: &Daemon, path: &str) -> (String, String) {
     let line = daemon.lines.iter().find_map(|line| line.split_once("metrics and the status page are at "));
     let address = line.map(|(_, address)| address.trim().to_string()).expect("it has one");
-    let mut stream = TcpStream::connect(address.trim_start_matches("http://").trim_end_matches('/')).expect("it listens");
+    let mut stream =
+        TcpStream::connect(address.trim_start_matches("http://").trim_end_matches('/')).expect("it listens");
     let mut request = String::new();
     write!(request, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("fits");
     stream.write_all(request.as_bytes()).expect("is sent");
@@ -239,7 +241,9 @@ fn a_server_that_is_restarted_has_everything() {
 #[test]
 #[ignore = "it takes half a minute: make test-postgres"]
 fn a_synchronous_replica_has_everything() {
-    let Some(cluster) = own(&["synchronous_standby_names=*", "synchronous_commit=local", "wal_level=replica"]) else { return };
+    let Some(cluster) = own(&["synchronous_standby_names=*", "synchronous_commit=local", "wal_level=replica"]) else {
+        return;
+    };
     let replica = Cluster::replica(&cluster, &[]);
     cluster.query("postgres", "ALTER SYSTEM SET synchronous_commit = on");
     let mut stage = Stage::new(&cluster, 2);
@@ -275,7 +279,8 @@ fn a_server_that_is_read_only_is_not_written_to() {
         stage.daemons[0].signal(Signal::SIGSTOP);
         thread::sleep(Duration::from_secs(8));
         assert_eq!(answer(stage.daemons[1].jobs(), "list-tube-used"), "INTERNAL_ERROR");
-        assert!(stage.daemons[1].new_log().iter().any(|line| line.contains("read-only") || line.contains("read only")
+        assert!(stage.daemons[1].new_log().iter().any(|line| line.contains("read-only")
+            || line.contains("read only")
             || line.contains("does not permit writes")));
         stage.daemons[0].signal(Signal::SIGCONT);
         // The one that serves is moved to a server that takes no commits, and back.

@@ -204,7 +204,14 @@ impl JobSession {
                 Ok((connection, extensions)) => {
                     self.opened += 1;
                     let (number, last_use) = (self.opened, Instant::now());
-                    return Ok(Link { connection, number, last_use, extensions, is_reserving: false, is_doubtful: false });
+                    return Ok(Link {
+                        connection,
+                        number,
+                        last_use,
+                        extensions,
+                        is_reserving: false,
+                        is_doubtful: false,
+                    });
                 }
                 Err(failure) => failures.push((server.clone(), failure)),
             }

@@ -47,7 +47,8 @@ pub const RETAKE: &str = concat!(
 pub const RENEW: &str =
     concat!("UPDATE owner SET until = ", lease!(), " WHERE one = 1 AND epoch = $1 AND address = $2 RETURNING batch");
 /// Says that the owner ends.
-pub const RELEASE: &str = "UPDATE owner SET until = clock_timestamp(), address = 'nobody' WHERE one = 1 AND epoch = $1 AND address = $2";
+pub const RELEASE: &str =
+    "UPDATE owner SET until = clock_timestamp(), address = 'nobody' WHERE one = 1 AND epoch = $1 AND address = $2";
 
 /// Puts jobs that have no more than what each job has.
 pub const PUT_PLAIN: &str = fenced!(
