@@ -4,8 +4,9 @@
 //! A claim is what a connection has in a pool: it holds a lock, or waits for one.
 //!
 //! Invariant: between turns a pool exists while it has claims. Within one, an emptied pool is kept for the requests behind it: a
-//! lock that is taken and given back over and over in one packet makes no pool twice. A claim stands in two queues: that of its connection, oldest first, and one of
-//! its pool's three, by its phase. A connection has at most one claim that waits, and that is its newest.
+//! lock that is taken and given back over and over in one packet makes no pool twice. A claim stands in two queues: that of its
+//! connection, oldest first, and one of its pool's three, by its phase. A connection has at most one claim that waits, and that is
+//! its newest.
 
 use super::stats::PoolStat as Stat;
 use crate::id::{ConnId, Id, id};
