@@ -242,8 +242,18 @@ const OUTSIDE_WORLD: &[&str] = &[
     "clock_gettime",
 ];
 /// Who may know it.
-const WORLDLY: &[&str] =
-    &["net", "client", "cli", "address", "http/host", "jobs/loading", "jobs/options", "jobs/process", "jobs/sqlite"];
+const WORLDLY: &[&str] = &[
+    "net",
+    "client",
+    "cli",
+    "address",
+    "http/host",
+    "jobs/loading",
+    "jobs/options",
+    "jobs/postgres",
+    "jobs/process",
+    "jobs/sqlite",
+];
 
 /// Where `unsafe` may stand.
 const UNSAFE: &[&str] = &["net/handover"];
@@ -325,7 +335,7 @@ fn what_is_not_tidy_is_found() {
     assert_eq!(
         faults_of("output", "use std::time::Instant;\n"),
         [
-            "src/output, line 1: Instant belongs to net, client, cli, address, http/host, jobs/loading, jobs/options, jobs/process, jobs/sqlite"
+            "src/output, line 1: Instant belongs to net, client, cli, address, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite"
         ]
     );
     assert_eq!(faults_of("list", "    unsafe { f() }\n"), ["src/list, line 1: unsafe belongs to net/handover"]);

@@ -1,12 +1,14 @@
 //! The store that keeps jobs in a database of PostgreSQL, as the loop sees it. Several daemons share one; one of them has the
 //! queue, and the others stand by. A thread asks the database, and tells what comes of that.
 
+mod asks;
 mod link;
 mod load;
 pub mod owner;
 mod place;
 pub mod rows;
 pub mod schema;
+mod session;
 pub mod statements;
 mod tls;
 mod worker;
@@ -15,7 +17,7 @@ pub use place::Place;
 pub use worker::init_db;
 
 use super::state::{Saved, Stored};
-use super::store::batch::Batch;
+use super::store::batch::{Batch, signed};
 use super::store::{Health, Mark, OwnerHealth, PageOrder, Standing, Store, Verdict, Visit};
 use crate::service::Wake;
 use crate::time::{Span, Time};
@@ -24,8 +26,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// How long the start waits for the first word of the database. A daemon that serves more than jobs starts without it.
 const FIRST_WORD: Duration = Duration::from_secs(2);
@@ -155,10 +157,9 @@ impl Postgres {
                 }
                 (self.holder, self.fault) = (holder, None);
             }
-            Told::Owns(epoch) => {
-                log::info!("the jobs in {} are this daemon's now, by the take-over {epoch}", self.name);
-                (self.standing, self.fault) = (Role::Reads, None);
-                self.own(epoch);
+            Told::Owns(holder) => {
+                log::info!("the jobs in {} are this daemon's now, by the take-over {}", self.name, holder.epoch);
+                (self.standing, self.fault, self.holder) = (Role::Reads, None, holder);
             }
             Told::Page(page) => {
                 let share = (page.share * 100.0) as u8;
@@ -172,12 +173,11 @@ impl Postgres {
                 self.health.commits.record(took);
                 return Some(Verdict::Committed(commit));
             }
-            Told::Works(epoch) => {
+            Told::Works(holder) => {
                 if self.standing == Role::GoesOn {
                     self.standing = Role::Owns;
                 }
-                (self.fault, self.rewrite) = (None, None);
-                self.own(epoch);
+                (self.fault, self.rewrite, self.holder) = (None, None, holder);
             }
             Told::Fails(sentence) | Told::Refused(sentence) => {
                 if self.fault.as_ref() != Some(&sentence) {
@@ -208,13 +208,6 @@ impl Postgres {
             }
         }
         self.verdict()
-    }
-
-    fn own(&mut self, epoch: u64) {
-        if self.holder.epoch != epoch || self.holder.address.is_empty() {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-            self.holder = Holder { address: "this daemon".into(), epoch, since };
-        }
     }
 }
 
@@ -318,9 +311,17 @@ impl Store for Postgres {
         self.take(told)
     }
 
+    /// Drops it on another thread: a million jobs take a while.
+    fn discard(&mut self, what: Box<dyn Send>) {
+        // Without another thread it takes its time here.
+        let _ = thread::Builder::new().name("jobs-drop".into()).spawn(move || drop(what));
+    }
+
     fn health(&self) -> Option<Health> {
         let Holder { address, epoch, since } = self.holder.clone();
         let is_self = self.standing == Role::Owns;
+        // Exact to a microsecond, which is more than it says.
+        let since = ((since * 1e6) as i64).saturating_sub(signed(self.epoch));
         let owner = Some(OwnerHealth { is_self, address, epoch, since });
         Some(Health { fault: self.fault.clone(), owner, ..self.health.clone() })
     }

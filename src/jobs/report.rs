@@ -8,7 +8,6 @@ use super::store::{Health, OwnerHealth};
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Series, SeriesInfo, Table, TableInfo};
 use crate::stats::Figures;
 use crate::time::{Span, Time};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How many rows a table has at most: as many as a page has room for, in four tables.
 const MOST_ROWS: usize = 100;
@@ -239,7 +238,7 @@ impl JobQueue {
 
     fn row_of_store(&self, now: Time) -> Option<Vec<Cell>> {
         let Health { fault, commits, checkpoints, last_batch, file_bytes, owner, .. } = self.health()?;
-        let [owner, owned] = owner.map_or([Cell::Nothing, Cell::Nothing], |owner| cells_of_owner(&owner));
+        let [owner, owned] = owner.map_or([Cell::Nothing, Cell::Nothing], |owner| cells_of_owner(&owner, now));
         let fault = fault.map_or(Cell::Nothing, Cell::Text);
         let oldest = Cell::Time(self.keeping.oldest(now));
         let [batch, file] = [last_batch, file_bytes].map(Cell::Number);
@@ -288,13 +287,12 @@ impl JobQueue {
     }
 }
 
-fn cells_of_owner(owner: &OwnerHealth) -> [Cell; 2] {
+fn cells_of_owner(owner: &OwnerHealth, now: Time) -> [Cell; 2] {
     if owner.address.is_empty() {
         return [Cell::Text("not known".into()), Cell::Nothing];
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    // Not negative, and exact enough for people.
-    let owned = Span::from_secs((now - owner.since).max(0.0) as u64);
+    // The clock of the database may be ahead.
+    let owned = Span::from_micros(now.as_micros().saturating_add_signed(owner.since.saturating_neg()));
     [Cell::Text(format!("{}, take-over {}", owner.address, owner.epoch)), Cell::Time(owned)]
 }
 

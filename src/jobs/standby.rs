@@ -4,7 +4,7 @@
 use super::JobQueue;
 use super::loading::Loading;
 use super::sessions::{Session, session_of};
-use super::state::{State, Step};
+use super::state::Step;
 use super::store::PageOrder;
 use super::telling::Body;
 use super::wire::stream::Item;
@@ -12,7 +12,6 @@ use super::wire::{Request, replies};
 use crate::id::{ConnId, Id};
 use crate::service::{Context, Served, Then};
 use log::{error, info};
-use std::thread;
 
 impl JobQueue {
     /// Answers a client that is at the wrong daemon, and ends its connection: another has the jobs. Only what the daemon itself
@@ -61,7 +60,7 @@ impl JobQueue {
         self.hung_up.clear();
         self.keeping.lose();
         let state = self.state.begin_anew(&mut context.timers.typed());
-        self.discard(state);
+        self.store.discard(Box::new(std::mem::replace(&mut self.state, state)));
     }
 
     /// Tells those that nobody knows whether what they have asked for is done, of whom no promise may be kept any more: another
@@ -84,13 +83,6 @@ impl JobQueue {
         self.kept_bytes -= session.kept_bytes;
         *session = Session { is_lost: true, ..Session::default() };
         context.resume(conn);
-    }
-
-    /// Puts an empty state in place of the present one, whose memory is given back elsewhere: a million jobs take a while.
-    fn discard(&mut self, state: State) {
-        let old = std::mem::replace(&mut self.state, state);
-        // Without another thread it takes its time here.
-        let _ = thread::Builder::new().name("jobs-drop".into()).spawn(move || drop(old));
     }
 
     /// Takes in a page of what there is in the store, and serves once it was the last.

@@ -88,6 +88,9 @@ pub trait Store: Send {
         false
     }
 
+    /// Drops what the service had when it lost its place.
+    fn discard(&mut self, _what: Box<dyn Send>) {}
+
     /// Returns what operators want to know; None when there is nothing to know.
     fn health(&self) -> Option<Health> {
         None
@@ -184,8 +187,8 @@ pub struct OwnerHealth {
     pub address: String,
     /// The number of its take-over.
     pub epoch: u64,
-    /// When that was, in seconds since 1970; 0 if that is not known.
-    pub since: f64,
+    /// When that was, in microseconds since the service's start.
+    pub since: i64,
 }
 
 /// A store that keeps nothing: what the state has is all there is.

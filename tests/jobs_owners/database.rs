@@ -296,7 +296,7 @@ impl Desk {
     fn break_all(&mut self) {
         let now = self.now();
         for asker in &mut self.askers {
-            if asker.waits.take().is_some() {
+            if asker.waits.take().is_some() || asker.answer.is_some() {
                 let lost = Answer::Failed { sentence: "the connection is lost".into(), is_connected: false };
                 asker.answer = Some((now + 1000, lost));
             }

@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE};
-use support::postgres::{Cluster, programs, shared};
+use support::postgres::{Cluster, as_server, programs, shared};
 use support::skipped;
 
 /// How long each case has load before and after its fault.
@@ -364,6 +364,7 @@ fn set_file_limit(cluster: &Cluster, limit: &str) {
     };
     for pid in pids.filter(is_child) {
         // One may have ended meanwhile.
-        let _ = Command::new("prlimit").args([&format!("--pid={pid}"), &format!("--fsize={limit}:unlimited")]).status();
+        let mut prlimit = as_server(Path::new("prlimit"));
+        let _ = prlimit.args([&format!("--pid={pid}"), &format!("--fsize={limit}:")]).status();
     }
 }

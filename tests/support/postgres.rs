@@ -166,7 +166,9 @@ impl Cluster {
 
     /// The same, for what may fail.
     pub fn try_query(&self, schema: &str, sql: &str) -> Result<Vec<String>, String> {
-        let place = place_of(&self.url_at(schema, self.port));
+        let mut place = place_of(&self.url_at(schema, self.port));
+        // It may take no commits.
+        place.config.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::Any);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("there is room");
         runtime.block_on(async {
             let asked = async {
@@ -200,9 +202,13 @@ pub fn place_of(url: &str) -> Place {
     PostgresUrl::parse(url).expect("it is one").place
 }
 
-/// A program of PostgreSQL, which refuses to be run by root; it ends with the thread that has started it.
+/// A program of PostgreSQL, which refuses to be run by root.
 fn program(name: &str) -> Command {
-    let path = programs().expect("is asked first").join(name);
+    as_server(&programs().expect("is asked first").join(name))
+}
+
+/// A program that is run by the user of the server; it ends with the thread that has started it.
+pub fn as_server(path: &Path) -> Command {
     let mut command = Command::new("setpriv");
     if let Some(user) = unprivileged() {
         command.args([format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".into()]);

@@ -9,9 +9,13 @@
 //! committed; if it has the one before, the batch is sent again. If it has an earlier one than was ever promised, the database
 //! has lost commits, and everything is written anew from memory.
 
+mod doubts;
+
+pub use super::asks::*;
+
 use crate::jobs::state::Commit;
 use crate::jobs::store::Mark;
-use crate::jobs::store::batch::{Batch, Row};
+use crate::jobs::store::batch::Batch;
 use crate::time::{Span, Time};
 use std::collections::VecDeque;
 
@@ -34,190 +38,6 @@ const LONGEST_PAUSE: Span = BEAT;
 const REFUSED_PAUSE: Span = Span::from_secs(10);
 /// How many pages of jobs are read before the loop has taken in the first.
 const PAGES_AHEAD: usize = 4;
-/// Epochs of one database differ in no more than these bits: each begins at the time when it was made, so that those of two
-/// databases are told apart.
-const EPOCHS_OF_A_DATABASE: u32 = 20;
-
-/// What the loop wants, and for which of its terms as the owner: what comes from an earlier one counts for nothing.
-pub struct Order {
-    /// How often it had lost the queue by then.
-    pub term: u64,
-    /// What it wants.
-    pub wish: Wish,
-}
-
-/// What the loop wants.
-pub enum Wish {
-    /// A batch is to be committed.
-    Commit(Batch),
-    /// A part of everything that there is.
-    Slice {
-        /// Which of the times that all is written anew it is for.
-        number: u64,
-        /// The changes.
-        batch: Batch,
-        /// Whether it is the last.
-        is_last: bool,
-    },
-    /// A page was taken in.
-    PageTaken,
-    /// A page makes no sense, for this reason.
-    Unreadable(String),
-}
-
-/// What the loop is told.
-#[derive(Debug)]
-pub enum Told {
-    /// Another has the queue.
-    StandsBy(Holder),
-    /// It has the queue, by the take-over of this number, and reads what there is.
-    Owns(u64),
-    /// A page of what there is.
-    Page(Page),
-    /// A batch is committed.
-    Committed {
-        /// Which.
-        commit: Commit,
-        /// How long that took.
-        took: Span,
-    },
-    /// It goes on as the owner, by the take-over of this number.
-    Works(u64),
-    /// It may be the owner, but the database does not say so for now.
-    Fails(String),
-    /// The database cannot be used as it is.
-    Refused(String),
-    /// Another has the queue now, or may have it.
-    Lost(String),
-    /// All that there is must be written anew, the first slice first.
-    Rewrite(u64),
-    /// The slice was written.
-    NextSlice(u64),
-}
-
-/// Who has the queue.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Holder {
-    /// What it calls itself.
-    pub address: String,
-    /// The number of its take-over.
-    pub epoch: u64,
-    /// When that was, in seconds since 1970.
-    pub since: f64,
-}
-
-/// A part of what there is, as a batch that puts it.
-#[derive(Default)]
-pub struct Page {
-    /// The last batch that the database has, with the first page.
-    pub committed: Option<Commit>,
-    /// What is in it.
-    pub rows: Batch,
-    /// Which share of all jobs was read.
-    pub share: f64,
-    /// Whether there is no more.
-    pub is_last: bool,
-}
-
-impl std::fmt::Debug for Page {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a page of {} rows", self.rows.rows.len())
-    }
-}
-
-/// How far the reading is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cursor {
-    /// The settings and the root jobs are next.
-    Start,
-    /// The jobs with higher numbers are next.
-    After(u64),
-}
-
-/// What is asked of the database.
-pub enum Ask<'a> {
-    /// A connection, instead of any that there is.
-    Connect,
-    /// The queue, if its owner counts as dead.
-    TakeOver,
-    /// The queue that this process had before an upgrade by the take-over of this number, or one where nothing was ever kept.
-    GoOn(u64),
-    /// The queue, if its row knows only of earlier take-overs than this.
-    Retake(u64),
-    /// The row.
-    Look,
-    /// To be taken for alive.
-    Renew(u64),
-    /// A page.
-    Read(Cursor),
-    /// A batch, in one transaction with its number.
-    Commit(Fence, &'a Batch),
-    /// A transaction in which nothing is left.
-    BeginAnew,
-    /// Rows, in that transaction, while the row is as it was left by this.
-    WriteAnew(Fence, &'a Batch),
-    /// The end of that transaction, with the number of the next job.
-    EndAnew(Fence, Option<u64>),
-}
-
-/// What the row must be for a commit, and what it is after that.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fence {
-    /// The number of the take-over.
-    pub epoch: u64,
-    /// The batch before.
-    pub from: u64,
-    /// The batch.
-    pub to: u64,
-    /// Which attempt of this process it is to commit anything. Of two attempts for one batch, what the later one writes must
-    /// not count because the earlier one was committed after all.
-    pub attempt: u64,
-}
-
-/// What the database says.
-#[derive(Debug)]
-pub enum Answer {
-    /// It is done.
-    Done,
-    /// The queue was taken. The row is as it is now.
-    Took(OwnerRow),
-    /// The queue was not taken, because of this row; or this row was asked for.
-    Seen(OwnerRow),
-    /// The last batch of the owner that was renewed; None if that is another.
-    Renewed(Option<u64>),
-    /// A page, and where the next begins.
-    Page(Page, Cursor),
-    /// Whether the fence held. If not, nothing was written.
-    Committed(bool),
-    /// It is not known whether it was done.
-    Failed {
-        /// Why.
-        sentence: String,
-        /// Whether the connection can be used.
-        is_connected: bool,
-    },
-    /// It cannot be used as it is.
-    Refused(String),
-}
-
-/// The row `owner`.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct OwnerRow {
-    /// The number of the last take-over.
-    pub epoch: u64,
-    /// The last batch.
-    pub batch: u64,
-    /// The number of the next job.
-    pub next_id: u64,
-    /// The attempt that wrote it.
-    pub attempt: u64,
-    /// Who has taken over.
-    pub address: String,
-    /// When that was, in seconds since 1970.
-    pub since: f64,
-    /// For how long the owner counts as alive.
-    pub rest: Span,
-}
 
 /// What is next.
 pub enum Next<'a> {
@@ -273,6 +93,8 @@ pub struct Owner {
     /// When that was asked for which it was taken for alive last.
     renewed: Time,
     epoch: u64,
+    /// When it took over, in seconds since 1970 of the database.
+    since: f64,
     /// The last batch that is committed, as far as the loop was told, or is to be.
     batch: u64,
     under_way: Option<UnderWay>,
@@ -301,6 +123,7 @@ impl Owner {
             trusted_until: Time::START,
             renewed: now,
             epoch: 0,
+            since: 0.0,
             batch: 0,
             under_way: None,
             unsaid: None,
@@ -333,6 +156,10 @@ impl Owner {
     /// Returns the number of its take-over if it may have the queue.
     pub fn epoch(&self) -> Option<u64> {
         (!matches!(self.phase, Phase::StandsBy | Phase::GoesOn(_))).then_some(self.epoch)
+    }
+
+    fn holder(&self) -> Holder {
+        Holder { address: self.address.clone(), epoch: self.epoch, since: self.since }
     }
 
     /// Returns whether a batch is under way.
@@ -463,95 +290,6 @@ impl Owner {
         };
     }
 
-    fn took(&mut self, row: &OwnerRow, now: Time) {
-        self.epoch = row.epoch;
-        let has_all = match &self.phase {
-            Phase::StandsBy => {
-                self.trust(now);
-                self.batch = row.batch;
-                self.phase = Phase::Reads(Cursor::Start, 0);
-                return self.told.push_back(Told::Owns(self.epoch));
-            }
-            Phase::GoesOn(mark) => is_same_database(mark.opening, row.epoch) && row.batch == mark.batch,
-            // Nobody else has written since, but something is missing.
-            _ => false,
-        };
-        self.trust(now);
-        if has_all {
-            self.phase = Phase::Owns;
-            self.told.push_back(Told::Works(self.epoch));
-        } else {
-            self.begin_rewrite(row);
-        }
-    }
-
-    /// The row is this, and nothing was taken.
-    fn saw(&mut self, row: &OwnerRow, now: Time) {
-        let is_mine = row.address == self.address;
-        match self.phase.clone() {
-            Phase::Doubts(before) => self.resolve(*before, row, now),
-            Phase::GoesOn(mark) if is_mine || !is_same_database(mark.opening, row.epoch) => {
-                if is_mine {
-                    return self.took(row, now);
-                }
-                let why = "the database has other jobs than this daemon, and neither are given up";
-                self.told.push_back(Told::Fails(why.into()));
-                self.not_before = now + BEAT;
-            }
-            Phase::Retakes if is_mine && row.epoch > self.epoch => self.took(row, now),
-            // Its owner was not heard of for long when it was taken for dead, and counts as dead soon.
-            Phase::Retakes if row.epoch < self.epoch => self.not_before = now + BEAT.min(row.rest + FIRST_PAUSE),
-            Phase::Retakes | Phase::GoesOn(_) => self.lose(&taken_by(row), now),
-            _ if row.address == NOBODY && now < self.takes_from => self.takes_from = now,
-            _ => {
-                self.not_before = now + BEAT.min(row.rest + FIRST_PAUSE);
-                self.told.push_back(Told::StandsBy(row.holder()));
-            }
-        }
-    }
-
-    /// Decides by the row what became of something that was not answered.
-    fn resolve(&mut self, before: Phase, row: &OwnerRow, now: Time) {
-        if row.epoch < self.epoch {
-            log::error!(
-                "the database knows only of the take-over {}, and this daemon has the queue by {}: it has lost commits",
-                row.epoch,
-                self.epoch
-            );
-            self.phase = if let Phase::Reads(..) = before { Phase::StandsBy } else { Phase::Retakes };
-            if let Phase::StandsBy = self.phase {
-                self.lose("the database has lost commits", now);
-            }
-            return;
-        }
-        if row.epoch > self.epoch || row.address != self.address {
-            return self.lose(&taken_by(row), now);
-        }
-        let target = self.target();
-        match before {
-            Phase::Reads(..) if row.batch == self.batch => self.phase = before,
-            Phase::Owns if row.batch == self.batch => {
-                self.phase = Phase::Owns;
-                if self.under_way.is_none() {
-                    self.told.push_back(Told::Works(self.epoch));
-                }
-            }
-            Phase::Owns if row.batch == target => self.committed_before(),
-            Phase::Rewrites(left, _) if row.attempt == self.attempt || row.batch == target && left.to != target => {
-                self.committed_before();
-            }
-            Phase::Owns | Phase::Rewrites(..) if row.batch <= self.batch => {
-                log::error!(
-                    "the database has the batch {}, and {} was committed: all jobs are written anew",
-                    row.batch,
-                    self.batch
-                );
-                self.begin_rewrite(row);
-            }
-            _ => self.lose("the database has other batches than this daemon has committed", now),
-        }
-    }
-
     /// What was last asked is committed, and nobody else has the queue.
     fn committed(&mut self, now: Time) {
         self.trust(now);
@@ -564,7 +302,7 @@ impl Owner {
         self.batch = self.target();
         self.phase = Phase::Owns;
         if was_rewriting {
-            self.told.push_back(Told::Works(self.epoch));
+            self.told.push_back(Told::Works(self.holder()));
         }
         self.unsaid =
             self.under_way.take().map(|UnderWay { batch, begun }| (batch.commit, begun)).or(self.unsaid.take());
@@ -586,7 +324,7 @@ impl Owner {
         let was_lapsed = now >= self.trusted_until && now < until;
         (self.renewed, self.trusted_until) = (self.asked, until);
         if was_lapsed && matches!(self.phase, Phase::Owns) {
-            self.told.push_back(Told::Works(self.epoch));
+            self.told.push_back(Told::Works(self.holder()));
         }
     }
 
@@ -612,16 +350,6 @@ impl Owner {
         self.phase = Phase::Doubts(Box::new(before));
     }
 
-    fn begin_rewrite(&mut self, row: &OwnerRow) {
-        self.rewrites += 1;
-        self.slice = None;
-        // No other attempt has this number.
-        self.attempt = self.attempt.max(row.attempt);
-        let left = Fence { epoch: self.epoch, from: row.batch, to: row.batch, attempt: row.attempt };
-        self.phase = Phase::Rewrites(left, Stage::Begins);
-        self.told.push_back(Told::Rewrite(self.rewrites));
-    }
-
     fn is_rewriting(&self) -> bool {
         match &self.phase {
             Phase::Rewrites(..) => true,
@@ -634,42 +362,10 @@ impl Owner {
     fn target(&self) -> u64 {
         self.under_way.as_ref().map_or(self.batch, |under_way| under_way.batch.commit.0)
     }
-
-    /// Another has the queue. What the loop has counts for nothing any more.
-    fn lose(&mut self, why: &str, now: Time) {
-        self.phase = Phase::StandsBy;
-        self.trusted_until = Time::START;
-        (self.under_way, self.unsaid, self.slice) = (None, None, None);
-        self.term += 1;
-        self.not_before = now;
-        self.told.push_back(Told::Lost(why.into()));
-    }
 }
 
 impl std::fmt::Debug for Owner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, the take-over {}, the batch {}: {:?}", self.address, self.epoch, self.batch, self.phase)
     }
-}
-
-impl OwnerRow {
-    /// Returns who has the queue.
-    pub fn holder(&self) -> Holder {
-        Holder { address: self.address.clone(), epoch: self.epoch, since: self.since }
-    }
-}
-
-impl Batch {
-    /// Returns the number of the next job, if that changes.
-    pub fn next_id(&self) -> Option<u64> {
-        self.rows.iter().rev().find_map(|row| if let Row::NextId(id) = row { Some(*id) } else { None })
-    }
-}
-
-fn taken_by(row: &OwnerRow) -> String {
-    format!("{} has the queue, by the take-over {}", row.address, row.epoch)
-}
-
-fn is_same_database(one: u64, other: u64) -> bool {
-    one >> EPOCHS_OF_A_DATABASE == other >> EPOCHS_OF_A_DATABASE
 }

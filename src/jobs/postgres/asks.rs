@@ -1,0 +1,200 @@
+//! What there is to say between the loop, the [`Owner`](super::owner::Owner) and the database.
+
+use crate::jobs::state::Commit;
+use crate::jobs::store::batch::{Batch, Row};
+use crate::time::Span;
+
+/// What the loop wants, and for which of its terms as the owner: what comes from an earlier one counts for nothing.
+pub struct Order {
+    /// How often it had lost the queue by then.
+    pub term: u64,
+    /// What it wants.
+    pub wish: Wish,
+}
+
+/// What the loop wants.
+pub enum Wish {
+    /// A batch is to be committed.
+    Commit(Batch),
+    /// A part of everything that there is.
+    Slice {
+        /// Which of the times that all is written anew it is for.
+        number: u64,
+        /// The changes.
+        batch: Batch,
+        /// Whether it is the last.
+        is_last: bool,
+    },
+    /// A page was taken in.
+    PageTaken,
+    /// A page makes no sense, for this reason.
+    Unreadable(String),
+}
+
+/// What the loop is told.
+#[derive(Debug)]
+pub enum Told {
+    /// Another has the queue.
+    StandsBy(Holder),
+    /// It has the queue, as this, and reads what there is.
+    Owns(Holder),
+    /// A page of what there is.
+    Page(Page),
+    /// A batch is committed.
+    Committed {
+        /// Which.
+        commit: Commit,
+        /// How long that took.
+        took: Span,
+    },
+    /// It goes on as the owner.
+    Works(Holder),
+    /// It may be the owner, but the database does not say so for now.
+    Fails(String),
+    /// The database cannot be used as it is.
+    Refused(String),
+    /// Another has the queue now, or may have it.
+    Lost(String),
+    /// All that there is must be written anew, the first slice first.
+    Rewrite(u64),
+    /// The slice was written.
+    NextSlice(u64),
+}
+
+/// Who has the queue.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Holder {
+    /// What it calls itself.
+    pub address: String,
+    /// The number of its take-over.
+    pub epoch: u64,
+    /// When that was, in seconds since 1970.
+    pub since: f64,
+}
+
+/// A part of what there is, as a batch that puts it.
+#[derive(Default)]
+pub struct Page {
+    /// The last batch that the database has, with the first page.
+    pub committed: Option<Commit>,
+    /// What is in it.
+    pub rows: Batch,
+    /// Which share of all jobs was read.
+    pub share: f64,
+    /// Whether there is no more.
+    pub is_last: bool,
+}
+
+impl std::fmt::Debug for Page {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a page of {} rows", self.rows.rows.len())
+    }
+}
+
+/// How far the reading is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cursor {
+    /// The settings and the root jobs are next.
+    Start,
+    /// The jobs with higher numbers are next.
+    After(u64),
+}
+
+/// What is asked of the database.
+pub enum Ask<'a> {
+    /// A connection, instead of any that there is.
+    Connect,
+    /// The queue, if its owner counts as dead.
+    TakeOver,
+    /// The queue that this process had before an upgrade by the take-over of this number, or one where nothing was ever kept.
+    GoOn(u64),
+    /// The queue, if its row knows only of earlier take-overs than this.
+    Retake(u64),
+    /// The row.
+    Look,
+    /// To be taken for alive.
+    Renew(u64),
+    /// A page.
+    Read(Cursor),
+    /// A batch, in one transaction with its number.
+    Commit(Fence, &'a Batch),
+    /// A transaction in which nothing is left.
+    BeginAnew,
+    /// Rows, in that transaction, while the row is as it was left by this.
+    WriteAnew(Fence, &'a Batch),
+    /// The end of that transaction, with the number of the next job.
+    EndAnew(Fence, Option<u64>),
+}
+
+/// What the row must be for a commit, and what it is after that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fence {
+    /// The number of the take-over.
+    pub epoch: u64,
+    /// The batch before.
+    pub from: u64,
+    /// The batch.
+    pub to: u64,
+    /// Which attempt of this process it is to commit anything. Of two attempts for one batch, what the later one writes must
+    /// not count because the earlier one was committed after all.
+    pub attempt: u64,
+}
+
+/// What the database says.
+#[derive(Debug)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// The queue was taken. The row is as it is now.
+    Took(OwnerRow),
+    /// The queue was not taken, because of this row; or this row was asked for.
+    Seen(OwnerRow),
+    /// The last batch of the owner that was renewed; None if that is another.
+    Renewed(Option<u64>),
+    /// A page, and where the next begins.
+    Page(Page, Cursor),
+    /// Whether the fence held. If not, nothing was written.
+    Committed(bool),
+    /// It is not known whether it was done.
+    Failed {
+        /// Why.
+        sentence: String,
+        /// Whether the connection can be used.
+        is_connected: bool,
+    },
+    /// It cannot be used as it is.
+    Refused(String),
+}
+
+/// The row `owner`.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct OwnerRow {
+    /// The number of the last take-over.
+    pub epoch: u64,
+    /// The last batch.
+    pub batch: u64,
+    /// The number of the next job.
+    pub next_id: u64,
+    /// The attempt that wrote it.
+    pub attempt: u64,
+    /// Who has taken over.
+    pub address: String,
+    /// When that was, in seconds since 1970.
+    pub since: f64,
+    /// For how long the owner counts as alive.
+    pub rest: Span,
+}
+
+impl OwnerRow {
+    /// Returns who has the queue.
+    pub fn holder(&self) -> Holder {
+        Holder { address: self.address.clone(), epoch: self.epoch, since: self.since }
+    }
+}
+
+impl Batch {
+    /// Returns the number of the next job, if that changes.
+    pub fn next_id(&self) -> Option<u64> {
+        self.rows.iter().rev().find_map(|row| if let Row::NextId(id) = row { Some(*id) } else { None })
+    }
+}
