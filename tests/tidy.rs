@@ -28,6 +28,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "jobs/options",
+            "jobs/postgres",
             "net",
             "client",
             "registry",

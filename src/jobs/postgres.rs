@@ -250,11 +250,10 @@ impl Store for Postgres {
     fn standing(&self) -> Standing {
         match self.standing {
             Role::StandsBy | Role::Reads => Standing::StandsBy,
-            Role::GoesOn => Standing::Lapsed,
             Role::Owns if (self.backend.clock)().as_micros() < self.trusted_until.load(Ordering::Acquire) => {
                 Standing::Owns
             }
-            Role::Owns => Standing::Lapsed,
+            Role::GoesOn | Role::Owns => Standing::Lapsed,
         }
     }
 

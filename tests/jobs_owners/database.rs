@@ -521,7 +521,7 @@ impl Desk {
         let visited = kept.visit(Span::ZERO, &mut |saved| {
             match saved {
                 Saved::Setting(setting) if cursor == Cursor::Start => {
-                    page.rows.add(Stored::Setting(setting), Span::ZERO)
+                    page.rows.add(Stored::Setting(setting), Span::ZERO);
                 }
                 Saved::Root(tube, signature, newest, changed) if cursor == Cursor::Start => {
                     page.rows.add(Stored::Root(tube, signature, newest, changed), Span::ZERO);

@@ -19,12 +19,15 @@ pub struct Rows<'a> {
     /// Tubes and signatures of root jobs that are written or gone.
     pub roots_gone: (Vec<&'a str>, Vec<&'a [u8]>),
     /// Root jobs.
-    pub roots: (Vec<&'a str>, Vec<&'a [u8]>, Vec<i64>, Vec<i64>),
+    pub roots: Roots<'a>,
     /// Kinds and patterns of settings that are written or gone.
     pub settings_gone: (Vec<&'a str>, Vec<&'a [u8]>),
     /// Settings.
     pub settings: (Vec<&'a str>, Vec<&'a [u8]>, Vec<&'a [u8]>),
 }
+
+/// Tubes, signatures, newest timestamps and when they changed.
+pub type Roots<'a> = (Vec<&'a str>, Vec<&'a [u8]>, Vec<i64>, Vec<i64>);
 
 /// Jobs, column by column.
 #[derive(Default)]

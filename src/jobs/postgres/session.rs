@@ -39,7 +39,10 @@ impl From<Error> for Trouble {
 }
 
 /// What is asked together, with how many rows each changes.
-pub type Parts<'a> = Vec<Pin<Box<dyn Future<Output = Result<u64, Error>> + 'a>>>;
+pub type Parts<'a> = Vec<Asked<'a, u64, Error>>;
+
+/// Something that is asked.
+type Asked<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
 
 impl Session {
     pub fn is_closed(&self) -> bool {
@@ -201,7 +204,7 @@ pub fn within<T>(
 }
 
 /// Returns all results of what is asked together, in order, or the first error. Each is sent before the first is waited for.
-pub async fn all_of<T, E>(mut parts: Vec<Pin<Box<dyn Future<Output = Result<T, E>> + '_>>>) -> Result<Vec<T>, E> {
+pub async fn all_of<T, E>(mut parts: Vec<Asked<'_, T, E>>) -> Result<Vec<T>, E> {
     let mut results: Vec<Option<Result<T, E>>> = parts.iter().map(|_| None).collect();
     poll_fn(|context| {
         for (part, result) in parts.iter_mut().zip(&mut results) {
