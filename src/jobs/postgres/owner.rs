@@ -185,7 +185,11 @@ impl Owner {
             }
             Wish::Slice { .. } => {}
             Wish::PageTaken => {
-                if let Phase::Reads(_, ahead) = &mut self.phase {
+                let phase = match &mut self.phase {
+                    Phase::Doubts(before) => &mut **before,
+                    phase => phase,
+                };
+                if let Phase::Reads(_, ahead) = phase {
                     *ahead = ahead.saturating_sub(1);
                 }
             }
