@@ -4,7 +4,7 @@
 use super::JobQueue;
 use super::loading::Loading;
 use super::sessions::{Session, session_of};
-use super::state::Step;
+use super::state::{Commit, Step};
 use super::store::PageOrder;
 use super::telling::Body;
 use super::wire::stream::Item;
@@ -57,6 +57,9 @@ impl JobQueue {
             }
             self.end_session(conn, context);
         }
+        // What is there may be at an earlier commit than the last that a reply has waited for: numbers come again.
+        context.release_up_to(u64::MAX);
+        self.awaited = Commit(0);
         self.hung_up.clear();
         self.keeping.lose();
         let state = self.state.begin_anew(&mut context.timers.typed());

@@ -245,7 +245,13 @@ impl Database {
         let desk = self.desk();
         let asker = &desk.askers[daemon];
         let clock = desk.now() * asker.rate / 1000;
-        format!("{:?}, trusts until {:?}, and it is {clock}; {:?}", asker.owner, asker.owner.trusted_until(), desk.row)
+        let waits = (asker.is_stopped, asker.connection, asker.waits, &asker.answer, asker.owner.is_committing());
+        format!(
+            "{waits:?}: {:?}, trusts until {:?}, and it is {clock}; {:?}",
+            asker.owner,
+            asker.owner.trusted_until(),
+            desk.row
+        )
     }
 
     /// Returns which daemon believes that it may give out jobs, and the last that has taken over.

@@ -418,7 +418,8 @@ impl Fleet {
             let behind = now - host.begun - host.world.now().as_micros();
             host.world.advance(Span::from_micros(behind));
         }
-        panic!("{request} is not answered");
+        let number = self.hosts[self.active].number;
+        panic!("{request} is not answered: {}", self.database.describe(number));
     }
 }
 

@@ -43,7 +43,8 @@ impl<'a> Stage<'a> {
         for _ in 0..daemons {
             let proxy = Proxy::to(cluster.port);
             let url = cluster.url_at(&stage.schema, proxy.port);
-            let daemon = Daemon::start_with_jobs(&["--jobs-store", &url, "--http", "127.0.0.1:0"]);
+            let options = ["--jobs-store", &url, "--jobs-store-timeout", "5", "--http", "127.0.0.1:0"];
+            let daemon = Daemon::start_with_jobs(&options);
             if stage.daemons.is_empty() {
                 until(|| answer(daemon.jobs(), "list-tube-used").starts_with("USING"), "the first daemon serves");
             }
