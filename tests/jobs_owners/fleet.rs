@@ -266,7 +266,8 @@ impl Fleet {
                 return Ok(());
             }
         }
-        Err("no daemon takes over".into())
+        let all: Vec<String> = self.hosts.iter().map(|host| self.database.describe(host.number)).collect();
+        Err(format!("no daemon takes over: {all:#?}"))
     }
 
     /// Returns which daemon serves jobs.

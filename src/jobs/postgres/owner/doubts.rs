@@ -50,7 +50,8 @@ impl Owner {
             Phase::Retakes | Phase::GoesOn(_) => self.lose(&taken_by(row), now),
             _ if row.address == NOBODY && now < self.takes_from => self.takes_from = now,
             _ => {
-                self.not_before = now + BEAT.min(row.rest + FIRST_PAUSE);
+                let rest = row.rest.max(self.takes_from.since(now));
+                self.not_before = now + BEAT.min(rest + FIRST_PAUSE);
                 self.told.push_back(Told::StandsBy(row.holder()));
             }
         }
