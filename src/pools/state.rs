@@ -29,7 +29,7 @@ mod types;
 
 pub use super::request::{AcquireLock, BadSyntax, Purpose, Reply};
 pub use alerts::{PoolEvent, WINDOW};
-pub use queries::{BusyKey, ClaimInfo};
+pub use queries::{BusiestSearch, BusyKey, ClaimInfo};
 pub use saved::SAVED_VERSION;
 pub use types::WorkType;
 

@@ -22,8 +22,10 @@ pub enum PoolRequest<'a> {
     Acquire(Result<AcquireLock<'a>, BadSyntax>),
     /// `RELEASE`, of the newest claim or the newest on a key.
     Release(Option<&'a [u8]>),
-    /// `STATS`, but for the next.
+    /// `STATS`, but for the next two.
     Stats(StatsQuery<'a>),
+    /// `STATS KEYS`: the busiest keys, so many at most.
+    Keys(usize),
     /// `STATS REPORT`: what every service reports, with so many rows of each table at most.
     Report(usize),
     /// Anything else.
@@ -37,8 +39,6 @@ pub enum StatsQuery<'a> {
     Full,
     /// One statistic. Durations cannot be asked for alone, because their names are several words.
     One(Stat),
-    /// The busiest keys, so many at most.
-    Keys(usize),
     /// The holders and waiters of a key.
     Holders(&'a [u8]),
     /// The statistics by type of work.
@@ -63,6 +63,7 @@ pub enum Line<'a> {
     TooLong,
 }
 
+const RELEASE: &[u8] = b"RELEASE";
 /// The answer to a line that is too long; the connection ends after it.
 pub const LINE_TOO_LONG: &[u8] = b"ERROR LINE_TOO_LONG\n";
 /// The answer to `STATS` of something that is no statistic.
@@ -71,6 +72,10 @@ pub const WRONG_STAT: &[u8] = b"ERROR WRONG_STAT\n";
 /// Returns the first line of the input, which ends in LF or CR LF. Its end is not among the first `seen` bytes. A line may have
 /// `max` bytes before its LF.
 pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
+    // Half of all lines.
+    if input.starts_with(b"RELEASE\n") && max >= RELEASE.len() {
+        return Line::Whole(RELEASE, RELEASE.len() + 1);
+    }
     let searched = input.len().min(max + 1);
     let seen = seen.min(searched);
     match memchr(b'\n', &input[seen..searched]).map(|at| seen + at) {
@@ -95,9 +100,12 @@ pub fn is_http(line: &[u8]) -> bool {
 
 /// Returns the request in a line without its end.
 pub fn parse(line: &[u8]) -> PoolRequest<'_> {
-    // Half of all requests.
-    if line == b"RELEASE" {
+    // These two are most requests.
+    if line == RELEASE {
         return PoolRequest::Release(None);
+    }
+    if let Some(parameters) = line.strip_prefix(b"ACQ4ME ") {
+        return PoolRequest::Acquire(parse_acquire(Purpose::Me, LineWords(parameters)));
     }
     if line.first() == Some(&b' ') {
         return PoolRequest::Unknown;
@@ -180,16 +188,16 @@ fn parse_stats(mut words: LineWords<'_>) -> PoolRequest<'_> {
         _ if surplus.is_some() => StatsQuery::Unknown,
         None if is(b"FULL") => StatsQuery::Full,
         None if is(b"TYPES") => StatsQuery::Types,
-        None if is(b"KEYS") => StatsQuery::Keys(USUAL_KEYS),
+        None if is(b"KEYS") => return PoolRequest::Keys(USUAL_KEYS),
         None if is(b"REPORT") => return PoolRequest::Report(USUAL_ROWS),
         None => {
             let wanted = |stat: &&Stat| is(stat.row().name.as_bytes());
             Stat::ALL.iter().find(wanted).map_or(StatsQuery::Unknown, |stat| StatsQuery::One(*stat))
         }
-        Some(number) if is(b"KEYS") => {
-            let number = parse_number(number).filter(|number| *number > 0);
-            number.map_or(StatsQuery::Unknown, |number| StatsQuery::Keys(number as usize))
-        }
+        Some(number) if is(b"KEYS") => match parse_number(number).filter(|number| *number > 0) {
+            Some(keys) => return PoolRequest::Keys(keys as usize),
+            None => StatsQuery::Unknown,
+        },
         Some(key) if is(b"HOLDERS") => StatsQuery::Holders(key),
         Some(number) if is(b"REPORT") => match parse_number(number) {
             Some(rows) => return PoolRequest::Report(rows as usize),
@@ -333,9 +341,6 @@ mod tests {
     #[test]
     fn listings_have_their_parameters() {
         for (line, query) in [
-            (" KEYS", StatsQuery::Keys(20)),
-            (" keys  7 ", StatsQuery::Keys(7)),
-            (" KEYS 99999999999", StatsQuery::Keys(4_294_967_295)),
             (" HOLDERS  Key", StatsQuery::Holders(b"Key")),
             (" Types", StatsQuery::Types),
             (" REPORT x", StatsQuery::Unknown),
@@ -348,6 +353,9 @@ mod tests {
             (" TYPES x", StatsQuery::Unknown),
         ] {
             assert_eq!(parse(format!("STATS{line}").as_bytes()), PoolRequest::Stats(query), "{line}");
+        }
+        for (line, keys) in [(" KEYS", 20), (" keys  7 ", 7), (" KEYS 99999999999", 4_294_967_295)] {
+            assert_eq!(parse(format!("STATS{line}").as_bytes()), PoolRequest::Keys(keys), "{line}");
         }
         for (line, rows) in [(" report", 20), (" REPORT 0", 0), (" REPORT  7", 7)] {
             assert_eq!(parse(format!("STATS{line}").as_bytes()), PoolRequest::Report(rows), "{line}");

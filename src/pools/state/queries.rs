@@ -35,6 +35,23 @@ pub struct ClaimInfo<'a> {
     pub since: Time,
 }
 
+/// A search for the keys with most claims, some keys at a time, as far as it is done. What others change meanwhile may be found as
+/// it was before.
+pub struct BusiestSearch {
+    most: usize,
+    /// The pools before this index are looked at.
+    next: usize,
+    /// The busiest so far, with their number of claims.
+    found: BinaryHeap<(Reverse<u32>, Box<[u8]>)>,
+}
+
+impl BusiestSearch {
+    /// Returns a search for so many keys at most.
+    pub fn new(most: usize) -> Self {
+        BusiestSearch { most, next: 0, found: BinaryHeap::new() }
+    }
+}
+
 impl PoolsState {
     /// Returns the count of a statistic that only counting changes.
     pub fn count_of(&self, stat: Stat) -> u64 {
@@ -58,8 +75,38 @@ impl PoolsState {
 
     /// Returns the keys with most claims, busiest first; among equals in the order of the keys.
     pub fn busiest(&self, most: usize) -> Vec<BusyKey<'_>> {
-        let ranks = self.pools.iter().map(|(index, pool)| (Reverse(pool.occupancy().1), &pool.key[..], index));
-        first(most, ranks).into_iter().map(|(_, _, index)| self.busy(&self.pools[index])).collect()
+        let mut search = BusiestSearch::new(most);
+        self.search_busiest(&mut search, usize::MAX);
+        self.found_busiest(search)
+    }
+
+    /// Looks at some more keys, and returns whether these were the last.
+    pub fn search_busiest(&self, search: &mut BusiestSearch, keys: usize) -> bool {
+        let all = self.pools.capacity();
+        let end = search.next.saturating_add(keys).min(all);
+        for pool in (search.next..end).filter_map(|index| self.pools.get(index)) {
+            let claims = Reverse(pool.occupancy().1);
+            let own = || (claims, pool.key[..].into());
+            if search.found.len() < search.most {
+                search.found.push(own());
+            } else if let Some(mut last) = search.found.peek_mut()
+                && (claims, &pool.key[..]) < (last.0, &last.1[..])
+            {
+                *last = own();
+            }
+        }
+        search.next = end;
+        end == all
+    }
+
+    /// Returns what a search has found, as it is now and in the order of [`PoolsState::busiest`].
+    pub fn found_busiest(&self, search: BusiestSearch) -> Vec<BusyKey<'_>> {
+        let pools = search.found.iter().filter_map(|(_, key)| self.pool(key));
+        let mut keys: Vec<BusyKey<'_>> = pools.map(|pool| self.busy(pool)).collect();
+        keys.sort_by_key(|busy| (Reverse(busy.working + busy.waiting), busy.key));
+        // One that was given back and taken again meanwhile can be found twice.
+        keys.dedup();
+        keys
     }
 
     /// Returns how many claims a key has.
@@ -127,33 +174,5 @@ impl Pool {
     /// Returns the queue of the holders, and those of the waiters in the order of service.
     pub(super) fn queues(&self) -> impl Iterator<Item = &List<ClaimId>> {
         [&self.holders, &self.waiting_for_me, &self.waiting_for_anyone].into_iter()
-    }
-}
-
-/// Returns the `most` smallest, in order, without sorting the others.
-fn first<T: Ord>(most: usize, items: impl Iterator<Item = T>) -> Vec<T> {
-    let mut heap = BinaryHeap::new();
-    for item in items {
-        if heap.len() < most {
-            heap.push(item);
-        } else if let Some(mut last) = heap.peek_mut()
-            && item < *last
-        {
-            *last = item;
-        }
-    }
-    heap.into_sorted_vec()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_are_the_smallest() {
-        let items = [5, 3, 9, 1, 7, 1];
-        assert_eq!(first(3, items.into_iter()), [1, 1, 3]);
-        assert_eq!(first(9, items.into_iter()), [1, 1, 3, 5, 7, 9]);
-        assert_eq!(first(0, items.into_iter()), [0; 0]);
     }
 }

@@ -59,7 +59,7 @@ fn read(line: &[u8]) -> PoolRequest<'_> {
         b"ACQ4ME" => PoolRequest::Acquire(read_acquire(Purpose::Me, &words)),
         b"ACQ4ANY" => PoolRequest::Acquire(read_acquire(Purpose::Anyone, &words)),
         b"RELEASE" => PoolRequest::Release(words.first().copied()),
-        b"STATS" => PoolRequest::Stats(read_query(&words)),
+        b"STATS" => read_keys(&words).map_or_else(|| PoolRequest::Stats(read_query(&words)), PoolRequest::Keys),
         _ => PoolRequest::Unknown,
     }
 }
@@ -76,21 +76,25 @@ fn read_acquire<'a>(purpose: Purpose, words: &[&'a [u8]]) -> Result<AcquireLock<
     Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold })
 }
 
+fn read_keys(words: &[&[u8]]) -> Option<usize> {
+    match words {
+        [name] if name.eq_ignore_ascii_case(b"keys") => Some(20),
+        [name, keys] if name.eq_ignore_ascii_case(b"keys") => Some(number(keys).filter(|keys| *keys > 0)? as usize),
+        _ => None,
+    }
+}
+
 fn read_query<'a>(words: &[&'a [u8]]) -> StatsQuery<'a> {
     let names: Vec<String> = words.iter().map(|word| word.escape_ascii().to_string().to_lowercase()).collect();
     match names.as_slice() {
         [] => StatsQuery::Full,
         [name] if name == "full" => StatsQuery::Full,
         [name] if name == "types" => StatsQuery::Types,
-        [name] if name == "keys" => StatsQuery::Keys(20),
         [name] => PoolStat::ALL
             .iter()
             .find(|stat| stat.row().name == *name)
             .map_or(StatsQuery::Unknown, |stat| StatsQuery::One(*stat)),
         [name, _] if name == "holders" => StatsQuery::Holders(words[1]),
-        [name, _] if name == "keys" => number(words[1])
-            .filter(|number| *number > 0)
-            .map_or(StatsQuery::Unknown, |number| StatsQuery::Keys(number as usize)),
         _ => StatsQuery::Unknown,
     }
 }
