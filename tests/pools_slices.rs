@@ -100,6 +100,27 @@ fn a_search_for_keys_ends_with_its_connection_and_survives_an_upgrade() {
 }
 
 #[test]
+fn a_search_for_keys_does_not_wait_for_a_connection_that_does_not_read() {
+    let mut world = world();
+    let [holder, rival, asker, next, other] = [(); 5].map(|()| world.connect());
+    hold_many(&mut world, holder, MANY_KEYS);
+    world.send(rival, b"ACQ4ME wanted 1 9 60\n");
+    world.set_room(asker, 0);
+    // All but three bytes of what makes an output full, before the LOCKED.
+    world.send(asker, &[&b"RELEASE\n".repeat(5_956)[..], b"ACQ4ME\nACQ4ME wanted 1 9 60\nSTATS KEYS 1\n"].concat());
+    (0..12).for_each(|_| serve_other(&mut world, other));
+    world.send(next, b"STATS KEYS 1\n");
+    world.send(rival, b"RELEASE\n");
+    let (told, _) = serve_other_until(&mut world, other, next);
+    assert!(told.starts_with("key:000000: 1 working"), "{told}");
+    world.set_room(asker, usize::MAX);
+    world.settle();
+    let told = String::from_utf8(world.take_received(asker)).expect("replies are text");
+    let (before, after) = told.split_once("LOCKED\nkey:000000: 1 working").expect("it is answered, too");
+    assert!(before.ends_with("NOT_LOCKED\nERROR BAD_SYNTAX\n") && after.ends_with("\n\n"));
+}
+
+#[test]
 fn those_who_time_out_together_do_not_keep_another_waiting() {
     let mut world = world();
     let [holder, other] = [(); 2].map(|()| world.connect());

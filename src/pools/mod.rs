@@ -191,6 +191,8 @@ impl PoolsService {
 
     /// Looks at some more keys for `STATS KEYS`, and answers it when these were the last.
     fn search_keys(&mut self, conn: ConnId, most: usize, context: &mut Context<'_>) -> Handled {
+        // One that does not read its replies is not served, and begins again when it does.
+        self.search.take_if(|(searcher, _)| *searcher != conn && context.output.is_full(*searcher));
         let (searcher, search) = self.search.get_or_insert_with(|| (conn, BusiestSearch::new(most)));
         if *searcher != conn || !self.state.search_busiest(search, KEYS_AT_ONCE) {
             return Handled::Unfinished;
