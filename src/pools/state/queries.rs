@@ -101,7 +101,7 @@ impl PoolsState {
 
     /// Returns what a search has found, as it is now and in the order of [`PoolsState::busiest`].
     pub fn found_busiest(&self, search: BusiestSearch) -> Vec<BusyKey<'_>> {
-        let pools = search.found.iter().filter_map(|(_, key)| self.pool(key));
+        let pools = search.found.into_iter().filter_map(|(_, key)| self.pool(&key));
         let mut keys: Vec<BusyKey<'_>> = pools.map(|pool| self.busy(pool)).collect();
         keys.sort_by_key(|busy| (Reverse(busy.working + busy.waiting), busy.key));
         // One that was given back and taken again meanwhile can be found twice.
