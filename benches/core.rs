@@ -252,8 +252,15 @@ impl Rig {
 
     fn acquire(&mut self, conn: usize, key: &[u8], purpose: Purpose) {
         let timeout = WAITS_END.since(self.now);
-        let request =
-            AcquireLock { key, purpose, workers: self.workers, max_queue: u32::MAX, timeout, hold: Span::FOREVER };
+        let request = AcquireLock {
+            key,
+            purpose,
+            workers: self.workers,
+            max_queue: u32::MAX,
+            timeout,
+            hold: Span::FOREVER,
+            who: b"",
+        };
         self.replies.clear();
         self.step(|state, step| state.acquire(id(conn), Ok(request), step));
     }
