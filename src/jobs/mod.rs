@@ -118,6 +118,7 @@ impl JobQueue {
         let mut events = std::mem::take(&mut self.events);
         let Context { now, timers, random, .. } = context;
         let mut step = Step { now: *now, timers: &mut timers.typed(), random, events: &mut events };
+        self.state.note_time(*now);
         take(&mut self.state, &mut step);
         self.state.commit_at_once(&mut step);
         events.drain(..).for_each(|event| self.tell(&event, context));

@@ -24,6 +24,7 @@ mod bulk;
 mod check;
 mod commits;
 mod conns;
+pub mod curves;
 mod index;
 mod job;
 mod jobs;
@@ -245,7 +246,7 @@ pub struct State {
     conns: Vec<Option<Box<Conn>>>,
     next_serial: u32,
     /// What connections held that are gone, by their serials.
-    orphans: BTreeMap<u32, BTreeSet<(Time, JobId)>>,
+    orphans: BTreeMap<u32, conns::Held>,
     orphan_timer: Option<crate::wheel::TimerId>,
     waiting_links: Links,
     next_ticket: u64,

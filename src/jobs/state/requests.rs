@@ -108,8 +108,8 @@ impl State {
         job.at = step.now + Span::from_secs(u64::from(job.ttr));
         let new = (job.at, id);
         let held = &mut self.conn(conn).held;
-        held.remove(&old);
-        held.insert(new);
+        let since = held.remove(&old).expect("it holds the job");
+        held.insert(new, since);
         self.arm_conn(conn, step.timers);
         step.tell(conn, Reply::Touched);
     }

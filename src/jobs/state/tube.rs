@@ -89,6 +89,8 @@ pub(super) struct Tube {
     pub shown: u32,
     /// The ready jobs, by since when they are.
     pub waiting: Chain,
+    /// Where it stands in the order of ages of its sums.
+    pub ready_since: Option<u64>,
     pub buried: Chain,
     pub delayed: BTreeSet<(Time, JobId)>,
     pub delay_timer: Option<TimerId>,
@@ -125,6 +127,7 @@ impl Tube {
             by_group: BTreeMap::new(),
             shown: 0,
             waiting: Chain::default(),
+            ready_since: None,
             buried: Chain::default(),
             delayed: BTreeSet::new(),
             delay_timer: None,
