@@ -1,7 +1,7 @@
 //! The registry: the list of services. All that the loop, the options and the pages know of services, they know from here.
 
 use crate::id::ServiceId;
-use crate::report::{Overview, Report, Series, ServiceReport};
+use crate::report::{Overview, Report, Series, ServiceReport, View};
 use crate::service::{Caps, Info, Peers, Service, Traffic, Wake};
 use crate::settings::{Configure, ServiceSettings};
 use crate::time::Time;
@@ -252,6 +252,14 @@ impl Others<'_> {
         let called = ServiceReport { name: info.name, traffic: *traffic, report: own };
         let before = self.before.iter().map(report);
         Overview { services: before.chain([called]).chain(self.after.iter().map(report)).collect() }
+    }
+
+    /// Returns what the service of that name has to tell of one thing, as a report of it.
+    pub fn view(&self, name: &str, path: &[u8], now: Time, peers: &dyn Peers) -> Option<(ServiceReport, View)> {
+        let entry = self.before.iter().chain(self.after).find(|entry| entry.info.name == name)?;
+        let mut view = entry.service.view(path, now, peers)?;
+        let report = std::mem::take(&mut view.report);
+        Some((ServiceReport { name: entry.info.name, traffic: entry.traffic, report }, view))
     }
 
     /// Notes every value that is remembered for a curve, with the name of its service, in the order of the list.

@@ -22,7 +22,7 @@ use crate::output::Output;
 use crate::random::Random;
 use crate::record::{Reader, Writer};
 use crate::registry::Others;
-use crate::report::{Report, Series};
+use crate::report::{Report, Series, View};
 use crate::settings::ServiceSettings;
 use crate::time::{Span, Time};
 use crate::wheel::{Due, OwnTimers};
@@ -131,6 +131,12 @@ pub trait Service: Send {
 
     /// Returns what it has to tell its operators, as [`crate::report`] says; the series come from [`Service::sample`].
     fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report;
+
+    /// Returns what there is to tell of one thing, which it names by a path that begins with its own name in the addresses of pages; None
+    /// if there is no such thing.
+    fn view(&self, _path: &[u8], _now: Time, _peers: &dyn Peers) -> Option<View> {
+        None
+    }
 
     /// Notes each value that is remembered for a curve, always the same ones in the same order: little enough for every few
     /// seconds.

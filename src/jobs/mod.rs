@@ -15,6 +15,7 @@ pub mod state;
 pub mod stats;
 pub mod store;
 mod telling;
+mod views;
 pub mod wire;
 
 pub use options::{JobsSettings, StoreKind};
@@ -23,7 +24,7 @@ use crate::id::{ConnId, Id};
 use crate::options::Opt;
 use crate::output::MAX_BYTES;
 use crate::record::{Reader, Writer};
-use crate::report::{Report, Series};
+use crate::report::{Report, Series, View};
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
 };
@@ -40,6 +41,10 @@ use store::Store;
 use telling::Body;
 use wire::stream::{Cut, Item};
 use wire::{MAX_EXTENSION_LINE, Request, replies};
+
+/// How many wikis and types the status page has in its matrix: as many as there is room for on a screen.
+const SHOWN_WIKIS: usize = 20;
+const SHOWN_TYPES: usize = 12;
 
 /// The line of the registry.
 pub const INFO: Info = Info {
@@ -303,7 +308,17 @@ impl Service for JobQueue {
     }
 
     fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        Report { figures: self.figures(now).rows().collect(), tables: self.tables(now), ..Report::default() }
+        Report {
+            figures: self.figures(now).rows().collect(),
+            tables: self.tables(now),
+            exported: self.exported(now),
+            matrix: Some(self.matrix(SHOWN_WIKIS, SHOWN_TYPES, now)),
+            ..Report::default()
+        }
+    }
+
+    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+        self.view_of(path, now, peers)
     }
 
     fn sample(&self, note: &mut dyn FnMut(Series)) {

@@ -2,25 +2,32 @@
 //! it is, and how fast it goes.
 
 use super::JobQueue;
-use super::state::queries::{Summary, SummaryBy};
+use super::state::SumBy;
+use super::state::matrix::JobMatrix;
+use super::state::queries::{JobStats, Summary, SummaryBy};
 use super::stats::Jobs as Stat;
 use super::store::Health;
-use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Series, SeriesInfo, Table, TableInfo};
+use crate::report::{
+    Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Matrix, MatrixInfo, Series, SeriesInfo, Table, TableInfo,
+};
 use crate::stats::Figures;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// How many rows a table has at most: as many as a page has room for, in four tables.
-const MOST_ROWS: usize = 100;
+pub(super) const MOST_ROWS: usize = 100;
+
+/// How many buried jobs are told of.
+const MOST_BURIED: usize = 20;
 
 /// What is said where not all tubes are looked at.
 const NOTE: &str = "There are more than 32768 tubes, names or connections: ages and tables are those of that many.";
 
-const SECONDS_A_MINUTE: f64 = 60.0;
+pub(super) const SECONDS_A_MINUTE: f64 = 60.0;
 
 /// Declares a table of tubes that are summed up in some way: wikis, types, or each by itself.
 macro_rules! sums {
-    ($table:ident, $name:literal, $title:literal, $of:literal, $metric:literal, $by:literal, $oldest:expr) => {
-        static $table: TableInfo = TableInfo {
+    ($table:ident, $name:literal, $title:literal, $of:literal, $unit:expr, $metric:literal, $by:literal, $pickup:expr) => {
+        pub(super) static $table: TableInfo = TableInfo {
             name: $name,
             title: $title,
             help: "Those with the most jobs come first. Rates are of the last minute.",
@@ -29,7 +36,7 @@ macro_rules! sums {
                 Column {
                     name: "name",
                     title: $of,
-                    unit: ColumnUnit::Name,
+                    unit: $unit,
                     help: "The name.",
                     metric: ColumnMetric::Label($of),
                     emphasis: Emphasis::None,
@@ -69,7 +76,7 @@ macro_rules! sums {
                     title: "oldest",
                     unit: ColumnUnit::Age,
                     help: "How long the ready job that is ready for longest has been so.",
-                    metric: $oldest,
+                    metric: ColumnMetric::Each(concat!($metric, "_oldest_ready")),
                     emphasis: Emphasis::Caution,
                 },
                 Column {
@@ -77,7 +84,7 @@ macro_rules! sums {
                     title: "pick-up",
                     unit: ColumnUnit::Times,
                     help: concat!("How long jobs were ready before they were reserved, by ", $by),
-                    metric: ColumnMetric::Each(concat!($metric, "_pickup")),
+                    metric: $pickup,
                     emphasis: Emphasis::None,
                 },
                 rate("put_rate", "put/min", "Jobs put in a minute."),
@@ -103,6 +110,15 @@ macro_rules! sums {
                     concat!($metric, "_superseded"),
                     concat!("Leaves of superseded root jobs that were refused or dropped, by ", $by),
                 ),
+                Column {
+                    emphasis: Emphasis::Caution,
+                    ..Column::count(
+                        "failures",
+                        "failures",
+                        concat!($metric, "_failures"),
+                        concat!("Reservations that ended without the job being done, by ", $by),
+                    )
+                },
             ],
         };
     };
@@ -113,15 +129,23 @@ sums!(
     "wikis",
     "Jobs by wiki",
     "wiki",
+    ColumnUnit::Linked("/jobs/wiki/"),
     "wiki",
     "wiki.",
-    ColumnMetric::Largest {
-        name: "oldest_ready",
-        help: "How long the ready job that is ready for longest has been so; 0 if none is."
-    }
+    ColumnMetric::Each("wiki_pickup")
 );
-sums!(TYPES, "types", "Jobs by type", "type", "type", "type.", ColumnMetric::Each("type_oldest_ready"));
-sums!(TUBES, "tubes", "Tubes", "tube", "tube", "tube.", ColumnMetric::Each("tube_oldest_ready"));
+sums!(
+    TYPES,
+    "types",
+    "Jobs by type",
+    "type",
+    ColumnUnit::Linked("/jobs/type/"),
+    "type",
+    "type.",
+    ColumnMetric::Each("type_pickup")
+);
+// Which tubes are told of changes all the time, and there is no room in the metrics for histograms of so many.
+sums!(TUBES, "tubes", "Tubes", "tube", ColumnUnit::Name, "tube", "tube.", ColumnMetric::None);
 
 static RUNNERS: TableInfo = TableInfo {
     name: "runners",
@@ -132,7 +156,7 @@ static RUNNERS: TableInfo = TableInfo {
         Column {
             name: "name",
             title: "runner",
-            unit: ColumnUnit::Name,
+            unit: ColumnUnit::Linked("/jobs/runner/"),
             help: "The name; empty for those who said none.",
             metric: ColumnMetric::Label("runner"),
             emphasis: Emphasis::None,
@@ -143,9 +167,113 @@ static RUNNERS: TableInfo = TableInfo {
             emphasis: Emphasis::Work,
             ..Column::level("reserved", "reserved", "runner_reserved", "Jobs that are held, by runner.")
         },
+        Column {
+            name: "tube",
+            title: "works on",
+            unit: ColumnUnit::Name,
+            help: "The tube of the job that is held for longest.",
+            ..Column::BLANK
+        },
+        Column {
+            metric: ColumnMetric::Each("runner_busy"),
+            ..busy("How long a runner has held the job that it has held for longest, by runner.")
+        },
+        Column::level(
+            "reserve_rate",
+            "reserved/min",
+            "runner_reserves_per_minute",
+            "Jobs reserved in a minute, by runner.",
+        ),
+        Column::level(
+            "delete_rate",
+            "deleted/min",
+            "runner_deletes_per_minute",
+            "Jobs deleted in a minute, by runner.",
+        ),
+        Column {
+            emphasis: Emphasis::Caution,
+            ..Column::level(
+                "failures",
+                "failures",
+                "runner_failures",
+                "Reservations of the connections that there are that ended without the job being done, by runner.",
+            )
+        },
+    ],
+};
+
+/// What a runner does now, in a table of its connections.
+pub(super) static RUNNER: TableInfo = TableInfo {
+    name: "connections",
+    title: "Connections",
+    help: "Of the jobs that a connection holds, the one whose time to run ends first is told of.",
+    empty: "It is not connected.",
+    columns: &[
+        Column { name: "peer", title: "from", unit: ColumnUnit::Address, help: "The peer.", ..Column::BLANK },
+        Column {
+            name: "state",
+            title: "state",
+            unit: ColumnUnit::Text,
+            help: "Whether it works on a job or waits for one.",
+            ..Column::BLANK
+        },
+        Column { name: "job", title: "job", unit: ColumnUnit::Text, help: "The number of the job.", ..Column::BLANK },
+        Column { name: "tube", title: "tube", unit: ColumnUnit::Name, help: "Its tube.", ..Column::BLANK },
+        busy("How long it has held that job."),
+        Column { name: "held", title: "held", unit: ColumnUnit::Level, help: "Jobs that it holds.", ..Column::BLANK },
         rate("reserve_rate", "reserved/min", "Jobs reserved in a minute."),
         rate("delete_rate", "deleted/min", "Jobs deleted in a minute."),
+        Column {
+            name: "failures",
+            title: "failures",
+            unit: ColumnUnit::Level,
+            help: "Reservations that ended without the job being done.",
+            emphasis: Emphasis::Caution,
+            ..Column::BLANK
+        },
     ],
+};
+
+/// Jobs that wait for a kick.
+pub(super) static BURIED: TableInfo = TableInfo {
+    name: "buried",
+    title: "Buried jobs",
+    help: "The last ones of each tube: they wait for a kick.",
+    empty: "No job is buried.",
+    columns: &[
+        Column {
+            name: "id",
+            title: "job",
+            unit: ColumnUnit::Key(&[KICK, DELETE]),
+            help: "The number of the job.",
+            ..Column::BLANK
+        },
+        Column { name: "tube", title: "tube", unit: ColumnUnit::Name, help: "Its tube.", ..Column::BLANK },
+        Column { name: "buried", title: "for", unit: ColumnUnit::Age, help: "How long it is buried.", ..Column::BLANK },
+        Column { name: "age", title: "age", unit: ColumnUnit::Age, help: "How long ago it was put.", ..Column::BLANK },
+        Column {
+            name: "reserves",
+            title: "reserves",
+            unit: ColumnUnit::Level,
+            help: "How often it was reserved.",
+            ..Column::BLANK
+        },
+        Column { name: "key", title: "key", unit: ColumnUnit::Name, help: "Its key.", ..Column::BLANK },
+        Column { name: "error", title: "error", unit: ColumnUnit::Name, help: "Why it failed.", ..Column::BLANK },
+    ],
+};
+
+/// What can be done with a buried job.
+pub(super) const KICK: &str = "kick";
+pub(super) const DELETE: &str = "delete";
+
+pub(super) static MATRIX: MatrixInfo = MatrixInfo {
+    title: "Ready jobs by wiki and type",
+    help: "How many are ready, and for how long the oldest is. The worst come first.",
+    empty: "No job is ready.",
+    row: ("wiki", "/jobs/wiki/"),
+    column: ("type", "/jobs/type/"),
+    path: "/jobs/matrix",
 };
 
 static STORES: TableInfo = TableInfo {
@@ -205,6 +333,10 @@ const fn rate(name: &'static str, title: &'static str, help: &'static str) -> Co
     Column { name, title, unit: ColumnUnit::Level, help, ..Column::BLANK }
 }
 
+const fn busy(help: &'static str) -> Column {
+    Column { name: "busy", title: "for", unit: ColumnUnit::Age, help, ..Column::BLANK }
+}
+
 impl JobQueue {
     /// Returns the tables, of [`MOST_ROWS`] rows at most each.
     pub(super) fn tables(&self, now: Time) -> Vec<Table> {
@@ -218,8 +350,24 @@ impl JobQueue {
             table(&TYPES, SummaryBy::Type, row_of_sum),
             table(&TUBES, SummaryBy::Tube, row_of_sum),
             table(&RUNNERS, SummaryBy::Runner, row_of_runner),
+            Table { info: &BURIED, rows: rows_of_buried(self.state.buried(MOST_BURIED, now)), note: None },
             Table { info: &STORES, rows: self.row_of_store(now).into_iter().collect(), note: None },
         ]
+    }
+
+    /// Returns the tables for metrics: of those that are followed, and of all others together.
+    pub(super) fn exported(&self, now: Time) -> Vec<Table> {
+        let table = |(info, by)| {
+            let rows = self.state.followed(by, now).into_iter().map(|summary| row_of_sum(summary, now));
+            Table { info, rows: rows.collect(), note: None }
+        };
+        [(&WIKIS, SumBy::Wiki), (&TYPES, SumBy::Type)].map(table).into()
+    }
+
+    /// Returns the wikis and types of which so many of each are worst.
+    pub(super) fn matrix(&self, most_wikis: usize, most_types: usize, now: Time) -> Matrix {
+        let JobMatrix { columns, rows, others, all, folded } = self.state.matrix(most_wikis, most_types, now);
+        Matrix { info: &MATRIX, columns, rows, others, all, folded }
     }
 
     fn row_of_store(&self, now: Time) -> Option<Vec<Cell>> {
@@ -245,6 +393,7 @@ impl JobQueue {
     /// Returns what is counted, and the store's own figures.
     pub(super) fn figures(&self, now: Time) -> Figures<Stat> {
         let mut figures = self.state.figures();
+        figures.set(Stat::OldestReady, self.state.oldest_ready(now).as_micros());
         figures.set(Stat::OldestUncommitted, self.keeping.oldest(now).as_micros());
         if let Some(health) = self.health() {
             let stats = [
@@ -266,25 +415,44 @@ impl JobQueue {
     }
 }
 
-fn row_of_sum((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
+pub(super) fn row_of_sum((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
     let [put, reserved, deleted] = per_minute(&summary, now);
     let mut row = vec![Cell::Name(name)];
     row.extend(summary.counts.map(Cell::Number));
     row.extend([Cell::Time(summary.oldest_ready), Cell::Times(summary.pickups), put, reserved, deleted]);
     row.extend(summary.events.map(Cell::Number));
-    row.extend([summary.duplicates, summary.superseded].map(Cell::Number));
+    row.extend([summary.duplicates, summary.superseded, summary.failures].map(Cell::Number));
     row
+}
+
+pub(super) fn rows_of_buried(buried: Vec<(JobStats<'_>, Span)>) -> Vec<Vec<Cell>> {
+    let name = |bytes: &[u8]| if bytes.is_empty() { Cell::Nothing } else { Cell::Name(bytes.into()) };
+    let row = |(job, span): (JobStats<'_>, Span)| {
+        vec![
+            Cell::Text(job.id.0.to_string()),
+            name(job.tube),
+            Cell::Time(span),
+            Cell::Time(Span::from_secs(job.age)),
+            Cell::Number(job.reserves.into()),
+            name(job.key),
+            name(job.error),
+        ]
+    };
+    buried.into_iter().map(row).collect()
 }
 
 fn row_of_runner((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
     let [_, reserved, deleted] = per_minute(&summary, now);
     let held: u64 = summary.counts.iter().sum();
     let numbers = [summary.conns, summary.waiting, held].map(Cell::Number);
-    [Cell::Name(name)].into_iter().chain(numbers).chain([reserved, deleted]).collect()
+    let (tube, busy) =
+        summary.busy.map_or((Cell::Nothing, Cell::Nothing), |(tube, span)| (Cell::Name(tube), Cell::Time(span)));
+    let rest = [tube, busy, reserved, deleted, Cell::Number(summary.failures)];
+    [Cell::Name(name)].into_iter().chain(numbers).chain(rest).collect()
 }
 
 /// Returns puts, reserves and deletes in a minute, by the last one.
-fn per_minute(summary: &Summary, now: Time) -> [Cell; 3] {
+pub(super) fn per_minute(summary: &Summary, now: Time) -> [Cell; 3] {
     // Lossless: nobody puts so many jobs in a minute.
     summary.rates(now).map(|[last, ..]| Cell::Number((last * SECONDS_A_MINUTE).round() as u64))
 }

@@ -29,6 +29,7 @@ mod index;
 mod job;
 mod jobs;
 mod limits;
+pub mod matrix;
 pub mod name;
 mod places;
 mod put;
@@ -44,6 +45,7 @@ mod snapshot;
 mod sums;
 mod sweeps;
 mod tube;
+pub mod views;
 mod watching;
 
 pub use bulk::{Listing, Summaries};

@@ -104,7 +104,9 @@ impl State {
                 counts.iter_mut().zip(super::queries::counts_of(tube)).for_each(|(sum, count)| *sum += count);
             }
             assert_eq!(sum.counts, counts, "the jobs of {}", sum.name.escape_ascii());
-            let tubes = || self.tubes.iter().filter(|(_, tube)| own(tube)).map(|(place, tube)| (TubeId::from_index(place), tube));
+            let tubes = || {
+                self.tubes.iter().filter(|(_, tube)| own(tube)).map(|(place, tube)| (TubeId::from_index(place), tube))
+            };
             assert!(sum.tubes.iter().copied().eq(tubes().map(|(id, _)| id)), "the tubes of a sum");
             let ages = tubes().filter_map(|(id, tube)| Some((tube.ready_since?, id)));
             assert!(sum.ages.iter().copied().eq(ages.collect::<std::collections::BTreeSet<_>>()), "the ages of a sum");

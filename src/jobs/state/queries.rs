@@ -284,7 +284,8 @@ impl State {
 impl Summary {
     pub(super) fn of(counts: [u64; 4], oldest_ready: Span, tally: &Tally) -> Summary {
         let Tally { pickups, rates, events, duplicates, superseded, failures } = tally.clone();
-        let of_jobs = Summary { counts, oldest_ready, pickups, rates, events, duplicates, superseded, ..Summary::default() };
+        let of_jobs =
+            Summary { counts, oldest_ready, pickups, rates, events, duplicates, superseded, ..Summary::default() };
         Summary { failures, ..of_jobs }
     }
 

@@ -121,8 +121,8 @@ pub(super) struct Sum {
 pub(super) struct Sums {
     pub all: Slab<Sum>,
     names: BTreeMap<(SumBy, Box<[u8]>), SumId>,
-    /// How many are followed, of wikis and of types.
-    followed: [usize; 2],
+    /// Those that are followed, of wikis and of types: they have a curve.
+    pub followed: [BTreeSet<SumId>; 2],
     /// What happened in wikis, and in types, while they were not followed.
     pub others: [Others; 2],
     /// When the next point of the curves is due.
@@ -142,9 +142,11 @@ impl Sums {
         [(SumBy::Wiki, wiki_of(tube)), (SumBy::Type, type_of(tube))].map(|(by, name)| {
             let Sums { all, names, followed, .. } = self;
             let sum = *names.entry((by, name.into())).or_insert_with(|| {
-                let is_followed = followed[by as usize] < MOST_FOLLOWED;
-                followed[by as usize] += usize::from(is_followed);
-                SumId::from_index(all.insert(Sum::new(by, name, is_followed)))
+                let followed = &mut followed[by as usize];
+                let is_followed = followed.len() < MOST_FOLLOWED;
+                let sum = SumId::from_index(all.insert(Sum::new(by, name, is_followed)));
+                followed.extend(is_followed.then_some(sum));
+                sum
             });
             all[sum.index()].tubes.insert(id);
             sum
@@ -156,8 +158,8 @@ impl Sums {
         for sum in sums {
             self.all[sum.index()].tubes.remove(&id);
             if self.all[sum.index()].tubes.is_empty() {
-                let Sum { by, name, curve, .. } = self.all.remove(sum.index());
-                self.followed[by as usize] -= usize::from(curve.is_some());
+                let Sum { by, name, .. } = self.all.remove(sum.index());
+                self.followed[by as usize].remove(&sum);
                 self.names.remove(&(by, name));
             }
         }
@@ -197,8 +199,10 @@ impl Sums {
         if let Some(id) = self.names.get(&(by, name.into())) {
             let sum = &mut self.all[id.index()];
             sum.tally.failures = failures;
-            self.followed[by as usize] -= usize::from(sum.curve.is_some());
-            self.followed[by as usize] += usize::from(curve.is_some());
+            match curve.is_some() {
+                true => self.followed[by as usize].insert(*id),
+                false => self.followed[by as usize].remove(id),
+            };
             sum.curve = curve.map(Box::new);
         }
     }
@@ -216,21 +220,22 @@ impl Sums {
     /// Chooses those with the most puts where there are more than can be followed.
     fn choose_followed(&mut self, by: SumBy) {
         let own = self.all.iter().take(super::queries::MOST_SURVEYED).filter(|(_, sum)| sum.by == by);
-        let mut puts: Vec<(u64, bool, usize)> =
-            own.map(|(place, sum)| (sum.tally.events[Rated::Put as usize], sum.curve.is_some(), place)).collect();
-        if puts.len() <= MOST_FOLLOWED && self.followed[by as usize] == puts.len() {
+        let places: BTreeSet<SumId> = own.map(|(place, _)| SumId::from_index(place)).collect();
+        if self.followed[by as usize].is_superset(&places) && self.followed[by as usize].len() <= MOST_FOLLOWED {
             return;
         }
+        let puts = |id: &SumId| (self.all[id.index()].tally.events[Rated::Put as usize], *id);
+        let mut puts: Vec<(u64, SumId)> = places.union(&self.followed[by as usize]).map(puts).collect();
         puts.sort_unstable_by(|one, other| other.cmp(one));
-        for (rank, (_, was_followed, place)) in puts.into_iter().enumerate() {
-            let sum = &mut self.all[place];
-            if rank >= MOST_FOLLOWED && was_followed {
-                sum.curve = None;
-                self.followed[by as usize] -= 1;
-            } else if rank < MOST_FOLLOWED && !was_followed {
-                sum.curve = Some(Box::new(Curve::beginning_with(&sum.tally)));
-                self.followed[by as usize] += 1;
-            }
+        puts.truncate(MOST_FOLLOWED);
+        let chosen: BTreeSet<SumId> = puts.into_iter().map(|(_, id)| id).collect();
+        let old = std::mem::replace(&mut self.followed[by as usize], chosen);
+        for id in &old - &self.followed[by as usize] {
+            self.all[id.index()].curve = None;
+        }
+        for id in &self.followed[by as usize] - &old {
+            let sum = &mut self.all[id.index()];
+            sum.curve = Some(Box::new(Curve::beginning_with(&sum.tally)));
         }
     }
 
@@ -238,8 +243,9 @@ impl Sums {
     pub fn check(&self) {
         assert_eq!(self.names.len(), self.all.len(), "each sum has a name");
         for by in [SumBy::Wiki, SumBy::Type] {
-            let followed = self.all.iter().filter(|(_, sum)| sum.by == by && sum.curve.is_some()).count();
-            assert_eq!(self.followed[by as usize], followed, "those that are followed are counted");
+            let followed = self.all.iter().filter(|(_, sum)| sum.by == by && sum.curve.is_some());
+            let followed = followed.map(|(place, _)| SumId::from_index(place));
+            assert!(self.followed[by as usize].iter().copied().eq(followed), "those that are followed have a curve");
         }
     }
 }
@@ -294,6 +300,12 @@ impl State {
         sum.ages.first().map_or(Span::ZERO, |(_, tube)| self.oldest_of(&self.tubes[tube.index()], now))
     }
 
+    /// Returns how long the ready job that is ready for longest has been so, of as many types as are looked at.
+    pub fn oldest_ready(&self, now: Time) -> Span {
+        let sums = self.sums.all.iter().take(super::queries::MOST_SURVEYED);
+        sums.map(|(_, sum)| self.oldest_of_sum(sum, now)).max().unwrap_or(Span::ZERO)
+    }
+
     /// Adds to the curves how things stand now, and have stood since the last step, where that is due. It is called before each
     /// step; nobody wakes up for it.
     pub fn note_time(&mut self, now: Time) {
@@ -304,22 +316,27 @@ impl State {
         let due = 1 + now.since(first).as_micros() / INTERVAL.as_micros();
         self.sums.next_point = first + Span::from_micros(due.saturating_mul(INTERVAL.as_micros()));
         [SumBy::Wiki, SumBy::Type].into_iter().for_each(|by| self.sums.choose_followed(by));
-        let mut others = [[0, 0]; 2];
-        for place in 0..self.sums.all.capacity().min(super::queries::MOST_SURVEYED) {
-            let Some(sum) = self.sums.all.get(place) else { continue };
-            let (ready, oldest, by) = (sum.counts[0], self.oldest_of_sum(sum, now), sum.by);
-            let sum = &mut self.sums.all[place];
-            match &mut sum.curve {
-                Some(curve) => curve.push(ready, oldest, &sum.tally, due),
-                None => {
-                    let [all_ready, longest] = &mut others[by as usize];
-                    (*all_ready, *longest) = (*all_ready + ready, oldest.as_micros().max(*longest));
-                }
+        for by in [SumBy::Wiki, SumBy::Type] {
+            let ([ready, ..], oldest) = self.levels_of_others(by, now);
+            let other = &mut self.sums.others[by as usize];
+            other.curve.push(ready, oldest, &other.tally, due);
+            let followed: Vec<SumId> = self.sums.followed[by as usize].iter().copied().collect();
+            for id in followed {
+                let oldest = self.oldest_of_sum(&self.sums.all[id.index()], now);
+                let Sum { curve, counts, tally, .. } = &mut self.sums.all[id.index()];
+                curve.as_mut().expect("what is followed has a curve").push(counts[0], oldest, tally, due);
             }
         }
-        for (other, [ready, oldest]) in self.sums.others.iter_mut().zip(others) {
-            other.curve.push(ready, Span::from_micros(oldest), &other.tally, due);
-        }
+    }
+
+    /// Returns how many jobs there are by state in the wikis or types that are not followed, and the age of the oldest ready one.
+    pub(super) fn levels_of_others(&self, by: SumBy, now: Time) -> ([u64; 4], Span) {
+        let total = [self.ready, self.reserved, self.delayed, self.buried];
+        let followed = || self.sums.followed[by as usize].iter().map(|id| &self.sums.all[id.index()]);
+        let counts = std::array::from_fn(|n| total[n] - followed().map(|sum| sum.counts[n]).sum::<u64>());
+        let all = self.sums.all.iter().map(|(_, sum)| sum).take(super::queries::MOST_SURVEYED);
+        let others = all.filter(|sum| sum.by == by && sum.curve.is_none());
+        (counts, others.map(|sum| self.oldest_of_sum(sum, now)).max().unwrap_or(Span::ZERO))
     }
 
     /// Returns the last hour of a wiki or a type, if it is followed, with the points that are due.

@@ -214,6 +214,14 @@ impl Chain {
         self.ends = (self.len > 0).then_some((first, last));
     }
 
+    /// Returns the jobs, last come first.
+    pub fn iter_back<'a>(&self, jobs: &'a Jobs) -> impl Iterator<Item = JobKey> + use<'a> {
+        std::iter::successors(self.ends.map(|(_, last)| last), move |key| {
+            let before = jobs[*key].links.0;
+            (before != END).then(|| JobKey::from_index(before as usize))
+        })
+    }
+
     /// Returns the jobs, first come first.
     pub fn iter<'a>(&self, jobs: &'a Jobs) -> impl Iterator<Item = JobKey> + use<'a> {
         std::iter::successors(self.front(), move |key| {
