@@ -254,6 +254,11 @@ impl Others<'_> {
         Overview { services: before.chain([called]).chain(self.after.iter().map(report)).collect() }
     }
 
+    /// Returns whether there is a service of that name.
+    pub fn include(&self, name: &str) -> bool {
+        self.before.iter().chain(self.after).any(|entry| entry.info.name == name)
+    }
+
     /// Returns what the service of that name has to tell of one thing, as a report of it.
     pub fn view(&self, name: &str, path: &[u8], now: Time, peers: &dyn Peers) -> Option<(ServiceReport, View)> {
         let entry = self.before.iter().chain(self.after).find(|entry| entry.info.name == name)?;
@@ -304,6 +309,7 @@ pub mod tests {
                 random: &mut random,
                 output: &mut output,
                 resumed: &mut Vec::new(),
+                acts: &mut Vec::new(),
                 traffic,
                 peers,
                 process: &NoProcess,

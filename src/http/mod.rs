@@ -20,7 +20,7 @@ use crate::registry::Others;
 use crate::report::room::{MOST_ROWS, Room};
 use crate::report::snapshot::{Moment, Remembered, Snapshot, Values};
 use crate::report::{Overview, Report, SeriesInfo, View};
-use crate::service::{Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable};
+use crate::service::{Act, Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable};
 use crate::settings::{self, Configure};
 use crate::time::{Span, Time};
 use crate::wheel::Due;
@@ -57,7 +57,7 @@ impl Configure for HttpSettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
 
     fn open(&self) -> Box<dyn Service> {
-        Box::new(Http { samples: Samples::default(), hosts: Hosts::with(&self.hosts) })
+        Box::new(Http { samples: Samples::default(), hosts: Hosts::with(&self.hosts), is_admin: self.is_admin })
     }
 }
 
@@ -69,6 +69,8 @@ pub struct Http {
     samples: Samples,
     /// The names that requests may be for.
     hosts: Hosts,
+    /// Whether those who look at the pages may do what these offer.
+    is_admin: bool,
 }
 
 /// What there is to ask for.
@@ -127,39 +129,67 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 
 impl Http {
     fn answer(&self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) {
-        let HttpRequest { method, host, path, connection } = request;
+        let HttpRequest { method, host, path, connection, .. } = request;
         let resource = Resource::at(path);
         trace!("{conn} > {method:?} {path:?}");
         let body = match (resource, method) {
             _ if host.is_some_and(|host| !self.hosts.include(host)) => Err(Status::MisdirectedRequest),
             (None, _) => Err(Status::NotFound),
-            (Some(_), Method::Other) => Err(Status::MethodNotAllowed),
+            (Some(Resource::View(service, thing, Form::Page)), Method::Post) => {
+                Err(self.act(service, thing, &request, context))
+            }
+            (Some(_), Method::Post | Method::Other) => Err(Status::MethodNotAllowed),
             (Some(resource), Method::Get | Method::Head) => self.render(resource, context).ok_or(Status::NotFound),
         };
         let (status, body, resource) = match body {
             Ok(body) => (Status::Ok, body, resource),
             Err(status @ Status::MisdirectedRequest) => (status, format!("{}\n{MISDIRECTED}", status.text()), None),
+            // A browser stays where it is.
+            Err(status @ Status::NoContent) => (status, String::new(), None),
             Err(status) => (status, format!("{}\n", status.text()), None),
         };
         let content_type = resource.map_or(PLAIN, Resource::content_type);
-        let policy = resource.is_some_and(Resource::is_page).then_some(page::POLICY);
+        let policy = if self.is_admin { page::ADMIN_POLICY } else { page::POLICY };
+        let policy = resource.is_some_and(Resource::is_page).then_some(policy);
         let head = ResponseHead { status, content_type, length: body.len(), policy, connection };
         send(conn, &head, if method == Method::Head { "" } else { &body }, context);
+    }
+
+    /// Has a service do something with one of its things, `ACTION/KEY`, where that is allowed and a page of this server asks for
+    /// it: a page from elsewhere can have a browser send a request, but not without saying where it is from.
+    fn act(&self, service: &str, thing: &str, request: &HttpRequest<'_>, context: &mut Context<'_>) -> Status {
+        let own = request.host.zip(request.origin).is_some_and(|(host, origin)| {
+            let from = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            from.is_some_and(|from| from.eq_ignore_ascii_case(host))
+        });
+        if !self.is_admin || !own || request.site.is_some_and(|site| site != "same-origin") {
+            return Status::Forbidden;
+        }
+        let Some((action, key)) = thing.split_once('/') else { return Status::NotFound };
+        if !context.others.include(service) {
+            return Status::NotFound;
+        }
+        context.acts.push(Act { service: service.into(), action: action.into(), key: unescaped(key) });
+        Status::NoContent
     }
 
     /// Returns the page; None if what it would be about is not there.
     fn render(&self, resource: Resource<'_>, context: &Context<'_>) -> Option<String> {
         let moment = || Moment::seen_from(context, Report::default());
         Some(match resource {
-            Resource::Status => page::render(&snapshot_of(&moment(), &self.samples)),
-            Resource::Json => snapshot_of(&moment(), &self.samples).to_json(),
+            Resource::Status => page::render(&self.with_rights(snapshot_of(&moment(), &self.samples))),
+            Resource::Json => self.with_rights(snapshot_of(&moment(), &self.samples)).to_json(),
             Resource::Metrics => metrics::render(&moment()),
             Resource::Health => "ok\n".into(),
             Resource::View(service, thing, form) => {
-                let snapshot = snapshot_of_view(service, &unescaped(thing), context)?;
+                let snapshot = self.with_rights(snapshot_of_view(service, &unescaped(thing), context)?);
                 if form == Form::Page { page::render(&snapshot) } else { snapshot.to_json() }
             }
         })
+    }
+
+    fn with_rights(&self, snapshot: Snapshot) -> Snapshot {
+        Snapshot { is_admin: self.is_admin, ..snapshot }
     }
 }
 

@@ -34,7 +34,7 @@ use crate::wheel::Due;
 use keeping::Keeping;
 use process::Machine;
 use sessions::{Session, session_of};
-use state::{Commit, Event, Refusal, Reply, State, Step, Timer};
+use state::{Commit, Event, JobId, Refusal, Reply, State, Step, Timer};
 use stats::Jobs as Stat;
 use std::io;
 use store::Store;
@@ -265,6 +265,18 @@ impl Service for JobQueue {
         match due.key() {
             Timer::Store => self.look_after_store(context),
             timer => self.step(context, |state, step| state.expire(timer, step)),
+        }
+    }
+
+    fn act(&mut self, action: &str, key: &[u8], context: &mut Context<'_>) {
+        let Some(id) = std::str::from_utf8(key).ok().and_then(|key| key.parse().ok()).map(JobId) else { return };
+        if self.is_store_failing(context.now) {
+            return;
+        }
+        match action {
+            report::KICK => self.step(context, |state, step| state.kick_buried(id, step)),
+            report::DELETE => self.step(context, |state, step| state.delete_buried(id, step)),
+            _ => {}
         }
     }
 

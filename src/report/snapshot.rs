@@ -314,8 +314,8 @@ pub mod tests {
         let (_, _, others) = services.split(id);
         let mut overview = others.overview(Time::START, &Nobody, Report::default());
         let cell = |unit: ColumnUnit, n: usize| match unit {
-            ColumnUnit::Name => Cell::Name(name(n)),
-            ColumnUnit::Address | ColumnUnit::Text => Cell::Text(format!("[2001:db8::{n}]:40000")),
+            ColumnUnit::Name | ColumnUnit::Linked(_) => Cell::Name(name(n)),
+            ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key(_) => Cell::Text(format!("[2001:db8::{n}]:40000")),
             ColumnUnit::Level | ColumnUnit::Count | ColumnUnit::Bytes => Cell::Number(u64::MAX),
             ColumnUnit::Age | ColumnUnit::Duration => Cell::Time(Span::from_micros(123_456_789_012_345)),
             ColumnUnit::Times => Cell::Times(histogram.clone()),

@@ -124,6 +124,28 @@ impl State {
         step.tell_after(conn, Reply::KickedJob, after);
     }
 
+    /// An operator has a buried job be ready.
+    pub fn kick_buried(&mut self, id: JobId, step: &mut Step<'_, '_>) {
+        if let Some(key) = self.find_buried(id) {
+            self.figures.count(Stat::KickJob);
+            self.kick_one(key, step);
+        }
+    }
+
+    /// An operator deletes a buried job.
+    pub fn delete_buried(&mut self, id: JobId, step: &mut Step<'_, '_>) {
+        if let Some(key) = self.find_buried(id) {
+            self.figures.count(Stat::Delete);
+            self.tubes[self.jobs[key].tube.index()].deletes += 1;
+            self.note(self.jobs[key].tube, Noted::Delete, step.now);
+            self.delete_job(key, step.now, step.timers);
+        }
+    }
+
+    fn find_buried(&self, id: JobId) -> Option<JobKey> {
+        self.visible(id).filter(|key| self.jobs[*key].place == Place::Buried)
+    }
+
     /// Makes a buried or delayed job ready; its attempts are forgotten.
     pub(super) fn kick_one(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         self.jobs.change(key, |job| {
