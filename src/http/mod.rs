@@ -20,7 +20,9 @@ use crate::registry::Others;
 use crate::report::room::{MOST_ROWS, Room};
 use crate::report::snapshot::{Moment, Remembered, Snapshot, Values};
 use crate::report::{Overview, Report, SeriesInfo, View};
-use crate::service::{Act, Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable};
+use crate::service::{
+    Act, Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable,
+};
 use crate::settings::{self, Configure};
 use crate::time::{Span, Time};
 use crate::wheel::Due;

@@ -14,8 +14,8 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-2ZrPxVVehCPb04TKaf9ZT2sf74CPdzSlN17vVz+SXLQ='; ",
-            "style-src 'sha256-AOj1vef/2Dl275UWEfuXrrqTRuK2FXBzIBh1W8jaT8o='; ",
+            "script-src 'sha256-KImunZa6OuV+uIq/WGccEBSMS4bwKG2epO59TISKmOc='; ",
+            "style-src 'sha256-E4tzhwrZV71cgYT91SiQPyAdI2Auws7XUGzqoUjPJsI='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms
         )
@@ -139,7 +139,8 @@ fn write_matrix(page: &mut String, matrix: &ShownMatrix) {
     write_line(rest(more_rows), others);
     write_line("all".into(), all);
     page.push_str("</table>\n");
-    writeln!(page, "<p>{} <a href=\"{path}\">Show all.</a></p>", html(matrix.help)).expect("a string takes every character");
+    writeln!(page, "<p>{} <a href=\"{path}\">Show all.</a></p>", html(matrix.help))
+        .expect("a string takes every character");
 }
 
 /// A cell with how many wait, and for how long; nothing where none do.

@@ -95,12 +95,17 @@ impl Dispatch {
             others,
         };
         let result = call(service, &mut context);
+        self.do_acts(now, peers);
+        result
+    }
+
+    /// Does what a service has asked to be done in others.
+    fn do_acts(&mut self, now: Time, peers: &dyn Peers) {
         while let Some(Act { service, action, key }) = self.acts.pop() {
             if let Some(id) = self.services.named(&service) {
                 self.call(id, now, peers, |service, context| service.act(&action, &key, context));
             }
         }
-        result
     }
 
     /// Calls `commit` of every service that has a store, in the order of the registry.
