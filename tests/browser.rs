@@ -174,7 +174,7 @@ impl Farm {
         let mut failing = JobsClient::to(address);
         assert_eq!(failing.ask("watch */ThumbnailRender"), "WATCHING 2");
         for _ in 0..12 {
-            let id = take(&mut failing);
+            let id = take(&mut failing).expect("it was put before");
             let text = "RuntimeException: it has no template";
             assert_eq!(failing.ask(&format!("fail {id} 9 0 {}\r\n{text}", text.len())), "BURIED");
         }
@@ -191,7 +191,7 @@ impl Farm {
             runner.ask(&format!("watch {watch}"));
             threads.push(thread::spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
-                    let id = take(&mut runner);
+                    let Some(id) = take(&mut runner) else { continue };
                     thread::sleep(Duration::from_millis(if n == 3 { 5_000 } else { 3 }));
                     runner.ask(&format!("delete {id}"));
                 }
@@ -206,34 +206,32 @@ impl Farm {
     }
 }
 
-fn take(client: &mut JobsClient) -> String {
-    let reply = client.ask("reserve");
-    let words: Vec<&str> = reply.split(' ').collect();
-    let [_, id, len] = words[..] else { panic!("{reply}") };
+/// Reserves a job, if there is one soon.
+fn take(client: &mut JobsClient) -> Option<String> {
+    let reply = client.ask("reserve-with-timeout 1");
+    let (id, len) = reply.strip_prefix("RESERVED ")?.split_once(' ').expect("a number and a length");
     client.body(len.parse().expect("a length"));
-    id.into()
+    Some(id.into())
 }
 
-/// Puts some jobs: into every tube at the beginning, later now here, now there.
+/// Puts some jobs: into the tubes of some wikis at the beginning, later now here, now there.
 fn put_some(producer: &mut JobsClient, round: usize) {
-    let mut lines = String::new();
-    let mut count = 0;
-    let stride = if round == 0 { 1 } else { 997 };
-    for tube in (round % stride..700 * 60).step_by(stride) {
-        let (wiki_place, kind) = (tube / 60, tube % 60);
+    let (mut lines, mut count) = (String::new(), 0);
+    for tube in 0..700 * 60 {
+        let (place, kind) = (tube / 60, tube % 60);
+        let is_first = round < 60 && place * 37 % 60 == round;
         // Large wikis and some types have more, and not every wiki has every type.
-        if wiki_place > 40 && (wiki_place * 31 + kind * 17) % 7 > 1 || round > 0 && kind % 5 == 4 {
+        let is_missing = place > 40 && (place * 31 + kind * 17) % 7 > 1;
+        if is_missing || !is_first && (tube + round * 61) % 997 > 0 {
             continue;
         }
-        let many = 1 + 200 / (1 + wiki_place) / (1 + kind % 9) + (tube % 11) / 10 * 3;
-        for _ in 0..many {
-            lines.push_str(&format!("put-job 9 0 60 1 tube={}/{}\r\na\r\n", wiki(wiki_place), kind_of(kind)));
-            count += 1;
-        }
+        let many = 1 + 200 / (1 + place) / (1 + kind % 9) + (tube % 11) / 10 * 3;
+        lines += &format!("put-job 9 0 60 1 tube={}/{}\r\na\r\n", wiki(place), kind_of(kind)).repeat(many);
+        count += many;
     }
     producer.send(lines.as_bytes());
     (0..count).for_each(|_| assert!(producer.line().starts_with("INSERTED")));
-    thread::sleep(Duration::from_millis(100));
+    thread::sleep(Duration::from_secs(1));
 }
 
 fn wiki(n: usize) -> String {

@@ -29,7 +29,8 @@ function number(n) {
 
 function duration(s) {
   const digits = n => n.toLocaleString("en", { maximumFractionDigits: n < 10 ? 1 : 0 });
-  if (s > 0 && s < .001) return digits(s * 1e6) + " µs";
+  if (s === 0) return "0 s";
+  if (s < .001) return digits(s * 1e6) + " µs";
   if (s < 1) return digits(s * 1000) + " ms";
   if (s < 60) return digits(s) + " s";
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
@@ -57,7 +58,7 @@ const CELLS = {
   key: text("text"),
   number: faint(number),
   bytes: faint(bytes),
-  seconds: (value, tone) => [{ text: duration(value), className: tone }],
+  seconds: faint(duration),
   times: value => [quantile(value.p50, value.p50_is_over), quantile(value.p99, value.p99_is_over)],
 };
 
@@ -193,6 +194,7 @@ function rowsOf(service, heading) {
   });
   const rows = open.has(id) || all.length <= FOLDED + 2 ? all : all.slice(0, FOLDED);
   const most = columns.map(({ name, emphasis }) => emphasis === "work" ? Math.max(1, ...all.map(row => row[name])) : 0);
+  byId(id).classList.toggle("many", heads.length > 12);
   fill(id, heads, rows.map(row => columns.flatMap(({ name, unit, emphasis, link, actions }, x) => {
     const value = row[name];
     if (value === null) return unit === "times" ? ["–", "–"] : ["–"];
@@ -216,6 +218,7 @@ const chosen = { isAll: location.pathname !== "/", words: [], order: "age" };
 let whole;
 
 const ageOf = heat => heat ? heat[1] : 0, countOf = heat => heat ? heat[0] : 0;
+const shortly = s => s < 60 ? Math.round(s) + " s" : s < 3600 ? Math.floor(s / 60) + " min" : s < 86400 ? Math.floor(s / 3600) + " h" : Math.floor(s / 86400) + " d";
 const compact = n => n < 10000 ? String(n) : n.toLocaleString("en", { notation: "compact", maximumFractionDigits: n < 1e5 ? 1 : 0 });
 const BY = {
   age: (one, other) => ageOf(other.heat) - ageOf(one.heat) || countOf(other.heat) - countOf(one.heat),
@@ -226,7 +229,7 @@ const BY = {
 function heatCell(heat, isDense, title) {
   if (!heat) return { text: "", className: "heat" };
   const [count, age] = heat, level = HEAT.findLastIndex(least => age >= least);
-  const text = compact(count) + (isDense ? "" : "\n" + duration(Math.round(age)));
+  const text = compact(count) + (isDense ? "" : "\n" + shortly(age));
   return { text, className: "heat" + (level < 0 ? "" : " h" + level), title: title + ": " + number(count) + " ready, oldest " + duration(age) };
 }
 
@@ -292,10 +295,10 @@ function drawMatrix(service) {
   ];
   const heads = places.map(place => place < rest
     ? { text: label(place), className: "turned", title: columnWord + " " + label(place), link: columnPath + encodeURIComponent(label(place)) }
-    : { text: label(place), className: "turned" });
+    : { text: label(place), className: "turned", link: matrix.path });
   const lines = rows.map(row => line(row.name, row.values, rowPath + encodeURIComponent(row.name)));
-  if (!isFound && matrix.more_rows) lines.push(line(number(matrix.more_rows) + " more", matrix.others));
-  if (!isFound && matrix.rows.length) lines.push(line("all", matrix.all));
+  if (!isFound && matrix.more_rows) lines.push(line(number(matrix.more_rows) + " more", matrix.others, matrix.path));
+  if (!isFound && matrix.rows.length) lines.push(line("all", matrix.all, matrix.path).map((cell, x) => x ? { ...cell, className: "heat sum" } : cell));
   fill("matrix", [{ text: rowWord, className: "text" }, ...heads], lines);
   byId("matrix").classList.toggle("dense", isDense);
   const all = [matrix.rows.length + matrix.more_rows, matrix.columns.length + matrix.more_columns];

@@ -14,8 +14,8 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-KImunZa6OuV+uIq/WGccEBSMS4bwKG2epO59TISKmOc='; ",
-            "style-src 'sha256-E4tzhwrZV71cgYT91SiQPyAdI2Auws7XUGzqoUjPJsI='; ",
+            "script-src 'sha256-o4qZK7gD474B8Ocvish3EgWAa/SUkVUwjQFaJ2X68ac='; ",
+            "style-src 'sha256-k2VAMLZfxEyXnJGXUuJNPV3l0nqNvSnVnNYx1Nw3PuQ='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms
         )
@@ -89,6 +89,9 @@ fn write_series(page: &mut String, status: &Snapshot) {
 }
 
 fn write_table(page: &mut String, service: &str, heading: &Heading, rows: &[Vec<ShownCell>], is_admin: bool) {
+    if rows.is_empty() {
+        return page.extend(["<h2>", &html(heading.title), "</h2>\n<p>", &html(heading.empty), "</p>\n"]);
+    }
     let heads = heading.columns.iter().flat_map(|column| match *column {
         ColumnHead { title, unit: "times", .. } => ["p50", "p99"].map(|share| Some(format!("{title} {share}").into())),
         ColumnHead { title, .. } => [Some(Cow::Borrowed(title)), None],
@@ -101,7 +104,7 @@ fn write_table(page: &mut String, service: &str, heading: &Heading, rows: &[Vec<
     write_rows(page, heading.title, heads.flatten(), rows_of);
     let more = (heading.more > 0).then(|| format!("There are {} more.", heading.more));
     for sentence in [Some(heading.help), heading.note.as_deref(), more.as_deref()].into_iter().flatten() {
-        if !sentence.is_empty() && !rows.is_empty() {
+        if !sentence.is_empty() {
             writeln!(page, "<p>{}</p>", html(sentence)).expect("a string takes every character");
         }
     }

@@ -14,6 +14,7 @@ pub mod sqlite;
 pub mod state;
 pub mod stats;
 pub mod store;
+mod tables;
 mod telling;
 mod views;
 pub mod wire;
@@ -274,8 +275,8 @@ impl Service for JobQueue {
             return;
         }
         match action {
-            report::KICK => self.step(context, |state, step| state.kick_buried(id, step)),
-            report::DELETE => self.step(context, |state, step| state.delete_buried(id, step)),
+            tables::KICK => self.step(context, |state, step| state.kick_buried(id, step)),
+            tables::DELETE => self.step(context, |state, step| state.delete_buried(id, step)),
             _ => {}
         }
     }

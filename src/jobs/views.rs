@@ -1,10 +1,11 @@
 //! What the jobs tell of one thing by itself: a wiki, a type, a runner, all buried jobs, the whole matrix.
 
 use super::JobQueue;
-use super::report::{BURIED, MOST_ROWS, RUNNER, SECONDS_A_MINUTE, TUBES, TYPES, WIKIS, row_of_sum, rows_of_buried};
+use super::report::{MOST_ROWS, SECONDS_A_MINUTE, row_of_sum, rows_of_buried};
 use super::state::SumBy;
 use super::state::curves::{INTERVAL, KEPT, Point};
 use super::state::views::RunnerConn;
+use super::tables::{BURIED, RUNNER, TUBES, TYPES, WIKIS};
 use crate::report::{Cell, Emphasis, Report, SeriesInfo, Table, View};
 use crate::service::Peers;
 use crate::time::{Span, Time};
