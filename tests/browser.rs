@@ -150,8 +150,8 @@ fn a_farm_of_wikis_is_seen() {
     }
     picture(&format!("{url}jobs/runner/runner-3"), "farm-runner-light", DESKTOP, &[]);
     picture(&without_scripts(address, "farm"), "farm-without-script", DESKTOP, &[]);
-    let text = dump(&format!("{url}jobs/type/refreshLinks"));
-    assert!(text.contains("Type refreshLinks") && text.contains("enwiki/refreshLinks"), "{text}");
+    let text = dump(&format!("{url}jobs/type/type10Update"));
+    assert!(text.contains("Type type10Update") && text.contains("wiki/type10Update"), "{text}");
     farm.stop();
 }
 

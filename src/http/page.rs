@@ -14,8 +14,8 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-o4qZK7gD474B8Ocvish3EgWAa/SUkVUwjQFaJ2X68ac='; ",
-            "style-src 'sha256-k2VAMLZfxEyXnJGXUuJNPV3l0nqNvSnVnNYx1Nw3PuQ='; ",
+            "script-src 'sha256-NGEm7eR14ou8zgXjwNFwl7gQqRFW21+y+YsFgFN2WVM='; ",
+            "style-src 'sha256-6Da9/NEbY0HcnV6H2ILg4y+51TueQScmIQZeaxF8CqQ='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms
         )

@@ -314,4 +314,3 @@ const fn rate(name: &'static str, title: &'static str, help: &'static str) -> Co
 const fn busy(help: &'static str) -> Column {
     Column { name: "busy", title: "for", unit: ColumnUnit::Age, help, ..Column::BLANK }
 }
-

@@ -1,5 +1,6 @@
-//! Wikis against types: how many ready jobs there are of each type in each wiki, and how old the oldest is. The worst come first,
-//! and what is not shown is summed up, so that what is shown and the rest are all that there is.
+//! Wikis against types: how many ready jobs there are of each type in each wiki, and how old the oldest is. The worst come first:
+//! those that are about twice as late as others, and of those that are about as late the ones with more jobs. What is not shown is
+//! summed up, so that what is shown and the rest are all that there is.
 //!
 //! Cost: a look at each wiki and each type, of [`MOST_SURVEYED`] at most, and at the tubes with ready jobs of the wikis that are shown,
 //! [`MOST_TUBES`] in all.
@@ -32,6 +33,12 @@ pub struct JobMatrix {
     pub folded: [usize; 2],
 }
 
+/// A wiki or a type with ready jobs.
+struct Late {
+    id: SumId,
+    heat: Heat,
+}
+
 /// A matrix in the making.
 struct Maker<'a> {
     state: &'a State,
@@ -47,35 +54,42 @@ impl State {
     pub fn matrix(&self, most_wikis: usize, most_types: usize, now: Time) -> JobMatrix {
         let (wikis, types) = (self.worst(SumBy::Wiki, now), self.worst(SumBy::Type, now));
         let shown_types = types.len().min(most_types);
-        let places = types[..shown_types].iter().enumerate().map(|(place, (_, id))| (*id, place)).collect();
+        let places = types[..shown_types].iter().enumerate().map(|(place, late)| (late.id, place)).collect();
         let mut maker = Maker { state: self, now, places, budget: MOST_TUBES };
         let mut rows = Vec::new();
-        for ((age, ready), id) in wikis.iter().take(most_wikis) {
+        for late in wikis.iter().take(most_wikis) {
             if maker.budget == 0 {
                 break;
             }
-            let sum = &self.sums.all[id.index()];
-            rows.push((sum.name.to_vec(), maker.line_of(sum, (*ready, *age))));
+            let sum = &self.sums.all[late.id.index()];
+            rows.push((sum.name.to_vec(), maker.line_of(sum, late.heat)));
         }
-        let mut all: Vec<Heat> = types[..shown_types].iter().map(|((age, ready), _)| (*ready, *age)).collect();
-        let folded_types = types.get(shown_types).map_or(Span::ZERO, |((age, _), _)| *age);
-        all.push((self.ready - all.iter().map(|(ready, _)| ready).sum::<u64>(), folded_types));
-        all.push((self.ready, wikis.first().map_or(Span::ZERO, |((age, _), _)| *age)));
+        let mut all: Vec<Heat> = types[..shown_types].iter().map(|late| late.heat).collect();
+        all.push((self.ready - all.iter().map(|(ready, _)| ready).sum::<u64>(), oldest_of(&types[shown_types..])));
+        all.push((self.ready, oldest_of(&wikis)));
         let others = maker.line_of_others(&rows, &wikis[rows.len()..], &types[..shown_types], &all);
         let folded = [wikis.len() - rows.len(), types.len() - shown_types];
-        let columns = types[..shown_types].iter().map(|(_, id)| self.sums.all[id.index()].name.to_vec()).collect();
+        let columns = types[..shown_types].iter().map(|late| self.sums.all[late.id.index()].name.to_vec()).collect();
         JobMatrix { columns, rows, others, all, folded }
     }
 
-    /// Returns the wikis or types with ready jobs, those with the oldest first.
-    fn worst(&self, by: SumBy, now: Time) -> Vec<((Span, u64), SumId)> {
+    /// Returns the wikis or types with ready jobs, the worst first.
+    fn worst(&self, by: SumBy, now: Time) -> Vec<Late> {
         let sums = self.sums.all.iter().take(MOST_SURVEYED).filter(|(_, sum)| sum.by == by && sum.counts[0] > 0);
-        let mut worst: Vec<_> = sums
-            .map(|(place, sum)| ((self.oldest_of_sum(sum, now), sum.counts[0]), SumId::from_index(place)))
+        let mut worst: Vec<Late> = sums
+            .map(|(place, sum)| Late {
+                id: SumId::from_index(place),
+                heat: (sum.counts[0], self.oldest_of_sum(sum, now)),
+            })
             .collect();
-        worst.sort_unstable_by(|one, other| other.cmp(one));
+        let badness = |late: &Late| ((late.heat.1.as_micros() / 1_000_000 + 1).ilog2(), late.heat, late.id);
+        worst.sort_unstable_by_key(|late| std::cmp::Reverse(badness(late)));
         worst
     }
+}
+
+fn oldest_of(late: &[Late]) -> Span {
+    late.iter().map(|late| late.heat.1).max().unwrap_or(Span::ZERO)
 }
 
 impl Maker<'_> {
@@ -100,22 +114,22 @@ impl Maker<'_> {
     fn line_of_others(
         &mut self,
         rows: &[(Vec<u8>, Vec<Heat>)],
-        folded: &[((Span, u64), SumId)],
-        types: &[((Span, u64), SumId)],
+        folded: &[Late],
+        types: &[Late],
         all: &[Heat],
     ) -> Vec<Heat> {
         let shown = |column: usize| rows.iter().map(|(_, line)| line[column].0).sum::<u64>();
         let mut line: Vec<Heat> =
             (0..all.len()).map(|column| (all[column].0.saturating_sub(shown(column)), Span::ZERO)).collect();
         // The order of ages has the oldest first: the first tube of a wiki that is not shown is the one.
-        let folded_ids: std::collections::BTreeSet<SumId> = folded.iter().map(|(_, id)| *id).collect();
-        for (column, (_, id)) in types.iter().enumerate() {
-            let mut tubes = self.state.sums.all[id.index()].ages.iter().take(MOST_TUBES).map(|(_, tube)| tube);
+        let folded_ids: std::collections::BTreeSet<SumId> = folded.iter().map(|late| late.id).collect();
+        for (column, late) in types.iter().enumerate() {
+            let mut tubes = self.state.sums.all[late.id.index()].ages.iter().take(MOST_TUBES).map(|(_, tube)| tube);
             let oldest = tubes.find(|tube| folded_ids.contains(&self.state.tubes[tube.index()].sums[0]));
             line[column].1 =
                 oldest.map_or(Span::ZERO, |tube| self.state.oldest_of(&self.state.tubes[tube.index()], self.now));
         }
-        let oldest = folded.first().map_or(Span::ZERO, |((age, _), _)| *age);
+        let oldest = oldest_of(folded);
         let others = all.len() - 2;
         line[others].1 = all[others].1.min(oldest);
         line[others + 1].1 = oldest;
