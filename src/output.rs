@@ -1,8 +1,8 @@
 //! The unsent output of each connection, collected until the end of the tick. It knows no sockets.
 //!
 //! A connection owns a buffer only while something is unsent; emptied buffers are used again, so that the steady state
-//! allocates nothing. Connections are flushed in the order of their first unsent replies, but those that have just asked come
-//! before all others: whoever asks does not wait for a crowd that was woken in the same tick or before.
+//! allocates nothing. Connections are flushed in the order of their latest turns, so that whoever gets a lock hears of it before
+//! whoever gave it back. But those that ask come before a crowd that was woken in the same tick or before.
 //!
 //! A reply may be held until a commit of its service. All later replies to the connection wait behind it.
 
@@ -23,6 +23,8 @@ pub const MAX_BYTES: usize = 1024 * 1024;
 /// How many emptied buffers are kept for the next replies, and how large one may be: at most 4 MiB rest here.
 const SPARE_BUFFERS: usize = 1024;
 const SPARE_BYTES: usize = 4096;
+/// More connections than this that are woken in one tick are a crowd: they are written to after those that asked.
+const CROWD: usize = 64;
 /// For how many replies that wait an emptied buffer keeps room: a few at a time are usual.
 const SPARE_HELD: usize = 16;
 
@@ -45,10 +47,13 @@ pub struct Output {
     buffers: Vec<Buffer>,
     /// Buffers that no connection owns.
     free: Vec<u32>,
-    /// Connections with output to be sent, those that have asked in this tick last.
+    /// Connections with output to be sent, the fresh ones last: those that have asked in this tick, and those that were woken in
+    /// it unless they are a crowd.
     dirty: List<ConnId>,
-    /// The first of these.
+    /// The first of the fresh ones.
     fresh: Option<ConnId>,
+    /// How many of the fresh ones were woken.
+    woken: usize,
     /// The connection whose turn it is.
     asking: Option<ConnId>,
     links: Links,
@@ -172,13 +177,17 @@ impl Output {
             self.fresh.get_or_insert(conn);
         } else if !self.links.is_linked(conn) {
             match self.fresh {
-                Some(fresh) => self.dirty.insert_before(&mut self.links, fresh, conn),
-                None => self.dirty.push_back(&mut self.links, conn),
+                Some(fresh) if self.woken >= CROWD => return self.dirty.insert_before(&mut self.links, fresh, conn),
+                _ => self.dirty.push_back(&mut self.links, conn),
+            }
+            if self.woken < CROWD {
+                self.woken += 1;
+                self.fresh.get_or_insert(conn);
             }
         }
     }
 
-    /// Removes and returns the next connection to be written to, of those that have asked in this tick.
+    /// Removes and returns the next of the fresh connections to be written to.
     #[inline]
     pub fn pop_fresh(&mut self) -> Option<ConnId> {
         let conn = self.fresh?;
@@ -196,7 +205,7 @@ impl Output {
 
     /// Ends a tick: what is left to be written to comes after those who ask in the next.
     pub fn end_tick(&mut self) {
-        (self.fresh, self.asking) = (None, None);
+        (self.fresh, self.asking, self.woken) = (None, None, 0);
     }
 
     #[inline]
@@ -367,13 +376,14 @@ mod tests {
     }
 
     #[test]
-    fn is_flushed_in_the_order_of_the_first_reply() {
+    fn is_flushed_in_the_order_of_the_last_reply() {
         let mut output = Output::default();
+        output.begin_turn(id(1));
         say(&mut output, 1, "first\n");
         say(&mut output, 2, "DONE\n");
         say(&mut output, 1, "RELEASED\n");
         assert_eq!(output.unsent(id(1)), b"first\nRELEASED\n");
-        assert_eq!([(); 3].map(|()| output.pop_oldest()), [Some(id(1)), Some(id(2)), None]);
+        assert_eq!([(); 3].map(|()| output.pop_fresh()), [Some(id(2)), Some(id(1)), None]);
     }
 
     #[test]
@@ -383,20 +393,21 @@ mod tests {
             output.begin_turn(id(conn));
             say(output, conn, "LOCKED\n");
         };
-        output.begin_turn(id(1));
-        (1..=5).for_each(|conn| say(&mut output, conn, "DONE\n"));
-        assert_eq!([(); 2].map(|()| output.pop_fresh()), [Some(id(1)), None]);
+        output.begin_turn(id(0));
+        (0..CROWD + 5).for_each(|conn| say(&mut output, 1000 + conn, "DONE\n"));
         ask(&mut output, 6);
         ask(&mut output, 3);
         output.discard(id(6));
         ask(&mut output, 7);
         say(&mut output, 8, "DONE\n");
-        assert_eq!(output.pop_oldest(), Some(id(2)));
+        (0..CROWD).for_each(|conn| assert_eq!(output.pop_fresh(), Some(id(1000 + conn)), "a few are no crowd"));
+        assert_eq!(output.pop_oldest(), Some(id(1000 + CROWD)));
         assert_eq!([(); 3].map(|()| output.pop_fresh()), [Some(id(3)), Some(id(7)), None]);
         output.end_tick();
         ask(&mut output, 8);
         assert_eq!(output.pop_fresh(), Some(id(8)), "also the last of those left over");
-        assert_eq!([(); 3].map(|()| output.pop_oldest()), [Some(id(4)), Some(id(5)), None]);
+        (1..5).for_each(|conn| assert_eq!(output.pop_oldest(), Some(id(1000 + CROWD + conn))));
+        assert_eq!(output.pop_oldest(), None);
         output.check();
     }
 

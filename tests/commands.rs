@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE, wait};
 use support::original::Original;
-use support::running::Ended;
+use support::running::{Ended, Running};
 use support::scratch::Scratch;
 use support::skipped;
 
@@ -259,6 +259,25 @@ fn what_is_wrong_with_a_server_is_told_with_its_address() {
 }
 
 // counter
+
+#[test]
+fn units_of_a_counter_are_waited_for() {
+    let daemon = Daemon::start_with_counters(&[]);
+    let counters = daemon.counters().to_string();
+    let acquire = |wait: &'static str| {
+        let words =
+            ["counter", "-s", &counters, "--wait", wait, "acquire", "c", "1", "1", "--", "sh", "-c", "echo runs; cat"];
+        Running::start(Command::new(Daemon::PROGRAM).args(words))
+    };
+    let mut first = acquire("0");
+    assert_eq!(first.line(), "runs");
+    assert_eq!(acquire("0.05").finish().status, Some(2), "not so soon");
+    let mut second = acquire("30");
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(first.finish().status, Some(0));
+    assert_eq!(second.line(), "runs");
+    assert_eq!(second.finish().status, Some(0));
+}
 
 #[test]
 fn counters_are_got_acquired_and_dumped() {

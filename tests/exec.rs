@@ -166,9 +166,44 @@ fn who_gets_no_place_is_told_why() {
         (["--timeout", "0.2"], "TIMEOUT, as no lock came free within 0.2 s"),
         (["--queue", "1"], "QUEUE_FULL, as 1 run or wait already"),
     ] {
-        let expected = Ended { status: Some(75), stdout: String::new(), stderr: format!("poolcounter: k: {why}\n") };
-        assert_eq!(run(&server, &options, &["echo", "runs"]), expected);
+        let Ended { status, stdout, stderr } = run(&server, &options, &["echo", "runs"]);
+        assert_eq!((status, &*stdout), (Some(75), ""));
+        let (said, holder) = stderr.split_once("; ").expect("why, and who");
+        assert_eq!(said, format!("poolcounter: k: {why}"));
+        assert!(holder.starts_with("127.0.0.1:") && holder.contains(" has held it for "), "{holder}");
     }
+    assert_eq!(holder.ask("ACQ4ME k 9 9 0"), "LOCKED");
+    let Ended { stderr, .. } = run(&server, &["--timeout", "0", "-w", "2"], &["echo", "runs"]);
+    assert!(stderr.ends_with(" s, another for less\n"), "{stderr}");
+}
+
+#[test]
+fn who_gets_no_place_may_be_told_by_a_status_only() {
+    let (_daemon, server, mut holder) = daemon();
+    assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    let options = ["--timeout", "0", "--quiet", "--conflict-exit", "7"];
+    let expected = Ended { status: Some(7), stdout: String::new(), stderr: String::new() };
+    assert_eq!(run(&server, &options, &["echo", "runs"]), expected);
+}
+
+#[test]
+fn key_and_servers_may_be_in_the_environment() {
+    let (_daemon, server, mut observer) = daemon();
+    let nowhere = nowhere();
+    let mut started = exec(&[], &UNTIL_EOF);
+    started.env("POOLCOUNTER_SERVERS", format!("{nowhere}, {server}")).env("POOLCOUNTER_KEY", "from env");
+    let mut running = Running::start(&mut started);
+    assert_eq!(running.line(), "runs");
+    assert_eq!(observer.ask("ACQ4ME from%20env 1 9 0"), "TIMEOUT");
+    let stats =
+        Command::new(Daemon::PROGRAM).args(["stats", "total_acquired"]).env("POOLCOUNTER_SERVERS", &server).output();
+    assert_eq!(stats.expect("it runs").stdout, b"total_acquired: 1\n");
+    // What the options say counts.
+    let mut named = exec(&["-s", &server, "-k", "k"], &["true"]);
+    named.env("POOLCOUNTER_SERVERS", &nowhere).env("POOLCOUNTER_KEY", "a\nb");
+    assert_eq!(Running::start(&mut named).finish().status, Some(0));
+    let ended = Running::start(exec(&[], &["true"]).env("POOLCOUNTER_KEY", "a\nb")).finish();
+    assert_eq!((ended.status, ended.stderr.contains("POOLCOUNTER_KEY is not a key")), (Some(64), true), "{ended:?}");
 }
 
 #[test]
@@ -207,6 +242,19 @@ fn without_a_server_nothing_runs_unless_it_may() {
     let Ended { status, stdout, stderr } = run(&first, &["--fail-open"], &["sh", "-c", "echo runs; exit 3"]);
     assert_eq!((status, &*stdout), (Some(3), "runs\n"));
     assert!(stderr.contains("no server answers") && stderr.contains("runs without a lock"), "{stderr}");
+}
+
+#[test]
+fn a_server_that_comes_late_is_waited_for() {
+    let free = nowhere();
+    let waiting = start(&free, &["--retry", "--timeout", "30"], &["echo", "runs"]);
+    thread::sleep(Duration::from_millis(700));
+    let _daemon = Daemon::start(&["-l", &free]);
+    assert_eq!(waiting.finish(), Ended { status: Some(0), stdout: "runs\n".into(), stderr: String::new() });
+    let begun = Instant::now();
+    let ended = run(&nowhere(), &["--retry", "--timeout", "0.6", "--fail-open"], &["echo", "runs"]);
+    assert_eq!((ended.status, &*ended.stdout), (Some(0), "runs\n"));
+    assert!(begun.elapsed() >= Duration::from_millis(600));
 }
 
 #[test]
@@ -397,9 +445,11 @@ fn a_terminal_shows_the_wait() {
     // The last that had it open is gone, which a pseudo terminal tells with an error.
     let _ = File::from(terminal.master).read_to_end(&mut shown);
     let shown = String::from_utf8(shown).expect("is text");
+    let (said, holder) = shown.split_once("; ").expect("why, and who");
     assert_eq!(
-        shown,
+        said,
         "\r\x1b[Kwaiting for k, 1 s of 2.5\r\x1b[Kwaiting for k, 2 s of 2.5\r\x1b[K\
-         poolcounter: k: TIMEOUT, as no lock came free within 2.5 s\r\n"
+         poolcounter: k: TIMEOUT, as no lock came free within 2.5 s"
     );
+    assert!(holder.ends_with(" s\r\n"), "{holder:?}");
 }

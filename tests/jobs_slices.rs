@@ -204,7 +204,25 @@ fn patterns_over_many_tubes_are_watched_in_slices() {
     assert_eq!(service.wheel.len(), service.state.own_timers(), "nothing is left to be done");
 }
 
-/// Another client asks and is answered in each tick in which the list is made.
+/// Asks, and returns the answer and how many ticks it took. Another client asks and is answered in each of them.
+fn ask_beside(world: &mut World, [asks, other]: [usize; 2], question: &str) -> (Vec<u8>, usize) {
+    const END: &[u8] = b"USING default\r\n";
+    world.send(asks, format!("{question}list-tube-used\r\n").as_bytes());
+    let (mut text, mut ticks, mut longest) = (Vec::new(), 0, Duration::ZERO);
+    while !text.ends_with(END) {
+        world.send(other, b"list-tube-used\r\n");
+        let start = Instant::now();
+        world.tick_unchecked();
+        longest = longest.max(start.elapsed());
+        assert_eq!(world.take_received(other), END, "the other is answered in each tick");
+        text.extend(world.take_received(asks));
+        ticks += 1;
+        assert!(ticks < 10_000, "{question} has no end");
+    }
+    println!("{question:?}: {ticks} ticks, of which the longest took {longest:?}");
+    (text, ticks)
+}
+
 #[test]
 fn lists_of_many_tubes_are_made_in_slices() {
     const TUBES: usize = 20 * SLICE;
@@ -223,19 +241,7 @@ fn lists_of_many_tubes_are_made_in_slices() {
         ("summary type", TUBES * 300),
     ];
     for (question, least) in questions {
-        world.send(asks, format!("{question}\r\nlist-tube-used\r\n").as_bytes());
-        let (mut text, mut ticks, mut longest) = (Vec::new(), 0, Duration::ZERO);
-        while !text.ends_with(b"USING default\r\n") {
-            world.send(other, b"list-tube-used\r\n");
-            let start = Instant::now();
-            world.tick_unchecked();
-            longest = longest.max(start.elapsed());
-            assert_eq!(world.take_received(other), b"USING default\r\n", "the other is answered in each tick");
-            text.extend(world.take_received(asks));
-            ticks += 1;
-            assert!(ticks < 10_000, "{question} has no end");
-        }
-        println!("{question} of {TUBES} tubes: {ticks} ticks, of which the longest took {longest:?}");
+        let (text, ticks) = ask_beside(&mut world, [asks, other], &format!("{question}\r\n"));
         assert!(ticks >= TUBES / SLICE && text.len() > least, "{ticks} ticks, {} bytes", text.len());
         let head = text.split(|byte| *byte == b'\r').next().expect("a line");
         let len: usize = String::from_utf8_lossy(&head[3..]).parse().expect("a length");
@@ -252,20 +258,8 @@ fn jobs_of_a_long_queue_are_listed_in_slices() {
     let mut world = World::with(AllSettings::default().with(JobsSettings::default()));
     let [producer, asks, other] = [(); 3].map(|()| world.connect_to("jobs"));
     let ask = |world: &mut World, question: &str| {
-        world.send(asks, question.as_bytes());
-        let (mut text, mut ticks, mut longest) = (Vec::new(), 0, Duration::ZERO);
-        while !text.ends_with(b"USING default\r\n") {
-            world.send(other, b"list-tube-used\r\n");
-            let start = Instant::now();
-            world.tick_unchecked();
-            longest = longest.max(start.elapsed());
-            assert_eq!(world.take_received(other), b"USING default\r\n", "the other is answered in each tick");
-            text.extend(world.take_received(asks));
-            ticks += 1;
-            assert!(ticks < 10_000, "{question} has no end");
-        }
-        println!("{question:?} of {jobs} jobs: {ticks} ticks, of which the longest took {longest:?}");
-        let text = String::from_utf8_lossy(&text).into_owned();
+        let (text, ticks) = ask_beside(world, [asks, other], question);
+        let text = String::from_utf8_lossy(&text);
         let ids = text.lines().filter_map(|line| line.strip_prefix("- id: ")?.parse::<usize>().ok());
         (ticks, ids.collect::<Vec<_>>())
     };
@@ -277,8 +271,7 @@ fn jobs_of_a_long_queue_are_listed_in_slices() {
             world.tick_unchecked();
             world.take_received(producer);
         }
-        let question =
-            format!("list-jobs {tube} {state} 3\r\nlist-jobs {tube} {state} 2 after={jobs}\r\nlist-tube-used\r\n");
+        let question = format!("list-jobs {tube} {state} 3\r\nlist-jobs {tube} {state} 2 after={jobs}\r\n");
         let (ticks, ids) = ask(&mut world, &question);
         assert!(ticks >= jobs / JOBS_AT_ONCE, "{ticks} ticks");
         let expected: &[usize] =
@@ -288,7 +281,11 @@ fn jobs_of_a_long_queue_are_listed_in_slices() {
     // A queue of few jobs does not make anybody look at all of them.
     world.send(producer, b"put-job 5 0 60 1 tube=short\r\na\r\n");
     world.tick_unchecked();
-    let (ticks, ids) = ask(&mut world, "list-jobs short ready 9\r\nlist-tube-used\r\n");
+    let (ticks, ids) = ask(&mut world, "list-jobs short ready 9\r\n");
+    assert!(ticks <= 3 && ids == [2 * jobs + 1], "{ticks} ticks, {ids:?}");
+    world.send(producer, b"watch short\r\nreserve\r\n");
+    world.tick_unchecked();
+    let (ticks, ids) = ask(&mut world, "list-jobs short reserved 9\r\n");
     assert!(ticks <= 3 && ids == [2 * jobs + 1], "{ticks} ticks, {ids:?}");
 }
 

@@ -1,6 +1,7 @@
 //! `counter`: what a client of the yrmcds counter protocol can do, as a command.
 
 use super::command::Failure;
+use super::exec::WaitProgress;
 use super::run_child::{self, HeldResource, OnLost};
 use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
 use super::table::Given;
@@ -8,11 +9,17 @@ use super::terminal::{print, printable};
 use crate::client::{Counters, Error, Units, Usage};
 use crate::counters::CounterRefusal;
 use crate::counters::wire::client::describe;
-use crate::options::{Opt, assign, number};
+use crate::options::{Opt, assign, number, seconds};
 use std::ffi::OsString;
 use std::io::{Write, stderr};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long it waits before it asks for units again; doubled each time, up to the longest.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The exit status when the server refuses.
 const REFUSED: u8 = 2;
@@ -22,6 +29,8 @@ const REFUSED: u8 = 2;
 struct CounterSettings {
     servers: Servers,
     on_lost: OnLost,
+    /// How long `acquire` waits for units.
+    wait: Duration,
 }
 
 /// The options.
@@ -36,6 +45,20 @@ const OPTIONS: &[Opt<CounterSettings>] = &[
             .Cm dump
             go to each.",
         ..Opt::SERVER
+    },
+    Opt {
+        short: "w",
+        long: "wait",
+        hint: "SECONDS",
+        doc_short: "how long acquire waits until there are units enough (default: 0)",
+        doc_long: "
+            How long
+            .Cm acquire
+            waits until there are units enough.
+            The protocol has no queue: it asks over and over, at least once a second, and who comes later may be served earlier.
+            The default is 0: it does not wait.",
+        set: |settings, value| assign(&mut settings.wait, seconds(value)),
+        ..Opt::BLANK
     },
     Opt {
         long: "on-lost",
@@ -69,7 +92,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let name = words.get(1).map(|word| word.as_bytes()).unwrap_or_default();
     match texts.iter().map(|text| &**text).collect::<Vec<_>>().as_slice() {
         ["acquire", _, resources, maximum] => {
-            let acquired = counters.acquire(name, amount(resources)?, amount(maximum)?);
+            let acquired = acquire(&counters, name, amount(resources)?, amount(maximum)?, settings.wait);
             finish(acquired, |units| match units {
                 Some(units) => run_with(&units, &settings, command),
                 None => Ok(refused(&describe(CounterRefusal::NotAvailable))),
@@ -90,6 +113,29 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         }),
         ["dump"] => print_answers(in_words(counters.dump()), |usages| usages.iter().map(line_of).collect()),
         _ => Err(misuse("this is no request")),
+    }
+}
+
+/// Acquires units, and asks again for so long.
+fn acquire<'a>(
+    counters: &'a Counters,
+    name: &[u8],
+    resources: u32,
+    maximum: u32,
+    wait: Duration,
+) -> Result<Option<Units<'a>>, Error> {
+    let begun = Instant::now();
+    let mut progress = WaitProgress::new(printable(name), Some(wait));
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        let acquired = counters.acquire(name, resources, maximum)?;
+        let left = wait.saturating_sub(begun.elapsed());
+        if acquired.is_some() || left.is_zero() {
+            return Ok(acquired);
+        }
+        progress.show(begun.elapsed());
+        thread::sleep(pause.min(left));
+        pause = (2 * pause).min(LONGEST_PAUSE);
     }
 }
 

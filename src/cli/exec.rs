@@ -13,12 +13,19 @@ use super::servers::TIMEOUTS;
 use super::table::Given;
 use super::terminal;
 use super::terminal::printable;
-use crate::client::{Client, Error, Limits, Lock, Outcome, Purpose};
-use options::{ExecSettings, OPTIONS};
+use crate::client::{Client, Error, Limits, Lock, Outcome, Purpose, ToldClaim};
+use options::{ExecSettings, OPTIONS, key};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write, stderr};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use std::{env, thread};
+
+/// The pool, if no option names it.
+const KEY_VARIABLE: &str = "POOLCOUNTER_KEY";
+/// How long it waits before it asks again if no server answers.
+const RETRY_EVERY: Duration = Duration::from_millis(500);
 
 // The statuses of sysexits.h for what went wrong, as far as possible from those that commands use.
 
@@ -40,23 +47,26 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let misused = |sentence: String| Failure { status: MISUSE, sentence };
     let mut settings = ExecSettings::default();
     given.apply(OPTIONS, &mut settings).map_err(misused)?;
+    if let (true, Some(value)) = (settings.key.is_empty(), env::var_os(KEY_VARIABLE)) {
+        settings.key = key(value.as_bytes()).map_err(|wanted| misused(format!("{KEY_VARIABLE} is not {wanted}")))?;
+    }
     if settings.key.is_empty() {
         return Err(misused("--key is missing (see poolcounter help exec)".into()));
     }
     if given.words.is_empty() {
         return Err(misused("there is no command to run (see poolcounter help exec)".into()));
     }
+    settings.servers = settings.servers.or_environment();
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     match wait(&client, &settings) {
         Ok(Outcome::Locked(lock)) => run_with(lock, &settings, &given.words),
         Ok(Outcome::Done) => Ok(ExitCode::from(settings.done_exit)),
         Ok(Outcome::QueueFull) => {
-            let queue = settings.queue;
-            Err(settings.failure(TRY_LATER, &format!("QUEUE_FULL, as {queue} run or wait already")))
+            settings.turned_away(&client, &format!("QUEUE_FULL, as {} run or wait already", settings.queue))
         }
         Ok(Outcome::Timeout) => {
             let timeout = settings.timeout.as_secs_f64();
-            Err(settings.failure(TRY_LATER, &format!("TIMEOUT, as no lock came free within {timeout} s")))
+            settings.turned_away(&client, &format!("TIMEOUT, as no lock came free within {timeout} s"))
         }
         Err(error @ Error::Unavailable(_)) if settings.fails_open => {
             terminal::warn(&format!("{}: {error}; the command runs without a lock", settings.name()));
@@ -69,18 +79,43 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 /// Waits for a lock, and shows on a terminal that it does.
 fn wait<'a>(client: &'a Client, settings: &ExecSettings) -> Result<Outcome<'a>, Error> {
-    let purpose = if settings.is_for_anyone { Purpose::Anyone } else { Purpose::Me };
-    let limits =
-        Limits { workers: settings.workers, max_queue: settings.queue, timeout: settings.timeout, hold: settings.hold };
     let begun = Instant::now();
     let limit = (!settings.waits_without_limit()).then_some(settings.timeout);
     let mut progress = WaitProgress::new(settings.name(), limit);
-    let outcome = client.acquire_watched(purpose, &settings.key, &limits, |waited| progress.show(waited));
+    let mut show = |waited| {
+        if !settings.is_quiet {
+            progress.show(waited);
+        }
+    };
+    let outcome = loop {
+        let waited = begun.elapsed();
+        match ask(client, settings, waited, &mut |more| show(waited + more)) {
+            Err(Error::Unavailable(_)) if settings.retries && begun.elapsed() < settings.timeout => {
+                show(begun.elapsed());
+                thread::sleep(RETRY_EVERY.min(settings.timeout.saturating_sub(begun.elapsed())));
+            }
+            outcome => break outcome,
+        }
+    };
     drop(progress);
     if settings.prints_wait {
         terminal::warn(&format!("waited {:.3} s for {}", begun.elapsed().as_secs_f64(), settings.name()));
     }
     outcome
+}
+
+/// Asks for a lock, for the rest of the time.
+fn ask<'a>(
+    client: &'a Client,
+    settings: &ExecSettings,
+    waited: Duration,
+    show: &mut dyn FnMut(Duration),
+) -> Result<Outcome<'a>, Error> {
+    let purpose = if settings.is_for_anyone { Purpose::Anyone } else { Purpose::Me };
+    // The first time it is whole seconds if that is what was said: the C daemon knows no others.
+    let timeout = if waited < RETRY_EVERY { settings.timeout } else { settings.timeout.saturating_sub(waited) };
+    let limits = Limits { workers: settings.workers, max_queue: settings.queue, timeout, hold: settings.hold };
+    client.acquire_watched(purpose, &settings.key, &limits, show)
 }
 
 /// Runs the command while the lock is held. Others who wait for its work are told that it is done only if it succeeded.
@@ -106,6 +141,14 @@ fn run_with(lock: Lock<'_>, settings: &ExecSettings, words: &[OsString]) -> Resu
 }
 
 impl ExecSettings {
+    /// There is no lock: says why, and who has those that there are.
+    fn turned_away(&self, client: &Client, why: &str) -> Result<ExitCode, Failure> {
+        if self.is_quiet {
+            return Ok(ExitCode::from(self.conflict_exit));
+        }
+        Err(self.failure(self.conflict_exit, &format!("{why}{}", holders_in_words(client, &self.key))))
+    }
+
     fn failure(&self, status: u8, what: &str) -> Failure {
         Failure { status, sentence: format!("{}: {what}", self.name()) }
     }
@@ -114,6 +157,19 @@ impl ExecSettings {
     fn name(&self) -> String {
         printable(&self.key)
     }
+}
+
+/// Says who holds locks of the pool, as far as the server tells.
+fn holders_in_words(client: &Client, key: &[u8]) -> String {
+    let claims = client.claims(key).unwrap_or_default();
+    let mut holders = claims.iter().filter(|claim| claim.waits_for.is_none());
+    let Some(ToldClaim { peer, age, .. }) = holders.next() else { return String::new() };
+    let others = match holders.count() {
+        0 => String::new(),
+        1 => ", another for less".into(),
+        others => format!(", {others} others for less"),
+    };
+    format!("; {peer} has held it for {:.1} s{others}", Duration::from(*age).as_secs_f64())
 }
 
 /// A line on the terminal that tells for how long it has waited. It is gone with this.

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 /// Where to ask, if nobody says where.
 const LOCALHOST: &str = "localhost";
+/// Where to ask for locks, if no option says where: names as for the option, with commas or spaces between them.
+const VARIABLE: &str = "POOLCOUNTER_SERVERS";
 
 /// For commands that people and scripts start: patient with a server that is far away or busy.
 pub const TIMEOUTS: Timeouts =
@@ -23,6 +25,15 @@ impl Servers {
     /// The servers; the machine itself if none was named.
     pub fn list(&self) -> Vec<String> {
         if self.0.is_empty() { vec![LOCALHOST.into()] } else { self.0.clone() }
+    }
+
+    /// The same servers; those of the environment if none was named.
+    pub fn or_environment(self) -> Servers {
+        if !self.0.is_empty() {
+            return self;
+        }
+        let servers = std::env::var(VARIABLE).unwrap_or_default();
+        Servers(servers.split([',', ' ']).filter(|server| !server.is_empty()).map(String::from).collect())
     }
 
     /// The servers in the order of MediaWiki for each key.

@@ -80,6 +80,7 @@ enum Printed {
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = StatsSettings { servers: Servers::default(), is_json: false, rows: USUAL_ROWS };
     given.apply(OPTIONS, &mut settings)?;
+    settings.servers = settings.servers.or_environment();
     let service = match given.words.as_slice() {
         [] => None,
         [word] if is_service(word) => word.to_str(),

@@ -106,6 +106,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings =
         TopSettings { servers: Servers::default(), service: None, interval: Duration::from_secs(2), count: None };
     given.apply(OPTIONS, &mut settings)?;
+    settings.servers = settings.servers.or_environment();
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return print_plainly(&client, &settings);

@@ -270,7 +270,7 @@ pub use jobs::{
 };
 pub use members::{LeaseToken, Member, MemberLoss, Members, Operator, Rows, RowsOfEach, TakeOutcome, Wanted};
 pub use placement::{MediaWiki, Placement, Ring};
-pub use pools::{Client, Limits, Lines, Lock, Outcome};
+pub use pools::{Client, Limits, Lines, Lock, Outcome, ToldClaim};
 pub(crate) use provider::Role;
 pub use provider::{Offered, Provider, TaskResult};
 

@@ -8,6 +8,7 @@ use super::{Said, Timeouts};
 use crate::pools::request::{AcquireLock, Purpose, Reply};
 use crate::pools::stats::PoolStat as Stat;
 use crate::pools::wire::client as wire;
+pub use crate::pools::wire::client::ToldClaim;
 use crate::stats::Figures;
 use crate::time::Span;
 use std::cell::RefCell;
@@ -146,6 +147,20 @@ impl Client {
             true => read_lines(connection, words),
             false => Ok(Err(Error::BadName)),
         })
+    }
+
+    /// Returns who holds a lock in the pool `key`, oldest first, and then who waits for one, in the order of service. The first
+    /// server of the placement that answers is asked.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::acquire`]; [`Error::Refused`] from the C daemon, which cannot tell.
+    pub fn claims(&self, key: impl AsRef<[u8]>) -> Result<Vec<ToldClaim>, Error> {
+        let order = self.placement.order(key.as_ref());
+        let key = wire::escape_key(key.as_ref()).map_err(|_| Error::BadName)?;
+        let words = [b"HOLDERS ", &*key].concat();
+        let (lines, _) = self.fleet.borrow_mut().ask_first(&order, |connection| read_lines(connection, &words))?;
+        Ok(lines?.iter().filter_map(|line| wire::parse_claim(line)).collect())
     }
 
     fn release(&self, held: HeldOn, key: &[u8]) -> Result<(), Error> {

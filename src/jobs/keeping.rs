@@ -174,7 +174,7 @@ impl JobQueue {
         let is_between = session_of(&mut self.sessions, conn).stream.is_between();
         let is_put = !is_between || input.starts_with(b"put");
         // A put changes nothing while the store fails.
-        if is_between && !wire::may_change(input) || is_put && self.is_store_failing(now) {
+        if is_between && !wire::commands::may_change(input) || is_put && self.is_store_failing(now) {
             return false;
         }
         self.keeping.held_back.push(conn);

@@ -2,10 +2,11 @@
 
 use super::state::{
     Backoff, JobId, JobState, LimitOf, Pattern, Peek, Put, PutOptions, Refusal, Reserve, TubeName, Until,
-    queries::MOST_LISTED, queries::SummaryBy,
+    queries::SummaryBy,
 };
 
 pub mod client;
+pub mod commands;
 pub mod replies;
 pub mod stream;
 mod words;
@@ -127,88 +128,6 @@ pub enum Line<'a> {
     RefusedBody(u32),
 }
 
-/// Every command word, those of beanstalkd first, and the options of put-job, as `extensions` tells them.
-pub const WORDS: [&str; 42] = [
-    "put",
-    "use",
-    "reserve",
-    "reserve-with-timeout",
-    "reserve-job",
-    "delete",
-    "release",
-    "bury",
-    "touch",
-    "watch",
-    "ignore",
-    "peek",
-    "peek-ready",
-    "peek-delayed",
-    "peek-buried",
-    "kick",
-    "kick-job",
-    "stats",
-    "stats-job",
-    "stats-tube",
-    "list-tubes",
-    "list-tube-used",
-    "list-tubes-watched",
-    "pause-tube",
-    "quit",
-    "put-job",
-    "put-many",
-    "root",
-    "identify",
-    "limit",
-    "retry",
-    "fail",
-    "dead-letter",
-    "clear",
-    "kick-all",
-    "list-jobs",
-    "summary",
-    "reserve-many",
-    "extensions",
-    "drain",
-    "undrain",
-    "store-copy",
-];
-/// How many of them are beanstalkd's.
-const CORE: usize = 25;
-/// The options of put-job.
-pub const OPTIONS: [&str; 6] = ["tube", "key", "until", "root", "root-ts", "group"];
-
-/// Returns true when a line that begins so may be as long as an extension's.
-pub fn is_extension(line: &[u8]) -> bool {
-    let word = line.split(|byte| *byte == b' ').next().unwrap_or(line);
-    WORDS[CORE..].iter().any(|extension| extension.as_bytes() == word)
-}
-
-/// Returns true when a line may change something that a store keeps. What input begins with no whole line is not known yet.
-pub fn may_change(input: &[u8]) -> bool {
-    let Some(end) = memchr::memchr(b'\n', input) else { return false };
-    let word = input[..end].split(|byte| *byte == b' ' || *byte == b'\r').next().unwrap_or_default();
-    const CHANGES: [&str; 17] = [
-        "put",
-        "put-job",
-        "put-many",
-        "delete",
-        "release",
-        "bury",
-        "kick",
-        "kick-job",
-        "pause-tube",
-        "root",
-        "limit",
-        "retry",
-        "fail",
-        "dead-letter",
-        "clear",
-        "kick-all",
-        "reserve-job",
-    ];
-    CHANGES.iter().any(|changes| changes.as_bytes() == word)
-}
-
 /// Reads a line without its end.
 pub fn parse(line: &[u8]) -> Line<'_> {
     let (word, rest) = match line.iter().position(|byte| *byte == b' ') {
@@ -266,11 +185,7 @@ fn request_with_words<'a>(word: &[u8], words: &mut Words<'a>) -> Result<Option<R
         }
         b"release" => Request::Release(words.id()?, words.u32()?, words.u32()?),
         b"bury" => Request::Bury(words.id()?, words.u32()?),
-        b"watch" => {
-            let pattern = words.pattern()?;
-            let weight = if words.is_empty() { None } else { Some(words.number(1, MAX_WEIGHT)? as u16) };
-            Request::Watch(pattern, weight)
-        }
+        b"watch" => Request::Watch(words.pattern()?, words.optional(Words::weight)?),
         b"ignore" => Request::Ignore(words.pattern()?),
         b"kick" => Request::Kick(words.u32()?),
         b"stats-tube" => Request::StatsTube(words.tube()?),
@@ -282,42 +197,30 @@ fn request_with_words<'a>(word: &[u8], words: &mut Words<'a>) -> Result<Option<R
         b"root" => Request::Root(words.tube()?, words.text(MAX_KEY)?, words.number(0, u64::MAX)?),
         b"identify" => Request::Identify(words.text(MAX_GROUP)?),
         b"limit" => limit(words)?,
-        b"retry" => {
-            let pattern = words.pattern()?;
-            let (attempts, first, factor) = (words.u32()?, words.decimal()?, words.decimal()?);
-            Request::Retry(pattern, Backoff { attempts, first, factor, max: words.decimal()? })
-        }
-        b"dead-letter" => {
-            let pattern = words.pattern()?;
-            Request::DeadLetter(pattern, if words.is_empty() { None } else { Some(words.tube()?) })
-        }
-        b"clear" => {
-            let pattern = words.pattern()?;
-            let state = if words.is_empty() { None } else { Some(words.state()?) };
-            match state {
-                Some(JobState::Reserved) => return Err(words::Wrong),
-                state => Request::Clear(pattern, state),
-            }
-        }
+        b"retry" => retry(words)?,
+        b"dead-letter" => Request::DeadLetter(words.pattern()?, words.optional(Words::tube)?),
+        b"clear" => match (words.pattern()?, words.optional(Words::state)?) {
+            (_, Some(JobState::Reserved)) => return Err(words::Wrong),
+            (pattern, state) => Request::Clear(pattern, state),
+        },
         b"kick-all" => Request::KickAll(words.pattern()?),
-        b"list-jobs" => {
-            let (tube, state) = (words.tube()?, words.state()?);
-            let limit = words.number(1, u64::from(MOST_LISTED))? as u32;
-            let after = if words.is_empty() { JobId(0) } else { words.after()? };
-            Request::ListJobs(tube, state, limit, after)
-        }
-        b"summary" if words.is_empty() => Request::Summary(SummaryBy::Wiki),
-        b"summary" => Request::Summary(match words.word()? {
-            b"wiki" => SummaryBy::Wiki,
-            b"type" => SummaryBy::Type,
-            b"tube" => SummaryBy::Tube,
-            b"runner" => SummaryBy::Runner,
-            _ => return Err(words::Wrong),
-        }),
+        b"list-jobs" => list_jobs(words)?,
+        b"summary" => Request::Summary(words.optional(Words::summary_by)?.unwrap_or(SummaryBy::Wiki)),
         b"store-copy" => Request::StoreCopy(words.word()?),
         _ => return Ok(None),
     };
     words.end(Some(request))
+}
+
+fn retry<'a>(words: &mut Words<'a>) -> Result<Request<'a>, words::Wrong> {
+    let pattern = words.pattern()?;
+    let (attempts, first, factor) = (words.u32()?, words.decimal()?, words.decimal()?);
+    Ok(Request::Retry(pattern, Backoff { attempts, first, factor, max: words.decimal()? }))
+}
+
+fn list_jobs<'a>(words: &mut Words<'a>) -> Result<Request<'a>, words::Wrong> {
+    let (tube, state, limit) = (words.tube()?, words.state()?, words.listed()?);
+    Ok(Request::ListJobs(tube, state, limit, words.optional(Words::after)?.unwrap_or(JobId(0))))
 }
 
 fn limit<'a>(words: &mut Words<'a>) -> Result<Request<'a>, words::Wrong> {
@@ -330,7 +233,7 @@ fn limit<'a>(words: &mut Words<'a>) -> Result<Request<'a>, words::Wrong> {
     }
     let pattern = Pattern::parse(what).ok_or(words::Wrong)?;
     let most = words.u32()?;
-    let of = match if words.is_empty() { b"each" } else { words.word()? } {
+    let of = match words.optional(Words::word)?.unwrap_or(b"each") {
         b"each" => LimitOf::Each(pattern),
         b"all" => LimitOf::All(pattern),
         _ => return Err(words::Wrong),
@@ -536,9 +439,8 @@ mod tests {
 
     #[test]
     fn the_words_are_those_of_the_parser() {
-        for word in WORDS {
+        for word in commands::words() {
             assert_ne!(parse(word.as_bytes()), Line::Refused(Refusal::UnknownCommand), "{word}");
         }
-        assert!(!is_extension(b"put 1") && is_extension(b"put-job 1") && !is_extension(b"put-jobs"));
     }
 }

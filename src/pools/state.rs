@@ -4,8 +4,9 @@
 //! A claim is what a connection has in a pool: it holds a lock, or waits for one.
 //!
 //! Invariant: between turns a pool exists while it has claims. Within one, an emptied pool is kept for the requests behind it: a
-//! lock that is taken and given back over and over in one packet makes no pool twice. A claim stands in two queues: that of its connection, oldest first, and one of
-//! its pool's three, by its phase. A connection has at most one claim that waits, and that is its newest.
+//! lock that is taken and given back over and over in one packet makes no pool twice. A claim stands in two queues: that of its
+//! connection, oldest first, and one of its pool's three, by its phase. A connection has at most one claim that waits, and that is
+//! its newest.
 
 use super::stats::PoolStat as Stat;
 use crate::id::{ConnId, Id, id};
@@ -20,6 +21,7 @@ use slab::Slab;
 
 mod alerts;
 mod check;
+mod held;
 mod queries;
 mod saved;
 mod tables;
@@ -32,6 +34,7 @@ pub use saved::SAVED_VERSION;
 pub use types::WorkType;
 
 use alerts::{Alerts, RefusalReason};
+use held::HeldLocks;
 use types::{TypeId, Types};
 
 /// One step of the state machine: when it happens, and where its effects go.
@@ -66,8 +69,6 @@ struct Pool {
     holders: List<ClaimId>,
     waiting_for_me: List<ClaimId>,
     waiting_for_anyone: List<ClaimId>,
-    /// It was emptied in this turn.
-    is_emptied: bool,
 }
 
 struct Claim {
@@ -88,6 +89,8 @@ enum ClaimPhase {
     Holding {
         /// Armed when the hold has a limit.
         end: Option<TimerId>,
+        /// How many of the ages at which a lock is reported it has passed.
+        passed: u8,
     },
 }
 
@@ -96,7 +99,7 @@ pub struct PoolsState {
     settings: PoolsSettings,
     names: Names<PoolId>,
     pools: Slab<Pool>,
-    /// The pools that were emptied in this turn. Some may have claims again.
+    /// The pools that were emptied in this turn. Some may have claims again, and some be named several times.
     emptied: Vec<PoolId>,
     /// Emptied buffers for the keys of pools to come, so that these are made without allocating.
     spare_keys: Vec<Vec<u8>>,
@@ -105,7 +108,7 @@ pub struct PoolsState {
     clients: Vec<List<ClaimId>>,
     links_by_client: Links,
     links_by_pool: Links,
-    holding: u64,
+    held: HeldLocks,
     figures: Figures<Stat>,
     types: Types,
     top_keys: TopKeys,
@@ -125,7 +128,7 @@ impl PoolsState {
             clients: Vec::new(),
             links_by_client: Links::default(),
             links_by_pool: Links::default(),
-            holding: 0,
+            held: HeldLocks::default(),
             figures: Figures::default(),
             types: Types::default(),
             top_keys: TopKeys::default(),
@@ -178,7 +181,7 @@ impl PoolsState {
                 self.note_refusal(claim.pool, RefusalReason::Timeout, step);
                 step.replies.push((claim.conn, Reply::Timeout));
             }
-            ClaimPhase::Holding { end } => {
+            ClaimPhase::Holding { end, .. } => {
                 end.into_iter().for_each(TimerId::fired);
                 self.grant_next(claim.pool, step);
             }
@@ -208,14 +211,14 @@ impl PoolsState {
             figures.of(Stat::WaitingTimeForMe).saturating_add(figures.of(Stat::WaitingTimeForAnyone)),
         );
         figures.set(Stat::HashtableEntries, self.pools.len() as u64);
-        figures.set(Stat::ProcessingWorkers, self.holding);
-        figures.set(Stat::WaitingWorkers, self.claims.len() as u64 - self.holding);
+        figures.set(Stat::ProcessingWorkers, self.working());
+        figures.set(Stat::WaitingWorkers, self.waiting());
         figures
     }
 
     /// Returns true when there are no claims.
     pub fn is_empty(&self) -> bool {
-        self.claims.is_empty() && self.pools.is_empty() && self.names.is_empty() && self.holding == 0
+        self.claims.is_empty() && self.pools.is_empty() && self.names.is_empty() && self.held.len() == 0
     }
 
     /// Returns how many timers are armed for no claim.
@@ -248,7 +251,7 @@ impl PoolsState {
         let hold = request.hold.min(self.settings.max_hold);
         let id = ClaimId::from_index(self.claims.vacant_key());
         let phase = if is_free {
-            ClaimPhase::Holding { end: None }
+            ClaimPhase::Holding { end: None, passed: 0 }
         } else {
             let timeout = step.timers.arm(step.now + request.timeout, PoolsTimer::Claim(id));
             self.top_keys.count(request.key, KeyEvent::Wait, step.now);
@@ -296,7 +299,7 @@ impl PoolsState {
         let claim = &mut self.claims[id.index()];
         let waited = step.now.since(claim.since);
         pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
-        let phase = std::mem::replace(&mut claim.phase, ClaimPhase::Holding { end: None });
+        let phase = std::mem::replace(&mut claim.phase, ClaimPhase::Holding { end: None, passed: 0 });
         pool.queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
         let ClaimPhase::Waiting { purpose, hold, timeout } = phase else {
             unreachable!("the queues of waiters have only claims that wait");
@@ -318,10 +321,11 @@ impl PoolsState {
         let claim = &mut self.claims[id.index()];
         claim.since = step.now;
         if hold != Span::FOREVER {
-            claim.phase = ClaimPhase::Holding { end: Some(step.timers.arm(step.now + hold, PoolsTimer::Claim(id))) };
+            let end = Some(step.timers.arm(step.now + hold, PoolsTimer::Claim(id)));
+            claim.phase = ClaimPhase::Holding { end, passed: 0 };
         }
         step.replies.push((claim.conn, Reply::Locked));
-        self.holding += 1;
+        self.held.push(id, 0);
         self.figures.count(Stat::TotalAcquired);
         let pool = claim.pool;
         self.type_of(pool).acquired += 1;
@@ -334,7 +338,7 @@ impl PoolsState {
         let was_held = matches!(phase, ClaimPhase::Holding { .. });
         let timer = match phase {
             ClaimPhase::Waiting { timeout, .. } => Some(timeout),
-            ClaimPhase::Holding { end } => end,
+            ClaimPhase::Holding { end, .. } => end,
         };
         timer.into_iter().for_each(|timer| step.timers.cancel(timer));
         Withdrawn { pool, conn, since, was_held }

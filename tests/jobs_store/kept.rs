@@ -1,5 +1,6 @@
 //! What a store should have, kept in the simplest way, and how it is compared with what the store visits.
 
+use crate::store::plain;
 use crate::support::random::Random;
 use poolcounter::jobs::state::{Backoff, Body, Commit, History, JobId, Record, Saved, Setting, Stored, Until};
 use poolcounter::jobs::store::{Store, Verdict};
@@ -119,27 +120,6 @@ impl Kept {
             }
             _ => self.add(store, Change::Setting(random.below(5), random.once_in(2))),
         }
-    }
-}
-
-/// A job to which nothing has happened.
-fn plain(id: u64) -> Record<'static> {
-    Record {
-        id: JobId(id),
-        tube: b"enwiki/refreshLinks",
-        pri: 1024,
-        delay: 0,
-        ttr: 60,
-        created: 5_000_000,
-        delayed: None,
-        is_buried: false,
-        reserves: 0,
-        history: History::default(),
-        key: b"",
-        until: Until::Reserved,
-        root: None,
-        group: b"",
-        error: b"",
     }
 }
 

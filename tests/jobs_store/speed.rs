@@ -1,9 +1,10 @@
 //! How fast the store is, on this machine: figures for people, from a release build.
 
 use crate::kept::EPOCH;
+use crate::store::plain;
 use crate::suite::sqlite;
 use crate::support::scratch::Scratch;
-use poolcounter::jobs::state::{Body, Commit, History, JobId, Record, Stored, Until};
+use poolcounter::jobs::state::{Body, Commit, JobId, Stored};
 use poolcounter::jobs::store::Store;
 use std::fs;
 use std::time::Instant;
@@ -11,24 +12,7 @@ use std::time::Instant;
 const BODY: [u8; 200] = [b'x'; 200];
 
 fn put(store: &mut dyn Store, id: u64) {
-    let record = Record {
-        id: JobId(id),
-        tube: b"enwiki/refreshLinks",
-        pri: 1024,
-        delay: 0,
-        ttr: 60,
-        created: 0,
-        delayed: None,
-        is_buried: false,
-        reserves: 0,
-        history: History::default(),
-        key: b"",
-        until: Until::Reserved,
-        root: None,
-        group: b"",
-        error: b"",
-    };
-    store.add(Stored::Put(record, &mut Body::Own(BODY.into())));
+    store.add(Stored::Put(plain(id), &mut Body::Own(BODY.into())));
 }
 
 /// Commits batches of puts, or of deletes, and prints how long that took.

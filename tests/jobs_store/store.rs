@@ -1,6 +1,6 @@
 //! A store of jobs that commits when the test says so. It outlives the servers of an upgrade, as a disk would.
 
-use poolcounter::jobs::state::{Commit, Stored};
+use poolcounter::jobs::state::{Commit, History, JobId, Record, Stored, Until};
 use poolcounter::jobs::store::{Mark, Store, Verdict, Visit};
 use poolcounter::jobs::{self, JobQueue, JobsSettings};
 use poolcounter::options::Opt;
@@ -153,5 +153,26 @@ impl Store for SlowStore {
         let commit = desk.finished.take()?;
         desk.happened.push(Happened::Committed(commit.0));
         Some(Verdict::Committed(commit))
+    }
+}
+
+/// A job to which nothing has happened.
+pub fn plain(id: u64) -> Record<'static> {
+    Record {
+        id: JobId(id),
+        tube: b"enwiki/refreshLinks",
+        pri: 1024,
+        delay: 0,
+        ttr: 60,
+        created: 5_000_000,
+        delayed: None,
+        is_buried: false,
+        reserves: 0,
+        history: History::default(),
+        key: b"",
+        until: Until::Reserved,
+        root: None,
+        group: b"",
+        error: b"",
     }
 }

@@ -1,5 +1,6 @@
 //! The options of `exec`: one table.
 
+use super::TRY_LATER;
 use crate::cli::run_child::OnLost;
 use crate::cli::servers::Servers;
 use crate::options::{Opt, assign, number, seconds};
@@ -24,8 +25,14 @@ pub struct ExecSettings {
     pub done_exit: u8,
     /// Where to ask.
     pub servers: Servers,
+    /// Whether to ask again if no server answers, for as long as a lock is waited for.
+    pub retries: bool,
     /// Whether to run without a lock if no server answers.
     pub fails_open: bool,
+    /// The exit status when there is no lock.
+    pub conflict_exit: u8,
+    /// Whether to say nothing about locks that it does not get.
+    pub is_quiet: bool,
     /// What to do when the lock is lost.
     pub on_lost: OnLost,
     /// Whether to tell how long it waited.
@@ -43,14 +50,12 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         hint: "KEY",
         doc_short: "the pool that the command belongs to; all that name it share its locks",
         doc_long: "
-            The pool; it must be given.
+            The pool; it must be given, here or in the environment as
+            .Ev POOLCOUNTER_KEY .
             It is bytes in one line, which need not be text.
             Spaces in it are sent as
             .Ql %20 .",
-        set_bytes: Some(|settings, value| {
-            let is_sendable = !value.is_empty() && !value.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0));
-            assign(&mut settings.key, is_sendable.then(|| value.into()).ok_or("a key: bytes in one line".into()))
-        }),
+        set_bytes: Some(|settings, value| assign(&mut settings.key, key(value))),
         ..Opt::BLANK
     },
     Opt {
@@ -125,12 +130,43 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         set: |settings, value| assign(&mut settings.done_exit, number(value, 0..=u8::MAX)),
         ..Opt::BLANK
     },
-    Opt::SERVER,
+    Opt {
+        long: "conflict-exit",
+        hint: "STATUS",
+        doc_short: "the exit status when there is no lock: the queue is full, or the time is over (default: 75)",
+        doc_long: "
+            The exit status when there is no lock, because too many run or wait already, or none came free in time.
+            The default is 75.",
+        set: |settings, value| assign(&mut settings.conflict_exit, number(value, 0..=u8::MAX)),
+        ..Opt::BLANK
+    },
+    Opt {
+        doc_long: "
+            A server.
+            May be given several times.
+            The default is what
+            .Ev POOLCOUNTER_SERVERS
+            names in the environment, with commas or spaces between them, else this machine.",
+        ..Opt::SERVER
+    },
+    Opt {
+        long: "retry",
+        doc_short: "while no server answers, ask again, until the time to wait for a lock is over",
+        doc_long: "
+            While no server answers, ask again every other second, until the time of
+            .Fl -timeout
+            is over.",
+        set: |settings, _| assign(&mut settings.retries, Ok(true)),
+        ..Opt::BLANK
+    },
     Opt {
         long: "fail-open",
         doc_short: "when no server answers, run the command without a lock",
         doc_long: "
-            When no server answers, warn and run the command without a lock.",
+            When no server answers, warn and run the command without a lock.
+            With
+            .Fl -retry
+            that is when the time is over.",
         set: |settings, _| assign(&mut settings.fails_open, Ok(true)),
         ..Opt::BLANK
     },
@@ -152,6 +188,14 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
             .Dv SIGKILL .
             A server whose machine died is noticed after 30 seconds.",
         set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "quiet",
+        doc_short: "when there is no lock, say so by the exit status only",
+        doc_long: "
+            When there is no lock, say so by the exit status only, and do not show on a terminal that one is waited for.",
+        set: |settings, _| assign(&mut settings.is_quiet, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
@@ -177,11 +221,24 @@ impl Default for ExecSettings {
             is_for_anyone: false,
             done_exit: 0,
             servers: Servers::default(),
+            retries: false,
             fails_open: false,
+            conflict_exit: TRY_LATER,
+            is_quiet: false,
             on_lost: OnLost::default(),
             prints_wait: false,
         }
     }
+}
+
+/// Reads the name of a pool.
+///
+/// # Errors
+///
+/// What it should be, when no request can carry it.
+pub fn key(value: &[u8]) -> Result<Vec<u8>, String> {
+    let is_sendable = !value.is_empty() && !value.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0));
+    is_sendable.then(|| value.into()).ok_or("a key: bytes in one line".into())
 }
 
 impl ExecSettings {

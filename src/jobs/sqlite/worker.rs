@@ -15,9 +15,9 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// The log is brought into the file when it has so many pages, which are 4 MiB: what this takes delays no commit by much. A
-/// longer log would spare some writing of pages that change often, and take longer at a time.
-const MOST_LOG_PAGES: i32 = 1024;
+/// The log is brought into the file when it has so many pages, which are 1 MiB: what this takes delays no commit by much. A longer
+/// log would spare some writing of pages that change often, and take longer at a time; with a shorter one there is more to sync.
+const MOST_LOG_PAGES: i32 = 256;
 /// After so long without a batch, the log is brought into the file.
 const IDLE: Duration = Duration::from_millis(100);
 /// How long it waits before it tries again what failed, at first and at most.

@@ -2,7 +2,7 @@
 //! goes on from a place in a table, and tells of what is there when its turn comes.
 
 use super::State;
-use super::job::{Job, JobId, Place};
+use super::job::{Job, JobId};
 use super::name::TubeName;
 use super::queries::{JobStats, Summary, counts_of};
 use super::sums::SumBy;
@@ -56,14 +56,7 @@ impl Listing {
     }
 
     fn wants(&self, tube: TubeId, job: &Job) -> bool {
-        let state = match job.place {
-            Place::Pending => return false,
-            Place::Ready => JobState::Ready,
-            Place::Delayed => JobState::Delayed,
-            Place::Reserved => JobState::Reserved,
-            Place::Buried => JobState::Buried,
-        };
-        job.tube == tube && state == self.state
+        job.tube == tube && job.state() == Some(self.state)
     }
 }
 
@@ -73,22 +66,36 @@ impl State {
     pub fn list_more(&self, listing: &mut Listing, first: usize, most: usize) -> Option<usize> {
         let id = self.find_tube(&listing.tube)?;
         let tube = &self.tubes[id.index()];
-        let length = counts_of(tube)[listing.state as usize];
-        if first == 0 && length <= most as u64 && listing.state != JobState::Reserved {
+        let length = match listing.state {
+            // What is reserved is known by its holder.
+            JobState::Reserved => self.conns.len() as u64 + self.reserved,
+            state => counts_of(tube)[state as usize],
+        };
+        if first == 0 && length <= most as u64 {
             match listing.state {
                 JobState::Ready => tube.waiting.iter(&self.jobs).for_each(|key| listing.add(self.jobs[key].id)),
                 JobState::Buried => tube.buried.iter(&self.jobs).for_each(|key| listing.add(self.jobs[key].id)),
-                JobState::Delayed | JobState::Reserved => tube.delayed.iter().for_each(|(_, job)| listing.add(*job)),
+                JobState::Delayed => tube.delayed.iter().for_each(|(_, job)| listing.add(*job)),
+                JobState::Reserved => self.list_reserved(listing, id),
             }
             return None;
         }
         let (jobs, next) = self.jobs.iter_from(first, most);
-        for job in jobs {
+        for (_, job) in jobs {
             if listing.wants(id, job) {
                 listing.add(job.id);
             }
         }
         next
+    }
+
+    fn list_reserved(&self, listing: &mut Listing, tube: TubeId) {
+        let held = self.conns.iter().flatten().map(|conn| &conn.held).chain(self.orphans.values());
+        for (_, id) in held.flatten() {
+            if self.jobs.find(*id).is_some_and(|key| self.jobs[key].tube == tube) {
+                listing.add(*id);
+            }
+        }
     }
 
     /// Returns the names of so many tubes at most from this place on, and the place of those behind them.

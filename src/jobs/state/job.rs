@@ -2,6 +2,7 @@
 
 use super::tube::{GroupId, TubeId};
 use crate::id::{ConnId, Id, id};
+use crate::jobs::request::JobState;
 pub use crate::jobs::request::{JobId, Until};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -231,6 +232,17 @@ impl Job {
             is_stored: false,
             is_dirty: false,
             is_placed: false,
+        }
+    }
+
+    /// Returns the state in which clients see it. None before its put is committed.
+    pub fn state(&self) -> Option<JobState> {
+        match self.place {
+            Place::Pending => None,
+            Place::Ready => Some(JobState::Ready),
+            Place::Reserved => Some(JobState::Reserved),
+            Place::Delayed => Some(JobState::Delayed),
+            Place::Buried => Some(JobState::Buried),
         }
     }
 

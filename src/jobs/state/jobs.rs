@@ -148,19 +148,14 @@ impl Jobs {
 
     /// Returns every job, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (JobKey, &Job)> {
-        let entries = self.pages.iter().enumerate().filter_map(|(page, entry)| Some((page, entry.as_ref()?)));
-        entries.flat_map(|(page, entry)| {
-            let jobs = entry.jobs.iter().enumerate();
-            jobs.filter_map(move |(slot, job)| Some((JobKey::from_index(page * PAGE + slot), job.as_ref()?)))
-        })
+        (0..self.pages.len()).flat_map(|page| self.of_page(page))
     }
 
     /// Returns the jobs in so many places from this one on, page by page, and the first place behind them if there are more.
-    pub fn iter_from(&self, first: usize, most: usize) -> (impl Iterator<Item = &Job>, Option<usize>) {
+    pub fn iter_from(&self, first: usize, most: usize) -> (impl Iterator<Item = (JobKey, &Job)>, Option<usize>) {
         let pages = first / PAGE..(first + most).div_ceil(PAGE);
         let next = (pages.end < self.pages.len()).then_some(pages.end * PAGE);
-        let entries = pages.filter_map(|page| self.pages.get(page)?.as_ref());
-        (entries.flat_map(|entry| entry.jobs.iter().flatten()), next)
+        (pages.flat_map(|page| self.of_page(page)), next)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What operators ask: figures of the service, of a job and a tube, lists, and summaries by wiki, type, tube or runner.
 
 use super::bulk::Summaries;
-use super::job::{History, JobId, Place};
+use super::job::{History, JobId};
 use super::name::TubeName;
 use super::put::micros;
 use super::rates::{Event as Rated, Rates};
@@ -167,14 +167,9 @@ impl State {
 
     /// Returns what there is to tell of a job.
     pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
-        let key = self.visible(id)?;
+        let key = self.jobs.find(id)?;
         let job = &self.jobs[key];
-        let state = match job.place {
-            Place::Reserved => JobState::Reserved,
-            Place::Delayed => JobState::Delayed,
-            Place::Buried => JobState::Buried,
-            Place::Ready | Place::Pending => JobState::Ready,
-        };
+        let state = job.state()?;
         let extra = job.extra();
         Some(JobStats {
             id,

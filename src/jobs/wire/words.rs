@@ -1,6 +1,8 @@
 //! The words of a line after the command. One space stands before each; before a number there may be more.
 
-use crate::jobs::state::{JobId, JobState, Pattern, TubeName};
+use crate::jobs::request::{ALL_STATES, JobState, SummaryBy};
+use crate::jobs::state::queries::MOST_LISTED;
+use crate::jobs::state::{JobId, Pattern, TubeName};
 
 /// The line makes no sense.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +41,11 @@ impl<'a> Words<'a> {
     /// Returns the value if nothing is left.
     pub fn end<T>(&self, value: T) -> Result<T, Wrong> {
         if self.0.is_empty() { Ok(value) } else { Err(Wrong) }
+    }
+
+    /// Reads what may be left out.
+    pub fn optional<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<Option<T>, Wrong> {
+        if self.is_empty() { Ok(None) } else { read(self).map(Some) }
     }
 
     pub fn word(&mut self) -> Result<&'a [u8], Wrong> {
@@ -97,13 +104,26 @@ impl<'a> Words<'a> {
     }
 
     pub fn state(&mut self) -> Result<JobState, Wrong> {
-        match self.word()? {
-            b"ready" => Ok(JobState::Ready),
-            b"reserved" => Ok(JobState::Reserved),
-            b"delayed" => Ok(JobState::Delayed),
-            b"buried" => Ok(JobState::Buried),
-            _ => Err(Wrong),
-        }
+        let word = self.word()?;
+        ALL_STATES.into_iter().find(|state| state.word().as_bytes() == word).ok_or(Wrong)
+    }
+
+    /// Reads the weight of a watch.
+    pub fn weight(&mut self) -> Result<u16, Wrong> {
+        // Lossless: it is within the bounds.
+        self.number(1, super::MAX_WEIGHT).map(|number| number as u16)
+    }
+
+    /// Reads how many jobs are listed at most.
+    pub fn listed(&mut self) -> Result<u32, Wrong> {
+        // Lossless: it is within the bounds.
+        self.number(1, u64::from(MOST_LISTED)).map(|number| number as u32)
+    }
+
+    /// Reads what a summary is by.
+    pub fn summary_by(&mut self) -> Result<SummaryBy, Wrong> {
+        let word = self.word()?;
+        SummaryBy::ALL.into_iter().find(|by| by.word().as_bytes() == word).ok_or(Wrong)
     }
 
     /// Reads `after=ID`.

@@ -1,6 +1,6 @@
 //! Statistics and lists as YAML, as beanstalkd writes them.
 
-use super::{OPTIONS, WORDS};
+use super::commands;
 use crate::jobs::state::ALL_STATES;
 use crate::jobs::state::queries::{JobStats, Summary, TubeStats};
 use crate::jobs::stats::Jobs;
@@ -104,10 +104,10 @@ pub fn write_names<'a>(bytes: &mut Vec<u8>, names: impl Iterator<Item = &'a [u8]
 
 /// Writes what `extensions` tells: every command word, then the options of put-job.
 pub fn write_extensions(bytes: &mut Vec<u8>) {
-    for word in WORDS {
+    for word in commands::words() {
         put!(bytes, "- {word}");
     }
-    for option in OPTIONS {
+    for option in commands::OPTIONS {
         put!(bytes, "- put-job:{option}");
     }
 }

@@ -2,11 +2,11 @@
 //! them. It is armed only while an alert may become due, so an idle server sleeps.
 //!
 //! A lock is reported when it becomes as old as the operator has set, and again whenever that age has doubled. No lock has a
-//! timer of its own for that: when one can have become so old, all are scanned.
+//! timer of its own for that: when the first can have become so old, all that have are looked at, some at a time.
 //!
 //! The first refusal opens a window of a minute, at whose end the refusals in it are summed up.
 
-use super::{ClaimPhase, PoolId, PoolsState, PoolsStep, PoolsTimer};
+use super::{ClaimId, PoolId, PoolsState, PoolsStep, PoolsTimer};
 use crate::id::{ConnId, Id};
 use crate::pools::stats::PoolStat as Stat;
 use crate::time::{Span, Time};
@@ -18,6 +18,9 @@ use serde::{Deserialize, Serialize};
 pub const WINDOW: Span = Span::from_secs(60);
 /// The least time between two scans of the locks.
 const SCAN_INTERVAL: Span = Span::from_secs(1);
+/// How many locks are looked at before others are served, and how long until the scan goes on: it takes a tenth of the time.
+const LOCKS_AT_ONCE: usize = 1024;
+const SCAN_PAUSE: Span = Span::from_millis(1);
 
 /// What is logged for the operator. Keys are cut to [`top_keys::KEY_BYTES`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,6 +72,17 @@ pub(super) struct Alerts {
     /// When that is due; [`NEVER`] without a timer.
     pub due: Time,
     pub history: AlertHistory,
+    /// No lock is looked at before then.
+    scan_at: Time,
+    /// The lock that is reported when the scan under way is at its end.
+    found: Option<OverdueLock>,
+}
+
+/// The oldest lock of those that have become so old since the last event.
+struct OverdueLock {
+    key: Vec<u8>,
+    conn: ConnId,
+    since: Time,
 }
 
 /// The last moment of the timer wheel: no alert is due.
@@ -77,8 +91,8 @@ pub(super) const NEVER: Time = Time::from_micros(LAST_TICK * 1_000);
 /// What was reported last, and the refusals to be reported: what outlives an upgrade.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(super) struct AlertHistory {
-    /// When the locks were scanned last.
-    scanned_at: Time,
+    /// When the locks were scanned last, to the end.
+    pub scanned_at: Time,
     /// No lock is reported before then.
     quiet_until: Time,
     window: Option<Window>,
@@ -95,7 +109,7 @@ struct Window {
 
 impl Default for Alerts {
     fn default() -> Self {
-        Alerts { timer: None, due: NEVER, history: AlertHistory::default() }
+        Alerts { timer: None, due: NEVER, history: AlertHistory::default(), scan_at: Time::START, found: None }
     }
 }
 
@@ -104,7 +118,7 @@ impl PoolsState {
     pub(super) fn schedule_lock_scan(&mut self, step: &mut PoolsStep<'_, '_>) {
         let at = step.now + self.settings.warn_hold;
         if at < self.alerts.due {
-            self.arm_alerts(at.max(self.alerts.history.quiet_until), step.timers);
+            self.arm_alerts(at.max(self.alerts.history.quiet_until).max(self.alerts.scan_at), step.timers);
         }
     }
 
@@ -160,9 +174,8 @@ impl PoolsState {
 
     /// Returns when to scan the locks next; None if no lock can become overdue.
     pub(super) fn next_lock_scan(&self) -> Option<Time> {
-        let AlertHistory { scanned_at, quiet_until, .. } = self.alerts.history;
-        let next = self.holds().map(|since| self.milestone(since, scanned_at)).min()?;
-        (next < NEVER).then(|| next.max(quiet_until).max(scanned_at + SCAN_INTERVAL))
+        let next = self.next_milestone().filter(|next| *next < NEVER)?;
+        Some(next.max(self.alerts.history.quiet_until).max(self.alerts.scan_at))
     }
 
     fn arm_alerts(&mut self, at: Time, timers: &mut Timers<'_, PoolsTimer>) {
@@ -186,45 +199,40 @@ impl PoolsState {
         PoolEvent::Refused { full: window.full, timeouts: window.timeouts, most, floods }
     }
 
-    /// Reports the oldest lock that has reached an age to report, and returns when to scan again.
+    /// Looks at some of the locks that have reached an age to report, and returns when to go on or to scan again. The oldest is
+    /// reported at the end.
     fn scan_locks(&mut self, step: &mut PoolsStep<'_, '_>) -> Option<Time> {
-        let AlertHistory { scanned_at, quiet_until, .. } = self.alerts.history;
-        if self.holding == 0 || self.settings.warn_hold == Span::FOREVER {
-            return None;
-        }
-        if step.now >= quiet_until {
-            let is_due = |since: &Time| self.milestone(*since, scanned_at) <= step.now;
-            if let Some(since) = self.holds().filter(is_due).min() {
-                step.events.push(self.overdue(since, step.now));
-                self.alerts.history.quiet_until = step.now + WINDOW;
+        if step.now >= self.alerts.history.quiet_until {
+            let found = self.alerts.found.take();
+            self.alerts.found = found.or_else(|| Some(self.overdue_lock(self.oldest_at_milestone(step.now)?)));
+            self.pass_milestones(step.now, LOCKS_AT_ONCE);
+            if self.oldest_at_milestone(step.now).is_some() {
+                self.alerts.scan_at = step.now + SCAN_PAUSE;
+            } else {
+                self.end_scan(step);
             }
-            self.alerts.history.scanned_at = step.now;
         }
         self.next_lock_scan()
     }
 
-    fn overdue(&self, since: Time, now: Time) -> PoolEvent {
-        let is_it = |phase: &ClaimPhase, began: Time| matches!(phase, ClaimPhase::Holding { .. }) && began == since;
-        let claim = self.claims.iter().map(|(_, claim)| claim).find(|claim| is_it(&claim.phase, claim.since));
-        let claim = claim.expect("the lock was found a moment ago");
-        let overdue = self.holds().filter(|since| now.since(*since) >= self.settings.warn_hold).count() as u64;
-        let key = top_keys::truncated(&self.pools[claim.pool.index()].key).into();
-        PoolEvent::Overdue { key, conn: claim.conn, age: now.since(since), overdue }
-    }
-
-    /// Returns since when each lock is held.
-    fn holds(&self) -> impl Iterator<Item = Time> {
-        let claims = self.claims.iter().map(|(_, claim)| claim);
-        claims.filter(|claim| matches!(claim.phase, ClaimPhase::Holding { .. })).map(|claim| claim.since)
-    }
-
-    /// Returns the first moment later than `seen` at which a lock held since `since` has an age to report.
-    fn milestone(&self, since: Time, seen: Time) -> Time {
-        let mut age = self.settings.warn_hold;
-        while age <= seen.since(since) && age < Span::FOREVER {
-            age += age;
+    fn end_scan(&mut self, step: &mut PoolsStep<'_, '_>) {
+        self.alerts.scan_at = step.now + SCAN_INTERVAL;
+        self.alerts.history.scanned_at = step.now;
+        if let Some(OverdueLock { key, conn, since }) = self.alerts.found.take() {
+            self.alerts.history.quiet_until = step.now + WINDOW;
+            step.events.push(PoolEvent::Overdue {
+                key,
+                conn,
+                age: step.now.since(since),
+                overdue: self.held.overdue(),
+            });
         }
-        since + age
+    }
+
+    fn overdue_lock(&self, id: ClaimId) -> OverdueLock {
+        let claim = &self.claims[id.index()];
+        let key = top_keys::truncated(&self.pools[claim.pool.index()].key).into();
+        OverdueLock { key, conn: claim.conn, since: claim.since }
     }
 }
 
@@ -268,7 +276,10 @@ mod tests {
 
         /// Lets time pass, and returns the events with the seconds at which they came.
         fn pass(&mut self, seconds: u64) -> Vec<(u64, PoolEvent)> {
-            let end = self.now + Span::from_secs(seconds);
+            self.pass_to(self.now + Span::from_secs(seconds))
+        }
+
+        fn pass_to(&mut self, end: Time) -> Vec<(u64, PoolEvent)> {
             let mut events = Vec::new();
             while let Some(at) = self.wheel.next().filter(|at| *at <= end) {
                 self.now = self.now.max(at);
@@ -313,6 +324,19 @@ mod tests {
         let expected =
             [(300, overdue(b"0", 0, 300, 1)), (360, overdue(b"1", 1, 359, 61)), (420, overdue(b"61", 61, 359, 90))];
         assert_eq!(events, expected);
+    }
+
+    #[test]
+    fn very_many_old_locks_are_looked_at_some_at_a_time() {
+        let mut rig = Rig::new(PoolsSettings { warn_hold: Span::from_secs(10), ..PoolsSettings::default() });
+        let locks = 2 * LOCKS_AT_ONCE + 1;
+        (0..locks).for_each(|n| rig.acquire(n, n.to_string().as_bytes(), 9));
+        for (ms, seen) in [(10_000, LOCKS_AT_ONCE), (10_001, 2 * LOCKS_AT_ONCE)] {
+            assert_eq!(rig.pass_to(Time::START + Span::from_millis(ms)), []);
+            assert_eq!(rig.state.held.overdue(), seen as u64);
+        }
+        let (key, conn, age) = (b"0".to_vec(), ConnId::from_index(0), Span::from_millis(10_002));
+        assert_eq!(rig.pass(60), [(10, PoolEvent::Overdue { key, conn, age, overdue: locks as u64 })]);
     }
 
     /// The timer is armed for something later when a new lock may be the first to be old.

@@ -31,6 +31,7 @@ impl PoolsState {
         assert_eq!(self.names.len(), self.pools.len(), "each pool has one name");
         assert_eq!(claims_seen, self.claims.len(), "each claim stands in one queue of a pool");
         self.check_clients();
+        self.check_held();
         self.check_types();
         self.check_alerts();
     }
@@ -51,7 +52,7 @@ impl PoolsState {
             }
         }
         assert_eq!(claims_seen, self.claims.len(), "each claim belongs to one connection");
-        assert_eq!(self.holding, holding, "the count of claims held");
+        assert_eq!(self.held.len(), holding, "each lock that is held is listed");
     }
 
     fn check_types(&self) {

@@ -43,12 +43,12 @@ impl PoolsState {
 
     /// Returns how many locks are held.
     pub fn working(&self) -> u64 {
-        self.holding
+        self.held.len()
     }
 
     /// Returns how many requests wait.
     pub fn waiting(&self) -> u64 {
-        self.claims.len() as u64 - self.holding
+        self.claims.len() as u64 - self.held.len()
     }
 
     /// Returns how many keys have claims.
@@ -75,9 +75,7 @@ impl PoolsState {
 
     /// Returns the claims that are held for longest, oldest first.
     pub fn longest_holders(&self, most: usize) -> Vec<ClaimInfo<'_>> {
-        let holders = self.claims.iter().filter(|(_, claim)| matches!(claim.phase, ClaimPhase::Holding { .. }));
-        let ranks = holders.map(|(index, claim)| (claim.since, index));
-        first(most, ranks).into_iter().map(|(_, index)| self.claim_info(&self.claims[index])).collect()
+        self.held.iter().take(most).map(|id| self.claim_info(&self.claims[id.index()])).collect()
     }
 
     /// Returns the types of work, the one that acquired most first; among equals in the order of the names.

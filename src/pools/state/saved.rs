@@ -153,6 +153,7 @@ impl PoolsState {
         }
         ranks.sort_unstable();
         ranks.into_iter().for_each(|(conn, _, id)| self.attach_to_client(id, conn));
+        self.restore_held();
         self.rearm_alerts(self.next_lock_scan(), timers);
         Ok(())
     }
@@ -177,19 +178,28 @@ impl PoolsState {
         let pool = self.create(hash, &key);
         for SavedClaim { conn, newer, since, phase } in claims {
             let id = ClaimId::from_index(self.claims.vacant_key());
-            self.holding += u64::from(matches!(phase, SavedPhase::Holding { .. }));
             let phase = match phase {
                 SavedPhase::Waiting { purpose, hold, until } => {
                     ClaimPhase::Waiting { purpose, hold, timeout: timers.arm(until, PoolsTimer::Claim(id)) }
                 }
                 SavedPhase::Holding { until } => {
-                    ClaimPhase::Holding { end: until.map(|until| timers.arm(until, PoolsTimer::Claim(id))) }
+                    let end = until.map(|until| timers.arm(until, PoolsTimer::Claim(id)));
+                    ClaimPhase::Holding { end, passed: 0 }
                 }
             };
             self.attach_to_pool(id, Claim { pool, conn, since, phase });
             ranks.push((conn, Reverse(newer), id));
         }
         Ok(())
+    }
+
+    /// Lists the locks that are held, in the order of their grants.
+    fn restore_held(&mut self) {
+        let held = self.claims.iter().filter(|(_, claim)| matches!(claim.phase, ClaimPhase::Holding { .. }));
+        let mut by_grant: Vec<(Time, ClaimId)> =
+            held.map(|(index, claim)| (claim.since, ClaimId::from_index(index))).collect();
+        by_grant.sort_unstable();
+        by_grant.into_iter().for_each(|(_, id)| self.queue_held(id, self.alerts.history.scanned_at));
     }
 
     /// Returns, by claim, how many newer claims its connection has.
@@ -212,7 +222,9 @@ impl PoolsState {
             ClaimPhase::Waiting { purpose, hold, timeout } => {
                 SavedPhase::Waiting { purpose: *purpose, hold: *hold, until: timers.deadline(timeout) }
             }
-            ClaimPhase::Holding { end } => SavedPhase::Holding { until: end.as_ref().map(|end| timers.deadline(end)) },
+            ClaimPhase::Holding { end, .. } => {
+                SavedPhase::Holding { until: end.as_ref().map(|end| timers.deadline(end)) }
+            }
         };
         SavedClaim { conn: *conn, newer, since: *since, phase }
     }

@@ -16,9 +16,7 @@ impl PoolsState {
     #[inline]
     pub fn end_turn(&mut self) {
         while let Some(id) = self.emptied.pop() {
-            let pool = &mut self.pools[id.index()];
-            pool.is_emptied = false;
-            if pool.occupancy() == (0, 0) {
+            if self.pools.get(id.index()).is_some_and(|pool| pool.occupancy() == (0, 0)) {
                 self.drop_pool(id);
             }
         }
@@ -53,9 +51,9 @@ impl PoolsState {
         pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
         match claim.phase {
             ClaimPhase::Waiting { .. } => of_type.waits.record(age),
-            ClaimPhase::Holding { .. } => {
+            ClaimPhase::Holding { passed, .. } => {
                 of_type.holds.record(age);
-                self.holding -= 1;
+                self.held.remove(id, passed);
                 self.figures.count(Stat::ProcessedCount);
                 self.figures.add(Stat::ProcessingTime, age);
             }
@@ -78,7 +76,6 @@ impl PoolsState {
             holders: List::default(),
             waiting_for_me: List::default(),
             waiting_for_anyone: List::default(),
-            is_emptied: false,
         }));
         self.names.insert(hash, pool, |pool| self.pools[pool.index()].hash);
         pool
@@ -86,9 +83,9 @@ impl PoolsState {
 
     /// Returns whether a pool has no claims, and has it dropped at the end of the turn if it still has none then.
     pub(super) fn note_if_emptied(&mut self, id: PoolId) -> bool {
-        let pool = &mut self.pools[id.index()];
-        let is_empty = pool.occupancy() == (0, 0);
-        if is_empty && !std::mem::replace(&mut pool.is_emptied, true) {
+        let is_empty = self.pools[id.index()].occupancy() == (0, 0);
+        // Most are the same one, over and over.
+        if is_empty && self.emptied.last() != Some(&id) {
             self.emptied.push(id);
         }
         is_empty

@@ -33,6 +33,17 @@ const REPLIES: [Reply; 9] = [
     Reply::BadSyntax,
 ];
 
+/// A claim as a server tells of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ToldClaim {
+    /// The address of the client, or what the server has in its place.
+    pub peer: String,
+    /// The purpose of a claim that waits; None for one that is held.
+    pub waits_for: Option<Purpose>,
+    /// For how long it has been so.
+    pub age: Span,
+}
+
 /// Returns a key as it goes over the wire: a space becomes `%20`, as MediaWiki writes it. Nothing else is changed, so a key that has
 /// `%20` in it already names the same pool.
 ///
@@ -86,6 +97,20 @@ pub fn parse_error(line: &[u8]) -> Option<&[u8]> {
 pub fn is_list(words: &[u8]) -> bool {
     let first = words.split(|byte| *byte == b' ').find(|word| !word.is_empty());
     first.is_none_or(|first| LISTS.iter().any(|list| first.eq_ignore_ascii_case(list.as_bytes())))
+}
+
+/// Returns what a line of `STATS HOLDERS` tells; None for the lines that end the list.
+pub fn parse_claim(line: &[u8]) -> Option<ToldClaim> {
+    let line = std::str::from_utf8(line).ok()?;
+    let mut words = line.split(' ');
+    let (peer, state, age) = (words.next()?, words.next()?, words.next()?);
+    let waits_for = match state {
+        "working" => None,
+        "waiting_for_me" => Some(Purpose::Me),
+        "waiting_for_anyone" => Some(Purpose::Anyone),
+        _ => return None,
+    };
+    Some(ToldClaim { peer: peer.into(), waits_for, age: Span::from_micros(parse_duration(age)?) })
 }
 
 /// Returns the statistic in a line of `STATS` and its value, durations in microseconds; None if this version does not know it.

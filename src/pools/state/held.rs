@@ -1,0 +1,110 @@
+//! The locks that are held, in the order of their grants, so that the oldest are found at once.
+//!
+//! The ages at which a lock is reported are its milestones: the one that the operator has set, and then each twice the one before.
+//! Locks that have passed equally many stand in one queue.
+
+use super::{ClaimId, ClaimPhase, PoolsState};
+use crate::id::Id;
+use crate::list::{Links, List};
+use crate::time::{Span, Time};
+
+/// How many queues there are. No lock passes more milestones: the last would be 2^63 us.
+const QUEUES: usize = 64;
+
+/// The locks that are held. Those in a queue were granted before all those in the queues before it.
+pub(super) struct HeldLocks {
+    /// By how many milestones the locks have passed.
+    queues: [List<ClaimId>; QUEUES],
+    links: Links,
+}
+
+impl Default for HeldLocks {
+    fn default() -> Self {
+        HeldLocks { queues: std::array::from_fn(|_| List::default()), links: Links::default() }
+    }
+}
+
+impl HeldLocks {
+    /// Returns how many there are.
+    pub fn len(&self) -> u64 {
+        self.queues.iter().map(|queue| u64::from(queue.len())).sum()
+    }
+
+    /// Returns how many have passed a milestone.
+    pub fn overdue(&self) -> u64 {
+        self.len() - u64::from(self.queues[0].len())
+    }
+
+    /// Returns all, the oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = ClaimId> {
+        self.queues.iter().rev().flat_map(|queue| queue.iter(&self.links))
+    }
+
+    /// Returns the oldest in each queue that is not empty, with how many milestones it has passed; the oldest first.
+    fn fronts(&self) -> impl Iterator<Item = (u8, ClaimId)> {
+        (0..QUEUES as u8).zip(&self.queues).rev().filter_map(|(passed, queue)| Some((passed, queue.front()?)))
+    }
+
+    /// Adds the newest of those that have passed so many milestones.
+    #[inline]
+    pub fn push(&mut self, id: ClaimId, passed: u8) {
+        self.queues[usize::from(passed)].push_back(&mut self.links, id);
+    }
+
+    #[inline]
+    pub fn remove(&mut self, id: ClaimId, passed: u8) {
+        self.queues[usize::from(passed)].remove(&mut self.links, id);
+    }
+}
+
+impl PoolsState {
+    /// Returns the first moment at which a lock passes a milestone; None if none ever does.
+    pub(super) fn next_milestone(&self) -> Option<Time> {
+        self.held.fronts().map(|(passed, id)| self.milestone(self.claims[id.index()].since, passed)).min()
+    }
+
+    /// Returns the oldest lock that has come to a milestone and has not passed it.
+    pub(super) fn oldest_at_milestone(&self, now: Time) -> Option<ClaimId> {
+        let is_there = |(passed, id): &(u8, ClaimId)| self.milestone(self.claims[id.index()].since, *passed) <= now;
+        self.held.fronts().find(is_there).map(|(_, id)| id)
+    }
+
+    /// Has the oldest locks pass the milestones to which they have come, `most` locks at most.
+    pub(super) fn pass_milestones(&mut self, now: Time, most: usize) {
+        for _ in 0..most {
+            let Some(id) = self.oldest_at_milestone(now) else { return };
+            let ClaimPhase::Holding { passed, .. } = self.claims[id.index()].phase else {
+                unreachable!("only locks that are held are in these queues");
+            };
+            self.held.remove(id, passed);
+            self.queue_held(id, now);
+        }
+    }
+
+    /// Puts a lock, all older ones of which are there already, into the queue of those that have passed as many milestones.
+    pub(super) fn queue_held(&mut self, id: ClaimId, now: Time) {
+        let since = self.claims[id.index()].since;
+        let reached = (0..QUEUES as u8 - 1).take_while(|passed| self.milestone(since, *passed) <= now).count() as u8;
+        if let ClaimPhase::Holding { passed, .. } = &mut self.claims[id.index()].phase {
+            *passed = reached;
+            self.held.push(id, reached);
+        }
+    }
+
+    /// Returns when a lock comes to the milestone after those that it has passed.
+    fn milestone(&self, since: Time, passed: u8) -> Time {
+        since + Span::from_micros(self.settings.warn_hold.as_micros().saturating_mul(1 << passed))
+    }
+
+    pub(super) fn check_held(&self) {
+        let mut newest = None;
+        for (passed, queue) in (0..QUEUES as u8).zip(&self.held.queues).rev() {
+            for claim in queue.iter(&self.held.links).map(|id| &self.claims[id.index()]) {
+                let is_in_place = matches!(claim.phase, ClaimPhase::Holding { passed: own, .. } if own == passed);
+                assert!(is_in_place, "a lock stands in the queue of the milestones that it has passed");
+                assert!(newest <= Some(claim.since), "locks stand in the order of their grants");
+                newest = Some(claim.since);
+            }
+        }
+    }
+}
