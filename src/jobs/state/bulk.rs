@@ -2,6 +2,7 @@
 //! goes on from a place in a table, and tells of what is there when its turn comes.
 
 use super::State;
+use super::conns::Held;
 use super::job::{Job, JobId};
 use super::name::TubeName;
 use super::queries::{JobStats, Summary, counts_of};
@@ -91,7 +92,7 @@ impl State {
 
     fn list_reserved(&self, listing: &mut Listing, tube: TubeId) {
         let held = self.conns.iter().flatten().map(|conn| &conn.held).chain(self.orphans.values());
-        for (_, id) in held.flatten() {
+        for (_, id) in held.flat_map(Held::keys) {
             if self.jobs.find(*id).is_some_and(|key| self.jobs[key].tube == tube) {
                 listing.add(*id);
             }
