@@ -247,7 +247,7 @@ fn metrics_have_a_bounded_number_of_names() {
     const WIKIS: usize = 700;
     let mut world = new_world();
     let producer = world.connect_to("jobs");
-    let mut put = |world: &mut World, wiki: usize, count: usize| {
+    let put = |world: &mut World, wiki: usize, count: usize| {
         world.send(producer, format!("put-job 5 0 60 1 tube=w{wiki}/t\r\na\r\n").repeat(count).as_bytes());
         (0..4).for_each(|_| world.tick_unchecked());
     };
