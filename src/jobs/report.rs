@@ -13,7 +13,7 @@ use crate::stats::Figures;
 use crate::time::{Span, Time};
 
 /// How many rows a table has at most: as many as a page has room for, in four tables.
-pub(super) const MOST_ROWS: usize = 100;
+pub(super) const MOST_ROWS: usize = 90;
 
 /// How many buried jobs are told of.
 const MOST_BURIED: usize = 20;
