@@ -242,8 +242,15 @@ impl Rig {
 
     fn acquire(&mut self, conn: usize, key: &[u8], purpose: Purpose) {
         let timeout = Span::from_secs(60);
-        let request =
-            AcquireLock { key, purpose, workers: self.workers, max_queue: u32::MAX, timeout, hold: Span::FOREVER };
+        let request = AcquireLock {
+            key,
+            purpose,
+            workers: self.workers,
+            max_queue: u32::MAX,
+            timeout,
+            hold: Span::FOREVER,
+            who: b"",
+        };
         self.replies.clear();
         self.step(|state, step| state.acquire(id(conn), Ok(request), step));
     }

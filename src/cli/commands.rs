@@ -42,7 +42,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "stats",
-        usage: "[options] [SERVICE | FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY]",
+        usage: "[options] [SERVICE | FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY | FIELDS]",
         summary: "print what servers report of all services, or of one",
         options: stats::described,
         words: WordsAllowed::Anywhere,

@@ -4,9 +4,11 @@ use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
 use super::fleet::{Fleet, HeldOn};
 use super::placement::Placement;
+use super::who::{own_name, sendable};
 use super::{Said, Timeouts};
 use crate::pools::request::{AcquireLock, Purpose, Reply};
 use crate::pools::stats::PoolStat as Stat;
+use crate::pools::wire::MAX_WHO;
 use crate::pools::wire::client as wire;
 pub use crate::pools::wire::client::ToldClaim;
 use crate::stats::Figures;
@@ -33,6 +35,7 @@ pub type Lines = Result<Vec<Vec<u8>>, Error>;
 pub struct Client {
     fleet: RefCell<Fleet>,
     placement: Placement,
+    who: String,
 }
 
 /// How much of a kind of work may be done at a time. All clients that share a key should use the same limits.
@@ -86,7 +89,14 @@ impl Client {
     /// Returns a client with other timeouts.
     pub fn with(placement: impl Into<Placement>, timeouts: Timeouts) -> Self {
         let placement = placement.into();
-        Client { fleet: RefCell::new(Fleet::new(placement.servers(), DEFAULT_PORT, timeouts)), placement }
+        let fleet = RefCell::new(Fleet::new(placement.servers(), DEFAULT_PORT, timeouts));
+        Client { fleet, placement, who: own_name() }
+    }
+
+    /// Returns the client, which says to be somebody else than `user@host:pid`, or nobody if the name is empty. What cannot be sent
+    /// is left out, and what is behind 64 characters.
+    pub fn named(self, who: &str) -> Self {
+        Client { who: sendable(who, MAX_WHO), ..self }
     }
 
     /// Asks for a lock in the pool `key`, and waits until there is an outcome.
@@ -122,7 +132,7 @@ impl Client {
         let begun = Instant::now();
         let (outcome, held) = self.fleet.borrow_mut().ask_first(&order, |connection| {
             let timeout = remaining(limits.timeout, begun.elapsed());
-            connection.send(&limits.request(purpose, &key, timeout), timeout)?;
+            connection.send(&limits.request(purpose, &key, timeout, &self.who), timeout)?;
             outcome_of(&connection.line_with_progress(&mut || watch(begun.elapsed()))?)
         })?;
         let locked = || Outcome::Locked(Lock { client: self, held: Some(held), key: key.to_vec() });
@@ -179,11 +189,12 @@ impl Client {
 }
 
 impl Limits {
-    fn request(&self, purpose: Purpose, key: &[u8], timeout: Duration) -> Vec<u8> {
+    fn request(&self, purpose: Purpose, key: &[u8], timeout: Duration, who: &str) -> Vec<u8> {
         let Limits { workers, max_queue, hold, .. } = *self;
+        let who = who.as_bytes();
         let (timeout, hold) = (timeout.into(), hold.map_or(Span::FOREVER, Span::from));
         let mut request = Vec::new();
-        wire::write_acquire(&mut request, &AcquireLock { key, purpose, workers, max_queue, timeout, hold });
+        wire::write_acquire(&mut request, &AcquireLock { key, purpose, workers, max_queue, timeout, hold, who });
         request
     }
 }

@@ -187,6 +187,7 @@ impl PoolsService {
                 listing::write_claims(bytes, state.claims_on(key), state.occupancy(key), now, peer);
             }
             StatsQuery::Types => listing::write_types(bytes, &state.types()),
+            StatsQuery::Fields => listing::write_fields(bytes),
             StatsQuery::Unknown => bytes.extend_from_slice(wire::WRONG_STAT),
         };
         context.output.reply_lines(conn, write);

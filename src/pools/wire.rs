@@ -43,10 +43,16 @@ pub enum StatsQuery<'a> {
     Holders(&'a [u8]),
     /// The statistics by type of work.
     Types,
+    /// The fields of an acquire that this server knows.
+    Fields,
     /// No statistic at all.
     Unknown,
 }
 
+/// The fields that may follow the timeout of an acquire, each as `name=value`.
+pub const FIELDS: [&str; 2] = ["hold", "who"];
+/// The most bytes of a `who`.
+pub const MAX_WHO: usize = 64;
 /// How many keys `STATS KEYS` lists by default.
 pub const USUAL_KEYS: usize = 20;
 /// How many rows of each table `STATS REPORT` has by default.
@@ -167,9 +173,21 @@ fn parse_acquire<'a>(purpose: Purpose, mut parameters: LineWords<'a>) -> Result<
         Some(seconds) => Span::from_secs(u64::from(seconds)),
         None => parameters.next().and_then(parse_seconds).unwrap_or(Span::ZERO),
     };
-    let hold = parameters.filter_map(|word| parse_seconds(word.strip_prefix(b"hold=")?)).next();
-    let hold = hold.filter(|hold| *hold != Span::ZERO).unwrap_or(Span::FOREVER);
-    Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold })
+    let mut request = AcquireLock { key, purpose, workers, max_queue, timeout, hold: Span::FOREVER, who: b"" };
+    parameters.try_for_each(|word| parse_field(word, &mut request))?;
+    Ok(request)
+}
+
+/// Reads one of the fields behind the timeout. One that is not known is ignored, and of two with one name the later one counts.
+fn parse_field<'a>(word: &'a [u8], request: &mut AcquireLock<'a>) -> Result<(), BadSyntax> {
+    if let Some(hold) = word.strip_prefix(b"hold=") {
+        let hold = parse_seconds(hold).ok_or(BadSyntax)?;
+        request.hold = if hold == Span::ZERO { Span::FOREVER } else { hold };
+    } else if let Some(who) = word.strip_prefix(b"who=") {
+        let is_name = who.len() <= MAX_WHO && !who.contains(&0);
+        request.who = is_name.then_some(who).ok_or(BadSyntax)?;
+    }
+    Ok(())
 }
 
 fn parse_stats(mut words: LineWords<'_>) -> PoolRequest<'_> {
@@ -180,6 +198,7 @@ fn parse_stats(mut words: LineWords<'_>) -> PoolRequest<'_> {
         _ if surplus.is_some() => StatsQuery::Unknown,
         None if is(b"FULL") => StatsQuery::Full,
         None if is(b"TYPES") => StatsQuery::Types,
+        None if is(b"FIELDS") => StatsQuery::Fields,
         None if is(b"KEYS") => StatsQuery::Keys(USUAL_KEYS),
         None if is(b"REPORT") => return PoolRequest::Report(USUAL_ROWS),
         None => {
@@ -286,8 +305,21 @@ mod tests {
 
     #[test]
     fn a_hold_of_zero_is_no_limit() {
-        for word in ["", "hold=0", "hold=", "hold=x", "HOLD=1"] {
+        for word in ["", "hold=0", "HOLD=1", "hold", "hold=3 hold=0"] {
             assert_eq!(acquire(&format!("ACQ4ME k 1 1 1 {word}")).map(|a| a.hold), Some(Span::FOREVER), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_known_has_a_value_that_makes_sense() {
+        let name = "n".repeat(MAX_WHO);
+        for (fields, who) in [("", ""), ("who=", ""), ("x who=a=b@c:1 y=2", "a=b@c:1"), (&format!("who={name}"), &name)]
+        {
+            let line = format!("ACQ4ME k 1 1 1 {fields}");
+            assert_eq!(acquire(&line).map(|a| a.who), Some(who.as_bytes()), "{fields}");
+        }
+        for fields in ["hold=", "hold=x", "hold=-1", "hold=1 hold=x", "who=a\0", &format!("who={name}n")] {
+            assert_eq!(acquire(&format!("ACQ4ME k 1 1 1 {fields}")), None, "{fields}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Queries for operators: which connections hold and wait, and what is busiest. They change nothing, and their results are
 //! bounded.
 
-use super::{Claim, ClaimId, ClaimPhase, List, Pool, PoolsState, Purpose, WorkType};
+use super::{ClaimId, ClaimPhase, List, Pool, PoolsState, Purpose, WorkType};
 use crate::id::{ConnId, Id};
 use crate::pools::stats::PoolStat as Stat;
 use crate::time::Time;
@@ -29,6 +29,8 @@ pub struct ClaimInfo<'a> {
     pub key: &'a [u8],
     /// The connection that has it.
     pub conn: ConnId,
+    /// Who it says to be; empty if it does not say.
+    pub who: &'a [u8],
     /// The purpose of a claim that waits; None for one that is held.
     pub waits_for: Option<Purpose>,
     /// Since when.
@@ -70,12 +72,12 @@ impl PoolsState {
     /// Returns the claims of a key: those that are held, oldest first, and then those that wait, in the order of service.
     pub fn claims_on(&self, key: &[u8]) -> impl Iterator<Item = ClaimInfo<'_>> {
         let claims = self.pool(key).into_iter().flat_map(|pool| self.claims_in(pool));
-        claims.map(|claim| self.claim_info(&self.claims[claim.index()]))
+        claims.map(|id| self.claim_info(id))
     }
 
     /// Returns the claims that are held for longest, oldest first.
     pub fn longest_holders(&self, most: usize) -> Vec<ClaimInfo<'_>> {
-        self.held.iter().take(most).map(|id| self.claim_info(&self.claims[id.index()])).collect()
+        self.held.iter().take(most).map(|id| self.claim_info(id)).collect()
     }
 
     /// Returns the types of work, the one that acquired most first; among equals in the order of the names.
@@ -109,12 +111,14 @@ impl PoolsState {
         BusyKey { key: &pool.key, working, waiting: occupied - working, since }
     }
 
-    fn claim_info(&self, claim: &Claim) -> ClaimInfo<'_> {
+    fn claim_info(&self, id: ClaimId) -> ClaimInfo<'_> {
+        let claim = &self.claims[id.index()];
         let waits_for = match claim.phase {
             ClaimPhase::Waiting { purpose, .. } => Some(purpose),
             ClaimPhase::Holding { .. } => None,
         };
-        ClaimInfo { key: &self.pools[claim.pool.index()].key, conn: claim.conn, waits_for, since: claim.since }
+        let (key, who) = (&*self.pools[claim.pool.index()].key, self.whos.of(id));
+        ClaimInfo { key, conn: claim.conn, who, waits_for, since: claim.since }
     }
 
     /// Returns the claims of a pool, in the order of its queues.

@@ -71,9 +71,15 @@ fn read_acquire<'a>(purpose: Purpose, words: &[&'a [u8]]) -> Result<AcquireLock<
         return Err(BadSyntax);
     }
     let timeout = more.first().and_then(|word| seconds(word)).unwrap_or(Span::ZERO);
-    let mut holds = more.iter().skip(1).filter_map(|word| seconds(word.strip_prefix(b"hold=")?));
-    let hold = holds.next().filter(|hold| *hold > Span::ZERO).unwrap_or(Span::FOREVER);
-    Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold })
+    let fields = |name: &'static [u8]| more.iter().skip(1).filter_map(move |word| word.strip_prefix(name));
+    let holds: Option<Vec<Span>> = fields(b"hold=").map(seconds).collect();
+    let whos: Vec<&[u8]> = fields(b"who=").collect();
+    if whos.iter().any(|who| who.len() > 64 || who.contains(&0)) {
+        return Err(BadSyntax);
+    }
+    let hold = holds.ok_or(BadSyntax)?.last().copied().filter(|hold| *hold > Span::ZERO).unwrap_or(Span::FOREVER);
+    let who = whos.last().copied().unwrap_or_default();
+    Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold, who })
 }
 
 fn read_query<'a>(words: &[&'a [u8]]) -> StatsQuery<'a> {
@@ -82,6 +88,7 @@ fn read_query<'a>(words: &[&'a [u8]]) -> StatsQuery<'a> {
         [] => StatsQuery::Full,
         [name] if name == "full" => StatsQuery::Full,
         [name] if name == "types" => StatsQuery::Types,
+        [name] if name == "fields" => StatsQuery::Fields,
         [name] if name == "keys" => StatsQuery::Keys(20),
         [name] => PoolStat::ALL
             .iter()
