@@ -136,11 +136,10 @@ impl Http {
         trace!("{conn} > {method:?} {path:?}");
         let body = match (resource, method) {
             _ if host.is_some_and(|host| !self.hosts.include(host)) => Err(Status::MisdirectedRequest),
-            (None, _) => Err(Status::NotFound),
             (Some(Resource::View(service, thing, Form::Page)), Method::Post) => {
                 Err(self.act(service, thing, &request, context))
             }
-            (Some(Resource::View(..)), Method::Post | Method::Other) => Err(Status::NotFound),
+            (None, _) | (Some(Resource::View(..)), Method::Post | Method::Other) => Err(Status::NotFound),
             (Some(_), Method::Post | Method::Other) => Err(Status::MethodNotAllowed),
             (Some(resource), Method::Get | Method::Head) => self.render(resource, context).ok_or(Status::NotFound),
         };
