@@ -181,7 +181,7 @@ impl Farm {
         let mut threads = vec![thread::spawn({
             let is_over = over();
             move || {
-                (0..).take_while(|_| !is_over.load(Ordering::Relaxed)).for_each(|round| put_some(&mut producer, round))
+                (0..).take_while(|_| !is_over.load(Ordering::Relaxed)).for_each(|round| put_some(&mut producer, round));
             }
         })];
         for n in 0..8 {
@@ -222,7 +222,7 @@ fn put_some(producer: &mut JobsClient, round: usize) {
         let is_first = round < 60 && place * 37 % 60 == round;
         // Large wikis and some types have more, and not every wiki has every type.
         let is_missing = place > 40 && (place * 31 + kind * 17) % 7 > 1;
-        if is_missing || !is_first && (tube + round * 61) % 997 > 0 {
+        if is_missing || !is_first && !(tube + round * 61).is_multiple_of(997) {
             continue;
         }
         let many = 1 + 200 / (1 + place) / (1 + kind % 9) + (tube % 11) / 10 * 3;
@@ -237,7 +237,7 @@ fn put_some(producer: &mut JobsClient, round: usize) {
 fn wiki(n: usize) -> String {
     const LARGE: [&str; 8] =
         ["enwiki", "commonswiki", "wikidatawiki", "dewiki", "frwiki", "jawiki", "zh_min_nanwiki", "be_x_oldwiki"];
-    LARGE.get(n).map_or_else(|| format!("w{n}wiki"), |name| name.to_string())
+    LARGE.get(n).map_or_else(|| format!("w{n}wiki"), ToString::to_string)
 }
 
 fn kind_of(n: usize) -> String {
@@ -253,7 +253,7 @@ fn kind_of(n: usize) -> String {
         "LocalRenameUserJob",
         "enotifNotify",
     ];
-    KNOWN.get(n).map_or_else(|| format!("type{n}Update"), |name| name.to_string())
+    KNOWN.get(n).map_or_else(|| format!("type{n}Update"), ToString::to_string)
 }
 
 /// Pools of all kinds, some of whose members are in use, started, cleaned, kept out or waited for.
