@@ -3,6 +3,7 @@
 use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
 use super::fleet::{Fleet, HeldOn};
+use super::members::{Rows, RowsOfEach};
 use super::placement::Placement;
 use super::who::{own_name, sendable};
 use super::{Said, Timeouts};
@@ -167,10 +168,19 @@ impl Client {
     /// Those of [`Client::acquire`]; [`Error::Refused`] from the C daemon, which cannot tell.
     pub fn claims(&self, key: impl AsRef<[u8]>) -> Result<Vec<ToldClaim>, Error> {
         let order = self.placement.order(key.as_ref());
-        let key = wire::escape_key(key.as_ref()).map_err(|_| Error::BadName)?;
-        let words = [b"HOLDERS ", &*key].concat();
-        let (lines, _) = self.fleet.borrow_mut().ask_first(&order, |connection| read_lines(connection, &words))?;
-        Ok(lines?.iter().filter_map(|line| wire::parse_claim(line)).collect())
+        let words = holders_of(key.as_ref())?;
+        let (claims, _) = self.fleet.borrow_mut().ask_first(&order, |connection| read_claims(connection, &words))?;
+        claims
+    }
+
+    /// The same of each server, by its address.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadName`].
+    pub fn claims_of_each(&self, key: impl AsRef<[u8]>) -> Result<RowsOfEach<ToldClaim>, Error> {
+        let words = holders_of(key.as_ref())?;
+        Ok(self.fleet.borrow_mut().ask_each(|connection| read_claims(connection, &words)))
     }
 
     fn release(&self, held: HeldOn, key: &[u8]) -> Result<(), Error> {
@@ -282,6 +292,17 @@ fn read_stats(connection: &mut ClientConnection) -> Result<Figures<Stat>, Fault>
         }
     }
     Err(Fault::Garbled)
+}
+
+/// Returns the words that ask who has the claims on a key.
+fn holders_of(key: &[u8]) -> Result<Vec<u8>, Error> {
+    let key = wire::escape_key(key).map_err(|_| Error::BadName)?;
+    Ok([b"HOLDERS ", &*key].concat())
+}
+
+fn read_claims(connection: &mut ClientConnection, words: &[u8]) -> Result<Rows<ToldClaim>, Fault> {
+    let lines = read_lines(connection, words)?;
+    Ok(lines.map(|lines| lines.iter().filter_map(|line| wire::parse_claim(line)).collect()))
 }
 
 fn read_lines(connection: &mut ClientConnection, words: &[u8]) -> Result<Lines, Fault> {

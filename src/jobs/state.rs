@@ -24,10 +24,12 @@ mod bulk;
 mod check;
 mod commits;
 mod conns;
+pub mod curves;
 mod index;
 mod job;
 mod jobs;
 mod limits;
+pub mod matrix;
 pub mod name;
 mod places;
 mod put;
@@ -43,6 +45,7 @@ mod snapshot;
 mod sums;
 mod sweeps;
 mod tube;
+pub mod views;
 mod watching;
 
 pub use bulk::{Listing, Summaries};
@@ -245,7 +248,7 @@ pub struct State {
     conns: Vec<Option<Box<Conn>>>,
     next_serial: u32,
     /// What connections held that are gone, by their serials.
-    orphans: BTreeMap<u32, BTreeSet<(Time, JobId)>>,
+    orphans: BTreeMap<u32, conns::Held>,
     orphan_timer: Option<crate::wheel::TimerId>,
     waiting_links: Links,
     next_ticket: u64,

@@ -60,5 +60,6 @@ statistics! {
         Rewrites = "store-rewrites", Count, "How often the store was written anew.";
         Fault = "store-fault", Level, "1 while the store fails, else 0.";
         Groups = "current-groups", Level, "Groups that some job belongs to.";
+        OldestReady = "oldest-ready", Latest, "How long the ready job that is ready for longest has been so; 0 if none is.";
     }
 }
