@@ -1,8 +1,11 @@
 //! A hash table from names to slab keys. The names stay in the entities: the table has only keys, and the caller compares.
 
+mod siphash;
+
 use crate::id::Id;
 use hashbrown::HashTable;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use siphash::siphash;
+use std::hash::{BuildHasher, RandomState};
 
 /// The initial capacity in names: 10 KiB, so that a table of few names, which tombstones fill soonest, never grows.
 const FIRST_CAPACITY: usize = 1024;
@@ -40,28 +43,26 @@ pub struct Hash(pub u64);
 
 /// How names are hashed: SipHash with random keys.
 #[derive(Clone)]
-pub struct Hashing(RandomState);
+pub struct Hashing([u64; 2]);
 
 impl Default for Hashing {
     fn default() -> Self {
-        Hashing(RandomState::new())
+        let random = RandomState::new();
+        Hashing([0, 1].map(|n| random.hash_one(n)))
     }
 }
 
 impl Hashing {
     /// Returns the hash of a name.
     pub fn hash(&self, name: &[u8]) -> Hash {
-        // Not `Hash for [u8]`, which also hashes the length: a name stands alone here, and SipHash counts its bytes.
-        let mut hasher = self.0.build_hasher();
-        hasher.write(name);
-        Hash(hasher.finish())
+        Hash(siphash(self.0, name))
     }
 }
 
 impl<K> Names<K> {
     /// Returns an index with room for so many names.
     pub fn with_capacity(names: usize) -> Self {
-        Names { table: HashTable::with_capacity(names), old: None, hashing: Hashing(RandomState::new()) }
+        Names { table: HashTable::with_capacity(names), old: None, hashing: Hashing::default() }
     }
 
     /// Makes room for so many names in a table that is empty.

@@ -1,7 +1,7 @@
 //! The registry: the list of services. All that the loop, the options and the pages know of services, they know from here.
 
 use crate::id::ServiceId;
-use crate::report::{Overview, Report, Series, ServiceReport};
+use crate::report::{Overview, Report, Series, ServiceReport, View};
 use crate::service::{Caps, Info, Peers, Service, Traffic, Wake};
 use crate::settings::{Configure, ServiceSettings};
 use crate::time::Time;
@@ -259,6 +259,19 @@ impl Others<'_> {
         self.before.iter().chain(self.after).find_map(|entry| entry.service.ailment())
     }
 
+    /// Returns whether there is a service of that name.
+    pub fn include(&self, name: &str) -> bool {
+        self.before.iter().chain(self.after).any(|entry| entry.info.name == name)
+    }
+
+    /// Returns what the service of that name has to tell of one thing, as a report of it.
+    pub fn view(&self, name: &str, path: &[u8], now: Time, peers: &dyn Peers) -> Option<(ServiceReport, View)> {
+        let entry = self.before.iter().chain(self.after).find(|entry| entry.info.name == name)?;
+        let mut view = entry.service.view(path, now, peers)?;
+        let report = std::mem::take(&mut view.report);
+        Some((ServiceReport { name: entry.info.name, traffic: entry.traffic, report }, view))
+    }
+
     /// Notes every value that is remembered for a curve, with the name of its service, in the order of the list.
     pub fn sample(&self, note: &mut dyn FnMut(&'static str, Series)) {
         for entry in self.before.iter().chain(self.after) {
@@ -301,6 +314,7 @@ pub mod tests {
                 random: &mut random,
                 output: &mut output,
                 resumed: &mut Vec::new(),
+                acts: &mut Vec::new(),
                 traffic,
                 peers,
                 process: &NoProcess,

@@ -8,7 +8,10 @@
 //! |---|---|---|
 //! | [`Report::figures`] | its table of statistics with the values | [`crate::stats`] |
 //! | [`Report::tables`] | lists of what there is: keys, members, jobs | a static [`TableInfo`] with its [`Column`]s |
+//! | [`Report::matrix`] | two kinds of names against each other, as a heat map | a static [`MatrixInfo`] |
 //! | [`Report::series`] | levels and counts that are remembered for curves | a static [`SeriesInfo`] each |
+//!
+//! What there is to tell of one thing by itself is a [`View`], which [`crate::service::Service::view`] returns: a report of its own.
 //!
 //! The rows of a table have one [`Cell`] for each column, of the kind that the [`ColumnUnit`] names:
 //!
@@ -49,6 +52,7 @@
 //! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. [`crate::service::Service::report`] returns figures and tables;
 //! [`crate::service::Service::sample`] tells of the series, every few seconds, and so must be quick.
 
+pub(crate) mod matrix;
 pub(crate) mod room;
 pub(crate) mod snapshot;
 pub(crate) mod tables;
@@ -83,6 +87,11 @@ pub struct Report {
     pub figures: Vec<(&'static Row, u64)>,
     /// Lists of what there is, in the order in which they are shown.
     pub tables: Vec<Table>,
+    /// Tables that metrics tell in place of those with the same name, as their rows do not come and go as those do that people are
+    /// shown.
+    pub exported: Vec<Table>,
+    /// Two kinds of names against each other.
+    pub matrix: Option<Matrix>,
     /// What is remembered of it, as it is now. The registry asks [`crate::service::Service::sample`] for these.
     pub series: Vec<Series>,
 }
@@ -96,6 +105,59 @@ pub struct Table {
     pub rows: Vec<Vec<Cell>>,
     /// A sentence about the present rows.
     pub note: Option<String>,
+}
+
+/// Two kinds of names against each other: how much waits, and for how long. A line has a value for each column, one for all other
+/// columns together, and one for all columns.
+#[derive(Clone, Debug)]
+pub struct Matrix {
+    /// What is in it.
+    pub info: &'static MatrixInfo,
+    /// The names of the columns, the worst first.
+    pub columns: Vec<Vec<u8>>,
+    /// The names of the rows with their lines, the worst first: where there is no room for all, the last ones are summed up.
+    pub rows: Vec<(Vec<u8>, Vec<Heat>)>,
+    /// The line of all other rows together.
+    pub others: Vec<Heat>,
+    /// The line of all rows.
+    pub all: Vec<Heat>,
+    /// How many rows, and how many columns, stand for nothing by themselves.
+    pub folded: [usize; 2],
+}
+
+/// How much waits, and for how long what has waited longest.
+pub type Heat = (u64, Span);
+
+/// What there is to know of a matrix before it has rows.
+#[derive(Debug)]
+pub struct MatrixInfo {
+    /// Its heading.
+    pub title: &'static str,
+    /// What a reader must know to understand it.
+    pub help: &'static str,
+    /// What is said in place of no rows.
+    pub empty: &'static str,
+    /// What a row is, and where there is a page about each, below which its name stands.
+    pub row: (&'static str, &'static str),
+    /// The same of a column.
+    pub column: (&'static str, &'static str),
+    /// Where as much of it is as there is room for.
+    pub path: &'static str,
+}
+
+/// What there is to tell of one thing by itself.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Its heading.
+    pub title: String,
+    /// What there is to tell, without figures.
+    pub report: Report,
+    /// The values of the report's series, each with the oldest first.
+    pub values: Vec<Vec<f64>>,
+    /// The time from one value to the next.
+    pub interval: Span,
+    /// How many values there are at most.
+    pub most: usize,
 }
 
 /// What there is to know of a table before it has rows.
@@ -158,6 +220,11 @@ impl Column {
 pub enum ColumnUnit {
     /// A name in the bytes of clients: [`Cell::Name`].
     Name,
+    /// The same, where there is a page about each below this path.
+    Linked(&'static str),
+    /// What tells a thing from all others of the service, and what can be done with it: [`Cell::Text`], and words for
+    /// [`crate::service::Service::act`].
+    Key(&'static [&'static str]),
     /// The address of a peer: [`Cell::Text`].
     Address,
     /// A word of the service itself: [`Cell::Text`].
@@ -262,8 +329,10 @@ impl ColumnUnit {
     /// Returns whether a column has cells of that kind.
     pub fn takes(self, cell: &Cell) -> bool {
         match self {
-            ColumnUnit::Name => matches!(cell, Cell::Nothing | Cell::Name(_)),
-            ColumnUnit::Address | ColumnUnit::Text => matches!(cell, Cell::Nothing | Cell::Text(_)),
+            ColumnUnit::Name | ColumnUnit::Linked(_) => matches!(cell, Cell::Nothing | Cell::Name(_)),
+            ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key(_) => {
+                matches!(cell, Cell::Nothing | Cell::Text(_))
+            }
             ColumnUnit::Level | ColumnUnit::Count | ColumnUnit::Bytes => {
                 matches!(cell, Cell::Nothing | Cell::Number(_))
             }
@@ -280,7 +349,12 @@ impl ColumnUnit {
     /// Returns what the name of a metric ends with.
     pub fn suffix(self) -> &'static str {
         match self {
-            ColumnUnit::Name | ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Level => "",
+            ColumnUnit::Name
+            | ColumnUnit::Linked(_)
+            | ColumnUnit::Key(_)
+            | ColumnUnit::Address
+            | ColumnUnit::Text
+            | ColumnUnit::Level => "",
             ColumnUnit::Count => "_total",
             ColumnUnit::Bytes => "_bytes",
             ColumnUnit::Age | ColumnUnit::Times => "_seconds",

@@ -22,7 +22,7 @@ use crate::output::Output;
 use crate::random::Random;
 use crate::record::{Reader, Writer};
 use crate::registry::Others;
-use crate::report::{Report, Series};
+use crate::report::{Report, Series, View};
 use crate::settings::ServiceSettings;
 use crate::time::{Span, Time};
 use crate::wheel::{Due, OwnTimers};
@@ -97,6 +97,10 @@ pub trait Service: Send {
     /// A timer of the service is due; `due.key()` says what it was armed for.
     fn expire(&mut self, due: Due, context: &mut Context<'_>);
 
+    /// An operator has asked on a page that this is done with the thing of that key, as a column of a table offers it
+    /// ([`crate::report::ColumnUnit::Key`]). What is not there any more is passed over.
+    fn act(&mut self, _action: &str, _key: &[u8], _context: &mut Context<'_>) {}
+
     /// The connection is gone: forgets it, and gives back all that it held; bit by bit, if that is very much. Called once, in any
     /// phase but the last: also while nothing else is served, before an upgrade.
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>);
@@ -136,6 +140,12 @@ pub trait Service: Send {
 
     /// Returns what it has to tell its operators, as [`crate::report`] says; the series come from [`Service::sample`].
     fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report;
+
+    /// Returns what there is to tell of one thing, which it names by a path that begins with its own name in the addresses of pages; None
+    /// if there is no such thing.
+    fn view(&self, _path: &[u8], _now: Time, _peers: &dyn Peers) -> Option<View> {
+        None
+    }
 
     /// Notes each value that is remembered for a curve, always the same ones in the same order: little enough for every few
     /// seconds.
@@ -215,6 +225,8 @@ pub struct Context<'a> {
     pub output: &'a mut Output,
     /// Connections that are to be served again.
     pub resumed: &'a mut Vec<ConnId>,
+    /// What is to be done in other services once this one returns.
+    pub acts: &'a mut Vec<Act>,
     /// What happened to the service's connections.
     pub traffic: &'a Traffic,
     /// Who is at the other end of each.
@@ -225,6 +237,17 @@ pub struct Context<'a> {
     pub loop_stats: &'a LoopStats,
     /// The other services.
     pub others: &'a Others<'a>,
+}
+
+/// What an operator asks of a service: [`Service::act`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Act {
+    /// Its name.
+    pub service: String,
+    /// What to do.
+    pub action: String,
+    /// With what.
+    pub key: Vec<u8>,
 }
 
 impl Context<'_> {

@@ -2,7 +2,8 @@
 //!
 //! Eight levels of 64 slots: a slot of level 0 is one tick wide, a slot of each further level 64 times as wide as one of
 //! the level below. A timer lies on the level of the highest base-64 digit in which its tick differs from the wheel's, and
-//! moves down when the wheel reaches its slot. So it is armed and cancelled in constant time, and moved seven times at most.
+//! moves down when the wheel reaches its slot. So it is armed and cancelled in constant time, and moved seven times at most. When
+//! very many lie in a slot, they are moved some at a time, and the wheel stands still until all are.
 //!
 //! Invariant: on each level the occupied slots lie at or after the wheel's own position, and every timer of a level is due
 //! before every timer of the levels above. The first occupied slot of the lowest occupied level is therefore the next.
@@ -19,6 +20,9 @@ const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 8;
 /// The last tick of all: 2^48 ms are 8900 years. Later deadlines count as this one.
 pub const LAST_TICK: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
+
+/// How many timers move down at a time: others are served before the next.
+const MOVED_AT_ONCE: usize = 4096;
 
 /// The number of what arms timers: a service, or the loop itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +106,15 @@ struct Timer {
     index: u32,
     owner: Owner,
     variant: u8,
+    /// Where it lies.
+    place: Place,
+}
+
+/// A slot of a level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Place {
+    level: u8,
+    slot: u8,
 }
 
 /// All timers of the server.
@@ -113,6 +126,8 @@ pub struct Wheel {
     slots: [[List<Entry>; SLOTS]; LEVELS],
     /// One bit per slot that is not empty.
     occupied: [u64; LEVELS],
+    /// The slot that the wheel has reached, and some of whose timers are still to move down. The wheel stands at its start.
+    moving: Option<Place>,
 }
 
 /// One owner's part of the wheel, as the loop hands it out: it does not know the type of the owner's keys.
@@ -177,6 +192,7 @@ impl Default for Wheel {
             links: Links::default(),
             slots: std::array::from_fn(|_| std::array::from_fn(|_| List::default())),
             occupied: [0; LEVELS],
+            moving: None,
         }
     }
 }
@@ -204,16 +220,17 @@ impl Wheel {
 
     /// Returns when to wake: never after the earliest deadline, and before it only where a slot of a higher level begins.
     pub fn next(&self) -> Option<Time> {
-        let (level, slot) = self.first_slot()?;
-        Some(Time::from_micros(self.start_of(level, slot) * TICK_US))
+        let place = self.first_place()?;
+        Some(Time::from_micros(self.start_of(place) * TICK_US))
     }
 
-    /// Removes and returns one timer that is due at `now`; call until there is none.
+    /// Removes and returns one timer that is due at `now`; call until there is none. When very many are near, some of those that are
+    /// due may be left: [`Wheel::next`] tells.
     #[inline]
     pub fn expire(&mut self, now: Time) -> Option<Due> {
         let now = now.as_micros() / TICK_US;
         // Often the loop looks several times within a tick of the wheel.
-        if now == self.now && self.occupied[0] & 1 << (now % SLOTS as u64) == 0 {
+        if now == self.now && self.occupied[0] & 1 << (now % SLOTS as u64) == 0 && self.moving.is_none() {
             return None;
         }
         self.turn_to(now)
@@ -221,16 +238,19 @@ impl Wheel {
 
     #[inline(never)]
     fn turn_to(&mut self, now: u64) -> Option<Due> {
-        while let Some((level, slot)) = self.first_slot() {
-            let start = self.start_of(level, slot);
+        while let Some(place) = self.first_place() {
+            let start = self.start_of(place);
             if start > now {
                 break;
             }
             self.now = start;
-            if level == 0 {
-                return self.pop(slot);
+            if place.level == 0 {
+                return self.pop(place);
             }
-            self.move_down(level, slot);
+            self.move_down(place);
+            if self.moving.is_some() {
+                return None;
+            }
         }
         self.now = self.now.max(now.min(LAST_TICK));
         None
@@ -238,17 +258,16 @@ impl Wheel {
 
     fn arm(&mut self, at: Time, owner: Owner, (variant, index): (u8, u32)) -> TimerId {
         let tick = at.as_micros().div_ceil(TICK_US).clamp(self.now, LAST_TICK);
-        let timer = Timer { tick, index, owner, variant };
-        let entry = Entry::from_index(self.timers.insert(timer));
-        self.link(entry, tick);
+        let place = self.place_of(tick);
+        let entry = Entry::from_index(self.timers.insert(Timer { tick, index, owner, variant, place }));
+        self.link(entry, place);
         TimerId(entry)
     }
 
     fn cancel(&mut self, TimerId(entry): TimerId) {
-        let timer = self.timers.remove(entry.index());
-        let (level, slot) = self.slot_of(timer.tick);
-        self.slots[level][slot].remove(&mut self.links, entry);
-        self.note_if_empty(level, slot);
+        let place = self.timers.remove(entry.index()).place;
+        self.slots[place.level as usize][place.slot as usize].remove(&mut self.links, entry);
+        self.note_if_empty(place);
     }
 
     /// Returns when an armed timer fires.
@@ -256,51 +275,63 @@ impl Wheel {
         Time::from_micros(self.timers[timer.0.index()].tick * TICK_US)
     }
 
-    fn link(&mut self, entry: Entry, tick: u64) {
-        let (level, slot) = self.slot_of(tick);
-        self.slots[level][slot].push_back(&mut self.links, entry);
-        self.occupied[level] |= 1 << slot;
+    fn link(&mut self, entry: Entry, Place { level, slot }: Place) {
+        self.slots[level as usize][slot as usize].push_back(&mut self.links, entry);
+        self.occupied[level as usize] |= 1 << slot;
     }
 
-    fn pop(&mut self, slot: usize) -> Option<Due> {
-        let entry = self.slots[0][slot].pop_front(&mut self.links)?;
-        self.note_if_empty(0, slot);
+    fn pop_front(&mut self, place: Place) -> Option<Entry> {
+        let entry = self.slots[place.level as usize][place.slot as usize].pop_front(&mut self.links)?;
+        self.note_if_empty(place);
+        Some(entry)
+    }
+
+    fn pop(&mut self, place: Place) -> Option<Due> {
+        let entry = self.pop_front(place)?;
         let Timer { index, owner, variant, .. } = self.timers.remove(entry.index());
         Some(Due { owner, variant, index })
     }
 
-    fn move_down(&mut self, level: usize, slot: usize) {
-        let mut list = std::mem::take(&mut self.slots[level][slot]);
-        self.occupied[level] &= !(1 << slot);
-        while let Some(entry) = list.pop_front(&mut self.links) {
-            self.link(entry, self.timers[entry.index()].tick);
+    /// Moves the timers of a slot to the levels below, or some of them if they are very many.
+    fn move_down(&mut self, from: Place) {
+        for _ in 0..MOVED_AT_ONCE {
+            let Some(entry) = self.pop_front(from) else { break };
+            let place = self.place_of(self.timers[entry.index()].tick);
+            self.timers[entry.index()].place = place;
+            self.link(entry, place);
+        }
+        let is_done = self.slots[from.level as usize][from.slot as usize].is_empty();
+        self.moving = (!is_done).then_some(from);
+    }
+
+    fn note_if_empty(&mut self, Place { level, slot }: Place) {
+        if self.slots[level as usize][slot as usize].is_empty() {
+            self.occupied[level as usize] &= !(1 << slot);
         }
     }
 
-    fn note_if_empty(&mut self, level: usize, slot: usize) {
-        if self.slots[level][slot].is_empty() {
-            self.occupied[level] &= !(1 << slot);
-        }
-    }
-
-    /// Returns the level and slot of a timer for `tick`, as long as the wheel has not reached that slot.
-    fn slot_of(&self, tick: u64) -> (usize, usize) {
+    /// Returns where a timer for `tick` belongs, as long as the wheel has not reached that slot.
+    fn place_of(&self, tick: u64) -> Place {
         let highest_bit = 63 - ((tick ^ self.now) | 1).leading_zeros();
         let level = highest_bit / SLOT_BITS;
         let slot = (tick >> (level * SLOT_BITS)) as usize % SLOTS;
-        (level as usize, slot)
+        // Lossless: there are few of either.
+        Place { level: level as u8, slot: slot as u8 }
     }
 
-    fn first_slot(&self) -> Option<(usize, usize)> {
-        let level = self.occupied.iter().position(|bits| *bits != 0)?;
-        Some((level, self.occupied[level].trailing_zeros() as usize))
+    /// Returns the slot whose timers are the next to be moved or to fire.
+    fn first_place(&self) -> Option<Place> {
+        self.moving.or_else(|| {
+            let level = self.occupied.iter().position(|bits| *bits != 0)?;
+            Some(Place { level: level as u8, slot: self.occupied[level].trailing_zeros() as u8 })
+        })
     }
 
-    /// Returns the first tick of a slot that lies ahead.
-    fn start_of(&self, level: usize, slot: usize) -> u64 {
-        let shift = level as u32 * SLOT_BITS;
+    /// Returns the first tick of a slot that lies ahead, or at which the wheel stands.
+    fn start_of(&self, Place { level, slot }: Place) -> u64 {
+        let shift = u32::from(level) * SLOT_BITS;
         let above = self.now >> (shift + SLOT_BITS) << (shift + SLOT_BITS);
-        above | (slot as u64) << shift
+        above | u64::from(slot) << shift
     }
 
     /// Compares every table with every other.
@@ -313,10 +344,13 @@ impl Wheel {
         for (level, slots) in self.slots.iter().enumerate() {
             for (slot, list) in slots.iter().enumerate() {
                 assert_eq!(self.occupied[level] >> slot & 1 == 1, !list.is_empty(), "the bit of slot {level}/{slot}");
+                let here = Place { level: level as u8, slot: slot as u8 };
                 for entry in list.iter(&self.links) {
                     let timer = &self.timers[entry.index()];
                     assert!(timer.tick >= self.now, "a timer was left behind");
-                    assert_eq!(self.slot_of(timer.tick), (level, slot), "a timer lies in the wrong slot");
+                    assert_eq!(timer.place, here, "a timer knows where it lies");
+                    let is_right = self.place_of(timer.tick) == here || self.moving == Some(here);
+                    assert!(is_right, "a timer lies in the wrong slot");
                     seen += 1;
                 }
             }
@@ -404,6 +438,37 @@ mod tests {
         wheel.expire(Time::from_micros(10_000_000));
         timers(&mut wheel).arm(Time::from_micros(5), key(1)).fired();
         assert_eq!(expire(&mut wheel, Time::from_micros(10_000_000)), Some(key(1)));
+    }
+
+    #[test]
+    fn very_many_timers_move_down_some_at_a_time() {
+        let mut wheel = Wheel::default();
+        let at = Time::from_micros(5_000_000_000);
+        let many = 3 * MOVED_AT_ONCE + 3;
+        let ids: Vec<TimerId> = (0..many).map(|n| timers(&mut wheel).arm(at, key(n))).collect();
+        let before = Time::from_micros(at.as_micros() - 1_000);
+        while wheel.next() <= Some(before) {
+            assert_eq!(expire(&mut wheel, before), None);
+            let moved = wheel.timers.iter().filter(|(_, timer)| Some(timer.place) != wheel.moving).count();
+            assert!(moved % MOVED_AT_ONCE == 0 || moved == many, "{moved} of {many} have moved at once");
+            wheel.check();
+        }
+        let mut left: Vec<TimerId> = ids.into_iter().rev().collect();
+        assert_eq!(expire(&mut wheel, at), None);
+        // Some that have moved, and some that have not.
+        for id in left.split_off(many - 10).into_iter().chain(left.drain(..10)) {
+            timers(&mut wheel).cancel(id);
+            wheel.check();
+        }
+        left.into_iter().for_each(TimerId::fired);
+        let mut slices = 1;
+        let mut count = 0;
+        while wheel.next().is_some() {
+            count += fired(&mut wheel, at).len();
+            slices += 1;
+        }
+        assert_eq!((count, slices), (many - 20, 3));
+        assert!(wheel.is_empty());
     }
 
     /// Random arming, cancelling and turning beside a sorted map, from spans of a millisecond to ones of years.

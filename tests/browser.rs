@@ -9,9 +9,12 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use support::daemon::{Client, Daemon};
+use support::jobs_client::JobsClient;
 use support::web::{fetch, start};
 
 /// What the page is looked at with.
@@ -120,6 +123,137 @@ fn hostile_names_of_pools_are_only_text() {
     assert!(!dump(&url).contains("<title>broken"), "a name was run");
     picture(&url, "hostile-members-light", DESKTOP, &[]);
     picture(&url, "hostile-members-phone", PHONE, &[]);
+}
+
+#[test]
+#[ignore = "needs a browser: make test-browser"]
+fn a_farm_of_wikis_is_seen() {
+    let options = ["--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", "memory", "--http-admin"];
+    let (daemon, address) = start(&options);
+    let url = format!("http://{address}/");
+    let farm = Farm::start(&daemon);
+    // For the ages and the curves.
+    thread::sleep(Duration::from_secs(75));
+    let text = dump(&url);
+    for shown in
+        ["Ready jobs by wiki and type", "enwiki", "refreshLinks", " more", "runner-3", "works on", "it has no template"]
+    {
+        assert!(text.contains(shown), "{shown} is not in {text}");
+    }
+    assert!(text.matches("<button").count() > 20, "buried jobs have buttons");
+    for (name, size, options) in
+        [("light", DESKTOP, &[][..]), ("dark", DESKTOP, &[DARK]), ("phone", PHONE, &[]), ("phone-dark", PHONE, &[DARK])]
+    {
+        picture(&url, &format!("farm-{name}"), size, options);
+        picture(&format!("{url}jobs/matrix"), &format!("farm-matrix-{name}"), size, options);
+        picture(&format!("{url}jobs/wiki/enwiki"), &format!("farm-wiki-{name}"), size, options);
+    }
+    picture(&format!("{url}jobs/runner/runner-3"), "farm-runner-light", DESKTOP, &[]);
+    picture(&without_scripts(address, "farm"), "farm-without-script", DESKTOP, &[]);
+    let text = dump(&format!("{url}jobs/type/type10Update"));
+    assert!(text.contains("Type type10Update") && text.contains("wiki/type10Update"), "{text}");
+    farm.stop();
+}
+
+/// 700 wikis with 60 types of jobs, whose runners keep up with some of them.
+struct Farm {
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Farm {
+    fn start(daemon: &Daemon) -> Farm {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (address, over) = (daemon.jobs(), || Arc::clone(&is_over));
+        let mut producer = JobsClient::to(address);
+        assert_eq!(producer.ask("retry */* 1 0 1 0"), "RETRY");
+        for n in 0..12 {
+            let options = format!("put-job 9 0 60 1 tube={}/ThumbnailRender key=File:{n}.svg", wiki(n % 4));
+            assert!(producer.ask(&format!("{options}\r\na")).starts_with("INSERTED"));
+        }
+        let mut failing = JobsClient::to(address);
+        assert_eq!(failing.ask("watch */ThumbnailRender"), "WATCHING 2");
+        for _ in 0..12 {
+            let id = take(&mut failing).expect("it was put before");
+            let text = "RuntimeException: it has no template";
+            assert_eq!(failing.ask(&format!("fail {id} 9 0 {}\r\n{text}", text.len())), "BURIED");
+        }
+        let mut threads = vec![thread::spawn({
+            let is_over = over();
+            move || {
+                (0..).take_while(|_| !is_over.load(Ordering::Relaxed)).for_each(|round| put_some(&mut producer, round));
+            }
+        })];
+        for n in 0..8 {
+            let (is_over, mut runner) = (over(), JobsClient::to(address));
+            let watch = ["*/sendMail", "*/refreshLinks", "enwiki/*", "*/htmlCacheUpdate"][n % 4];
+            runner.ask(&format!("identify runner-{n}"));
+            runner.ask(&format!("watch {watch}"));
+            threads.push(thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let Some(id) = take(&mut runner) else { continue };
+                    thread::sleep(Duration::from_millis(if n == 3 { 5_000 } else { 3 }));
+                    runner.ask(&format!("delete {id}"));
+                }
+            }));
+        }
+        Farm { is_over, threads }
+    }
+
+    fn stop(self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.threads.into_iter().for_each(|thread| thread.join().expect("it has not failed"));
+    }
+}
+
+/// Reserves a job, if there is one soon.
+fn take(client: &mut JobsClient) -> Option<String> {
+    let reply = client.ask("reserve-with-timeout 1");
+    let (id, len) = reply.strip_prefix("RESERVED ")?.split_once(' ').expect("a number and a length");
+    client.body(len.parse().expect("a length"));
+    Some(id.into())
+}
+
+/// Puts some jobs: into the tubes of some wikis at the beginning, later now here, now there.
+fn put_some(producer: &mut JobsClient, round: usize) {
+    let (mut lines, mut count) = (String::new(), 0);
+    for tube in 0..700 * 60 {
+        let (place, kind) = (tube / 60, tube % 60);
+        let is_first = round < 60 && place * 37 % 60 == round;
+        // Large wikis and some types have more, and not every wiki has every type.
+        let is_missing = place > 40 && (place * 31 + kind * 17) % 7 > 1;
+        if is_missing || !is_first && !(tube + round * 61).is_multiple_of(997) {
+            continue;
+        }
+        let many = 1 + 200 / (1 + place) / (1 + kind % 9) + (tube % 11) / 10 * 3;
+        lines += &format!("put-job 9 0 60 1 tube={}/{}\r\na\r\n", wiki(place), kind_of(kind)).repeat(many);
+        count += many;
+    }
+    producer.send(lines.as_bytes());
+    (0..count).for_each(|_| assert!(producer.line().starts_with("INSERTED")));
+    thread::sleep(Duration::from_secs(1));
+}
+
+fn wiki(n: usize) -> String {
+    const LARGE: [&str; 8] =
+        ["enwiki", "commonswiki", "wikidatawiki", "dewiki", "frwiki", "jawiki", "zh_min_nanwiki", "be_x_oldwiki"];
+    LARGE.get(n).map_or_else(|| format!("w{n}wiki"), ToString::to_string)
+}
+
+fn kind_of(n: usize) -> String {
+    const KNOWN: [&str; 10] = [
+        "refreshLinks",
+        "htmlCacheUpdate",
+        "cirrusSearchLinksUpdatePrioritized",
+        "sendMail",
+        "recentChangesUpdate",
+        "ThumbnailRender",
+        "wikibase-addUsagesForPage",
+        "webVideoTranscode",
+        "LocalRenameUserJob",
+        "enotifNotify",
+    ];
+    KNOWN.get(n).map_or_else(|| format!("type{n}Update"), ToString::to_string)
 }
 
 /// Pools of all kinds, some of whose members are in use, started, cleaned, kept out or waited for.

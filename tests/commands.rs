@@ -261,6 +261,40 @@ fn what_is_wrong_with_a_server_is_told_with_its_address() {
 // counter
 
 #[test]
+fn who_holds_a_key_is_printed_and_followed() {
+    let daemon = Daemon::start(&[]);
+    let server = daemon.address.to_string();
+    let [mut holder, mut waiter] = [(); 2].map(|()| daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME a%20b 1 9 9 who=web1:7"), "LOCKED");
+    let watch = |options: &[&str]| {
+        let words = [&["watch", "-s", &server, "-i", "0.02"], options, &["a b"]].concat();
+        Running::start(Command::new(Daemon::PROGRAM).args(words))
+    };
+    let (mut watching, mut json) = (watch(&[]), watch(&["--json"]));
+    let line = watching.line();
+    assert!(line.contains(" s: web1:7 at 127.0.0.1:") && line.contains(" holds a lock, for "), "{line}");
+    let line = json.line();
+    assert!(line.contains(r#""event":"came","state":"working""#) && line.contains(r#""who":"web1:7""#), "{line}");
+    waiter.send(b"ACQ4ANY a%20b 1 9 30\n");
+    let line = watching.line();
+    assert!(line.contains(" s: 127.0.0.1:") && line.contains(" waits, for "), "{line}");
+    let table = print(&["holders", "-s", &server, "a b"]);
+    let rows: Vec<Vec<&str>> =
+        table.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect();
+    assert_eq!(rows[0], ["STATE", "SECONDS", "CLIENT", "WHO"]);
+    assert!(rows[1][0] == "working" && rows[1][3] == "web1:7", "{table}");
+    assert!(rows[2][0] == "waiting for anyone" && rows[2][3] == "-" && rows.len() == 3, "{table}");
+    let objects = print(&["holders", "-s", &server, "--json", "a b"]);
+    assert!(objects.contains(r#""claims":[{"state":"working","age":"#), "{objects}");
+    drop(holder);
+    let lines = [watching.line(), watching.line()];
+    assert!(lines[0].contains("holds it no more") && lines[1].contains("has a lock after its wait"), "{lines:?}");
+    let Ended { status, stderr, .. } = run(&["holders", "-s", &server]);
+    assert_eq!((status, stderr.contains("needs one key")), (Some(64), true), "{stderr}");
+    assert_eq!(run(&["watch", "-s", "unix:/nowhere", "k"]).status, Some(69));
+}
+
+#[test]
 fn units_of_a_counter_are_waited_for() {
     let daemon = Daemon::start_with_counters(&[]);
     let counters = daemon.counters().to_string();

@@ -4,6 +4,7 @@ use super::command::{Command, FAILURE, Failure};
 use super::completions;
 use super::counter;
 use super::exec;
+use super::holders;
 use super::jobs;
 use super::members;
 use super::options;
@@ -42,7 +43,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "stats",
-        usage: "[options] [SERVICE | FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY]",
+        usage: "[options] [SERVICE | FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY | FIELDS]",
         summary: "print what servers report of all services, or of one",
         options: stats::described,
         words: WordsAllowed::Anywhere,
@@ -59,6 +60,26 @@ pub const COMMANDS: &[Command] = &[
         first_words: Vec::new,
         misuse: FAILURE,
         run: top::run,
+    },
+    Command {
+        name: "holders",
+        usage: "[options] KEY",
+        summary: "print who holds the locks of a pool, and who waits",
+        options: holders::described,
+        words: WordsAllowed::Anywhere,
+        first_words: Vec::new,
+        misuse: exec::MISUSE,
+        run: holders::run,
+    },
+    Command {
+        name: "watch",
+        usage: "[options] KEY",
+        summary: "follow who holds the locks of a pool, and who waits",
+        options: holders::described_watch,
+        words: WordsAllowed::Anywhere,
+        first_words: Vec::new,
+        misuse: exec::MISUSE,
+        run: holders::run_watch,
     },
     Command {
         name: "counter",

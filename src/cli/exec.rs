@@ -58,6 +58,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
     settings.servers = settings.servers.or_environment();
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
+    let client = if let Some(who) = &settings.who { client.named(who) } else { client };
     match wait(&client, &settings) {
         Ok(Outcome::Locked(lock)) => run_with(lock, &settings, &given.words),
         Ok(Outcome::Done) => Ok(ExitCode::from(settings.done_exit)),
@@ -163,13 +164,14 @@ impl ExecSettings {
 fn holders_in_words(client: &Client, key: &[u8]) -> String {
     let claims = client.claims(key).unwrap_or_default();
     let mut holders = claims.iter().filter(|claim| claim.waits_for.is_none());
-    let Some(ToldClaim { peer, age, .. }) = holders.next() else { return String::new() };
+    let Some(ToldClaim { peer, who, age, .. }) = holders.next() else { return String::new() };
+    let name = if who.is_empty() { peer.clone() } else { format!("{who} at {peer}") };
     let others = match holders.count() {
         0 => String::new(),
         1 => ", another for less".into(),
         others => format!(", {others} others for less"),
     };
-    format!("; {peer} has held it for {:.1} s{others}", Duration::from(*age).as_secs_f64())
+    format!("; {name} has held it for {:.1} s{others}", Duration::from(*age).as_secs_f64())
 }
 
 /// A line on the terminal that tells for how long it has waited. It is gone with this.

@@ -2,10 +2,11 @@
 
 use super::command::Failure;
 use super::exec::MISUSE;
-use super::servers::{AnswerOf, Servers, TIMEOUTS, in_words, print_answers, print_objects};
+use super::rows::{PrintedRow, show};
+use super::servers::{Servers, TIMEOUTS};
 use super::table::Given;
-use super::terminal::{aligned, printable};
-use crate::client::{ListedMember, ListedPool, Members, Rows, RowsOfEach};
+use super::terminal::printable;
+use crate::client::{ListedMember, ListedPool, Members};
 use crate::options::Opt;
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
@@ -40,19 +41,6 @@ const OPTIONS: &[Opt<MembersCommandSettings>] = &[
     Opt::HELP,
 ];
 
-/// A row of a table that is printed.
-trait PrintedRow {
-    /// What a list of them is called in JSON.
-    const LIST: &'static str;
-
-    /// The heads of the columns.
-    fn heads() -> Vec<String>;
-
-    fn cells(&self) -> Vec<String>;
-
-    fn object(&self) -> Value;
-}
-
 /// The command.
 ///
 /// # Errors
@@ -63,26 +51,12 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     given.apply(OPTIONS, &mut settings)?;
     let members = Members::with(settings.servers.placement(), TIMEOUTS);
     match given.words.as_slice() {
-        [] => show(flat(members.pools()), settings.is_json),
+        [] => show(members.pools(), settings.is_json),
         [pool] => match members.members(pool.as_bytes()) {
-            Ok(answers) => show(flat(answers), settings.is_json),
+            Ok(answers) => show(answers, settings.is_json),
             Err(error) => Err(Failure { status: MISUSE, sentence: error.to_string() }),
         },
         [_, extra, ..] => Err(format!("\"{}\" is surplus (see poolcounter help members)", extra.display()).into()),
-    }
-}
-
-fn flat<T>(answers: RowsOfEach<T>) -> Vec<AnswerOf<Vec<T>>> {
-    let flat = |answer: Result<Rows<T>, String>| answer?.map_err(|error| error.to_string());
-    in_words(answers).into_iter().map(|(server, answer)| (server, flat(answer))).collect()
-}
-
-fn show<R: PrintedRow>(answers: Vec<AnswerOf<Vec<R>>>, is_json: bool) -> Result<ExitCode, Failure> {
-    match is_json {
-        true => print_objects(answers, |rows| (R::LIST, rows.iter().map(R::object).collect())),
-        false => print_answers(answers, |rows| {
-            aligned(&[R::heads()].into_iter().chain(rows.iter().map(R::cells)).collect::<Vec<_>>())
-        }),
     }
 }
 

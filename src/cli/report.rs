@@ -39,6 +39,26 @@ pub struct ToldService {
     pub connections_opened: u64,
     pub figures: Vec<ToldFigure>,
     tables: Vec<ToldHeading>,
+    /// What most of them have not, and older releases have nowhere.
+    matrix: Option<ToldMatrix>,
+}
+
+/// Two kinds of names against each other.
+#[derive(Deserialize)]
+struct ToldMatrix {
+    title: String,
+    empty: String,
+    row: (String, String),
+    column: (String, String),
+    columns: Vec<String>,
+    rows: Vec<ToldLine>,
+}
+
+#[derive(Deserialize)]
+struct ToldLine {
+    name: String,
+    /// For each column how much waits, and how many seconds; or 0. Those behind are sums.
+    values: Vec<Value>,
 }
 
 #[derive(Deserialize)]
@@ -166,11 +186,12 @@ impl ToldReport {
         self.history.series.iter().filter(|series| series.service == service.name)
     }
 
-    /// Returns the tables of a service.
+    /// Returns the tables of a service, with its matrix as one.
     pub fn tables(&self, service: &ToldService) -> Vec<Grid> {
         let rows = self.rows.get(&service.name);
         let grid = |heading: &ToldHeading| Grid::of(service, heading, rows.and_then(|rows| rows.get(&heading.name)));
-        service.tables.iter().map(grid).collect()
+        let matrix = service.matrix.as_ref().map(|matrix| Grid::of_matrix(service, matrix));
+        matrix.into_iter().chain(service.tables.iter().map(grid)).collect()
     }
 }
 
@@ -202,6 +223,33 @@ impl Grid {
             rows: rows.map(cells).collect(),
         }
     }
+
+    /// Returns the cells of a matrix, each as a row of names, number and time, the longest time first.
+    fn of_matrix(service: &ToldService, matrix: &ToldMatrix) -> Grid {
+        let cells = matrix.rows.iter().flat_map(|line| {
+            line.values.iter().zip(&matrix.columns).filter_map(|(value, column)| {
+                let (count, seconds) = <(f64, f64)>::deserialize(value).ok()?;
+                Some((line.name.as_str(), column.as_str(), count, seconds))
+            })
+        });
+        let mut cells: Vec<_> = cells.collect();
+        cells.sort_by(|one, other| (other.3, other.2).partial_cmp(&(one.3, one.2)).unwrap_or(Ordering::Equal));
+        let row = |(row, column, count, seconds): (&str, &str, f64, f64)| {
+            let names = [row, column].map(|name| GridCell::Text(visible(name)));
+            names.into_iter().chain([GridCell::Number(count), GridCell::seconds(seconds)]).collect()
+        };
+        let head = |title: &str, is_text| GridHead { title: visible(title), is_text, is_counter: false };
+        let names = [&matrix.row.0, &matrix.column.0].map(|title| head(title, true));
+        Grid {
+            id: format!("{}.matrix", service.name),
+            title: visible(&matrix.title),
+            empty: visible(&matrix.empty),
+            note: None,
+            more: 0,
+            heads: names.into_iter().chain([head("ready", false), head("oldest", false)]).collect(),
+            rows: cells.into_iter().map(row).collect(),
+        }
+    }
 }
 
 impl ToldColumn {
@@ -231,7 +279,7 @@ impl ToldColumn {
     }
 
     fn is_text(&self) -> bool {
-        ["name", "address", "text"].contains(&&*self.unit)
+        ["name", "address", "text", "key"].contains(&&*self.unit)
     }
 }
 

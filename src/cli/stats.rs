@@ -2,10 +2,11 @@
 
 use super::command::Failure;
 use super::report::{self, Answer, Grid, GridCell, ToldReport, ToldService};
-use super::servers::{AnswerOf, Servers, TIMEOUTS, in_words, print_answers, print_objects};
+use super::rows::flat;
+use super::servers::{AnswerOf, Servers, TIMEOUTS, print_answers, print_objects};
 use super::table::Given;
 use super::terminal::{aligned, printable};
-use crate::client::{Client, Lines};
+use crate::client::Client;
 use crate::options::{Opt, assign, number};
 use crate::pools::wire::client::LISTS;
 use crate::registry::SERVICES;
@@ -107,9 +108,8 @@ fn query(servers: &Servers, words: &[OsString]) -> Vec<AnswerOf<Printed>> {
     // Keys are bytes, in which a space is sent so.
     let escaped = |word: &OsString| word.as_bytes().split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"%20"[..]);
     let words: Vec<Vec<u8>> = words.iter().map(escaped).collect();
-    let answers = in_words(Client::with(servers.placement(), TIMEOUTS).query(words.join(&b' '))).into_iter();
-    let flat = |answer: Result<Lines, String>| answer?.map(Printed::Lines).map_err(|error| error.to_string());
-    answers.map(|(server, answer)| (server, flat(answer))).collect()
+    let answers = flat(Client::with(servers.placement(), TIMEOUTS).query(words.join(&b' '))).into_iter();
+    answers.map(|(server, answer)| (server, answer.map(Printed::Lines))).collect()
 }
 
 /// Asks a server that knows no reports for what it does know: its own statistics.

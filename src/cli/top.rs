@@ -11,6 +11,7 @@ use super::table::Given;
 use super::terminal::print;
 use crate::client::{Client, Timeouts};
 use crate::options::{Opt, assign, number, seconds};
+use crate::registry::SERVICES;
 use controls::{Controls, KeyAction};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -37,6 +38,8 @@ const SLICE: Duration = Duration::from_millis(200);
 /// What the options say.
 struct TopSettings {
     servers: Servers,
+    /// The only service that is shown, if one is named.
+    service: Option<String>,
     interval: Duration,
     /// How often to show something; without limit if it is not said and there is a terminal.
     count: Option<u64>,
@@ -49,6 +52,22 @@ const OPTIONS: &[Opt<TopSettings>] = &[
             A server.
             May be given several times, and each is asked.",
         ..Opt::SERVER
+    },
+    Opt {
+        long: "service",
+        hint: "NAME",
+        doc_short: "show only this service, such as jobs",
+        doc_long: "
+            Show only this service:
+            .Cm pools , counters , members
+            or
+            .Cm jobs .",
+        set: |settings, value| {
+            let is_known = SERVICES.iter().any(|info| info.name == value);
+            settings.service = Some(value.into()).filter(|_| is_known);
+            settings.service.as_ref().map(drop).ok_or("the name of a service".into())
+        },
+        ..Opt::BLANK
     },
     Opt {
         short: "i",
@@ -84,7 +103,8 @@ const OPTIONS: &[Opt<TopSettings>] = &[
 ///
 /// When the terminal cannot be used.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = TopSettings { servers: Servers::default(), interval: Duration::from_secs(2), count: None };
+    let mut settings =
+        TopSettings { servers: Servers::default(), service: None, interval: Duration::from_secs(2), count: None };
     given.apply(OPTIONS, &mut settings)?;
     settings.servers = settings.servers.or_environment();
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
@@ -110,11 +130,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 /// Prints plain lines, without a terminal: takes two samples, so that there are rates, and then as many as wanted.
 fn print_plainly(client: &Client, settings: &TopSettings) -> Result<ExitCode, Failure> {
-    let mut before = Sample::take(client);
+    let mut before = Sample::take(client, settings.service.as_deref());
     let mut status = ExitCode::SUCCESS;
     for _ in 0..settings.count.unwrap_or(1) {
         thread::sleep(settings.interval);
-        let now = Sample::take(client);
+        let now = Sample::take(client, settings.service.as_deref());
         print(&(screen::plain(&View::of(&now, Some(&before), "", &Orders::new())) + "\n"))?;
         if !now.is_complete() {
             status = ExitCode::FAILURE;
@@ -139,7 +159,7 @@ impl Top {
     /// time.
     fn run(mut self, terminal: &mut DefaultTerminal) -> io::Result<ExitCode> {
         let mut before = None;
-        let mut now = Sample::take(&self.client);
+        let mut now = Sample::take(&self.client, self.settings.service.as_deref());
         let mut status = ExitCode::SUCCESS;
         let mut looks = 1;
         loop {
@@ -149,7 +169,7 @@ impl Top {
             if !self.look(terminal, &now, before.as_ref())? || self.settings.count.is_some_and(|count| count <= looks) {
                 return Ok(status);
             }
-            before = Some(std::mem::replace(&mut now, Sample::take(&self.client)));
+            before = Some(std::mem::replace(&mut now, Sample::take(&self.client, self.settings.service.as_deref())));
             looks += 1;
         }
     }

@@ -252,6 +252,7 @@ mod members;
 mod placement;
 mod pools;
 mod provider;
+mod who;
 
 pub use crate::counters::request::CounterRefusal;
 pub use crate::counters::stats::CounterStat;
@@ -273,6 +274,7 @@ pub use placement::{MediaWiki, Placement, Ring};
 pub use pools::{Client, Limits, Lines, Lock, Outcome, ToldClaim};
 pub(crate) use provider::Role;
 pub use provider::{Offered, Provider, TaskResult};
+pub use who::own_name;
 
 use std::time::Duration;
 

@@ -3,10 +3,13 @@
 use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
 use super::fleet::{Fleet, HeldOn};
+use super::members::{Rows, RowsOfEach};
 use super::placement::Placement;
+use super::who::{own_name, sendable};
 use super::{Said, Timeouts};
 use crate::pools::request::{AcquireLock, Purpose, Reply};
 use crate::pools::stats::PoolStat as Stat;
+use crate::pools::wire::MAX_WHO;
 use crate::pools::wire::client as wire;
 pub use crate::pools::wire::client::ToldClaim;
 use crate::stats::Figures;
@@ -33,6 +36,7 @@ pub type Lines = Result<Vec<Vec<u8>>, Error>;
 pub struct Client {
     fleet: RefCell<Fleet>,
     placement: Placement,
+    who: String,
 }
 
 /// How much of a kind of work may be done at a time. All clients that share a key should use the same limits.
@@ -86,7 +90,14 @@ impl Client {
     /// Returns a client with other timeouts.
     pub fn with(placement: impl Into<Placement>, timeouts: Timeouts) -> Self {
         let placement = placement.into();
-        Client { fleet: RefCell::new(Fleet::new(placement.servers(), DEFAULT_PORT, timeouts)), placement }
+        let fleet = RefCell::new(Fleet::new(placement.servers(), DEFAULT_PORT, timeouts));
+        Client { fleet, placement, who: own_name() }
+    }
+
+    /// Returns the client, which says to be somebody else than `user@host:pid`, or nobody if the name is empty. What cannot be sent
+    /// is left out, and what is behind 64 characters.
+    pub fn named(self, who: &str) -> Self {
+        Client { who: sendable(who, MAX_WHO), ..self }
     }
 
     /// Asks for a lock in the pool `key`, and waits until there is an outcome.
@@ -122,7 +133,7 @@ impl Client {
         let begun = Instant::now();
         let (outcome, held) = self.fleet.borrow_mut().ask_first(&order, |connection| {
             let timeout = remaining(limits.timeout, begun.elapsed());
-            connection.send(&limits.request(purpose, &key, timeout), timeout)?;
+            connection.send(&limits.request(purpose, &key, timeout, &self.who), timeout)?;
             outcome_of(&connection.line_with_progress(&mut || watch(begun.elapsed()))?)
         })?;
         let locked = || Outcome::Locked(Lock { client: self, held: Some(held), key: key.to_vec() });
@@ -157,10 +168,19 @@ impl Client {
     /// Those of [`Client::acquire`]; [`Error::Refused`] from the C daemon, which cannot tell.
     pub fn claims(&self, key: impl AsRef<[u8]>) -> Result<Vec<ToldClaim>, Error> {
         let order = self.placement.order(key.as_ref());
-        let key = wire::escape_key(key.as_ref()).map_err(|_| Error::BadName)?;
-        let words = [b"HOLDERS ", &*key].concat();
-        let (lines, _) = self.fleet.borrow_mut().ask_first(&order, |connection| read_lines(connection, &words))?;
-        Ok(lines?.iter().filter_map(|line| wire::parse_claim(line)).collect())
+        let words = holders_of(key.as_ref())?;
+        let (claims, _) = self.fleet.borrow_mut().ask_first(&order, |connection| read_claims(connection, &words))?;
+        claims
+    }
+
+    /// The same of each server, by its address.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadName`].
+    pub fn claims_of_each(&self, key: impl AsRef<[u8]>) -> Result<RowsOfEach<ToldClaim>, Error> {
+        let words = holders_of(key.as_ref())?;
+        Ok(self.fleet.borrow_mut().ask_each(|connection| read_claims(connection, &words)))
     }
 
     fn release(&self, held: HeldOn, key: &[u8]) -> Result<(), Error> {
@@ -179,11 +199,12 @@ impl Client {
 }
 
 impl Limits {
-    fn request(&self, purpose: Purpose, key: &[u8], timeout: Duration) -> Vec<u8> {
+    fn request(&self, purpose: Purpose, key: &[u8], timeout: Duration, who: &str) -> Vec<u8> {
         let Limits { workers, max_queue, hold, .. } = *self;
+        let who = who.as_bytes();
         let (timeout, hold) = (timeout.into(), hold.map_or(Span::FOREVER, Span::from));
         let mut request = Vec::new();
-        wire::write_acquire(&mut request, &AcquireLock { key, purpose, workers, max_queue, timeout, hold });
+        wire::write_acquire(&mut request, &AcquireLock { key, purpose, workers, max_queue, timeout, hold, who });
         request
     }
 }
@@ -271,6 +292,17 @@ fn read_stats(connection: &mut ClientConnection) -> Result<Figures<Stat>, Fault>
         }
     }
     Err(Fault::Garbled)
+}
+
+/// Returns the words that ask who has the claims on a key.
+fn holders_of(key: &[u8]) -> Result<Vec<u8>, Error> {
+    let key = wire::escape_key(key).map_err(|_| Error::BadName)?;
+    Ok([b"HOLDERS ", &*key].concat())
+}
+
+fn read_claims(connection: &mut ClientConnection, words: &[u8]) -> Result<Rows<ToldClaim>, Fault> {
+    let lines = read_lines(connection, words)?;
+    Ok(lines.map(|lines| lines.iter().filter_map(|line| wire::parse_claim(line)).collect()))
 }
 
 fn read_lines(connection: &mut ClientConnection, words: &[u8]) -> Result<Lines, Fault> {

@@ -7,7 +7,7 @@ use crate::histogram::{Histogram, NUMBER_BOUNDS, TICK_BOUNDS, TIME_BOUNDS};
 use crate::loop_stats::Budget;
 use crate::report::room::{MOST_ROWS, fit};
 use crate::report::snapshot::Moment;
-use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, ServiceReport, Table};
+use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Report, ServiceReport, Table};
 use crate::service::Traffic;
 use crate::stats::{Metric, Row, Unit};
 use crate::text::visible;
@@ -108,7 +108,13 @@ struct Labelled<'a> {
 }
 
 fn write_tables(page: &mut Exposition, services: &[ServiceReport]) {
-    let tables = services.iter().flat_map(|service| service.report.tables.iter().map(|table| (service.name, table)));
+    let tables = services.iter().flat_map(|service| {
+        let Report { tables, exported, .. } = &service.report;
+        tables.iter().map(move |table| {
+            let told = exported.iter().find(|other| std::ptr::eq(other.info, table.info));
+            (service.name, told.unwrap_or(table))
+        })
+    });
     let mut tables: Vec<Labelled<'_>> = tables.map(|(service, table)| Labelled::of(service, table)).collect();
     let costs: Vec<Vec<usize>> = tables.iter().map(Labelled::costs).collect();
     let fitting = fit(&costs, TABLE_BYTES);

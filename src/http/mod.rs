@@ -17,10 +17,12 @@ use crate::options::Opt;
 use crate::output::MAX_BYTES;
 use crate::record::{Reader, Writer};
 use crate::registry::Others;
-use crate::report::Report;
 use crate::report::room::{MOST_ROWS, Room};
-use crate::report::snapshot::{Moment, Remembered, Snapshot};
-use crate::service::{Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable};
+use crate::report::snapshot::{Moment, Remembered, Snapshot, Values};
+use crate::report::{Overview, Report, SeriesInfo, View};
+use crate::service::{
+    Act, Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable,
+};
 use crate::settings::{self, Configure};
 use crate::time::{Span, Time};
 use crate::wheel::Due;
@@ -57,7 +59,7 @@ impl Configure for HttpSettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
 
     fn open(&self) -> Box<dyn Service> {
-        Box::new(Http { samples: Samples::default(), hosts: Hosts::with(&self.hosts) })
+        Box::new(Http { samples: Samples::default(), hosts: Hosts::with(&self.hosts), is_admin: self.is_admin })
     }
 }
 
@@ -69,35 +71,56 @@ pub struct Http {
     samples: Samples,
     /// The names that requests may be for.
     hosts: Hosts,
+    /// Whether those who look at the pages may do what these offer.
+    is_admin: bool,
 }
 
 /// What there is to ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Resource {
+enum Resource<'a> {
     Status,
     Json,
     Metrics,
     Health,
+    /// What a service tells of one thing, on a page or as JSON.
+    View(&'a str, &'a str, Form),
 }
 
-impl Resource {
-    fn at(path: &str) -> Option<Resource> {
+/// How one thing is told of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Page,
+    Json,
+}
+
+impl Resource<'_> {
+    fn at(path: &str) -> Option<Resource<'_>> {
         match path {
             "/" => Some(Resource::Status),
             "/status.json" => Some(Resource::Json),
             "/metrics" => Some(Resource::Metrics),
             "/healthz" => Some(Resource::Health),
-            _ => None,
+            _ => {
+                let (service, thing) = path.strip_prefix('/')?.split_once('/')?;
+                Some(match thing.strip_suffix(".json") {
+                    Some(thing) => Resource::View(service, thing, Form::Json),
+                    None => Resource::View(service, thing, Form::Page),
+                })
+            }
         }
     }
 
     fn content_type(self) -> &'static str {
         match self {
-            Resource::Status => "text/html; charset=utf-8",
-            Resource::Json => "application/json",
+            Resource::Status | Resource::View(_, _, Form::Page) => "text/html; charset=utf-8",
+            Resource::Json | Resource::View(_, _, Form::Json) => "application/json",
             Resource::Metrics => "text/plain; version=0.0.4; charset=utf-8",
             Resource::Health => PLAIN,
         }
+    }
+
+    fn is_page(self) -> bool {
+        matches!(self, Resource::Status | Resource::View(_, _, Form::Page))
     }
 }
 
@@ -108,38 +131,71 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 
 impl Http {
     fn answer(&self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) {
-        let HttpRequest { method, host, path, connection } = request;
-        let page = Resource::at(path);
-        let status = match (page, method) {
-            _ if host.is_some_and(|host| !self.hosts.include(host)) => Status::MisdirectedRequest,
-            (None, _) => Status::NotFound,
-            (Some(_), Method::Other) => Status::MethodNotAllowed,
-            (Some(Resource::Health), _) if context.others.ailment().is_some() => Status::ServiceUnavailable,
-            (Some(_), Method::Get | Method::Head) => Status::Ok,
-        };
+        let HttpRequest { method, host, path, connection, .. } = request;
+        let resource = Resource::at(path);
         trace!("{conn} > {method:?} {path:?}");
-        let body = match page {
-            Some(page) if status == Status::Ok => self.render(page, context),
-            Some(Resource::Health) if status == Status::ServiceUnavailable => {
-                format!("{}\n", context.others.ailment().unwrap_or_default())
+        let body = match (resource, method) {
+            _ if host.is_some_and(|host| !self.hosts.include(host)) => Err(Status::MisdirectedRequest),
+            (Some(Resource::View(service, thing, Form::Page)), Method::Post) => {
+                Err(self.act(service, thing, &request, context))
             }
-            _ if status == Status::MisdirectedRequest => format!("{}\n{MISDIRECTED}", status.text()),
-            _ => format!("{}\n", status.text()),
+            (None, _) | (Some(Resource::View(..)), Method::Post | Method::Other) => Err(Status::NotFound),
+            (Some(_), Method::Post | Method::Other) => Err(Status::MethodNotAllowed),
+            (Some(Resource::Health), _) if context.others.ailment().is_some() => Err(Status::ServiceUnavailable),
+            (Some(resource), Method::Get | Method::Head) => self.render(resource, context).ok_or(Status::NotFound),
         };
-        let content_type = page.filter(|_| status == Status::Ok).map_or(PLAIN, Resource::content_type);
-        let policy = (page == Some(Resource::Status)).then_some(page::POLICY);
+        let (status, body, resource) = match body {
+            Ok(body) => (Status::Ok, body, resource),
+            Err(status @ Status::MisdirectedRequest) => (status, format!("{}\n{MISDIRECTED}", status.text()), None),
+            // A browser stays where it is.
+            Err(status @ Status::NoContent) => (status, String::new(), None),
+            Err(status @ Status::ServiceUnavailable) => {
+                (status, format!("{}\n", context.others.ailment().unwrap_or_default()), None)
+            }
+            Err(status) => (status, format!("{}\n", status.text()), None),
+        };
+        let content_type = resource.map_or(PLAIN, Resource::content_type);
+        let policy = if self.is_admin { page::ADMIN_POLICY } else { page::POLICY };
+        let policy = resource.is_some_and(Resource::is_page).then_some(policy);
         let head = ResponseHead { status, content_type, length: body.len(), policy, connection };
         send(conn, &head, if method == Method::Head { "" } else { &body }, context);
     }
 
-    fn render(&self, page: Resource, context: &Context<'_>) -> String {
+    /// Has a service do something with one of its things, `ACTION/KEY`, where that is allowed and a page of this server asks for
+    /// it: a page from elsewhere can have a browser send a request, but not without saying where it is from.
+    fn act(&self, service: &str, thing: &str, request: &HttpRequest<'_>, context: &mut Context<'_>) -> Status {
+        let own = request.host.zip(request.origin).is_some_and(|(host, origin)| {
+            let from = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            from.is_some_and(|from| from.eq_ignore_ascii_case(host))
+        });
+        if !self.is_admin || !own || request.site.is_some_and(|site| site != "same-origin") {
+            return Status::Forbidden;
+        }
+        let Some((action, key)) = thing.split_once('/') else { return Status::NotFound };
+        if !context.others.include(service) {
+            return Status::NotFound;
+        }
+        context.acts.push(Act { service: service.into(), action: action.into(), key: unescaped(key) });
+        Status::NoContent
+    }
+
+    /// Returns the page; None if what it would be about is not there.
+    fn render(&self, resource: Resource<'_>, context: &Context<'_>) -> Option<String> {
         let moment = || Moment::seen_from(context, Report::default());
-        match page {
-            Resource::Status => page::render(&snapshot_of(&moment(), &self.samples)),
-            Resource::Json => snapshot_of(&moment(), &self.samples).to_json(),
+        Some(match resource {
+            Resource::Status => page::render(&self.with_rights(snapshot_of(&moment(), &self.samples))),
+            Resource::Json => self.with_rights(snapshot_of(&moment(), &self.samples)).to_json(),
             Resource::Metrics => metrics::render(&moment()),
             Resource::Health => "ok\n".into(),
-        }
+            Resource::View(service, thing, form) => {
+                let snapshot = self.with_rights(snapshot_of_view(service, &unescaped(thing), context)?);
+                if form == Form::Page { page::render(&snapshot) } else { snapshot.to_json() }
+            }
+        })
+    }
+
+    fn with_rights(&self, snapshot: Snapshot) -> Snapshot {
+        Snapshot { is_admin: self.is_admin, ..snapshot }
     }
 }
 
@@ -147,6 +203,33 @@ impl Http {
 fn snapshot_of(moment: &Moment<'_>, samples: &Samples) -> Snapshot {
     let values = |service, info| samples.shown(service, info);
     Snapshot::of(moment, PAGE_ROOM, &Remembered { interval: INTERVAL, most: KEPT - 1, values: &values })
+}
+
+/// Returns what a page about one thing shows.
+fn snapshot_of_view(service: &str, thing: &[u8], context: &Context<'_>) -> Option<Snapshot> {
+    let (report, view) = context.others.view(service, thing, context.now, context.peers)?;
+    let View { title, values, interval, most, .. } = view;
+    let series: Vec<&SeriesInfo> = report.report.series.iter().map(|(info, _)| *info).collect();
+    let values = |_, info: &'static SeriesInfo| {
+        let place = series.iter().position(|other| std::ptr::eq(*other, info));
+        Values::Rates(place.and_then(|place| values.get(place).cloned()).unwrap_or_default())
+    };
+    let moment = Moment::with(context, Overview { services: vec![report] });
+    let snapshot = Snapshot::of(&moment, PAGE_ROOM, &Remembered { interval, most, values: &values });
+    Some(Snapshot { title: Some(title), ..snapshot })
+}
+
+/// Returns the bytes that a part of a path stands for: `%2F` is a slash.
+fn unescaped(path: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..2).filter(|_| *first == b'%').and_then(|code| std::str::from_utf8(code).ok());
+        let escaped = code.and_then(|code| u8::from_str_radix(code, 16).ok());
+        bytes.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &after[2..] } else { after };
+    }
+    bytes
 }
 
 /// The last answer on a connection.
@@ -280,7 +363,7 @@ mod tests {
             let tables = status.services.iter().flat_map(|service| service.tables.iter());
             tables.filter(|table| table.more > 0).map(|table| (table.name, table.more)).collect::<Vec<_>>()
         };
-        for (service, rows) in [("pools", 257), ("counters", 257), ("members", 150), ("jobs", 100)] {
+        for (service, rows) in [("pools", 257), ("counters", 257), ("members", 150), ("jobs", 90)] {
             assert_eq!(shown_of(service, rows), [], "of {rows} rows of the {service}");
         }
     }

@@ -1,12 +1,14 @@
 //! The options of the status page.
 
-use crate::options::{Endpoint, Opt};
+use crate::options::{Endpoint, Opt, assign, flag};
 
 /// What the options of the status page say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HttpSettings {
     /// Names under which the pages are shown, besides those that need not be told, in lower case.
     pub hosts: Vec<String>,
+    /// Whether the pages have buttons that change things.
+    pub is_admin: bool,
 }
 
 /// Where the pages are served: nowhere, until an address is named.
@@ -35,7 +37,8 @@ pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
 }];
 
 /// The other options.
-pub const OPTIONS: &[Opt<HttpSettings>] = &[Opt {
+pub const OPTIONS: &[Opt<HttpSettings>] = &[
+    Opt {
     long: "http-host",
     key: "http_host",
         default: "[]",
@@ -54,7 +57,21 @@ pub const OPTIONS: &[Opt<HttpSettings>] = &[Opt {
         Ok(())
     },
     ..Opt::BLANK
-}];
+    },
+    Opt {
+        long: "http-admin",
+        key: "http_admin",
+        default: "false",
+        doc_short: "have buttons on the pages that kick and delete buried jobs",
+        doc_long: "
+            Have buttons on the pages that kick and delete buried jobs, for all who may connect.
+            What a page from elsewhere asks for in the name of a browser is answered with
+            .Li 403 .
+            The default is not to.",
+        set: |settings, value| assign(&mut settings.is_admin, flag(value)),
+        ..Opt::BLANK
+    },
+];
 
 /// Returns the name as requests are compared with it; None if it is no name.
 fn name(text: &str) -> Option<String> {

@@ -29,7 +29,8 @@ function number(n) {
 
 function duration(s) {
   const digits = n => n.toLocaleString("en", { maximumFractionDigits: n < 10 ? 1 : 0 });
-  if (s > 0 && s < .001) return digits(s * 1e6) + " µs";
+  if (s === 0) return "0 s";
+  if (s < .001) return digits(s * 1e6) + " µs";
   if (s < 1) return digits(s * 1000) + " ms";
   if (s < 60) return digits(s) + " s";
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
@@ -54,26 +55,31 @@ const CELLS = {
   name: text("text name"),
   address: text("text peer"),
   text: text("text"),
+  key: text("text"),
   number: faint(number),
   bytes: faint(bytes),
-  seconds: (value, tone) => [{ text: duration(value), className: tone }],
+  seconds: faint(duration),
   times: value => [quantile(value.p50, value.p50_is_over), quantile(value.p99, value.p99_is_over)],
 };
 
-// A table of rows of cells, which are texts or objects of text, className and share. Heads are texts, or objects of text, className
-// and title.
+// A table of rows of cells, which are texts or objects of text, className, share, link, title and actions. Heads are texts, or
+// objects of text, className, title, link and sort, which is called when the head is clicked.
 function fill(id, heads, rows) {
   const table = byId(id), section = table.closest("section"), empty = section && section.querySelector(".empty");
   if (!table.tHead) {
-    const row = table.createTHead().insertRow();
-    heads.forEach(head => {
-      const { text, className = "", title } = typeof head === "object" ? head : { text: head };
-      const th = el("th", className, text);
-      if (title) th.title = title;
-      row.append(th);
-    });
+    table.createTHead().insertRow();
     table.createTBody();
   }
+  const headRow = table.tHead.rows[0];
+  while (headRow.cells.length > heads.length) headRow.lastChild.remove();
+  heads.forEach((head, x) => {
+    const { text, className = "", title = "", link, sort } = typeof head === "object" ? head : { text: head };
+    const th = headRow.cells[x] || headRow.appendChild(el("th"));
+    th.className = className;
+    th.title = title;
+    th.onclick = sort || null;
+    write(th, text, link);
+  });
   table.hidden = rows.length === 0;
   if (empty) empty.hidden = rows.length > 0;
   const body = table.tBodies[0];
@@ -81,13 +87,76 @@ function fill(id, heads, rows) {
   rows.forEach((cells, y) => {
     const row = body.rows[y] || body.insertRow();
     cells.forEach((cell, x) => {
-      const { text, className = "", share } = typeof cell === "object" ? cell : { text: cell };
+      const { text, className = "", share, link, title = "", actions } = typeof cell === "object" ? cell : { text: cell };
       const td = row.cells[x] || row.insertCell();
-      say(td, text);
+      write(td, text, link, actions);
       td.className = className;
+      td.title = title;
       if (share !== undefined) td.style.setProperty("--share", share);
     });
+    while (row.cells.length > cells.length) row.deleteCell(-1);
   });
+}
+
+// Puts a text in, which may be a link, and buttons beside it.
+function write(node, text, link, actions = []) {
+  const key = [link || "", ...actions.map(action => action.path)].join(" ");
+  if (key === " " || key === "") {
+    if (node.dataset.key) {
+      node.replaceChildren();
+      delete node.dataset.key;
+    }
+    return say(node, text);
+  }
+  if (node.dataset.key === key && node.firstChild.textContent === text) return;
+  node.dataset.key = key;
+  const first = el(link ? "a" : "span", "", text);
+  if (link) first.href = link;
+  node.replaceChildren(first, ...actions.map(({ name, path }) => {
+    const button = el("button", "", name);
+    button.onclick = () => act(button, path);
+    return button;
+  }));
+}
+
+async function act(button, path) {
+  button.disabled = true;
+  try {
+    const { ok, statusText } = await fetch(path, { method: "POST", signal: AbortSignal.timeout(STALE_MS) });
+    if (!ok) button.textContent = statusText;
+  } catch (error) {
+    button.textContent = "no answer";
+  }
+}
+
+// How many rows of a table are shown before a click, the tables of which all are, and the orders that were clicked for.
+const FOLDED = 10, open = new Set(), orders = {};
+const isText = unit => ["name", "address", "text", "key"].includes(unit);
+const pathOf = (service, action, key) => ["", service.name, action, key].map(encodeURIComponent).join("/");
+
+function ordered(rows, order) {
+  if (!order) return rows;
+  const value = row => row[order.name] !== null && typeof row[order.name] === "object" ? row[order.name].p50 : row[order.name];
+  const compare = (one, other) => typeof one === "string" ? one.localeCompare(other) : one - other;
+  const sorted = rows.filter(row => value(row) !== null).sort((one, other) => compare(value(one), value(other)));
+  if (order.isDown) sorted.reverse();
+  return [...sorted, ...rows.filter(row => value(row) === null)];
+}
+
+// A button below a table that shows all of its rows, or the first ones again.
+function unfold(id, all, shown, again) {
+  const root = byId(id).closest("section");
+  let button = root.querySelector("button.fold");
+  if (!button) {
+    button = el("button", "fold");
+    byId(id).closest(".scroll").after(button);
+  }
+  button.hidden = all <= FOLDED + 2;
+  say(button, shown < all ? "Show all " + number(all) : "Show the first " + FOLDED);
+  button.onclick = () => {
+    if (!open.delete(id)) open.add(id);
+    again();
+  };
 }
 
 // A table of a service, with its heading and what is to be said of it.
@@ -107,22 +176,147 @@ function section(service, heading) {
 }
 
 function rowsOf(service, heading) {
-  const { columns } = heading, rows = last[service.name][heading.name];
-  const id = section(service, heading);
-  const heads = columns.flatMap(({ title, help, unit }) => unit === "times"
-    ? ["p50", "p99"].map(share => ({ text: title + " " + share, title: help }))
-    : [{ text: title, title: help, className: ["name", "address", "text"].includes(unit) ? "text" : "" }]);
-  const most = columns.map(({ name, emphasis }) => emphasis === "work" ? Math.max(1, ...rows.map(row => row[name])) : 0);
-  fill(id, heads, rows.map(row => columns.flatMap(({ name, unit, emphasis }, x) => {
+  const { columns } = heading, id = section(service, heading), all = ordered(last[service.name][heading.name], orders[id]);
+  const heads = columns.flatMap(({ name, title, help, unit }) => {
+    const order = orders[id], isSorting = order && order.name === name;
+    const className = [isText(unit) ? "text" : "", isSorting ? order.isDown ? "down" : "up" : ""].join(" ").trim();
+    const sort = () => {
+      // Numbers begin with the greatest, names with the first; the third click has it as the server tells it.
+      const first = !isText(unit);
+      if (!isSorting) orders[id] = { name, isDown: first };
+      else if (order.isDown === first) order.isDown = !first;
+      else delete orders[id];
+      rowsOf(service, heading);
+    };
+    return unit === "times"
+      ? ["p50", "p99"].map(share => ({ text: title + " " + share, title: help, className, sort }))
+      : [{ text: title, title: help, className, sort }];
+  });
+  const rows = open.has(id) || all.length <= FOLDED + 2 ? all : all.slice(0, FOLDED);
+  const most = columns.map(({ name, emphasis }) => emphasis === "work" ? Math.max(1, ...all.map(row => row[name])) : 0);
+  byId(id).classList.toggle("many", heads.length > 12);
+  fill(id, heads, rows.map(row => columns.flatMap(({ name, unit, emphasis, link, actions }, x) => {
     const value = row[name];
     if (value === null) return unit === "times" ? ["–", "–"] : ["–"];
     const cells = CELLS[unit](value, TONES[emphasis]);
+    if (link) cells[0].link = link + encodeURIComponent(value);
+    if (!value && link) cells[0].text = "(no name)";
+    if (actions && last.is_admin) cells[0].actions = actions.map(name => ({ name, path: pathOf(service, name, value) }));
     return most[x] ? [{ text: cells[0].text, className: "share", share: value / most[x] }] : cells;
   })));
+  unfold(id, all.length, rows.length, () => rowsOf(service, heading));
   const more = heading.more ? "There are " + number(heading.more) + " more." : "";
   const note = byId(id).closest("section").querySelector(".note");
   say(note, [heading.help, heading.note, more].filter(Boolean).join(" "));
   note.hidden = rows.length === 0 || note.textContent === "";
+}
+
+// From how many seconds on a cell of a matrix is how hot. The same stands in page.rs.
+const HEAT = [10, 60, 600, 3600, 21600];
+// What is chosen for the matrix, and all of it, if it was asked for.
+const chosen = { isAll: location.pathname !== "/", words: [], order: "server" };
+let whole;
+
+const ageOf = heat => heat ? heat[1] : 0, countOf = heat => heat ? heat[0] : 0;
+const shortly = s => s < 60 ? Math.round(s) + " s" : s < 3600 ? Math.floor(s / 60) + " min" : s < 86400 ? Math.floor(s / 3600) + " h" : Math.floor(s / 86400) + " d";
+const compact = n => n < 10000 ? String(n) : n.toLocaleString("en", { notation: "compact", maximumFractionDigits: n < 1e5 ? 1 : 0 });
+const BY = {
+  server: () => 0,
+  age: (one, other) => ageOf(other.heat) - ageOf(one.heat) || countOf(other.heat) - countOf(one.heat),
+  count: (one, other) => countOf(other.heat) - countOf(one.heat),
+  name: (one, other) => one.name.localeCompare(other.name),
+};
+
+function heatCell(heat, isDense, title) {
+  if (!heat) return { text: "", className: "heat" };
+  const [count, age] = heat, level = HEAT.findLastIndex(least => age >= least);
+  const text = compact(count) + (isDense ? "" : "\n" + shortly(age));
+  return { text, className: "heat" + (level < 0 ? "" : " h" + level), title: title + ": " + number(count) + " ready, oldest " + duration(age) };
+}
+
+function matrixSection(service) {
+  const root = el("section", "wide"), bar = el("div", "bar"), scroll = el("div", "scroll"), table = el("table", "matrix");
+  const search = el("input"), order = el("select"), button = el("button");
+  table.id = "matrix";
+  search.type = "search";
+  search.oninput = () => {
+    chosen.words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    drawMatrix(service);
+    if (chosen.words.length && !whole) fetchWhole(service);
+  };
+  for (const [value, text] of [["server", "worst first"], ["age", "oldest first"], ["count", "most first"], ["name", "by name"]]) {
+    order.append(Object.assign(el("option", "", text), { value }));
+  }
+  order.onchange = () => { chosen.order = order.value; drawMatrix(service); };
+  button.onclick = () => {
+    chosen.isAll = !chosen.isAll;
+    drawMatrix(service);
+    if (chosen.isAll) fetchWhole(service);
+  };
+  bar.append(search, order, button);
+  scroll.append(table);
+  root.append(el("h2", "", service.matrix.title), el("p", "empty", service.matrix.empty), bar, scroll, el("p", "note"));
+  byId("matrices").append(root);
+  return { search, button, bar, note: root.querySelector(".note") };
+}
+
+let matrixParts;
+
+async function fetchWhole(service) {
+  try {
+    const response = await fetch(service.matrix.path + ".json", { cache: "no-store", signal: AbortSignal.timeout(STALE_MS) });
+    const status = await response.json();
+    whole = status.services.find(it => it.name === service.name).matrix;
+    drawMatrix(service);
+  } catch (error) {
+    // What is there stays until the next time.
+  }
+}
+
+function drawMatrix(service) {
+  const parts = matrixParts ||= matrixSection(service), wantsAll = chosen.isAll || chosen.words.length > 0;
+  const matrix = wantsAll && whole ? whole : service.matrix, [rowWord, rowPath] = matrix.row, [columnWord, columnPath] = matrix.column;
+  let columns = matrix.columns.map((name, at) => ({ name, at, heat: matrix.all[at] }));
+  let rows = matrix.rows.map(({ name, values }) => ({ name, values, heat: values.at(-1) }));
+  for (const word of chosen.words) {
+    const has = it => it.name.toLowerCase().includes(word);
+    if (columns.some(has) && !rows.some(has)) columns = columns.filter(has);
+    else rows = rows.filter(has);
+  }
+  columns.sort(BY[chosen.order]);
+  rows.sort(BY[chosen.order]);
+  const isFound = chosen.words.length > 0, isDense = columns.length > 16;
+  const rest = matrix.columns.length, places = columns.map(column => column.at);
+  if (matrix.more_columns && !isFound) places.push(rest);
+  places.push(rest + 1);
+  const label = place => place < rest ? matrix.columns[place] : place === rest ? number(matrix.more_columns) + " more" : "all";
+  const line = (name, values, link) => [
+    { text: name, className: "text name", link },
+    ...places.map(place => ({ ...heatCell(values[place], isDense, name + ", " + label(place)), ...(place > rest ? { className: "heat sum" } : {}) })),
+  ];
+  const heads = places.map(place => place < rest
+    ? { text: label(place), className: "turned", title: columnWord + " " + label(place), link: columnPath + encodeURIComponent(label(place)) }
+    : { text: label(place), className: "turned", link: matrix.path });
+  const lines = rows.map(row => line(row.name, row.values, rowPath + encodeURIComponent(row.name)));
+  if (!isFound && matrix.more_rows) lines.push(line(number(matrix.more_rows) + " more", matrix.others, matrix.path));
+  if (!isFound && matrix.rows.length) lines.push(line("all", matrix.all, matrix.path).map((cell, x) => x ? { ...cell, className: "heat sum" } : cell));
+  fill("matrix", [{ text: rowWord, className: "text" }, ...heads], lines);
+  byId("matrix").classList.toggle("dense", isDense);
+  const all = [matrix.rows.length + matrix.more_rows, matrix.columns.length + matrix.more_columns];
+  const isSmall = !service.matrix.more_rows && !service.matrix.more_columns;
+  parts.bar.hidden = all[0] === 0;
+  parts.search.placeholder = "search " + number(all[0]) + " " + rowWord + "s, " + number(all[1]) + " " + columnWord + "s";
+  parts.search.setAttribute("aria-label", parts.search.placeholder);
+  parts.button.hidden = isSmall || location.pathname !== "/";
+  say(parts.button, chosen.isAll ? "Show the worst" : "Show all");
+  say(parts.note, isFound && !lines.length ? "Nothing has that name." : matrix.help);
+  parts.note.hidden = all[0] === 0;
+}
+
+function matrixOf(service) {
+  if (location.pathname !== "/") whole = service.matrix;
+  drawMatrix(service);
+  if (location.pathname === "/" && (chosen.isAll || chosen.words.length)) fetchWhole(service);
 }
 
 const COLORS = { none: "blue", work: "green", caution: "amber", alarm: "red" };
@@ -132,11 +326,11 @@ const cards = new Map();
 const HEIGHT = 100, TOP = 6, FEWEST = 20;
 
 function makeCard(series) {
-  const card = { title: series.title };
+  const card = { title: series.title, format: series.unit === "seconds" ? duration : number };
   const root = el("div", "card " + COLORS[series.emphasis]);
   card.number = el("span", "", "0");
   const numberLine = el("div", "number");
-  numberLine.append(card.number, el("small", "", series.unit));
+  numberLine.append(card.number, el("small", "", series.unit === "seconds" ? "" : series.unit));
   card.left = el("span");
   card.right = el("span", "peak");
   const sub = el("div", "sub");
@@ -163,15 +357,19 @@ function plot(series, history) {
   const card = cards.get(key), { values } = series;
   const most = Math.max(values.length, FEWEST), peak = Math.max(0, ...values);
   Object.assign(card, { values, most, peak, full: history.most, interval: history.interval });
-  say(card.number, number(series.is_rate ? values.at(-1) || 0 : series.now));
+  say(card.number, card.format(series.is_rate ? values.at(-1) || 0 : series.now));
   const x = n => most - values.length + n;
   const y = value => HEIGHT - (peak ? value / peak * (HEIGHT - TOP) : 0) - 1;
   const points = values.map((value, n) => x(n) + "," + y(value).toFixed(1));
   card.plot.setAttribute("viewBox", "0 0 " + (most - 1) + " " + HEIGHT);
   card.line.setAttribute("d", points.length > 1 ? "M" + points.join("L") : "");
   card.area.setAttribute("d", points.length > 1 ? "M" + x(0) + "," + HEIGHT + "L" + points.join("L") + "V" + HEIGHT + "Z" : "");
-  card.plot.setAttribute("aria-label", card.title + " in the last ten minutes, at most " + number(peak));
+  card.plot.setAttribute("aria-label", card.title + " in the " + lastOf(card, card.full) + ", at most " + card.format(peak));
   point(card);
+}
+
+function lastOf(card, points) {
+  return "last " + duration(points * card.interval);
 }
 
 // What the pointer points at, or else what the plot is about.
@@ -180,8 +378,8 @@ function point(card) {
   const index = card.at === undefined ? -1 : Math.round(card.at * (most - 1)) - most + values.length;
   if (index < 0 || index >= values.length) {
     card.cursor.setAttribute("visibility", "hidden");
-    say(card.left, values.length < full ? "last " + duration(Math.max(values.length, 1) * card.interval) : "last 10 min");
-    say(card.right, "peak " + number(card.peak));
+    say(card.left, lastOf(card, Math.max(Math.min(values.length, full), 1)));
+    say(card.right, "peak " + card.format(card.peak));
     return;
   }
   const x = most - values.length + index;
@@ -190,7 +388,7 @@ function point(card) {
   card.cursor.setAttribute("visibility", "visible");
   const ago = (values.length - 1 - index) * card.interval;
   say(card.left, ago ? duration(ago) + " ago" : "just now");
-  say(card.right, number(values[index]));
+  say(card.right, card.format(values[index]));
 }
 
 function facts(pairs) {
@@ -234,19 +432,23 @@ function show(status) {
   const passed = last ? status.uptime - last.uptime : 0;
   const busy = passed > 0 ? (loop.busy - last.loop.busy) / passed : loop.busy / Math.max(status.uptime, .001);
   last = status;
+  byId("title").hidden = !status.title;
+  byId("loop").hidden = Boolean(status.title);
+  say(byId("title"), status.title || "");
   status.history.series.filter(series => isUsed(services.find(it => it.name === series.service)))
     .forEach(series => plot(series, status.history));
   // Those who look at this page are none of them.
   const clients = services.filter(it => it.name !== "http").reduce((sum, it) => sum + it.connections, 0);
   facts([
     ["up", duration(status.uptime)],
-    ["clients", number(clients)],
+    [status.title ? "its clients" : "clients", number(clients)],
     ["busy", (busy * 100).toLocaleString("en", { maximumFractionDigits: 1 }) + " %"],
     ["memory", bytes(process.resident_bytes)],
     ["version", status.version],
     ...reloaded(status.last_reload, status.started_at + status.uptime),
   ]);
   const used = services.filter(isUsed);
+  used.filter(service => service.matrix).forEach(matrixOf);
   used.forEach(service => service.tables.forEach(heading => rowsOf(service, heading)));
   const heads = ["connections", "so far", "read", "written", "connect errors", "failed sends"];
   fill("services", [{ text: "service", className: "text" }, ...heads], used.map(it => [
@@ -266,17 +468,21 @@ function show(status) {
   ] });
 }
 
-// The first service is always there; of the others, those that a client has connected to.
+// Those that a client has connected to; the first if there is none.
 function isUsed(service) {
-  return service.name === last.services[0].name || service.connections_opened > 0;
+  const isAny = last.services.some(it => it.name !== "http" && it.connections_opened > 0);
+  return isAny ? service.connections_opened > 0 : service.name === last.services[0].name;
 }
+
+// Where what this page shows is as JSON.
+const source = location.pathname === "/" ? "/status.json" : location.pathname + ".json";
 
 let heard = Date.now(), failing = false;
 
 async function refresh() {
   if (!document.hidden) {
     try {
-      const response = await fetch("/status.json", { cache: "no-store", signal: AbortSignal.timeout(STALE_MS) });
+      const response = await fetch(source, { cache: "no-store", signal: AbortSignal.timeout(STALE_MS) });
       if (!response.ok) throw new Error(response.statusText);
       show(await response.json());
       heard = Date.now();
@@ -294,7 +500,9 @@ async function refresh() {
 }
 
 say(byId("place"), location.host);
-document.title = location.host + " – poolcounter";
 byId("app").hidden = false;
 show(JSON.parse(byId("status").textContent));
+document.title = (last.title ? last.title + " – " : "") + location.host + " – poolcounter";
+say(byId("json"), source);
+byId("json").href = source;
 setTimeout(refresh, REFRESH_MS);

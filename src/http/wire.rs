@@ -34,6 +34,10 @@ pub struct HttpRequest<'a> {
     pub host: Option<&'a str>,
     /// Where the page is, without the query.
     pub path: &'a str,
+    /// Which page of which server has made the browser ask, if that says so: `http://host:port`.
+    pub origin: Option<&'a str>,
+    /// What the browser thinks of that: `same-origin`.
+    pub site: Option<&'a str>,
     /// What becomes of the connection.
     pub connection: AfterResponse,
 }
@@ -45,6 +49,8 @@ pub enum Method {
     Get,
     /// Send all but the page itself.
     Head,
+    /// Change something.
+    Post,
     /// Something that pages do not do.
     Other,
 }
@@ -65,7 +71,9 @@ pub enum AfterResponse {
 #[allow(missing_docs, reason = "the names are those of the specification")]
 pub enum Status {
     Ok,
+    NoContent,
     BadRequest,
+    Forbidden,
     NotFound,
     MethodNotAllowed,
     ContentTooLarge,
@@ -95,7 +103,9 @@ impl Status {
     pub fn text(self) -> &'static str {
         match self {
             Status::Ok => "200 OK",
+            Status::NoContent => "204 No Content",
             Status::BadRequest => "400 Bad Request",
+            Status::Forbidden => "403 Forbidden",
             Status::NotFound => "404 Not Found",
             Status::MethodNotAllowed => "405 Method Not Allowed",
             Status::ContentTooLarge => "413 Content Too Large",
@@ -114,7 +124,9 @@ impl ResponseHead<'_> {
         let mut field = |name: &str, value: &str| bytes.extend_from_slice([name, value, "\r\n"].concat().as_bytes());
         field("HTTP/1.1 ", status.text());
         field("Content-Type: ", content_type);
-        field("Content-Length: ", &length.to_string());
+        if *status != Status::NoContent {
+            field("Content-Length: ", &length.to_string());
+        }
         field("Cache-Control: ", "no-store");
         field("X-Content-Type-Options: ", "nosniff");
         if let Some(policy) = policy {
@@ -167,11 +179,13 @@ fn parse_head(input: &[u8]) -> Result<Option<(HttpRequest<'_>, usize)>, Status> 
     let method = match method {
         "GET" => Method::Get,
         "HEAD" => Method::Head,
+        "POST" => Method::Post,
         _ => Method::Other,
     };
     let (authority, path) = split_target(target);
     let host = authority.or(host);
-    let request = HttpRequest { method, host, path, connection: connection(headers, is_modern) };
+    let (origin, site) = (values(headers, "origin").next(), values(headers, "sec-fetch-site").next());
+    let request = HttpRequest { method, host, path, origin, site, connection: connection(headers, is_modern) };
     Ok(Some((request, len + body_length(headers)?)))
 }
 
@@ -241,7 +255,7 @@ mod tests {
     #[test]
     fn requests_are_read() {
         let (host, path, connection) = (Some("a"), "/metrics", AfterResponse::Stays);
-        let get = HttpRequest { method: Method::Get, host, path, connection };
+        let get = HttpRequest { method: Method::Get, host, path, origin: None, site: None, connection };
         for input in [
             "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
             "\r\nGET /metrics HTTP/1.1\nhost:a\n\n",
@@ -252,7 +266,9 @@ mod tests {
             assert_eq!(request(input), get, "{input:?}");
         }
         assert_eq!(request("HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n").method, Method::Head);
-        assert_eq!(request("POST /x HTTP/1.1\r\nHost: a\r\n\r\n").method, Method::Other);
+        assert_eq!(request("PUT /x HTTP/1.1\r\nHost: a\r\n\r\n").method, Method::Other);
+        let post = request("POST /x HTTP/1.1\r\nHost: a\r\nOrigin: http://a\r\nSec-Fetch-Site: same-origin\r\n\r\n");
+        assert_eq!((post.method, post.origin, post.site), (Method::Post, Some("http://a"), Some("same-origin")));
         assert_eq!(request("GET http://a HTTP/1.1\r\nHost: a\r\n\r\n").path, "/");
         assert_eq!(request("GET /?u=http://b/c HTTP/1.1\r\nHost: a\r\n\r\n").path, "/");
         assert_eq!(request("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n").path, "*");

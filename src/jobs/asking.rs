@@ -79,8 +79,8 @@ impl JobQueue {
             }
             Request::Summary(by) => {
                 let question = match by {
-                    SummaryBy::Wiki => Question::SumSummary(SumBy::Wiki, self.state.oldest_by_sum(now)),
-                    SummaryBy::Type => Question::SumSummary(SumBy::Type, self.state.oldest_by_sum(now)),
+                    SummaryBy::Wiki => Question::SumSummary(SumBy::Wiki),
+                    SummaryBy::Type => Question::SumSummary(SumBy::Type),
                     SummaryBy::Tube => Question::TubeSummary,
                     SummaryBy::Runner => Question::RunnerSummary(BTreeMap::new()),
                 };
@@ -189,8 +189,8 @@ fn look_at_more(state: &State, Query { question, next, text }: &mut Query, now: 
             summaries.into_iter().for_each(tell);
             rest
         }
-        Question::SumSummary(by, oldest) => {
-            let (summaries, rest) = state.summary_of_sums(*by, oldest, *next, LOOKED_AT_ONCE);
+        Question::SumSummary(by) => {
+            let (summaries, rest) = state.summary_of_sums(*by, *next, LOOKED_AT_ONCE, now);
             summaries.into_iter().for_each(tell);
             rest
         }

@@ -16,7 +16,9 @@ mod standby;
 pub mod state;
 pub mod stats;
 pub mod store;
+mod tables;
 mod telling;
+mod views;
 pub mod wire;
 
 pub use options::{JobsSettings, StoreKind};
@@ -25,7 +27,7 @@ use crate::id::{ConnId, Id};
 use crate::options::Opt;
 use crate::output::MAX_BYTES;
 use crate::record::{Reader, Writer};
-use crate::report::{Report, Series};
+use crate::report::{Report, Series, View};
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
 };
@@ -35,13 +37,17 @@ use crate::wheel::Due;
 use keeping::Keeping;
 use process::Machine;
 use sessions::{Session, session_of};
-use state::{Commit, Event, Refusal, Reply, State, Step, Timer};
+use state::{Commit, Event, JobId, Refusal, Reply, State, Step, Timer};
 use stats::Jobs as Stat;
 use std::io;
 use store::{Standing, Store};
 use telling::Body;
 use wire::stream::{Cut, Item};
 use wire::{MAX_EXTENSION_LINE, Request, replies};
+
+/// How many wikis and types the status page has in its matrix: as many as there is room for on a screen.
+const SHOWN_WIKIS: usize = 20;
+const SHOWN_TYPES: usize = 12;
 
 /// The line of the registry.
 pub const INFO: Info = Info {
@@ -121,6 +127,7 @@ impl JobQueue {
         let Context { now, timers, random, .. } = context;
         let mut step = Step { now: *now, timers: &mut timers.typed(), random, events: &mut events };
         self.state.set_shut(self.store.standing() != Standing::Owns, &mut step);
+        self.state.note_time(*now);
         take(&mut self.state, &mut step);
         self.state.commit_at_once(&mut step);
         events.drain(..).for_each(|event| self.tell(&event, context));
@@ -268,6 +275,18 @@ impl Service for JobQueue {
         }
     }
 
+    fn act(&mut self, action: &str, key: &[u8], context: &mut Context<'_>) {
+        let Some(id) = std::str::from_utf8(key).ok().and_then(|key| key.parse().ok()).map(JobId) else { return };
+        if self.is_store_failing(context.now) || self.store.standing() != Standing::Owns {
+            return;
+        }
+        match action {
+            tables::KICK => self.step(context, |state, step| state.kick_buried(id, step)),
+            tables::DELETE => self.step(context, |state, step| state.delete_buried(id, step)),
+            _ => {}
+        }
+    }
+
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
         if let Some(session) = self.sessions.get_mut(conn.index()) {
             self.kept_bytes -= session.kept_bytes;
@@ -312,7 +331,17 @@ impl Service for JobQueue {
     }
 
     fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        Report { figures: self.figures(now).rows().collect(), tables: self.tables(now), ..Report::default() }
+        Report {
+            figures: self.figures(now).rows().collect(),
+            tables: self.tables(now),
+            exported: self.exported(now),
+            matrix: Some(self.matrix(SHOWN_WIKIS, SHOWN_TYPES, now)),
+            ..Report::default()
+        }
+    }
+
+    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+        self.view_of(path, now, peers)
     }
 
     fn sample(&self, note: &mut dyn FnMut(Series)) {

@@ -12,8 +12,10 @@ use serde::{Deserialize, Serialize};
 use std::io;
 
 /// The version of what is written. It cannot change without another.
-pub(super) const VERSION: u16 = 2;
-/// The version before, which said nothing of a store: jobs were kept in memory.
+pub(super) const VERSION: u16 = 3;
+/// The version before, which said nothing of failures and curves.
+const WITHOUT_CURVES: u16 = 2;
+/// The version before that, which said nothing of a store: jobs were kept in memory.
 const WITHOUT_STORE: u16 = 1;
 
 /// What stands before everything.
@@ -53,7 +55,7 @@ impl JobQueue {
         context: &mut Context<'_>,
     ) -> Result<(), Unreadable> {
         self.keeping.handed_over = match version {
-            VERSION => saved.take()?,
+            VERSION | WITHOUT_CURVES => saved.take()?,
             WITHOUT_STORE => Some(Mark::default()),
             other => return Err(Unreadable::version("jobs", other)),
         };

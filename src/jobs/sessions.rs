@@ -8,7 +8,6 @@ use crate::id::{ConnId, Id};
 use crate::output::{FULL_BYTES, Output};
 use crate::record::{Reader, Writer};
 use crate::service::Unreadable;
-use crate::time::Span;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -58,7 +57,7 @@ pub(super) enum Question {
     /// What there is to know of all tubes.
     TubeSummary,
     /// What there is to know of all wikis or types; and for how long jobs have been ready there.
-    SumSummary(SumBy, Vec<Span>),
+    SumSummary(SumBy),
     /// What there is to know of all runners, as far as it is gathered.
     RunnerSummary(BTreeMap<Vec<u8>, Summary>),
     /// Those runners of whom is not told yet.

@@ -24,11 +24,13 @@ mod bulk;
 mod check;
 mod commits;
 mod conns;
+pub mod curves;
 mod gate;
 mod index;
 mod job;
 mod jobs;
 mod limits;
+pub mod matrix;
 pub mod name;
 mod places;
 mod put;
@@ -44,6 +46,7 @@ mod snapshot;
 mod sums;
 mod sweeps;
 mod tube;
+pub mod views;
 mod watching;
 
 pub use bulk::{Listing, Summaries};
@@ -248,7 +251,7 @@ pub struct State {
     conns: Vec<Option<Box<Conn>>>,
     next_serial: u32,
     /// What connections held that are gone, by their serials.
-    orphans: BTreeMap<u32, BTreeSet<(Time, JobId)>>,
+    orphans: BTreeMap<u32, conns::Held>,
     orphan_timer: Option<crate::wheel::TimerId>,
     waiting_links: Links,
     next_ticket: u64,

@@ -62,5 +62,6 @@ statistics! {
         Owner = "store-owner", Level, "1 if this daemon serves the jobs of a store that several share, else 0.";
         Epoch = "store-epoch", Level, "The number of the take-over by which such a store has its owner.";
         Groups = "current-groups", Level, "Groups that some job belongs to.";
+        OldestReady = "oldest-ready", Latest, "How long the ready job that is ready for longest has been so; 0 if none is.";
     }
 }

@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::random::Random;
 use crate::record::{Reader, Writer};
 use crate::registry::{Entry, Services};
-use crate::service::{Context, NoProcess, Nobody, Peers, Process, Service, Traffic, Unreadable};
+use crate::service::{Act, Context, NoProcess, Nobody, Peers, Process, Service, Traffic, Unreadable};
 use crate::time::{Span, Time};
 use crate::wheel::Wheel;
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,8 @@ pub struct Dispatch {
     pub process: Box<dyn Process>,
     /// Connections whose wait has ended, to be served again.
     pub resumed: Vec<ConnId>,
+    /// What a service has asked to be done in others; empty between calls.
+    acts: Vec<Act>,
     random: Random,
     /// The time of day at [`Time::START`].
     epoch: Span,
@@ -53,6 +55,7 @@ impl Dispatch {
             loop_stats: LoopStats::default(),
             process: Box::new(NoProcess),
             resumed: Vec::new(),
+            acts: Vec::new(),
             random,
             epoch,
             observe_at: Time::START,
@@ -60,7 +63,8 @@ impl Dispatch {
     }
 
     /// Calls a service, at the time `now`, and returns what it returns. Before that, services that sample the others do so if
-    /// their time has come. The loop does not wake up for it: what no call has changed is as it was.
+    /// their time has come. The loop does not wake up for it: what no call has changed is as it was. After it, what the service has
+    /// asked of others is done.
     pub fn call<R>(
         &mut self,
         id: ServiceId,
@@ -72,7 +76,7 @@ impl Dispatch {
             self.observe(now);
         }
         self.is_commit_due |= self.services[id].info.has_store;
-        let Dispatch { services, wheel, output, loop_stats, process, resumed, random, epoch, .. } = self;
+        let Dispatch { services, wheel, output, loop_stats, process, resumed, acts, random, epoch, .. } = self;
         let (service, traffic, others) = services.split(id);
         let (timers, process, others) = (wheel.own(id.owner()), &**process, &others);
         let mut context = Context {
@@ -83,13 +87,25 @@ impl Dispatch {
             random,
             output,
             resumed,
+            acts,
             traffic,
             peers,
             process,
             loop_stats,
             others,
         };
-        call(service, &mut context)
+        let result = call(service, &mut context);
+        self.do_acts(now, peers);
+        result
+    }
+
+    /// Does what a service has asked to be done in others.
+    fn do_acts(&mut self, now: Time, peers: &dyn Peers) {
+        while let Some(Act { service, action, key }) = self.acts.pop() {
+            if let Some(id) = self.services.named(&service) {
+                self.call(id, now, peers, |service, context| service.act(&action, &key, context));
+            }
+        }
     }
 
     /// Calls `commit` of every service that has a store, in the order of the registry.

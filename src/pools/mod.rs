@@ -12,7 +12,8 @@ pub mod wire;
 pub use options::PoolsSettings;
 pub use report::MOST_ROWS;
 pub use state::{
-    AcquireLock, BadSyntax, BusyKey, ClaimInfo, PoolEvent, PoolsState, PoolsStep, Purpose, Reply, WorkType,
+    AcquireLock, BadSyntax, BusiestSearch, BusyKey, ClaimInfo, PoolEvent, PoolsState, PoolsStep, Purpose, Reply,
+    WorkType,
 };
 
 use crate::id::ConnId;
@@ -39,6 +40,9 @@ use wire::{Line, PoolRequest, StatsQuery};
 /// How much of the tables an answer to `STATS REPORT` has: of all that a page could show, what fits well into the output of a
 /// connection that is full already.
 const REPORT_ROOM: Room = Room { rows: room::MOST_ROWS, bytes: 500_000 };
+
+/// How many keys are looked at for an answer to `STATS KEYS` before others are served: about 0.2 ms.
+const KEYS_AT_ONCE: usize = 16_384;
 
 /// From so much unsent output on, each reply is written at once: those of a turn, two to a request at most, could fill it up.
 const NEARLY_FULL_BYTES: usize = FULL_BYTES - REQUESTS_PER_TURN * 2 * wire::MOST_REPLY_BYTES;
@@ -71,6 +75,20 @@ pub struct PoolsService {
     replies: Vec<(ConnId, Reply)>,
     /// The events of the present step; empty between steps.
     events: Vec<PoolEvent>,
+    /// A connection's `STATS KEYS`, which stays in its input until it is answered. There is one at a time, because of the memory.
+    search: Option<(ConnId, BusiestSearch)>,
+}
+
+/// What becomes of a request that was looked at, and of the turn.
+enum Handled {
+    /// It is done with, and the next can be served.
+    Next,
+    /// It is done with, and others are served before the next.
+    Last,
+    /// It is served on in the connection's next turn.
+    Unfinished,
+    /// The connection is to be closed.
+    Close,
 }
 
 impl PoolsService {
@@ -81,16 +99,20 @@ impl PoolsService {
             max_line: settings.max_line,
             replies: Vec::new(),
             events: Vec::new(),
+            search: None,
         }
     }
 
-    /// Serves one request. Its replies may be written later in the turn. Returns what to do next if the turn ends with it.
-    fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Option<Then> {
+    /// Serves one request. Its replies may be written later in the turn.
+    fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Handled {
         trace!("{conn} > {}", escaped(line));
-        let request = wire::parse(line);
-        match request {
+        match wire::parse(line) {
             PoolRequest::Acquire(request) => self.step(context, |state, step| state.acquire(conn, request, step)),
             PoolRequest::Release(key) => self.step(context, |state, step| state.release(conn, key, step)),
+            PoolRequest::Keys(most) => {
+                self.end_turn(context.output);
+                return self.search_keys(conn, most.min(MOST_LINES), context);
+            }
             PoolRequest::Stats(query) => {
                 self.end_turn(context.output);
                 self.reply_stats(conn, query, context);
@@ -98,15 +120,15 @@ impl PoolsService {
             PoolRequest::Report(rows) => {
                 self.end_turn(context.output);
                 self.reply_report(conn, rows, context);
+                return Handled::Last;
             }
             PoolRequest::Unknown if wire::is_http(line) => {
                 debug!("{conn} speaks HTTP here");
-                return Some(Then::Close);
+                return Handled::Close;
             }
             PoolRequest::Unknown => self.replies.push((conn, Reply::BadCommand)),
         }
-        // These scan every key, so other connections are served before the next one.
-        matches!(request, PoolRequest::Stats(StatsQuery::Keys(_)) | PoolRequest::Report(_)).then_some(Then::Serve)
+        Handled::Next
     }
 
     /// Runs one step of the state machine, and logs its events.
@@ -125,18 +147,14 @@ impl PoolsService {
     #[inline]
     fn end_turn(&mut self, output: &mut Output) {
         self.state.end_turn();
-        let mut replies = self.replies.drain(..).peekable();
-        while let Some((conn, first)) = replies.next() {
-            output.reply_all_lines(conn, |bytes| {
-                bytes.extend_from_slice(wire::text_of(first));
-                let mut count = 1;
-                while let Some((_, next)) = replies.next_if(|(other, _)| *other == conn) {
-                    bytes.extend_from_slice(wire::text_of(next));
-                    count += 1;
-                }
-                count
+        for replies in self.replies.chunk_by(|(one, _), (next, _)| one == next) {
+            output.reply_all_lines(replies[0].0, |bytes| {
+                replies.iter().for_each(|(_, reply)| bytes.extend_from_slice(wire::text_of(*reply)));
+                // Lossless: a step wakes fewer, and each has few.
+                replies.len() as u32
             });
         }
+        self.replies.clear();
     }
 
     /// Serves requests from the front of the input, in order.
@@ -155,14 +173,12 @@ impl PoolsService {
             }
             let seen = if consumed == 0 { seen } else { 0 };
             match wire::first_line(&input[consumed..], seen, self.max_line) {
-                Line::Whole(line, len) => {
-                    consumed += len;
-                    match self.handle(conn, line, context) {
-                        None => {}
-                        Some(Then::Close) => return Served { consumed: input.len(), then: Then::Close },
-                        Some(then) => return Served { consumed, then },
-                    }
-                }
+                Line::Whole(line, len) => match self.handle(conn, line, context) {
+                    Handled::Next => consumed += len,
+                    Handled::Last => return Served { consumed: consumed + len, then: Then::Serve },
+                    Handled::Unfinished => break,
+                    Handled::Close => return Served { consumed: input.len(), then: Then::Close },
+                },
                 Line::Partial => return Served { consumed, then: Then::Read },
                 Line::TooLong => {
                     self.replies.push((conn, Reply::LineTooLong));
@@ -173,20 +189,34 @@ impl PoolsService {
         Served { consumed, then: Then::Serve }
     }
 
+    /// Looks at some more keys for `STATS KEYS`, and answers it when these were the last.
+    fn search_keys(&mut self, conn: ConnId, most: usize, context: &mut Context<'_>) -> Handled {
+        // One that does not read its replies is not served, and begins again when it does.
+        self.search.take_if(|(searcher, _)| *searcher != conn && context.output.is_full(*searcher));
+        let (searcher, search) = self.search.get_or_insert_with(|| (conn, BusiestSearch::new(most)));
+        if *searcher != conn || !self.state.search_busiest(search, KEYS_AT_ONCE) {
+            return Handled::Unfinished;
+        }
+        if let Some((_, search)) = self.search.take() {
+            let keys = self.state.found_busiest(search);
+            let total = most.min(self.state.keys());
+            context.output.reply_lines(conn, |bytes| listing::write_keys(bytes, &keys, total, context.now));
+        }
+        Handled::Last
+    }
+
     fn reply_stats(&self, conn: ConnId, query: StatsQuery<'_>, context: &mut Context<'_>) {
         let Context { now, traffic, peers, .. } = *context;
         let state = &self.state;
         let write = |bytes: &mut Vec<u8>| match query {
             StatsQuery::Full => wire::write_figures(bytes, &self.figures(now, traffic)),
             StatsQuery::One(stat) => wire::write_one(bytes, stat, &self.figures(now, traffic)),
-            StatsQuery::Keys(most) => {
-                listing::write_keys(bytes, &state.busiest(most.min(MOST_LINES)), most.min(state.keys()), now);
-            }
             StatsQuery::Holders(key) => {
                 let peer = |claim: &ClaimInfo<'_>| peers.peer(claim.conn);
                 listing::write_claims(bytes, state.claims_on(key), state.occupancy(key), now, peer);
             }
             StatsQuery::Types => listing::write_types(bytes, &state.types()),
+            StatsQuery::Fields => listing::write_fields(bytes),
             StatsQuery::Unknown => bytes.extend_from_slice(wire::WRONG_STAT),
         };
         context.output.reply_lines(conn, write);
@@ -230,6 +260,7 @@ impl Service for PoolsService {
     }
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.search.take_if(|(searcher, _)| *searcher == conn);
         self.step(context, |state, step| state.close(conn, step));
         self.end_turn(context.output);
     }
@@ -260,7 +291,7 @@ impl Service for PoolsService {
     }
 
     fn is_empty(&self) -> bool {
-        self.state.is_empty()
+        self.state.is_empty() && self.search.is_none()
     }
 
     fn own_timers(&self) -> usize {

@@ -17,6 +17,8 @@ pub struct AcquireLock<'a> {
     pub timeout: Span,
     /// The longest time to hold it.
     pub hold: Span,
+    /// Who asks, for people who look; empty if the client does not say.
+    pub who: &'a [u8],
 }
 
 /// For whom a client does the work that it wants a lock for.

@@ -26,16 +26,18 @@ mod queries;
 mod saved;
 mod tables;
 mod types;
+mod who;
 
 pub use super::request::{AcquireLock, BadSyntax, Purpose, Reply};
 pub use alerts::{PoolEvent, WINDOW};
-pub use queries::{BusyKey, ClaimInfo};
+pub use queries::{BusiestSearch, BusyKey, ClaimInfo};
 pub use saved::SAVED_VERSION;
 pub use types::WorkType;
 
 use alerts::{Alerts, RefusalReason};
 use held::HeldLocks;
 use types::{TypeId, Types};
+use who::Whos;
 
 /// One step of the state machine: when it happens, and where its effects go.
 pub struct PoolsStep<'a, 'w> {
@@ -104,6 +106,7 @@ pub struct PoolsState {
     /// Emptied buffers for the keys of pools to come, so that these are made without allocating.
     spare_keys: Vec<Vec<u8>>,
     claims: Slab<Claim>,
+    whos: Whos,
     /// By connection: its claims, oldest first.
     clients: Vec<List<ClaimId>>,
     links_by_client: Links,
@@ -125,6 +128,7 @@ impl PoolsState {
             emptied: Vec::new(),
             spare_keys: Vec::new(),
             claims: Slab::new(),
+            whos: Whos::default(),
             clients: Vec::new(),
             links_by_client: Links::default(),
             links_by_pool: Links::default(),
@@ -259,6 +263,7 @@ impl PoolsState {
             ClaimPhase::Waiting { purpose: request.purpose, hold, timeout }
         };
         self.attach(id, Claim { pool, conn, since: step.now, phase });
+        self.whos.note(id, request.who);
         if is_free {
             self.begin_hold(id, hold, step);
         }

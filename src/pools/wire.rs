@@ -22,8 +22,10 @@ pub enum PoolRequest<'a> {
     Acquire(Result<AcquireLock<'a>, BadSyntax>),
     /// `RELEASE`, of the newest claim or the newest on a key.
     Release(Option<&'a [u8]>),
-    /// `STATS`, but for the next.
+    /// `STATS`, but for the next two.
     Stats(StatsQuery<'a>),
+    /// `STATS KEYS`: the busiest keys, so many at most.
+    Keys(usize),
     /// `STATS REPORT`: what every service reports, with so many rows of each table at most.
     Report(usize),
     /// Anything else.
@@ -37,16 +39,20 @@ pub enum StatsQuery<'a> {
     Full,
     /// One statistic. Durations cannot be asked for alone, because their names are several words.
     One(Stat),
-    /// The busiest keys, so many at most.
-    Keys(usize),
     /// The holders and waiters of a key.
     Holders(&'a [u8]),
     /// The statistics by type of work.
     Types,
+    /// The fields of an acquire that this server knows.
+    Fields,
     /// No statistic at all.
     Unknown,
 }
 
+/// The fields that may follow the timeout of an acquire, each as `name=value`.
+pub const FIELDS: [&str; 2] = ["hold", "who"];
+/// The most bytes of a `who`.
+pub const MAX_WHO: usize = 64;
 /// How many keys `STATS KEYS` lists by default.
 pub const USUAL_KEYS: usize = 20;
 /// How many rows of each table `STATS REPORT` has by default.
@@ -63,6 +69,7 @@ pub enum Line<'a> {
     TooLong,
 }
 
+const RELEASE: &[u8] = b"RELEASE";
 /// The answer to a line that is too long; the connection ends after it.
 pub const LINE_TOO_LONG: &[u8] = b"ERROR LINE_TOO_LONG\n";
 /// The answer to `STATS` of something that is no statistic.
@@ -71,6 +78,10 @@ pub const WRONG_STAT: &[u8] = b"ERROR WRONG_STAT\n";
 /// Returns the first line of the input, which ends in LF or CR LF. Its end is not among the first `seen` bytes. A line may have
 /// `max` bytes before its LF.
 pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
+    // Half of all lines.
+    if input.starts_with(b"RELEASE\n") && max >= RELEASE.len() {
+        return Line::Whole(RELEASE, RELEASE.len() + 1);
+    }
     let searched = input.len().min(max + 1);
     let seen = seen.min(searched);
     match memchr(b'\n', &input[seen..searched]).map(|at| seen + at) {
@@ -95,9 +106,12 @@ pub fn is_http(line: &[u8]) -> bool {
 
 /// Returns the request in a line without its end.
 pub fn parse(line: &[u8]) -> PoolRequest<'_> {
-    // Half of all requests.
-    if line == b"RELEASE" {
+    // These two are most requests.
+    if line == RELEASE {
         return PoolRequest::Release(None);
+    }
+    if let Some(parameters) = line.strip_prefix(b"ACQ4ME ") {
+        return PoolRequest::Acquire(parse_acquire(Purpose::Me, LineWords(parameters)));
     }
     if line.first() == Some(&b' ') {
         return PoolRequest::Unknown;
@@ -167,9 +181,21 @@ fn parse_acquire<'a>(purpose: Purpose, mut parameters: LineWords<'a>) -> Result<
         Some(seconds) => Span::from_secs(u64::from(seconds)),
         None => parameters.next().and_then(parse_seconds).unwrap_or(Span::ZERO),
     };
-    let hold = parameters.filter_map(|word| parse_seconds(word.strip_prefix(b"hold=")?)).next();
-    let hold = hold.filter(|hold| *hold != Span::ZERO).unwrap_or(Span::FOREVER);
-    Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold })
+    let mut request = AcquireLock { key, purpose, workers, max_queue, timeout, hold: Span::FOREVER, who: b"" };
+    parameters.try_for_each(|word| parse_field(word, &mut request))?;
+    Ok(request)
+}
+
+/// Reads one of the fields behind the timeout. One that is not known is ignored, and of two with one name the later one counts.
+fn parse_field<'a>(word: &'a [u8], request: &mut AcquireLock<'a>) -> Result<(), BadSyntax> {
+    if let Some(hold) = word.strip_prefix(b"hold=") {
+        let hold = parse_seconds(hold).ok_or(BadSyntax)?;
+        request.hold = if hold == Span::ZERO { Span::FOREVER } else { hold };
+    } else if let Some(who) = word.strip_prefix(b"who=") {
+        let is_name = who.len() <= MAX_WHO && !who.contains(&0);
+        request.who = is_name.then_some(who).ok_or(BadSyntax)?;
+    }
+    Ok(())
 }
 
 fn parse_stats(mut words: LineWords<'_>) -> PoolRequest<'_> {
@@ -180,16 +206,17 @@ fn parse_stats(mut words: LineWords<'_>) -> PoolRequest<'_> {
         _ if surplus.is_some() => StatsQuery::Unknown,
         None if is(b"FULL") => StatsQuery::Full,
         None if is(b"TYPES") => StatsQuery::Types,
-        None if is(b"KEYS") => StatsQuery::Keys(USUAL_KEYS),
+        None if is(b"FIELDS") => StatsQuery::Fields,
+        None if is(b"KEYS") => return PoolRequest::Keys(USUAL_KEYS),
         None if is(b"REPORT") => return PoolRequest::Report(USUAL_ROWS),
         None => {
             let wanted = |stat: &&Stat| is(stat.row().name.as_bytes());
             Stat::ALL.iter().find(wanted).map_or(StatsQuery::Unknown, |stat| StatsQuery::One(*stat))
         }
-        Some(number) if is(b"KEYS") => {
-            let number = parse_number(number).filter(|number| *number > 0);
-            number.map_or(StatsQuery::Unknown, |number| StatsQuery::Keys(number as usize))
-        }
+        Some(number) if is(b"KEYS") => match parse_number(number).filter(|number| *number > 0) {
+            Some(keys) => return PoolRequest::Keys(keys as usize),
+            None => StatsQuery::Unknown,
+        },
         Some(key) if is(b"HOLDERS") => StatsQuery::Holders(key),
         Some(number) if is(b"REPORT") => match parse_number(number) {
             Some(rows) => return PoolRequest::Report(rows as usize),
@@ -286,8 +313,21 @@ mod tests {
 
     #[test]
     fn a_hold_of_zero_is_no_limit() {
-        for word in ["", "hold=0", "hold=", "hold=x", "HOLD=1"] {
+        for word in ["", "hold=0", "HOLD=1", "hold", "hold=3 hold=0"] {
             assert_eq!(acquire(&format!("ACQ4ME k 1 1 1 {word}")).map(|a| a.hold), Some(Span::FOREVER), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_known_has_a_value_that_makes_sense() {
+        let name = "n".repeat(MAX_WHO);
+        for (fields, who) in [("", ""), ("who=", ""), ("x who=a=b@c:1 y=2", "a=b@c:1"), (&format!("who={name}"), &name)]
+        {
+            let line = format!("ACQ4ME k 1 1 1 {fields}");
+            assert_eq!(acquire(&line).map(|a| a.who), Some(who.as_bytes()), "{fields}");
+        }
+        for fields in ["hold=", "hold=x", "hold=-1", "hold=1 hold=x", "who=a\0", &format!("who={name}n")] {
+            assert_eq!(acquire(&format!("ACQ4ME k 1 1 1 {fields}")), None, "{fields}");
         }
     }
 
@@ -333,9 +373,6 @@ mod tests {
     #[test]
     fn listings_have_their_parameters() {
         for (line, query) in [
-            (" KEYS", StatsQuery::Keys(20)),
-            (" keys  7 ", StatsQuery::Keys(7)),
-            (" KEYS 99999999999", StatsQuery::Keys(4_294_967_295)),
             (" HOLDERS  Key", StatsQuery::Holders(b"Key")),
             (" Types", StatsQuery::Types),
             (" REPORT x", StatsQuery::Unknown),
@@ -348,6 +385,9 @@ mod tests {
             (" TYPES x", StatsQuery::Unknown),
         ] {
             assert_eq!(parse(format!("STATS{line}").as_bytes()), PoolRequest::Stats(query), "{line}");
+        }
+        for (line, keys) in [(" KEYS", 20), (" keys  7 ", 7), (" KEYS 99999999999", 4_294_967_295)] {
+            assert_eq!(parse(format!("STATS{line}").as_bytes()), PoolRequest::Keys(keys), "{line}");
         }
         for (line, rows) in [(" report", 20), (" REPORT 0", 0), (" REPORT  7", 7)] {
             assert_eq!(parse(format!("STATS{line}").as_bytes()), PoolRequest::Report(rows), "{line}");

@@ -3,6 +3,7 @@
 //!
 //! Durations are seconds. What it may take is bounded, because it must not grow beyond what a connection may have unsent.
 
+use super::matrix::ShownMatrix;
 use super::room::Room;
 use super::tables::{Heading, Tables, word_of};
 use super::{Overview, Report, Series, SeriesInfo, ServiceReport};
@@ -13,6 +14,9 @@ use crate::time::{Span, Time};
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use std::io::{self, Write};
+
+/// What a matrix may take in the status page. Where there are tables beside it, it is much smaller.
+const MATRIX_BYTES: usize = 700_000;
 
 /// Everything that there is to tell at one moment, but for what was remembered.
 pub struct Moment<'a> {
@@ -43,6 +47,11 @@ pub struct Snapshot {
     pub uptime: f64,
     /// When the process started, in seconds since 1970.
     pub started_at: f64,
+    /// What this is about, where it is not about everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Whether those who look at it may do what columns name as their actions.
+    pub is_admin: bool,
     /// Null if there was none.
     pub last_reload: Option<ShownReload>,
     pub services: Vec<ShownService>,
@@ -76,6 +85,9 @@ pub struct ShownService {
     pub figures: Vec<ShownFigure>,
     /// What there is to know of the tables besides their rows.
     pub tables: Vec<Heading>,
+    /// Two kinds of names against each other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matrix: Option<ShownMatrix>,
 }
 
 /// A line of a service's table of statistics.
@@ -148,10 +160,15 @@ pub struct ShownProcess {
 impl<'a> Moment<'a> {
     /// Returns everything that a service sees from where it is called; `own` is its own report.
     pub fn seen_from(context: &Context<'a>, own: Report) -> Self {
+        Moment::with(context, context.others.overview(context.now, context.peers, own))
+    }
+
+    /// Returns the present with what is told of services.
+    pub fn with(context: &Context<'a>, overview: Overview) -> Self {
         Moment {
             now: context.now,
             epoch: context.epoch,
-            overview: context.others.overview(context.now, context.peers, own),
+            overview,
             loop_stats: context.loop_stats,
             usage: context.process.usage(),
             timers: context.timers.armed(),
@@ -185,6 +202,8 @@ impl Snapshot {
             version: env!("CARGO_PKG_VERSION"),
             uptime: seconds(moment.now.since(Time::START)),
             started_at: seconds(moment.epoch),
+            title: None,
+            is_admin: false,
             last_reload: loop_stats.reload.map(|reload| ShownReload {
                 at: seconds(moment.time_of_day(reload.at)),
                 has_worked: reload.has_worked,
@@ -241,6 +260,7 @@ impl ShownService {
             sent_bytes: traffic.sent_bytes,
             figures: figures.collect(),
             tables: service.report.tables.iter().zip(shown).map(|(table, shown)| Heading::of(table, shown)).collect(),
+            matrix: service.report.matrix.as_ref().map(|matrix| ShownMatrix::of(matrix, MATRIX_BYTES)),
         }
     }
 }
@@ -294,8 +314,8 @@ pub mod tests {
         let (_, _, others) = services.split(id);
         let mut overview = others.overview(Time::START, &Nobody, Report::default());
         let cell = |unit: ColumnUnit, n: usize| match unit {
-            ColumnUnit::Name => Cell::Name(name(n)),
-            ColumnUnit::Address | ColumnUnit::Text => Cell::Text(format!("[2001:db8::{n}]:40000")),
+            ColumnUnit::Name | ColumnUnit::Linked(_) => Cell::Name(name(n)),
+            ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key(_) => Cell::Text(format!("[2001:db8::{n}]:40000")),
             ColumnUnit::Level | ColumnUnit::Count | ColumnUnit::Bytes => Cell::Number(u64::MAX),
             ColumnUnit::Age | ColumnUnit::Duration => Cell::Time(Span::from_micros(123_456_789_012_345)),
             ColumnUnit::Times => Cell::Times(histogram.clone()),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 /// How much of a name is shown, in bytes.
-const NAME_BYTES: usize = 200;
+pub const NAME_BYTES: usize = 200;
 /// What a byte of text may take in the status page, which has it as markup and as JSON: `&lt;` and `\u003c`.
 const TEXT_COST: usize = 10;
 /// What a cell may take there: twice twenty digits, the name of its column, and markup. ShownTimes have six numbers.
@@ -51,6 +51,12 @@ pub struct ColumnHead {
     /// Whether a value only grows.
     pub is_counter: bool,
     pub emphasis: &'static str,
+    /// The path below which there is a page about each name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<&'static str>,
+    /// What can be done with each key, by those who may.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub actions: &'static [&'static str],
 }
 
 /// A cell of a table. Spans are seconds.
@@ -118,7 +124,8 @@ impl Heading {
 impl ColumnHead {
     fn of(column: &Column) -> ColumnHead {
         let unit = match column.unit {
-            ColumnUnit::Name => "name",
+            ColumnUnit::Name | ColumnUnit::Linked(_) => "name",
+            ColumnUnit::Key(_) => "key",
             ColumnUnit::Address => "address",
             ColumnUnit::Text => "text",
             ColumnUnit::Level | ColumnUnit::Count => "number",
@@ -127,7 +134,13 @@ impl ColumnHead {
             ColumnUnit::Times => "times",
         };
         let Column { name, title, help, emphasis, .. } = *column;
-        ColumnHead { name, title, help, unit, is_counter: column.unit.is_counter(), emphasis: word_of(emphasis) }
+        let (link, actions): (_, &[_]) = match column.unit {
+            ColumnUnit::Linked(path) => (Some(path), &[]),
+            ColumnUnit::Key(actions) => (None, actions),
+            _ => (None, &[]),
+        };
+        let (is_counter, emphasis) = (column.unit.is_counter(), word_of(emphasis));
+        ColumnHead { name, title, help, unit, is_counter, emphasis, link, actions }
     }
 }
 

@@ -25,7 +25,7 @@ const LINES: [(Line, usize); 7] = [
 ];
 const KEYS: [&[u8]; 5] = [b"k", b"ArticleView:a%20b", b"\xff\xfe\r\t", b"K", b"hold=1"];
 const TIMEOUTS: [&str; 9] = ["0", "0.001", "0.25", "1", "1", "2", "5", "60", "86400"];
-const HOLDS: [&str; 6] = ["", "", "", " hold=0.001", " hold=1", " hold=90"];
+const HOLDS: [&str; 7] = ["", "", "", " hold=0.001", " hold=1", " hold=90 who=a@b:1", " who=somebody"];
 const ODD_COMMANDS: [&str; 4] = ["ACQ4ME ", "ACQ4ANY ", "ACQ4ME   ", "ACQ4ANY  "];
 const ODD_NUMBERS: [&str; 12] =
     ["0", "000", "x", "", "-1", "+1", "1x", "0001", "4294967295", "4294967297", "99999999999999999999", "1.0"];
@@ -46,8 +46,19 @@ const ODD_TIMEOUTS: [&str; 15] = [
     "99999999999999999999",
     "hold=1",
 ];
-const ODD_ENDS: [&str; 9] =
-    ["", " junk", " hold=0", " hold=0 hold=1", " hold=x hold=0.5", " hold= ", " HOLD=1", "  hold=.0001 x", " hold=1.5"];
+const ODD_ENDS: [&str; 11] = [
+    "",
+    " junk",
+    " hold=0",
+    " hold=0 hold=1",
+    " hold=x hold=0.5",
+    " hold= ",
+    " HOLD=1",
+    "  hold=.0001 x",
+    " hold=1.5",
+    " who= who=a=b",
+    " who=more-than-sixty-four-bytes-are-no-name-as-they-would-make-the-lists-too-wide",
+];
 /// KEYS and HOLDERS are left out: what they list is not modelled.
 const STATS: [&str; 16] = [
     " TYPES",

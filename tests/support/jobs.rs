@@ -589,10 +589,9 @@ fn play_line(service: &mut Service, line: &str) {
 
 /// Returns a summary, all at once.
 fn summary(state: &State, by: SummaryBy, now: Time) -> Summaries {
-    let oldest = state.oldest_by_sum(now);
     match by {
-        SummaryBy::Wiki => state.summary_of_sums(SumBy::Wiki, &oldest, 0, usize::MAX).0,
-        SummaryBy::Type => state.summary_of_sums(SumBy::Type, &oldest, 0, usize::MAX).0,
+        SummaryBy::Wiki => state.summary_of_sums(SumBy::Wiki, 0, usize::MAX, now).0,
+        SummaryBy::Type => state.summary_of_sums(SumBy::Type, 0, usize::MAX, now).0,
         SummaryBy::Tube => state.summary_of_tubes(0, usize::MAX, now).0,
         SummaryBy::Runner => {
             let mut runners = BTreeMap::new();

@@ -37,6 +37,8 @@ pub struct ExecSettings {
     pub on_lost: OnLost,
     /// Whether to tell how long it waited.
     pub prints_wait: bool,
+    /// Who it says to be, if that is not what it is.
+    pub who: Option<String>,
 }
 
 /// The longest that the protocol can wait, in seconds: 136 years.
@@ -206,6 +208,17 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         set: |settings, _| assign(&mut settings.prints_wait, Ok(true)),
         ..Opt::BLANK
     },
+    Opt {
+        long: "who",
+        hint: "NAME",
+        doc_short: "who it says to be to the server, for people who look (default: USER@HOST:PID)",
+        doc_long: "
+            Who it says to be, in 64 characters, for the people who look at what the server holds.
+            The default is
+            .Ql user@host:pid .",
+        set: |settings, value| assign(&mut settings.who, Ok(Some(value.into()))),
+        ..Opt::BLANK
+    },
     Opt::VERSION,
     Opt::HELP,
 ];
@@ -227,6 +240,7 @@ impl Default for ExecSettings {
             is_quiet: false,
             on_lost: OnLost::default(),
             prints_wait: false,
+            who: None,
         }
     }
 }

@@ -206,14 +206,15 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         long: "name",
         hint: "NAME",
-        doc_short: "run: the runner's name for operators (default: the host's name and the process's number)",
+        doc_short: "run: the runner's name for operators (default: USER@HOST:PID)",
         doc_long: "
             For
             .Cm run :
             the runner's name in
             .Ql summary runner
             and on the status page: 1 to 64 bytes without spaces.
-            The default is the host's name and the number of the process.",
+            The default is
+            .Ql user@host:pid .",
         set: |settings, value| assign(&mut settings.name, Ok(Some(value.into()))),
         ..Opt::BLANK
     },

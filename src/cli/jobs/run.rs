@@ -9,6 +9,7 @@ use crate::cli::command::Failure;
 use crate::cli::process::Launcher;
 use crate::cli::spawn::block_signals;
 use crate::cli::terminal::warn;
+use crate::client::own_name;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -110,13 +111,6 @@ fn watch_of(word: &str) -> Result<(&str, Option<u16>), Failure> {
         Ok(weight @ 1..=1000) => Ok((pattern, Some(weight))),
         _ => Err(misuse(&format!("{word}: the weight is not a number from 1 to 1000"))),
     }
-}
-
-/// The name of the host and the number of the process.
-fn own_name() -> String {
-    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
-    let host: String = host.unwrap_or_default().chars().filter(char::is_ascii_graphic).take(50).collect();
-    format!("{host}:{}", std::process::id())
 }
 
 fn run_slots(plan: &Plan<'_>, signals: &SignalFd) -> Result<ExitCode, RunnerStop> {

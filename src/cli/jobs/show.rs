@@ -19,6 +19,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("put-rate-1", "PUT/S"),
     ("delete-rate-1", "DELETE/S"),
     ("duplicates", "DUPLICATES"),
+    ("failures", "FAILURES"),
 ];
 
 /// The same of a runner, which has no jobs but reserved ones.
@@ -28,6 +29,8 @@ const COLUMNS_OF_RUNNERS: &[(&str, &str)] = &[
     ("reserved", "RESERVED"),
     ("reserve-rate-1", "RESERVE/S"),
     ("delete-rate-1", "DELETE/S"),
+    ("busy", "BUSY_S"),
+    ("failures", "FAILURES"),
 ];
 
 /// Prints a summary.

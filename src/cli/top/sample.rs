@@ -40,10 +40,13 @@ pub struct SumTable {
 }
 
 impl Sample {
-    /// Asks the servers.
-    pub fn take(client: &Client) -> Sample {
+    /// Asks the servers, for all services or for one of them.
+    pub fn take(client: &Client, only: Option<&str>) -> Sample {
         let read = |answer| match answer {
-            Answer::Report(report) => ToldReport::read(report),
+            Answer::Report(report) => ToldReport::read(report).map(|mut report| {
+                report.services.retain(|service| only.is_none_or(|only| service.name == only));
+                report
+            }),
             Answer::Refused => Err(REFUSED.into()),
         };
         let at = Instant::now();

@@ -1,7 +1,9 @@
 //! Reservations that end badly: the job is back at once, later each time, buried, or moved to a dead-letter tube.
 
+use super::conns::Conn;
 use super::job::JobKey;
 use super::places::To;
+use super::sums::Noted;
 use super::{State, Step};
 use crate::id::Id;
 use crate::jobs::stats::Jobs as Stat;
@@ -35,6 +37,10 @@ impl State {
             job.history().attempts
         });
         self.note_job(key);
+        self.note(self.jobs[key].tube, Noted::Failure, step.now);
+        if let Some(conn) = self.holder_of(key) {
+            conn.failures += 1;
+        }
         let backoff = self.settings.backoff_of(&self.tubes[self.jobs[key].tube.index()].name);
         if backoff.attempts > 0 && attempts >= backoff.attempts {
             self.give_up(key, step);
@@ -49,6 +55,12 @@ impl State {
             self.move_job(key, To::Delayed(step.now + delay), step.now, step.timers);
         }
         Outcome::WaitsAgain
+    }
+
+    /// Returns the connection that holds a job, if it is still there.
+    fn holder_of(&mut self, key: JobKey) -> Option<&mut Conn> {
+        let (conn, serial) = self.jobs[key].holder();
+        self.conns.get_mut(conn.index())?.as_deref_mut().filter(|conn| conn.serial == serial)
     }
 
     /// After its last attempt a job is moved to the dead-letter tube, or buried if there is none.

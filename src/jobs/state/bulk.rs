@@ -2,14 +2,15 @@
 //! goes on from a place in a table, and tells of what is there when its turn comes.
 
 use super::State;
+use super::conns::Held;
 use super::job::{Job, JobId};
 use super::name::TubeName;
-use super::queries::{JobStats, MOST_SURVEYED, Summary, counts_of};
+use super::queries::{JobStats, Summary, counts_of};
 use super::sums::SumBy;
 use super::sweeps::JobState;
 use super::tube::TubeId;
 use crate::id::Id;
-use crate::time::{Span, Time};
+use crate::time::Time;
 use std::collections::{BTreeMap, BinaryHeap};
 
 /// Summaries with the names of what they are of.
@@ -91,7 +92,7 @@ impl State {
 
     fn list_reserved(&self, listing: &mut Listing, tube: TubeId) {
         let held = self.conns.iter().flatten().map(|conn| &conn.held).chain(self.orphans.values());
-        for (_, id) in held.flatten() {
+        for (_, id) in held.flat_map(Held::keys) {
             if self.jobs.find(*id).is_some_and(|key| self.jobs[key].tube == tube) {
                 listing.add(*id);
             }
@@ -119,30 +120,15 @@ impl State {
     }
 
     /// Returns what there is to know of so many wikis or types at most from this place on, by name, and the place of those behind
-    /// them. `oldest` is what [`State::oldest_by_sum`] returned.
-    pub fn summary_of_sums(&self, by: SumBy, oldest: &[Span], first: usize, most: usize) -> (Summaries, Option<usize>) {
+    /// them.
+    pub fn summary_of_sums(&self, by: SumBy, first: usize, most: usize, now: Time) -> (Summaries, Option<usize>) {
         let end = first.saturating_add(most);
         let places = first..end.min(self.sums.all.capacity());
-        let sums = places.filter_map(|place| Some((place, self.sums.all.get(place)?))).filter(|(_, sum)| sum.by == by);
-        let summaries = sums.map(|(place, sum)| {
-            let oldest_ready = oldest.get(place).copied().unwrap_or(Span::ZERO);
-            (sum.name.to_vec(), Summary::of(sum.counts, oldest_ready, &sum.tally))
-        });
+        let sums = places.filter_map(|place| self.sums.all.get(place)).filter(|sum| sum.by == by);
+        let summaries = sums.map(|sum| (sum.name.to_vec(), self.summary_of(sum, now)));
         let mut summaries: Summaries = summaries.collect();
         summaries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         (summaries, (end < self.sums.all.capacity()).then_some(end))
-    }
-
-    /// Returns for each sum how long the ready job that is ready for longest has been so, in as many tubes as are looked at.
-    pub fn oldest_by_sum(&self, now: Time) -> Vec<Span> {
-        let mut oldest = vec![Span::ZERO; self.sums.all.capacity()];
-        for (_, tube) in self.tubes.iter().take(MOST_SURVEYED) {
-            let age = self.oldest_of(tube, now);
-            for sum in tube.sums {
-                oldest[sum.index()] = oldest[sum.index()].max(age);
-            }
-        }
-        oldest
     }
 
     /// Adds what there is to know of so many connections at most from this place on to what is known of their runners, and returns
@@ -162,6 +148,13 @@ impl State {
             entry.rates.add(&conn.rates, now);
             entry.conns += 1;
             entry.waiting += u64::from(conn.wait.is_some());
+            entry.failures += conn.failures;
+            if let Some((job, since)) = conn.first_held()
+                && entry.busy.as_ref().is_none_or(|(_, span)| *span < now.since(since))
+                && let Some(key) = self.jobs.find(job)
+            {
+                entry.busy = Some((self.tubes[self.jobs[key].tube.index()].name.to_vec(), now.since(since)));
+            }
         }
         (end < self.conns.len()).then_some(end)
     }

@@ -63,7 +63,7 @@ impl State {
                 let (conn, serial) = job.holder();
                 let conn = self.conns.get(conn.index()).and_then(Option::as_ref).filter(|conn| conn.serial == serial);
                 let held = conn.map(|conn| &conn.held).or_else(|| self.orphans.get(&serial));
-                let is_held = held.is_some_and(|held| held.contains(&(job.at, job.id)));
+                let is_held = held.is_some_and(|held| held.contains_key(&(job.at, job.id)));
                 assert!(is_held, "a reserved job is not with its holder");
             }
             Place::Buried => assert!(tube.buried.iter(&self.jobs).any(|buried| buried == key), "a buried job is lost"),
@@ -86,6 +86,7 @@ impl State {
             assert_eq!(tube.pending as usize, own(Place::Pending), "pending jobs of a tube");
             let since: Vec<_> = tube.waiting.iter(&self.jobs).map(|key| self.jobs[key].at).collect();
             assert!(since.is_sorted(), "ready jobs are in the order in which they became so");
+            assert_eq!(tube.ready_since, since.first().map(|at| super::sums::age_of(*at)), "the age of a tube");
             assert_eq!(tube.delay_timer.is_some(), !tube.delayed.is_empty(), "delays have a timer");
             self.check_buckets(id);
             if self.sweeps.is_empty() {
@@ -103,7 +104,14 @@ impl State {
                 counts.iter_mut().zip(super::queries::counts_of(tube)).for_each(|(sum, count)| *sum += count);
             }
             assert_eq!(sum.counts, counts, "the jobs of {}", sum.name.escape_ascii());
+            let tubes = || {
+                self.tubes.iter().filter(|(_, tube)| own(tube)).map(|(place, tube)| (TubeId::from_index(place), tube))
+            };
+            assert!(sum.tubes.iter().copied().eq(tubes().map(|(id, _)| id)), "the tubes of a sum");
+            let ages = tubes().filter_map(|(id, tube)| Some((tube.ready_since?, id)));
+            assert!(sum.ages.iter().copied().eq(ages.collect::<std::collections::BTreeSet<_>>()), "the ages of a sum");
         }
+        self.sums.check();
         assert_eq!(self.hidden.len(), self.tubes.iter().filter(|(_, tube)| tube.hidden.is_some()).count());
         assert_eq!(
             self.forget_timer.is_some(),
@@ -215,7 +223,7 @@ impl State {
         let mut waiting = 0;
         for (index, conn) in conns {
             let id = ConnId::from_index(index);
-            for (_, job) in &conn.held {
+            for (_, job) in conn.held.keys() {
                 assert!(self.held_by(id, *job).is_some(), "a connection has a job that is not its own");
             }
             assert!(conn.held.is_empty() || conn.timer.is_some(), "a TTR has no timer");

@@ -9,7 +9,7 @@ use super::{Reply, State, Step, TubeName};
 use crate::id::{ConnId, Id};
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// A connection that waits for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +21,9 @@ pub(super) struct Wait {
     pub many: Option<u32>,
 }
 
+/// The jobs that a connection has, by when their TTR ends, and since when it has them.
+pub(super) type Held = BTreeMap<(Time, JobId), Time>;
+
 /// A connection.
 pub(super) struct Conn {
     /// Which of those that had its id it is.
@@ -29,7 +32,7 @@ pub(super) struct Conn {
     pub watches: Vec<Watch>,
     /// The set of its watches; None when they changed since it last reserved.
     pub set: Option<SetId>,
-    pub held: BTreeSet<(Time, JobId)>,
+    pub held: Held,
     pub wait: Option<Wait>,
     pub timer: Option<TimerId>,
     pub sweep: Option<SweepId>,
@@ -37,6 +40,15 @@ pub(super) struct Conn {
     pub is_producer: bool,
     pub is_worker: bool,
     pub rates: Rates,
+    /// Its reservations that ended without the job being done.
+    pub failures: u64,
+}
+
+impl Conn {
+    /// Returns the job that it has whose TTR ends first, and since when it has it.
+    pub fn first_held(&self) -> Option<(JobId, Time)> {
+        self.held.first_key_value().map(|((_, job), since)| (*job, *since))
+    }
 }
 
 /// The last second of a TTR, in which its holder is warned.
@@ -63,7 +75,7 @@ impl State {
             used,
             watches: vec![Watch { pattern: name.into(), weight: 1, is_weighted: false }],
             set: None,
-            held: BTreeSet::new(),
+            held: Held::new(),
             wait: None,
             timer: None,
             sweep: None,
@@ -71,6 +83,7 @@ impl State {
             is_producer: false,
             is_worker: false,
             rates: Rates::default(),
+            failures: 0,
         }));
     }
 
@@ -122,7 +135,7 @@ impl State {
         self.orphan_timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         for _ in 0..super::SLICE {
             let Some(mut orphans) = self.orphans.first_entry() else { return };
-            match orphans.get_mut().first().copied() {
+            match orphans.get_mut().first_key_value().map(|(held, _)| *held) {
                 Some((_, job)) => {
                     let key = self.jobs.find(job).expect("only jobs that there are were held");
                     self.lose_reservation(key, step);
@@ -139,7 +152,7 @@ impl State {
     }
 
     /// Returns what this connection holds, or held if it is gone.
-    pub(super) fn held_of(&mut self, (id, serial): (ConnId, u32)) -> &mut BTreeSet<(Time, JobId)> {
+    pub(super) fn held_of(&mut self, (id, serial): (ConnId, u32)) -> &mut Held {
         match self.conns.get_mut(id.index()) {
             Some(Some(conn)) if conn.serial == serial && !self.orphans.contains_key(&serial) => &mut conn.held,
             _ => self.orphans.get_mut(&serial).expect("what is reserved is held by somebody, or was"),
@@ -195,13 +208,13 @@ impl State {
 
     /// Returns true in the last second of the TTR of a job that the connection holds.
     pub(super) fn is_deadline_soon(&self, id: ConnId, now: Time) -> bool {
-        self.conn_ref(id).held.first().is_some_and(|(deadline, _)| *deadline <= now + SAFETY_MARGIN)
+        self.conn_ref(id).held.first_key_value().is_some_and(|((deadline, _), _)| *deadline <= now + SAFETY_MARGIN)
     }
 
     /// Keeps the timer of a connection at the next thing that happens to it, or earlier.
     pub(super) fn arm_conn(&mut self, id: ConnId, timers: &mut Timers<'_, super::Timer>) {
         let conn = self.conn(id);
-        let deadline = conn.held.first().map(|(deadline, _)| *deadline);
+        let deadline = conn.held.first_key_value().map(|((deadline, _), _)| *deadline);
         let warning = |deadline: Time| Time::START + deadline.since(Time::START + SAFETY_MARGIN);
         let next = match conn.wait {
             None => deadline,
@@ -221,7 +234,7 @@ impl State {
     pub(super) fn expire_conn(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
         self.conn(id).timer.take().into_iter().for_each(TimerId::fired);
         self.end_wait_if_due(id, step);
-        while let Some((deadline, job)) = self.conn(id).held.first().copied()
+        while let Some((deadline, job)) = self.conn(id).held.first_key_value().map(|(held, _)| *held)
             && deadline <= step.now
             && self.may_end_one(step.now)
         {
@@ -229,7 +242,7 @@ impl State {
             self.time_out(key, step);
             self.serve_waiting(step);
         }
-        let is_behind = self.conn(id).held.first().is_some_and(|(deadline, _)| *deadline <= step.now);
+        let is_behind = self.conn(id).held.first_key_value().is_some_and(|((deadline, _), _)| *deadline <= step.now);
         if is_behind && self.conn(id).timer.is_none() {
             let timer = step.timers.arm(step.now + super::PAUSE_BETWEEN_SLICES, super::Timer::Conn(id));
             self.conn(id).timer = Some(timer);

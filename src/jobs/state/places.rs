@@ -51,7 +51,7 @@ impl State {
             To::Pending => self.tubes[self.jobs[key].tube.index()].pending += 1,
             To::Ready => self.enter_ready(key),
             To::Delayed(until) => self.enter_delayed(key, until, timers),
-            To::Reserved(conn) => self.enter_reserved(key, conn),
+            To::Reserved(conn) => self.enter_reserved(key, conn, now),
             To::Buried => {
                 let tube = self.jobs[key].tube;
                 self.tubes[tube.index()].buried.push_back(&mut self.jobs, key);
@@ -100,6 +100,7 @@ impl State {
         entry.waiting.push_back(&mut self.jobs, key);
         entry.urgent += u32::from(is_urgent);
         self.sums.gain(entry.sums, JobState::Ready);
+        self.note_first_ready(tube);
         self.ready += 1;
         self.urgent += u64::from(is_urgent);
         self.show(bucket);
@@ -114,6 +115,7 @@ impl State {
         entry.waiting.remove(&mut self.jobs, key);
         entry.urgent -= u32::from(is_urgent);
         self.sums.lose(entry.sums, JobState::Ready);
+        self.note_first_ready(tube);
         self.ready -= 1;
         self.urgent -= u64::from(is_urgent);
         self.buckets[bucket.index()].ready.remove(&rank);
@@ -133,13 +135,13 @@ impl State {
         self.arm_delay(tube, timers);
     }
 
-    fn enter_reserved(&mut self, key: JobKey, conn: ConnId) {
+    fn enter_reserved(&mut self, key: JobKey, conn: ConnId, now: Time) {
         let serial = self.conn(conn).serial;
         let job = &mut self.jobs[key];
         // Lossless: every Id is made from a u32.
         job.links = (conn.index() as u32, serial);
         let (tube, group, held) = (job.tube, job.group(), (job.at, job.id));
-        self.conn(conn).held.insert(held);
+        self.conn(conn).held.insert(held, now);
         self.count_reserved(tube, group);
     }
 
@@ -292,7 +294,7 @@ impl State {
         let bucket = Bucket { tube: id, group: None, ready: BTreeSet::new(), shown: None, lane };
         let main = BucketId::from_index(self.buckets.insert(bucket));
         let hash = self.tube_names.hash(name);
-        let mut tube = Tube::new(name, hash, main, self.sums.enter(name));
+        let mut tube = Tube::new(name, hash, main, self.sums.enter(id, name));
         (tube.limit, tube.counted, tube.held) = (limits.each, limits.counted, limits.held);
         tube.paused = self.settings.pause_of(name);
         tube.covers = self.covers_of(name, id);
@@ -330,6 +332,6 @@ impl State {
         tube_names.shrink(|tube| tubes[tube.index()].hash);
         let lane = self.buckets.remove(tube.main.index()).lane;
         self.leave_lane(lane);
-        self.sums.leave(tube.sums);
+        self.sums.leave(id, tube.sums);
     }
 }

@@ -5,7 +5,7 @@ use super::job::{History, JobId};
 use super::name::TubeName;
 use super::put::micros;
 use super::rates::{Event as Rated, Rates};
-use super::sums::{SumBy, Tally};
+use super::sums::{Sum, SumBy, Tally};
 use super::sweeps::JobState;
 use super::tube::Tube;
 use super::{State, Watch};
@@ -106,10 +106,14 @@ pub struct Summary {
     pub duplicates: u64,
     /// Leaves refused or dropped because of a newer root job.
     pub superseded: u64,
+    /// Reservations that ended without the job being done.
+    pub failures: u64,
     /// Connections, of a runner.
     pub conns: u64,
     /// Those of them that wait for a job.
     pub waiting: u64,
+    /// The tube of the job that they have held for longest, of those whose TTR ends first at each, and how long they have.
+    pub busy: Option<(Vec<u8>, Span)>,
 }
 
 impl State {
@@ -247,8 +251,8 @@ impl State {
                 let by = if by == SummaryBy::Wiki { SumBy::Wiki } else { SumBy::Type };
                 let known = self.sums.all.iter().take(MOST_SURVEYED).filter(|(_, sum)| sum.by == by);
                 let sizes = known.map(|(place, sum)| (sum.counts.iter().sum(), sum.tally.events[0], place));
-                let (places, oldest) = (largest_of(sizes.collect(), most), self.oldest_by_sum(now));
-                places.flat_map(|place| self.summary_of_sums(by, &oldest, place, 1).0).collect()
+                let places = largest_of(sizes.collect(), most).map(|place| &self.sums.all[place]);
+                places.map(|sum| (sum.name.to_vec(), self.summary_of(sum, now))).collect()
             }
             SummaryBy::Runner => {
                 let mut runners = BTreeMap::new();
@@ -262,6 +266,10 @@ impl State {
         all
     }
 
+    pub(super) fn summary_of(&self, sum: &Sum, now: Time) -> Summary {
+        Summary::of(sum.counts, self.oldest_of_sum(sum, now), &sum.tally)
+    }
+
     /// Returns whether there are more tubes or connections than ages and lists of tubes are taken from.
     pub fn is_too_many_to_survey(&self) -> bool {
         [self.tubes.len(), self.conns.len(), self.sums.all.len()].iter().any(|many| *many > MOST_SURVEYED)
@@ -270,8 +278,10 @@ impl State {
 
 impl Summary {
     pub(super) fn of(counts: [u64; 4], oldest_ready: Span, tally: &Tally) -> Summary {
-        let Tally { pickups, rates, events, duplicates, superseded } = tally.clone();
-        Summary { counts, oldest_ready, pickups, rates, events, duplicates, superseded, ..Summary::default() }
+        let Tally { pickups, rates, events, duplicates, superseded, failures } = tally.clone();
+        let of_jobs =
+            Summary { counts, oldest_ready, pickups, rates, events, duplicates, superseded, ..Summary::default() };
+        Summary { failures, ..of_jobs }
     }
 
     /// Returns the events a second over the last 1, 5 and 15 minutes: of puts, reserves and deletes.
@@ -281,7 +291,7 @@ impl Summary {
 }
 
 /// Returns the places of so many of the largest, the largest first.
-fn largest_of(mut sizes: Vec<(u64, u64, usize)>, most: usize) -> impl Iterator<Item = usize> {
+pub(super) fn largest_of(mut sizes: Vec<(u64, u64, usize)>, most: usize) -> impl Iterator<Item = usize> {
     sizes.sort_unstable_by(|one, other| other.cmp(one));
     sizes.into_iter().take(most).map(|(.., place)| place)
 }

@@ -108,8 +108,8 @@ impl State {
         job.at = step.now + Span::from_secs(u64::from(job.ttr));
         let new = (job.at, id);
         let held = &mut self.conn(conn).held;
-        held.remove(&old);
-        held.insert(new);
+        let since = held.remove(&old).expect("it holds the job");
+        held.insert(new, since);
         self.arm_conn(conn, step.timers);
         step.tell(conn, Reply::Touched);
     }
@@ -122,6 +122,28 @@ impl State {
         self.kick_one(key, step);
         let after = self.this_commit();
         step.tell_after(conn, Reply::KickedJob, after);
+    }
+
+    /// An operator has a buried job be ready.
+    pub fn kick_buried(&mut self, id: JobId, step: &mut Step<'_, '_>) {
+        if let Some(key) = self.find_buried(id) {
+            self.figures.count(Stat::KickJob);
+            self.kick_one(key, step);
+        }
+    }
+
+    /// An operator deletes a buried job.
+    pub fn delete_buried(&mut self, id: JobId, step: &mut Step<'_, '_>) {
+        if let Some(key) = self.find_buried(id) {
+            self.figures.count(Stat::Delete);
+            self.tubes[self.jobs[key].tube.index()].deletes += 1;
+            self.note(self.jobs[key].tube, Noted::Delete, step.now);
+            self.delete_job(key, step.now, step.timers);
+        }
+    }
+
+    fn find_buried(&self, id: JobId) -> Option<JobKey> {
+        self.visible(id).filter(|key| self.jobs[*key].place == Place::Buried)
     }
 
     /// Makes a buried or delayed job ready; its attempts are forgotten.

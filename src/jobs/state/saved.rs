@@ -3,11 +3,12 @@
 
 use super::commits::{Commit, Record, Setting};
 use super::conns::{Conn, Wait};
+use super::curves::Curve;
 use super::job::{Body, Extra, Job, JobKey, Place};
 use super::places::To;
 use super::rates::Rates;
 use super::sets::Watch;
-use super::sums::{SumBy, Tally};
+use super::sums::{Others, SumBy, Tally};
 use super::tube::{Tube, TubeId};
 use super::{State, Step};
 use crate::id::{ConnId, Id};
@@ -40,10 +41,18 @@ pub enum Saved<'a> {
     Sum(SumBy, &'a [u8], Box<Tally>),
     /// A connection.
     Conn(ConnId, #[serde(borrow)] SavedConn<'a>),
-    /// A job with its body, since when it is ready, and who holds it until when.
+    /// A job with its body, since when it is ready or held, and who holds it until when.
     Job(#[serde(borrow)] Record<'a>, &'a [u8], Option<Time>, Option<(ConnId, Time)>),
     /// A connection that waits, until when, and for how many. The one that has waited longest is first.
     Wait(ConnId, Option<Time>, Option<u32>),
+    /// The failures of a tube, as those of a sum and of a connection beside what earlier versions knew of them.
+    TubeFailures(&'a [u8], u64),
+    /// The failures of a wiki or a type, and its last hour if it is followed.
+    Followed(SumBy, &'a [u8], u64, Option<Curve>),
+    /// What happened in those that are not followed, their failures and last hour, and when the next point of curves is due.
+    Others(SumBy, Box<Tally>, u64, Curve, Time),
+    /// The failures of a connection.
+    ConnFailures(ConnId, u64),
 }
 
 /// What is known of a tube beyond its jobs.
@@ -114,14 +123,31 @@ impl State {
             self.save_jobs(tube, visit);
         }
         for (id, conn) in conns() {
-            for (deadline, job) in &conn.held {
+            for ((deadline, job), since) in &conn.held {
                 let key = self.jobs.find(*job).expect("a connection holds only jobs that there are");
-                visit(Saved::Job(self.record(key), self.jobs[key].body.bytes(), None, Some((id, *deadline))));
+                visit(Saved::Job(self.record(key), self.jobs[key].body.bytes(), Some(*since), Some((id, *deadline))));
             }
         }
         let mut waits: Vec<(Wait, ConnId)> = conns().filter_map(|(id, conn)| Some((conn.wait?, id))).collect();
         waits.sort_unstable_by_key(|(wait, _)| wait.ticket);
         waits.into_iter().for_each(|(wait, id)| visit(Saved::Wait(id, wait.until, wait.many)));
+        self.save_followed(visit);
+        let failed = conns().filter(|(_, conn)| conn.failures > 0);
+        failed.for_each(|(id, conn)| visit(Saved::ConnFailures(id, conn.failures)));
+    }
+
+    /// Visits failures and curves.
+    fn save_followed(&self, visit: &mut dyn FnMut(Saved<'_>)) {
+        let failed = self.tubes.iter().filter(|(_, tube)| tube.tally.failures > 0);
+        failed.for_each(|(_, tube)| visit(Saved::TubeFailures(&tube.name, tube.tally.failures)));
+        for (_, sum) in &self.sums.all {
+            let curve = sum.curve.as_deref().cloned();
+            visit(Saved::Followed(sum.by, &sum.name, sum.tally.failures, curve));
+        }
+        for (by, others) in [SumBy::Wiki, SumBy::Type].into_iter().zip(&self.sums.others) {
+            let (tally, failures, curve) = (others.tally.clone(), others.tally.failures, others.curve.clone());
+            visit(Saved::Others(by, Box::new(tally), failures, curve, self.sums.next_point()));
+        }
     }
 
     fn saved_conn<'a>(&'a self, conn: &'a Conn) -> SavedConn<'a> {
@@ -179,6 +205,19 @@ impl State {
                 self.begin_wait(id, set, Wait { ticket: self.next_ticket, until, many });
                 self.arm_conn(id, step.timers);
             }
+            Saved::TubeFailures(name, failures) => {
+                let tube = self.find_tube(name).ok_or("a tube has failed jobs that is not there")?;
+                self.tubes[tube.index()].tally.failures = failures;
+            }
+            Saved::Followed(by, name, failures, curve) => self.sums.restore_followed(by, name, failures, curve),
+            Saved::Others(by, tally, failures, curve, next) => {
+                self.sums.others[by as usize] = Others { tally: Tally { failures, ..*tally }, curve };
+                self.sums.restore_next_point(next);
+            }
+            Saved::ConnFailures(id, failures) => {
+                let conn = self.conns.get_mut(id.index()).and_then(Option::as_mut);
+                conn.ok_or("a connection has failed jobs that is not there")?.failures = failures;
+            }
         }
         self.awake.clear();
         Ok(())
@@ -235,6 +274,7 @@ impl State {
             is_producer: saved.is_producer,
             is_worker: saved.is_worker,
             rates: saved.rates,
+            failures: 0,
         }));
         Ok(())
     }
@@ -275,18 +315,24 @@ impl State {
         };
         self.move_job(key, to, step.now, step.timers);
         match (to, held) {
-            (To::Reserved(conn), Some((_, deadline))) => self.set_deadline(conn, key, deadline, step),
-            (To::Ready, _) => self.jobs[key].at = since.unwrap_or(step.now),
+            (To::Reserved(conn), Some((_, deadline))) => {
+                self.set_deadline(conn, key, (since.unwrap_or(step.now), deadline), step);
+            }
+            // One that was held has no connection any more: it is ready from now on.
+            (To::Ready, None) => {
+                self.jobs[key].at = since.unwrap_or(step.now);
+                self.note_first_ready(tube);
+            }
             _ => {}
         }
         Ok(())
     }
 
-    fn set_deadline(&mut self, conn: ConnId, key: JobKey, deadline: Time, step: &mut Step<'_, '_>) {
+    fn set_deadline(&mut self, conn: ConnId, key: JobKey, (since, deadline): (Time, Time), step: &mut Step<'_, '_>) {
         let (id, old) = (self.jobs[key].id, std::mem::replace(&mut self.jobs[key].at, deadline));
         let held = &mut self.conn(conn).held;
         held.remove(&(old, id));
-        held.insert((deadline, id));
+        held.insert((deadline, id), since);
         self.arm_conn(conn, step.timers);
     }
 }

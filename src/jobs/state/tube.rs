@@ -89,6 +89,8 @@ pub(super) struct Tube {
     pub shown: u32,
     /// The ready jobs, by since when they are.
     pub waiting: Chain,
+    /// Where it stands in the order of ages of its sums.
+    pub ready_since: Option<u64>,
     pub buried: Chain,
     pub delayed: BTreeSet<(Time, JobId)>,
     pub delay_timer: Option<TimerId>,
@@ -125,6 +127,7 @@ impl Tube {
             by_group: BTreeMap::new(),
             shown: 0,
             waiting: Chain::default(),
+            ready_since: None,
             buried: Chain::default(),
             delayed: BTreeSet::new(),
             delay_timer: None,
@@ -209,6 +212,14 @@ impl Chain {
         }
         self.len -= 1;
         self.ends = (self.len > 0).then_some((first, last));
+    }
+
+    /// Returns the jobs, last come first.
+    pub fn iter_back<'a>(&self, jobs: &'a Jobs) -> impl Iterator<Item = JobKey> + use<'a> {
+        std::iter::successors(self.ends.map(|(_, last)| last), move |key| {
+            let before = jobs[*key].links.0;
+            (before != END).then(|| JobKey::from_index(before as usize))
+        })
     }
 
     /// Returns the jobs, first come first.

@@ -142,6 +142,10 @@ pub fn write_summary(bytes: &mut Vec<u8>, name: &[u8], summary: &Summary, is_run
         }
     }
     put!(bytes, "  duplicates: {}\n  superseded: {}", summary.duplicates, summary.superseded);
+    put!(bytes, "  failures: {}", summary.failures);
+    if let Some((_, span)) = &summary.busy {
+        put!(bytes, "  busy: {:.3}", seconds(span.as_micros()));
+    }
 }
 
 /// Returns text between double quotes, with what would end or break it escaped.

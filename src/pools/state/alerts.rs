@@ -266,7 +266,7 @@ mod tests {
 
         fn acquire(&mut self, conn: usize, key: &[u8], max_queue: u32) {
             let (timeout, hold) = (Span::ZERO, Span::FOREVER);
-            let request = AcquireLock { key, purpose: Purpose::Me, workers: 1, max_queue, timeout, hold };
+            let request = AcquireLock { key, purpose: Purpose::Me, workers: 1, max_queue, timeout, hold, who: b"" };
             self.step(|state, step| state.acquire(ConnId::from_index(conn), Ok(request), step));
         }
 

@@ -52,6 +52,8 @@ impl PoolsState {
             }
         }
         assert_eq!(claims_seen, self.claims.len(), "each claim belongs to one connection");
+        let named = self.claims.iter().filter(|(index, _)| !self.whos.of(ClaimId::from_index(*index)).is_empty());
+        assert_eq!(named.count(), self.whos.len(), "only claims that are there have names");
         assert_eq!(self.held.len(), holding, "each lock that is held is listed");
     }
 

@@ -108,3 +108,14 @@ impl PoolsState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Claim, Pool};
+
+    /// With its links, its name in the table and the entry of its connection, this is what an idle lock costs.
+    #[test]
+    fn an_idle_lock_takes_little() {
+        assert_eq!((size_of::<Option<Pool>>(), size_of::<Option<Claim>>()), (72, 32));
+    }
+}

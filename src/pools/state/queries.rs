@@ -1,7 +1,7 @@
 //! Queries for operators: which connections hold and wait, and what is busiest. They change nothing, and their results are
 //! bounded.
 
-use super::{Claim, ClaimId, ClaimPhase, List, Pool, PoolsState, Purpose, WorkType};
+use super::{ClaimId, ClaimPhase, List, Pool, PoolsState, Purpose, WorkType};
 use crate::id::{ConnId, Id};
 use crate::pools::stats::PoolStat as Stat;
 use crate::time::Time;
@@ -29,10 +29,29 @@ pub struct ClaimInfo<'a> {
     pub key: &'a [u8],
     /// The connection that has it.
     pub conn: ConnId,
+    /// Who it says to be; empty if it does not say.
+    pub who: &'a [u8],
     /// The purpose of a claim that waits; None for one that is held.
     pub waits_for: Option<Purpose>,
     /// Since when.
     pub since: Time,
+}
+
+/// A search for the keys with most claims, some keys at a time, as far as it is done. What others change meanwhile may be found as
+/// it was before.
+pub struct BusiestSearch {
+    most: usize,
+    /// The pools before this index are looked at.
+    next: usize,
+    /// The busiest so far, with their number of claims.
+    found: BinaryHeap<(Reverse<u32>, Box<[u8]>)>,
+}
+
+impl BusiestSearch {
+    /// Returns a search for so many keys at most.
+    pub fn new(most: usize) -> Self {
+        BusiestSearch { most, next: 0, found: BinaryHeap::new() }
+    }
 }
 
 impl PoolsState {
@@ -58,8 +77,38 @@ impl PoolsState {
 
     /// Returns the keys with most claims, busiest first; among equals in the order of the keys.
     pub fn busiest(&self, most: usize) -> Vec<BusyKey<'_>> {
-        let ranks = self.pools.iter().map(|(index, pool)| (Reverse(pool.occupancy().1), &pool.key[..], index));
-        first(most, ranks).into_iter().map(|(_, _, index)| self.busy(&self.pools[index])).collect()
+        let mut search = BusiestSearch::new(most);
+        self.search_busiest(&mut search, usize::MAX);
+        self.found_busiest(search)
+    }
+
+    /// Looks at some more keys, and returns whether these were the last.
+    pub fn search_busiest(&self, search: &mut BusiestSearch, keys: usize) -> bool {
+        let all = self.pools.capacity();
+        let end = search.next.saturating_add(keys).min(all);
+        for pool in (search.next..end).filter_map(|index| self.pools.get(index)) {
+            let claims = Reverse(pool.occupancy().1);
+            let own = || (claims, pool.key[..].into());
+            if search.found.len() < search.most {
+                search.found.push(own());
+            } else if let Some(mut last) = search.found.peek_mut()
+                && (claims, &pool.key[..]) < (last.0, &last.1[..])
+            {
+                *last = own();
+            }
+        }
+        search.next = end;
+        end == all
+    }
+
+    /// Returns what a search has found, as it is now and in the order of [`PoolsState::busiest`].
+    pub fn found_busiest(&self, search: BusiestSearch) -> Vec<BusyKey<'_>> {
+        let pools = search.found.into_iter().filter_map(|(_, key)| self.pool(&key));
+        let mut keys: Vec<BusyKey<'_>> = pools.map(|pool| self.busy(pool)).collect();
+        keys.sort_by_key(|busy| (Reverse(busy.working + busy.waiting), busy.key));
+        // One that was given back and taken again meanwhile can be found twice.
+        keys.dedup();
+        keys
     }
 
     /// Returns how many claims a key has.
@@ -70,12 +119,12 @@ impl PoolsState {
     /// Returns the claims of a key: those that are held, oldest first, and then those that wait, in the order of service.
     pub fn claims_on(&self, key: &[u8]) -> impl Iterator<Item = ClaimInfo<'_>> {
         let claims = self.pool(key).into_iter().flat_map(|pool| self.claims_in(pool));
-        claims.map(|claim| self.claim_info(&self.claims[claim.index()]))
+        claims.map(|id| self.claim_info(id))
     }
 
     /// Returns the claims that are held for longest, oldest first.
     pub fn longest_holders(&self, most: usize) -> Vec<ClaimInfo<'_>> {
-        self.held.iter().take(most).map(|id| self.claim_info(&self.claims[id.index()])).collect()
+        self.held.iter().take(most).map(|id| self.claim_info(id)).collect()
     }
 
     /// Returns the types of work, the one that acquired most first; among equals in the order of the names.
@@ -109,12 +158,14 @@ impl PoolsState {
         BusyKey { key: &pool.key, working, waiting: occupied - working, since }
     }
 
-    fn claim_info(&self, claim: &Claim) -> ClaimInfo<'_> {
+    fn claim_info(&self, id: ClaimId) -> ClaimInfo<'_> {
+        let claim = &self.claims[id.index()];
         let waits_for = match claim.phase {
             ClaimPhase::Waiting { purpose, .. } => Some(purpose),
             ClaimPhase::Holding { .. } => None,
         };
-        ClaimInfo { key: &self.pools[claim.pool.index()].key, conn: claim.conn, waits_for, since: claim.since }
+        let (key, who) = (&*self.pools[claim.pool.index()].key, self.whos.of(id));
+        ClaimInfo { key, conn: claim.conn, who, waits_for, since: claim.since }
     }
 
     /// Returns the claims of a pool, in the order of its queues.
@@ -127,33 +178,5 @@ impl Pool {
     /// Returns the queue of the holders, and those of the waiters in the order of service.
     pub(super) fn queues(&self) -> impl Iterator<Item = &List<ClaimId>> {
         [&self.holders, &self.waiting_for_me, &self.waiting_for_anyone].into_iter()
-    }
-}
-
-/// Returns the `most` smallest, in order, without sorting the others.
-fn first<T: Ord>(most: usize, items: impl Iterator<Item = T>) -> Vec<T> {
-    let mut heap = BinaryHeap::new();
-    for item in items {
-        if heap.len() < most {
-            heap.push(item);
-        } else if let Some(mut last) = heap.peek_mut()
-            && item < *last
-        {
-            *last = item;
-        }
-    }
-    heap.into_sorted_vec()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_are_the_smallest() {
-        let items = [5, 3, 9, 1, 7, 1];
-        assert_eq!(first(3, items.into_iter()), [1, 1, 3]);
-        assert_eq!(first(9, items.into_iter()), [1, 1, 3, 5, 7, 9]);
-        assert_eq!(first(0, items.into_iter()), [0; 0]);
     }
 }

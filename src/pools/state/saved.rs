@@ -69,6 +69,13 @@ struct SavedPool {
     claims: Vec<SavedClaim>,
 }
 
+/// A pool, and who has the claims of those that said so: the place of the claim, and the name.
+#[derive(Serialize, Deserialize)]
+struct PoolWithNames {
+    pool: SavedPool,
+    whos: Vec<(u32, Box<[u8]>)>,
+}
+
 #[derive(Serialize, Deserialize)]
 struct SavedClaim {
     conn: ConnId,
@@ -117,7 +124,10 @@ impl PoolsState {
         let newer = self.newer_claims()?;
         for (_, pool) in &self.pools {
             let claims = self.claims_in(pool).map(|id| self.save_claim(id, newer[id.index()], timers));
-            out.put(&SavedPool { key: pool.key.clone(), claims: claims.collect() })?;
+            let pool_alone = SavedPool { key: pool.key.clone(), claims: claims.collect() };
+            let whos = (0..).zip(self.claims_in(pool)).map(|(place, id)| (place, self.whos.of(id)));
+            let whos = whos.filter(|(_, who)| !who.is_empty()).map(|(place, who)| (place, who.into()));
+            out.put(&PoolWithNames { pool: pool_alone, whos: whos.collect() })?;
         }
         Ok(())
     }
@@ -140,7 +150,14 @@ impl PoolsState {
                 let pools = head.pools;
                 self.restore_head(head);
                 for _ in 0..pools {
-                    self.restore_pool(saved.take()?, &mut ranks, timers)?;
+                    let PoolWithNames { pool, whos } = saved.take()?;
+                    let first = ranks.len();
+                    self.restore_pool(pool, &mut ranks, timers)?;
+                    for (place, who) in whos {
+                        let claim = ranks.get(first + place as usize);
+                        let (.., id) = claim.ok_or(Unreadable("pools: a claim that has a name is not there".into()))?;
+                        self.whos.note(*id, &who);
+                    }
                 }
             }
             IN_ONE_PIECE => {

@@ -44,6 +44,7 @@ impl PoolsState {
     /// Removes a claim from every table. The caller must deal with its timer.
     pub(super) fn detach(&mut self, id: ClaimId, now: Time) -> Claim {
         let claim = self.claims.remove(id.index());
+        self.whos.forget(id);
         let pool = &mut self.pools[claim.pool.index()];
         let of_type = &mut self.types[pool.type_id];
         let age = now.since(claim.since);

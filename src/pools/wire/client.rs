@@ -15,7 +15,7 @@ pub const STATS_FULL: &[u8] = b"STATS FULL\n";
 const ERROR: &[u8] = b"ERROR ";
 
 /// The words after `STATS` that ask for more than one line.
-pub const LISTS: [&str; 5] = ["FULL", "KEYS", "TYPES", "HOLDERS", "REPORT"];
+pub const LISTS: [&str; 6] = ["FULL", "KEYS", "TYPES", "HOLDERS", "FIELDS", "REPORT"];
 
 /// The refusal of a query as the C daemon sends it, which leaves the line feed out.
 pub const WRONG_STAT_UNENDED: &[u8] = b"ERROR WRONG_STAT";
@@ -38,6 +38,8 @@ const REPLIES: [Reply; 9] = [
 pub struct ToldClaim {
     /// The address of the client, or what the server has in its place.
     pub peer: String,
+    /// Who it says to be; empty if it does not say.
+    pub who: String,
     /// The purpose of a claim that waits; None for one that is held.
     pub waits_for: Option<Purpose>,
     /// For how long it has been so.
@@ -73,6 +75,10 @@ pub fn write_acquire(bytes: &mut Vec<u8>, acquire: &AcquireLock<'_>) {
     if acquire.hold != Span::FOREVER {
         write!(bytes, " hold={}", WireSeconds(acquire.hold)).expect("a vector takes every byte");
     }
+    if !acquire.who.is_empty() {
+        bytes.extend_from_slice(b" who=");
+        bytes.extend_from_slice(acquire.who);
+    }
     bytes.push(b'\n');
 }
 
@@ -101,16 +107,17 @@ pub fn is_list(words: &[u8]) -> bool {
 
 /// Returns what a line of `STATS HOLDERS` tells; None for the lines that end the list.
 pub fn parse_claim(line: &[u8]) -> Option<ToldClaim> {
-    let line = std::str::from_utf8(line).ok()?;
+    let line = String::from_utf8_lossy(line);
     let mut words = line.split(' ');
     let (peer, state, age) = (words.next()?, words.next()?, words.next()?);
+    let who = words.find_map(|word| word.strip_prefix("who=")).unwrap_or_default();
     let waits_for = match state {
         "working" => None,
         "waiting_for_me" => Some(Purpose::Me),
         "waiting_for_anyone" => Some(Purpose::Anyone),
         _ => return None,
     };
-    Some(ToldClaim { peer: peer.into(), waits_for, age: Span::from_micros(parse_duration(age)?) })
+    Some(ToldClaim { peer: peer.into(), who: who.into(), waits_for, age: Span::from_micros(parse_duration(age)?) })
 }
 
 /// Returns the statistic in a line of `STATS` and its value, durations in microseconds; None if this version does not know it.
@@ -180,13 +187,13 @@ mod tests {
 
     #[test]
     fn an_acquire_is_read_as_it_was_written() {
-        for (timeout, hold) in [
-            (Span::ZERO, Span::FOREVER),
-            (Span::from_secs(5), Span::from_millis(250)),
-            (Span::from_millis(1_001), Span::from_secs(u64::from(u32::MAX))),
+        for (timeout, hold, who) in [
+            (Span::ZERO, Span::FOREVER, &b""[..]),
+            (Span::from_secs(5), Span::from_millis(250), b"deploy@web1:77"),
+            (Span::from_millis(1_001), Span::from_secs(u64::from(u32::MAX)), b"\xff=who="),
         ] {
-            let acquire =
-                AcquireLock { key: b"a:b%20\xff", purpose: Purpose::Anyone, workers: 2, max_queue: 30, timeout, hold };
+            let (key, purpose) = (b"a:b%20\xff", Purpose::Anyone);
+            let acquire = AcquireLock { key, purpose, workers: 2, max_queue: 30, timeout, hold, who };
             let mut bytes = Vec::new();
             write_acquire(&mut bytes, &acquire);
             let Line::Whole(line, _) = first_line(&bytes, 0, 99) else { panic!("it is a line") };

@@ -3,6 +3,7 @@
 //!
 //! A key has no spaces, so what follows the first space of a line is never part of it.
 
+use super::FIELDS;
 use crate::pools::request::Purpose;
 use crate::pools::state::{BusyKey, ClaimInfo, WorkType};
 use crate::time::{Span, Time};
@@ -37,7 +38,12 @@ pub fn write_claims<'a>(
             Some(Purpose::Me) => "waiting_for_me",
             Some(Purpose::Anyone) => "waiting_for_anyone",
         };
-        write!(bytes, "{} {state} {}", peer(&claim), ListedSeconds(now.since(claim.since)))
+        write!(bytes, "{} {state} {}", peer(&claim), ListedSeconds(now.since(claim.since)))?;
+        if !claim.who.is_empty() {
+            bytes.extend_from_slice(b" who=");
+            bytes.extend_from_slice(claim.who);
+        }
+        Ok(())
     });
 }
 
@@ -50,6 +56,11 @@ pub fn write_types(bytes: &mut Vec<u8>, types: &[&WorkType]) {
         let [waited, held] = [one.waits.sum(), one.holds.sum()].map(|us| ListedSeconds(Span::from_micros(us)));
         write!(bytes, "waited {waited}, held {held}")
     });
+}
+
+/// Writes the answer to `STATS FIELDS`.
+pub fn write_fields(bytes: &mut Vec<u8>) {
+    write_list(bytes, FIELDS.iter(), FIELDS.len(), |bytes, field| bytes.write_all(field.as_bytes()));
 }
 
 /// A span as `S.ffffffs`, however long.

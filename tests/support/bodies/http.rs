@@ -50,16 +50,22 @@ fn expected(data: &[u8]) -> Vec<(u16, bool)> {
 
 fn status_of(request: &HttpRequest<'_>) -> u16 {
     let hosts = Hosts::with(&[HOST.into()]);
+    let is_view =
+        |path: &str| path.strip_prefix('/').is_some_and(|path| path.contains('/') && !path.ends_with(".json"));
+    let thing = request.path.strip_suffix(".json").unwrap_or(request.path);
     match (request.path, request.method) {
         _ if request.host.is_some_and(|host| !hosts.include(host)) => 421,
+        (path, Method::Post) if is_view(path) => 403,
+        (_, Method::Get | Method::Head) if ["/jobs/matrix", "/jobs/buried"].contains(&thing) => 200,
+        (_, Method::Get | Method::Head) if thing.starts_with("/jobs/runner/") => 200,
         ("/" | "/metrics" | "/status.json" | "/healthz", Method::Get | Method::Head) => 200,
-        ("/" | "/metrics" | "/status.json" | "/healthz", Method::Other) => 405,
+        ("/" | "/metrics" | "/status.json" | "/healthz", Method::Post | Method::Other) => 405,
         _ => 404,
     }
 }
 
 fn converse(data: &[u8], answers: &[(u16, bool)], sizes: impl FnMut() -> usize, room: usize) {
-    let settings = HttpSettings { hosts: vec![HOST.into()] };
+    let settings = HttpSettings { hosts: vec![HOST.into()], is_admin: false };
     let mut world = World::with(AllSettings::default().with(settings));
     let client = world.connect_to("http");
     world.send_in_chunks(client, data, sizes, room);

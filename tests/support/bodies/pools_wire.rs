@@ -59,7 +59,7 @@ fn read(line: &[u8]) -> PoolRequest<'_> {
         b"ACQ4ME" => PoolRequest::Acquire(read_acquire(Purpose::Me, &words)),
         b"ACQ4ANY" => PoolRequest::Acquire(read_acquire(Purpose::Anyone, &words)),
         b"RELEASE" => PoolRequest::Release(words.first().copied()),
-        b"STATS" => PoolRequest::Stats(read_query(&words)),
+        b"STATS" => read_keys(&words).map_or_else(|| PoolRequest::Stats(read_query(&words)), PoolRequest::Keys),
         _ => PoolRequest::Unknown,
     }
 }
@@ -71,9 +71,23 @@ fn read_acquire<'a>(purpose: Purpose, words: &[&'a [u8]]) -> Result<AcquireLock<
         return Err(BadSyntax);
     }
     let timeout = more.first().and_then(|word| seconds(word)).unwrap_or(Span::ZERO);
-    let mut holds = more.iter().skip(1).filter_map(|word| seconds(word.strip_prefix(b"hold=")?));
-    let hold = holds.next().filter(|hold| *hold > Span::ZERO).unwrap_or(Span::FOREVER);
-    Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold })
+    let fields = |name: &'static [u8]| more.iter().skip(1).filter_map(move |word| word.strip_prefix(name));
+    let holds: Option<Vec<Span>> = fields(b"hold=").map(seconds).collect();
+    let whos: Vec<&[u8]> = fields(b"who=").collect();
+    if whos.iter().any(|who| who.len() > 64 || who.contains(&0)) {
+        return Err(BadSyntax);
+    }
+    let hold = holds.ok_or(BadSyntax)?.last().copied().filter(|hold| *hold > Span::ZERO).unwrap_or(Span::FOREVER);
+    let who = whos.last().copied().unwrap_or_default();
+    Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold, who })
+}
+
+fn read_keys(words: &[&[u8]]) -> Option<usize> {
+    match words {
+        [name] if name.eq_ignore_ascii_case(b"keys") => Some(20),
+        [name, keys] if name.eq_ignore_ascii_case(b"keys") => Some(number(keys).filter(|keys| *keys > 0)? as usize),
+        _ => None,
+    }
 }
 
 fn read_query<'a>(words: &[&'a [u8]]) -> StatsQuery<'a> {
@@ -82,15 +96,12 @@ fn read_query<'a>(words: &[&'a [u8]]) -> StatsQuery<'a> {
         [] => StatsQuery::Full,
         [name] if name == "full" => StatsQuery::Full,
         [name] if name == "types" => StatsQuery::Types,
-        [name] if name == "keys" => StatsQuery::Keys(20),
+        [name] if name == "fields" => StatsQuery::Fields,
         [name] => PoolStat::ALL
             .iter()
             .find(|stat| stat.row().name == *name)
             .map_or(StatsQuery::Unknown, |stat| StatsQuery::One(*stat)),
         [name, _] if name == "holders" => StatsQuery::Holders(words[1]),
-        [name, _] if name == "keys" => number(words[1])
-            .filter(|number| *number > 0)
-            .map_or(StatsQuery::Unknown, |number| StatsQuery::Keys(number as usize)),
         _ => StatsQuery::Unknown,
     }
 }

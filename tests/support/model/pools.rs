@@ -333,9 +333,13 @@ fn read_wish(parameters: &[&[u8]]) -> Option<Wish> {
     let workers = word(1).and_then(number).filter(|n| *n > 0)?;
     let max_queue = word(2).and_then(number).filter(|n| *n > 0)?;
     let timeout_us = word(3).and_then(microseconds).unwrap_or(0);
-    let extensions = parameters.iter().skip(4).filter_map(|word| word.strip_prefix(b"hold="));
+    let fields = |name: &'static [u8]| parameters.iter().skip(4).filter_map(move |word| word.strip_prefix(name));
+    let holds: Vec<u64> = fields(b"hold=").map(microseconds).collect::<Option<_>>()?;
+    if fields(b"who=").any(|who| who.len() > 64 || who.contains(&0)) {
+        return None;
+    }
     // A hold of no time at all is one without limit.
-    let hold_us = extensions.filter_map(microseconds).next().filter(|us| *us > 0);
+    let hold_us = holds.last().copied().filter(|us| *us > 0);
     Some(Wish { key, workers, max_queue, timeout_us, hold_us })
 }
 

@@ -1,0 +1,33 @@
+//! Who a client says to be, for the people who look at what servers hold.
+
+use crate::pools::wire::MAX_WHO;
+use std::{env, fs, process};
+
+/// Where the system tells its name.
+const HOST: &str = "/proc/sys/kernel/hostname";
+
+/// Returns who this process is: `user@host:pid`, as far as that is known.
+pub fn own_name() -> String {
+    let user = env::var("USER").or_else(|_| env::var("LOGNAME")).unwrap_or_default();
+    let host = fs::read_to_string(HOST).unwrap_or_default();
+    let pid = process::id();
+    let [user, host] = [user, host].map(|name| sendable(&name, (MAX_WHO - "@:4294967295".len()) / 2));
+    if user.is_empty() { format!("{host}:{pid}") } else { format!("{user}@{host}:{pid}") }
+}
+
+/// Returns as much of a name as can be sent: `most` visible characters of ASCII at most.
+pub(super) fn sendable(name: &str, most: usize) -> String {
+    name.chars().filter(char::is_ascii_graphic).take(most).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_can_be_sent() {
+        assert_eq!(sendable(" a b\tc\u{e4}\0d\n", 3), "abc");
+        let name = own_name();
+        assert!(name.len() <= MAX_WHO && name.ends_with(&format!(":{}", process::id())), "{name}");
+    }
+}

@@ -1,0 +1,103 @@
+//! A matrix as people see it: visible names, seconds, and as many rows as there is room for.
+
+use super::snapshot::seconds;
+use super::tables::NAME_BYTES;
+use super::{Heat, Matrix, MatrixInfo};
+use crate::text::visible;
+use crate::time::Span;
+use serde::ser::SerializeTuple;
+use serde::{Serialize, Serializer};
+
+/// What a page may take for a value, as markup and as JSON, and for one that is nothing.
+const HEAT_COST: usize = 90;
+const NOTHING_COST: usize = 14;
+/// What it may take for a name besides its bytes, which stand there three times.
+const NAME_COST: usize = 60;
+
+/// The matrix.
+#[derive(Serialize)]
+pub struct ShownMatrix {
+    pub title: &'static str,
+    pub help: &'static str,
+    pub empty: &'static str,
+    pub path: &'static str,
+    /// What a row is, and the path below which there is a page about each.
+    pub row: (&'static str, &'static str),
+    pub column: (&'static str, &'static str),
+    pub columns: Vec<String>,
+    pub rows: Vec<ShownLine>,
+    pub others: Vec<ShownHeat>,
+    pub all: Vec<ShownHeat>,
+    pub more_rows: usize,
+    pub more_columns: usize,
+}
+
+#[derive(Serialize)]
+pub struct ShownLine {
+    pub name: String,
+    pub values: Vec<ShownHeat>,
+}
+
+/// How much waits, and how many seconds: a pair in the JSON, or 0.
+#[derive(Clone, Copy)]
+pub struct ShownHeat(pub u64, pub f64);
+
+impl ShownMatrix {
+    /// Returns what is shown of a matrix in so many bytes at most: rows for which there is no room are summed up with the others.
+    pub fn of(matrix: &Matrix, mut room: usize) -> ShownMatrix {
+        let MatrixInfo { title, help, empty, row, column, path } = *matrix.info;
+        room = room.saturating_sub(matrix.columns.iter().map(|name| name_cost(name)).sum());
+        let mut others = matrix.others.clone();
+        let mut rows = Vec::new();
+        for (name, line) in &matrix.rows {
+            let cost = name_cost(name) + line.iter().map(|heat| heat_cost(*heat)).sum::<usize>();
+            room = room.saturating_sub(cost);
+            if room > 0 {
+                rows.push(ShownLine { name: visible(name, NAME_BYTES), values: shown(line) });
+            } else {
+                let sums = others.iter_mut().zip(line);
+                sums.for_each(|(sum, heat)| *sum = (sum.0.saturating_add(heat.0), sum.1.max(heat.1)));
+            }
+        }
+        ShownMatrix {
+            title,
+            help,
+            empty,
+            path,
+            row,
+            column,
+            columns: matrix.columns.iter().map(|name| visible(name, NAME_BYTES)).collect(),
+            more_rows: matrix.folded[0] + matrix.rows.len() - rows.len(),
+            more_columns: matrix.folded[1],
+            rows,
+            others: shown(&others),
+            all: shown(&matrix.all),
+        }
+    }
+}
+
+fn name_cost(name: &[u8]) -> usize {
+    NAME_COST + 3 * visible(name, NAME_BYTES).len()
+}
+
+fn heat_cost(heat: Heat) -> usize {
+    if heat == (0, Span::ZERO) { NOTHING_COST } else { HEAT_COST }
+}
+
+fn shown(line: &[Heat]) -> Vec<ShownHeat> {
+    line.iter().map(|(count, age)| ShownHeat(*count, seconds(*age))).collect()
+}
+
+impl Serialize for ShownHeat {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let ShownHeat(count, age) = *self;
+        if count == 0 {
+            return serializer.serialize_u8(0);
+        }
+        let mut pair = serializer.serialize_tuple(2)?;
+        pair.serialize_element(&count)?;
+        // Tenths of a second are enough for what is looked at, and short.
+        pair.serialize_element(&((age * 10.0).round() / 10.0))?;
+        pair.end()
+    }
+}
