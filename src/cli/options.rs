@@ -381,7 +381,7 @@ mod tests {
             ("--max-line 1", "--max-line: \"1\""),
             ("--counter-stats-interval 9", "--counter-stats-interval: \"9\""),
             ("--counter-listen x", "--counter-listen: \"x\" is not an address"),
-            ("--jobs-store disk", "--jobs-store: \"disk\" is not sqlite:PATH or memory"),
+            ("--jobs-store disk", "--jobs-store: \"disk\" is not sqlite:PATH, postgres:URL or memory"),
             ("--jobs-max-size 1073741825", "--jobs-max-size: \"1073741825\" is not a number from 1 to 1073741824"),
             ("--http-host a:80", "--http-host: \"a:80\" is not the name of a host, without a port"),
             ("--frobnicate", "frobnicate"),

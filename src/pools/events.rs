@@ -17,8 +17,9 @@ pub fn log(event: &PoolEvent, peers: &dyn Peers) {
 fn describe(event: &PoolEvent, peers: &dyn Peers) -> (Level, String) {
     let minute = WINDOW.as_micros() / 1_000_000;
     match event {
-        PoolEvent::Overdue { key, conn, age, overdue } => {
+        PoolEvent::Overdue { key, conn, who, age, overdue } => {
             let (peer, key, age) = (peers.peer(*conn), escaped(key), ListedSeconds(*age));
+            let peer = if who.is_empty() { peer } else { format!("{} at {peer}", escaped(who)) };
             let others = if *overdue > 1 { format!("; {overdue} locks are overdue") } else { String::new() };
             (Level::Warn, format!("a lock is overdue: {peer} has held {key} for {age}{others}"))
         }
@@ -51,19 +52,24 @@ mod tests {
     fn an_event_is_one_line() {
         let key = "a:ß\u{202e}\r\x1b[2J".as_bytes().iter().chain(b"\xff").copied().collect::<Vec<_>>();
         let conn = ConnId::from_index(1);
-        let overdue =
-            |overdue| PoolEvent::Overdue { key: key.clone(), conn, age: Span::from_micros(300_000_001), overdue };
+        let overdue = |who: &[u8], overdue| PoolEvent::Overdue {
+            key: key.clone(),
+            conn,
+            who: who.into(),
+            age: Span::from_micros(300_000_001),
+            overdue,
+        };
         let refused = |most, floods| PoolEvent::Refused { full: 1, timeouts: 2, most, floods };
         for (event, level, text) in [
             (
-                overdue(1),
+                overdue(b"", 1),
                 Level::Warn,
                 r"a lock is overdue: gone has held a:ß\u{202e}\u{d}\u{1b}[2J\xff for 300.000001s",
             ),
             (
-                overdue(3),
+                overdue(b"web1\n:7", 3),
                 Level::Warn,
-                r"a lock is overdue: gone has held a:ß\u{202e}\u{d}\u{1b}[2J\xff for 300.000001s; 3 locks are overdue",
+                r"a lock is overdue: web1\u{a}:7 at gone has held a:ß\u{202e}\u{d}\u{1b}[2J\xff for 300.000001s; 3 locks are overdue",
             ),
             (
                 PoolEvent::Refusing { key: b"k".into(), refusals: 61, within: Span::from_millis(1_500) },

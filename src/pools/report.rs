@@ -114,6 +114,7 @@ static HOLDERS: TableInfo = TableInfo {
             help: "The address of the client.",
             ..Column::BLANK
         },
+        Column { name: "who", title: "who", unit: ColumnUnit::Name, help: "Who it says to be.", ..Column::BLANK },
         Column {
             name: "age",
             title: "for",
@@ -191,7 +192,8 @@ impl PoolsService {
             hottest.map(|hot| vec![Cell::Name(hot.key.into()), Cell::Number(hot.refusals), Cell::Number(hot.waits)]);
         let holders = state.longest_holders(MOST_ROWS).into_iter().map(|client| {
             let (peer, age) = (peers.peer(client.conn), now.since(client.since));
-            vec![Cell::Name(top_keys::truncated(client.key).into()), Cell::Text(peer), Cell::Time(age)]
+            let who = if client.who.is_empty() { Cell::Nothing } else { Cell::Name(client.who.into()) };
+            vec![Cell::Name(top_keys::truncated(client.key).into()), Cell::Text(peer), who, Cell::Time(age)]
         });
         let error = state.hottest_error(now);
         let note = (error > 0).then(|| format!("A key may have had up to {error} more."));
@@ -251,7 +253,7 @@ mod tests {
         let report = report_after(
             &[
                 "ACQ4ME a:1 1 9 9\n",
-                "ACQ4ME b:2 1 2 9\n",
+                "ACQ4ME b:2 1 2 9 who=web1:7\n",
                 "ACQ4ANY b:2 1 2 9\n",
                 "ACQ4ME b:2 1 2 9\n",
                 "ACQ4ME a:1 1 9 0\n",
@@ -275,8 +277,9 @@ mod tests {
         let hottest = [("b:2", 1, 1), ("a:1", 1, 0)];
         assert_eq!(*rows(2), hottest.map(|(key, refusals, waits)| vec![name(key), number(refusals), number(waits)]));
         assert_eq!(report.tables[2].note, None);
-        let holders = [("a:1", "peer0", 10), ("b:2", "peer1", 9)];
-        assert_eq!(*rows(3), holders.map(|(key, peer, s)| vec![name(key), Cell::Text(peer.into()), age(s)]));
+        let holders = [("a:1", "peer0", Cell::Nothing, 10), ("b:2", "peer1", name("web1:7"), 9)];
+        let holders = holders.map(|(key, peer, who, s)| vec![name(key), Cell::Text(peer.into()), who, age(s)]);
+        assert_eq!(*rows(3), holders);
     }
 
     #[test]
@@ -288,7 +291,7 @@ mod tests {
             assert_eq!(rows.len(), MOST_ROWS);
             assert!(rows.iter().all(|row| matches!(&row[0], Cell::Name(key) if key.len() == top_keys::KEY_BYTES)));
         }
-        let age = |row: &Vec<Cell>| if let Cell::Time(age) = row[2] { age } else { Span::ZERO };
+        let age = |row: &Vec<Cell>| if let Cell::Time(age) = row[3] { age } else { Span::ZERO };
         assert!(report.tables[3].rows.iter().map(age).is_sorted_by(|one, next| one > next));
     }
 }

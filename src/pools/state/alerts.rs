@@ -31,6 +31,8 @@ pub enum PoolEvent {
         key: Vec<u8>,
         /// The connection that holds it.
         conn: ConnId,
+        /// Who it says to be; empty if it does not say.
+        who: Box<[u8]>,
         /// For how long.
         age: Span,
         /// How many locks are held for longer than the operator has set, including this one.
@@ -82,6 +84,7 @@ pub(super) struct Alerts {
 struct OverdueLock {
     key: Vec<u8>,
     conn: ConnId,
+    who: Box<[u8]>,
     since: Time,
 }
 
@@ -218,11 +221,12 @@ impl PoolsState {
     fn end_scan(&mut self, step: &mut PoolsStep<'_, '_>) {
         self.alerts.scan_at = step.now + SCAN_INTERVAL;
         self.alerts.history.scanned_at = step.now;
-        if let Some(OverdueLock { key, conn, since }) = self.alerts.found.take() {
+        if let Some(OverdueLock { key, conn, who, since }) = self.alerts.found.take() {
             self.alerts.history.quiet_until = step.now + WINDOW;
             step.events.push(PoolEvent::Overdue {
                 key,
                 conn,
+                who,
                 age: step.now.since(since),
                 overdue: self.held.overdue(),
             });
@@ -232,7 +236,7 @@ impl PoolsState {
     fn overdue_lock(&self, id: ClaimId) -> OverdueLock {
         let claim = &self.claims[id.index()];
         let key = top_keys::truncated(&self.pools[claim.pool.index()].key).into();
-        OverdueLock { key, conn: claim.conn, since: claim.since }
+        OverdueLock { key, conn: claim.conn, who: self.whos.of(id).into(), since: claim.since }
     }
 }
 
@@ -296,7 +300,7 @@ mod tests {
 
     fn overdue(key: &[u8], conn: usize, age: u64, overdue: u64) -> PoolEvent {
         let (conn, age) = (ConnId::from_index(conn), Span::from_secs(age));
-        PoolEvent::Overdue { key: key.into(), conn, age, overdue }
+        PoolEvent::Overdue { key: key.into(), conn, who: Box::default(), age, overdue }
     }
 
     #[test]
@@ -336,7 +340,10 @@ mod tests {
             assert_eq!(rig.state.held.overdue(), seen as u64);
         }
         let (key, conn, age) = (b"0".to_vec(), ConnId::from_index(0), Span::from_millis(10_002));
-        assert_eq!(rig.pass(60), [(10, PoolEvent::Overdue { key, conn, age, overdue: locks as u64 })]);
+        assert_eq!(
+            rig.pass(60),
+            [(10, PoolEvent::Overdue { key, conn, who: Box::default(), age, overdue: locks as u64 })]
+        );
     }
 
     /// The timer is armed for something later when a new lock may be the first to be old.
