@@ -24,6 +24,8 @@ const BATCH: usize = 1_000;
 
 /// When all waits end: later than any benchmark comes, with a microsecond for each step.
 const WAITS_END: Time = Time::from_micros(3_600_000_000);
+/// How long after one step of the pools the next is.
+const STEP: Span = Span::from_micros(1);
 
 /// A line of the table: what is done, and its nanoseconds at a size.
 type Line = (&'static str, fn(usize, Duration) -> f64);
@@ -251,7 +253,7 @@ impl Rig {
     }
 
     fn acquire(&mut self, conn: usize, key: &[u8], purpose: Purpose) {
-        let timeout = WAITS_END.since(self.now);
+        let timeout = WAITS_END.since(self.now + STEP);
         let request = AcquireLock {
             key,
             purpose,
@@ -280,7 +282,7 @@ impl Rig {
     }
 
     fn step(&mut self, take: impl FnOnce(&mut PoolsState, &mut PoolsStep<'_, '_>)) {
-        self.now = self.now + Span::from_micros(1);
+        self.now = self.now + STEP;
         let (timers, replies, events) = (&mut self.wheel.of(OWNER), &mut self.replies, &mut self.events);
         let mut step = PoolsStep { now: self.now, timers, replies, events };
         take(&mut self.state, &mut step);
