@@ -28,6 +28,7 @@ use crate::time::{Span, Time};
 use crate::wheel::Due;
 use host::Hosts;
 use log::trace;
+use percent_encoding::percent_decode_str;
 use samples::{INTERVAL, KEPT, Samples, Unnamed};
 use std::io;
 use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
@@ -141,18 +142,11 @@ impl Http {
             }
             (None, _) | (Some(Resource::View(..)), Method::Post | Method::Other) => Err(Status::NotFound),
             (Some(_), Method::Post | Method::Other) => Err(Status::MethodNotAllowed),
-            (Some(Resource::Health), _) if context.others.ailment().is_some() => Err(Status::ServiceUnavailable),
-            (Some(resource), Method::Get | Method::Head) => self.render(resource, context).ok_or(Status::NotFound),
+            (Some(resource), Method::Get | Method::Head) => self.render(resource, context),
         };
         let (status, body, resource) = match body {
             Ok(body) => (Status::Ok, body, resource),
-            Err(status @ Status::MisdirectedRequest) => (status, format!("{}\n{MISDIRECTED}", status.text()), None),
-            // A browser stays where it is.
-            Err(status @ Status::NoContent) => (status, String::new(), None),
-            Err(status @ Status::ServiceUnavailable) => {
-                (status, format!("{}\n", context.others.ailment().unwrap_or_default()), None)
-            }
-            Err(status) => (status, format!("{}\n", status.text()), None),
+            Err(status) => (status, text_of(status, context), None),
         };
         let content_type = resource.map_or(PLAIN, Resource::content_type);
         let policy = if self.is_admin { page::ADMIN_POLICY } else { page::POLICY };
@@ -175,20 +169,27 @@ impl Http {
         if !context.others.include(service) {
             return Status::NotFound;
         }
-        context.acts.push(Act { service: service.into(), action: action.into(), key: unescaped(key) });
+        context.acts.push(Act {
+            service: service.into(),
+            action: action.into(),
+            key: percent_decode_str(key).collect(),
+        });
         Status::NoContent
     }
 
-    /// Returns the page; None if what it would be about is not there.
-    fn render(&self, resource: Resource<'_>, context: &Context<'_>) -> Option<String> {
+    /// Returns the page, or why there is none.
+    fn render(&self, resource: Resource<'_>, context: &Context<'_>) -> Result<String, Status> {
         let moment = || Moment::seen_from(context, Report::default());
-        Some(match resource {
+        Ok(match resource {
             Resource::Status => page::render(&self.with_rights(snapshot_of(&moment(), &self.samples))),
             Resource::Json => self.with_rights(snapshot_of(&moment(), &self.samples)).to_json(),
             Resource::Metrics => metrics::render(&moment()),
+            Resource::Health if context.others.ailment().is_some() => return Err(Status::ServiceUnavailable),
             Resource::Health => "ok\n".into(),
             Resource::View(service, thing, form) => {
-                let snapshot = self.with_rights(snapshot_of_view(service, &unescaped(thing), context)?);
+                let snapshot = snapshot_of_view(service, &percent_decode_str(thing).collect::<Vec<u8>>(), context)
+                    .ok_or(Status::NotFound)?;
+                let snapshot = self.with_rights(snapshot);
                 if form == Form::Page { page::render(&snapshot) } else { snapshot.to_json() }
             }
         })
@@ -196,6 +197,17 @@ impl Http {
 
     fn with_rights(&self, snapshot: Snapshot) -> Snapshot {
         Snapshot { is_admin: self.is_admin, ..snapshot }
+    }
+}
+
+/// Returns what is said in place of a page.
+fn text_of(status: Status, context: &Context<'_>) -> String {
+    match status {
+        // A browser stays where it is.
+        Status::NoContent => String::new(),
+        Status::MisdirectedRequest => format!("{}\n{MISDIRECTED}", status.text()),
+        Status::ServiceUnavailable => format!("{}\n", context.others.ailment().unwrap_or_default()),
+        status => format!("{}\n", status.text()),
     }
 }
 
@@ -217,19 +229,6 @@ fn snapshot_of_view(service: &str, thing: &[u8], context: &Context<'_>) -> Optio
     let moment = Moment::with(context, Overview { services: vec![report] });
     let snapshot = Snapshot::of(&moment, PAGE_ROOM, &Remembered { interval, most, values: &values });
     Some(Snapshot { title: Some(title), ..snapshot })
-}
-
-/// Returns the bytes that a part of a path stands for: `%2F` is a slash.
-fn unescaped(path: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let code = after.get(..2).filter(|_| *first == b'%').and_then(|code| std::str::from_utf8(code).ok());
-        let escaped = code.and_then(|code| u8::from_str_radix(code, 16).ok());
-        bytes.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { &after[2..] } else { after };
-    }
-    bytes
 }
 
 /// The last answer on a connection.

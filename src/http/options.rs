@@ -39,24 +39,24 @@ pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
 /// The other options.
 pub const OPTIONS: &[Opt<HttpSettings>] = &[
     Opt {
-    long: "http-host",
-    key: "http_host",
+        long: "http-host",
+        key: "http_host",
         default: "[]",
-    hint: "NAME",
-    doc_short: "a name under which browsers and scrapers ask for the pages, besides localhost, this machine's name and IP addresses; \
-           repeatable",
+        hint: "NAME",
+        doc_short: "a name under which browsers and scrapers ask for the pages, besides localhost, this machine's name and IP addresses; \
+               repeatable",
         doc_long: "
             A name under which browsers and scrapers ask for the pages.
             A request for another host than localhost, this machine's own name, an IP address or such a name is answered with
             .Li 421 ,
             so that no page of the web can have its own name point here and read what is shown.
             May be given several times.",
-    repeats: true,
-    set: |settings, value| {
-        settings.hosts.push(name(value).ok_or("the name of a host, without a port")?);
-        Ok(())
-    },
-    ..Opt::BLANK
+        repeats: true,
+        set: |settings, value| {
+            settings.hosts.push(name(value).ok_or("the name of a host, without a port")?);
+            Ok(())
+        },
+        ..Opt::BLANK
     },
     Opt {
         long: "http-admin",

@@ -5,6 +5,7 @@ use super::text::html;
 use crate::report::matrix::{ShownHeat, ShownMatrix};
 use crate::report::snapshot::{ShownCurve, ShownFigure, Snapshot, Values};
 use crate::report::tables::{ColumnHead, Heading, ShownCell, ShownTimes};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -32,6 +33,9 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// From how many seconds on a cell of a matrix is how hot. The same stands in `page.js`.
 const HEAT: [f64; 5] = [10.0, 60.0, 600.0, 3600.0, 21_600.0];
+
+/// What is escaped in a part of a path.
+const IN_PATHS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
 /// What stands where there is nothing to say.
 const NOTHING: Cow<'static, str> = Cow::Borrowed("–");
@@ -162,15 +166,8 @@ fn link(path: &str, name: &str) -> String {
 }
 
 /// Returns the text as a part of a path.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => escaped.push(char::from(byte)),
-            other => write!(escaped, "%{other:02X}").expect("a string takes every character"),
-        }
-    }
-    escaped
+fn escaped(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, IN_PATHS)
 }
 
 /// What a cell says, in one column or two.
@@ -213,4 +210,15 @@ fn write_row(page: &mut String, tag: &str, cells: impl IntoIterator<Item = Strin
 
 fn seconds(time: f64) -> String {
     format!("{time:.3} s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_has_the_same_steps_of_heat() {
+        let steps = HEAT.map(|step| step.to_string()).join(", ");
+        assert!(SCRIPT.contains(&format!("const HEAT = [{steps}];")), "page.js has other steps than {steps}");
+    }
 }

@@ -258,13 +258,13 @@ pub(super) static STORES: TableInfo = TableInfo {
     name: "stores",
     title: "Where jobs are kept",
     help: "Replies that promise something leave after the commit.",
-    empty: "No jobs are kept in a file.",
+    empty: "Jobs are kept in memory only.",
     columns: &[
         Column {
             name: "store",
             title: "store",
             unit: ColumnUnit::Text,
-            help: "The file.",
+            help: "The file or the database.",
             metric: ColumnMetric::Label("store"),
             emphasis: Emphasis::None,
         },
@@ -287,7 +287,13 @@ pub(super) static STORES: TableInfo = TableInfo {
             ..Column::BLANK
         },
         Column { unit: ColumnUnit::Level, name: "batch", title: "last batch", help: "Changes in it.", ..Column::BLANK },
-        Column { unit: ColumnUnit::Bytes, name: "file", title: "file", help: "Bytes of the files.", ..Column::BLANK },
+        Column {
+            unit: ColumnUnit::Bytes,
+            name: "file",
+            title: "file",
+            help: "Bytes of the files, where it is one.",
+            ..Column::BLANK
+        },
         Column {
             unit: ColumnUnit::Text,
             name: "owner",

@@ -4,7 +4,7 @@ use super::asks::{Answer, Ask, Cursor, Fence, Page};
 use super::load;
 use super::place::{Place, said};
 use super::rows::Rows;
-use super::session::{ANSWER_TIME, Parts, Session, Trouble, all_of, changed, connect, is_over, within};
+use super::session::{ANSWER_TIME, Parts, Session, Trouble, all_of, changed, connect, is_over, new_runtime, within};
 use super::statements as sql;
 use crate::jobs::store::batch::Batch;
 use std::future::Future;
@@ -42,8 +42,7 @@ impl Link {
     ///
     /// One sentence: the system has no room for what waits.
     pub fn new(place: Place, address: String) -> Result<Link, String> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| format!("cannot wait for a database: {error}"))?;
+        let runtime = new_runtime()?;
         let (session, second) = (None, None);
         let page_jobs = MOST_JOBS / 4;
         Ok(Link { place, address, runtime, session, second, is_rewriting: false, page_jobs, range: (0, 0) })

@@ -1,7 +1,10 @@
 //! Where the database is: the URL, with what the users of libpq expect of it and of the files and variables around it.
 
 use super::tls::{self, Verify};
+use percent_encoding::percent_decode_str;
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,7 +43,7 @@ impl Place {
     ///
     /// One sentence that says what is wrong.
     pub fn parse(url: &str) -> Result<Place, String> {
-        let (rest, security) = take_security(url)?;
+        let (rest, security) = take_security(url);
         let mut config: Config = rest.parse().map_err(|error| format!("the URL of the database: {}", said(&error)))?;
         let mode = security.mode.as_deref().unwrap_or("prefer");
         let verify = match (mode, &security.root) {
@@ -100,7 +103,8 @@ pub fn said(error: &tokio_postgres::Error) -> String {
 }
 
 /// Takes out of a URL, or of words, what the server is not told.
-fn take_security(url: &str) -> Result<(String, Security), String> {
+fn take_security(url: &str) -> (String, Security) {
+    let is_url = url.contains("://");
     let mut security = Security::default();
     let mut is_other = |part: &&str| match part.split_once('=') {
         Some(("sslmode", mode)) => {
@@ -108,42 +112,21 @@ fn take_security(url: &str) -> Result<(String, Security), String> {
             false
         }
         Some(("sslrootcert", path)) => {
-            security.root = Some(path.trim_matches('\'').into());
+            let path = path.trim_matches('\'');
+            let bytes = if is_url { percent_decode_str(path).collect() } else { path.as_bytes().to_vec() };
+            security.root = Some(OsString::from_vec(bytes).into());
             false
         }
         _ => true,
     };
-    let rest = if url.contains("://") {
+    let rest = if is_url {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let query: Vec<&str> = query.split('&').filter(|part| !part.is_empty()).filter(&mut is_other).collect();
         if query.is_empty() { base.to_string() } else { format!("{base}?{}", query.join("&")) }
     } else {
         url.split_ascii_whitespace().filter(&mut is_other).collect::<Vec<_>>().join(" ")
     };
-    if let Some(root) = &security.root {
-        let text = root.to_str().ok_or("sslrootcert is no text")?;
-        security.root = Some(if url.contains("://") { unescape(text)?.into() } else { text.into() });
-    }
-    Ok((rest, security))
-}
-
-/// Undoes the escapes of a URL.
-fn unescape(text: &str) -> Result<String, String> {
-    let wrong = || format!("{text} is not escaped as in a URL");
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
-        rest = behind;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let (digits, behind) = rest.split_at_checked(2).ok_or_else(wrong)?;
-        let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
-        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
-        rest = behind;
-    }
-    String::from_utf8(bytes).map_err(|_| wrong())
+    (rest, security)
 }
 
 /// Returns the password that the surroundings have for a database.

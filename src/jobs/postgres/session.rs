@@ -133,14 +133,30 @@ impl Jobs<'_> {
     }
 }
 
+/// Returns what waits for answers.
+///
+/// # Errors
+///
+/// One sentence: the system has no room for it.
+pub fn new_runtime() -> Result<Runtime, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| format!("cannot wait for a database: {error}"))
+}
+
+/// Connects.
+pub async fn open(place: &Place) -> Result<Client, Error> {
+    let (client, connection) = place.config.connect(place.tls.clone()).await?;
+    tokio::spawn(async move {
+        // Whoever asks next is told.
+        let _ = connection.await;
+    });
+    Ok(client)
+}
+
 /// Connects, and prepares everything. The tables must be of a known format.
 pub fn connect(runtime: &Runtime, place: &Place) -> Result<Session, Trouble> {
     within(runtime, ANSWER_TIME, async {
-        let (client, connection) = place.config.connect(place.tls.clone()).await.map_err(refused)?;
-        tokio::spawn(async move {
-            // Whoever asks next is told.
-            let _ = connection.await;
-        });
+        let client = open(place).await.map_err(refused)?;
         client.batch_execute(sql::GREETING).await?;
         if let Ok(messages) = client.simple_query(sql::IS_DURABLE).await
             && is_off(&messages)

@@ -1,8 +1,9 @@
 //! The thread of the store: it does what the [`Owner`] says next, with the database, and passes on what is told.
 
 use super::link::Link;
-use super::owner::{Next, Order, Owner};
+use super::owner::{Next, Owner};
 use super::place::{Place, said};
+use super::session::{new_runtime, open};
 use super::{Ends, Start, schema};
 use crate::jobs::store::Mark;
 use crate::random::Random;
@@ -89,14 +90,10 @@ fn serve(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> bool
     }
     let Some(span) = waited else { return true };
     match ends.orders.recv_timeout(Duration::from_micros(span.as_micros())) {
-        Ok(order) => take(owner, order, clock),
-        Err(RecvTimeoutError::Timeout) => true,
-        Err(RecvTimeoutError::Disconnected) => false,
+        Ok(order) => owner.order(order, clock()),
+        Err(RecvTimeoutError::Timeout) => {}
+        Err(RecvTimeoutError::Disconnected) => return false,
     }
-}
-
-fn take(owner: &mut Owner, order: Order, clock: &Clock) -> bool {
-    owner.order(order, clock());
     true
 }
 
@@ -115,14 +112,8 @@ fn own_address() -> String {
 ///
 /// One sentence that says why not.
 pub fn init_db(place: &Place) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("cannot wait for a database: {error}"))?;
-    runtime.block_on(async {
-        let (client, connection) = place.config.connect(place.tls.clone()).await.map_err(|error| said(&error))?;
-        tokio::spawn(async move {
-            // What it ends with is the answer to what is asked on it.
-            let _ = connection.await;
-        });
+    new_runtime()?.block_on(async {
+        let client = open(place).await.map_err(|error| said(&error))?;
         let script = format!("BEGIN;\n{}COMMIT;", schema::TABLES);
         client.batch_execute(&script).await.map_err(|error| said(&error))
     })

@@ -279,9 +279,8 @@ impl State {
 impl Summary {
     pub(super) fn of(counts: [u64; 4], oldest_ready: Span, tally: &Tally) -> Summary {
         let Tally { pickups, rates, events, duplicates, superseded, failures } = tally.clone();
-        let of_jobs =
-            Summary { counts, oldest_ready, pickups, rates, events, duplicates, superseded, ..Summary::default() };
-        Summary { failures, ..of_jobs }
+        let (conns, waiting, busy) = (0, 0, None);
+        Summary { counts, oldest_ready, pickups, rates, events, duplicates, superseded, failures, conns, waiting, busy }
     }
 
     /// Returns the events a second over the last 1, 5 and 15 minutes: of puts, reserves and deletes.

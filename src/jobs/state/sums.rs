@@ -207,6 +207,11 @@ impl Sums {
         }
     }
 
+    /// Returns how many points are due.
+    fn due_points(&self, now: Time) -> u64 {
+        if now < self.next_point { 0 } else { 1 + now.since(self.next_point).as_micros() / INTERVAL.as_micros() }
+    }
+
     /// Returns when the next point is due.
     pub fn next_point(&self) -> Time {
         self.next_point
@@ -309,12 +314,11 @@ impl State {
     /// Adds to the curves how things stand now, and have stood since the last step, where that is due. It is called before each
     /// step; nobody wakes up for it.
     pub fn note_time(&mut self, now: Time) {
-        if now < self.sums.next_point {
+        let due = self.sums.due_points(now);
+        if due == 0 {
             return;
         }
-        let first = self.sums.next_point;
-        let due = 1 + now.since(first).as_micros() / INTERVAL.as_micros();
-        self.sums.next_point = first + Span::from_micros(due.saturating_mul(INTERVAL.as_micros()));
+        self.sums.next_point = self.sums.next_point + Span::from_micros(due.saturating_mul(INTERVAL.as_micros()));
         [SumBy::Wiki, SumBy::Type].into_iter().for_each(|by| self.sums.choose_followed(by));
         for by in [SumBy::Wiki, SumBy::Type] {
             let ([ready, ..], oldest) = self.levels_of_others(by, now);
@@ -343,10 +347,7 @@ impl State {
     pub fn curve_of(&self, by: SumBy, name: &[u8], now: Time) -> Option<Vec<Point>> {
         let sum = self.sums.find(by, name)?;
         let mut curve = (**sum.curve.as_ref()?).clone();
-        if now >= self.sums.next_point {
-            let due = 1 + now.since(self.sums.next_point).as_micros() / INTERVAL.as_micros();
-            curve.push(sum.counts[0], self.oldest_of_sum(sum, now), &sum.tally, due);
-        }
+        curve.push(sum.counts[0], self.oldest_of_sum(sum, now), &sum.tally, self.sums.due_points(now));
         Some(curve.points().collect())
     }
 }
