@@ -78,6 +78,10 @@ mod address;
 #[cfg(feature = "internals")]
 pub mod address;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod admin;
+#[cfg(feature = "internals")]
+pub mod admin;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod cli;
 #[cfg(feature = "internals")]
 pub mod cli;

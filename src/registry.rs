@@ -6,12 +6,12 @@ use crate::service::{Caps, Info, Peers, Service, Traffic, Wake};
 use crate::settings::{Configure, ServiceSettings};
 use crate::time::Time;
 use crate::wheel::Owner;
-use crate::{counters, http, jobs, members, pools};
+use crate::{admin, counters, http, jobs, members, pools};
 use std::any::Any;
 use std::ops::{Index, IndexMut};
 
 /// Every service of the daemon. The first is always on; the log names its addresses last.
-pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &members::INFO, &jobs::INFO, &http::INFO];
+pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &members::INFO, &jobs::INFO, &http::INFO, &admin::INFO];
 
 /// Something that each service of a list has.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -259,6 +259,11 @@ impl Others<'_> {
         self.before.iter().chain(self.after).find_map(|entry| entry.service.ailment())
     }
 
+    /// Returns how much clients hold or wait for in each other service, by its name.
+    pub fn held(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.before.iter().chain(self.after).map(|entry| (entry.info.name, entry.service.held()))
+    }
+
     /// Returns whether there is a service of that name.
     pub fn include(&self, name: &str) -> bool {
         self.before.iter().chain(self.after).any(|entry| entry.info.name == name)
@@ -289,7 +294,7 @@ pub mod tests {
     use crate::output::Output;
     use crate::random::Random;
     use crate::report::Report;
-    use crate::service::{Context, Input, NoProcess, Peers, Traffic};
+    use crate::service::{Context, Input, NoProcess, Orders, Peers, Traffic};
     use crate::time::{Span, Time};
     use crate::wheel::Wheel;
 
@@ -314,7 +319,9 @@ pub mod tests {
                 random: &mut random,
                 output: &mut output,
                 resumed: &mut Vec::new(),
+                ended: &mut Vec::new(),
                 acts: &mut Vec::new(),
+                orders: &mut Orders::default(),
                 traffic,
                 peers,
                 process: &NoProcess,

@@ -26,7 +26,9 @@ use crate::report::{Report, Series, View};
 use crate::settings::ServiceSettings;
 use crate::time::{Span, Time};
 use crate::wheel::{Due, OwnTimers};
+use log::LevelFilter;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -48,6 +50,8 @@ pub struct Info {
     pub announcement: &'static str,
     /// The options that say where it listens.
     pub listening: &'static [Opt<Endpoint>],
+    /// Whether it listens on Unix sockets alone, which only the daemon's own user and root can open, whatever the others' permissions.
+    pub is_private: bool,
     /// Returns what its other options set, as it is by default, and what makes the service.
     pub settings: fn() -> Box<dyn ServiceSettings>,
 }
@@ -97,9 +101,18 @@ pub trait Service: Send {
     /// A timer of the service is due; `due.key()` says what it was armed for.
     fn expire(&mut self, due: Due, context: &mut Context<'_>);
 
-    /// An operator has asked on a page that this is done with the thing of that key, as a column of a table offers it
-    /// ([`crate::report::ColumnUnit::Key`]). What is not there any more is passed over.
-    fn act(&mut self, _action: &str, _key: &[u8], _context: &mut Context<'_>) {}
+    /// An operator has asked that this is done with the thing of that key: on a page, as a column of a table offers it
+    /// ([`crate::report::ColumnUnit::Key`]), or with a command of the administration. Returns what was done, in a few words.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing was done, in a few words.
+    fn act(&mut self, _action: &str, _key: &[u8], _context: &mut Context<'_>) -> Acted {
+        Err("there is no such action".into())
+    }
+
+    /// What came of an [`Act`] that the service has asked for on behalf of this connection.
+    fn acted(&mut self, _asker: ConnId, _result: &Acted, _context: &mut Context<'_>) {}
 
     /// The connection is gone: forgets it, and gives back all that it held; bit by bit, if that is very much. Called once, in any
     /// phase but the last: also while nothing else is served, before an upgrade.
@@ -121,6 +134,15 @@ pub trait Service: Send {
 
     /// The operator asks with a signal that nothing new is taken, until a restart: what is there already is served to its end.
     fn drain(&mut self, _context: &mut Context<'_>) {}
+
+    /// The daemon is to end once [`Service::held`] is zero: grants nothing to requests that come from now on, or grants again what
+    /// they ask for. What waits already is served to its end.
+    fn refuse_new(&mut self, _refuses: bool, _context: &mut Context<'_>) {}
+
+    /// Returns how much clients hold or wait for that would be lost if the daemon ended now.
+    fn held(&self) -> u64 {
+        0
+    }
 
     /// Returns why clients should be sent elsewhere, in a few words; None if they are served.
     fn ailment(&self) -> Option<&'static str> {
@@ -225,8 +247,12 @@ pub struct Context<'a> {
     pub output: &'a mut Output,
     /// Connections that are to be served again.
     pub resumed: &'a mut Vec<ConnId>,
+    /// Connections of this service that are to end.
+    pub ended: &'a mut Vec<ConnId>,
     /// What is to be done in other services once this one returns.
     pub acts: &'a mut Vec<Act>,
+    /// What is to be done with the daemon once this service returns.
+    pub orders: &'a mut Orders,
     /// What happened to the service's connections.
     pub traffic: &'a Traffic,
     /// Who is at the other end of each.
@@ -239,9 +265,23 @@ pub struct Context<'a> {
     pub others: &'a Others<'a>,
 }
 
+/// What came of an [`Act`], in a few words for whoever asked for it: what was done, or why nothing was.
+pub type Acted = Result<String, String>;
+
+/// What a service asks of the whole daemon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Orders {
+    /// Every service is to refuse what is new, or to grant it again: [`Service::refuse_new`].
+    pub refuse_new: Option<bool>,
+    /// The daemon is to end, as soon as nothing is under way.
+    pub end: bool,
+}
+
 /// What an operator asks of a service: [`Service::act`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Act {
+    /// The service and the connection that are told what came of it: [`Service::acted`].
+    pub asker: Option<(ServiceId, ConnId)>,
     /// Its name.
     pub service: String,
     /// What to do.
@@ -255,6 +295,12 @@ impl Context<'_> {
     /// If it does not wait, it has a turn, perhaps with nothing to serve.
     pub fn resume(&mut self, conn: ConnId) {
         self.resumed.push(conn);
+    }
+
+    /// Ends a connection of this service: nothing more of it is served, and it is closed once its output is sent. In this tick
+    /// [`Service::close`] is called for it.
+    pub fn end(&mut self, conn: ConnId) {
+        self.ended.push(conn);
     }
 
     /// Adds one reply, as [`Output::reply`] does, that leaves only once the commit with this number is done. What the connection
@@ -302,6 +348,26 @@ pub trait Peers {
     fn is_local(&self, _conn: ConnId) -> bool {
         false
     }
+
+    /// Returns as whom the peer of a connection over a Unix socket has connected.
+    fn credentials(&self, _conn: ConnId) -> Option<Credentials> {
+        None
+    }
+}
+
+/// As whom a process has connected, as the system vouches for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Credentials {
+    /// The id of its user.
+    pub uid: u32,
+    /// The id of the process.
+    pub pid: i32,
+}
+
+impl fmt::Display for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "uid {}, pid {}", self.uid, self.pid)
+    }
 }
 
 /// No connections at all: every peer is gone.
@@ -317,6 +383,9 @@ impl Peers for Nobody {
 pub trait Process: Send {
     /// Returns what the process uses at present.
     fn usage(&self) -> ProcessUsage;
+
+    /// Has the log have lines up to this level; None: as the process was started.
+    fn set_log_level(&self, _level: Option<LevelFilter>) {}
 }
 
 /// What a process uses. Zero where the system does not tell.

@@ -1,5 +1,6 @@
 //! The commands of the program: one table, which the start, `help` and the tests read.
 
+use super::admin;
 use super::command::{Command, FAILURE, Failure};
 use super::completions;
 use super::counter;
@@ -159,6 +160,21 @@ pub const COMMANDS: &[Command] = &[
         first_words: jobs::first_words,
         misuse: exec::MISUSE,
         run: jobs::run,
+    },
+    Command {
+        name: "admin",
+        usage: "[options] COMMAND\n\n\
+                Commands:\n    \
+                RELEASE-LOCK KEY CLIENT                take a lock away from a client, as holders KEY shows it\n    \
+                DRAIN                                  grant nothing new, wait until all is given back, and end the daemon\n    \
+                UNDRAIN                                grant again, and go on\n    \
+                LOG warn|info|debug|trace|default      what is logged until a restart",
+        summary: "have the daemon on this machine take a lock away, end when it can, or log more",
+        options: admin::described,
+        words: WordsAllowed::Anywhere,
+        first_words: admin::first_words,
+        misuse: FAILURE,
+        run: admin::run,
     },
     Command {
         name: "completions",

@@ -2,9 +2,10 @@
 //!
 //! Invariant: the standard error keeps its flags. Other processes share it, and do not expect that a write fails.
 
+use crate::net;
 use env_logger::WriteStyle;
 use env_logger::fmt::{ConfigurableFormat, Formatter};
-use log::{Level, LevelFilter, Record, error};
+use log::{Level, LevelFilter, Log, Metadata, Record, error};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, send};
@@ -20,6 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The crate whose lines are logged; RUST_LOG can ask for those of libraries.
 const OURS: &str = "poolcounter";
+/// The module that logs what administrators do.
+const ADMINISTRATION: &str = "poolcounter::admin";
 /// Written at once: the kernel takes as much of PIPE_BUF, which is this, or nothing.
 const PIECE: usize = 4096;
 
@@ -36,6 +39,9 @@ pub fn start(verbosity: u8) {
         Ok(filters) if !filters.is_empty() => builder.filter_level(level).parse_filters(&filters),
         _ => builder.filter_module(OURS, level),
     };
+    let usual_filter = builder.build();
+    let mut builder = env_logger::Builder::new();
+    builder.filter_level(LevelFilter::Trace);
     builder.write_style(style()).target(env_logger::Target::Pipe(Box::new(Outlet::new(Arc::clone(&lost)))));
     let (is_journal, mut usual) = (is_journal(), ConfigurableFormat::default());
     usual.target(false);
@@ -52,7 +58,9 @@ pub fn start(verbosity: u8) {
         }
         write(formatter, record)
     });
-    builder.init();
+    log::set_max_level(usual_filter.filter().max(LevelFilter::Warn));
+    let leveled = Leveled { usual_filter, writer: builder.build() };
+    log::set_boxed_logger(Box::new(leveled)).expect("the program starts its log once");
     // The usual one would wait for a reader, and with it the locks of those who could go elsewhere.
     panic::set_hook(Box::new(|panic| {
         let backtrace = Backtrace::capture();
@@ -61,6 +69,44 @@ pub fn start(verbosity: u8) {
             backtrace.to_string().lines().for_each(|line| error!("{line}"));
         }
     }));
+}
+
+/// The log, whose level an administrator can change. What administrators do is logged whatever the level is.
+struct Leveled {
+    /// Only asked what is logged while nobody has changed that.
+    usual_filter: env_logger::Logger,
+    /// Writes all that it is given.
+    writer: env_logger::Logger,
+}
+
+impl Leveled {
+    /// Returns whether such a line is logged, if that is not for the usual filter to say.
+    fn decided(&self, metadata: &Metadata<'_>) -> Option<bool> {
+        let is_below = |module: &str| {
+            let rest = metadata.target().strip_prefix(module);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+        };
+        if metadata.level() <= Level::Warn && is_below(ADMINISTRATION) {
+            return Some(true);
+        }
+        net::log_level().filter(|_| is_below(OURS)).map(|level| metadata.level() <= level)
+    }
+}
+
+impl Log for Leveled {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.decided(metadata).unwrap_or_else(|| self.usual_filter.enabled(metadata))
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.decided(record.metadata()).unwrap_or_else(|| self.usual_filter.matches(record)) {
+            self.writer.log(record);
+        }
+    }
+
+    fn flush(&self) {
+        self.writer.flush();
+    }
 }
 
 /// What a line for the journal begins with, so that it has its priority there; nothing if the standard error is not the

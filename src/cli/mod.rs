@@ -1,5 +1,6 @@
 //! The command line: reads it, does what it says, and turns what went wrong into one sentence and an exit status.
 
+mod admin;
 mod command;
 mod commands;
 mod completions;

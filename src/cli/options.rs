@@ -4,12 +4,16 @@
 use super::config;
 use super::endpoint;
 use super::table::Given;
+use crate::address::Address;
 use crate::id::ServiceId;
 use crate::net::{self, Keepalive};
 use crate::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, flag, number};
 use crate::registry::{AllSettings, PerService, SERVICES};
 use crate::time::Span;
 use std::time::Duration;
+
+/// The permissions of sockets that only the daemon's own user and root can open.
+const PRIVATE_MODE: u32 = 0o600;
 
 /// What the options say.
 #[derive(Clone, PartialEq, Debug)]
@@ -192,6 +196,22 @@ impl DaemonSettings {
         Ok(settings)
     }
 
+    /// What a configuration file says.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that names what is wrong.
+    pub fn of_file(path: &str) -> Result<DaemonSettings, String> {
+        let (text, mut settings) = (config::read(path)?, DaemonSettings::default());
+        config::apply(path, &text, &schema(&described(), &tables()), &Given::default(), &mut settings)?;
+        Ok(settings)
+    }
+
+    /// Returns where a service is to listen.
+    pub fn addresses_of(&self, service: &str) -> Vec<Address> {
+        ServiceId::named(service).map_or(Vec::new(), |id| self.endpoints[id].addresses())
+    }
+
     /// What a command line says, whatever is in the configuration file.
     ///
     /// # Errors
@@ -207,6 +227,12 @@ impl DaemonSettings {
     pub fn policy(&self) -> net::Policy {
         let max_connections = self.endpoints.map(|endpoint| endpoint.max_connections);
         net::Policy { max_connections, busy_poll: self.busy_poll }
+    }
+
+    /// Returns how to listen for the clients of a service.
+    pub fn net_of(&self, service: ServiceId) -> net::Options {
+        let mode = if service.info().is_private { Some(PRIVATE_MODE) } else { self.net.mode };
+        net::Options { mode, ..self.net }
     }
 
     fn apply(&mut self, given: &Given) -> Result<(), String> {
@@ -301,7 +327,6 @@ mod tests {
     use crate::counters::CountersSettings;
     use crate::jobs::JobsSettings;
     use crate::jobs::options::{Queue, StoreKind};
-    use crate::net::Address;
     use crate::pools::PoolsSettings;
     use std::ffi::OsString;
 

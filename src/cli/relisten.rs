@@ -74,7 +74,7 @@ fn open_missing(old: &[(Listener, ServiceId)], settings: &DaemonSettings) -> Vec
                 // Each counts once: with port 0, two that are alike are not the same.
                 Some(at) => drop(there.swap_remove(at)),
                 None => {
-                    let result = Listener::bind_beside(&address, &settings.net, &others);
+                    let result = Listener::bind_beside(&address, &settings.net_of(service), &others);
                     opened.push(Opened { service, address, result });
                 }
             }
@@ -85,7 +85,7 @@ fn open_missing(old: &[(Listener, ServiceId)], settings: &DaemonSettings) -> Vec
 
 /// Goes on with a listener that was there before, and returns whether it listens as the settings say.
 fn keep(listener: Listener, service: ServiceId, server: &mut Server, settings: &DaemonSettings) -> bool {
-    let adjusted = listener.adjust(&settings.net);
+    let adjusted = listener.adjust(&settings.net_of(service));
     if let Err(error) = &adjusted {
         warn!(
             "backlog, keepalive and socket_mode of a socket of the {} stay as they were: {error}",

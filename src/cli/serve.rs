@@ -138,7 +138,8 @@ fn listen(server: &mut Server, settings: &DaemonSettings) -> Result<(), String> 
     for (name, fd) in net::sockets_from_supervisor()? {
         let socket = format!("the socket \"{name}\" of LISTEN_FDS");
         let service = service_called(&name).ok_or_else(|| format!("{socket} is for no service"))?;
-        let listener = Listener::inherit(fd, &settings.net).ok_or_else(|| format!("{socket} does not listen"))?;
+        let listener =
+            Listener::inherit(fd, &settings.net_of(service)).ok_or_else(|| format!("{socket} does not listen"))?;
         listen_instead(listener, service, &socket, server, settings)?;
     }
     let first = ServiceId::all(SERVICES).next().expect("there are services");
@@ -179,7 +180,8 @@ fn service_called(name: &str) -> Option<ServiceId> {
 fn listen_for(service: ServiceId, server: &mut Server, settings: &DaemonSettings) -> Result<(), String> {
     let endpoint = &settings.endpoints[service];
     for address in endpoint.addresses() {
-        let bound = Listener::bind(&address, &settings.net).and_then(|listener| server.listen(listener, service));
+        let bound =
+            Listener::bind(&address, &settings.net_of(service)).and_then(|listener| server.listen(listener, service));
         match bound {
             Ok(()) => {}
             // A machine without IPv6 is served all the same, if nobody asked for it by name.

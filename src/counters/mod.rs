@@ -44,6 +44,7 @@ pub const INFO: Info = Info {
     has_store: false,
     announcement: "the counters are at",
     listening: options::LISTENING,
+    is_private: false,
     settings: settings::defaults::<CountersSettings>,
 };
 
@@ -58,6 +59,8 @@ impl Configure for CountersSettings {
 /// The counters service.
 pub struct CountersService {
     state: CountersState,
+    /// No units are given: the daemon is to end once all are given back.
+    refuses_new: bool,
     sessions: Vec<CounterSession>,
 }
 
@@ -104,7 +107,7 @@ enum RequestProgress {
 impl CountersService {
     /// Returns a service without counters.
     pub fn new(settings: CountersSettings) -> Self {
-        CountersService { state: CountersState::new(settings), sessions: Vec::new() }
+        CountersService { state: CountersState::new(settings), refuses_new: false, sessions: Vec::new() }
     }
 
     /// Returns what was counted, and the levels as they are now.
@@ -177,6 +180,9 @@ impl CountersService {
             CounterRequest::Noop => self.counting(Stat::Noop, |_| Ok(None)),
             CounterRequest::Get(name) => {
                 self.counting(Stat::Get, |state| state.get(name, &mut step(context)).map(Some))
+            }
+            CounterRequest::Acquire(_) if self.refuses_new => {
+                self.counting(Stat::Acquire, |_| Err(CounterRefusal::NotAvailable))
             }
             CounterRequest::Acquire(acquire) => {
                 self.counting(Stat::Acquire, |state| state.acquire(conn, acquire, &mut step(context)).map(Some))
@@ -304,6 +310,14 @@ impl Service for CountersService {
             *session = CounterSession::default();
         }
         self.state.close(conn, &mut step(context));
+    }
+
+    fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
+        self.refuses_new = refuses;
+    }
+
+    fn held(&self) -> u64 {
+        self.state.holdings()
     }
 
     fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {

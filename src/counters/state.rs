@@ -113,6 +113,11 @@ impl CountersState {
         }
     }
 
+    /// Returns how many counters connections hold something of, counted once for each connection.
+    pub fn holdings(&self) -> u64 {
+        self.holdings
+    }
+
     /// Returns the consumption of a counter.
     ///
     /// # Errors

@@ -53,6 +53,7 @@ pub const INFO: Info = Info {
     has_store: false,
     announcement: "metrics and the status page are at",
     listening: options::LISTENING,
+    is_private: false,
     settings: settings::defaults::<HttpSettings>,
 };
 
@@ -170,6 +171,7 @@ impl Http {
             return Status::NotFound;
         }
         context.acts.push(Act {
+            asker: None,
             service: service.into(),
             action: action.into(),
             key: percent_decode_str(key).collect(),

@@ -29,7 +29,7 @@ use crate::output::MAX_BYTES;
 use crate::record::{Reader, Writer};
 use crate::report::{Report, Series, View};
 use crate::service::{
-    Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
+    Acted, Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
 };
 use crate::settings::{self, Configure};
 use crate::time::Time;
@@ -37,7 +37,7 @@ use crate::wheel::Due;
 use keeping::Keeping;
 use process::Machine;
 use sessions::{Session, session_of};
-use state::{Commit, Event, JobId, Refusal, Reply, State, Step, Timer};
+use state::{Commit, Event, JobId, JobState, Refusal, Reply, State, Step, Timer};
 use stats::Jobs as Stat;
 use std::io;
 use store::{Standing, Store};
@@ -58,6 +58,7 @@ pub const INFO: Info = Info {
     has_store: true,
     announcement: "the jobs are at",
     listening: options::LISTENING,
+    is_private: false,
     settings: settings::defaults::<JobsSettings>,
 };
 
@@ -90,6 +91,8 @@ pub struct JobQueue {
     /// What `stats` calls this server; made when it is first needed.
     name: Option<u64>,
     machine: Machine,
+    /// Jobs that are kept elsewhere are not given out: the daemon is to end once those that were come back.
+    keeps_jobs: bool,
     /// What the present step has to say; empty between steps.
     events: Vec<Event>,
 }
@@ -117,6 +120,7 @@ impl JobQueue {
             hung_up: Vec::new(),
             name: None,
             machine: Machine::this(),
+            keeps_jobs: false,
             events: Vec::new(),
         }
     }
@@ -126,7 +130,7 @@ impl JobQueue {
         let mut events = std::mem::take(&mut self.events);
         let Context { now, timers, random, .. } = context;
         let mut step = Step { now: *now, timers: &mut timers.typed(), random, events: &mut events };
-        self.state.set_shut(self.store.standing() != Standing::Owns, &mut step);
+        self.state.set_shut(self.keeps_jobs || self.store.standing() != Standing::Owns, &mut step);
         self.state.note_time(*now);
         take(&mut self.state, &mut step);
         self.state.commit_at_once(&mut step);
@@ -275,16 +279,19 @@ impl Service for JobQueue {
         }
     }
 
-    fn act(&mut self, action: &str, key: &[u8], context: &mut Context<'_>) {
-        let Some(id) = std::str::from_utf8(key).ok().and_then(|key| key.parse().ok()).map(JobId) else { return };
+    /// What is not there any more is passed over.
+    fn act(&mut self, action: &str, key: &[u8], context: &mut Context<'_>) -> Acted {
+        let id = std::str::from_utf8(key).ok().and_then(|key| key.parse().ok()).map(JobId);
+        let id = id.ok_or("that is no job")?;
         if self.is_store_failing(context.now) || self.store.standing() != Standing::Owns {
-            return;
+            return Err("the store has failed".into());
         }
         match action {
             tables::KICK => self.step(context, |state, step| state.kick_buried(id, step)),
             tables::DELETE => self.step(context, |state, step| state.delete_buried(id, step)),
-            _ => {}
+            _ => return Err("there is no such action".into()),
         }
+        Ok(action.into())
     }
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
@@ -320,6 +327,23 @@ impl Service for JobQueue {
 
     fn drain(&mut self, _: &mut Context<'_>) {
         self.state.set_draining(true);
+    }
+
+    /// Jobs that are kept nowhere else would be lost, so they are given out until none is left.
+    fn refuse_new(&mut self, refuses: bool, context: &mut Context<'_>) {
+        self.state.set_draining(refuses);
+        self.keeps_jobs = refuses && !self.store.is_immediate();
+        if !refuses {
+            self.step(context, |_, _| {});
+        }
+    }
+
+    fn held(&self) -> u64 {
+        let given_out = self.state.count_in(JobState::Reserved);
+        match self.store.is_immediate() {
+            true => given_out + self.state.count_in(JobState::Ready) + self.state.count_in(JobState::Delayed),
+            false => given_out,
+        }
     }
 
     fn ailment(&self) -> Option<&'static str> {

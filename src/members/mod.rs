@@ -32,7 +32,9 @@ use log::{debug, trace};
 use notices::NoticeLog;
 use request::{Refusal, Request, What};
 use sessions::{Listing, Sessions};
+
 use state::{DeclaredPool, Event, Notice, Record, State, Step, Timer};
+use stats::Levels;
 use std::io;
 use wire::{Line, Query};
 
@@ -45,6 +47,7 @@ pub const INFO: Info = Info {
     has_store: false,
     announcement: "the members are at",
     listening: options::LISTENING,
+    is_private: false,
     settings: settings::defaults::<MembersSettings>,
 };
 
@@ -319,6 +322,15 @@ impl Service for Members {
         if !self.sessions.owe() {
             self.pacing.take().into_iter().for_each(|timer| context.timers.typed::<Timer>().cancel(timer));
         }
+    }
+
+    fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
+        self.state.set_refusing(refuses);
+    }
+
+    fn held(&self) -> u64 {
+        let levels = self.levels(&Traffic::default());
+        levels.of(Levels::InUse) + levels.of(Levels::Waiting)
     }
 
     fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {

@@ -170,6 +170,8 @@ impl Step<'_, '_> {
 /// All pools and members, and what each connection has of them.
 pub struct State {
     limits: Limits,
+    /// No member is handed out to a take that comes, and none waits.
+    refuses_new: bool,
     names: Names<PoolId>,
     /// The pools in the order of their names.
     order: BTreeMap<Arc<[u8]>, PoolId>,
@@ -216,6 +218,7 @@ impl State {
     pub fn new(limits: Limits, microsecond: u64) -> Self {
         State {
             limits,
+            refuses_new: false,
             names: Names::default(),
             order: BTreeMap::new(),
             pools: Slab::new(),

@@ -2,6 +2,7 @@
 
 use super::read_buffer::{ReadBuffer, ReadOutcome};
 use crate::id::ServiceId;
+use crate::service::Credentials;
 use crate::wheel::TimerId;
 use std::io::{self, Read, Write};
 
@@ -28,6 +29,11 @@ pub trait Stream: Read + Write {
     /// Returns whether the peer is on this machine.
     fn is_local(&self) -> bool {
         false
+    }
+
+    /// Returns as whom the peer has connected, where the system tells.
+    fn credentials(&self) -> Option<Credentials> {
+        None
     }
 }
 

@@ -16,7 +16,7 @@ use crate::list::{Links, List};
 use crate::loop_stats::LoopStats;
 use crate::random::Random;
 use crate::registry::Services;
-use crate::service::{GONE, Peers, Process};
+use crate::service::{Credentials, GONE, Peers, Process};
 use crate::time::{Span, Time, earliest};
 use crate::wheel::Owner;
 use log::debug;
@@ -59,6 +59,10 @@ impl<S: Stream> Peers for Slab<Connection<S>> {
 
     fn is_local(&self, conn: ConnId) -> bool {
         self.get(conn.index()).is_some_and(|conn| conn.stream.is_local())
+    }
+
+    fn credentials(&self, conn: ConnId) -> Option<Credentials> {
+        self.get(conn.index())?.stream.credentials()
     }
 }
 
@@ -132,6 +136,11 @@ impl<S: Stream> Connections<S> {
         for id in self.dispatch.services.ids() {
             self.dispatch.call(id, now, &self.slab, |service, context| service.drain(context));
         }
+    }
+
+    /// Returns true when a service has asked that the daemon ends, and nothing is under way that would be lost with it.
+    pub fn may_end(&self) -> bool {
+        self.dispatch.is_end_asked && self.is_quiet()
     }
 
     /// Returns true when no service has something under way that a process which takes over could not continue.

@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::random::Random;
 use crate::record::{Reader, Writer};
 use crate::registry::{Entry, Services};
-use crate::service::{Act, Context, NoProcess, Nobody, Peers, Process, Service, Traffic, Unreadable};
+use crate::service::{Act, Context, NoProcess, Nobody, Orders, Peers, Process, Service, Traffic, Unreadable};
 use crate::time::{Span, Time};
 use crate::wheel::Wheel;
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,10 @@ pub struct Dispatch {
     pub process: Box<dyn Process>,
     /// Connections whose wait has ended, to be served again.
     pub resumed: Vec<ConnId>,
+    /// Connections that their services end.
+    pub ended: Vec<ConnId>,
+    /// A service has asked that the daemon ends.
+    pub is_end_asked: bool,
     /// What a service has asked to be done in others; empty between calls.
     acts: Vec<Act>,
     random: Random,
@@ -55,6 +59,8 @@ impl Dispatch {
             loop_stats: LoopStats::default(),
             process: Box::new(NoProcess),
             resumed: Vec::new(),
+            ended: Vec::new(),
+            is_end_asked: false,
             acts: Vec::new(),
             random,
             epoch,
@@ -76,7 +82,8 @@ impl Dispatch {
             self.observe(now);
         }
         self.is_commit_due |= self.services[id].info.has_store;
-        let Dispatch { services, wheel, output, loop_stats, process, resumed, acts, random, epoch, .. } = self;
+        let Dispatch { services, wheel, output, loop_stats, process, resumed, ended, acts, random, epoch, .. } = self;
+        let mut orders = Orders::default();
         let (service, traffic, others) = services.split(id);
         let (timers, process, others) = (wheel.own(id.owner()), &**process, &others);
         let mut context = Context {
@@ -87,7 +94,9 @@ impl Dispatch {
             random,
             output,
             resumed,
+            ended,
             acts,
+            orders: &mut orders,
             traffic,
             peers,
             process,
@@ -96,14 +105,24 @@ impl Dispatch {
         };
         let result = call(service, &mut context);
         self.do_acts(now, peers);
+        self.is_end_asked |= orders.end;
+        if let Some(refuses) = orders.refuse_new {
+            for id in self.services.ids() {
+                self.call(id, now, peers, |service, context| service.refuse_new(refuses, context));
+            }
+        }
         result
     }
 
     /// Does what a service has asked to be done in others.
     fn do_acts(&mut self, now: Time, peers: &dyn Peers) {
-        while let Some(Act { service, action, key }) = self.acts.pop() {
-            if let Some(id) = self.services.named(&service) {
-                self.call(id, now, peers, |service, context| service.act(&action, &key, context));
+        while let Some(Act { asker, service, action, key }) = self.acts.pop() {
+            let acted = match self.services.named(&service) {
+                Some(id) => self.call(id, now, peers, |service, context| service.act(&action, &key, context)),
+                None => Err("there is no such service".into()),
+            };
+            if let Some((id, conn)) = asker {
+                self.call(id, now, peers, |service, context| service.acted(conn, &acted, context));
             }
         }
     }
@@ -168,6 +187,10 @@ impl Dispatch {
 
     pub fn is_empty(&self) -> bool {
         let has_own_timers_only = self.wheel.len() == self.services.own_timers();
-        self.services.is_empty() && has_own_timers_only && self.output.is_empty() && self.resumed.is_empty()
+        self.services.is_empty()
+            && has_own_timers_only
+            && self.output.is_empty()
+            && self.resumed.is_empty()
+            && self.ended.is_empty()
     }
 }

@@ -21,5 +21,6 @@ pub use connection::{Readiness, Stream};
 pub use connections::{Connections, Host, rehearse};
 pub use handover::{Handover, check};
 pub use listener::{Keepalive, Listener, Options};
+pub use process::log_level;
 pub use server::{Policy, Server};
 pub use waker::Stopper;

@@ -2,9 +2,22 @@
 
 use crate::service::{Process, ProcessUsage};
 use crate::time::Span;
+use log::LevelFilter;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeVal;
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The level that an administrator has set, as a number; [`AS_STARTED`] if none has.
+static LOG_LEVEL: AtomicUsize = AtomicUsize::new(AS_STARTED);
+/// More than any level.
+const AS_STARTED: usize = usize::MAX;
+
+/// Returns the level up to which an administrator has lines logged; None: as the process was started.
+pub fn log_level() -> Option<LevelFilter> {
+    let level = LOG_LEVEL.load(Ordering::Relaxed);
+    LevelFilter::iter().find(|known| *known as usize == level)
+}
 
 /// The process, as Linux tells of it.
 pub struct System;
@@ -19,6 +32,13 @@ impl Process for System {
             resident_bytes: resident_bytes(),
             open_fds: open_fds(),
             max_fds: getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft),
+        }
+    }
+
+    fn set_log_level(&self, level: Option<LevelFilter>) {
+        LOG_LEVEL.store(level.map_or(AS_STARTED, |level| level as usize), Ordering::Relaxed);
+        if let Some(level) = level {
+            log::set_max_level(log::max_level().max(level));
         }
     }
 }

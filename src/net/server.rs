@@ -222,7 +222,8 @@ impl Server {
         loop {
             Connections::tick(self)?;
             self.continue_upgrade();
-            let is_stopping = self.is_stopping || self.is_signalled && self.take_signals();
+            let is_stopping =
+                self.is_stopping || self.connections.may_end() || self.is_signalled && self.take_signals();
             if is_stopping || self.waker.is_stop_asked() {
                 self.notify_supervisor(DaemonState::Stopping);
                 self.ports.drain(..).for_each(|port| port.listener.retire());

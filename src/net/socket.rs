@@ -1,6 +1,7 @@
 //! A connection's socket, TCP or local.
 
 use super::connection::Stream;
+use crate::service::Credentials;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
@@ -80,6 +81,16 @@ impl Stream for Socket {
         match self {
             Socket::Tcp(stream) => stream.peer_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback()),
             Socket::Unix(_) => true,
+        }
+    }
+
+    fn credentials(&self) -> Option<Credentials> {
+        match self {
+            Socket::Tcp(_) => None,
+            Socket::Unix(stream) => {
+                let peer = getsockopt(stream, sockopt::PeerCredentials).ok()?;
+                Some(Credentials { uid: peer.uid(), pid: peer.pid() })
+            }
         }
     }
 }

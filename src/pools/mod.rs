@@ -24,7 +24,7 @@ use crate::report::room::{self, Room};
 use crate::report::snapshot::{Moment, Remembered, Snapshot};
 use crate::report::{Report, Series};
 use crate::service::{
-    Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
+    Acted, Caps, Context, GONE, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
 use crate::settings::{self, Configure};
 use crate::stats::Figures;
@@ -47,6 +47,9 @@ const KEYS_AT_ONCE: usize = 16_384;
 /// From so much unsent output on, each reply is written at once: those of a turn, two to a request at most, could fill it up.
 const NEARLY_FULL_BYTES: usize = FULL_BYTES - REQUESTS_PER_TURN * 2 * wire::MOST_REPLY_BYTES;
 
+/// The action that takes a lock away.
+const RELEASE_LOCK: &str = "release-lock";
+
 /// The pools' line in the registry.
 pub const INFO: Info = Info {
     name: "pools",
@@ -56,6 +59,7 @@ pub const INFO: Info = Info {
     has_store: false,
     announcement: "listens on",
     listening: options::LISTENING,
+    is_private: false,
     settings: settings::defaults::<PoolsSettings>,
 };
 
@@ -234,6 +238,35 @@ impl PoolsService {
         });
     }
 
+    /// Takes the locks of a key from the client of an address, `KEY ADDRESS`: its connections there are told `NOT_LOCKED` and end,
+    /// whatever else they hold or wait for. That line is the answer to a RELEASE that comes later, or is on its way.
+    fn take_locks_from(&mut self, words: &[u8], context: &mut Context<'_>) -> Acted {
+        let mut words = words.splitn(2, |byte| *byte == b' ');
+        let (key, client) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let peers = context.peers;
+        let is_asked_for = |conn| {
+            let peer = peers.peer(conn);
+            peer != GONE && peer.as_bytes() == client
+        };
+        let claims = self.state.claims_on(key).filter(|claim| is_asked_for(claim.conn));
+        let (held, waiting): (Vec<_>, Vec<_>) = claims.partition(|claim| claim.waits_for.is_none());
+        let locks = held.len();
+        if locks == 0 {
+            return Err(match waiting.len() {
+                0 => "no client of that address has a lock of that key".into(),
+                _ => "that client waits for a lock of that key, and has none".into(),
+            });
+        }
+        let mut conns: Vec<ConnId> = held.into_iter().map(|claim| claim.conn).collect();
+        conns.sort_unstable();
+        conns.dedup();
+        for conn in conns {
+            context.output.reply_lines(conn, |bytes| bytes.extend_from_slice(wire::text_of(Reply::NotLocked)));
+            context.end(conn);
+        }
+        Ok(format!("{locks} {} taken away", if locks == 1 { "lock" } else { "locks" }))
+    }
+
     /// Returns what was counted here and in the connections' traffic.
     pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
         let mut figures = self.state.figures(now);
@@ -257,6 +290,21 @@ impl Service for PoolsService {
     fn expire(&mut self, due: Due, context: &mut Context<'_>) {
         self.step(context, |state, step| state.expire(due.key(), step));
         self.end_turn(context.output);
+    }
+
+    fn act(&mut self, action: &str, key: &[u8], context: &mut Context<'_>) -> Acted {
+        match action {
+            RELEASE_LOCK => self.take_locks_from(key, context),
+            _ => Err("there is no such action".into()),
+        }
+    }
+
+    fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
+        self.state.set_refusing(refuses);
+    }
+
+    fn held(&self) -> u64 {
+        self.state.working() + self.state.waiting()
     }
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {

@@ -56,6 +56,8 @@ pub enum Reply {
     WaitForResponse,
     /// See [`BadSyntax`].
     BadSyntax,
+    /// The server is to end, and grants nothing new.
+    Draining,
     /// The request is none that is known.
     BadCommand,
     /// The request is too long, and so is all that comes behind it lost.

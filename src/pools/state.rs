@@ -99,6 +99,8 @@ enum ClaimPhase {
 /// All pools, and the claims of each connection in them.
 pub struct PoolsState {
     settings: PoolsSettings,
+    /// No lock is granted to a request that comes, and none waits.
+    refuses_new: bool,
     names: Names<PoolId>,
     pools: Slab<Pool>,
     /// The pools that were emptied in this turn. Some may have claims again, and some be named several times.
@@ -123,6 +125,7 @@ impl PoolsState {
     pub fn new(settings: PoolsSettings) -> Self {
         PoolsState {
             settings,
+            refuses_new: false,
             names: Names::default(),
             pools: Slab::new(),
             emptied: Vec::new(),
@@ -204,6 +207,11 @@ impl PoolsState {
         }
     }
 
+    /// Refuses new requests from now on, or takes them again. Those that wait are granted locks all the same.
+    pub fn set_refusing(&mut self, refuses_new: bool) {
+        self.refuses_new = refuses_new;
+    }
+
     /// Returns what was counted, with the levels as they are now. What happens below the protocol is not known here.
     pub fn figures(&self, now: Time) -> Figures<Stat> {
         let mut figures = self.figures.clone();
@@ -239,6 +247,9 @@ impl PoolsState {
     ) -> Result<(), Reply> {
         self.check_client(conn)?;
         let request = request.map_err(|BadSyntax| Reply::BadSyntax)?;
+        if self.refuses_new {
+            return Err(Reply::Draining);
+        }
         let hash = self.names.hash(request.key);
         let known = self.find(hash, request.key);
         let (holding, occupied) = known.map_or((0, 0), |pool| self.pools[pool.index()].occupancy());

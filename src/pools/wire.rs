@@ -241,6 +241,7 @@ pub fn text_of(reply: Reply) -> &'static [u8] {
         Reply::NotLocked => b"NOT_LOCKED\n",
         Reply::WaitForResponse => b"ERROR WAIT_FOR_RESPONSE\n",
         Reply::BadSyntax => b"ERROR BAD_SYNTAX\n",
+        Reply::Draining => b"ERROR DRAINING\n",
         Reply::BadCommand => b"ERROR BAD_COMMAND\n",
         Reply::LineTooLong => LINE_TOO_LONG,
     }
@@ -353,6 +354,7 @@ mod tests {
             NotLocked,
             WaitForResponse,
             BadSyntax,
+            Draining,
             BadCommand,
             LineTooLong,
         ];

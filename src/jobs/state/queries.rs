@@ -117,6 +117,16 @@ pub struct Summary {
 }
 
 impl State {
+    /// Returns how many jobs are in that state.
+    pub fn count_in(&self, state: JobState) -> u64 {
+        match state {
+            JobState::Ready => self.ready,
+            JobState::Reserved => self.reserved,
+            JobState::Delayed => self.delayed,
+            JobState::Buried => self.buried,
+        }
+    }
+
     /// Returns what was counted, with the levels as they are now.
     pub fn figures(&self) -> Figures<Stat> {
         let mut figures = self.figures.clone();

@@ -55,10 +55,20 @@ pub(super) enum Found {
 }
 
 impl State {
+    /// Refuses takes from now on, or serves them again. Those that wait are served all the same.
+    pub fn set_refusing(&mut self, refuses_new: bool) {
+        self.refuses_new = refuses_new;
+    }
+
     /// `TAKE` and `TAKEGROUP`.
     pub(super) fn take(&mut self, conn: ConnId, take: Take<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         if self.client(conn).waiter.is_some() {
             return Err(Refusal::Waiting);
+        }
+        if self.refuses_new {
+            // Those who wait for a member of a full pool ask again elsewhere, or later.
+            step.tell(conn, What::NoMembers(NoMembers::AtCapacity));
+            return Ok(());
         }
         match take.from {
             From::Pool(name) => self.take_from_pool(conn, name, take, step),

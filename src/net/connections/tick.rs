@@ -61,7 +61,7 @@ impl<S: Stream> Connections<S> {
         }
         connections.commit(now);
         connections.flush(now);
-        connections.resume();
+        connections.resume(now);
         connections.reap(now);
         Ok(())
     }
@@ -74,7 +74,7 @@ impl<S: Stream> Connections<S> {
         while let Some(service) = self.completed.pop() {
             self.dispatch.call(service, clock(), &self.slab, |service, context| service.completed(context));
         }
-        self.resume();
+        self.resume(clock());
     }
 
     /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for which the tick has no
@@ -103,7 +103,9 @@ impl<S: Stream> Connections<S> {
                 last = Some(now);
             }
         }
-        self.resume();
+        if let Some(last) = last {
+            self.resume(last);
+        }
         last
     }
 
@@ -130,7 +132,7 @@ impl<S: Stream> Connections<S> {
     pub(super) fn commit(&mut self, now: Time) {
         if self.dispatch.is_commit_due {
             self.dispatch.commit(now, &self.slab);
-            self.resume();
+            self.resume(now);
         }
     }
 
@@ -243,10 +245,17 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Has the connections served again that their services have resumed.
-    fn resume(&mut self) {
+    /// Has the connections served again that their services have resumed, and ends those that they have ended.
+    fn resume(&mut self, now: Time) {
         if !self.dispatch.resumed.is_empty() {
             self.resume_all();
+        }
+        while let Some(id) = self.dispatch.ended.pop() {
+            // It may be closed by now.
+            if let Some(conn) = self.slab.get_mut(id.index()).filter(|conn| conn.is_open()) {
+                conn.draining = true;
+                self.check_unserved(id, now);
+            }
         }
     }
 

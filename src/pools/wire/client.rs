@@ -21,7 +21,7 @@ pub const LISTS: [&str; 6] = ["FULL", "KEYS", "TYPES", "HOLDERS", "FIELDS", "REP
 pub const WRONG_STAT_UNENDED: &[u8] = b"ERROR WRONG_STAT";
 
 /// Every reply, in the order of the enum.
-const REPLIES: [Reply; 9] = [
+const REPLIES: [Reply; 10] = [
     Reply::Locked,
     Reply::Done,
     Reply::Released,
@@ -31,6 +31,7 @@ const REPLIES: [Reply; 9] = [
     Reply::NotLocked,
     Reply::WaitForResponse,
     Reply::BadSyntax,
+    Reply::Draining,
 ];
 
 /// A claim as a server tells of it.

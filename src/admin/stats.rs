@@ -1,0 +1,12 @@
+//! What the administration counts. It knows nothing of what happens there.
+
+use crate::stats::statistics;
+
+statistics! {
+    /// What is counted of the administration.
+    AdminStat {
+        Commands = "commands", Count, "Commands of administrators, refused ones too.";
+        Draining = "draining", Level, "1 while nothing new is granted, because the daemon is to end once all is given back.";
+        Left = "left", Level, "What clients still hold or wait for, while draining is 1.";
+    }
+}

@@ -1,0 +1,36 @@
+//! The lines of the administration: a command in words, and answers. It knows no single command.
+
+use std::fmt::Display;
+use std::io::Write;
+
+/// The longest line, without its end, in bytes: room for the longest key of the pools and an address.
+pub const MOST_LINE_BYTES: usize = 16 * 1024;
+/// How the last line of an answer begins when the command was obeyed.
+pub const OK: &str = "OK";
+/// How it begins when the command was refused.
+pub const ERROR: &str = "ERROR";
+/// How the lines begin that come before the answer to `DRAIN`.
+pub const LEFT: &str = "LEFT";
+
+/// Returns the words of a line.
+pub fn words(line: &[u8]) -> Vec<&[u8]> {
+    line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect()
+}
+
+/// Writes the last line of an answer.
+pub fn write_answer(bytes: &mut Vec<u8>, answer: &Result<String, String>) {
+    match answer {
+        Ok(text) if text.is_empty() => write_line(bytes, OK, &""),
+        Ok(text) => write_line(bytes, OK, text),
+        Err(reason) => write_line(bytes, ERROR, reason),
+    }
+}
+
+/// Writes a line that tells how much is left.
+pub fn write_left(bytes: &mut Vec<u8>, left: &dyn Display) {
+    write_line(bytes, LEFT, left);
+}
+
+fn write_line(bytes: &mut Vec<u8>, word: &str, text: &dyn Display) {
+    writeln!(bytes, "{word} {text}").expect("a vector takes every byte");
+}
