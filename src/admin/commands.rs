@@ -32,7 +32,7 @@ pub const COMMANDS: &[AdminCommand] = &[
     AdminCommand {
         name: "RELEASE-LOCK",
         parameters: &["KEY", "CLIENT"],
-        summary: "take the lock of a key from the client of that address, as holders KEY shows it",
+        summary: "take a lock away from a client, as holders KEY shows it",
         by: By::Service("pools", "release-lock"),
     },
     AdminCommand {
@@ -50,7 +50,7 @@ pub const COMMANDS: &[AdminCommand] = &[
     AdminCommand {
         name: "LOG",
         parameters: &["warn|info|debug|trace|default"],
-        summary: "log lines up to that level until a restart, or again as the daemon was started",
+        summary: "what is logged until a restart",
         by: By::Admin(|admin, words, context| admin.set_log_level(level_of(words[0])?, context)),
     },
 ];

@@ -255,6 +255,11 @@ impl Service for Admin {
         Caps { request_bytes: MOST_LINE_BYTES + 1, output_bytes: MAX_BYTES, idle: Some(IDLE_LIMIT) }
     }
 
+    fn begin(&mut self, _: bool, context: &mut Context<'_>) -> Result<(), String> {
+        context.process.set_log_level(self.log_level);
+        Ok(())
+    }
+
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
         let Input { bytes: input, seen } = input;
         let mut consumed = 0;
@@ -326,7 +331,7 @@ impl Service for Admin {
         let (drain, watchers, level, figures) = saved.take::<Saved>()?;
         (self.drain, self.watchers) = (drain, watchers);
         self.figures.restore(&figures);
-        self.set_log_level(level.and_then(|level| level.parse().ok()), context).ok();
+        self.log_level = level.and_then(|level| level.parse().ok());
         if self.drain.is_some() {
             self.go_on_draining(context);
         }

@@ -105,13 +105,20 @@ impl Dispatch {
         };
         let result = call(service, &mut context);
         self.do_acts(now, peers);
-        self.is_end_asked |= orders.end;
-        if let Some(refuses) = orders.refuse_new {
+        if orders != Orders::default() {
+            self.obey(orders, now, peers);
+        }
+        result
+    }
+
+    /// Does what a service has asked of the whole daemon.
+    fn obey(&mut self, Orders { refuse_new, end }: Orders, now: Time, peers: &dyn Peers) {
+        self.is_end_asked |= end;
+        if let Some(refuses) = refuse_new {
             for id in self.services.ids() {
                 self.call(id, now, peers, |service, context| service.refuse_new(refuses, context));
             }
         }
-        result
     }
 
     /// Does what a service has asked to be done in others.

@@ -352,6 +352,11 @@ impl World {
         self.connections.pause(is_paused);
     }
 
+    /// Whether a service has asked that the daemon ends, and it may.
+    pub fn may_end(&self) -> bool {
+        self.connections.may_end()
+    }
+
     /// Whether an upgrade need not wait.
     pub fn is_quiet(&self) -> bool {
         self.connections.is_quiet()
