@@ -28,6 +28,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "admin/commands",
+            "admin/wire",
             "jobs/options",
             "jobs/postgres",
             "net",
@@ -86,10 +88,16 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     (
         "registry",
-        &["pools", "counters", "members", "jobs", "http", "report", "service", "settings", "wheel", "id", "time"],
+        &[
+            "pools", "counters", "members", "jobs", "http", "admin", "report", "service", "settings", "wheel", "id",
+            "time",
+        ],
     ),
     ("http", &["http/host", "http/options", "http/wire", "histogram"]),
     ("http/host", &[]),
+    ("admin", &["admin/options", "admin/wire", "pools/wire"]),
+    ("admin/options", &["options"]),
+    ("admin/wire", &[]),
     ("http/options", &["options"]),
     ("http/wire", &[]),
     ("pools/request", &["time"]),
@@ -228,7 +236,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("lib", &[]),
 ];
 
-const ADAPTERS: &[&str] = &["pools", "counters", "members", "jobs", "http"];
+const ADAPTERS: &[&str] = &["pools", "counters", "members", "jobs", "http", "admin"];
 
 /// Sockets, files, clocks and threads: what a state machine must not know.
 const OUTSIDE_WORLD: &[&str] = &[

@@ -444,7 +444,7 @@ mod tests {
     fn everything_can_stand_in_a_file() {
         let text = "listen = ['10.0.0.1', 'unix:/run/p']\nport = 99\nbacklog = 7\nsocket_mode = 660\n".to_string()
             + "keepalive = '5,2'\nmax_connections = 1_0\nbusy_poll = 50\nmax_locks = 2\nmax_hold = 1.5\n"
-            + "max_line = 100\nhttp = '10.0.0.1:80'\nhttp_host = ['A.b', 'c']\nhttp_admin = true\nverbose = 2\nwarn_hold = 0\nwarn_refusals = 7\n"
+            + "max_line = 100\nhttp = '10.0.0.1:80'\nhttp_host = ['A.b', 'c']\nhttp_admin = true\nadmin = 'unix:/run/a'\nverbose = 2\nwarn_hold = 0\nwarn_refusals = 7\n"
             + "counter.enable = true\ncounter.listen = '::1'\ncounter.port = 98\ncounter.max_connections = 11\n"
             + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n"
             + "jobs.enable = true\njobs.listen = '::1'\njobs.port = 96\njobs.max_connections = 15\n"
@@ -456,7 +456,7 @@ mod tests {
         config::apply_text(&text, &schema(&described(), &tables()), &Given::default(), &mut settings)
             .expect("is well-formed");
         let line = "-l 10.0.0.1 -l unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
-                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 --http-host a.b --http-host c --http-admin -vv \
+                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 --http-host a.b --http-host c --http-admin --admin unix:/run/a -vv \
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 \

@@ -4,13 +4,15 @@ use super::JobQueue;
 use super::process::processor_time;
 use super::sessions::{Query, Question, session_of};
 use super::state::queries::{Summary, SummaryBy};
-use super::state::{Event, JobId, Listing, Peek, Reply, State, SumBy, TubeName};
+use super::state::{Event, JobId, JobState, Listing, Peek, Reply, State, SumBy, TubeName};
 use super::stats::Jobs as Stat;
+use super::store::Standing;
+use super::tables;
 use super::telling::Body;
 use super::wire::yaml::{self, ServerStats};
 use super::wire::{Request, replies};
 use crate::id::{ConnId, Id};
-use crate::service::{Context, Then};
+use crate::service::{Acted, Context, Then};
 use crate::time::Time;
 use std::collections::BTreeMap;
 
@@ -23,6 +25,30 @@ const JOBS_AT_ONCE: usize = 16_384;
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 impl JobQueue {
+    /// Does what an operator has asked for on a page with one job. One that is not there any more is passed over.
+    pub(super) fn act_on(&mut self, action: &str, key: &[u8], context: &mut Context<'_>) -> Acted {
+        let id = std::str::from_utf8(key).ok().and_then(|key| key.parse().ok()).map(JobId);
+        let id = id.ok_or("that is no job")?;
+        if self.is_store_failing(context.now) || self.store.standing() != Standing::Owns {
+            return Err("the store has failed".into());
+        }
+        match action {
+            tables::KICK => self.step(context, |state, step| state.kick_buried(id, step)),
+            tables::DELETE => self.step(context, |state, step| state.delete_buried(id, step)),
+            _ => return Err("there is no such action".into()),
+        }
+        Ok(action.into())
+    }
+
+    /// Returns how many jobs would be done twice or lost if the daemon ended now. Buried ones are nobody's.
+    pub(super) fn jobs_at_risk(&self) -> u64 {
+        let given_out = self.state.count_in(JobState::Reserved);
+        match self.store.is_immediate() {
+            true => given_out + self.state.count_in(JobState::Ready) + self.state.count_in(JobState::Delayed),
+            false => given_out,
+        }
+    }
+
     /// Answers a request that changes nothing. Returns what to do next if the connection's turn ends with it: where every tube or
     /// job is looked at, others are served before the next request.
     pub(super) fn ask(&mut self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) -> Option<Then> {

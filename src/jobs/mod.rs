@@ -37,7 +37,7 @@ use crate::wheel::Due;
 use keeping::Keeping;
 use process::Machine;
 use sessions::{Session, session_of};
-use state::{Commit, Event, JobId, JobState, Refusal, Reply, State, Step, Timer};
+use state::{Commit, Event, Refusal, Reply, State, Step, Timer};
 use stats::Jobs as Stat;
 use std::io;
 use store::{Standing, Store};
@@ -279,19 +279,8 @@ impl Service for JobQueue {
         }
     }
 
-    /// What is not there any more is passed over.
     fn act(&mut self, action: &str, key: &[u8], context: &mut Context<'_>) -> Acted {
-        let id = std::str::from_utf8(key).ok().and_then(|key| key.parse().ok()).map(JobId);
-        let id = id.ok_or("that is no job")?;
-        if self.is_store_failing(context.now) || self.store.standing() != Standing::Owns {
-            return Err("the store has failed".into());
-        }
-        match action {
-            tables::KICK => self.step(context, |state, step| state.kick_buried(id, step)),
-            tables::DELETE => self.step(context, |state, step| state.delete_buried(id, step)),
-            _ => return Err("there is no such action".into()),
-        }
-        Ok(action.into())
+        self.act_on(action, key, context)
     }
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
@@ -339,11 +328,7 @@ impl Service for JobQueue {
     }
 
     fn held(&self) -> u64 {
-        let given_out = self.state.count_in(JobState::Reserved);
-        match self.store.is_immediate() {
-            true => given_out + self.state.count_in(JobState::Ready) + self.state.count_in(JobState::Delayed),
-            false => given_out,
-        }
+        self.jobs_at_risk()
     }
 
     fn ailment(&self) -> Option<&'static str> {
