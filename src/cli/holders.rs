@@ -114,7 +114,7 @@ fn set_json(settings: &mut HoldersSettings, _: &str) -> Result<(), String> {
 }
 
 /// What a claim does, in a word.
-fn state_of(claim: &ToldClaim) -> &'static str {
+pub fn state_of(claim: &ToldClaim) -> &'static str {
     match claim.waits_for {
         None => "working",
         Some(Purpose::Me) => "waiting for me",

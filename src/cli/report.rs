@@ -80,6 +80,8 @@ pub struct ToldSeries {
     pub title: String,
     pub is_rate: bool,
     pub now: f64,
+    #[serde(default)]
+    emphasis: String,
 }
 
 #[derive(Deserialize)]
@@ -98,6 +100,9 @@ struct ToldColumn {
     title: String,
     unit: String,
     is_counter: bool,
+    /// Older releases do not tell.
+    #[serde(default)]
+    emphasis: String,
 }
 
 #[derive(Deserialize)]
@@ -131,6 +136,30 @@ pub struct GridHead {
     pub is_text: bool,
     /// Whether its values only grow.
     pub is_counter: bool,
+    /// What its values are for whoever looks.
+    pub tone: Tone,
+}
+
+/// What values are for whoever looks, where they are not zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Tone {
+    /// Nothing special.
+    #[default]
+    Plain,
+    /// What may become a trouble.
+    Caution,
+    /// What is one.
+    Alarm,
+}
+
+impl Tone {
+    fn of(emphasis: &str) -> Tone {
+        match emphasis {
+            "caution" => Tone::Caution,
+            "alarm" => Tone::Alarm,
+            _ => Tone::Plain,
+        }
+    }
 }
 
 /// What stands in a table.
@@ -202,6 +231,13 @@ impl ToldService {
     }
 }
 
+impl ToldSeries {
+    /// Returns what its value is for whoever looks.
+    pub fn tone(&self) -> Tone {
+        Tone::of(&self.emphasis)
+    }
+}
+
 impl ToldFigure {
     /// Returns its value, to be shown.
     pub fn cell(&self) -> GridCell {
@@ -238,7 +274,8 @@ impl Grid {
             let names = [row, column].map(|name| GridCell::Text(visible(name)));
             names.into_iter().chain([GridCell::Number(count), GridCell::seconds(seconds)]).collect()
         };
-        let head = |title: &str, is_text| GridHead { title: visible(title), is_text, is_counter: false };
+        let head =
+            |title: &str, is_text| GridHead { title: visible(title), is_text, is_counter: false, tone: Tone::Plain };
         let names = [&matrix.row.0, &matrix.column.0].map(|title| head(title, true));
         Grid {
             id: format!("{}.matrix", service.name),
@@ -254,7 +291,8 @@ impl Grid {
 
 impl ToldColumn {
     fn heads(&self) -> Vec<GridHead> {
-        let head = |title| GridHead { title, is_text: self.is_text(), is_counter: self.is_counter };
+        let (is_text, is_counter, tone) = (self.is_text(), self.is_counter, Tone::of(&self.emphasis));
+        let head = |title| GridHead { title, is_text, is_counter, tone };
         let title = visible(&self.title);
         match &*self.unit {
             "times" => ["p50", "p99"].map(|share| head(format!("{title} {share}"))).into(),
@@ -362,8 +400,13 @@ mod tests {
     /// A server may be of another release, and may mean harm.
     #[test]
     fn what_is_not_as_expected_is_nothing() {
-        let column =
-            |unit: &str| ToldColumn { name: "c".into(), title: "c".into(), unit: unit.into(), is_counter: false };
+        let column = |unit: &str| ToldColumn {
+            name: "c".into(),
+            title: "c".into(),
+            unit: unit.into(),
+            is_counter: false,
+            emphasis: String::new(),
+        };
         for (unit, json, shown) in [
             ("name", r#""a\u001bb""#, "\\u{1b}"),
             ("name", "3", "-"),

@@ -130,11 +130,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 /// Prints plain lines, without a terminal: takes two samples, so that there are rates, and then as many as wanted.
 fn print_plainly(client: &Client, settings: &TopSettings) -> Result<ExitCode, Failure> {
-    let mut before = Sample::take(client, settings.service.as_deref());
+    let mut before = Sample::take(client, settings.service.as_deref(), None);
     let mut status = ExitCode::SUCCESS;
     for _ in 0..settings.count.unwrap_or(1) {
         thread::sleep(settings.interval);
-        let now = Sample::take(client, settings.service.as_deref());
+        let now = Sample::take(client, settings.service.as_deref(), None);
         print(&(screen::plain(&View::of(&now, Some(&before), "", &Orders::new())) + "\n"))?;
         if !now.is_complete() {
             status = ExitCode::FAILURE;
@@ -159,7 +159,7 @@ impl Top {
     /// time.
     fn run(mut self, terminal: &mut DefaultTerminal) -> io::Result<ExitCode> {
         let mut before = None;
-        let mut now = Sample::take(&self.client, self.settings.service.as_deref());
+        let mut now = self.sample();
         let mut status = ExitCode::SUCCESS;
         let mut looks = 1;
         loop {
@@ -169,9 +169,14 @@ impl Top {
             if !self.look(terminal, &now, before.as_ref())? || self.settings.count.is_some_and(|count| count <= looks) {
                 return Ok(status);
             }
-            before = Some(std::mem::replace(&mut now, Sample::take(&self.client, self.settings.service.as_deref())));
+            let next = self.sample();
+            before = Some(std::mem::replace(&mut now, next));
             looks += 1;
         }
+    }
+
+    fn sample(&self) -> Sample {
+        Sample::take(&self.client, self.settings.service.as_deref(), self.controls.key.as_deref())
     }
 
     /// Shows the samples, as the controls say, until it is time for the next. Returns false when the command is to end.

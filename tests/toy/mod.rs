@@ -35,6 +35,7 @@ pub const INFO: Info = Info {
     is_enabled: false,
     max_connections: u64::MAX,
     has_store: true,
+    is_private: false,
     announcement: "the toy is at",
     listening: options::LISTENING,
     settings: settings::defaults::<ToySettings>,

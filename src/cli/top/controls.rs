@@ -15,8 +15,12 @@ pub struct Controls {
     pub focus: String,
     /// The order of each table.
     pub orders: Orders,
-    /// How many rows of each table are above the first that is seen.
-    pub skipped: HashMap<String, usize>,
+    /// Which row of each table the keys are for.
+    pub selected: HashMap<String, usize>,
+    /// The key whose holders are shown in place of the tables.
+    pub key: Option<String>,
+    /// What keys do is shown in place of the tables.
+    pub is_help: bool,
     /// No samples are taken.
     pub is_paused: bool,
 }
@@ -43,9 +47,9 @@ impl Controls {
         panels.iter().position(|panel| panel.id == self.focus).unwrap_or(0)
     }
 
-    /// Returns how many rows of a table are above the first that is seen. The last row stays in sight.
-    pub fn skipped(&self, panel: &Panel) -> usize {
-        self.skipped.get(&panel.id).map_or(0, |skipped| (*skipped).min(panel.rows.len().saturating_sub(1)))
+    /// Returns which row of a table the keys are for.
+    pub fn selected(&self, panel: &Panel) -> usize {
+        self.selected.get(&panel.id).map_or(0, |selected| (*selected).min(panel.rows.len().saturating_sub(1)))
     }
 
     /// Handles a key, with these tables on the screen.
@@ -57,8 +61,17 @@ impl Controls {
             self.type_filter(key.code);
             return KeyAction::Redraw;
         }
+        if std::mem::take(&mut self.is_help) {
+            return KeyAction::Redraw;
+        }
         match key.code {
             KeyCode::Char('q') => return KeyAction::Quit,
+            KeyCode::Char('?') => self.is_help = true,
+            KeyCode::Enter => return self.show_key(panels),
+            KeyCode::Esc | KeyCode::Backspace if self.key.is_some() => {
+                self.key = None;
+                return KeyAction::Refresh;
+            }
             KeyCode::Char(' ') => return KeyAction::Refresh,
             KeyCode::Char('p') => self.is_paused = !self.is_paused,
             KeyCode::Char('/') => self.is_typing = true,
@@ -68,26 +81,37 @@ impl Controls {
         KeyAction::Redraw
     }
 
+    /// Shows the holders of the key that the selected row is about; or the tables again.
+    fn show_key(&mut self, panels: &[Panel]) -> KeyAction {
+        let panel = panels.get(self.focus(panels));
+        let key = panel.and_then(|panel| panel.key(self.selected(panel))).map(String::from);
+        if key.is_none() && self.key.is_none() {
+            return KeyAction::Redraw;
+        }
+        self.key = key;
+        KeyAction::Refresh
+    }
+
     /// Handles a key for the tables.
     fn move_in(&mut self, panels: &[Panel], code: KeyCode) {
         let focus = self.focus(panels);
         let Some(panel) = panels.get(focus) else { return };
-        let skipped = self.skipped(panel);
+        let selected = self.selected(panel);
         let order = self.orders.entry(panel.id.clone()).or_default();
-        let skipped = match code {
+        let selected = match code {
             KeyCode::Tab => return self.focus.clone_from(&panels[(focus + 1) % panels.len()].id),
             KeyCode::BackTab => return self.focus.clone_from(&panels[(focus + panels.len() - 1) % panels.len()].id),
             KeyCode::Char('s') | KeyCode::Right => return *order = order.next(panel.heads.len()),
             KeyCode::Char('S') | KeyCode::Left => return *order = order.previous(panel.heads.len()),
             KeyCode::Char('r') => return order.is_reversed = !order.is_reversed,
-            KeyCode::Down => skipped + 1,
-            KeyCode::Up => skipped.saturating_sub(1),
-            KeyCode::PageDown => skipped + PAGE,
-            KeyCode::PageUp => skipped.saturating_sub(PAGE),
+            KeyCode::Down => selected + 1,
+            KeyCode::Up => selected.saturating_sub(1),
+            KeyCode::PageDown => selected + PAGE,
+            KeyCode::PageUp => selected.saturating_sub(PAGE),
             KeyCode::Home => 0,
             _ => return,
         };
-        self.skipped.insert(panel.id.clone(), skipped.min(panel.rows.len().saturating_sub(1)));
+        self.selected.insert(panel.id.clone(), selected.min(panel.rows.len().saturating_sub(1)));
     }
 
     fn type_filter(&mut self, code: KeyCode) {
@@ -101,7 +125,7 @@ impl Controls {
             KeyCode::Char(c) if self.filter.len() < LONGEST_FILTER => self.filter.push(c),
             _ => {}
         }
-        self.skipped.clear();
+        self.selected.clear();
     }
 }
 
@@ -140,18 +164,41 @@ mod tests {
     fn keys_sort_and_scroll_the_table_in_focus() {
         let (mut controls, panels) = (Controls::default(), panels());
         press(&mut controls, &panels, &[KeyCode::Tab, KeyCode::Char('s'), KeyCode::Char('r'), KeyCode::PageDown]);
-        assert_eq!((controls.focus(&panels), controls.skipped(&panels[0]), controls.skipped(&panels[1])), (1, 0, 1));
+        assert_eq!((controls.focus(&panels), controls.selected(&panels[0]), controls.selected(&panels[1])), (1, 0, 1));
         assert_eq!(controls.orders["work.locks"], SortOrder { column: Some(0), is_reversed: true });
         press(&mut controls, &panels, &[KeyCode::Right, KeyCode::Right, KeyCode::Up]);
         assert_eq!(controls.orders["work.locks"], SortOrder::default(), "behind the last column is none");
-        assert_eq!(controls.skipped(&panels[1]), 0);
+        assert_eq!(controls.selected(&panels[1]), 0);
         press(
             &mut controls,
             &panels,
             &[KeyCode::Left, KeyCode::Down, KeyCode::Home, KeyCode::BackTab, KeyCode::BackTab],
         );
         assert_eq!(controls.orders["work.locks"].column, Some(1));
-        assert_eq!((controls.focus(&panels), controls.skipped(&panels[1])), (1, 0));
+        assert_eq!((controls.focus(&panels), controls.selected(&panels[1])), (1, 0));
+    }
+
+    #[test]
+    fn enter_shows_who_holds_a_key() {
+        let (mut controls, mut panels) = (Controls::default(), panels());
+        assert_eq!(press(&mut controls, &panels, &[KeyCode::Enter]), KeyAction::Redraw, "types have no holders");
+        panels[1].id = "pools.holders".into();
+        let keys = [KeyCode::Tab, KeyCode::Down, KeyCode::Enter];
+        assert_eq!(press(&mut controls, &panels, &keys), KeyAction::Redraw, "the focus was another table's");
+        controls.focus = "pools.holders".into();
+        assert_eq!(press(&mut controls, &panels, &[KeyCode::Down, KeyCode::Enter]), KeyAction::Refresh);
+        assert_eq!(controls.key.as_deref(), Some("Article:b"));
+        assert_eq!(press(&mut controls, &panels, &[KeyCode::Esc]), KeyAction::Refresh);
+        assert_eq!(controls.key, None);
+    }
+
+    #[test]
+    fn any_key_ends_the_help() {
+        let mut controls = Controls::default();
+        press(&mut controls, &[], &[KeyCode::Char('?')]);
+        assert!(controls.is_help);
+        assert_eq!(press(&mut controls, &[], &[KeyCode::Char('q')]), KeyAction::Redraw);
+        assert!(!controls.is_help);
     }
 
     #[test]
@@ -159,7 +206,7 @@ mod tests {
         let (mut controls, mut panels) = (Controls::default(), panels());
         press(&mut controls, &panels, &[KeyCode::Tab, KeyCode::Down]);
         panels[1].rows.clear();
-        assert_eq!(controls.skipped(&panels[1]), 0);
+        assert_eq!(controls.selected(&panels[1]), 0);
         panels.pop();
         assert_eq!(controls.focus(&panels), 0);
         assert_eq!(press(&mut controls, &[], &[KeyCode::Tab, KeyCode::Down]), KeyAction::Redraw);

@@ -1,14 +1,19 @@
 //! What the servers tell at one moment, and all of them together.
 
-use crate::cli::report::{self, Answer, Grid, GridCell, GridHead, ToldReport, ToldSeries};
-use crate::client::Client;
+use crate::cli::holders::state_of;
+use crate::cli::report::{self, Answer, Grid, GridCell, GridHead, ToldReport, ToldSeries, Tone};
+use crate::cli::terminal::printable;
+use crate::client::{Client, ToldClaim};
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How many rows of each table each server is asked for.
 const ROWS: usize = 200;
 /// What is said of a server that knows no reports.
 const REFUSED: &str = "it knows no reports, so there is nothing to show; poolcounter stats prints what it tells";
+
+/// The name of the table of a key's claims.
+pub const KEY_TABLE: &str = "key";
 
 /// All servers at one moment.
 pub struct Sample {
@@ -16,15 +21,25 @@ pub struct Sample {
     pub at: Instant,
     /// The servers by address, each with what it tells or with what is wrong with it.
     pub servers: Vec<(String, Result<ToldReport, String>)>,
+    /// The key that was asked about, with who holds its locks and who waits.
+    pub key: Option<(String, Vec<ToldClaim>)>,
 }
 
 /// A service of all servers together.
 pub struct Sum {
     pub name: String,
     pub connections: u64,
-    /// The titles of its series, whether they grow, and their values.
-    pub series: Vec<(String, bool, f64)>,
+    pub series: Vec<SumSeries>,
     pub tables: Vec<SumTable>,
+}
+
+/// A series of all servers together.
+pub struct SumSeries {
+    pub title: String,
+    /// Whether it only grows.
+    pub is_rate: bool,
+    pub tone: Tone,
+    pub now: f64,
 }
 
 /// A table of all servers together.
@@ -40,8 +55,8 @@ pub struct SumTable {
 }
 
 impl Sample {
-    /// Asks the servers, for all services or for one of them.
-    pub fn take(client: &Client, only: Option<&str>) -> Sample {
+    /// Asks the servers, for all services or for one of them, and who holds the locks of a key, if one is named.
+    pub fn take(client: &Client, only: Option<&str>, key: Option<&str>) -> Sample {
         let read = |answer| match answer {
             Answer::Report(report) => ToldReport::read(report).map(|mut report| {
                 report.services.retain(|service| only.is_none_or(|only| service.name == only));
@@ -51,7 +66,10 @@ impl Sample {
         };
         let at = Instant::now();
         let answers = report::ask(client, ROWS).into_iter();
-        Sample { at, servers: answers.map(|(server, answer)| (server, answer.and_then(read))).collect() }
+        let servers = answers.map(|(server, answer)| (server, answer.and_then(read))).collect();
+        let claims =
+            |key: &str| client.claims_of_each(key).into_iter().flatten().filter_map(|(_, claims)| claims.ok()?.ok());
+        Sample { at, servers, key: key.map(|key| (key.into(), claims(key).flatten().collect())) }
     }
 
     /// Returns whether the same servers answered as at another moment. What has happened between the two is not known otherwise.
@@ -63,6 +81,31 @@ impl Sample {
     /// Returns whether every server answered.
     pub fn is_complete(&self) -> bool {
         self.servers.iter().all(|(_, report)| report.is_ok())
+    }
+
+    /// Returns the claims on the key that was asked about, as a table.
+    pub fn claims(&self) -> Option<SumTable> {
+        let (key, claims) = self.key.as_ref()?;
+        let heads = [("state", true), ("for", false), ("client", true), ("who", true)];
+        let head = |(title, is_text): (&str, bool)| GridHead {
+            title: title.into(),
+            is_text,
+            is_counter: false,
+            tone: Tone::Plain,
+        };
+        let row = |claim: &ToldClaim| {
+            let text = |text: &str| GridCell::Text(printable(text.as_bytes()));
+            let age = GridCell::seconds(Duration::from(claim.age).as_secs_f64());
+            vec![text(state_of(claim)), age, text(&claim.peer), text(&claim.who)]
+        };
+        Some(SumTable {
+            id: KEY_TABLE.into(),
+            title: key.clone(),
+            empty: "Nobody holds a lock of it or waits for one, or its name is not shown in full.".into(),
+            heads: heads.map(head).into(),
+            rows: claims.iter().map(row).collect(),
+            places: HashMap::new(),
+        })
     }
 
     /// Returns the services that are used, with what all servers tell of each.
@@ -105,9 +148,14 @@ impl Sum {
     }
 
     fn add_series(&mut self, series: &ToldSeries) {
-        match self.series.iter_mut().find(|(title, ..)| *title == series.title) {
-            Some((_, _, value)) => *value += series.now,
-            None => self.series.push((series.title.clone(), series.is_rate, series.now)),
+        match self.series.iter_mut().find(|known| known.title == series.title) {
+            Some(known) => known.now += series.now,
+            None => self.series.push(SumSeries {
+                title: series.title.clone(),
+                is_rate: series.is_rate,
+                tone: series.tone(),
+                now: series.now,
+            }),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::controls::Controls;
 use super::view::{Panel, ServerLine, ServiceLine, View};
-use crate::cli::report::GridCell;
+use crate::cli::report::{GridCell, Tone};
 use crate::cli::terminal::aligned;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,21 +12,42 @@ use ratatui::widgets::{Cell as Field, Paragraph, Row, Table};
 use std::ops::Range;
 
 /// The help for keys in the last line.
-const KEYS: &str = "q quit  Tab table  s sort  r reverse  / filter  p pause  arrows scroll";
+const KEYS: &str = "q quit  ? help  Tab table  Enter key  s sort  / filter  p pause  arrows move";
+/// The help for all of them.
+const HELP: [&str; 11] = [
+    "q         end",
+    "Tab       the next table; behind the last of a service, those of the next service",
+    "arrows    up and down: another row; left and right: sort by another column",
+    "Enter     of a key: who holds its locks and who waits; Esc goes back",
+    "s S       sort by the next column, or by the one before",
+    "r         the other way round",
+    "/         show only what contains a text; Esc shows all again",
+    "p         pause; go on",
+    "Space     look now",
+    "?         this; any key ends it",
+    "red is what is refused now, yellow what may become a trouble",
+];
+/// Ends a text that is cut off.
+const CUT: char = '…';
 /// The greatest width of columns other than the first, which are as wide as their texts.
 const WIDEST: usize = 30;
 /// The least width of the first column, which has the rest.
 const NARROWEST: usize = 12;
+/// How wide the number of rows behind a title is at most.
+const COUNT_WIDTH: usize = 8;
+/// What the first line says while no samples are taken.
+const PAUSED: &str = " PAUSED: p goes on ";
 /// The most servers on a screen, so that there is room for the tables.
 const MOST_SERVERS: usize = 8;
 
 /// Draws the servers and services, and the tables of the service that the keys are for.
 pub fn draw(frame: &mut Frame<'_>, view: &View, controls: &Controls) {
-    let servers = server_lines(view);
+    let width = usize::from(frame.area().width);
+    let servers = server_lines(view, width);
     let focus = controls.focus(&view.panels);
     let service = view.panels.get(focus).map_or(0, |panel| panel.service);
     let totals: Vec<Line<'_>> =
-        view.services.iter().enumerate().map(|(n, line)| service_line(line, n == service)).collect();
+        view.services.iter().enumerate().map(|(n, line)| service_line(line, n == service, width)).collect();
     let [head, services, body, foot] = Layout::vertical([
         Constraint::Length(servers.len() as u16),
         Constraint::Length(1 + totals.len() as u16),
@@ -35,7 +56,15 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, controls: &Controls) {
     ])
     .areas(frame.area());
     frame.render_widget(Text::from(servers), head);
+    if controls.is_paused {
+        let sign = Style::new().fg(Color::Yellow).add_modifier(Modifier::REVERSED | Modifier::BOLD);
+        frame.render_widget(Line::styled(PAUSED, sign).right_aligned(), head);
+    }
     frame.render_widget(Text::from(totals), services);
+    frame.render_widget(foot_line(controls), foot);
+    if controls.is_help {
+        return frame.render_widget(Text::from_iter(HELP), body);
+    }
     let panels: Vec<usize> = (0..view.panels.len()).filter(|n| view.panels[*n].service == service).collect();
     let room = |n: &usize| match view.panels[*n].rows.len() {
         0 => Constraint::Length(1),
@@ -46,7 +75,6 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, controls: &Controls) {
     for (n, area) in panels.into_iter().zip(areas.iter()) {
         draw_panel(frame, *area, &view.panels[n], n == focus, controls);
     }
-    frame.render_widget(foot_line(controls), foot);
 }
 
 /// Returns the same as plain lines: every table, in columns as wide as their texts.
@@ -54,7 +82,8 @@ pub fn plain(view: &View) -> String {
     let mut lines: Vec<String> =
         view.servers.iter().map(|server| format!("{}: {}", server.address, state_of(server))).collect();
     for (n, service) in view.services.iter().enumerate() {
-        let totals = service.totals.iter().map(|(name, cell)| format!("{cell} {name}")).collect::<Vec<_>>().join(", ");
+        let totals =
+            service.totals.iter().map(|(name, cell, _)| format!("{cell} {name}")).collect::<Vec<_>>().join(", ");
         lines.extend([String::new(), format!("{}: {totals}", service.name)]);
         for panel in view.panels.iter().filter(|panel| panel.service == n) {
             lines.push(String::new());
@@ -71,10 +100,18 @@ pub fn plain(view: &View) -> String {
     lines.join("\n") + "\n"
 }
 
-fn server_lines(view: &View) -> Vec<Line<'static>> {
+/// Returns the text, or as much of it as is that wide.
+fn capped(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.into();
+    }
+    text.chars().take(width.saturating_sub(1)).chain([CUT]).collect()
+}
+
+fn server_lines(view: &View, width: usize) -> Vec<Line<'static>> {
     let line = |server: &ServerLine| {
         let style = if server.state.is_ok() { Style::new() } else { Style::new().fg(Color::Red) };
-        Line::styled(format!("{}: {}", server.address, state_of(server)), style)
+        Line::styled(capped(&format!("{}: {}", server.address, state_of(server)), width), style)
     };
     let mut lines: Vec<Line<'static>> = view.servers.iter().take(MOST_SERVERS).map(line).collect();
     if view.servers.len() > MOST_SERVERS {
@@ -90,13 +127,36 @@ fn state_of(server: &ServerLine) -> String {
     }
 }
 
-fn service_line(service: &ServiceLine, has_focus: bool) -> Line<'static> {
+/// Returns the line of a service with as many numbers as have room in it.
+fn service_line(service: &ServiceLine, has_focus: bool, width: usize) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let name = Span::styled(service.name.clone(), if has_focus { bold.fg(Color::Cyan) } else { bold });
-    let totals = service.totals.iter().flat_map(|(name, cell)| {
-        [Span::from("  "), Span::styled(cell.to_string(), bold), Span::from(format!(" {name}"))]
-    });
-    Line::from_iter([name].into_iter().chain(totals))
+    let mut line = Line::from(name);
+    for (n, (name, cell, tone)) in service.totals.iter().enumerate() {
+        let total = [
+            Span::from("  "),
+            Span::styled(cell.to_string(), bold.patch(style_of(cell, *tone))),
+            Span::from(format!(" {name}")),
+        ];
+        let is_last = n + 1 == service.totals.len();
+        let room = width.saturating_sub(line.width() + if is_last { 0 } else { 2 });
+        if total.iter().map(Span::width).sum::<usize>() > room {
+            line.push_span(format!(" {CUT}"));
+            break;
+        }
+        line.extend(total);
+    }
+    line
+}
+
+/// Returns how a value is drawn: with a colour where something is refused now, or waits.
+fn style_of(cell: &GridCell, tone: Tone) -> Style {
+    let is_now = matches!(cell, GridCell::Rate(_)) || tone == Tone::Caution && matches!(cell, GridCell::Number(_));
+    match tone {
+        Tone::Alarm if is_now && cell.value() > Some(0.0) => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        Tone::Caution if is_now && cell.value() > Some(0.0) => Style::new().fg(Color::Yellow),
+        _ => Style::new(),
+    }
 }
 
 fn draw_panel(frame: &mut Frame<'_>, area: Rect, panel: &Panel, has_focus: bool, controls: &Controls) {
@@ -104,23 +164,39 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, panel: &Panel, has_focus: bool,
     let style = if has_focus { style.fg(Color::Cyan) } else { style };
     let [title, table] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
     if panel.rows.is_empty() {
-        return frame.render_widget(Paragraph::new(format!("{}: {}", panel.title, panel.empty)).style(style), title);
+        let text = capped(&format!("{}: {}", panel.title, panel.empty), usize::from(title.width));
+        return frame.render_widget(Paragraph::new(text).style(style), title);
     }
-    frame.render_widget(Paragraph::new(format!("{} ({})", panel.title, panel.rows.len())).style(style), title);
-    let rows: Vec<Vec<String>> = std::iter::once(heads_of(panel))
-        .chain(panel.rows.iter().skip(controls.skipped(panel)).map(|row| row.iter().map(GridCell::to_string).collect()))
-        .take(usize::from(table.height))
-        .collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).min(WIDEST);
+    let text = capped(&panel.title, usize::from(title.width).saturating_sub(COUNT_WIDTH));
+    frame.render_widget(Paragraph::new(format!("{text} ({})", panel.rows.len())).style(style), title);
+    let selected = controls.selected(panel);
+    // The selected row is the last one at the lowest.
+    let skipped = (selected + 2).saturating_sub(usize::from(table.height)).min(selected);
+    let seen: Vec<&Vec<GridCell>> =
+        panel.rows.iter().skip(skipped).take(usize::from(table.height).saturating_sub(1)).collect();
+    let heads = heads_of(panel);
+    let texts: Vec<Vec<String>> = seen.iter().map(|row| row.iter().map(GridCell::to_string).collect()).collect();
+    let width = |column: usize| {
+        let all = [&heads].into_iter().chain(&texts).map(|row| row[column].chars().count());
+        all.max().unwrap_or(0).min(WIDEST)
+    };
     let widths: Vec<usize> = (0..panel.heads.len()).map(width).collect();
     let shown = fitting(&widths, usize::from(table.width), panel.order.column.unwrap_or(0));
     let columns = || [0].into_iter().chain(shown.clone());
-    let field = |row: &Vec<String>, column: usize| {
-        let line = Line::from(row[column].clone());
+    let others: usize = shown.clone().map(|column| widths[column] + 1).sum();
+    let first = usize::from(table.width).saturating_sub(others);
+    let field = |text: &str, column: usize, style: Style| {
+        let line = Line::styled(capped(text, if column == 0 { first } else { widths[column] }), style);
         Field::from(if panel.heads[column].is_text { line } else { line.right_aligned() })
     };
-    let mut lines = rows.iter().map(|row| Row::new(columns().map(|column| field(row, column)).collect::<Vec<_>>()));
-    let head = lines.next().unwrap_or_default().style(Style::new().add_modifier(Modifier::BOLD));
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let head = Row::new(columns().map(|column| field(&heads[column], column, bold)).collect::<Vec<_>>());
+    let lines = seen.iter().zip(&texts).enumerate().map(|(n, (cells, texts))| {
+        let style = |column: usize| style_of(&cells[column], panel.heads[column].tone);
+        let row = Row::new(columns().map(|column| field(&texts[column], column, style(column))).collect::<Vec<_>>());
+        let is_selected = has_focus && skipped + n == selected;
+        if is_selected { row.style(Style::new().add_modifier(Modifier::REVERSED)) } else { row }
+    });
     let widths = columns().map(|column| match column {
         0 => Constraint::Min(NARROWEST as u16),
         _ => Constraint::Length(widths[column] as u16),
@@ -163,7 +239,6 @@ fn foot_line(controls: &Controls) -> Line<'static> {
     match (controls.is_typing, filter.is_empty()) {
         (true, _) => Line::from(format!("filter: {filter}_  (Enter keeps it, Esc drops it)")),
         (false, false) => Line::from(format!("filter: {filter}  (Esc drops it)  {KEYS}")),
-        (false, true) if controls.is_paused => Line::from(format!("paused  {KEYS}")),
         (false, true) => Line::from(KEYS),
     }
 }
@@ -205,7 +280,7 @@ Article:a                                                              1 m 15 s
 Article:b                                                                  5 ms
 
 
-q quit  Tab table  s sort  r reverse  / filter  p pause  arrows scroll";
+q quit  ? help  Tab table  Enter key  s sort  / filter  p pause  arrows move";
         assert_eq!(drawn(79, 16, &Controls::default()).join("\n"), expected);
     }
 
@@ -221,6 +296,44 @@ q quit  Tab table  s sort  r reverse  / filter  p pause  arrows scroll";
         assert_eq!(lines[15], "filter: article_  (Enter keeps it, Esc drops it)");
         let lines = drawn(79, 9, &Controls { filter: "nothing".into(), ..Controls::default() });
         assert_eq!(lines[4..6], ["Jobs by type: none with this text", "Longest locks: none with this text"]);
+    }
+
+    /// What is cut off has an ellipsis, and nothing is wider than the screen.
+    #[test]
+    fn names_are_capped() {
+        let lines = drawn(24, 16, &Controls::default());
+        assert_eq!(lines[1], "10.0.0.6: 10.0.0.6:7531…");
+        assert_eq!(lines[2], "work  3 connections …");
+        assert_eq!(lines[7], "File:\\u{1b…     9      -");
+    }
+
+    #[test]
+    fn a_pause_and_the_help_are_seen() {
+        let lines = drawn(79, 24, &Controls { is_paused: true, ..Controls::default() });
+        assert!(lines[0].starts_with("10.0.0.5: up") && lines[0].ends_with(PAUSED.trim_end()), "{lines:#?}");
+        let lines = drawn(80, 24, &Controls { is_help: true, ..Controls::default() });
+        assert!(HELP.iter().all(|line| lines.iter().any(|shown| shown == line)), "{lines:#?}");
+        assert!(KEYS.len() <= 80);
+    }
+
+    #[test]
+    fn a_key_has_its_holders() {
+        let (before, mut now) = samples();
+        let claim = |peer: &str, waits_for| crate::client::ToldClaim {
+            peer: peer.into(),
+            who: "me".into(),
+            waits_for,
+            age: crate::time::Span::from_secs(3),
+        };
+        now.key =
+            Some(("k".into(), vec![claim("10.0.0.9:1", None), claim("10.0.0.9:2", Some(crate::client::Purpose::Me))]));
+        let view = View::of(&now, Some(&before), "", &Orders::new());
+        assert_eq!(view.panels.len(), 1);
+        let text = plain(&view);
+        assert!(
+            text.contains("working         3.0 s  10.0.0.9:1  me\nwaiting for me  3.0 s  10.0.0.9:2  me\n"),
+            "{text}"
+        );
     }
 
     /// What does not fit is left out.

@@ -1,9 +1,13 @@
 //! What there is to see: what two samples tell, as tables that can be sorted and filtered. It knows neither servers nor terminals.
 
-use super::sample::{Sample, Sum, SumTable};
-use crate::cli::report::{GridCell, GridHead, ToldReport};
+use super::sample::{Sample, Sum, SumSeries, SumTable};
+use crate::cli::report::{GridCell, GridHead, ToldReport, Tone};
 use std::collections::HashMap;
 
+/// The service whose keys have holders.
+const POOLS: &str = "pools";
+/// The head of a column of its keys.
+const KEY: &str = "key";
 /// What is said in place of rows that the filter hides.
 const HIDDEN: &str = "none with this text";
 
@@ -47,8 +51,8 @@ pub struct ServerLine {
 /// A service in a few words.
 pub struct ServiceLine {
     pub name: String,
-    /// Numbers of all servers together, with their names.
-    pub totals: Vec<(String, GridCell)>,
+    /// Numbers of all servers together, with their names and what they are for whoever looks.
+    pub totals: Vec<(String, GridCell, Tone)>,
 }
 
 /// Everything that can be seen.
@@ -82,25 +86,39 @@ impl View {
                 view.panels.push(Panel::of(table, was, seconds, view.services.len() - 1, filter, order));
             }
         }
+        if let Some(table) = now.claims() {
+            let service = view.services.iter().position(|service| service.name == POOLS).unwrap_or(0);
+            let order = orders.get(&table.id).copied().unwrap_or_default();
+            view.panels = vec![Panel::of(table, None, 0.0, service, filter, order)];
+        }
         view
     }
 }
 
 impl ServiceLine {
     fn of(sum: &Sum, was: Option<&Sum>, seconds: f64) -> ServiceLine {
-        let series = sum.series.iter().map(|(title, is_rate, now)| {
-            let was = was.and_then(|was| was.series.iter().find(|(known, ..)| known == title));
+        let series = sum.series.iter().map(|SumSeries { title, is_rate, tone, now }| {
+            let was = was.and_then(|was| was.series.iter().find(|known| known.title == *title));
             match is_rate {
-                true => (format!("{title}/s"), rate_of(*now, was.map(|(_, _, was)| *was), seconds)),
-                false => (title.clone(), GridCell::Number(*now)),
+                true => (format!("{title}/s"), rate_of(*now, was.map(|was| was.now), seconds), *tone),
+                false => (title.clone(), GridCell::Number(*now), *tone),
             }
         });
-        let connections = ("connections".into(), GridCell::Number(sum.connections as f64));
+        let connections = ("connections".into(), GridCell::Number(sum.connections as f64), Tone::Plain);
         ServiceLine { name: sum.name.clone(), totals: [connections].into_iter().chain(series).collect() }
     }
 }
 
 impl Panel {
+    /// Returns the key that a row is about; None in a table of something else.
+    pub fn key(&self, row: usize) -> Option<&str> {
+        let is_of_keys = self.id.starts_with("pools.") && self.heads.first().is_some_and(|head| head.title == KEY);
+        match self.rows.get(row)?.first()? {
+            GridCell::Text(key) if is_of_keys => Some(key),
+            _ => None,
+        }
+    }
+
     fn of(
         table: SumTable,
         was: Option<&SumTable>,
@@ -195,7 +213,7 @@ pub mod tests {
         let before = report(100, &[("Article", 2, 90, 0.1)], &[]);
         let jobs = [("Article", 8, 131, 0.25), ("File:\u{1b}[2J", 9, 4, 1.5)];
         let now = report(150, &jobs, &[("Article:a", 75.5), ("Article:b", 0.005)]);
-        let sample = |at, report| Sample { at, servers: vec![("10.0.0.5".into(), Ok(report)), dead()] };
+        let sample = |at, report| Sample { at, servers: vec![("10.0.0.5".into(), Ok(report)), dead()], key: None };
         (sample(at, before), sample(at + Duration::from_secs(2), now))
     }
 
@@ -204,7 +222,7 @@ pub mod tests {
     }
 
     fn totals(view: &View) -> Vec<String> {
-        view.services[0].totals.iter().map(|(name, cell)| format!("{cell} {name}")).collect()
+        view.services[0].totals.iter().map(|(name, cell, _)| format!("{cell} {name}")).collect()
     }
 
     const FILE: &str = "File:\\u{1b}[2J|9|-|1.5 s|-";
