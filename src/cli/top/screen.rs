@@ -16,7 +16,7 @@ const KEYS: &str = "q quit  ? help  Tab table  Enter key  s sort  / filter  p pa
 /// The help for all of them.
 const HELP: [&str; 11] = [
     "q         end",
-    "Tab       the next table; behind the last of a service, those of the next service",
+    "Tab       the next table; behind the last, those of the next service",
     "arrows    up and down: another row; left and right: sort by another column",
     "Enter     of a key: who holds its locks and who waits; Esc goes back",
     "s S       sort by the next column, or by the one before",
@@ -127,18 +127,25 @@ fn state_of(server: &ServerLine) -> String {
     }
 }
 
-/// Returns the line of a service with as many numbers as have room in it.
+/// Returns the line of a service with as many numbers as have room in it, first those with a colour if not all have.
 fn service_line(service: &ServiceLine, has_focus: bool, width: usize) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let name = Span::styled(service.name.clone(), if has_focus { bold.fg(Color::Cyan) } else { bold });
     let mut line = Line::from(name);
-    for (n, (name, cell, tone)) in service.totals.iter().enumerate() {
+    let mut totals: Vec<&(String, GridCell, Tone)> = service.totals.iter().collect();
+    let length =
+        |(name, cell, _): &&(String, GridCell, Tone)| 3 + name.chars().count() + cell.to_string().chars().count();
+    if line.width() + totals.iter().map(length).sum::<usize>() > width {
+        totals.sort_by_key(|(_, cell, tone)| style_of(cell, *tone) == Style::new());
+    }
+    let all = totals.len();
+    for (n, (name, cell, tone)) in totals.into_iter().enumerate() {
         let total = [
             Span::from("  "),
             Span::styled(cell.to_string(), bold.patch(style_of(cell, *tone))),
             Span::from(format!(" {name}")),
         ];
-        let is_last = n + 1 == service.totals.len();
+        let is_last = n + 1 == all;
         let room = width.saturating_sub(line.width() + if is_last { 0 } else { 2 });
         if total.iter().map(Span::width).sum::<usize>() > room {
             line.push_span(format!(" {CUT}"));
@@ -301,10 +308,10 @@ q quit  ? help  Tab table  Enter key  s sort  / filter  p pause  arrows move";
     /// What is cut off has an ellipsis, and nothing is wider than the screen.
     #[test]
     fn names_are_capped() {
-        let lines = drawn(24, 16, &Controls::default());
-        assert_eq!(lines[1], "10.0.0.6: 10.0.0.6:7531…");
-        assert_eq!(lines[2], "work  3 connections …");
-        assert_eq!(lines[7], "File:\\u{1b…     9      -");
+        let lines = drawn(18, 16, &Controls::default());
+        assert_eq!(lines[1], "10.0.0.6: 10.0.0.…");
+        assert_eq!(lines[2], "work …");
+        assert_eq!(lines[7], "File:\\u{1b}…     9");
     }
 
     #[test]
