@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use support::daemon::{Daemon, PATIENCE, install_program};
 use support::frames;
 use support::scratch::Scratch;
@@ -365,6 +365,24 @@ fn the_socket_is_the_owners_and_the_log_names_who_uses_it() {
     assert!(refused.1.ends_with("no client of that address has a lock of that key\n"), "{refused:?}");
     let json = printed(&admin(&socket, &["--json", "nonsense"]));
     assert_eq!(json, ("{\"error\":\"there is no such command\"}\n".into(), String::new(), Some(1)));
+}
+
+/// A command that runs under a lock is told at once that this was taken away.
+#[test]
+fn a_command_loses_the_lock_that_is_taken_away() {
+    let scratch = Scratch::new();
+    let (daemon, socket) = start(&scratch, &[]);
+    let server = daemon.address.to_string();
+    let options = ["exec", "-k", "k", "--on-lost", "term", "-s", &server, "--", "sleep", "60"];
+    let mut command = Command::new(Daemon::PROGRAM);
+    let child = command.args(options).stderr(Stdio::piped()).spawn().expect("the program runs");
+    let mut asker = daemon.connect();
+    asker.wait_for_stat("processing_workers", 1);
+    let client = asker.ask("STATS HOLDERS k").split(' ').next().expect("a holder").to_string();
+    assert_eq!(printed(&admin(&socket, &["RELEASE-LOCK", "k", &client])).2, Some(0));
+    let ended = child.wait_with_output().expect("ends");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains("the lock is lost"), "{said}");
 }
 
 /// Whatever the level, what administrators do is seen.

@@ -178,7 +178,8 @@ impl ClientConnection {
         self.stream.as_fd()
     }
 
-    /// Returns true when the server has closed it, or the network has failed. Does not wait.
+    /// Returns true when the server has closed it or said something that was not asked for, as one does that takes a lock away, or the
+    /// network has failed. To be called between requests. Does not wait.
     pub fn is_closed(&self) -> bool {
         let peek = || {
             self.stream.set_nonblocking(true)?;
@@ -187,7 +188,7 @@ impl ClientConnection {
             peeked
         };
         match peek() {
-            Ok(len) => len == 0,
+            Ok(_) => true,
             Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
         }
     }
