@@ -29,6 +29,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "cli",
         &[
             "admin",
+            "admin/wire",
             "jobs/options",
             "jobs/postgres",
             "net",
