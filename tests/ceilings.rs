@@ -113,7 +113,7 @@ fn in_the_shadow_it_is_only_counted() {
     for figure in
         ["shed_total{pattern=\"a:*\"} 0", "would_shed_total{pattern=\"a:*\"} 1", "would_shed_total{pattern=\"*\"} 0"]
     {
-        assert!(metrics.contains(&format!("poolcounter_ceiling_{figure}")), "{figure}");
+        assert!(metrics.contains(&format!("poolcounter_pools_ceiling_{figure}")), "{figure} is not in {metrics}");
     }
     assert!(!world.is_closed(client));
 }
