@@ -18,9 +18,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Client, Daemon, PATIENCE};
-use support::postgres::{Cluster, as_server, programs, shared};
+use support::postgres::{Cluster, as_server, own, shared};
 use support::random::Random;
-use support::skipped;
 
 /// How long each case has load before and after its fault.
 const LOAD: Duration = Duration::from_millis(1500);
@@ -346,15 +345,6 @@ fn commits_that_take_long_slow_nothing_else_down() {
         assert!(slowest < Duration::from_secs(1), "locks wait for commits");
         assert!(stage.daemons[0].memory() < before + (64 << 20), "memory grows");
     });
-}
-
-/// A server of a test's own, with its programs' own care for the disk.
-fn own(settings: &[&str]) -> Option<Cluster> {
-    if programs().is_none() {
-        skipped("jobs in PostgreSQL: Debian's package postgresql is not installed");
-        return None;
-    }
-    Some(Cluster::start(settings))
 }
 
 /// Has the server and all its processes write no file beyond this size.

@@ -37,11 +37,16 @@ pub fn programs() -> Option<PathBuf> {
 /// Returns a server that all tests of this process share and that syncs nothing; None, and says so, where there are no programs.
 pub fn shared() -> Option<&'static Cluster> {
     static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
-    let shared = SHARED.get_or_init(|| programs().map(|_| Cluster::start(&["fsync=off"])));
-    if shared.is_none() {
+    SHARED.get_or_init(|| own(&["fsync=off"])).as_ref()
+}
+
+/// Returns a new server with these settings; None, and says so, where there are no programs.
+pub fn own(settings: &[&str]) -> Option<Cluster> {
+    if programs().is_none() {
         super::skipped("jobs in PostgreSQL: Debian's package postgresql is not installed");
+        return None;
     }
-    shared.as_ref()
+    Some(Cluster::start(settings))
 }
 
 impl Cluster {
