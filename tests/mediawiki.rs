@@ -418,7 +418,8 @@ fn the_daemon_that_has_the_jobs_is_found() {
         [&owner].into_iter().chain(standbys).map(|daemon| daemon.jobs().to_string()).collect()
     };
     // One that stands by is the first choice of a wiki.
-    while WIKIS.iter().all(|wiki| Placement::from(MediaWiki::new(addresses(&standbys))).order(wiki.as_bytes())[0] == 0) {
+    while WIKIS.iter().all(|wiki| Placement::from(MediaWiki::new(addresses(&standbys))).order(wiki.as_bytes())[0] == 0)
+    {
         standbys.push(start());
     }
     let farm = Farm::new(&addresses(&standbys).join(" "));

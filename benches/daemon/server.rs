@@ -1,8 +1,8 @@
 //! The servers that are compared, each a process of its own on a loopback address.
 
-use super::{cluster, machine};
 use super::protocol::{Protocol, noop};
 use super::settings::Settings;
+use super::{cluster, machine};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use socket2::{Domain, Socket, Type};

@@ -55,7 +55,8 @@ fn connect(url: &str) -> Result<bool, String> {
     let place = place_of(url);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("there is room");
     runtime.block_on(async {
-        let (client, connection) = place.config.connect(place.tls.clone()).await.map_err(|error| format!("{error:?}"))?;
+        let (client, connection) =
+            place.config.connect(place.tls.clone()).await.map_err(|error| format!("{error:?}"))?;
         tokio::spawn(connection);
         let sql = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
         let row = client.query_one(sql, &[]).await.map_err(|error| format!("{error:?}"))?;
@@ -70,9 +71,8 @@ fn a_connection_is_as_secret_as_is_demanded() {
     let files = [format!("ssl_cert_file={cert}"), format!("ssl_key_file={key}")];
     let Some(cluster) = own(&["ssl=on", &files[0], &files[1], "fsync=off"]) else { return };
     let (authority, other) = (certificates.path("ca.pem"), certificates.path("other.pem"));
-    let reach = |host: &str, words: &str| {
-        connect(&format!("postgres://postgres@{host}:{}/postgres?{words}", cluster.port))
-    };
+    let reach =
+        |host: &str, words: &str| connect(&format!("postgres://postgres@{host}:{}/postgres?{words}", cluster.port));
     for (host, words, wanted) in [
         ("127.0.0.1", "sslmode=disable".to_string(), Ok(false)),
         ("127.0.0.1", "sslmode=prefer".into(), Ok(true)),
@@ -111,7 +111,8 @@ fn serves_over(cluster: &Cluster, authority: &str) {
 #[test]
 fn a_server_without_tls_is_refused_where_it_is_demanded() {
     let Some(cluster) = shared() else { return };
-    let reach = |mode: &str| connect(&format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode={mode}", cluster.port));
+    let reach =
+        |mode: &str| connect(&format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode={mode}", cluster.port));
     assert_eq!(reach("prefer"), Ok(false));
     for mode in ["require", "verify-ca"] {
         let reached = reach(mode);

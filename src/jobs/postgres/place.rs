@@ -354,7 +354,8 @@ mod tests {
         let home = std::env::temp_dir().join(format!("pgpass-{}", std::process::id()));
         fs::create_dir_all(&home).expect("can be made");
         for (name, password) in [(".pgpass", "home"), ("other", "named")] {
-            fs::write(home.join(name), format!("db:*:jobs:me:{password}\n/run/pg:*:*:*:socket\n")).expect("can be written");
+            fs::write(home.join(name), format!("db:*:jobs:me:{password}\n/run/pg:*:*:*:socket\n"))
+                .expect("can be written");
         }
         let text = |path: &Path| path.to_str().expect("is UTF-8").to_string();
         let (home_text, named) = (text(&home), text(&home.join("other")));

@@ -1,7 +1,7 @@
 //! What makes the connection to the database secret, and which servers are trusted: as `sslmode` and `sslrootcert` say.
 
-use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -165,7 +165,8 @@ h7zUqkMvoYgdSoyqrPlTrPu6hhROrKS7JQIhAI+fuudtB07cKD2R6uCROGoYyyd1
         let verifier = Verifier::new(verify, Some(&path)).expect("it is a certificate");
         std::fs::remove_file(&path).expect("can be removed");
         let certificate = CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).expect("it is one");
-        let (name, at) = (ServerName::try_from(name).expect("is one"), UnixTime::since_unix_epoch(Duration::from_secs(at)));
+        let (name, at) =
+            (ServerName::try_from(name).expect("is one"), UnixTime::since_unix_epoch(Duration::from_secs(at)));
         verifier.verify_server_cert(&certificate, &[], &name, &[], at).map(|_| ())
     }
 
