@@ -108,7 +108,7 @@ impl Program {
     fn arguments(self, protocol: Protocol, address: SocketAddr) -> Vec<String> {
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let words: &[&str] = match (self, protocol) {
-            (Program::Ours, Protocol::Lines) => &[],
+            (Program::Ours, Protocol::Lines) | (Program::OursInSqlite | Program::SkipLocked, _) => &[],
             (Program::Ours, Protocol::Frames) => &["--counter", "--counter-listen", &address.to_string()],
             (Program::Ours, Protocol::Members) => &["--members", "--members-listen", &address.to_string()],
             (Program::Ours, Protocol::Jobs) => {
@@ -119,7 +119,6 @@ impl Program {
             (Program::Beanstalkd | Program::BeanstalkdLazy, _) => &["-l", &ip, "-p", &port],
             (Program::Limit, Protocol::Frames) => &[LIMIT_ARGUMENT, FRAMES_ARGUMENT],
             (Program::C, _) => &["-l", &ip],
-            (Program::OursInSqlite | Program::SkipLocked, _) => &[],
             (Program::Redis, _) => &["--bind", &ip, "--port", &port, "--save", "", "--appendonly", "no"],
             (Program::Yrmcds, _) => &["-f", "/dev/stdin"],
         };
