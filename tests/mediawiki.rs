@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::Daemon;
 use support::jobs_command::TIMEOUTS;
+use support::postgres::own;
 use support::scratch::Scratch;
 
 const MEDIAWIKI: &str = "/usr/share/mediawiki";
@@ -399,6 +400,52 @@ fn a_daemon_is_away(farm: &Farm) {
         assert_eq!(away[request], json!("JobQueueConnectionError"));
     }
     tell(&format!("a daemon that is away is MediaWiki's own error: {reason}"));
+}
+
+/// Of daemons at one database, all but one stand by, and the class is not told which.
+#[test]
+#[ignore = "needs MediaWiki: make test-mediawiki"]
+fn the_daemon_that_has_the_jobs_is_found() {
+    let Some(cluster) = own(&["fsync=off"]) else { return };
+    let url = cluster.url("farm");
+    let start = || Daemon::start_with_jobs(&["--jobs-store", &url]);
+    let producer = |daemon: &Daemon| Producer::new([&*daemon.jobs().to_string()], TIMEOUTS);
+    let owns = |daemon: &Daemon| producer(daemon).summary(SummaryBy::Tube).is_ok();
+    let owner = start();
+    until("the first daemon has the jobs", || owns(&owner));
+    let mut standbys = vec![start()];
+    let addresses = |standbys: &[Daemon]| -> Vec<String> {
+        [&owner].into_iter().chain(standbys).map(|daemon| daemon.jobs().to_string()).collect()
+    };
+    // One that stands by is the first choice of a wiki.
+    while WIKIS.iter().all(|wiki| Placement::from(MediaWiki::new(addresses(&standbys))).order(wiki.as_bytes())[0] == 0)
+    {
+        standbys.push(start());
+    }
+    let farm = Farm::new(&addresses(&standbys).join(" "));
+    let push_and_run = |daemon: &Daemon| {
+        for wiki in WIKIS {
+            assert_eq!(farm.drive(wiki, &["notes", "3"]), json!([3, 0, 0, 0]));
+            assert!(tubes(&producer(daemon)).contains(&(format!("{wiki}/note"), [3, 0, 0, 0])));
+            farm.run_jobs(wiki, &["--type", "note", "--maxjobs", "2"]);
+            assert_eq!(farm.drive(wiki, &["counts", "note"]), json!([1, 0, 0, 0]));
+        }
+    };
+    push_and_run(&owner);
+    tell("daemons that stand by are passed over, by pushes, pops and counts");
+    owner.signal(nix::sys::signal::Signal::SIGKILL);
+    let away = farm.drive("wikia", &["away"]);
+    assert!(away["reason"].is_string() && away["push"] == json!("JobQueueConnectionError"), "{away}");
+    until("another has taken over", || standbys.iter().any(owns));
+    let heir = standbys.iter().find(|daemon| owns(daemon)).expect("was seen");
+    for wiki in WIKIS {
+        // What was left is there, and is run first.
+        assert_eq!(farm.drive(wiki, &["counts", "note"]), json!([1, 0, 0, 0]));
+        farm.run_jobs(wiki, &["--type", "note"]);
+    }
+    push_and_run(heir);
+    assert_eq!(farm.notes().len(), 2 * (2 + 1 + 2));
+    tell("and the one that takes over has what was left");
 }
 
 #[test]

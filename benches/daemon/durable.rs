@@ -16,7 +16,7 @@ use Program::{Beanstalkd, BeanstalkdLazy, Limit, Ours};
 use Wanted::{AtLeast, AtMost, Nothing, RatioAtLeast};
 
 /// More jobs than are reserved in one round.
-const STOCK: usize = 150_000;
+pub const STOCK: usize = 150_000;
 /// The name of the thread that commits.
 const THREAD: &str = "jobs-store";
 
@@ -55,7 +55,7 @@ fn put((clients, depth): (usize, usize), goal: Goal, settings: &Settings) -> Cas
         1 => format!("durable put, {clients} clients"),
         _ => format!("durable put, {clients} x {depth}"),
     };
-    let player = move || if depth == 1 { Cycle::puts(clients) } else { Cycle::pipelined_puts(clients, depth) };
+    let player = move || Cycle::puts(clients).pipelined(depth);
     durable(name, (clients, clients * depth, 1), goal, settings, player, 0)
 }
 
@@ -108,13 +108,9 @@ fn durable<'a, P: Player + 'a>(
             queues::fill(&server, &Filling { jobs: stock, ..Filling::default() })?;
         }
         let server = Server::start_durable(program, directory.path(), settings)?;
-        let before = Store::of(&server)?;
-        let speed = load::play(&server, clients, &mut player(), settings)?;
-        let done = Store::of(&server)?.since(&before);
-        let (jobs, cost) = (speed[0] / f64::from(replies), speed[1] * f64::from(replies));
-        // The store's figures begin before the measured time; what they are for each job is the same.
-        let commits = jobs * done.batches / done.jobs();
-        Ok(vec![jobs, jobs, cost, commits, done.changes / done.batches, done.thread_us / done.jobs()])
+        let Done { speed, cost, jobs, store } = play(&server, (clients, replies), &mut player(), settings)?;
+        let commits = speed * store.batches / jobs;
+        Ok(vec![speed, speed, cost, commits, store.changes / store.batches, store.thread_us / jobs])
     };
     let figures = vec![
         Figure { name: "jobs/s", wanted: goal.ratios[0], against: Some(Beanstalkd) },
@@ -136,13 +132,39 @@ fn durable<'a, P: Player + 'a>(
     few(Case { name, programs, rounds: settings.rounds, figures, measure: Box::new(measure) })
 }
 
+/// What a steady load came to.
+pub struct Done {
+    /// Jobs a second.
+    pub speed: f64,
+    /// The server's processor time for each, in microseconds.
+    pub cost: f64,
+    /// How many jobs there were, also before the measured time.
+    pub jobs: f64,
+    /// What the store has done for them.
+    pub store: Store,
+}
+
+/// Plays a load of so many clients and replies a job.
+pub fn play(
+    server: &Server,
+    (clients, replies): (usize, u32),
+    player: &mut impl Player,
+    settings: &Settings,
+) -> io::Result<Done> {
+    let before = Store::of(server)?;
+    let speed = load::play(server, clients, player, settings)?;
+    let store = Store::of(server)?.since(&before);
+    let replies = f64::from(replies);
+    Ok(Done { speed: speed[0] / replies, cost: speed[1] * replies, jobs: store.jobs(), store })
+}
+
 /// What a store has done, as far as the server tells.
 #[derive(Clone, Copy)]
-struct Store {
+pub struct Store {
     /// Jobs put, and jobs deleted.
     jobs: [f64; 2],
-    batches: f64,
-    changes: f64,
+    pub batches: f64,
+    pub changes: f64,
     thread_us: f64,
 }
 

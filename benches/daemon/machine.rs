@@ -8,6 +8,13 @@ use std::io;
 use std::process::Command;
 use std::time::Duration;
 
+/// In what units the kernel tells the times of children that have ended.
+const TICKS_A_SECOND: u64 = 100;
+/// Where /proc/PID/stat has, behind the name, the parent and the times of children that have ended.
+const PARENT: usize = 1;
+const USER: usize = 13;
+const SYSTEM: usize = 14;
+
 /// Where the servers run and where the load comes from: two different cores, where there are two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cores {
@@ -53,6 +60,25 @@ pub fn cpu_time(pid: u32) -> io::Result<Duration> {
 /// The same, of those threads that have this name.
 pub fn thread_time(pid: u32, name: &str) -> io::Result<Duration> {
     time_of_threads(pid, |other| other == name)
+}
+
+/// The processor time of a process and of all that it has started, also of what has ended since.
+pub fn family_time(pid: u32) -> io::Result<Duration> {
+    let fields = |pid: u32| -> Option<Vec<String>> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Some(stat.rsplit_once(')')?.1.split_whitespace().map(String::from).collect())
+    };
+    let own = fields(pid).ok_or_else(|| io::Error::other("no stat"))?;
+    let ticks: u64 = [USER, SYSTEM].iter().filter_map(|place| own.get(*place)?.parse::<u64>().ok()).sum();
+    let mut total = cpu_time(pid)? + Duration::from_millis(ticks * 1000 / TICKS_A_SECOND);
+    for entry in fs::read_dir("/proc")? {
+        let Some(child) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        if fields(child).is_some_and(|fields| fields.get(PARENT) == Some(&pid.to_string())) {
+            // If it has ended since, it counts with the next question.
+            total += cpu_time(child).unwrap_or_default();
+        }
+    }
+    Ok(total)
 }
 
 fn time_of_threads(pid: u32, is_meant: impl Fn(&str) -> bool) -> io::Result<Duration> {

@@ -3,12 +3,15 @@
 //! Each case has rounds in which the servers take turns; the table shows the medians, and the median of the rounds' ratios.
 //! `BENCH_SECONDS`, `BENCH_ROUNDS` and `BENCH_CASES` (words of the cases' names, between commas) say how much is measured,
 //! `BENCH_OPTIONS` with which options the daemon runs, `BENCH_DIRECTORY` where durable jobs are kept.
-//! The C daemon (`poolcounterd`), `redis-server`, `yrmcdsd`, `beanstalkd` and `valgrind` take part where they are installed.
+//! The C daemon (`poolcounterd`), `redis-server`, `yrmcdsd`, `beanstalkd`, PostgreSQL and `valgrind` take part where they are installed.
 
 mod cases;
 mod checkpoints;
 mod churn;
 mod clients;
+#[path = "../../tests/support/postgres.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod cluster;
 mod counters;
 mod crowd;
 mod disk;
@@ -23,6 +26,7 @@ mod members;
 mod memory;
 mod million;
 mod players;
+mod postgres;
 mod protocol;
 mod queues;
 mod random;
@@ -30,11 +34,13 @@ mod report;
 mod scraping;
 mod server;
 mod settings;
+mod skip_locked;
 mod stampede;
 mod timers;
 
 use protocol::Protocol;
 use settings::Settings;
+use std::cell::OnceCell;
 use std::env;
 use std::io;
 use std::process::ExitCode;
@@ -56,7 +62,8 @@ fn main() -> io::Result<ExitCode> {
     }
     let (mut has_failed, mut count) = (false, 0);
     let services = counters::all(&settings).into_iter().chain(members::all(&settings)).chain(jobs::all(&settings));
-    let services = services.chain(durable::all(&settings));
+    let database = OnceCell::new();
+    let services = services.chain(durable::all(&settings)).chain(postgres::all(&database, &settings));
     let cases = cases::all(&settings).into_iter().chain(services);
     for case in cases.filter(|case| settings.wants(&case.name)) {
         let outcome = case.run();
@@ -73,6 +80,11 @@ fn main() -> io::Result<ExitCode> {
         println!("\nLoad average at the end: {}", machine::load_average());
     }
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Tells of what is not measured, for those who share the tests' code.
+fn skipped(what: &str) {
+    eprintln!("skipped: {what}");
 }
 
 fn print_conditions(settings: &Settings) {

@@ -11,7 +11,7 @@ use std::io::{self, Error, Write};
 use std::time::{Duration, Instant};
 
 /// Bodies of the steady loads, as long as the bare limit's.
-const BODY: [u8; 100] = [b'x'; 100];
+pub const BODY: [u8; 100] = [b'x'; 100];
 /// Puts in one write.
 const BATCH: usize = 1_000;
 /// Between two questions of the one who waits for others.
@@ -25,10 +25,10 @@ pub struct Cycle {
     steps: Vec<Step>,
     /// What the clients do.
     kind: Kind,
-    /// So many puts go out in one write.
+    /// So many requests go out in one write.
     depth: usize,
-    /// By client, the number of its job.
-    ids: Vec<Vec<u8>>,
+    /// By client, what deletes the jobs that it has.
+    deletes: Vec<Vec<u8>>,
     random: Random,
 }
 
@@ -82,13 +82,14 @@ impl Cycle {
         Cycle::of(clients, Kind::All, Step::Put)
     }
 
-    /// Each puts so many jobs in one write, and waits for all replies.
-    pub fn pipelined_puts(clients: usize, depth: usize) -> Cycle {
-        Cycle { depth, ..Cycle::puts(clients) }
+    /// The same, so many jobs in one write, for all of whose replies it waits.
+    pub fn pipelined(self, depth: usize) -> Cycle {
+        Cycle { depth, ..self }
     }
 
     fn of(clients: usize, kind: Kind, step: Step) -> Cycle {
-        Cycle { steps: vec![step; clients], kind, depth: 1, ids: vec![Vec::new(); clients], random: Random::new(1) }
+        let deletes = vec![Vec::new(); clients];
+        Cycle { steps: vec![step; clients], kind, depth: 1, deletes, random: Random::new(1) }
     }
 }
 
@@ -100,8 +101,10 @@ impl Player for Cycle {
                 let pri = if self.kind == Kind::All { (self.random.fraction() * 1e9) as u32 } else { 1_000 };
                 (0..self.depth).for_each(|_| write_put(requests, pri, 0, &BODY));
             }
-            Step::Reserve => requests.extend_from_slice(b"reserve-with-timeout 0\r\n"),
-            Step::Delete => requests.extend_from_slice(&[b"delete ", &*self.ids[client], b"\r\n"].concat()),
+            Step::Reserve => {
+                (0..self.depth).for_each(|_| requests.extend_from_slice(b"reserve-with-timeout 0\r\n"));
+            }
+            Step::Delete => requests.append(&mut self.deletes[client]),
         }
         self.steps[client] = match (step, self.kind) {
             (_, Kind::Puts) | (Step::Delete, Kind::All) => Step::Put,
@@ -115,8 +118,7 @@ impl Player for Cycle {
         match reply.strip_prefix(b"RESERVED ") {
             Some(rest) => {
                 let id = rest.split(|byte| *byte == b' ').next().unwrap_or_default();
-                self.ids[client].clear();
-                self.ids[client].extend_from_slice(id);
+                [b"delete ", id, b"\r\n"].iter().for_each(|part| self.deletes[client].extend_from_slice(part));
                 true
             }
             None => reply.starts_with(b"INSERTED") || reply == b"DELETED\r\n",

@@ -1,8 +1,8 @@
 //! The servers that are compared, each a process of its own on a loopback address.
 
-use super::machine;
 use super::protocol::{Protocol, noop};
 use super::settings::Settings;
+use super::{cluster, machine};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use socket2::{Domain, Socket, Type};
@@ -46,6 +46,10 @@ pub enum Program {
     Beanstalkd,
     /// The same, which syncs its log now and then.
     BeanstalkdLazy,
+    /// Our daemon with jobs in a file, where ours has them in a database.
+    OursInSqlite,
+    /// The field's usual queue, in the same database.
+    SkipLocked,
 }
 
 /// A running server; dropping it kills it.
@@ -61,7 +65,7 @@ pub struct Server {
 
 impl Program {
     /// Every program, in the order of the table's columns.
-    pub const ALL: [Program; 7] = [
+    pub const ALL: [Program; 9] = [
         Program::Ours,
         Program::Limit,
         Program::C,
@@ -69,6 +73,8 @@ impl Program {
         Program::Yrmcds,
         Program::Beanstalkd,
         Program::BeanstalkdLazy,
+        Program::OursInSqlite,
+        Program::SkipLocked,
     ];
 
     /// The head of its column.
@@ -81,25 +87,28 @@ impl Program {
             Program::Yrmcds => "yrmcds",
             Program::Beanstalkd => "beanst.d",
             Program::BeanstalkdLazy => "b. -f50",
+            Program::OursInSqlite => "sqlite",
+            Program::SkipLocked => "skip l.",
         }
     }
 
     /// Its file, if it is installed.
     pub fn path(self) -> Option<PathBuf> {
         match self {
-            Program::Ours => Some(env!("CARGO_BIN_EXE_poolcounter").into()),
+            Program::Ours | Program::OursInSqlite => Some(env!("CARGO_BIN_EXE_poolcounter").into()),
             Program::Limit => env::current_exe().ok(),
             Program::C => find("poolcounterd"),
             Program::Redis => find("redis-server"),
             Program::Yrmcds => find("yrmcdsd"),
             Program::Beanstalkd | Program::BeanstalkdLazy => find("beanstalkd"),
+            Program::SkipLocked => cluster::programs(),
         }
     }
 
     fn arguments(self, protocol: Protocol, address: SocketAddr) -> Vec<String> {
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let words: &[&str] = match (self, protocol) {
-            (Program::Ours, Protocol::Lines) => &[],
+            (Program::Ours, Protocol::Lines) | (Program::OursInSqlite | Program::SkipLocked, _) => &[],
             (Program::Ours, Protocol::Frames) => &["--counter", "--counter-listen", &address.to_string()],
             (Program::Ours, Protocol::Members) => &["--members", "--members-listen", &address.to_string()],
             (Program::Ours, Protocol::Jobs) => {
@@ -138,12 +147,17 @@ impl Server {
     pub fn start_durable(program: Program, directory: &Path, settings: &Settings) -> io::Result<Server> {
         let path = directory.display();
         let options = match program {
-            Program::Ours => vec!["--jobs-store".into(), format!("sqlite:{path}/jobs.db")],
+            Program::Ours => return Server::start_with_store(&format!("sqlite:{path}/jobs.db"), settings),
             Program::Beanstalkd => vec!["-b".into(), path.to_string(), "-f0".into()],
             // It says what it does if nothing is said.
             _ => vec!["-b".into(), path.to_string(), "-f50".into()],
         };
         Server::run(&[], program, Protocol::Jobs, &options, settings)
+    }
+
+    /// Starts our daemon, which keeps jobs there.
+    pub fn start_with_store(store: &str, settings: &Settings) -> io::Result<Server> {
+        Server::run(&[], Program::Ours, Protocol::Jobs, &["--jobs-store".into(), store.into()], settings)
     }
 
     /// Starts our daemon with jobs in this directory, and its status page at this address.

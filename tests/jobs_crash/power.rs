@@ -145,5 +145,5 @@ fn play_one(disk: &FaultyDisk, seed: u64, disturb: &impl Fn(&mut Sim<OnDisk>, &m
         }
         sim.crash(Span::from_millis(random.pick(&[0, 300])), |disk| disk.0.cut())?;
     }
-    Ok(sim.replies)
+    Ok(sim.replies())
 }

@@ -2,8 +2,8 @@
 //! crash for them, but for the daemon that was taken over from, which may be alive.
 
 use crate::crash::Told;
-use crate::crash::actor::{Actor, Request, SETUP, greeting, retries};
-use crate::crash::history::{Found, History};
+use crate::crash::actor::{SETUP, greeting};
+use crate::crash::speakers::Speakers;
 use crate::crash::survey::survey;
 use crate::database::{self, Database, SharedSettings};
 use crate::support::jobs_text::take_reply;
@@ -15,8 +15,6 @@ use poolcounter::time::Span;
 use std::collections::VecDeque;
 
 const SERVICES: &[&Info] = &[&database::INFO];
-/// Requests of one client under way; with more it waits.
-const MOST_UNDER_WAY: usize = 12;
 /// Between two looks at everything, in microseconds.
 const BEAT: u64 = 50_000;
 /// No daemon takes so long to take over, in microseconds.
@@ -46,27 +44,14 @@ struct Host {
     outdone: Vec<(usize, VecDeque<u8>)>,
 }
 
-struct Client {
-    actor: Actor,
-    /// The number of its connection, in the world and in the history.
-    conn: usize,
-    number: usize,
-    received: VecDeque<u8>,
-    under_way: VecDeque<(Request, usize, Option<u64>)>,
-}
-
 /// The daemons, their clients, and what these were told.
 pub struct Fleet {
     database: Database,
     hosts: Vec<Host>,
     /// Which of them serves, as far as the clients know.
     active: usize,
-    history: History,
-    clients: Vec<Client>,
+    speakers: Speakers,
     actors: usize,
-    seed: u64,
-    life: usize,
-    next_number: usize,
     /// No fault happens before, in microseconds.
     calm_until: u64,
     seen: Seen,
@@ -78,12 +63,9 @@ impl Fleet {
         let mut fleet = Fleet {
             hosts: Vec::new(),
             active: usize::MAX,
-            history: History::new(Found::default(), retries()),
-            clients: Vec::new(),
+            // Nobody knows what became of a request that has this reply.
+            speakers: Speakers::new(seed, &["INTERNAL_ERROR"]),
             actors,
-            seed,
-            life: 0,
-            next_number: 0,
             calm_until: 0,
             seen: Seen::default(),
             database,
@@ -126,7 +108,7 @@ impl Fleet {
         let host = self.hosts.remove(self.active);
         self.database.kill(host.number);
         drop(host);
-        self.clients.clear();
+        self.speakers.dismiss();
         self.add_host();
         self.active = usize::MAX;
         self.take_over()
@@ -178,7 +160,7 @@ impl Fleet {
     /// Time passes, for as long as that.
     pub fn pass(&mut self, micros: u64) -> Result<(), String> {
         let end = self.database.now() + micros;
-        self.hear()?;
+        self.hear();
         while self.database.now() < end {
             let step = BEAT.min(end - self.database.now());
             self.database.advance(step);
@@ -209,14 +191,14 @@ impl Fleet {
         if takeovers.iter().any(is_other) && active.is_some() {
             return self.outdo();
         }
-        self.hear()?;
+        self.hear();
         self.check_outdone()
     }
 
     /// Another daemon has taken over. What the one before has said until then counts, and was heard but for what it says late.
     fn outdo(&mut self) -> Result<(), String> {
         let host = &mut self.hosts[self.active];
-        host.outdone = self.clients.drain(..).map(|client| (client.conn, client.received)).collect();
+        host.outdone = self.speakers.dismiss();
         self.active = usize::MAX;
         self.check_outdone()?;
         self.take_over()
@@ -228,7 +210,7 @@ impl Fleet {
             for (conn, received) in &mut host.outdone {
                 received.extend(host.world.take_received(*conn));
                 while let Some(reply) = take_reply(received) {
-                    let told = told_of(&reply);
+                    let told = Told::of(&reply);
                     if !HARMLESS.contains(&&*told.line) {
                         let (number, now) = (host.number, self.database.now());
                         let line = told.line;
@@ -282,107 +264,60 @@ impl Fleet {
     }
 
     fn begin_life(&mut self) -> Result<(), String> {
-        self.life += 1;
         let was_calm = self.is_calm();
         self.database.set_calm(true);
         let conn = self.hosts[self.active].world.connect_to("jobs");
         let (actors, start) = (self.actors, self.now());
         let found = survey(&mut |request| self.ask(conn, request), actors, || start);
         let now = self.now();
-        self.history.crashed(found.clone(), now)?;
-        for n in 0..actors {
-            let actor = Actor::new(n, actors, self.life, self.seed, &found, now);
-            let (received, under_way) = (VecDeque::new(), VecDeque::new());
-            self.clients.push(Client { actor, conn: 0, number: 0, received, under_way });
-            self.connect(n);
-        }
+        self.speakers.begin_life(&found, actors, now)?;
+        (0..actors).for_each(|n| self.connect(n));
         self.database.set_calm(was_calm);
         Ok(())
     }
 
     /// One client says something, if it may say more.
     pub fn speak(&mut self, n: usize) {
-        let client = &mut self.clients[n];
-        if client.under_way.len() > MOST_UNDER_WAY {
-            return;
+        let bytes = self.speakers.speak(n, self.now());
+        if !bytes.is_empty() {
+            self.send(n, &bytes);
         }
-        let group = client.actor.speak();
-        let bytes = group.bytes();
-        let many = group.is_many.then_some(self.next_number as u64);
-        self.next_number += 1;
-        self.send(n, &bytes, group.requests, many);
     }
 
-    fn send(&mut self, n: usize, bytes: &[u8], requests: Vec<Request>, many: Option<u64>) {
-        let now = self.now();
-        let Fleet { clients, history, hosts, active, .. } = self;
-        let client = &mut clients[n];
-        for request in requests {
-            let body = request.body.as_deref().unwrap_or_default();
-            let asked = history.begin(client.number, &request.line, body, many, now);
-            client.under_way.push_back((request, asked, many));
-        }
-        hosts[*active].world.send(client.conn, bytes);
-        if !hosts[*active].is_stopped {
-            hosts[*active].world.settle();
+    fn send(&mut self, n: usize, bytes: &[u8]) {
+        let host = &mut self.hosts[self.active];
+        host.world.send(self.speakers.conn(n), bytes);
+        if !host.is_stopped {
+            host.world.settle();
         }
     }
 
     /// A client's connection is lost, and it comes again; unless it may have been given a job, nobody knows which.
     pub fn lose(&mut self, n: usize) {
-        let client = &self.clients[n];
-        if client.under_way.iter().any(|(request, ..)| request.line.starts_with("reserve")) {
+        if !self.speakers.may_lose(n) {
             return;
         }
-        self.part(n);
-    }
-
-    fn part(&mut self, n: usize) {
-        let client = &self.clients[n];
-        self.history.lost(client.number);
+        self.speakers.lost(n);
         let host = &mut self.hosts[self.active];
-        host.world.reset(client.conn);
+        host.world.reset(self.speakers.conn(n));
         host.world.settle();
-        self.clients[n].actor.forget();
         self.connect(n);
     }
 
     fn connect(&mut self, n: usize) {
-        self.next_number += 1;
-        let conn = self.hosts[self.active].world.connect_to("jobs");
-        let client = &mut self.clients[n];
-        (client.conn, client.number) = (conn, self.next_number);
-        client.received.clear();
-        client.under_way.clear();
+        self.speakers.connected(n, self.hosts[self.active].world.connect_to("jobs"));
         for line in greeting(n) {
-            let bytes = format!("{line}\r\n");
-            self.send(n, bytes.as_bytes(), vec![Request { line, body: None }], None);
+            let bytes = self.speakers.say(n, line, self.now());
+            self.send(n, &bytes);
         }
     }
 
-    fn hear(&mut self) -> Result<(), String> {
+    fn hear(&mut self) {
         let now = self.now();
-        for n in 0..self.clients.len() {
-            let client = &mut self.clients[n];
-            client.received.extend(self.hosts[self.active].world.take_received(client.conn));
-            while let Some(reply) = take_reply(&mut client.received) {
-                self.seen.replies += 1;
-                let told = told_of(&reply);
-                let (request, asked, many) = client.under_way.pop_front().expect("it has asked");
-                if told.line == "INTERNAL_ERROR" {
-                    // Nobody knows what became of it: for the history, it has no reply.
-                    continue;
-                }
-                self.history.told(asked, told.clone(), now);
-                client.actor.told(&request, &told);
-                let is_refused = told.line == "OUT_OF_MEMORY" && many.is_some();
-                while is_refused && client.under_way.front().is_some_and(|(.., other)| *other == many) {
-                    let (_, asked, _) = client.under_way.pop_front().expect("it was there");
-                    self.history.told(asked, told.clone(), now);
-                }
-            }
+        for n in 0..self.speakers.len() {
+            let received = self.hosts[self.active].world.take_received(self.speakers.conn(n));
+            self.speakers.hear(n, received, now);
         }
-        Ok(())
     }
 
     /// Has everything answered, and compares for the last time.
@@ -390,8 +325,7 @@ impl Fleet {
         self.database.set_calm(true);
         self.calm_until = u64::MAX;
         self.pass(40_000_000)?;
-        let is_owed = self.clients.iter().any(|client| !client.under_way.is_empty());
-        if is_owed {
+        if self.speakers.are_owed() {
             return Err("what clients are owed does not come".into());
         }
         let conn = self.hosts[self.active].world.connect_to("jobs");
@@ -401,6 +335,7 @@ impl Fleet {
         self.seen.rewrites = rewrites.and_then(|count| count.parse().ok()).expect("stats has it");
         self.calm_until = 0;
         self.kill()?;
+        self.seen.replies = self.speakers.replies;
         Ok(self.seen)
     }
 
@@ -412,7 +347,7 @@ impl Fleet {
             host.world.settle();
             received.extend(host.world.take_received(conn));
             if let Some(reply) = take_reply(&mut received) {
-                return told_of(&reply);
+                return Told::of(&reply);
             }
             self.database.advance(1000);
             let now = self.database.now();
@@ -422,11 +357,4 @@ impl Fleet {
         let number = self.hosts[self.active].number;
         panic!("{request} is not answered: {}", self.database.describe(number));
     }
-}
-
-fn told_of(reply: &[u8]) -> Told {
-    let text = String::from_utf8_lossy(reply);
-    let line = text.split("\r\n").next().unwrap_or_default().to_string();
-    let body = reply.get(line.len() + 2..).unwrap_or_default().to_vec();
-    Told { line, body }
 }

@@ -1,7 +1,9 @@
 //! Jobs in a real database of PostgreSQL, which fails in all the ways that it can: what clients were promised is there at the end,
 //! once, and what was deleted is gone. Those that take long run with `make test-postgres`.
 
+mod access;
 mod crowd;
+mod long;
 mod proxy;
 #[path = "../support/mod.rs"]
 mod support;
@@ -17,11 +19,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::daemon::{Client, Daemon, PATIENCE};
-use support::postgres::{Cluster, as_server, programs, shared};
+use support::daemon::{Client, Daemon};
+use support::postgres::{Cluster, as_server, own, shared};
 use support::random::Random;
-use support::skipped;
 
+/// Nothing takes longer, not even to read a million jobs on a busy machine.
+const LONGEST: Duration = Duration::from_secs(120);
 /// How long each case has load before and after its fault.
 const LOAD: Duration = Duration::from_millis(1500);
 
@@ -36,9 +39,15 @@ struct Stage<'a> {
 impl<'a> Stage<'a> {
     /// The first of the daemons serves.
     fn new(cluster: &'a Cluster, daemons: usize) -> Stage<'a> {
+        Stage::with(cluster, daemons, |_| {})
+    }
+
+    /// The same, with what something does in the schema before they begin.
+    fn with(cluster: &'a Cluster, daemons: usize, prepare: impl FnOnce(&str)) -> Stage<'a> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let schema = format!("case_{}", NEXT.fetch_add(1, Ordering::Relaxed));
         cluster.url(&schema);
+        prepare(&schema);
         let mut stage = Stage { cluster, schema, proxies: Vec::new(), daemons: Vec::new() };
         for _ in 0..daemons {
             let proxy = Proxy::to(cluster.port);
@@ -92,7 +101,7 @@ impl<'a> Stage<'a> {
 
 /// Waits until something is so.
 fn until(mut is_so: impl FnMut() -> bool, what: &str) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LONGEST;
     while !is_so() {
         assert!(Instant::now() < deadline, "it does not come to this: {what}");
         thread::sleep(Duration::from_millis(20));
@@ -196,20 +205,6 @@ fn an_owner_that_was_stopped_is_taken_over_from_and_does_no_harm() {
         // It is none of the crowd's.
         answer(others, "clear kept");
     });
-}
-
-/// From the last answer of the one to the first of the other.
-#[test]
-fn a_standby_takes_over_from_an_owner_that_was_killed() {
-    let Some(cluster) = shared() else { return };
-    let mut stage = Stage::new(cluster, 2);
-    let heard = stage.play(|stage| {
-        stage.daemons[0].signal(Signal::SIGKILL);
-        let others = stage.daemons[1].jobs();
-        until(|| answer(others, "list-tube-used").starts_with("USING"), "the standby serves");
-    });
-    println!("{:.2} s without a promise", heard.longest_gap().as_secs_f64());
-    assert!(heard.longest_gap() > Duration::from_secs(3), "the lease was not waited for");
 }
 
 #[test]
@@ -320,41 +315,6 @@ fn a_disk_that_is_full_is_waited_for() {
         set_file_limit(stage.cluster, "unlimited");
         until(|| answer(stage.daemons[0].jobs(), "stats").starts_with("OK"), "it goes on");
     });
-}
-
-/// Commits that take longer than the lease: nothing is given out meanwhile, and nobody else waits.
-#[test]
-#[ignore = "it takes half a minute: make test-postgres"]
-fn commits_that_take_long_slow_nothing_else_down() {
-    let Some(cluster) = own(&[]) else { return };
-    let mut stage = Stage::new(&cluster, 1);
-    stage.play(|stage| {
-        let before = stage.daemons[0].memory();
-        stage.proxies[0].set(Some(Fate::Delays(Duration::from_secs(8))));
-        let mut pools = stage.daemons[0].connect();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        let mut slowest = Duration::ZERO;
-        while Instant::now() < deadline {
-            let begun = Instant::now();
-            assert_eq!(pools.ask("ACQ4ME k 1 1 1"), "LOCKED");
-            assert_eq!(pools.ask("RELEASE"), "RELEASED");
-            slowest = slowest.max(begun.elapsed());
-            thread::sleep(Duration::from_millis(5));
-        }
-        stage.proxies[0].set(None);
-        println!("the slowest lock took {} ms", slowest.as_millis());
-        assert!(slowest < Duration::from_secs(1), "locks wait for commits");
-        assert!(stage.daemons[0].memory() < before + (64 << 20), "memory grows");
-    });
-}
-
-/// A server of a test's own, with its programs' own care for the disk.
-fn own(settings: &[&str]) -> Option<Cluster> {
-    if programs().is_none() {
-        skipped("jobs in PostgreSQL: Debian's package postgresql is not installed");
-        return None;
-    }
-    Some(Cluster::start(settings))
 }
 
 /// Has the server and all its processes write no file beyond this size.

@@ -65,5 +65,5 @@ fn play(seed: u64) -> Result<usize, String> {
         let is_written = random.once_in(2);
         sim.crash(down, |disk| disk.crash(is_written))?;
     }
-    Ok(sim.replies)
+    Ok(sim.replies())
 }

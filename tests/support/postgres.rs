@@ -37,11 +37,16 @@ pub fn programs() -> Option<PathBuf> {
 /// Returns a server that all tests of this process share and that syncs nothing; None, and says so, where there are no programs.
 pub fn shared() -> Option<&'static Cluster> {
     static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
-    let shared = SHARED.get_or_init(|| programs().map(|_| Cluster::start(&["fsync=off"])));
-    if shared.is_none() {
+    SHARED.get_or_init(|| own(&["fsync=off"])).as_ref()
+}
+
+/// Returns a new server with these settings; None, and says so, where there are no programs.
+pub fn own(settings: &[&str]) -> Option<Cluster> {
+    if programs().is_none() {
         super::skipped("jobs in PostgreSQL: Debian's package postgresql is not installed");
+        return None;
     }
-    shared.as_ref()
+    Some(Cluster::start(settings))
 }
 
 impl Cluster {
@@ -52,9 +57,7 @@ impl Cluster {
         let directory = std::env::temp_dir().join(format!("poolcounter-pg-{}-{number}", std::process::id()));
         remove_leftovers();
         fs::create_dir_all(&directory).expect("can be made");
-        if let Some(user) = unprivileged() {
-            chown(&directory, Some(user), Some(user)).expect("root may give it away");
-        }
+        give_to_server(&directory);
         let data = directory.join("data");
         let mut init = program("initdb");
         init.args(["-A", "trust", "-U", "postgres", "-N", "-E", "UTF8", "--locale=C", "-D"]).arg(&data);
@@ -67,9 +70,7 @@ impl Cluster {
     pub fn replica(of: &Cluster, settings: &[&str]) -> Cluster {
         let directory = of.directory.with_extension("replica");
         fs::create_dir_all(&directory).expect("can be made");
-        if let Some(user) = unprivileged() {
-            chown(&directory, Some(user), Some(user)).expect("root may give it away");
-        }
+        give_to_server(&directory);
         let mut copy = program("pg_basebackup");
         copy.args([
             "-h",
@@ -216,6 +217,13 @@ pub fn as_server(path: &Path) -> Command {
     command.args(["--pdeathsig", "QUIT", "--"]).arg(path);
     command.current_dir("/");
     command
+}
+
+/// Makes the user of the server the owner of a file or directory.
+pub fn give_to_server(path: &Path) {
+    if let Some(user) = unprivileged() {
+        chown(path, Some(user), Some(user)).expect("root may give it away");
+    }
 }
 
 /// Returns the number of a user without rights if this is root.

@@ -16,6 +16,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 const CONNECT_TIME: Duration = Duration::from_secs(3);
 /// What a server takes if none is named.
 const PORT: u16 = 5432;
+/// Where a server of this machine has its socket, as Debian has it, if no host is named.
+const SOCKETS: &str = "/var/run/postgresql";
 /// Bits of a file's mode that let others read it: a file of passwords with them counts for nothing.
 const OTHERS: u32 = 0o077;
 
@@ -28,6 +30,9 @@ pub struct Place {
     pub tls: MakeRustlsConnect,
 }
 
+/// What returns a variable of the environment.
+type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
 /// What of the URL is not told to the server.
 #[derive(Default)]
 struct Security {
@@ -36,15 +41,28 @@ struct Security {
 }
 
 impl Place {
-    /// Reads a URL, `postgresql://USER@HOST/DATABASE?...`, or the words that libpq takes in its place. The password is the one in it,
-    /// else that of `PGPASSWORD`, else the one that the file of passwords has.
+    /// Reads a URL, `postgresql://USER@HOST/DATABASE?...`, or the words that libpq takes in its place. What it does not say, variables
+    /// of the environment do, by libpq's names. The password is the one in it, else that of `PGPASSWORD`, else the one that the
+    /// file of passwords has.
     ///
     /// # Errors
     ///
     /// One sentence that says what is wrong.
     pub fn parse(url: &str) -> Result<Place, String> {
-        let (rest, security) = take_security(url);
+        Place::parse_in(url, &|name| std::env::var_os(name))
+    }
+
+    fn parse_in(url: &str, variable: Variable<'_>) -> Result<Place, String> {
+        let said_by = |name: &str| text_of(variable, name);
+        let (rest, mut security) = take_security(url);
+        let ports = said_by("PGPORT")?;
+        let rest = ports.as_ref().map_or(rest.clone(), |ports| with_ports(&rest, ports));
         let mut config: Config = rest.parse().map_err(|error| format!("the URL of the database: {}", said(&error)))?;
+        add_missing(&mut config, ports.as_deref(), &said_by)?;
+        if security.mode.is_none() {
+            security.mode = said_by("PGSSLMODE")?;
+        }
+        security.root = security.root.or(variable("PGSSLROOTCERT").filter(|path| !path.is_empty()).map(PathBuf::from));
         let mode = security.mode.as_deref().unwrap_or("prefer");
         let verify = match (mode, &security.root) {
             ("disable" | "allow" | "prefer", _) | ("require", None) => Verify::Nothing,
@@ -66,7 +84,7 @@ impl Place {
         // Of several servers, the one that takes commits.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         if config.get_password().is_none()
-            && let Some(password) = password_for(&config)
+            && let Some(password) = password_for(&config, variable)
         {
             config.password(password);
         }
@@ -129,13 +147,71 @@ fn take_security(url: &str) -> (String, Security) {
     (rest, security)
 }
 
+/// Returns the text of a variable; one that is empty counts as none.
+fn text_of(variable: Variable<'_>, name: &str) -> Result<Option<String>, String> {
+    let text = variable(name).filter(|text| !text.is_empty()).map(OsString::into_string).transpose();
+    text.map_err(|_| format!("the variable {name} is not UTF-8"))
+}
+
+/// Adds to a URL the ports of those hosts that have none, which would count as 5432 otherwise.
+fn with_ports(url: &str, ports: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.into() };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, rest) = rest.split_at(end);
+    let (user, hosts) = authority.rfind('@').map_or(("", authority), |at| authority.split_at(at + 1));
+    if hosts.is_empty() {
+        return url.into();
+    }
+    let ports: Vec<&str> = ports.split(',').collect();
+    let hosts = hosts.split(',').enumerate().map(|(index, host)| {
+        // The colons of an address in brackets begin no port.
+        let has_port = host.rsplit(']').next().is_some_and(|rest| rest.contains(':'));
+        match ports.get(index).or(ports.last()) {
+            Some(port) if !has_port => format!("{host}:{port}"),
+            _ => host.into(),
+        }
+    });
+    format!("{scheme}://{user}{}{rest}", hosts.collect::<Vec<_>>().join(","))
+}
+
+/// Adds what a URL does not say.
+fn add_missing(
+    config: &mut Config,
+    ports: Option<&str>,
+    said_by: &dyn Fn(&str) -> Result<Option<String>, String>,
+) -> Result<(), String> {
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        let hosts = said_by("PGHOST")?.unwrap_or_else(|| SOCKETS.into());
+        hosts.split(',').for_each(|host| _ = config.host(host));
+    }
+    if config.get_ports().is_empty()
+        && let Some(ports) = ports
+    {
+        for port in ports.split(',') {
+            let number = port.parse().map_err(|_| format!("PGPORT is {ports}, and a port is a number up to 65535"))?;
+            config.port(number);
+        }
+    }
+    if config.get_user().is_none()
+        && let Some(user) = said_by("PGUSER")?
+    {
+        config.user(user);
+    }
+    if config.get_dbname().is_none()
+        && let Some(database) = said_by("PGDATABASE")?
+    {
+        config.dbname(database);
+    }
+    Ok(())
+}
+
 /// Returns the password that the surroundings have for a database.
-fn password_for(config: &Config) -> Option<String> {
-    if let Ok(password) = std::env::var("PGPASSWORD") {
+fn password_for(config: &Config, variable: Variable<'_>) -> Option<String> {
+    if let Some(password) = text_of(variable, "PGPASSWORD").ok().flatten() {
         return Some(password);
     }
-    let named = std::env::var_os("PGPASSFILE").map(PathBuf::from);
-    let path = named.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".pgpass")))?;
+    let named = variable("PGPASSFILE").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let path = named.or_else(|| Some(Path::new(&variable("HOME")?).join(".pgpass")))?;
     let metadata = fs::metadata(&path).ok()?;
     if metadata.mode() & OTHERS != 0 {
         log::warn!("the passwords in {} are not used: others may read them", path.display());
@@ -143,6 +219,7 @@ fn password_for(config: &Config) -> Option<String> {
     }
     let host = match config.get_hosts().first() {
         Some(Host::Tcp(name)) => name.clone(),
+        Some(Host::Unix(path)) if path != Path::new(SOCKETS) => path.display().to_string(),
         _ => "localhost".into(),
     };
     let port = config.get_ports().first().copied().unwrap_or(PORT).to_string();
@@ -204,6 +281,102 @@ mod tests {
             refusal("postgres://db/x?nonsense=1")
         );
         assert!(refusal("postgres://db/x?sslmode=verify-full&sslrootcert=%2Fno%2Fwhere").contains("/no/where"));
+    }
+
+    fn parse_in(url: &str, variables: &[(&str, &str)]) -> Result<Place, String> {
+        Place::parse_in(url, &|name| {
+            variables.iter().find(|(other, _)| *other == name).map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    fn config_in(url: &str, variables: &[(&str, &str)]) -> Config {
+        parse_in(url, variables).map_err(|sentence| panic!("{sentence}")).expect("is one").config
+    }
+
+    #[test]
+    fn variables_say_what_a_url_does_not() {
+        let variables = [
+            ("PGHOST", "h1,/run/pg"),
+            ("PGPORT", "6000"),
+            ("PGUSER", "me"),
+            ("PGDATABASE", "jobs"),
+            ("PGPASSWORD", "secret"),
+            ("PGSSLMODE", "require"),
+        ];
+        for url in ["postgres://", "postgresql:///", "application_name=x"] {
+            let config = config_in(url, &variables);
+            assert_eq!(config.get_hosts(), [Host::Tcp("h1".into()), Host::Unix("/run/pg".into())], "{url}");
+            assert_eq!(config.get_ports(), [6000], "{url}");
+            assert_eq!((config.get_user(), config.get_dbname()), (Some("me"), Some("jobs")), "{url}");
+            assert_eq!(config.get_password(), Some(b"secret".as_slice()), "{url}");
+            assert_eq!(config.get_ssl_mode(), SslMode::Require, "{url}");
+        }
+        let config = config_in("postgres://you:own@h2:7000/others?sslmode=disable", &variables);
+        assert_eq!(config.get_hosts(), [Host::Tcp("h2".into())]);
+        assert_eq!(config.get_ports(), [7000]);
+        assert_eq!((config.get_user(), config.get_dbname()), (Some("you"), Some("others")));
+        assert_eq!(config.get_password(), Some(b"own".as_slice()));
+        assert_eq!(config.get_ssl_mode(), SslMode::Disable);
+        let config = config_in("host=h3 user=you", &[("PGPORT", "6000"), ("PGUSER", "me"), ("PGDATABASE", "")]);
+        assert_eq!((config.get_ports(), config.get_user(), config.get_dbname()), (&[6000][..], Some("you"), None));
+    }
+
+    #[test]
+    fn hosts_without_a_port_have_that_of_the_variable() {
+        let ports = |url, ports| config_in(url, &[("PGPORT", ports)]).get_ports().to_vec();
+        assert_eq!(ports("postgres://me@h1,h2:7000/jobs", "6000"), [6000, 7000]);
+        assert_eq!(ports("postgres://h1,h2?user=me", "6000,6001"), [6000, 6001]);
+        assert_eq!(ports("postgres://me:p%40ss@[::1]/jobs", "6000"), [6000]);
+        assert_eq!(config_in("postgres://h1/jobs", &[]).get_ports(), [5432]);
+        let refusal = parse_in("postgres:///jobs", &[("PGPORT", "many")]).err().unwrap_or_default();
+        assert!(refusal.contains("PGPORT is many"), "{refusal}");
+    }
+
+    #[test]
+    fn without_a_host_it_is_the_socket_of_this_machine() {
+        assert_eq!(config_in("postgres:///jobs", &[]).get_hosts(), [Host::Unix(SOCKETS.into())]);
+    }
+
+    #[test]
+    fn variables_say_how_servers_are_verified() {
+        let refusal = |variables: &[(&str, &str)]| parse_in("postgres://db/x", variables).err().unwrap_or_default();
+        assert!(refusal(&[("PGSSLMODE", "maybe")]).contains("and not maybe"));
+        let wrong = [("PGSSLMODE", "verify-full"), ("PGSSLROOTCERT", "/no/where")];
+        assert!(refusal(&wrong).contains("/no/where"), "{}", refusal(&wrong));
+        // With such a file, whatever is required is verified, too.
+        let wrong = [("PGSSLMODE", "require"), ("PGSSLROOTCERT", "/no/where")];
+        assert!(refusal(&wrong).contains("/no/where"), "{}", refusal(&wrong));
+        assert_eq!(refusal(&[("PGSSLMODE", "require")]), "");
+    }
+
+    #[test]
+    fn the_file_of_passwords_is_where_a_variable_says_else_at_home() {
+        let home = std::env::temp_dir().join(format!("pgpass-{}", std::process::id()));
+        fs::create_dir_all(&home).expect("can be made");
+        for (name, password) in [(".pgpass", "home"), ("other", "named")] {
+            fs::write(home.join(name), format!("db:*:jobs:me:{password}\n/run/pg:*:*:*:socket\n"))
+                .expect("can be written");
+        }
+        let text = |path: &Path| path.to_str().expect("is UTF-8").to_string();
+        let (home_text, named) = (text(&home), text(&home.join("other")));
+        let password = |url: &str, variables: &[(&str, &str)]| {
+            config_in(url, variables).get_password().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        };
+        let (at_home, by_name) = ([("HOME", &*home_text)], [("HOME", &*home_text), ("PGPASSFILE", &*named)]);
+        // Others may read it.
+        set_mode(&home.join(".pgpass"), 0o644);
+        assert_eq!(password("postgres://me@db/jobs", &at_home), None);
+        [".pgpass", "other"].iter().for_each(|name| set_mode(&home.join(name), 0o600));
+        assert_eq!(password("postgres://me@db/jobs", &at_home).as_deref(), Some("home"));
+        assert_eq!(password("postgres://me@db/jobs", &by_name).as_deref(), Some("named"));
+        assert_eq!(password("postgres://me@db/others", &by_name), None);
+        assert_eq!(password("host=/run/pg user=me", &by_name).as_deref(), Some("socket"));
+        fs::remove_dir_all(&home).expect("can be removed");
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is there");
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod registers;
 mod replay;
 pub mod shape;
 pub mod sim;
+pub mod speakers;
 pub mod survey;
 
 /// What one reply was: its line, and the body behind it.
@@ -23,6 +24,14 @@ impl Told {
     /// A reply without a body.
     pub fn line(line: &str) -> Told {
         Told { line: line.into(), body: Vec::new() }
+    }
+
+    /// A reply as it came.
+    pub fn of(reply: &[u8]) -> Told {
+        let text = String::from_utf8_lossy(reply);
+        let line = text.split("\r\n").next().unwrap_or_default().to_string();
+        let body = reply.get(line.len() + 2..).unwrap_or_default().to_vec();
+        Told { line, body }
     }
 
     /// The number behind `word`, if the line begins with that.
