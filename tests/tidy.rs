@@ -96,7 +96,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("counters/request", &[]),
     ("jobs/request", &[]),
     ("pools", &["pools/stats", "pools/options", "pools/request", "pools/state", "pools/wire", "top_keys"]),
-    ("counters", &["counters/stats", "counters/options", "counters/request", "counters/state", "counters/wire"]),
+    (
+        "counters",
+        &["counters/stats", "counters/options", "counters/request", "counters/state", "counters/wire", "top_keys"],
+    ),
     (
         "members",
         &[
@@ -221,7 +224,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("stats", &["time"]),
     ("text", &[]),
     ("histogram", &["time"]),
-    ("report", &["histogram", "loop_stats", "service", "stats", "text", "time"]),
+    ("report", &["histogram", "loop_stats", "service", "stats", "text", "id", "time"]),
     ("id", &[]),
     ("random", &["time"]),
     ("time", &[]),
