@@ -277,6 +277,9 @@ mod tests {
         ],
     };
 
+    /// Names with what was done and refused and how many times there are; of how many seconds; a curve.
+    type Narrowed = (Vec<(u8, u64, u64, u64)>, f64, Vec<f64>);
+
     /// What is counted of two rows.
     #[derive(Default)]
     struct Counts(RefCell<[(u64, u64, Histogram); 2]>);
@@ -297,7 +300,7 @@ mod tests {
 
         /// Returns the names of the rows, how much was done and refused, how many times there are, of how many seconds, and the
         /// first row's curve of what was refused.
-        fn narrowed(&self, recent: &Recent, range: &str, s: u64) -> (Vec<(u8, u64, u64, u64)>, f64, Vec<f64>) {
+        fn narrowed(&self, recent: &Recent, range: &str, s: u64) -> Narrowed {
             let row = |((work, refused, times), name): (&(u64, u64, Histogram), _)| {
                 vec![Cell::Name(vec![name]), Cell::Number(*work), Cell::Number(*refused), Cell::Times(times.clone())]
             };
