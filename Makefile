@@ -62,10 +62,15 @@ endef
 docs:
 	WRITE_DOCS=1 $(CARGO) test --test docs
 
+# What looks at the page and complains: outside of the repository.
+NPM = $(abspath $(CARGO_TARGET_DIR))/tmp/npm
+PAGE_CHECKS = axe-core@4.14.1 html-validate@10.17.0 puppeteer-core@24.43.1
 ## test-browser: the status page in a browser, which it installs on Debian; leaves pictures in $(CARGO_TARGET_DIR)/tmp/pictures
 test-browser:
 	command -v chromium chromium-browser >/dev/null || { $(call apt_install,chromium); }
-	$(CARGO) test --test browser -- --ignored --nocapture --test-threads=1
+	command -v npm >/dev/null || { $(call apt_install,npm); }
+	npm install --silent --no-audit --no-fund --no-save --prefix $(NPM) $(PAGE_CHECKS)
+	NODE_PATH=$(NPM)/node_modules $(CARGO) test --test browser -- --ignored --nocapture --test-threads=1
 
 ## test-postgres: jobs in PostgreSQL, whose server fails in every way; installs Debian's package
 test-postgres:

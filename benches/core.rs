@@ -10,7 +10,9 @@ mod random;
 
 use poolcounter::id::{ConnId, Id};
 use poolcounter::names::{Hash, Names};
-use poolcounter::pools::{AcquireLock, PoolEvent, PoolsSettings, PoolsState, PoolsStep, Purpose, Reply, wire};
+use poolcounter::pools::{
+    AcquireLock, PoolEvent, PoolsSettings, PoolsState, PoolsStep, Purpose, Reply, WhichKeys, wire,
+};
 use poolcounter::time::{Span, Time};
 use poolcounter::wheel::{Owner, TimerId, Wheel};
 use random::Random;
@@ -219,7 +221,7 @@ fn longest_time_out(size: usize, _: Duration) -> f64 {
 
 fn busiest(size: usize, time: Duration) -> f64 {
     let rig = Rig::with_keys(size);
-    whole(time, 1, || (), |()| assert_eq!(black_box(rig.state.busiest(20)).len(), size.min(20)))
+    whole(time, 1, || (), |()| assert_eq!(black_box(rig.state.busiest(20, WhichKeys::All)).len(), size.min(20)))
 }
 
 /// The pools, with what they need of the loop.

@@ -169,6 +169,17 @@ impl Histogram {
         self.sum = self.sum.saturating_add(other.sum);
     }
 
+    /// Returns the values that came after those of an earlier state of this histogram.
+    pub fn since(&self, earlier: &Histogram) -> Histogram {
+        let mut counts = self.counts.clone();
+        if let (Some(counts), Some(before)) = (&mut counts, &earlier.counts) {
+            counts.iter_mut().zip(before.iter()).for_each(|(count, before)| *count = count.saturating_sub(*before));
+        }
+        let [count, sum] =
+            [(self.count, earlier.count), (self.sum, earlier.sum)].map(|(now, then)| now.saturating_sub(then));
+        Histogram { counts: counts.filter(|_| count > 0), count, sum }
+    }
+
     /// Returns how many values there were.
     pub fn count(&self) -> u64 {
         self.count
@@ -315,6 +326,7 @@ mod tests {
         (0..30).for_each(|n| other.record_number(7 * n));
         both.add(&one);
         both.add(&other);
+        assert_eq!((both.since(&other), both.since(&both)), (one.clone(), Histogram::default()));
         (0..30).for_each(|n| one.record_number(7 * n));
         assert_eq!(both, one);
     }

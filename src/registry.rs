@@ -1,7 +1,7 @@
 //! The registry: the list of services. All that the loop, the options and the pages know of services, they know from here.
 
 use crate::id::ServiceId;
-use crate::report::{Overview, Report, Series, ServiceReport, View};
+use crate::report::{Counted, Overview, Report, Series, ServiceReport, View};
 use crate::service::{Caps, Info, Peers, Service, Traffic, Wake};
 use crate::settings::{Configure, ServiceSettings};
 use crate::time::Time;
@@ -277,10 +277,24 @@ impl Others<'_> {
         Some((ServiceReport { name: entry.info.name, traffic: entry.traffic, report }, view))
     }
 
+    /// Returns what each service that can be searched finds of a text, as reports of it.
+    pub fn find(&self, text: &[u8], now: Time, peers: &dyn Peers) -> Vec<(ServiceReport, View)> {
+        let path = [b"find/", text].concat();
+        let names = self.before.iter().chain(self.after).map(|entry| entry.info.name);
+        names.filter_map(|name| self.view(name, &path, now, peers)).collect()
+    }
+
     /// Notes every value that is remembered for a curve, with the name of its service, in the order of the list.
     pub fn sample(&self, note: &mut dyn FnMut(&'static str, Series)) {
         for entry in self.before.iter().chain(self.after) {
             entry.service.sample(&mut |series| note(entry.info.name, series));
+        }
+    }
+
+    /// Notes what every service has counted of the rows of its tables, with the name of the service.
+    pub fn tally(&self, note: &mut dyn FnMut(&'static str, Counted<'_>)) {
+        for entry in self.before.iter().chain(self.after) {
+            entry.service.tally(&mut |counted| note(entry.info.name, counted));
         }
     }
 }
@@ -297,6 +311,15 @@ pub mod tests {
     use crate::service::{Context, Input, NoProcess, Orders, Peers, Traffic};
     use crate::time::{Span, Time};
     use crate::wheel::Wheel;
+
+    /// Connections whose peers have their numbers in their addresses.
+    pub struct Numbered;
+
+    impl Peers for Numbered {
+        fn peer(&self, conn: ConnId) -> String {
+            format!("10.0.0.{}:7", conn.index())
+        }
+    }
 
     /// Has connections of a service say a line each, at these times, and returns its report at `now`.
     pub fn report_after_lines(

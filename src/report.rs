@@ -50,7 +50,8 @@
 //!
 //! Of a service that is called `members`, the metric is `poolcounter_members_group_idle{group="runners"}`, the JSON
 //! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. [`crate::service::Service::report`] returns figures and tables;
-//! [`crate::service::Service::sample`] tells of the series, every few seconds, and so must be quick.
+//! [`crate::service::Service::sample`] tells of the series, every few seconds, and so must be quick, and
+//! [`crate::service::Service::tally`] of the counts that the page shows of the last minutes.
 
 pub(crate) mod matrix;
 pub(crate) mod room;
@@ -58,9 +59,11 @@ pub(crate) mod snapshot;
 pub(crate) mod tables;
 
 use crate::histogram::Histogram;
-use crate::service::Traffic;
+use crate::id::ConnId;
+use crate::service::{Peers, Traffic};
 use crate::stats::Row;
 use crate::time::Span;
+use serde::Serialize;
 
 /// Everything that the services tell.
 #[derive(Clone, Debug, Default)]
@@ -227,6 +230,8 @@ pub enum ColumnUnit {
     Key(&'static [&'static str]),
     /// The address of a peer: [`Cell::Text`].
     Address,
+    /// The same of a connection of which there is a page below this path: [`Cell::Client`].
+    Client(&'static str),
     /// A word of the service itself: [`Cell::Text`].
     Text,
     /// A number as it is now: [`Cell::Number`].
@@ -283,12 +288,27 @@ pub enum Cell {
     Name(Vec<u8>),
     /// Text that the daemon made.
     Text(String),
+    /// The address of a connection's peer.
+    Client(String, ConnId),
     /// A number.
     Number(u64),
     /// A span.
     Time(Span),
     /// How long things took.
     Times(Histogram),
+}
+
+/// What was counted since the start of what one row of a table is about.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Counted<'a> {
+    /// The name of the table.
+    pub table: &'static str,
+    /// The row's first cell.
+    pub name: &'a [u8],
+    /// The values of the columns of numbers that only grow, in their order.
+    pub counts: &'a [u64],
+    /// Those of the columns of times.
+    pub times: &'a [&'a Histogram],
 }
 
 /// One of the values that are remembered, as it is now.
@@ -325,6 +345,13 @@ impl Table {
     }
 }
 
+impl Cell {
+    /// Returns the cell of a connection.
+    pub fn client(conn: ConnId, peers: &dyn Peers) -> Cell {
+        Cell::Client(peers.peer(conn), conn)
+    }
+}
+
 impl ColumnUnit {
     /// Returns whether a column has cells of that kind.
     pub fn takes(self, cell: &Cell) -> bool {
@@ -333,6 +360,7 @@ impl ColumnUnit {
             ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key(_) => {
                 matches!(cell, Cell::Nothing | Cell::Text(_))
             }
+            ColumnUnit::Client(_) => matches!(cell, Cell::Nothing | Cell::Client(..)),
             ColumnUnit::Level | ColumnUnit::Count | ColumnUnit::Bytes => {
                 matches!(cell, Cell::Nothing | Cell::Number(_))
             }
@@ -353,6 +381,7 @@ impl ColumnUnit {
             | ColumnUnit::Linked(_)
             | ColumnUnit::Key(_)
             | ColumnUnit::Address
+            | ColumnUnit::Client(_)
             | ColumnUnit::Text
             | ColumnUnit::Level => "",
             ColumnUnit::Count => "_total",

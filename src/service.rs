@@ -22,7 +22,7 @@ use crate::output::Output;
 use crate::random::Random;
 use crate::record::{Reader, Writer};
 use crate::registry::Others;
-use crate::report::{Report, Series, View};
+use crate::report::{Counted, Report, Series, View};
 use crate::settings::ServiceSettings;
 use crate::time::{Span, Time};
 use crate::wheel::{Due, OwnTimers};
@@ -164,7 +164,8 @@ pub trait Service: Send {
     fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report;
 
     /// Returns what there is to tell of one thing, which it names by a path that begins with its own name in the addresses of pages; None
-    /// if there is no such thing.
+    /// if there is no such thing. `find/TEXT` is what has that text in its name. It is made in one piece, and so looks at a bounded
+    /// number of things.
     fn view(&self, _path: &[u8], _now: Time, _peers: &dyn Peers) -> Option<View> {
         None
     }
@@ -172,6 +173,10 @@ pub trait Service: Send {
     /// Notes each value that is remembered for a curve, always the same ones in the same order: little enough for every few
     /// seconds.
     fn sample(&self, _note: &mut dyn FnMut(Series)) {}
+
+    /// Notes what was counted of the rows of its tables since the start, for those who tell of the last minutes: little enough for
+    /// every few seconds. What of a row is not noted is shown since the start.
+    fn tally(&self, _note: &mut dyn FnMut(Counted<'_>)) {}
 
     /// Returns the version of what [`Service::save`] writes. What is written cannot change without another.
     fn saved_version(&self) -> u16;

@@ -79,9 +79,44 @@ pub fn escaped(bytes: &[u8]) -> String {
     visible(bytes, usize::MAX)
 }
 
+/// Returns the bytes that [`escaped`] shows as this text.
+pub fn unescaped(text: &str) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::new(), text);
+    while let Some(at) = rest.find('\\') {
+        bytes.extend_from_slice(&rest.as_bytes()[..at]);
+        let escape = &rest[at..];
+        let byte = escape.strip_prefix("\\x").and_then(|it| u8::from_str_radix(it.get(..2)?, 16).ok());
+        let code = escape.strip_prefix("\\u{").and_then(|it| it.split_once('}'));
+        let c = code.and_then(|(code, rest)| Some((char::from_u32(u32::from_str_radix(code, 16).ok()?)?, rest)));
+        rest = if let Some(byte) = byte {
+            bytes.push(byte);
+            &escape[4..]
+        } else if let Some((c, rest)) = c {
+            bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            rest
+        } else {
+            // A backslash stands for itself before another, and before what is no escape.
+            bytes.push(b'\\');
+            escape.strip_prefix("\\\\").unwrap_or(&escape[1..])
+        };
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_escaped_comes_back() {
+        for bytes in
+            [&b"plain:k"[..], b"a\\b\\x41\\", b"\xff\xc3(\x1b", "\u{202e}\u{e9}\u{65e5}\\u{41}".as_bytes(), b""]
+        {
+            assert_eq!(unescaped(&escaped(bytes)), bytes);
+        }
+        assert_eq!(unescaped("\\q\\x4\\u{110000}\\"), b"\\q\\x4\\u{110000}\\", "these are no escapes");
+    }
 
     #[test]
     fn what_cannot_be_shown_is_escaped() {

@@ -39,6 +39,8 @@ pub struct TopKey<'a> {
     pub refusals: u64,
     /// Waits, never more than there were.
     pub waits: u64,
+    /// Refusals in the present window.
+    pub refusing: u64,
 }
 
 id! {
@@ -128,12 +130,18 @@ impl TopKeys {
     /// Returns each counted key, in no order.
     pub fn top(&self, now: Time) -> impl Iterator<Item = TopKey<'_>> {
         let halvings = self.pending_halvings(now);
-        let counters = self.counters.iter().map(move |KeyCounter { key, refusals, waits, .. }| TopKey {
-            key,
-            refusals: refusals >> halvings,
-            waits: waits >> halvings,
+        let counters = self.counters.iter().map(move |counter| TopKey {
+            key: &counter.key,
+            refusals: counter.refusals >> halvings,
+            waits: counter.waits >> halvings,
+            refusing: counter.refusals_in(self.window),
         });
         counters.filter(|top| top.refusals + top.waits > 0)
+    }
+
+    /// Returns the keys that are counted, in no order.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.counters.iter().map(|counter| &counter.key[..])
     }
 
     /// Returns how many events more than counted a key may have had, including a key that has no counter.

@@ -12,6 +12,7 @@ use poolcounter::time::Span;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Write};
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -298,7 +299,8 @@ fn hostile_keys_are_text_in_every_page() {
     let series = status["history"]["series"].as_array().expect("is a list");
     let now: Vec<_> = series.iter().map(|it| (it["name"].as_str(), it["now"].as_u64())).collect();
     let jobs = [("put", 0), ("deletes", 0), ("ready", 0)];
-    let wanted = [("acquired", 8), ("working", 8), ("waiting", 0), ("refused", 8)].into_iter().chain(jobs);
+    let wanted =
+        [("acquired", 8), ("working", 8), ("waiting", 0), ("refused", 8), ("timeouts", 0)].into_iter().chain(jobs);
     assert_eq!(now, wanted.map(|(name, now)| (Some(name), Some(now))).collect::<Vec<_>>());
     for shown in [
         "<script>alert(1)</script>:x",
@@ -311,7 +313,18 @@ fn hostile_keys_are_text_in_every_page() {
     let page = fetch(address, "/");
     assert_eq!(page.text().matches("<script").count(), 2, "the page's own");
     assert!(!page.text().contains("<img") && !page.text().contains("<b>") && !page.text().contains('\u{202e}'));
-    assert!(page.text().contains("<td>&lt;script&gt;alert(1)&lt;/script&gt;:x</td>"));
+    let link = "<a href=\"/pools/key/%3Cscript%3Ealert%281%29%3C%2Fscript%3E%3Ax\">&lt;script&gt;alert(1)&lt;/script&gt;:x</a>";
+    assert!(page.text().contains(link));
+    for key in &busiest {
+        let view = fetch(address, &format!("/pools/key/{}.json", percent_encoded(key)));
+        let view: serde_json::Value = serde_json::from_str(view.text()).expect("is JSON");
+        let claims = view["pools"]["claims"].as_array().expect("is a list");
+        assert_eq!(
+            (claims.len(), claims[0]["key"].as_str()),
+            (1, Some(&**key)),
+            "a key is found by what is shown of it"
+        );
+    }
     let data = page.text().split(r#"id="status">"#).nth(1).and_then(|rest| rest.split("</script>").next());
     let data: serde_json::Value = serde_json::from_str(data.expect("is there")).expect("is JSON");
     assert_eq!(data["pools"]["busiest"].as_array().map(Vec::len), Some(8));
@@ -330,6 +343,86 @@ fn prometheus_understands_the_metrics() {
     if let Some(complaints) = promtool(&["check", "metrics"], page.text()) {
         assert_eq!(complaints, "");
     }
+}
+
+fn percent_encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+fn json(address: SocketAddr, path: &str) -> serde_json::Value {
+    serde_json::from_str(fetch(address, path).text()).expect("is JSON")
+}
+
+#[test]
+fn one_thing_has_a_page_of_its_own() {
+    let (daemon, address) = start(&["--counter", "--counter-listen", "127.0.0.1:0"]);
+    let mut clients: Vec<Client> = (0..4).map(|_| daemon.connect()).collect();
+    assert_eq!(clients[0].ask("ACQ4ME Page:a 1 3 60 who=web1@host:7"), "LOCKED");
+    clients[1].send(b"ACQ4ANY Page:a 1 3 60\n");
+    clients[0].wait_for_stat("waiting_workers", 1);
+    clients[2].send(b"ACQ4ME Page:a 1 3 60 who=web2\n");
+    clients[0].wait_for_stat("waiting_workers", 2);
+    assert_eq!(clients[3].ask("ACQ4ME Other:c 1 1 0"), "LOCKED");
+    let claims = |path: &str| -> Vec<(u64, String, String)> {
+        let view = json(address, path);
+        let text = |row: &serde_json::Value, name: &str| row[name].as_str().unwrap_or("-").to_string();
+        let rows = view["pools"]["claims"].as_array().expect("is a list");
+        rows.iter()
+            .map(|row| (row["place"].as_u64().expect("a number"), text(row, "state"), text(row, "who")))
+            .collect()
+    };
+    let row = |place, state: &str, who: &str| (place, state.to_string(), who.to_string());
+    let wanted =
+        [row(1, "works", "web1@host:7"), row(1, "waits for the lock", "web2"), row(2, "waits for the work", "-")];
+    assert_eq!(claims("/pools/key/Page:a.json"), wanted);
+    assert_eq!(claims("/pools/client/web1%40host%3A7.json"), wanted[..1]);
+    assert_eq!(claims("/pools/client/127.0.0.1.json").len(), 4, "all of a machine");
+    assert_eq!(claims("/pools/key/nobody.json"), []);
+    let key = json(address, "/pools/key/Page:a.json")["pools"]["claims"][1]["peer_key"].as_str().map(percent_encoded);
+    assert_eq!(claims(&format!("/pools/client/{}.json", key.expect("is there"))), wanted[1..2]);
+    let view = json(address, "/pools/type/Page.json");
+    assert_eq!((&view["pools"]["types"][0]["acquired"], &view["title"]), (&1.into(), &"Type Page".into()));
+    assert_eq!(
+        (&view["pools"]["busiest"][0]["waiting"], view["pools"]["busiest"].as_array().map(Vec::len)),
+        (&2.into(), Some(1))
+    );
+    let found = json(address, "/find/age.json");
+    assert_eq!(
+        (&found["pools"]["busiest"][0]["key"], found["counters"]["busiest"].as_array().map(Vec::len)),
+        (&"Page:a".into(), Some(0))
+    );
+    for path in ["/pools/type/Nothing", "/pools/other/x", "/pools/key", "/http/key/x", "/members/pool/x"] {
+        assert_eq!(fetch(address, path).status, 404, "{path}");
+    }
+    assert_eq!(fetch(address, "/pools/key/Page:a").status, 200);
+}
+
+/// Only what happened lately is told of, where that is asked for.
+#[test]
+fn counts_are_of_the_range() {
+    let (daemon, address) = start(&[]);
+    let mut client = daemon.connect();
+    for _ in 0..7 {
+        assert_eq!((client.ask("ACQ4ME Page:a 1 1 0"), client.ask("RELEASE")), ("LOCKED".into(), "RELEASED".into()));
+    }
+    for (path, range) in
+        [("/status.json", None), ("/status.json?range=5m", Some("5m")), ("/status.json?range=never", None)]
+    {
+        let status = json(address, path);
+        let heading = &status["services"][0]["tables"][0];
+        assert_eq!(
+            (status["range"].as_str(), heading["recent"]["seconds"].is_number()),
+            (range, range.is_some()),
+            "{path}"
+        );
+        assert_eq!(status["pools"]["types"][0]["acquired"], 7, "{path}");
+    }
+    let page = fetch(address, "/?range=1h");
+    assert!(page.text().contains("<strong>the last hour</strong>") && page.text().contains("\"range\":\"1h\""));
+    assert!(
+        fetch(address, "/").text().contains("<strong>the last minute</strong>"),
+        "without a word it is the shortest"
+    );
 }
 
 /// Clients whose keys are meant to break out of every page.

@@ -108,7 +108,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &["pools/ceiling", "pools/stats", "pools/options", "pools/request", "pools/state", "pools/wire", "top_keys"],
     ),
     ("pools/ceiling", &["time"]),
-    ("counters", &["counters/stats", "counters/options", "counters/request", "counters/state", "counters/wire"]),
+    (
+        "counters",
+        &["counters/stats", "counters/options", "counters/request", "counters/state", "counters/wire", "top_keys"],
+    ),
     (
         "members",
         &[
@@ -234,7 +237,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("stats", &["time"]),
     ("text", &[]),
     ("histogram", &["time"]),
-    ("report", &["histogram", "loop_stats", "service", "stats", "text", "time"]),
+    ("report", &["histogram", "loop_stats", "service", "stats", "text", "id", "time"]),
     ("id", &[]),
     ("random", &["time"]),
     ("time", &[]),

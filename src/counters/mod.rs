@@ -2,6 +2,7 @@
 //! nothing itself.
 
 pub mod options;
+mod report;
 pub mod request;
 mod state;
 pub mod stats;
@@ -17,7 +18,7 @@ use crate::id::{ConnId, Id};
 use crate::options::Opt;
 use crate::output::{MAX_BYTES, Output};
 use crate::record::{Reader, Writer};
-use crate::report::Report;
+use crate::report::{Report, View};
 use crate::service::{
     Caps, Context, IN_ONE_PIECE, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
@@ -321,7 +322,11 @@ impl Service for CountersService {
     }
 
     fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
-        Report { figures: self.figures(traffic).rows().collect(), ..Report::default() }
+        Report { figures: self.figures(traffic).rows().collect(), tables: self.tables(), ..Report::default() }
+    }
+
+    fn view(&self, path: &[u8], _: Time, peers: &dyn Peers) -> Option<View> {
+        self.view_of(path, peers)
     }
 
     fn saved_version(&self) -> u16 {

@@ -9,10 +9,12 @@
 mod check;
 mod counter;
 mod holdings;
+mod queries;
 mod saved;
 mod sweep;
 
 pub use super::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
+pub use queries::{CLIENTS_LOOKED_AT, LevelOf, SLOTS_LOOKED_AT};
 pub use saved::CounterTablesInOnePiece;
 
 use super::stats::CounterStat as Stat;
@@ -69,6 +71,8 @@ pub struct CountersState {
     counters: Slab<Counter>,
     /// All counters have an index below this.
     slots: usize,
+    /// By slot, the maximum that the last request named; 0 if none has. No other process needs it.
+    maxima: Vec<u32>,
     name_bytes: u64,
     /// What each connection holds.
     clients: Vec<Holdings>,
@@ -98,6 +102,7 @@ impl CountersState {
             names: Names::with_capacity(0),
             counters: Slab::new(),
             slots: 0,
+            maxima: Vec::new(),
             name_bytes: 0,
             clients: Vec::new(),
             holdings: 0,
@@ -142,6 +147,9 @@ impl CountersState {
     ) -> Result<u32, CounterRefusal> {
         self.roll_interval(step);
         let known = self.find(request.name, step);
+        if let Some(id) = known {
+            self.note_maximum(id, request.maximum);
+        }
         let consumption = known.map_or(0, |id| self.counters[id.index()].levels().consumption());
         let wanted = u64::from(consumption) + u64::from(request.resources);
         let consumption = u32::try_from(wanted).ok().filter(|wanted| *wanted <= request.maximum);
@@ -152,11 +160,23 @@ impl CountersState {
         if self.used_memory() + new_counter + new_holding > self.settings.max_memory {
             return Err(CounterRefusal::OutOfMemory);
         }
-        let id = known.unwrap_or_else(|| self.create(Counter::new(request.name, self.interval), step));
+        let id = known.unwrap_or_else(|| {
+            let id = self.create(Counter::new(request.name, self.interval), step);
+            self.note_maximum(id, request.maximum);
+            id
+        });
         // Lossless: what one holds is a part of what all hold.
         self.hold(conn, id, held + request.resources);
         self.counters[id.index()].levels_mut().change_by_request(consumption, self.interval);
         Ok(request.resources)
+    }
+
+    #[inline]
+    fn note_maximum(&mut self, id: CounterId, maximum: u32) {
+        if self.maxima.len() <= id.index() {
+            self.maxima.resize(id.index() + 1, 0);
+        }
+        self.maxima[id.index()] = maximum;
     }
 
     /// Gives units of a connection back.

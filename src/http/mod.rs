@@ -6,6 +6,7 @@ pub mod host;
 mod metrics;
 pub mod options;
 mod page;
+mod recent;
 mod samples;
 mod text;
 pub mod wire;
@@ -19,7 +20,7 @@ use crate::record::{Reader, Writer};
 use crate::registry::Others;
 use crate::report::room::{MOST_ROWS, Room};
 use crate::report::snapshot::{Moment, Remembered, Snapshot, Values};
-use crate::report::{Overview, Report, SeriesInfo, View};
+use crate::report::{Overview, Report, SeriesInfo, ServiceReport, View};
 use crate::service::{
     Act, Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable,
 };
@@ -29,6 +30,7 @@ use crate::wheel::Due;
 use host::Hosts;
 use log::trace;
 use percent_encoding::percent_decode_str;
+use recent::{RANGES, Range, Recent, RecentOf};
 use samples::{INTERVAL, KEPT, Samples, Unnamed};
 use std::io;
 use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
@@ -61,7 +63,13 @@ impl Configure for HttpSettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
 
     fn open(&self) -> Box<dyn Service> {
-        Box::new(Http { samples: Samples::default(), hosts: Hosts::with(&self.hosts), is_admin: self.is_admin })
+        Box::new(Http {
+            samples: Samples::default(),
+            hour: Samples::every(HOUR_INTERVAL),
+            recent: None,
+            hosts: Hosts::with(&self.hosts),
+            is_admin: self.is_admin,
+        })
     }
 }
 
@@ -71,11 +79,21 @@ const IDLE_LIMIT: Span = Span::from_secs(10);
 /// The service: what it remembers between requests.
 pub struct Http {
     samples: Samples,
+    /// The samples of the last hour. Another process begins anew with them, and with what follows.
+    hour: Samples,
+    /// What was counted lately; None where nobody can ask for it.
+    recent: Option<Recent>,
     /// The names that requests may be for.
     hosts: Hosts,
     /// Whether those who look at the pages may do what these offer.
     is_admin: bool,
 }
+
+/// How far the samples of the last hour are apart.
+const HOUR_INTERVAL: Span = Span::from_micros(3_600_000_000 / (KEPT as u64 - 1));
+
+/// What stands in place of a service in the path of what is found in all of them.
+const FOUND: &str = "find";
 
 /// What there is to ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,7 +161,9 @@ impl Http {
             }
             (None, _) | (Some(Resource::View(..)), Method::Post | Method::Other) => Err(Status::NotFound),
             (Some(_), Method::Post | Method::Other) => Err(Status::MethodNotAllowed),
-            (Some(resource), Method::Get | Method::Head) => self.render(resource, context),
+            (Some(resource), Method::Get | Method::Head) => {
+                self.render(resource, range_of(resource, request.query), context)
+            }
         };
         let (status, body, resource) = match body {
             Ok(body) => (Status::Ok, body, resource),
@@ -179,26 +199,88 @@ impl Http {
         Status::NoContent
     }
 
-    /// Returns the page, or why there is none.
-    fn render(&self, resource: Resource<'_>, context: &Context<'_>) -> Result<String, Status> {
+    /// Returns the page, or why there is none. Its counts are those of the range, or else of all since the start.
+    fn render(&self, resource: Resource<'_>, range: Option<Range>, context: &Context<'_>) -> Result<String, Status> {
         let moment = || Moment::seen_from(context, Report::default());
         Ok(match resource {
-            Resource::Status => page::render(&self.with_rights(snapshot_of(&moment(), &self.samples))),
-            Resource::Json => self.with_rights(snapshot_of(&moment(), &self.samples)).to_json(),
+            Resource::Status => page::render(&self.snapshot_of(in_use(moment()), range, context.others)),
+            Resource::Json => self.snapshot_of(moment(), range, context.others).to_json(),
             Resource::Metrics => metrics::render(&moment()),
             Resource::Health if context.others.ailment().is_some() => return Err(Status::ServiceUnavailable),
             Resource::Health => "ok\n".into(),
             Resource::View(service, thing, form) => {
-                let snapshot = snapshot_of_view(service, &percent_decode_str(thing).collect::<Vec<u8>>(), context)
-                    .ok_or(Status::NotFound)?;
-                let snapshot = self.with_rights(snapshot);
+                let thing = percent_decode_str(thing).collect::<Vec<u8>>();
+                let snapshot = self.snapshot_of_view(service, &thing, range, context).ok_or(Status::NotFound)?;
                 if form == Form::Page { page::render(&snapshot) } else { snapshot.to_json() }
             }
         })
     }
 
-    fn with_rights(&self, snapshot: Snapshot) -> Snapshot {
-        Snapshot { is_admin: self.is_admin, ..snapshot }
+    /// Returns what the page shows.
+    fn snapshot_of(&self, mut moment: Moment<'_>, range: Option<Range>, others: &Others<'_>) -> Snapshot {
+        let (samples, interval, most) = match range {
+            Some(range) if range.points(INTERVAL) >= KEPT => (&self.hour, HOUR_INTERVAL, range.points(HOUR_INTERVAL)),
+            Some(range) => (&self.samples, INTERVAL, range.points(INTERVAL)),
+            None => (&self.samples, INTERVAL, KEPT - 1),
+        };
+        let recent = self.narrow(&mut moment, range, others);
+        let values = |service, info| samples.shown(service, info, most);
+        let remembered = Remembered { interval, most, values: &values, recent: &recent };
+        self.finished(Snapshot::of(&moment, PAGE_ROOM, &remembered), range)
+    }
+
+    /// Returns what a page about one thing shows.
+    fn snapshot_of_view(
+        &self,
+        service: &str,
+        thing: &[u8],
+        range: Option<Range>,
+        context: &Context<'_>,
+    ) -> Option<Snapshot> {
+        let (now, peers) = (context.now, context.peers);
+        let views = match service {
+            FOUND => context.others.find(thing, now, peers),
+            service => context.others.view(service, thing, now, peers).into_iter().collect(),
+        };
+        let (services, views): (Vec<ServiceReport>, Vec<View>) = views.into_iter().unzip();
+        // What is found in several services has no curves, and the same title.
+        let View { title, values, interval, most, .. } = views.into_iter().next()?;
+        let series: Vec<&SeriesInfo> = services[0].report.series.iter().map(|(info, _)| *info).collect();
+        let values = |_, info: &'static SeriesInfo| {
+            let place = series.iter().position(|other| std::ptr::eq(*other, info));
+            Values::Rates(place.and_then(|place| values.get(place).cloned()).unwrap_or_default())
+        };
+        let mut moment = Moment::with(context, Overview { services });
+        let recent = self.narrow(&mut moment, range, context.others);
+        let remembered = Remembered { interval, most, values: &values, recent: &recent };
+        let snapshot = Snapshot::of(&moment, PAGE_ROOM, &remembered);
+        Some(Snapshot { title: Some(title), ..self.finished(snapshot, range) })
+    }
+
+    /// Has the tables tell of the range only.
+    fn narrow(&self, moment: &mut Moment<'_>, range: Option<Range>, others: &Others<'_>) -> Vec<RecentOf> {
+        let (Some(recent), Some(range)) = (&self.recent, range) else { return Vec::new() };
+        recent.narrow(range, moment.now, &mut moment.overview.services, |note| others.tally(note))
+    }
+
+    fn finished(&self, snapshot: Snapshot, range: Option<Range>) -> Snapshot {
+        Snapshot { is_admin: self.is_admin, range: range.map(|range| range.name), ..snapshot }
+    }
+}
+
+/// Leaves out the services to which no client has connected, all but the first: the page says nothing of them.
+fn in_use(mut moment: Moment<'_>) -> Moment<'_> {
+    let services = &mut moment.overview.services;
+    let first = services.first().map(|service| service.name);
+    services.retain(|service| service.traffic.opened > 0 || Some(service.name) == first);
+    moment
+}
+
+/// Returns the range that a query asks for, `range=NAME`. Without one, pages tell of the shortest, and the JSON of all since the start.
+fn range_of(resource: Resource<'_>, query: &str) -> Option<Range> {
+    match query.split('&').find_map(|part| part.strip_prefix("range=")) {
+        Some(name) => Range::named(name),
+        None => resource.is_page().then_some(RANGES[0]),
     }
 }
 
@@ -211,26 +293,6 @@ fn text_of(status: Status, context: &Context<'_>) -> String {
         Status::ServiceUnavailable => format!("{}\n", context.others.ailment().unwrap_or_default()),
         status => format!("{}\n", status.text()),
     }
-}
-
-/// Returns what the page shows.
-fn snapshot_of(moment: &Moment<'_>, samples: &Samples) -> Snapshot {
-    let values = |service, info| samples.shown(service, info);
-    Snapshot::of(moment, PAGE_ROOM, &Remembered { interval: INTERVAL, most: KEPT - 1, values: &values })
-}
-
-/// Returns what a page about one thing shows.
-fn snapshot_of_view(service: &str, thing: &[u8], context: &Context<'_>) -> Option<Snapshot> {
-    let (report, view) = context.others.view(service, thing, context.now, context.peers)?;
-    let View { title, values, interval, most, .. } = view;
-    let series: Vec<&SeriesInfo> = report.report.series.iter().map(|(info, _)| *info).collect();
-    let values = |_, info: &'static SeriesInfo| {
-        let place = series.iter().position(|other| std::ptr::eq(*other, info));
-        Values::Rates(place.and_then(|place| values.get(place).cloned()).unwrap_or_default())
-    };
-    let moment = Moment::with(context, Overview { services: vec![report] });
-    let snapshot = Snapshot::of(&moment, PAGE_ROOM, &Remembered { interval, most, values: &values });
-    Some(Snapshot { title: Some(title), ..snapshot })
 }
 
 /// The last answer on a connection.
@@ -279,13 +341,24 @@ impl Service for Http {
         Served { consumed, then: Then::Serve }
     }
 
+    fn begin(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
+        if listens {
+            let mut recent = Recent::default();
+            recent.note(context.now, |note| context.others.tally(note));
+            self.recent = Some(recent);
+        }
+        Ok(())
+    }
+
     fn expire(&mut self, _: Due, _: &mut Context<'_>) {}
 
     fn close(&mut self, _: ConnId, _: &mut Context<'_>) {}
 
     fn observe(&mut self, others: &Others<'_>, now: Time) -> Time {
         self.samples.note(now, |tell| others.sample(tell));
-        self.samples.next()
+        self.hour.note(now, |tell| others.sample(tell));
+        let next = self.recent.as_mut().map(|recent| recent.note(now, |note| others.tally(note)));
+        self.samples.next().min(next.unwrap_or(Time::NEVER))
     }
 
     fn report(&self, _: Time, _: &Traffic, _: &dyn Peers) -> Report {
@@ -323,9 +396,15 @@ mod tests {
     use crate::loop_stats::LoopStats;
     use crate::output::FULL_BYTES;
     use crate::report::snapshot::tests::{of_overview, overview};
-    use crate::report::{Cell, ColumnMetric, ColumnUnit, Overview, ServiceReport, Table};
+    use crate::report::{Cell, ColumnMetric, ColumnUnit, Overview, Table};
     use crate::stats::{Metric, Unit};
     use std::collections::BTreeMap;
+
+    fn snapshot_of(overview: Overview, samples: &Samples) -> Snapshot {
+        let values = |service, info: &'static SeriesInfo| samples.shown(service, info, KEPT - 1);
+        let remembered = Remembered { interval: INTERVAL, most: KEPT - 1, values: &values, recent: &[] };
+        Snapshot::of(&of_overview(overview, &LoopStats::default()), PAGE_ROOM, &remembered)
+    }
 
     fn metrics_of(overview: Overview) -> String {
         metrics::render(&of_overview(overview, &LoopStats::default()))
@@ -344,7 +423,7 @@ mod tests {
                 }
             });
             let moment = of_overview(overview, &loop_stats);
-            let status = snapshot_of(&moment, &samples);
+            let status = snapshot_of(moment.overview.clone(), &samples);
             let pages = [page::render(&status), status.to_json(), metrics::render(&moment)];
             let lengths = pages.map(|page| page.len());
             assert!(lengths.iter().all(|len| *len < MAX_BYTES - FULL_BYTES - 1_000), "{filler:?}: {lengths:?}");
@@ -355,17 +434,23 @@ mod tests {
     /// All rows that one service can have are shown where clients mean no harm.
     #[test]
     fn there_is_room_for_every_type_of_work() {
-        let shown_of = |service: &str, rows: usize| {
+        let shown_of = |service: &str, rows: usize, of_others: usize| {
             let mut overview = overview(rows, |n| format!("ArticleView{n}").into_bytes());
             for other in overview.services.iter_mut().filter(|other| other.name != service) {
                 other.report.tables.iter_mut().for_each(|table| table.rows.clear());
             }
-            let status = snapshot_of(&of_overview(overview, &LoopStats::default()), &Samples::default());
+            for service in &mut overview.services {
+                service.report.tables.iter_mut().skip(1).for_each(|table| table.rows.truncate(of_others));
+            }
+            let status = snapshot_of(overview, &Samples::default());
             let tables = status.services.iter().flat_map(|service| service.tables.iter());
             tables.filter(|table| table.more > 0).map(|table| (table.name, table.more)).collect::<Vec<_>>()
         };
-        for (service, rows) in [("pools", 257), ("counters", 257), ("members", 150), ("jobs", 90)] {
-            assert_eq!(shown_of(service, rows), [], "of {rows} rows of the {service}");
+        // Besides the types, lists of the pools are short.
+        for (service, rows, of_others) in
+            [("pools", 257, 100), ("counters", 257, 257), ("members", 150, 150), ("jobs", 90, 90)]
+        {
+            assert_eq!(shown_of(service, rows, of_others), [], "of {rows} rows of the {service}");
         }
     }
 
@@ -456,12 +541,12 @@ mod tests {
         {
             *cell = Cell::Times(histogram.clone());
         }
-        let status = snapshot_of(&of_overview(overview, &LoopStats::default()), &Samples::default());
+        let status = snapshot_of(overview, &Samples::default());
         assert!(
             status.to_json().contains(r#""p99":300.0,"p50_is_over":false,"p99_is_over":true"#),
             "{}",
             status.to_json()
         );
-        assert!(page::render(&status).contains("<td>over 300.000 s</td>"));
+        assert!(page::render(&status).contains("<td class=n>over 5 min 0 s</td>"));
     }
 }

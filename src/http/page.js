@@ -7,6 +7,7 @@ const byId = id => document.getElementById(id);
 function el(tag, className, text) {
   const node = document.createElement(tag);
   if (className) node.className = className;
+  if (tag === "button") node.type = "button";
   if (text !== undefined) node.textContent = text;
   return node;
 }
@@ -45,6 +46,20 @@ function bytes(n) {
   return (n / 1024 ** at).toLocaleString("en", { maximumSignificantDigits: 3 }) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][at];
 }
 
+// How often something happened in each second.
+function perSecond(n) {
+  if (n === 0) return "0";
+  const digits = n < 100 ? 1 : 0;
+  return n.toLocaleString("en", n < 10 ? { maximumSignificantDigits: 2 } : { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+const clock = (s, isShort) => new Date(s * 1000).toLocaleTimeString("en-GB", isShort ? { hour: "2-digit", minute: "2-digit" } : {});
+
+// The range that is told of: counts are of the last minute, five minutes, hour, or of all since the start.
+const RANGES = [["1m", "1 min"], ["5m", "5 min"], ["1h", "1 h"], ["start", "since start"]];
+let range = "1m";
+const withRange = path => path + (range === "1m" ? "" : "?range=" + range);
+
 const TONES = { none: "", work: "", caution: "amber", alarm: "red" };
 const text = className => value => [{ text: value, className }];
 const faint = show => (value, tone) => [{ text: show(value), className: value === 0 ? "none" : tone }];
@@ -62,8 +77,8 @@ const CELLS = {
   times: value => [quantile(value.p50, value.p50_is_over), quantile(value.p99, value.p99_is_over)],
 };
 
-// A table of rows of cells, which are texts or objects of text, className, share, link, title and actions. Heads are texts, or
-// objects of text, className, title, link and sort, which is called when the head is clicked.
+// A table of rows of cells, which are texts or objects of text, className, share, curves, link, title and actions. Heads are texts,
+// or objects of text, className, title, link and sort, which is called when the head is clicked.
 function fill(id, heads, rows) {
   const table = byId(id), section = table.closest("section"), empty = section && section.querySelector(".empty");
   if (!table.tHead) {
@@ -77,8 +92,13 @@ function fill(id, heads, rows) {
     const th = headRow.cells[x] || headRow.appendChild(el("th"));
     th.className = className;
     th.title = title;
-    th.onclick = sort || null;
-    write(th, text, link);
+    th.scope = "col";
+    if (!sort) return write(th, text, link);
+    const order = className.match(/\b(up|down)\b/);
+    th.setAttribute("aria-sort", order ? order[0] === "up" ? "ascending" : "descending" : "none");
+    const button = th.firstElementChild || th.appendChild(el("button", "sort"));
+    button.onclick = sort;
+    say(button, text);
   });
   table.hidden = rows.length === 0;
   if (empty) empty.hidden = rows.length > 0;
@@ -87,9 +107,10 @@ function fill(id, heads, rows) {
   rows.forEach((cells, y) => {
     const row = body.rows[y] || body.insertRow();
     cells.forEach((cell, x) => {
-      const { text, className = "", share, link, title = "", actions } = typeof cell === "object" ? cell : { text: cell };
+      const { text = "", className = "", share, curves, link, title = "", actions } = typeof cell === "object" ? cell : { text: cell };
       const td = row.cells[x] || row.insertCell();
-      write(td, text, link, actions);
+      if (curves) drawCurves(td, curves);
+      else write(td, text, link, actions);
       td.className = className;
       td.title = title;
       if (share !== undefined) td.style.setProperty("--share", share);
@@ -98,9 +119,28 @@ function fill(id, heads, rows) {
   });
 }
 
+// A small plot of how much was done, and how much refused.
+function drawCurves(td, [done, refused]) {
+  if (!td.querySelector("svg")) {
+    const plot = svg("svg", { class: "spark", preserveAspectRatio: "none", role: "img" });
+    plot.append(svg("path", { class: "done" }), svg("path", { class: "refused" }));
+    td.replaceChildren(plot);
+    delete td.dataset.key;
+  }
+  // A young server has no points yet.
+  const now = values => perSecond(values.at(-1) ?? 0), peak = values => Math.max(0, ...values);
+  const plot = td.firstChild, most = Math.max(peak(done), peak(refused));
+  const path = values => values.map((value, x) => x + "," + (21 - (most ? value / most * 19 : 0)).toFixed(1)).join("L");
+  plot.setAttribute("viewBox", "0 0 " + Math.max(done.length - 1, 1) + " 22");
+  plot.firstChild.setAttribute("d", done.length > 1 ? "M" + path(done) : "");
+  plot.lastChild.setAttribute("d", refused.length > 1 && peak(refused) ? "M" + path(refused) : "");
+  plot.setAttribute("aria-label", "done: " + now(done) + " per second now, at most " + perSecond(peak(done))
+    + "; refused: " + now(refused) + " now, at most " + perSecond(peak(refused)));
+}
+
 // Puts a text in, which may be a link, and buttons beside it.
 function write(node, text, link, actions = []) {
-  const key = [link || "", ...actions.map(action => action.path)].join(" ");
+  const key = [link ? withRange(link) : "", ...actions.map(action => action.path)].join(" ");
   if (key === " " || key === "") {
     if (node.dataset.key) {
       node.replaceChildren();
@@ -111,7 +151,7 @@ function write(node, text, link, actions = []) {
   if (node.dataset.key === key && node.firstChild.textContent === text) return;
   node.dataset.key = key;
   const first = el(link ? "a" : "span", "", text);
-  if (link) first.href = link;
+  if (link) first.href = withRange(link);
   node.replaceChildren(first, ...actions.map(({ name, path }) => {
     const button = el("button", "", name);
     button.onclick = () => act(button, path);
@@ -129,8 +169,11 @@ async function act(button, path) {
   }
 }
 
-// How many rows of a table are shown before a click, the tables of which all are, and the orders that were clicked for.
-const FOLDED = 10, open = new Set(), orders = {};
+// How many rows of a table are shown before a click, the tables of which all are, the orders that were clicked for, and the tables
+// that stay as they are while somebody points at them.
+const FOLDED = 20, FOLDED_NARROW = 10, open = new Set(), orders = {}, frozen = new Set();
+// What rows must have in them.
+let filter = "";
 const isText = unit => ["name", "address", "text", "key"].includes(unit);
 const pathOf = (service, action, key) => ["", service.name, action, key].map(encodeURIComponent).join("/");
 
@@ -144,40 +187,80 @@ function ordered(rows, order) {
 }
 
 // A button below a table that shows all of its rows, or the first ones again.
-function unfold(id, all, shown, again) {
+function unfold(id, all, most, again) {
   const root = byId(id).closest("section");
   let button = root.querySelector("button.fold");
   if (!button) {
     button = el("button", "fold");
     byId(id).closest(".scroll").after(button);
   }
-  button.hidden = all <= FOLDED + 2;
-  say(button, shown < all ? "Show all " + number(all) : "Show the first " + FOLDED);
+  button.hidden = all <= most;
+  say(button, open.has(id) ? "Show the first " + most : "Show all " + number(all));
   button.onclick = () => {
     if (!open.delete(id)) open.add(id);
     again();
   };
 }
 
+// A part of the page whose rows do not move while the pointer or the focus is on them.
+function freezing(root, id, again) {
+  const freeze = is => {
+    if (is) frozen.add(id);
+    else if (frozen.delete(id)) again();
+    root.classList.toggle("frozen", is);
+  };
+  root.addEventListener("pointerenter", event => { if (event.pointerType === "mouse") freeze(true); });
+  root.addEventListener("pointerleave", () => freeze(false));
+  root.addEventListener("focusin", event => freeze(event.target.matches("td a, td button")));
+  root.addEventListener("focusout", () => freeze(root.matches(":hover")));
+}
+
 // A table of a service, with its heading and what is to be said of it.
 function section(service, heading) {
   const id = "table-" + service.name + "-" + heading.name;
   if (!byId(id)) {
-    // Narrow ones stand in pairs.
-    const narrow = service.tables.filter(it => it.columns.length <= 6);
-    const isWide = heading.columns.length > 6 || narrow.length % 2 && heading === narrow.at(-1);
-    const root = el("section", isWide ? "wide" : ""), scroll = el("div", "scroll"), table = el("table");
+    // Narrow ones stand beside each other.
+    const root = el("section", heading.columns.length > 6 ? "wide" : ""), scroll = el("div", "scroll"), table = el("table");
     table.id = id;
+    table.setAttribute("aria-label", heading.title);
     scroll.append(table);
-    root.append(el("h2", "", heading.title), el("p", "empty", heading.empty), scroll, el("p", "note"));
+    const title = el("h2", "", heading.title + " ");
+    title.append(el("small"));
+    root.append(title, el("p", "empty", heading.empty), scroll, el("p", "note"));
     byId("tables").append(root);
+    freezing(root, id, () => drawAgain(service.name, heading.name));
   }
   return id;
 }
 
-function rowsOf(service, heading) {
-  const { columns } = heading, id = section(service, heading), all = ordered(last[service.name][heading.name], orders[id]);
-  const heads = columns.flatMap(({ name, title, help, unit }) => {
+// Draws a table as it was told of last.
+function drawAgain(serviceName, name) {
+  const service = last.services.find(it => it.name === serviceName), heading = service && service.tables.find(it => it.name === name);
+  if (heading) rowsOf(service, heading, true);
+}
+
+// Of what time the counts of a table are.
+function timeOf(heading) {
+  if (heading.recent) return "last " + duration(Math.round(heading.recent.seconds));
+  return heading.columns.some(column => column.is_counter || column.unit === "times") ? "since the start" : "";
+}
+
+// A value that only grows, as it is shown where it is of some seconds only; and what is to catch the eye: red is what happens now.
+function countCells(value, emphasis, recent, curves) {
+  if (!recent) return faint(number)(value, "");
+  const isNow = range === "1m" || !curves || Math.max(...curves[1].slice(-2)) > 0;
+  const [cell] = faint(perSecond)(value / recent.seconds, emphasis === "alarm" && !isNow ? "amber" : TONES[emphasis]);
+  return [{ ...cell, text: value ? cell.text : "0", title: number(value) + " in " + duration(Math.round(recent.seconds)) }];
+}
+
+function rowsOf(service, heading, isForced) {
+  const { columns, recent } = heading, id = section(service, heading), root = byId(id).closest("section");
+  if (frozen.has(id) && !isForced) return;
+  const told = last[service.name][heading.name], curves = new Map(recent ? told.map((row, n) => [row, recent.curves[n]]) : []);
+  const has = row => columns.some(({ name, unit }) => isText(unit) && String(row[name] ?? "").toLowerCase().includes(filter));
+  const all = ordered(filter ? told.filter(has) : told, orders[id]);
+  const again = () => drawAgain(service.name, heading.name);
+  const heads = columns.flatMap(({ name, title, help, unit, is_counter }) => {
     const order = orders[id], isSorting = order && order.name === name;
     const className = [isText(unit) ? "text" : "", isSorting ? order.isDown ? "down" : "up" : ""].join(" ").trim();
     const sort = () => {
@@ -186,27 +269,31 @@ function rowsOf(service, heading) {
       if (!isSorting) orders[id] = { name, isDown: first };
       else if (order.isDown === first) order.isDown = !first;
       else delete orders[id];
-      rowsOf(service, heading);
+      again();
     };
     return unit === "times"
       ? ["p50", "p99"].map(share => ({ text: title + " " + share, title: help, className, sort }))
-      : [{ text: title, title: help, className, sort }];
+      : [{ text: title + (recent && is_counter ? "/s" : ""), title: help, className, sort }];
   });
-  const rows = open.has(id) || all.length <= FOLDED + 2 ? all : all.slice(0, FOLDED);
-  const most = columns.map(({ name, emphasis }) => emphasis === "work" ? Math.max(1, ...all.map(row => row[name])) : 0);
+  if (curves.size) heads.push({ text: "trend", title: "How much was done in each second, and in red how much was refused." });
+  const folded = heads.length > 6 ? FOLDED : FOLDED_NARROW, rows = open.has(id) ? all : all.slice(0, folded);
+  const most = columns.map(({ name, emphasis }) => emphasis === "work" ? Math.max(1e-9, ...all.map(row => row[name])) : 0);
   byId(id).classList.toggle("many", heads.length > 12);
-  fill(id, heads, rows.map(row => columns.flatMap(({ name, unit, emphasis, link, actions }, x) => {
+  const told_at = last.started_at + last.uptime;
+  fill(id, heads, rows.map(row => columns.flatMap(({ name, unit, emphasis, link, actions, is_counter }, x) => {
     const value = row[name];
-    if (value === null) return unit === "times" ? ["–", "–"] : ["–"];
-    const cells = CELLS[unit](value, TONES[emphasis]);
-    if (link) cells[0].link = link + encodeURIComponent(value);
+    if (value === null) return unit === "times" ? ["–", "–"] : [{ text: "–", className: isText(unit) ? "text" : "" }];
+    const cells = is_counter && unit === "number" ? countCells(value, emphasis, recent, curves.get(row)) : CELLS[unit](value, TONES[emphasis]);
+    if (unit === "seconds" && !is_counter) cells[0].title = "since " + clock(told_at - value);
+    if (link) cells[0].link = link + encodeURIComponent(row[name + "_key"] ?? value);
     if (!value && link) cells[0].text = "(no name)";
     if (actions && last.is_admin) cells[0].actions = actions.map(name => ({ name, path: pathOf(service, name, value) }));
-    return most[x] ? [{ text: cells[0].text, className: "share", share: value / most[x] }] : cells;
-  })));
-  unfold(id, all.length, rows.length, () => rowsOf(service, heading));
+    return most[x] ? [{ ...cells[0], className: "share", share: value / most[x] }] : cells;
+  }).concat(curves.size ? [{ curves: curves.get(row), className: "trend" }] : [])));
+  unfold(id, all.length, folded, again);
+  say(root.querySelector("h2 small"), [timeOf(heading), filter ? "with “" + filter + "”: " + number(all.length) : ""].filter(Boolean).join(", "));
   const more = heading.more ? "There are " + number(heading.more) + " more." : "";
-  const note = byId(id).closest("section").querySelector(".note");
+  const note = root.querySelector(".note");
   say(note, [heading.help, heading.note, more].filter(Boolean).join(" "));
   note.hidden = rows.length === 0 || note.textContent === "";
 }
@@ -238,6 +325,8 @@ function matrixSection(service) {
   const root = el("section", "wide"), bar = el("div", "bar"), scroll = el("div", "scroll"), table = el("table", "matrix");
   const search = el("input"), order = el("select"), button = el("button");
   table.id = "matrix";
+  table.setAttribute("aria-label", service.matrix.title);
+  order.setAttribute("aria-label", "Order");
   search.type = "search";
   search.oninput = () => {
     chosen.words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -321,74 +410,111 @@ function matrixOf(service) {
 
 const COLORS = { none: "blue", work: "green", caution: "amber", alarm: "red" };
 const cards = new Map();
-// The plots' own coordinates: one from sample to sample, and so high, with room for the line at the top. The plot of a
-// young server is not all empty.
-const HEIGHT = 100, TOP = 6, FEWEST = 20;
+// The plots' own coordinates: one from sample to sample, and so high. The plot of a young server is not all empty.
+const HEIGHT = 100, FEWEST = 20;
+// Which sample is pointed at in all plots, counted from the last one.
+let pointed;
+
+// The least round number that is no less.
+function roundUp(n) {
+  if (n <= 0) return 1;
+  const power = 10 ** Math.floor(Math.log10(n));
+  return [1, 2, 5, 10].map(step => step * power).find(step => step >= n * .9999);
+}
 
 function makeCard(series) {
-  const card = { title: series.title, format: series.unit === "seconds" ? duration : number };
-  const root = el("div", "card " + COLORS[series.emphasis]);
+  const isTime = series.unit === "seconds";
+  const card = { title: series.title, unit: series.unit, format: isTime ? duration : series.is_rate ? perSecond : number, tone: COLORS[series.emphasis] };
+  card.root = el("div", "card");
   card.number = el("span", "", "0");
   const numberLine = el("div", "number");
-  numberLine.append(card.number, el("small", "", series.unit === "seconds" ? "" : series.unit));
+  numberLine.append(card.number, el("small", "", isTime ? "" : series.unit));
   card.left = el("span");
   card.right = el("span", "peak");
-  const sub = el("div", "sub");
+  const sub = el("div", "sub"), chart = el("div", "chart"), axis = el("div", "axis");
   sub.append(card.left, card.right);
-  card.plot = svg("svg", { preserveAspectRatio: "none", role: "img" });
+  card.plot = svg("svg", { preserveAspectRatio: "none", role: "slider", tabindex: 0, "aria-label": card.title, "aria-valuemax": 0 });
+  const grid = [1, HEIGHT / 2, HEIGHT - 1].map(y => svg("line", { class: "grid", y1: y, y2: y, x1: 0, x2: 1e4 }));
   card.area = svg("path", { class: "area" });
   card.line = svg("path", { class: "line" });
   card.cursor = svg("line", { y1: 0, y2: HEIGHT, visibility: "hidden" });
-  card.plot.append(card.area, card.line, card.cursor);
+  card.plot.append(...grid, card.area, card.line, card.cursor);
+  card.top = el("span", "top");
+  card.mid = el("span", "mid");
+  chart.append(card.plot, card.top, card.mid);
+  card.times = [el("span"), el("span"), el("span", "", "now")];
+  axis.append(...card.times);
   card.plot.addEventListener("pointermove", event => {
     const box = card.plot.getBoundingClientRect();
-    card.at = (event.clientX - box.left) / box.width;
-    point(card);
+    pointAt(Math.round((box.right - event.clientX) / box.width * (card.most - 1)), card);
   });
-  card.plot.addEventListener("pointerleave", () => { card.at = undefined; point(card); });
-  root.append(el("h2", "", card.title), numberLine, sub, card.plot);
-  byId("cards").append(root);
+  card.plot.addEventListener("pointerleave", () => pointAt());
+  card.plot.addEventListener("blur", () => pointAt());
+  card.plot.addEventListener("focus", () => pointAt(0, card));
+  card.plot.addEventListener("keydown", event => {
+    const step = { ArrowLeft: 1, ArrowDown: 1, ArrowRight: -1, ArrowUp: -1, PageUp: -10, PageDown: 10 }[event.key];
+    const to = event.key === "Home" ? card.values.length - 1 : event.key === "End" ? 0 : step && (pointed ?? 0) + step;
+    if (to === undefined) return;
+    event.preventDefault();
+    pointAt(to, card);
+  });
+  card.root.append(el("h2", "", card.title), numberLine, sub, chart, axis);
+  byId("cards").append(card.root);
   return card;
 }
 
-function plot(series, history) {
+// Has all plots show the values of that sample; without one, what they are about.
+function pointAt(ago, card) {
+  pointed = ago === undefined ? undefined : Math.min(Math.max(ago, 0), Math.max(card.values.length - 1, 0));
+  cards.forEach(point);
+}
+
+function plot(series, history, now) {
   const key = series.service + " " + series.name;
   if (!cards.has(key)) cards.set(key, makeCard(series));
   const card = cards.get(key), { values } = series;
-  const most = Math.max(values.length, FEWEST), peak = Math.max(0, ...values);
-  Object.assign(card, { values, most, peak, full: history.most, interval: history.interval });
+  const most = Math.max(values.length, FEWEST), peak = Math.max(0, ...values), top = roundUp(peak);
+  Object.assign(card, { values, most, peak, interval: history.interval, now });
   say(card.number, card.format(series.is_rate ? values.at(-1) || 0 : series.now));
+  // What refuses is red only while it does.
+  const isNow = series.emphasis !== "alarm" || Math.max(0, ...values.slice(-samplesOf(60, history))) > 0;
+  card.root.className = "card " + (isNow && peak > 0 ? card.tone : "calm");
   const x = n => most - values.length + n;
-  const y = value => HEIGHT - (peak ? value / peak * (HEIGHT - TOP) : 0) - 1;
+  const y = value => HEIGHT - 1 - value / top * (HEIGHT - 2);
   const points = values.map((value, n) => x(n) + "," + y(value).toFixed(1));
   card.plot.setAttribute("viewBox", "0 0 " + (most - 1) + " " + HEIGHT);
   card.line.setAttribute("d", points.length > 1 ? "M" + points.join("L") : "");
   card.area.setAttribute("d", points.length > 1 ? "M" + x(0) + "," + HEIGHT + "L" + points.join("L") + "V" + HEIGHT + "Z" : "");
-  card.plot.setAttribute("aria-label", card.title + " in the " + lastOf(card, card.full) + ", at most " + card.format(peak));
+  card.plot.setAttribute("aria-valuemin", 1 - Math.max(values.length, 1));
+  const tick = card.format === duration ? duration : number;
+  say(card.top, tick(top));
+  say(card.mid, series.is_rate || top > 1 ? tick(top / 2) : "");
+  const long = (most - 1) * card.interval;
+  [long, long / 2].forEach((ago, n) => say(card.times[n], clock(now - ago, long > 1200)));
   point(card);
 }
 
-function lastOf(card, points) {
-  return "last " + duration(points * card.interval);
-}
+// How many samples there are in so many seconds.
+const samplesOf = (seconds, history) => Math.max(1, Math.round(seconds / history.interval));
 
-// What the pointer points at, or else what the plot is about.
+// What is pointed at, or else what the plot is about.
 function point(card) {
-  const { values, most, full } = card;
-  const index = card.at === undefined ? -1 : Math.round(card.at * (most - 1)) - most + values.length;
-  if (index < 0 || index >= values.length) {
-    card.cursor.setAttribute("visibility", "hidden");
-    say(card.left, lastOf(card, Math.max(Math.min(values.length, full), 1)));
-    say(card.right, "peak " + card.format(card.peak));
-    return;
+  const { values, most, interval, now } = card, index = values.length - 1 - pointed;
+  const isThere = index >= 0 && index < values.length;
+  card.cursor.setAttribute("visibility", isThere ? "visible" : "hidden");
+  const mean = values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0;
+  const about = ["mean " + card.format(mean), "peak " + card.format(card.peak)];
+  if (isThere) {
+    const x = most - 1 - pointed;
+    card.cursor.setAttribute("x1", x);
+    card.cursor.setAttribute("x2", x);
+    about[0] = clock(now - pointed * interval);
+    about[1] = card.format(values[index]);
   }
-  const x = most - values.length + index;
-  card.cursor.setAttribute("x1", x);
-  card.cursor.setAttribute("x2", x);
-  card.cursor.setAttribute("visibility", "visible");
-  const ago = (values.length - 1 - index) * card.interval;
-  say(card.left, ago ? duration(ago) + " ago" : "just now");
-  say(card.right, card.format(values[index]));
+  say(card.left, about[0]);
+  say(card.right, about[1]);
+  card.plot.setAttribute("aria-valuenow", isThere ? -pointed : 0);
+  card.plot.setAttribute("aria-valuetext", about.join(": ") + " " + card.unit);
 }
 
 function facts(pairs) {
@@ -407,16 +533,17 @@ function facts(pairs) {
 
 // A service's table, folded up.
 function figures(service) {
-  const id = "figures-" + service.name;
+  const id = "figures-" + service.name.replaceAll(" ", "-");
   if (!byId(id)) {
     const details = el("details"), table = el("table"), scroll = el("div", "scroll");
     table.id = id;
+    table.setAttribute("aria-label", "All figures of " + service.name);
     scroll.append(table);
     details.append(el("summary", "", "All figures of " + service.name), scroll);
     byId("figures").append(details);
   }
   const value = figure => (figure.is_seconds ? duration : figure.is_bytes ? bytes : n => n.toLocaleString("en"))(figure.value);
-  fill(id, [{ text: "figure", className: "text" }, "value", ""], service.figures.map(figure =>
+  fill(id, [{ text: "figure", className: "text" }, "value", { text: "meaning", className: "text" }], service.figures.map(figure =>
     [{ text: figure.name, className: "text" }, value(figure), { text: figure.help, className: "text help" }]));
 }
 
@@ -425,18 +552,49 @@ function reloaded(reload, now) {
   return [["reloaded", `${duration(Math.max(now - reload.at, 0))} ago${reload.has_worked ? "" : ", not done"}`]];
 }
 
-let last;
+let last, alarm = "";
+
+// What refuses now: how often, and the worst of each kind.
+function alarms(status) {
+  const { history, services } = status;
+  const rates = history.series.filter(series => series.emphasis === "alarm" && series.is_rate && series.values.length).map(series => {
+    const values = series.values.slice(-samplesOf(60, history));
+    return { title: series.title, rate: values.reduce((sum, value) => sum + value, 0) / values.length };
+  }).filter(it => it.rate > 0);
+  const worst = services.flatMap(service => service.tables.flatMap(({ name, columns }) => {
+    const [first] = columns, alarming = columns.filter(it => it.emphasis === "alarm" && it.unit === "number");
+    const sum = row => alarming.reduce((sum, { name }) => sum + row[name], 0);
+    const row = status[service.name][name].reduce((best, row) => sum(row) > (best ? sum(best) : 0) ? row : best, undefined);
+    return row && first.link ? [{ word: first.title, name: row[first.name], link: first.link + encodeURIComponent(row[first.name]) }] : [];
+  }));
+  return { rates, worst };
+}
+
+function showAlarms(status) {
+  const { rates, worst } = alarms(status), root = byId("alarm");
+  root.hidden = rates.length === 0 || Boolean(status.title);
+  if (root.hidden) return "";
+  const text = rates.map(it => it.title + " " + perSecond(it.rate) + "/s").join(", ");
+  const links = worst.map(({ word, name, link }) => Object.assign(el("a", "", word + " " + (name.length > 80 ? name.slice(0, 80) + "…" : name)), { href: withRange(link) }));
+  const told = [text, ...links.map(link => link.href)].join(" ");
+  if (root.dataset.told !== told) {
+    root.dataset.told = told;
+    root.replaceChildren(el("b", "", text), links.length ? " in the last minute, most of it: " : " in the last minute", ...links.flatMap((link, n) => n ? [", ", link] : [link]));
+  }
+  return text;
+}
 
 function show(status) {
   const { services, process } = status, loop = status.loop;
   const passed = last ? status.uptime - last.uptime : 0;
   const busy = passed > 0 ? (loop.busy - last.loop.busy) / passed : loop.busy / Math.max(status.uptime, .001);
   last = status;
+  alarm = showAlarms(status);
   byId("title").hidden = !status.title;
   byId("loop").hidden = Boolean(status.title);
-  say(byId("title"), status.title || "");
+  if (status.title && byId("title").textContent !== status.title) byId("title").replaceChildren(el("h2", "", status.title));
   status.history.series.filter(series => isUsed(services.find(it => it.name === series.service)))
-    .forEach(series => plot(series, status.history));
+    .forEach(series => plot(series, status.history, status.started_at + status.uptime));
   // Those who look at this page are none of them.
   const clients = services.filter(it => it.name !== "http").reduce((sum, it) => sum + it.connections, 0);
   facts([
@@ -475,16 +633,45 @@ function isUsed(service) {
 }
 
 // Where what this page shows is as JSON.
-const source = location.pathname === "/" ? "/status.json" : location.pathname + ".json";
+const source = () => (location.pathname === "/" ? "/status.json" : location.pathname + ".json") + "?range=" + range;
 
-let heard = Date.now(), failing = false;
+let heard = Date.now(), failing = false, timer;
+
+function showRanges() {
+  const root = byId("ranges");
+  if (!root.firstChild) {
+    root.append(...RANGES.map(([name, text]) => {
+      const link = el("a", "", text);
+      link.onclick = event => {
+        if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+        event.preventDefault();
+        range = name;
+        history.replaceState(null, "", withRange(location.pathname));
+        showRanges();
+        refresh();
+      };
+      return link;
+    }));
+  }
+  RANGES.forEach(([name], n) => {
+    const link = root.children[n];
+    link.href = "?range=" + name;
+    if (name === range) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+  });
+  say(byId("json"), source());
+  byId("json").href = source();
+}
 
 async function refresh() {
+  clearTimeout(timer);
+  const asked = range;
   if (!document.hidden) {
     try {
-      const response = await fetch(source, { cache: "no-store", signal: AbortSignal.timeout(STALE_MS) });
+      const response = await fetch(source(), { cache: "no-store", signal: AbortSignal.timeout(STALE_MS) });
       if (!response.ok) throw new Error(response.statusText);
-      show(await response.json());
+      const status = await response.json();
+      if (asked === range) show(status);
       heard = Date.now();
       failing = false;
     } catch (error) {
@@ -496,13 +683,48 @@ async function refresh() {
   const silence = Date.now() - heard, isStale = failing && silence >= REFRESH_MS;
   byId("app").classList.toggle("stale", isStale);
   say(byId("health-text"), isStale ? "no answer for " + duration(Math.round(silence / 1000)) : "live");
-  setTimeout(refresh, REFRESH_MS);
+  showTitle(isStale);
+  focusable();
+  clearTimeout(timer);
+  timer = setTimeout(refresh, REFRESH_MS);
 }
 
+// What a tab tells of the page.
+function showTitle(isStale) {
+  const state = isStale ? "(stale) " : alarm ? "(!) " + alarm + " – " : "";
+  const title = state + (last.title ? last.title + " – " : "") + location.host + " – poolcounter";
+  if (document.title !== title) document.title = title;
+}
+
+// What can be scrolled can be reached with the keyboard.
+function focusable() {
+  for (const scroll of document.querySelectorAll("#app .scroll")) {
+    const isScrolling = scroll.scrollWidth > scroll.clientWidth, table = scroll.querySelector("table");
+    if (isScrolling === (scroll.tabIndex === 0)) continue;
+    if (isScrolling) {
+      scroll.tabIndex = 0;
+      scroll.setAttribute("role", "region");
+      scroll.setAttribute("aria-label", (table.getAttribute("aria-label") || "table") + ", scrolls");
+    } else {
+      for (const name of ["tabindex", "role", "aria-label"]) scroll.removeAttribute(name);
+    }
+  }
+}
+
+byId("filter").oninput = event => {
+  filter = event.target.value.trim().toLowerCase();
+  last.services.filter(isUsed).forEach(service => service.tables.forEach(heading => rowsOf(service, heading, true)));
+};
+byId("filter").onkeydown = event => {
+  const text = event.target.value.trim();
+  if (event.key === "Enter" && text) location.href = withRange("/find/" + encodeURIComponent(text));
+};
 say(byId("place"), location.host);
 byId("app").hidden = false;
-show(JSON.parse(byId("status").textContent));
-document.title = (last.title ? last.title + " – " : "") + location.host + " – poolcounter";
-say(byId("json"), source);
-byId("json").href = source;
-setTimeout(refresh, REFRESH_MS);
+const first = JSON.parse(byId("status").textContent);
+range = first.range || "start";
+show(first);
+showRanges();
+showTitle(false);
+focusable();
+timer = setTimeout(refresh, REFRESH_MS);

@@ -1,10 +1,11 @@
 //! The status page: one document that needs nothing else. Its script shows what `/status.json` says and asks for it again and
 //! again; whoever runs no scripts reads plain tables.
 
+use super::recent::RANGES;
 use super::text::html;
 use crate::report::matrix::{ShownHeat, ShownMatrix};
 use crate::report::snapshot::{ShownCurve, ShownFigure, Snapshot, Values};
-use crate::report::tables::{ColumnHead, Heading, ShownCell, ShownTimes};
+use crate::report::tables::{ColumnHead, Heading, ShownCell, ShownClient, ShownTimes};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -15,8 +16,8 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-NGEm7eR14ou8zgXjwNFwl7gQqRFW21+y+YsFgFN2WVM='; ",
-            "style-src 'sha256-6Da9/NEbY0HcnV6H2ILg4y+51TueQScmIQZeaxF8CqQ='; ",
+            "script-src 'sha256-7Edd5TGIwb9+JBciDAjdKzaZLCAkknmcxrvePvbIR2M='; ",
+            "style-src 'sha256-IvIgFu4ggHwNx/Q895AbZbCJW1uPfGL6F8k08uUB+rU='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms
         )
@@ -53,12 +54,13 @@ fn basic(status: &Snapshot) -> String {
         "<h1><a href=\"/\">poolcounter</a> {}</h1>\n<p>This page refreshes itself every five seconds. With JavaScript it has plots, too.</p>\n",
         status.version
     );
+    write_ranges(&mut page, status);
     if let Some(title) = &status.title {
         page.extend(["<h2>", &html(title), "</h2>\n"]);
-        write_series(&mut page, status);
     }
+    write_series(&mut page, status);
     if let Some(reload) = &status.last_reload {
-        let age = seconds((status.started_at + status.uptime - reload.at).max(0.0));
+        let age = duration((status.started_at + status.uptime - reload.at).max(0.0));
         let outcome = if reload.has_worked { "worked" } else { "has not worked: the log says why" };
         writeln!(page, "<p>The last reload was {age} ago and {outcome}.</p>").expect("a string takes every character");
     }
@@ -72,40 +74,85 @@ fn basic(status: &Snapshot) -> String {
         }
     }
     for service in status.services.iter().filter(|service| !service.figures.is_empty()) {
-        let value = |it: &ShownFigure| if it.is_seconds { seconds(it.value) } else { it.value.to_string() };
-        let row = |it: &ShownFigure| [it.name.to_string(), value(it), html(it.help).into_owned()];
+        let value = |it: &ShownFigure| match it.is_seconds {
+            true => duration(it.value),
+            // Lossless: figures that are no times are whole.
+            false => grouped(it.value as u64),
+        };
+        let row = |it: &ShownFigure| [(it.name.to_string(), ""), (value(it), NUMBER), (html(it.help).into_owned(), "")];
         let title = format!("The {} service: {} connections", service.name, service.connections);
-        write_rows(&mut page, &title, ["figure", "value", "meaning"], service.figures.iter().map(row));
+        let heads = [("figure", ""), ("value", NUMBER), ("meaning", "")];
+        write_rows(&mut page, &title, heads, service.figures.iter().map(row));
     }
     page
 }
 
-/// What is remembered of one thing, as numbers.
+/// The ranges of time that the page can tell of.
+fn write_ranges(page: &mut String, status: &Snapshot) {
+    let ranges = RANGES.iter().map(|range| (range.name, format!("the last {}", range.title)));
+    page.push_str("<nav aria-label=\"Ranges\">Counts are of");
+    for (name, title) in ranges.chain([("start", "all since the start".to_string())]) {
+        match name == status.range.unwrap_or("start") {
+            true => page.extend([" <strong>", &title, "</strong>"]),
+            false => page.extend([" <a href=\"?range=", name, "\">", &title, "</a>"]),
+        }
+    }
+    page.push_str("</nav>\n");
+}
+
+/// What is remembered, as numbers.
 fn write_series(page: &mut String, status: &Snapshot) {
     let row = |curve: &ShownCurve| {
-        let peak = match &curve.values {
-            Values::Levels(values) => values.iter().copied().max().unwrap_or(0) as f64,
-            Values::Rates(values) => values.iter().copied().fold(0.0, f64::max),
+        let values: Vec<f64> = match &curve.values {
+            Values::Levels(values) => values.iter().map(|value| *value as f64).collect(),
+            Values::Rates(values) => values.clone(),
         };
-        [html(curve.title).into_owned(), curve.now.to_string(), peak.to_string(), html(curve.unit).into_owned()]
+        let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+        let now = if curve.is_rate { values.last().copied().unwrap_or(0.0) } else { curve.now as f64 };
+        let numbers = [now, mean, values.into_iter().fold(0.0, f64::max)].map(|value| (rate(value), NUMBER));
+        let [now, mean, peak] = numbers;
+        [(html(curve.title).into_owned(), ""), now, mean, peak, (html(curve.unit).into_owned(), "")]
     };
-    write_rows(page, "", ["", "now", "peak", ""], status.history.series.iter().map(row));
+    if !status.history.series.is_empty() {
+        let heads = [("what", ""), ("now", NUMBER), ("mean", NUMBER), ("peak", NUMBER), ("unit", "")];
+        write_rows(page, "How it was lately", heads, status.history.series.iter().map(row));
+    }
 }
 
 fn write_table(page: &mut String, service: &str, heading: &Heading, rows: &[Vec<ShownCell>], is_admin: bool) {
     if rows.is_empty() {
         return page.extend(["<h2>", &html(heading.title), "</h2>\n<p>", &html(heading.empty), "</p>\n"]);
     }
+    let class_of = |column: &ColumnHead| match column.unit {
+        "name" | "key" | "address" | "text" => "",
+        _ => NUMBER,
+    };
     let heads = heading.columns.iter().flat_map(|column| match *column {
-        ColumnHead { title, unit: "times", .. } => ["p50", "p99"].map(|share| Some(format!("{title} {share}").into())),
-        ColumnHead { title, .. } => [Some(Cow::Borrowed(title)), None],
+        ColumnHead { title, unit: "times", .. } => {
+            ["p50", "p99"].map(|share| Some((Cow::from(format!("{title} {share}")), NUMBER)))
+        }
+        ColumnHead { title, is_counter: true, unit: "number", .. } if heading.recent.is_some() => {
+            [Some((format!("{title}/s").into(), NUMBER)), None]
+        }
+        ColumnHead { title, .. } => [Some((title.into(), class_of(column))), None],
     });
-    let markup = |(cell, column): (&ShownCell, &ColumnHead)| match cell {
-        ShownCell::Text(text) => [Some(markup_of(text, column, service, is_admin)), None],
-        other => texts_of(other).map(|text| text.map(Cow::into_owned)),
+    let markup = |(cell, column): (&ShownCell, &ColumnHead)| match (cell, &heading.recent) {
+        (ShownCell::Text(text), _) => [Some((markup_of(text, column, service, is_admin), "")), None],
+        (ShownCell::Client(ShownClient { address, key }), _) => {
+            let path = column.link.unwrap_or_default();
+            [Some((format!("<a href=\"{path}{}\">{}</a>", escaped(key), html(address)), "")), None]
+        }
+        (ShownCell::Number(count), Some(recent)) if column.is_counter => {
+            [Some((rate(*count as f64 / recent.seconds.max(1.0)), NUMBER)), None]
+        }
+        (other, _) => texts_of(other).map(|text| text.map(|text| (text.into_owned(), class_of(column)))),
     };
     let rows_of = rows.iter().map(|row| row.iter().zip(&heading.columns).flat_map(markup).flatten());
-    write_rows(page, heading.title, heads.flatten(), rows_of);
+    let title = match &heading.recent {
+        Some(recent) => format!("{}, last {}", heading.title, duration(recent.seconds)),
+        None => heading.title.into(),
+    };
+    write_rows(page, &title, heads.flatten(), rows_of);
     let more = (heading.more > 0).then(|| format!("There are {} more.", heading.more));
     for sentence in [Some(heading.help), heading.note.as_deref(), more.as_deref()].into_iter().flatten() {
         if !sentence.is_empty() {
@@ -119,7 +166,8 @@ fn markup_of(text: &str, column: &ColumnHead, service: &str, is_admin: bool) -> 
     let mut markup = column.link.map_or_else(|| html(text).into_owned(), |path| link(path, text));
     for action in column.actions.iter().filter(|_| is_admin) {
         let target = format!("/{service}/{action}/{}", escaped(text));
-        let form = format!(" <form method=\"post\" action=\"{target}\"><button>{action}</button></form>");
+        let form =
+            format!(" <form method=\"post\" action=\"{target}\"><button type=\"submit\">{action}</button></form>");
         markup.push_str(&form);
     }
     markup
@@ -135,8 +183,9 @@ fn write_matrix(page: &mut String, matrix: &ShownMatrix) {
     if rows.is_empty() {
         return page.extend(["<p>", &html(matrix.empty), "</p>\n"]);
     }
-    page.push_str("<table class=\"matrix\">\n");
-    write_row(page, "th", heads);
+    page.extend(["<table class=\"matrix\" aria-label=\"", &html(title), "\">\n<thead>"]);
+    write_row(page, "th scope=\"col\"", heads.into_iter().map(|head| (head, "")));
+    page.push_str("</thead>\n<tbody>");
     let mut write_line = |name: String, values: &[ShownHeat]| {
         page.extend(["<tr><td>", &name, "</td>"]);
         values.iter().for_each(|heat| write_heat(page, *heat));
@@ -145,7 +194,7 @@ fn write_matrix(page: &mut String, matrix: &ShownMatrix) {
     rows.iter().for_each(|line| write_line(link(row_path, &line.name), &line.values));
     write_line(rest(more_rows), others);
     write_line("all".into(), all);
-    page.push_str("</table>\n");
+    page.push_str("</tbody>\n</table>\n");
     writeln!(page, "<p>{} <a href=\"{path}\">Show all.</a></p>", html(matrix.help))
         .expect("a string takes every character");
 }
@@ -174,42 +223,89 @@ fn escaped(text: &str) -> PercentEncode<'_> {
 fn texts_of(cell: &ShownCell) -> [Option<Cow<'_, str>>; 2] {
     let time = |time: Option<f64>, is_over| match (time, is_over) {
         (None, _) => NOTHING,
-        (Some(time), false) => seconds(time).into(),
-        (Some(time), true) => format!("over {}", seconds(time)).into(),
+        (Some(time), false) => duration(time).into(),
+        (Some(time), true) => format!("over {}", duration(time)).into(),
     };
     let one = |text| [Some(text), None];
     match cell {
         ShownCell::Nothing => one(NOTHING),
-        ShownCell::Text(text) => one(html(text)),
-        ShownCell::Number(number) => one(number.to_string().into()),
-        ShownCell::Seconds(span) => one(seconds(*span).into()),
+        ShownCell::Text(text) | ShownCell::Client(ShownClient { address: text, .. }) => one(html(text)),
+        ShownCell::Number(number) => one(grouped(*number).into()),
+        ShownCell::Seconds(span) => one(duration(*span).into()),
         ShownCell::Times(ShownTimes { p50, p99, p50_is_over, p99_is_over }) => {
             [Some(time(*p50, *p50_is_over)), Some(time(*p99, *p99_is_over))]
         }
     }
 }
 
-/// Writes rows whose cells are markup.
+/// The class of numbers.
+const NUMBER: &str = "n";
+
+/// Writes rows whose cells are markup, each with a class.
 fn write_rows<'a>(
     page: &mut String,
     title: &str,
-    heads: impl IntoIterator<Item = impl Into<Cow<'a, str>>>,
-    rows: impl Iterator<Item = impl IntoIterator<Item = String>>,
+    heads: impl IntoIterator<Item = (impl Into<Cow<'a, str>>, &'static str)>,
+    rows: impl Iterator<Item = impl IntoIterator<Item = (String, &'static str)>>,
 ) {
-    page.extend(["<h2>", &html(title), "</h2>\n<table>\n"]);
-    write_row(page, "th", heads.into_iter().map(|head| html(&head.into()).into_owned()));
+    page.extend(["<h2>", &html(title), "</h2>\n<table aria-label=\"", &html(title), "\">\n<thead>"]);
+    let heads = heads.into_iter().map(|(head, class)| (html(&head.into()).into_owned(), class));
+    write_row(page, "th scope=\"col\"", heads);
+    page.push_str("</thead>\n<tbody>");
     rows.for_each(|row| write_row(page, "td", row));
-    page.push_str("</table>\n");
+    page.push_str("</tbody>\n</table>\n");
 }
 
-fn write_row(page: &mut String, tag: &str, cells: impl IntoIterator<Item = String>) {
+fn write_row(page: &mut String, tag: &str, cells: impl IntoIterator<Item = (String, &'static str)>) {
     page.push_str("<tr>");
-    cells.into_iter().for_each(|cell| page.extend(["<", tag, ">", &cell, "</", tag, ">"]));
+    for (cell, class) in cells {
+        match class {
+            "" => page.extend(["<", tag, ">", &cell]),
+            class => page.extend(["<", tag, " class=", class, ">", &cell]),
+        }
+        page.extend(["</", tag.split(' ').next().unwrap_or(tag), ">"]);
+    }
     page.push_str("</tr>\n");
 }
 
-fn seconds(time: f64) -> String {
-    format!("{time:.3} s")
+/// Returns a number with commas between thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (n, digit) in digits.chars().enumerate() {
+        if n > 0 && (digits.len() - n).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Returns how much of something there is, or how often it happens.
+fn rate(value: f64) -> String {
+    match value {
+        0.0 => "0".into(),
+        // Lossless: what is behind the point does not matter.
+        100.0.. => grouped(value.round() as u64),
+        _ if value.fract() == 0.0 => format!("{value}"),
+        1.0.. => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// Returns a duration in the unit that suits it.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        0.0 => "0 s".into(),
+        ..0.001 => format!("{:.0} µs", seconds * 1e6),
+        ..1.0 => format!("{:.0} ms", seconds * 1e3),
+        ..10.0 => format!("{seconds:.1} s"),
+        ..60.0 => format!("{seconds:.0} s"),
+        // Lossless: parts of a second do not matter any more.
+        ..3600.0 => format!("{} min {} s", seconds as u64 / 60, seconds as u64 % 60),
+        ..86_400.0 => format!("{} h {} min", seconds as u64 / 3600, seconds as u64 / 60 % 60),
+        _ => format!("{} d {} h", seconds as u64 / 86_400, seconds as u64 / 3600 % 24),
+    }
 }
 
 #[cfg(test)]
@@ -220,5 +316,27 @@ mod tests {
     fn the_script_has_the_same_steps_of_heat() {
         let steps = HEAT.map(|step| step.to_string()).join(", ");
         assert!(SCRIPT.contains(&format!("const HEAT = [{steps}];")), "page.js has other steps than {steps}");
+    }
+
+    #[test]
+    fn numbers_are_formatted() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([0.0, 0.0167, 7.0, 12.34, 4_321.9].map(rate), ["0", "0.017", "7", "12.3", "4,322"]);
+        let spans = [0.0, 0.000_02, 0.004, 2.5, 42.0, 125.0, 7_300.0, 200_000.0].map(duration);
+        assert_eq!(spans, ["0 s", "20 µs", "4 ms", "2.5 s", "42 s", "2 min 5 s", "2 h 1 min", "2 d 7 h"]);
+    }
+
+    #[test]
+    fn the_script_knows_the_ranges() {
+        for range in RANGES {
+            assert!(SCRIPT.contains(&format!("[\"{}\", \"", range.name)), "{}", range.name);
+        }
+    }
+
+    /// With markup and style, and without what the services tell.
+    #[test]
+    fn the_page_is_small() {
+        let len = SCRIPT.len() + STYLE.len() + include_str!("page.html").len();
+        assert!(len < 60 * 1024, "{len} bytes");
     }
 }

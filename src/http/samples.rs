@@ -1,5 +1,5 @@
-//! How things stood in the last ten minutes: samples at equal distances. They are taken when something happens anyway; where
-//! nothing happened, things stood as they do now.
+//! How things stood in the last ten minutes, or another time: samples at equal distances. They are taken when something happens
+//! anyway; where nothing happened, things stood as they do now.
 
 use crate::report::snapshot::Values;
 use crate::report::{Series, SeriesInfo};
@@ -12,9 +12,12 @@ pub const INTERVAL: Span = Span::from_secs(3);
 /// How many samples are kept: ten minutes.
 pub const KEPT: usize = 201;
 
-/// The samples of the last ten minutes.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+/// The samples of the last ten minutes; with a longer interval, of as much more.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Samples {
+    /// The time from one sample to the next. Those that another process hands over have the common one.
+    #[serde(skip, default = "common_interval")]
+    interval: Span,
     /// When the next one is due.
     next: Time,
     /// One for each series, in the order in which they are noted.
@@ -41,17 +44,32 @@ pub struct Unnamed {
 /// In which order these four are noted now.
 const ORDER_OF_UNNAMED: [usize; 4] = [0, 2, 3, 1];
 
+fn common_interval() -> Span {
+    INTERVAL
+}
+
+impl Default for Samples {
+    fn default() -> Self {
+        Samples::every(INTERVAL)
+    }
+}
+
 impl From<Unnamed> for Samples {
     fn from(Unnamed { next, kept }: Unnamed) -> Self {
         let curve = |column: usize| Curve {
             values: kept.iter().rev().take(KEPT).rev().map(|sample| sample[column]).collect(),
             ..Curve::new("", "")
         };
-        Samples { next, curves: ORDER_OF_UNNAMED.map(curve).into() }
+        Samples { next, curves: ORDER_OF_UNNAMED.map(curve).into(), ..Samples::default() }
     }
 }
 
 impl Samples {
+    /// Returns no samples yet, at such a distance.
+    pub fn every(interval: Span) -> Self {
+        Samples { interval, next: Time::default(), curves: Vec::new() }
+    }
+
     /// Returns when the next sample is due.
     pub fn next(&self) -> Time {
         self.next
@@ -63,8 +81,9 @@ impl Samples {
         if now < self.next {
             return;
         }
-        let due = 1 + now.since(self.next).as_micros() / INTERVAL.as_micros();
-        self.next = self.next + Span::from_micros(due.saturating_mul(INTERVAL.as_micros()));
+        let interval = self.interval.as_micros();
+        let due = 1 + now.since(self.next).as_micros() / interval;
+        self.next = self.next + Span::from_micros(due.saturating_mul(interval));
         let mut place = 0;
         tell(&mut |service, (info, value)| {
             self.curve_at(place, service, info.name).push(value, due);
@@ -88,12 +107,14 @@ impl Samples {
         curve
     }
 
-    /// Returns what is shown of a series: its values, or how much it grew in each second.
-    pub fn shown(&self, service: &str, info: &SeriesInfo) -> Values {
+    /// Returns what is shown of a series: its values, or how much it grew in each second, of so many intervals at most.
+    pub fn shown(&self, service: &str, info: &SeriesInfo, most: usize) -> Values {
+        // The first sample only says what the second is compared with.
+        let known = self.values(service, info.name).skip(1).count();
+        let skipped = known.saturating_sub(most);
         match info.is_rate {
-            true => Values::Rates(self.rates(service, info.name).collect()),
-            // The first sample only says what the second is compared with.
-            false => Values::Levels(self.values(service, info.name).skip(1).collect()),
+            true => Values::Rates(self.rates(service, info.name).skip(skipped).collect()),
+            false => Values::Levels(self.values(service, info.name).skip(1 + skipped).collect()),
         }
     }
 
@@ -105,7 +126,7 @@ impl Samples {
 
     /// Returns how much a value became more, in each second, from one sample to the next.
     fn rates(&self, service: &str, name: &str) -> impl Iterator<Item = f64> {
-        let seconds = INTERVAL.as_micros() as f64 / 1e6;
+        let seconds = self.interval.as_micros() as f64 / 1e6;
         let values = self.values(service, name);
         values.clone().zip(values.skip(1)).map(move |(before, after)| after.saturating_sub(before) as f64 / seconds)
     }

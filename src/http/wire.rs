@@ -34,6 +34,8 @@ pub struct HttpRequest<'a> {
     pub host: Option<&'a str>,
     /// Where the page is, without the query.
     pub path: &'a str,
+    /// What is said of it behind a question mark; empty if nothing.
+    pub query: &'a str,
     /// Which page of which server has made the browser ask, if that says so: `http://host:port`.
     pub origin: Option<&'a str>,
     /// What the browser thinks of that: `same-origin`.
@@ -182,10 +184,11 @@ fn parse_head(input: &[u8]) -> Result<Option<(HttpRequest<'_>, usize)>, Status> 
         "POST" => Method::Post,
         _ => Method::Other,
     };
-    let (authority, path) = split_target(target);
+    let (authority, path, query) = split_target(target);
     let host = authority.or(host);
     let (origin, site) = (values(headers, "origin").next(), values(headers, "sec-fetch-site").next());
-    let request = HttpRequest { method, host, path, origin, site, connection: connection(headers, is_modern) };
+    let connection = connection(headers, is_modern);
+    let request = HttpRequest { method, host, path, query, origin, site, connection };
     Ok(Some((request, len + body_length(headers)?)))
 }
 
@@ -222,8 +225,8 @@ fn values<'h, 'a: 'h>(headers: &'h [Header<'a>], name: &'h str) -> impl Iterator
     named.map(|header| str::from_utf8(header.value).unwrap_or_default().trim())
 }
 
-/// Returns the host of a target, which counts more than the header's, if the target is a whole URL; and its path, without a query.
-fn split_target(target: &str) -> (Option<&str>, &str) {
+/// Returns the host of a target, which counts more than the header's, if the target is a whole URL; its path, and its query.
+fn split_target(target: &str) -> (Option<&str>, &str, &str) {
     let (host, path) = match target.split_once("://") {
         Some((scheme, rest)) if !scheme.contains('/') => {
             let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -231,7 +234,9 @@ fn split_target(target: &str) -> (Option<&str>, &str) {
         }
         _ => (None, target),
     };
-    (host, path.split(['?', '#']).next().unwrap_or_default())
+    let path = path.split('#').next().unwrap_or_default();
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    (host, path, query)
 }
 
 #[cfg(test)]
@@ -255,7 +260,7 @@ mod tests {
     #[test]
     fn requests_are_read() {
         let (host, path, connection) = (Some("a"), "/metrics", AfterResponse::Stays);
-        let get = HttpRequest { method: Method::Get, host, path, origin: None, site: None, connection };
+        let get = HttpRequest { method: Method::Get, host, path, query: "", origin: None, site: None, connection };
         for input in [
             "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
             "\r\nGET /metrics HTTP/1.1\nhost:a\n\n",
@@ -263,7 +268,7 @@ mod tests {
             "GET http://a/metrics?x HTTP/1.1\r\nHost: b\r\n\r\n",
             "GET /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
         ] {
-            assert_eq!(request(input), get, "{input:?}");
+            assert_eq!(HttpRequest { query: "", ..request(input) }, get, "{input:?}");
         }
         assert_eq!(request("HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n").method, Method::Head);
         assert_eq!(request("PUT /x HTTP/1.1\r\nHost: a\r\n\r\n").method, Method::Other);
@@ -271,6 +276,7 @@ mod tests {
         assert_eq!((post.method, post.origin, post.site), (Method::Post, Some("http://a"), Some("same-origin")));
         assert_eq!(request("GET http://a HTTP/1.1\r\nHost: a\r\n\r\n").path, "/");
         assert_eq!(request("GET /?u=http://b/c HTTP/1.1\r\nHost: a\r\n\r\n").path, "/");
+        assert_eq!(request("GET /x?range=1m#y HTTP/1.1\r\nHost: a\r\n\r\n").query, "range=1m");
         assert_eq!(request("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n").path, "*");
         assert_eq!(request("GET http://a?b/c HTTP/1.1\r\nHost: b\r\n\r\n").path, "/");
         assert_eq!(request("GET / HTTP/1.1\r\nHost: a:7580\r\n\r\n").host, Some("a:7580"));

@@ -20,7 +20,7 @@ use crate::options::{Opt, TableOpt};
 use crate::output::{MAX_BYTES, Output};
 use crate::pools::wire::{LINE_TOO_LONG, Line as Framed, first_line, is_http};
 use crate::record::{Reader, Writer};
-use crate::report::Report;
+use crate::report::{Report, View};
 use crate::service::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
@@ -337,6 +337,10 @@ impl Service for Members {
         let figures = self.state.counted_in_all();
         let figures = self.levels(traffic).rows().chain(figures.rows()).collect();
         Report { figures, tables: self.tables(), ..Report::default() }
+    }
+
+    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+        self.view_of(path, now, peers)
     }
 
     fn saved_version(&self) -> u16 {

@@ -1,15 +1,22 @@
 //! What the members tell operators, as tables: how the pools stand, and what happened in them.
 
 use super::Members;
-use super::state::PoolReport;
+use super::state::{MemberRow, PoolReport};
 use super::stats::{Levels, MISSES, Members as Stat, misses_of};
-use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Table, TableInfo};
-use crate::service::Traffic;
+use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Report, Table, TableInfo, View};
+use crate::service::{Peers, Traffic};
 use crate::stats::Figures;
+use crate::text::{unescaped, visible};
+use crate::time::Time;
 use crate::top_keys;
 
 /// How many pools are told of: more than a page has room for, and few enough that a report of 65,536 pools is made quickly.
 pub const MOST_ROWS: usize = 256;
+
+/// How many members of one pool are told of.
+const MOST_MEMBERS: usize = 200;
+/// How much of a name a title has, in bytes.
+const TITLE_BYTES: usize = 200;
 
 /// What else is counted, in the order of the columns.
 const EVENTS: [Stat; 11] = [
@@ -29,7 +36,7 @@ const EVENTS: [Stat; 11] = [
 const NAME: Column = Column {
     name: "name",
     title: "pool",
-    unit: ColumnUnit::Name,
+    unit: ColumnUnit::Linked("/members/pool/"),
     help: "The name of the pool, in the bytes of clients.",
     metric: ColumnMetric::Label("pool"),
     emphasis: Emphasis::None,
@@ -145,6 +152,39 @@ static HISTORY: TableInfo = TableInfo {
     ],
 };
 
+static MEMBERS: TableInfo = TableInfo {
+    name: "members",
+    title: "Members",
+    help: "",
+    empty: "The pool has no member.",
+    columns: &[
+        Column { name: "name", title: "member", unit: ColumnUnit::Name, help: "Its name.", ..Column::BLANK },
+        Column { name: "state", title: "state", unit: ColumnUnit::Text, help: "What it does.", ..Column::BLANK },
+        Column { name: "holder", title: "holder", unit: ColumnUnit::Text, help: "Who holds it.", ..Column::BLANK },
+        Column {
+            name: "age",
+            title: "age",
+            unit: ColumnUnit::Age,
+            help: "How long there has been such a member.",
+            ..Column::BLANK
+        },
+        Column {
+            name: "idle",
+            title: "idle",
+            unit: ColumnUnit::Age,
+            help: "How long it has not been in use.",
+            ..Column::BLANK
+        },
+        Column {
+            name: "uses",
+            title: "uses",
+            unit: ColumnUnit::Level,
+            help: "How often it was taken.",
+            ..Column::BLANK
+        },
+    ],
+};
+
 const fn alarm(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
     Column { emphasis: Emphasis::Alarm, ..Column::count(name, title, metric, help) }
 }
@@ -177,6 +217,23 @@ impl Members {
         levels
     }
 
+    /// Returns what there is to tell of one pool, `pool/NAME`, in text as it is shown elsewhere.
+    pub(super) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+        let name = path.strip_prefix(b"pool/")?;
+        let name = str::from_utf8(name).map_or_else(|_| name.to_vec(), unescaped);
+        let pool = self.state.report_of_name(&name).ok()?;
+        let members = self.state.members_after(&name, None, now, |conn| peers.peer(conn)).ok()?;
+        let rows: Vec<Vec<Cell>> = members.take(MOST_MEMBERS).map(|row| row_of_member(&row)).collect();
+        let note = (rows.len() == MOST_MEMBERS).then(|| format!("The first {MOST_MEMBERS} by name are told of."));
+        let tables = vec![
+            Table { info: &STANDING, rows: vec![standing_of(&pool)], note: None },
+            Table { info: &MEMBERS, rows, note },
+            Table { info: &HISTORY, rows: vec![history_of(&pool)], note: None },
+        ];
+        let title = format!("Pool {}", visible(&name, TITLE_BYTES));
+        Some(View { title, report: Report { tables, ..Report::default() }, ..View::default() })
+    }
+
     /// Returns the pools as they are now, and what happened in them: of [`MOST_ROWS`] pools at most, whose names are cut to
     /// [`top_keys::KEY_BYTES`].
     pub(super) fn tables(&self) -> Vec<Table> {
@@ -186,6 +243,12 @@ impl Members {
             Table { info: &HISTORY, rows: pools.iter().map(history_of).collect(), note: None },
         ]
     }
+}
+
+fn row_of_member(row: &MemberRow<'_>) -> Vec<Cell> {
+    let holder = if row.holder == "-" { Cell::Nothing } else { Cell::Text(row.holder.clone()) };
+    let [age, idle] = [row.age, row.idle].map(Cell::Time);
+    vec![name_of(row.name), Cell::Text(row.state.into()), holder, age, idle, Cell::Number(row.uses.into())]
 }
 
 fn standing_of(pool: &PoolReport<'_>) -> Vec<Cell> {
@@ -216,9 +279,7 @@ mod tests {
     use super::*;
     use crate::id::{ConnId, Id};
     use crate::registry::tests::report_after_lines;
-    use crate::report::Report;
-    use crate::service::Peers;
-    use crate::time::{Span, Time};
+    use crate::time::Span;
 
     struct Here;
 

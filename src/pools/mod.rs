@@ -9,13 +9,14 @@ mod report;
 pub mod request;
 mod state;
 pub mod stats;
+mod views;
 pub mod wire;
 
 pub use options::PoolsSettings;
 pub use report::MOST_ROWS;
 pub use state::{
     AcquireLock, BadSyntax, BusiestSearch, BusyKey, ClaimInfo, KeyLimits, PoolEvent, PoolsState, PoolsStep, Purpose,
-    Reply, WorkType,
+    Reply, WhichKeys, WorkType,
 };
 
 use crate::id::ConnId;
@@ -24,7 +25,7 @@ use crate::output::{FULL_BYTES, MAX_BYTES, Output};
 use crate::record::{Reader, Writer};
 use crate::report::room::{self, Room};
 use crate::report::snapshot::{Moment, Remembered, Snapshot};
-use crate::report::{Report, Series};
+use crate::report::{Counted, Report, Series, View};
 use crate::service::{
     Acted, Caps, Context, GONE, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
@@ -338,6 +339,14 @@ impl Service for PoolsService {
 
     fn sample(&self, note: &mut dyn FnMut(Series)) {
         self.standing().into_iter().for_each(note);
+    }
+
+    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+        self.view_of(path, now, peers)
+    }
+
+    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
+        self.tally_types(note);
     }
 
     fn saved_version(&self) -> u16 {

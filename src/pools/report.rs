@@ -1,21 +1,48 @@
 //! What the pools tell operators, as tables and series.
 
-use super::PoolsService;
-use super::state::CeilingInUse;
+use super::state::{CeilingInUse, KEYS_LOOKED_AT, WhichKeys};
 use super::stats::PoolStat as Stat;
-use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Series, SeriesInfo, Table, TableInfo};
+use super::{BusyKey, ClaimInfo, PoolsService};
+use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Series, SeriesInfo, Table, TableInfo};
 use crate::service::Peers;
 use crate::time::{Span, Time};
-use crate::top_keys;
+use crate::top_keys::{self, TopKey};
+use std::cmp::Reverse;
 
 /// How many keys or holders a list of the report has at most.
 pub const MOST_ROWS: usize = 20;
 
-const KEY: Column = Column {
+/// The paths below which there are pages about each key, type of work and client.
+pub(super) const KEYS: &str = "/pools/key/";
+pub(super) const TYPES_PATH: &str = "/pools/type/";
+pub(super) const CLIENTS: &str = "/pools/client/";
+
+pub(super) const KEY: Column = Column {
     name: "key",
     title: "key",
-    unit: ColumnUnit::Name,
+    unit: ColumnUnit::Linked(KEYS),
     help: "The key, in the bytes of clients.",
+    ..Column::BLANK
+};
+pub(super) const PEER: Column = Column {
+    name: "peer",
+    title: "client",
+    unit: ColumnUnit::Client(CLIENTS),
+    help: "The address of the client.",
+    ..Column::BLANK
+};
+pub(super) const AGE: Column = Column {
+    name: "age",
+    title: "for",
+    unit: ColumnUnit::Age,
+    help: "How long it has held the lock or waited for it.",
+    ..Column::BLANK
+};
+pub(super) const WHO: Column = Column {
+    name: "who",
+    title: "who",
+    unit: ColumnUnit::Linked(CLIENTS),
+    help: "Who it says to be.",
     ..Column::BLANK
 };
 const WORKING: Column =
@@ -29,7 +56,7 @@ const WAITING: Column = Column {
     ..Column::BLANK
 };
 
-static TYPES: TableInfo = TableInfo {
+pub(super) static TYPES: TableInfo = TableInfo {
     name: "types",
     title: "Types of work",
     help: "",
@@ -40,6 +67,7 @@ static TYPES: TableInfo = TableInfo {
             title: "type",
             help: "What stands before the first colon of a key; other for all that came when there were too many.",
             metric: ColumnMetric::Label("type"),
+            unit: ColumnUnit::Linked(TYPES_PATH),
             ..KEY
         },
         Column { emphasis: Emphasis::Work, ..count("acquired", "type_acquired", "Locks granted, by type of work.") },
@@ -47,19 +75,16 @@ static TYPES: TableInfo = TableInfo {
         Column { help: "Requests that wait, by type of work.", metric: ColumnMetric::Each("type_waiting"), ..WAITING },
         count("done", "type_done", "Waits that ended in DONE, by type of work."),
         Column { emphasis: Emphasis::Alarm, ..count("full", "type_full", "QUEUE_FULL replies, by type of work.") },
-        Column {
-            emphasis: Emphasis::Caution,
-            ..count("timeouts", "type_timeouts", "TIMEOUT replies, by type of work.")
-        },
+        Column { emphasis: Emphasis::Alarm, ..count("timeouts", "type_timeouts", "TIMEOUT replies, by type of work.") },
         times("wait", "How long requests waited that waited at all, by type of work."),
         times("hold", "How long locks were held, by type of work."),
     ],
 };
 
-static BUSIEST: TableInfo = TableInfo {
+pub(super) static BUSIEST: TableInfo = TableInfo {
     name: "busiest",
     title: "Busiest keys now",
-    help: "",
+    help: "Keys with about as many claims, within a factor of two, stand in the order of their names.",
     empty: "Nobody holds or waits for a lock.",
     columns: &[
         KEY,
@@ -75,7 +100,7 @@ static BUSIEST: TableInfo = TableInfo {
     ],
 };
 
-static HOTTEST: TableInfo = TableInfo {
+pub(super) static HOTTEST: TableInfo = TableInfo {
     name: "hottest",
     title: "Hottest keys of the last hour",
     help: "What is old fades: after half an hour, an event counts half.",
@@ -83,11 +108,18 @@ static HOTTEST: TableInfo = TableInfo {
     columns: &[
         KEY,
         Column {
+            name: "refusing",
+            title: "refused now",
+            unit: ColumnUnit::Level,
+            help: "Requests refused in the present minute, which began with a refusal.",
+            emphasis: Emphasis::Alarm,
+            ..Column::BLANK
+        },
+        Column {
             name: "refusals",
             title: "refused",
             unit: ColumnUnit::Level,
             help: "Requests refused lately: QUEUE_FULL and TIMEOUT.",
-            emphasis: Emphasis::Alarm,
             ..Column::BLANK
         },
         Column {
@@ -95,7 +127,6 @@ static HOTTEST: TableInfo = TableInfo {
             title: "waited",
             unit: ColumnUnit::Level,
             help: "Requests that waited lately.",
-            emphasis: Emphasis::Caution,
             ..Column::BLANK
         },
     ],
@@ -108,21 +139,11 @@ static HOLDERS: TableInfo = TableInfo {
     empty: "Nobody holds a lock.",
     columns: &[
         KEY,
+        PEER,
+        WHO,
         Column {
-            name: "peer",
-            title: "client",
-            unit: ColumnUnit::Address,
-            help: "The address of the client.",
-            ..Column::BLANK
-        },
-        Column { name: "who", title: "who", unit: ColumnUnit::Name, help: "Who it says to be.", ..Column::BLANK },
-        Column {
-            name: "age",
-            title: "for",
-            unit: ColumnUnit::Age,
-            help: "How long it has held the lock.",
             metric: ColumnMetric::Largest { name: "oldest_holder", help: "How long the oldest lock has been held." },
-            ..Column::BLANK
+            ..AGE
         },
     ],
 };
@@ -178,6 +199,8 @@ static HELD: SeriesInfo =
     SeriesInfo { name: "working", title: "Working", unit: "locks held", is_rate: false, emphasis: Emphasis::Work };
 static WAITERS: SeriesInfo =
     SeriesInfo { name: "waiting", title: "Waiting", unit: "requests", is_rate: false, emphasis: Emphasis::Caution };
+static TIMEOUTS: SeriesInfo =
+    SeriesInfo { name: "timeouts", title: "Timeouts", unit: "per second", is_rate: true, emphasis: Emphasis::Alarm };
 static REFUSED: SeriesInfo = SeriesInfo {
     name: "refused",
     title: "Refused, queue full",
@@ -214,42 +237,74 @@ const fn times(name: &'static str, help: &'static str) -> Column {
 
 impl PoolsService {
     /// Tells how the pools stand, without allocating.
-    pub(super) fn standing(&self) -> [Series; 4] {
+    pub(super) fn standing(&self) -> [Series; 5] {
         let state = &self.state;
         [
             (&ACQUIRED, state.count_of(Stat::TotalAcquired)),
             (&HELD, state.working()),
             (&WAITERS, state.waiting()),
             (&REFUSED, state.count_of(Stat::FullQueues)),
+            (&TIMEOUTS, state.timeouts()),
         ]
+    }
+
+    /// Notes what was counted by type of work, in the order of the columns.
+    pub(super) fn tally_types(&self, note: &mut dyn FnMut(Counted<'_>)) {
+        for one in self.state.types_in_use() {
+            let counts = &[one.acquired, one.done, one.full, one.timeouts];
+            note(Counted { table: TYPES.name, name: &one.name, counts, times: &[&one.waits, &one.holds] });
+        }
     }
 
     /// Returns the pools as they are now, and what has happened in them. Each table has [`MOST_ROWS`] rows at most, but for
     /// that of the types, of which there are 257 at most; keys are cut to [`top_keys::KEY_BYTES`].
     pub(super) fn tables(&self, now: Time, peers: &dyn Peers) -> Vec<Table> {
         let state = &self.state;
-        let busiest = state.busiest(MOST_ROWS).into_iter().map(|busy| {
-            let [working, waiting] = [busy.working, busy.waiting].map(|count| Cell::Number(count.into()));
-            vec![Cell::Name(top_keys::truncated(busy.key).into()), working, waiting, Cell::Time(now.since(busy.since))]
+        let holders = state.longest_holders(MOST_ROWS).into_iter().map(|claim| {
+            let (key, age) = (Cell::Name(top_keys::truncated(claim.key).into()), now.since(claim.since));
+            vec![key, Cell::client(claim.conn, peers), who_of(&claim), Cell::Time(age)]
         });
-        let hottest = state.hottest(MOST_ROWS, now).into_iter();
-        let hottest =
-            hottest.map(|hot| vec![Cell::Name(hot.key.into()), Cell::Number(hot.refusals), Cell::Number(hot.waits)]);
-        let holders = state.longest_holders(MOST_ROWS).into_iter().map(|client| {
-            let (peer, age) = (peers.peer(client.conn), now.since(client.since));
-            let who = if client.who.is_empty() { Cell::Nothing } else { Cell::Name(client.who.into()) };
-            vec![Cell::Name(top_keys::truncated(client.key).into()), Cell::Text(peer), who, Cell::Time(age)]
-        });
-        let error = state.hottest_error(now);
-        let note = (error > 0).then(|| format!("A key may have had up to {error} more."));
+        let types = state.types().into_iter().map(row_of_type).collect();
         vec![
-            Table { info: &TYPES, rows: state.types().into_iter().map(row_of_type).collect(), note: None },
-            Table { info: &BUSIEST, rows: busiest.collect(), note: None },
-            Table { info: &HOTTEST, rows: hottest.collect(), note },
+            Table { info: &TYPES, rows: types, note: None },
+            self.busiest(WhichKeys::All, now),
+            self.hottest(|_| true, now),
             Table { info: &HOLDERS, rows: holders.collect(), note: None },
             Table { info: &CEILINGS, rows: state.ceilings().iter().map(row_of_ceiling).collect(), note: None },
         ]
     }
+
+    /// Returns the table of the busiest of some keys.
+    pub(super) fn busiest(&self, which: WhichKeys<'_>, now: Time) -> Table {
+        let mut keys = self.state.busiest(MOST_ROWS, which);
+        // One look after the other finds most keys where they stood before.
+        keys.sort_by_key(|busy| (Reverse((busy.working + busy.waiting).ilog2()), busy.key));
+        let note = self.state.is_too_much_to_look_at().then(|| {
+            format!("There are {} keys: {KEYS_LOOKED_AT} and the hottest ones are looked at.", self.state.keys())
+        });
+        let row = |busy: BusyKey<'_>| {
+            let [working, waiting] = [busy.working, busy.waiting].map(|count| Cell::Number(count.into()));
+            vec![Cell::Name(top_keys::truncated(busy.key).into()), working, waiting, Cell::Time(now.since(busy.since))]
+        };
+        Table { info: &BUSIEST, rows: keys.into_iter().map(row).collect(), note }
+    }
+
+    /// Returns the table of the hottest of some keys.
+    pub(super) fn hottest(&self, include: impl Fn(&[u8]) -> bool, now: Time) -> Table {
+        let hottest = self.state.hottest(usize::MAX, now).into_iter().filter(|hot| include(hot.key)).take(MOST_ROWS);
+        let row = |hot: TopKey<'_>| {
+            let numbers = [hot.refusing, hot.refusals, hot.waits].map(Cell::Number);
+            [Cell::Name(hot.key.into())].into_iter().chain(numbers).collect()
+        };
+        let error = self.state.hottest_error(now);
+        let note = (error > 0).then(|| format!("A key may have had up to {error} more."));
+        Table { info: &HOTTEST, rows: hottest.map(row).collect(), note }
+    }
+}
+
+/// Returns the cell that says who has a claim.
+pub(super) fn who_of(claim: &ClaimInfo<'_>) -> Cell {
+    if claim.who.is_empty() { Cell::Nothing } else { Cell::Name(claim.who.into()) }
 }
 
 fn row_of_ceiling(CeilingInUse { ceiling, lowered, shed }: &CeilingInUse) -> Vec<Cell> {
@@ -271,7 +326,7 @@ fn row_of_ceiling(CeilingInUse { ceiling, lowered, shed }: &CeilingInUse) -> Vec
     ]
 }
 
-fn row_of_type(one: &super::WorkType) -> Vec<Cell> {
+pub(super) fn row_of_type(one: &super::WorkType) -> Vec<Cell> {
     vec![
         Cell::Name(one.name.clone()),
         Cell::Number(one.acquired),
@@ -289,17 +344,9 @@ fn row_of_type(one: &super::WorkType) -> Vec<Cell> {
 mod tests {
     use super::*;
     use crate::id::{ConnId, Id};
-    use crate::registry::tests::report_after_lines;
+    use crate::registry::tests::{Numbered, report_after_lines};
     use crate::report::Report;
     use crate::service::Traffic;
-
-    struct Numbers;
-
-    impl Peers for Numbers {
-        fn peer(&self, conn: ConnId) -> String {
-            format!("peer{}", conn.index())
-        }
-    }
 
     fn at(seconds: u64) -> Time {
         Time::START + Span::from_secs(seconds)
@@ -309,7 +356,7 @@ mod tests {
     fn report_after(lines: &[&str], seconds: u64) -> Report {
         let traffic = Traffic { connect_errors: 7, ..Traffic::default() };
         let lines = lines.iter().enumerate().map(|(n, line)| (at(n as u64), n, line.to_string()));
-        report_after_lines("pools", lines, at(seconds), &traffic, &Numbers)
+        report_after_lines("pools", lines, at(seconds), &traffic, &Numbered)
     }
 
     #[test]
@@ -339,10 +386,12 @@ mod tests {
         let busiest = busiest.map(|(key, waiting, s)| vec![name(key), number(1), number(waiting), age(s)]);
         assert_eq!(*rows(1), busiest);
         let hottest = [("b:2", 1, 1), ("a:1", 1, 0)];
-        assert_eq!(*rows(2), hottest.map(|(key, refusals, waits)| vec![name(key), number(refusals), number(waits)]));
+        let row = |(key, refusals, waits)| vec![name(key), number(refusals), number(refusals), number(waits)];
+        assert_eq!(*rows(2), hottest.map(row), "nothing is over yet");
         assert_eq!(report.tables[2].note, None);
-        let holders = [("a:1", "peer0", Cell::Nothing, 10), ("b:2", "peer1", name("web1:7"), 9)];
-        let holders = holders.map(|(key, peer, who, s)| vec![name(key), Cell::Text(peer.into()), who, age(s)]);
+        let holders = [("a:1", 0, Cell::Nothing, 10), ("b:2", 1, name("web1:7"), 9)];
+        let peer = |n| Cell::client(ConnId::from_index(n), &Numbered);
+        let holders = holders.map(|(key, n, who, s)| vec![name(key), peer(n), who, age(s)]);
         assert_eq!(*rows(3), holders);
     }
 

@@ -34,7 +34,7 @@ mod who;
 pub use super::request::{AcquireLock, BadSyntax, KeyLimits, Purpose, Reply};
 pub use alerts::{PoolEvent, WINDOW};
 pub use ceilings::CeilingInUse;
-pub use queries::{BusiestSearch, BusyKey, ClaimInfo};
+pub use queries::{BusiestSearch, BusyKey, CLIENTS_LOOKED_AT, ClaimInfo, KEYS_LOOKED_AT, WhichKeys};
 pub use saved::SAVED_VERSION;
 pub use types::WorkType;
 

@@ -5,8 +5,8 @@
 
 use super::matrix::ShownMatrix;
 use super::room::Room;
-use super::tables::{Heading, Tables, word_of};
-use super::{Overview, Report, Series, SeriesInfo, ServiceReport};
+use super::tables::{Heading, ShownTable, Tables, word_of};
+use super::{Overview, Report, Series, SeriesInfo, ServiceReport, Table};
 use crate::loop_stats::{Budget, LoopStats};
 use crate::service::{Context, ProcessUsage};
 use crate::stats::Unit;
@@ -38,6 +38,8 @@ pub struct Remembered<'a> {
     pub most: usize,
     /// Returns what is remembered of a series of that service.
     pub values: &'a dyn Fn(&'static str, &'static SeriesInfo) -> Values,
+    /// Of what the counts and times of tables are that do not tell of all since the start, with the names of service and table.
+    pub recent: &'a [(&'static str, &'static str, ShownRecent)],
 }
 
 /// Everything that the page shows.
@@ -50,6 +52,9 @@ pub struct Snapshot {
     /// What this is about, where it is not about everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+    /// The range of which it tells: `1m`, `5m` or `1h`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<&'static str>,
     /// Whether those who look at it may do what columns name as their actions.
     pub is_admin: bool,
     /// Null if there was none.
@@ -109,6 +114,15 @@ pub struct ShownHistory {
     pub interval: f64,
     pub most: usize,
     pub series: Vec<ShownCurve>,
+}
+
+/// Of what time the counts and times of a table are.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShownRecent {
+    /// How long it is.
+    pub seconds: f64,
+    /// For the first rows, how much was done and how much was refused in each second, oldest first.
+    pub curves: Vec<[Vec<f64>; 2]>,
 }
 
 #[derive(Serialize)]
@@ -190,7 +204,7 @@ impl<'a> Moment<'a> {
 impl Remembered<'static> {
     /// Nothing at all: only the present is known.
     pub const NOTHING: Remembered<'static> =
-        Remembered { interval: Span::ZERO, most: 0, values: &|_, _| Values::Levels(Vec::new()) };
+        Remembered { interval: Span::ZERO, most: 0, values: &|_, _| Values::Levels(Vec::new()), recent: &[] };
 }
 
 impl Snapshot {
@@ -198,17 +212,20 @@ impl Snapshot {
     pub fn of(moment: &Moment<'_>, room: Room, remembered: &Remembered<'_>) -> Snapshot {
         let (loop_stats, usage) = (moment.loop_stats, &moment.usage);
         let tables = Tables::of(&moment.overview, room);
+        let services = moment.overview.services.iter();
+        let services = services.map(|service| ShownService::of(service, &tables, remembered.recent));
         Snapshot {
             version: env!("CARGO_PKG_VERSION"),
             uptime: seconds(moment.now.since(Time::START)),
             started_at: seconds(moment.epoch),
             title: None,
+            range: None,
             is_admin: false,
             last_reload: loop_stats.reload.map(|reload| ShownReload {
                 at: seconds(moment.time_of_day(reload.at)),
                 has_worked: reload.has_worked,
             }),
-            services: moment.overview.services.iter().map(|service| ShownService::of(service, &tables)).collect(),
+            services: services.collect(),
             tables,
             history: ShownHistory::of(moment, remembered),
             loop_: ShownLoop {
@@ -239,7 +256,11 @@ impl Snapshot {
 }
 
 impl ShownService {
-    fn of(service: &ServiceReport, tables: &Tables) -> ShownService {
+    fn of(
+        service: &ServiceReport,
+        tables: &Tables,
+        recent: &[(&'static str, &'static str, ShownRecent)],
+    ) -> ShownService {
         let traffic = &service.traffic;
         let figures = service.report.figures.iter().map(|(row, value)| ShownFigure {
             name: row.name,
@@ -249,7 +270,11 @@ impl ShownService {
             is_bytes: row.unit == Unit::Bytes,
             is_counter: row.unit.is_counter(),
         });
-        let shown = tables.of_service(service.name);
+        let heading = |(table, shown): (&Table, &ShownTable)| {
+            let recent = recent.iter().find(|(of, name, _)| *of == service.name && *name == table.info.name);
+            Heading::of(table, shown, recent.map(|(_, _, recent)| recent.clone()))
+        };
+        let shown = service.report.tables.iter().zip(tables.of_service(service.name));
         ShownService {
             name: service.name,
             connections: traffic.open,
@@ -259,7 +284,7 @@ impl ShownService {
             received_bytes: traffic.received_bytes,
             sent_bytes: traffic.sent_bytes,
             figures: figures.collect(),
-            tables: service.report.tables.iter().zip(shown).map(|(table, shown)| Heading::of(table, shown)).collect(),
+            tables: shown.map(heading).collect(),
             matrix: service.report.matrix.as_ref().map(|matrix| ShownMatrix::of(matrix, MATRIX_BYTES)),
         }
     }
@@ -300,10 +325,19 @@ pub fn seconds(span: Span) -> f64 {
 pub mod tests {
     use super::*;
     use crate::histogram::Histogram;
+    use crate::id::{ConnId, Id};
     use crate::registry::Services;
     use crate::report::room::MOST_ROWS;
     use crate::report::{Cell, ColumnUnit};
-    use crate::service::{NoProcess, Nobody, Process};
+    use crate::service::{NoProcess, Nobody, Peers, Process};
+
+    struct Long;
+
+    impl Peers for Long {
+        fn peer(&self, conn: ConnId) -> String {
+            format!("[2001:db8::{}]:40000", conn.index())
+        }
+    }
 
     /// Everything that can be asked of the services, whatever they are, with as many rows as there can be.
     pub fn overview(rows: usize, name: impl Fn(usize) -> Vec<u8>) -> Overview {
@@ -316,6 +350,7 @@ pub mod tests {
         let cell = |unit: ColumnUnit, n: usize| match unit {
             ColumnUnit::Name | ColumnUnit::Linked(_) => Cell::Name(name(n)),
             ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key(_) => Cell::Text(format!("[2001:db8::{n}]:40000")),
+            ColumnUnit::Client(_) => Cell::client(ConnId::from_index(n), &Long),
             ColumnUnit::Level | ColumnUnit::Count | ColumnUnit::Bytes => Cell::Number(u64::MAX),
             ColumnUnit::Age | ColumnUnit::Duration => Cell::Time(Span::from_micros(123_456_789_012_345)),
             ColumnUnit::Times => Cell::Times(histogram.clone()),

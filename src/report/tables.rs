@@ -1,9 +1,11 @@
 //! The tables of a report as people see them: visible names, seconds, and as many rows as there is room for.
 
 use super::room::{Room, fit};
-use super::snapshot::seconds;
+use super::snapshot::{ShownRecent, seconds};
 use super::{Cell, Column, ColumnUnit, Emphasis, Overview, TableInfo};
 use crate::histogram::{Histogram, Quantile};
+use crate::id::{ConnId, Id};
+use crate::service::Peers;
 use crate::text::visible;
 use crate::time::Span;
 use serde::Serialize;
@@ -38,6 +40,9 @@ pub struct Heading {
     pub note: Option<String>,
     /// How many rows there was no room for.
     pub more: usize,
+    /// Of what time the counts and times are; nothing if of all since the start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recent: Option<ShownRecent>,
     pub columns: Vec<ColumnHead>,
 }
 
@@ -65,9 +70,20 @@ pub struct ColumnHead {
 pub enum ShownCell {
     Nothing,
     Text(String),
+    Client(ShownClient),
     Number(u64),
     Seconds(f64),
     Times(ShownTimes),
+}
+
+/// A connection.
+#[derive(Serialize)]
+#[serde(transparent)]
+pub struct ShownClient {
+    pub address: String,
+    /// Where there is a page about it, below the path of its column.
+    #[serde(skip)]
+    pub key: String,
 }
 
 /// How long something took: the half of all times is no longer than `p50`. Null without times.
@@ -107,7 +123,7 @@ impl Tables {
 
 impl Heading {
     /// Returns what there is to know of a table besides the rows that are shown.
-    pub fn of(table: &super::Table, shown: &ShownTable) -> Heading {
+    pub fn of(table: &super::Table, shown: &ShownTable, recent: Option<ShownRecent>) -> Heading {
         let info = table.info;
         Heading {
             name: info.name,
@@ -116,6 +132,7 @@ impl Heading {
             empty: info.empty,
             note: table.note.clone(),
             more: table.rows.len() - shown.rows.len(),
+            recent,
             columns: info.columns.iter().map(ColumnHead::of).collect(),
         }
     }
@@ -126,7 +143,7 @@ impl ColumnHead {
         let unit = match column.unit {
             ColumnUnit::Name | ColumnUnit::Linked(_) => "name",
             ColumnUnit::Key(_) => "key",
-            ColumnUnit::Address => "address",
+            ColumnUnit::Address | ColumnUnit::Client(_) => "address",
             ColumnUnit::Text => "text",
             ColumnUnit::Level | ColumnUnit::Count => "number",
             ColumnUnit::Bytes => "bytes",
@@ -135,7 +152,7 @@ impl ColumnHead {
         };
         let Column { name, title, help, emphasis, .. } = *column;
         let (link, actions): (_, &[_]) = match column.unit {
-            ColumnUnit::Linked(path) => (Some(path), &[]),
+            ColumnUnit::Linked(path) | ColumnUnit::Client(path) => (Some(path), &[]),
             ColumnUnit::Key(actions) => (None, actions),
             _ => (None, &[]),
         };
@@ -150,6 +167,9 @@ impl ShownCell {
             Cell::Nothing => ShownCell::Nothing,
             Cell::Name(bytes) => ShownCell::Text(visible(bytes, NAME_BYTES)),
             Cell::Text(text) => ShownCell::Text(visible(text.as_bytes(), NAME_BYTES)),
+            Cell::Client(address, conn) => {
+                ShownCell::Client(ShownClient { key: client_key(address, *conn), address: address.clone() })
+            }
             Cell::Number(number) => ShownCell::Number(*number),
             Cell::Time(span) => ShownCell::Seconds(seconds(*span)),
             Cell::Times(histogram) => ShownCell::Times(ShownTimes::of(histogram)),
@@ -160,6 +180,7 @@ impl ShownCell {
     fn cost(&self) -> usize {
         match self {
             ShownCell::Text(text) => CELL_COST + TEXT_COST * text.len(),
+            ShownCell::Client(client) => 2 * CELL_COST + TEXT_COST * client.key.len(),
             ShownCell::Times(_) => TIMES_COST,
             ShownCell::Nothing | ShownCell::Number(_) | ShownCell::Seconds(_) => CELL_COST,
         }
@@ -207,8 +228,29 @@ struct ShownRow<'a> {
 
 impl Serialize for ShownRow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.columns.iter().map(|column| column.name).zip(self.cells))
+        let mut map = serializer.serialize_map(None)?;
+        for (column, cell) in self.columns.iter().zip(self.cells) {
+            map.serialize_entry(column.name, cell)?;
+            if let ShownCell::Client(ShownClient { key, .. }) = cell {
+                map.serialize_entry(&format_args!("{}_key", column.name), key)?;
+            }
+        }
+        map.end()
     }
+}
+
+/// Returns what stands for a connection in the paths of pages: its peer's address, which no two have at a time, and by which
+/// number it is found.
+pub fn client_key(address: &str, conn: ConnId) -> String {
+    format!("{address}@{}", conn.index())
+}
+
+/// Returns the connection that such a key names; None if it is gone, or this is no such key.
+pub fn client_of(key: &str, peers: &dyn Peers) -> Option<ConnId> {
+    let (address, number) = key.rsplit_once('@')?;
+    // Lossless: an id has no more bits.
+    let conn = ConnId::from_index(number.parse::<u32>().ok()? as usize);
+    (peers.peer(conn) == address).then_some(conn)
 }
 
 /// Returns the word for it in the JSON.

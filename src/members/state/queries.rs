@@ -191,6 +191,15 @@ impl State {
         order.into_iter().map(|(_, _, id)| self.report_of(id)).collect()
     }
 
+    /// Returns what there is to tell of a pool.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such pool.
+    pub fn report_of_name(&self, pool: &[u8]) -> Result<PoolReport<'_>, Refusal> {
+        Ok(self.report_of(self.find_pool(pool)?))
+    }
+
     fn report_of(&self, id: PoolId) -> PoolReport<'_> {
         let pool = self.pool(id);
         PoolReport { row: self.pool_row(id), figures: &pool.figures, times: &pool.times }

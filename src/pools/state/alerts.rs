@@ -126,6 +126,13 @@ impl Default for Alerts {
     }
 }
 
+impl Alerts {
+    /// Returns whether a request was refused within the last [`WINDOW`], or since the last one was over.
+    pub fn is_window_open(&self) -> bool {
+        self.history.window.is_some()
+    }
+}
+
 impl PoolsState {
     /// Arms the timer for the moment when a lock that was just granted may be overdue.
     pub(super) fn schedule_lock_scan(&mut self, step: &mut PoolsStep<'_, '_>) {

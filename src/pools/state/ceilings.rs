@@ -2,6 +2,7 @@
 
 use super::{AcquireLock, PoolId, PoolsState};
 use crate::id::Id;
+use crate::list::List;
 use crate::pools::ceiling::{Ceiling, Shedding};
 use crate::time::{Span, Time};
 use hashbrown::HashMap;
@@ -127,7 +128,7 @@ impl PoolsState {
 
     /// Returns since when the oldest waiter of a pool waits.
     fn oldest_wait(&self, id: PoolId) -> Option<Time> {
-        let fronts = self.pool_at(id).queues().skip(1).filter_map(|queue| queue.front());
+        let fronts = self.pool_at(id).queues().skip(1).filter_map(List::front);
         fronts.map(|waiter| self.claims[waiter.index()].since).min()
     }
 

@@ -6,6 +6,7 @@ use crate::id::{ConnId, Id};
 use crate::pools::stats::PoolStat as Stat;
 use crate::time::Time;
 use crate::top_keys::TopKey;
+use memchr::memmem::Finder;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -27,6 +28,8 @@ pub struct BusyKey<'a> {
 pub struct ClaimInfo<'a> {
     /// The key.
     pub key: &'a [u8],
+    /// The type of work of the key.
+    pub type_name: &'a [u8],
     /// The connection that has it.
     pub conn: ConnId,
     /// Who it says to be; empty if it does not say.
@@ -35,6 +38,25 @@ pub struct ClaimInfo<'a> {
     pub waits_for: Option<Purpose>,
     /// Since when.
     pub since: Time,
+}
+
+/// How many keys are looked at for a page, of which an answer is made in one piece: about 0.4 ms. Of more, those that had waits or
+/// refusals lately are looked at as well, so that no crowd is missed.
+pub const KEYS_LOOKED_AT: usize = 32_768;
+/// How many connections are looked at for a page: the system is asked for the address of each, which takes about as long.
+pub const CLIENTS_LOOKED_AT: usize = 4_096;
+/// How many locks are looked at for a page.
+const LOCKS_LOOKED_AT: usize = 16_384;
+
+/// Which keys are asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WhichKeys<'a> {
+    /// Each.
+    All,
+    /// Those of a type of work.
+    OfType(&'a [u8]),
+    /// Those with these bytes in them.
+    With(&'a [u8]),
 }
 
 /// A search for the keys with most claims, some keys at a time, as far as it is done. What others change meanwhile may be found as
@@ -51,6 +73,19 @@ impl BusiestSearch {
     /// Returns a search for so many keys at most.
     pub fn new(most: usize) -> Self {
         BusiestSearch { most, next: 0, found: BinaryHeap::new() }
+    }
+
+    /// Notes a pool, if it is among the busiest.
+    fn offer(&mut self, pool: &Pool) {
+        let claims = Reverse(pool.occupancy().1);
+        let own = || (claims, pool.key[..].into());
+        if self.found.len() < self.most {
+            self.found.push(own());
+        } else if let Some(mut last) = self.found.peek_mut()
+            && (claims, &pool.key[..]) < (last.0, &last.1[..])
+        {
+            *last = own();
+        }
     }
 }
 
@@ -70,33 +105,83 @@ impl PoolsState {
         self.claims.len() as u64 - self.parts.count() - self.held.len()
     }
 
+    /// Returns how many waits have ended with TIMEOUT.
+    pub fn timeouts(&self) -> u64 {
+        self.types_in_use().map(|one| one.timeouts).sum()
+    }
+
     /// Returns how many keys have claims.
     pub fn keys(&self) -> usize {
         self.pools.len()
     }
 
-    /// Returns the keys with most claims, busiest first; among equals in the order of the keys.
-    pub fn busiest(&self, most: usize) -> Vec<BusyKey<'_>> {
+    /// Returns the keys with most claims of those that are asked for, busiest first; among equals in the order of the keys. Not all
+    /// keys are looked at where there are more than [`KEYS_LOOKED_AT`].
+    pub fn busiest(&self, most: usize, which: WhichKeys<'_>) -> Vec<BusyKey<'_>> {
         let mut search = BusiestSearch::new(most);
-        self.search_busiest(&mut search, usize::MAX);
+        let (of_type, finder) = match which {
+            WhichKeys::All => (None, None),
+            WhichKeys::OfType(name) => (Some(self.types.named(name)), None),
+            WhichKeys::With(bytes) => (None, Some(Finder::new(bytes))),
+        };
+        let include = |pool: &&Pool| {
+            of_type.is_none_or(|wanted| pool.type_id == wanted)
+                && finder.as_ref().is_none_or(|finder| finder.find(&pool.key).is_some())
+        };
+        let first = (0..self.pools.capacity().min(KEYS_LOOKED_AT)).filter_map(|index| self.pools.get(index));
+        first.filter(include).for_each(|pool| search.offer(pool));
+        if self.pools.capacity() > KEYS_LOOKED_AT {
+            for pool in self.top_keys.keys().filter_map(|key| self.pool(key)).filter(include) {
+                if !search.found.iter().any(|(_, key)| **key == pool.key) {
+                    search.offer(pool);
+                }
+            }
+        }
         self.found_busiest(search)
+    }
+
+    /// Returns whether there are more keys than are looked at.
+    pub fn is_too_much_to_look_at(&self) -> bool {
+        self.pools.len() > KEYS_LOOKED_AT
+    }
+
+    /// Returns the busiest key that begins like this, of those that are looked at.
+    pub fn key_beginning(&self, beginning: &[u8]) -> Option<&[u8]> {
+        let pools = self.pools.iter().map(|(_, pool)| pool).take(KEYS_LOOKED_AT);
+        let pools = pools.chain(self.top_keys.keys().filter_map(|key| self.pool(key)));
+        let found = pools.filter(|pool| pool.key.starts_with(beginning)).max_by_key(|pool| pool.occupancy().1);
+        found.map(|pool| &pool.key[..])
+    }
+
+    /// Returns what a connection has, oldest first.
+    pub fn claims_with(&self, conn: ConnId) -> impl Iterator<Item = ClaimInfo<'_>> {
+        self.claims_of(conn).map(|id| self.claim_info(id))
+    }
+
+    /// Returns the connections that have claims, of the first [`CLIENTS_LOOKED_AT`] of those, in no order that matters.
+    pub fn clients(&self) -> impl Iterator<Item = ConnId> {
+        let clients = self.clients.iter().enumerate().filter(|(_, claims)| !claims.is_empty());
+        clients.map(|(index, _)| ConnId::from_index(index)).take(CLIENTS_LOOKED_AT)
+    }
+
+    /// Returns the type of work of that name, if anything was counted of it.
+    pub fn type_of_name(&self, name: &[u8]) -> Option<&WorkType> {
+        self.types_in_use().find(|one| one.name == name)
+    }
+
+    /// Returns the claims of a type of work that are held for longest, oldest first, of the first `LOCKS_LOOKED_AT`.
+    pub fn longest_holders_of(&self, of_type: &[u8], most: usize) -> Vec<ClaimInfo<'_>> {
+        let wanted = self.types.named(of_type);
+        let is_of_type = |id: &ClaimId| self.pools[self.claims[id.index()].pool.index()].type_id == wanted;
+        let held = self.held.iter().take(LOCKS_LOOKED_AT).filter(is_of_type).take(most);
+        held.map(|id| self.claim_info(id)).collect()
     }
 
     /// Looks at some more keys, and returns whether these were the last.
     pub fn search_busiest(&self, search: &mut BusiestSearch, keys: usize) -> bool {
         let all = self.pools.capacity();
         let end = search.next.saturating_add(keys).min(all);
-        for pool in (search.next..end).filter_map(|index| self.pools.get(index)) {
-            let claims = Reverse(pool.occupancy().1);
-            let own = || (claims, pool.key[..].into());
-            if search.found.len() < search.most {
-                search.found.push(own());
-            } else if let Some(mut last) = search.found.peek_mut()
-                && (claims, &pool.key[..]) < (last.0, &last.1[..])
-            {
-                *last = own();
-            }
-        }
+        (search.next..end).filter_map(|index| self.pools.get(index)).for_each(|pool| search.offer(pool));
         search.next = end;
         end == all
     }
@@ -127,17 +212,26 @@ impl PoolsState {
         self.held.iter().take(most).map(|id| self.claim_info(id)).collect()
     }
 
+    /// Returns the types of work with anything counted, in no order that matters.
+    pub fn types_in_use(&self) -> impl Iterator<Item = &WorkType> {
+        self.types.iter()
+    }
+
     /// Returns the types of work, the one that acquired most first; among equals in the order of the names.
     pub fn types(&self) -> Vec<&WorkType> {
-        let mut types: Vec<&WorkType> = self.types.iter().collect();
+        let mut types: Vec<&WorkType> = self.types_in_use().collect();
         types.sort_by_key(|one| (Reverse(one.acquired), &one.name[..]));
         types
     }
 
-    /// Returns the keys with most refusals and waits lately, worst first, whether they have claims now or not.
+    /// Returns the keys with most refusals and waits lately, worst first, whether they have claims now or not. Those that refuse now
+    /// come before all others.
     pub fn hottest(&self, most: usize, now: Time) -> Vec<TopKey<'_>> {
-        let mut keys: Vec<TopKey<'_>> = self.top_keys.top(now).collect();
-        keys.sort_by_key(|top| (Reverse(top.refusals + top.waits), top.key));
+        let is_open = self.alerts.is_window_open();
+        let of_now = |top: TopKey<'_>| if is_open { top.refusing } else { 0 };
+        let mut keys: Vec<TopKey<'_>> =
+            self.top_keys.top(now).map(|top| TopKey { refusing: of_now(top), ..top }).collect();
+        keys.sort_by_key(|top| (Reverse(top.refusing), Reverse(top.refusals + top.waits), top.key));
         keys.truncate(most);
         keys
     }
@@ -165,8 +259,9 @@ impl PoolsState {
             ClaimPhase::Waiting { purpose, .. } => Some(purpose),
             ClaimPhase::Holding { .. } | ClaimPhase::Part { .. } => None,
         };
-        let (key, who) = (&*self.pool_at(claim.pool).key, self.whos.of(whole));
-        ClaimInfo { key, conn: claim.conn, who, waits_for, since: claim.since }
+        let pool = self.pool_at(claim.pool);
+        let (type_name, who) = (&*self.types[pool.type_id].name, self.whos.of(whole));
+        ClaimInfo { key: &pool.key, type_name, conn: claim.conn, who, waits_for, since: claim.since }
     }
 
     /// Returns the claims of a pool, in the order of its queues.

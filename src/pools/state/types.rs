@@ -83,6 +83,11 @@ impl Types {
         self.last
     }
 
+    /// Returns the type of that name, or else that of all that came when there were too many.
+    pub fn named(&self, name: &[u8]) -> TypeId {
+        self.ids.find(fold(name), |id| self[*id].name == name).copied().unwrap_or(TypeId(0))
+    }
+
     /// Returns every type with any count, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &WorkType> {
         self.types.iter().filter(|one| one.is_used())

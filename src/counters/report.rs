@@ -1,0 +1,222 @@
+//! What the counters tell operators: the busiest, those nearest to their maximum, and who holds units of one.
+
+use super::CountersService;
+use super::state::{CLIENTS_LOOKED_AT, LevelOf, SLOTS_LOOKED_AT};
+use crate::report::{Cell, Column, ColumnUnit, Emphasis, Report, Table, TableInfo, View};
+use crate::service::Peers;
+use crate::text::{unescaped, visible};
+use crate::top_keys;
+use memchr::memmem::Finder;
+use std::cmp::Reverse;
+
+/// How many counters a table has at most, and how many holders.
+const MOST_ROWS: usize = 20;
+const MOST_HOLDERS: usize = 100;
+/// From which share of its maximum on a counter is near to it, in percent.
+const NEAR: u64 = 80;
+/// How much of a name a title has, in bytes.
+const TITLE_BYTES: usize = 200;
+
+const NAME: Column = Column {
+    name: "name",
+    title: "counter",
+    unit: ColumnUnit::Linked("/counters/counter/"),
+    help: "The name of the counter, in the bytes of clients.",
+    ..Column::BLANK
+};
+const UNITS: Column =
+    Column { name: "units", title: "units", unit: ColumnUnit::Level, help: "Units held now.", ..Column::BLANK };
+const PEAK: Column = Column {
+    name: "peak",
+    title: "peak",
+    unit: ColumnUnit::Level,
+    help: "The most units that were held at a time in this interval.",
+    ..Column::BLANK
+};
+const MAXIMUM: Column = Column {
+    name: "maximum",
+    title: "maximum",
+    unit: ColumnUnit::Level,
+    help: "What the last request for units named as the maximum.",
+    ..Column::BLANK
+};
+
+static BUSIEST: TableInfo = TableInfo {
+    name: "busiest",
+    title: "Busiest counters",
+    help: "",
+    empty: "Nobody holds units of a counter.",
+    columns: &[NAME, Column { emphasis: Emphasis::Work, ..UNITS }, PEAK, MAXIMUM],
+};
+
+static NEAREST: TableInfo = TableInfo {
+    name: "nearest",
+    title: "Counters near their maximum",
+    help: "Those of which 80 % or more of the maximum is held.",
+    empty: "No counter is near its maximum.",
+    columns: &[
+        NAME,
+        Column {
+            name: "share",
+            title: "percent",
+            unit: ColumnUnit::Level,
+            help: "How much of the maximum is held, in percent.",
+            emphasis: Emphasis::Caution,
+            ..Column::BLANK
+        },
+        UNITS,
+        MAXIMUM,
+    ],
+};
+
+static HOLDERS: TableInfo = TableInfo {
+    name: "holders",
+    title: "Who holds units",
+    help: "",
+    empty: "Nobody holds units of it.",
+    columns: &[
+        Column {
+            name: "peer",
+            title: "client",
+            unit: ColumnUnit::Client("/counters/client/"),
+            help: "The address of the client.",
+            ..Column::BLANK
+        },
+        NAME,
+        Column { emphasis: Emphasis::Work, ..UNITS },
+    ],
+};
+
+impl CountersService {
+    /// Returns the tables, of [`MOST_ROWS`] rows at most each.
+    pub(super) fn tables(&self) -> Vec<Table> {
+        let share = |level: &LevelOf<'_>| u64::from(level.units) * 100 / u64::from(level.maximum.unwrap_or(0).max(1));
+        let is_near = |level: &LevelOf<'_>| level.maximum.is_some() && share(level) >= NEAR;
+        let nearest = self.state.largest(MOST_ROWS, is_near, |level| (Reverse(share(level)), Reverse(level.units)));
+        let row = |level: LevelOf<'_>| {
+            vec![name_of(level.name), Cell::Number(share(&level)), Cell::Number(level.units.into()), maximum_of(&level)]
+        };
+        vec![self.busiest(|_| true), Table { info: &NEAREST, rows: nearest.into_iter().map(row).collect(), note: None }]
+    }
+
+    /// Returns the table of the busiest of some counters.
+    fn busiest(&self, include: impl Fn(&LevelOf<'_>) -> bool) -> Table {
+        let is_held = |level: &LevelOf<'_>| level.units > 0 && include(level);
+        let busiest = self.state.largest(MOST_ROWS, is_held, |level| Reverse(level.units));
+        let row = |level: LevelOf<'_>| {
+            let [units, peak] = [level.units, level.peak].map(|units| Cell::Number(units.into()));
+            vec![name_of(level.name), units, peak, maximum_of(&level)]
+        };
+        let is_cut = self.state.slots() > SLOTS_LOOKED_AT;
+        let note = is_cut.then(|| format!("Only {SLOTS_LOOKED_AT} counters are looked at."));
+        Table { info: &BUSIEST, rows: busiest.into_iter().map(row).collect(), note }
+    }
+
+    /// Returns what there is to tell of one thing: `counter/NAME`, `client/CLIENT` or `find/TEXT`, in text as it is shown elsewhere.
+    pub(super) fn view_of(&self, path: &[u8], peers: &dyn Peers) -> Option<View> {
+        let at = path.iter().position(|byte| *byte == b'/')?;
+        let text = str::from_utf8(&path[at + 1..]).unwrap_or_default();
+        let name = if text.is_empty() { path[at + 1..].to_vec() } else { unescaped(text) };
+        let (word, tables) = match &path[..at] {
+            b"counter" => {
+                let one = self.busiest(|level| level.name == name);
+                ("Counter", vec![one, self.holders(|_, counter| counter == name, peers)])
+            }
+            b"client" => {
+                let address = text.rsplit_once('@').map_or(text, |(address, _)| address);
+                let is_it = |peer: &str| {
+                    peer.strip_prefix(address).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+                };
+                ("Client", vec![self.holders(|peer, _| is_it(peer), peers)])
+            }
+            b"find" => {
+                let finder = Finder::new(&name);
+                ("Found", vec![self.busiest(|level| finder.find(level.name).is_some())])
+            }
+            _ => return None,
+        };
+        let title = format!("{word} {}", visible(&name, TITLE_BYTES));
+        Some(View { title, report: Report { tables, ..Report::default() }, ..View::default() })
+    }
+
+    /// Returns the table of those who hold units, where this is true of the address and the name of the counter.
+    fn holders(&self, include: impl Fn(&str, &[u8]) -> bool, peers: &dyn Peers) -> Table {
+        let holders = self.state.holders().flat_map(|(conn, held)| {
+            let client = Cell::client(conn, peers);
+            let Cell::Client(address, _) = &client else { return Vec::new() };
+            let held = held.filter(|(name, _)| include(address, name)).take(MOST_HOLDERS);
+            held.map(|(name, units)| vec![client.clone(), name_of(name), Cell::Number(units.into())])
+                .collect::<Vec<_>>()
+        });
+        let rows: Vec<Vec<Cell>> = holders.take(MOST_HOLDERS).collect();
+        let note = format!("At most {MOST_HOLDERS} are told of, of {CLIENTS_LOOKED_AT} connections.");
+        Table { info: &HOLDERS, rows, note: Some(note) }
+    }
+}
+
+fn maximum_of(level: &LevelOf<'_>) -> Cell {
+    level.maximum.map_or(Cell::Nothing, |maximum| Cell::Number(maximum.into()))
+}
+
+fn name_of(name: &[u8]) -> Cell {
+    Cell::Name(top_keys::truncated(name).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::{AcquireUnits, CountersSettings, CountersStep};
+    use crate::id::{ConnId, Id};
+    use crate::registry::tests::Numbered;
+    use crate::time::{Span, Time};
+    use crate::wheel::{Owner, Wheel};
+
+    fn held() -> CountersService {
+        let mut service = CountersService::new(CountersSettings::default());
+        let mut wheel = Wheel::default();
+        for (conn, name, resources, maximum) in [
+            (1, &b"idle"[..], 1, 100),
+            (2, b"full", 9, 10),
+            (3, b"full", 1, 10),
+            (3, b"busy", 50, 1_000),
+            (4, b"full", 1, 10),
+        ] {
+            let mut timers = wheel.own(Owner(0));
+            let mut step = CountersStep { now: Time::START, epoch: Span::ZERO, timers: timers.typed() };
+            let _ =
+                service.state.acquire(ConnId::from_index(conn), AcquireUnits { name, resources, maximum }, &mut step);
+        }
+        service
+    }
+
+    fn names(table: &Table) -> Vec<String> {
+        let name = |cell: &Cell| match cell {
+            Cell::Name(name) => String::from_utf8_lossy(name).into_owned(),
+            Cell::Client(address, _) => address.clone(),
+            other => format!("{other:?}"),
+        };
+        table.check();
+        table.rows.iter().map(|row| name(&row[0])).collect()
+    }
+
+    #[test]
+    fn the_busiest_and_the_fullest_are_told_of() {
+        let tables = held().tables();
+        assert_eq!(names(&tables[0]), ["busy", "full", "idle"]);
+        assert_eq!(names(&tables[1]), ["full"]);
+        assert_eq!(tables[1].rows[0][1..], [Cell::Number(100), Cell::Number(10), Cell::Number(10)]);
+    }
+
+    #[test]
+    fn who_holds_units_is_told() {
+        let view = |path: &str| held().view_of(path.as_bytes(), &Numbered).map(|view| view.report.tables);
+        let tables = view("counter/full").expect("there are such views");
+        assert_eq!(
+            (names(&tables[0]), names(&tables[1])),
+            (vec!["full".into()], vec!["10.0.0.2:7".into(), "10.0.0.3:7".into()])
+        );
+        assert_eq!(names(&view("client/10.0.0.3").expect("is one")[0]), ["10.0.0.3:7", "10.0.0.3:7"]);
+        assert_eq!(names(&view("find/u").expect("is one")[0]), ["busy", "full"]);
+        assert!(view("other/x").is_none() && view("counter").is_none());
+    }
+}
