@@ -78,7 +78,7 @@ fn the_readme_shows_what_becomes_of_a_farm() {
 
 #[test]
 fn every_farm_fares_alike() {
-    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", 2));
+    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", 1));
     for seed in (0..seeds).map(|n| first.wrapping_add(n)) {
         println!("SIM_SEED={seed} SIM_SEEDS=1 replays this");
         check_edit(&play_farms(false, seed));
