@@ -210,4 +210,69 @@ mod tests {
             assert_eq!(host_and_port(server, 7531), want, "{server}");
         }
     }
+
+    /// A listener whose backlog has no room, and what fills it.
+    fn full() -> (Socket, SocketAddr, Vec<Socket>) {
+        let new_socket = || Socket::new(Domain::IPV4, Type::STREAM, None).expect("there are sockets");
+        let listener = new_socket();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port is free");
+        listener.listen(0).expect("it is bound");
+        let address = listener.local_addr().ok().and_then(|address| address.as_socket()).expect("it is bound");
+        let mut waiting = vec![new_socket()];
+        while waiting[waiting.len() - 1].connect_timeout(&address.into(), Duration::from_millis(300)).is_ok() {
+            waiting.push(new_socket());
+        }
+        (listener, address, waiting)
+    }
+
+    fn dial(addresses: [SocketAddr; 2], connect: Duration) -> Dial {
+        let peers: Vec<Peer> = addresses.map(Peer::of).into();
+        let failure = Failure { address: String::new(), fault: Fault::Closed };
+        let timeouts = Timeouts { connect, ..Timeouts::default() };
+        Dial { rest: peers.into_iter(), attempt: None, timeouts, failure }
+    }
+
+    #[test]
+    fn a_dead_address_is_followed_by_the_next() {
+        let (_listener, dead, _waiting) = full();
+        let alive = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let alive = alive.local_addr().map(|address| (alive, address)).expect("it is bound");
+        let connection = dial([dead, alive.1], Duration::from_millis(50)).finish().expect("the second is there");
+        assert_eq!(connection.address(), alive.1.to_string());
+
+        let mut dial = dial([dead, alive.1], Duration::ZERO);
+        for _ in 0..3 {
+            assert!(dial.advance().expect("nothing has failed").is_none(), "the first does not answer");
+        }
+        // As if it had been under way for so long.
+        let attempt = dial.attempt.as_mut().expect("it is under way");
+        attempt.begun = Instant::now().checked_sub(PATIENCE).expect("the machine is up for longer");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let connection = loop {
+            match dial.advance().expect("the second is there") {
+                Some(connection) => break connection,
+                None => assert!(Instant::now() < deadline, "it does not connect"),
+            }
+        };
+        assert_eq!(connection.address(), alive.1.to_string());
+    }
+
+    #[test]
+    fn when_no_address_is_left_the_last_failure_is_told() {
+        let free =
+            || std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port is free");
+        let (one, other) = (free(), free());
+        let refused = |result: Option<Failure>| {
+            let failure = result.expect("nobody listens");
+            assert_eq!(failure.address, other.to_string());
+            assert!(matches!(failure.fault, Fault::Unreachable(ErrorKind::ConnectionRefused, _)), "{failure}");
+        };
+        refused(dial([one, other], Duration::from_secs(10)).finish().err());
+        let mut dial = dial([one, other], Duration::from_secs(10));
+        refused(loop {
+            if let Err(failure) = dial.advance() {
+                break Some(failure);
+            }
+        });
+    }
 }

@@ -238,6 +238,7 @@
 //!   long. After that the next request begins to connect to it, in the background: it waits a millisecond at most, and goes on to
 //!   the next server. Later requests look whether the connection stands. So a machine that is down costs [`Timeouts::connect`] once,
 //!   and one that accepts connections and says nothing costs [`Timeouts::answer`] after each pause.
+//! - A [`Producer`] and a [`Runner`] of jobs have one connection each; when it is lost, they ask all their servers anew, in their order.
 //! - A connection on which anything went wrong is closed and never used again. The server gives back what it held, and no
 //!   answer can come late.
 //! - A connection that the server has closed since its last use says nothing of the server: it is connected once more.
