@@ -3,15 +3,13 @@
 mod support;
 
 use poolcounter::client::{Client, Error, Limits, MediaWiki, Outcome, Placement, Purpose, Timeouts};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::PATIENCE;
 use support::embedded::Embedded;
 use support::sockets::FullBacklog;
+use support::strange::Strange;
 
 const ONE: Limits = Limits { workers: 1, max_queue: 10, timeout: Duration::ZERO, hold: None };
 /// So long that no request takes as long by itself.
@@ -47,25 +45,8 @@ impl Requests<'_> {
 /// A key whose first server is `first`, of these two.
 fn key_of(first: &str, second: &str) -> String {
     let placement = Placement::from(MediaWiki::new([first, second]));
-    let keys = (0..).map(|n| format!("key {n}"));
-    keys.into_iter().find(|key| placement.order(key.as_bytes())[0] == 0).expect("every other key is such")
-}
-
-/// Serves the connections of a listener with `answer` to each line, and counts them.
-fn answer_all(listener: TcpListener, answer: &'static [u8]) -> Arc<AtomicUsize> {
-    let connections = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&connections);
-    // It ends with the process.
-    thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            counter.fetch_add(1, Ordering::SeqCst);
-            thread::spawn(move || {
-                let mut line = [0; 1024];
-                while matches!(stream.read(&mut line), Ok(len) if len > 0) && stream.write_all(answer).is_ok() {}
-            });
-        }
-    });
-    connections
+    let mut keys = (0..).map(|n| format!("key {n}"));
+    keys.find(|key| placement.order(key.as_bytes())[0] == 0).expect("every other key is such")
 }
 
 fn is_held_at(server: &str, key: &str) -> bool {
@@ -104,13 +85,13 @@ fn a_machine_that_is_up_again_is_found_without_waiting_for_it() {
     let client = Client::with(MediaWiki::new([&address, &alive.address]), TIMEOUTS);
     let mut requests = Requests { client: &client, key: key_of(&address, &alive.address), slow: 0 };
     assert!((0..10).all(|_| requests.make()));
-    // It answers nonsense to whoever releases, so that its answers are known.
-    let found = answer_all(down.open(), b"LOCKED\n");
+    // Its locks are known by their release, to which it answers nonsense.
+    let found = Strange::on(down.open(), b"LOCKED\n");
     let deadline = Instant::now() + PATIENCE;
     while requests.make() {
         assert!(Instant::now() < deadline, "it is not found");
     }
-    assert!(found.load(Ordering::SeqCst) >= 1 && requests.slow <= 3, "{} requests waited for it", requests.slow);
+    assert!(found.connections() >= 1 && requests.slow <= 3, "{} requests waited for it", requests.slow);
 }
 
 #[test]
@@ -140,18 +121,16 @@ fn a_key_returns_to_its_server() {
 
 #[test]
 fn a_server_that_stays_silent_is_asked_ever_more_rarely() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let address: SocketAddr = listener.local_addr().expect("is bound");
-    let asked = answer_all(listener, b"");
+    let silent = Strange::start(b"");
     let timeouts = Timeouts { answer: Duration::from_millis(20), retry: Duration::from_millis(50), connect: PATIENCE };
-    let client = Client::with(MediaWiki::new([address.to_string()]), timeouts);
+    let client = Client::with(MediaWiki::new([&silent.address]), timeouts);
     let mut requests = Requests { client: &client, key: "k".into(), slow: 0 };
     let begun = Instant::now();
-    while asked.load(Ordering::SeqCst) < 8 && begun.elapsed() < PATIENCE {
+    while silent.connections() < 8 && begun.elapsed() < PATIENCE {
         assert!(!requests.make(), "it grants nothing");
     }
     // After 50, 100 and 200 ms, and then every 400; each time it has 20 to answer.
     let most = 4 + begun.elapsed().as_millis() / 420;
-    let asked = asked.load(Ordering::SeqCst);
+    let asked = silent.connections();
     assert!(asked >= 5 && asked as u128 <= most, "{asked} times, of at most {most}");
 }
