@@ -262,6 +262,7 @@ impl Rig {
             timeout,
             hold: Span::FOREVER,
             who: b"",
+            also: Vec::new(),
         };
         self.replies.clear();
         self.step(|state, step| state.acquire(id(conn), Ok(request), step));

@@ -63,6 +63,18 @@ fn two_clients_with_limited_holds_in_five_steps() {
     all_lines(2, &["ACQ4ME k 1 3 2 hold=1\n", "ACQ4ANY k 1 3 1\n", "RELEASE k\n"], 5);
 }
 
+/// Three clients that want several places at once: two limits that they share in turn, and none that all share.
+#[test]
+fn three_clients_with_several_keys_in_five_steps() {
+    all_lines(3, &["ACQ4ME a 1 9 1 also=b:1:9\n", "ACQ4ANY b 1 9 1 also=c:1:9\n", "RELEASE\n"], 5);
+}
+
+/// Two clients with two claims each: what one gives back may serve another at once, or two others.
+#[test]
+fn two_clients_with_several_keys_in_five_steps() {
+    all_lines(2, &["ACQ4ME a 1 9 1 also=b:2:9 also=c:1:9 hold=1\n", "ACQ4ME c 1 3 2\n", "RELEASE a\n"], 5);
+}
+
 /// Two clients of one counter, whose interval may end at any point.
 #[test]
 fn two_clients_of_a_counter_in_five_steps() {

@@ -13,7 +13,7 @@ use super::servers::TIMEOUTS;
 use super::table::Given;
 use super::terminal;
 use super::terminal::printable;
-use crate::client::{Client, Error, Limits, Lock, Outcome, Purpose, ToldClaim};
+use crate::client::{Client, Error, KeyLimits, Limits, Lock, Outcome, Purpose, ToldClaim};
 use options::{ExecSettings, OPTIONS, key};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write, stderr};
@@ -116,7 +116,12 @@ fn ask<'a>(
     // The first time it is whole seconds if that is what was said: the C daemon knows no others.
     let timeout = if waited < RETRY_EVERY { settings.timeout } else { settings.timeout.saturating_sub(waited) };
     let limits = Limits { workers: settings.workers, max_queue: settings.queue, timeout, hold: settings.hold };
-    client.acquire_watched(purpose, &settings.key, &limits, show)
+    let also = settings.also.iter().map(|(key, workers, max_queue)| KeyLimits {
+        key,
+        workers: *workers,
+        max_queue: *max_queue,
+    });
+    client.acquire_several(purpose, &settings.key, &limits, &also.collect::<Vec<_>>(), show)
 }
 
 /// Runs the command while the lock is held. Others who wait for its work are told that it is done only if it succeeded.

@@ -339,7 +339,8 @@ mod tests {
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
         assert_eq!(settings.net, net::Options { backlog: 7, keepalive: Some(keepalive), mode: Some(0o660) });
         let (max_hold, warn_hold) = (Span::from_millis(1_500), Span::FOREVER);
-        let pools = PoolsSettings { max_locks: 2, max_hold, max_line: 100, warn_hold, warn_refusals: 7 };
+        let ceilings = Vec::new();
+        let pools = PoolsSettings { max_locks: 2, max_hold, max_line: 100, warn_hold, warn_refusals: 7, ceilings };
         let counters = CountersSettings { buckets: 12, interval: Span::from_secs(13), max_memory: 14 << 20 };
         let jobs = JobsSettings {
             max_size: 16,

@@ -7,7 +7,7 @@ use super::members::{Rows, RowsOfEach};
 use super::placement::Placement;
 use super::who::{own_name, sendable};
 use super::{Said, Timeouts};
-use crate::pools::request::{AcquireLock, Purpose, Reply};
+use crate::pools::request::{AcquireLock, KeyLimits, MOST_LIMITS, Purpose, Reply};
 use crate::pools::stats::PoolStat as Stat;
 use crate::pools::wire::MAX_WHO;
 use crate::pools::wire::client as wire;
@@ -127,14 +127,39 @@ impl Client {
         purpose: Purpose,
         key: impl AsRef<[u8]>,
         limits: &Limits,
+        watch: impl FnMut(Duration),
+    ) -> Result<Outcome<'_>, Error> {
+        self.acquire_several(purpose, key, limits, &[], watch)
+    }
+
+    /// The same, for a lock under further keys as well, four at most: all of them or none, and none is held while another is waited
+    /// for. So work can be limited by its kind and by its user at once. The purpose and the rest of the limits are about the first
+    /// key, which is also the one that the placement sees: with several servers, each counts for itself what it has granted under a
+    /// further key. The C daemon does not know of further keys, and grants the first.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::acquire`], for each key; [`Error::BadName`] also for too many keys.
+    pub fn acquire_several(
+        &self,
+        purpose: Purpose,
+        key: impl AsRef<[u8]>,
+        limits: &Limits,
+        also: &[KeyLimits<'_>],
         mut watch: impl FnMut(Duration),
     ) -> Result<Outcome<'_>, Error> {
         let order = self.placement.order(key.as_ref());
         let key = wire::escape_key(key.as_ref()).map_err(|_| Error::BadName)?;
+        let names = also.iter().map(|other| wire::escape_key(other.key));
+        let names: Vec<_> = names.collect::<Result<_, _>>().map_err(|_| Error::BadName)?;
+        let also: Vec<_> = also.iter().zip(&names).map(|(other, key)| KeyLimits { key, ..*other }).collect();
+        if also.len() > MOST_LIMITS {
+            return Err(Error::BadName);
+        }
         let begun = Instant::now();
         let (outcome, held) = self.fleet.borrow_mut().ask_first(&order, |connection| {
             let timeout = remaining(limits.timeout, begun.elapsed());
-            connection.send(&limits.request(purpose, &key, timeout, &self.who), timeout)?;
+            connection.send(&limits.request(purpose, &key, timeout, &self.who, &also), timeout)?;
             outcome_of(&connection.line_with_progress(&mut || watch(begun.elapsed()))?)
         })?;
         let locked = || Outcome::Locked(Lock { client: self, held: Some(held), key: key.to_vec() });
@@ -200,12 +225,13 @@ impl Client {
 }
 
 impl Limits {
-    fn request(&self, purpose: Purpose, key: &[u8], timeout: Duration, who: &str) -> Vec<u8> {
+    fn request(&self, purpose: Purpose, key: &[u8], timeout: Duration, who: &str, also: &[KeyLimits<'_>]) -> Vec<u8> {
         let Limits { workers, max_queue, hold, .. } = *self;
         let who = who.as_bytes();
         let (timeout, hold) = (timeout.into(), hold.map_or(Span::FOREVER, Span::from));
         let mut request = Vec::new();
-        wire::write_acquire(&mut request, &AcquireLock { key, purpose, workers, max_queue, timeout, hold, who });
+        let also = also.to_vec();
+        wire::write_acquire(&mut request, &AcquireLock { key, purpose, workers, max_queue, timeout, hold, who, also });
         request
     }
 }

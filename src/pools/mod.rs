@@ -1,6 +1,8 @@
 //! PoolCounter: the adapter between the loop and the pools. It turns bytes into requests and replies into bytes, and
 //! decides nothing itself.
 
+pub mod ceiling;
+pub mod ceiling_table;
 mod events;
 pub mod options;
 mod report;
@@ -12,12 +14,12 @@ pub mod wire;
 pub use options::PoolsSettings;
 pub use report::MOST_ROWS;
 pub use state::{
-    AcquireLock, BadSyntax, BusiestSearch, BusyKey, ClaimInfo, PoolEvent, PoolsState, PoolsStep, Purpose, Reply,
-    WorkType,
+    AcquireLock, BadSyntax, BusiestSearch, BusyKey, ClaimInfo, KeyLimits, PoolEvent, PoolsState, PoolsStep, Purpose,
+    Reply, WorkType,
 };
 
 use crate::id::ConnId;
-use crate::options::Opt;
+use crate::options::{Opt, TableOpt};
 use crate::output::{FULL_BYTES, MAX_BYTES, Output};
 use crate::record::{Reader, Writer};
 use crate::report::room::{self, Room};
@@ -61,9 +63,10 @@ pub const INFO: Info = Info {
 
 impl Configure for PoolsSettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
+    const TABLES: &'static [TableOpt<Self>] = ceiling_table::TABLES;
 
     fn open(&self) -> Box<dyn Service> {
-        Box::new(PoolsService::new(*self))
+        Box::new(PoolsService::new(self.clone()))
     }
 }
 
@@ -95,8 +98,8 @@ impl PoolsService {
     /// Returns a service without pools.
     pub fn new(settings: PoolsSettings) -> Self {
         PoolsService {
-            state: PoolsState::new(settings),
             max_line: settings.max_line,
+            state: PoolsState::new(settings),
             replies: Vec::new(),
             events: Vec::new(),
             search: None,

@@ -1,10 +1,11 @@
 //! The options of the pools: what the operator allows every client, and wants to hear of.
 
+use super::ceiling::Ceiling;
 use crate::options::{Endpoint, Opt, assign, number, seconds_or_forever, set_max_connections, set_port};
 use crate::time::Span;
 
 /// What the options of the pools say.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolsSettings {
     /// Places that one connection may hold or wait for.
     pub max_locks: u32,
@@ -16,6 +17,8 @@ pub struct PoolsSettings {
     pub warn_hold: Span,
     /// How many requests a key may refuse in a second, over a minute, before the operator is told.
     pub warn_refusals: u32,
+    /// What requests may ask for at most; the first whose pattern matches counts.
+    pub ceilings: Vec<Ceiling>,
 }
 
 impl Default for PoolsSettings {
@@ -26,6 +29,7 @@ impl Default for PoolsSettings {
             max_line: 8192,
             warn_hold: Span::from_secs(300),
             warn_refusals: 100,
+            ceilings: Vec::new(),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! What the pools tell operators, as tables and series.
 
 use super::PoolsService;
+use super::state::CeilingInUse;
 use super::stats::PoolStat as Stat;
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Series, SeriesInfo, Table, TableInfo};
 use crate::service::Peers;
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::top_keys;
 
 /// How many keys or holders a list of the report has at most.
@@ -126,6 +127,46 @@ static HOLDERS: TableInfo = TableInfo {
     ],
 };
 
+static CEILINGS: TableInfo = TableInfo {
+    name: "ceilings",
+    title: "Ceilings",
+    help: "What requests may have at most. What they were cut down to, and what was shed, is counted since the last start or upgrade.",
+    empty: "There are none.",
+    columns: &[
+        Column {
+            name: "key",
+            title: "keys",
+            help: "The pattern of their keys.",
+            metric: ColumnMetric::Label("pattern"),
+            ..KEY
+        },
+        bound("workers", "Locks of a key at a time."),
+        bound("max_queue", "Locks and waits of a key at a time."),
+        Column { unit: ColumnUnit::Age, ..bound("timeout", "How long a request waits.") },
+        Column { unit: ColumnUnit::Age, ..bound("hold", "How long a lock is held.") },
+        Column { unit: ColumnUnit::Age, title: "sheds after", ..bound("shed_after", "How long the oldest may wait.") },
+        Column {
+            title: "lowered",
+            emphasis: Emphasis::Caution,
+            ..count("lowered", "ceiling_lowered", "Requests that asked for more than their ceiling allows.")
+        },
+        Column {
+            title: "shed",
+            emphasis: Emphasis::Alarm,
+            ..count("shed", "ceiling_shed", "Requests refused because those before them waited for too long.")
+        },
+        Column {
+            title: "would shed",
+            emphasis: Emphasis::Caution,
+            ..count(
+                "would_shed",
+                "ceiling_would_shed",
+                "Requests that would have been refused for that, with shed_shadow.",
+            )
+        },
+    ],
+};
+
 static ACQUIRED: SeriesInfo = SeriesInfo {
     name: "acquired",
     title: "Locks granted",
@@ -154,6 +195,10 @@ const fn count(name: &'static str, metric: &'static str, help: &'static str) -> 
         metric: ColumnMetric::Each(metric),
         emphasis: Emphasis::None,
     }
+}
+
+const fn bound(name: &'static str, help: &'static str) -> Column {
+    Column { name, title: name, unit: ColumnUnit::Level, help, ..Column::BLANK }
 }
 
 const fn times(name: &'static str, help: &'static str) -> Column {
@@ -202,8 +247,28 @@ impl PoolsService {
             Table { info: &BUSIEST, rows: busiest.collect(), note: None },
             Table { info: &HOTTEST, rows: hottest.collect(), note },
             Table { info: &HOLDERS, rows: holders.collect(), note: None },
+            Table { info: &CEILINGS, rows: state.ceilings().iter().map(row_of_ceiling).collect(), note: None },
         ]
     }
+}
+
+fn row_of_ceiling(CeilingInUse { ceiling, lowered, shed }: &CeilingInUse) -> Vec<Cell> {
+    let number = |number: u32| if number == u32::MAX { Cell::Nothing } else { Cell::Number(number.into()) };
+    let time = |span| if span == Span::FOREVER { Cell::Nothing } else { Cell::Time(span) };
+    let after = ceiling.shedding.map_or(Span::FOREVER, |shedding| shedding.after);
+    let is_shadow = ceiling.shedding.is_some_and(|shedding| shedding.is_shadow);
+    let [shed, would_shed] = if is_shadow { [0, *shed] } else { [*shed, 0] };
+    vec![
+        Cell::Name(ceiling.pattern.clone().into()),
+        number(ceiling.workers),
+        number(ceiling.max_queue),
+        time(ceiling.timeout),
+        time(ceiling.hold),
+        time(after),
+        Cell::Number(*lowered),
+        Cell::Number(shed),
+        Cell::Number(would_shed),
+    ]
 }
 
 fn row_of_type(one: &super::WorkType) -> Vec<Cell> {
@@ -227,7 +292,6 @@ mod tests {
     use crate::registry::tests::report_after_lines;
     use crate::report::Report;
     use crate::service::Traffic;
-    use crate::time::Span;
 
     struct Numbers;
 
@@ -267,7 +331,7 @@ mod tests {
         let name = |text: &str| Cell::Name(text.into());
         let (number, age) = (Cell::Number, |s| Cell::Time(Span::from_secs(s)));
         let names: Vec<&str> = report.tables.iter().map(|table| table.info.name).collect();
-        assert_eq!(names, ["types", "busiest", "hottest", "holders"]);
+        assert_eq!(names, ["types", "busiest", "hottest", "holders", "ceilings"]);
         let rows = |table: usize| &report.tables[table].rows;
         let types: Vec<_> = rows(0).iter().map(|row| [&row[0], &row[1], &row[6]]).collect();
         assert_eq!(types, [[&name("a"), &number(2), &number(1)], [&name("b"), &number(1), &number(0)]]);

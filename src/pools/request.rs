@@ -3,7 +3,7 @@
 use crate::time::Span;
 
 /// What `ACQ4ME` and `ACQ4ANY` ask for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AcquireLock<'a> {
     /// The pool's name: opaque bytes, at least one.
     pub key: &'a [u8],
@@ -19,6 +19,22 @@ pub struct AcquireLock<'a> {
     pub hold: Span,
     /// Who asks, for people who look; empty if the client does not say.
     pub who: &'a [u8],
+    /// The further keys under which it needs a place: [`MOST_LIMITS`] at most, and no key twice.
+    pub also: Vec<KeyLimits<'a>>,
+}
+
+/// How many further keys a request may name.
+pub const MOST_LIMITS: usize = 4;
+
+/// A further key under which a request needs a place: all of them or none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyLimits<'a> {
+    /// The pool's name: opaque bytes, at least one.
+    pub key: &'a [u8],
+    /// How many may hold a lock at a time. At least 1.
+    pub workers: u32,
+    /// How many may hold or wait. At least 1.
+    pub max_queue: u32,
 }
 
 /// For whom a client does the work that it wants a lock for.

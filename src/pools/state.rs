@@ -1,11 +1,12 @@
 //! The state machine of the pools: which connections hold locks, which wait, and which are woken. It knows no sockets, no
 //! bytes on the wire and no clock: it takes a connection, a request and the time, and emits replies for any connection.
 //!
-//! A claim is what a connection has in a pool: it holds a lock, or waits for one.
+//! A claim is what a connection has in a pool: it holds a lock, or waits for one. It may be on several pools at once: then it has
+//! *parts* (`parts.rs`).
 //!
 //! Invariant: between turns a pool exists while it has claims. Within one, an emptied pool is kept for the requests behind it: a
 //! lock that is taken and given back over and over in one packet makes no pool twice. A claim stands in two queues: that of its
-//! connection, oldest first, and one of its pool's three, by its phase. A connection has at most one claim that waits, and that is
+//! connection, oldest first, and one of its pool's three, by its phase; a part stands in the latter alone. A connection has at most one claim that waits, and that is
 //! its newest.
 
 use super::stats::PoolStat as Stat;
@@ -20,22 +21,27 @@ use crate::wheel::{TimerId, Timers, timer_keys};
 use slab::Slab;
 
 mod alerts;
+mod ceilings;
 mod check;
 mod held;
+mod parts;
 mod queries;
 mod saved;
 mod tables;
 mod types;
 mod who;
 
-pub use super::request::{AcquireLock, BadSyntax, Purpose, Reply};
+pub use super::request::{AcquireLock, BadSyntax, KeyLimits, Purpose, Reply};
 pub use alerts::{PoolEvent, WINDOW};
+pub use ceilings::CeilingInUse;
 pub use queries::{BusiestSearch, BusyKey, ClaimInfo};
 pub use saved::SAVED_VERSION;
 pub use types::WorkType;
 
 use alerts::{Alerts, RefusalReason};
+use ceilings::Ceilings;
 use held::HeldLocks;
+use parts::{Freed, Parts};
 use types::{TypeId, Types};
 use who::Whos;
 
@@ -94,6 +100,8 @@ enum ClaimPhase {
         /// How many of the ages at which a lock is reported it has passed.
         passed: u8,
     },
+    /// It is a part of another claim, and waits or holds with it.
+    Part { whole: ClaimId, is_held: bool },
 }
 
 /// All pools, and the claims of each connection in them.
@@ -107,6 +115,7 @@ pub struct PoolsState {
     spare_keys: Vec<Vec<u8>>,
     claims: Slab<Claim>,
     whos: Whos,
+    parts: Parts,
     /// By connection: its claims, oldest first.
     clients: Vec<List<ClaimId>>,
     links_by_client: Links,
@@ -116,11 +125,20 @@ pub struct PoolsState {
     types: Types,
     top_keys: TopKeys,
     alerts: Alerts,
+    ceilings: Ceilings,
+}
+
+/// Whether a pool has a lock to give to a request.
+enum Room {
+    Free,
+    Busy(PoolId),
+    Full(PoolId),
 }
 
 impl PoolsState {
     /// Returns a state without pools.
-    pub fn new(settings: PoolsSettings) -> Self {
+    pub fn new(mut settings: PoolsSettings) -> Self {
+        let ceilings = Ceilings::new(std::mem::take(&mut settings.ceilings));
         PoolsState {
             settings,
             names: Names::default(),
@@ -129,6 +147,7 @@ impl PoolsState {
             spare_keys: Vec::new(),
             claims: Slab::new(),
             whos: Whos::default(),
+            parts: Parts::default(),
             clients: Vec::new(),
             links_by_client: Links::default(),
             links_by_pool: Links::default(),
@@ -137,6 +156,7 @@ impl PoolsState {
             types: Types::default(),
             top_keys: TopKeys::default(),
             alerts: Alerts::default(),
+            ceilings,
         }
     }
 
@@ -163,6 +183,7 @@ impl PoolsState {
             self.wake_after_work(&claim, step);
             self.note_if_emptied(claim.pool);
         }
+        self.grant_freed(claim.freed, step);
         self.figures.count(Stat::TotalReleases);
         step.replies.push((conn, Reply::Released));
     }
@@ -177,18 +198,22 @@ impl PoolsState {
 
     /// Ends a claim whose wait or hold has reached its limit.
     fn expire_claim(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) {
+        let freed = self.other_pools(id);
         let claim = self.detach(id, step.now);
         match claim.phase {
             ClaimPhase::Waiting { timeout, .. } => {
                 timeout.fired();
                 self.figures.add(Stat::WastedTimeoutTime, step.now.since(claim.since));
-                self.note_refusal(claim.pool, RefusalReason::Timeout, step);
+                let type_id = self.pool_at(claim.pool).type_id;
+                self.note_refusal(claim.pool, type_id, RefusalReason::Timeout, step);
                 step.replies.push((claim.conn, Reply::Timeout));
             }
             ClaimPhase::Holding { end, .. } => {
                 end.into_iter().for_each(TimerId::fired);
                 self.grant_next(claim.pool, step);
+                self.grant_freed(freed, step);
             }
+            ClaimPhase::Part { .. } => unreachable!("a part has no timer"),
         }
         self.note_if_emptied(claim.pool);
     }
@@ -199,6 +224,7 @@ impl PoolsState {
             let claim = self.withdraw(id, step);
             if claim.was_held {
                 self.grant_next(claim.pool, step);
+                self.grant_freed(claim.freed, step);
             }
             self.note_if_emptied(claim.pool);
         }
@@ -238,36 +264,64 @@ impl PoolsState {
         step: &mut PoolsStep<'_, '_>,
     ) -> Result<(), Reply> {
         self.check_client(conn)?;
-        let request = request.map_err(|BadSyntax| Reply::BadSyntax)?;
+        let mut request = request.map_err(|BadSyntax| Reply::BadSyntax)?;
+        if !self.ceilings.is_empty() {
+            self.ceilings.lower(&mut request);
+        }
         let hash = self.names.hash(request.key);
         let known = self.find(hash, request.key);
-        let (holding, occupied) = known.map_or((0, 0), |pool| self.pools[pool.index()].occupancy());
-        if occupied >= request.max_queue {
-            known.into_iter().for_each(|pool| self.note_refusal(pool, RefusalReason::Full, step));
-            return Err(Reply::QueueFull);
+        let mut room = self.room(known, request.workers, request.max_queue, step.now);
+        for KeyLimits { key, workers, max_queue } in &request.also {
+            let other = self.find(self.names.hash(key), key);
+            room = room.or_less(self.room(other, *workers, *max_queue, step.now));
         }
-        let is_free = holding < request.workers;
-        if !is_free && request.timeout == Span::ZERO {
-            known.into_iter().for_each(|pool| self.note_refusal(pool, RefusalReason::Timeout, step));
-            return Err(Reply::Timeout);
+        let refusal = match room {
+            Room::Full(pool) => Some((pool, RefusalReason::Full)),
+            Room::Busy(pool) if request.timeout == Span::ZERO => Some((pool, RefusalReason::Timeout)),
+            Room::Busy(_) | Room::Free => None,
+        };
+        if let Some((by, reason)) = refusal {
+            let type_id = self.types.of(request.key);
+            self.note_refusal(by, type_id, reason, step);
+            return Err(reason.reply());
         }
         let pool = known.unwrap_or_else(|| self.create(hash, request.key));
         let hold = request.hold.min(self.settings.max_hold);
         let id = ClaimId::from_index(self.claims.vacant_key());
-        let phase = if is_free {
-            ClaimPhase::Holding { end: None, passed: 0 }
-        } else {
-            let timeout = step.timers.arm(step.now + request.timeout, PoolsTimer::Claim(id));
-            self.top_keys.count(request.key, KeyEvent::Wait, step.now);
-            self.type_of(pool).queued += 1;
-            ClaimPhase::Waiting { purpose: request.purpose, hold, timeout }
+        let (phase, is_free) = match room {
+            Room::Busy(busy) | Room::Full(busy) => {
+                let timeout = step.timers.arm(step.now + request.timeout, PoolsTimer::Claim(id));
+                self.top_keys.count(&self.pools[busy.index()].key, KeyEvent::Wait, step.now);
+                self.type_of(pool).queued += 1;
+                (ClaimPhase::Waiting { purpose: request.purpose, hold, timeout }, false)
+            }
+            Room::Free => (ClaimPhase::Holding { end: None, passed: 0 }, true),
         };
         self.attach(id, Claim { pool, conn, since: step.now, phase });
-        self.whos.note(id, request.who);
+        if !request.who.is_empty() {
+            self.whos.note(id, request.who);
+        }
+        if !request.also.is_empty() {
+            self.attach_parts(id, request.workers, &request.also);
+        }
         if is_free {
             self.begin_hold(id, hold, step);
         }
         Ok(())
+    }
+
+    /// Returns whether a pool has a lock for a request; one that does not exist yet has.
+    #[inline]
+    fn room(&mut self, pool: Option<PoolId>, workers: u32, max_queue: u32, now: Time) -> Room {
+        let Some(pool) = pool else { return Room::Free };
+        let (holding, occupied) = self.pool_at(pool).occupancy();
+        if occupied >= max_queue || self.sheds(pool, now) {
+            Room::Full(pool)
+        } else if holding >= workers {
+            Room::Busy(pool)
+        } else {
+            Room::Free
+        }
     }
 
     /// Refuses a connection that has as many claims as it may, or waits.
@@ -278,7 +332,7 @@ impl PoolsState {
         }
         match claims.back().map(|id| &self.claims[id.index()].phase) {
             Some(ClaimPhase::Waiting { .. }) => Err(Reply::WaitForResponse),
-            Some(ClaimPhase::Holding { .. }) | None => Ok(()),
+            Some(ClaimPhase::Holding { .. } | ClaimPhase::Part { .. }) | None => Ok(()),
         }
     }
 
@@ -297,20 +351,21 @@ impl PoolsState {
 
     /// Grants a lock that has come free to the oldest waiter, first among those that work for themselves.
     fn grant_next(&mut self, pool: PoolId, step: &mut PoolsStep<'_, '_>) {
-        let pool = &mut self.pools[pool.index()];
-        let of_type = &mut self.types[pool.type_id];
-        let waiter = pool.waiting_for_me.front().or_else(|| pool.waiting_for_anyone.front());
-        let Some(id) = waiter else { return };
+        let Some(id) = self.next_waiter(pool) else { return };
         let claim = &mut self.claims[id.index()];
+        let pool = &mut self.pools[claim.pool.index()];
+        let of_type = &mut self.types[pool.type_id];
         let waited = step.now.since(claim.since);
         pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
         let phase = std::mem::replace(&mut claim.phase, ClaimPhase::Holding { end: None, passed: 0 });
         pool.queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
         let ClaimPhase::Waiting { purpose, hold, timeout } = phase else {
-            unreachable!("the queues of waiters have only claims that wait");
+            unreachable!("the queues of waiters have only claims that wait, and their parts");
         };
         step.timers.cancel(timeout);
         of_type.waits.record(waited);
+        let (own_pool, since) = (claim.pool, claim.since);
+        self.note_departure(own_pool, since, step.now);
         self.figures.add(
             match purpose {
                 Purpose::Me => Stat::WaitingTimeForMe,
@@ -319,6 +374,7 @@ impl PoolsState {
             waited,
         );
         self.begin_hold(id, hold, step);
+        self.hold_parts(id);
     }
 
     /// Begins the hold of a claim.
@@ -339,14 +395,16 @@ impl PoolsState {
 
     /// Removes a claim from every table and disarms its timer. Its pool may be left without claims.
     fn withdraw(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) -> Withdrawn {
+        let freed = self.other_pools(id);
         let Claim { pool, conn, since, phase } = self.detach(id, step.now);
         let was_held = matches!(phase, ClaimPhase::Holding { .. });
         let timer = match phase {
             ClaimPhase::Waiting { timeout, .. } => Some(timeout),
             ClaimPhase::Holding { end, .. } => end,
+            ClaimPhase::Part { .. } => None,
         };
         timer.into_iter().for_each(|timer| step.timers.cancel(timer));
-        Withdrawn { pool, conn, since, was_held }
+        Withdrawn { pool, conn, since, was_held, freed }
     }
 
     fn type_of(&mut self, pool: PoolId) -> &mut WorkType {
@@ -379,6 +437,18 @@ struct Withdrawn {
     conn: ConnId,
     since: Time,
     was_held: bool,
+    /// The other pools that it had locks of, if it was held.
+    freed: Vec<Freed>,
+}
+
+impl Room {
+    /// Returns the one that has less to give, and itself if they have the same.
+    fn or_less(self, other: Room) -> Room {
+        match (&self, &other) {
+            (Room::Full(_), _) | (_, Room::Free) | (Room::Busy(_), Room::Busy(_)) => self,
+            _ => other,
+        }
+    }
 }
 
 impl Pool {
@@ -390,8 +460,8 @@ impl Pool {
 
     fn queue_of(&mut self, phase: &ClaimPhase) -> &mut List<ClaimId> {
         match phase {
-            ClaimPhase::Holding { .. } => &mut self.holders,
-            ClaimPhase::Waiting { purpose: Purpose::Me, .. } => &mut self.waiting_for_me,
+            ClaimPhase::Holding { .. } | ClaimPhase::Part { is_held: true, .. } => &mut self.holders,
+            ClaimPhase::Waiting { purpose: Purpose::Me, .. } | ClaimPhase::Part { .. } => &mut self.waiting_for_me,
             ClaimPhase::Waiting { purpose: Purpose::Anyone, .. } => &mut self.waiting_for_anyone,
         }
     }

@@ -5,7 +5,7 @@ pub mod listing;
 
 pub use crate::decimal::{parse_number, parse_seconds};
 
-use super::request::{AcquireLock, BadSyntax, Purpose, Reply};
+use super::request::{AcquireLock, BadSyntax, KeyLimits, MOST_LIMITS, Purpose, Reply};
 use crate::decimal::leading_number;
 use crate::pools::stats::PoolStat as Stat;
 use crate::stats::{Figures, Stat as _, Unit};
@@ -16,7 +16,7 @@ use std::io::Write;
 pub mod client;
 
 /// One line of a client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PoolRequest<'a> {
     /// `ACQ4ME` or `ACQ4ANY`.
     Acquire(Result<AcquireLock<'a>, BadSyntax>),
@@ -50,7 +50,7 @@ pub enum StatsQuery<'a> {
 }
 
 /// The fields that may follow the timeout of an acquire, each as `name=value`.
-pub const FIELDS: [&str; 2] = ["hold", "who"];
+pub const FIELDS: [&str; 3] = ["also", "hold", "who"];
 /// The most bytes of a `who`.
 pub const MAX_WHO: usize = 64;
 /// How many keys `STATS KEYS` lists by default.
@@ -181,12 +181,14 @@ fn parse_acquire<'a>(purpose: Purpose, mut parameters: LineWords<'a>) -> Result<
         Some(seconds) => Span::from_secs(u64::from(seconds)),
         None => parameters.next().and_then(parse_seconds).unwrap_or(Span::ZERO),
     };
-    let mut request = AcquireLock { key, purpose, workers, max_queue, timeout, hold: Span::FOREVER, who: b"" };
+    let (hold, who, also) = (Span::FOREVER, &b""[..], Vec::new());
+    let mut request = AcquireLock { key, purpose, workers, max_queue, timeout, hold, who, also };
     parameters.try_for_each(|word| parse_field(word, &mut request))?;
     Ok(request)
 }
 
-/// Reads one of the fields behind the timeout. One that is not known is ignored, and of two with one name the later one counts.
+/// Reads one of the fields behind the timeout. One that is not known is ignored. Of two with one name the later one counts, but for
+/// `also`, which may be there several times.
 fn parse_field<'a>(word: &'a [u8], request: &mut AcquireLock<'a>) -> Result<(), BadSyntax> {
     if let Some(hold) = word.strip_prefix(b"hold=") {
         let hold = parse_seconds(hold).ok_or(BadSyntax)?;
@@ -194,8 +196,24 @@ fn parse_field<'a>(word: &'a [u8], request: &mut AcquireLock<'a>) -> Result<(), 
     } else if let Some(who) = word.strip_prefix(b"who=") {
         let is_name = who.len() <= MAX_WHO && !who.contains(&0);
         request.who = is_name.then_some(who).ok_or(BadSyntax)?;
+    } else if let Some(limits) = word.strip_prefix(b"also=") {
+        let limits = parse_limits(limits).ok_or(BadSyntax)?;
+        let is_known = request.key == limits.key || request.also.iter().any(|other| other.key == limits.key);
+        if is_known || request.also.len() == MOST_LIMITS {
+            return Err(BadSyntax);
+        }
+        request.also.push(limits);
     }
     Ok(())
+}
+
+/// Reads `KEY:WORKERS:MAXQUEUE`. The key may have colons, too.
+fn parse_limits(word: &[u8]) -> Option<KeyLimits<'_>> {
+    let mut parts = word.rsplitn(3, |byte| *byte == b':');
+    let mut positive = || parts.next().and_then(parse_number).filter(|n| *n > 0);
+    let (max_queue, workers) = (positive()?, positive()?);
+    let key = parts.next().filter(|key| !key.is_empty() && !key.contains(&0))?;
+    Some(KeyLimits { key, workers, max_queue })
 }
 
 fn parse_stats(mut words: LineWords<'_>) -> PoolRequest<'_> {

@@ -26,6 +26,8 @@ const LINES: [(Line, usize); 7] = [
 const KEYS: [&[u8]; 5] = [b"k", b"ArticleView:a%20b", b"\xff\xfe\r\t", b"K", b"hold=1"];
 const TIMEOUTS: [&str; 9] = ["0", "0.001", "0.25", "1", "1", "2", "5", "60", "86400"];
 const HOLDS: [&str; 7] = ["", "", "", " hold=0.001", " hold=1", " hold=90 who=a@b:1", " who=somebody"];
+const ALSO: [&str; 8] =
+    ["", "", "", " also=user:1:9", " also=user:2:3", " also=k:1:9", " also=all:3:50 also=user:1:9", " also=K:1:2"];
 const ODD_COMMANDS: [&str; 4] = ["ACQ4ME ", "ACQ4ANY ", "ACQ4ME   ", "ACQ4ANY  "];
 const ODD_NUMBERS: [&str; 12] =
     ["0", "000", "x", "", "-1", "+1", "1x", "0001", "4294967295", "4294967297", "99999999999999999999", "1.0"];
@@ -46,7 +48,15 @@ const ODD_TIMEOUTS: [&str; 15] = [
     "99999999999999999999",
     "hold=1",
 ];
-const ODD_ENDS: [&str; 11] = [
+const ODD_ENDS: [&str; 19] = [
+    " also=",
+    " also=a",
+    " also=:1:1",
+    " also=a:0:1",
+    " also=a:1:x",
+    " also=a:b:1:1 also=a:b:2:2",
+    " also=a:1:1 also=b:1:1 also=c:1:1 also=d:1:1",
+    " also=a:1:1 also=b:1:1 also=c:1:1 also=d:1:1 also=e:1:1",
     "",
     " junk",
     " hold=0",
@@ -134,7 +144,8 @@ impl Chatter {
         let command = random.pick(&["ACQ4ME", "ACQ4ANY", "ACQ4ANY"]);
         let (workers, max_queue) = (1 + random.below(self.workers), 1 + random.below(self.max_queue));
         let (timeout, hold) = (random.pick(&TIMEOUTS), random.pick(&HOLDS));
-        let numbers = format!(" {workers} {max_queue} {timeout}{hold}");
+        let also = random.pick(&ALSO);
+        let numbers = format!(" {workers} {max_queue} {timeout}{hold}{also}");
         [command.as_bytes(), b" ", key, numbers.as_bytes()].concat()
     }
 

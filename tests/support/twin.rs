@@ -114,10 +114,12 @@ impl Twin {
             }
             Action::Upgrade => {
                 world.settle();
-                world.upgrade();
-                world.settle();
                 model.settle();
-                model.upgrade();
+                if !model.is_order_lost() {
+                    world.upgrade();
+                    world.settle();
+                    model.upgrade();
+                }
             }
             Action::Settle => {
                 world.settle();

@@ -3,7 +3,9 @@
 use super::TRY_LATER;
 use crate::cli::run_child::OnLost;
 use crate::cli::servers::Servers;
+use crate::decimal::parse_number;
 use crate::options::{Opt, assign, number, seconds};
+use crate::pools::request::MOST_LIMITS;
 use std::time::Duration;
 
 /// What the options say.
@@ -15,6 +17,8 @@ pub struct ExecSettings {
     pub workers: u32,
     /// So many may run or wait.
     pub queue: u32,
+    /// The further keys that it needs a lock of, with how many may hold one, and hold or wait.
+    pub also: Vec<(Vec<u8>, u32, u32)>,
     /// How long to wait for a lock.
     pub timeout: Duration,
     /// The longest to hold it; None is without limit.
@@ -81,6 +85,25 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
             Who comes then is turned away at once.
             The default is no limit.",
         set: |settings, value| assign(&mut settings.queue, number(value, 1..=u32::MAX)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "also",
+        hint: "KEY:N[:QUEUE]",
+        doc_short: "a further pool that it needs a lock of at the same time, for N at a time; repeatable",
+        doc_long: "
+            A further pool that the command needs a lock of, with how many may run at a time and how many may run or wait.
+            It gets all of its locks at once or none, and holds none while it waits for another.
+            May be given up to four times.
+            The C daemon does not know of further pools.",
+        repeats: true,
+        set_bytes: Some(|settings, value| {
+            if settings.also.len() == MOST_LIMITS {
+                return Err(format!("{MOST_LIMITS} of them at most"));
+            }
+            settings.also.push(further(value)?);
+            Ok(())
+        }),
         ..Opt::BLANK
     },
     Opt {
@@ -229,6 +252,7 @@ impl Default for ExecSettings {
             key: Vec::new(),
             workers: 1,
             queue: u32::MAX,
+            also: Vec::new(),
             timeout: Duration::from_secs(u64::from(NO_LIMIT_S)),
             hold: None,
             is_for_anyone: false,
@@ -253,6 +277,21 @@ impl Default for ExecSettings {
 pub fn key(value: &[u8]) -> Result<Vec<u8>, String> {
     let is_sendable = !value.is_empty() && !value.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0));
     is_sendable.then(|| value.into()).ok_or("a key: bytes in one line".into())
+}
+
+/// Reads `KEY:N` or `KEY:N:QUEUE`: the numbers are what stands last, as far as there are any.
+fn further(value: &[u8]) -> Result<(Vec<u8>, u32, u32), String> {
+    let split = |bytes: &[u8]| {
+        let at = bytes.iter().rposition(|byte| *byte == b':')?;
+        let number = parse_number(&bytes[at + 1..]).filter(|number| *number > 0)?;
+        Some((bytes[..at].to_vec(), number))
+    };
+    let (rest, last) = split(value).ok_or("a key, a colon and a number, such as user:7:2")?;
+    let (name, workers, queue) = match split(&rest) {
+        Some((name, workers)) => (name, workers, last),
+        None => (rest, last, u32::MAX),
+    };
+    Ok((key(&name)?, workers, queue))
 }
 
 impl ExecSettings {

@@ -6,7 +6,7 @@
 //!
 //! The first refusal opens a window of a minute, at whose end the refusals in it are summed up.
 
-use super::{ClaimId, PoolId, PoolsState, PoolsStep, PoolsTimer};
+use super::{ClaimId, PoolId, PoolsState, PoolsStep, PoolsTimer, Reply, TypeId};
 use crate::id::{ConnId, Id};
 use crate::pools::stats::PoolStat as Stat;
 use crate::time::{Span, Time};
@@ -67,6 +67,16 @@ pub(super) enum RefusalReason {
     Timeout,
 }
 
+impl RefusalReason {
+    /// Returns what the client is told.
+    pub fn reply(self) -> Reply {
+        match self {
+            RefusalReason::Full => Reply::QueueFull,
+            RefusalReason::Timeout => Reply::Timeout,
+        }
+    }
+}
+
 /// When the next alert may be due.
 pub(super) struct Alerts {
     /// Armed while locks are held that may become overdue, and while a window is open; it may outlast the locks.
@@ -125,8 +135,14 @@ impl PoolsState {
         }
     }
 
-    /// Counts a request that a pool has refused.
-    pub(super) fn note_refusal(&mut self, pool: PoolId, refusal: RefusalReason, step: &mut PoolsStep<'_, '_>) {
+    /// Counts a request of work of this type that a pool has refused.
+    pub(super) fn note_refusal(
+        &mut self,
+        pool: PoolId,
+        type_id: TypeId,
+        refusal: RefusalReason,
+        step: &mut PoolsStep<'_, '_>,
+    ) {
         if self.alerts.history.window.is_none() {
             self.top_keys.begin_window();
             self.arm_alerts(step.now + WINDOW, step.timers);
@@ -135,7 +151,7 @@ impl PoolsState {
         let limit = self.refusals_in_window();
         let window = self.alerts.history.window.get_or_insert(nothing);
         let pool = &self.pools[pool.index()];
-        let of_type = &mut self.types[pool.type_id];
+        let of_type = &mut self.types[type_id];
         match refusal {
             RefusalReason::Full => {
                 self.figures.count(Stat::FullQueues);
@@ -270,7 +286,16 @@ mod tests {
 
         fn acquire(&mut self, conn: usize, key: &[u8], max_queue: u32) {
             let (timeout, hold) = (Span::ZERO, Span::FOREVER);
-            let request = AcquireLock { key, purpose: Purpose::Me, workers: 1, max_queue, timeout, hold, who: b"" };
+            let request = AcquireLock {
+                key,
+                purpose: Purpose::Me,
+                workers: 1,
+                max_queue,
+                timeout,
+                hold,
+                who: b"",
+                also: Vec::new(),
+            };
             self.step(|state, step| state.acquire(ConnId::from_index(conn), Ok(request), step));
         }
 

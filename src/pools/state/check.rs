@@ -31,6 +31,8 @@ impl PoolsState {
         assert_eq!(self.names.len(), self.pools.len(), "each pool has one name");
         assert_eq!(claims_seen, self.claims.len(), "each claim stands in one queue of a pool");
         self.check_clients();
+        self.check_parts();
+        self.check_ceilings();
         self.check_held();
         self.check_types();
         self.check_alerts();
@@ -39,7 +41,7 @@ impl PoolsState {
     /// The number of claims of a connection is not compared with the limit: after an upgrade with a lower one it may have more.
     fn check_clients(&self) {
         let mut holding = 0;
-        let mut claims_seen = 0;
+        let mut claims_seen = 0_u64;
         for (index, client) in self.clients.iter().enumerate() {
             for (n, claim) in client.iter_back(&self.links_by_client).enumerate() {
                 let claim = &self.claims[claim.index()];
@@ -47,11 +49,13 @@ impl PoolsState {
                 match claim.phase {
                     ClaimPhase::Waiting { .. } => assert_eq!(n, 0, "a connection waits for its newest claim only"),
                     ClaimPhase::Holding { .. } => holding += 1,
+                    ClaimPhase::Part { .. } => panic!("a part belongs to its whole, not to a client"),
                 }
                 claims_seen += 1;
             }
         }
-        assert_eq!(claims_seen, self.claims.len(), "each claim belongs to one connection");
+        let wholes = self.claims.len() as u64 - self.parts.count();
+        assert_eq!(claims_seen, wholes, "each claim that is whole belongs to one connection");
         let named = self.claims.iter().filter(|(index, _)| !self.whos.of(ClaimId::from_index(*index)).is_empty());
         assert_eq!(named.count(), self.whos.len(), "only claims that are there have names");
         assert_eq!(self.held.len(), holding, "each lock that is held is listed");
@@ -62,9 +66,13 @@ impl PoolsState {
             let pools = self.pools.iter().map(|(_, pool)| pool);
             let (mut working, mut waiting) = (0, 0);
             for pool in pools.filter(|pool| self.types[pool.type_id].name == one.name) {
-                let (holding, occupied) = pool.occupancy();
-                working += u64::from(holding);
-                waiting += u64::from(occupied - holding);
+                for claim in self.claims_in(pool) {
+                    match self.claims[claim.index()].phase {
+                        ClaimPhase::Holding { .. } => working += 1,
+                        ClaimPhase::Waiting { .. } => waiting += 1,
+                        ClaimPhase::Part { .. } => {}
+                    }
+                }
             }
             assert_eq!((one.working(), one.waiting()), (working, waiting), "the levels of a type");
         }
@@ -88,8 +96,8 @@ impl PoolsState {
 impl Pool {
     fn queue_for(&self, phase: &ClaimPhase) -> &List<ClaimId> {
         match phase {
-            ClaimPhase::Holding { .. } => &self.holders,
-            ClaimPhase::Waiting { purpose: Purpose::Me, .. } => &self.waiting_for_me,
+            ClaimPhase::Holding { .. } | ClaimPhase::Part { is_held: true, .. } => &self.holders,
+            ClaimPhase::Waiting { purpose: Purpose::Me, .. } | ClaimPhase::Part { .. } => &self.waiting_for_me,
             ClaimPhase::Waiting { purpose: Purpose::Anyone, .. } => &self.waiting_for_anyone,
         }
     }

@@ -67,7 +67,7 @@ impl PoolsState {
 
     /// Returns how many requests wait.
     pub fn waiting(&self) -> u64 {
-        self.claims.len() as u64 - self.held.len()
+        self.claims.len() as u64 - self.parts.count() - self.held.len()
     }
 
     /// Returns how many keys have claims.
@@ -160,11 +160,12 @@ impl PoolsState {
 
     fn claim_info(&self, id: ClaimId) -> ClaimInfo<'_> {
         let claim = &self.claims[id.index()];
-        let waits_for = match claim.phase {
+        let whole = self.whole_of(id);
+        let waits_for = match self.claims[whole.index()].phase {
             ClaimPhase::Waiting { purpose, .. } => Some(purpose),
-            ClaimPhase::Holding { .. } => None,
+            ClaimPhase::Holding { .. } | ClaimPhase::Part { .. } => None,
         };
-        let (key, who) = (&*self.pools[claim.pool.index()].key, self.whos.of(id));
+        let (key, who) = (&*self.pool_at(claim.pool).key, self.whos.of(whole));
         ClaimInfo { key, conn: claim.conn, who, waits_for, since: claim.since }
     }
 

@@ -3,6 +3,7 @@
 //! [`SAVED_VERSION`].
 
 use super::alerts::AlertHistory;
+use super::parts::Part;
 use super::{Claim, ClaimId, ClaimPhase, PoolsState, PoolsTimer, Purpose, WorkType};
 use crate::histogram::{Histogram, TIME_BOUNDS};
 use crate::id::{ConnId, Id};
@@ -16,7 +17,9 @@ use std::cmp::Reverse;
 use std::io;
 
 /// The version of what is written: a [`PoolsHead`], then each pool.
-pub const SAVED_VERSION: u16 = 1;
+pub const SAVED_VERSION: u16 = 2;
+/// The version before: it has no parts, and is the same otherwise.
+const WITHOUT_PARTS: u16 = 1;
 
 /// The record before the pools: statistics and alerts.
 #[derive(Serialize, Deserialize)]
@@ -62,6 +65,25 @@ struct CoarseHistogram {
 /// Claims by connection and, within one, from the oldest: connection, number of newer claims, claim.
 type Ranks = Vec<(ConnId, Reverse<u32>, ClaimId)>;
 
+/// What there is to know of a part.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct SavedPart {
+    /// Its place among the parts of its whole.
+    place: u32,
+    /// How many may hold a lock of the pool of its whole.
+    whole_workers: u32,
+    /// How many may hold a lock of its own pool.
+    workers: u32,
+}
+
+/// Claims that are restored, while it is not known to whom they belong.
+#[derive(Default)]
+struct Loose {
+    wholes: Ranks,
+    /// The parts, each with the rank of its whole.
+    parts: Vec<((ConnId, Reverse<u32>), SavedPart, ClaimId)>,
+}
+
 #[derive(Serialize, Deserialize)]
 struct SavedPool {
     key: Vec<u8>,
@@ -87,8 +109,19 @@ struct SavedClaim {
 
 #[derive(Serialize, Deserialize)]
 enum SavedPhase {
-    Waiting { purpose: Purpose, hold: Span, until: Time },
-    Holding { until: Option<Time> },
+    Waiting {
+        purpose: Purpose,
+        hold: Span,
+        until: Time,
+    },
+    Holding {
+        until: Option<Time>,
+    },
+    /// A part of the claim that has as many newer ones.
+    Part {
+        is_held: bool,
+        part: SavedPart,
+    },
 }
 
 impl CoarseType {
@@ -123,7 +156,7 @@ impl PoolsState {
         })?;
         let newer = self.newer_claims()?;
         for (_, pool) in &self.pools {
-            let claims = self.claims_in(pool).map(|id| self.save_claim(id, newer[id.index()], timers));
+            let claims = self.claims_in(pool).map(|id| self.save_claim(id, newer[self.whole_of(id).index()], timers));
             let pool_alone = SavedPool { key: pool.key.clone(), claims: claims.collect() };
             let whos = (0..).zip(self.claims_in(pool)).map(|(place, id)| (place, self.whos.of(id)));
             let whos = whos.filter(|(_, who)| !who.is_empty()).map(|(place, who)| (place, who.into()));
@@ -143,19 +176,18 @@ impl PoolsState {
         saved: &mut Reader<'_>,
         timers: &mut Timers<'_, PoolsTimer>,
     ) -> Result<(), Unreadable> {
-        let mut ranks = Ranks::new();
+        let mut loose = Loose::default();
         match version {
-            SAVED_VERSION => {
+            WITHOUT_PARTS | SAVED_VERSION => {
                 let head: PoolsHead = saved.take()?;
                 let pools = head.pools;
                 self.restore_head(head);
                 for _ in 0..pools {
                     let PoolWithNames { pool, whos } = saved.take()?;
-                    let first = ranks.len();
-                    self.restore_pool(pool, &mut ranks, timers)?;
+                    let claims = self.restore_pool(pool, &mut loose, timers)?;
                     for (place, who) in whos {
-                        let claim = ranks.get(first + place as usize);
-                        let (.., id) = claim.ok_or(Unreadable("pools: a claim that has a name is not there".into()))?;
+                        let id = claims.get(place as usize);
+                        let id = id.ok_or(Unreadable("pools: a claim that has a name is not there".into()))?;
                         self.whos.note(*id, &who);
                     }
                 }
@@ -164,12 +196,15 @@ impl PoolsState {
                 let PoolsInOnePiece { figures, types, top_keys, alerts, pools } = saved.take()?;
                 let types = types.into_iter().map(CoarseType::refine).collect();
                 self.restore_head(PoolsHead { figures, types, top_keys, alerts, pools: pools.len() });
-                pools.into_iter().try_for_each(|pool| self.restore_pool(pool, &mut ranks, timers))?;
+                pools.into_iter().try_for_each(|pool| self.restore_pool(pool, &mut loose, timers).map(drop))?;
             }
             _ => return Err(Unreadable::version("pools", version)),
         }
-        ranks.sort_unstable();
-        ranks.into_iter().for_each(|(conn, _, id)| self.attach_to_client(id, conn));
+        let Loose { mut wholes, mut parts } = loose;
+        wholes.sort_unstable();
+        parts.sort_unstable();
+        parts.into_iter().try_for_each(|(rank, part, id)| self.restore_part(&wholes, rank, part, id))?;
+        wholes.into_iter().for_each(|(conn, _, id)| self.attach_to_client(id, conn));
         self.restore_held();
         self.rearm_alerts(self.next_lock_scan(), timers);
         Ok(())
@@ -185,17 +220,18 @@ impl PoolsState {
     fn restore_pool(
         &mut self,
         SavedPool { key, claims }: SavedPool,
-        ranks: &mut Ranks,
+        loose: &mut Loose,
         timers: &mut Timers<'_, PoolsTimer>,
-    ) -> Result<(), Unreadable> {
+    ) -> Result<Vec<ClaimId>, Unreadable> {
         let hash = self.names.hash(&key);
         if self.find(hash, &key).is_some() || claims.is_empty() {
             return Err(Unreadable("pools: a key is there twice, or has no claims".into()));
         }
         let pool = self.create(hash, &key);
-        for SavedClaim { conn, newer, since, phase } in claims {
+        let mut ids = Vec::with_capacity(claims.len().min(1024));
+        for SavedClaim { conn, newer, since, phase: saved } in claims {
             let id = ClaimId::from_index(self.claims.vacant_key());
-            let phase = match phase {
+            let phase = match saved {
                 SavedPhase::Waiting { purpose, hold, until } => {
                     ClaimPhase::Waiting { purpose, hold, timeout: timers.arm(until, PoolsTimer::Claim(id)) }
                 }
@@ -203,10 +239,36 @@ impl PoolsState {
                     let end = until.map(|until| timers.arm(until, PoolsTimer::Claim(id)));
                     ClaimPhase::Holding { end, passed: 0 }
                 }
+                // Its whole is known when all are there.
+                SavedPhase::Part { is_held, .. } => ClaimPhase::Part { whole: id, is_held },
             };
+            match saved {
+                SavedPhase::Part { part, .. } => loose.parts.push(((conn, Reverse(newer)), part, id)),
+                _ => loose.wholes.push((conn, Reverse(newer), id)),
+            }
             self.attach_to_pool(id, Claim { pool, conn, since, phase });
-            ranks.push((conn, Reverse(newer), id));
+            ids.push(id);
         }
+        Ok(ids)
+    }
+
+    /// Gives a part back to its whole.
+    fn restore_part(
+        &mut self,
+        wholes: &Ranks,
+        (conn, newer): (ConnId, Reverse<u32>),
+        SavedPart { whole_workers, workers, .. }: SavedPart,
+        id: ClaimId,
+    ) -> Result<(), Unreadable> {
+        let place = wholes.binary_search_by_key(&(conn, newer), |(conn, newer, _)| (*conn, *newer));
+        let (.., whole) =
+            place.map(|place| wholes[place]).map_err(|_| Unreadable("pools: a part has no whole".into()))?;
+        let holds = matches!(self.claims[whole.index()].phase, ClaimPhase::Holding { .. });
+        match &mut self.claims[id.index()].phase {
+            ClaimPhase::Part { whole: of, is_held } if *is_held == holds => *of = whole,
+            _ => return Err(Unreadable("pools: a part is not like its whole".into())),
+        }
+        self.parts.add(whole, whole_workers, Part { id, workers });
         Ok(())
     }
 
@@ -242,7 +304,17 @@ impl PoolsState {
             ClaimPhase::Holding { end, .. } => {
                 SavedPhase::Holding { until: end.as_ref().map(|end| timers.deadline(end)) }
             }
+            ClaimPhase::Part { whole, is_held } => {
+                SavedPhase::Part { is_held: *is_held, part: self.save_part(*whole, id) }
+            }
         };
         SavedClaim { conn: *conn, newer, since: *since, phase }
+    }
+
+    fn save_part(&self, whole: ClaimId, id: ClaimId) -> SavedPart {
+        let several = self.parts.of(whole).expect("a part belongs to a claim that has parts");
+        let is_meant = |(_, part): &(u32, &Part)| part.id == id;
+        let (place, part) = (0..).zip(&several.parts).find(is_meant).expect("it is one of them");
+        SavedPart { place, whole_workers: several.workers, workers: part.workers }
     }
 }

@@ -51,14 +51,19 @@ impl PoolsState {
         self.clients[claim.conn.index()].remove(&mut self.links_by_client, id);
         pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
         match claim.phase {
-            ClaimPhase::Waiting { .. } => of_type.waits.record(age),
+            ClaimPhase::Waiting { .. } => {
+                of_type.waits.record(age);
+                self.note_departure(claim.pool, claim.since, now);
+            }
             ClaimPhase::Holding { passed, .. } => {
                 of_type.holds.record(age);
                 self.held.remove(id, passed);
                 self.figures.count(Stat::ProcessedCount);
                 self.figures.add(Stat::ProcessingTime, age);
             }
+            ClaimPhase::Part { .. } => unreachable!("a part goes with its whole"),
         }
+        self.detach_parts(id, now);
         claim
     }
 
@@ -95,6 +100,7 @@ impl PoolsState {
     fn drop_pool(&mut self, id: PoolId) {
         let Pool { mut key, hash, .. } = self.pools.remove(id.index());
         self.names.remove(hash, id);
+        self.forget_late(id);
         if self.spare_keys.len() < SPARE_KEYS && key.capacity() <= SPARE_KEY_BYTES {
             key.clear();
             self.spare_keys.push(key);

@@ -1,7 +1,7 @@
 //! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are those of the server.
 
 use super::{BadSyntax, parse_number, text_of};
-use crate::pools::request::{AcquireLock, Purpose, Reply};
+use crate::pools::request::{AcquireLock, KeyLimits, Purpose, Reply};
 use crate::pools::stats::PoolStat as Stat;
 use crate::stats::{Stat as _, Unit};
 use crate::time::Span;
@@ -78,6 +78,11 @@ pub fn write_acquire(bytes: &mut Vec<u8>, acquire: &AcquireLock<'_>) {
     if !acquire.who.is_empty() {
         bytes.extend_from_slice(b" who=");
         bytes.extend_from_slice(acquire.who);
+    }
+    for KeyLimits { key, workers, max_queue } in &acquire.also {
+        bytes.extend_from_slice(b" also=");
+        bytes.extend_from_slice(key);
+        write!(bytes, ":{workers}:{max_queue}").expect("a vector takes every byte");
     }
     bytes.push(b'\n');
 }
@@ -193,7 +198,8 @@ mod tests {
             (Span::from_millis(1_001), Span::from_secs(u64::from(u32::MAX)), b"\xff=who="),
         ] {
             let (key, purpose) = (b"a:b%20\xff", Purpose::Anyone);
-            let acquire = AcquireLock { key, purpose, workers: 2, max_queue: 30, timeout, hold, who };
+            let also = vec![KeyLimits { key: b"c:d", workers: 1, max_queue: 7 }];
+            let acquire = AcquireLock { key, purpose, workers: 2, max_queue: 30, timeout, hold, who, also };
             let mut bytes = Vec::new();
             write_acquire(&mut bytes, &acquire);
             let Line::Whole(line, _) = first_line(&bytes, 0, 99) else { panic!("it is a line") };

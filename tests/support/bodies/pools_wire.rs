@@ -2,7 +2,7 @@
 
 use poolcounter::pools::stats::PoolStat;
 use poolcounter::pools::wire::{Line, PoolRequest, StatsQuery, first_line, parse, parse_number, parse_seconds};
-use poolcounter::pools::{AcquireLock, BadSyntax, Purpose};
+use poolcounter::pools::{AcquireLock, BadSyntax, KeyLimits, Purpose};
 use poolcounter::stats::Stat as _;
 use poolcounter::time::Span;
 
@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
 fn look_at(line: &[u8]) {
     let request = parse(line);
     assert_eq!(request, read(line));
-    if let PoolRequest::Acquire(Ok(acquire)) = request {
+    if let PoolRequest::Acquire(Ok(acquire)) = &request {
         assert!(acquire.workers > 0 && acquire.max_queue > 0 && acquire.hold > Span::ZERO);
         assert!(!acquire.key.is_empty() && !acquire.key.iter().any(|byte| matches!(byte, 0 | b' ' | b'\n')));
         assert!(acquire.timeout <= Span::from_secs(u64::from(u32::MAX) + 1));
@@ -79,7 +79,22 @@ fn read_acquire<'a>(purpose: Purpose, words: &[&'a [u8]]) -> Result<AcquireLock<
     }
     let hold = holds.ok_or(BadSyntax)?.last().copied().filter(|hold| *hold > Span::ZERO).unwrap_or(Span::FOREVER);
     let who = whos.last().copied().unwrap_or_default();
-    Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold, who })
+    let also: Option<Vec<KeyLimits<'_>>> = fields(b"also=").map(read_limits).collect();
+    let also = also.ok_or(BadSyntax)?;
+    let is_twice =
+        also.iter().enumerate().any(|(n, one)| *key == one.key || also[..n].iter().any(|other| other.key == one.key));
+    if also.len() > 4 || is_twice {
+        return Err(BadSyntax);
+    }
+    Ok(AcquireLock { key, purpose, workers, max_queue, timeout, hold, who, also })
+}
+
+fn read_limits(word: &[u8]) -> Option<KeyLimits<'_>> {
+    let colons: Vec<usize> = (0..word.len()).filter(|at| word[*at] == b':').collect();
+    let [.., first, second] = colons[..] else { return None };
+    let (key, workers, max_queue) = (&word[..first], number(&word[first + 1..second])?, number(&word[second + 1..])?);
+    let is_fine = !key.is_empty() && !key.contains(&0) && workers > 0 && max_queue > 0;
+    is_fine.then_some(KeyLimits { key, workers, max_queue })
 }
 
 fn read_keys(words: &[&[u8]]) -> Option<usize> {

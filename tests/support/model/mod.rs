@@ -148,6 +148,11 @@ impl Model {
         self.touch(client);
     }
 
+    /// Whether it is left to chance what follows if another process goes on now.
+    pub fn is_order_lost(&self) -> bool {
+        self.pools.is_order_lost()
+    }
+
     /// Another process goes on in its place.
     pub fn upgrade(&mut self) {
         self.pools.rearm();

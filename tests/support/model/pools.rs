@@ -41,6 +41,8 @@ struct Claim {
     since: u64,
     hold_us: Option<u64>,
     timer: Option<Timer>,
+    /// Its keys with how many may hold a lock of each: the first one and, where there are some, the others.
+    keys: Vec<(Vec<u8>, u64)>,
 }
 
 /// Fires at the first whole millisecond at or after its deadline. Those of the same millisecond fire as they were armed.
@@ -64,6 +66,8 @@ struct Wish {
     max_queue: u64,
     timeout_us: u64,
     hold_us: Option<u64>,
+    /// Further keys with their numbers.
+    also: Vec<(Vec<u8>, u64, u64)>,
 }
 
 impl Pools {
@@ -95,10 +99,9 @@ impl Pools {
     pub fn leave(&mut self, client: usize, now: u64) -> Replies {
         let mut replies = Vec::new();
         while let Some(newest) = self.claims.iter().rposition(|claim| claim.client == client) {
+            let before = self.held_by_key();
             let claim = self.give_back(newest, now);
-            if claim.held {
-                self.grant_next(&claim.key, now, &mut replies);
-            }
+            self.grant_freed(&claim, &before, now, &mut replies);
         }
         replies
     }
@@ -112,15 +115,25 @@ impl Pools {
     pub fn fire(&mut self, timer: Timer, now: u64) -> Replies {
         let mut replies = Vec::new();
         let claim = self.claims.iter().position(|claim| claim.timer == Some(timer)).expect("it is armed");
+        let before = self.held_by_key();
         let claim = self.give_back(claim, now);
         if claim.held {
-            self.grant_next(&claim.key, now, &mut replies);
+            self.grant_freed(&claim, &before, now, &mut replies);
         } else {
             self.add("wasted timeout time", now - claim.since);
             self.count(&claim.key, OfType::Timeouts, 1);
             replies.extend(say(claim.client, "TIMEOUT"));
         }
         replies
+    }
+
+    /// Whether two timers of different keys fire in one millisecond. In which order another process fires these is not said, and for
+    /// a client that wants both keys it matters.
+    pub fn is_order_lost(&self) -> bool {
+        let armed: Vec<&Claim> = self.claims.iter().filter(|claim| claim.timer.is_some()).collect();
+        let ms = |claim: &Claim| claim.timer.map(|timer| timer.ms);
+        let is_pair = |one: &Claim, other: &Claim| ms(one) == ms(other) && one.key != other.key;
+        armed.iter().any(|one| armed.iter().any(|other| is_pair(one, other)))
     }
 
     /// Another process goes on. It arms the timers of a key anew: those of the holders, of ACQ4ME, of ACQ4ANY.
@@ -145,22 +158,25 @@ impl Pools {
         if own.iter().any(|claim| !claim.held) {
             return self.refuse(client, "ERROR WAIT_FOR_RESPONSE", "lock_while_waiting");
         }
-        let Some(Wish { key, workers, max_queue, timeout_us, hold_us }) = read_wish(parameters) else {
+        let Some(Wish { key, workers, max_queue, timeout_us, hold_us, also }) = read_wish(parameters) else {
             return say(client, "ERROR BAD_SYNTAX");
         };
-        let there: Vec<&Claim> = self.claims.iter().filter(|claim| claim.key == key).collect();
-        if there.len() as u64 >= max_queue {
+        let all: Vec<(Vec<u8>, u64, u64)> = [(key.clone(), workers, max_queue)].into_iter().chain(also).collect();
+        if all.iter().any(|(key, _, max_queue)| self.on(key).count() as u64 >= *max_queue) {
             self.count(&key, OfType::Full, 1);
             return self.refuse(client, "QUEUE_FULL", "full_queues");
         }
-        let is_free = (there.iter().filter(|claim| claim.held).count() as u64) < workers;
+        let keys: Vec<(Vec<u8>, u64)> = all.into_iter().map(|(key, workers, _)| (key, workers)).collect();
+        let is_free = keys.iter().all(|(key, workers)| self.held_on(key) < *workers);
         if !is_free && timeout_us == 0 {
             self.count(&key, OfType::Timeouts, 1);
             return say(client, "TIMEOUT");
         }
         let hold_us = hold_us.into_iter().chain(self.limits.max_hold_us).min();
         let timer = if is_free { None } else { Some(self.arm(now + timeout_us)) };
-        self.claims.push(Claim { client, key, for_me, held: false, since: now, hold_us, timer });
+        // One that waits for another key may be the first of its type.
+        self.types.entry(type_of(&key)).or_default();
+        self.claims.push(Claim { client, key, for_me, held: false, since: now, hold_us, timer, keys });
         if is_free { self.grant(self.claims.len() - 1, now) } else { Vec::new() }
     }
 
@@ -170,6 +186,7 @@ impl Pools {
             return self.refuse(client, "NOT_LOCKED", "release_mismatch");
         };
         let mut replies = Vec::new();
+        let before = self.held_by_key();
         let own = self.give_back(newest, now);
         if own.held {
             let saved = |claim: &Claim| claim.key == own.key && !claim.held && !claim.for_me;
@@ -180,21 +197,53 @@ impl Pools {
                 self.add("waiting time for good", now - waiter.since);
                 replies.extend(say(waiter.client, "DONE"));
             }
-            self.grant_next(&own.key, now, &mut replies);
+            self.grant_freed(&own, &before, now, &mut replies);
         }
         self.add("total_releases", 1);
         replies.extend(say(client, "RELEASED"));
         replies
     }
 
-    /// A claim of the key came free.
+    /// The claims that are about a key, as their first or another.
+    fn on<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Claim> {
+        self.claims.iter().filter(move |claim| claim.keys.iter().any(|(own, _)| own == key))
+    }
+
+    fn held_on(&self, key: &[u8]) -> u64 {
+        self.on(key).filter(|claim| claim.held).count() as u64
+    }
+
+    fn held_by_key(&self) -> BTreeMap<Vec<u8>, u64> {
+        let keys = self.claims.iter().flat_map(|claim| &claim.keys);
+        keys.map(|(key, _)| (key.clone(), self.held_on(key))).collect()
+    }
+
+    /// A claim is gone: one place of each of its keys is free, until another takes it.
+    fn grant_freed(&mut self, gone: &Claim, before: &BTreeMap<Vec<u8>, u64>, now: u64, replies: &mut Replies) {
+        for (key, _) in &gone.keys {
+            if self.held_on(key) < before[key] {
+                self.grant_next(key, now, replies);
+            }
+        }
+    }
+
+    /// Whether a waiter could have a place that came free: with all that it wants besides, if it wants several.
+    fn could_have_all(&self, claim: &Claim) -> bool {
+        claim.keys.len() == 1 || claim.keys.iter().all(|(key, workers)| self.held_on(key) < *workers)
+    }
+
+    /// A claim of the key came free. Whoever has the key as one of several stands among those who work for themselves.
     fn grant_next(&mut self, key: &[u8], now: u64, replies: &mut Replies) {
-        let waiting =
-            |for_me| self.claims.iter().position(|claim| claim.key == key && !claim.held && claim.for_me == for_me);
-        let Some(next) = waiting(true).or_else(|| waiting(false)) else { return };
+        let waits = |claim: &&Claim| !claim.held && self.could_have_all(claim);
+        let is_first = |claim: &Claim| claim.key == key;
+        let is_on = |claim: &Claim| claim.keys.iter().any(|(own, _)| own == key);
+        let position = |of: &dyn Fn(&Claim) -> bool| self.claims.iter().position(|claim| of(claim) && waits(&claim));
+        let for_me = position(&|claim| is_on(claim) && (claim.for_me || !is_first(claim)));
+        let Some(next) = for_me.or_else(|| position(&|claim| is_first(claim))) else { return };
         let (waited, for_me) = (now - self.claims[next].since, self.claims[next].for_me);
+        let own_key = self.claims[next].key.clone();
         self.add("waiting time", waited);
-        self.count(key, OfType::WaitedUs, waited);
+        self.count(&own_key, OfType::WaitedUs, waited);
         self.add(if for_me { "waiting time for me" } else { "waiting time for anyone" }, waited);
         replies.extend(self.grant(next, now));
     }
@@ -284,7 +333,7 @@ impl Pools {
         let span = |name| (name, duration(total(name)));
         let count = |name| (name, total(name).to_string());
         let average = total("total processing time").checked_div(total("processed_count")).unwrap_or(0);
-        let mut keys: Vec<&[u8]> = self.claims.iter().map(|claim| &claim.key[..]).collect();
+        let mut keys: Vec<&[u8]> = self.claims.iter().flat_map(|claim| &claim.keys).map(|(key, _)| &key[..]).collect();
         keys.sort_unstable();
         keys.dedup();
         let working = self.claims.iter().filter(|claim| claim.held).count();
@@ -340,7 +389,21 @@ fn read_wish(parameters: &[&[u8]]) -> Option<Wish> {
     }
     // A hold of no time at all is one without limit.
     let hold_us = holds.last().copied().filter(|us| *us > 0);
-    Some(Wish { key, workers, max_queue, timeout_us, hold_us })
+    let also: Vec<(Vec<u8>, u64, u64)> = fields(b"also=").map(read_also).collect::<Option<_>>()?;
+    let mut names: Vec<&[u8]> = also.iter().map(|(key, ..)| &key[..]).chain([&key[..]]).collect();
+    names.sort_unstable();
+    names.dedup();
+    let is_fine = also.len() <= 4 && names.len() == also.len() + 1;
+    is_fine.then_some(Wish { key, workers, max_queue, timeout_us, hold_us, also })
+}
+
+/// A key, a colon, and two numbers that are not zero with another between them.
+fn read_also(word: &[u8]) -> Option<(Vec<u8>, u64, u64)> {
+    let pieces: Vec<&[u8]> = word.split(|byte| *byte == b':').collect();
+    let [key @ .., workers, max_queue] = &pieces[..] else { return None };
+    let (key, workers, max_queue) = (key.join(&b':'), number(workers)?, number(max_queue)?);
+    let is_fine = !key.is_empty() && !key.contains(&0) && workers > 0 && max_queue > 0;
+    is_fine.then_some((key, workers, max_queue))
 }
 
 fn number(word: &[u8]) -> Option<u64> {

@@ -1,0 +1,79 @@
+//! Ceilings: what requests may ask for at most, by patterns of keys, and when a key refuses what would wait for too long.
+
+use crate::time::Span;
+
+/// What a request for a key may have at most; the smaller of this and what it asks for counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ceiling {
+    /// Which keys it is for: `*` stands for any bytes.
+    pub pattern: Box<[u8]>,
+    /// How many may hold a lock at a time.
+    pub workers: u32,
+    /// How many may hold or wait. Those that wait already go on waiting.
+    pub max_queue: u32,
+    /// How long a request waits.
+    pub timeout: Span,
+    /// How long a lock is held.
+    pub hold: Span,
+    /// When requests are refused because those before them have waited for long.
+    pub shedding: Option<Shedding>,
+}
+
+/// A key sheds requests once its oldest waiter has waited for too long for a while, and until it has not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shedding {
+    /// How long is too long.
+    pub after: Span,
+    /// For how long that must have been so.
+    pub interval: Span,
+    /// It is counted only what would be refused.
+    pub is_shadow: bool,
+}
+
+impl Ceiling {
+    /// Returns a ceiling that bounds nothing.
+    pub fn new(pattern: &[u8]) -> Ceiling {
+        Ceiling {
+            pattern: pattern.into(),
+            workers: u32::MAX,
+            max_queue: u32::MAX,
+            timeout: Span::FOREVER,
+            hold: Span::FOREVER,
+            shedding: None,
+        }
+    }
+
+    /// Returns whether it is for this key.
+    pub fn matches(&self, key: &[u8]) -> bool {
+        let mut parts = self.pattern.split(|byte| *byte == b'*');
+        let first = parts.next().unwrap_or_default();
+        let Some(mut rest) = key.strip_prefix(first) else { return false };
+        let Some(last) = parts.next_back() else { return rest.is_empty() };
+        for part in parts.filter(|part| !part.is_empty()) {
+            let Some(at) = memchr::memmem::find(rest, part) else { return false };
+            rest = &rest[at + part.len()..];
+        }
+        rest.ends_with(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_stands_for_its_keys() {
+        for (pattern, keys, others) in [
+            ("k", &["k"][..], &["", "kk", "K"][..]),
+            ("a:*", &["a:", "a:b", "a:*"], &["a", "b:a:", "A:b"]),
+            ("*", &["", "a", "**"], &[]),
+            ("*:user", &[":user", "a:user", "a:user:user"], &["user", "a:user:"]),
+            ("a*b*c", &["abc", "aXbYc", "abbc", "abcbc"], &["ab", "acb", "aXc", "abcd"]),
+            ("aba*aba", &["abaaba", "abaXaba"], &["aba", "ababa"]),
+        ] {
+            let ceiling = Ceiling::new(pattern.as_bytes());
+            keys.iter().for_each(|key| assert!(ceiling.matches(key.as_bytes()), "{pattern}: {key}"));
+            others.iter().for_each(|key| assert!(!ceiling.matches(key.as_bytes()), "{pattern}: {key}"));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The ceilings in the configuration file: each `[[pools.ceiling]]` as a value that cannot be wrong.
+
+use super::ceiling::{Ceiling, Shedding};
+use super::options::PoolsSettings;
+use crate::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, flag, number, seconds};
+use crate::time::Span;
+
+/// How many ceilings there may be: each request is compared with them, one after the other.
+pub const MOST_CEILINGS: usize = 256;
+
+/// The tables.
+pub const TABLES: &[TableOpt<PoolsSettings>] = &[TableOpt {
+    about: TableDoc {
+        key: "pools.ceiling",
+        doc_short: "What requests for some keys may have at most; the first whose key matches counts. There can be several.",
+        example: "key = \"ArticleView:*\"\nworkers = 2\nmax_queue = 50\ntimeout = 5.0\nhold = 60.0\nshed_after = 2.0\nshed_shadow = true\n",
+    },
+    add: |settings, table| {
+        if settings.ceilings.len() >= MOST_CEILINGS {
+            return Err(Misplaced::new(table.at, format!("there are more than {MOST_CEILINGS} ceilings")));
+        }
+        settings.ceilings.push(read_ceiling(table)?);
+        Ok(())
+    },
+}];
+
+fn read_ceiling(table: &Table) -> Result<Ceiling, Misplaced> {
+    let mut builder = Builder::default();
+    for TableEntry { at, key, value } in &table.entries {
+        let wrong = |what: String| Misplaced::new(*at, format!("{key}: {what}"));
+        let TableValue::Text(text) = value else { return Err(wrong("this is not a single value".into())) };
+        builder.set(key, text).map_err(wrong)?;
+    }
+    builder.build().map_err(|what| Misplaced::new(table.at, what))
+}
+
+/// The settings of a ceiling, as far as they are read.
+pub struct Builder {
+    ceiling: Ceiling,
+    after: Option<Span>,
+    interval: Option<Span>,
+    is_shadow: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder { ceiling: Ceiling::new(b""), after: None, interval: None, is_shadow: false }
+    }
+}
+
+impl Builder {
+    /// Sets one thing.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let Builder { ceiling, after, interval, is_shadow } = self;
+        match name {
+            "key" => ceiling.pattern = pattern(value)?,
+            "workers" => ceiling.workers = number(value, 1..=u32::MAX)?,
+            "max_queue" => ceiling.max_queue = number(value, 1..=u32::MAX)?,
+            "timeout" => ceiling.timeout = seconds(value)?.into(),
+            "hold" => ceiling.hold = positive_seconds(value)?,
+            "shed_after" => *after = Some(positive_seconds(value)?),
+            "shed_interval" => *interval = Some(seconds(value)?.into()),
+            "shed_shadow" => *is_shadow = flag(value)?,
+            _ => return Err("there is no such setting".into()),
+        }
+        Ok(())
+    }
+
+    /// Returns the ceiling.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, and where.
+    pub fn build(self) -> Result<Ceiling, String> {
+        let Builder { mut ceiling, after, interval, is_shadow } = self;
+        if ceiling.pattern.is_empty() {
+            return Err("key: this is missing".into());
+        }
+        if after.is_none() && (interval.is_some() || is_shadow) {
+            return Err("shed_after: this is missing".into());
+        }
+        ceiling.shedding = after.map(|after| Shedding { after, interval: interval.unwrap_or(after), is_shadow });
+        Ok(ceiling)
+    }
+}
+
+fn pattern(value: &str) -> Result<Box<[u8]>, String> {
+    if value.is_empty() || value.contains([' ', '\n', '\r', '\0']) {
+        return Err("a key is not empty, and has no spaces and no ends of lines".into());
+    }
+    Ok(value.as_bytes().into())
+}
+
+fn positive_seconds(value: &str) -> Result<Span, String> {
+    let span = Span::from(seconds(value)?);
+    if span > Span::ZERO { Ok(span) } else { Err("a number of seconds above zero".into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(entries: &[(&str, &str)]) -> Result<Ceiling, Misplaced> {
+        let entry = |(at, (key, value)): (usize, &(&str, &str))| TableEntry {
+            at: at + 1,
+            key: (*key).into(),
+            value: TableValue::Text((*value).into()),
+        };
+        read_ceiling(&Table { at: 0, entries: entries.iter().enumerate().map(entry).collect() })
+    }
+
+    #[test]
+    fn a_ceiling_has_its_settings() {
+        let shed = [("shed_after", "2"), ("shed_interval", "0.5"), ("shed_shadow", "true")];
+        let bounds = [("key", "a:*"), ("workers", "2"), ("max_queue", "50"), ("timeout", "0"), ("hold", "1.5")];
+        let ceiling = read(&[&bounds[..], &shed].concat()).expect("is well-formed");
+        assert_eq!((&*ceiling.pattern, ceiling.workers, ceiling.max_queue), (&b"a:*"[..], 2, 50));
+        assert_eq!((ceiling.timeout, ceiling.hold), (Span::ZERO, Span::from_millis(1_500)));
+        let (after, interval) = (Span::from_secs(2), Span::from_millis(500));
+        assert_eq!(ceiling.shedding, Some(Shedding { after, interval, is_shadow: true }));
+        let usual = read(&[("shed_after", "2"), ("key", "a")]).expect("is well-formed").shedding;
+        assert_eq!(usual, Some(Shedding { after, interval: after, is_shadow: false }));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        let key = ("key", "k");
+        for (entries, at, named) in [
+            (&[("workers", "1")][..], 0, "key: this is missing"),
+            (&[("key", "")], 1, "key: a key is not empty"),
+            (&[("key", "a b")], 1, "key: a key is not empty"),
+            (&[key, ("workers", "0")], 2, "workers: a number from 1"),
+            (&[key, ("max_queue", "-1")], 2, "max_queue: a number from 1"),
+            (&[key, ("timeout", "x")], 2, "timeout: a number of seconds"),
+            (&[key, ("hold", "0")], 2, "hold: a number of seconds above zero"),
+            (&[key, ("shed_after", "0.0")], 2, "shed_after: a number of seconds above zero"),
+            (&[key, ("shed_shadow", "yes")], 2, "shed_shadow: true or false"),
+            (&[key, ("shed_interval", "1")], 0, "shed_after: this is missing"),
+            (&[key, ("colour", "red")], 2, "colour: there is no such setting"),
+        ] {
+            let wrong = read(entries).expect_err(named);
+            assert!(wrong.what.starts_with(named), "{named}: {wrong:?}");
+            assert_eq!(wrong.at, at, "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! How ceilings bind: what requests are cut down to, and which keys shed.
+
+use super::{AcquireLock, PoolId, PoolsState};
+use crate::id::Id;
+use crate::pools::ceiling::{Ceiling, Shedding};
+use crate::time::{Span, Time};
+use hashbrown::HashMap;
+
+/// The ceilings, in the order in which they are looked at.
+pub(super) struct Ceilings {
+    all: Vec<CeilingInUse>,
+    /// Some have keys shed.
+    can_shed: bool,
+    /// Since when, at the latest, the oldest waiter of a pool has waited for too long, whichever that was. Noted where a waiter leaves
+    /// that has; of others it is told by the oldest waiter there is.
+    late_since: HashMap<PoolId, Time>,
+}
+
+/// A ceiling, and what came of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CeilingInUse {
+    /// The ceiling.
+    pub ceiling: Ceiling,
+    /// Requests that asked for more than it allows, of whatever.
+    pub lowered: u64,
+    /// Requests that were refused because a key sheds, or that would have been.
+    pub shed: u64,
+}
+
+impl Ceilings {
+    pub fn new(all: Vec<Ceiling>) -> Ceilings {
+        let can_shed = all.iter().any(|ceiling| ceiling.shedding.is_some());
+        let all = all.into_iter().map(|ceiling| CeilingInUse { ceiling, lowered: 0, shed: 0 }).collect();
+        Ceilings { all, can_shed, late_since: HashMap::new() }
+    }
+
+    /// Returns all, in their order.
+    pub fn all(&self) -> &[CeilingInUse] {
+        &self.all
+    }
+
+    /// Returns true when there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Cuts a request down to what the ceilings of its keys allow.
+    #[cold]
+    pub fn lower(&mut self, request: &mut AcquireLock<'_>) {
+        let AcquireLock { key, workers, max_queue, timeout, hold, also, .. } = request;
+        let own = [(*key, workers, max_queue)];
+        let others = also.iter_mut().map(|limits| (limits.key, &mut limits.workers, &mut limits.max_queue));
+        for (key, workers, max_queue) in own.into_iter().chain(others) {
+            let Some(CeilingInUse { ceiling, lowered, .. }) = find(&mut self.all, key) else { continue };
+            let before = (*workers, *max_queue, *timeout, *hold);
+            *workers = ceiling.workers.min(*workers);
+            *max_queue = ceiling.max_queue.min(*max_queue);
+            *timeout = ceiling.timeout.min(*timeout);
+            *hold = ceiling.hold.min(*hold);
+            *lowered += u64::from(before != (*workers, *max_queue, *timeout, *hold));
+        }
+    }
+}
+
+fn find<'a>(all: &'a mut [CeilingInUse], key: &[u8]) -> Option<&'a mut CeilingInUse> {
+    all.iter_mut().find(|one| one.ceiling.matches(key))
+}
+
+impl PoolsState {
+    /// Returns the ceilings, in the order in which they are looked at, with what came of each.
+    pub fn ceilings(&self) -> &[CeilingInUse] {
+        self.ceilings.all()
+    }
+
+    /// Returns whether a pool refuses a request because its oldest waiter has waited for too long, for too long a time.
+    #[inline]
+    pub(super) fn sheds(&mut self, pool: PoolId, now: Time) -> bool {
+        self.ceilings.can_shed && self.count_shed(pool, now)
+    }
+
+    #[cold]
+    fn count_shed(&mut self, id: PoolId, now: Time) -> bool {
+        let oldest = self.oldest_wait(id);
+        let key = &self.pools[id.index()].key;
+        let Some(CeilingInUse { ceiling, shed, .. }) = find(&mut self.ceilings.all, key) else { return false };
+        let (Some(Shedding { after, interval, is_shadow }), Some(oldest)) = (ceiling.shedding, oldest) else {
+            return false;
+        };
+        let late = oldest + after;
+        let since = self.ceilings.late_since.get(&id).map_or(late, |since| late.min(*since));
+        let is_shed = late < now && now.since(since) >= interval;
+        *shed += u64::from(is_shed);
+        is_shed && !is_shadow
+    }
+
+    /// Notes that a waiter of a pool has left that had waited since then.
+    #[inline]
+    pub(super) fn note_departure(&mut self, pool: PoolId, since: Time, now: Time) {
+        if self.ceilings.can_shed {
+            self.note_late(pool, since, now);
+        }
+    }
+
+    #[cold]
+    fn note_late(&mut self, id: PoolId, since: Time, now: Time) {
+        let oldest = self.oldest_wait(id);
+        let shedding = find(&mut self.ceilings.all, &self.pools[id.index()].key).and_then(|one| one.ceiling.shedding);
+        let after = shedding.map_or(Span::FOREVER, |shedding| shedding.after);
+        match oldest {
+            Some(oldest) if oldest + after < now => {
+                let late = oldest.min(since) + after;
+                let noted = self.ceilings.late_since.entry(id).or_insert(late);
+                *noted = late.min(*noted);
+            }
+            _ => self.forget_late(id),
+        }
+    }
+
+    /// Forgets what is noted of a pool that is dropped, or in which nobody has waited for too long.
+    #[inline]
+    pub(super) fn forget_late(&mut self, id: PoolId) {
+        if self.ceilings.can_shed {
+            self.ceilings.late_since.remove(&id);
+        }
+    }
+
+    /// Returns since when the oldest waiter of a pool waits.
+    fn oldest_wait(&self, id: PoolId) -> Option<Time> {
+        let fronts = self.pool_at(id).queues().skip(1).filter_map(|queue| queue.front());
+        fronts.map(|waiter| self.claims[waiter.index()].since).min()
+    }
+
+    pub(super) fn check_ceilings(&self) {
+        for id in self.ceilings.late_since.keys() {
+            assert!(self.pools.contains(id.index()), "what is late is noted of pools that there are");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Claims on several pools at once. Such a claim stands in the pool of its first key like any other, and has a *part* in each of
+//! the others: a claim of its own that has neither a client nor a timer, and that waits and holds whenever its whole does.
+//!
+//! Most claims have no parts, and pay nothing for those that do.
+
+use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep};
+use crate::id::Id;
+use crate::pools::request::KeyLimits;
+use crate::time::Time;
+
+/// The parts of claims, by claim.
+#[derive(Default)]
+pub(super) struct Parts {
+    /// None where there are none, and the vector ends behind the last claim that ever had some.
+    by_claim: Vec<Option<Box<Several>>>,
+    /// How many parts there are.
+    count: u64,
+}
+
+/// What a claim has that is on several pools.
+pub(super) struct Several {
+    /// How many may hold a lock of its own pool.
+    pub workers: u32,
+    pub parts: Vec<Part>,
+}
+
+/// A part of a claim.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub id: ClaimId,
+    /// How many may hold a lock of its pool.
+    pub workers: u32,
+}
+
+/// A pool in which a lock may have come free.
+pub(super) struct Freed {
+    pool: PoolId,
+    /// How many locks of it were held before.
+    held_before: u32,
+}
+
+impl Parts {
+    /// Returns how many parts there are.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Returns what a claim on several pools has; None for one that has no parts.
+    #[inline]
+    pub fn of(&self, id: ClaimId) -> Option<&Several> {
+        self.by_claim.get(id.index())?.as_deref()
+    }
+
+    /// Adds a part to a claim, which may hold a lock of its own pool beside so many.
+    pub fn add(&mut self, whole: ClaimId, whole_workers: u32, part: Part) {
+        if self.by_claim.len() <= whole.index() {
+            self.by_claim.resize_with(whole.index() + 1, || None);
+        }
+        let nothing = || Box::new(Several { workers: whole_workers, parts: Vec::new() });
+        self.by_claim[whole.index()].get_or_insert_with(nothing).parts.push(part);
+        self.count += 1;
+    }
+
+    fn take(&mut self, id: ClaimId) -> Option<Box<Several>> {
+        let several = self.by_claim.get_mut(id.index())?.take()?;
+        self.count -= several.parts.len() as u64;
+        Some(several)
+    }
+}
+
+impl PoolsState {
+    /// Puts the parts of a new claim into their pools.
+    #[cold]
+    pub(super) fn attach_parts(&mut self, whole: ClaimId, whole_workers: u32, also: &[KeyLimits<'_>]) {
+        let Claim { conn, since, ref phase, .. } = self.claims[whole.index()];
+        let is_held = matches!(phase, ClaimPhase::Holding { .. });
+        for KeyLimits { key, workers, .. } in also {
+            let hash = self.names.hash(key);
+            let pool = self.find(hash, key).unwrap_or_else(|| self.create(hash, key));
+            let id = ClaimId::from_index(self.claims.vacant_key());
+            self.attach_to_pool(id, Claim { pool, conn, since, phase: ClaimPhase::Part { whole, is_held } });
+            self.parts.add(whole, whole_workers, Part { id, workers: *workers });
+        }
+    }
+
+    /// Removes the parts of a claim that is gone.
+    #[inline]
+    pub(super) fn detach_parts(&mut self, whole: ClaimId, now: Time) {
+        if self.parts.count() > 0
+            && let Some(several) = self.parts.take(whole)
+        {
+            for Part { id, .. } in several.parts {
+                let claim = self.claims.remove(id.index());
+                let pool = &mut self.pools[claim.pool.index()];
+                pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
+                self.note_departure(claim.pool, claim.since, now);
+                self.note_if_emptied(claim.pool);
+            }
+        }
+    }
+
+    /// Has the parts of a claim hold that is granted now.
+    #[inline]
+    pub(super) fn hold_parts(&mut self, whole: ClaimId) {
+        if self.parts.count() == 0 {
+            return;
+        }
+        let now = self.claims[whole.index()].since;
+        let parts = self.parts.of(whole).map_or(&[][..], |several| &several.parts).to_vec();
+        for Part { id, .. } in parts {
+            let claim = &mut self.claims[id.index()];
+            let pool = &mut self.pools[claim.pool.index()];
+            pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
+            let since = std::mem::replace(&mut claim.since, now);
+            claim.phase = ClaimPhase::Part { whole, is_held: true };
+            pool.queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
+            let pool = claim.pool;
+            self.note_departure(pool, since, now);
+        }
+    }
+
+    /// Returns the pools in which locks come free when this claim ends, besides its own.
+    pub(super) fn other_pools(&self, id: ClaimId) -> Vec<Freed> {
+        let parts = self.parts.of(id).into_iter().flat_map(|several| &several.parts);
+        let freed = parts.map(|part| {
+            let pool = self.claims[part.id.index()].pool;
+            Freed { pool, held_before: self.pool_at(pool).holders.len() }
+        });
+        freed.collect()
+    }
+
+    /// Grants the locks that have come free in these pools, but for those that were granted already together with another's.
+    pub(super) fn grant_freed(&mut self, freed: Vec<Freed>, step: &mut PoolsStep<'_, '_>) {
+        for Freed { pool, held_before } in freed {
+            if self.pool_at(pool).holders.len() < held_before {
+                self.grant_next(pool, step);
+            }
+        }
+    }
+
+    /// Returns the waiter that is granted a lock of this pool that has come free: the first in the order of service that could
+    /// then have all that it asked for. One that could not keeps nobody behind it waiting.
+    #[inline]
+    pub(super) fn next_waiter(&self, pool: PoolId) -> Option<ClaimId> {
+        let pool = self.pool_at(pool);
+        if self.parts.count() == 0 {
+            return pool.waiting_for_me.front().or_else(|| pool.waiting_for_anyone.front());
+        }
+        let waiters = pool.queues().skip(1).flat_map(|queue| queue.iter(&self.links_by_pool));
+        waiters.map(|id| self.whole_of(id)).find(|id| self.could_hold(*id))
+    }
+
+    /// Returns whether a waiter could have all that it asked for. One that asks for nothing but a lock that has come free can.
+    fn could_hold(&self, id: ClaimId) -> bool {
+        let has_room = |id: ClaimId, workers| self.pool_at(self.claims[id.index()].pool).holders.len() < workers;
+        self.parts.of(id).is_none_or(|Several { workers, parts }| {
+            has_room(id, *workers) && parts.iter().all(|part| has_room(part.id, part.workers))
+        })
+    }
+
+    /// Returns the claim that this one is a part of; itself if it is whole.
+    pub(super) fn whole_of(&self, id: ClaimId) -> ClaimId {
+        match self.claims[id.index()].phase {
+            ClaimPhase::Part { whole, .. } => whole,
+            ClaimPhase::Waiting { .. } | ClaimPhase::Holding { .. } => id,
+        }
+    }
+
+    pub(super) fn pool_at(&self, id: PoolId) -> &Pool {
+        &self.pools[id.index()]
+    }
+
+    /// Compares the parts with their wholes.
+    pub(super) fn check_parts(&self) {
+        let mut count = 0;
+        for (index, several) in self.parts.by_claim.iter().enumerate() {
+            for part in several.iter().flat_map(|several| &several.parts) {
+                let (whole, own) = (&self.claims[index], &self.claims[part.id.index()]);
+                let ClaimPhase::Part { whole: of, is_held } = own.phase else { panic!("a part is a part") };
+                assert_eq!(
+                    (of.index(), own.conn, own.since),
+                    (index, whole.conn, whole.since),
+                    "a part is like its whole"
+                );
+                assert_eq!(
+                    is_held,
+                    matches!(whole.phase, ClaimPhase::Holding { .. }),
+                    "a part holds when its whole does"
+                );
+                count += 1;
+            }
+        }
+        assert_eq!(count, self.parts.count(), "the parts are counted");
+        let parts = self.claims.iter().filter(|(_, claim)| matches!(claim.phase, ClaimPhase::Part { .. }));
+        assert_eq!(parts.count() as u64, count, "each part belongs to a claim");
+    }
+}
