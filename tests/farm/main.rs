@@ -13,6 +13,7 @@ use farm::{Farm, Page, SECOND};
 use modelled::Modelled;
 use pool_server::{CDaemon, Ours, PoolServer};
 use poolcounter::pools::PoolsSettings;
+use poolcounter::pools::ceiling::{Ceiling, Shedding};
 use poolcounter::time::Span;
 use processors::Processors;
 use std::time::Duration;
@@ -35,15 +36,23 @@ struct Column {
     pool: fn() -> Option<Box<dyn PoolServer>>,
 }
 
-const COLUMNS: [Column; 3] = [
+const COLUMNS: [Column; 4] = [
     Column { name: "no pool", pool: || None },
     Column { name: "C daemon", pool: || Some(Box::new(CDaemon::default())) },
     Column { name: "poolcounter", pool: || Some(Box::new(Ours::new(settings()))) },
+    Column { name: "shedding", pool: || Some(Box::new(Ours::new(shedding()))) },
 ];
 
 /// Longer than a rendering takes.
 fn settings() -> PoolsSettings {
     PoolsSettings { max_hold: Span::from_secs(20), ..PoolsSettings::default() }
+}
+
+/// The same, and new requests are refused once the oldest waiter has waited for more than a second during a second.
+fn shedding() -> PoolsSettings {
+    let second = Span::from_secs(1);
+    let shedding = Shedding { after: second, interval: second, is_shadow: false };
+    PoolsSettings { ceilings: vec![Ceiling { shedding: Some(shedding), ..Ceiling::new(b"*") }], ..settings() }
 }
 
 /// What becomes of each farm.
@@ -89,24 +98,36 @@ fn every_farm_fares_alike() {
 /// Without locks every worker renders the page until the whole farm is busy with nothing else. With locks one does, and nobody who
 /// wants another page notices.
 fn check_edit(tallies: &[Tally]) {
-    let [without, original, ours] = tallies else { panic!("a farm for each column") };
+    let [without, original, ours, shedding] = tallies else { panic!("a farm for each column") };
     check_stampede(without);
     assert_eq!(ours.figures(), original.figures(), "as long as nothing fails, ours does what the C daemon does");
     assert!((4 * SECOND..5 * SECOND).contains(&ours.recovery()), "{:?}", ours.figures());
     assert!(ours.needless_renderings() <= 5, "{:?}", ours.figures());
     assert_eq!(ours.failed, 0, "{:?}", ours.figures());
     assert!(ours.p99(Page::Other) < SECOND / 10, "{:?}", ours.figures());
+    assert!(shedding.recovery() < 5 * SECOND && shedding.failed == 0, "{:?}", shedding.figures());
+    check_shedding(shedding, ours);
 }
 
 /// The lock of a machine without power stays with it for good at the C daemon: the page is stale until that is restarted.
 fn check_power_loss(tallies: &[Tally]) {
-    let [without, original, ours] = tallies else { panic!("a farm for each column") };
+    let [without, original, ours, shedding] = tallies else { panic!("a farm for each column") };
     check_stampede(without);
     assert_eq!(original.recovery(), NEVER, "{:?}", original.figures());
     assert!((20 * SECOND..26 * SECOND).contains(&ours.recovery()), "{:?}", ours.figures());
     assert!(ours.needless_renderings() <= 6, "{:?}", ours.figures());
     assert!(4 * ours.failed < original.failed && 4 * ours.stale < original.stale, "{:?}", ours.figures());
     assert!(ours.p99(Page::Other) < SECOND / 10, "{:?}", ours.figures());
+    assert!((20 * SECOND..26 * SECOND).contains(&shedding.recovery()), "{:?}", shedding.figures());
+    assert!(4 * shedding.failed < 3 * ours.failed, "{:?}", shedding.figures());
+    check_shedding(shedding, ours);
+}
+
+/// Fewer workers wait, and nothing else is worse than that more get a stale copy.
+fn check_shedding(shedding: &Tally, ours: &Tally) {
+    assert!(4 * shedding.most_waiting < 3 * ours.most_waiting, "{:?}", shedding.figures());
+    assert!(shedding.needless_renderings() <= 6, "{:?}", shedding.figures());
+    assert!(shedding.p99(Page::Other) < SECOND / 10, "{:?}", shedding.figures());
 }
 
 fn check_stampede(without: &Tally) {
