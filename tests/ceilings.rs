@@ -108,11 +108,13 @@ fn in_the_shadow_it_is_only_counted() {
     pass(&mut world, 10_000);
     let (client, told_last) = come(&mut world);
     assert_eq!(told_last, "");
-    let asking = world.connect();
-    let report = ask(&mut world, asking, "STATS REPORT");
-    let row = report.split("\"ceilings\"").nth(1).expect("the report has the ceilings");
-    let row = &row[row.find("a:*").expect("its pattern")..];
-    assert!(row.contains("would_shed"), "{row}");
+    let page = world.connect_to("http");
+    let metrics = ask(&mut world, page, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r");
+    for figure in
+        ["shed_total{pattern=\"a:*\"} 0", "would_shed_total{pattern=\"a:*\"} 1", "would_shed_total{pattern=\"*\"} 0"]
+    {
+        assert!(metrics.contains(&format!("poolcounter_pools_ceiling_{figure}")), "{figure} is not in {metrics}");
+    }
     assert!(!world.is_closed(client));
 }
 

@@ -95,7 +95,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("pools/request", &["time"]),
     ("counters/request", &[]),
     ("jobs/request", &[]),
-    ("pools", &["pools/stats", "pools/options", "pools/request", "pools/state", "pools/wire", "top_keys"]),
+    (
+        "pools",
+        &["pools/ceiling", "pools/stats", "pools/options", "pools/request", "pools/state", "pools/wire", "top_keys"],
+    ),
+    ("pools/ceiling", &["time"]),
     ("counters", &["counters/stats", "counters/options", "counters/request", "counters/state", "counters/wire"]),
     (
         "members",
@@ -133,10 +137,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("members/wire", &["members/pool_settings", "members/request", "members/state", "pools/wire", "decimal", "time"]),
     ("members/stats", &["histogram", "stats"]),
     ("members/options", &["options", "members/state"]),
-    ("pools/options", &["options", "time"]),
+    ("pools/options", &["options", "pools/ceiling", "time"]),
     (
         "pools/state",
         &[
+            "pools/ceiling",
             "pools/stats",
             "pools/options",
             "pools/request",

@@ -266,7 +266,7 @@ pub use crate::counters::stats::CounterStat;
 pub use crate::jobs::request::{JobId, JobState, SummaryBy, Until};
 pub use crate::members::request::{Condition, Lost, NoMembers};
 pub use crate::members::wire::client::{ListedMember, ListedPool, Task};
-pub use crate::pools::request::{KeyLimits, Purpose};
+pub use crate::pools::request::{KeyLimits, MOST_LIMITS, Purpose};
 pub use crate::pools::stats::PoolStat;
 pub use crate::stats::{Figures, Row, Stat, Unit};
 pub use cleaner::Cleaner;

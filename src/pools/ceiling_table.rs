@@ -6,7 +6,7 @@ use crate::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValu
 use crate::time::Span;
 
 /// How many ceilings there may be: each request is compared with them, one after the other.
-pub const MOST_CEILINGS: usize = 256;
+pub const MOST_CEILINGS: usize = 64;
 
 /// The tables.
 pub const TABLES: &[TableOpt<PoolsSettings>] = &[TableOpt {

@@ -112,6 +112,21 @@ impl PoolsService {
         match wire::parse(line) {
             PoolRequest::Acquire(request) => self.step(context, |state, step| state.acquire(conn, request, step)),
             PoolRequest::Release(key) => self.step(context, |state, step| state.release(conn, key, step)),
+            rare => return self.handle_rare(conn, line, rare, context),
+        }
+        Handled::Next
+    }
+
+    /// Serves a request of an operator, and what is none at all. It stands apart so that the others need not make room for it.
+    #[cold]
+    fn handle_rare(
+        &mut self,
+        conn: ConnId,
+        line: &[u8],
+        request: PoolRequest<'_>,
+        context: &mut Context<'_>,
+    ) -> Handled {
+        match request {
             PoolRequest::Keys(most) => {
                 self.end_turn(context.output);
                 return self.search_keys(conn, most.min(MOST_LINES), context);
@@ -129,7 +144,7 @@ impl PoolsService {
                 debug!("{conn} speaks HTTP here");
                 return Handled::Close;
             }
-            PoolRequest::Unknown => self.replies.push((conn, Reply::BadCommand)),
+            _ => self.replies.push((conn, Reply::BadCommand)),
         }
         Handled::Next
     }

@@ -3,9 +3,8 @@
 use super::TRY_LATER;
 use crate::cli::run_child::OnLost;
 use crate::cli::servers::Servers;
-use crate::decimal::parse_number;
+use crate::client::MOST_LIMITS;
 use crate::options::{Opt, assign, number, seconds};
-use crate::pools::request::MOST_LIMITS;
 use std::time::Duration;
 
 /// What the options say.
@@ -283,8 +282,8 @@ pub fn key(value: &[u8]) -> Result<Vec<u8>, String> {
 fn further(value: &[u8]) -> Result<(Vec<u8>, u32, u32), String> {
     let split = |bytes: &[u8]| {
         let at = bytes.iter().rposition(|byte| *byte == b':')?;
-        let number = parse_number(&bytes[at + 1..]).filter(|number| *number > 0)?;
-        Some((bytes[..at].to_vec(), number))
+        let last = std::str::from_utf8(&bytes[at + 1..]).ok()?;
+        Some((bytes[..at].to_vec(), number(last, 1..=u32::MAX).ok()?))
     };
     let (rest, last) = split(value).ok_or("a key, a colon and a number, such as user:7:2")?;
     let (name, workers, queue) = match split(&rest) {
