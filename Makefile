@@ -23,7 +23,7 @@ PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check docs test-browser test-mediawiki test-postgres test-upgrade golden bench fuzz sim soak soak-jobs static deb test-package install clean help
+.PHONY: all test check docs test-browser test-mediawiki test-postgres test-upgrade golden bench fuzz sim farm soak soak-jobs static deb test-package install clean help
 
 ## all: the daemon, optimised
 all:
@@ -116,6 +116,10 @@ fuzz:
 sim:
 	$(if $(SEED),SIM_SEED=$(SEED)) $(if $(SEEDS),SIM_SEEDS=$(SEEDS)) $(if $(STEPS),SIM_STEPS=$(STEPS)) \
 		$(CARGO) test --release --test simulation -- --nocapture
+
+## farm: what the product is for: a model of a farm with and without locks, as the table of the README
+farm:
+	$(CARGO) test --test farm -- --nocapture
 
 ## soak: the daemon under load for a long time: make soak MINUTES=20
 soak:

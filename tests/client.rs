@@ -7,13 +7,12 @@ use poolcounter::pools::stats::PoolStat as Stat;
 use poolcounter::stats::Stat as _;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Daemon, PATIENCE};
 use support::embedded::Embedded;
 use support::original::Original;
+use support::strange::Strange;
 
 /// One may work, and nobody waits.
 const ONE: Limits = Limits { workers: 1, max_queue: 10, timeout: Duration::ZERO, hold: None };
@@ -56,36 +55,6 @@ fn wait_for(client: &Client, wanted: Stat, value: u64) {
     while stat(client, wanted) != value {
         assert!(Instant::now() < deadline, "{wanted:?} is {} and not {value}", stat(client, wanted));
         thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// A server that answers each line of each connection with `answer`, and counts its connections.
-struct Strange {
-    address: String,
-    connections: Arc<AtomicUsize>,
-}
-
-impl Strange {
-    fn start(answer: &'static [u8]) -> Strange {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-        let address = listener.local_addr().expect("is bound").to_string();
-        let connections = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&connections);
-        // It ends with the process.
-        thread::spawn(move || {
-            for mut stream in listener.incoming().map_while(Result::ok) {
-                counter.fetch_add(1, Ordering::SeqCst);
-                thread::spawn(move || {
-                    let mut line = [0; 1024];
-                    while matches!(stream.read(&mut line), Ok(len) if len > 0) && stream.write_all(answer).is_ok() {}
-                });
-            }
-        });
-        Strange { address, connections }
-    }
-
-    fn connections(&self) -> usize {
-        self.connections.load(Ordering::SeqCst)
     }
 }
 

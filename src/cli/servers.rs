@@ -13,9 +13,10 @@ const LOCALHOST: &str = "localhost";
 /// Where to ask for locks, if no option says where: names as for the option, with commas or spaces between them.
 const VARIABLE: &str = "POOLCOUNTER_SERVERS";
 
-/// For commands that people and scripts start: patient with a server that is far away or busy.
+/// For commands that people and scripts start: patient with a server that is far away or busy, and at most four seconds late for one
+/// that is back.
 pub const TIMEOUTS: Timeouts =
-    Timeouts { connect: Duration::from_secs(2), answer: Duration::from_secs(5), retry: Duration::from_secs(2) };
+    Timeouts { connect: Duration::from_secs(2), answer: Duration::from_secs(5), retry: Duration::from_millis(500) };
 
 /// Servers as they were named, in that order.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]

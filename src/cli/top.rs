@@ -31,7 +31,7 @@ use view::{Orders, View};
 
 /// A dead server must not delay the screen, except now and then.
 const TIMEOUTS: Timeouts =
-    Timeouts { connect: Duration::from_millis(500), answer: Duration::from_secs(2), retry: Duration::from_secs(5) };
+    Timeouts { connect: Duration::from_millis(500), answer: Duration::from_secs(2), retry: Duration::from_secs(1) };
 /// How soon a signal or the end of the terminal is noticed while no key is pressed.
 const SLICE: Duration = Duration::from_millis(200);
 

@@ -3,12 +3,12 @@
 //! Invariant: a caller that gets a [`Fault`] drops the connection. So an answer that comes late is never taken for that to the
 //! next request.
 
+use super::dial::Dial;
 use super::error::{Failure, Fault};
 use super::{LONGEST, Timeouts};
-use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
-use std::io::{self, ErrorKind, Read, Write};
+use socket2::Socket;
+use std::io::{ErrorKind, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -19,16 +19,10 @@ const LONGEST_LINE: usize = 64 * 1024;
 const MOST_PENDING: usize = 4 << 20;
 /// How often a caller is called back during a wait.
 const TICK: Duration = Duration::from_secs(1);
-/// Keepalive: a server whose machine died sends nothing. The holder of a lock notices after this silence and as many probes.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-const KEEPALIVE_PROBES: u32 = 3;
 /// How much is read at a time.
 const CHUNK: usize = 4096;
 /// The shortest timeout of a socket: zero would mean none.
-const SHORTEST: Duration = Duration::from_micros(1);
-/// The prefix of a server's name that is a path.
-const UNIX: &str = "unix:";
+pub(super) const SHORTEST: Duration = Duration::from_micros(1);
 
 /// A connection.
 #[derive(Debug)]
@@ -47,37 +41,14 @@ pub(super) struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// Connects to `HOST`, `HOST:PORT`, `IP6`, `[IP6]:PORT` or `unix:PATH`. Each address of a host is tried.
+    /// Connects to a server, and waits until that is done: see [`Dial::begin`] and [`Dial::finish`].
     pub fn open(server: &str, default_port: u16, timeouts: &Timeouts) -> Result<ClientConnection, Failure> {
-        if let Some(path) = server.strip_prefix(UNIX) {
-            return ClientConnection::of(connect_unix(path, timeouts), server.into(), timeouts);
-        }
-        let (host, port) = host_and_port(server, default_port);
-        let named = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let unresolved = |words| Failure { address: named.clone(), fault: Fault::Unresolved(words) };
-        let mut failure = unresolved("the name has no address".into());
-        for address in (host, port).to_socket_addrs().map_err(|error| unresolved(error.to_string()))? {
-            match ClientConnection::of(connect_tcp(&address, timeouts), address.to_string(), timeouts) {
-                Ok(connection) => return Ok(connection),
-                Err(one) => failure = one,
-            }
-        }
-        Err(failure)
+        Dial::begin(server, default_port, timeouts)?.finish()
     }
 
-    fn of(connected: io::Result<Socket>, address: String, timeouts: &Timeouts) -> Result<ClientConnection, Failure> {
-        let answer_timeout = timeouts.answer;
-        let prepared = connected.and_then(|stream| {
-            stream.set_write_timeout(Some(answer_timeout.max(SHORTEST)))?;
-            Ok(stream)
-        });
-        match prepared {
-            Ok(stream) => {
-                let deadline = Instant::now();
-                Ok(ClientConnection { stream, address, input: Vec::new(), read: 0, answer_timeout, deadline })
-            }
-            Err(error) => Err(Failure { address, fault: Fault::unreachable(&error) }),
-        }
+    /// Returns the connection on a socket that is connected to this address.
+    pub fn new(stream: Socket, address: String, answer_timeout: Duration) -> ClientConnection {
+        ClientConnection { stream, address, input: Vec::new(), read: 0, answer_timeout, deadline: Instant::now() }
     }
 
     /// Returns the server's address, with the port.
@@ -239,55 +210,6 @@ impl ClientConnection {
             // The deadline is checked before the next read.
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => Ok(false),
             Err(error) => Err(error.into()),
-        }
-    }
-}
-
-fn connect_tcp(address: &SocketAddr, timeouts: &Timeouts) -> io::Result<Socket> {
-    let stream = TcpStream::connect_timeout(address, timeouts.connect)?;
-    stream.set_nodelay(true)?;
-    let keepalive =
-        TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
-    SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-    Ok(stream.into())
-}
-
-/// Connects to a Unix socket. The timeout for sending bounds the wait for room in the backlog, too.
-fn connect_unix(path: &str, timeouts: &Timeouts) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
-    socket.set_write_timeout(Some(timeouts.connect.max(SHORTEST)))?;
-    socket.connect(&SockAddr::unix(path)?)?;
-    Ok(socket)
-}
-
-fn host_and_port(server: &str, default_port: u16) -> (&str, u16) {
-    let split = || {
-        let (host, port) = server.rsplit_once(':')?;
-        // An IPv6 address without brackets has no port, but colons.
-        let is_host = !host.contains(':') || host.ends_with(']');
-        is_host.then_some((host, port.parse().ok()?))
-    };
-    let (host, port) = split().unwrap_or((server, default_port));
-    (host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host), port)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_is_a_host_and_perhaps_a_port() {
-        for (server, want) in [
-            ("10.0.0.5", ("10.0.0.5", 7531)),
-            ("10.0.0.5:99", ("10.0.0.5", 99)),
-            ("pool.example.org:99", ("pool.example.org", 99)),
-            ("::1", ("::1", 7531)),
-            ("[::1]", ("::1", 7531)),
-            ("[::1]:99", ("::1", 99)),
-            ("host:x", ("host:x", 7531)),
-            ("", ("", 7531)),
-        ] {
-            assert_eq!(host_and_port(server, 7531), want, "{server}");
         }
     }
 }

@@ -1,17 +1,16 @@
-//! The servers of a client: which are connected, and which have failed lately. It knows no protocol.
+//! The servers of a client, and the connections to them. It knows no protocol.
 
 use super::Timeouts;
 use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
+use super::remote::Remote;
 use std::os::fd::RawFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Servers, by index.
 #[derive(Debug)]
 pub(super) struct Fleet {
     servers: Vec<FleetServer>,
-    default_port: u16,
-    timeouts: Timeouts,
     /// How many connections were opened, so that each has a number of its own.
     opened: u64,
     greeting: Option<Greeting>,
@@ -29,11 +28,9 @@ pub(super) struct Greeting {
 /// One server.
 #[derive(Debug)]
 struct FleetServer {
-    address: String,
+    remote: Remote,
     /// None before the first use, and after a failure.
     connection: Option<NumberedConnection>,
-    /// Its last failure, and until when it is not asked again.
-    dead: Option<(Failure, Instant)>,
 }
 
 /// A connection with a number, which an earlier or later one to the same server does not have.
@@ -56,9 +53,9 @@ type Asked<T> = Result<(T, HeldOn), Failure>;
 
 impl Fleet {
     pub fn new(addresses: &[String], default_port: u16, timeouts: Timeouts) -> Self {
-        let server = |address: &String| FleetServer { address: address.clone(), connection: None, dead: None };
-        let servers = addresses.iter().map(server).collect();
-        Fleet { servers, default_port, timeouts: timeouts.cut(), opened: 0, greeting: None }
+        let remote = |address: &String| Remote::new(address, default_port, timeouts.cut());
+        let servers = addresses.iter().map(|address| FleetServer { remote: remote(address), connection: None });
+        Fleet { servers: servers.collect(), opened: 0, greeting: None }
     }
 
     /// Has each connection from now on begin with this.
@@ -76,7 +73,7 @@ impl Fleet {
         for server in order {
             match self.ask(*server, &mut ask) {
                 Ok(answer) => return Ok(answer),
-                Err(failure) => failures.push((self.servers[*server].address.clone(), failure)),
+                Err(failure) => failures.push((self.address(*server), failure)),
             }
         }
         Err(Error::Unavailable(failures))
@@ -97,43 +94,33 @@ impl Fleet {
         mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
     ) -> Vec<(String, Asked<T>)> {
         let servers = 0..self.servers.len();
-        servers.map(|index| (self.servers[index].address.clone(), self.ask(index, &mut ask))).collect()
+        servers.map(|index| (self.address(index), self.ask(index, &mut ask))).collect()
     }
 
-    /// Asks one server, unless it has failed lately.
-    fn ask<T>(&mut self, server: usize, mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>) -> Asked<T> {
-        if let Some((failure, until)) = &self.servers[server].dead
-            && Instant::now() < *until
-        {
-            return Err(failure.clone());
-        }
-        let result = self.ask_again_if_closed(server, &mut ask);
-        let retry_at = || Instant::now() + self.timeouts.retry;
-        self.servers[server].dead = result.as_ref().err().map(|failure| (failure.clone(), retry_at()));
-        result
+    fn address(&self, server: usize) -> String {
+        self.servers[server].remote.address().into()
     }
 
     /// Asks one server on the open connection, or a new one. If the server has closed the open one, it may have been restarted
     /// since, so it is asked once more.
-    fn ask_again_if_closed<T>(
-        &mut self,
-        server: usize,
-        ask: &mut impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
-    ) -> Asked<T> {
+    fn ask<T>(&mut self, server: usize, mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>) -> Asked<T> {
         if let Some(kept) = self.servers[server].connection.take() {
-            match self.ask_on(server, kept, &mut *ask) {
+            match self.ask_on(server, kept, &mut ask) {
                 Err(Failure { fault: Fault::Closed, .. }) => {}
                 result => return result,
             }
         }
-        let mut connection = ClientConnection::open(&self.servers[server].address, self.default_port, &self.timeouts)?;
-        if let Some(greeting) = &self.greeting {
-            let greeted = greeting.exchange(&mut connection);
-            greeted.map_err(|fault| Failure { address: connection.address().into(), fault })?;
-        }
+        let mut connection = self.servers[server].remote.connect()?;
         self.opened += 1;
         let number = self.opened;
-        self.ask_on(server, NumberedConnection { connection, number }, ask)
+        let greeted = self.greeting.as_ref().map_or(Ok(()), |greeting| greeting.exchange(&mut connection));
+        let asked = self.ask_on(server, NumberedConnection { connection, number }, |connection| {
+            greeted.and_then(|()| ask(connection))
+        });
+        if let Err(failure @ Failure { fault: Fault::Closed, .. }) = &asked {
+            self.servers[server].remote.has_failed(failure);
+        }
+        asked
     }
 
     /// Asks on the connection where something is held. After a failure nothing is held there any more.
@@ -153,8 +140,7 @@ impl Fleet {
         held: HeldOn,
         ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
     ) -> Result<(T, HeldOn), Error> {
-        self.ask(held.server, ask)
-            .map_err(|failure| Error::Unavailable(vec![(self.servers[held.server].address.clone(), failure)]))
+        self.ask(held.server, ask).map_err(|failure| Error::Unavailable(vec![(self.address(held.server), failure)]))
     }
 
     /// Returns the lines that have come by themselves on the connection where something is held; None when it is lost. Does not
@@ -193,11 +179,23 @@ impl Fleet {
         mut numbered: NumberedConnection,
         ask: impl FnOnce(&mut ClientConnection) -> Result<T, Fault>,
     ) -> Asked<T> {
-        let failed = |fault, address: &str| Failure { address: address.into(), fault };
-        let answer = ask(&mut numbered.connection).map_err(|fault| failed(fault, numbered.connection.address()))?;
-        let held = HeldOn { server, number: numbered.number };
-        self.servers[server].connection = Some(numbered);
-        Ok((answer, held))
+        let FleetServer { remote, connection } = &mut self.servers[server];
+        match ask(&mut numbered.connection) {
+            Ok(answer) => {
+                remote.has_answered();
+                let held = HeldOn { server, number: numbered.number };
+                *connection = Some(numbered);
+                Ok((answer, held))
+            }
+            Err(fault) => {
+                let failure = Failure { address: numbered.connection.address().into(), fault };
+                // One that closes a connection may only have been restarted.
+                if failure.fault != Fault::Closed {
+                    remote.has_failed(&failure);
+                }
+                Err(failure)
+            }
+        }
     }
 }
 

@@ -231,9 +231,14 @@
 //!
 //! # When servers fail
 //!
-//! - A server that refuses, is silent for [`Timeouts::answer`], closes the connection or talks nonsense is passed over for
-//!   [`Timeouts::retry`], and the next one of the [`Placement`] is asked. When none is left, that is
-//!   [`Error::Unavailable`], at once as long as all are known to be dead.
+//! - A server that cannot be connected to within [`Timeouts::connect`], is silent for [`Timeouts::answer`], closes the connection or
+//!   talks nonsense is dead, and the next one of the [`Placement`] is asked. When none is left, that is [`Error::Unavailable`], at
+//!   once as long as all are known to be dead.
+//! - A dead server is passed over for [`Timeouts::retry`], and for twice as long each time that it fails again, up to eight times as
+//!   long. After that the next request begins to connect to it, in the background: it waits a millisecond at most, and goes on to
+//!   the next server. Later requests look whether the connection stands. So a machine that is down costs [`Timeouts::connect`] once,
+//!   and one that accepts connections and says nothing costs [`Timeouts::answer`] after each pause.
+//! - A [`Producer`] and a [`Runner`] of jobs have one connection each; when it is lost, they ask all their servers anew, in their order.
 //! - A connection on which anything went wrong is closed and never used again. The server gives back what it held, and no
 //!   answer can come late.
 //! - A connection that the server has closed since its last use says nothing of the server: it is connected once more.
@@ -245,6 +250,7 @@
 mod cleaner;
 mod connection;
 mod counters;
+mod dial;
 mod error;
 mod fleet;
 mod jobs;
@@ -252,6 +258,7 @@ mod members;
 mod placement;
 mod pools;
 mod provider;
+mod remote;
 mod who;
 
 pub use crate::counters::request::CounterRefusal;
@@ -284,14 +291,14 @@ type Said<T> = Result<Result<T, Error>, Fault>;
 /// The longest time that the protocol can express, 136 years: sums of times that are cut to it do not overflow.
 const LONGEST: Duration = Duration::from_secs(u32::MAX as u64 + 1);
 
-/// How long a client waits for a server. With zero for `connect` or `answer`, no server is fast enough.
+/// How long a client waits for a server. With zero for `answer`, no server is fast enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
     /// Until a connection is made. Each address of a host has as long; looking the host up is not counted.
     pub connect: Duration,
     /// Until the answer is here, on top of what a request may wait by its own timeout.
     pub answer: Duration,
-    /// How long a server that failed is not asked again. So a dead machine costs `connect` once in this time.
+    /// How long a server that failed is not asked again; each time that it fails once more for twice as long, up to eight times this.
     pub retry: Duration,
 }
 

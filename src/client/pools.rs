@@ -116,7 +116,8 @@ impl Client {
         self.acquire_watched(purpose, key, limits, |_| {})
     }
 
-    /// The same, for a caller that shows that it waits: `watch` is called each second with the time since the call.
+    /// The same, for a caller that shows that it waits: `watch` is called each second with the time since the call. The client is
+    /// busy meanwhile: what uses it, or one of its locks, panics in there.
     ///
     /// # Errors
     ///

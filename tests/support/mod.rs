@@ -28,6 +28,7 @@ pub mod running;
 pub mod scratch;
 pub mod script;
 pub mod sockets;
+pub mod strange;
 pub mod twin;
 pub mod virtual_target;
 pub mod web;

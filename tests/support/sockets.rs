@@ -10,7 +10,7 @@ use super::script::Then;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,9 @@ const COARSE_CLOCK: Duration = Duration::from_millis(10);
 /// How many requests are answered before everything that was sent earlier has had its effect: the end of a connection may
 /// take a tick to be read, another to be acted upon, and a third until others are told.
 const ROUND_TRIPS: u32 = 4;
+
+/// A connection that takes longer finds no room in a backlog.
+const FILLED: Duration = Duration::from_millis(300);
 
 /// The clients of one server.
 pub struct Sockets {
@@ -269,5 +272,37 @@ impl Target for Sockets {
 
     fn tolerance(&self) -> (Duration, Duration) {
         (self.early, TOLERANCE)
+    }
+}
+
+/// A listener whose backlog is full, and stays so: to its clients it is as silent as a machine that is down.
+pub struct FullBacklog {
+    pub address: SocketAddr,
+    listener: TcpListener,
+    /// What fills it.
+    _waiting: Vec<Socket>,
+}
+
+impl FullBacklog {
+    pub fn new() -> FullBacklog {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("there are sockets");
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port is free");
+        listener.listen(0).expect("it is bound");
+        let listener = TcpListener::from(listener);
+        let address = listener.local_addr().expect("it is bound");
+        let mut waiting = Vec::new();
+        loop {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("there are sockets");
+            let is_accepted = socket.connect_timeout(&address.into(), FILLED).is_ok();
+            waiting.push(socket);
+            if !is_accepted {
+                return FullBacklog { address, listener, _waiting: waiting };
+            }
+        }
+    }
+
+    /// Returns the listener, for someone to accept what waits and all that comes.
+    pub fn open(self) -> TcpListener {
+        self.listener
     }
 }

@@ -177,7 +177,7 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         long: "retry",
         doc_short: "while no server answers, ask again, until the time to wait for a lock is over",
         doc_long: "
-            While no server answers, ask again every other second, until the time of
+            While no server answers, ask again, twice a second at first and every four seconds in the end, until the time of
             .Fl -timeout
             is over.",
         set: |settings, _| assign(&mut settings.retries, Ok(true)),

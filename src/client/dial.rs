@@ -1,0 +1,278 @@
+//! How a connection to a server is made: its addresses are tried one after the other, while the caller waits or in the background of
+//! its later calls. It knows neither protocol nor what becomes of a server that cannot be reached.
+
+use super::Timeouts;
+use super::connection::{ClientConnection, SHORTEST};
+use super::error::{Failure, Fault};
+use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+use std::vec;
+
+/// How long an attempt in the background is waited for when it begins: in one data centre, a server that is there takes less.
+const GRACE: Duration = Duration::from_millis(1);
+/// How long an attempt in the background may take, unless the caller would wait for longer: a request to connect that got lost is
+/// repeated by the system after one second, and after two more.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// Keepalive: a server whose machine died sends nothing. The holder of a lock notices after this silence and as many probes.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_PROBES: u32 = 3;
+/// The prefix of a server's name that is a path.
+const UNIX: &str = "unix:";
+
+/// A connection that is being made.
+#[derive(Debug)]
+pub(super) struct Dial {
+    /// The addresses that are still to be tried.
+    rest: vec::IntoIter<Peer>,
+    /// What is under way in the background.
+    attempt: Option<Attempt>,
+    timeouts: Timeouts,
+    /// What was wrong with the address that was tried last.
+    failure: Failure,
+}
+
+/// An address of a server.
+#[derive(Debug)]
+struct Peer {
+    address: SockAddr,
+    /// The same in words.
+    name: String,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    peer: Peer,
+    socket: Socket,
+    begun: Instant,
+}
+
+impl Dial {
+    /// Looks up `HOST`, `HOST:PORT`, `IP6`, `[IP6]:PORT` or `unix:PATH`. That may take some time, unless it is an address.
+    pub fn begin(server: &str, default_port: u16, timeouts: &Timeouts) -> Result<Dial, Failure> {
+        let (named, found) = match server.strip_prefix(UNIX) {
+            Some(path) => {
+                (server.into(), SockAddr::unix(path).map(|address| vec![Peer { address, name: server.into() }]))
+            }
+            None => look_up(server, default_port),
+        };
+        let unresolved = |words| Failure { address: named.clone(), fault: Fault::Unresolved(words) };
+        let peers = found.map_err(|error| unresolved(error.to_string()))?;
+        let failure = unresolved("the name has no address".into());
+        Ok(Dial { rest: peers.into_iter(), attempt: None, timeouts: *timeouts, failure })
+    }
+
+    /// Waits for each address in turn until one is connected.
+    pub fn finish(mut self) -> Result<ClientConnection, Failure> {
+        while let Some(peer) = self.rest.next() {
+            let connected = peer.connect(self.timeouts.connect).and_then(|(socket, is_connected)| match is_connected {
+                true => Ok(socket),
+                false => Err(timed_out()),
+            });
+            match self.prepared(peer.name, connected) {
+                Ok(connection) => return Ok(connection),
+                Err(failure) => self.failure = failure,
+            }
+        }
+        Err(self.failure)
+    }
+
+    /// Goes on in the background, and returns the connection once there is one. Waits no longer than [`GRACE`], and not at all for
+    /// what was begun in an earlier call.
+    pub fn advance(&mut self) -> Result<Option<ClientConnection>, Failure> {
+        loop {
+            let Some(Attempt { peer, socket, begun }) = self.attempt.take().or_else(|| self.next_attempt()) else {
+                return Err(self.failure.clone());
+            };
+            match progress(&socket) {
+                Ok(false) if begun.elapsed() < PATIENCE.max(self.timeouts.connect) => {
+                    self.attempt = Some(Attempt { peer, socket, begun });
+                    return Ok(None);
+                }
+                progress => {
+                    let connected =
+                        progress.and_then(|is_connected| is_connected.then_some(socket).ok_or_else(timed_out));
+                    match self.prepared(peer.name, connected) {
+                        Ok(connection) => return Ok(Some(connection)),
+                        Err(failure) => self.failure = failure,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins to connect to the next address that does not refuse at once.
+    fn next_attempt(&mut self) -> Option<Attempt> {
+        loop {
+            let peer = self.rest.next()?;
+            let begun = Instant::now();
+            match peer.connect(GRACE) {
+                Ok((socket, _)) => return Some(Attempt { peer, socket, begun }),
+                Err(error) => self.failure = Failure { address: peer.name, fault: Fault::unreachable(&error) },
+            }
+        }
+    }
+
+    fn prepared(&self, name: String, connected: io::Result<Socket>) -> Result<ClientConnection, Failure> {
+        let prepared = connected.and_then(|socket| {
+            if socket.domain()? != Domain::UNIX {
+                socket.set_tcp_nodelay(true)?;
+                socket.set_tcp_keepalive(&keepalive())?;
+            }
+            socket.set_write_timeout(Some(self.timeouts.answer.max(SHORTEST)))?;
+            Ok(socket)
+        });
+        match prepared {
+            Ok(socket) => Ok(ClientConnection::new(socket, name, self.timeouts.answer)),
+            Err(error) => Err(Failure { address: name, fault: Fault::unreachable(&error) }),
+        }
+    }
+}
+
+impl Peer {
+    fn of(address: SocketAddr) -> Peer {
+        Peer { address: address.into(), name: address.to_string() }
+    }
+
+    /// Begins to connect and waits so long. Returns whether the socket is connected; if it is not, that goes on.
+    fn connect(&self, wait: Duration) -> io::Result<(Socket, bool)> {
+        let socket = Socket::new(self.address.domain(), Type::STREAM.cloexec(), None)?;
+        if self.address.is_unix() {
+            // This bounds the wait for room in the backlog, too.
+            socket.set_write_timeout(Some(wait.max(SHORTEST)))?;
+            socket.connect(&self.address)?;
+            return Ok((socket, true));
+        }
+        match socket.connect_timeout(&self.address, wait) {
+            Ok(()) => Ok((socket, true)),
+            Err(error) if error.kind() == ErrorKind::TimedOut => Ok((socket, false)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns true when the socket is connected, and false while it is under way.
+fn progress(socket: &Socket) -> io::Result<bool> {
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    match socket.peer_addr() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn timed_out() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, "connection timed out")
+}
+
+fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES)
+}
+
+/// Returns the server with its port, and its addresses.
+fn look_up(server: &str, default_port: u16) -> (String, io::Result<Vec<Peer>>) {
+    let (host, port) = host_and_port(server, default_port);
+    let named = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    (named, (host, port).to_socket_addrs().map(|addresses| addresses.map(Peer::of).collect()))
+}
+
+fn host_and_port(server: &str, default_port: u16) -> (&str, u16) {
+    let split = || {
+        let (host, port) = server.rsplit_once(':')?;
+        // An IPv6 address without brackets has no port, but colons.
+        let is_host = !host.contains(':') || host.ends_with(']');
+        is_host.then_some((host, port.parse().ok()?))
+    };
+    let (host, port) = split().unwrap_or((server, default_port));
+    (host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host), port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_a_host_and_perhaps_a_port() {
+        for (server, want) in [
+            ("10.0.0.5", ("10.0.0.5", 7531)),
+            ("10.0.0.5:99", ("10.0.0.5", 99)),
+            ("pool.example.org:99", ("pool.example.org", 99)),
+            ("::1", ("::1", 7531)),
+            ("[::1]", ("::1", 7531)),
+            ("[::1]:99", ("::1", 99)),
+            ("host:x", ("host:x", 7531)),
+            ("", ("", 7531)),
+        ] {
+            assert_eq!(host_and_port(server, 7531), want, "{server}");
+        }
+    }
+
+    /// A listener whose backlog has no room, and what fills it.
+    fn full() -> (Socket, SocketAddr, Vec<Socket>) {
+        let new_socket = || Socket::new(Domain::IPV4, Type::STREAM, None).expect("there are sockets");
+        let listener = new_socket();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port is free");
+        listener.listen(0).expect("it is bound");
+        let address = listener.local_addr().ok().and_then(|address| address.as_socket()).expect("it is bound");
+        let mut waiting = vec![new_socket()];
+        while waiting[waiting.len() - 1].connect_timeout(&address.into(), Duration::from_millis(300)).is_ok() {
+            waiting.push(new_socket());
+        }
+        (listener, address, waiting)
+    }
+
+    fn dial(addresses: [SocketAddr; 2], connect: Duration) -> Dial {
+        let peers: Vec<Peer> = addresses.map(Peer::of).into();
+        let failure = Failure { address: String::new(), fault: Fault::Closed };
+        let timeouts = Timeouts { connect, ..Timeouts::default() };
+        Dial { rest: peers.into_iter(), attempt: None, timeouts, failure }
+    }
+
+    #[test]
+    fn a_dead_address_is_followed_by_the_next() {
+        let (_listener, dead, _waiting) = full();
+        let alive = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let alive = alive.local_addr().map(|address| (alive, address)).expect("it is bound");
+        let connection = dial([dead, alive.1], Duration::from_millis(50)).finish().expect("the second is there");
+        assert_eq!(connection.address(), alive.1.to_string());
+
+        let mut dial = dial([dead, alive.1], Duration::ZERO);
+        for _ in 0..3 {
+            assert!(dial.advance().expect("nothing has failed").is_none(), "the first does not answer");
+        }
+        // As if it had been under way for so long.
+        let attempt = dial.attempt.as_mut().expect("it is under way");
+        attempt.begun = Instant::now().checked_sub(PATIENCE).expect("the machine is up for longer");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let connection = loop {
+            match dial.advance().expect("the second is there") {
+                Some(connection) => break connection,
+                None => assert!(Instant::now() < deadline, "it does not connect"),
+            }
+        };
+        assert_eq!(connection.address(), alive.1.to_string());
+    }
+
+    #[test]
+    fn when_no_address_is_left_the_last_failure_is_told() {
+        let free =
+            || std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port is free");
+        let (one, other) = (free(), free());
+        let refused = |result: Option<Failure>| {
+            let failure = result.expect("nobody listens");
+            assert_eq!(failure.address, other.to_string());
+            assert!(matches!(failure.fault, Fault::Unreachable(ErrorKind::ConnectionRefused, _)), "{failure}");
+        };
+        refused(dial([one, other], Duration::from_secs(10)).finish().err());
+        let mut dial = dial([one, other], Duration::from_secs(10));
+        refused(loop {
+            if let Err(failure) = dial.advance() {
+                break Some(failure);
+            }
+        });
+    }
+}

@@ -1,0 +1,43 @@
+//! A server that speaks no protocol: it says the same to everything.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// A server that answers each line of each connection with the same bytes, and counts its connections.
+pub struct Strange {
+    pub address: String,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Strange {
+    /// Starts one on a free port.
+    pub fn start(answer: &'static [u8]) -> Strange {
+        Strange::on(TcpListener::bind("127.0.0.1:0").expect("there is a free port"), answer)
+    }
+
+    /// Starts one that has this listener.
+    pub fn on(listener: TcpListener, answer: &'static [u8]) -> Strange {
+        let address = listener.local_addr().expect("is bound").to_string();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&connections);
+        // It ends with the process.
+        thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                counter.fetch_add(1, Ordering::SeqCst);
+                thread::spawn(move || {
+                    let mut line = [0; 1024];
+                    while matches!(stream.read(&mut line), Ok(len) if len > 0) && stream.write_all(answer).is_ok() {}
+                });
+            }
+        });
+        Strange { address, connections }
+    }
+
+    /// How many connections were made to it.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
