@@ -250,6 +250,27 @@ fn jobs_in_memory_are_worked_off_in_a_drain() {
 }
 
 #[test]
+fn a_ceiling_counts_from_now_on() {
+    let mut stage = Stage::new();
+    let (holder, other) = (stage.connect("pools"), stage.connect("pools"));
+    assert_eq!(stage.ask(holder, "ACQ4ME a:k 9 9 0\n"), "LOCKED\n");
+    assert_eq!(stage.command("CEILING a:* workers=1,timeout=0"), "OK a ceiling for a:* until the next upgrade\n");
+    assert_eq!(stage.ask(other, "ACQ4ME a:k 9 9 60\n"), "TIMEOUT\n");
+    assert_eq!(stage.command("CEILING a:* max_queue=1"), "OK a ceiling for a:* until the next upgrade\n");
+    assert_eq!(stage.ask(other, "ACQ4ME a:k 9 9 60\n"), "QUEUE_FULL\n");
+    assert_eq!(stage.command("CEILING a:* none"), "OK the ceiling is gone\n");
+    assert_eq!(stage.ask(other, "ACQ4ME a:k 9 9 60\n"), "LOCKED\n");
+    for (line, answer) in [
+        ("CEILING a:* none", "ERROR there is no such ceiling\n"),
+        ("CEILING a:* workers", "ERROR workers: a number from 1 to 4294967295\n"),
+        ("CEILING a:* colour=1", "ERROR colour: there is no such setting\n"),
+        ("CEILING a:*", "ERROR this is CEILING KEYS NAME=VALUE,...|none\n"),
+    ] {
+        assert_eq!(stage.command(line), answer, "{line}");
+    }
+}
+
+#[test]
 fn what_is_no_command_is_refused() {
     let mut stage = Stage::new();
     for line in ["", " ", "\0\u{ff}", "DRAINS", "DRAIN now", "LOG", "LOG off", "LOG error", "UNDRAIN x", "RELEASE-LOCK"]

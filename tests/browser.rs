@@ -6,7 +6,6 @@ mod support;
 
 use std::fs;
 use std::io::Read;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use support::daemon::{Client, Daemon};
 use support::jobs_client::JobsClient;
-use support::web::{fetch, start};
+use support::web::start;
 
 /// What the page is looked at with.
 const BROWSERS: [&str; 2] = ["chromium", "chromium-browser"];

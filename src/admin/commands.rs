@@ -36,6 +36,12 @@ pub const COMMANDS: &[AdminCommand] = &[
         by: By::Service("pools", "release-lock"),
     },
     AdminCommand {
+        name: "CEILING",
+        parameters: &["KEYS", "NAME=VALUE,...|none"],
+        summary: "what requests for these keys may have at most, until the next upgrade",
+        by: By::Service("pools", "ceiling"),
+    },
+    AdminCommand {
         name: "DRAIN",
         parameters: &[],
         summary: "grant nothing new, wait until all is given back, and end the daemon",

@@ -166,6 +166,7 @@ pub const COMMANDS: &[Command] = &[
         usage: "[options] COMMAND\n\n\
                 Commands:\n    \
                 RELEASE-LOCK KEY CLIENT                take a lock away from a client, as holders KEY shows it\n    \
+                CEILING KEYS NAME=VALUE,...|none       what requests for these keys may have at most, until the next upgrade\n    \
                 DRAIN                                  grant nothing new, wait until all is given back, and end the daemon\n    \
                 UNDRAIN                                grant again, and go on\n    \
                 LOG warn|info|debug|trace|default      what is logged until a restart",

@@ -34,6 +34,7 @@ use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
+use ceiling_table::{Builder, MOST_CEILINGS};
 use log::{debug, trace};
 use stats::PoolStat as Stat;
 use std::io;
@@ -52,6 +53,7 @@ const NEARLY_FULL_BYTES: usize = FULL_BYTES - REQUESTS_PER_TURN * 2 * wire::MOST
 
 /// The action that takes a lock away.
 const RELEASE_LOCK: &str = "release-lock";
+const CEILING: &str = "ceiling";
 
 /// The pools' line in the registry.
 pub const INFO: Info = Info {
@@ -117,7 +119,7 @@ impl PoolsService {
         match wire::parse(line) {
             PoolRequest::Acquire(request) => self.step(context, |state, step| state.acquire(conn, request, step)),
             PoolRequest::Release(key) => self.step(context, |state, step| state.release(conn, key, step)),
-            rare => return self.handle_rare(conn, line, rare, context),
+            rare => return self.handle_rare(conn, line, &rare, context),
         }
         Handled::Next
     }
@@ -128,10 +130,10 @@ impl PoolsService {
         &mut self,
         conn: ConnId,
         line: &[u8],
-        request: PoolRequest<'_>,
+        request: &PoolRequest<'_>,
         context: &mut Context<'_>,
     ) -> Handled {
-        match request {
+        match *request {
             PoolRequest::Keys(most) => {
                 self.end_turn(context.output);
                 return self.search_keys(conn, most.min(MOST_LINES), context);
@@ -286,6 +288,27 @@ impl PoolsService {
         Ok(format!("{locks} {} taken away", if locks == 1 { "lock" } else { "locks" }))
     }
 
+    /// Sets or removes a ceiling, as `KEYS NAME=VALUE,NAME=VALUE` or `KEYS none` says.
+    fn change_ceiling(&mut self, words: &[u8]) -> Acted {
+        let words = std::str::from_utf8(words).map_err(|_| "this is no text")?;
+        let (pattern, settings) = words.split_once(' ').unwrap_or((words, "none"));
+        if settings == "none" {
+            let was_there = self.state.remove_ceiling(pattern.as_bytes());
+            return if was_there { Ok("the ceiling is gone".into()) } else { Err("there is no such ceiling".into()) };
+        }
+        let mut builder = Builder::default();
+        for (name, value) in [("key", pattern)].into_iter().chain(settings.split(',').map(name_and_value)) {
+            builder.set(name, value).map_err(|wrong| format!("{name}: {wrong}"))?;
+        }
+        let ceiling = builder.build()?;
+        let is_new = self.state.ceilings().iter().all(|one| one.ceiling.pattern != ceiling.pattern);
+        if is_new && self.state.ceilings().len() >= MOST_CEILINGS {
+            return Err(format!("there are more than {MOST_CEILINGS} ceilings"));
+        }
+        self.state.set_ceiling(ceiling);
+        Ok(format!("a ceiling for {pattern} until the next upgrade"))
+    }
+
     /// Returns what was counted here and in the connections' traffic.
     pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
         let mut figures = self.state.figures(now);
@@ -293,6 +316,11 @@ impl PoolsService {
         figures.set(Stat::FailedSends, traffic.failed_sends);
         figures
     }
+}
+
+/// Returns what stands before and behind the first `=`.
+fn name_and_value(word: &str) -> (&str, &str) {
+    word.split_once('=').unwrap_or((word, ""))
 }
 
 impl Service for PoolsService {
@@ -314,6 +342,7 @@ impl Service for PoolsService {
     fn act(&mut self, action: &str, key: &[u8], context: &mut Context<'_>) -> Acted {
         match action {
             RELEASE_LOCK => self.take_locks_from(key, context),
+            CEILING => self.change_ceiling(key),
             _ => Err("there is no such action".into()),
         }
     }

@@ -30,9 +30,18 @@ pub struct CeilingInUse {
 
 impl Ceilings {
     pub fn new(all: Vec<Ceiling>) -> Ceilings {
-        let can_shed = all.iter().any(|ceiling| ceiling.shedding.is_some());
         let all = all.into_iter().map(|ceiling| CeilingInUse { ceiling, lowered: 0, shed: 0 }).collect();
-        Ceilings { all, can_shed, late_since: HashMap::new() }
+        let mut ceilings = Ceilings { all, can_shed: false, late_since: HashMap::new() };
+        ceilings.note_shedding();
+        ceilings
+    }
+
+    /// Notes whether some have keys shed; if none has any more, forgets what it takes.
+    fn note_shedding(&mut self) {
+        self.can_shed = self.all.iter().any(|one| one.ceiling.shedding.is_some());
+        if !self.can_shed {
+            self.late_since = HashMap::new();
+        }
     }
 
     /// Returns all, in their order.
@@ -61,6 +70,26 @@ impl Ceilings {
             *hold = ceiling.hold.min(*hold);
             *lowered += u64::from(before != (*workers, *max_queue, *timeout, *hold));
         }
+    }
+}
+
+impl PoolsState {
+    /// Puts a ceiling in place of the one with the same pattern, or before all others.
+    pub fn set_ceiling(&mut self, ceiling: Ceiling) {
+        let all = &mut self.ceilings.all;
+        match all.iter_mut().find(|one| one.ceiling.pattern == ceiling.pattern) {
+            Some(one) => one.ceiling = ceiling,
+            None => all.insert(0, CeilingInUse { ceiling, lowered: 0, shed: 0 }),
+        }
+        self.ceilings.note_shedding();
+    }
+
+    /// Removes the ceiling with that pattern; returns whether there was one.
+    pub fn remove_ceiling(&mut self, pattern: &[u8]) -> bool {
+        let before = self.ceilings.all.len();
+        self.ceilings.all.retain(|one| *one.ceiling.pattern != *pattern);
+        self.ceilings.note_shedding();
+        self.ceilings.all.len() < before
     }
 }
 
