@@ -61,7 +61,8 @@ pub trait Store: Send {
         Ok(())
     }
 
-    /// Returns whether a batch is under way. No other is begun before it is finished.
+    /// Returns whether a batch is under way, or was a moment ago: no other is begun meanwhile. A store that wants the next one to wait
+    /// stays busy until [`Store::verdict`] has had nothing to tell a few times, and wakes the loop for these.
     fn is_busy(&self) -> bool;
 
     /// Returns whether it fails to commit, and tries again and again. Then no job is taken; what is under way goes on to wait.

@@ -34,8 +34,22 @@ fn read_ceiling(table: &Table) -> Result<Ceiling, Misplaced> {
     builder.build().map_err(|what| Misplaced::new(table.at, what))
 }
 
+/// Returns the ceiling for keys of this pattern with the settings of a command: `NAME=VALUE,NAME=VALUE`.
+///
+/// # Errors
+///
+/// What is wrong, and with which setting.
+pub fn parse_ceiling(pattern: &str, settings: &str) -> Result<Ceiling, String> {
+    let settings = settings.split(',').map(|setting| setting.split_once('=').unwrap_or((setting, "")));
+    let mut builder = Builder::default();
+    for (name, value) in [("key", pattern)].into_iter().chain(settings) {
+        builder.set(name, value).map_err(|wrong| format!("{name}: {wrong}"))?;
+    }
+    builder.build()
+}
+
 /// The settings of a ceiling, as far as they are read.
-pub struct Builder {
+struct Builder {
     ceiling: Ceiling,
     after: Option<Span>,
     interval: Option<Span>,
@@ -49,12 +63,8 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Sets one thing.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+    /// Sets one thing, or says what is wrong with it.
+    fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let Builder { ceiling, after, interval, is_shadow } = self;
         match name {
             "key" => ceiling.pattern = pattern(value)?,
@@ -70,12 +80,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Returns the ceiling.
-    ///
-    /// # Errors
-    ///
-    /// What is missing, and where.
-    pub fn build(self) -> Result<Ceiling, String> {
+    /// Returns the ceiling, or says what is missing.
+    fn build(self) -> Result<Ceiling, String> {
         let Builder { mut ceiling, after, interval, is_shadow } = self;
         if ceiling.pattern.is_empty() {
             return Err("key: this is missing".into());

@@ -34,7 +34,7 @@ use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
-use ceiling_table::{Builder, MOST_CEILINGS};
+use ceiling_table::MOST_CEILINGS;
 use log::{debug, trace};
 use stats::PoolStat as Stat;
 use std::io;
@@ -296,11 +296,7 @@ impl PoolsService {
             let was_there = self.state.remove_ceiling(pattern.as_bytes());
             return if was_there { Ok("the ceiling is gone".into()) } else { Err("there is no such ceiling".into()) };
         }
-        let mut builder = Builder::default();
-        for (name, value) in [("key", pattern)].into_iter().chain(settings.split(',').map(name_and_value)) {
-            builder.set(name, value).map_err(|wrong| format!("{name}: {wrong}"))?;
-        }
-        let ceiling = builder.build()?;
+        let ceiling = ceiling_table::parse_ceiling(pattern, settings)?;
         let is_new = self.state.ceilings().iter().all(|one| one.ceiling.pattern != ceiling.pattern);
         if is_new && self.state.ceilings().len() >= MOST_CEILINGS {
             return Err(format!("there are more than {MOST_CEILINGS} ceilings"));
@@ -316,11 +312,6 @@ impl PoolsService {
         figures.set(Stat::FailedSends, traffic.failed_sends);
         figures
     }
-}
-
-/// Returns what stands before and behind the first `=`.
-fn name_and_value(word: &str) -> (&str, &str) {
-    word.split_once('=').unwrap_or((word, ""))
 }
 
 impl Service for PoolsService {

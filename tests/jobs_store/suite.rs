@@ -42,6 +42,12 @@ fn on_each(test: impl Fn(Open, Scratch)) {
     }
 }
 
+/// Whether a store that has told everything is not busy, or is not after two looks more.
+fn comes_to_rest(store: &mut dyn Store) -> bool {
+    let is_silent = (0..2).all(|_| !store.is_busy() || store.verdict().is_none());
+    is_silent && !store.is_busy() && store.verdict().is_none()
+}
+
 #[test]
 fn every_batch_has_one_verdict() {
     on_each(|open, scratch| {
@@ -49,7 +55,7 @@ fn every_batch_has_one_verdict() {
         let mut store = open(&scratch);
         load(&mut *store, EPOCH).expect("is new");
         for number in 1..5 {
-            assert!(!store.is_busy() && store.verdict().is_none());
+            assert!(comes_to_rest(&mut *store));
             kept.add(&mut *store, Change::Put(number, b"a".to_vec()));
             store.commit(Commit(number));
             assert!(store.is_busy());
@@ -226,7 +232,7 @@ fn a_place_that_has_something_else_is_written_anew() {
         settle(&mut *store);
         kept.add(&mut *store, Change::Delete(5));
         commit(&mut *store, &mut kept, 41);
-        assert!(!store.is_failing() && !store.is_busy() && store.opening() > 7);
+        assert!(!store.is_failing() && comes_to_rest(&mut *store) && store.opening() > 7);
         drop(store);
         assert_eq!(load(&mut *open(&scratch), EPOCH).expect("is readable"), kept);
     });

@@ -93,7 +93,10 @@ impl State {
                 rest.map(|after| Chore::Retime(id, Some(after)))
             }
             Chore::Settle(id) => {
-                self.pool_mut(id).is_behind = false;
+                let pool = self.pool_mut(id);
+                pool.is_behind = false;
+                // What was kept back as too many may be fixed members, which are not stopped and so are free for others.
+                pool.is_to_reconsider = true;
                 self.touch(id);
                 None
             }
