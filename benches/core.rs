@@ -256,7 +256,7 @@ impl Rig {
 
     fn acquire(&mut self, conn: usize, key: &[u8], purpose: Purpose) {
         let timeout = WAITS_END.since(self.now + STEP);
-        let request = AcquireLock {
+        let mut request = AcquireLock {
             key,
             purpose,
             workers: self.workers,
@@ -267,7 +267,7 @@ impl Rig {
             also: Vec::new(),
         };
         self.replies.clear();
-        self.step(|state, step| state.acquire(id(conn), Ok(request), step));
+        self.step(|state, step| state.acquire(id(conn), Ok(&mut request), step));
     }
 
     /// Goes on with the timers of the moment at which all waits end, and returns whether one is left.

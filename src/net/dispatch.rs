@@ -104,7 +104,9 @@ impl Dispatch {
             others,
         };
         let result = call(service, &mut context);
-        self.do_acts(now, peers);
+        if !self.acts.is_empty() {
+            self.do_acts(now, peers);
+        }
         if orders != Orders::default() {
             self.obey(orders, now, peers);
         }

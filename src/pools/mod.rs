@@ -117,7 +117,9 @@ impl PoolsService {
     fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Handled {
         trace!("{conn} > {}", escaped(line));
         match wire::parse(line) {
-            PoolRequest::Acquire(request) => self.step(context, |state, step| state.acquire(conn, request, step)),
+            PoolRequest::Acquire(mut request) => {
+                self.step(context, |state, step| state.acquire(conn, request.as_mut().map_err(|wrong| *wrong), step));
+            }
             PoolRequest::Release(key) => self.step(context, |state, step| state.release(conn, key, step)),
             rare => return self.handle_rare(conn, line, &rare, context),
         }

@@ -163,8 +163,13 @@ impl PoolsState {
         }
     }
 
-    /// Handles `ACQ4ME` and `ACQ4ANY`: grants a lock at once, lets the connection wait, or refuses.
-    pub fn acquire(&mut self, conn: ConnId, request: Result<AcquireLock<'_>, BadSyntax>, step: &mut PoolsStep<'_, '_>) {
+    /// Handles `ACQ4ME` and `ACQ4ANY`: grants a lock at once, lets the connection wait, or refuses. Ceilings lower what is asked for.
+    pub fn acquire(
+        &mut self,
+        conn: ConnId,
+        request: Result<&mut AcquireLock<'_>, BadSyntax>,
+        step: &mut PoolsStep<'_, '_>,
+    ) {
         let Err(refusal) = self.try_acquire(conn, request, step) else { return };
         match refusal {
             Reply::LockHeld => self.figures.count(Stat::LockMismatch),
@@ -268,16 +273,16 @@ impl PoolsState {
     fn try_acquire(
         &mut self,
         conn: ConnId,
-        request: Result<AcquireLock<'_>, BadSyntax>,
+        request: Result<&mut AcquireLock<'_>, BadSyntax>,
         step: &mut PoolsStep<'_, '_>,
     ) -> Result<(), Reply> {
         self.check_client(conn)?;
-        let mut request = request.map_err(|BadSyntax| Reply::BadSyntax)?;
+        let request = request.map_err(|BadSyntax| Reply::BadSyntax)?;
         if self.refuses_new {
             return Err(Reply::Draining);
         }
         if !self.ceilings.is_empty() {
-            self.ceilings.lower(&mut request);
+            self.ceilings.lower(request);
         }
         let hash = self.names.hash(request.key);
         let known = self.find(hash, request.key);

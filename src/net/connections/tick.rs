@@ -246,10 +246,17 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Has the connections served again that their services have resumed, and ends those that they have ended.
+    #[inline]
     fn resume(&mut self, now: Time) {
         if !self.dispatch.resumed.is_empty() {
             self.resume_all();
         }
+        if !self.dispatch.ended.is_empty() {
+            self.end_all(now);
+        }
+    }
+
+    fn end_all(&mut self, now: Time) {
         while let Some(id) = self.dispatch.ended.pop() {
             // It may be closed by now.
             if let Some(conn) = self.slab.get_mut(id.index()).filter(|conn| conn.is_open()) {

@@ -293,7 +293,7 @@ mod tests {
 
         fn acquire(&mut self, conn: usize, key: &[u8], max_queue: u32) {
             let (timeout, hold) = (Span::ZERO, Span::FOREVER);
-            let request = AcquireLock {
+            let mut request = AcquireLock {
                 key,
                 purpose: Purpose::Me,
                 workers: 1,
@@ -303,7 +303,7 @@ mod tests {
                 who: b"",
                 also: Vec::new(),
             };
-            self.step(|state, step| state.acquire(ConnId::from_index(conn), Ok(request), step));
+            self.step(|state, step| state.acquire(ConnId::from_index(conn), Ok(&mut request), step));
         }
 
         fn release(&mut self, conn: usize) {

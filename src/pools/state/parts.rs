@@ -120,7 +120,12 @@ impl PoolsState {
     }
 
     /// Returns the pools in which locks come free when this claim ends, besides its own.
+    #[inline]
     pub(super) fn other_pools(&self, id: ClaimId) -> Vec<Freed> {
+        if self.parts.count() == 0 { Vec::new() } else { self.pools_of_parts(id) }
+    }
+
+    fn pools_of_parts(&self, id: ClaimId) -> Vec<Freed> {
         let parts = self.parts.of(id).into_iter().flat_map(|several| &several.parts);
         let freed = parts.map(|part| {
             let pool = self.claims[part.id.index()].pool;
