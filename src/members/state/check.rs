@@ -151,11 +151,7 @@ impl State {
         let pool = self.pool(agent.pool);
         let is_listed = pool.agents.contains(&id);
         assert!(agent.provides || agent.cleans, "a provider or cleaner does something");
-        assert_eq!(
-            is_listed,
-            agent.conn().is_some() || pool.is_removed && is_listed,
-            "and stands in its pool while it serves"
-        );
+        assert_eq!(is_listed, agent.is_listed(), "and stands in its pool as long as it should");
         match agent.standing {
             Standing::Serves(conn) => {
                 assert_eq!(self.agent_of(conn), Some((id, agent.pool)), "it is found by its connection");
@@ -169,7 +165,7 @@ impl State {
                 );
             }
             Standing::Grace(_) => assert!(!agent.members.is_empty() || agent.is_pending, "a grace is for members"),
-            Standing::Lost => assert!(agent.is_pending || is_listed, "what is lost goes on"),
+            Standing::Lost => assert!(agent.is_pending || pool.is_removed, "what is lost goes on"),
         }
     }
 

@@ -199,8 +199,8 @@ impl State {
             match self.agents.remove(agent.index()).standing {
                 Standing::Serves(conn) => self.work(conn).agent = None,
                 Standing::Dismissed(conn) => self.work(conn).dismissed.retain(|other| *other != agent),
-                Standing::Grace(timer) => step.timers.cancel(timer),
                 Standing::Lost => {}
+                Standing::Grace(_) => unreachable!("a provider in its grace stands in no list"),
             }
         }
         self.drop_chores(id, step);

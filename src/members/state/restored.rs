@@ -158,8 +158,7 @@ impl Reading<'_> {
         };
         let SavedAgent { provides, cleans, capacity, is_pending, .. } = *saved;
         state.agents.insert(Agent { standing, pool, provides, cleans, capacity, is_pending, ..Agent::of(pool) });
-        let is_listed = state.agents[id.index()].conn().is_some() || state.pool(pool).is_removed;
-        if is_listed {
+        if state.agents[id.index()].is_listed() {
             state.pool_mut(pool).agents.push(id);
         }
         self.ids.agents.insert(saved.id, id);

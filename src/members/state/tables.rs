@@ -202,6 +202,16 @@ impl Agent {
             Standing::Grace(_) | Standing::Lost => None,
         }
     }
+
+    /// Whether it stands in the list of its pool: while its connection is there and, in a pool that was removed meanwhile, until that
+    /// has nothing left.
+    pub fn is_listed(&self) -> bool {
+        match self.standing {
+            Standing::Serves(_) | Standing::Dismissed(_) => true,
+            Standing::Grace(_) => false,
+            Standing::Lost => !self.is_pending,
+        }
+    }
 }
 
 impl Pool {
