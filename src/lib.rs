@@ -144,6 +144,10 @@ mod pools;
 #[cfg(feature = "internals")]
 pub mod pools;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod proxy;
+#[cfg(feature = "internals")]
+pub mod proxy;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod random;
 #[cfg(feature = "internals")]
 pub mod random;

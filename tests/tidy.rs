@@ -239,6 +239,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("histogram", &["time"]),
     ("report", &["histogram", "loop_stats", "service", "stats", "text", "id", "time"]),
     ("id", &[]),
+    ("proxy", &[]),
     ("random", &["time"]),
     ("time", &[]),
     ("lib", &[]),
@@ -271,6 +272,8 @@ const WORLDLY: &[&str] = &[
     "jobs/postgres",
     "jobs/process",
     "jobs/sqlite",
+    // Addresses alone, as values.
+    "proxy",
 ];
 
 /// Where `unsafe` may stand.
