@@ -184,6 +184,10 @@ mod time;
 #[cfg(feature = "internals")]
 pub mod time;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod tls;
+#[cfg(feature = "internals")]
+pub mod tls;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod top_keys;
 #[cfg(feature = "internals")]
 pub mod top_keys;

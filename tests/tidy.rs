@@ -46,11 +46,13 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "members/wire",
             "pools/stats",
             "stats",
+            "tls",
             "id",
             "text",
             "time",
         ],
     ),
+    ("tls", &["net", "address", "proxy", "wheel", "id", "time"]),
     (
         "client",
         &[
@@ -274,10 +276,11 @@ const WORLDLY: &[&str] = &[
     "jobs/sqlite",
     // Addresses alone, as values.
     "proxy",
+    "tls",
 ];
 
 /// Where `unsafe` may stand.
-const UNSAFE: &[&str] = &["net/handover"];
+const UNSAFE: &[&str] = &["net/handover", "tls/upgrade"];
 
 const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 
@@ -357,10 +360,10 @@ fn what_is_not_tidy_is_found() {
     assert_eq!(
         faults_of("output", "use std::time::Instant;\n"),
         [
-            "src/output, line 1: Instant belongs to net, client, cli, address, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite"
+            "src/output, line 1: Instant belongs to net, client, cli, address, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, proxy, tls"
         ]
     );
-    assert_eq!(faults_of("list", "    unsafe { f() }\n"), ["src/list, line 1: unsafe belongs to net/handover"]);
+    assert_eq!(faults_of("list", "    unsafe { f() }\n"), ["src/list, line 1: unsafe belongs to net/handover, tls/upgrade"]);
     assert_eq!(faults_of("cli/serve", "todo!()\n"), ["src/cli/serve, line 1: todo! is not finished"]);
     assert_eq!(faults_of("novel", ""), ["src/novel: the table does not say what novel may import"]);
     assert_eq!(faults_of("id", &"\n".repeat(401)), ["src/id: 401 lines before the tests, 400 are enough"]);

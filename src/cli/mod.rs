@@ -26,6 +26,7 @@ mod stats;
 mod table;
 mod take;
 mod terminal;
+mod tls;
 mod top;
 
 pub use crate::options::Opt;

@@ -95,6 +95,11 @@ impl ReadBuffer {
         if self.kept.is_empty() { &self.buffer[..self.len] } else { &self.kept }
     }
 
+    /// Returns the same, to be decrypted where it stands.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if self.kept.is_empty() { &mut self.buffer[..self.len] } else { &mut self.kept }
+    }
+
     /// Ends the turn, and returns what was not consumed, for the connection to keep.
     #[inline]
     pub fn unserved(&mut self, consumed: usize) -> Vec<u8> {
