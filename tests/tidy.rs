@@ -81,6 +81,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "loop_stats",
             "histogram",
             "output",
+            "proxy",
             "random",
             "wheel",
             "list",

@@ -43,6 +43,7 @@ impl Socket {
                 Ok(Socket::Tcp(stream))
             }
             Address::Unix(path) => UnixStream::connect(path).map(Socket::Unix),
+            Address::Proxied(inner) => Socket::connect(inner),
         }
     }
 
