@@ -59,6 +59,7 @@
 //! |---|---|
 //! | `daemon`, the default | the library, the server and the program |
 //! | `client` | the library alone, with few dependencies: `default-features = false, features = ["client"]` |
+//! | `tls` | the library speaks TLS to servers, too; a part of `daemon` |
 //! | `internals` | everything, for the package's own tests; it may change with each version |
 //!
 //! The map of the code is in `src/README.md`.

@@ -259,6 +259,9 @@ mod placement;
 mod pools;
 mod provider;
 mod remote;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
 mod who;
 
 pub use crate::counters::request::CounterRefusal;
@@ -281,9 +284,16 @@ pub use placement::{MediaWiki, Placement, Ring};
 pub use pools::{Client, Limits, Lines, Lock, Outcome, ToldClaim};
 pub(crate) use provider::Role;
 pub use provider::{Offered, Provider, TaskResult};
+#[cfg(feature = "tls")]
+pub use tls::Tls;
 pub use who::own_name;
 
 use std::time::Duration;
+
+/// Nothing: TLS is in no build without its feature.
+#[cfg(not(feature = "tls"))]
+#[derive(Clone, Debug)]
+enum Tls {}
 
 /// What a server has answered, or its refusal; or the fault that kept it from either.
 type Said<T> = Result<Result<T, Error>, Fault>;

@@ -1,5 +1,7 @@
 //! The placement of keys on servers: pure functions of the configuration and the key. It knows no connections.
 
+use super::Tls;
+
 /// Which server keeps a key: the servers, and for each key the order in which they are asked. Servers know nothing of each
 /// other; clients that place keys in the same way meet at the same server.
 ///
@@ -32,6 +34,7 @@ pub enum Placement {
 #[derive(Clone, Debug)]
 pub struct MediaWiki {
     servers: Vec<String>,
+    tls: Option<Tls>,
 }
 
 /// Servers around a ring of the numbers below 2^128. Each has 100 points for each unit of its weight: for `i` from 0 to 99
@@ -40,6 +43,7 @@ pub struct MediaWiki {
 #[derive(Clone, Debug)]
 pub struct Ring {
     servers: Vec<String>,
+    tls: Option<Tls>,
     /// The points in order, each with the index of its server.
     points: Vec<(u128, usize)>,
 }
@@ -51,7 +55,14 @@ impl Placement {
     /// Returns the addresses of the servers.
     pub fn servers(&self) -> &[String] {
         match self {
-            Placement::MediaWiki(MediaWiki { servers }) | Placement::Ring(Ring { servers, .. }) => servers,
+            Placement::MediaWiki(MediaWiki { servers, .. }) | Placement::Ring(Ring { servers, .. }) => servers,
+        }
+    }
+
+    /// Returns how to speak to those of the servers that speak TLS, if that was said.
+    pub(super) fn tls(&self) -> Option<&Tls> {
+        match self {
+            Placement::MediaWiki(MediaWiki { tls, .. }) | Placement::Ring(Ring { tls, .. }) => tls.as_ref(),
         }
     }
 
@@ -80,7 +91,13 @@ impl MediaWiki {
     /// Returns the placement on these servers, each as `HOST`, `HOST:PORT` or `unix:PATH`, written as in the configuration of MediaWiki: `10.0.0.5` and
     /// `10.0.0.5:7531` are the same server, but not the same order.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        MediaWiki { servers: servers.into_iter().map(Into::into).collect() }
+        MediaWiki { servers: servers.into_iter().map(Into::into).collect(), tls: None }
+    }
+
+    /// Returns the placement, whose servers `tls:HOST:PORT` are spoken to so.
+    #[cfg(feature = "tls")]
+    pub fn with_tls(self, tls: Tls) -> Self {
+        MediaWiki { tls: Some(tls), ..self }
     }
 
     fn order(&self, key: &[u8]) -> Vec<usize> {
@@ -95,7 +112,7 @@ impl Ring {
     /// Returns the placement on these servers, each as a label, `HOST`, `HOST:PORT` or `unix:PATH`, and its weight. Only labels and weights place the keys, so a server
     /// may move to another address and keep its keys.
     pub fn new(servers: impl IntoIterator<Item = (impl AsRef<str>, impl Into<String>, u8)>) -> Self {
-        let mut ring = Ring { servers: Vec::new(), points: Vec::new() };
+        let mut ring = Ring { servers: Vec::new(), tls: None, points: Vec::new() };
         for (label, address, weight) in servers {
             let label = label.as_ref();
             let points = (0..POINTS).flat_map(|i| (0..weight).map(move |j| (i, j)));
@@ -105,6 +122,12 @@ impl Ring {
         }
         ring.points.sort_unstable();
         ring
+    }
+
+    /// Returns the placement, whose servers `tls:HOST:PORT` are spoken to so.
+    #[cfg(feature = "tls")]
+    pub fn with_tls(self, tls: Tls) -> Self {
+        Ring { tls: Some(tls), ..self }
     }
 
     fn order(&self, key: &[u8]) -> Vec<usize> {

@@ -99,6 +99,7 @@ pub struct SavedSocket {
 /// A handover that is written, in memory.
 pub struct StateFile {
     file: File,
+    /// Its length.
     pub bytes: u64,
 }
 

@@ -21,6 +21,8 @@ pub struct Session {
     pub unserved: Vec<u8>,
     is_established: bool,
     has_peer_closed: bool,
+    /// It was broken off, with an alert; nothing more is sent.
+    has_failed: bool,
 }
 
 /// What is to be sent to the peer when it can be.
@@ -38,7 +40,7 @@ impl Session {
     /// When rustls cannot be used so.
     pub fn new(config: Arc<ServerConfig>) -> Result<Session, Error> {
         let tls = UnbufferedServerConnection::new(config)?;
-        Ok(Session { tls, unserved: Vec::new(), is_established: false, has_peer_closed: false })
+        Ok(Session { tls, unserved: Vec::new(), is_established: false, has_peer_closed: false, has_failed: false })
     }
 
     /// Returns true when the handshake is over.
@@ -72,19 +74,12 @@ impl Session {
     ///
     /// When the peer does not keep to the protocol, or is not let in.
     pub fn receive(&mut self, input: &mut [u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<usize, Error> {
-        let result = drive(&mut self.tls, input, plain, out, Outgoing::Nothing);
-        match result {
-            Ok(Driven { taken, may_send, has_peer_closed }) => {
-                self.is_established |= may_send && !self.tls.is_handshaking();
-                self.has_peer_closed |= has_peer_closed;
-                Ok(if self.has_peer_closed { input.len() } else { taken })
-            }
-            Err(error) => {
-                // What was wrong is queued as an alert, which is not encoded if that fails, too.
-                let _ = drive(&mut self.tls, &mut [], plain, out, Outgoing::Nothing);
-                Err(error)
-            }
-        }
+        let driven = drive(&mut self.tls, input, plain, out, Outgoing::Nothing);
+        self.has_failed |= driven.is_err();
+        let Driven { taken, may_send, has_peer_closed } = driven?;
+        self.is_established |= may_send && !self.tls.is_handshaking();
+        self.has_peer_closed |= has_peer_closed;
+        Ok(if self.has_peer_closed { input.len() } else { taken })
     }
 
     /// Encrypts for the peer, behind what stands in `out`. To be called once the handshake is over.
@@ -106,6 +101,9 @@ impl Session {
     }
 
     fn send(&mut self, outgoing: Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        if self.has_failed {
+            return Ok(());
+        }
         // What is there is no whole record, or it would have been taken: there is no plaintext in it.
         let driven = drive(&mut self.tls, &mut self.unserved, &mut Vec::new(), out, outgoing)?;
         self.unserved.drain(..driven.taken);
@@ -120,7 +118,8 @@ struct Driven {
     has_peer_closed: bool,
 }
 
-/// Has rustls take from `input` until it needs more, and then send what is outgoing.
+/// Has rustls take from `input` until it needs more, and then send what is outgoing. When it fails, it has an alert to send before that.
+/// Invariant: what was not taken comes again in the next call, at the front, as rustls remembers how far it has looked.
 fn drive(
     tls: &mut UnbufferedServerConnection,
     input: &mut [u8],
@@ -129,10 +128,24 @@ fn drive(
     outgoing: Outgoing<'_>,
 ) -> Result<Driven, Error> {
     let mut driven = Driven { taken: 0, may_send: false, has_peer_closed: false };
+    let mut failure = None;
     loop {
         let UnbufferedStatus { mut discard, state } = tls.process_tls_records(&mut input[driven.taken..]);
         let mut is_done = false;
-        match state? {
+        let state = match (state, failure.take()) {
+            (Ok(state @ ConnectionState::EncodeTlsData(_)), Some(first)) => {
+                failure = Some(first);
+                state
+            }
+            (Ok(_) | Err(_), Some(first)) => return Err(first),
+            (Ok(state), None) => state,
+            (Err(error), None) => {
+                failure = Some(error);
+                driven.taken += discard;
+                continue;
+            }
+        };
+        match state {
             ConnectionState::ReadTraffic(mut traffic) => {
                 while let Some(record) = traffic.next_record() {
                     let record = record?;

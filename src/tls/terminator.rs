@@ -6,7 +6,7 @@ use super::session::Session;
 use super::upgrade::Upgrade;
 use super::Settings;
 use crate::id::{ConnId, Id};
-use crate::net::{Address, Clock, DaemonState, Listener, Notifier, Receiver, Signals, Socket, Stream, readiness_of};
+use crate::net::{Address, Clock, DaemonState, Listener, Notifier, Receiver, Signals, Socket, readiness_of};
 use crate::time::{Span, Time, earliest};
 use crate::wheel::{Owner, Timers, Wheel};
 use log::{debug, info, warn};

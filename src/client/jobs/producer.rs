@@ -6,6 +6,8 @@ use super::{
 };
 use crate::client::connection::ClientConnection;
 use crate::client::error::{Error, Fault};
+#[cfg(feature = "tls")]
+use crate::client::Tls;
 use crate::client::{Said, Timeouts};
 use crate::jobs::request::{JobId, JobState, SummaryBy};
 use crate::jobs::wire::client::{self as wire, YamlMap};
@@ -30,6 +32,13 @@ impl Producer {
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, timeouts: Timeouts) -> Producer {
         let session = JobSession::new(servers.into_iter().map(Into::into).collect(), timeouts);
         Producer { session: RefCell::new(session), tube: RefCell::new(DEFAULT_TUBE.into()) }
+    }
+
+    /// Returns the producer, which speaks so to servers `tls:HOST:PORT`.
+    #[cfg(feature = "tls")]
+    pub fn with_tls(self, tls: Tls) -> Producer {
+        self.session.borrow_mut().use_tls(tls);
+        self
     }
 
     /// Returns whether the server knows more than a plain beanstalkd. It was asked when the connection was made.

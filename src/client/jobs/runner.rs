@@ -4,6 +4,8 @@ use super::session::{self, JobSession, body, expect, expect_or_not_found, line, 
 use super::{JobStatus, Reservation, ReservedJob, checked, whole_seconds};
 use crate::client::connection::ClientConnection;
 use crate::client::error::{Error, Fault};
+#[cfg(feature = "tls")]
+use crate::client::Tls;
 use crate::client::{LONGEST, Said, Timeouts};
 use crate::jobs::request::JobId;
 use crate::jobs::wire::client as wire;
@@ -27,6 +29,13 @@ impl Runner {
     /// Returns a runner of the first of these servers that answers: `HOST`, `HOST:PORT` or `unix:PATH`. It watches `default`.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, timeouts: Timeouts) -> Runner {
         Runner { session: JobSession::new(servers.into_iter().map(Into::into).collect(), timeouts) }
+    }
+
+    /// Returns the runner, which speaks so to servers `tls:HOST:PORT`.
+    #[cfg(feature = "tls")]
+    pub fn with_tls(mut self, tls: Tls) -> Runner {
+        self.session.use_tls(tls);
+        self
     }
 
     /// Returns whether the server knows more than a plain beanstalkd. It was asked when the connection was made.
