@@ -364,7 +364,10 @@ fn what_is_not_tidy_is_found() {
             "src/output, line 1: Instant belongs to net, client, cli, address, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, proxy, tls"
         ]
     );
-    assert_eq!(faults_of("list", "    unsafe { f() }\n"), ["src/list, line 1: unsafe belongs to net/handover, tls/upgrade"]);
+    assert_eq!(
+        faults_of("list", "    unsafe { f() }\n"),
+        ["src/list, line 1: unsafe belongs to net/handover, tls/upgrade"]
+    );
     assert_eq!(faults_of("cli/serve", "todo!()\n"), ["src/cli/serve, line 1: todo! is not finished"]);
     assert_eq!(faults_of("novel", ""), ["src/novel: the table does not say what novel may import"]);
     assert_eq!(faults_of("id", &"\n".repeat(401)), ["src/id: 401 lines before the tests, 400 are enough"]);

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Daemon, PATIENCE, install, install_program};
+use support::running::Running;
 use support::tls::Certificates;
 
 /// A daemon that listens for proxies as well, and where.
@@ -104,7 +105,9 @@ fn what_is_not_tls_is_refused() {
     let Some(certificates) = Certificates::new() else { return };
     let (_daemon, socket) = daemon_behind(&certificates, Daemon::PROGRAM);
     let terminator = certificates.terminator(&socket, &[]);
-    for garbage in [&b"ACQ4ME a 1 1 1\n"[..], b"\x16\x03\x01\xff\xff", b"\x16\x03\x01\x00\x04\x01\xff\xff\xff", &[0; 4096]] {
+    for garbage in
+        [&b"ACQ4ME a 1 1 1\n"[..], b"\x16\x03\x01\xff\xff", b"\x16\x03\x01\x00\x04\x01\xff\xff\xff", &[0; 4096]]
+    {
         let mut stream = TcpStream::connect(terminator.address).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("an option");
         stream.write_all(garbage).expect("is sent");
@@ -330,6 +333,92 @@ fn what_a_client_does_not_read_is_bounded() {
     assert_eq!(rest.len(), sent, "what was taken is delivered");
 }
 
+// The client library and the commands
+
+#[test]
+fn commands_speak_tls_and_show_a_certificate() {
+    let Some(certificates) = Certificates::new() else { return };
+    let (daemon, socket) = daemon_behind(&certificates, Daemon::PROGRAM);
+    let terminator = certificates.terminator(&socket, &["--client-ca", &certificates.path("ca.pem")]);
+    let server = format!("tls:{}", terminator.address);
+    let [ca, cert, key] = ["ca.pem", "web1.pem", "web1.key"].map(|name| certificates.path(name));
+    let files = format!("{ca},{cert},{key}");
+    let command = |arguments: &[&str]| {
+        let mut command = Command::new(Daemon::PROGRAM);
+        command.args(&arguments[..1]).args(["-s", &server]).args(&arguments[1..]);
+        command
+    };
+    let run = |command: &mut Command| {
+        let output = command.output().expect("the program runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let exec = ["exec", "--tls", &files, "-k", "k", "--", "sh", "-c", "echo runs"];
+    assert_eq!(run(&mut command(&exec)), (Some(0), "runs\n".into(), String::new()));
+    assert_eq!(daemon.connect().stat("total_acquired"), 1);
+    let with_environment = run(command(&["stats", "UPTIME"]).env("POOLCOUNTER_TLS", &files));
+    assert!(with_environment.0 == Some(0) && uptime(&with_environment.1), "{with_environment:?}");
+
+    let (status, _, complaint) = run(&mut command(&["exec", "--tls", &ca, "-k", "k", "--", "true"]));
+    assert_eq!(status, Some(69), "{complaint}");
+    assert!(complaint.contains("CertificateRequired"), "{complaint}");
+    certificates.authority("other");
+    let other = format!("{},{cert},{key}", certificates.path("other.pem"));
+    let (status, _, complaint) = run(&mut command(&["exec", "--tls", &other, "-k", "k", "--", "true"]));
+    assert_eq!(status, Some(69), "{complaint}");
+    assert!(complaint.contains("UnknownIssuer"), "{complaint}");
+    let (status, _, complaint) = run(&mut command(&["exec", "-k", "k", "--", "true"]));
+    assert_eq!(status, Some(69), "{complaint}");
+    assert!(complaint.contains("trusted"), "{complaint}");
+    assert_eq!(daemon.connect().stat("total_acquired"), 1, "nobody else has had a lock");
+}
+
+/// The lock is given back when the command is killed, and the command is told when the connection dies.
+#[test]
+fn a_lock_over_tls_hangs_on_its_connection() {
+    let Some(certificates) = Certificates::new() else { return };
+    let (daemon, socket) = daemon_behind(&certificates, Daemon::PROGRAM);
+    let mut terminator = certificates.terminator(&socket, &[]);
+    let (server, ca) = (format!("tls:{}", terminator.address), certificates.path("ca.pem"));
+    let start = |on_lost: &str| {
+        let mut exec = Command::new(Daemon::PROGRAM);
+        exec.args(["exec", "-s", &server, "--tls", &ca, "-k", "k", "-t", "60", "--on-lost", on_lost]);
+        Running::start(exec.args(["--", "sh", "-c", "echo runs; cat"]))
+    };
+    let mut holder = start("warn");
+    assert_eq!(holder.line(), "runs");
+    let mut waiter = start("kill");
+    daemon.connect().wait_for_stat("waiting_workers", 1);
+    holder.signal(Signal::SIGKILL);
+    assert_eq!(waiter.line(), "runs");
+    terminator.signal(Signal::SIGTERM);
+    terminator.wait();
+    let status = support::daemon::wait(&mut waiter.child);
+    assert_eq!(status.code(), Some(137), "it is killed as its lock is lost");
+}
+
+/// Those whose servers speak by themselves, so that they poll.
+#[test]
+fn every_kind_of_client_speaks_tls() {
+    let Some(certificates) = Certificates::new() else { return };
+    let path = |name: &str| format!("proxy:unix:{}", certificates.path(name));
+    let mut command = Command::new(Daemon::PROGRAM);
+    command.args(["-l", "127.0.0.1:0", "--members", "--members-listen", &path("members")]);
+    command.args(["--counter", "--counter-listen", &path("counter")]);
+    let _daemon = Daemon::run(command.args(["--jobs", "--jobs-store", "memory", "--jobs-listen", &path("jobs")]));
+    let ca = certificates.path("ca.pem");
+    let behind = |name: &str| behind_of(&certificates, name, &ca);
+    let (_counter, run) = behind("counter");
+    assert_eq!(run(&["counter", "acquire", "c", "1", "2", "--", "echo", "counted"]).finish().stdout, "counted\n");
+    let (_jobs, run) = behind("jobs");
+    assert_eq!(run(&["jobs", "put", "t", "a body"]).finish().status, Some(0));
+    let mut runner = run(&["jobs", "run", "t", "--", "sh", "-c", "cat; echo"]);
+    assert_eq!(runner.line(), "a body");
+    let (_members, run) = behind("members");
+    let _provider = run(&["provide", "--start", "echo $$", "phones"]);
+    assert_eq!(run(&["take", "-t", "30", "phones", "--", "echo", "taken"]).finish().stdout, "taken\n");
+}
+
 // Upgrades
 
 #[test]
@@ -427,6 +516,16 @@ fn sigterm_ends_it_with_its_copies_and_while_an_upgrade_waits() {
     terminator.signal(Signal::SIGTERM);
     assert!(terminator.wait().success());
     assert!(!client.try_ask("STATS UPTIME").is_ok_and(|line| !line.is_empty()), "the copy goes on");
+}
+
+/// A terminator before the server with this socket, and what runs commands that ask there.
+fn behind_of(certificates: &Certificates, name: &str, ca: &str) -> (Daemon, impl Fn(&[&str]) -> Running + use<>) {
+    let terminator = certificates.terminator(&format!("unix:{}", certificates.path(name)), &[]);
+    let (server, ca) = (format!("tls:{}", terminator.address), ca.to_string());
+    (terminator, move |arguments: &[&str]| {
+        let mut command = Command::new(Daemon::PROGRAM);
+        Running::start(command.args(&arguments[..1]).args(["-s", &server, "--tls", &ca]).args(&arguments[1..]))
+    })
 }
 
 /// How many children a process has that have not ended.

@@ -56,7 +56,8 @@ impl Fleet {
     pub fn new(placement: &Placement, default_port: u16, timeouts: Timeouts) -> Self {
         let tls = || placement.tls().cloned();
         let remote = |address: &String| Remote::new(address, default_port, timeouts.cut(), tls());
-        let servers = placement.servers().iter().map(|address| FleetServer { remote: remote(address), connection: None });
+        let servers =
+            placement.servers().iter().map(|address| FleetServer { remote: remote(address), connection: None });
         Fleet { servers: servers.collect(), opened: 0, greeting: None }
     }
 

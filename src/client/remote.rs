@@ -1,10 +1,10 @@
 //! A server that a client connects to, and whether it is dead: one that has failed is waited for no more, but tried in the background of
 //! later calls. It knows no protocol.
 
-use super::{Timeouts, Tls};
 use super::connection::ClientConnection;
 use super::dial::Dial;
 use super::error::Failure;
+use super::{Timeouts, Tls};
 use std::time::{Duration, Instant};
 
 /// A server that has failed again is left alone for twice as long as before, but for no longer than so many times

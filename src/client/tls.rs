@@ -42,6 +42,13 @@ impl Tls {
     }
 }
 
+/// It is itself and its clones.
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl fmt::Debug for Tls {
     /// There is a key in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,7 +78,8 @@ pub(super) struct TlsStream {
 impl TlsStream {
     /// Shakes hands on a connected socket with the server of this name, within the time.
     pub fn shake_hands(socket: Socket, tls: &Tls, host: &str, within: Duration) -> io::Result<TlsStream> {
-        let name = ServerName::try_from(host.to_string()).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
+        let name =
+            ServerName::try_from(host.to_string()).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
         let mut tls = ClientConnection::new(tls.0.clone(), name).map_err(io::Error::other)?;
         let deadline = Instant::now() + within;
         while tls.is_handshaking() {

@@ -134,7 +134,8 @@ mod tests {
         let organisation = attribute(&[0x55, 0x04, 0x0a], UTF8_STRING, &[b'o'; 300]);
         for tag in [UTF8_STRING, PRINTABLE_STRING, IA5_STRING] {
             let name = attribute(COMMON_NAME, tag, b"web1.example.org");
-            for subject in [vec![name.clone()], vec![organisation.clone(), name.clone()], vec![name, organisation.clone()]]
+            for subject in
+                [vec![name.clone()], vec![organisation.clone(), name.clone()], vec![name, organisation.clone()]]
             {
                 assert_eq!(read(&subject), Ok(Some("web1.example.org".into())));
             }

@@ -208,7 +208,8 @@ impl Connection {
         let Some(backend) = &mut self.backend else { return Ok(()) };
         let flushed = backend.flush(&mut self.to_backend);
         self.or_failed(flushed)?;
-        let Some(backend) = self.backend.as_mut().filter(|backend| backend.readable && self.to_client.is_empty()) else {
+        let Some(backend) = self.backend.as_mut().filter(|backend| backend.readable && self.to_client.is_empty())
+        else {
             return Ok(());
         };
         read.load(&mut Vec::new(), 0);
@@ -251,7 +252,11 @@ impl Connection {
                 self.client.finish();
             }
         }
-        if self.client.finished && (self.client.eof || self.session.has_peer_closed()) { Err(End::Closed) } else { Ok(()) }
+        if self.client.finished && (self.client.eof || self.session.has_peer_closed()) {
+            Err(End::Closed)
+        } else {
+            Ok(())
+        }
     }
 }
 

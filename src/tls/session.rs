@@ -1,8 +1,8 @@
 //! One client's TLS: ciphertext in, plaintext out, and the other way round. It knows no sockets.
 
-use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
 use rustls::pki_types::CertificateDer;
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic};
 use rustls::{Error, ServerConfig};
 use std::sync::Arc;
 
@@ -128,21 +128,18 @@ fn drive(
     outgoing: Outgoing<'_>,
 ) -> Result<Driven, Error> {
     let mut driven = Driven { taken: 0, may_send: false, has_peer_closed: false };
-    let mut failure = None;
     loop {
         let UnbufferedStatus { mut discard, state } = tls.process_tls_records(&mut input[driven.taken..]);
         let mut is_done = false;
-        let state = match (state, failure.take()) {
-            (Ok(state @ ConnectionState::EncodeTlsData(_)), Some(first)) => {
-                failure = Some(first);
-                state
-            }
-            (Ok(_) | Err(_), Some(first)) => return Err(first),
-            (Ok(state), None) => state,
-            (Err(error), None) => {
-                failure = Some(error);
-                driven.taken += discard;
-                continue;
+        let state = match state {
+            Ok(state) => state,
+            Err(error) => {
+                // What is wrong may be queued as an alert, which comes before all else.
+                let UnbufferedStatus { state, .. } = tls.process_tls_records(&mut input[driven.taken + discard..]);
+                if let Ok(ConnectionState::EncodeTlsData(alert)) = state {
+                    encode(alert, out)?;
+                }
+                return Err(error);
             }
         };
         match state {
@@ -153,12 +150,7 @@ fn drive(
                     discard += record.discard;
                 }
             }
-            ConnectionState::EncodeTlsData(mut message) => append(out, HANDSHAKE_ROOM, |room| {
-                message.encode(room).map_err(|error| match error {
-                    EncodeError::InsufficientSize(size) => Some(size.required_size),
-                    EncodeError::AlreadyEncoded => None,
-                })
-            })?,
+            ConnectionState::EncodeTlsData(message) => encode(message, out)?,
             // It is sent by whoever has `out`.
             ConnectionState::TransmitTlsData(message) => message.done(),
             ConnectionState::PeerClosed => driven.has_peer_closed = true,
@@ -176,6 +168,15 @@ fn drive(
     }
 }
 
+fn encode(mut message: EncodeTlsData<'_, ServerConnectionData>, out: &mut Vec<u8>) -> Result<(), Error> {
+    append(out, HANDSHAKE_ROOM, |room| {
+        message.encode(room).map_err(|error| match error {
+            EncodeError::InsufficientSize(size) => Some(size.required_size),
+            EncodeError::AlreadyEncoded => None,
+        })
+    })
+}
+
 fn send(
     mut traffic: WriteTraffic<'_, ServerConnectionData>,
     outgoing: &Outgoing<'_>,
@@ -191,9 +192,7 @@ fn send(
             let room = plaintext.len() + (plaintext.len() / RECORD + 1) * RECORD_OVERHEAD;
             append(out, room, |room| traffic.encrypt(plaintext, room).map_err(missing))
         }
-        Outgoing::CloseNotify => {
-            append(out, RECORD_OVERHEAD, |room| traffic.queue_close_notify(room).map_err(missing))
-        }
+        Outgoing::CloseNotify => append(out, RECORD_OVERHEAD, |room| traffic.queue_close_notify(room).map_err(missing)),
     }
 }
 

@@ -1,10 +1,10 @@
 //! The terminator's loop: it owns the sockets, and gives each connection its turns. It knows nothing of TLS but how long its
 //! handshakes take.
 
+use super::Settings;
 use super::connection::{Buffers, Connection, End, Phase};
 use super::session::Session;
 use super::upgrade::Upgrade;
-use super::Settings;
 use crate::id::{ConnId, Id};
 use crate::net::{Address, Clock, DaemonState, Listener, Notifier, Receiver, Signals, Socket, readiness_of};
 use crate::time::{Span, Time, earliest};
@@ -400,7 +400,9 @@ impl Terminator {
     /// Has a connection go on in another phase.
     fn enter(&mut self, id: ConnId, phase: Phase) {
         match std::mem::replace(&mut self.connections[id.index()].phase, phase) {
-            Phase::Handshake { deadline: timer } | Phase::Connecting { timer, .. } | Phase::Lingering { deadline: timer } => {
+            Phase::Handshake { deadline: timer }
+            | Phase::Connecting { timer, .. }
+            | Phase::Lingering { deadline: timer } => {
                 timers(&mut self.wheel).cancel(timer);
             }
             Phase::Open | Phase::Over => {}

@@ -20,8 +20,7 @@ pub struct Certificates {
 }
 
 /// What `openssl ca` wants to know, which alone can make certificates of the past.
-const PAST: &str =
-    "[ca]\ndefault_ca=d\n[d]\ndatabase=DIR/index\nnew_certs_dir=DIR\nserial=DIR/serial\ndefault_md=sha256\npolicy=p\n\
+const PAST: &str = "[ca]\ndefault_ca=d\n[d]\ndatabase=DIR/index\nnew_certs_dir=DIR\nserial=DIR/serial\ndefault_md=sha256\npolicy=p\n\
      x509_extensions=x\n[p]\ncommonName=optional\n[x]\nbasicConstraints=CA:FALSE\n";
 
 impl Certificates {

@@ -4,10 +4,10 @@ use super::session::{DEFAULT_TUBE, JobSession, body, count_of, expect, expect_or
 use super::{
     JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome, whole_seconds,
 };
-use crate::client::connection::ClientConnection;
-use crate::client::error::{Error, Fault};
 #[cfg(feature = "tls")]
 use crate::client::Tls;
+use crate::client::connection::ClientConnection;
+use crate::client::error::{Error, Fault};
 use crate::client::{Said, Timeouts};
 use crate::jobs::request::{JobId, JobState, SummaryBy};
 use crate::jobs::wire::client::{self as wire, YamlMap};

@@ -2,10 +2,10 @@
 
 use super::session::{self, JobSession, body, expect, expect_or_not_found, line, refused};
 use super::{JobStatus, Reservation, ReservedJob, checked, whole_seconds};
-use crate::client::connection::ClientConnection;
-use crate::client::error::{Error, Fault};
 #[cfg(feature = "tls")]
 use crate::client::Tls;
+use crate::client::connection::ClientConnection;
+use crate::client::error::{Error, Fault};
 use crate::client::{LONGEST, Said, Timeouts};
 use crate::jobs::request::JobId;
 use crate::jobs::wire::client as wire;

@@ -212,11 +212,9 @@ impl JobSession {
         let mut failures = Vec::new();
         for server in &self.servers {
             let opened = ClientConnection::open(server, DEFAULT_PORT, &self.timeouts, self.tls.as_ref());
-            let opened = opened.and_then(|mut connection| {
-                match self.greet(&mut connection) {
-                    Ok(extensions) => Ok((connection, extensions)),
-                    Err(fault) => Err(Failure { address: connection.address().into(), fault }),
-                }
+            let opened = opened.and_then(|mut connection| match self.greet(&mut connection) {
+                Ok(extensions) => Ok((connection, extensions)),
+                Err(fault) => Err(Failure { address: connection.address().into(), fault }),
             });
             match opened {
                 Ok((connection, extensions)) => {

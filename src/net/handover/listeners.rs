@@ -54,7 +54,8 @@ impl Handover {
 /// One sentence that says why it could not.
 pub fn check_listeners() -> Result<(), String> {
     be_expendable();
-    let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(|error| format!("the handover cannot be read: {error}"))?;
+    let stdin =
+        io::stdin().as_fd().try_clone_to_owned().map_err(|error| format!("the handover cannot be read: {error}"))?;
     Handover::read(std::fs::File::from(stdin))?;
     print!("{READY}");
     Ok(())
