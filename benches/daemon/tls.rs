@@ -1,10 +1,10 @@
 //! What TLS costs before the pools: through our terminator, through others, and, as the limit, without any.
 
+use super::cases::{installed, is_installed};
+use super::load::Player;
 use super::machine;
 use super::players::Turns;
-use super::load::Player;
 use super::report::{Case, Figure, Values, Wanted};
-use super::cases::{installed, is_installed};
 use super::scraping::unused_address;
 use super::server::Program;
 use super::settings::Settings;
@@ -161,7 +161,16 @@ impl Place {
         let (key, out) = (self.file(&format!("{name}.key")), self.file(&format!("{name}.pem")));
         let mut command = Command::new("openssl");
         command.args(["req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-days", "2"]);
-        command.args(["-config", &self.file("req.conf"), "-subj", &format!("/CN={name}"), "-keyout", &key, "-out", &out]);
+        command.args([
+            "-config",
+            &self.file("req.conf"),
+            "-subj",
+            &format!("/CN={name}"),
+            "-keyout",
+            &key,
+            "-out",
+            &out,
+        ]);
         let output = command.args(further).output()?;
         if output.status.success() {
             return Ok(());

@@ -4,8 +4,6 @@ use super::session::{DEFAULT_TUBE, JobSession, body, count_of, expect, expect_or
 use super::{
     JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome, whole_seconds,
 };
-#[cfg(feature = "tls")]
-use crate::client::Tls;
 use crate::client::connection::ClientConnection;
 use crate::client::error::{Error, Fault};
 use crate::client::{Said, Timeouts};
@@ -30,13 +28,13 @@ pub struct Producer {
 impl Producer {
     /// Returns a producer for the first of these servers that answers: `HOST`, `HOST:PORT` or `unix:PATH`. It uses `default`.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, timeouts: Timeouts) -> Producer {
-        let session = JobSession::new(servers.into_iter().map(Into::into).collect(), timeouts);
-        Producer { session: RefCell::new(session), tube: RefCell::new(DEFAULT_TUBE.into()) }
+        let session = JobSession::new(servers.into_iter().map(Into::into).collect(), timeouts).into();
+        Producer { session, tube: RefCell::new(DEFAULT_TUBE.into()) }
     }
 
     /// Returns the producer, which speaks so to servers `tls:HOST:PORT`.
     #[cfg(feature = "tls")]
-    pub fn with_tls(self, tls: Tls) -> Producer {
+    pub fn with_tls(self, tls: crate::client::Tls) -> Producer {
         self.session.borrow_mut().use_tls(tls);
         self
     }
@@ -346,8 +344,7 @@ impl Producer {
     pub fn summary(&self, by: SummaryBy) -> Result<Vec<SummaryRow>, Error> {
         let mut session = self.session.borrow_mut();
         session.require("summary")?;
-        let request = format!("summary {}\r\n", by.word());
-        session.ask(request.as_bytes(), Duration::ZERO, |connection, line| {
+        session.ask(format!("summary {}\r\n", by.word()).as_bytes(), Duration::ZERO, |connection, line| {
             read_text(connection, line, |text| wire::parse_maps(text)?.iter().map(SummaryRow::of).collect())
         })
     }
