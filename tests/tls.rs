@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Daemon, PATIENCE, install, install_program};
+use support::random::{Random, setting};
 use support::running::Running;
 use support::tls::Certificates;
 
@@ -123,6 +124,36 @@ fn what_is_not_tls_is_refused() {
         }
     }
     assert!(uptime(&certificates.connect(terminator.address, "ca", None).ask("STATS UPTIME")));
+}
+
+/// What is wrong with a client's bytes ends its connection, and not the process with all others.
+#[test]
+fn a_damaged_handshake_harms_nobody_else() {
+    let Some(certificates) = Certificates::new() else { return };
+    let (_daemon, socket) = daemon_behind(&certificates, Daemon::PROGRAM);
+    let mut terminator = certificates.terminator(&socket, &["--client-ca", &certificates.path("ca.pem")]);
+    let mut good = certificates.connect(terminator.address, "ca", Some("web1"));
+    let connector = certificates.connector("ca", Some("web1"));
+    let seed = setting("SIM_SEED", 1);
+    let mut random = Random::new(seed);
+    for _ in 0..100 {
+        let flight = random.below(2);
+        let mut flights = 0;
+        connector.shake_hands(terminator.address, Duration::from_millis(50), |bytes| {
+            if flights == flight && !bytes.is_empty() {
+                let at = random.below(bytes.len());
+                match random.below(3) {
+                    0 => bytes[at] ^= 1 << random.below(8),
+                    1 => bytes.truncate(at),
+                    _ => drop(bytes.splice(at..at, bytes[..at].to_vec())),
+                }
+            }
+            flights += 1;
+        });
+        assert!(uptime(&good.ask("STATS UPTIME")), "SIM_SEED={seed}");
+    }
+    let log = terminator.new_log();
+    assert!(!log.iter().any(|line| line.contains("panicked")), "SIM_SEED={seed}: {log:#?}");
 }
 
 #[test]

@@ -229,6 +229,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # TLS
+//!
+//! With the feature `tls`, a server that is named `tls:HOST:PORT` is spoken to in TLS, and must show a certificate for that host. A
+//! placement, a producer and a runner are told by `with_tls` whom to trust and what to show. The handshake is waited for, for as long
+//! as [`Timeouts::connect`], even where the connection itself is made in the background.
+//!
 //! # When servers fail
 //!
 //! - A server that cannot be connected to within [`Timeouts::connect`], is silent for [`Timeouts::answer`], closes the connection or

@@ -88,7 +88,7 @@ impl From<Ring> for Placement {
 }
 
 impl MediaWiki {
-    /// Returns the placement on these servers, each as `HOST`, `HOST:PORT` or `unix:PATH`, written as in the configuration of MediaWiki: `10.0.0.5` and
+    /// Returns the placement on these servers, each as `HOST`, `HOST:PORT`, `tls:HOST:PORT` or `unix:PATH`, written as in the configuration of MediaWiki: `10.0.0.5` and
     /// `10.0.0.5:7531` are the same server, but not the same order.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
         MediaWiki { servers: servers.into_iter().map(Into::into).collect(), tls: None }
@@ -109,7 +109,7 @@ impl MediaWiki {
 }
 
 impl Ring {
-    /// Returns the placement on these servers, each as a label, `HOST`, `HOST:PORT` or `unix:PATH`, and its weight. Only labels and weights place the keys, so a server
+    /// Returns the placement on these servers, each as a label, `HOST`, `HOST:PORT`, `tls:HOST:PORT` or `unix:PATH`, and its weight. Only labels and weights place the keys, so a server
     /// may move to another address and keep its keys.
     pub fn new(servers: impl IntoIterator<Item = (impl AsRef<str>, impl Into<String>, u8)>) -> Self {
         let mut ring = Ring { servers: Vec::new(), tls: None, points: Vec::new() };

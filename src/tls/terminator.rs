@@ -330,7 +330,8 @@ impl Terminator {
         }
         if connection.is_taken() {
             self.enter(id, Phase::Open);
-        } else if connection.is_left() {
+        }
+        if self.connections[id.index()].is_left() {
             let deadline = timers(&mut self.wheel).arm(self.clock.now() + LINGER, id);
             self.enter(id, Phase::Lingering { deadline });
         }

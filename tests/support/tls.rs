@@ -168,6 +168,28 @@ impl Connector {
     }
 }
 
+impl Connector {
+    /// Shakes hands, with `damage` done to what is sent, until there is an answer that makes no sense, or none within the time.
+    pub fn shake_hands(&self, address: SocketAddr, within: Duration, mut damage: impl FnMut(&mut Vec<u8>)) {
+        let name = "localhost".try_into().expect("is a name");
+        let mut tls = ClientConnection::new(self.0.clone(), name).expect("it can be used");
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.set_read_timeout(Some(within)).expect("an option");
+        loop {
+            let mut bytes = Vec::new();
+            while tls.wants_write() {
+                tls.write_tls(&mut bytes).expect("there is room");
+            }
+            damage(&mut bytes);
+            let answered = stream.write_all(&bytes).and_then(|()| tls.read_tls(&mut stream));
+            let goes_on = answered.is_ok_and(|len| len > 0) && tls.process_new_packets().is_ok();
+            if !goes_on || !tls.is_handshaking() {
+                return;
+            }
+        }
+    }
+}
+
 /// A client's connection.
 pub struct TlsClient {
     reader: BufReader<StreamOwned<ClientConnection, TcpStream>>,
