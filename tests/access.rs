@@ -268,6 +268,20 @@ fn every_command_has_a_row() {
     assert_eq!(opcodes.collect::<Vec<_>>(), rows("counters"));
 }
 
+/// The manual tells which commands each verb is for.
+#[test]
+fn the_manual_has_the_tables() {
+    let manual = include_str!("../poolcounter.8");
+    for info in SERVICES {
+        for (at, verb) in info.verbs.iter().enumerate() {
+            let commands = info.commands.iter().filter(|(_, of)| of.is_some_and(|of| usize::from(of.0) == at));
+            let commands: Vec<&str> = commands.map(|(name, _)| *name).collect();
+            let row = format!(".It Cm {} : Ns Cm {verb}\n{}.\n", info.name, commands.join(", "));
+            assert!(manual.contains(&row), "{row}");
+        }
+    }
+}
+
 #[test]
 fn who_may_do_nothing_is_not_let_in() {
     for info in SERVICES {

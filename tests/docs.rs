@@ -23,8 +23,8 @@ const HEAD: &str = "\
 # \"# \" in front. What ARGS in /etc/default/poolcounter says counts more than this file.
 #
 # What is changed counts from the next reload on, which loses no lock. Without [[access]] at the end of this file, whoever can
-# connect is served, and whoever can open the status page sees keys and addresses. What goes over a network is not encrypted; see
-# poolcounter-tls.
+# connect is served, and whoever can open the status page sees keys and addresses. What goes over a network is not encrypted,
+# unless poolcounter tls stands before the daemon.
 ";
 
 #[test]
