@@ -5,6 +5,8 @@ use std::path::Path;
 
 /// What the adapter of a service may import besides what is its own.
 const CONTRACT: &[&str] = &[
+    "access",
+    "lines",
     "service",
     "settings",
     "options",
@@ -28,6 +30,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "access",
             "admin",
             "admin/wire",
             "jobs/options",
@@ -74,6 +77,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "net",
         &[
+            "access",
             "address",
             "registry",
             "service",
@@ -110,7 +114,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "pools",
         &["pools/ceiling", "pools/stats", "pools/options", "pools/request", "pools/state", "pools/wire", "top_keys"],
     ),
-    ("pools/ceiling", &["time"]),
+    ("pools/ceiling", &["glob", "time"]),
     (
         "counters",
         &["counters/stats", "counters/options", "counters/request", "counters/state", "counters/wire", "top_keys"],
@@ -133,6 +137,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "members/state",
         &[
+            "access",
             "members/pool_settings",
             "members/request",
             "members/stats",
@@ -155,6 +160,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "pools/state",
         &[
+            "access",
             "pools/ceiling",
             "pools/stats",
             "pools/options",
@@ -206,7 +212,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("jobs/postgres", &["jobs", "jobs/state", "jobs/store", "random", "service", "time"]),
     ("jobs/sqlite", &["jobs", "jobs/state", "jobs/store", "service", "time"]),
     ("jobs/store", &["jobs", "jobs/state", "histogram", "service", "time"]),
-    ("jobs/state", &["jobs", "jobs/request", "wheel", "names", "list", "random", "histogram", "stats", "id", "time"]),
+    (
+        "jobs/state",
+        &["access", "jobs", "jobs/request", "wheel", "names", "list", "random", "histogram", "stats", "id", "time"],
+    ),
     ("jobs/wire", &["jobs", "jobs/request", "jobs/state", "record", "stats", "time"]),
     ("pools/stats", &["stats"]),
     ("counters/stats", &["stats"]),
@@ -218,6 +227,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "service",
         &[
+            "access",
             "options",
             "settings",
             "registry",
@@ -242,6 +252,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("histogram", &["time"]),
     ("report", &["histogram", "loop_stats", "service", "stats", "text", "id", "time"]),
     ("id", &[]),
+    ("access", &["glob", "report", "service", "text", "id", "time"]),
+    ("glob", &[]),
+    ("lines", &["pools/wire", "service", "id"]),
     ("proxy", &[]),
     ("random", &["time"]),
     ("time", &[]),
@@ -276,6 +289,7 @@ const WORLDLY: &[&str] = &[
     "jobs/process",
     "jobs/sqlite",
     // Addresses alone, as values.
+    "access",
     "proxy",
     "tls",
 ];
@@ -361,7 +375,7 @@ fn what_is_not_tidy_is_found() {
     assert_eq!(
         faults_of("output", "use std::time::Instant;\n"),
         [
-            "src/output, line 1: Instant belongs to net, client, cli, address, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, proxy, tls"
+            "src/output, line 1: Instant belongs to net, client, cli, address, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, access, proxy, tls"
         ]
     );
     assert_eq!(

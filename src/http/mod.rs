@@ -7,12 +7,14 @@ mod metrics;
 pub mod options;
 mod page;
 mod recent;
+mod rights;
 mod samples;
 mod text;
 pub mod wire;
 
 pub use options::HttpSettings;
 
+use crate::access;
 use crate::id::ConnId;
 use crate::options::Opt;
 use crate::output::MAX_BYTES;
@@ -56,6 +58,9 @@ pub const INFO: Info = Info {
     announcement: "metrics and the status page are at",
     listening: options::LISTENING,
     is_private: false,
+    verbs: rights::VERBS,
+    commands: rights::COMMANDS,
+    refusal: wire::REFUSAL,
     settings: settings::defaults::<HttpSettings>,
 };
 
@@ -156,6 +161,7 @@ impl Http {
         trace!("{conn} > {method:?} {path:?}");
         let body = match (resource, method) {
             _ if host.is_some_and(|host| !self.hosts.include(host)) => Err(Status::MisdirectedRequest),
+            _ if let Some(refusal) = rights::refusal_of(conn, &request, context) => Err(refusal),
             (Some(Resource::View(service, thing, Form::Page)), Method::Post) => {
                 Err(self.act(service, thing, &request, context))
             }
@@ -272,7 +278,9 @@ impl Http {
 fn in_use(mut moment: Moment<'_>) -> Moment<'_> {
     let services = &mut moment.overview.services;
     let first = services.first().map(|service| service.name);
-    services.retain(|service| service.traffic.opened > 0 || Some(service.name) == first);
+    services.retain(|service| {
+        service.traffic.opened > 0 || Some(service.name) == first || service.name == access::report::NAME
+    });
     moment
 }
 
