@@ -436,7 +436,8 @@ fn every_kind_of_client_speaks_tls() {
     let Some(certificates) = Certificates::new() else { return };
     let path = |name: &str| format!("proxy:unix:{}", certificates.path(name));
     let (config, file) = (certificates.path("config"), certificates.path("file"));
-    fs::write(&config, "[[members.pool]]\nname = \"phones\"\nfixed = [\"phone-1\"]\n").expect("can be written");
+    fs::write(&config, "[[members.pool]]\nname = \"phones\"\nmax = 1\nfixed = [\"phone-1\"]\n")
+        .expect("can be written");
     let mut command = Command::new(Daemon::PROGRAM);
     command.args(["-c", &config, "-l", "127.0.0.1:0", "--members", "--members-listen", &path("members")]);
     command.args(["--counter", "--counter-listen", &path("counter")]);

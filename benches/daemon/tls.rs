@@ -2,13 +2,14 @@
 
 use super::cases::{installed, is_installed};
 use super::load::Player;
-use super::machine;
 use super::players::Turns;
 use super::report::{Case, Figure, Values, Wanted};
 use super::scraping::unused_address;
 use super::server::Program;
 use super::settings::Settings;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::time::ClockId;
+use nix::unistd::Pid;
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -87,7 +88,7 @@ fn measure(program: Program, clients: usize, settings: &Settings) -> io::Result<
         }
         _ => None,
     };
-    let used = || terminator.as_ref().map_or(Ok(Duration::ZERO), |it| machine::cpu_time(it.0.id()));
+    let used = || terminator.as_ref().map_or(Ok(Duration::ZERO), Running::cpu_time);
     let (at, tls) = if terminator.is_some() { (at, Some(place.client()?)) } else { (daemon_at, None) };
     connected(at)?;
     let connect = || Client::connect(at, tls.as_ref());
@@ -131,6 +132,13 @@ impl Running {
             Some(cores) => cores.on_server_core(|| command.spawn())??,
             None => command.spawn()?,
         }))
+    }
+}
+
+impl Running {
+    /// The processor time that it has used, with that of threads that have ended: stunnel has one for each connection.
+    fn cpu_time(&self) -> io::Result<Duration> {
+        Ok(ClockId::pid_cpu_clock_id(Pid::from_raw(self.0.id() as i32))?.now()?.into())
     }
 }
 

@@ -34,7 +34,8 @@ pub enum Placement {
 #[derive(Clone, Debug)]
 pub struct MediaWiki {
     servers: Vec<String>,
-    tls: Option<Tls>,
+    /// How to speak to those of the servers that speak TLS.
+    pub(super) tls: Option<Tls>,
 }
 
 /// Servers around a ring of the numbers below 2^128. Each has 100 points for each unit of its weight: for `i` from 0 to 99
@@ -43,7 +44,8 @@ pub struct MediaWiki {
 #[derive(Clone, Debug)]
 pub struct Ring {
     servers: Vec<String>,
-    tls: Option<Tls>,
+    /// How to speak to those of the servers that speak TLS.
+    pub(super) tls: Option<Tls>,
     /// The points in order, each with the index of its server.
     points: Vec<(u128, usize)>,
 }
@@ -94,12 +96,6 @@ impl MediaWiki {
         MediaWiki { servers: servers.into_iter().map(Into::into).collect(), tls: None }
     }
 
-    /// Returns the placement, whose servers `tls:HOST:PORT` are spoken to so.
-    #[cfg(feature = "tls")]
-    pub fn with_tls(self, tls: Tls) -> Self {
-        MediaWiki { tls: Some(tls), ..self }
-    }
-
     fn order(&self, key: &[u8]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.servers.len()).collect();
         // Numbers in the order of their hexadecimal text, as all have 32 digits.
@@ -122,12 +118,6 @@ impl Ring {
         }
         ring.points.sort_unstable();
         ring
-    }
-
-    /// Returns the placement, whose servers `tls:HOST:PORT` are spoken to so.
-    #[cfg(feature = "tls")]
-    pub fn with_tls(self, tls: Tls) -> Self {
-        Ring { tls: Some(tls), ..self }
     }
 
     fn order(&self, key: &[u8]) -> Vec<usize> {

@@ -1,5 +1,6 @@
 //! TLS to servers: whom a client trusts, what it shows, and the stream of one connection.
 
+use super::{MediaWiki, Producer, Ring, Runner};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -39,6 +40,38 @@ impl Tls {
                 builder.with_client_auth_cert(certificates_in(path)?, key).map_err(|error| wrong(path, &error))?
             }
         })))
+    }
+}
+
+impl MediaWiki {
+    /// Returns the placement, whose servers `tls:HOST:PORT` are spoken to so.
+    pub fn with_tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+}
+
+impl Ring {
+    /// Returns the placement, whose servers `tls:HOST:PORT` are spoken to so.
+    pub fn with_tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+}
+
+impl Producer {
+    /// Returns the producer, which speaks so to servers `tls:HOST:PORT`.
+    pub fn with_tls(mut self, tls: Tls) -> Self {
+        self.session.get_mut().tls = Some(tls);
+        self
+    }
+}
+
+impl Runner {
+    /// Returns the runner, which speaks so to servers `tls:HOST:PORT`.
+    pub fn with_tls(mut self, tls: Tls) -> Self {
+        self.session.tls = Some(tls);
+        self
     }
 }
 

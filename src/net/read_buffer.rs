@@ -90,6 +90,11 @@ impl ReadBuffer {
         self.len
     }
 
+    /// Returns true when there is nothing to be served.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Returns what the connection has to be served.
     pub fn bytes(&self) -> &[u8] {
         if self.kept.is_empty() { &self.buffer[..self.len] } else { &self.kept }

@@ -73,7 +73,10 @@ fn common_name_in(subject: &[u8]) -> Result<Option<&str>, Nameless> {
     Ok(found)
 }
 
-fn expect(tag: u8, (found, content): (u8, &[u8])) -> Result<&[u8], Nameless> {
+/// A tag and the content behind it.
+type Value<'a> = (u8, &'a [u8]);
+
+fn expect(tag: u8, (found, content): Value<'_>) -> Result<&[u8], Nameless> {
     if found == tag { Ok(content) } else { Err(Nameless::Malformed) }
 }
 
@@ -81,7 +84,7 @@ fn expect(tag: u8, (found, content): (u8, &[u8])) -> Result<&[u8], Nameless> {
 struct Values<'a>(&'a [u8]);
 
 impl<'a> Iterator for Values<'a> {
-    type Item = Result<(u8, &'a [u8]), Nameless>;
+    type Item = Result<Value<'a>, Nameless>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
@@ -95,7 +98,7 @@ impl<'a> Iterator for Values<'a> {
 }
 
 /// Returns the first value and what stands behind it. Lengths of more than two bytes are in no subject.
-fn split_value(bytes: &[u8]) -> Option<((u8, &[u8]), &[u8])> {
+fn split_value(bytes: &[u8]) -> Option<(Value<'_>, &[u8])> {
     let (&[tag, first], rest) = bytes.split_first_chunk()?;
     let (len, rest) = match first {
         0..=0x7f => (usize::from(first), rest),

@@ -178,19 +178,20 @@ impl Connection {
         }
         read.load(&mut self.session.unserved, MAX_MESSAGE);
         let received = self.client.read(read);
-        (plain.clear(), out.clear());
+        plain.clear();
+        out.clear();
         let taken = self.session.receive(read.bytes_mut(), plain, out);
         self.session.unserved = read.unserved(taken.as_ref().map_or(0, |taken| *taken));
         // An alert that says what is wrong must go, too.
         self.client.send(&mut self.to_client, out).map_err(|_| End::Lost)?;
-        self.to_server(plain)?;
+        self.send_to_server(plain)?;
         taken.map_err(End::Refused)?;
         let is_gone = self.client.eof && !self.session.has_peer_closed();
         if received.is_err() || is_gone || self.session.unserved.len() > MAX_MESSAGE { Err(End::Lost) } else { Ok(()) }
     }
 
     /// Sends to the server, or keeps it for when the server is there. What it cannot be told any more is nobody's.
-    fn to_server(&mut self, plain: &[u8]) -> Result<(), End> {
+    fn send_to_server(&mut self, plain: &[u8]) -> Result<(), End> {
         match &mut self.backend {
             Some(backend) if backend.finished => Ok(()),
             Some(backend) => {
@@ -218,7 +219,7 @@ impl Connection {
             (backend.eof, backend.readable) = (true, false);
         }
         out.clear();
-        let encrypted = if read.len() > 0 { self.session.encrypt(read.bytes(), out) } else { Ok(()) };
+        let encrypted = if !read.is_empty() { self.session.encrypt(read.bytes(), out) } else { Ok(()) };
         drop(read.unserved(read.len()));
         encrypted.map_err(End::Refused)?;
         self.client.send(&mut self.to_client, out).map_err(|_| End::Lost)?;

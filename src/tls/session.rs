@@ -26,6 +26,7 @@ pub struct Session {
 }
 
 /// What is to be sent to the peer when it can be.
+#[derive(Clone, Copy)]
 enum Outgoing<'a> {
     Nothing,
     Plaintext(&'a [u8]),
@@ -155,7 +156,7 @@ fn drive(
             ConnectionState::TransmitTlsData(message) => message.done(),
             ConnectionState::PeerClosed => driven.has_peer_closed = true,
             ConnectionState::WriteTraffic(traffic) => {
-                send(traffic, &outgoing, out)?;
+                send(traffic, outgoing, out)?;
                 (driven.may_send, is_done) = (true, true);
             }
             ConnectionState::BlockedHandshake | ConnectionState::Closed => is_done = true,
@@ -179,7 +180,7 @@ fn encode(mut message: EncodeTlsData<'_, ServerConnectionData>, out: &mut Vec<u8
 
 fn send(
     mut traffic: WriteTraffic<'_, ServerConnectionData>,
-    outgoing: &Outgoing<'_>,
+    outgoing: Outgoing<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
     let missing = |error| match error {

@@ -379,7 +379,7 @@ impl Terminator {
                 Phase::Connecting { timer, until } if connection.backend().is_none() && now < until => {
                     timer.fired();
                     if let Err(end) = self.connect(id, until) {
-                        self.log_end(&String::new(), &end);
+                        self.log_end("", &end);
                     }
                 }
                 Phase::Handshake { deadline } => {
@@ -389,7 +389,7 @@ impl Terminator {
                 }
                 Phase::Connecting { timer, .. } => {
                     timer.fired();
-                    self.log_end(&String::new(), &End::Unreachable(ErrorKind::TimedOut.into()));
+                    self.log_end("", &End::Unreachable(ErrorKind::TimedOut.into()));
                 }
                 Phase::Lingering { deadline } => deadline.fired(),
                 Phase::Open | Phase::Over => unreachable!("there is no timer in these phases"),

@@ -20,7 +20,7 @@ const MANY_BYTES: usize = 16 << 20;
 /// connection was lost. A request that was under way then is not repeated: whether the server has done it is not known.
 #[derive(Debug)]
 pub struct Producer {
-    session: RefCell<JobSession>,
+    pub(in crate::client) session: RefCell<JobSession>,
     /// The tube of jobs that name none.
     tube: RefCell<String>,
 }
@@ -28,15 +28,8 @@ pub struct Producer {
 impl Producer {
     /// Returns a producer for the first of these servers that answers: `HOST`, `HOST:PORT` or `unix:PATH`. It uses `default`.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, timeouts: Timeouts) -> Producer {
-        let session = JobSession::new(servers.into_iter().map(Into::into).collect(), timeouts).into();
-        Producer { session, tube: RefCell::new(DEFAULT_TUBE.into()) }
-    }
-
-    /// Returns the producer, which speaks so to servers `tls:HOST:PORT`.
-    #[cfg(feature = "tls")]
-    pub fn with_tls(self, tls: crate::client::Tls) -> Producer {
-        self.session.borrow_mut().use_tls(tls);
-        self
+        let session = JobSession::new(servers.into_iter().map(Into::into).collect(), timeouts);
+        Producer { session: RefCell::new(session), tube: RefCell::new(DEFAULT_TUBE.into()) }
     }
 
     /// Returns whether the server knows more than a plain beanstalkd. It was asked when the connection was made.
@@ -344,7 +337,8 @@ impl Producer {
     pub fn summary(&self, by: SummaryBy) -> Result<Vec<SummaryRow>, Error> {
         let mut session = self.session.borrow_mut();
         session.require("summary")?;
-        session.ask(format!("summary {}\r\n", by.word()).as_bytes(), Duration::ZERO, |connection, line| {
+        let request = format!("summary {}\r\n", by.word());
+        session.ask(request.as_bytes(), Duration::ZERO, |connection, line| {
             read_text(connection, line, |text| wire::parse_maps(text)?.iter().map(SummaryRow::of).collect())
         })
     }

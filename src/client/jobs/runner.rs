@@ -2,8 +2,6 @@
 
 use super::session::{self, JobSession, body, expect, expect_or_not_found, line, refused};
 use super::{JobStatus, Reservation, ReservedJob, checked, whole_seconds};
-#[cfg(feature = "tls")]
-use crate::client::Tls;
 use crate::client::connection::ClientConnection;
 use crate::client::error::{Error, Fault};
 use crate::client::{LONGEST, Said, Timeouts};
@@ -22,20 +20,13 @@ const LONGEST_REASON: usize = 4096;
 /// [`Error::Lost`]. When this is dropped, the server gives its jobs to others at once.
 #[derive(Debug)]
 pub struct Runner {
-    session: JobSession,
+    pub(in crate::client) session: JobSession,
 }
 
 impl Runner {
     /// Returns a runner of the first of these servers that answers: `HOST`, `HOST:PORT` or `unix:PATH`. It watches `default`.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, timeouts: Timeouts) -> Runner {
         Runner { session: JobSession::new(servers.into_iter().map(Into::into).collect(), timeouts) }
-    }
-
-    /// Returns the runner, which speaks so to servers `tls:HOST:PORT`.
-    #[cfg(feature = "tls")]
-    pub fn with_tls(mut self, tls: Tls) -> Runner {
-        self.session.use_tls(tls);
-        self
     }
 
     /// Returns whether the server knows more than a plain beanstalkd. It was asked when the connection was made.

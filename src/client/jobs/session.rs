@@ -26,7 +26,7 @@ pub struct JobSession {
     servers: Vec<String>,
     timeouts: Timeouts,
     /// How to speak to those that speak TLS.
-    tls: Option<Tls>,
+    pub(in crate::client) tls: Option<Tls>,
     link: Option<Link>,
     /// How many connections were made, so that each has a number of its own.
     opened: u64,
@@ -65,12 +65,6 @@ impl JobSession {
             watches,
             name: Vec::new(),
         }
-    }
-
-    /// Has servers that are named so spoken to in TLS.
-    #[cfg(feature = "tls")]
-    pub fn use_tls(&mut self, tls: Tls) {
-        self.tls = Some(tls);
     }
 
     /// The number of the present connection, if there is one.
