@@ -58,9 +58,9 @@ impl Dial {
     /// Looks up `HOST`, `HOST:PORT`, `IP6`, `[IP6]:PORT`, one of these with `tls:` before it, or `unix:PATH`. That may take some time,
     /// unless it is an address.
     pub fn begin(server: &str, default_port: u16, timeouts: &Timeouts, tls: Option<&Tls>) -> Result<Dial, Failure> {
-        let (server, tls) = match (server.strip_prefix(TLS), tls) {
+        let (server, tls) = match (server.strip_prefix(TLS), tls.cloned()) {
             (None, _) => (server, None),
-            (Some(inner), Some(tls)) => (inner, Some((tls.clone(), host_and_port(inner, default_port).0.to_string()))),
+            (Some(inner), Some(tls)) => (inner, Some((tls, host_and_port(inner, default_port).0.to_string()))),
             (Some(_), None) => {
                 let fault = Fault::Unresolved("it is not said which authorities are trusted for TLS".into());
                 return Err(Failure { address: server.into(), fault });
