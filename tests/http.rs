@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 use support::daemon::{Client, Daemon};
+use support::scratch::Scratch;
 use support::web::{Web, fetch, request, start};
 use support::world::World;
 
@@ -505,7 +506,11 @@ fn the_manual_names_the_metrics() {
     let section = manual.split(".Sh METRICS AND STATUS PAGE\n").nth(1).and_then(|rest| rest.split("\n.Sh ").next());
     let described: Vec<&str> =
         section.expect("the manual has one").lines().filter_map(|line| line.strip_prefix(".It Va ")).collect();
-    let (_daemon, address) = start(&[]);
+    let scratch = Scratch::new();
+    let config = scratch.file("toml");
+    // Those of rules are there where there are some.
+    fs::write(&config, "[[access]]\nwho = [\"all\"]\nmay = [\"http\"]\n").expect("can be written");
+    let (_daemon, address) = start(&["-c", &config.display().to_string()]);
     let page = fetch(address, "/metrics");
     let tables = PoolStat::ALL.iter().map(|stat| stat.row()).chain(CounterStat::ALL.iter().map(|stat| stat.row()));
     let members = MemberStat::ALL.iter().map(|stat| stat.row()).chain(MemberLevel::ALL.iter().map(|stat| stat.row()));
