@@ -23,6 +23,7 @@
 //!     title: "Groups of members",
 //!     help: "",
 //!     empty: "No group has a member.",
+//!     is_of_kinds: true,
 //!     columns: &[
 //!         Column {
 //!             name: "group",
@@ -54,8 +55,10 @@
 //! [`crate::service::Service::tally`] of the counts that the page shows of the last minutes.
 
 pub(crate) mod matrix;
+pub(crate) mod merge;
 pub(crate) mod room;
 pub(crate) mod snapshot;
+pub(crate) mod told;
 pub(crate) mod tables;
 
 use crate::histogram::Histogram;
@@ -64,6 +67,10 @@ use crate::service::{Peers, Traffic};
 use crate::stats::Row;
 use crate::time::Span;
 use serde::Serialize;
+use std::borrow::Cow;
+
+/// Text of the program's own, or the same as another daemon has told it.
+pub type Text = Cow<'static, str>;
 
 /// Everything that the services tell.
 #[derive(Clone, Debug, Default)]
@@ -174,6 +181,9 @@ pub struct TableInfo {
     pub help: &'static str,
     /// What is said in place of no rows.
     pub empty: &'static str,
+    /// Whether its rows are of kinds that several daemons have, such as types of work: those of the same name are added up where
+    /// daemons are shown together. Else each row is of one daemon's.
+    pub is_of_kinds: bool,
     /// Its columns. The first says what a row is about.
     pub columns: &'static [Column],
 }

@@ -36,7 +36,7 @@ use std::io;
 use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
 /// How much of the tables the page has, as markup and as JSON; the rest of it has some 100 KiB.
-const PAGE_ROOM: Room = Room { rows: MOST_ROWS, bytes: 780_000 };
+const PAGE_ROOM: Room = Room { rows: MOST_ROWS, bytes: 780_000, has_all_times: false };
 /// How many pages one connection is served before it is another's turn: one takes up to a millisecond when there is much
 /// to tell.
 const PAGES_PER_TURN: usize = 4;
@@ -264,7 +264,7 @@ impl Http {
     }
 
     fn finished(&self, snapshot: Snapshot, range: Option<Range>) -> Snapshot {
-        Snapshot { is_admin: self.is_admin, range: range.map(|range| range.name), ..snapshot }
+        Snapshot { is_admin: self.is_admin, range: range.map(|range| range.name.into()), ..snapshot }
     }
 }
 
@@ -444,7 +444,7 @@ mod tests {
             }
             let status = snapshot_of(overview, &Samples::default());
             let tables = status.services.iter().flat_map(|service| service.tables.iter());
-            tables.filter(|table| table.more > 0).map(|table| (table.name, table.more)).collect::<Vec<_>>()
+            tables.filter(|table| table.more > 0).map(|table| (table.name.to_string(), table.more)).collect::<Vec<_>>()
         };
         // Besides the types, lists of the pools are short.
         for (service, rows, of_others) in

@@ -269,6 +269,7 @@ mod tests {
         title: "",
         help: "",
         empty: "",
+        is_of_kinds: false,
         columns: &[
             Column { unit: ColumnUnit::Name, ..Column::BLANK },
             Column { unit: ColumnUnit::Count, emphasis: Emphasis::Work, ..Column::BLANK },

@@ -10,6 +10,7 @@ macro_rules! sums {
             title: $title,
             help: "Those with the most jobs come first. Rates are of the last minute.",
             empty: "There is no tube.",
+            is_of_kinds: true,
             columns: &[
                 Column {
                     name: "name",
@@ -130,6 +131,7 @@ pub(super) static RUNNERS: TableInfo = TableInfo {
     title: "Runners",
     help: "By the name that they said with identify. Rates are of the last minute.",
     empty: "No connection has reserved a job.",
+    is_of_kinds: false,
     columns: &[
         Column {
             name: "name",
@@ -186,6 +188,7 @@ pub(super) static RUNNER: TableInfo = TableInfo {
     title: "Connections",
     help: "Of the jobs that a connection holds, the one whose time to run ends first is told of.",
     empty: "It is not connected.",
+    is_of_kinds: false,
     columns: &[
         Column { name: "peer", title: "from", unit: ColumnUnit::Address, help: "The peer.", ..Column::BLANK },
         Column {
@@ -218,6 +221,7 @@ pub(super) static BURIED: TableInfo = TableInfo {
     title: "Buried jobs",
     help: "The last ones of each tube: they wait for a kick.",
     empty: "No job is buried.",
+    is_of_kinds: false,
     columns: &[
         Column {
             name: "id",
@@ -259,6 +263,7 @@ pub(super) static STORES: TableInfo = TableInfo {
     title: "Where jobs are kept",
     help: "Replies that promise something leave after the commit.",
     empty: "Jobs are kept in memory only.",
+    is_of_kinds: false,
     columns: &[
         Column {
             name: "store",

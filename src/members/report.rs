@@ -47,6 +47,7 @@ static STANDING: TableInfo = TableInfo {
     title: "Pools of members",
     help: "Those with the most takes come first.",
     empty: "There is no pool.",
+    is_of_kinds: true,
     columns: &[
         NAME,
         Column {
@@ -88,6 +89,7 @@ static HISTORY: TableInfo = TableInfo {
     title: "What happened in the pools of members",
     help: "Why takes had no member, why members ended, and how starts went.",
     empty: "There is no pool.",
+    is_of_kinds: true,
     columns: &[
         NAME,
         Column::count(
@@ -157,6 +159,7 @@ static MEMBERS: TableInfo = TableInfo {
     title: "Members",
     help: "",
     empty: "The pool has no member.",
+    is_of_kinds: false,
     columns: &[
         Column { name: "name", title: "member", unit: ColumnUnit::Name, help: "Its name.", ..Column::BLANK },
         Column { name: "state", title: "state", unit: ColumnUnit::Text, help: "What it does.", ..Column::BLANK },

@@ -2,11 +2,11 @@
 
 use super::snapshot::seconds;
 use super::tables::NAME_BYTES;
-use super::{Heat, Matrix, MatrixInfo};
+use super::{Heat, Matrix, MatrixInfo, Text};
 use crate::text::visible;
 use crate::time::Span;
 use serde::ser::SerializeTuple;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What a page may take for a value, as markup and as JSON, and for one that is nothing.
 const HEAT_COST: usize = 90;
@@ -15,15 +15,15 @@ const NOTHING_COST: usize = 14;
 const NAME_COST: usize = 60;
 
 /// The matrix.
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ShownMatrix {
-    pub title: &'static str,
-    pub help: &'static str,
-    pub empty: &'static str,
-    pub path: &'static str,
+    pub title: Text,
+    pub help: Text,
+    pub empty: Text,
+    pub path: Text,
     /// What a row is, and the path below which there is a page about each.
-    pub row: (&'static str, &'static str),
-    pub column: (&'static str, &'static str),
+    pub row: (Text, Text),
+    pub column: (Text, Text),
     pub columns: Vec<String>,
     pub rows: Vec<ShownLine>,
     pub others: Vec<ShownHeat>,
@@ -32,7 +32,7 @@ pub struct ShownMatrix {
     pub more_columns: usize,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ShownLine {
     pub name: String,
     pub values: Vec<ShownHeat>,
@@ -60,12 +60,12 @@ impl ShownMatrix {
             }
         }
         ShownMatrix {
-            title,
-            help,
-            empty,
-            path,
-            row,
-            column,
+            title: title.into(),
+            help: help.into(),
+            empty: empty.into(),
+            path: path.into(),
+            row: (row.0.into(), row.1.into()),
+            column: (column.0.into(), column.1.into()),
             columns: matrix.columns.iter().map(|name| visible(name, NAME_BYTES)).collect(),
             more_rows: matrix.folded[0] + matrix.rows.len() - rows.len(),
             more_columns: matrix.folded[1],
@@ -99,5 +99,20 @@ impl Serialize for ShownHeat {
         // Tenths of a second are enough for what is looked at, and short.
         pair.serialize_element(&((age * 10.0).round() / 10.0))?;
         pair.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for ShownHeat {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Told {
+            Pair(u64, f64),
+            Nothing(u8),
+        }
+        Ok(match Told::deserialize(deserializer)? {
+            Told::Pair(count, age) => ShownHeat(count, age),
+            Told::Nothing(_) => ShownHeat(0, 0.0),
+        })
     }
 }
