@@ -179,7 +179,7 @@ pub struct TableInfo {
     pub title: &'static str,
     /// What a reader must know to understand it; may be empty.
     pub help: &'static str,
-    /// What is said in place of no rows.
+    /// What is said in place of no rows. Nothing: people are not shown the table then.
     pub empty: &'static str,
     /// Whether its rows are of kinds that several daemons have, such as types of work: those of the same name are added up where
     /// daemons are shown together. Else each row is of one daemon's.

@@ -16,6 +16,8 @@ use log::info;
 use std::io;
 use std::process::ExitCode;
 
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The services of this program: the pages alone.
 const SERVICES: &[&Info] = &[&http::INFO];
 
@@ -109,7 +111,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         listening.map_err(|error| format!("cannot listen on {address}: {error}"))?;
     }
     server.begin()?;
-    info!("the page of {count} servers is at {}", enumerate(&server.addresses(http::INFO.name)));
+    info!("poolcounter {VERSION} with the page of {count} servers listens on {}", enumerate(&server.addresses(http::INFO.name)));
     server.run().map_err(cannot_wait)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -89,6 +89,7 @@ static SERVERS: TableInfo = TableInfo {
 timer_keys! {
     /// What the timer is for.
     pub enum FleetTimer {
+        /// To look what is due.
         Look,
     }
 }
@@ -141,6 +142,7 @@ struct Told {
 /// Whether a request can be answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Readiness {
+    /// It can.
     Ready,
     /// Not yet.
     Waits,
@@ -165,11 +167,17 @@ impl Fleet {
 
     /// Begins to ask, in threads that end with the fleet.
     pub fn begin(&mut self, wake: &Wake, now: Time) {
+        self.begin_with(now, |place, server, questions, answers| {
+            fetch::spawn(place, server.clone(), questions, answers, wake.clone());
+        });
+    }
+
+    fn begin_with(&mut self, now: Time, start: impl Fn(usize, &HttpServer, Receiver<String>, Sender<Answer>)) {
         let (sender, receiver) = channel();
         self.answers = Some(receiver);
         for (place, watched) in self.servers.iter_mut().enumerate() {
             let (asks, questions) = channel();
-            fetch::spawn(place, watched.server.clone(), questions, sender.clone(), wake.clone());
+            start(place, &watched.server, questions, sender.clone());
             (watched.asks, watched.heard) = (Some(asks), now);
         }
         self.targets.push(Target { text: FIRST_TARGET.into(), since: now, wanted: now });
@@ -345,5 +353,140 @@ impl Snapshot {
     fn clients(&self) -> u64 {
         let clients = self.services.iter().filter(|service| service.name != "http");
         clients.map(|service| service.connections).fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Id;
+    use crate::loop_stats::LoopStats;
+    use crate::report::room::{MOST_ROWS, Room};
+    use crate::report::snapshot::Remembered;
+    use crate::report::snapshot::tests::{of_overview, overview};
+    use crate::report::tables::ShownCell;
+    use std::cell::RefCell;
+
+    fn conn() -> ConnId {
+        ConnId::from_index(7)
+    }
+
+    /// Two daemons whose threads are played by the test.
+    struct Played {
+        fleet: Fleet,
+        threads: Vec<(Receiver<String>, Sender<Answer>)>,
+    }
+
+    fn at(ms: u64) -> Time {
+        Time::START + Span::from_millis(ms)
+    }
+
+    fn snapshot() -> Snapshot {
+        let room = Room { rows: MOST_ROWS, bytes: usize::MAX, has_all_times: true };
+        let mut overview = overview(2, |n| format!("kind{n}").into_bytes());
+        overview.services.iter_mut().for_each(|service| service.traffic.opened = 1);
+        Snapshot::of(&of_overview(overview, &LoopStats::default()), room, &Remembered::NOTHING)
+    }
+
+    impl Played {
+        fn new() -> Played {
+            let mut fleet = Fleet::of(&["a", "b"].map(|name| HttpServer::parse(name).expect("is one")));
+            let threads = RefCell::new(Vec::new());
+            fleet.begin_with(at(0), |_, _, questions, answers| threads.borrow_mut().push((questions, answers)));
+            Played { fleet, threads: threads.into_inner() }
+        }
+
+        fn asked(&self, place: usize) -> Option<String> {
+            self.threads[place].0.try_recv().ok()
+        }
+
+        fn tell(&mut self, place: usize, target: &str, told: Result<Option<Snapshot>, String>, now: Time) -> Vec<ConnId> {
+            self.threads[place].1.send(Answer { place, target: target.into(), told }).expect("the fleet is there");
+            self.fleet.take_answers(now)
+        }
+
+        /// Returns the first number of kinds, summed up, and the note about the servers.
+        fn shown(&self, now: Time) -> (Option<u64>, Option<String>) {
+            let own = Snapshot { services: Vec::new(), ..snapshot() };
+            let merged = self.fleet.merged(FIRST_TARGET, own, now).expect("some know it");
+            let pools = merged.services.iter().find(|service| service.name == "pools");
+            let number = pools.map(|pools| match pools.tables[0].rows[0][2] {
+                ShownCell::Number(number) => number,
+                _ => 0,
+            });
+            (number, self.fleet.table(now).note)
+        }
+    }
+
+    #[test]
+    fn each_is_asked_one_thing_at_a_time_and_not_too_often() {
+        let mut played = Played::new();
+        assert_eq!(played.asked(0).as_deref(), Some(FIRST_TARGET));
+        assert_eq!(played.fleet.readiness("/x", conn(), at(10)), Readiness::Waits);
+        assert_eq!(played.asked(0), None, "it has not answered yet");
+        assert_eq!(played.tell(0, FIRST_TARGET, Ok(Some(snapshot())), at(20)), [conn()]);
+        assert_eq!(played.asked(0).as_deref(), Some("/x"), "a new question comes first");
+        played.tell(0, "/x", Ok(None), at(30));
+        assert_eq!(played.fleet.look(at(1_900)).len() + usize::from(played.asked(0).is_some()), 0);
+        played.fleet.look(at(2_000));
+        assert_eq!(played.asked(0).as_deref(), Some(FIRST_TARGET));
+        assert_eq!((played.asked(1).is_some(), played.asked(1)), (true, None), "the other still thinks");
+    }
+
+    #[test]
+    fn a_request_waits_for_a_while() {
+        let mut played = Played::new();
+        assert_eq!(played.fleet.readiness(FIRST_TARGET, conn(), at(10)), Readiness::Waits);
+        assert!(!played.fleet.is_empty());
+        assert_eq!(played.tell(0, FIRST_TARGET, Ok(Some(snapshot())), at(20)), [conn()]);
+        assert_eq!(played.fleet.readiness(FIRST_TARGET, conn(), at(20)), Readiness::Waits, "for the other");
+        played.fleet.forget(conn());
+        assert!(played.fleet.is_empty());
+        assert_eq!(played.fleet.readiness(FIRST_TARGET, conn(), at(1_000)), Readiness::Ready, "long enough");
+        assert_eq!(played.fleet.readiness("/x", conn(), at(4_000)), Readiness::Waits, "the first has not said it yet");
+        played.tell(0, "/x", Ok(None), at(4_010));
+        assert_eq!(played.fleet.readiness("/x", conn(), at(4_020)), Readiness::Ready, "the other is silent");
+        let more = (0..100).map(|n| played.fleet.readiness(&format!("/{n}"), conn(), at(4_030)));
+        assert_eq!(more.filter(|it| *it == Readiness::TooMany).count(), 100 + 2 - MOST_TARGETS);
+        played.fleet.look(at(60_000));
+        assert_eq!(played.fleet.targets.len(), 1, "nobody looks at the others any more");
+        assert!(played.fleet.servers.iter().all(|watched| watched.told.len() <= 1));
+    }
+
+    #[test]
+    fn what_a_silent_one_has_told_is_shown_for_a_while() {
+        let mut played = Played::new();
+        let one = snapshot();
+        played.tell(0, FIRST_TARGET, Ok(Some(one.clone())), at(20));
+        let (only, note) = played.shown(at(20));
+        assert_eq!((only.is_some(), note), (true, None), "no one is silent yet");
+        played.tell(1, FIRST_TARGET, Ok(Some(one)), at(30));
+        played.fleet.look(at(2_020));
+        played.tell(1, FIRST_TARGET, Err("gone".into()), at(2_030));
+        played.tell(0, FIRST_TARGET, Ok(Some(snapshot())), at(2_040));
+        let both = played.shown(at(2_050));
+        assert_eq!(both.1.as_deref(), Some("1 of 2 servers do not answer."));
+        assert_eq!(played.fleet.servers[1].silence(at(2_050)), Some(Span::from_millis(2_020)));
+        played.fleet.look(at(9_000));
+        played.tell(0, FIRST_TARGET, Ok(Some(snapshot())), at(9_010));
+        let alone = played.shown(at(10_031)).0;
+        assert_eq!((alone, both.0 > alone), (only, false), "numbers as large as can be do not grow");
+        assert!(played.fleet.servers[1].told(FIRST_TARGET, at(10_029)).is_some());
+        assert!(played.fleet.servers[1].told(FIRST_TARGET, at(10_031)).is_none(), "too old");
+        played.tell(1, FIRST_TARGET, Ok(Some(snapshot())), at(10_040));
+        assert_eq!(played.shown(at(10_050)).1, None, "it is back");
+    }
+
+    #[test]
+    fn what_no_one_knows_is_not_there() {
+        let mut played = Played::new();
+        played.tell(0, "/x", Ok(None), at(10));
+        assert_eq!(played.fleet.readiness("/x", conn(), at(20)), Readiness::Waits);
+        assert!(played.fleet.merged("/x", snapshot(), at(20)).is_some(), "one has not said so");
+        for place in [0, 1] {
+            played.tell(place, FIRST_TARGET, Ok(Some(snapshot())), at(30));
+            played.tell(place, "/x", Ok(None), at(40));
+        }
+        assert!(played.fleet.merged("/x", snapshot(), at(50)).is_none());
     }
 }

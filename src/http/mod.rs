@@ -165,6 +165,9 @@ impl Http {
         if let (Some(fleet), Some(target)) = (&self.fleet, resource.target(extent.range)) {
             let snapshot = self.snapshot_of(moment(), extent, context.others);
             let mut merged = fleet.merged(&target, snapshot, context.now).ok_or(Status::NotFound)?;
+            if merged.title.is_none() && matches!(resource, Resource::View(..)) {
+                merged.title = Some("The servers that answer know nothing of it.".into());
+            }
             let is_of_servers = merged.title.is_none() || fleet.is_any_silent(context.now);
             leave_unused(&mut merged, is_of_servers);
             let merged = merged.cut(extent.room());
@@ -412,6 +415,7 @@ mod tests {
     use crate::histogram::Histogram;
     use crate::loop_stats::LoopStats;
     use crate::output::FULL_BYTES;
+    use crate::report::room::MOST_ROWS;
     use crate::report::snapshot::tests::{of_overview, overview};
     use crate::report::{Cell, ColumnMetric, ColumnUnit, Overview, Table};
     use crate::stats::{Metric, Unit};
@@ -443,7 +447,8 @@ mod tests {
             });
             let moment = of_overview(overview, &loop_stats);
             let status = snapshot_of(moment.overview.clone(), &samples);
-            let pages = [page::render(&status), status.to_json(), metrics::render(&moment)];
+            let to_add = Snapshot::of(&moment, Extent { is_to_add: true, ..EVERYTHING }.room(), &Remembered::NOTHING);
+            let pages = [page::render(&status), status.to_json(), metrics::render(&moment), to_add.to_json()];
             let lengths = pages.map(|page| page.len());
             assert!(lengths.iter().all(|len| *len < MAX_BYTES - FULL_BYTES - 1_000), "{filler:?}: {lengths:?}");
             assert!(lengths[2] > 100_000, "{filler:?}: {lengths:?}");

@@ -3,6 +3,7 @@
 
 use super::recent::RANGES;
 use super::text::html;
+use crate::report::room::MOST_ROWS;
 use crate::report::matrix::{ShownHeat, ShownMatrix};
 use crate::report::snapshot::{ShownCurve, ShownFigure, Snapshot};
 use crate::report::tables::{ColumnHead, ShownCell, ShownClient, ShownTable, ShownTimes};
@@ -16,7 +17,7 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-7Edd5TGIwb9+JBciDAjdKzaZLCAkknmcxrvePvbIR2M='; ",
+            "script-src 'sha256-vf5oehZmq7qMm3z5LO3NVz3bDo4qLjsvPksEiUXr+/I='; ",
             "style-src 'sha256-IvIgFu4ggHwNx/Q895AbZbCJW1uPfGL6F8k08uUB+rU='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms
@@ -35,8 +36,8 @@ const SCRIPT: &str = include_str!("page.js");
 /// From how many seconds on a cell of a matrix is how hot. The same stands in `page.js`.
 const HEAT: [f64; 5] = [10.0, 60.0, 600.0, 3600.0, 21_600.0];
 
-/// What is escaped in a part of a path.
-const IN_PATHS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+/// What is escaped in a part of a path: dots too, so that no name ends the path with `.json`.
+const IN_PATHS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
 /// What stands where there is nothing to say.
 const NOTHING: Cow<'static, str> = Cow::Borrowed("–");
@@ -68,7 +69,8 @@ fn basic(status: &Snapshot) -> String {
         if let Some(matrix) = &service.matrix {
             write_matrix(&mut page, matrix);
         }
-        service.tables.iter().for_each(|table| write_table(&mut page, &service.name, table, status.is_admin));
+        let range = status.range.as_deref();
+        service.tables.iter().for_each(|table| write_table(&mut page, &service.name, table, range, status.is_admin));
     }
     for service in status.services.iter().filter(|service| !service.figures.is_empty()) {
         let value = |it: &ShownFigure| match it.is_seconds {
@@ -113,7 +115,10 @@ fn write_series(page: &mut String, status: &Snapshot) {
     }
 }
 
-fn write_table(page: &mut String, service: &str, table: &ShownTable, is_admin: bool) {
+fn write_table(page: &mut String, service: &str, table: &ShownTable, range: Option<&str>, is_admin: bool) {
+    if table.rows.is_empty() && table.empty.is_empty() {
+        return;
+    }
     if table.rows.is_empty() {
         return page.extend(["<h2>", &html(&table.title), "</h2>\n<p>", &html(&table.empty), "</p>\n"]);
     }
@@ -132,9 +137,14 @@ fn write_table(page: &mut String, service: &str, table: &ShownTable, is_admin: b
             [Some((format!("<a href=\"{path}{}\">{}</a>", escaped(key), html(address)), "")), None]
         }
         (ShownCell::Number(count), Some(recent)) if column.is_counter => {
-            [Some((rate(*count as f64 / recent.seconds.max(1.0)), NUMBER)), None]
+            let class = if column.emphasis == "alarm" && *count > 0 { ALARM } else { NUMBER };
+            [Some((rate(*count as f64 / recent.seconds.max(1.0)), class)), None]
         }
-        (other, _) => texts_of(other).map(|text| text.map(|text| (text.into_owned(), class_of(column)))),
+        (other, _) => {
+            let is_alarm = column.emphasis == "alarm" && !column.is_counter && !other.is_zero();
+            let class = if is_alarm { ALARM } else { class_of(column) };
+            texts_of(other).map(|text| text.map(|text| (text.into_owned(), class)))
+        }
     };
     let rows_of = table.rows.iter().map(|row| row.iter().zip(&table.columns).flat_map(markup).flatten());
     let title = match &table.recent {
@@ -142,11 +152,17 @@ fn write_table(page: &mut String, service: &str, table: &ShownTable, is_admin: b
         None => table.title.clone().into_owned(),
     };
     write_rows(page, &title, heads.flatten(), rows_of);
-    let more = (table.more > 0).then(|| format!("There are {} more.", table.more));
-    for sentence in [Some(&*table.help), table.note.as_deref(), more.as_deref()].into_iter().flatten() {
+    for sentence in [Some(&*table.help), table.note.as_deref()].into_iter().flatten() {
         if !sentence.is_empty() {
             writeln!(page, "<p>{}</p>", html(sentence)).expect("a string takes every character");
         }
+    }
+    if table.more > 0 {
+        let all = match table.rows.len() {
+            MOST_ROWS.. => String::new(),
+            _ => format!(" <a href=\"?range={}&amp;rows={MOST_ROWS}\">Show all.</a>", range.unwrap_or("start")),
+        };
+        writeln!(page, "<p>There are {} more.{all}</p>", table.more).expect("a string takes every character");
     }
 }
 
@@ -198,9 +214,12 @@ fn write_heat(page: &mut String, ShownHeat(count, age): ShownHeat) {
     }
 }
 
-/// Returns a link to what there is to know of something of that name.
+/// Returns a link to what there is to know of something of that name: on another server's page, or below a path.
 fn link(path: &str, name: &str) -> String {
-    format!("<a href=\"{path}{}\">{}</a>", escaped(name), html(name))
+    match path {
+        "http://" => format!("<a href=\"http://{0}/\">{0}</a>", html(name)),
+        path => format!("<a href=\"{path}{}\">{}</a>", escaped(name), html(name)),
+    }
 }
 
 /// Returns the text as a part of a path.
@@ -229,6 +248,8 @@ fn texts_of(cell: &ShownCell) -> [Option<Cow<'_, str>>; 2] {
 
 /// The class of numbers.
 const NUMBER: &str = "n";
+/// The classes of numbers that say that something is wrong now.
+const ALARM: &str = "\"n red\"";
 
 /// Writes rows whose cells are markup, each with a class.
 fn write_rows<'a>(

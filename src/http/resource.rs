@@ -7,6 +7,8 @@ use crate::report::room::{MOST_ROWS, Room};
 pub const PLAIN: &str = "text/plain; charset=utf-8";
 /// How much of the tables the page has in bytes, as markup and as JSON; the rest of it has some 100 KiB.
 const TABLE_BYTES: usize = 780_000;
+/// The same where times come with all counts and many rows with curves, which take as much again.
+const BYTES_TO_ADD: usize = 500_000;
 /// How many rows of each table a page has, unless more are asked for: as many as are not folded.
 const PAGE_ROWS: usize = 20;
 
@@ -95,6 +97,7 @@ impl Extent {
     }
 
     pub fn room(self) -> Room {
-        Room { rows: self.rows, bytes: TABLE_BYTES, has_all_times: self.is_to_add }
+        let bytes = if self.is_to_add { BYTES_TO_ADD } else { TABLE_BYTES };
+        Room { rows: self.rows, bytes, has_all_times: self.is_to_add }
     }
 }

@@ -156,7 +156,7 @@ static CEILINGS: TableInfo = TableInfo {
     name: "ceilings",
     title: "Ceilings",
     help: "What requests may have at most. What they were cut down to, and what was shed, is counted since the last start or upgrade.",
-    empty: "There are none.",
+    empty: "",
     is_of_kinds: false,
     columns: &[
         Column {

@@ -112,7 +112,7 @@ impl<'de> Deserialize<'de> for ShownHeat {
         }
         Ok(match Told::deserialize(deserializer)? {
             Told::Pair(count, age) => ShownHeat(count, age),
-            Told::Nothing(_) => ShownHeat(0, 0.0),
+            Told::Nothing(count) => ShownHeat(count.into(), 0.0),
         })
     }
 }

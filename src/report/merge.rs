@@ -373,3 +373,123 @@ fn add_aligned<T: Copy>(own: &mut Vec<T>, mut more: Vec<T>, add: impl Fn(T, T) -
     }
     own.iter_mut().rev().zip(more.into_iter().rev()).for_each(|(own, more)| *own = add(*own, more));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::histogram::Histogram;
+    use crate::loop_stats::LoopStats;
+    use crate::report::room::{MOST_ROWS, Room};
+    use crate::report::snapshot::Remembered;
+    use crate::report::snapshot::tests::{of_overview, overview};
+    use crate::report::{Cell, Overview};
+    use serde_json::Value;
+
+    const SERVICES: [&str; 5] = ["pools", "counters", "members", "jobs", "admin"];
+
+    fn told(overview: Overview) -> Snapshot {
+        let room = Room { rows: MOST_ROWS, bytes: usize::MAX, has_all_times: true };
+        let json = Snapshot::of(&of_overview(overview, &LoopStats::default()), room, &Remembered::NOTHING).to_json();
+        Snapshot::read(json.as_bytes(), &SERVICES).expect("is what a daemon tells")
+    }
+
+    /// Two rows of each table, with so many of everything, which took so long.
+    fn with_numbers(number: u64, micros: u64) -> Overview {
+        let mut overview = overview(2, |n| format!("name{n}").into_bytes());
+        let mut times = Histogram::default();
+        (0..number).for_each(|_| times.record_number(micros));
+        let tables = overview.services.iter_mut().flat_map(|service| &mut service.report.tables);
+        for cell in tables.flat_map(|table| table.rows.iter_mut().flatten()) {
+            match cell {
+                Cell::Number(cell) => *cell = number,
+                Cell::Times(cell) => cell.clone_from(&times),
+                _ => {}
+            }
+        }
+        overview
+    }
+
+    fn merged(all: Vec<(&str, Snapshot)>) -> Value {
+        let mut own = told(Overview::default());
+        own.services.clear();
+        let mut merged = Merged::with(own);
+        all.into_iter().for_each(|(server, told)| merged.add(server, told));
+        serde_json::from_str(&merged.finish().to_json()).expect("is JSON")
+    }
+
+    #[test]
+    fn kinds_are_added_up_and_the_rest_has_its_server() {
+        let all = merged(vec![("a", told(with_numbers(90, 1_000))), ("b", told(with_numbers(10, 2_000_000)))]);
+        let types = all["pools"]["types"].as_array().expect("is a list");
+        assert_eq!((types.len(), &types[0]["acquired"]), (2, &100.into()));
+        let (p50, p99) = (types[0]["wait"]["p50"].as_f64(), types[0]["wait"]["p99"].as_f64());
+        assert!(p50.is_some_and(|s| s < 0.002) && p99.is_some_and(|s| s > 1.5), "of all times: {}", types[0]["wait"]);
+        let busiest = all["pools"]["busiest"].as_array().expect("is a list");
+        let rows: Vec<_> = busiest.iter().map(|row| (&row["key"], &row["server"], &row["working"])).collect();
+        assert_eq!(rows.len(), 4);
+        assert_eq!(rows.iter().filter(|(_, server, working)| (*server, *working) == (&"a".into(), &90.into())).count(), 2);
+        assert!(busiest.iter().all(|row| row["oldest"].is_f64()), "{busiest:?}");
+    }
+
+    /// A daemon tells of the same in the same words, so that of one alone nothing is changed but for its name.
+    #[test]
+    fn one_alone_is_as_it_is() {
+        let one = told(with_numbers(3, 70));
+        let alone: Value = serde_json::from_str(&one.to_json()).expect("is JSON");
+        let all = merged(vec![("a", one)]);
+        for service in SERVICES {
+            for (name, rows) in alone[service].as_object().into_iter().flatten() {
+                let with_server = |row: &Value| {
+                    let mut row = row.clone();
+                    if all[service][name][0].get("server").is_some() {
+                        row["server"] = "a".into();
+                    }
+                    row
+                };
+                let rows: Vec<Value> = rows.as_array().expect("is a list").iter().map(with_server).collect();
+                assert_eq!(all[service][name], Value::from(rows), "{service} {name}");
+            }
+        }
+        assert_eq!(alone["history"]["series"], all["history"]["series"]);
+    }
+
+    #[test]
+    fn curves_end_at_the_same_time() {
+        let mut own = vec![1.0, 2.0];
+        add_values(&mut own, vec![10.0, 20.0, 30.0]);
+        assert_eq!(own, [10.0, 21.0, 32.0]);
+    }
+
+    /// Whoever can answer in the place of a daemon can tell anything.
+    #[test]
+    fn what_is_told_can_do_no_harm() {
+        let whole = told(with_numbers(3, 70)).to_json();
+        for (from, to) in [
+            (r#""link":"/pools/type/""#, r#""link":"javascript:alert(1)//""#),
+            (r#""link":"/pools/type/""#, r#""link":"//elsewhere/""#),
+            (r#""link":"/pools/type/""#, r#""link":"/\"><script>""#),
+            (r#""name":"types""#, r#""name":"a b\" onload=\"""#),
+            (r#""unit":"number""#, r#""unit":"novel""#),
+            (r#""acquired":3"#, r#""acquired":18446744073709551615"#),
+            (r#""acquired":3"#, r#""acquired":"x""#),
+            (r#""acquired":3"#, r#""acquired":{"a":[]}"#),
+            (r#""counts":["#, r#""counts":[18446744073709551615,"#),
+            (r#""connections":0"#, r#""connections":18446744073709551615"#),
+            (r#""name":"pools","conn"#, r#""name":"history","conn"#),
+            (r#""name":"pools","conn"#, r#""name":"http","conn"#),
+        ] {
+            assert!(whole.contains(from), "{from}");
+            let json = whole.replace(from, to);
+            let read = || Snapshot::read(json.as_bytes(), &SERVICES).expect("is read");
+            let all = merged(vec![("a", read()), ("b", read()), ("c", told(with_numbers(1, 1)))]);
+            let text = all.to_string();
+            for harm in ["alert", "elsewhere", "<script>", "onload", "novel"] {
+                assert!(!text.contains(harm), "{to}");
+            }
+            assert!(all["history"]["series"].is_array() && all.get("http").is_none(), "{to}");
+        }
+        for json in ["", "{}", "[]", "null", "\u{0}", &"[".repeat(100_000), &whole[..whole.len() / 2]] {
+            assert!(Snapshot::read(json.as_bytes(), &SERVICES).is_err());
+        }
+    }
+}

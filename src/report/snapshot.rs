@@ -246,7 +246,12 @@ impl Snapshot {
         let tables = || self.services.iter().flat_map(|service| &service.tables);
         let fitting = fit(&tables().map(ShownTable::costs).collect::<Vec<_>>(), room.bytes);
         let tables = self.services.iter_mut().flat_map(|service| &mut service.tables);
-        tables.zip(fitting).for_each(|(table, rows)| table.cut(rows.min(room.rows)));
+        for (table, rows) in tables.zip(fitting) {
+            table.cut(rows.min(room.rows));
+            if !room.has_all_times {
+                table.forget_all_times();
+            }
+        }
         self
     }
 

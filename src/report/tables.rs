@@ -127,6 +127,15 @@ impl ShownTable {
         self.rows.truncate(rows);
     }
 
+    /// Leaves of times only what is shown.
+    pub fn forget_all_times(&mut self) {
+        for cell in self.rows.iter_mut().flatten() {
+            if let ShownCell::Times(times) = cell {
+                times.all = None;
+            }
+        }
+    }
+
     /// Returns the rows as objects, whose members are the columns.
     pub fn rows_by_column(&self) -> Vec<impl Serialize> {
         self.rows.iter().map(|cells| RowByColumn { columns: &self.columns, cells }).collect()
@@ -180,6 +189,11 @@ impl ShownCell {
                 ..ShownTimes::of(histogram)
             }),
         }
+    }
+
+    /// Returns whether it says that there is nothing.
+    pub fn is_zero(&self) -> bool {
+        matches!(self, ShownCell::Nothing | ShownCell::Number(0)) || *self == ShownCell::Seconds(0.0)
     }
 
     /// Returns how many bytes it takes in the status page, at most.
