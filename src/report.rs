@@ -58,8 +58,8 @@ pub(crate) mod matrix;
 pub(crate) mod merge;
 pub(crate) mod room;
 pub(crate) mod snapshot;
-pub(crate) mod told;
 pub(crate) mod tables;
+pub(crate) mod told;
 
 use crate::histogram::Histogram;
 use crate::id::ConnId;

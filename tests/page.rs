@@ -5,20 +5,12 @@ mod support;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 use support::daemon::{Daemon, PATIENCE};
-use support::web::{fetch, start};
-
-/// Starts the page of these servers on a free port.
-fn page_of(servers: &[SocketAddr]) -> Daemon {
-    let mut command = Command::new(Daemon::PROGRAM);
-    command.args(["page", "--http", "127.0.0.1:0"]);
-    servers.iter().for_each(|server| drop(command.args(["--server", &server.to_string()])));
-    Daemon::run(&mut command)
-}
+use support::web::{fetch, page_of, start};
 
 fn json(page: &Daemon, path: &str) -> Value {
     serde_json::from_str(fetch(page.address, path).text()).expect("is JSON")
@@ -55,7 +47,10 @@ fn daemons_are_added_up() {
     }
     let page = page_of(&[at_one, at_other]);
     let told = wait_until(&page, "/status.json", |told| told["pools"]["types"][0]["working"] == 3);
-    assert_eq!((&told["pools"]["types"][0]["name"], told["pools"]["types"].as_array().map(Vec::len)), (&"T".into(), Some(1)));
+    assert_eq!(
+        (&told["pools"]["types"][0]["name"], told["pools"]["types"].as_array().map(Vec::len)),
+        (&"T".into(), Some(1))
+    );
     for (key, server) in [("T:a", at_one), ("T:b.json", at_one), ("T:c", at_other)] {
         assert_eq!(row(&told, "pools", "busiest", "key", key)["server"], server.to_string(), "{key}");
     }
@@ -66,9 +61,13 @@ fn daemons_are_added_up() {
 
     // A view is of all daemons, too.
     let key = json(&page, "/pools/key/T:c.json");
-    assert_eq!((&key["title"], &key["pools"]["claims"][0]["server"]), (&"Key T:c".into(), &at_other.to_string().into()));
+    assert_eq!(
+        (&key["title"], &key["pools"]["claims"][0]["server"]),
+        (&"Key T:c".into(), &at_other.to_string().into())
+    );
     let view = json(&page, "/pools/type/T.json");
-    assert_eq!(view["pools"]["busiest"].as_array().map_or(0, Vec::len) + view["pools"]["types"].as_array().map_or(0, Vec::len), 3, "{view}");
+    let claims = view["pools"]["claims"].as_array().map(Vec::len);
+    assert_eq!((&view["pools"]["types"][0]["working"], claims), (&3.into(), Some(3)), "{view}");
     let found = json(&page, "/find/T:.json");
     assert!(found.to_string().contains("T:a") && found.to_string().contains("T:c"), "{found}");
     assert_eq!(fetch(page.address, "/nowhere/x").status, 404);
@@ -110,7 +109,7 @@ fn one_dies_and_returns() {
 }
 
 /// A server that does with each connection what `serve` says; for ever, and its thread ends with the test.
-fn strange(serve: impl Fn(&mut std::net::TcpStream) + Send + 'static) -> SocketAddr {
+fn strange(serve: impl Fn(&mut TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("has one");
     thread::spawn(move || listener.incoming().flatten().for_each(|mut stream| serve(&mut stream)));
@@ -121,7 +120,7 @@ fn strange(serve: impl Fn(&mut std::net::TcpStream) + Send + 'static) -> SocketA
 fn strange_servers_harm_nobody() {
     let (daemon, at) = start(&[]);
     assert_eq!(daemon.connect().ask("ACQ4ME T:a 1 5 5"), "LOCKED");
-    let read_request = |stream: &mut std::net::TcpStream| stream.read(&mut [0; 4096]).map_or((), drop);
+    let read_request = |stream: &mut TcpStream| stream.read(&mut [0; 4096]).map_or((), drop);
     let hung = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let at_hung = hung.local_addr().expect("has one");
     let garbage = strange(move |stream| {
@@ -147,8 +146,13 @@ fn strange_servers_harm_nobody() {
     let told = wait_until(&page, "/status.json", |told| {
         all[1..].iter().all(|server| !state_of(told, *server)["silent"].is_null())
     });
-    let states: Vec<_> = all.iter().map(|server| state_of(&told, *server)["state"].as_str().unwrap_or_default()).collect();
-    assert_eq!((states[0], states[2], states[3]), ("answers", "its answer is no HTTP", "its answer is too long"), "{states:?}");
+    let states: Vec<_> =
+        all.iter().map(|server| state_of(&told, *server)["state"].as_str().unwrap_or_default()).collect();
+    assert_eq!(
+        (states[0], states[2], states[3]),
+        ("answers", "its answer is no HTTP", "its answer is too long"),
+        "{states:?}"
+    );
     assert!(states[5].starts_with("its status cannot be read"), "{states:?}");
     assert_eq!(told["pools"]["types"][0]["name"], "T", "{told}");
     assert!(page.memory() < 64 << 20, "{} bytes", page.memory());

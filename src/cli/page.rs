@@ -4,9 +4,9 @@ use super::command::Failure;
 use super::logger;
 use super::serve::enumerate;
 use super::table::Given;
-use crate::http::{self, HttpSettings};
 use crate::http::fleet::fetch::HttpServer;
 use crate::http::options::OPTIONS as HTTP_OPTIONS;
+use crate::http::{self, HttpSettings};
 use crate::id::ServiceId;
 use crate::net::{self, Listener, Policy, Server};
 use crate::options::{Endpoint, Opt};
@@ -43,7 +43,8 @@ const OPTIONS: &[Opt<PageSettings>] = &[
             May be given several times, and is needed at least once.",
         repeats: true,
         set: |settings, value| {
-            let server = HttpServer::parse(value).ok_or("a host, with or without a port, or an http URL without a path")?;
+            let server =
+                HttpServer::parse(value).ok_or("a host, with or without a port, or an http URL without a path")?;
             if !settings.http.servers.contains(&server) {
                 settings.http.servers.push(server);
             }
@@ -111,7 +112,10 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         listening.map_err(|error| format!("cannot listen on {address}: {error}"))?;
     }
     server.begin()?;
-    info!("poolcounter {VERSION} with the page of {count} servers listens on {}", enumerate(&server.addresses(http::INFO.name)));
+    info!(
+        "poolcounter {VERSION} with the page of {count} servers listens on {}",
+        enumerate(&server.addresses(http::INFO.name))
+    );
     server.run().map_err(cannot_wait)?;
     Ok(ExitCode::SUCCESS)
 }

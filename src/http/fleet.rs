@@ -162,7 +162,13 @@ impl Fleet {
             failure: None,
             told: BTreeMap::new(),
         };
-        Fleet { servers: servers.iter().map(watched).collect(), targets: Vec::new(), waiting: Vec::new(), answers: None, timer: None }
+        Fleet {
+            servers: servers.iter().map(watched).collect(),
+            targets: Vec::new(),
+            waiting: Vec::new(),
+            answers: None,
+            timer: None,
+        }
     }
 
     /// Begins to ask, in threads that end with the fleet.
@@ -208,7 +214,9 @@ impl Fleet {
     /// Takes what the threads have told, and returns the connections whose requests may be answered now.
     pub fn take_answers(&mut self, now: Time) -> Vec<ConnId> {
         // A thread sends one answer to each question, so there are no more than servers.
-        while let Some(Answer { place, target, told }) = self.answers.as_ref().and_then(|answers| answers.try_recv().ok()) {
+        while let Some(Answer { place, target, told }) =
+            self.answers.as_ref().and_then(|answers| answers.try_recv().ok())
+        {
             self.servers[place].note(target, told, now);
         }
         self.ask(now);
@@ -292,7 +300,8 @@ impl Fleet {
 
     /// Returns what the daemons tell of this target beside `own`; None if every one says that there is no such thing.
     pub fn merged(&self, target: &str, own: Snapshot, now: Time) -> Option<Snapshot> {
-        let is_unknown = |watched: &Watched| watched.told.get(target).is_some_and(|told| matches!(told.snapshot, Some(None)));
+        let is_unknown =
+            |watched: &Watched| watched.told.get(target).is_some_and(|told| matches!(told.snapshot, Some(None)));
         if self.servers.iter().all(is_unknown) {
             return None;
         }
@@ -400,7 +409,13 @@ mod tests {
             self.threads[place].0.try_recv().ok()
         }
 
-        fn tell(&mut self, place: usize, target: &str, told: Result<Option<Snapshot>, String>, now: Time) -> Vec<ConnId> {
+        fn tell(
+            &mut self,
+            place: usize,
+            target: &str,
+            told: Result<Option<Snapshot>, String>,
+            now: Time,
+        ) -> Vec<ConnId> {
             self.threads[place].1.send(Answer { place, target: target.into(), told }).expect("the fleet is there");
             self.fleet.take_answers(now)
         }

@@ -107,7 +107,6 @@ const FOUND: &str = "find";
 /// What a person reads who has asked under a name that is not known.
 const MISDIRECTED: &str = "This server does not know that name; the option --http-host would tell it.\n";
 
-
 impl Http {
     fn answer(&self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) {
         let HttpRequest { method, host, path, connection, .. } = request;
@@ -201,13 +200,7 @@ impl Http {
     }
 
     /// Returns what a page about one thing shows.
-    fn snapshot_of_view(
-        &self,
-        service: &str,
-        thing: &[u8],
-        extent: Extent,
-        context: &Context<'_>,
-    ) -> Option<Snapshot> {
+    fn snapshot_of_view(&self, service: &str, thing: &[u8], extent: Extent, context: &Context<'_>) -> Option<Snapshot> {
         let (now, peers) = (context.now, context.peers);
         let views = match service {
             FOUND => context.others.find(thing, now, peers),

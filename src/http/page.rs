@@ -3,8 +3,8 @@
 
 use super::recent::RANGES;
 use super::text::html;
-use crate::report::room::MOST_ROWS;
 use crate::report::matrix::{ShownHeat, ShownMatrix};
+use crate::report::room::MOST_ROWS;
 use crate::report::snapshot::{ShownCurve, ShownFigure, Snapshot};
 use crate::report::tables::{ColumnHead, ShownCell, ShownClient, ShownTable, ShownTimes};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
@@ -78,7 +78,9 @@ fn basic(status: &Snapshot) -> String {
             // Lossless: figures that are no times are whole.
             false => grouped(it.value as u64),
         };
-        let row = |it: &ShownFigure| [(html(&it.name).into_owned(), ""), (value(it), NUMBER), (html(&it.help).into_owned(), "")];
+        let row = |it: &ShownFigure| {
+            [(html(&it.name).into_owned(), ""), (value(it), NUMBER), (html(&it.help).into_owned(), "")]
+        };
         let title = format!("The {} service: {} connections", service.name, service.connections);
         let heads = [("figure", ""), ("value", NUMBER), ("meaning", "")];
         write_rows(&mut page, &title, heads, service.figures.iter().map(row));

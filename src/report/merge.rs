@@ -195,7 +195,9 @@ impl Growing {
         table.note = match &self.notes[..] {
             [] => None,
             [(_, only)] => Some(only.clone()),
-            several => Some(several.iter().map(|(server, note)| format!("{server}: {note}")).collect::<Vec<_>>().join(" ")),
+            several => {
+                Some(several.iter().map(|(server, note)| format!("{server}: {note}")).collect::<Vec<_>>().join(" "))
+            }
         };
         if let Some(recent) = &mut table.recent {
             recent.curves = self.rows.iter_mut().take(CURVES).map(|row| std::mem::take(&mut row.1)).collect();
@@ -224,7 +226,18 @@ impl ShownTable {
         }
         let texts = [&self.name, &self.title, &self.help, &self.empty].map(Clone::clone);
         let [name, title, help, empty] = texts;
-        ShownTable { name, title, help, empty, columns, recent, is_of_kinds: self.is_of_kinds, note: None, more: 0, rows: Vec::new() }
+        ShownTable {
+            name,
+            title,
+            help,
+            empty,
+            columns,
+            recent,
+            is_of_kinds: self.is_of_kinds,
+            note: None,
+            more: 0,
+            rows: Vec::new(),
+        }
     }
 }
 
@@ -326,7 +339,8 @@ impl ShownMatrix {
         self.columns.extend(new.collect::<Vec<_>>());
         let grown = self.columns.len();
         // Two more columns: of all others, and of all.
-        let places: Vec<usize> = other.columns.iter().filter_map(|name| self.columns.iter().position(|own| own == name)).collect();
+        let places: Vec<usize> =
+            other.columns.iter().filter_map(|name| self.columns.iter().position(|own| own == name)).collect();
         let places: Vec<usize> = places.into_iter().chain([grown, grown + 1]).collect();
         let nothing = || vec![ShownHeat(0, 0.0); grown + 2];
         let lines = self.rows.iter_mut().map(|line| &mut line.values).chain([&mut self.others, &mut self.all]);
@@ -427,7 +441,10 @@ mod tests {
         let busiest = all["pools"]["busiest"].as_array().expect("is a list");
         let rows: Vec<_> = busiest.iter().map(|row| (&row["key"], &row["server"], &row["working"])).collect();
         assert_eq!(rows.len(), 4);
-        assert_eq!(rows.iter().filter(|(_, server, working)| (*server, *working) == (&"a".into(), &90.into())).count(), 2);
+        assert_eq!(
+            rows.iter().filter(|(_, server, working)| (*server, *working) == (&"a".into(), &90.into())).count(),
+            2
+        );
         assert!(busiest.iter().all(|row| row["oldest"].is_f64()), "{busiest:?}");
     }
 

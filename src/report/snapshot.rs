@@ -229,7 +229,9 @@ impl Snapshot {
                 busy: seconds(loop_stats.busy()),
                 turns: loop_stats.turns.sum(),
                 timers: moment.timers,
-                budgets_spent: Budget::ALL.map(|it| Spent { budget: it.name().into(), times: loop_stats.spent(it) }).into(),
+                budgets_spent: Budget::ALL
+                    .map(|it| Spent { budget: it.name().into(), times: loop_stats.spent(it) })
+                    .into(),
             },
             process: ShownProcess {
                 cpu: seconds(usage.cpu),
@@ -268,11 +270,7 @@ impl Snapshot {
 }
 
 impl ShownService {
-    fn of(
-        service: &ServiceReport,
-        room: Room,
-        recent: &[(&'static str, &'static str, ShownRecent)],
-    ) -> ShownService {
+    fn of(service: &ServiceReport, room: Room, recent: &[(&'static str, &'static str, ShownRecent)]) -> ShownService {
         let traffic = &service.traffic;
         let figures = service.report.figures.iter().map(|(row, value)| ShownFigure {
             name: row.name.into(),

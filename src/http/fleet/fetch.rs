@@ -43,7 +43,8 @@ impl HttpServer {
         let text = text.strip_prefix("http://").unwrap_or(text);
         let text = text.strip_suffix('/').unwrap_or(text);
         let is_name = |host: &str| {
-            !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
+            !host.is_empty()
+                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
         };
         let is_ip6 = |host: &str| host.parse::<std::net::Ipv6Addr>().is_ok();
         if is_ip6(text) {
@@ -159,7 +160,9 @@ mod tests {
         ] {
             assert_eq!(HttpServer::parse(text).as_ref().map(HttpServer::name), Some(name), "{text}");
         }
-        for text in ["", "https://a", "a/b", "a:", "a:0", "a:b", "a:99999", "unix:/x", "[a]", "[::1]80", "a b", "u@a", "a?"] {
+        for text in
+            ["", "https://a", "a/b", "a:", "a:0", "a:b", "a:99999", "unix:/x", "[a]", "[::1]80", "a b", "u@a", "a?"]
+        {
             assert_eq!(HttpServer::parse(text), None, "{text}");
         }
     }
