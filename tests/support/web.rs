@@ -33,7 +33,7 @@ pub fn start(options: &[&str]) -> (Daemon, SocketAddr) {
 pub fn page_of(servers: &[SocketAddr]) -> Daemon {
     let mut command = Command::new(Daemon::PROGRAM);
     command.args(["page", "--http", "127.0.0.1:0"]);
-    servers.iter().for_each(|server| drop(command.args(["--server", &server.to_string()])));
+    servers.iter().for_each(|server| _ = command.args(["--server", &server.to_string()]));
     Daemon::run(&mut command)
 }
 
