@@ -259,8 +259,10 @@ fn in_use(mut moment: Moment<'_>) -> Moment<'_> {
 
 /// Leaves out the services of which there is nothing to tell, and what is told of the servers unless it is about them.
 fn leave_unused(merged: &mut Snapshot, is_of_servers: bool) {
-    merged.services.retain(|service| service.connections_opened > 0 || service.name == INFO.name);
-    let own = merged.services.iter_mut().filter(|service| service.name == INFO.name && !is_of_servers);
+    let Snapshot { services, history, .. } = merged;
+    services.retain(|service| service.connections_opened > 0 || service.name == INFO.name);
+    history.series.retain(|series| services.iter().any(|service| service.name == series.service));
+    let own = services.iter_mut().filter(|service| service.name == INFO.name && !is_of_servers);
     own.for_each(|service| service.tables.clear());
 }
 
