@@ -27,7 +27,7 @@ use crate::id::{ConnId, Id};
 use crate::options::Opt;
 use crate::output::MAX_BYTES;
 use crate::record::{Reader, Writer};
-use crate::report::{Report, Series, View};
+use crate::report::{Counted, Report, Series, View};
 use crate::service::{
     Acted, Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
 };
@@ -355,6 +355,10 @@ impl Service for JobQueue {
 
     fn sample(&self, note: &mut dyn FnMut(Series)) {
         self.series().into_iter().for_each(note);
+    }
+
+    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
+        self.tally_sums(note);
     }
 
     fn saved_version(&self) -> u16 {

@@ -8,7 +8,7 @@ use super::state::queries::{JobStats, Summary, SummaryBy};
 use super::stats::Jobs as Stat;
 use super::store::{Health, OwnerHealth};
 use super::tables::{BURIED, DELETES, MATRIX, PUT, READY, RUNNERS, STORES, TUBES, TYPES, WIKIS};
-use crate::report::{Cell, Matrix, Series, Table, TableInfo};
+use crate::report::{Cell, Counted, Matrix, Series, Table, TableInfo};
 use crate::stats::Figures;
 use crate::time::{Span, Time};
 
@@ -39,6 +39,18 @@ impl JobQueue {
             table(&TUBES, SummaryBy::Tube, row_of_sum),
             Table { info: &STORES, rows: self.row_of_store(now).into_iter().collect(), note: None },
         ]
+    }
+
+    /// Notes what was counted of each wiki and each type; nothing if not all of them are followed, as others would come and go among
+    /// these.
+    pub(super) fn tally_sums(&self, note: &mut dyn FnMut(Counted<'_>)) {
+        for (info, by) in [(&WIKIS, SumBy::Wiki), (&TYPES, SumBy::Type)] {
+            for (name, tally) in self.state.tallies(by).into_iter().flatten() {
+                let [put, reserves, deletes] = tally.events;
+                let counts = &[put, reserves, deletes, tally.duplicates, tally.superseded, tally.failures];
+                note(Counted { table: info.name, name, counts, times: &[&tally.pickups] });
+            }
+        }
     }
 
     /// Returns the tables for metrics: of those that are followed, and of all others together.

@@ -8,7 +8,7 @@ macro_rules! sums {
         pub(super) static $table: TableInfo = TableInfo {
             name: $name,
             title: $title,
-            help: "Those with the most jobs come first. Rates are of the last minute.",
+            help: "Those with the most jobs come first, or of a range the worst. Rates in a minute are of the last one.",
             empty: "There is no tube.",
             is_of_kinds: true,
             columns: &[
@@ -71,12 +71,15 @@ macro_rules! sums {
                 rate("delete_rate", "deleted/min", "Jobs deleted in a minute."),
                 Column::count("put", "put", concat!($metric, "_put"), concat!("Jobs put, by ", $by)),
                 Column::count("reserves", "reserves", concat!($metric, "_reserves"), concat!("Reservations, by ", $by)),
-                Column::count(
-                    "deletes",
-                    "deleted",
-                    concat!($metric, "_deletes"),
-                    concat!("Jobs deleted by clients, by ", $by),
-                ),
+                Column {
+                    emphasis: Emphasis::Work,
+                    ..Column::count(
+                        "deletes",
+                        "deleted",
+                        concat!($metric, "_deletes"),
+                        concat!("Jobs deleted by clients, by ", $by),
+                    )
+                },
                 Column::count(
                     "duplicates",
                     "duplicates",
