@@ -132,7 +132,8 @@ fn several_daemons_are_one_page() {
     let url = format!("http://{}/", page.address);
     let clients: Vec<_> = started.iter().map(|(daemon, _)| (busy_clients(daemon), busy_members(daemon))).collect();
     let all = look(&url, "several-light", (1400, 1800), &["wait=4000"]);
-    assert_eq!((&all["alarm"], &all["tables"]["table-pools-types"][0]), (&"".into(), &"ArticleView".into()));
+    let alarm = all["alarm"].as_str().unwrap_or_default();
+    assert!(alarm.starts_with("Refused, queue full ") && alarm.contains("type ArticleView"), "{all}");
     let mut daemons = started.into_iter().map(|(daemon, _)| daemon);
     drop(daemons.next());
     let dead = look(&url, "several-one-dead", (1400, 1800), &["wait=5000"]);

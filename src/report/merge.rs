@@ -184,12 +184,26 @@ impl Growing {
         }
     }
 
+    /// Returns the column with the ages by which each daemon has its rows in order, where nothing says which are worse; None if there
+    /// is none, and so the rows of the daemons take turns.
+    fn age_in_order(&self, columns: &[ColumnHead]) -> Option<usize> {
+        let is_in_order = |place: usize| {
+            let pairs = self.rows.windows(2).filter(|pair| pair[1].2 > pair[0].2);
+            pairs.map(|pair| [0, 1].map(|n: usize| micros_of(&pair[n].0[place]))).all(|[one, next]| one >= next)
+        };
+        let has_worse = columns.iter().any(|head| head.emphasis != "none");
+        let age = columns.iter().rposition(|head| head.unit == "seconds" && !head.is_counter);
+        age.filter(|place| !has_worse && is_in_order(*place))
+    }
+
     /// Puts the rows into the table.
     fn finish(mut self, table: &mut ShownTable) {
         if self.tellers > 1 {
-            let columns = &table.columns;
-            // Rows of several daemons take turns where nothing says which are worse.
-            self.rows.sort_by_cached_key(|(row, _, rank)| (worst_first(columns, row), *rank));
+            let (columns, age) = (&table.columns, self.age_in_order(&table.columns));
+            let longest_first = |row: &[ShownCell], place: usize| u64::MAX - micros_of(&row[place]);
+            self.rows.sort_by_cached_key(|(row, _, rank)| {
+                (worst_first(columns, row), age.map_or(*rank as u64, |place| longest_first(row, place)))
+            });
         }
         self.notes.dedup_by(|one, other| one.1 == other.1);
         table.note = match &self.notes[..] {
@@ -204,6 +218,11 @@ impl Growing {
         }
         table.rows = self.rows.into_iter().map(|(row, _, _)| row).collect();
     }
+}
+
+fn micros_of(cell: &ShownCell) -> u64 {
+    // Lossless: what is behind a microsecond does not matter, and nothing is as old as the largest number.
+    if let ShownCell::Seconds(age) = cell { (age * 1e6) as u64 } else { 0 }
 }
 
 /// Returns a key by which the rows with most trouble come first, then those with most work, by orders of magnitude.
@@ -446,6 +465,7 @@ mod tests {
             2
         );
         assert!(busiest.iter().all(|row| row["oldest"].is_f64()), "{busiest:?}");
+        assert!(rows[0].1 == "a" && rows[1].1 == "a" && rows[2].1 == "b", "the worst come first: {rows:?}");
     }
 
     /// A daemon tells of the same in the same words, so that of one alone nothing is changed but for its name.
