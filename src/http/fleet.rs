@@ -172,10 +172,11 @@ impl Fleet {
     }
 
     /// Begins to ask, in threads that end with the fleet.
-    pub fn begin(&mut self, wake: &Wake, now: Time) {
-        self.begin_with(now, |place, server, questions, answers| {
+    pub fn begin(&mut self, wake: &Wake, context: &mut Context<'_>) {
+        self.begin_with(context.now, |place, server, questions, answers| {
             fetch::spawn(place, server.clone(), questions, answers, wake.clone());
         });
+        self.look_due(context);
     }
 
     fn begin_with(&mut self, now: Time, start: impl Fn(usize, &HttpServer, Receiver<String>, Sender<Answer>)) {
@@ -224,7 +225,7 @@ impl Fleet {
     }
 
     /// Forgets what nobody looks at, asks what is due, and returns the connections whose requests may be answered now.
-    pub fn look(&mut self, now: Time) -> Vec<ConnId> {
+    fn look(&mut self, now: Time) -> Vec<ConnId> {
         let targets = &mut self.targets;
         targets.retain(|target| target.text == FIRST_TARGET || now.since(target.wanted) < WANTED_FOR);
         for watched in &mut self.servers {
@@ -234,8 +235,9 @@ impl Fleet {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Arms the timer again.
-    pub fn look_again(&mut self, context: &mut Context<'_>) {
+    /// Looks what is due, has those connections served whose requests may be answered now, and arms the timer again.
+    pub fn look_due(&mut self, context: &mut Context<'_>) {
+        context.resumed.extend(self.look(context.now));
         let next = context.timers.typed().arm(context.now + LOOK_INTERVAL, FleetTimer::Look);
         self.timer.replace(next).into_iter().for_each(TimerId::fired);
     }

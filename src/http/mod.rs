@@ -242,11 +242,6 @@ impl Http {
             _ => Readiness::Ready,
         }
     }
-
-    /// Has the connections served whose requests wait for what several daemons tell.
-    fn resume(resumed: Vec<ConnId>, context: &mut Context<'_>) {
-        resumed.into_iter().for_each(|conn| context.resume(conn));
-    }
 }
 
 /// Leaves out the services to which no client has connected, all but the first: the page says nothing of them.
@@ -337,8 +332,7 @@ impl Service for Http {
             self.recent = Some(recent);
         }
         if let (Some(fleet), Some(wake)) = (&mut self.fleet, &self.wake) {
-            fleet.begin(wake, context.now);
-            fleet.look_again(context);
+            fleet.begin(wake, context);
         }
         Ok(())
     }
@@ -349,15 +343,14 @@ impl Service for Http {
 
     fn completed(&mut self, context: &mut Context<'_>) {
         if let Some(fleet) = &mut self.fleet {
-            Http::resume(fleet.take_answers(context.now), context);
+            context.resumed.extend(fleet.take_answers(context.now));
         }
     }
 
     fn expire(&mut self, due: Due, context: &mut Context<'_>) {
         let FleetTimer::Look = due.key();
         if let Some(fleet) = &mut self.fleet {
-            Http::resume(fleet.look(context.now), context);
-            fleet.look_again(context);
+            fleet.look_due(context);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::text::visible;
 use crate::time::Span;
 use serde::ser::SerializeTuple;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::iter;
 
 /// What a page may take for a value, as markup and as JSON, and for one that is nothing.
 const HEAT_COST: usize = 90;
@@ -73,6 +74,45 @@ impl ShownMatrix {
             others: shown(&others),
             all: shown(&matrix.all),
         }
+    }
+
+    /// Returns the sum of two, with the names of both. What one of them has folded up counts among the others of its own.
+    pub fn with(mut self, other: &ShownMatrix) -> ShownMatrix {
+        let width = self.columns.len();
+        let new = other.columns.iter().filter(|name| !self.columns.contains(name)).cloned();
+        self.columns.extend(new.collect::<Vec<_>>());
+        let grown = self.columns.len();
+        // Two more columns: of all others, and of all.
+        let places: Vec<usize> =
+            other.columns.iter().filter_map(|name| self.columns.iter().position(|own| own == name)).collect();
+        let places: Vec<usize> = places.into_iter().chain([grown, grown + 1]).collect();
+        let nothing = || vec![ShownHeat(0, 0.0); grown + 2];
+        let lines = self.rows.iter_mut().map(|line| &mut line.values).chain([&mut self.others, &mut self.all]);
+        lines.for_each(|values| {
+            values.splice(width..width, iter::repeat_n(ShownHeat(0, 0.0), grown - width));
+        });
+        let add = |own: &mut Vec<ShownHeat>, more: &[ShownHeat]| {
+            for (place, heat) in places.iter().zip(more) {
+                own[*place] = ShownHeat(own[*place].0.saturating_add(heat.0), own[*place].1.max(heat.1));
+            }
+        };
+        for line in &other.rows {
+            match self.rows.iter_mut().find(|own| own.name == line.name) {
+                Some(own) => add(&mut own.values, &line.values),
+                None => {
+                    let mut values = nothing();
+                    add(&mut values, &line.values);
+                    self.rows.push(ShownLine { name: line.name.clone(), values });
+                }
+            }
+        }
+        add(&mut self.others, &other.others);
+        add(&mut self.all, &other.all);
+        self.more_rows = self.more_rows.max(other.more_rows);
+        self.more_columns = self.more_columns.max(other.more_columns);
+        let age = |line: &ShownLine| line.values.last().map_or(0.0, |heat| heat.1);
+        self.rows.sort_by(|one, other| age(other).total_cmp(&age(one)));
+        self
     }
 }
 
