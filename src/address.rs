@@ -15,11 +15,17 @@ pub enum Address {
     Tcp(SocketAddr),
     /// A path in the file system.
     Unix(PathBuf),
+    /// One of the others, where only proxies connect, each of which says who its client is.
+    Proxied(Box<Address>),
 }
 
 impl Address {
-    /// Reads `IP`, `IP:PORT`, `[IP6]`, `[IP6]:PORT` or `unix:PATH`; None when it is none of these.
+    /// Reads `IP`, `IP:PORT`, `[IP6]`, `[IP6]:PORT` or `unix:PATH`, each with `proxy:` before it or not; None when it is none of these.
     pub fn parse(text: &str, default_port: u16) -> Option<Address> {
+        if let Some(inner) = text.strip_prefix("proxy:") {
+            let inner = Address::parse(inner, default_port).filter(|inner| !inner.is_proxied());
+            return inner.map(|inner| Address::Proxied(inner.into()));
+        }
         if let Some(path) = text.strip_prefix("unix:") {
             return (!path.is_empty()).then(|| Address::Unix(path.into()));
         }
@@ -29,23 +35,37 @@ impl Address {
         address.map(Address::Tcp)
     }
 
+    /// Returns whether those who connect are proxies.
+    pub fn is_proxied(&self) -> bool {
+        matches!(self, Address::Proxied(_))
+    }
+
+    /// Returns the address of the socket, whoever connects there.
+    pub fn socket(&self) -> &Address {
+        match self {
+            Address::Proxied(inner) => inner,
+            own => own,
+        }
+    }
+
     /// Returns whether the system can take it: paths of sockets are short.
     pub fn fits(&self) -> bool {
         match self {
             Address::Tcp(_) => true,
             Address::Unix(path) => path.as_os_str().len() <= MAX_PATH,
+            Address::Proxied(inner) => inner.fits(),
         }
     }
 
     /// Returns whether two sockets cannot listen on these at the same time.
     pub fn overlaps(&self, other: &Address) -> bool {
-        match (self, other) {
+        match (self.socket(), other.socket()) {
             (Address::Tcp(one), Address::Tcp(other)) => {
                 let is_same_family = one.is_ipv4() == other.is_ipv4();
                 let is_same_ip = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
                 one.port() == other.port() && one.port() != 0 && is_same_family && is_same_ip
             }
-            _ => self == other,
+            (one, other) => one == other,
         }
     }
 }
@@ -55,6 +75,7 @@ impl fmt::Display for Address {
         match self {
             Address::Tcp(address) => address.fmt(f),
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Proxied(inner) => write!(f, "proxy:{inner}"),
         }
     }
 }
@@ -72,11 +93,31 @@ mod tests {
             ("[::1]", "[::1]:7531"),
             ("[2001:db8::1]:80", "[2001:db8::1]:80"),
             ("unix:/run/p.sock", "unix:/run/p.sock"),
+            ("proxy:unix:/run/p.sock", "proxy:unix:/run/p.sock"),
+            ("proxy:10.1.2.3", "proxy:10.1.2.3:7531"),
         ] {
             assert_eq!(Address::parse(text, 7531).map(|a| a.to_string()).as_deref(), Some(want));
         }
-        for text in ["", "localhost", "1.2.3", "1.2.3.4:", "1.2.3.4:99999", "[::1", "unix:", "[1.2.3.4]x"] {
+        for text in [
+            "",
+            "localhost",
+            "1.2.3",
+            "1.2.3.4:",
+            "1.2.3.4:99999",
+            "[::1",
+            "unix:",
+            "[1.2.3.4]x",
+            "proxy:",
+            "proxy:proxy:::1",
+        ] {
             assert_eq!(Address::parse(text, 7531), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_socket_is_the_same_whoever_connects() {
+        let of = |text: &str| Address::parse(text, 7531).expect("an address");
+        assert!(of("proxy:unix:/p").overlaps(&of("unix:/p")) && of("proxy:0.0.0.0").overlaps(&of("127.0.0.1")));
+        assert!(!of("proxy:unix:/p").overlaps(&of("unix:/q")));
     }
 }

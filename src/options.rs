@@ -174,7 +174,8 @@ impl Endpoint {
     /// When it is no address, or longer than the system takes.
     pub fn listen_on(&mut self, address: &str) -> Result<(), String> {
         // Without a port, as that may come later; this only tells whether it is an address at all.
-        let parsed = Address::parse(address, 0).ok_or("an address (IP, IP:PORT, [IP6]:PORT or unix:PATH)")?;
+        let parsed = Address::parse(address, 0)
+            .ok_or("an address (IP, IP:PORT, [IP6]:PORT or unix:PATH, with proxy: before it or not)")?;
         if !parsed.fits() {
             return Err("a path of at most 107 bytes".into());
         }

@@ -1,6 +1,7 @@
 //! The header of the PROXY protocol, version 2: what a proxy says of its client before it passes on the first byte.
 //! Source: <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>. Version 1, which is text, is not read.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -36,7 +37,7 @@ const SSL_FIXED: usize = 5;
 const FIELD_FIXED: usize = 3;
 
 /// What a proxy says of its client.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Header {
     /// Where the client is; None if the proxy does not say, or speaks for itself.
     pub source: Option<SocketAddr>,
@@ -47,7 +48,7 @@ pub struct Header {
 }
 
 /// What a proxy says of its client's TLS.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Tls {
     /// Such as `TLSv1.3`; empty if it was not said.
     pub version: String,

@@ -123,6 +123,11 @@ fn members_model() {
 }
 
 #[test]
+fn proxy() {
+    play("proxy", bodies::proxy::run);
+}
+
+#[test]
 fn wheel() {
     play("wheel", bodies::wheel::run);
 }

@@ -82,6 +82,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "loop_stats",
             "histogram",
             "output",
+            "proxy",
             "random",
             "wheel",
             "list",
@@ -362,7 +363,7 @@ fn what_is_not_tidy_is_found() {
     assert_eq!(
         faults_of("output", "use std::time::Instant;\n"),
         [
-            "src/output, line 1: Instant belongs to net, client, cli, address, http/fleet/fetch, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite"
+            "src/output, line 1: Instant belongs to net, client, cli, address, http/fleet/fetch, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, proxy"
         ]
     );
     assert_eq!(faults_of("list", "    unsafe { f() }\n"), ["src/list, line 1: unsafe belongs to net/handover"]);

@@ -133,7 +133,7 @@ impl AdminCommandSettings {
         };
         match address {
             Some(Address::Unix(path)) => Ok(path),
-            Some(Address::Tcp(_)) => Err("the administration is at unix:PATH".into()),
+            Some(Address::Tcp(_) | Address::Proxied(_)) => Err("the administration is at unix:PATH".into()),
             None => Err(format!("no socket is named: neither by --admin nor by {VARIABLE}, nor by {}", self.config)),
         }
     }

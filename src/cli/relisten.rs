@@ -32,9 +32,14 @@ pub fn relisten(server: &mut Server, settings: &DaemonSettings) -> bool {
             }
         }
     }
-    for (listener, service) in old {
-        let stays = listener.bound().is_none_or(|address| settings.endpoints[service].addresses().contains(address));
-        if stays || !succeeds[service] {
+    for (mut listener, service) in old {
+        let wanted = settings.endpoints[service].addresses();
+        let same = |bound: &Address| wanted.iter().find(|address| address.socket() == bound.socket());
+        let same = listener.bound().map(same);
+        if let Some(Some(address)) = same {
+            listener.rename(address);
+        }
+        if same != Some(None) || !succeeds[service] {
             succeeds[service] &= keep(listener, service, server, settings);
         } else {
             listener.bound().into_iter().for_each(|address| info!("{address} is not listened on any more"));
@@ -70,7 +75,7 @@ fn open_missing(old: &[(Listener, ServiceId)], settings: &DaemonSettings) -> Vec
         }
         let mut there: Vec<&Address> = own().flatten().collect();
         for address in settings.endpoints[service].addresses() {
-            match there.iter().position(|bound| **bound == address) {
+            match there.iter().position(|bound| bound.socket() == address.socket()) {
                 // Each counts once: with port 0, two that are alike are not the same.
                 Some(at) => drop(there.swap_remove(at)),
                 None => {

@@ -2,6 +2,7 @@
 
 use super::read_buffer::{ReadBuffer, ReadOutcome};
 use crate::id::ServiceId;
+use crate::proxy::Header;
 use crate::service::Credentials;
 use crate::wheel::TimerId;
 use std::io::{self, Read, Write};
@@ -76,6 +77,18 @@ pub(super) struct Connection<S> {
     pub unserved: Vec<u8>,
     /// Its service has seen what is unserved, and waits for more.
     pub partial: bool,
+    /// Whose requests come over it.
+    pub client: Client,
+}
+
+/// Whose requests come over a connection.
+pub(super) enum Client {
+    /// Those of whoever has connected.
+    Peer,
+    /// Those of the client of a proxy, which has not said yet who that is.
+    Unknown { header_timer: TimerId },
+    /// Those of the client of a proxy, which has said this.
+    Behind(Box<Header>),
 }
 
 /// How far a connection is on the way to its end.
@@ -107,12 +120,54 @@ impl<S: Stream> Connection<S> {
             failed: false,
             unserved: Vec::new(),
             partial: false,
+            client: Client::Peer,
         }
     }
 
     /// Returns true while its service has not been told that it is over.
     pub fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open | Phase::HalfClosed { .. })
+    }
+
+    /// Returns what a proxy has said of its client; None if no proxy has connected.
+    pub fn header(&self) -> Option<&Header> {
+        match &self.client {
+            Client::Behind(header) => Some(header),
+            Client::Peer | Client::Unknown { .. } => None,
+        }
+    }
+
+    /// Returns the timer that ends the wait for what a proxy says, and ends that wait; None if it is over.
+    pub fn take_header_timer(&mut self) -> Option<TimerId> {
+        match std::mem::replace(&mut self.client, Client::Peer) {
+            Client::Unknown { header_timer } => Some(header_timer),
+            known => {
+                self.client = known;
+                None
+            }
+        }
+    }
+
+    /// Returns the address of the client, without spaces.
+    pub fn address(&self) -> io::Result<String> {
+        match self.header().and_then(|header| header.source) {
+            Some(source) => Ok(source.to_string()),
+            None => self.stream.peer(),
+        }
+    }
+
+    /// Returns whether the client is on this machine. That of a proxy is not, unless the proxy says so.
+    pub fn is_local(&self) -> bool {
+        match &self.client {
+            Client::Peer => self.stream.is_local(),
+            Client::Unknown { .. } => false,
+            Client::Behind(header) => header.source.is_some_and(|source| source.ip().is_loopback()),
+        }
+    }
+
+    /// Returns as whom the client has connected, where the system tells: not of one behind a proxy.
+    pub fn credentials(&self) -> Option<Credentials> {
+        matches!(self.client, Client::Peer).then(|| self.stream.credentials())?
     }
 
     /// Reads once, and notes whether another read may bring more. If the peer has closed its side, the end of file behind its

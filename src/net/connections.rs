@@ -7,13 +7,14 @@
 //! That is called where the end is found, so that what the connection held is free for every connection served later; `reap`
 //! only drops the socket.
 
-use super::connection::{Connection, Phase, Readiness, Stream};
+use super::connection::{Client, Connection, Phase, Readiness, Stream};
 use super::dispatch::Dispatch;
 use super::idle::IdleQueues;
 use super::read_buffer::ReadBuffer;
 use crate::id::{ConnId, Id, ServiceId};
 use crate::list::{Links, List};
 use crate::loop_stats::LoopStats;
+use crate::proxy::MAX_HEADER;
 use crate::random::Random;
 use crate::registry::Services;
 use crate::service::{Credentials, GONE, Peers, Process};
@@ -26,11 +27,13 @@ mod saved;
 mod tick;
 
 pub use saved::rehearse;
-pub(super) use saved::{ConnectionsHead, SavedConnection};
+pub(super) use saved::{ConnectionsHead, SavedClient, SavedConnection};
 pub use tick::Host;
 
 /// How long a connection that is to be closed may take to read its last replies, and to notice.
 const LINGER: Span = Span::from_secs(5);
+/// How long a proxy may take to say who its client is.
+const HEADER_TIME: Span = Span::from_secs(10);
 /// The loop's own timers; the services' owners count up from zero.
 const LOOP: Owner = Owner(u8::MAX);
 
@@ -53,16 +56,16 @@ pub struct Connections<S> {
 
 impl<S: Stream> Peers for Slab<Connection<S>> {
     fn peer(&self, conn: ConnId) -> String {
-        let peer = self.get(conn.index()).and_then(|conn| conn.stream.peer().ok());
+        let peer = self.get(conn.index()).and_then(|conn| conn.address().ok());
         peer.unwrap_or_else(|| GONE.into())
     }
 
     fn is_local(&self, conn: ConnId) -> bool {
-        self.get(conn.index()).is_some_and(|conn| conn.stream.is_local())
+        self.get(conn.index()).is_some_and(Connection::is_local)
     }
 
     fn credentials(&self, conn: ConnId) -> Option<Credentials> {
-        self.get(conn.index())?.stream.credentials()
+        self.get(conn.index())?.credentials()
     }
 }
 
@@ -76,7 +79,7 @@ impl<S: Stream> Connections<S> {
             idle: IdleQueues::new(services.ids().map(|service| services[service].caps.idle)),
             closing: Vec::new(),
             completed: Vec::new(),
-            read_buffer: ReadBuffer::new(services.longest_request()),
+            read_buffer: ReadBuffer::new(services.longest_request().max(MAX_HEADER)),
             is_paused: false,
             dispatch: Dispatch::new(services, epoch, random),
         }
@@ -162,6 +165,12 @@ impl<S: Stream> Connections<S> {
         traffic.open += 1;
         traffic.opened += 1;
         id
+    }
+
+    /// Has a new connection begin with what its proxy says of the client.
+    pub fn await_header(&mut self, id: ConnId, now: Time) {
+        let header_timer = self.dispatch.wheel.of(LOOP).arm(now + HEADER_TIME, id);
+        self.slab[id.index()].client = Client::Unknown { header_timer };
     }
 
     /// Closes the longest idle connection of a service. Returns false when the service limits no connection's idle time, or has
@@ -277,6 +286,9 @@ impl<S: Stream> Connections<S> {
         self.closing.push(id);
         let conn = &mut self.slab[id.index()];
         self.idle.remove(id, conn.service);
+        if let Some(timer) = conn.take_header_timer() {
+            self.dispatch.wheel.of::<ConnId>(LOOP).cancel(timer);
+        }
         match std::mem::replace(&mut conn.phase, Phase::Closed) {
             Phase::Open => {}
             Phase::HalfClosed { linger_timer } => self.dispatch.wheel.of::<ConnId>(LOOP).cancel(linger_timer),
@@ -298,9 +310,13 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Ends a connection whose linger timer has fired.
-    fn expire_linger(&mut self, id: ConnId, now: Time) {
+    /// Ends a connection whose time is over: to say whose it is, or to read what is left for it.
+    fn expire_own(&mut self, id: ConnId, now: Time) {
         let conn = &mut self.slab[id.index()];
+        if let Some(timer) = conn.take_header_timer() {
+            timer.fired();
+            return self.fail(id, &"its proxy has not said in time who its client is", now);
+        }
         conn.phase = match std::mem::replace(&mut conn.phase, Phase::Closed) {
             Phase::HalfClosed { linger_timer } => {
                 linger_timer.fired();

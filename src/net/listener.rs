@@ -124,6 +124,7 @@ impl Listener {
     /// The system's, such as an address in use by another process.
     pub fn bind_beside(address: &Address, options: &Options, others: &[&Listener]) -> io::Result<Listener> {
         let listener = match address {
+            Address::Proxied(inner) => Listener::bind_beside(inner, options, others),
             Address::Unix(path) => bind_unix(path, options),
             Address::Tcp(address) if others.is_empty() => bind_tcp(*address, options, false),
             Address::Tcp(address) => {
@@ -139,6 +140,16 @@ impl Listener {
     /// Returns the address that it was told to bind; None for an inherited socket.
     pub fn bound(&self) -> Option<&Address> {
         self.bound.as_ref()
+    }
+
+    /// Returns whether those who connect are proxies, each of which says who its client is.
+    pub fn is_proxied(&self) -> bool {
+        self.bound.as_ref().is_some_and(Address::is_proxied)
+    }
+
+    /// Notes that the settings have the address of the socket in this form: whether proxies connect there.
+    pub fn rename(&mut self, address: &Address) {
+        self.bound = Some(address.clone());
     }
 
     /// Applies other options. Connections that were accepted before keep theirs, and an inherited socket keeps its backlog and
@@ -239,13 +250,14 @@ impl Listener {
     ///
     /// The system's.
     pub fn address(&self) -> io::Result<Address> {
-        match &self.socket {
-            ListeningSocket::Tcp(listener) => listener.local_addr().map(Address::Tcp),
+        let socket = match &self.socket {
+            ListeningSocket::Tcp(listener) => Address::Tcp(listener.local_addr()?),
             ListeningSocket::Unix(listener) => {
                 let path = listener.local_addr()?.as_pathname().map(Path::to_path_buf);
-                Ok(Address::Unix(path.unwrap_or_else(|| "(unnamed)".into())))
+                Address::Unix(path.unwrap_or_else(|| "(unnamed)".into()))
             }
-        }
+        };
+        Ok(if self.is_proxied() { Address::Proxied(socket.into()) } else { socket })
     }
 
     /// Registers it with the poll: an event with `token` says that connections wait.

@@ -312,8 +312,8 @@ impl Server {
         })
     }
 
-    /// Opens an accepted connection, unless its service has as many as it may.
-    fn admit(&mut self, socket: Socket, service: ServiceId) {
+    /// Opens an accepted connection, unless its service has as many as it may. A proxy is to say who its client is.
+    fn admit(&mut self, socket: Socket, service: ServiceId, is_proxied: bool) {
         let now = self.clock.now();
         let is_full = self.connections.services()[service].traffic.open >= self.policy.max_connections[service];
         if is_full && !self.connections.make_room(service, now) {
@@ -321,6 +321,9 @@ impl Server {
             return self.connections.count_error(service);
         }
         let id = self.connections.open(socket, service, now);
+        if is_proxied {
+            self.connections.await_header(id, now);
+        }
         if let Err(error) = self.register_connection(id) {
             debug!("{id} cannot be polled: {error}");
             self.connections.count_error(service);
@@ -404,9 +407,10 @@ impl Host for Server {
             let mut budget = ACCEPTS_PER_TICK;
             while self.ports[port].ready && budget > 0 {
                 budget -= 1;
-                let service = self.ports[port].service;
-                match self.ports[port].listener.accept() {
-                    Ok(socket) => self.admit(socket, service),
+                let Port { listener, service, .. } = &self.ports[port];
+                let (service, is_proxied) = (*service, listener.is_proxied());
+                match listener.accept() {
+                    Ok(socket) => self.admit(socket, service, is_proxied),
                     Err(error) => match error.kind() {
                         ErrorKind::WouldBlock => self.ports[port].ready = false,
                         ErrorKind::Interrupted => {}

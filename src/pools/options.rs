@@ -42,7 +42,7 @@ pub const LISTENING: &[Opt<Endpoint>] = &[
         key: "listen",
         default: r#"["127.0.0.1", "::1"]"#,
         hint: "ADDRESS",
-        doc_short: "listen on IP, IP:PORT, [IP6]:PORT or unix:PATH; repeatable (default: 127.0.0.1 and [::1])",
+        doc_short: "listen on IP, IP:PORT, [IP6]:PORT or unix:PATH, with proxy: before it for proxies; repeatable (default: 127.0.0.1 and [::1])",
         doc_long: "
             Listen on
             .Ar address :
@@ -52,6 +52,10 @@ pub const LISTENING: &[Opt<Endpoint>] = &[
             or
             .Cm unix : Ns Ar PATH .
             Names of hosts are not looked up.
+            With
+            .Cm proxy :
+            before it only proxies connect there, each of which says who its client is; see
+            .Sx ACCESS .
             May be given several times.
             A socket file that nobody listens on any more is replaced, and the daemon removes its socket files when it stops.
             The default is 127.0.0.1 and, where the machine has IPv6, [::1].",

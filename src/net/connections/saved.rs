@@ -3,7 +3,8 @@
 use super::{Connections, LOOP};
 use crate::id::{ConnId, Id};
 use crate::loop_stats::LoopStats;
-use crate::net::connection::{Connection, Phase, Stream};
+use crate::net::connection::{Client, Connection, Phase, Stream};
+use crate::proxy::Header;
 use crate::random::Random;
 use crate::record::{Reader, Unreadable, Writer};
 use crate::registry::Services;
@@ -36,6 +37,19 @@ pub struct SavedConnection {
     pub waiting: bool,
     /// Until when it may linger, if its service has forgotten it.
     pub linger_until: Option<Time>,
+    /// Whose requests come over it.
+    pub client: SavedClient,
+}
+
+/// Whose requests come over a connection.
+#[derive(Serialize, Deserialize)]
+pub enum SavedClient {
+    /// Those of whoever has connected.
+    Peer,
+    /// Those of a proxy's client, about whom the proxy has said nothing yet.
+    Unknown,
+    /// Those of a proxy's client, about whom the proxy has said this.
+    Behind(Header),
 }
 
 /// The stream of a connection in a rehearsal: every read and write would block.
@@ -66,6 +80,11 @@ impl<S: Stream> Connections<S> {
                     Phase::Open | Phase::HalfClosed { .. } => None,
                     Phase::Closed => Some(now),
                     Phase::Lingering { linger_timer } => Some(self.dispatch.wheel.deadline(linger_timer)),
+                },
+                client: match &conn.client {
+                    Client::Peer => SavedClient::Peer,
+                    Client::Unknown { .. } => SavedClient::Unknown,
+                    Client::Behind(header) => SavedClient::Behind((**header).clone()),
                 },
             })?;
         }
@@ -117,7 +136,7 @@ impl<S: Stream> Connections<S> {
             all.push(saved);
         }
         connections.slab = Slab::from_iter(streams);
-        all.into_iter().for_each(|saved| connections.restore_one(saved));
+        all.into_iter().for_each(|saved| connections.restore_one(saved, now));
         connections.resume_restored();
         Ok(connections)
     }
@@ -132,8 +151,13 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    fn restore_one(&mut self, saved: SavedConnection) {
+    fn restore_one(&mut self, saved: SavedConnection, now: Time) {
         let id = saved.id;
+        match saved.client {
+            SavedClient::Peer => {}
+            SavedClient::Unknown => self.await_header(id, now),
+            SavedClient::Behind(header) => self.slab[id.index()].client = Client::Behind(header.into()),
+        }
         let conn = &mut self.slab[id.index()];
         conn.eof = saved.eof;
         conn.waiting = saved.waiting;

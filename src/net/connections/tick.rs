@@ -4,9 +4,11 @@
 use super::{Connections, LINGER, LOOP};
 use crate::id::{ConnId, Id, ServiceId};
 use crate::loop_stats::Budget;
-use crate::net::connection::{Phase, Stream};
-use crate::service::{Input, Served, Then};
+use crate::net::connection::{Client, Phase, Stream};
+use crate::proxy::{Header, MAX_HEADER};
+use crate::service::{Input, Peers as _, Served, Then};
 use crate::time::{Span, Time};
+use log::debug;
 use std::io::{self, ErrorKind};
 
 /// How long a tick serves before it looks after timers and output, however many clients pipeline.
@@ -93,6 +95,8 @@ impl<S: Stream> Connections<S> {
                 continue;
             } else if let Phase::Closed | Phase::Lingering { .. } = conn.phase {
                 self.discard_input(id, clock);
+            } else if let Client::Unknown { .. } = conn.client {
+                self.read_header(id, clock);
             } else if conn.waiting || conn.draining {
                 self.check_unserved(id, clock());
             } else if self.dispatch.output.is_full(id) {
@@ -117,7 +121,7 @@ impl<S: Stream> Connections<S> {
         for _ in 0..TIMERS_PER_TICK {
             let Some(due) = self.dispatch.wheel.expire(now) else { return };
             match due.owner {
-                LOOP => self.expire_linger(due.key(), now),
+                LOOP => self.expire_own(due.key(), now),
                 owner => {
                     let service = ServiceId::of(owner);
                     self.dispatch.call(service, now, &self.slab, |service, context| service.expire(due, context));
@@ -206,6 +210,44 @@ impl<S: Stream> Connections<S> {
             Err(error) => self.fail(id, &error, now),
         }
         now
+    }
+
+    /// Reads what a proxy says of its client, before the first request of that. The connection's first turn follows.
+    #[cold]
+    fn read_header(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
+        let conn = &mut self.slab[id.index()];
+        self.read_buffer.load(&mut conn.unserved, MAX_HEADER);
+        let received = if self.read_buffer.wants_more() { conn.read(&mut self.read_buffer) } else { Ok(()) };
+        let now = clock();
+        let header = Header::read(self.read_buffer.bytes());
+        let consumed = header.as_ref().map_or(0, |header| header.as_ref().map_or(0, |(_, len)| *len));
+        conn.unserved = self.read_buffer.unserved(consumed);
+        let (is_over, has_more, service) = (conn.eof, conn.readable, conn.service);
+        match (received, header) {
+            (Err(error), _) => self.fail(id, &error, now),
+            (_, Err(malformed)) => {
+                self.count_error(service);
+                self.fail(id, &malformed, now);
+            }
+            (_, Ok(Some((header, len)))) => {
+                self.dispatch.services[service].traffic.received_bytes += len as u64;
+                self.greet(id, header);
+            }
+            (_, Ok(None)) if is_over => self.fail(id, &"it ended before its proxy said who its client is", now),
+            (_, Ok(None)) if has_more => self.make_ready(id),
+            (_, Ok(None)) => {}
+        }
+    }
+
+    /// Notes whose requests a connection brings, and has them served.
+    fn greet(&mut self, id: ConnId, header: Header) {
+        let conn = &mut self.slab[id.index()];
+        if let Some(timer) = conn.take_header_timer() {
+            self.dispatch.wheel.of::<ConnId>(LOOP).cancel(timer);
+        }
+        conn.client = Client::Behind(header.into());
+        debug!("{id} is for {}", self.slab.peer(id));
+        self.make_ready(id);
     }
 
     /// Decides what becomes of a connection after it was served.

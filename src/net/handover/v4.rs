@@ -5,7 +5,7 @@ use crate::histogram::Histogram;
 use crate::id::ConnId;
 use crate::loop_stats::LoopStats;
 use crate::net::clock::Clock;
-use crate::net::connections::{ConnectionsHead, SavedConnection};
+use crate::net::connections::{ConnectionsHead, SavedClient, SavedConnection};
 use crate::net::dispatch::SavedService;
 use crate::net::listener::SavedListener;
 use crate::record::Writer;
@@ -142,6 +142,7 @@ fn write(saved: ConnectionsV4, out: &mut Writer<'_>) -> io::Result<()> {
             eof,
             waiting: false,
             linger_until: patience,
+            client: SavedClient::Peer,
         })?;
     }
     Ok(())

@@ -28,7 +28,7 @@ impl Server {
     pub fn retire(&mut self, listener: Listener, service: ServiceId) {
         for _ in 0..RETIRING_ACCEPTS {
             match listener.accept().map_err(|error| error.kind()) {
-                Ok(socket) => self.admit(socket, service),
+                Ok(socket) => self.admit(socket, service, listener.is_proxied()),
                 Err(ErrorKind::Interrupted | ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
                 Err(_) => break,
             }

@@ -13,6 +13,7 @@ pub mod members_wire;
 pub mod pools_model;
 pub mod pools_stream;
 pub mod pools_wire;
+pub mod proxy;
 pub mod wheel;
 
 use crate::support::model::Service;
