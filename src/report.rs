@@ -1,6 +1,5 @@
 //! What a service tells its operators: plain values, taken at one moment. `/metrics`, `/status.json`, the status page, `stats` and
-//! `top` show whatever stands here, so that a new service changes none of them. [`snapshot`] has the form that all but the first of
-//! them start from.
+//! `top` show whatever stands here, so that a new service changes none of them. All but the first start from [`snapshot`].
 //!
 //! # How a service fills a report
 //!
@@ -67,10 +66,6 @@ use crate::service::{Peers, Traffic};
 use crate::stats::Row;
 use crate::time::Span;
 use serde::Serialize;
-use std::borrow::Cow;
-
-/// Text of the program's own, or the same as another daemon has told it.
-pub type Text = Cow<'static, str>;
 
 /// Everything that the services tell.
 #[derive(Clone, Debug, Default)]
@@ -181,8 +176,7 @@ pub struct TableInfo {
     pub help: &'static str,
     /// What is said in place of no rows. Nothing: people are not shown the table then.
     pub empty: &'static str,
-    /// Whether its rows are of kinds that several daemons have, such as types of work: those of the same name are added up where
-    /// daemons are shown together. Else each row is of one daemon's.
+    /// Whether rows of the same name are the same at every daemon, as types of work are, and can be added up.
     pub is_of_kinds: bool,
     /// Its columns. The first says what a row is about.
     pub columns: &'static [Column],

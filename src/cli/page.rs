@@ -104,7 +104,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
     let count = http.servers.len();
     let settings = AllSettings::defaults(SERVICES).with(http);
-    let mut server = Server::new(Services::of(SERVICES, &settings), Policy::of(SERVICES)).map_err(cannot_wait)?;
+    let mut server =
+        Server::new(Services::of(SERVICES, &settings), Policy::of(SERVICES)).map_err(|error| cannot_wait(&error))?;
     let service = ServiceId::all(SERVICES).next().expect("the list has one");
     for address in endpoint.addresses() {
         let listener = Listener::bind(&address, &net::Options::default());
@@ -116,11 +117,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         "poolcounter {VERSION} with the page of {count} servers listens on {}",
         enumerate(&server.addresses(http::INFO.name))
     );
-    server.run().map_err(cannot_wait)?;
+    server.run().map_err(|error| cannot_wait(&error))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn cannot_wait(error: io::Error) -> String {
+fn cannot_wait(error: &io::Error) -> String {
     format!("cannot wait for events: {error}")
 }
 

@@ -218,7 +218,7 @@ impl Fleet {
         while let Some(Answer { place, target, told }) =
             self.answers.as_ref().and_then(|answers| answers.try_recv().ok())
         {
-            self.servers[place].note(target, told, now);
+            self.servers[place].note(&target, told, now);
         }
         self.ask(now);
         std::mem::take(&mut self.waiting)
@@ -319,7 +319,7 @@ impl Fleet {
 
 impl Watched {
     /// Notes what the thread tells.
-    fn note(&mut self, target: String, told: Result<Option<Snapshot>, String>, now: Time) {
+    fn note(&mut self, target: &str, told: Result<Option<Snapshot>, String>, now: Time) {
         self.asked = None;
         let name = self.server.name();
         let told = match told {
@@ -333,7 +333,7 @@ impl Watched {
                 }
                 (self.heard, self.has_answered) = (now, true);
                 // It may not be wanted any more.
-                if let Some(told) = self.told.get_mut(&target) {
+                if let Some(told) = self.told.get_mut(target) {
                     (told.at, told.snapshot) = (now, Some(snapshot.map(Arc::new)));
                 }
             }

@@ -1,8 +1,8 @@
 //! A matrix as people see it: visible names, seconds, and as many rows as there is room for.
 
-use super::snapshot::seconds;
+use super::snapshot::{Text, seconds};
 use super::tables::NAME_BYTES;
-use super::{Heat, Matrix, MatrixInfo, Text};
+use super::{Heat, Matrix, MatrixInfo};
 use crate::text::visible;
 use crate::time::Span;
 use serde::ser::SerializeTuple;

@@ -1,8 +1,7 @@
 //! What several daemons tell, as one snapshot: numbers are added up, what is a daemon's own has its name beside it. Each daemon tells
 //! how long things took with all counts, so that a quantile is that of all of them; of one that does not, the longest is taken.
 
-use super::Text;
-use super::snapshot::{ShownCurve, ShownFigure, ShownRecent, ShownService, Snapshot, Spent, Values};
+use super::snapshot::{ShownCurve, ShownFigure, ShownRecent, ShownService, Snapshot, Spent, Text, Values};
 use super::tables::{ColumnHead, ShownCell, ShownTable, ShownTimes};
 use std::collections::HashMap;
 
@@ -265,7 +264,7 @@ impl ShownCell {
             (ShownCell::Number(own), ShownCell::Number(more)) => *own = own.saturating_add(more),
             (ShownCell::Seconds(own), ShownCell::Seconds(more)) if head.is_counter => *own += more,
             (ShownCell::Seconds(own), ShownCell::Seconds(more)) => *own = own.max(more),
-            (ShownCell::Times(own), ShownCell::Times(more)) => own.add(more),
+            (ShownCell::Times(own), ShownCell::Times(more)) => own.add(&more),
             (ShownCell::Nothing, other) if !head.is_text() => *self = other,
             (own, other) if *own != other && !matches!(other, ShownCell::Nothing) => *own = ShownCell::Nothing,
             _ => {}
@@ -274,7 +273,7 @@ impl ShownCell {
 }
 
 impl ShownTimes {
-    fn add(&mut self, other: ShownTimes) {
+    fn add(&mut self, other: &ShownTimes) {
         if let (Some(mut all), Some(more)) = (self.all.take(), &other.all) {
             all.add(more);
             *self = ShownTimes { all: Some(all.clone()), ..ShownTimes::of(&all) };

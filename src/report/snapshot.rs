@@ -6,7 +6,7 @@
 use super::matrix::ShownMatrix;
 use super::room::{Room, fit};
 use super::tables::{ShownTable, word_of};
-use super::{Overview, Report, Series, SeriesInfo, ServiceReport, Text};
+use super::{Overview, Report, Series, SeriesInfo, ServiceReport};
 use crate::loop_stats::{Budget, LoopStats};
 use crate::service::{Context, ProcessUsage};
 use crate::stats::Unit;
@@ -14,7 +14,11 @@ use crate::time::{Span, Time};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::ser::Formatter;
+use std::borrow::Cow;
 use std::io::{self, Write};
+
+/// Text of the program's own, or as another daemon has told it.
+pub type Text = Cow<'static, str>;
 
 /// What a matrix may take in the status page. Where there are tables beside it, it is much smaller.
 const MATRIX_BYTES: usize = 700_000;

@@ -1,8 +1,8 @@
 //! The tables of a report as people see them: visible names, seconds, and as many rows as there is room for.
 
 use super::room::Room;
-use super::snapshot::{ShownRecent, seconds};
-use super::{Cell, Column, ColumnUnit, Emphasis, Table, Text};
+use super::snapshot::{ShownRecent, Text, seconds};
+use super::{Cell, Column, ColumnUnit, Emphasis, Table};
 use crate::histogram::{Histogram, Quantile};
 use crate::id::{ConnId, Id};
 use crate::service::Peers;
