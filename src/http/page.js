@@ -583,25 +583,19 @@ const silentOf = status => (status.http?.servers ?? []).filter(row => row.silent
 
 function showAlarms(status) {
   const { rates, worst } = alarms(status), root = byId("alarm"), silent = silentOf(status);
-  root.hidden = silent.length === 0 && (rates.length === 0 || Boolean(status.title));
+  const since = row => row.server + " since " + clock(Math.round(status.started_at + status.uptime - row.silent));
+  const away = silent.length ? "no answer from " + silent.map(since).join(", ") : "";
+  const refused = status.title ? "" : rates.map(it => it.title + " " + perSecond(it.rate) + "/s").join(", ");
+  root.hidden = !away && !refused;
   if (root.hidden) return "";
-  if (silent.length) {
-    const text = "no answer from " + silent.map(row => row.server + " since " + clock(Math.round(status.started_at + status.uptime - row.silent))).join(", ");
-    const refused = rates.map(it => it.title + " " + perSecond(it.rate) + "/s").join(", ");
-    if (root.dataset.told !== text + refused) {
-      root.dataset.told = text + refused;
-      root.replaceChildren(el("b", "", text), refused ? "; in the last minute at the others: " + refused : "");
-    }
-    return "no answer from " + number(silent.length) + " of " + number(status.http.servers.length) + " servers";
-  }
-  const text = rates.map(it => it.title + " " + perSecond(it.rate) + "/s").join(", ");
-  const links = worst.map(({ word, name, link }) => Object.assign(el("a", "", word + " " + (name.length > 80 ? name.slice(0, 80) + "…" : name)), { href: withRange(link) }));
-  const told = [text, ...links.map(link => link.href)].join(" ");
+  const links = refused ? worst.map(({ word, name, link }) => Object.assign(el("a", "", word + " " + (name.length > 80 ? name.slice(0, 80) + "…" : name)), { href: withRange(link) })) : [];
+  const told = [away, refused, ...links.map(link => link.href)].join(" ");
   if (root.dataset.told !== told) {
     root.dataset.told = told;
-    root.replaceChildren(el("b", "", text), links.length ? " in the last minute, most of it: " : " in the last minute", ...links.flatMap((link, n) => n ? [", ", link] : [link]));
+    const about = refused ? [el("b", "", refused), links.length ? " in the last minute, most of it: " : " in the last minute", ...links.flatMap((link, n) => n ? [", ", link] : [link])] : [];
+    root.replaceChildren(el("b", "", away), away && refused ? "; " : "", ...about);
   }
-  return text;
+  return silent.length ? "no answer from " + number(silent.length) + " of " + number(status.http.servers.length) + " servers" : refused;
 }
 
 function show(status, isPart) {
