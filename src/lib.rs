@@ -74,6 +74,10 @@
 )]
 
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod access;
+#[cfg(feature = "internals")]
+pub mod access;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod address;
 #[cfg(feature = "internals")]
 pub mod address;
@@ -96,6 +100,10 @@ mod decimal;
 #[cfg(feature = "internals")]
 pub mod decimal;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod glob;
+#[cfg(feature = "internals")]
+pub mod glob;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod histogram;
 #[cfg(feature = "internals")]
 pub mod histogram;
@@ -111,6 +119,10 @@ pub mod id;
 mod jobs;
 #[cfg(feature = "internals")]
 pub mod jobs;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod lines;
+#[cfg(feature = "internals")]
+pub mod lines;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod list;
 #[cfg(feature = "internals")]

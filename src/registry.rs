@@ -303,6 +303,7 @@ impl Others<'_> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::access::Access;
     use crate::id::{ConnId, Id};
     use crate::loop_stats::LoopStats;
     use crate::output::Output;
@@ -350,6 +351,7 @@ pub mod tests {
                 process: &NoProcess,
                 loop_stats: &LoopStats::default(),
                 others: &others,
+                access: &mut Access::default(),
             };
             service.serve(ConnId::from_index(conn), Input { bytes: line.as_bytes(), seen: 0 }, &mut context);
         }

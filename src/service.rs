@@ -15,6 +15,7 @@
 //! A store works in a thread of its own and owns no state of the service. It says that it has finished something by the
 //! [`Wake`] that the service got in [`Service::attach`]; [`Service::completed`] is called in the next tick.
 
+use crate::access::{Access, Holds, Verb};
 use crate::id::{ConnId, ServiceId};
 use crate::loop_stats::LoopStats;
 use crate::options::{Endpoint, Opt};
@@ -52,6 +53,13 @@ pub struct Info {
     pub listening: &'static [Opt<Endpoint>],
     /// Whether it listens on Unix sockets alone, which only the daemon's own user and root can open, whatever the others' permissions.
     pub is_private: bool,
+    /// What it can be asked for, each of which may be allowed or not: the names that rules have for it, of which one bit each is kept.
+    pub verbs: &'static [&'static str],
+    /// Its commands, and what each asks for; None where that is free for whoever is connected: it gives something back, or is about
+    /// the connection alone.
+    pub commands: &'static [(&'static str, Option<Verb>)],
+    /// What a connection is told that no rule allows, before it is closed.
+    pub refusal: &'static [u8],
     /// Returns what its other options set, as it is by default, and what makes the service.
     pub settings: fn() -> Box<dyn ServiceSettings>,
 }
@@ -138,6 +146,11 @@ pub trait Service: Send {
     /// The daemon is to end once [`Service::held`] is zero: grants nothing to requests that come from now on, or grants again what
     /// they ask for. What waits already is served to its end.
     fn refuse_new(&mut self, _refuses: bool, _context: &mut Context<'_>) {}
+
+    /// Returns what a connection holds and waits for. Whenever that changes, the connection is being served or told so.
+    fn holds(&self, _conn: ConnId) -> Holds {
+        Holds::default()
+    }
 
     /// Returns how much clients hold or wait for that would be lost if the daemon ended now.
     fn held(&self) -> u64 {
@@ -268,6 +281,8 @@ pub struct Context<'a> {
     pub loop_stats: &'a LoopStats,
     /// The other services.
     pub others: &'a Others<'a>,
+    /// Who may ask for what.
+    pub access: &'a mut Access,
 }
 
 /// What came of an [`Act`], in a few words for whoever asked for it: what was done, or why nothing was.
@@ -365,6 +380,8 @@ pub trait Peers {
 pub struct Credentials {
     /// The id of its user.
     pub uid: u32,
+    /// The id of its group.
+    pub gid: u32,
     /// The id of the process.
     pub pid: i32,
 }

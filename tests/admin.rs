@@ -138,7 +138,7 @@ fn a_drain_can_be_taken_back() {
     assert_eq!(stage.ask(holder, "ACQ4ME free 1 5 60\nRELEASE\nRELEASE\n"), "LOCKED\nRELEASED\nRELEASED\n");
     stage.pass(5);
     assert!(!stage.may_end());
-    assert_eq!(stage.command("LOG default"), "OK \n", "the connection that waited for the drain is served again");
+    assert_eq!(stage.command("LOG default"), "OK\n", "the connection that waited for the drain is served again");
 }
 
 /// An upgrade takes a drain over, with those who wait for its end, and so do several.
@@ -278,7 +278,7 @@ fn what_is_no_command_is_refused() {
         let answer = stage.command(line);
         assert!(answer.starts_with("ERROR ") && answer.ends_with('\n'), "{line:?}: {answer}");
     }
-    assert_eq!(stage.command("log  debug "), "OK \n");
+    assert_eq!(stage.command("log  debug "), "OK\n");
     let long = stage.ask(stage.admin, &"x".repeat(20_000));
     assert_eq!(long, "ERROR LINE_TOO_LONG\n");
     assert!(stage.world.is_ended(stage.admin));

@@ -1,7 +1,7 @@
 //! What is written of options stands in their tables: the OPTIONS of the manual pages and the template of the configuration file are
 //! made from them. `make docs` has this test write them; without that, it fails where they are stale.
 
-use poolcounter::cli::{COMMANDS, Command, Opt};
+use poolcounter::cli::{COMMANDS, Command, Opt, tables};
 use poolcounter::options::TableDoc;
 use poolcounter::registry::SERVICES;
 use std::fs;
@@ -22,8 +22,9 @@ const HEAD: &str = "\
 # Settings of the poolcounter daemon, which poolcounter(8) describes. Each line shows the default; to change it, remove the
 # \"# \" in front. What ARGS in /etc/default/poolcounter says counts more than this file.
 #
-# What is changed counts from the next reload on, which loses no lock. There are neither passwords nor encryption: whoever can
-# connect is served, and whoever can open the status page sees keys and addresses.
+# What is changed counts from the next reload on, which loses no lock. Without [[access]] at the end of this file, whoever can
+# connect is served, and whoever can open the status page sees keys and addresses. What goes over a network is not encrypted,
+# unless poolcounter tls stands before the daemon.
 ";
 
 #[test]
@@ -114,7 +115,7 @@ fn template() -> String {
     }
     text += "\n";
     text.extend(rest.iter().map(setting));
-    text.extend(SERVICES.iter().flat_map(|service| (service.settings)().tables()).map(|about| table(&about)));
+    text.extend(tables().iter().map(table));
     text
 }
 

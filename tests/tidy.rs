@@ -5,6 +5,8 @@ use std::path::Path;
 
 /// What the adapter of a service may import besides what is its own.
 const CONTRACT: &[&str] = &[
+    "access",
+    "lines",
     "service",
     "settings",
     "options",
@@ -28,6 +30,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "access",
             "admin",
             "admin/wire",
             "http",
@@ -75,6 +78,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "net",
         &[
+            "access",
             "address",
             "registry",
             "service",
@@ -102,7 +106,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("admin", &["admin/options", "admin/wire", "pools/wire"]),
     ("admin/options", &["options"]),
     ("admin/wire", &[]),
-    ("http/fleet/fetch", &["http/wire", "registry", "report", "service"]),
+    ("http/fleet/fetch", &["access", "http/wire", "registry", "report", "service"]),
     ("http/options", &["http/fleet/fetch", "options"]),
     ("http/wire", &[]),
     ("pools/request", &["time"]),
@@ -112,7 +116,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "pools",
         &["pools/ceiling", "pools/stats", "pools/options", "pools/request", "pools/state", "pools/wire", "top_keys"],
     ),
-    ("pools/ceiling", &["time"]),
+    ("pools/ceiling", &["glob", "time"]),
     (
         "counters",
         &["counters/stats", "counters/options", "counters/request", "counters/state", "counters/wire", "top_keys"],
@@ -135,6 +139,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "members/state",
         &[
+            "access",
             "members/pool_settings",
             "members/request",
             "members/stats",
@@ -157,6 +162,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "pools/state",
         &[
+            "access",
             "pools/ceiling",
             "pools/stats",
             "pools/options",
@@ -208,7 +214,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("jobs/postgres", &["jobs", "jobs/state", "jobs/store", "random", "service", "time"]),
     ("jobs/sqlite", &["jobs", "jobs/state", "jobs/store", "service", "time"]),
     ("jobs/store", &["jobs", "jobs/state", "histogram", "service", "time"]),
-    ("jobs/state", &["jobs", "jobs/request", "wheel", "names", "list", "random", "histogram", "stats", "id", "time"]),
+    (
+        "jobs/state",
+        &["access", "jobs", "jobs/request", "wheel", "names", "list", "random", "histogram", "stats", "id", "time"],
+    ),
     ("jobs/wire", &["jobs", "jobs/request", "jobs/state", "record", "stats", "time"]),
     ("pools/stats", &["stats"]),
     ("counters/stats", &["stats"]),
@@ -220,6 +229,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "service",
         &[
+            "access",
             "options",
             "settings",
             "registry",
@@ -244,6 +254,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("histogram", &["time"]),
     ("report", &["histogram", "loop_stats", "service", "stats", "text", "id", "time"]),
     ("id", &[]),
+    ("access", &["glob", "report", "service", "text", "id", "time"]),
+    ("glob", &[]),
+    ("lines", &["pools/wire", "service", "id"]),
     ("proxy", &[]),
     ("random", &["time"]),
     ("time", &[]),
@@ -279,6 +292,7 @@ const WORLDLY: &[&str] = &[
     "jobs/process",
     "jobs/sqlite",
     // Addresses alone, as values.
+    "access",
     "proxy",
 ];
 
@@ -363,7 +377,7 @@ fn what_is_not_tidy_is_found() {
     assert_eq!(
         faults_of("output", "use std::time::Instant;\n"),
         [
-            "src/output, line 1: Instant belongs to net, client, cli, address, http/fleet/fetch, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, proxy"
+            "src/output, line 1: Instant belongs to net, client, cli, address, http/fleet/fetch, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, access, proxy"
         ]
     );
     assert_eq!(faults_of("list", "    unsafe { f() }\n"), ["src/list, line 1: unsafe belongs to net/handover"]);

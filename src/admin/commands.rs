@@ -1,6 +1,7 @@
 //! The commands of the administration: one table, which the service, `poolcounter admin` and the tests read.
 
-use super::Admin;
+use super::{Admin, COMMAND};
+use crate::access::Verb;
 use crate::id::ConnId;
 use crate::service::{Acted, Context};
 use log::LevelFilter;
@@ -60,6 +61,17 @@ pub const COMMANDS: &[AdminCommand] = &[
         by: By::Admin(|admin, words, context| admin.set_log_level(level_of(words[0])?, context)),
     },
 ];
+
+/// What each command asks for, as rules of access can allow it.
+pub(super) const RIGHTS: &[(&str, Option<Verb>)] = &{
+    let mut rows = [("", None); COMMANDS.len()];
+    let mut row = 0;
+    while row < rows.len() {
+        rows[row] = (COMMANDS[row].name, Some(COMMAND));
+        row += 1;
+    }
+    rows
+};
 
 /// Returns the command of that name, in upper or lower case.
 pub(super) fn find(name: &[u8]) -> Option<&'static AdminCommand> {

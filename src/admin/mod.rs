@@ -10,15 +10,14 @@ pub mod wire;
 
 pub use options::AdminSettings;
 
+use crate::access::{Need, Verb};
 use crate::id::ConnId;
+use crate::lines::{Progress, serve_lines};
 use crate::options::Opt;
 use crate::output::MAX_BYTES;
-use crate::pools::wire::{LINE_TOO_LONG, Line, first_line};
 use crate::record::{Reader, Writer};
 use crate::report::Report;
-use crate::service::{
-    Act, Acted, Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
-};
+use crate::service::{Act, Acted, Caps, Context, Info, Input, Peers, Served, Service, Traffic, Unreadable};
 use crate::settings::{self, Configure};
 use crate::stats::Figures;
 use crate::text::escaped;
@@ -56,8 +55,14 @@ pub const INFO: Info = Info {
     announcement: "administrators are listened to on",
     listening: options::LISTENING,
     is_private: true,
+    verbs: &["command"],
+    commands: commands::RIGHTS,
+    refusal: b"ERROR you are not let in\n",
     settings: settings::defaults::<AdminSettings>,
 };
+
+/// What rules of access can say of the administration: keys are the names of commands.
+const COMMAND: Verb = Verb(0);
 
 impl Configure for AdminSettings {
     const OPTIONS: &'static [Opt<Self>] = &[];
@@ -123,12 +128,19 @@ impl fmt::Display for Left {
 }
 
 impl Admin {
-    /// Obeys one line. Returns true if its answer comes later.
-    fn obey(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> bool {
+    /// Obeys one line.
+    fn obey(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Progress {
         self.figures.count(Stat::Commands);
         let (who, words) = (who_is(conn, context), words(line));
         let command = words.split_first().and_then(|(name, rest)| Some((commands::find(name)?, rest)));
         let asked = format!("{who} asks for {}", escaped(line));
+        if let Some((command, _)) = command
+            && context.has_rules()
+            && let Err(denial) =
+                context.check(conn, &Need { verb: COMMAND, keys: &[command.name.as_bytes()], takes: None })
+        {
+            return self.answer(conn, &asked, &Err(format!("access: {}", denial.name())), context);
+        }
         let Some((command, rest)) = command else {
             return self.answer(conn, &asked, &Err("there is no such command".into()), context);
         };
@@ -145,7 +157,7 @@ impl Admin {
                     action: action.into(),
                     key: rest.join(&b' '),
                 });
-                true
+                Progress::Waits
             }
             By::Admin(run) => {
                 let answer = run(self, rest, context);
@@ -154,20 +166,20 @@ impl Admin {
             By::Later(run) => {
                 warn!("{asked}");
                 run(self, conn, context);
-                true
+                Progress::Waits
             }
         }
     }
 
-    /// Logs what was asked for and what came of it, and says so. Returns false: nothing comes later.
-    fn answer(&self, conn: ConnId, asked: &str, answer: &Acted, context: &mut Context<'_>) -> bool {
+    /// Logs what was asked for and what came of it, and says so.
+    fn answer(&self, conn: ConnId, asked: &str, answer: &Acted, context: &mut Context<'_>) -> Progress {
         match answer {
             Ok(done) if done.is_empty() => warn!("{asked}"),
             Ok(done) => warn!("{asked}: {done}"),
             Err(reason) => warn!("{asked}, which is refused: {reason}"),
         }
         context.output.reply_lines(conn, |bytes| wire::write_answer(bytes, answer));
-        false
+        Progress::Done
     }
 
     /// `DRAIN`: begins one unless there is one, and has the connection told how it goes.
@@ -261,28 +273,7 @@ impl Service for Admin {
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
-        let Input { bytes: input, seen } = input;
-        let mut consumed = 0;
-        for _ in 0..REQUESTS_PER_TURN {
-            if context.output.is_full(conn) {
-                break;
-            }
-            let seen = if consumed == 0 { seen } else { 0 };
-            match first_line(&input[consumed..], seen, MOST_LINE_BYTES) {
-                Line::Whole(line, len) => {
-                    consumed += len;
-                    if self.obey(conn, line, context) {
-                        return Served { consumed, then: Then::Wait };
-                    }
-                }
-                Line::Partial => return Served { consumed, then: Then::Read },
-                Line::TooLong => {
-                    context.output.reply_lines(conn, |bytes| bytes.extend_from_slice(LINE_TOO_LONG));
-                    return Served { consumed: input.len(), then: Then::Close };
-                }
-            }
-        }
-        Served { consumed, then: Then::Serve }
+        serve_lines(conn, input, MOST_LINE_BYTES, context, |line, context| self.obey(conn, line, context))
     }
 
     fn acted(&mut self, asker: ConnId, result: &Acted, context: &mut Context<'_>) {

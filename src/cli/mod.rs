@@ -1,5 +1,6 @@
 //! The command line: reads it, does what it says, and turns what went wrong into one sentence and an exit status.
 
+mod access;
 mod admin;
 mod command;
 mod commands;
@@ -32,7 +33,7 @@ mod top;
 pub use crate::options::Opt;
 pub use command::{Command, Failure};
 pub use commands::COMMANDS;
-pub use options::DaemonSettings;
+pub use options::{DaemonSettings, tables};
 pub use table::{Given, WordsAllowed};
 
 use log::Level;

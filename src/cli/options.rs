@@ -1,9 +1,11 @@
 //! The daemon's options: those of each service in the registry, and those of the loop. Parsing, `--help`, the configuration file
 //! and the manual's test read them as one table.
 
+use super::access;
 use super::config;
 use super::endpoint;
 use super::table::Given;
+use crate::access::Rule;
 use crate::address::Address;
 use crate::id::ServiceId;
 use crate::net::{self, Keepalive};
@@ -36,6 +38,8 @@ pub struct DaemonSettings {
     pub is_rehearsal: bool,
     /// How often `-v` was given.
     pub verbosity: u8,
+    /// Who may ask for what.
+    pub rules: Vec<Rule>,
 }
 
 /// The options of the loop. A name in the file is that of the option with underscores, and in a section if it belongs to a
@@ -168,6 +172,7 @@ impl Default for DaemonSettings {
             is_check: false,
             is_rehearsal: false,
             verbosity: 0,
+            rules: Vec::new(),
         }
     }
 }
@@ -226,7 +231,7 @@ impl DaemonSettings {
     /// Returns what is wanted of the loop.
     pub fn policy(&self) -> net::Policy {
         let max_connections = self.endpoints.map(|endpoint| endpoint.max_connections);
-        net::Policy { max_connections, busy_poll: self.busy_poll }
+        net::Policy { max_connections, busy_poll: self.busy_poll, rules: self.rules.clone() }
     }
 
     /// Returns how to listen for the clients of a service.
@@ -266,7 +271,7 @@ impl DaemonSettings {
             }
             row -= own;
         }
-        unreachable!("the rows are those of the services' tables, in this order")
+        (access::TABLES[row].add)(self, table)
     }
 }
 
@@ -275,9 +280,10 @@ fn schema<'a>(rows: &'a [Opt<()>], tables: &'a [TableDoc]) -> config::Schema<'a,
     config::Schema { rows, set: DaemonSettings::set, tables, add: DaemonSettings::add }
 }
 
-/// Returns the tables of which a configuration file may have several: those of each service.
+/// Returns the tables of which a configuration file may have several: those of each service, then those of the loop.
 pub fn tables() -> Vec<TableDoc> {
-    SERVICES.iter().flat_map(|info| (info.settings)().tables()).collect()
+    let services = SERVICES.iter().flat_map(|info| (info.settings)().tables());
+    services.chain(access::TABLES.iter().map(|table| table.about)).collect()
 }
 
 /// Returns the rows of the whole table, without what they set: those of each service, then those of the loop.

@@ -4,6 +4,7 @@
 pub mod options;
 mod report;
 pub mod request;
+mod rights;
 mod state;
 pub mod stats;
 pub mod wire;
@@ -14,6 +15,7 @@ pub use state::{
     ReleaseUnits,
 };
 
+use crate::access::Holds;
 use crate::id::{ConnId, Id};
 use crate::options::Opt;
 use crate::output::{MAX_BYTES, Output};
@@ -46,6 +48,9 @@ pub const INFO: Info = Info {
     announcement: "the counters are at",
     listening: options::LISTENING,
     is_private: false,
+    verbs: rights::VERBS,
+    commands: rights::COMMANDS,
+    refusal: rights::REFUSAL,
     settings: settings::defaults::<CountersSettings>,
 };
 
@@ -177,6 +182,14 @@ impl CountersService {
                 return if malformed == Malformed::TooLong { RequestProgress::Over } else { RequestProgress::Done };
             }
         };
+        // A Dump that is under way was allowed when it began.
+        if context.has_rules()
+            && self.session(conn).dump_next.is_none()
+            && let Some(refusal) = self.refusal_of(conn, &request, context)
+        {
+            reply(context.output, conn, |bytes| wire::write_refusal(bytes, header, refusal));
+            return RequestProgress::Done;
+        }
         let number = match request {
             CounterRequest::Noop => self.counting(Stat::Noop, |_| Ok(None)),
             CounterRequest::Get(name) => {
@@ -315,6 +328,10 @@ impl Service for CountersService {
 
     fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
         self.refuses_new = refuses;
+    }
+
+    fn holds(&self, conn: ConnId) -> Holds {
+        Holds { locks: self.state.held_by(conn), waits: 0 }
     }
 
     fn held(&self) -> u64 {

@@ -31,6 +31,10 @@ pub enum CounterRefusal {
     NotAcquired,
     /// The counters use as much memory as they may.
     OutOfMemory,
+    /// No rule of access allows that.
+    Denied,
+    /// A rule of access allows that, but not as often.
+    Limited,
 }
 
 /// A counter as it is now.

@@ -361,6 +361,12 @@ impl CountersState {
         (number, step.now + Span::from_micros(interval - time_of_day % interval))
     }
 
+    /// Returns of how many counters a connection holds units.
+    pub fn held_by(&self, conn: ConnId) -> u32 {
+        // Lossless: a connection cannot hold units of more counters than the memory has room for.
+        self.clients.get(conn.index()).map_or(0, |holdings| holdings.len() as u32)
+    }
+
     fn held(&self, conn: ConnId, id: CounterId) -> u32 {
         self.clients.get(conn.index()).map_or(0, |holdings| holdings.of(id))
     }

@@ -204,6 +204,9 @@ fn code_of(refusal: CounterRefusal) -> (u8, &'static str) {
         CounterRefusal::NotAvailable => (0x21, "Resource not available"),
         CounterRefusal::NotAcquired => (0x22, "Not acquired"),
         CounterRefusal::OutOfMemory => (0x82, "OutOfMemory"),
+        // These are not of yrmcds, whose other numbers are those of memcached's binary protocol, as are these.
+        CounterRefusal::Denied => (0x20, "Access denied"),
+        CounterRefusal::Limited => (0x86, "Too many requests"),
     }
 }
 

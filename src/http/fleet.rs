@@ -6,6 +6,8 @@
 
 pub mod fetch;
 
+use super::INFO;
+use crate::access;
 use crate::id::ConnId;
 use crate::report::merge::Merged;
 use crate::report::snapshot::Snapshot;
@@ -296,7 +298,7 @@ impl Fleet {
     }
 
     /// Returns whether some daemon does not answer.
-    pub fn is_any_silent(&self, now: Time) -> bool {
+    fn is_any_silent(&self, now: Time) -> bool {
         self.servers.iter().any(|watched| watched.silence(now).is_some())
     }
 
@@ -313,8 +315,25 @@ impl Fleet {
                 merged.add(watched.server.name(), told.clone());
             }
         }
-        Some(merged.finish())
+        let mut merged = merged.finish();
+        let is_view = !target.starts_with("/status.json");
+        if is_view && merged.title.is_none() {
+            merged.title = Some("The servers that answer know nothing of it.".into());
+        }
+        leave_unused(&mut merged, !is_view || self.is_any_silent(now));
+        Some(merged)
     }
+}
+
+/// Leaves out the services of which there is nothing to tell, and what is told of the servers unless it is about them.
+fn leave_unused(merged: &mut Snapshot, is_of_servers: bool) {
+    let Snapshot { services, history, .. } = merged;
+    services.retain(|service| {
+        service.connections_opened > 0 || [INFO.name, access::report::NAME].contains(&&*service.name)
+    });
+    history.series.retain(|series| services.iter().any(|service| service.name == series.service));
+    let own = services.iter_mut().filter(|service| service.name == INFO.name && !is_of_servers);
+    own.for_each(|service| service.tables.clear());
 }
 
 impl Watched {

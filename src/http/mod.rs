@@ -9,12 +9,14 @@ pub mod options;
 mod page;
 mod recent;
 mod resource;
+mod rights;
 mod samples;
 mod text;
 pub mod wire;
 
 pub use options::HttpSettings;
 
+use crate::access;
 use crate::id::ConnId;
 use crate::options::Opt;
 use crate::output::MAX_BYTES;
@@ -59,6 +61,9 @@ pub const INFO: Info = Info {
     announcement: "metrics and the status page are at",
     listening: options::LISTENING,
     is_private: false,
+    verbs: rights::VERBS,
+    commands: rights::COMMANDS,
+    refusal: wire::REFUSAL,
     settings: settings::defaults::<HttpSettings>,
 };
 
@@ -114,6 +119,7 @@ impl Http {
         trace!("{conn} > {method:?} {path:?}");
         let body = match (resource, method) {
             _ if host.is_some_and(|host| !self.hosts.include(host)) => Err(Status::MisdirectedRequest),
+            _ if let Some(refusal) = rights::refusal_of(conn, &request, context) => Err(refusal),
             (Some(Resource::View(service, thing, Form::Page)), Method::Post) => {
                 Err(self.act(service, thing, &request, context))
             }
@@ -163,12 +169,7 @@ impl Http {
         let moment = || Moment::seen_from(context, own());
         if let (Some(fleet), Some(target)) = (&self.fleet, resource.target(extent.range)) {
             let snapshot = self.snapshot_of(moment(), extent, context.others);
-            let mut merged = fleet.merged(&target, snapshot, context.now).ok_or(Status::NotFound)?;
-            if merged.title.is_none() && matches!(resource, Resource::View(..)) {
-                merged.title = Some("The servers that answer know nothing of it.".into());
-            }
-            let is_of_servers = merged.title.is_none() || fleet.is_any_silent(context.now);
-            leave_unused(&mut merged, is_of_servers);
+            let merged = fleet.merged(&target, snapshot, context.now).ok_or(Status::NotFound)?;
             let merged = merged.cut(extent.room());
             return Ok(if resource.is_page() { page::render(&merged) } else { merged.to_json() });
         }
@@ -248,17 +249,10 @@ impl Http {
 fn in_use(mut moment: Moment<'_>) -> Moment<'_> {
     let services = &mut moment.overview.services;
     let first = services.first().map(|service| service.name);
-    services.retain(|service| service.traffic.opened > 0 || Some(service.name) == first);
+    services.retain(|service| {
+        service.traffic.opened > 0 || Some(service.name) == first || service.name == access::report::NAME
+    });
     moment
-}
-
-/// Leaves out the services of which there is nothing to tell, and what is told of the servers unless it is about them.
-fn leave_unused(merged: &mut Snapshot, is_of_servers: bool) {
-    let Snapshot { services, history, .. } = merged;
-    services.retain(|service| service.connections_opened > 0 || service.name == INFO.name);
-    history.series.retain(|series| services.iter().any(|service| service.name == series.service));
-    let own = services.iter_mut().filter(|service| service.name == INFO.name && !is_of_servers);
-    own.for_each(|service| service.tables.clear());
 }
 
 /// Returns what is said in place of a page.

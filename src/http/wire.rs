@@ -80,10 +80,16 @@ pub enum Status {
     MethodNotAllowed,
     ContentTooLarge,
     MisdirectedRequest,
+    TooManyRequests,
     HeadTooLarge,
     ServiceUnavailable,
     VersionNotSupported,
 }
+
+/// What a connection is told that no rule of access allows.
+pub const REFUSAL: &[u8] =
+    b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 14\r\n\
+Cache-Control: no-store\r\nConnection: close\r\n\r\n403 Forbidden\n";
 
 /// A response: everything but the body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,6 +118,7 @@ impl Status {
             Status::MethodNotAllowed => "405 Method Not Allowed",
             Status::ContentTooLarge => "413 Content Too Large",
             Status::MisdirectedRequest => "421 Misdirected Request",
+            Status::TooManyRequests => "429 Too Many Requests",
             Status::HeadTooLarge => "431 Request Header Fields Too Large",
             Status::ServiceUnavailable => "503 Service Unavailable",
             Status::VersionNotSupported => "505 HTTP Version Not Supported",

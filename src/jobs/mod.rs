@@ -9,6 +9,7 @@ pub mod postgres;
 mod process;
 mod report;
 pub mod request;
+mod rights;
 mod saving;
 mod sessions;
 pub mod sqlite;
@@ -23,6 +24,7 @@ pub mod wire;
 
 pub use options::{JobsSettings, StoreKind};
 
+use crate::access::Holds;
 use crate::id::{ConnId, Id};
 use crate::options::Opt;
 use crate::output::MAX_BYTES;
@@ -41,9 +43,8 @@ use state::{Commit, Event, Refusal, Reply, State, Step, Timer};
 use stats::Jobs as Stat;
 use std::io;
 use store::{Standing, Store};
-use telling::Body;
 use wire::stream::{Cut, Item};
-use wire::{MAX_EXTENSION_LINE, Request, replies};
+use wire::{MAX_EXTENSION_LINE, Request};
 
 /// How many wikis and types the status page has in its matrix: as many as there is room for on a screen.
 const SHOWN_WIKIS: usize = 20;
@@ -59,6 +60,9 @@ pub const INFO: Info = Info {
     announcement: "the jobs are at",
     listening: options::LISTENING,
     is_private: false,
+    verbs: rights::VERBS,
+    commands: rights::COMMANDS,
+    refusal: b"NOT_ALLOWED\r\n",
     settings: settings::defaults::<JobsSettings>,
 };
 
@@ -158,6 +162,9 @@ impl JobQueue {
 
     /// Serves one request. Returns what to do next if the connection's turn ends with it.
     fn handle(&mut self, conn: ConnId, item: Item<'_>, context: &mut Context<'_>) -> Option<Then> {
+        if self.refuses(conn, &item, context) {
+            return None;
+        }
         match item {
             Item::Put(..) | Item::PutMany(_) if self.is_store_failing(context.now) => self.refuse_put(conn, context),
             Item::Put(put, body) => self.step(context, |state, step| state.put(conn, &put, body, step)),
@@ -172,16 +179,9 @@ impl JobQueue {
                 self.tell(&Event { conn, reply: Reply::Refused(refusal), after: None }, context);
             }
             Item::Request(Request::Quit) => return Some(Then::Close),
-            Item::Request(request) if request.is_for_admins() && !self.may_administer(conn, context) => {
-                self.say(conn, Body::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
-            }
             Item::Request(request) => return self.request(conn, request, context),
         }
         None
-    }
-
-    fn may_administer(&self, conn: ConnId, context: &Context<'_>) -> bool {
-        self.is_open_to_admins || context.peers.is_local(conn)
     }
 
     /// Serves one request that has no body.
@@ -325,6 +325,10 @@ impl Service for JobQueue {
         if !refuses {
             self.step(context, |_, _| {});
         }
+    }
+
+    fn holds(&self, conn: ConnId) -> Holds {
+        self.state.holds(conn)
     }
 
     fn held(&self) -> u64 {

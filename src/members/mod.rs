@@ -8,6 +8,7 @@ pub mod pool_settings;
 mod pool_table;
 mod report;
 pub mod request;
+mod rights;
 mod sessions;
 pub mod state;
 pub mod stats;
@@ -15,15 +16,15 @@ pub mod wire;
 
 pub use options::MembersSettings;
 
+use crate::access::Holds;
 use crate::id::ConnId;
+use crate::lines::{Progress, serve_lines};
 use crate::options::{Opt, TableOpt};
 use crate::output::{MAX_BYTES, Output};
-use crate::pools::wire::{LINE_TOO_LONG, Line as Framed, first_line, is_http};
+use crate::pools::wire::is_http;
 use crate::record::{Reader, Writer};
 use crate::report::{Counted, Report, View};
-use crate::service::{
-    Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
-};
+use crate::service::{Caps, Context, Info, Input, Peers, Served, Service, Traffic, Unreadable};
 use crate::settings::{self, Configure};
 use crate::text::escaped;
 use crate::time::Time;
@@ -48,6 +49,9 @@ pub const INFO: Info = Info {
     announcement: "the members are at",
     listening: options::LISTENING,
     is_private: false,
+    verbs: rights::VERBS,
+    commands: rights::COMMANDS,
+    refusal: b"ERROR DENIED\n",
     settings: settings::defaults::<MembersSettings>,
 };
 
@@ -92,16 +96,6 @@ pub struct Members {
     log_sum: Option<TimerId>,
 }
 
-/// How far a request is.
-enum Progress {
-    /// Answered.
-    Done,
-    /// To be served again: its answer is longer than what can be said at once.
-    Partly,
-    /// Answered, and the connection ends.
-    Over,
-}
-
 impl Members {
     /// A service without pools.
     pub fn new(settings: MembersSettings) -> Self {
@@ -123,13 +117,23 @@ impl Members {
         if !self.sessions.is_listing(conn) {
             trace!("{conn} > {}", escaped(line));
         }
-        let refusal = match wire::parse(line) {
+        let line = wire::parse(line);
+        // A list that is under way was allowed when it began.
+        if context.has_rules()
+            && !self.sessions.is_listing(conn)
+            && let Ok(line) = &line
+            && let Some(what) = self.refusal_of(conn, line, context)
+        {
+            tell(context.output, &Event { conn, what });
+            return Progress::Done;
+        }
+        let refusal = match line {
             Ok(Line::Request(request)) => {
                 if !std::mem::replace(&mut self.is_numbered, true) {
                     self.state.number_from((context.epoch + context.now.since(Time::START)).as_micros());
                 }
                 let is_last = matches!(request, Request::Bye);
-                let is_admin = request.is_for_operators() && self.is_operator(conn, context.peers);
+                let is_admin = request.is_for_operators() && self.is_operator(conn, context);
                 self.step(context, is_admin, |state, step| state.serve(conn, request, step));
                 return if is_last { Progress::Over } else { Progress::Done };
             }
@@ -141,10 +145,6 @@ impl Members {
         };
         tell(context.output, &Event { conn, what: What::Error(refusal) });
         Progress::Done
-    }
-
-    fn is_operator(&self, conn: ConnId, peers: &dyn Peers) -> bool {
-        self.admin.unwrap_or_else(|| peers.is_local(conn))
     }
 
     /// Has the state machine take one step, and passes on what it says.
@@ -273,31 +273,13 @@ impl Service for Members {
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
-        let Input { bytes: input, seen } = input;
-        let mut consumed = 0;
-        for _ in 0..REQUESTS_PER_TURN {
-            if context.output.is_full(conn) {
-                break;
+        serve_lines(conn, input, MOST_LINE_BYTES, context, |line, context| match is_http(line) {
+            true => {
+                debug!("{conn} speaks HTTP here");
+                Progress::Over
             }
-            let seen = if consumed == 0 { seen } else { 0 };
-            match first_line(&input[consumed..], seen, MOST_LINE_BYTES) {
-                Framed::Whole(line, _) if is_http(line) => {
-                    debug!("{conn} speaks HTTP here");
-                    return Served { consumed: input.len(), then: Then::Close };
-                }
-                Framed::Whole(line, len) => match self.handle(conn, line, context) {
-                    Progress::Done => consumed += len,
-                    Progress::Partly => break,
-                    Progress::Over => return Served { consumed: input.len(), then: Then::Close },
-                },
-                Framed::Partial => return Served { consumed, then: Then::Read },
-                Framed::TooLong => {
-                    context.output.reply_lines(conn, |bytes| bytes.extend_from_slice(LINE_TOO_LONG));
-                    return Served { consumed: input.len(), then: Then::Close };
-                }
-            }
-        }
-        Served { consumed, then: Then::Serve }
+            false => self.handle(conn, line, context),
+        })
     }
 
     fn expire(&mut self, due: Due, context: &mut Context<'_>) {
@@ -326,6 +308,10 @@ impl Service for Members {
 
     fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
         self.state.set_refusing(refuses);
+    }
+
+    fn holds(&self, conn: ConnId) -> Holds {
+        self.state.holds(conn)
     }
 
     fn held(&self) -> u64 {

@@ -170,6 +170,10 @@ pub enum Refusal {
     NotWaiting,
     /// The port is not for operators.
     NotAdmin,
+    /// No rule of access allows that.
+    Denied,
+    /// A rule of access allows that, but not as often.
+    Limited,
 }
 
 /// Why a take has no members.

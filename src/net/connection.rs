@@ -1,11 +1,13 @@
 //! One connection: its stream, and what is known of it. It knows nothing of the others.
 
 use super::read_buffer::{ReadBuffer, ReadOutcome};
+use crate::access::Identity;
 use crate::id::ServiceId;
 use crate::proxy::Header;
 use crate::service::Credentials;
 use crate::wheel::TimerId;
 use std::io::{self, Read, Write};
+use std::net::IpAddr;
 
 /// Reads in a turn in which the peer has closed its side: its last data, and the end of file. A third is for data that one read
 /// cannot take.
@@ -30,6 +32,11 @@ pub trait Stream: Read + Write {
     /// Returns whether the peer is on this machine.
     fn is_local(&self) -> bool {
         false
+    }
+
+    /// Returns where the peer is, if that is on a network.
+    fn ip(&self) -> Option<IpAddr> {
+        None
     }
 
     /// Returns as whom the peer has connected, where the system tells.
@@ -168,6 +175,21 @@ impl<S: Stream> Connection<S> {
     /// Returns as whom the client has connected, where the system tells: not of one behind a proxy.
     pub fn credentials(&self) -> Option<Credentials> {
         matches!(self.client, Client::Peer).then(|| self.stream.credentials())?
+    }
+
+    /// Returns what is known of the client that a rule of access may be for.
+    pub fn identity(&self) -> Identity<'_> {
+        match &self.client {
+            Client::Peer => {
+                Identity { ip: self.stream.ip(), credentials: self.stream.credentials(), certificate: None }
+            }
+            Client::Unknown { .. } => Identity::default(),
+            Client::Behind(header) => Identity {
+                ip: header.source.map(|source| source.ip()),
+                credentials: None,
+                certificate: header.tls.as_ref().and_then(|tls| tls.common_name.as_deref()),
+            },
+        }
     }
 
     /// Reads once, and notes whether another read may bring more. If the peer has closed its side, the end of file behind its

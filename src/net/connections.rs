@@ -11,6 +11,7 @@ use super::connection::{Client, Connection, Phase, Readiness, Stream};
 use super::dispatch::Dispatch;
 use super::idle::IdleQueues;
 use super::read_buffer::ReadBuffer;
+use crate::access::SavedCounts;
 use crate::id::{ConnId, Id, ServiceId};
 use crate::list::{Links, List};
 use crate::loop_stats::LoopStats;
@@ -23,6 +24,7 @@ use crate::wheel::Owner;
 use log::debug;
 use slab::Slab;
 
+mod guard;
 mod saved;
 mod tick;
 
@@ -49,6 +51,8 @@ pub struct Connections<S> {
     /// Services whose stores have finished something.
     completed: Vec<ServiceId>,
     read_buffer: ReadBuffer,
+    /// What another process has denied, until there are rules to count it by.
+    denied: Vec<SavedCounts>,
     /// True while an upgrade waits until the services are quiet: nothing is served.
     is_paused: bool,
     dispatch: Dispatch,
@@ -80,6 +84,7 @@ impl<S: Stream> Connections<S> {
             closing: Vec::new(),
             completed: Vec::new(),
             read_buffer: ReadBuffer::new(services.longest_request().max(MAX_HEADER)),
+            denied: Vec::new(),
             is_paused: false,
             dispatch: Dispatch::new(services, epoch, random),
         }
@@ -288,6 +293,9 @@ impl<S: Stream> Connections<S> {
         self.idle.remove(id, conn.service);
         if let Some(timer) = conn.take_header_timer() {
             self.dispatch.wheel.of::<ConnId>(LOOP).cancel(timer);
+        }
+        if self.dispatch.access.is_on() {
+            self.dispatch.access.leave(id);
         }
         match std::mem::replace(&mut conn.phase, Phase::Closed) {
             Phase::Open => {}

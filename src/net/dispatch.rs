@@ -1,5 +1,6 @@
 //! Calls the services with what they share: the wheel, the output, random numbers. It knows no connections, only their ids.
 
+use crate::access::Access;
 use crate::id::{ConnId, ServiceId};
 use crate::loop_stats::LoopStats;
 use crate::output::Output;
@@ -25,6 +26,8 @@ pub struct Dispatch {
     pub ended: Vec<ConnId>,
     /// A service has asked that the daemon ends.
     pub is_end_asked: bool,
+    /// Who may ask for what.
+    pub access: Access,
     /// What a service has asked to be done in others; empty between calls.
     acts: Vec<Act>,
     random: Random,
@@ -61,6 +64,7 @@ impl Dispatch {
             resumed: Vec::new(),
             ended: Vec::new(),
             is_end_asked: false,
+            access: Access::default(),
             acts: Vec::new(),
             random,
             epoch,
@@ -82,7 +86,9 @@ impl Dispatch {
             self.observe(now);
         }
         self.is_commit_due |= self.services[id].info.has_store;
-        let Dispatch { services, wheel, output, loop_stats, process, resumed, ended, acts, random, epoch, .. } = self;
+        let Dispatch {
+            services, wheel, output, loop_stats, process, resumed, ended, acts, random, epoch, access, ..
+        } = self;
         let mut orders = Orders::default();
         let (service, traffic, others) = services.split(id);
         let (timers, process, others) = (wheel.own(id.owner()), &**process, &others);
@@ -102,6 +108,7 @@ impl Dispatch {
             process,
             loop_stats,
             others,
+            access,
         };
         let result = call(service, &mut context);
         if !self.acts.is_empty() {
@@ -192,6 +199,7 @@ impl Dispatch {
         self.services.check();
         self.wheel.check();
         self.output.check();
+        self.access.check_counts();
     }
 
     pub fn is_empty(&self) -> bool {
@@ -199,6 +207,7 @@ impl Dispatch {
         self.services.is_empty()
             && has_own_timers_only
             && self.output.is_empty()
+            && self.access.is_empty()
             && self.resumed.is_empty()
             && self.ended.is_empty()
     }

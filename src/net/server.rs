@@ -10,6 +10,7 @@ use super::sd_notify::{DaemonState, Notifier};
 use super::signals::Signals;
 use super::socket::Socket;
 use super::waker::{Stopper, Waker};
+use crate::access::Rule;
 use crate::address::Address;
 use crate::id::{ConnId, Id, ServiceId};
 use crate::loop_stats::Budget;
@@ -50,6 +51,8 @@ pub struct Policy {
     pub max_connections: PerService<u64>,
     /// How long to poll for events before sleeping. It saves the time to wake up, at the cost of a processor that is never idle.
     pub busy_poll: Span,
+    /// Who may ask for what; without rules, everybody for everything.
+    pub rules: Vec<Rule>,
 }
 
 impl Default for Policy {
@@ -61,7 +64,11 @@ impl Default for Policy {
 impl Policy {
     /// Returns the defaults for a list of services.
     pub fn of(list: &[&'static Info]) -> Self {
-        Policy { max_connections: PerService::of(list, |info| info.max_connections), busy_poll: Span::ZERO }
+        Policy {
+            max_connections: PerService::of(list, |info| info.max_connections),
+            busy_poll: Span::ZERO,
+            rules: Vec::new(),
+        }
     }
 }
 
@@ -138,6 +145,7 @@ impl Server {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         connections.measure(Box::new(System));
+        connections.guard(policy.rules.clone());
         connections.services().attach(|service| waker.of(service));
         Ok(Server {
             poll,
@@ -321,8 +329,9 @@ impl Server {
             return self.connections.count_error(service);
         }
         let id = self.connections.open(socket, service, now);
-        if is_proxied {
-            self.connections.await_header(id, now);
+        match is_proxied {
+            true => self.connections.await_header(id, now),
+            false => self.connections.admit(id, now),
         }
         if let Err(error) = self.register_connection(id) {
             debug!("{id} cannot be polled: {error}");

@@ -7,7 +7,7 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use nix::sys::socket::{getsockopt, sockopt};
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// A connected, non-blocking socket.
@@ -84,12 +84,19 @@ impl Stream for Socket {
         }
     }
 
+    fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Socket::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip().to_canonical()),
+            Socket::Unix(_) => None,
+        }
+    }
+
     fn credentials(&self) -> Option<Credentials> {
         match self {
             Socket::Tcp(_) => None,
             Socket::Unix(stream) => {
                 let peer = getsockopt(stream, sockopt::PeerCredentials).ok()?;
-                Some(Credentials { uid: peer.uid(), pid: peer.pid() })
+                Some(Credentials { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() })
             }
         }
     }

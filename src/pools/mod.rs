@@ -1,12 +1,14 @@
 //! PoolCounter: the adapter between the loop and the pools. It turns bytes into requests and replies into bytes, and
 //! decides nothing itself.
 
+mod acts;
 pub mod ceiling;
 pub mod ceiling_table;
 mod events;
 pub mod options;
 mod report;
 pub mod request;
+mod rights;
 mod state;
 pub mod stats;
 mod views;
@@ -19,6 +21,7 @@ pub use state::{
     Reply, WhichKeys, WorkType,
 };
 
+use crate::access::Holds;
 use crate::id::ConnId;
 use crate::options::{Opt, TableOpt};
 use crate::output::{FULL_BYTES, MAX_BYTES, Output};
@@ -27,14 +30,13 @@ use crate::report::room::{self, Room};
 use crate::report::snapshot::{Moment, Remembered, Snapshot};
 use crate::report::{Counted, Report, Series, View};
 use crate::service::{
-    Acted, Caps, Context, GONE, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
+    Acted, Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
 use crate::settings::{self, Configure};
 use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
-use ceiling_table::MOST_CEILINGS;
 use log::{debug, trace};
 use stats::PoolStat as Stat;
 use std::io;
@@ -51,10 +53,6 @@ const KEYS_AT_ONCE: usize = 16_384;
 /// From so much unsent output on, each reply is written at once: those of a turn, two to a request at most, could fill it up.
 const NEARLY_FULL_BYTES: usize = FULL_BYTES - REQUESTS_PER_TURN * 2 * wire::MOST_REPLY_BYTES;
 
-/// The action that takes a lock away.
-const RELEASE_LOCK: &str = "release-lock";
-const CEILING: &str = "ceiling";
-
 /// The pools' line in the registry.
 pub const INFO: Info = Info {
     name: "pools",
@@ -65,6 +63,9 @@ pub const INFO: Info = Info {
     announcement: "listens on",
     listening: options::LISTENING,
     is_private: false,
+    verbs: rights::VERBS,
+    commands: rights::COMMANDS,
+    refusal: wire::text_of(Reply::Denied),
     settings: settings::defaults::<PoolsSettings>,
 };
 
@@ -116,7 +117,14 @@ impl PoolsService {
     /// Serves one request. Its replies may be written later in the turn.
     fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Handled {
         trace!("{conn} > {}", escaped(line));
-        match wire::parse(line) {
+        let request = wire::parse(line);
+        if context.has_rules()
+            && let Some(refusal) = self.refusal_of(conn, &request, context)
+        {
+            self.replies.push((conn, refusal));
+            return Handled::Next;
+        }
+        match request {
             PoolRequest::Acquire(mut request) => {
                 self.step(context, |state, step| state.acquire(conn, request.as_mut().map_err(|wrong| *wrong), step));
             }
@@ -261,52 +269,6 @@ impl PoolsService {
         });
     }
 
-    /// Takes the locks of a key from the client of an address, `KEY ADDRESS`: its connections there are told `NOT_LOCKED` and end,
-    /// whatever else they hold or wait for. That line is the answer to a RELEASE that comes later, or is on its way.
-    fn take_locks_from(&mut self, words: &[u8], context: &mut Context<'_>) -> Acted {
-        let mut words = words.splitn(2, |byte| *byte == b' ');
-        let (key, client) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let peers = context.peers;
-        let is_asked_for = |conn| {
-            let peer = peers.peer(conn);
-            peer != GONE && peer.as_bytes() == client
-        };
-        let claims = self.state.claims_on(key).filter(|claim| is_asked_for(claim.conn));
-        let (held, waiting): (Vec<_>, Vec<_>) = claims.partition(|claim| claim.waits_for.is_none());
-        let locks = held.len();
-        if locks == 0 {
-            return Err(match waiting.len() {
-                0 => "no client of that address has a lock of that key".into(),
-                _ => "that client waits for a lock of that key, and has none".into(),
-            });
-        }
-        let mut conns: Vec<ConnId> = held.into_iter().map(|claim| claim.conn).collect();
-        conns.sort_unstable();
-        conns.dedup();
-        for conn in conns {
-            context.output.reply_lines(conn, |bytes| bytes.extend_from_slice(wire::text_of(Reply::NotLocked)));
-            context.end(conn);
-        }
-        Ok(format!("{locks} {} taken away", if locks == 1 { "lock" } else { "locks" }))
-    }
-
-    /// Sets or removes a ceiling, as `KEYS NAME=VALUE,NAME=VALUE` or `KEYS none` says.
-    fn change_ceiling(&mut self, words: &[u8]) -> Acted {
-        let words = std::str::from_utf8(words).map_err(|_| "this is no text")?;
-        let (pattern, settings) = words.split_once(' ').unwrap_or((words, "none"));
-        if settings == "none" {
-            let was_there = self.state.remove_ceiling(pattern.as_bytes());
-            return if was_there { Ok("the ceiling is gone".into()) } else { Err("there is no such ceiling".into()) };
-        }
-        let ceiling = ceiling_table::parse_ceiling(pattern, settings)?;
-        let is_new = self.state.ceilings().iter().all(|one| one.ceiling.pattern != ceiling.pattern);
-        if is_new && self.state.ceilings().len() >= MOST_CEILINGS {
-            return Err(format!("there are more than {MOST_CEILINGS} ceilings"));
-        }
-        self.state.set_ceiling(ceiling);
-        Ok(format!("a ceiling for {pattern} until the next upgrade"))
-    }
-
     /// Returns what was counted here and in the connections' traffic.
     pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
         let mut figures = self.state.figures(now);
@@ -333,15 +295,15 @@ impl Service for PoolsService {
     }
 
     fn act(&mut self, action: &str, key: &[u8], context: &mut Context<'_>) -> Acted {
-        match action {
-            RELEASE_LOCK => self.take_locks_from(key, context),
-            CEILING => self.change_ceiling(key),
-            _ => Err("there is no such action".into()),
-        }
+        self.act_on(action, key, context)
     }
 
     fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
         self.state.set_refusing(refuses);
+    }
+
+    fn holds(&self, conn: ConnId) -> Holds {
+        self.state.holds(conn)
     }
 
     fn held(&self) -> u64 {

@@ -74,6 +74,10 @@ pub enum Reply {
     BadSyntax,
     /// The server is to end, and grants nothing new.
     Draining,
+    /// No rule of access allows that.
+    Denied,
+    /// A rule of access allows that, but not as often.
+    Limited,
     /// The request is none that is known.
     BadCommand,
     /// The request is too long, and so is all that comes behind it lost.

@@ -248,7 +248,7 @@ fn parse_stats(mut words: LineWords<'_>) -> PoolRequest<'_> {
 pub const MOST_REPLY_BYTES: usize = 24;
 
 /// Returns the line of a reply.
-pub fn text_of(reply: Reply) -> &'static [u8] {
+pub const fn text_of(reply: Reply) -> &'static [u8] {
     match reply {
         Reply::Locked => b"LOCKED\n",
         Reply::Done => b"DONE\n",
@@ -260,6 +260,8 @@ pub fn text_of(reply: Reply) -> &'static [u8] {
         Reply::WaitForResponse => b"ERROR WAIT_FOR_RESPONSE\n",
         Reply::BadSyntax => b"ERROR BAD_SYNTAX\n",
         Reply::Draining => b"ERROR DRAINING\n",
+        Reply::Denied => b"ERROR DENIED\n",
+        Reply::Limited => b"ERROR LIMITED\n",
         Reply::BadCommand => b"ERROR BAD_COMMAND\n",
         Reply::LineTooLong => LINE_TOO_LONG,
     }

@@ -180,7 +180,8 @@ impl<'a> Moment<'a> {
     }
 
     /// Returns the present with what is told of services.
-    pub fn with(context: &Context<'a>, overview: Overview) -> Self {
+    pub fn with(context: &Context<'a>, mut overview: Overview) -> Self {
+        overview.services.extend(context.access.report());
         Moment {
             now: context.now,
             epoch: context.epoch,

@@ -1,6 +1,7 @@
 //! The loop and its services without sockets and without a clock: streams are kept in memory, and time passes when the
 //! test says so. Everything above the sockets is the daemon's own code.
 
+use poolcounter::access::Rule;
 use poolcounter::id::ConnId;
 use poolcounter::loop_stats::LoopStats;
 use poolcounter::net::{Connections, Host, Readiness, Stream, rehearse};
@@ -13,6 +14,7 @@ use poolcounter::time::{Span, Time};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,6 +30,8 @@ pub const EPOCH: Span = Span::from_secs(1_788_177_600);
 struct Link {
     /// The number of its client.
     client: usize,
+    /// Where the client is, for rules of access.
+    ip: Option<IpAddr>,
     to_server: VecDeque<u8>,
     to_client: Vec<u8>,
     /// How many more bytes the client's side takes before it is full.
@@ -62,6 +66,7 @@ struct Client {
 pub struct World {
     list: Vec<&'static Info>,
     settings: AllSettings,
+    rules: Vec<Rule>,
     connections: Connections<Pipe>,
     clients: Vec<Client>,
     now: Rc<Cell<Time>>,
@@ -119,6 +124,10 @@ impl Stream for Pipe {
         let link = self.0.borrow();
         if link.reset { Err(ErrorKind::NotConnected.into()) } else { Ok(format!("client:{}", link.client)) }
     }
+
+    fn ip(&self) -> Option<IpAddr> {
+        self.0.borrow().ip
+    }
 }
 
 impl Drop for Pipe {
@@ -173,6 +182,7 @@ impl World {
         let mut world = World {
             list: list.to_vec(),
             settings,
+            rules: Vec::new(),
             connections,
             clients: Vec::new(),
             now: Rc::default(),
@@ -211,6 +221,12 @@ impl World {
         self.settings = settings.in_memory();
     }
 
+    /// Has these rules say who may do what.
+    pub fn guard(&mut self, rules: Vec<Rule>) {
+        self.rules = rules.clone();
+        self.connections.guard(rules);
+    }
+
     /// What the operator has told the services.
     pub fn settings(&self) -> &AllSettings {
         &self.settings
@@ -228,9 +244,16 @@ impl World {
 
     /// Connects a client of some service.
     pub fn connect_to(&mut self, service: &str) -> usize {
-        let link = Rc::new(RefCell::new(Link { client: self.clients.len(), room: usize::MAX, ..Link::default() }));
+        self.connect_from(None, service)
+    }
+
+    /// Connects a client of some service from an address.
+    pub fn connect_from(&mut self, ip: Option<IpAddr>, service: &str) -> usize {
+        let link = Link { client: self.clients.len(), ip, room: usize::MAX, ..Link::default() };
+        let link = Rc::new(RefCell::new(link));
         let id = self.connections.named(service).expect("is in the list");
         let id = self.connections.open(Pipe::new(&link), id, self.now.get());
+        self.connections.admit(id, self.now.get());
         self.clients.push(Client { link, id });
         self.clients.len() - 1
     }
@@ -412,6 +435,7 @@ impl World {
             stream_of,
         )
         .expect("is taken over");
+        self.connections.guard(self.rules.clone());
         self.attach();
         self.connections.configure(self.now());
         let news_of = |client: usize| {

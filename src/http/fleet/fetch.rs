@@ -1,6 +1,7 @@
 //! Asks one daemon for its pages as JSON, in a thread of its own that waits for it: with a bound on the time of each question and on
 //! the bytes of each answer, whatever the other side sends.
 
+use crate::access;
 use crate::http::wire::MAX_HEAD;
 use crate::registry::SERVICES;
 use crate::report::snapshot::Snapshot;
@@ -97,7 +98,8 @@ fn ask(server: &HttpServer, target: &str) -> Result<Option<Snapshot>, String> {
     let Ok(Status::Complete(length)) = head.parse(&answer) else { return Err("its answer is no HTTP".into()) };
     match head.code {
         Some(200) => {
-            let services: Vec<&str> = SERVICES.iter().map(|info| info.name).filter(|name| *name != "http").collect();
+            let services = SERVICES.iter().map(|info| info.name).filter(|name| *name != "http");
+            let services: Vec<&str> = services.chain([access::report::NAME]).collect();
             Snapshot::read(&answer[length..], &services).map(Some)
         }
         Some(404) => Ok(None),

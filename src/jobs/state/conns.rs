@@ -6,6 +6,7 @@ use super::sets::{SetId, Watch};
 use super::sweeps::SweepId;
 use super::tube::TubeId;
 use super::{Reply, State, Step, TubeName};
+use crate::access::Holds;
 use crate::id::{ConnId, Id};
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers};
@@ -170,6 +171,13 @@ impl State {
     pub fn is_waiting(&self, id: ConnId) -> bool {
         let conn = self.conns.get(id.index()).and_then(Option::as_ref);
         conn.is_some_and(|conn| conn.wait.is_some() || conn.sweep.is_some())
+    }
+
+    /// Returns how many jobs a connection has, and whether it waits for some.
+    pub fn holds(&self, id: ConnId) -> Holds {
+        let Some(conn) = self.conns.get(id.index()).and_then(Option::as_ref) else { return Holds::default() };
+        // Lossless: fewer jobs fit into the memory.
+        Holds { locks: conn.held.len() as u32, waits: u32::from(conn.wait.is_some()) }
     }
 
     /// Returns the name of the tube that a connection uses.

@@ -202,6 +202,16 @@ impl State {
         })
     }
 
+    /// Returns the name of the tube of a job that is there.
+    pub fn tube_of(&self, id: JobId) -> Option<&[u8]> {
+        self.visible(id).map(|key| &*self.tubes[self.jobs[key].tube.index()].name)
+    }
+
+    /// Returns whether a connection has a job.
+    pub fn has_reserved(&self, conn: ConnId, id: JobId) -> bool {
+        self.held_by(conn, id).is_some()
+    }
+
     /// Returns what there is to tell of a tube.
     pub fn tube_stats(&mut self, name: TubeName<'_>, now: Time) -> Option<TubeStats<'_>> {
         let id = self.find_visible(name.bytes())?;

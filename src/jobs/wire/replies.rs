@@ -64,7 +64,12 @@ pub fn write_internal_error(bytes: &mut Vec<u8>) {
     line(bytes, "INTERNAL_ERROR");
 }
 
-/// Writes that only administrators may do this.
+/// Writes that a rule of access allows this, but not as much of it: what clients know how to go on after.
+pub fn write_too_much(bytes: &mut Vec<u8>) {
+    line(bytes, "OUT_OF_MEMORY");
+}
+
+/// Writes that only administrators may do this, or others whom a rule of access allows it.
 pub fn write_not_allowed(bytes: &mut Vec<u8>) {
     line(bytes, "NOT_ALLOWED");
 }

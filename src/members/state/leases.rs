@@ -2,6 +2,7 @@
 
 use super::members::Then;
 use super::*;
+use crate::access::Holds;
 
 /// Spreads lease numbers, which are consecutive, over a table: they come from no peer.
 pub(super) fn hash_number(number: u64) -> Hash {
@@ -78,6 +79,14 @@ impl State {
         let id = HoldingId::from_index(self.holdings.insert(holding));
         self.client(conn).holding = Some(id);
         id
+    }
+
+    /// Returns how many members a connection holds, and whether it waits for some.
+    pub fn holds(&self, conn: ConnId) -> Holds {
+        let Some(client) = self.clients.get(conn.index()) else { return Holds::default() };
+        let held = client.holding.map(|holding| &self.holdings[holding.index()].held);
+        let locks = held.map_or(0, |held| held.iter().map(|(_, members)| *members).sum());
+        Holds { locks, waits: u32::from(client.waiter.is_some()) }
     }
 
     /// The connection that holds a lease, if it is still there.

@@ -79,6 +79,8 @@ fn write_refusal(bytes: &mut Vec<u8>, refusal: Refusal) {
         Refusal::NotProvider => ("NOT_PROVIDER", ""),
         Refusal::NotWaiting => ("NOT_WAITING", ""),
         Refusal::NotAdmin => ("NOT_ADMIN", ""),
+        Refusal::Denied => ("DENIED", ""),
+        Refusal::Limited => ("LIMITED", ""),
     };
     write(bytes, format_args!("ERROR {code}"));
     if !text.is_empty() {

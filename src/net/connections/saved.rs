@@ -1,6 +1,7 @@
 //! The connections in the handover to another process: all but their sockets, which the caller hands over.
 
 use super::{Connections, LOOP};
+use crate::access::SavedCounts;
 use crate::id::{ConnId, Id};
 use crate::loop_stats::LoopStats;
 use crate::net::connection::{Client, Connection, Phase, Stream};
@@ -17,6 +18,8 @@ use std::io::{self, ErrorKind, Read, Write};
 #[derive(Serialize, Deserialize)]
 pub struct ConnectionsHead {
     pub loop_stats: LoopStats,
+    /// What was denied.
+    pub denied: Vec<SavedCounts>,
     /// How many follow.
     pub connections: usize,
 }
@@ -63,7 +66,11 @@ impl<S: Stream> Connections<S> {
     /// When it cannot be written.
     pub fn save(&mut self, out: &mut Writer<'_>, now: Time) -> io::Result<()> {
         self.dispatch.save(out, now)?;
-        out.put(&ConnectionsHead { loop_stats: self.dispatch.loop_stats.clone(), connections: self.slab.len() })?;
+        out.put(&ConnectionsHead {
+            loop_stats: self.dispatch.loop_stats.clone(),
+            denied: self.dispatch.access.save(),
+            connections: self.slab.len(),
+        })?;
         for (index, conn) in &self.slab {
             let id = ConnId::from_index(index);
             out.put(&SavedConnection {
@@ -124,6 +131,7 @@ impl<S: Stream> Connections<S> {
         let services = connections.dispatch.restore(saved, now, is_rehearsal)?;
         let head: ConnectionsHead = saved.take()?;
         connections.dispatch.loop_stats = head.loop_stats;
+        connections.denied = head.denied;
         let mut all = Vec::new();
         let mut streams = Vec::new();
         for _ in 0..head.connections {

@@ -209,6 +209,7 @@ impl<S: Stream> Connections<S> {
             Ok(()) => self.after_serve(id, served, now),
             Err(error) => self.fail(id, &error, now),
         }
+        self.note_usage(id, now);
         now
     }
 
@@ -231,7 +232,7 @@ impl<S: Stream> Connections<S> {
             }
             (_, Ok(Some((header, len)))) => {
                 self.dispatch.services[service].traffic.received_bytes += len as u64;
-                self.greet(id, header);
+                self.greet(id, header, now);
             }
             (_, Ok(None)) if is_over => self.fail(id, &"it ended before its proxy said who its client is", now),
             (_, Ok(None)) if has_more => self.make_ready(id),
@@ -240,13 +241,14 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Notes whose requests a connection brings, and has them served.
-    fn greet(&mut self, id: ConnId, header: Header) {
+    fn greet(&mut self, id: ConnId, header: Header, now: Time) {
         let conn = &mut self.slab[id.index()];
         if let Some(timer) = conn.take_header_timer() {
             self.dispatch.wheel.of::<ConnId>(LOOP).cancel(timer);
         }
         conn.client = Client::Behind(header.into());
         debug!("{id} is for {}", self.slab.peer(id));
+        self.admit(id, now);
         self.make_ready(id);
     }
 
@@ -273,7 +275,7 @@ impl<S: Stream> Connections<S> {
 
     /// Looks at a connection whose service waits or is done with it: it is closed when it failed or is drained, and a waiting
     /// service is told of a hangup.
-    fn check_unserved(&mut self, id: ConnId, now: Time) {
+    pub(super) fn check_unserved(&mut self, id: ConnId, now: Time) {
         let conn = &mut self.slab[id.index()];
         if conn.lost {
             self.fail(id, &"its peer is gone", now);
@@ -367,6 +369,7 @@ impl<S: Stream> Connections<S> {
                 if conn.parked || !matches!(conn.phase, Phase::Open) {
                     self.after_write(id);
                 }
+                self.note_usage(id, now);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => conn.blocked = true,
             Err(error) if error.kind() == ErrorKind::Interrupted => self.dispatch.output.touch(id),

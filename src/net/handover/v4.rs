@@ -128,7 +128,7 @@ fn write(saved: ConnectionsV4, out: &mut Writer<'_>) -> io::Result<()> {
     }
     let LoopFigures { durations, turns, spent, .. } = saved.pulse;
     let loop_stats = LoopStats::restored(durations.into_histogram(), turns.into_histogram(), &spent);
-    out.put(&ConnectionsHead { loop_stats, connections: saved.connections.len() })?;
+    out.put(&ConnectionsHead { loop_stats, denied: Vec::new(), connections: saved.connections.len() })?;
     for ConnectionV4 { id, kind, unserved, unsent, replies, eof, patience } in saved.connections {
         let index = order.iter().position(|other| *other == kind as u8);
         // Lossless: there were three services.

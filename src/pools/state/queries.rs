@@ -2,6 +2,7 @@
 //! bounded.
 
 use super::{ClaimId, ClaimPhase, List, Pool, PoolsState, Purpose, WorkType};
+use crate::access::Holds;
 use crate::id::{ConnId, Id};
 use crate::pools::stats::PoolStat as Stat;
 use crate::time::Time;
@@ -151,6 +152,16 @@ impl PoolsState {
         let pools = pools.chain(self.top_keys.keys().filter_map(|key| self.pool(key)));
         let found = pools.filter(|pool| pool.key.starts_with(beginning)).max_by_key(|pool| pool.occupancy().1);
         found.map(|pool| &pool.key[..])
+    }
+
+    /// Returns how many locks a connection holds, and how many requests of it wait.
+    pub fn holds(&self, conn: ConnId) -> Holds {
+        let mut holds = Holds::default();
+        for claim in self.claims_with(conn) {
+            let count = if claim.waits_for.is_none() { &mut holds.locks } else { &mut holds.waits };
+            *count += 1;
+        }
+        holds
     }
 
     /// Returns what a connection has, oldest first.

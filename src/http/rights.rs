@@ -1,0 +1,24 @@
+//! What rules of access can say of the pages. Keys are paths.
+
+use super::wire::{HttpRequest, Method, Status};
+use crate::access::{Need, Verb};
+use crate::id::ConnId;
+use crate::service::Context;
+
+/// What can be asked for.
+pub const VERBS: &[&str] = &["read", "act"];
+const READ: Verb = Verb(0);
+const ACT: Verb = Verb(1);
+
+/// What each method asks for.
+pub const COMMANDS: &[(&str, Option<Verb>)] = &[("GET", Some(READ)), ("HEAD", Some(READ)), ("POST", Some(ACT))];
+
+/// Looks whether a connection may ask for this now, and returns what it is told if not.
+pub(super) fn refusal_of(conn: ConnId, request: &HttpRequest<'_>, context: &mut Context<'_>) -> Option<Status> {
+    if !context.has_rules() {
+        return None;
+    }
+    let verb = if request.method == Method::Post { ACT } else { READ };
+    let denial = context.check(conn, &Need { verb, keys: &[request.path.as_bytes()], takes: None }).err()?;
+    Some(if denial.is_limit() { Status::TooManyRequests } else { Status::Forbidden })
+}

@@ -1,0 +1,50 @@
+//! Services whose requests are lines, and that answer each at once: reads the lines of a turn.
+
+use crate::id::ConnId;
+use crate::pools::wire::{LINE_TOO_LONG, Line, first_line};
+use crate::service::{Context, Input, REQUESTS_PER_TURN, Served, Then};
+
+/// How far a line is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// It is done with.
+    Done,
+    /// It is done with, and its answer comes later.
+    Waits,
+    /// To be served again: its answer is longer than what can be said at once.
+    Partly,
+    /// It is done with, and the connection ends.
+    Over,
+}
+
+/// Has the lines at the front of the input served, in order, each of `longest` bytes at most without its end.
+pub fn serve_lines(
+    conn: ConnId,
+    input: Input<'_>,
+    longest: usize,
+    context: &mut Context<'_>,
+    mut serve: impl FnMut(&[u8], &mut Context<'_>) -> Progress,
+) -> Served {
+    let Input { bytes: input, seen } = input;
+    let mut consumed = 0;
+    for _ in 0..REQUESTS_PER_TURN {
+        if context.output.is_full(conn) {
+            break;
+        }
+        let seen = if consumed == 0 { seen } else { 0 };
+        match first_line(&input[consumed..], seen, longest) {
+            Line::Whole(line, len) => match serve(line, context) {
+                Progress::Done => consumed += len,
+                Progress::Waits => return Served { consumed: consumed + len, then: Then::Wait },
+                Progress::Partly => break,
+                Progress::Over => return Served { consumed: input.len(), then: Then::Close },
+            },
+            Line::Partial => return Served { consumed, then: Then::Read },
+            Line::TooLong => {
+                context.output.reply_lines(conn, |bytes| bytes.extend_from_slice(LINE_TOO_LONG));
+                return Served { consumed: input.len(), then: Then::Close };
+            }
+        }
+    }
+    Served { consumed, then: Then::Serve }
+}

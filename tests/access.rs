@@ -1,0 +1,570 @@
+//! Who may do what, and how much: every command of every service as somebody who may and as others who may not; the limits of a rule;
+//! and the real program with users of this machine, names of certificates, and a reload.
+
+mod support;
+
+use nix::unistd::{Uid, User};
+use poolcounter::access::{Rule, Verb};
+use poolcounter::cli::DaemonSettings;
+use poolcounter::counters::wire::Opcode;
+use poolcounter::proxy::{Header, Tls};
+use poolcounter::registry::{AllSettings, SERVICES};
+use poolcounter::service::Info;
+use poolcounter::stats::Stat as _;
+use poolcounter::time::Span;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Output};
+use support::daemon::{Daemon, PATIENCE, install_program};
+use support::frames;
+use support::scratch::Scratch;
+use support::world::World;
+
+/// Where those are whom the rules of these tests are for, and who may do everything.
+const CLIENT: &str = "192.0.2.1";
+const OPERATOR: &str = "192.0.2.2";
+
+/// What a request is about: a right for the keys `mine*` is enough for it, or only one for all keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum About {
+    Mine,
+    All,
+    /// The connection itself: it is free.
+    Itself,
+}
+use About::{All, Itself, Mine};
+
+/// A request of each command, with those that must stand before it, which are free.
+fn request(service: &str, command: &str) -> (About, Vec<u8>) {
+    let found = match service {
+        "pools" => POOLS.iter().find(|(name, ..)| *name == command).map(text),
+        "members" => MEMBERS.iter().find(|(name, ..)| *name == command).map(text),
+        "jobs" => JOBS.iter().find(|(name, ..)| *name == command).map(text),
+        "admin" => ADMIN.iter().find(|(name, ..)| *name == command).map(text),
+        "http" => Some((Mine, format!("{command} /mine HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes())),
+        "counters" => match command {
+            "Noop" => Some((Itself, frames::frame(0, b""))),
+            "Get" => Some((Mine, frames::get(b"mine"))),
+            "Acquire" => Some((Mine, frames::acquire(1, 1, b"mine"))),
+            "Release" => Some((Itself, frames::release(1, b"mine"))),
+            "Stats" => Some((All, frames::stats())),
+            "Dump" => Some((All, frames::dump())),
+            _ => None,
+        },
+        _ => None,
+    };
+    found.unwrap_or_else(|| panic!("{service}: nothing here tries {command}"))
+}
+
+type Row = (&'static str, About, &'static str);
+
+fn text((_, about, text): &Row) -> (About, Vec<u8>) {
+    (*about, text.as_bytes().to_vec())
+}
+
+const POOLS: &[Row] = &[
+    ("ACQ4ME", Mine, "ACQ4ME mine 1 1 0 also=mine2:1:1\n"),
+    ("ACQ4ANY", Mine, "ACQ4ANY mine 1 1 0\n"),
+    ("RELEASE", Itself, "RELEASE\n"),
+    ("STATS", All, "STATS FULL\n"),
+];
+
+const MEMBERS: &[Row] = &[
+    ("TAKE", Mine, "TAKE mine 0\n"),
+    ("TAKEGROUP", All, "TAKEGROUP mine 0\n"),
+    ("RETURN", Itself, "RETURN 1\n"),
+    ("RENEW", Itself, "RENEW 00112233445566778899aabbccddeeff 1\n"),
+    ("CANCEL", Itself, "CANCEL\n"),
+    ("IDENTIFY", Itself, "IDENTIFY me\n"),
+    ("BYE", Itself, "BYE\n"),
+    ("PROVIDE", Mine, "PROVIDE mine\n"),
+    ("CLEAN", Mine, "CLEAN mine\n"),
+    ("STARTED", Itself, "STARTED 1 m\n"),
+    ("FAILED", Itself, "FAILED 1\n"),
+    ("STOPPED", Itself, "STOPPED m\n"),
+    ("ALIVE", Itself, "ALIVE m\n"),
+    ("DEAD", Itself, "DEAD m\n"),
+    ("CLEANED", Itself, "CLEANED m\n"),
+    ("OFFER", Mine, "OFFER mine m\n"),
+    ("WITHDRAW", Mine, "WITHDRAW mine m\n"),
+    ("UTILIZATION", Mine, "UTILIZATION mine\n"),
+    ("MEMBERS", Mine, "MEMBERS mine\n"),
+    ("POOLS", All, "POOLS\n"),
+    ("POOL", Mine, "POOL mine 0 1\n"),
+    ("RECONFIGURE", Mine, "RECONFIGURE mine max=2\n"),
+    ("RMPOOL", Mine, "RMPOOL mine\n"),
+    ("ADD", Mine, "ADD mine m\n"),
+    ("DEL", Mine, "DEL mine m\n"),
+    ("REPAIR", Mine, "REPAIR mine m\n"),
+    ("HOLD", Mine, "HOLD mine m 1\n"),
+    ("FREE", Mine, "FREE mine m\n"),
+    ("TAKEBACK", All, "TAKEBACK 1\n"),
+];
+
+/// What may have no answer, or has it later.
+const SILENT: [&str; 3] = ["reserve", "quit", "DRAIN"];
+
+/// The operator has put job 1 into `mine`.
+const JOBS: &[Row] = &[
+    ("use", Itself, "use other\r\n"),
+    ("put", Mine, "use mine\r\nput 0 0 9 1\r\na\r\n"),
+    ("put-job", Mine, "use mine\r\nput-job 0 0 9 1\r\na\r\n"),
+    ("put-many", Mine, "use mine\r\nput-many 1\r\nput 0 0 9 1\r\na\r\n"),
+    ("root", Mine, "root mine signature 1\r\n"),
+    ("watch", Itself, "watch other\r\n"),
+    ("ignore", Itself, "ignore other\r\n"),
+    ("reserve", Mine, "watch mine/*\r\nignore default\r\nreserve\r\n"),
+    ("reserve-with-timeout", Mine, "watch mine\r\nignore default\r\nreserve-with-timeout 0\r\n"),
+    ("reserve-many", Mine, "watch mine\r\nignore default\r\nreserve-many 1 0\r\n"),
+    ("reserve-job", Mine, "reserve-job 1\r\n"),
+    ("delete", Mine, "delete 1\r\n"),
+    ("release", Itself, "release 1 0 0\r\n"),
+    ("bury", Itself, "bury 1 0\r\n"),
+    ("fail", Itself, "fail 1 0 0 1\r\na\r\n"),
+    ("touch", Itself, "touch 1\r\n"),
+    ("peek", Mine, "peek 1\r\n"),
+    ("peek-ready", Mine, "use mine\r\npeek-ready\r\n"),
+    ("peek-delayed", Mine, "use mine\r\npeek-delayed\r\n"),
+    ("peek-buried", Mine, "use mine\r\npeek-buried\r\n"),
+    ("stats", All, "stats\r\n"),
+    ("stats-job", Mine, "stats-job 1\r\n"),
+    ("stats-tube", Mine, "stats-tube mine\r\n"),
+    ("list-tubes", All, "list-tubes\r\n"),
+    ("list-tube-used", Itself, "list-tube-used\r\n"),
+    ("list-tubes-watched", Itself, "list-tubes-watched\r\n"),
+    ("list-jobs", Mine, "list-jobs mine ready 1\r\n"),
+    ("summary", All, "summary\r\n"),
+    ("kick", Mine, "use mine\r\nkick 1\r\n"),
+    ("kick-job", Mine, "kick-job 1\r\n"),
+    ("kick-all", Mine, "kick-all mine/*\r\n"),
+    ("pause-tube", Mine, "pause-tube mine 1\r\n"),
+    ("limit", Mine, "limit mine 1\r\n"),
+    ("retry", Mine, "retry mine 1 1 1 1\r\n"),
+    ("dead-letter", Mine, "dead-letter mine mine2\r\n"),
+    ("clear", Mine, "clear mine\r\n"),
+    ("drain", All, "drain\r\n"),
+    ("undrain", All, "undrain\r\n"),
+    ("store-copy", All, "store-copy /nowhere/at-all\r\n"),
+    ("identify", Itself, "identify me\r\n"),
+    ("extensions", Itself, "extensions\r\n"),
+    ("quit", Itself, "quit\r\n"),
+];
+
+const ADMIN: &[Row] = &[
+    ("RELEASE-LOCK", Mine, "RELEASE-LOCK k client:0\n"),
+    ("CEILING", Mine, "CEILING k none\n"),
+    ("DRAIN", Mine, "DRAIN\n"),
+    ("UNDRAIN", Mine, "UNDRAIN\n"),
+    ("LOG", Mine, "LOG default\n"),
+];
+
+/// The keys that `mine*` stands for: of the pages paths, of the administration its commands.
+fn mine(service: &str, command: &str) -> String {
+    match service {
+        "http" => "/mine*".into(),
+        "admin" => format!("{command}*"),
+        _ => "mine*".into(),
+    }
+}
+
+/// Reads rules as the configuration file has them, with one more for the operator.
+fn rules(text: &str) -> Vec<Rule> {
+    let scratch = Scratch::new();
+    let path = scratch.file("toml");
+    let all: Vec<String> = SERVICES.iter().map(|service| format!("\"{}\"", service.name)).collect();
+    let operator = format!("[[access]]\nwho = [\"net:{OPERATOR}\"]\nmay = [{}]\n", all.join(", "));
+    fs::write(&path, format!("{text}\n{operator}")).expect("can be written");
+    DaemonSettings::of_file(&path.display().to_string()).expect("is well-formed").rules
+}
+
+/// The rule of the clients of these tests, who may do this.
+fn may(rights: &[String]) -> Vec<Rule> {
+    let rights: Vec<String> = rights.iter().map(|right| format!("{right:?}")).collect();
+    rules(&format!("[[access]]\nname = \"clients\"\nwho = [\"net:{CLIENT}\"]\nmay = [{}]\n", rights.join(", ")))
+}
+
+fn connect(world: &mut World, ip: &str, service: &str) -> usize {
+    world.connect_from(Some(ip.parse::<IpAddr>().expect("an address")), service)
+}
+
+/// Has somebody say something, and returns what is answered at once.
+fn ask(world: &mut World, client: usize, bytes: &[u8]) -> Vec<u8> {
+    world.send(client, bytes);
+    world.settle();
+    world.take_received(client)
+}
+
+/// Returns whether the last of some answers is that it is not allowed.
+fn is_denied(service: &str, answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    match service {
+        "pools" | "members" => text.ends_with("ERROR DENIED\n"),
+        "jobs" => text.ends_with("NOT_ALLOWED\r\n"),
+        "http" => text.starts_with("HTTP/1.1 403 "),
+        "admin" => text.ends_with("ERROR access: right\n"),
+        "counters" => answer.len() > 2 && answer[2] == 0x20,
+        other => panic!("{other} has no word for it"),
+    }
+}
+
+/// Has a client with these rights ask for a command, and returns whether it is denied.
+fn denies(service: &str, command: &str, rights: &[String]) -> bool {
+    let mut world = World::with(AllSettings::default());
+    world.guard(may(rights));
+    if service == "jobs" {
+        let operator = connect(&mut world, OPERATOR, "jobs");
+        let inserted = ask(&mut world, operator, b"use mine\r\nput 0 0 9 1\r\na\r\n");
+        assert_eq!(inserted, b"USING mine\r\nINSERTED 1\r\n");
+    }
+    let client = connect(&mut world, CLIENT, service);
+    let answer = ask(&mut world, client, &request(service, command).1);
+    assert!(SILENT.contains(&command) || !answer.is_empty(), "{service} {command}: no answer");
+    is_denied(service, &answer)
+}
+
+fn each_command(mut look: impl FnMut(&'static Info, &'static str, Option<Verb>)) {
+    for info in SERVICES {
+        assert!(!info.commands.is_empty(), "{} has commands", info.name);
+        info.commands.iter().for_each(|(command, verb)| look(info, command, *verb));
+    }
+}
+
+#[test]
+fn who_may_is_served_and_nobody_else() {
+    each_command(|info, command, verb| {
+        let (service, case) = (info.name, format!("{} {command}", info.name));
+        let Some(verb) = verb else {
+            assert_eq!(request(service, command).0, Itself, "{case}");
+            let nothing = vec![format!("{service}:{}:nothing", info.verbs[0])];
+            return assert!(!denies(service, command, &nothing), "{case} is free");
+        };
+        let verb = info.verbs[usize::from(verb.0)];
+        let others = info.verbs.iter().filter(|other| **other != verb).map(|other| format!("{service}:{other}"));
+        let others: Vec<String> = others.chain([format!("{service}:{verb}:nothing")]).collect();
+        assert!(denies(service, command, &others), "{case} without {verb}");
+        assert!(!denies(service, command, &[format!("{service}:{verb}")]), "{case} with {verb}");
+        assert!(!denies(service, command, &[service.into()]), "{case} with everything");
+        let pattern = mine(service, command);
+        let is_denied = denies(service, command, &[format!("{service}:{verb}:{pattern}")]);
+        assert_eq!(is_denied, request(service, command).0 == All, "{case} with {verb} for {pattern}");
+    });
+}
+
+/// Whatever a service counts the requests of, or knows by a number, stands in its table.
+#[test]
+fn every_command_has_a_row() {
+    let rows = |service: &str| {
+        let info = SERVICES.iter().find(|info| info.name == service).expect("is in the registry");
+        info.commands.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>()
+    };
+    let counted = poolcounter::jobs::stats::Jobs::ALL.iter().filter_map(|stat| stat.row().name.strip_prefix("cmd-"));
+    let counted: Vec<&str> = counted.collect();
+    assert!(counted.len() > 20, "{counted:?}");
+    let missing: Vec<&&str> = counted.iter().filter(|name| !rows("jobs").contains(&name.to_string())).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    let opcodes = (0..=u8::MAX).filter_map(Opcode::of).map(|opcode| format!("{opcode:?}"));
+    assert_eq!(opcodes.collect::<Vec<_>>(), rows("counters"));
+}
+
+/// The manual tells which commands each verb is for.
+#[test]
+fn the_manual_has_the_tables() {
+    let manual = include_str!("../poolcounter.8");
+    for info in SERVICES {
+        for (at, verb) in info.verbs.iter().enumerate() {
+            let commands = info.commands.iter().filter(|(_, of)| of.is_some_and(|of| usize::from(of.0) == at));
+            let commands: Vec<&str> = commands.map(|(name, _)| *name).collect();
+            let row = format!(".It Cm {} : Ns Cm {verb}\n{}.\n", info.name, commands.join(", "));
+            assert!(manual.contains(&row), "{row}");
+        }
+    }
+}
+
+#[test]
+fn who_may_do_nothing_is_not_let_in() {
+    for info in SERVICES {
+        let mut world = World::with(AllSettings::default());
+        world.guard(may(&["pools:acquire:nothing".into()]));
+        let stranger = connect(&mut world, "198.51.100.1", info.name);
+        world.settle();
+        assert_eq!(world.take_received(stranger), info.refusal, "{}", info.name);
+        assert!(is_denied(info.name, info.refusal) || info.name == "admin", "{}", info.name);
+        assert!(world.is_ended(stranger));
+        let client = connect(&mut world, CLIENT, info.name);
+        world.settle();
+        assert_eq!(world.is_ended(client), info.name != "pools", "{}", info.name);
+        world.finish(stranger);
+        world.finish(client);
+        world.settle();
+        assert!(world.is_empty());
+    }
+}
+
+/// A key's holders need a right for that key, and the fields that a server knows are nothing to hide.
+#[test]
+fn some_statistics_are_of_a_key() {
+    let mut world = World::with(AllSettings::default());
+    world.guard(may(&["pools:mine*".into()]));
+    let client = connect(&mut world, CLIENT, "pools");
+    assert!(!is_denied("pools", &ask(&mut world, client, b"STATS HOLDERS mine\n")));
+    assert!(is_denied("pools", &ask(&mut world, client, b"STATS HOLDERS yours\n")));
+    assert!(is_denied("pools", &ask(&mut world, client, b"STATS KEYS\n")));
+    assert!(is_denied("pools", &ask(&mut world, client, b"STATS REPORT\n")));
+    assert!(!is_denied("pools", &ask(&mut world, client, b"STATS FIELDS\n")));
+    assert!(is_denied("pools", &ask(&mut world, client, b"ACQ4ME mine 1 1 0 also=yours:1:1\n")));
+    let group = may(&["members:take:group:mine".into()]);
+    world.guard(group);
+    let client = connect(&mut world, CLIENT, "members");
+    assert!(!is_denied("members", &ask(&mut world, client, b"TAKEGROUP mine 0\n")));
+    assert!(is_denied("members", &ask(&mut world, client, b"TAKE mine 0\n")));
+}
+
+/// Whatever it watches, a connection gets no job of a tube that it may not reserve from; and it finishes those that it has.
+#[test]
+fn a_worker_gets_only_what_it_may_reserve() {
+    let mut world = World::with(AllSettings::default());
+    world.guard(may(&["jobs:reserve:mine*".into()]));
+    let operator = connect(&mut world, OPERATOR, "jobs");
+    ask(&mut world, operator, b"put 0 0 9 1\r\nd\r\nuse mine\r\nput 0 0 9 1\r\na\r\nput 0 0 9 1\r\nb\r\n");
+    let worker = connect(&mut world, CLIENT, "jobs");
+    assert!(is_denied("jobs", &ask(&mut world, worker, b"reserve-with-timeout 0\r\n")), "it watches default");
+    assert!(is_denied("jobs", &ask(&mut world, worker, b"watch mine\r\nreserve-with-timeout 0\r\n")));
+    assert!(is_denied("jobs", &ask(&mut world, worker, b"watch *\r\nignore default\r\nreserve-with-timeout 0\r\n")));
+    let reserved = ask(&mut world, worker, b"ignore *\r\nreserve-with-timeout 0\r\n");
+    assert!(reserved.ends_with(b"RESERVED 2 1\r\na\r\n"), "{}", reserved.escape_ascii());
+    assert!(is_denied("jobs", &ask(&mut world, worker, b"delete 1\r\n")));
+    assert!(is_denied("jobs", &ask(&mut world, worker, b"peek 2\r\n")));
+    assert_eq!(ask(&mut world, worker, b"delete 99\r\n"), b"NOT_FOUND\r\n");
+    world.guard(may(&["jobs:put".into()]));
+    assert_eq!(ask(&mut world, worker, b"delete 2\r\n"), b"DELETED\r\n", "it has it");
+    assert!(is_denied("jobs", &ask(&mut world, worker, b"delete 3\r\n")));
+}
+
+/// A rule for the clients that may ask for everything, with a limit.
+fn limited(limit: &str) -> World {
+    let all: Vec<String> = SERVICES.iter().map(|service| format!("\"{}\"", service.name)).collect();
+    let mut world = World::with(AllSettings::default());
+    world.guard(rules(&format!("[[access]]\nwho = [\"net:{CLIENT}\"]\nmay = [{}]\n{limit}\n", all.join(", "))));
+    world
+}
+
+#[test]
+fn connections_are_limited() {
+    let mut world = limited("max_connections = 2");
+    let first = connect(&mut world, CLIENT, "pools");
+    let second = connect(&mut world, CLIENT, "jobs");
+    let third = connect(&mut world, CLIENT, "pools");
+    world.settle();
+    assert_eq!(world.take_received(third), b"ERROR DENIED\n");
+    assert!(world.is_ended(third) && !world.is_ended(first) && !world.is_ended(second));
+    world.finish(second);
+    world.settle();
+    let fourth = connect(&mut world, CLIENT, "pools");
+    world.upgrade();
+    let fifth = connect(&mut world, CLIENT, "pools");
+    world.settle();
+    assert!(!world.is_ended(fourth) && world.is_ended(fifth), "after an upgrade it counts those that were there");
+}
+
+#[test]
+fn locks_are_limited_over_all_services_and_connections() {
+    let mut world = limited("max_locks = 3");
+    let pools = connect(&mut world, CLIENT, "pools");
+    let others = connect(&mut world, CLIENT, "pools");
+    let counters = connect(&mut world, CLIENT, "counters");
+    assert_eq!(ask(&mut world, pools, b"ACQ4ME a 1 1 0\nACQ4ME b 1 1 0\n"), b"LOCKED\nLOCKED\n");
+    assert_eq!(ask(&mut world, counters, &frames::acquire(5, 9, b"c"))[2], 0);
+    assert_eq!(ask(&mut world, others, b"ACQ4ME d 1 1 0\n"), b"QUEUE_FULL\n");
+    assert_eq!(ask(&mut world, counters, &frames::acquire(1, 9, b"d"))[2], 0x21);
+    assert_eq!(ask(&mut world, pools, b"RELEASE\n"), b"RELEASED\n");
+    assert_eq!(ask(&mut world, others, b"ACQ4ME d 1 1 0\n"), b"LOCKED\n");
+    world.upgrade();
+    assert_eq!(ask(&mut world, others, b"ACQ4ME e 1 1 0\n"), b"QUEUE_FULL\n", "an upgrade forgets nothing");
+    world.finish(pools);
+    world.settle();
+    assert_eq!(ask(&mut world, others, b"ACQ4ME e 1 1 0\n"), b"LOCKED\n");
+    assert_eq!(ask(&mut world, others, b"ACQ4ME f 1 1 0\n"), b"QUEUE_FULL\n");
+    let operator = connect(&mut world, OPERATOR, "pools");
+    assert_eq!(ask(&mut world, operator, b"ACQ4ME f 1 1 0\n"), b"LOCKED\n", "others are not concerned");
+}
+
+/// A lock that is handed to a waiter counts as one of its rule from then on.
+#[test]
+fn what_is_handed_over_is_counted() {
+    let mut world = limited("max_locks = 1");
+    let operator = connect(&mut world, OPERATOR, "pools");
+    assert_eq!(ask(&mut world, operator, b"ACQ4ME k 1 9 0\n"), b"LOCKED\n");
+    let waiter = connect(&mut world, CLIENT, "pools");
+    let other = connect(&mut world, CLIENT, "pools");
+    assert_eq!(ask(&mut world, waiter, b"ACQ4ME k 1 9 9\n"), b"");
+    assert_eq!(ask(&mut world, operator, b"RELEASE\n"), b"RELEASED\n");
+    assert_eq!(world.take_received(waiter), b"LOCKED\n");
+    assert_eq!(ask(&mut world, other, b"ACQ4ME l 1 9 9\n"), b"QUEUE_FULL\n");
+}
+
+#[test]
+fn waits_are_limited() {
+    let mut world = limited("max_waits = 1");
+    let operator = connect(&mut world, OPERATOR, "pools");
+    assert_eq!(ask(&mut world, operator, b"ACQ4ME k 1 9 0\n"), b"LOCKED\n");
+    let waiters = [(); 2].map(|()| connect(&mut world, CLIENT, "pools"));
+    assert_eq!(ask(&mut world, waiters[0], b"ACQ4ME k 1 9 9\n"), b"");
+    assert_eq!(ask(&mut world, waiters[1], b"ACQ4ME k 1 9 9\n"), b"QUEUE_FULL\n");
+    world.advance(Span::from_secs(9));
+    assert_eq!(world.take_received(waiters[0]), b"TIMEOUT\n");
+    assert_eq!(ask(&mut world, waiters[1], b"ACQ4ME k 1 9 9\n"), b"");
+}
+
+#[test]
+fn requests_are_limited_by_the_second() {
+    let mut world = limited("max_requests = 10");
+    let clients = [(); 2].map(|()| connect(&mut world, CLIENT, "pools"));
+    let mut served = 0;
+    let mut burst = |world: &mut World| {
+        let answers = clients.map(|client| ask(world, client, &b"STATS UPTIME\n".repeat(20)));
+        let answers = answers.concat();
+        let text = String::from_utf8_lossy(&answers).into_owned();
+        served = text.matches("uptime").count();
+        assert_eq!(served + text.matches("ERROR LIMITED\n").count(), 40, "{text}");
+        served
+    };
+    assert!((10..=11).contains(&burst(&mut world)));
+    assert_eq!(burst(&mut world), 0);
+    world.advance(Span::from_millis(500));
+    assert!((5..=6).contains(&burst(&mut world)));
+    assert_eq!(ask(&mut world, clients[0], b"RELEASE\n"), b"NOT_LOCKED\n", "what gives back is not limited");
+    let job = connect(&mut world, CLIENT, "jobs");
+    assert_eq!(ask(&mut world, job, b"stats-tube default\r\n"), b"OUT_OF_MEMORY\r\n", "all services count");
+}
+
+#[test]
+fn memory_is_limited() {
+    let mut world = limited("max_memory = 10000");
+    let clients = [(); 3].map(|()| connect(&mut world, CLIENT, "pools"));
+    for client in clients {
+        world.set_room(client, 0);
+    }
+    let line = [&b"ACQ4ME "[..], &b"k".repeat(6000)].concat();
+    ask(&mut world, clients[0], &line);
+    assert!(!world.is_ended(clients[0]));
+    ask(&mut world, clients[1], &line);
+    assert!(world.is_ended(clients[1]) && !world.is_ended(clients[0]), "it would be more than that together");
+    world.reset(clients[0]);
+    world.settle();
+    ask(&mut world, clients[2], &line);
+    assert!(!world.is_ended(clients[2]));
+    let reader = connect(&mut world, CLIENT, "pools");
+    world.set_room(reader, 0);
+    ask(&mut world, reader, &b"STATS FULL\n".repeat(10));
+    assert!(world.is_ended(reader), "what is not read counts, too");
+}
+
+/// A program with a configuration, and what lies beside it.
+struct Stage {
+    scratch: Scratch,
+    daemon: Daemon,
+}
+
+impl Stage {
+    fn start(rules: &str) -> Stage {
+        let scratch = Scratch::new();
+        install_program(&scratch.file("poolcounter"));
+        Stage::write(&scratch, rules);
+        let (program, config) = (scratch.file("poolcounter"), scratch.file("toml"));
+        Stage { daemon: Daemon::run(Command::new(program).arg("-c").arg(config)), scratch }
+    }
+
+    fn write(scratch: &Scratch, rules: &str) {
+        let (unix, proxies) = (scratch.file("unix"), scratch.file("proxies"));
+        let listen = format!("[\"127.0.0.1:0\", \"unix:{}\", \"proxy:unix:{}\"]", unix.display(), proxies.display());
+        let http = "http = [\"127.0.0.1:0\"]\n";
+        fs::write(scratch.file("toml"), format!("listen = {listen}\n{http}{rules}")).expect("can be written");
+    }
+
+    fn ask(&self, socket: &str, bytes: &[u8]) -> String {
+        let mut stream = UnixStream::connect(self.scratch.file(socket)).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("is a socket");
+        // It may have been closed already.
+        let _ = stream.write_all(bytes);
+        let mut answer = [0; 100];
+        let len = stream.read(&mut answer).expect("there is an answer");
+        String::from_utf8_lossy(&answer[..len]).into_owned()
+    }
+
+    fn ask_as(&self, common_name: Option<&str>, line: &str) -> String {
+        let address = |text: &str| Some(text.parse().expect("an address"));
+        let tls = Tls { version: "TLSv1.3".into(), common_name: common_name.map(String::from) };
+        let header = Header { source: address("192.0.2.7:1"), destination: address("192.0.2.8:2"), tls: Some(tls) };
+        let mut bytes = Vec::new();
+        header.write(&mut bytes);
+        self.ask("proxies", &[&bytes, line.as_bytes()].concat())
+    }
+}
+
+#[test]
+fn users_and_names_in_certificates_are_told_apart() {
+    let user = User::from_uid(Uid::effective()).ok().flatten().map_or("0".into(), |user| user.name);
+    let mut stage = Stage::start(&format!(
+        "[[access]]\nwho = [\"cn:web*.example.org\"]\nmay = [\"pools:acquire\"]\n\
+         [[access]]\nname = \"this user\"\nwho = [\"user:{user}\"]\nmay = [\"pools:stats\"]\n\
+         [[access]]\nname = \"pages\"\nwho = [\"net:127.0.0.0/8\"]\nmay = [\"http\"]\n"
+    ));
+    assert_eq!(stage.ask("unix", b"ACQ4ME k 1 1 0\n"), "ERROR DENIED\n");
+    let line = stage.daemon.wait_for_log("is refused");
+    assert!(line.contains("(rule this user) is refused pools:acquire of k (right)"), "{line}");
+    assert!(stage.ask("unix", b"STATS UPTIME\n").starts_with("uptime: "));
+    assert_eq!(stage.ask_as(Some("web1.example.org"), "ACQ4ME k 1 1 0\n"), "LOCKED\n");
+    assert_eq!(stage.ask_as(Some("db.example.org"), "ACQ4ME k 1 1 0\n"), "ERROR DENIED\n");
+    assert_eq!(stage.ask_as(None, "ACQ4ME k 1 1 0\n"), "ERROR DENIED\n");
+    assert_eq!(stage.daemon.connect().line(), "ERROR DENIED", "this address may only see the pages");
+    let line = stage.daemon.wait_for_log("is not let in");
+    assert!(line.contains("is not let in to the pools (stranger)"), "{line}");
+
+    // The user may nothing now, and somebody else something.
+    Stage::write(&stage.scratch, "[[access]]\nwho = [\"cn:db.example.org\"]\nmay = [\"pools\"]\n");
+    stage.daemon.upgrade();
+    assert_eq!(stage.ask("unix", b"STATS UPTIME\n"), "ERROR DENIED\n");
+    assert_eq!(stage.ask_as(Some("db.example.org"), "ACQ4ME k 1 1 0\n"), "LOCKED\n");
+    assert_eq!(stage.ask_as(Some("web1.example.org"), "ACQ4ME k 1 1 0\n"), "ERROR DENIED\n");
+}
+
+#[test]
+fn what_is_refused_is_shown() {
+    let mut stage = Stage::start(
+        "[[access]]\nname = \"web\"\nwho = [\"net:127.0.0.0/8\"]\nmay = [\"pools:acquire:a*\", \"http:read\"]\nmax_locks = 1\n",
+    );
+    let mut client = stage.daemon.connect();
+    assert_eq!(client.ask("ACQ4ME a 1 1 0"), "LOCKED");
+    assert_eq!(client.ask("ACQ4ME b 1 1 0"), "ERROR DENIED");
+    assert_eq!(client.ask("ACQ4ME a2 1 1 0"), "QUEUE_FULL");
+    let start = stage.daemon.lines.iter().find_map(|line| line.split_once("metrics and the status page are at "));
+    let address = start.expect("it has pages").1.to_string();
+    let address: SocketAddr = address.parse().expect("an address");
+    let look = |path: &str| support::web::fetch(address, path).text().to_string();
+    let metrics = look("/metrics");
+    for line in [
+        "poolcounter_access_rule_locks{rule=\"web\"} 1\n",
+        "poolcounter_access_denied_rights_total{rule=\"web\"} 1\n",
+        "poolcounter_access_denied_locks_total{rule=\"web\"} 1\n",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
+    assert!(look("/").contains("Access"));
+    assert!(look("/status.json").contains("\"denied_rights\":1"));
+    stage.daemon.upgrade();
+    assert!(look("/metrics").contains("poolcounter_access_denied_rights_total{rule=\"web\"} 1\n"), "it is counted on");
+}
+
+#[test]
+fn a_rule_that_is_wrong_is_named() {
+    let scratch = Scratch::new();
+    let config = scratch.file("toml");
+    fs::write(&config, "port = 0\n[[access]]\nwho = [\"all\"]\nmay = [\"pols\"]\n").expect("can be written");
+    let mut command = Command::new(Daemon::PROGRAM);
+    let Output { status, stderr, .. } = command.arg("--check").arg("-c").arg(&config).output().expect("it runs");
+    let text = String::from_utf8_lossy(&stderr);
+    assert_eq!(status.code(), Some(1));
+    assert!(text.contains(":4: access: may: \"pols\" does not begin with a service: pools, counters"), "{text}");
+}
