@@ -34,7 +34,7 @@ fn row<'a>(told: &'a Value, service: &str, table: &str, column: &str, value: &st
     rows.and_then(|rows| rows.iter().find(|row| row[column] == value)).unwrap_or(&Value::Null)
 }
 
-fn state_of<'a>(told: &'a Value, server: SocketAddr) -> &'a Value {
+fn state_of(told: &Value, server: SocketAddr) -> &Value {
     row(told, "http", "servers", "server", &server.to_string())
 }
 
