@@ -46,10 +46,6 @@ use store::{Standing, Store};
 use wire::stream::{Cut, Item};
 use wire::{MAX_EXTENSION_LINE, Request};
 
-/// How many wikis and types the status page has in its matrix: as many as there is room for on a screen.
-const SHOWN_WIKIS: usize = 20;
-const SHOWN_TYPES: usize = 12;
-
 /// The line of the registry.
 pub const INFO: Info = Info {
     name: "jobs",
@@ -344,13 +340,7 @@ impl Service for JobQueue {
     }
 
     fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        Report {
-            figures: self.figures(now).rows().collect(),
-            tables: self.tables(now),
-            exported: self.exported(now),
-            matrix: Some(self.matrix(SHOWN_WIKIS, SHOWN_TYPES, now)),
-            ..Report::default()
-        }
+        self.report_at(now)
     }
 
     fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
