@@ -33,6 +33,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "access",
             "admin",
             "admin/wire",
+            "http",
+            "http/fleet/fetch",
+            "http/options",
             "jobs/options",
             "jobs/postgres",
             "net",
@@ -98,12 +101,13 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "time",
         ],
     ),
-    ("http", &["http/host", "http/options", "http/wire", "histogram"]),
+    ("http", &["http/fleet/fetch", "http/host", "http/options", "http/wire", "histogram"]),
     ("http/host", &[]),
     ("admin", &["admin/options", "admin/wire", "pools/wire"]),
     ("admin/options", &["options"]),
     ("admin/wire", &[]),
-    ("http/options", &["options"]),
+    ("http/fleet/fetch", &["access", "http/wire", "registry", "report", "service"]),
+    ("http/options", &["http/fleet/fetch", "options"]),
     ("http/wire", &[]),
     ("pools/request", &["time"]),
     ("counters/request", &[]),
@@ -280,6 +284,7 @@ const WORLDLY: &[&str] = &[
     "client",
     "cli",
     "address",
+    "http/fleet/fetch",
     "http/host",
     "jobs/loading",
     "jobs/options",
@@ -372,7 +377,7 @@ fn what_is_not_tidy_is_found() {
     assert_eq!(
         faults_of("output", "use std::time::Instant;\n"),
         [
-            "src/output, line 1: Instant belongs to net, client, cli, address, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, access, proxy"
+            "src/output, line 1: Instant belongs to net, client, cli, address, http/fleet/fetch, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, access, proxy"
         ]
     );
     assert_eq!(faults_of("list", "    unsafe { f() }\n"), ["src/list, line 1: unsafe belongs to net/handover"]);
