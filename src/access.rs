@@ -260,8 +260,8 @@ impl Access {
         Err(self.count(Some(at), denial))
     }
 
-    /// Returns whether the log is to tell of a denial of the connection's rule now, with how many it has not told of before.
-    pub fn should_log(&mut self, conn: ConnId, now: Time) -> Option<u64> {
+    /// Returns whether the log is to tell of a denial of the connection's rule now, with what to say of those that it has not told of.
+    pub fn should_log(&mut self, conn: ConnId, now: Time) -> Option<String> {
         let at = self.standing(conn).rule.map_or(self.rules.len(), usize::from);
         let counts = &mut self.counts[at];
         counts.unlogged += 1;
@@ -269,7 +269,10 @@ impl Access {
             return None;
         }
         counts.logged_at = Some(now);
-        Some(std::mem::take(&mut counts.unlogged) - 1)
+        Some(match std::mem::take(&mut counts.unlogged) - 1 {
+            0 => String::new(),
+            more => format!("; {more} more since the last such line"),
+        })
     }
 
     /// Returns the name of the rule that is for a connection.

@@ -185,6 +185,12 @@ impl Histogram {
         self.count
     }
 
+    /// Returns in how many buckets the values are, with those before them.
+    pub fn filled(&self) -> usize {
+        let last = self.counts.iter().flat_map(|counts| counts.iter().rposition(|count| *count > 0)).next();
+        last.map_or(0, |last| last + 1)
+    }
+
     /// Returns the sum of all values.
     pub fn sum(&self) -> u64 {
         self.sum
@@ -221,9 +227,8 @@ impl Histogram {
 
 impl From<Histogram> for SavedHistogram {
     fn from(histogram: Histogram) -> Self {
-        let counts = histogram.counts.as_deref().map_or(&[][..], |counts| &counts[..]);
-        let end = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
-        SavedHistogram { counts: counts[..end].into(), sum: histogram.sum }
+        let counts = histogram.counts.as_deref().map_or(&[][..], |counts| &counts[..histogram.filled()]);
+        SavedHistogram { counts: counts.into(), sum: histogram.sum }
     }
 }
 

@@ -152,6 +152,10 @@ pub mod options;
 mod output;
 #[cfg(feature = "internals")]
 pub mod output;
+#[cfg(all(feature = "tls", not(feature = "internals")))]
+mod pem;
+#[cfg(feature = "internals")]
+pub mod pem;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod pools;
 #[cfg(feature = "internals")]

@@ -1,6 +1,5 @@
 //! What a service tells its operators: plain values, taken at one moment. `/metrics`, `/status.json`, the status page, `stats` and
-//! `top` show whatever stands here, so that a new service changes none of them. [`snapshot`] has the form that all but the first of
-//! them start from.
+//! `top` show whatever stands here, so that a new service changes none of them. All but the first start from [`snapshot`].
 //!
 //! # How a service fills a report
 //!
@@ -23,6 +22,7 @@
 //!     title: "Groups of members",
 //!     help: "",
 //!     empty: "No group has a member.",
+//!     is_of_kinds: true,
 //!     columns: &[
 //!         Column {
 //!             name: "group",
@@ -54,9 +54,11 @@
 //! [`crate::service::Service::tally`] of the counts that the page shows of the last minutes.
 
 pub(crate) mod matrix;
+pub(crate) mod merge;
 pub(crate) mod room;
 pub(crate) mod snapshot;
 pub(crate) mod tables;
+pub(crate) mod told;
 
 use crate::histogram::Histogram;
 use crate::id::ConnId;
@@ -172,8 +174,10 @@ pub struct TableInfo {
     pub title: &'static str,
     /// What a reader must know to understand it; may be empty.
     pub help: &'static str,
-    /// What is said in place of no rows.
+    /// What is said in place of no rows. Nothing: people are not shown the table then.
     pub empty: &'static str,
+    /// Whether rows of the same name are the same at every daemon, as types of work are, and can be added up.
+    pub is_of_kinds: bool,
     /// Its columns. The first says what a row is about.
     pub columns: &'static [Column],
 }

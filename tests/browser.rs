@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use support::daemon::{Client, Daemon};
 use support::jobs_client::JobsClient;
-use support::web::start;
+use support::web::{page_of, start};
 
 /// What the page is looked at with.
 const BROWSERS: [&str; 2] = ["chromium", "chromium-browser"];
@@ -120,6 +120,31 @@ fn a_great_many_are_folded() {
     assert_eq!(rows(&page, "table-pools-types"), 257);
     look(&url, "many-without-script", DESKTOP, &[NO_SCRIPT]);
     look(&format!("{url}find/item_7_"), "many-found", DESKTOP, &[]);
+}
+
+/// One of three is dead: it is named, and the others are shown.
+#[test]
+#[ignore = "needs a browser: make test-browser"]
+fn several_daemons_are_one_page() {
+    let started: Vec<_> = (0..3).map(|_| start(&["--members", "--members-listen", "127.0.0.1:0"])).collect();
+    let addresses: Vec<_> = started.iter().map(|(_, address)| *address).collect();
+    let page = page_of(&addresses);
+    let url = format!("http://{}/", page.address);
+    let clients: Vec<_> = started.iter().map(|(daemon, _)| (busy_clients(daemon), busy_members(daemon))).collect();
+    let all = look(&url, "several-light", (1400, 1800), &["wait=4000"]);
+    let alarm = all["alarm"].as_str().unwrap_or_default();
+    assert!(alarm.starts_with("Refused, queue full ") && alarm.contains("type ArticleView"), "{all}");
+    let mut daemons = started.into_iter().map(|(daemon, _)| daemon);
+    drop(daemons.next());
+    let dead = look(&url, "several-one-dead", (1400, 1800), &["wait=5000"]);
+    let (title, alarm) = (dead["title"].as_str().unwrap_or_default(), dead["alarm"].as_str().unwrap_or_default());
+    assert!(title.starts_with("(!) no answer from 1 of 3 servers"), "{dead}");
+    assert!(alarm.starts_with(&format!("no answer from {} since ", addresses[0])), "{dead}");
+    look(&url, "several-one-dead-dark", (800, 1800), &[DARK]);
+    look(&url, "several-one-dead-phone", PHONE, &[]);
+    look(&url, "several-without-script", DESKTOP, &[NO_SCRIPT]);
+    look(&format!("{url}pools/type/ArticleView"), "several-type", DESKTOP, &[]);
+    drop((daemons.collect::<Vec<_>>(), clients));
 }
 
 #[test]

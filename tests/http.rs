@@ -17,6 +17,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 use support::daemon::{Client, Daemon};
+use support::jobs_client::JobsClient;
+use support::scratch::Scratch;
 use support::web::{Web, fetch, request, start};
 use support::world::World;
 
@@ -425,6 +427,66 @@ fn counts_are_of_the_range() {
     );
 }
 
+/// Rows that nobody sees before a click are not sent before it.
+#[test]
+fn a_page_with_many_types_is_light() {
+    let (daemon, address) = start(&["--max-locks", "300"]);
+    let mut client = daemon.connect();
+    (0..300).for_each(|n| assert_eq!(client.ask(&format!("ACQ4ME Type{n}:item 1 1 0")), "LOCKED"));
+    let rows = |page: &str| page.matches("<td><a href=\"/pools/type/").count();
+    let page = fetch(address, "/");
+    assert!(page.body.len() < 100 * 1024, "{} bytes", page.body.len());
+    assert_eq!(rows(page.text()), 20);
+    assert!(page.text().contains("<p>There are 237 more. <a href=\"?range=1m&amp;rows=300\">Show all.</a></p>"));
+    assert_eq!(rows(fetch(address, "/?range=1m&rows=300").text()), 257);
+    for (query, count) in [("", 257), ("?rows=7", 7), ("?rows=9999", 257), ("?rows=x", 257)] {
+        let status = json(address, &format!("/status.json{query}"));
+        let heading = &status["services"][0]["tables"][0];
+        assert_eq!(status["pools"]["types"].as_array().map(Vec::len), Some(count), "{query}");
+        assert_eq!(heading["more"], 257 - count, "{query}");
+    }
+}
+
+/// The counts of each row are noted in the order of the columns: with all of them noted at the start, none are left in a range.
+#[test]
+fn ranges_are_of_every_service() {
+    let (daemon, address) = start(&[
+        "--members",
+        "--members-listen",
+        "127.0.0.1:0",
+        "--jobs",
+        "--jobs-listen",
+        "127.0.0.1:0",
+        "--jobs-store",
+        "memory",
+    ]);
+    let mut members = Client::to(daemon.members());
+    for line in ["POOL a 0 3", "ADD a m1"] {
+        assert_eq!(members.ask(line), "OK");
+    }
+    let lease = members.ask("TAKE a").split(' ').nth(1).expect("it is free").to_string();
+    assert_eq!(members.ask(&format!("RETURN {lease}")), "RETURNED");
+    let mut jobs = JobsClient::to(daemon.jobs());
+    assert!(jobs.ask("use enwiki/refreshLinks").starts_with("USING"));
+    assert!(jobs.put("0 0 60", b"x").starts_with("INSERTED"));
+    for (table, name, counted) in
+        [("members/pools", "a", "takes"), ("jobs/wikis", "enwiki", "put"), ("jobs/types", "refreshLinks", "put")]
+    {
+        let (service, table) = table.split_once('/').expect("has both");
+        for (range, is_recent) in [("1m", true), ("start", false)] {
+            let status = json(address, &format!("/status.json?range={range}"));
+            let services = status["services"].as_array().expect("is a list");
+            let told = services.iter().find(|it| it["name"] == service).expect("is there");
+            let heading = told["tables"].as_array().and_then(|all| all.iter().find(|it| it["name"] == table));
+            assert_eq!(heading.expect("is there")["recent"]["seconds"].is_number(), is_recent, "{table}");
+            assert_eq!(
+                (&status[service][table][0]["name"], &status[service][table][0][counted]),
+                (&name.into(), &1.into())
+            );
+        }
+    }
+}
+
 /// Clients whose keys are meant to break out of every page.
 fn hostile_clients(daemon: &Daemon) -> Vec<Client> {
     let keys: [&[u8]; 8] = [
@@ -505,7 +567,11 @@ fn the_manual_names_the_metrics() {
     let section = manual.split(".Sh METRICS AND STATUS PAGE\n").nth(1).and_then(|rest| rest.split("\n.Sh ").next());
     let described: Vec<&str> =
         section.expect("the manual has one").lines().filter_map(|line| line.strip_prefix(".It Va ")).collect();
-    let (_daemon, address) = start(&[]);
+    let scratch = Scratch::new();
+    let config = scratch.file("toml");
+    // Those of rules are there where there are some.
+    fs::write(&config, "[[access]]\nwho = [\"all\"]\nmay = [\"http\"]\n").expect("can be written");
+    let (_daemon, address) = start(&["-c", &config.display().to_string()]);
     let page = fetch(address, "/metrics");
     let tables = PoolStat::ALL.iter().map(|stat| stat.row()).chain(CounterStat::ALL.iter().map(|stat| stat.row()));
     let members = MemberStat::ALL.iter().map(|stat| stat.row()).chain(MemberLevel::ALL.iter().map(|stat| stat.row()));

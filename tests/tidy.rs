@@ -33,6 +33,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "access",
             "admin",
             "admin/wire",
+            "http",
+            "http/fleet/fetch",
+            "http/options",
             "jobs/options",
             "jobs/postgres",
             "net",
@@ -55,7 +58,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "time",
         ],
     ),
-    ("tls", &["net", "address", "proxy", "wheel", "id", "time"]),
+    ("tls", &["net", "address", "pem", "proxy", "wheel", "id", "time"]),
+    ("pem", &[]),
     (
         "client",
         &[
@@ -70,6 +74,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "counters/wire",
             "members/wire",
             "jobs/wire",
+            "pem",
             "stats",
             "time",
         ],
@@ -100,12 +105,13 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "time",
         ],
     ),
-    ("http", &["http/host", "http/options", "http/wire", "histogram"]),
+    ("http", &["http/fleet/fetch", "http/host", "http/options", "http/wire", "histogram"]),
     ("http/host", &[]),
     ("admin", &["admin/options", "admin/wire", "pools/wire"]),
     ("admin/options", &["options"]),
     ("admin/wire", &[]),
-    ("http/options", &["options"]),
+    ("http/fleet/fetch", &["access", "http/wire", "registry", "report", "service"]),
+    ("http/options", &["http/fleet/fetch", "options"]),
     ("http/wire", &[]),
     ("pools/request", &["time"]),
     ("counters/request", &[]),
@@ -282,6 +288,7 @@ const WORLDLY: &[&str] = &[
     "client",
     "cli",
     "address",
+    "http/fleet/fetch",
     "http/host",
     "jobs/loading",
     "jobs/options",
@@ -375,7 +382,7 @@ fn what_is_not_tidy_is_found() {
     assert_eq!(
         faults_of("output", "use std::time::Instant;\n"),
         [
-            "src/output, line 1: Instant belongs to net, client, cli, address, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, access, proxy, tls"
+            "src/output, line 1: Instant belongs to net, client, cli, address, http/fleet/fetch, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, access, proxy, tls"
         ]
     );
     assert_eq!(

@@ -38,7 +38,7 @@ pub fn measure(server: &Server, count: usize, settings: &Settings) -> io::Result
     churn.run_for(settings.time / 4)?;
     let (lives, used, start) = (churn.lives, server.cpu_time()?, Instant::now());
     churn.run_for(settings.time)?;
-    let (time, used, lives) = (start.elapsed(), server.cpu_time()? - used, (churn.lives - lives) as f64);
+    let (time, used, lives) = (start.elapsed(), server.cpu_time()?.saturating_sub(used), (churn.lives - lives) as f64);
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     Ok(vec![
         lives / time.as_secs_f64(),

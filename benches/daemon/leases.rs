@@ -169,7 +169,7 @@ pub fn cull(server: &Server, members: usize) -> io::Result<Values> {
         let slowest = watching.join().expect("it does not panic")?;
         io::Result::Ok((slowest, took?))
     })?;
-    let used = (server.cpu_time()? - used).as_secs_f64() * 1e6 / members as f64;
+    let used = server.cpu_time()?.saturating_sub(used).as_secs_f64() * 1e6 / members as f64;
     Ok(vec![bytes, ms(slowest), ms(took), used])
 }
 

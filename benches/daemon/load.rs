@@ -43,7 +43,8 @@ pub fn play(server: &Server, count: usize, player: &mut impl Player, settings: &
     load.run_for(settings.time / 4)?;
     let (replies, used, start) = (load.replies, server.cpu_time()?, Instant::now());
     load.run_for(settings.time)?;
-    let (time, used, replies) = (start.elapsed(), server.cpu_time()? - used, (load.replies - replies) as f64);
+    let (time, used, replies) =
+        (start.elapsed(), server.cpu_time()?.saturating_sub(used), (load.replies - replies) as f64);
     Ok(vec![replies / time.as_secs_f64(), used.as_secs_f64() * 1e6 / replies])
 }
 

@@ -45,7 +45,7 @@ pub fn dump(server: &Server, count: usize) -> io::Result<Values> {
     while !line.hear(protocol::is_empty)? {
         records += 1;
     }
-    let (time, used) = (start.elapsed(), server.cpu_time()? - used);
+    let (time, used) = (start.elapsed(), server.cpu_time()?.saturating_sub(used));
     if records != count {
         return Err(Error::other(format!("a Dump tells of {records} counters instead of {count}")));
     }

@@ -197,7 +197,7 @@ pub fn delayed(server: &Server, count: usize, settings: &Settings) -> io::Result
         std::thread::sleep(PAUSE);
     }
     let late = due.elapsed().as_secs_f64() * 1e3;
-    let cost = (server.cpu_time()? - used).as_secs_f64() * 1e6 / count as f64;
+    let cost = server.cpu_time()?.saturating_sub(used).as_secs_f64() * 1e6 / count as f64;
     Ok(vec![late, slowest.as_secs_f64() * 1e3, cost])
 }
 
@@ -226,7 +226,7 @@ pub fn waiting(server: &Server, count: usize) -> io::Result<Values> {
             served += usize::from(clients.receive(client)?.starts_with(b"RESERVED"));
         }
     }
-    let (time, used) = (start.elapsed(), server.cpu_time()? - used);
+    let (time, used) = (start.elapsed(), server.cpu_time()?.saturating_sub(used));
     Ok(vec![time.as_secs_f64() * 1e3, used.as_secs_f64() * 1e6 / count as f64])
 }
 

@@ -20,7 +20,7 @@ pub fn measure(server: &Server, waiters: usize, settings: &Settings) -> io::Resu
         crowd::await_waiters(&mut clients, waiters)?;
         let before = server.cpu_time()?;
         times.push(wake(server, &mut clients, waiters)?.as_secs_f64() * 1e3);
-        used += server.cpu_time()? - before;
+        used += server.cpu_time()?.saturating_sub(before);
     }
     let dones = (times.len() * waiters) as f64;
     Ok(vec![median(&mut times), used.as_secs_f64() * 1e6 / dones])

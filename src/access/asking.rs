@@ -32,7 +32,7 @@ impl Context<'_> {
             let key = need.keys.first().map_or(String::new(), |key| format!(" of {}", visible(key, LOGGED_KEY)));
             let (peer, rule) = (self.peers.peer(conn), self.access.rule_of(conn).unwrap_or("none"));
             let (name, why) = (info.name, denial.name());
-            warn!("{peer} (rule {rule}) is refused {name}:{verb}{key} ({why}); {more} more since the last such line");
+            warn!("{peer} (rule {rule}) is refused {name}:{verb}{key} ({why}){more}");
         }
         checked
     }

@@ -15,6 +15,7 @@ static RULES: TableInfo = TableInfo {
     title: "Access",
     help: "What those have whom each rule is for, and what was refused to them since the start.",
     empty: "There are no rules.",
+    is_of_kinds: true,
     columns: &[
         Column {
             name: "rule",

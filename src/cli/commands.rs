@@ -9,6 +9,7 @@ use super::holders;
 use super::jobs;
 use super::members;
 use super::options;
+use super::page;
 use super::provide;
 use super::serve;
 use super::stats;
@@ -177,6 +178,16 @@ pub const COMMANDS: &[Command] = &[
         first_words: admin::first_words,
         misuse: FAILURE,
         run: admin::run,
+    },
+    Command {
+        name: "page",
+        usage: "--server HOST[:PORT] [--server ...] [options]",
+        summary: "serve one status page of several daemons",
+        options: page::described,
+        words: WordsAllowed::None,
+        first_words: Vec::new,
+        misuse: FAILURE,
+        run: page::run,
     },
     Command {
         name: "tls",

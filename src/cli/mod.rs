@@ -14,6 +14,7 @@ mod jobs;
 mod logger;
 mod members;
 mod options;
+mod page;
 mod process;
 mod provide;
 mod relisten;

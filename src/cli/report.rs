@@ -215,12 +215,13 @@ impl ToldReport {
         self.history.series.iter().filter(|series| series.service == service.name)
     }
 
-    /// Returns the tables of a service, with its matrix as one.
+    /// Returns the tables of a service that people are shown, with its matrix as one.
     pub fn tables(&self, service: &ToldService) -> Vec<Grid> {
         let rows = self.rows.get(&service.name);
         let grid = |heading: &ToldHeading| Grid::of(service, heading, rows.and_then(|rows| rows.get(&heading.name)));
         let matrix = service.matrix.as_ref().map(|matrix| Grid::of_matrix(service, matrix));
-        matrix.into_iter().chain(service.tables.iter().map(grid)).collect()
+        let is_shown = |grid: &Grid| !grid.rows.is_empty() || !grid.empty.is_empty();
+        matrix.into_iter().chain(service.tables.iter().map(grid)).filter(is_shown).collect()
     }
 }
 

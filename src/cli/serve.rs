@@ -201,6 +201,7 @@ pub(super) fn is_unsupported(error: &io::Error) -> bool {
     no_such_family || error.kind() == ErrorKind::AddrNotAvailable
 }
 
+/// Returns the addresses in a sentence.
 pub(super) fn enumerate(addresses: &[Address]) -> String {
     let texts: Vec<String> = addresses.iter().map(Address::to_string).collect();
     match texts.as_slice() {

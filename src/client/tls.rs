@@ -1,13 +1,13 @@
 //! TLS to servers: whom a client trusts, what it shows, and the stream of one connection.
 
 use super::{MediaWiki, Producer, Ring, Runner};
+use crate::pem::{authorities_in, certificates_in, key_in, wrong};
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 use socket2::Socket;
 use std::cell::RefCell;
-use std::fmt::{self, Display};
+use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -28,17 +28,12 @@ impl Tls {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder =
             builder.with_safe_default_protocol_versions().map_err(|error| format!("TLS cannot be used: {error}"))?;
-        let mut roots = RootCertStore::empty();
-        for authority in certificates_in(ca)? {
-            roots.add(authority).map_err(|error| wrong(ca, &error))?;
-        }
-        let builder = builder.with_root_certificates(roots);
+        let builder = builder.with_root_certificates(authorities_in(ca)?);
         Ok(Tls(Arc::new(match certificate {
             None => builder.with_no_client_auth(),
-            Some((path, key)) => {
-                let key = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
-                builder.with_client_auth_cert(certificates_in(path)?, key).map_err(|error| wrong(path, &error))?
-            }
+            Some((path, key)) => builder
+                .with_client_auth_cert(certificates_in(path)?, key_in(key)?)
+                .map_err(|error| wrong(path, &error))?,
         })))
     }
 }
@@ -87,17 +82,6 @@ impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Tls")
     }
-}
-
-/// Returns the certificates in a file, of which there must be one at least.
-fn certificates_in(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let certificates: Vec<_> = read.map_err(|error| wrong(path, &error))?;
-    if certificates.is_empty() { Err(wrong(path, &"there is no certificate in it")) } else { Ok(certificates) }
-}
-
-fn wrong(path: &Path, error: &dyn Display) -> String {
-    format!("{}: {error}", path.display())
 }
 
 /// TLS over a socket.

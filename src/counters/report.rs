@@ -46,6 +46,7 @@ static BUSIEST: TableInfo = TableInfo {
     title: "Busiest counters",
     help: "",
     empty: "Nobody holds units of a counter.",
+    is_of_kinds: false,
     columns: &[NAME, Column { emphasis: Emphasis::Work, ..UNITS }, PEAK, MAXIMUM],
 };
 
@@ -54,6 +55,7 @@ static NEAREST: TableInfo = TableInfo {
     title: "Counters near their maximum",
     help: "Those of which 80 % or more of the maximum is held.",
     empty: "No counter is near its maximum.",
+    is_of_kinds: false,
     columns: &[
         NAME,
         Column {
@@ -74,6 +76,7 @@ static HOLDERS: TableInfo = TableInfo {
     title: "Who holds units",
     help: "",
     empty: "Nobody holds units of it.",
+    is_of_kinds: false,
     columns: &[
         Column {
             name: "peer",

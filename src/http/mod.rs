@@ -2,11 +2,13 @@
 //! other services through [`Sources`], while it is served, and remembers nothing of its connections.
 
 mod exposition;
+pub mod fleet;
 pub mod host;
 mod metrics;
 pub mod options;
 mod page;
 mod recent;
+mod resource;
 mod rights;
 mod samples;
 mod text;
@@ -20,25 +22,26 @@ use crate::options::Opt;
 use crate::output::MAX_BYTES;
 use crate::record::{Reader, Writer};
 use crate::registry::Others;
-use crate::report::room::{MOST_ROWS, Room};
 use crate::report::snapshot::{Moment, Remembered, Snapshot, Values};
 use crate::report::{Overview, Report, SeriesInfo, ServiceReport, View};
 use crate::service::{
-    Act, Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable,
+    Act, Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable, Wake,
 };
 use crate::settings::{self, Configure};
 use crate::time::{Span, Time};
 use crate::wheel::Due;
+use fleet::{Fleet, FleetTimer, Readiness};
 use host::Hosts;
 use log::trace;
 use percent_encoding::percent_decode_str;
-use recent::{RANGES, Range, Recent, RecentOf};
+use recent::{CURVES, Recent, RecentOf};
+use resource::{Extent, Form, PLAIN, Resource};
 use samples::{INTERVAL, KEPT, Samples, Unnamed};
 use std::io;
 use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
-/// How much of the tables the page has, as markup and as JSON; the rest of it has some 100 KiB.
-const PAGE_ROOM: Room = Room { rows: MOST_ROWS, bytes: 780_000 };
+/// How many rows of each table have curves where these are to be added up.
+const CURVES_TO_ADD: usize = 100;
 /// How many pages one connection is served before it is another's turn: one takes up to a millisecond when there is much
 /// to tell.
 const PAGES_PER_TURN: usize = 4;
@@ -74,6 +77,8 @@ impl Configure for HttpSettings {
             recent: None,
             hosts: Hosts::with(&self.hosts),
             is_admin: self.is_admin,
+            fleet: (!self.servers.is_empty()).then(|| Fleet::of(&self.servers)),
+            wake: None,
         })
     }
 }
@@ -92,6 +97,10 @@ pub struct Http {
     hosts: Hosts,
     /// Whether those who look at the pages may do what these offer.
     is_admin: bool,
+    /// The daemons of which the pages tell; None if that is this one.
+    fleet: Option<Fleet>,
+    /// Wakes the loop when one of them has answered.
+    wake: Option<Wake>,
 }
 
 /// How far the samples of the last hour are apart.
@@ -100,59 +109,8 @@ const HOUR_INTERVAL: Span = Span::from_micros(3_600_000_000 / (KEPT as u64 - 1))
 /// What stands in place of a service in the path of what is found in all of them.
 const FOUND: &str = "find";
 
-/// What there is to ask for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Resource<'a> {
-    Status,
-    Json,
-    Metrics,
-    Health,
-    /// What a service tells of one thing, on a page or as JSON.
-    View(&'a str, &'a str, Form),
-}
-
-/// How one thing is told of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Form {
-    Page,
-    Json,
-}
-
-impl Resource<'_> {
-    fn at(path: &str) -> Option<Resource<'_>> {
-        match path {
-            "/" => Some(Resource::Status),
-            "/status.json" => Some(Resource::Json),
-            "/metrics" => Some(Resource::Metrics),
-            "/healthz" => Some(Resource::Health),
-            _ => {
-                let (service, thing) = path.strip_prefix('/')?.split_once('/')?;
-                Some(match thing.strip_suffix(".json") {
-                    Some(thing) => Resource::View(service, thing, Form::Json),
-                    None => Resource::View(service, thing, Form::Page),
-                })
-            }
-        }
-    }
-
-    fn content_type(self) -> &'static str {
-        match self {
-            Resource::Status | Resource::View(_, _, Form::Page) => "text/html; charset=utf-8",
-            Resource::Json | Resource::View(_, _, Form::Json) => "application/json",
-            Resource::Metrics => "text/plain; version=0.0.4; charset=utf-8",
-            Resource::Health => PLAIN,
-        }
-    }
-
-    fn is_page(self) -> bool {
-        matches!(self, Resource::Status | Resource::View(_, _, Form::Page))
-    }
-}
-
 /// What a person reads who has asked under a name that is not known.
 const MISDIRECTED: &str = "This server does not know that name; the option --http-host would tell it.\n";
-
-const PLAIN: &str = "text/plain; charset=utf-8";
 
 impl Http {
     fn answer(&self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) {
@@ -168,7 +126,7 @@ impl Http {
             (None, _) | (Some(Resource::View(..)), Method::Post | Method::Other) => Err(Status::NotFound),
             (Some(_), Method::Post | Method::Other) => Err(Status::MethodNotAllowed),
             (Some(resource), Method::Get | Method::Head) => {
-                self.render(resource, range_of(resource, request.query), context)
+                self.render(resource, Extent::of(resource, request.query), context)
             }
         };
         let (status, body, resource) = match body {
@@ -206,43 +164,44 @@ impl Http {
     }
 
     /// Returns the page, or why there is none. Its counts are those of the range, or else of all since the start.
-    fn render(&self, resource: Resource<'_>, range: Option<Range>, context: &Context<'_>) -> Result<String, Status> {
-        let moment = || Moment::seen_from(context, Report::default());
+    fn render(&self, resource: Resource<'_>, extent: Extent, context: &Context<'_>) -> Result<String, Status> {
+        let own = || self.report(context.now, context.traffic, context.peers);
+        let moment = || Moment::seen_from(context, own());
+        if let (Some(fleet), Some(target)) = (&self.fleet, resource.target(extent.range)) {
+            let snapshot = self.snapshot_of(moment(), extent, context.others);
+            let merged = fleet.merged(&target, snapshot, context.now).ok_or(Status::NotFound)?;
+            let merged = merged.cut(extent.room());
+            return Ok(if resource.is_page() { page::render(&merged) } else { merged.to_json() });
+        }
         Ok(match resource {
-            Resource::Status => page::render(&self.snapshot_of(in_use(moment()), range, context.others)),
-            Resource::Json => self.snapshot_of(moment(), range, context.others).to_json(),
+            Resource::Status => page::render(&self.snapshot_of(in_use(moment()), extent, context.others)),
+            Resource::Json => self.snapshot_of(moment(), extent, context.others).to_json(),
             Resource::Metrics => metrics::render(&moment()),
             Resource::Health if context.others.ailment().is_some() => return Err(Status::ServiceUnavailable),
             Resource::Health => "ok\n".into(),
             Resource::View(service, thing, form) => {
                 let thing = percent_decode_str(thing).collect::<Vec<u8>>();
-                let snapshot = self.snapshot_of_view(service, &thing, range, context).ok_or(Status::NotFound)?;
+                let snapshot = self.snapshot_of_view(service, &thing, extent, context).ok_or(Status::NotFound)?;
                 if form == Form::Page { page::render(&snapshot) } else { snapshot.to_json() }
             }
         })
     }
 
     /// Returns what the page shows.
-    fn snapshot_of(&self, mut moment: Moment<'_>, range: Option<Range>, others: &Others<'_>) -> Snapshot {
-        let (samples, interval, most) = match range {
+    fn snapshot_of(&self, mut moment: Moment<'_>, extent: Extent, others: &Others<'_>) -> Snapshot {
+        let (samples, interval, most) = match extent.range {
             Some(range) if range.points(INTERVAL) >= KEPT => (&self.hour, HOUR_INTERVAL, range.points(HOUR_INTERVAL)),
             Some(range) => (&self.samples, INTERVAL, range.points(INTERVAL)),
             None => (&self.samples, INTERVAL, KEPT - 1),
         };
-        let recent = self.narrow(&mut moment, range, others);
+        let recent = self.narrow(&mut moment, extent, others);
         let values = |service, info| samples.shown(service, info, most);
         let remembered = Remembered { interval, most, values: &values, recent: &recent };
-        self.finished(Snapshot::of(&moment, PAGE_ROOM, &remembered), range)
+        self.finished(Snapshot::of(&moment, extent.room(), &remembered), extent)
     }
 
     /// Returns what a page about one thing shows.
-    fn snapshot_of_view(
-        &self,
-        service: &str,
-        thing: &[u8],
-        range: Option<Range>,
-        context: &Context<'_>,
-    ) -> Option<Snapshot> {
+    fn snapshot_of_view(&self, service: &str, thing: &[u8], extent: Extent, context: &Context<'_>) -> Option<Snapshot> {
         let (now, peers) = (context.now, context.peers);
         let views = match service {
             FOUND => context.others.find(thing, now, peers),
@@ -257,20 +216,32 @@ impl Http {
             Values::Rates(place.and_then(|place| values.get(place).cloned()).unwrap_or_default())
         };
         let mut moment = Moment::with(context, Overview { services });
-        let recent = self.narrow(&mut moment, range, context.others);
+        let recent = self.narrow(&mut moment, extent, context.others);
         let remembered = Remembered { interval, most, values: &values, recent: &recent };
-        let snapshot = Snapshot::of(&moment, PAGE_ROOM, &remembered);
-        Some(Snapshot { title: Some(title), ..self.finished(snapshot, range) })
+        let snapshot = Snapshot::of(&moment, extent.room(), &remembered);
+        Some(Snapshot { title: Some(title), ..self.finished(snapshot, extent) })
     }
 
     /// Has the tables tell of the range only.
-    fn narrow(&self, moment: &mut Moment<'_>, range: Option<Range>, others: &Others<'_>) -> Vec<RecentOf> {
-        let (Some(recent), Some(range)) = (&self.recent, range) else { return Vec::new() };
-        recent.narrow(range, moment.now, &mut moment.overview.services, |note| others.tally(note))
+    fn narrow(&self, moment: &mut Moment<'_>, extent: Extent, others: &Others<'_>) -> Vec<RecentOf> {
+        let (Some(recent), Some(range)) = (&self.recent, extent.range) else { return Vec::new() };
+        let curves = if extent.is_to_add { CURVES_TO_ADD } else { CURVES };
+        recent.narrow(range, moment.now, &mut moment.overview.services, curves, |note| others.tally(note))
     }
 
-    fn finished(&self, snapshot: Snapshot, range: Option<Range>) -> Snapshot {
-        Snapshot { is_admin: self.is_admin, range: range.map(|range| range.name), ..snapshot }
+    fn finished(&self, snapshot: Snapshot, extent: Extent) -> Snapshot {
+        Snapshot { is_admin: self.is_admin, range: extent.range.map(|range| range.name.into()), ..snapshot }
+    }
+
+    /// Returns whether a request can be answered: what several daemons tell may have to be waited for.
+    fn readiness(&mut self, conn: ConnId, request: &HttpRequest<'_>, now: Time) -> Readiness {
+        let resource = Resource::at(request.path).filter(|_| matches!(request.method, Method::Get | Method::Head));
+        let is_own = request.host.is_none_or(|host| self.hosts.include(host));
+        let target = resource.and_then(|resource| resource.target(Extent::of(resource, request.query).range));
+        match (&mut self.fleet, target) {
+            (Some(fleet), Some(target)) if is_own => fleet.readiness(&target, conn, now),
+            _ => Readiness::Ready,
+        }
     }
 }
 
@@ -282,14 +253,6 @@ fn in_use(mut moment: Moment<'_>) -> Moment<'_> {
         service.traffic.opened > 0 || Some(service.name) == first || service.name == access::report::NAME
     });
     moment
-}
-
-/// Returns the range that a query asks for, `range=NAME`. Without one, pages tell of the shortest, and the JSON of all since the start.
-fn range_of(resource: Resource<'_>, query: &str) -> Option<Range> {
-    match query.split('&').find_map(|part| part.strip_prefix("range=")) {
-        Some(name) => Range::named(name),
-        None => resource.is_page().then_some(RANGES[0]),
-    }
 }
 
 /// Returns what is said in place of a page.
@@ -333,7 +296,14 @@ impl Service for Http {
             }
             match wire::parse(&input[consumed..]) {
                 Parsed::Whole(request, len) => {
-                    self.answer(conn, request, context);
+                    match self.readiness(conn, &request, context.now) {
+                        Readiness::Ready => self.answer(conn, request, context),
+                        Readiness::Waits => return Served { consumed, then: Then::Wait },
+                        Readiness::TooMany => {
+                            refuse(conn, Status::ServiceUnavailable, context);
+                            return Served { consumed: input.len(), then: Then::Close };
+                        }
+                    }
                     consumed += len;
                     if request.connection == AfterResponse::Ends {
                         return Served { consumed: input.len(), then: Then::Close };
@@ -355,12 +325,32 @@ impl Service for Http {
             recent.note(context.now, |note| context.others.tally(note));
             self.recent = Some(recent);
         }
+        if let (Some(fleet), Some(wake)) = (&mut self.fleet, &self.wake) {
+            fleet.begin(wake, context);
+        }
         Ok(())
     }
 
-    fn expire(&mut self, _: Due, _: &mut Context<'_>) {}
+    fn attach(&mut self, wake: Wake) {
+        self.wake = Some(wake);
+    }
 
-    fn close(&mut self, _: ConnId, _: &mut Context<'_>) {}
+    fn completed(&mut self, context: &mut Context<'_>) {
+        if let Some(fleet) = &mut self.fleet {
+            context.resumed.extend(fleet.take_answers(context.now));
+        }
+    }
+
+    fn expire(&mut self, due: Due, context: &mut Context<'_>) {
+        let FleetTimer::Look = due.key();
+        if let Some(fleet) = &mut self.fleet {
+            fleet.look_due(context);
+        }
+    }
+
+    fn close(&mut self, conn: ConnId, _: &mut Context<'_>) {
+        self.fleet.iter_mut().for_each(|fleet| fleet.forget(conn));
+    }
 
     fn observe(&mut self, others: &Others<'_>, now: Time) -> Time {
         self.samples.note(now, |tell| others.sample(tell));
@@ -369,8 +359,8 @@ impl Service for Http {
         self.samples.next().min(next.unwrap_or(Time::NEVER))
     }
 
-    fn report(&self, _: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        Report::default()
+    fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
+        Report { tables: self.fleet.iter().map(|fleet| fleet.table(now)).collect(), ..Report::default() }
     }
 
     fn saved_version(&self) -> u16 {
@@ -393,7 +383,11 @@ impl Service for Http {
     fn check(&self) {}
 
     fn is_empty(&self) -> bool {
-        true
+        self.fleet.as_ref().is_none_or(Fleet::is_empty)
+    }
+
+    fn own_timers(&self) -> usize {
+        usize::from(self.fleet.as_ref().is_some_and(|fleet| fleet.timer.is_some()))
     }
 }
 
@@ -403,6 +397,7 @@ mod tests {
     use crate::histogram::Histogram;
     use crate::loop_stats::LoopStats;
     use crate::output::FULL_BYTES;
+    use crate::report::room::MOST_ROWS;
     use crate::report::snapshot::tests::{of_overview, overview};
     use crate::report::{Cell, ColumnMetric, ColumnUnit, Overview, Table};
     use crate::stats::{Metric, Unit};
@@ -411,8 +406,10 @@ mod tests {
     fn snapshot_of(overview: Overview, samples: &Samples) -> Snapshot {
         let values = |service, info: &'static SeriesInfo| samples.shown(service, info, KEPT - 1);
         let remembered = Remembered { interval: INTERVAL, most: KEPT - 1, values: &values, recent: &[] };
-        Snapshot::of(&of_overview(overview, &LoopStats::default()), PAGE_ROOM, &remembered)
+        Snapshot::of(&of_overview(overview, &LoopStats::default()), EVERYTHING.room(), &remembered)
     }
+
+    const EVERYTHING: Extent = Extent { range: None, rows: MOST_ROWS, is_to_add: false };
 
     fn metrics_of(overview: Overview) -> String {
         metrics::render(&of_overview(overview, &LoopStats::default()))
@@ -432,7 +429,8 @@ mod tests {
             });
             let moment = of_overview(overview, &loop_stats);
             let status = snapshot_of(moment.overview.clone(), &samples);
-            let pages = [page::render(&status), status.to_json(), metrics::render(&moment)];
+            let to_add = Snapshot::of(&moment, Extent { is_to_add: true, ..EVERYTHING }.room(), &Remembered::NOTHING);
+            let pages = [page::render(&status), status.to_json(), metrics::render(&moment), to_add.to_json()];
             let lengths = pages.map(|page| page.len());
             assert!(lengths.iter().all(|len| *len < MAX_BYTES - FULL_BYTES - 1_000), "{filler:?}: {lengths:?}");
             assert!(lengths[2] > 100_000, "{filler:?}: {lengths:?}");
@@ -452,7 +450,7 @@ mod tests {
             }
             let status = snapshot_of(overview, &Samples::default());
             let tables = status.services.iter().flat_map(|service| service.tables.iter());
-            tables.filter(|table| table.more > 0).map(|table| (table.name, table.more)).collect::<Vec<_>>()
+            tables.filter(|table| table.more > 0).map(|table| (table.name.to_string(), table.more)).collect::<Vec<_>>()
         };
         // Besides the types, lists of the pools are short.
         for (service, rows, of_others) in

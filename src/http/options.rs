@@ -1,5 +1,6 @@
 //! The options of the status page.
 
+use super::fleet::fetch::HttpServer;
 use crate::options::{Endpoint, Opt, assign, flag};
 
 /// What the options of the status page say.
@@ -9,6 +10,8 @@ pub struct HttpSettings {
     pub hosts: Vec<String>,
     /// Whether the pages have buttons that change things.
     pub is_admin: bool,
+    /// The daemons of which the pages tell; none if they tell of this one.
+    pub servers: Vec<HttpServer>,
 }
 
 /// Where the pages are served: nowhere, until an address is named.

@@ -58,6 +58,8 @@ const clock = (s, isShort) => new Date(s * 1000).toLocaleTimeString("en-GB", isS
 // The range that is told of: counts are of the last minute, five minutes, hour, or of all since the start.
 const RANGES = [["1m", "1 min"], ["5m", "5 min"], ["1h", "1 h"], ["start", "since start"]];
 let range = "1m";
+// Where there is a page about something of that name: another server's, or one of this. A dot would be taken for the end of ".json".
+const linkTo = (path, name) => path === "http://" ? path + name + "/" : path + encodeURIComponent(name).replaceAll(".", "%2E");
 const withRange = path => path + (range === "1m" ? "" : "?range=" + range);
 
 const TONES = { none: "", work: "", caution: "amber", alarm: "red" };
@@ -175,6 +177,8 @@ const FOLDED = 20, FOLDED_NARROW = 10, open = new Set(), orders = {}, frozen = n
 // What rows must have in them.
 let filter = "";
 const isText = unit => ["name", "address", "text", "key"].includes(unit);
+// Whether all rows are needed, not only those that are shown first.
+const wantsAll = () => open.size > 0 || filter !== "" || Object.keys(orders).length > 0 || location.search.includes("rows=");
 const pathOf = (service, action, key) => ["", service.name, action, key].map(encodeURIComponent).join("/");
 
 function ordered(rows, order) {
@@ -199,6 +203,7 @@ function unfold(id, all, most, again) {
   button.onclick = () => {
     if (!open.delete(id)) open.add(id);
     again();
+    if (isPartial) refresh();
   };
 }
 
@@ -270,6 +275,7 @@ function rowsOf(service, heading, isForced) {
       else if (order.isDown === first) order.isDown = !first;
       else delete orders[id];
       again();
+      if (isPartial) refresh();
     };
     return unit === "times"
       ? ["p50", "p99"].map(share => ({ text: title + " " + share, title: help, className, sort }))
@@ -285,14 +291,15 @@ function rowsOf(service, heading, isForced) {
     if (value === null) return unit === "times" ? ["–", "–"] : [{ text: "–", className: isText(unit) ? "text" : "" }];
     const cells = is_counter && unit === "number" ? countCells(value, emphasis, recent, curves.get(row)) : CELLS[unit](value, TONES[emphasis]);
     if (unit === "seconds" && !is_counter) cells[0].title = "since " + clock(told_at - value);
-    if (link) cells[0].link = link + encodeURIComponent(row[name + "_key"] ?? value);
+    if (link) cells[0].link = linkTo(link, row[name + "_key"] ?? value);
     if (!value && link) cells[0].text = "(no name)";
     if (actions && last.is_admin) cells[0].actions = actions.map(name => ({ name, path: pathOf(service, name, value) }));
     return most[x] ? [{ ...cells[0], className: "share", share: value / most[x] }] : cells;
   }).concat(curves.size ? [{ curves: curves.get(row), className: "trend" }] : [])));
-  unfold(id, all.length, folded, again);
+  unfold(id, all.length + (isPartial && !filter ? heading.more : 0), folded, again);
+  root.hidden = all.length === 0 && heading.empty === "";
   say(root.querySelector("h2 small"), [timeOf(heading), filter ? "with “" + filter + "”: " + number(all.length) : ""].filter(Boolean).join(", "));
-  const more = heading.more ? "There are " + number(heading.more) + " more." : "";
+  const more = heading.more && !isPartial ? "There are " + number(heading.more) + " more." : "";
   const note = root.querySelector(".note");
   say(note, [heading.help, heading.note, more].filter(Boolean).join(" "));
   note.hidden = rows.length === 0 || note.textContent === "";
@@ -384,9 +391,9 @@ function drawMatrix(service) {
     ...places.map(place => ({ ...heatCell(values[place], isDense, name + ", " + label(place)), ...(place > rest ? { className: "heat sum" } : {}) })),
   ];
   const heads = places.map(place => place < rest
-    ? { text: label(place), className: "turned", title: columnWord + " " + label(place), link: columnPath + encodeURIComponent(label(place)) }
+    ? { text: label(place), className: "turned", title: columnWord + " " + label(place), link: linkTo(columnPath, label(place)) }
     : { text: label(place), className: "turned", link: matrix.path });
-  const lines = rows.map(row => line(row.name, row.values, rowPath + encodeURIComponent(row.name)));
+  const lines = rows.map(row => line(row.name, row.values, linkTo(rowPath, row.name)));
   if (!isFound && matrix.more_rows) lines.push(line(number(matrix.more_rows) + " more", matrix.others, matrix.path));
   if (!isFound && matrix.rows.length) lines.push(line("all", matrix.all, matrix.path).map((cell, x) => x ? { ...cell, className: "heat sum" } : cell));
   fill("matrix", [{ text: rowWord, className: "text" }, ...heads], lines);
@@ -552,7 +559,8 @@ function reloaded(reload, now) {
   return [["reloaded", `${duration(Math.max(now - reload.at, 0))} ago${reload.has_worked ? "" : ", not done"}`]];
 }
 
-let last, alarm = "";
+// Whether only the rows that are shown first were told.
+let last, alarm = "", isPartial = !location.search.includes("rows=");
 
 // What refuses now: how often, and the worst of each kind.
 function alarms(status) {
@@ -565,26 +573,35 @@ function alarms(status) {
     const [first] = columns, alarming = columns.filter(it => it.emphasis === "alarm" && it.unit === "number");
     const sum = row => alarming.reduce((sum, { name }) => sum + row[name], 0);
     const row = status[service.name][name].reduce((best, row) => sum(row) > (best ? sum(best) : 0) ? row : best, undefined);
-    return row && first.link ? [{ word: first.title, name: row[first.name], link: first.link + encodeURIComponent(row[first.name]) }] : [];
+    return row && first.link ? [{ word: first.title, name: row[first.name], link: linkTo(first.link, row[first.name]) }] : [];
   }));
   return { rates, worst };
 }
 
+// Those of several servers that do not answer.
+const silentOf = status => (status.http?.servers ?? []).filter(row => row.silent !== null);
+
 function showAlarms(status) {
-  const { rates, worst } = alarms(status), root = byId("alarm");
-  root.hidden = rates.length === 0 || Boolean(status.title);
+  const { rates, worst } = alarms(status), root = byId("alarm"), silent = silentOf(status);
+  const since = row => row.server + " since " + clock(Math.round(status.started_at + status.uptime - row.silent));
+  const away = silent.length ? "no answer from " + silent.map(since).join(", ") : "";
+  const refused = status.title ? "" : rates.map(it => it.title + " " + perSecond(it.rate) + "/s").join(", ");
+  root.hidden = !away && !refused;
   if (root.hidden) return "";
-  const text = rates.map(it => it.title + " " + perSecond(it.rate) + "/s").join(", ");
-  const links = worst.map(({ word, name, link }) => Object.assign(el("a", "", word + " " + (name.length > 80 ? name.slice(0, 80) + "…" : name)), { href: withRange(link) }));
-  const told = [text, ...links.map(link => link.href)].join(" ");
+  const links = refused ? worst.map(({ word, name, link }) => Object.assign(el("a", "", word + " " + (name.length > 80 ? name.slice(0, 80) + "…" : name)), { href: withRange(link) })) : [];
+  const told = [away, refused, ...links.map(link => link.href)].join(" ");
   if (root.dataset.told !== told) {
     root.dataset.told = told;
-    root.replaceChildren(el("b", "", text), links.length ? " in the last minute, most of it: " : " in the last minute", ...links.flatMap((link, n) => n ? [", ", link] : [link]));
+    const about = refused ? [el("b", "", refused), links.length ? " in the last minute, most of it: " : " in the last minute", ...links.flatMap((link, n) => n ? [", ", link] : [link])] : [];
+    root.replaceChildren(el("b", "", away), away && refused ? "; " : "", ...about);
   }
-  return text;
+  return silent.length ? "no answer from " + number(silent.length) + " of " + number(status.http.servers.length) + " servers" : refused;
 }
 
-function show(status) {
+function show(status, isPart) {
+  // What somebody has asked for is drawn, even where they point at it.
+  const isForced = isPartial && !isPart;
+  isPartial = isPart;
   const { services, process } = status, loop = status.loop;
   const passed = last ? status.uptime - last.uptime : 0;
   const busy = passed > 0 ? (loop.busy - last.loop.busy) / passed : loop.busy / Math.max(status.uptime, .001);
@@ -597,7 +614,13 @@ function show(status) {
     .forEach(series => plot(series, status.history, status.started_at + status.uptime));
   // Those who look at this page are none of them.
   const clients = services.filter(it => it.name !== "http").reduce((sum, it) => sum + it.connections, 0);
-  facts([
+  const servers = status.http?.servers;
+  facts(servers ? [
+    ["servers", number(servers.length - silentOf(status).length) + " of " + number(servers.length)],
+    ["clients", number(clients)],
+    ["memory", bytes(process.resident_bytes)],
+    ["version", status.version],
+  ] : [
     ["up", duration(status.uptime)],
     [status.title ? "its clients" : "clients", number(clients)],
     ["busy", (busy * 100).toLocaleString("en", { maximumFractionDigits: 1 }) + " %"],
@@ -607,7 +630,7 @@ function show(status) {
   ]);
   const used = services.filter(isUsed);
   used.filter(service => service.matrix).forEach(matrixOf);
-  used.forEach(service => service.tables.forEach(heading => rowsOf(service, heading)));
+  used.forEach(service => service.tables.forEach(heading => rowsOf(service, heading, isForced)));
   const heads = ["connections", "so far", "read", "written", "connect errors", "failed sends"];
   fill("services", [{ text: "service", className: "text" }, ...heads], used.map(it => [
     { text: it.name, className: "text" }, ...faint(number)(it.connections, ""), number(it.connections_opened),
@@ -633,7 +656,7 @@ function isUsed(service) {
 }
 
 // Where what this page shows is as JSON.
-const source = () => (location.pathname === "/" ? "/status.json" : location.pathname + ".json") + "?range=" + range;
+const source = () => (location.pathname === "/" ? "/status.json" : location.pathname + ".json") + "?range=" + range + (wantsAll() ? "" : "&rows=" + FOLDED);
 
 let heard = Date.now(), failing = false, timer;
 
@@ -665,13 +688,13 @@ function showRanges() {
 
 async function refresh() {
   clearTimeout(timer);
-  const asked = range;
+  const asked = range, path = source();
   if (!document.hidden) {
     try {
-      const response = await fetch(source(), { cache: "no-store", signal: AbortSignal.timeout(STALE_MS) });
+      const response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(STALE_MS) });
       if (!response.ok) throw new Error(response.statusText);
       const status = await response.json();
-      if (asked === range) show(status);
+      if (asked === range) show(status, path.includes("&rows="));
       heard = Date.now();
       failing = false;
     } catch (error) {
@@ -714,16 +737,17 @@ function focusable() {
 byId("filter").oninput = event => {
   filter = event.target.value.trim().toLowerCase();
   last.services.filter(isUsed).forEach(service => service.tables.forEach(heading => rowsOf(service, heading, true)));
+  if (isPartial) refresh();
 };
 byId("filter").onkeydown = event => {
   const text = event.target.value.trim();
-  if (event.key === "Enter" && text) location.href = withRange("/find/" + encodeURIComponent(text));
+  if (event.key === "Enter" && text) location.href = withRange(linkTo("/find/", text));
 };
 say(byId("place"), location.host);
 byId("app").hidden = false;
 const first = JSON.parse(byId("status").textContent);
 range = first.range || "start";
-show(first);
+show(first, isPartial);
 showRanges();
 showTitle(false);
 focusable();

@@ -4,8 +4,9 @@
 use super::recent::RANGES;
 use super::text::html;
 use crate::report::matrix::{ShownHeat, ShownMatrix};
-use crate::report::snapshot::{ShownCurve, ShownFigure, Snapshot, Values};
-use crate::report::tables::{ColumnHead, Heading, ShownCell, ShownClient, ShownTimes};
+use crate::report::room::MOST_ROWS;
+use crate::report::snapshot::{ShownCurve, ShownFigure, Snapshot};
+use crate::report::tables::{ColumnHead, ShownCell, ShownClient, ShownTable, ShownTimes};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -16,7 +17,7 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-7Edd5TGIwb9+JBciDAjdKzaZLCAkknmcxrvePvbIR2M='; ",
+            "script-src 'sha256-dJkFi4SQzV+LpkEhZETWA4pVp/c5/Gux92J7u+Sido0='; ",
             "style-src 'sha256-IvIgFu4ggHwNx/Q895AbZbCJW1uPfGL6F8k08uUB+rU='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms
@@ -35,8 +36,8 @@ const SCRIPT: &str = include_str!("page.js");
 /// From how many seconds on a cell of a matrix is how hot. The same stands in `page.js`.
 const HEAT: [f64; 5] = [10.0, 60.0, 600.0, 3600.0, 21_600.0];
 
-/// What is escaped in a part of a path.
-const IN_PATHS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+/// What is escaped in a part of a path: dots too, so that no name ends the path with `.json`.
+const IN_PATHS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
 /// What stands where there is nothing to say.
 const NOTHING: Cow<'static, str> = Cow::Borrowed("–");
@@ -54,7 +55,7 @@ fn basic(status: &Snapshot) -> String {
         "<h1><a href=\"/\">poolcounter</a> {}</h1>\n<p>This page refreshes itself every five seconds. With JavaScript it has plots, too.</p>\n",
         status.version
     );
-    write_ranges(&mut page, status);
+    write_ranges(&mut page, status.range.as_deref());
     if let Some(title) = &status.title {
         page.extend(["<h2>", &html(title), "</h2>\n"]);
     }
@@ -64,14 +65,12 @@ fn basic(status: &Snapshot) -> String {
         let outcome = if reload.has_worked { "worked" } else { "has not worked: the log says why" };
         writeln!(page, "<p>The last reload was {age} ago and {outcome}.</p>").expect("a string takes every character");
     }
-    let mut tables = status.tables.0.iter();
     for service in &status.services {
         if let Some(matrix) = &service.matrix {
             write_matrix(&mut page, matrix);
         }
-        for (heading, table) in service.tables.iter().zip(&mut tables) {
-            write_table(&mut page, service.name, heading, &table.rows, status.is_admin);
-        }
+        let range = status.range.as_deref();
+        service.tables.iter().for_each(|table| write_table(&mut page, &service.name, table, range, status.is_admin));
     }
     for service in status.services.iter().filter(|service| !service.figures.is_empty()) {
         let value = |it: &ShownFigure| match it.is_seconds {
@@ -79,7 +78,9 @@ fn basic(status: &Snapshot) -> String {
             // Lossless: figures that are no times are whole.
             false => grouped(it.value as u64),
         };
-        let row = |it: &ShownFigure| [(it.name.to_string(), ""), (value(it), NUMBER), (html(it.help).into_owned(), "")];
+        let row = |it: &ShownFigure| {
+            [(html(&it.name).into_owned(), ""), (value(it), NUMBER), (html(&it.help).into_owned(), "")]
+        };
         let title = format!("The {} service: {} connections", service.name, service.connections);
         let heads = [("figure", ""), ("value", NUMBER), ("meaning", "")];
         write_rows(&mut page, &title, heads, service.figures.iter().map(row));
@@ -88,11 +89,11 @@ fn basic(status: &Snapshot) -> String {
 }
 
 /// The ranges of time that the page can tell of.
-fn write_ranges(page: &mut String, status: &Snapshot) {
+fn write_ranges(page: &mut String, shown: Option<&str>) {
     let ranges = RANGES.iter().map(|range| (range.name, format!("the last {}", range.title)));
     page.push_str("<nav aria-label=\"Ranges\">Counts are of");
     for (name, title) in ranges.chain([("start", "all since the start".to_string())]) {
-        match name == status.range.unwrap_or("start") {
+        match name == shown.unwrap_or("start") {
             true => page.extend([" <strong>", &title, "</strong>"]),
             false => page.extend([" <a href=\"?range=", name, "\">", &title, "</a>"]),
         }
@@ -103,15 +104,12 @@ fn write_ranges(page: &mut String, status: &Snapshot) {
 /// What is remembered, as numbers.
 fn write_series(page: &mut String, status: &Snapshot) {
     let row = |curve: &ShownCurve| {
-        let values: Vec<f64> = match &curve.values {
-            Values::Levels(values) => values.iter().map(|value| *value as f64).collect(),
-            Values::Rates(values) => values.clone(),
-        };
+        let values = curve.values.numbers();
         let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
         let now = if curve.is_rate { values.last().copied().unwrap_or(0.0) } else { curve.now as f64 };
         let numbers = [now, mean, values.into_iter().fold(0.0, f64::max)].map(|value| (rate(value), NUMBER));
         let [now, mean, peak] = numbers;
-        [(html(curve.title).into_owned(), ""), now, mean, peak, (html(curve.unit).into_owned(), "")]
+        [(html(&curve.title).into_owned(), ""), now, mean, peak, (html(&curve.unit).into_owned(), "")]
     };
     if !status.history.series.is_empty() {
         let heads = [("what", ""), ("now", NUMBER), ("mean", NUMBER), ("peak", NUMBER), ("unit", "")];
@@ -119,51 +117,60 @@ fn write_series(page: &mut String, status: &Snapshot) {
     }
 }
 
-fn write_table(page: &mut String, service: &str, heading: &Heading, rows: &[Vec<ShownCell>], is_admin: bool) {
-    if rows.is_empty() {
-        return page.extend(["<h2>", &html(heading.title), "</h2>\n<p>", &html(heading.empty), "</p>\n"]);
+fn write_table(page: &mut String, service: &str, table: &ShownTable, range: Option<&str>, is_admin: bool) {
+    if table.rows.is_empty() && table.empty.is_empty() {
+        return;
     }
-    let class_of = |column: &ColumnHead| match column.unit {
-        "name" | "key" | "address" | "text" => "",
-        _ => NUMBER,
-    };
-    let heads = heading.columns.iter().flat_map(|column| match *column {
-        ColumnHead { title, unit: "times", .. } => {
-            ["p50", "p99"].map(|share| Some((Cow::from(format!("{title} {share}")), NUMBER)))
+    if table.rows.is_empty() {
+        return page.extend(["<h2>", &html(&table.title), "</h2>\n<p>", &html(&table.empty), "</p>\n"]);
+    }
+    let class_of = |column: &ColumnHead| if column.is_text() { "" } else { NUMBER };
+    let heads = table.columns.iter().flat_map(|column| match (&*column.unit, &column.title) {
+        ("times", title) => ["p50", "p99"].map(|share| Some((format!("{title} {share}"), NUMBER))),
+        ("number", title) if column.is_counter && table.recent.is_some() => {
+            [Some((format!("{title}/s"), NUMBER)), None]
         }
-        ColumnHead { title, is_counter: true, unit: "number", .. } if heading.recent.is_some() => {
-            [Some((format!("{title}/s").into(), NUMBER)), None]
-        }
-        ColumnHead { title, .. } => [Some((title.into(), class_of(column))), None],
+        (_, title) => [Some((title.clone().into_owned(), class_of(column))), None],
     });
-    let markup = |(cell, column): (&ShownCell, &ColumnHead)| match (cell, &heading.recent) {
+    let markup = |(cell, column): (&ShownCell, &ColumnHead)| match (cell, &table.recent) {
         (ShownCell::Text(text), _) => [Some((markup_of(text, column, service, is_admin), "")), None],
         (ShownCell::Client(ShownClient { address, key }), _) => {
-            let path = column.link.unwrap_or_default();
+            let path = column.link.as_deref().unwrap_or_default();
             [Some((format!("<a href=\"{path}{}\">{}</a>", escaped(key), html(address)), "")), None]
         }
         (ShownCell::Number(count), Some(recent)) if column.is_counter => {
-            [Some((rate(*count as f64 / recent.seconds.max(1.0)), NUMBER)), None]
+            let class = if column.emphasis == "alarm" && *count > 0 { ALARM } else { NUMBER };
+            [Some((rate(*count as f64 / recent.seconds.max(1.0)), class)), None]
         }
-        (other, _) => texts_of(other).map(|text| text.map(|text| (text.into_owned(), class_of(column)))),
+        (other, _) => {
+            let is_alarm = column.emphasis == "alarm" && !column.is_counter && !other.is_zero();
+            let class = if is_alarm { ALARM } else { class_of(column) };
+            texts_of(other).map(|text| text.map(|text| (text.into_owned(), class)))
+        }
     };
-    let rows_of = rows.iter().map(|row| row.iter().zip(&heading.columns).flat_map(markup).flatten());
-    let title = match &heading.recent {
-        Some(recent) => format!("{}, last {}", heading.title, duration(recent.seconds)),
-        None => heading.title.into(),
+    let rows_of = table.rows.iter().map(|row| row.iter().zip(&table.columns).flat_map(markup).flatten());
+    let title = match &table.recent {
+        Some(recent) => format!("{}, last {}", table.title, duration(recent.seconds)),
+        None => table.title.clone().into_owned(),
     };
     write_rows(page, &title, heads.flatten(), rows_of);
-    let more = (heading.more > 0).then(|| format!("There are {} more.", heading.more));
-    for sentence in [Some(heading.help), heading.note.as_deref(), more.as_deref()].into_iter().flatten() {
+    for sentence in [Some(&*table.help), table.note.as_deref()].into_iter().flatten() {
         if !sentence.is_empty() {
             writeln!(page, "<p>{}</p>", html(sentence)).expect("a string takes every character");
         }
+    }
+    if table.more > 0 {
+        let all = match table.rows.len() {
+            MOST_ROWS.. => String::new(),
+            _ => format!(" <a href=\"?range={}&amp;rows={MOST_ROWS}\">Show all.</a>", range.unwrap_or("start")),
+        };
+        writeln!(page, "<p>There are {} more.{all}</p>", table.more).expect("a string takes every character");
     }
 }
 
 /// What a text is on the page: with a link to what there is to know of it, or with buttons for what can be done with it.
 fn markup_of(text: &str, column: &ColumnHead, service: &str, is_admin: bool) -> String {
-    let mut markup = column.link.map_or_else(|| html(text).into_owned(), |path| link(path, text));
+    let mut markup = column.link.as_deref().map_or_else(|| html(text).into_owned(), |path| link(path, text));
     for action in column.actions.iter().filter(|_| is_admin) {
         let target = format!("/{service}/{action}/{}", escaped(text));
         let form =
@@ -175,13 +182,13 @@ fn markup_of(text: &str, column: &ColumnHead, service: &str, is_admin: bool) -> 
 
 fn write_matrix(page: &mut String, matrix: &ShownMatrix) {
     let ShownMatrix { title, columns, rows, others, all, more_rows, more_columns, path, .. } = matrix;
-    let (row_word, row_path) = matrix.row;
+    let (row_word, row_path) = &matrix.row;
     let rest = |more: &usize| format!("{more} more");
-    let names = columns.iter().map(|name| link(matrix.column.1, name)).chain([rest(more_columns), "all".into()]);
+    let names = columns.iter().map(|name| link(&matrix.column.1, name)).chain([rest(more_columns), "all".into()]);
     let heads: Vec<String> = [html(row_word).into_owned()].into_iter().chain(names).collect();
     page.extend(["<h2>", &html(title), "</h2>\n"]);
     if rows.is_empty() {
-        return page.extend(["<p>", &html(matrix.empty), "</p>\n"]);
+        return page.extend(["<p>", &html(&matrix.empty), "</p>\n"]);
     }
     page.extend(["<table class=\"matrix\" aria-label=\"", &html(title), "\">\n<thead>"]);
     write_row(page, "th scope=\"col\"", heads.into_iter().map(|head| (head, "")));
@@ -195,7 +202,7 @@ fn write_matrix(page: &mut String, matrix: &ShownMatrix) {
     write_line(rest(more_rows), others);
     write_line("all".into(), all);
     page.push_str("</tbody>\n</table>\n");
-    writeln!(page, "<p>{} <a href=\"{path}\">Show all.</a></p>", html(matrix.help))
+    writeln!(page, "<p>{} <a href=\"{path}\">Show all.</a></p>", html(&matrix.help))
         .expect("a string takes every character");
 }
 
@@ -209,9 +216,12 @@ fn write_heat(page: &mut String, ShownHeat(count, age): ShownHeat) {
     }
 }
 
-/// Returns a link to what there is to know of something of that name.
+/// Returns a link to what there is to know of something of that name: on another server's page, or below a path.
 fn link(path: &str, name: &str) -> String {
-    format!("<a href=\"{path}{}\">{}</a>", escaped(name), html(name))
+    match path {
+        "http://" => format!("<a href=\"http://{0}/\">{0}</a>", html(name)),
+        path => format!("<a href=\"{path}{}\">{}</a>", escaped(name), html(name)),
+    }
 }
 
 /// Returns the text as a part of a path.
@@ -232,7 +242,7 @@ fn texts_of(cell: &ShownCell) -> [Option<Cow<'_, str>>; 2] {
         ShownCell::Text(text) | ShownCell::Client(ShownClient { address: text, .. }) => one(html(text)),
         ShownCell::Number(number) => one(grouped(*number).into()),
         ShownCell::Seconds(span) => one(duration(*span).into()),
-        ShownCell::Times(ShownTimes { p50, p99, p50_is_over, p99_is_over }) => {
+        ShownCell::Times(ShownTimes { p50, p99, p50_is_over, p99_is_over, .. }) => {
             [Some(time(*p50, *p50_is_over)), Some(time(*p99, *p99_is_over))]
         }
     }
@@ -240,6 +250,8 @@ fn texts_of(cell: &ShownCell) -> [Option<Cow<'_, str>>; 2] {
 
 /// The class of numbers.
 const NUMBER: &str = "n";
+/// The classes of numbers that say that something is wrong now.
+const ALARM: &str = "\"n red\"";
 
 /// Writes rows whose cells are markup, each with a class.
 fn write_rows<'a>(

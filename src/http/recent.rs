@@ -30,7 +30,7 @@ pub const RANGES: [Range; 3] = [
 /// How many marks there are in a range, so that it is up to a fifteenth longer than it is called, and a curve has so many points.
 const POINTS: u64 = 15;
 /// How many rows of a table have curves: as many as are not folded.
-const CURVES: usize = 20;
+pub const CURVES: usize = 20;
 
 /// Of what time a table tells, with the names of its service and its own.
 pub type RecentOf = (&'static str, &'static str, ShownRecent);
@@ -88,12 +88,13 @@ impl Recent {
     }
 
     /// Has the tables tell of a range only, as far as it is known, with the worst rows first. Returns what else there is to tell of
-    /// these tables.
+    /// these tables, with curves of so many rows.
     pub fn narrow(
         &self,
         range: Range,
         now: Time,
         services: &mut [ServiceReport],
+        curves: usize,
         tell: impl Fn(&mut dyn FnMut(&'static str, Counted<'_>)),
     ) -> Vec<RecentOf> {
         let place = RANGES.iter().position(|other| *other == range).unwrap_or(0);
@@ -112,7 +113,7 @@ impl Recent {
                     }
                 });
                 sort_worst_first(table);
-                let curves = curves_of(service, table, &marks, now);
+                let curves = curves_of(service, table, curves, &marks, now);
                 let seconds = seconds(now.since(base.at));
                 narrowed.push((*service, table.info.name, ShownRecent { seconds, curves }));
             }
@@ -226,7 +227,7 @@ fn sort_worst_first(table: &mut Table) {
 }
 
 /// Returns for the first rows how much was done, and how much was refused, in each second from one mark to the next.
-fn curves_of(service: &str, table: &Table, marks: &[ReadMark<'_>], now: Time) -> Vec<[Vec<f64>; 2]> {
+fn curves_of(service: &str, table: &Table, most: usize, marks: &[ReadMark<'_>], now: Time) -> Vec<[Vec<f64>; 2]> {
     let columns = table.info.columns;
     let counted: Vec<Emphasis> =
         columns.iter().filter(|column| column.unit.is_counter()).map(|column| column.emphasis).collect();
@@ -242,7 +243,7 @@ fn curves_of(service: &str, table: &Table, marks: &[ReadMark<'_>], now: Time) ->
         values.push(values[0].saturating_add(since));
         rates(&values, &times)
     };
-    let rows = table.rows.iter().take(CURVES);
+    let rows = table.rows.iter().take(most);
     rows.map(|row| [Emphasis::Work, Emphasis::Alarm].map(|emphasis| curve(row, emphasis))).collect()
 }
 
@@ -269,6 +270,7 @@ mod tests {
         title: "",
         help: "",
         empty: "",
+        is_of_kinds: false,
         columns: &[
             Column { unit: ColumnUnit::Name, ..Column::BLANK },
             Column { unit: ColumnUnit::Count, emphasis: Emphasis::Work, ..Column::BLANK },
@@ -308,7 +310,7 @@ mod tests {
             let report = Report { tables: vec![Table { info: &TABLE, rows, note: None }], ..Report::default() };
             let mut services = [ServiceReport { name: "one", traffic: Traffic::default(), report }];
             let range = Range::named(range).expect("is one");
-            let narrowed = recent.narrow(range, at(s), &mut services, |note| self.tell(note));
+            let narrowed = recent.narrow(range, at(s), &mut services, CURVES, |note| self.tell(note));
             let [(_, _, shown)] = &narrowed[..] else { panic!("one table") };
             let rows = services[0].report.tables[0].rows.iter().map(|row| match &row[..] {
                 [Cell::Name(name), Cell::Number(work), Cell::Number(refused), Cell::Times(times)] => {

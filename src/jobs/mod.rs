@@ -29,7 +29,7 @@ use crate::id::{ConnId, Id};
 use crate::options::Opt;
 use crate::output::MAX_BYTES;
 use crate::record::{Reader, Writer};
-use crate::report::{Report, Series, View};
+use crate::report::{Counted, Report, Series, View};
 use crate::service::{
     Acted, Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
 };
@@ -45,10 +45,6 @@ use std::io;
 use store::{Standing, Store};
 use wire::stream::{Cut, Item};
 use wire::{MAX_EXTENSION_LINE, Request};
-
-/// How many wikis and types the status page has in its matrix: as many as there is room for on a screen.
-const SHOWN_WIKIS: usize = 20;
-const SHOWN_TYPES: usize = 12;
 
 /// The line of the registry.
 pub const INFO: Info = Info {
@@ -344,13 +340,7 @@ impl Service for JobQueue {
     }
 
     fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        Report {
-            figures: self.figures(now).rows().collect(),
-            tables: self.tables(now),
-            exported: self.exported(now),
-            matrix: Some(self.matrix(SHOWN_WIKIS, SHOWN_TYPES, now)),
-            ..Report::default()
-        }
+        self.report_at(now)
     }
 
     fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
@@ -359,6 +349,10 @@ impl Service for JobQueue {
 
     fn sample(&self, note: &mut dyn FnMut(Series)) {
         self.series().into_iter().for_each(note);
+    }
+
+    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
+        self.tally_sums(note);
     }
 
     fn saved_version(&self) -> u16 {

@@ -8,12 +8,16 @@ use super::state::queries::{JobStats, Summary, SummaryBy};
 use super::stats::Jobs as Stat;
 use super::store::{Health, OwnerHealth};
 use super::tables::{BURIED, DELETES, MATRIX, PUT, READY, RUNNERS, STORES, TUBES, TYPES, WIKIS};
-use crate::report::{Cell, Matrix, Series, Table, TableInfo};
+use crate::report::{Cell, Counted, Matrix, Report, Series, Table, TableInfo};
 use crate::stats::Figures;
 use crate::time::{Span, Time};
 
 /// How many rows a table has at most: as many as a page has room for, in four tables.
 pub(super) const MOST_ROWS: usize = 90;
+
+/// How many wikis and types the status page has in its matrix: as many as there is room for on a screen.
+const SHOWN_WIKIS: usize = 20;
+const SHOWN_TYPES: usize = 12;
 
 /// How many buried jobs are told of.
 const MOST_BURIED: usize = 20;
@@ -24,6 +28,17 @@ const NOTE: &str = "There are more than 32768 tubes, names or connections: ages 
 pub(super) const SECONDS_A_MINUTE: f64 = 60.0;
 
 impl JobQueue {
+    /// Returns all that is told of the jobs, but for the series.
+    pub(super) fn report_at(&self, now: Time) -> Report {
+        Report {
+            figures: self.figures(now).rows().collect(),
+            tables: self.tables(now),
+            exported: self.exported(now),
+            matrix: Some(self.matrix(SHOWN_WIKIS, SHOWN_TYPES, now)),
+            ..Report::default()
+        }
+    }
+
     /// Returns the tables, of [`MOST_ROWS`] rows at most each.
     pub(super) fn tables(&self, now: Time) -> Vec<Table> {
         let note = || self.state.is_too_many_to_survey().then(|| NOTE.to_string());
@@ -39,6 +54,18 @@ impl JobQueue {
             table(&TUBES, SummaryBy::Tube, row_of_sum),
             Table { info: &STORES, rows: self.row_of_store(now).into_iter().collect(), note: None },
         ]
+    }
+
+    /// Notes what was counted of each wiki and each type; nothing if not all of them are followed, as others would come and go among
+    /// these.
+    pub(super) fn tally_sums(&self, note: &mut dyn FnMut(Counted<'_>)) {
+        for (info, by) in [(&WIKIS, SumBy::Wiki), (&TYPES, SumBy::Type)] {
+            for (name, tally) in self.state.tallies(by).into_iter().flatten() {
+                let [put, reserves, deletes] = tally.events;
+                let counts = &[put, reserves, deletes, tally.duplicates, tally.superseded, tally.failures];
+                note(Counted { table: info.name, name, counts, times: &[&tally.pickups] });
+            }
+        }
     }
 
     /// Returns the tables for metrics: of those that are followed, and of all others together.

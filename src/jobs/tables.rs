@@ -8,8 +8,9 @@ macro_rules! sums {
         pub(super) static $table: TableInfo = TableInfo {
             name: $name,
             title: $title,
-            help: "Those with the most jobs come first. Rates are of the last minute.",
+            help: "Those with the most jobs come first, or of a range the worst. Rates in a minute are of the last one.",
             empty: "There is no tube.",
+            is_of_kinds: true,
             columns: &[
                 Column {
                     name: "name",
@@ -70,12 +71,15 @@ macro_rules! sums {
                 rate("delete_rate", "deleted/min", "Jobs deleted in a minute."),
                 Column::count("put", "put", concat!($metric, "_put"), concat!("Jobs put, by ", $by)),
                 Column::count("reserves", "reserves", concat!($metric, "_reserves"), concat!("Reservations, by ", $by)),
-                Column::count(
-                    "deletes",
-                    "deleted",
-                    concat!($metric, "_deletes"),
-                    concat!("Jobs deleted by clients, by ", $by),
-                ),
+                Column {
+                    emphasis: Emphasis::Work,
+                    ..Column::count(
+                        "deletes",
+                        "deleted",
+                        concat!($metric, "_deletes"),
+                        concat!("Jobs deleted by clients, by ", $by),
+                    )
+                },
                 Column::count(
                     "duplicates",
                     "duplicates",
@@ -130,6 +134,7 @@ pub(super) static RUNNERS: TableInfo = TableInfo {
     title: "Runners",
     help: "By the name that they said with identify. Rates are of the last minute.",
     empty: "No connection has reserved a job.",
+    is_of_kinds: false,
     columns: &[
         Column {
             name: "name",
@@ -186,6 +191,7 @@ pub(super) static RUNNER: TableInfo = TableInfo {
     title: "Connections",
     help: "Of the jobs that a connection holds, the one whose time to run ends first is told of.",
     empty: "It is not connected.",
+    is_of_kinds: false,
     columns: &[
         Column { name: "peer", title: "from", unit: ColumnUnit::Address, help: "The peer.", ..Column::BLANK },
         Column {
@@ -218,6 +224,7 @@ pub(super) static BURIED: TableInfo = TableInfo {
     title: "Buried jobs",
     help: "The last ones of each tube: they wait for a kick.",
     empty: "No job is buried.",
+    is_of_kinds: false,
     columns: &[
         Column {
             name: "id",
@@ -259,6 +266,7 @@ pub(super) static STORES: TableInfo = TableInfo {
     title: "Where jobs are kept",
     help: "Replies that promise something leave after the commit.",
     empty: "Jobs are kept in memory only.",
+    is_of_kinds: false,
     columns: &[
         Column {
             name: "store",

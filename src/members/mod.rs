@@ -23,7 +23,7 @@ use crate::options::{Opt, TableOpt};
 use crate::output::{MAX_BYTES, Output};
 use crate::pools::wire::is_http;
 use crate::record::{Reader, Writer};
-use crate::report::{Report, View};
+use crate::report::{Counted, Report, View};
 use crate::service::{Caps, Context, Info, Input, Peers, Served, Service, Traffic, Unreadable};
 use crate::settings::{self, Configure};
 use crate::text::escaped;
@@ -327,6 +327,10 @@ impl Service for Members {
 
     fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
         self.view_of(path, now, peers)
+    }
+
+    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
+        self.tally_pools(note);
     }
 
     fn saved_version(&self) -> u16 {

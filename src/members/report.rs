@@ -3,7 +3,7 @@
 use super::Members;
 use super::state::{MemberRow, PoolReport};
 use super::stats::{Levels, MISSES, Members as Stat, misses_of};
-use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Report, Table, TableInfo, View};
+use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Report, Table, TableInfo, View};
 use crate::service::{Peers, Traffic};
 use crate::stats::Figures;
 use crate::text::{unescaped, visible};
@@ -45,8 +45,9 @@ const NAME: Column = Column {
 static STANDING: TableInfo = TableInfo {
     name: "pools",
     title: "Pools of members",
-    help: "Those with the most takes come first.",
+    help: "Those with the most takes come first, or of a range the worst.",
     empty: "There is no pool.",
+    is_of_kinds: true,
     columns: &[
         NAME,
         Column {
@@ -73,7 +74,10 @@ static STANDING: TableInfo = TableInfo {
             emphasis: Emphasis::Caution,
             ..Column::level("queued", "queued", "pool_queued", "Takes that wait, by pool.")
         },
-        Column::count("takes", "takes", "pool_takes", "Members handed out, by pool."),
+        Column {
+            emphasis: Emphasis::Work,
+            ..Column::count("takes", "takes", "pool_takes", "Members handed out, by pool.")
+        },
         Column {
             emphasis: Emphasis::Caution,
             ..Column::count("misses", "misses", "pool_misses", "Takes that had no member, by pool.")
@@ -88,6 +92,7 @@ static HISTORY: TableInfo = TableInfo {
     title: "What happened in the pools of members",
     help: "Why takes had no member, why members ended, and how starts went.",
     empty: "There is no pool.",
+    is_of_kinds: true,
     columns: &[
         NAME,
         Column::count(
@@ -157,6 +162,7 @@ static MEMBERS: TableInfo = TableInfo {
     title: "Members",
     help: "",
     empty: "The pool has no member.",
+    is_of_kinds: false,
     columns: &[
         Column { name: "name", title: "member", unit: ColumnUnit::Name, help: "Its name.", ..Column::BLANK },
         Column { name: "state", title: "state", unit: ColumnUnit::Text, help: "What it does.", ..Column::BLANK },
@@ -232,6 +238,20 @@ impl Members {
         ];
         let title = format!("Pool {}", visible(&name, TITLE_BYTES));
         Some(View { title, report: Report { tables, ..Report::default() }, ..View::default() })
+    }
+
+    /// Notes what was counted in each pool; nothing if not all pools are told of, as others would come and go among these.
+    pub(super) fn tally_pools(&self, note: &mut dyn FnMut(Counted<'_>)) {
+        if self.state.len().1 > MOST_ROWS {
+            return;
+        }
+        for PoolReport { row, figures, times } in self.state.busiest(MOST_ROWS) {
+            let name = top_keys::truncated(row.name);
+            let counts = &[figures.of(Stat::Takes), misses_of(figures)];
+            note(Counted { table: STANDING.name, name, counts, times: &[&times.wait, &times.hold] });
+            let counts: Vec<u64> = MISSES.iter().chain(&EVENTS).map(|stat| figures.of(*stat)).collect();
+            note(Counted { table: HISTORY.name, name, counts: &counts, times: &[&times.start, &times.clean] });
+        }
     }
 
     /// Returns the pools as they are now, and what happened in them: of [`MOST_ROWS`] pools at most, whose names are cut to

@@ -45,7 +45,7 @@ use wire::{Line, PoolRequest, StatsQuery};
 
 /// How much of the tables an answer to `STATS REPORT` has: of all that a page could show, what fits well into the output of a
 /// connection that is full already.
-const REPORT_ROOM: Room = Room { rows: room::MOST_ROWS, bytes: 500_000 };
+const REPORT_ROOM: Room = Room { rows: room::MOST_ROWS, bytes: 500_000, has_all_times: false };
 
 /// How many keys are looked at for an answer to `STATS KEYS` before others are served: about 0.2 ms.
 const KEYS_AT_ONCE: usize = 16_384;

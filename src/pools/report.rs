@@ -61,6 +61,7 @@ pub(super) static TYPES: TableInfo = TableInfo {
     title: "Types of work",
     help: "",
     empty: "Nobody has asked for a lock yet.",
+    is_of_kinds: true,
     columns: &[
         Column {
             name: "name",
@@ -86,6 +87,7 @@ pub(super) static BUSIEST: TableInfo = TableInfo {
     title: "Busiest keys now",
     help: "Keys with about as many claims, within a factor of two, stand in the order of their names.",
     empty: "Nobody holds or waits for a lock.",
+    is_of_kinds: false,
     columns: &[
         KEY,
         WORKING,
@@ -105,6 +107,7 @@ pub(super) static HOTTEST: TableInfo = TableInfo {
     title: "Hottest keys of the last hour",
     help: "What is old fades: after half an hour, an event counts half.",
     empty: "Nobody was refused, and nobody had to wait.",
+    is_of_kinds: false,
     columns: &[
         KEY,
         Column {
@@ -137,6 +140,7 @@ static HOLDERS: TableInfo = TableInfo {
     title: "Longest holders",
     help: "",
     empty: "Nobody holds a lock.",
+    is_of_kinds: false,
     columns: &[
         KEY,
         PEER,
@@ -152,7 +156,8 @@ static CEILINGS: TableInfo = TableInfo {
     name: "ceilings",
     title: "Ceilings",
     help: "What requests may have at most. What they were cut down to, and what was shed, is counted since the last start or upgrade.",
-    empty: "There are none.",
+    empty: "",
+    is_of_kinds: false,
     columns: &[
         Column {
             name: "key",

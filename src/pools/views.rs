@@ -21,6 +21,7 @@ static CLAIMS: TableInfo = TableInfo {
     title: "Holders and waiters",
     help: "Those that hold come first, then those that wait, in the order in which they are served.",
     empty: "Nobody holds this or waits for it now.",
+    is_of_kinds: false,
     columns: &[
         Column {
             name: "place",

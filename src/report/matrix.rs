@@ -1,12 +1,13 @@
 //! A matrix as people see it: visible names, seconds, and as many rows as there is room for.
 
-use super::snapshot::seconds;
+use super::snapshot::{Text, seconds};
 use super::tables::NAME_BYTES;
 use super::{Heat, Matrix, MatrixInfo};
 use crate::text::visible;
 use crate::time::Span;
 use serde::ser::SerializeTuple;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::iter;
 
 /// What a page may take for a value, as markup and as JSON, and for one that is nothing.
 const HEAT_COST: usize = 90;
@@ -15,15 +16,15 @@ const NOTHING_COST: usize = 14;
 const NAME_COST: usize = 60;
 
 /// The matrix.
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ShownMatrix {
-    pub title: &'static str,
-    pub help: &'static str,
-    pub empty: &'static str,
-    pub path: &'static str,
+    pub title: Text,
+    pub help: Text,
+    pub empty: Text,
+    pub path: Text,
     /// What a row is, and the path below which there is a page about each.
-    pub row: (&'static str, &'static str),
-    pub column: (&'static str, &'static str),
+    pub row: (Text, Text),
+    pub column: (Text, Text),
     pub columns: Vec<String>,
     pub rows: Vec<ShownLine>,
     pub others: Vec<ShownHeat>,
@@ -32,7 +33,7 @@ pub struct ShownMatrix {
     pub more_columns: usize,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ShownLine {
     pub name: String,
     pub values: Vec<ShownHeat>,
@@ -60,12 +61,12 @@ impl ShownMatrix {
             }
         }
         ShownMatrix {
-            title,
-            help,
-            empty,
-            path,
-            row,
-            column,
+            title: title.into(),
+            help: help.into(),
+            empty: empty.into(),
+            path: path.into(),
+            row: (row.0.into(), row.1.into()),
+            column: (column.0.into(), column.1.into()),
             columns: matrix.columns.iter().map(|name| visible(name, NAME_BYTES)).collect(),
             more_rows: matrix.folded[0] + matrix.rows.len() - rows.len(),
             more_columns: matrix.folded[1],
@@ -73,6 +74,45 @@ impl ShownMatrix {
             others: shown(&others),
             all: shown(&matrix.all),
         }
+    }
+
+    /// Returns the sum of two, with the names of both. What one of them has folded up counts among the others of its own.
+    pub fn with(mut self, other: &ShownMatrix) -> ShownMatrix {
+        let width = self.columns.len();
+        let new = other.columns.iter().filter(|name| !self.columns.contains(name)).cloned();
+        self.columns.extend(new.collect::<Vec<_>>());
+        let grown = self.columns.len();
+        // Two more columns: of all others, and of all.
+        let places: Vec<usize> =
+            other.columns.iter().filter_map(|name| self.columns.iter().position(|own| own == name)).collect();
+        let places: Vec<usize> = places.into_iter().chain([grown, grown + 1]).collect();
+        let nothing = || vec![ShownHeat(0, 0.0); grown + 2];
+        let lines = self.rows.iter_mut().map(|line| &mut line.values).chain([&mut self.others, &mut self.all]);
+        lines.for_each(|values| {
+            values.splice(width..width, iter::repeat_n(ShownHeat(0, 0.0), grown - width));
+        });
+        let add = |own: &mut Vec<ShownHeat>, more: &[ShownHeat]| {
+            for (place, heat) in places.iter().zip(more) {
+                own[*place] = ShownHeat(own[*place].0.saturating_add(heat.0), own[*place].1.max(heat.1));
+            }
+        };
+        for line in &other.rows {
+            match self.rows.iter_mut().find(|own| own.name == line.name) {
+                Some(own) => add(&mut own.values, &line.values),
+                None => {
+                    let mut values = nothing();
+                    add(&mut values, &line.values);
+                    self.rows.push(ShownLine { name: line.name.clone(), values });
+                }
+            }
+        }
+        add(&mut self.others, &other.others);
+        add(&mut self.all, &other.all);
+        self.more_rows = self.more_rows.max(other.more_rows);
+        self.more_columns = self.more_columns.max(other.more_columns);
+        let age = |line: &ShownLine| line.values.last().map_or(0.0, |heat| heat.1);
+        self.rows.sort_by(|one, other| age(other).total_cmp(&age(one)));
+        self
     }
 }
 
@@ -99,5 +139,20 @@ impl Serialize for ShownHeat {
         // Tenths of a second are enough for what is looked at, and short.
         pair.serialize_element(&((age * 10.0).round() / 10.0))?;
         pair.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for ShownHeat {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Told {
+            Pair(u64, f64),
+            Nothing(u8),
+        }
+        Ok(match Told::deserialize(deserializer)? {
+            Told::Pair(count, age) => ShownHeat(count, age),
+            Told::Nothing(count) => ShownHeat(count.into(), 0.0),
+        })
     }
 }

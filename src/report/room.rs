@@ -7,6 +7,8 @@ pub struct Room {
     pub rows: usize,
     /// What all rows may take together, in bytes, by what each cell may take at most.
     pub bytes: usize,
+    /// Whether times come with all of their counts.
+    pub has_all_times: bool,
 }
 
 /// How many rows of a table are looked at, however much room there is.

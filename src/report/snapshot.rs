@@ -4,16 +4,21 @@
 //! Durations are seconds. What it may take is bounded, because it must not grow beyond what a connection may have unsent.
 
 use super::matrix::ShownMatrix;
-use super::room::Room;
-use super::tables::{Heading, ShownTable, Tables, word_of};
-use super::{Overview, Report, Series, SeriesInfo, ServiceReport, Table};
+use super::room::{Room, fit};
+use super::tables::{ShownTable, word_of};
+use super::{Overview, Report, Series, SeriesInfo, ServiceReport};
 use crate::loop_stats::{Budget, LoopStats};
 use crate::service::{Context, ProcessUsage};
 use crate::stats::Unit;
 use crate::time::{Span, Time};
-use serde::Serialize;
-use serde_json::ser::{Formatter, Serializer};
+use serde::ser::{SerializeMap, Serializer};
+use serde::{Deserialize, Serialize};
+use serde_json::ser::Formatter;
+use std::borrow::Cow;
 use std::io::{self, Write};
+
+/// Text of the program's own, or as another daemon has told it.
+pub type Text = Cow<'static, str>;
 
 /// What a matrix may take in the status page. Where there are tables beside it, it is much smaller.
 const MATRIX_BYTES: usize = 700_000;
@@ -42,10 +47,11 @@ pub struct Remembered<'a> {
     pub recent: &'a [(&'static str, &'static str, ShownRecent)],
 }
 
-/// Everything that the page shows.
-#[derive(Serialize)]
+/// Everything that the page shows. Its JSON has the rows of the tables behind it: for each service with tables its name, with the
+/// rows of each table by name.
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Snapshot {
-    pub version: &'static str,
+    pub version: Text,
     pub uptime: f64,
     /// When the process started, in seconds since 1970.
     pub started_at: f64,
@@ -54,22 +60,19 @@ pub struct Snapshot {
     pub title: Option<String>,
     /// The range of which it tells: `1m`, `5m` or `1h`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub range: Option<&'static str>,
+    pub range: Option<Text>,
     /// Whether those who look at it may do what columns name as their actions.
     pub is_admin: bool,
     /// Null if there was none.
     pub last_reload: Option<ShownReload>,
     pub services: Vec<ShownService>,
-    /// For each service with tables its name, with the rows of each table by name.
-    #[serde(flatten)]
-    pub tables: Tables,
     pub history: ShownHistory,
     #[serde(rename = "loop")]
     pub loop_: ShownLoop,
     pub process: ShownProcess,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ShownReload {
     /// In seconds since 1970.
     pub at: f64,
@@ -78,9 +81,9 @@ pub struct ShownReload {
 }
 
 /// A service of whatever kind.
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ShownService {
-    pub name: &'static str,
+    pub name: Text,
     pub connections: u64,
     pub connections_opened: u64,
     pub connect_errors: u64,
@@ -88,18 +91,17 @@ pub struct ShownService {
     pub received_bytes: u64,
     pub sent_bytes: u64,
     pub figures: Vec<ShownFigure>,
-    /// What there is to know of the tables besides their rows.
-    pub tables: Vec<Heading>,
+    pub tables: Vec<ShownTable>,
     /// Two kinds of names against each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matrix: Option<ShownMatrix>,
 }
 
 /// A line of a service's table of statistics.
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ShownFigure {
-    pub name: &'static str,
-    pub help: &'static str,
+    pub name: Text,
+    pub help: Text,
     /// In seconds, if [`ShownFigure::is_seconds`] says so.
     pub value: f64,
     pub is_seconds: bool,
@@ -109,7 +111,7 @@ pub struct ShownFigure {
 }
 
 /// The last ten minutes at equal distances, oldest first.
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ShownHistory {
     pub interval: f64,
     pub most: usize,
@@ -117,7 +119,7 @@ pub struct ShownHistory {
 }
 
 /// Of what time the counts and times of a table are.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShownRecent {
     /// How long it is.
     pub seconds: f64,
@@ -125,21 +127,21 @@ pub struct ShownRecent {
     pub curves: Vec<[Vec<f64>; 2]>,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ShownCurve {
-    pub service: &'static str,
-    pub name: &'static str,
-    pub title: &'static str,
-    pub unit: &'static str,
+    pub service: Text,
+    pub name: Text,
+    pub title: Text,
+    pub unit: Text,
     /// Whether the values say how much it grew in each second.
     pub is_rate: bool,
-    pub emphasis: &'static str,
+    pub emphasis: Text,
     /// What it is at present, since the start if it only grows.
     pub now: u64,
     pub values: Values,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Values {
     Levels(Vec<u64>),
@@ -147,7 +149,7 @@ pub enum Values {
 }
 
 /// What the loop knows of itself.
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ShownLoop {
     pub ticks: u64,
     pub busy: f64,
@@ -156,14 +158,14 @@ pub struct ShownLoop {
     pub budgets_spent: Vec<Spent>,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Spent {
-    pub budget: &'static str,
+    pub budget: Text,
     pub times: u64,
 }
 
 /// What the system tells of the process.
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ShownProcess {
     pub cpu: f64,
     pub resident_bytes: u64,
@@ -212,11 +214,10 @@ impl Snapshot {
     /// Returns how things stand at this moment, as far as there is room, and how they stood.
     pub fn of(moment: &Moment<'_>, room: Room, remembered: &Remembered<'_>) -> Snapshot {
         let (loop_stats, usage) = (moment.loop_stats, &moment.usage);
-        let tables = Tables::of(&moment.overview, room);
         let services = moment.overview.services.iter();
-        let services = services.map(|service| ShownService::of(service, &tables, remembered.recent));
-        Snapshot {
-            version: env!("CARGO_PKG_VERSION"),
+        let services = services.map(|service| ShownService::of(service, room, remembered.recent));
+        let snapshot = Snapshot {
+            version: env!("CARGO_PKG_VERSION").into(),
             uptime: seconds(moment.now.since(Time::START)),
             started_at: seconds(moment.epoch),
             title: None,
@@ -227,14 +228,15 @@ impl Snapshot {
                 has_worked: reload.has_worked,
             }),
             services: services.collect(),
-            tables,
             history: ShownHistory::of(moment, remembered),
             loop_: ShownLoop {
                 ticks: loop_stats.durations.count(),
                 busy: seconds(loop_stats.busy()),
                 turns: loop_stats.turns.sum(),
                 timers: moment.timers,
-                budgets_spent: Budget::ALL.map(|it| Spent { budget: it.name(), times: loop_stats.spent(it) }).into(),
+                budgets_spent: Budget::ALL
+                    .map(|it| Spent { budget: it.name().into(), times: loop_stats.spent(it) })
+                    .into(),
             },
             process: ShownProcess {
                 cpu: seconds(usage.cpu),
@@ -242,42 +244,53 @@ impl Snapshot {
                 open_fds: usage.open_fds,
                 max_fds: usage.max_fds,
             },
+        };
+        snapshot.cut(room)
+    }
+
+    /// Returns the same with as many rows of each table as there is room for.
+    pub fn cut(mut self, room: Room) -> Snapshot {
+        let tables = || self.services.iter().flat_map(|service| &service.tables);
+        let fitting = fit(&tables().map(ShownTable::costs).collect::<Vec<_>>(), room.bytes);
+        let tables = self.services.iter_mut().flat_map(|service| &mut service.tables);
+        for (table, rows) in tables.zip(fitting) {
+            table.cut(rows.min(room.rows));
+            if !room.has_all_times {
+                table.forget_all_times();
+            }
         }
+        self
     }
 
     /// Returns the JSON of it.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("plain values have a JSON form")
+        serde_json::to_string(&WithRows::of(self)).expect("plain values have a JSON form")
     }
 
     /// Appends the JSON of it in lines: each item of a list begins one, and none is empty.
     pub fn write_lines(&self, bytes: &mut Vec<u8>) {
-        self.serialize(&mut Serializer::with_formatter(bytes, LineFormatter)).expect("plain values have a JSON form");
+        let mut serializer = serde_json::Serializer::with_formatter(bytes, LineFormatter);
+        WithRows::of(self).serialize(&mut serializer).expect("plain values have a JSON form");
     }
 }
 
 impl ShownService {
-    fn of(
-        service: &ServiceReport,
-        tables: &Tables,
-        recent: &[(&'static str, &'static str, ShownRecent)],
-    ) -> ShownService {
+    fn of(service: &ServiceReport, room: Room, recent: &[(&'static str, &'static str, ShownRecent)]) -> ShownService {
         let traffic = &service.traffic;
         let figures = service.report.figures.iter().map(|(row, value)| ShownFigure {
-            name: row.name,
-            help: row.help,
+            name: row.name.into(),
+            help: row.help.into(),
             value: if row.unit.is_time() { seconds(Span::from_micros(*value)) } else { *value as f64 },
             is_seconds: row.unit.is_time(),
             is_bytes: row.unit == Unit::Bytes,
             is_counter: row.unit.is_counter(),
         });
-        let heading = |(table, shown): (&Table, &ShownTable)| {
+        let tables = service.report.tables.iter().map(|table| {
             let recent = recent.iter().find(|(of, name, _)| *of == service.name && *name == table.info.name);
-            Heading::of(table, shown, recent.map(|(_, _, recent)| recent.clone()))
-        };
-        let shown = service.report.tables.iter().zip(tables.of_service(service.name));
+            ShownTable::of(table, room, recent.map(|(_, _, recent)| recent.clone()))
+        });
         ShownService {
-            name: service.name,
+            name: service.name.into(),
             connections: traffic.open,
             connections_opened: traffic.opened,
             connect_errors: traffic.connect_errors,
@@ -285,7 +298,7 @@ impl ShownService {
             received_bytes: traffic.received_bytes,
             sent_bytes: traffic.sent_bytes,
             figures: figures.collect(),
-            tables: shown.map(heading).collect(),
+            tables: tables.collect(),
             matrix: service.report.matrix.as_ref().map(|matrix| ShownMatrix::of(matrix, MATRIX_BYTES)),
         }
     }
@@ -294,17 +307,53 @@ impl ShownService {
 impl ShownHistory {
     fn of(moment: &Moment<'_>, remembered: &Remembered<'_>) -> ShownHistory {
         let series = moment.series().map(|(service, (info, now))| ShownCurve {
-            service,
-            name: info.name,
-            title: info.title,
-            unit: info.unit,
+            service: service.into(),
+            name: info.name.into(),
+            title: info.title.into(),
+            unit: info.unit.into(),
             is_rate: info.is_rate,
-            emphasis: word_of(info.emphasis),
+            emphasis: word_of(info.emphasis).into(),
             now: *now,
             values: (remembered.values)(service, info),
         });
         let Remembered { interval, most, .. } = *remembered;
         ShownHistory { interval: seconds(interval), most, series: series.collect() }
+    }
+}
+
+/// A snapshot with the rows of its tables.
+#[derive(Serialize)]
+struct WithRows<'a> {
+    #[serde(flatten)]
+    snapshot: &'a Snapshot,
+    #[serde(flatten)]
+    rows: RowsOf<'a>,
+}
+
+/// For each service with tables its name, with the rows of each table by name.
+struct RowsOf<'a>(&'a [ShownService]);
+
+impl<'a> WithRows<'a> {
+    fn of(snapshot: &'a Snapshot) -> Self {
+        WithRows { snapshot, rows: RowsOf(&snapshot.services) }
+    }
+}
+
+impl Serialize for RowsOf<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for service in self.0.iter().filter(|service| !service.tables.is_empty()) {
+            map.serialize_entry(&service.name, &RowsByTable(&service.tables))?;
+        }
+        map.end()
+    }
+}
+
+struct RowsByTable<'a>(&'a [ShownTable]);
+
+impl Serialize for RowsByTable<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|table| (&table.name, table.rows_by_column())))
     }
 }
 
@@ -373,7 +422,7 @@ pub mod tests {
     #[test]
     fn lines_are_short_and_the_same_json() {
         let overview = overview(257, |n| [format!("{n}").as_bytes(), &b"\\\n".repeat(100)].concat());
-        let room = Room { rows: MOST_ROWS, bytes: usize::MAX };
+        let room = Room { rows: MOST_ROWS, bytes: usize::MAX, has_all_times: true };
         let snapshot = Snapshot::of(&of_overview(overview, &LoopStats::default()), room, &Remembered::NOTHING);
         let mut bytes = Vec::new();
         snapshot.write_lines(&mut bytes);

@@ -1,15 +1,15 @@
 //! The tables of a report as people see them: visible names, seconds, and as many rows as there is room for.
 
-use super::room::{Room, fit};
-use super::snapshot::{ShownRecent, seconds};
-use super::{Cell, Column, ColumnUnit, Emphasis, Overview, TableInfo};
+use super::room::Room;
+use super::snapshot::{ShownRecent, Text, seconds};
+use super::{Cell, Column, ColumnUnit, Emphasis, Table};
 use crate::histogram::{Histogram, Quantile};
 use crate::id::{ConnId, Id};
 use crate::service::Peers;
 use crate::text::visible;
 use crate::time::Span;
-use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// How much of a name is shown, in bytes.
 pub const NAME_BYTES: usize = 200;
@@ -18,24 +18,19 @@ const TEXT_COST: usize = 10;
 /// What a cell may take there: twice twenty digits, the name of its column, and markup. ShownTimes have six numbers.
 const CELL_COST: usize = 80;
 const TIMES_COST: usize = 220;
+/// What each count of a histogram may take.
+const COUNT_COST: usize = 21;
 
-/// All tables, in the order of the services.
-pub struct Tables(pub Vec<ShownTable>);
-
-/// A table: what is in it, and its rows.
+/// A table. Its rows stand elsewhere in the JSON.
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ShownTable {
-    pub service: &'static str,
-    pub info: &'static TableInfo,
-    pub rows: Vec<Vec<ShownCell>>,
-}
-
-/// What there is to know of a table besides its rows.
-#[derive(Serialize)]
-pub struct Heading {
-    pub name: &'static str,
-    pub title: &'static str,
-    pub help: &'static str,
-    pub empty: &'static str,
+    pub name: Text,
+    pub title: Text,
+    pub help: Text,
+    pub empty: Text,
+    /// Whether rows of the same name are the same of every daemon.
+    #[serde(default)]
+    pub is_of_kinds: bool,
     /// A sentence about the present rows.
     pub note: Option<String>,
     /// How many rows there was no room for.
@@ -44,28 +39,30 @@ pub struct Heading {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recent: Option<ShownRecent>,
     pub columns: Vec<ColumnHead>,
+    #[serde(skip)]
+    pub rows: Vec<Vec<ShownCell>>,
 }
 
 /// A column of a table.
-#[derive(Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ColumnHead {
-    pub name: &'static str,
-    pub title: &'static str,
-    pub help: &'static str,
-    pub unit: &'static str,
+    pub name: Text,
+    pub title: Text,
+    pub help: Text,
+    pub unit: Text,
     /// Whether a value only grows.
     pub is_counter: bool,
-    pub emphasis: &'static str,
+    pub emphasis: Text,
     /// The path below which there is a page about each name.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub link: Option<&'static str>,
+    pub link: Option<Text>,
     /// What can be done with each key, by those who may.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[serde(skip_serializing_if = "<[_]>::is_empty", skip_deserializing)]
     pub actions: &'static [&'static str],
 }
 
 /// A cell of a table. Spans are seconds.
-#[derive(Serialize)]
+#[derive(Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum ShownCell {
     Nothing,
@@ -77,7 +74,7 @@ pub enum ShownCell {
 }
 
 /// A connection.
-#[derive(Serialize)]
+#[derive(Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct ShownClient {
     pub address: String,
@@ -87,54 +84,61 @@ pub struct ShownClient {
 }
 
 /// How long something took: the half of all times is no longer than `p50`. Null without times.
-#[derive(Serialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownTimes {
     pub p50: Option<f64>,
     pub p99: Option<f64>,
     /// Whether it was longer than that, and nobody knows how long.
     pub p50_is_over: bool,
     pub p99_is_over: bool,
+    /// All of them, for those who add up what several daemons tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all: Option<Histogram>,
 }
 
-impl Tables {
-    /// Returns the tables of every service, with as many rows as there is room for.
-    pub fn of(overview: &Overview, room: Room) -> Tables {
-        let services = overview.services.iter();
-        let all = services.flat_map(|service| service.report.tables.iter().map(|table| (service.name, table)));
-        let mut tables: Vec<ShownTable> = all
-            .map(|(service, table)| {
-                let rows = table.rows.iter().take(room.rows);
-                let rows = rows.map(|row| row.iter().map(ShownCell::of).collect()).collect();
-                ShownTable { service, info: table.info, rows }
-            })
-            .collect();
-        let costs = |table: &ShownTable| table.rows.iter().map(|row| row.iter().map(ShownCell::cost).sum()).collect();
-        let costs: Vec<Vec<usize>> = tables.iter().map(costs).collect();
-        let fitting = fit(&costs, room.bytes);
-        tables.iter_mut().zip(fitting).for_each(|(table, rows)| table.rows.truncate(rows));
-        Tables(tables)
-    }
-
-    /// Returns the tables of one service.
-    pub fn of_service(&self, name: &str) -> impl Iterator<Item = &ShownTable> {
-        self.0.iter().filter(move |table| table.service == name)
-    }
-}
-
-impl Heading {
-    /// Returns what there is to know of a table besides the rows that are shown.
-    pub fn of(table: &super::Table, shown: &ShownTable, recent: Option<ShownRecent>) -> Heading {
+impl ShownTable {
+    /// Returns what is shown of a table, with as many rows as there may be.
+    pub fn of(table: &Table, room: Room, recent: Option<ShownRecent>) -> ShownTable {
         let info = table.info;
-        Heading {
-            name: info.name,
-            title: info.title,
-            help: info.help,
-            empty: info.empty,
+        let shown = table.rows.iter().take(room.rows);
+        let shown = shown.map(|row| row.iter().map(|cell| ShownCell::of(cell, room.has_all_times)).collect());
+        ShownTable {
+            name: info.name.into(),
+            title: info.title.into(),
+            help: info.help.into(),
+            empty: info.empty.into(),
+            is_of_kinds: info.is_of_kinds,
             note: table.note.clone(),
-            more: table.rows.len() - shown.rows.len(),
+            more: table.rows.len().saturating_sub(room.rows),
             recent,
             columns: info.columns.iter().map(ColumnHead::of).collect(),
+            rows: shown.collect(),
         }
+    }
+
+    /// Returns what each row may take in the status page, in bytes.
+    pub fn costs(&self) -> Vec<usize> {
+        self.rows.iter().map(|row| row.iter().map(ShownCell::cost).sum()).collect()
+    }
+
+    /// Leaves only so many rows.
+    pub fn cut(&mut self, rows: usize) {
+        self.more += self.rows.len().saturating_sub(rows);
+        self.rows.truncate(rows);
+    }
+
+    /// Leaves of times only what is shown.
+    pub fn forget_all_times(&mut self) {
+        for cell in self.rows.iter_mut().flatten() {
+            if let ShownCell::Times(times) = cell {
+                times.all = None;
+            }
+        }
+    }
+
+    /// Returns the rows as objects, whose members are the columns.
+    pub fn rows_by_column(&self) -> Vec<impl Serialize> {
+        self.rows.iter().map(|cells| RowByColumn { columns: &self.columns, cells }).collect()
     }
 }
 
@@ -156,13 +160,21 @@ impl ColumnHead {
             ColumnUnit::Key(actions) => (None, actions),
             _ => (None, &[]),
         };
-        let (is_counter, emphasis) = (column.unit.is_counter(), word_of(emphasis));
-        ColumnHead { name, title, help, unit, is_counter, emphasis, link, actions }
+        ColumnHead {
+            name: name.into(),
+            title: title.into(),
+            help: help.into(),
+            unit: unit.into(),
+            is_counter: column.unit.is_counter(),
+            emphasis: word_of(emphasis).into(),
+            link: link.map(Text::from),
+            actions,
+        }
     }
 }
 
 impl ShownCell {
-    fn of(cell: &Cell) -> ShownCell {
+    fn of(cell: &Cell, has_all_times: bool) -> ShownCell {
         match cell {
             Cell::Nothing => ShownCell::Nothing,
             Cell::Name(bytes) => ShownCell::Text(visible(bytes, NAME_BYTES)),
@@ -172,8 +184,16 @@ impl ShownCell {
             }
             Cell::Number(number) => ShownCell::Number(*number),
             Cell::Time(span) => ShownCell::Seconds(seconds(*span)),
-            Cell::Times(histogram) => ShownCell::Times(ShownTimes::of(histogram)),
+            Cell::Times(histogram) => ShownCell::Times(ShownTimes {
+                all: has_all_times.then(|| histogram.clone()),
+                ..ShownTimes::of(histogram)
+            }),
         }
+    }
+
+    /// Returns whether it says that there is nothing.
+    pub fn is_zero(&self) -> bool {
+        matches!(self, ShownCell::Nothing | ShownCell::Number(0)) || *self == ShownCell::Seconds(0.0)
     }
 
     /// Returns how many bytes it takes in the status page, at most.
@@ -181,14 +201,14 @@ impl ShownCell {
         match self {
             ShownCell::Text(text) => CELL_COST + TEXT_COST * text.len(),
             ShownCell::Client(client) => 2 * CELL_COST + TEXT_COST * client.key.len(),
-            ShownCell::Times(_) => TIMES_COST,
+            ShownCell::Times(times) => TIMES_COST + times.all.as_ref().map_or(0, |all| COUNT_COST * all.filled()),
             ShownCell::Nothing | ShownCell::Number(_) | ShownCell::Seconds(_) => CELL_COST,
         }
     }
 }
 
 impl ShownTimes {
-    fn of(histogram: &Histogram) -> ShownTimes {
+    pub fn of(histogram: &Histogram) -> ShownTimes {
         let [p50, p99] = [0.5, 0.99].map(|share| histogram.quantile(share));
         let time = |it: Quantile| seconds(Span::from_micros(it.value));
         ShownTimes {
@@ -196,41 +216,21 @@ impl ShownTimes {
             p99: p99.map(time),
             p50_is_over: p50.is_some_and(|it| it.is_beyond),
             p99_is_over: p99.is_some_and(|it| it.is_beyond),
+            all: None,
         }
     }
 }
 
-impl Serialize for Tables {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for tables in self.0.chunk_by(|one, next| one.service == next.service) {
-            map.serialize_entry(tables[0].service, &OfService(tables))?;
-        }
-        map.end()
-    }
-}
-
-struct OfService<'a>(&'a [ShownTable]);
-
-impl Serialize for OfService<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let row = |info: &'static TableInfo| move |cells| ShownRow { columns: info.columns, cells };
-        serializer.collect_map(self.0.iter().map(|ShownTable { info, rows, .. }| {
-            (info.name, rows.iter().map(Vec::as_slice).map(row(info)).collect::<Vec<ShownRow<'_>>>())
-        }))
-    }
-}
-
-struct ShownRow<'a> {
-    columns: &'static [Column],
+struct RowByColumn<'a> {
+    columns: &'a [ColumnHead],
     cells: &'a [ShownCell],
 }
 
-impl Serialize for ShownRow<'_> {
+impl Serialize for RowByColumn<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (column, cell) in self.columns.iter().zip(self.cells) {
-            map.serialize_entry(column.name, cell)?;
+            map.serialize_entry(&column.name, cell)?;
             if let ShownCell::Client(ShownClient { key, .. }) = cell {
                 map.serialize_entry(&format_args!("{}_key", column.name), key)?;
             }

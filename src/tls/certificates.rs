@@ -1,11 +1,9 @@
 //! The certificate that the terminator shows, its key, and the authorities whose clients it lets in: from files to what rustls wants.
 
+use crate::pem::{authorities_in, certificates_in, key_in, wrong};
+use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig};
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -35,7 +33,7 @@ impl Files {
             Some(path) => builder.with_client_cert_verifier(verifier_of(path, provider)?),
         };
         let chain = certificates_in(&self.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| wrong(&self.key, &error))?;
+        let key = key_in(&self.key)?;
         let config = builder.with_single_cert(chain, key);
         let mut config =
             config.map_err(|error| format!("{} with {}: {error}", self.certificate.display(), self.key.display()))?;
@@ -52,20 +50,6 @@ fn verifier_of(
     path: &Path,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates_in(path)? {
-        roots.add(certificate).map_err(|error| wrong(path, &error))?;
-    }
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().map_err(|error| wrong(path, &error))
-}
-
-/// Returns the certificates in a file, of which there must be one at least.
-fn certificates_in(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let certificates: Vec<_> = read.map_err(|error| wrong(path, &error))?;
-    if certificates.is_empty() { Err(wrong(path, &"there is no certificate in it")) } else { Ok(certificates) }
-}
-
-fn wrong(path: &Path, error: &dyn Display) -> String {
-    format!("{}: {error}", path.display())
+    let roots = Arc::new(authorities_in(path)?);
+    WebPkiClientVerifier::builder_with_provider(roots, provider).build().map_err(|error| wrong(path, &error))
 }

@@ -4,6 +4,7 @@ use super::daemon::{Daemon, PATIENCE};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 
 /// One connection.
 pub struct Web {
@@ -26,6 +27,14 @@ pub fn start(options: &[&str]) -> (Daemon, SocketAddr) {
     let line = daemon.lines.iter().find(|line| line.contains("the status page are at ")).expect("it is said");
     let address = line.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("an address");
     (daemon, address)
+}
+
+/// Starts the page of these servers on a free port.
+pub fn page_of(servers: &[SocketAddr]) -> Daemon {
+    let mut command = Command::new(Daemon::PROGRAM);
+    command.args(["page", "--http", "127.0.0.1:0"]);
+    servers.iter().for_each(|server| _ = command.args(["--server", &server.to_string()]));
+    Daemon::run(&mut command)
 }
 
 /// One page, on a connection of its own.

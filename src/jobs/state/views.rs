@@ -5,7 +5,7 @@ use super::bulk::Summaries;
 use super::job::JobId;
 use super::queries::{JobStats, MOST_SURVEYED, Summary, counts_of, largest_of};
 use super::rates::Event as Rated;
-use super::sums::{Sum, SumBy};
+use super::sums::{Sum, SumBy, Tally};
 use super::sweeps::JobState;
 use super::tube::Tube;
 use crate::id::{ConnId, Id};
@@ -106,6 +106,15 @@ impl State {
             failures: conn.failures,
         });
         told.take(most).collect()
+    }
+
+    /// Returns what was counted of each wiki, or of each type; None if not all of them are followed.
+    pub fn tallies(&self, by: SumBy) -> Option<impl Iterator<Item = (&[u8], &Tally)>> {
+        let all = self.sums.all.iter().take(MOST_SURVEYED).filter(|(_, sum)| sum.by == by).count();
+        let followed = &self.sums.followed[by as usize];
+        let sums = followed.iter().map(|id| &self.sums.all[id.index()]);
+        let are_all = self.sums.all.len() <= MOST_SURVEYED && all == followed.len();
+        are_all.then(|| sums.map(|sum| (&*sum.name, &sum.tally)))
     }
 
     /// Returns the wikis or types that are followed, those with the most puts first, behind all others together.

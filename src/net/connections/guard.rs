@@ -34,7 +34,7 @@ impl<S: Stream> Connections<S> {
             let (info, peer) = (self.dispatch.services[service].info, self.slab.peer(id));
             if let Some(more) = self.dispatch.access.should_log(id, now) {
                 let why = denial.name();
-                warn!("{peer} is not let in to the {} ({why}); {more} more since the last such line", info.name);
+                warn!("{peer} is not let in to the {} ({why}){more}", info.name);
             }
             self.count_error(service);
             self.dispatch.output.reply(id, |bytes| bytes.extend_from_slice(info.refusal));

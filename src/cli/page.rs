@@ -1,0 +1,131 @@
+//! `page`: one status page of several daemons, which it asks for theirs.
+
+use super::command::Failure;
+use super::logger;
+use super::serve::enumerate;
+use super::table::Given;
+use crate::http::fleet::fetch::HttpServer;
+use crate::http::options::OPTIONS as HTTP_OPTIONS;
+use crate::http::{self, HttpSettings};
+use crate::id::ServiceId;
+use crate::net::{self, Listener, Policy, Server};
+use crate::options::{Endpoint, Opt};
+use crate::registry::{AllSettings, Services};
+use crate::service::Info;
+use log::info;
+use std::io;
+use std::process::ExitCode;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The services of this program: the pages alone.
+const SERVICES: &[&Info] = &[&http::INFO];
+
+/// What the options say.
+struct PageSettings {
+    endpoint: Endpoint,
+    http: HttpSettings,
+}
+
+/// The options.
+const OPTIONS: &[Opt<PageSettings>] = &[
+    Opt {
+        short: "s",
+        long: "server",
+        hint: "HOST[:PORT]",
+        doc_short: "where a daemon has its status page (its --http), or the URL of that; repeatable",
+        doc_long: "
+            Where a daemon has its status page: what it was given as
+            .Fl -http ,
+            or the URL of that page, which begins with
+            .Li http:// .
+            The port of those that name none is 7580.
+            May be given several times, and is needed at least once.",
+        repeats: true,
+        set: |settings, value| {
+            let server =
+                HttpServer::parse(value).ok_or("a host, with or without a port, or an http URL without a path")?;
+            if !settings.http.servers.contains(&server) {
+                settings.http.servers.push(server);
+            }
+            Ok(())
+        },
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "http",
+        hint: "ADDRESS",
+        doc_short: "serve the page there; repeatable (default: 127.0.0.1; the port is 7580)",
+        doc_long: "
+            Serve the page on
+            .Ar address :
+            .Ar IP ,
+            .Ar IP : Ns Ar port
+            or
+            .Li unix: Ns Ar path .
+            May be given several times.
+            The default is 127.0.0.1, and the port of addresses that name none is 7580.",
+        repeats: true,
+        set: |settings, value| settings.endpoint.listen_on(value),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "http-host",
+        hint: "NAME",
+        doc_short: "a name under which browsers ask for the page, besides localhost, this machine's name and IP addresses; repeatable",
+        doc_long: "
+            A name under which browsers ask for the page, as for the daemon itself.
+            May be given several times.",
+        repeats: true,
+        set: |settings, value| (HTTP_OPTIONS[0].set)(&mut settings.http, value),
+        ..Opt::BLANK
+    },
+    Opt::VERSION,
+    Opt::HELP,
+];
+
+/// The command: serves until a signal ends it.
+///
+/// # Errors
+///
+/// When it cannot.
+pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+    let (port, max_connections) = (http::INFO.port, http::INFO.max_connections);
+    let endpoint = Endpoint { is_enabled: true, listen: Vec::new(), port, max_connections };
+    let mut settings = PageSettings { endpoint, http: HttpSettings::default() };
+    given.apply(OPTIONS, &mut settings)?;
+    let PageSettings { mut endpoint, http } = settings;
+    if http.servers.is_empty() {
+        return Err("no --server is named (see poolcounter help page)".to_string().into());
+    }
+    logger::start(0);
+    if endpoint.listen.is_empty() {
+        endpoint.listen.push("127.0.0.1".into());
+    }
+    let count = http.servers.len();
+    let settings = AllSettings::defaults(SERVICES).with(http);
+    let mut server =
+        Server::new(Services::of(SERVICES, &settings), Policy::of(SERVICES)).map_err(|error| cannot_wait(&error))?;
+    let service = ServiceId::all(SERVICES).next().expect("the list has one");
+    for address in endpoint.addresses() {
+        let listener = Listener::bind(&address, &net::Options::default());
+        let listening = listener.and_then(|listener| server.listen(listener, service));
+        listening.map_err(|error| format!("cannot listen on {address}: {error}"))?;
+    }
+    server.begin()?;
+    info!(
+        "poolcounter {VERSION} with the page of {count} servers listens on {}",
+        enumerate(&server.addresses(http::INFO.name))
+    );
+    server.run().map_err(|error| cannot_wait(&error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cannot_wait(error: &io::Error) -> String {
+    format!("cannot wait for events: {error}")
+}
+
+/// The table's rows, without what they set.
+pub fn described() -> Vec<Opt<()>> {
+    OPTIONS.iter().map(Opt::describe).collect()
+}

@@ -1,0 +1,528 @@
+//! Several daemons whose pages are shown as one: what they were asked, and what each has told last. It knows no sockets: a thread for
+//! each daemon asks one question after the other, and a slow daemon delays nobody but itself.
+//!
+//! What somebody looks at is asked again and again, for as long as somebody does, and the page itself always. So a daemon is asked
+//! for few things every few seconds, however many look, and the page has an answer at once.
+
+pub mod fetch;
+
+use super::INFO;
+use crate::access;
+use crate::id::ConnId;
+use crate::report::merge::Merged;
+use crate::report::snapshot::Snapshot;
+use crate::report::{Cell, Column, ColumnUnit, Emphasis, Table, TableInfo};
+use crate::service::{Context, Wake};
+use crate::time::{Span, Time};
+use crate::wheel::{TimerId, timer_keys};
+use fetch::{Answer, HttpServer};
+use log::{info, warn};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// What is always asked: what the page shows first.
+pub const FIRST_TARGET: &str = "/status.json?range=1m&times=all";
+/// How often a daemon is asked the same again.
+const INTERVAL: Span = Span::from_secs(2);
+/// How often the fleet looks what is due.
+const LOOK_INTERVAL: Span = Span::from_millis(500);
+/// For how long a request waits for what no daemon was asked before.
+const PATIENCE: Span = Span::from_secs(1);
+/// After how long without the answer to a question a daemon counts as silent.
+const SLOW: Span = Span::from_secs(3);
+/// For how long what a daemon has told last is shown, if it tells nothing more.
+const KEPT_FOR: Span = Span::from_secs(10);
+/// For how long something is asked again after somebody has looked at it.
+const WANTED_FOR: Span = Span::from_secs(10);
+/// How many things are asked at a time: what a few people look at.
+const MOST_TARGETS: usize = 16;
+
+static SERVERS: TableInfo = TableInfo {
+    name: "servers",
+    title: "Servers",
+    help: "What a server has told last is shown for ten seconds; then it is left out of all sums and tables until it answers again.",
+    empty: "There is none.",
+    is_of_kinds: false,
+    columns: &[
+        Column {
+            name: "server",
+            title: "server",
+            unit: ColumnUnit::Linked("http://"),
+            help: "Where its own page is.",
+            ..Column::BLANK
+        },
+        Column { name: "state", title: "state", unit: ColumnUnit::Text, help: "Whether it answers.", ..Column::BLANK },
+        Column {
+            name: "silent",
+            title: "silent for",
+            unit: ColumnUnit::Age,
+            help: "For how long a server that does not answer has not.",
+            emphasis: Emphasis::Alarm,
+            ..Column::BLANK
+        },
+        Column {
+            name: "age",
+            title: "last answer",
+            unit: ColumnUnit::Age,
+            help: "How long ago it has answered.",
+            ..Column::BLANK
+        },
+        Column { name: "up", title: "up", unit: ColumnUnit::Age, help: "How long it has been up.", ..Column::BLANK },
+        Column {
+            name: "clients",
+            title: "clients",
+            unit: ColumnUnit::Level,
+            help: "Connections of clients.",
+            emphasis: Emphasis::Work,
+            ..Column::BLANK
+        },
+        Column {
+            name: "memory",
+            title: "memory",
+            unit: ColumnUnit::Bytes,
+            help: "Its memory that is resident.",
+            ..Column::BLANK
+        },
+        Column { name: "version", title: "version", unit: ColumnUnit::Text, help: "Its release.", ..Column::BLANK },
+    ],
+};
+
+timer_keys! {
+    /// What the timer is for.
+    pub enum FleetTimer {
+        /// To look what is due.
+        Look,
+    }
+}
+
+/// The daemons, and who looks.
+pub struct Fleet {
+    servers: Vec<Watched>,
+    targets: Vec<Target>,
+    /// Connections whose request waits for answers.
+    waiting: Vec<ConnId>,
+    /// What the threads send; None before these are there.
+    answers: Option<Receiver<Answer>>,
+    /// Fires when it is to look what is due; None before the threads are there.
+    pub timer: Option<TimerId>,
+}
+
+/// Something that the daemons are asked.
+struct Target {
+    /// A path with a query.
+    text: String,
+    /// Since when it is asked.
+    since: Time,
+    /// When somebody looked at it last.
+    wanted: Time,
+}
+
+/// A daemon.
+struct Watched {
+    server: HttpServer,
+    /// Where its thread takes questions from; None before that is there.
+    asks: Option<Sender<String>>,
+    /// Since when a question is under way.
+    asked: Option<Time>,
+    /// When it has answered last, or the beginning.
+    heard: Time,
+    has_answered: bool,
+    /// Why it has not answered the last question.
+    failure: Option<String>,
+    told: BTreeMap<String, Told>,
+}
+
+/// What a daemon tells of one thing.
+struct Told {
+    asked: Time,
+    at: Time,
+    /// None before there is an answer; and None in it if there is no such thing there.
+    snapshot: Option<Option<Arc<Snapshot>>>,
+}
+
+/// Whether a request can be answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Readiness {
+    /// It can.
+    Ready,
+    /// Not yet.
+    Waits,
+    /// Too much else is being looked at.
+    TooMany,
+}
+
+impl Fleet {
+    /// Returns the fleet of these daemons, which are not asked before [`Fleet::begin`].
+    pub fn of(servers: &[HttpServer]) -> Fleet {
+        let watched = |server: &HttpServer| Watched {
+            server: server.clone(),
+            asks: None,
+            asked: None,
+            heard: Time::START,
+            has_answered: false,
+            failure: None,
+            told: BTreeMap::new(),
+        };
+        Fleet {
+            servers: servers.iter().map(watched).collect(),
+            targets: Vec::new(),
+            waiting: Vec::new(),
+            answers: None,
+            timer: None,
+        }
+    }
+
+    /// Begins to ask, in threads that end with the fleet.
+    pub fn begin(&mut self, wake: &Wake, context: &mut Context<'_>) {
+        self.begin_with(context.now, |place, server, questions, answers| {
+            fetch::spawn(place, server.clone(), questions, answers, wake.clone());
+        });
+        self.look_due(context);
+    }
+
+    fn begin_with(&mut self, now: Time, start: impl Fn(usize, &HttpServer, Receiver<String>, Sender<Answer>)) {
+        let (sender, receiver) = channel();
+        self.answers = Some(receiver);
+        for (place, watched) in self.servers.iter_mut().enumerate() {
+            let (asks, questions) = channel();
+            start(place, &watched.server, questions, sender.clone());
+            (watched.asks, watched.heard) = (Some(asks), now);
+        }
+        self.targets.push(Target { text: FIRST_TARGET.into(), since: now, wanted: now });
+        self.ask(now);
+    }
+
+    /// Returns whether a request for this target of the connection can be answered. If not, it waits.
+    pub fn readiness(&mut self, target: &str, conn: ConnId, now: Time) -> Readiness {
+        if let Some(known) = self.targets.iter_mut().find(|it| it.text == target) {
+            known.wanted = now;
+        } else if self.targets.len() < MOST_TARGETS {
+            self.targets.push(Target { text: target.into(), since: now, wanted: now });
+            self.ask(now);
+        } else {
+            return Readiness::TooMany;
+        }
+        let since = self.targets.iter().find(|it| it.text == target).map_or(now, |known| known.since);
+        let is_known = |server: &Watched| {
+            server.told.get(target).is_some_and(|told| told.snapshot.is_some()) || server.silence(now).is_some()
+        };
+        if now.since(since) >= PATIENCE || self.servers.iter().all(is_known) {
+            return Readiness::Ready;
+        }
+        self.waiting.push(conn);
+        Readiness::Waits
+    }
+
+    /// Takes what the threads have told, and returns the connections whose requests may be answered now.
+    pub fn take_answers(&mut self, now: Time) -> Vec<ConnId> {
+        // A thread sends one answer to each question, so there are no more than servers.
+        while let Some(Answer { place, target, told }) =
+            self.answers.as_ref().and_then(|answers| answers.try_recv().ok())
+        {
+            self.servers[place].note(&target, told, now);
+        }
+        self.ask(now);
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Forgets what nobody looks at, asks what is due, and returns the connections whose requests may be answered now.
+    fn look(&mut self, now: Time) -> Vec<ConnId> {
+        let targets = &mut self.targets;
+        targets.retain(|target| target.text == FIRST_TARGET || now.since(target.wanted) < WANTED_FOR);
+        for watched in &mut self.servers {
+            watched.told.retain(|text, _| targets.iter().any(|target| target.text == *text));
+        }
+        self.ask(now);
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Looks what is due, has those connections served whose requests may be answered now, and arms the timer again.
+    pub fn look_due(&mut self, context: &mut Context<'_>) {
+        context.resumed.extend(self.look(context.now));
+        let next = context.timers.typed().arm(context.now + LOOK_INTERVAL, FleetTimer::Look);
+        self.timer.replace(next).into_iter().for_each(TimerId::fired);
+    }
+
+    /// The connection waits no more.
+    pub fn forget(&mut self, conn: ConnId) {
+        self.waiting.retain(|other| *other != conn);
+    }
+
+    /// Returns whether no request waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Has each daemon of which no question is under way asked what is due for longest.
+    fn ask(&mut self, now: Time) {
+        for watched in self.servers.iter_mut().filter(|watched| watched.asked.is_none()) {
+            let asked_at = |target: &&Target| watched.told.get(&target.text).map(|told| told.asked);
+            let due = self.targets.iter().filter(|target| asked_at(target).is_none_or(|at| at + INTERVAL <= now));
+            let Some((target, asks)) = due.min_by_key(asked_at).zip(watched.asks.as_ref()) else { continue };
+            // The thread lives as long as the sender.
+            if asks.send(target.text.clone()).is_ok() {
+                watched.asked = Some(now);
+                let told = Told { asked: now, at: now, snapshot: None };
+                watched.told.entry(target.text.clone()).or_insert(told).asked = now;
+            }
+        }
+    }
+
+    /// Returns the table of the daemons.
+    pub fn table(&self, now: Time) -> Table {
+        let row = |watched: &Watched| {
+            let silence = watched.silence(now);
+            let state = match (&silence, &watched.failure) {
+                (None, _) if watched.has_answered => "answers",
+                (None, _) => "is being asked",
+                (Some(_), Some(failure)) => failure,
+                (Some(_), None) => "does not answer",
+            };
+            let status = watched.told(FIRST_TARGET, now);
+            let of_status = |cell: &dyn Fn(&Snapshot) -> Cell| status.map_or(Cell::Nothing, cell);
+            vec![
+                Cell::Name(watched.server.name().into()),
+                Cell::Text(state.into()),
+                silence.map_or(Cell::Nothing, Cell::Time),
+                if watched.has_answered { Cell::Time(now.since(watched.heard)) } else { Cell::Nothing },
+                of_status(&|status| Cell::Time(Span::from_secs(status.uptime.clamp(0.0, 1e12) as u64))),
+                of_status(&|status| Cell::Number(status.clients())),
+                of_status(&|status| Cell::Number(status.process.resident_bytes)),
+                of_status(&|status| Cell::Text(status.version.clone().into_owned())),
+            ]
+        };
+        let silent = self.servers.iter().filter(|watched| watched.silence(now).is_some()).count();
+        let note = (silent > 0).then(|| format!("{silent} of {} servers do not answer.", self.servers.len()));
+        Table { info: &SERVERS, rows: self.servers.iter().map(row).collect(), note }
+    }
+
+    /// Returns whether some daemon does not answer.
+    fn is_any_silent(&self, now: Time) -> bool {
+        self.servers.iter().any(|watched| watched.silence(now).is_some())
+    }
+
+    /// Returns what the daemons tell of this target beside `own`; None if every one says that there is no such thing.
+    pub fn merged(&self, target: &str, own: Snapshot, now: Time) -> Option<Snapshot> {
+        let is_unknown =
+            |watched: &Watched| watched.told.get(target).is_some_and(|told| matches!(told.snapshot, Some(None)));
+        if self.servers.iter().all(is_unknown) {
+            return None;
+        }
+        let mut merged = Merged::with(own);
+        for watched in &self.servers {
+            if let Some(told) = watched.told(target, now) {
+                merged.add(watched.server.name(), told.clone());
+            }
+        }
+        let mut merged = merged.finish();
+        let is_view = !target.starts_with("/status.json");
+        if is_view && merged.title.is_none() {
+            merged.title = Some("The servers that answer know nothing of it.".into());
+        }
+        leave_unused(&mut merged, !is_view || self.is_any_silent(now));
+        Some(merged)
+    }
+}
+
+/// Leaves out the services of which there is nothing to tell, and what is told of the servers unless it is about them.
+fn leave_unused(merged: &mut Snapshot, is_of_servers: bool) {
+    let Snapshot { services, history, .. } = merged;
+    services.retain(|service| {
+        service.connections_opened > 0 || [INFO.name, access::report::NAME].contains(&&*service.name)
+    });
+    history.series.retain(|series| services.iter().any(|service| service.name == series.service));
+    let own = services.iter_mut().filter(|service| service.name == INFO.name && !is_of_servers);
+    own.for_each(|service| service.tables.clear());
+}
+
+impl Watched {
+    /// Notes what the thread tells.
+    fn note(&mut self, target: &str, told: Result<Option<Snapshot>, String>, now: Time) {
+        self.asked = None;
+        let name = self.server.name();
+        let told = match told {
+            Ok(None) if target == FIRST_TARGET => Err("it has no status".into()),
+            told => told,
+        };
+        match told {
+            Ok(snapshot) => {
+                if self.failure.take().is_some() {
+                    info!("{name} answers again");
+                }
+                (self.heard, self.has_answered) = (now, true);
+                // It may not be wanted any more.
+                if let Some(told) = self.told.get_mut(target) {
+                    (told.at, told.snapshot) = (now, Some(snapshot.map(Arc::new)));
+                }
+            }
+            Err(failure) => {
+                if self.failure.is_none() {
+                    warn!("{name} does not answer: {failure}");
+                }
+                self.failure = Some(failure);
+            }
+        }
+    }
+
+    /// Returns for how long a daemon that does not answer has not; None if it does.
+    fn silence(&self, now: Time) -> Option<Span> {
+        let is_slow = self.asked.is_some_and(|asked| now.since(asked) >= SLOW);
+        (self.failure.is_some() || is_slow).then(|| now.since(self.heard))
+    }
+
+    /// Returns what it has told of a target lately.
+    fn told(&self, target: &str, now: Time) -> Option<&Snapshot> {
+        let told = self.told.get(target).filter(|told| now.since(told.at) < KEPT_FOR)?;
+        told.snapshot.as_ref()?.as_deref()
+    }
+}
+
+impl Snapshot {
+    /// Returns how many connections of clients there are: those who look at pages are none.
+    fn clients(&self) -> u64 {
+        let clients = self.services.iter().filter(|service| service.name != "http");
+        clients.map(|service| service.connections).fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Id;
+    use crate::loop_stats::LoopStats;
+    use crate::report::room::{MOST_ROWS, Room};
+    use crate::report::snapshot::Remembered;
+    use crate::report::snapshot::tests::{of_overview, overview};
+    use crate::report::tables::ShownCell;
+    use std::cell::RefCell;
+
+    fn conn() -> ConnId {
+        ConnId::from_index(7)
+    }
+
+    /// Two daemons whose threads are played by the test.
+    struct Played {
+        fleet: Fleet,
+        threads: Vec<(Receiver<String>, Sender<Answer>)>,
+    }
+
+    fn at(ms: u64) -> Time {
+        Time::START + Span::from_millis(ms)
+    }
+
+    fn snapshot() -> Snapshot {
+        let room = Room { rows: MOST_ROWS, bytes: usize::MAX, has_all_times: true };
+        let mut overview = overview(2, |n| format!("kind{n}").into_bytes());
+        overview.services.iter_mut().for_each(|service| service.traffic.opened = 1);
+        Snapshot::of(&of_overview(overview, &LoopStats::default()), room, &Remembered::NOTHING)
+    }
+
+    impl Played {
+        fn new() -> Played {
+            let mut fleet = Fleet::of(&["a", "b"].map(|name| HttpServer::parse(name).expect("is one")));
+            let threads = RefCell::new(Vec::new());
+            fleet.begin_with(at(0), |_, _, questions, answers| threads.borrow_mut().push((questions, answers)));
+            Played { fleet, threads: threads.into_inner() }
+        }
+
+        fn asked(&self, place: usize) -> Option<String> {
+            self.threads[place].0.try_recv().ok()
+        }
+
+        fn tell(
+            &mut self,
+            place: usize,
+            target: &str,
+            told: Result<Option<Snapshot>, String>,
+            now: Time,
+        ) -> Vec<ConnId> {
+            self.threads[place].1.send(Answer { place, target: target.into(), told }).expect("the fleet is there");
+            self.fleet.take_answers(now)
+        }
+
+        /// Returns the first number of kinds, summed up, and the note about the servers.
+        fn shown(&self, now: Time) -> (Option<u64>, Option<String>) {
+            let own = Snapshot { services: Vec::new(), ..snapshot() };
+            let merged = self.fleet.merged(FIRST_TARGET, own, now).expect("some know it");
+            let pools = merged.services.iter().find(|service| service.name == "pools");
+            let number = pools.map(|pools| match pools.tables[0].rows[0][2] {
+                ShownCell::Number(number) => number,
+                _ => 0,
+            });
+            (number, self.fleet.table(now).note)
+        }
+    }
+
+    #[test]
+    fn each_is_asked_one_thing_at_a_time_and_not_too_often() {
+        let mut played = Played::new();
+        assert_eq!(played.asked(0).as_deref(), Some(FIRST_TARGET));
+        assert_eq!(played.fleet.readiness("/x", conn(), at(10)), Readiness::Waits);
+        assert_eq!(played.asked(0), None, "it has not answered yet");
+        assert_eq!(played.tell(0, FIRST_TARGET, Ok(Some(snapshot())), at(20)), [conn()]);
+        assert_eq!(played.asked(0).as_deref(), Some("/x"), "a new question comes first");
+        played.tell(0, "/x", Ok(None), at(30));
+        assert_eq!(played.fleet.look(at(1_900)).len() + usize::from(played.asked(0).is_some()), 0);
+        played.fleet.look(at(2_000));
+        assert_eq!(played.asked(0).as_deref(), Some(FIRST_TARGET));
+        assert_eq!((played.asked(1).is_some(), played.asked(1)), (true, None), "the other still thinks");
+    }
+
+    #[test]
+    fn a_request_waits_for_a_while() {
+        let mut played = Played::new();
+        assert_eq!(played.fleet.readiness(FIRST_TARGET, conn(), at(10)), Readiness::Waits);
+        assert!(!played.fleet.is_empty());
+        assert_eq!(played.tell(0, FIRST_TARGET, Ok(Some(snapshot())), at(20)), [conn()]);
+        assert_eq!(played.fleet.readiness(FIRST_TARGET, conn(), at(20)), Readiness::Waits, "for the other");
+        played.fleet.forget(conn());
+        assert!(played.fleet.is_empty());
+        assert_eq!(played.fleet.readiness(FIRST_TARGET, conn(), at(1_000)), Readiness::Ready, "long enough");
+        assert_eq!(played.fleet.readiness("/x", conn(), at(4_000)), Readiness::Waits, "the first has not said it yet");
+        played.tell(0, "/x", Ok(None), at(4_010));
+        assert_eq!(played.fleet.readiness("/x", conn(), at(4_020)), Readiness::Ready, "the other is silent");
+        let more = (0..100).map(|n| played.fleet.readiness(&format!("/{n}"), conn(), at(4_030)));
+        assert_eq!(more.filter(|it| *it == Readiness::TooMany).count(), 100 + 2 - MOST_TARGETS);
+        played.fleet.look(at(60_000));
+        assert_eq!(played.fleet.targets.len(), 1, "nobody looks at the others any more");
+        assert!(played.fleet.servers.iter().all(|watched| watched.told.len() <= 1));
+    }
+
+    #[test]
+    fn what_a_silent_one_has_told_is_shown_for_a_while() {
+        let mut played = Played::new();
+        let one = snapshot();
+        played.tell(0, FIRST_TARGET, Ok(Some(one.clone())), at(20));
+        let (only, note) = played.shown(at(20));
+        assert_eq!((only.is_some(), note), (true, None), "no one is silent yet");
+        played.tell(1, FIRST_TARGET, Ok(Some(one)), at(30));
+        played.fleet.look(at(2_020));
+        played.tell(1, FIRST_TARGET, Err("gone".into()), at(2_030));
+        played.tell(0, FIRST_TARGET, Ok(Some(snapshot())), at(2_040));
+        let both = played.shown(at(2_050));
+        assert_eq!(both.1.as_deref(), Some("1 of 2 servers do not answer."));
+        assert_eq!(played.fleet.servers[1].silence(at(2_050)), Some(Span::from_millis(2_020)));
+        played.fleet.look(at(9_000));
+        played.tell(0, FIRST_TARGET, Ok(Some(snapshot())), at(9_010));
+        let alone = played.shown(at(10_031)).0;
+        assert_eq!((alone, both.0 > alone), (only, false), "numbers as large as can be do not grow");
+        assert!(played.fleet.servers[1].told(FIRST_TARGET, at(10_029)).is_some());
+        assert!(played.fleet.servers[1].told(FIRST_TARGET, at(10_031)).is_none(), "too old");
+        played.tell(1, FIRST_TARGET, Ok(Some(snapshot())), at(10_040));
+        assert_eq!(played.shown(at(10_050)).1, None, "it is back");
+    }
+
+    #[test]
+    fn what_no_one_knows_is_not_there() {
+        let mut played = Played::new();
+        played.tell(0, "/x", Ok(None), at(10));
+        assert_eq!(played.fleet.readiness("/x", conn(), at(20)), Readiness::Waits);
+        assert!(played.fleet.merged("/x", snapshot(), at(20)).is_some(), "one has not said so");
+        for place in [0, 1] {
+            played.tell(place, FIRST_TARGET, Ok(Some(snapshot())), at(30));
+            played.tell(place, "/x", Ok(None), at(40));
+        }
+        assert!(played.fleet.merged("/x", snapshot(), at(50)).is_none());
+    }
+}

@@ -1,0 +1,103 @@
+//! What there is to ask for over HTTP, and how much of it: paths and queries.
+
+use super::recent::{RANGES, Range};
+use crate::report::room::{MOST_ROWS, Room};
+
+/// The type of text that is no page.
+pub const PLAIN: &str = "text/plain; charset=utf-8";
+/// How much of the tables the page has in bytes, as markup and as JSON; the rest of it has some 100 KiB.
+const TABLE_BYTES: usize = 780_000;
+/// The same where times come with all counts and many rows with curves, which take as much again.
+const BYTES_TO_ADD: usize = 500_000;
+/// How many rows of each table a page has, unless more are asked for: as many as are not folded.
+const PAGE_ROWS: usize = 20;
+
+/// What there is to ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resource<'a> {
+    Status,
+    Json,
+    Metrics,
+    Health,
+    /// What a service tells of one thing, on a page or as JSON.
+    View(&'a str, &'a str, Form),
+}
+
+/// How much of it is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// Of what time; None: of all since the start.
+    pub range: Option<Range>,
+    /// How many rows of each table, at most.
+    pub rows: usize,
+    /// Whether times come with all of their counts, and more rows with curves: what is needed to add up what several daemons tell.
+    pub is_to_add: bool,
+}
+
+/// How one thing is told of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    Page,
+    Json,
+}
+
+impl Resource<'_> {
+    pub fn at(path: &str) -> Option<Resource<'_>> {
+        match path {
+            "/" => Some(Resource::Status),
+            "/status.json" => Some(Resource::Json),
+            "/metrics" => Some(Resource::Metrics),
+            "/healthz" => Some(Resource::Health),
+            _ => {
+                let (service, thing) = path.strip_prefix('/')?.split_once('/')?;
+                Some(match thing.strip_suffix(".json") {
+                    Some(thing) => Resource::View(service, thing, Form::Json),
+                    None => Resource::View(service, thing, Form::Page),
+                })
+            }
+        }
+    }
+
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Resource::Status | Resource::View(_, _, Form::Page) => "text/html; charset=utf-8",
+            Resource::Json | Resource::View(_, _, Form::Json) => "application/json",
+            Resource::Metrics => "text/plain; version=0.0.4; charset=utf-8",
+            Resource::Health => PLAIN,
+        }
+    }
+
+    /// Returns what several daemons are asked for it; None if that is another's.
+    pub fn target(self, range: Option<Range>) -> Option<String> {
+        let query = format!("range={}&times=all", range.map_or("start", |range| range.name));
+        match self {
+            Resource::Status | Resource::Json => Some(format!("/status.json?{query}")),
+            Resource::View(service, thing, _) => Some(format!("/{service}/{thing}.json?{query}")),
+            Resource::Metrics | Resource::Health => None,
+        }
+    }
+
+    pub fn is_page(self) -> bool {
+        matches!(self, Resource::Status | Resource::View(_, _, Form::Page))
+    }
+}
+
+impl Extent {
+    /// Returns what a query asks for: `range=NAME`, without which pages tell of the shortest range, and the JSON of all since the start;
+    /// `rows=N`; `times=all`.
+    pub fn of(resource: Resource<'_>, query: &str) -> Extent {
+        let value = |name: &str| query.split('&').filter_map(|part| part.split_once('=')).find(|it| it.0 == name);
+        let range = match value("range") {
+            Some((_, name)) => Range::named(name),
+            None => resource.is_page().then_some(RANGES[0]),
+        };
+        let rows = value("rows").and_then(|(_, rows)| rows.parse::<usize>().ok());
+        let rows = rows.unwrap_or(if resource.is_page() { PAGE_ROWS } else { MOST_ROWS }).min(MOST_ROWS);
+        Extent { range, rows, is_to_add: value("times") == Some(("times", "all")) }
+    }
+
+    pub fn room(self) -> Room {
+        let bytes = if self.is_to_add { BYTES_TO_ADD } else { TABLE_BYTES };
+        Room { rows: self.rows, bytes, has_all_times: self.is_to_add }
+    }
+}

@@ -1,0 +1,121 @@
+//! A snapshot as another daemon has told it, in JSON. What cannot be shown is refused or left out here, for what is read may come from
+//! anybody: no name can be taken for something else, no link leads elsewhere, and no number is too large to be added up.
+
+use super::snapshot::{Snapshot, Text};
+use super::tables::{ColumnHead, NAME_BYTES, ShownCell, ShownClient, ShownTable, ShownTimes};
+use crate::text::visible;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What a column can mean.
+const UNITS: [&str; 8] = ["name", "address", "text", "key", "number", "bytes", "seconds", "times"];
+/// How much is told of a single thing, at most: numbers of services, of a service's tables, of their columns, and of figures.
+const MOST_OF_EACH: usize = 100;
+/// The largest number that is taken, so that those of many daemons can be added up.
+const LARGEST: u64 = 1 << 53;
+/// The longest text besides rows, in bytes: a sentence or two.
+const TEXT_BYTES: usize = 600;
+
+impl Snapshot {
+    /// Returns what a daemon has told, about the services of these names.
+    ///
+    /// # Errors
+    ///
+    /// A few words: it is nothing that a daemon tells.
+    pub fn read(json: &[u8], services: &[&'static str]) -> Result<Snapshot, String> {
+        let unreadable = |error: serde_json::Error| format!("its status cannot be read: {error}");
+        let told: Value = serde_json::from_slice(json).map_err(unreadable)?;
+        let mut snapshot = Snapshot::deserialize(&told).map_err(unreadable)?;
+        snapshot.services.retain(|service| services.contains(&&*service.name));
+        snapshot.history.series.retain(|series| services.contains(&&*series.service));
+        snapshot.version = shortened(&snapshot.version);
+        snapshot.title = snapshot.title.map(|title| shortened(&title.into()).into_owned());
+        snapshot.services.truncate(services.len());
+        snapshot.history.series.truncate(MOST_OF_EACH);
+        for series in &mut snapshot.history.series {
+            let texts = [&mut series.name, &mut series.title, &mut series.unit, &mut series.emphasis];
+            texts.into_iter().for_each(|text| *text = shortened(text));
+            series.now = series.now.min(LARGEST);
+        }
+        for service in &mut snapshot.services {
+            service.figures.truncate(MOST_OF_EACH);
+            for figure in &mut service.figures {
+                [&mut figure.name, &mut figure.help].into_iter().for_each(|text| *text = shortened(text));
+            }
+            service.tables.truncate(MOST_OF_EACH);
+            service.tables.retain(|table| is_plain(&table.name));
+            let rows = &told[&*service.name];
+            service.tables.iter_mut().for_each(|table| table.read_rows(&rows[&*table.name]));
+            let is_sound = |matrix: &super::matrix::ShownMatrix| {
+                let lines = matrix.rows.iter().map(|line| &line.values).chain([&matrix.others, &matrix.all]);
+                let width = matrix.columns.len() + 2;
+                [&matrix.path, &matrix.row.1, &matrix.column.1].into_iter().all(|path| is_path(path))
+                    && lines.into_iter().all(|values| values.len() == width)
+            };
+            service.matrix = service.matrix.take().filter(is_sound);
+        }
+        Ok(snapshot)
+    }
+}
+
+impl ShownTable {
+    fn read_rows(&mut self, rows: &Value) {
+        [&mut self.title, &mut self.help, &mut self.empty].into_iter().for_each(|text| *text = shortened(text));
+        self.note = self.note.take().map(|note| shortened(&note.into()).into_owned());
+        self.columns.truncate(MOST_OF_EACH);
+        self.columns.retain(|column| is_plain(&column.name) && UNITS.contains(&&*column.unit));
+        for column in &mut self.columns {
+            let texts = [&mut column.title, &mut column.help, &mut column.emphasis];
+            texts.into_iter().for_each(|text| *text = shortened(text));
+            column.link = column.link.take().filter(|link| is_path(link));
+        }
+        let rows = rows.as_array().into_iter().flatten();
+        self.rows = rows.map(|row| self.columns.iter().map(|column| column.read_cell(row)).collect()).collect();
+    }
+}
+
+impl ColumnHead {
+    /// Returns whether what stands there is text.
+    pub fn is_text(&self) -> bool {
+        matches!(&*self.unit, "name" | "address" | "text" | "key")
+    }
+
+    fn read_cell(&self, row: &Value) -> ShownCell {
+        let value = &row[&*self.name];
+        let text = |value: &Value| value.as_str().map(|text| visible(text.as_bytes(), NAME_BYTES));
+        let cell = match &*self.unit {
+            "times" => ShownTimes::deserialize(value).ok().map(|times| match times.all {
+                Some(all) if all.count() < LARGEST => {
+                    ShownCell::Times(ShownTimes { all: Some(all.clone()), ..ShownTimes::of(&all) })
+                }
+                _ => ShownCell::Times(ShownTimes { all: None, ..times }),
+            }),
+            "seconds" => value.as_f64().map(ShownCell::Seconds),
+            "number" | "bytes" => value.as_u64().map(|number| ShownCell::Number(number.min(LARGEST))),
+            "address" => text(value).map(|address| match text(&row[&format!("{}_key", self.name)]) {
+                Some(key) => ShownCell::Client(ShownClient { address, key }),
+                None => ShownCell::Text(address),
+            }),
+            _ => text(value).map(ShownCell::Text),
+        };
+        cell.unwrap_or(ShownCell::Nothing)
+    }
+}
+
+/// Returns whether this can be a name in the JSON and in the page.
+fn is_plain(name: &str) -> bool {
+    (1..=40).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
+/// Returns whether this is a path on the server that shows it.
+fn is_path(link: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-');
+    link.starts_with('/') && !link.starts_with("//") && link.len() < 100 && link.bytes().all(is_part)
+}
+
+fn shortened(text: &Text) -> Text {
+    match text.char_indices().find(|(at, _)| *at > TEXT_BYTES) {
+        Some((at, _)) => Text::from(text[..at].to_string()),
+        None => text.clone(),
+    }
+}
