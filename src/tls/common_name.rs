@@ -170,7 +170,7 @@ mod tests {
                 let mut changed = subject.clone();
                 changed[at] = byte;
                 if let Ok(Some(name)) = common_name_in(&changed) {
-                    assert!(changed.windows(name.len()).any(|window| window == name.as_bytes()));
+                    assert!(name.is_empty() || changed.windows(name.len()).any(|window| window == name.as_bytes()));
                 }
             }
         }
