@@ -59,6 +59,7 @@
 //! |---|---|
 //! | `daemon`, the default | the library, the server and the program |
 //! | `client` | the library alone, with few dependencies: `default-features = false, features = ["client"]` |
+//! | `tls` | the library speaks TLS to servers, too; a part of `daemon` |
 //! | `internals` | everything, for the package's own tests; it may change with each version |
 //!
 //! The map of the code is in `src/README.md`.
@@ -151,6 +152,10 @@ pub mod options;
 mod output;
 #[cfg(feature = "internals")]
 pub mod output;
+#[cfg(all(feature = "tls", not(feature = "internals")))]
+mod pem;
+#[cfg(feature = "internals")]
+pub mod pem;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod pools;
 #[cfg(feature = "internals")]
@@ -195,6 +200,10 @@ pub mod text;
 mod time;
 #[cfg(feature = "internals")]
 pub mod time;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod tls;
+#[cfg(feature = "internals")]
+pub mod tls;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod top_keys;
 #[cfg(feature = "internals")]

@@ -52,11 +52,14 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "members/wire",
             "pools/stats",
             "stats",
+            "tls",
             "id",
             "text",
             "time",
         ],
     ),
+    ("tls", &["net", "address", "pem", "proxy", "wheel", "id", "time"]),
+    ("pem", &[]),
     (
         "client",
         &[
@@ -71,6 +74,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "counters/wire",
             "members/wire",
             "jobs/wire",
+            "pem",
             "stats",
             "time",
         ],
@@ -294,10 +298,11 @@ const WORLDLY: &[&str] = &[
     // Addresses alone, as values.
     "access",
     "proxy",
+    "tls",
 ];
 
 /// Where `unsafe` may stand.
-const UNSAFE: &[&str] = &["net/handover"];
+const UNSAFE: &[&str] = &["net/handover", "tls/upgrade"];
 
 const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 
@@ -377,10 +382,13 @@ fn what_is_not_tidy_is_found() {
     assert_eq!(
         faults_of("output", "use std::time::Instant;\n"),
         [
-            "src/output, line 1: Instant belongs to net, client, cli, address, http/fleet/fetch, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, access, proxy"
+            "src/output, line 1: Instant belongs to net, client, cli, address, http/fleet/fetch, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, access, proxy, tls"
         ]
     );
-    assert_eq!(faults_of("list", "    unsafe { f() }\n"), ["src/list, line 1: unsafe belongs to net/handover"]);
+    assert_eq!(
+        faults_of("list", "    unsafe { f() }\n"),
+        ["src/list, line 1: unsafe belongs to net/handover, tls/upgrade"]
+    );
     assert_eq!(faults_of("cli/serve", "todo!()\n"), ["src/cli/serve, line 1: todo! is not finished"]);
     assert_eq!(faults_of("novel", ""), ["src/novel: the table does not say what novel may import"]);
     assert_eq!(faults_of("id", &"\n".repeat(401)), ["src/id: 401 lines before the tests, 400 are enough"]);

@@ -3,7 +3,7 @@
 //! Each case has rounds in which the servers take turns; the table shows the medians, and the median of the rounds' ratios.
 //! `BENCH_SECONDS`, `BENCH_ROUNDS` and `BENCH_CASES` (words of the cases' names, between commas) say how much is measured,
 //! `BENCH_OPTIONS` with which options the daemon runs, `BENCH_DIRECTORY` where durable jobs are kept.
-//! The C daemon (`poolcounterd`), `redis-server`, `yrmcdsd`, `beanstalkd`, PostgreSQL and `valgrind` take part where they are installed.
+//! The C daemon (`poolcounterd`), `redis-server`, `yrmcdsd`, `beanstalkd`, PostgreSQL, `haproxy`, `stunnel` and `valgrind` take part where they are installed.
 
 mod cases;
 mod checkpoints;
@@ -37,6 +37,7 @@ mod settings;
 mod skip_locked;
 mod stampede;
 mod timers;
+mod tls;
 
 use protocol::Protocol;
 use settings::Settings;
@@ -64,7 +65,7 @@ fn main() -> io::Result<ExitCode> {
     let services = counters::all(&settings).into_iter().chain(members::all(&settings)).chain(jobs::all(&settings));
     let database = OnceCell::new();
     let services = services.chain(durable::all(&settings)).chain(postgres::all(&database, &settings));
-    let cases = cases::all(&settings).into_iter().chain(services);
+    let cases = cases::all(&settings).into_iter().chain(services).chain(tls::all(&settings));
     for case in cases.filter(|case| settings.wants(&case.name)) {
         let outcome = case.run();
         // What a rehearsal comes to means nothing.

@@ -147,9 +147,11 @@ pub fn median(values: &mut [f64]) -> f64 {
 }
 
 /// The columns' widths, and whether they are aligned to the left.
-const WIDTHS: [(usize, bool); 14] = [
+const WIDTHS: [(usize, bool); 16] = [
     (32, true),
     (26, true),
+    (8, false),
+    (8, false),
     (8, false),
     (8, false),
     (8, false),

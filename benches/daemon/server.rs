@@ -50,6 +50,10 @@ pub enum Program {
     OursInSqlite,
     /// The field's usual queue, in the same database.
     SkipLocked,
+    /// Before our daemon, where ours is our terminator of TLS.
+    HaProxy,
+    /// The same.
+    Stunnel,
 }
 
 /// A running server; dropping it kills it.
@@ -65,7 +69,7 @@ pub struct Server {
 
 impl Program {
     /// Every program, in the order of the table's columns.
-    pub const ALL: [Program; 9] = [
+    pub const ALL: [Program; 11] = [
         Program::Ours,
         Program::Limit,
         Program::C,
@@ -75,6 +79,8 @@ impl Program {
         Program::BeanstalkdLazy,
         Program::OursInSqlite,
         Program::SkipLocked,
+        Program::HaProxy,
+        Program::Stunnel,
     ];
 
     /// The head of its column.
@@ -89,6 +95,8 @@ impl Program {
             Program::BeanstalkdLazy => "b. -f50",
             Program::OursInSqlite => "sqlite",
             Program::SkipLocked => "skip l.",
+            Program::HaProxy => "haproxy",
+            Program::Stunnel => "stunnel",
         }
     }
 
@@ -102,13 +110,16 @@ impl Program {
             Program::Yrmcds => find("yrmcdsd"),
             Program::Beanstalkd | Program::BeanstalkdLazy => find("beanstalkd"),
             Program::SkipLocked => cluster::programs(),
+            Program::HaProxy => find("haproxy"),
+            Program::Stunnel => find("stunnel"),
         }
     }
 
     fn arguments(self, protocol: Protocol, address: SocketAddr) -> Vec<String> {
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let words: &[&str] = match (self, protocol) {
-            (Program::Ours, Protocol::Lines) | (Program::OursInSqlite | Program::SkipLocked, _) => &[],
+            (Program::Ours, Protocol::Lines)
+            | (Program::OursInSqlite | Program::SkipLocked | Program::HaProxy | Program::Stunnel, _) => &[],
             (Program::Ours, Protocol::Frames) => &["--counter", "--counter-listen", &address.to_string()],
             (Program::Ours, Protocol::Members) => &["--members", "--members-listen", &address.to_string()],
             (Program::Ours, Protocol::Jobs) => {

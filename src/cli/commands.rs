@@ -16,6 +16,7 @@ use super::stats;
 use super::table::{self, Given, WordsAllowed};
 use super::take;
 use super::terminal::print;
+use super::tls;
 use super::top;
 use crate::options::Opt;
 use std::ffi::OsString;
@@ -187,6 +188,16 @@ pub const COMMANDS: &[Command] = &[
         first_words: Vec::new,
         misuse: FAILURE,
         run: page::run,
+    },
+    Command {
+        name: "tls",
+        usage: "--listen IP:PORT --to ADDRESS --cert FILE --key FILE [options]",
+        summary: "take TLS connections, and pass on what is in them to a server",
+        options: tls::described,
+        words: WordsAllowed::None,
+        first_words: Vec::new,
+        misuse: FAILURE,
+        run: tls::run,
     },
     Command {
         name: "completions",

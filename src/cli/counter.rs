@@ -46,6 +46,7 @@ const OPTIONS: &[Opt<CounterSettings>] = &[
             go to each.",
         ..Opt::SERVER
     },
+    Opt::TLS,
     Opt {
         short: "w",
         long: "wait",

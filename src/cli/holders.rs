@@ -36,6 +36,7 @@ const HOLDERS: &[Opt<HoldersSettings>] = &[
         set_json,
     ),
     Opt::SERVER,
+    Opt::TLS,
     Opt::VERSION,
     Opt::HELP,
 ];
@@ -62,6 +63,7 @@ const WATCH: &[Opt<HoldersSettings>] = &[
         )
     },
     Opt::SERVER,
+    Opt::TLS,
     Opt::VERSION,
     Opt::HELP,
 ];

@@ -15,10 +15,9 @@ pub use options::described;
 
 use super::command::Failure;
 use super::exec::{MISUSE, PROTOCOL, TRY_LATER, UNAVAILABLE};
-use super::servers::TIMEOUTS;
 use super::table::Given;
 use super::terminal::{self, print, printable};
-use crate::client::{Error, JobId, JobState, NewJob, Producer, PutOutcome, Runner, SummaryBy};
+use crate::client::{Error, JobId, JobState, NewJob, Producer, PutOutcome, SummaryBy};
 use crate::jobs::options::PostgresUrl;
 use crate::jobs::postgres;
 use options::OPTIONS;
@@ -63,7 +62,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     if !command.is_empty() {
         return Err(misuse("only \"run\" runs a command"));
     }
-    let producer = Producer::new(settings.servers.list(), TIMEOUTS);
+    let producer = settings.servers.producer();
     match texts[..] {
         ["put", tube] => put_input(&producer, &settings, tube),
         ["put", tube, _] if !settings.by_line => {
@@ -187,7 +186,7 @@ fn kick(producer: &Producer, what: &str) -> Result<ExitCode, Failure> {
 }
 
 fn bury(settings: &JobCommandSettings, id: JobId) -> Result<ExitCode, Failure> {
-    let mut runner = Runner::new(settings.servers.list(), TIMEOUTS);
+    let mut runner = settings.servers.runner_of(&settings.servers.list());
     let Some(job) = runner.reserve_job(id).map_err(failure)? else { return found(&id.to_string(), false) };
     runner.bury(&job, None).map_err(failure)?;
     Ok(ExitCode::SUCCESS)

@@ -37,6 +37,7 @@ const OPTIONS: &[Opt<MembersCommandSettings>] = &[
         },
     ),
     Opt::SERVER,
+    Opt::TLS,
     Opt::VERSION,
     Opt::HELP,
 ];

@@ -28,6 +28,7 @@ mod stats;
 mod table;
 mod take;
 mod terminal;
+mod tls;
 mod top;
 
 pub use crate::options::Opt;

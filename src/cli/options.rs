@@ -309,7 +309,7 @@ fn verbosity(text: &str, more: u8) -> Result<u8, String> {
     }
 }
 
-fn keepalive(text: &str) -> Result<Option<Keepalive>, String> {
+pub(super) fn keepalive(text: &str) -> Result<Option<Keepalive>, String> {
     if text == "off" {
         return Ok(None);
     }

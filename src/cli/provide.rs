@@ -121,6 +121,7 @@ const OPTIONS: &[Opt<ProvideSettings>] = &[
         ..Opt::BLANK
     },
     Opt::SERVER,
+    Opt::TLS,
     Opt::VERSION,
     Opt::HELP,
 ];

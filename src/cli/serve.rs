@@ -18,7 +18,7 @@ use std::process::ExitCode;
 /// A fleet's daemon with fewer descriptors than this will turn clients away on a busy day.
 const ENOUGH_DESCRIPTORS: u64 = 65_535;
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The command: serves until a signal ends it, or only tells whether it could serve, or take over.
 ///
@@ -118,8 +118,8 @@ fn handle_signals(server: &mut Server) -> Result<(), String> {
     server.handle_signals().map_err(|error| format!("cannot handle signals: {error}"))
 }
 
-/// Takes as many descriptors as the system gives: every connection needs one. Whoever takes over keeps the limit.
-fn raise_descriptor_limit() {
+/// Takes as many descriptors as the system gives, and returns how many: every connection needs one. Whoever takes over keeps the limit.
+pub(super) fn raise_descriptor_limit() -> u64 {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| {
         setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
         Ok(most)
@@ -131,6 +131,7 @@ fn raise_descriptor_limit() {
         Ok(_) => {}
         Err(error) => warn!("cannot raise the limit of open files: {error}"),
     }
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(ENOUGH_DESCRIPTORS, |(most, _)| most)
 }
 
 /// Listens on the sockets that the supervisor has opened, and for services that got none where the settings say.

@@ -2,9 +2,10 @@
 
 use super::command::Failure;
 use super::terminal::{self, ascii_where_invisible};
-use crate::client::{self, MediaWiki, Timeouts};
+use crate::client::{self, MediaWiki, Producer, Runner, Timeouts, Tls};
 use crate::options::Opt;
 use serde_json::{Value, json};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use std::time::Duration;
 const LOCALHOST: &str = "localhost";
 /// Where to ask for locks, if no option says where: names as for the option, with commas or spaces between them.
 const VARIABLE: &str = "POOLCOUNTER_SERVERS";
+/// Whom to trust, if no option says so: files as for the option.
+const TLS_VARIABLE: &str = "POOLCOUNTER_TLS";
 
 /// For commands that people and scripts start: patient with a server that is far away or busy, and at most four seconds late for one
 /// that is back.
@@ -19,34 +22,68 @@ pub const TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_secs(2), answer: Duration::from_secs(5), retry: Duration::from_millis(500) };
 
 /// Servers as they were named, in that order.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Servers(Vec<String>);
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct Servers {
+    names: Vec<String>,
+    /// How to speak to those that speak TLS, if an option says so.
+    tls: Option<Tls>,
+}
 
 impl Servers {
     /// The servers; the machine itself if none was named.
     pub fn list(&self) -> Vec<String> {
-        if self.0.is_empty() { vec![LOCALHOST.into()] } else { self.0.clone() }
+        if self.names.is_empty() { vec![LOCALHOST.into()] } else { self.names.clone() }
     }
 
     /// The same servers; those of the environment if none was named.
     pub fn or_environment(self) -> Servers {
-        if !self.0.is_empty() {
+        if !self.names.is_empty() {
             return self;
         }
         let servers = std::env::var(VARIABLE).unwrap_or_default();
-        Servers(servers.split([',', ' ']).filter(|server| !server.is_empty()).map(String::from).collect())
+        let names = servers.split([',', ' ']).filter(|server| !server.is_empty()).map(String::from).collect();
+        Servers { names, ..self }
     }
 
     /// The servers in the order of MediaWiki for each key.
     pub fn placement(&self) -> MediaWiki {
-        MediaWiki::new(self.list())
+        let placement = MediaWiki::new(self.list());
+        if let Some(tls) = self.tls() { placement.with_tls(tls) } else { placement }
+    }
+
+    /// One of these servers.
+    pub fn only(&self, server: &str) -> Servers {
+        Servers { names: vec![server.into()], tls: self.tls.clone() }
+    }
+
+    /// A producer of jobs at the first that answers.
+    pub fn producer(&self) -> Producer {
+        let producer = Producer::new(self.list(), TIMEOUTS);
+        if let Some(tls) = self.tls() { producer.with_tls(tls) } else { producer }
+    }
+
+    /// A runner of jobs of the first that answers among some of these.
+    pub fn runner_of(&self, servers: &[String]) -> Runner {
+        let runner = Runner::new(servers.iter().cloned(), TIMEOUTS);
+        if let Some(tls) = self.tls() { runner.with_tls(tls) } else { runner }
+    }
+
+    /// How to speak to those that speak TLS: as the option says, or the environment.
+    fn tls(&self) -> Option<Tls> {
+        let from_environment = || {
+            let files = std::env::var(TLS_VARIABLE).ok().filter(|files| !files.is_empty())?;
+            tls_of(&files).inspect_err(|sentence| terminal::warn(&format!("{TLS_VARIABLE}: {sentence}"))).ok()
+        };
+        self.tls.clone().or_else(from_environment)
     }
 }
 
-impl From<&str> for Servers {
-    /// Returns a single server.
-    fn from(server: &str) -> Self {
-        Servers(vec![server.into()])
+/// Reads `CA[,CERT,KEY]`. The error is one sentence.
+fn tls_of(files: &str) -> Result<Tls, String> {
+    match files.split(',').map(Path::new).collect::<Vec<_>>()[..] {
+        [ca] => Tls::from_files(ca, None),
+        [ca, certificate, key] => Tls::from_files(ca, Some((certificate, key))),
+        _ => Err("it takes one file or three".into()),
     }
 }
 
@@ -70,7 +107,7 @@ impl<S: AsMut<Servers>> Opt<S> {
         short: "s",
         long: "server",
         hint: "HOST[:PORT]",
-        doc_short: "the server, or unix:PATH; repeatable (default: localhost)",
+        doc_short: "the server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: localhost)",
         doc_long: "
             A server.
             May be given several times.",
@@ -79,7 +116,30 @@ impl<S: AsMut<Servers>> Opt<S> {
             if value.is_empty() {
                 return Err("a host".into());
             }
-            settings.as_mut().0.push(value.into());
+            settings.as_mut().names.push(value.into());
+            Ok(())
+        },
+        ..Opt::BLANK
+    };
+
+    /// The option that says how to speak to servers that speak TLS.
+    pub const TLS: Opt<S> = Opt {
+        long: "tls",
+        hint: "CA[,CERT,KEY]",
+        doc_short: "for servers tls:HOST: files with the authorities to trust, and a certificate to show with its key",
+        doc_long: "
+            How to speak to servers that are named
+            .Cm tls : Ns Ar host Ns Op : Ns Ar port .
+            The file
+            .Ar ca
+            has the authorities in PEM whose servers are trusted;
+            .Ar cert
+            is the certificate to show, and
+            .Ar key
+            its private key.",
+        set: |settings, value| {
+            let tls = tls_of(value).map_err(|sentence| format!("what can be used: {sentence}"))?;
+            settings.as_mut().tls = Some(tls);
             Ok(())
         },
         ..Opt::BLANK

@@ -63,6 +63,7 @@ const OPTIONS: &[Opt<StatsSettings>] = &[
             May be given several times, and each is asked.",
         ..Opt::SERVER
     },
+    Opt::TLS,
     Opt::VERSION,
     Opt::HELP,
 ];
@@ -92,7 +93,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let answers = answers.map(|(server, answer)| {
         let answer = answer.and_then(|answer| match answer {
             Answer::Report(report) => Ok(Printed::Report(report)),
-            Answer::Refused => older(&server),
+            Answer::Refused => older(&settings.servers.only(&server)),
         });
         (server, answer)
     });
@@ -113,8 +114,8 @@ fn query(servers: &Servers, words: &[OsString]) -> Vec<AnswerOf<Printed>> {
 }
 
 /// Asks a server that knows no reports for what it does know: its own statistics.
-fn older(server: &str) -> Result<Printed, String> {
-    let answers = query(&Servers::from(server), &["FULL".into()]);
+fn older(server: &Servers) -> Result<Printed, String> {
+    let answers = query(server, &["FULL".into()]);
     answers.into_iter().map(|(_, answer)| answer).collect::<Result<Vec<_>, _>>().map(|mut one| one.remove(0))
 }
 

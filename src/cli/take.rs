@@ -158,6 +158,7 @@ const OPTIONS: &[Opt<TakeSettings>] = &[
         ..Opt::BLANK
     },
     Opt::SERVER,
+    Opt::TLS,
     Opt {
         long: "on-lost",
         hint: "warn|term|kill",

@@ -53,6 +53,7 @@ const OPTIONS: &[Opt<TopSettings>] = &[
             May be given several times, and each is asked.",
         ..Opt::SERVER
     },
+    Opt::TLS,
     Opt {
         long: "service",
         hint: "NAME",

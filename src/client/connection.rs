@@ -5,10 +5,9 @@
 
 use super::dial::Dial;
 use super::error::{Failure, Fault};
-use super::{LONGEST, Timeouts};
-use socket2::Socket;
-use std::io::{ErrorKind, Read, Write};
-use std::mem::MaybeUninit;
+use super::stream::ClientStream;
+use super::{LONGEST, Timeouts, Tls};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -27,7 +26,7 @@ pub(super) const SHORTEST: Duration = Duration::from_micros(1);
 /// A connection.
 #[derive(Debug)]
 pub(super) struct ClientConnection {
-    stream: Socket,
+    stream: ClientStream,
     /// The server's address, with the port.
     address: String,
     /// What was received.
@@ -42,12 +41,17 @@ pub(super) struct ClientConnection {
 
 impl ClientConnection {
     /// Connects to a server, and waits until that is done: see [`Dial::begin`] and [`Dial::finish`].
-    pub fn open(server: &str, default_port: u16, timeouts: &Timeouts) -> Result<ClientConnection, Failure> {
-        Dial::begin(server, default_port, timeouts)?.finish()
+    pub fn open(
+        server: &str,
+        default_port: u16,
+        timeouts: &Timeouts,
+        tls: Option<&Tls>,
+    ) -> Result<ClientConnection, Failure> {
+        Dial::begin(server, default_port, timeouts, tls)?.finish()
     }
 
-    /// Returns the connection on a socket that is connected to this address.
-    pub fn new(stream: Socket, address: String, answer_timeout: Duration) -> ClientConnection {
+    /// Returns the connection on a stream that is connected to this address.
+    pub fn new(stream: ClientStream, address: String, answer_timeout: Duration) -> ClientConnection {
         ClientConnection { stream, address, input: Vec::new(), read: 0, answer_timeout, deadline: Instant::now() }
     }
 
@@ -141,7 +145,7 @@ impl ClientConnection {
 
     /// Returns its descriptor, to be polled.
     pub fn descriptor(&self) -> RawFd {
-        self.stream.as_raw_fd()
+        self.stream.as_fd().as_raw_fd()
     }
 
     /// Its descriptor, for as long as it is borrowed.
@@ -152,16 +156,7 @@ impl ClientConnection {
     /// Returns true when the server has closed it or said something that was not asked for, as one does that takes a lock away, or the
     /// network has failed. To be called between requests. Does not wait.
     pub fn is_closed(&self) -> bool {
-        let peek = || {
-            self.stream.set_nonblocking(true)?;
-            let peeked = self.stream.peek(&mut [MaybeUninit::uninit()]);
-            self.stream.set_nonblocking(false)?;
-            peeked
-        };
-        match peek() {
-            Ok(_) => true,
-            Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
-        }
+        self.stream.has_news()
     }
 
     /// Returns the next `len` bytes of the answer.
@@ -180,9 +175,9 @@ impl ClientConnection {
         self.read = 0;
         let mut chunk = [0; CHUNK];
         while self.input.len() <= MOST_PENDING {
-            match self.stream.read(&mut chunk) {
+            match self.stream.read_to(&mut self.input, &mut chunk) {
                 Ok(0) => return Err(Fault::Closed),
-                Ok(len) => self.input.extend_from_slice(&chunk[..len]),
+                Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
@@ -197,16 +192,13 @@ impl ClientConnection {
         if left.is_zero() {
             return Err(Fault::Silent);
         }
-        self.stream.set_read_timeout(Some(left.min(TICK).max(SHORTEST)))?;
+        self.stream.set_read_timeout(left.min(TICK).max(SHORTEST))?;
         self.input.drain(..self.read);
         self.read = 0;
         let mut chunk = [0; CHUNK];
-        match self.stream.read(&mut chunk) {
+        match self.stream.read_to(&mut self.input, &mut chunk) {
             Ok(0) => Err(Fault::Closed),
-            Ok(len) => {
-                self.input.extend_from_slice(&chunk[..len]);
-                Ok(true)
-            }
+            Ok(_) => Ok(true),
             // The deadline is checked before the next read.
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => Ok(false),
             Err(error) => Err(error.into()),

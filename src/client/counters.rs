@@ -58,7 +58,7 @@ impl Counters {
     /// Returns a client with other timeouts.
     pub fn with(placement: impl Into<Placement>, timeouts: Timeouts) -> Self {
         let placement = placement.into();
-        Counters { fleet: RefCell::new(Fleet::new(placement.servers(), DEFAULT_PORT, timeouts)), placement }
+        Counters { fleet: RefCell::new(Fleet::new(&placement, DEFAULT_PORT, timeouts)), placement }
     }
 
     /// Takes `resources` units of a counter. Returns None when more than `maximum` would be held then. It never waits.

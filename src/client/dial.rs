@@ -1,9 +1,10 @@
 //! How a connection to a server is made: its addresses are tried one after the other, while the caller waits or in the background of
 //! its later calls. It knows neither protocol nor what becomes of a server that cannot be reached.
 
-use super::Timeouts;
 use super::connection::{ClientConnection, SHORTEST};
 use super::error::{Failure, Fault};
+use super::stream::ClientStream;
+use super::{Timeouts, Tls};
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -21,6 +22,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
 /// The prefix of a server's name that is a path.
 const UNIX: &str = "unix:";
+/// What stands before a host that speaks TLS.
+const TLS: &str = "tls:";
 
 /// A connection that is being made.
 #[derive(Debug)]
@@ -30,6 +33,8 @@ pub(super) struct Dial {
     /// What is under way in the background.
     attempt: Option<Attempt>,
     timeouts: Timeouts,
+    /// How to speak TLS, and to what host; None if it does not.
+    tls: Option<(Tls, String)>,
     /// What was wrong with the address that was tried last.
     failure: Failure,
 }
@@ -50,8 +55,17 @@ struct Attempt {
 }
 
 impl Dial {
-    /// Looks up `HOST`, `HOST:PORT`, `IP6`, `[IP6]:PORT` or `unix:PATH`. That may take some time, unless it is an address.
-    pub fn begin(server: &str, default_port: u16, timeouts: &Timeouts) -> Result<Dial, Failure> {
+    /// Looks up `HOST`, `HOST:PORT`, `IP6`, `[IP6]:PORT`, one of these with `tls:` before it, or `unix:PATH`. That may take some time,
+    /// unless it is an address.
+    pub fn begin(server: &str, default_port: u16, timeouts: &Timeouts, tls: Option<&Tls>) -> Result<Dial, Failure> {
+        let (server, tls) = match (server.strip_prefix(TLS), tls.cloned()) {
+            (None, _) => (server, None),
+            (Some(inner), Some(tls)) => (inner, Some((tls, host_and_port(inner, default_port).0.to_string()))),
+            (Some(_), None) => {
+                let fault = Fault::Unresolved("it is not said which authorities are trusted for TLS".into());
+                return Err(Failure { address: server.into(), fault });
+            }
+        };
         let (named, found) = match server.strip_prefix(UNIX) {
             Some(path) => {
                 (server.into(), SockAddr::unix(path).map(|address| vec![Peer { address, name: server.into() }]))
@@ -61,7 +75,7 @@ impl Dial {
         let unresolved = |words| Failure { address: named.clone(), fault: Fault::Unresolved(words) };
         let peers = found.map_err(|error| unresolved(error.to_string()))?;
         let failure = unresolved("the name has no address".into());
-        Ok(Dial { rest: peers.into_iter(), attempt: None, timeouts: *timeouts, failure })
+        Ok(Dial { rest: peers.into_iter(), attempt: None, timeouts: *timeouts, tls, failure })
     }
 
     /// Waits for each address in turn until one is connected.
@@ -122,10 +136,13 @@ impl Dial {
                 socket.set_tcp_keepalive(&keepalive())?;
             }
             socket.set_write_timeout(Some(self.timeouts.answer.max(SHORTEST)))?;
-            Ok(socket)
+            match &self.tls {
+                None => Ok(ClientStream::Plain(socket)),
+                Some((tls, host)) => secure(socket, tls, host, self.timeouts.connect),
+            }
         });
         match prepared {
-            Ok(socket) => Ok(ClientConnection::new(socket, name, self.timeouts.answer)),
+            Ok(stream) => Ok(ClientConnection::new(stream, name, self.timeouts.answer)),
             Err(error) => Err(Failure { address: name, fault: Fault::unreachable(&error) }),
         }
     }
@@ -151,6 +168,18 @@ impl Peer {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Shakes hands, which is waited for.
+#[cfg(feature = "tls")]
+fn secure(socket: Socket, tls: &Tls, host: &str, within: Duration) -> io::Result<ClientStream> {
+    let stream = super::tls::TlsStream::shake_hands(socket, tls, host, within)?;
+    Ok(ClientStream::Tls(stream.into()))
+}
+
+#[cfg(not(feature = "tls"))]
+fn secure(_: Socket, tls: &Tls, _: &str, _: Duration) -> io::Result<ClientStream> {
+    match *tls {}
 }
 
 /// Returns true when the socket is connected, and false while it is under way.
@@ -229,7 +258,7 @@ mod tests {
         let peers: Vec<Peer> = addresses.map(Peer::of).into();
         let failure = Failure { address: String::new(), fault: Fault::Closed };
         let timeouts = Timeouts { connect, ..Timeouts::default() };
-        Dial { rest: peers.into_iter(), attempt: None, timeouts, failure }
+        Dial { rest: peers.into_iter(), attempt: None, timeouts, tls: None, failure }
     }
 
     #[test]

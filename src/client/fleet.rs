@@ -3,6 +3,7 @@
 use super::Timeouts;
 use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
+use super::placement::Placement;
 use super::remote::Remote;
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -52,9 +53,11 @@ pub(super) struct HeldOn {
 type Asked<T> = Result<(T, HeldOn), Failure>;
 
 impl Fleet {
-    pub fn new(addresses: &[String], default_port: u16, timeouts: Timeouts) -> Self {
-        let remote = |address: &String| Remote::new(address, default_port, timeouts.cut());
-        let servers = addresses.iter().map(|address| FleetServer { remote: remote(address), connection: None });
+    pub fn new(placement: &Placement, default_port: u16, timeouts: Timeouts) -> Self {
+        let tls = || placement.tls().cloned();
+        let remote = |address: &String| Remote::new(address, default_port, timeouts.cut(), tls());
+        let servers =
+            placement.servers().iter().map(|address| FleetServer { remote: remote(address), connection: None });
         Fleet { servers: servers.collect(), opened: 0, greeting: None }
     }
 

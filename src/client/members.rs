@@ -88,7 +88,7 @@ impl Members {
     /// A client with other timeouts.
     pub fn with(placement: impl Into<Placement>, timeouts: Timeouts) -> Self {
         let placement = placement.into();
-        let fleet = RefCell::new(Fleet::new(placement.servers(), DEFAULT_PORT, timeouts));
+        let fleet = RefCell::new(Fleet::new(&placement, DEFAULT_PORT, timeouts));
         Members { fleet, placement, leases: RefCell::default() }
     }
 

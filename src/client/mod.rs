@@ -229,6 +229,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # TLS
+//!
+//! With the feature `tls`, a server that is named `tls:HOST:PORT` is spoken to in TLS, and must show a certificate for that host. A
+//! placement, a producer and a runner are told by `with_tls` whom to trust and what to show. The handshake is waited for, for as long
+//! as [`Timeouts::connect`], even where the connection itself is made in the background.
+//!
 //! # When servers fail
 //!
 //! - A server that cannot be connected to within [`Timeouts::connect`], is silent for [`Timeouts::answer`], closes the connection or
@@ -259,6 +265,9 @@ mod placement;
 mod pools;
 mod provider;
 mod remote;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
 mod who;
 
 pub use crate::counters::request::CounterRefusal;
@@ -281,9 +290,16 @@ pub use placement::{MediaWiki, Placement, Ring};
 pub use pools::{Client, Limits, Lines, Lock, Outcome, ToldClaim};
 pub(crate) use provider::Role;
 pub use provider::{Offered, Provider, TaskResult};
+#[cfg(feature = "tls")]
+pub use tls::Tls;
 pub use who::own_name;
 
 use std::time::Duration;
+
+/// Nothing: TLS is in no build without its feature.
+#[cfg(not(feature = "tls"))]
+#[derive(Clone, Debug)]
+enum Tls {}
 
 /// What a server has answered, or its refusal; or the fault that kept it from either.
 type Said<T> = Result<Result<T, Error>, Fault>;

@@ -1,5 +1,7 @@
 //! The placement of keys on servers: pure functions of the configuration and the key. It knows no connections.
 
+use super::Tls;
+
 /// Which server keeps a key: the servers, and for each key the order in which they are asked. Servers know nothing of each
 /// other; clients that place keys in the same way meet at the same server.
 ///
@@ -32,6 +34,8 @@ pub enum Placement {
 #[derive(Clone, Debug)]
 pub struct MediaWiki {
     servers: Vec<String>,
+    /// How to speak to those of the servers that speak TLS.
+    pub(super) tls: Option<Tls>,
 }
 
 /// Servers around a ring of the numbers below 2^128. Each has 100 points for each unit of its weight: for `i` from 0 to 99
@@ -40,6 +44,8 @@ pub struct MediaWiki {
 #[derive(Clone, Debug)]
 pub struct Ring {
     servers: Vec<String>,
+    /// How to speak to those of the servers that speak TLS.
+    pub(super) tls: Option<Tls>,
     /// The points in order, each with the index of its server.
     points: Vec<(u128, usize)>,
 }
@@ -51,7 +57,14 @@ impl Placement {
     /// Returns the addresses of the servers.
     pub fn servers(&self) -> &[String] {
         match self {
-            Placement::MediaWiki(MediaWiki { servers }) | Placement::Ring(Ring { servers, .. }) => servers,
+            Placement::MediaWiki(MediaWiki { servers, .. }) | Placement::Ring(Ring { servers, .. }) => servers,
+        }
+    }
+
+    /// Returns how to speak to those of the servers that speak TLS, if that was said.
+    pub(super) fn tls(&self) -> Option<&Tls> {
+        match self {
+            Placement::MediaWiki(MediaWiki { tls, .. }) | Placement::Ring(Ring { tls, .. }) => tls.as_ref(),
         }
     }
 
@@ -77,10 +90,10 @@ impl From<Ring> for Placement {
 }
 
 impl MediaWiki {
-    /// Returns the placement on these servers, each as `HOST`, `HOST:PORT` or `unix:PATH`, written as in the configuration of MediaWiki: `10.0.0.5` and
+    /// Returns the placement on these servers, each as `HOST`, `HOST:PORT`, `tls:HOST:PORT` or `unix:PATH`, written as in the configuration of MediaWiki: `10.0.0.5` and
     /// `10.0.0.5:7531` are the same server, but not the same order.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        MediaWiki { servers: servers.into_iter().map(Into::into).collect() }
+        MediaWiki { servers: servers.into_iter().map(Into::into).collect(), tls: None }
     }
 
     fn order(&self, key: &[u8]) -> Vec<usize> {
@@ -92,10 +105,10 @@ impl MediaWiki {
 }
 
 impl Ring {
-    /// Returns the placement on these servers, each as a label, `HOST`, `HOST:PORT` or `unix:PATH`, and its weight. Only labels and weights place the keys, so a server
+    /// Returns the placement on these servers, each as a label, `HOST`, `HOST:PORT`, `tls:HOST:PORT` or `unix:PATH`, and its weight. Only labels and weights place the keys, so a server
     /// may move to another address and keep its keys.
     pub fn new(servers: impl IntoIterator<Item = (impl AsRef<str>, impl Into<String>, u8)>) -> Self {
-        let mut ring = Ring { servers: Vec::new(), points: Vec::new() };
+        let mut ring = Ring { servers: Vec::new(), tls: None, points: Vec::new() };
         for (label, address, weight) in servers {
             let label = label.as_ref();
             let points = (0..POINTS).flat_map(|i| (0..weight).map(move |j| (i, j)));

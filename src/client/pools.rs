@@ -90,7 +90,7 @@ impl Client {
     /// Returns a client with other timeouts.
     pub fn with(placement: impl Into<Placement>, timeouts: Timeouts) -> Self {
         let placement = placement.into();
-        let fleet = RefCell::new(Fleet::new(placement.servers(), DEFAULT_PORT, timeouts));
+        let fleet = RefCell::new(Fleet::new(&placement, DEFAULT_PORT, timeouts));
         Client { fleet, placement, who: own_name() }
     }
 

@@ -85,7 +85,7 @@ impl Provider {
         let mut failures = Vec::new();
         for server in placement.order(pool) {
             let server = &placement.servers()[server];
-            let opened = ClientConnection::open(server, DEFAULT_PORT, &timeouts);
+            let opened = ClientConnection::open(server, DEFAULT_PORT, &timeouts, placement.tls());
             let provided = opened.and_then(|connection| {
                 let address = connection.address().to_string();
                 let mut provider = Provider { connection, pool: escaped.clone(), tasks: VecDeque::new() };

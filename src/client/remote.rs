@@ -1,10 +1,10 @@
 //! A server that a client connects to, and whether it is dead: one that has failed is waited for no more, but tried in the background of
 //! later calls. It knows no protocol.
 
-use super::Timeouts;
 use super::connection::ClientConnection;
 use super::dial::Dial;
 use super::error::Failure;
+use super::{Timeouts, Tls};
 use std::time::{Duration, Instant};
 
 /// A server that has failed again is left alone for twice as long as before, but for no longer than so many times
@@ -19,6 +19,8 @@ pub(super) struct Remote {
     address: String,
     default_port: u16,
     timeouts: Timeouts,
+    /// How to speak to it if it speaks TLS.
+    tls: Option<Tls>,
     /// From its first failure until it has answered.
     dead: Option<Dead>,
 }
@@ -35,8 +37,8 @@ struct Dead {
 }
 
 impl Remote {
-    pub fn new(address: &str, default_port: u16, timeouts: Timeouts) -> Remote {
-        Remote { address: address.into(), default_port, timeouts, dead: None }
+    pub fn new(address: &str, default_port: u16, timeouts: Timeouts, tls: Option<Tls>) -> Remote {
+        Remote { address: address.into(), default_port, timeouts, tls, dead: None }
     }
 
     /// Returns its address as it was named.
@@ -47,12 +49,12 @@ impl Remote {
     /// Returns a new connection. A server that is dead is not waited for: either its connection stands already, or its last failure
     /// is returned.
     pub fn connect(&mut self) -> Result<ClientConnection, Failure> {
+        let begin = || Dial::begin(&self.address, self.default_port, &self.timeouts, self.tls.as_ref());
         let connected = match &mut self.dead {
-            None => ClientConnection::open(&self.address, self.default_port, &self.timeouts).map(Some),
+            None => begin().and_then(Dial::finish).map(Some),
             Some(Dead { failure, until, dial: None, .. }) if Instant::now() < *until => return Err(failure.clone()),
             Some(Dead { dial: Some(dial), .. }) => dial.advance(),
-            Some(Dead { dial, .. }) => Dial::begin(&self.address, self.default_port, &self.timeouts)
-                .and_then(|begun| dial.insert(begun).advance()),
+            Some(Dead { dial, .. }) => begin().and_then(|begun| dial.insert(begun).advance()),
         };
         match (connected, &mut self.dead) {
             (Ok(Some(connection)), dead) => {

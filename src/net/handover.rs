@@ -29,7 +29,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{env, process};
 
+mod listeners;
 mod v4;
+
+pub use listeners::check_listeners;
 
 /// The file begins with this and with [`VERSION`], so that no other file is taken for one.
 const MAGIC: [u8; 12] = *b"poolcounter\0";
@@ -96,6 +99,7 @@ pub struct SavedSocket {
 /// A handover that is written, in memory.
 pub struct StateFile {
     file: File,
+    /// Its length.
     pub bytes: u64,
 }
 
@@ -203,9 +207,7 @@ impl Handover {
 ///
 /// One sentence that says why it could not.
 pub fn check(services: Services, config: Option<String>) -> Result<(), String> {
-    // If memory is short, it must not be the daemon that is ended for it. Nothing is lost where the system knows no such thing.
-    let _ = fs::write(OOM_SCORE, EXPENDABLE);
-    env::args_os().next().iter().for_each(set_process_name);
+    be_expendable();
     let stdin = || io::stdin().as_fd().try_clone_to_owned().map(File::from);
     let stdin = || stdin().map_err(|error| format!("the handover cannot be read: {error}"));
     let Handover { preamble: Preamble { clock, .. }, mut rest } = Handover::read(stdin()?)?;
@@ -217,6 +219,13 @@ pub fn check(services: Services, config: Option<String>) -> Result<(), String> {
     }
     print!("{READY}");
     Ok(())
+}
+
+/// Prepares the child of a rehearsal: if memory is short, it must not be the daemon that is ended for it.
+fn be_expendable() {
+    // Nothing is lost where the system knows no such thing.
+    let _ = fs::write(OOM_SCORE, EXPENDABLE);
+    env::args_os().next().iter().for_each(set_process_name);
 }
 
 fn append(file: &mut File, rehearsed: &Rehearsed) -> io::Result<()> {

@@ -17,10 +17,15 @@ mod waker;
 
 pub use self::sd_notify::sockets_from_supervisor;
 pub use crate::address::Address;
+pub use clock::Clock;
 pub use connection::{Readiness, Stream};
 pub use connections::{Connections, Host, rehearse};
-pub use handover::{Handover, check};
+pub use handover::{Handover, Program, Rehearsal, StateFile, check, check_listeners};
 pub use listener::{Keepalive, Listener, Options};
 pub use process::log_level;
-pub use server::{Policy, Server};
+pub use read_buffer::{ReadBuffer, ReadOutcome};
+pub use sd_notify::{DaemonState, Notifier};
+pub use server::{Policy, Server, readiness_of};
+pub use signals::{Receiver, Signals};
+pub use socket::Socket;
 pub use waker::Stopper;

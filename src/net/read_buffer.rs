@@ -90,9 +90,19 @@ impl ReadBuffer {
         self.len
     }
 
+    /// Returns true when there is nothing to be served.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Returns what the connection has to be served.
     pub fn bytes(&self) -> &[u8] {
         if self.kept.is_empty() { &self.buffer[..self.len] } else { &self.kept }
+    }
+
+    /// Returns the same, to be decrypted where it stands.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if self.kept.is_empty() { &mut self.buffer[..self.len] } else { &mut self.kept }
     }
 
     /// Ends the turn, and returns what was not consumed, for the connection to keep.

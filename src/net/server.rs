@@ -437,7 +437,8 @@ impl Host for Server {
     }
 }
 
-fn readiness_of(event: &Event) -> Readiness {
+/// Returns what an event of the poll says.
+pub fn readiness_of(event: &Event) -> Readiness {
     Readiness {
         readable: event.is_readable(),
         writable: event.is_writable(),

@@ -11,10 +11,13 @@ use std::sync::atomic::AtomicBool;
 
 /// The signals that the daemon handles.
 pub struct Signals {
-    stop: UnixStream,
-    upgrade: UnixStream,
-    drain: UnixStream,
+    stop: Receiver,
+    upgrade: Receiver,
+    drain: Receiver,
 }
+
+/// Some signals, each of which is an event.
+pub struct Receiver(UnixStream);
 
 impl Signals {
     /// Replaces the default actions of the signals by events of `token`.
@@ -23,12 +26,9 @@ impl Signals {
     ///
     /// When no descriptors are left.
     pub fn listen(registry: &Registry, token: Token) -> io::Result<Self> {
-        let mut stop = receiver_of(&[SIGTERM, SIGINT])?;
-        let mut upgrade = receiver_of(&[SIGUSR1])?;
-        let mut drain = receiver_of(&[SIGUSR2])?;
-        registry.register(&mut stop, token, Interest::READABLE)?;
-        registry.register(&mut upgrade, token, Interest::READABLE)?;
-        registry.register(&mut drain, token, Interest::READABLE)?;
+        let stop = Receiver::listen(&[SIGTERM, SIGINT], registry, token)?;
+        let upgrade = Receiver::listen(&[SIGUSR1], registry, token)?;
+        let drain = Receiver::listen(&[SIGUSR2], registry, token)?;
         // A terminal that goes away is no reason to stop. (SIGPIPE is ignored before `main` runs.)
         signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)))?;
         // Nor is a handover that is longer than a file may be: the write fails, and there is no upgrade.
@@ -39,17 +39,17 @@ impl Signals {
 
     /// Returns true when the daemon was asked to stop since the last call.
     pub fn stop_asked(&mut self) -> bool {
-        has_come(&mut self.stop)
+        self.stop.has_come()
     }
 
     /// Returns true when the daemon was asked to replace itself since the last call.
     pub fn upgrade_asked(&mut self) -> bool {
-        has_come(&mut self.upgrade)
+        self.upgrade.has_come()
     }
 
     /// Returns true when the daemon was asked to take nothing new since the last call.
     pub fn drain_asked(&mut self) -> bool {
-        has_come(&mut self.drain)
+        self.drain.has_come()
     }
 
     /// Blocks these signals, over exec too, until [`Signals::release`].
@@ -71,16 +71,25 @@ fn handled_signals() -> SigSet {
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2].into_iter().collect()
 }
 
-/// Returns a socket that receives a byte whenever one of `signals` comes.
-fn receiver_of(signals: &[i32]) -> io::Result<UnixStream> {
-    let (receiver, sender) = std::os::unix::net::UnixStream::pair()?;
-    for signal in signals {
-        pipe::register(*signal, sender.try_clone()?)?;
+impl Receiver {
+    /// Replaces the default actions of `signals` by events of `token`. Other receivers of the same signals have their events all the same.
+    ///
+    /// # Errors
+    ///
+    /// When no descriptors are left.
+    pub fn listen(signals: &[i32], registry: &Registry, token: Token) -> io::Result<Self> {
+        let (receiver, sender) = std::os::unix::net::UnixStream::pair()?;
+        for signal in signals {
+            pipe::register(*signal, sender.try_clone()?)?;
+        }
+        receiver.set_nonblocking(true)?;
+        let mut receiver = UnixStream::from_std(receiver);
+        registry.register(&mut receiver, token, Interest::READABLE)?;
+        Ok(Receiver(receiver))
     }
-    receiver.set_nonblocking(true)?;
-    Ok(UnixStream::from_std(receiver))
-}
 
-fn has_come(receiver: &mut UnixStream) -> bool {
-    matches!(receiver.read(&mut [0; 64]), Ok(len) if len > 0)
+    /// Returns true when one has come since the last call.
+    pub fn has_come(&mut self) -> bool {
+        matches!(self.0.read(&mut [0; 64]), Ok(len) if len > 0)
+    }
 }

@@ -1,11 +1,13 @@
 //! A connection's socket, TCP or local.
 
 use super::connection::Stream;
+use crate::address::Address;
 use crate::service::Credentials;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use nix::sys::socket::{getsockopt, sockopt};
+use socket2::SockRef;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -25,6 +27,47 @@ impl Socket {
             Socket::Unix(UnixStream::from_std(fd.into()))
         } else {
             Socket::Tcp(TcpStream::from_std(fd.into()))
+        }
+    }
+
+    /// Returns a socket that is being connected to an address, which goes on in the background.
+    ///
+    /// # Errors
+    ///
+    /// The system's; `WouldBlock` when the backlog of a Unix socket is full.
+    pub fn connect(address: &Address) -> io::Result<Socket> {
+        match address {
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(*address)?;
+                stream.set_nodelay(true)?;
+                Ok(Socket::Tcp(stream))
+            }
+            Address::Unix(path) => UnixStream::connect(path).map(Socket::Unix),
+            Address::Proxied(inner) => Socket::connect(inner),
+        }
+    }
+
+    /// Returns the address of the peer, and that to which the peer has connected.
+    ///
+    /// # Errors
+    ///
+    /// When the peer is gone, or it is no TCP connection.
+    pub fn ends(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        match self {
+            Socket::Tcp(stream) => Ok((stream.peer_addr()?, stream.local_addr()?)),
+            Socket::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Has the system keep about so many bytes of what was not read.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn bound_receive_buffer(&self, bytes: usize) -> io::Result<()> {
+        match self {
+            Socket::Tcp(stream) => SockRef::from(stream).set_recv_buffer_size(bytes),
+            Socket::Unix(_) => Ok(()),
         }
     }
 

@@ -29,6 +29,7 @@ pub mod scratch;
 pub mod script;
 pub mod sockets;
 pub mod strange;
+pub mod tls;
 pub mod twin;
 pub mod virtual_target;
 pub mod web;

@@ -173,6 +173,7 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
             names in the environment, with commas or spaces between them, else this machine.",
         ..Opt::SERVER
     },
+    Opt::TLS,
     Opt {
         long: "retry",
         doc_short: "while no server answers, ask again, until the time to wait for a lock is over",

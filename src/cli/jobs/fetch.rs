@@ -2,7 +2,6 @@
 
 use super::command_run::HeldJob;
 use super::run::Plan;
-use crate::cli::servers::TIMEOUTS;
 use crate::client::{Error, JobStatus, Reservation, ReservedJob, Runner};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -28,7 +27,7 @@ pub struct SlotConnections<'a> {
 impl<'a> SlotConnections<'a> {
     /// Nothing is connected yet.
     pub fn new(plan: &'a Plan<'a>, servers: &[String]) -> SlotConnections<'a> {
-        let runner = || Runner::new(servers.iter().cloned(), TIMEOUTS);
+        let runner = || plan.settings.servers.runner_of(servers);
         SlotConnections {
             plan,
             servers: servers.into(),
@@ -64,7 +63,7 @@ impl<'a> SlotConnections<'a> {
     pub fn fetch(&mut self, tube: &str, most: u32) -> Vec<(ReservedJob, JobStatus)> {
         self.try_fetch(tube, most).unwrap_or_else(|_| {
             // What it watches now is not known.
-            self.fetching = Runner::new(self.servers.iter().cloned(), TIMEOUTS);
+            self.fetching = self.plan.settings.servers.runner_of(&self.servers);
             self.fetched = DEFAULT_TUBE.into();
             Vec::new()
         })

@@ -366,6 +366,7 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
             May be given several times; the first that answers is asked.",
         ..Opt::SERVER
     },
+    Opt::TLS,
     Opt::VERSION,
     Opt::HELP,
 ];

@@ -20,7 +20,7 @@ const MANY_BYTES: usize = 16 << 20;
 /// connection was lost. A request that was under way then is not repeated: whether the server has done it is not known.
 #[derive(Debug)]
 pub struct Producer {
-    session: RefCell<JobSession>,
+    pub(in crate::client) session: RefCell<JobSession>,
     /// The tube of jobs that name none.
     tube: RefCell<String>,
 }

@@ -20,7 +20,7 @@ const LONGEST_REASON: usize = 4096;
 /// [`Error::Lost`]. When this is dropped, the server gives its jobs to others at once.
 #[derive(Debug)]
 pub struct Runner {
-    session: JobSession,
+    pub(in crate::client) session: JobSession,
 }
 
 impl Runner {

@@ -3,7 +3,7 @@
 
 use crate::client::connection::ClientConnection;
 use crate::client::error::{Error, Failure, Fault};
-use crate::client::{Said, Timeouts};
+use crate::client::{Said, Timeouts, Tls};
 use crate::jobs::wire::client as wire;
 use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
@@ -25,6 +25,8 @@ const FRESH: Duration = Duration::from_millis(100);
 pub struct JobSession {
     servers: Vec<String>,
     timeouts: Timeouts,
+    /// How to speak to those that speak TLS.
+    pub(in crate::client) tls: Option<Tls>,
     link: Option<Link>,
     /// How many connections were made, so that each has a number of its own.
     opened: u64,
@@ -53,7 +55,16 @@ impl JobSession {
     pub fn new(servers: Vec<String>, timeouts: Timeouts) -> JobSession {
         let watches = vec![(DEFAULT_TUBE.to_string(), None)];
         let timeouts = timeouts.cut();
-        JobSession { servers, timeouts, link: None, opened: 0, used: DEFAULT_TUBE.into(), watches, name: Vec::new() }
+        JobSession {
+            servers,
+            timeouts,
+            tls: None,
+            link: None,
+            opened: 0,
+            used: DEFAULT_TUBE.into(),
+            watches,
+            name: Vec::new(),
+        }
     }
 
     /// The number of the present connection, if there is one.
@@ -194,11 +205,10 @@ impl JobSession {
     fn connect(&mut self) -> Result<Link, Error> {
         let mut failures = Vec::new();
         for server in &self.servers {
-            let opened = ClientConnection::open(server, DEFAULT_PORT, &self.timeouts).and_then(|mut connection| {
-                match self.greet(&mut connection) {
-                    Ok(extensions) => Ok((connection, extensions)),
-                    Err(fault) => Err(Failure { address: connection.address().into(), fault }),
-                }
+            let opened = ClientConnection::open(server, DEFAULT_PORT, &self.timeouts, self.tls.as_ref());
+            let opened = opened.and_then(|mut connection| match self.greet(&mut connection) {
+                Ok(extensions) => Ok((connection, extensions)),
+                Err(fault) => Err(Failure { address: connection.address().into(), fault }),
             });
             match opened {
                 Ok((connection, extensions)) => {

@@ -1,0 +1,62 @@
+//! The handover of a process that keeps its connections, and leaves only its listeners to the next: a terminator of TLS.
+
+use super::{Handover, Preamble, Program, READY, SavedPort, StateFile, adopt, be_expendable};
+use crate::net::clock::Clock;
+use crate::net::listener::Listener;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, RawFd};
+
+/// What stands in place of a service's name.
+const NAME: &str = "tls";
+
+impl StateFile {
+    /// Returns a handover of these listeners and the program's path, with the descriptors that it names.
+    ///
+    /// # Errors
+    ///
+    /// The system's, such as when memory is short.
+    pub fn of_listeners<'a>(
+        listeners: impl Iterator<Item = &'a Listener>,
+        program: &Program,
+    ) -> io::Result<(StateFile, Vec<RawFd>)> {
+        let ports = listeners.map(|listener| SavedPort { service: NAME.into(), listener: listener.save() });
+        let preamble = Preamble {
+            clock: Clock::start(),
+            ports: ports.collect(),
+            sockets: Vec::new(),
+            program: Some(OsString::from(program.path())),
+            rehearsed: None,
+        };
+        let state = preamble.write(|_| Ok(()))?;
+        Ok((state, preamble.descriptors().collect()))
+    }
+}
+
+impl Handover {
+    /// Returns the listeners in it, and the program that they were left to.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says what is missing.
+    pub fn into_listeners(self) -> Result<(Vec<Listener>, Option<Program>), String> {
+        let Preamble { ports, program, .. } = self.preamble;
+        let restore = |SavedPort { listener, .. }| Listener::restore(adopt(listener.fd)?, listener);
+        let listeners: io::Result<Vec<Listener>> = ports.into_iter().map(restore).collect();
+        Ok((listeners.map_err(|error| format!("cannot take over: {error}"))?, program.map(Program::at)))
+    }
+}
+
+/// Runs the child of a rehearsal: reads the handover on the standard input, and prints that this program could take over.
+///
+/// # Errors
+///
+/// One sentence that says why it could not.
+pub fn check_listeners() -> Result<(), String> {
+    be_expendable();
+    let stdin =
+        io::stdin().as_fd().try_clone_to_owned().map_err(|error| format!("the handover cannot be read: {error}"))?;
+    Handover::read(std::fs::File::from(stdin))?;
+    print!("{READY}");
+    Ok(())
+}

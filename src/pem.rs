@@ -1,0 +1,46 @@
+//! Certificates and keys in files, in PEM. It does not know what they are for.
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::fmt::Display;
+use std::path::Path;
+
+/// Returns the certificates in a file, of which there must be one at least.
+///
+/// # Errors
+///
+/// One sentence that names the file and what is wrong with it.
+pub fn certificates_in(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let certificates: Vec<_> = read.map_err(|error| wrong(path, &error))?;
+    if certificates.is_empty() { Err(wrong(path, &"there is no certificate in it")) } else { Ok(certificates) }
+}
+
+/// Returns the authorities in a file.
+///
+/// # Errors
+///
+/// As for [`certificates_in`].
+pub fn authorities_in(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    certificates_in(path)?
+        .into_iter()
+        .try_for_each(|authority| roots.add(authority))
+        .map_err(|error| wrong(path, &error))?;
+    Ok(roots)
+}
+
+/// Returns the private key in a file.
+///
+/// # Errors
+///
+/// As for [`certificates_in`].
+pub fn key_in(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(path, &error))
+}
+
+/// Returns a sentence that names the file.
+pub fn wrong(path: &Path, error: &dyn Display) -> String {
+    format!("{}: {error}", path.display())
+}

@@ -1,0 +1,215 @@
+//! One client's TLS: ciphertext in, plaintext out, and the other way round. It knows no sockets.
+
+use rustls::pki_types::CertificateDer;
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic};
+use rustls::{Error, ServerConfig};
+use std::sync::Arc;
+
+/// The longest message of a handshake, with the headers of the records that it comes in. What is read grows no longer before it is served.
+pub const MAX_MESSAGE: usize = 72 * 1024;
+/// The most plaintext in a record, and the most that a record adds to it: header, nonce, tag and type.
+const RECORD: usize = 16 * 1024;
+const RECORD_OVERHEAD: usize = 64;
+/// Room for a message of a handshake, which says how much it needs if this is too little.
+const HANDSHAKE_ROOM: usize = 4096;
+
+/// One side of a TLS connection.
+pub struct Session {
+    tls: UnbufferedServerConnection,
+    /// Ciphertext that is no whole record or message yet.
+    pub unserved: Vec<u8>,
+    is_established: bool,
+    has_peer_closed: bool,
+    /// It was broken off, with an alert; nothing more is sent.
+    has_failed: bool,
+}
+
+/// What is to be sent to the peer when it can be.
+#[derive(Clone, Copy)]
+enum Outgoing<'a> {
+    Nothing,
+    Plaintext(&'a [u8]),
+    CloseNotify,
+}
+
+impl Session {
+    /// Returns the server's side of a new connection.
+    ///
+    /// # Errors
+    ///
+    /// When rustls cannot be used so.
+    pub fn new(config: Arc<ServerConfig>) -> Result<Session, Error> {
+        let tls = UnbufferedServerConnection::new(config)?;
+        Ok(Session { tls, unserved: Vec::new(), is_established: false, has_peer_closed: false, has_failed: false })
+    }
+
+    /// Returns true when the handshake is over.
+    pub fn is_established(&self) -> bool {
+        self.is_established
+    }
+
+    /// Returns true when the peer has said that it will send no more.
+    pub fn has_peer_closed(&self) -> bool {
+        self.has_peer_closed
+    }
+
+    /// Returns the certificate that the peer has shown, which was verified.
+    pub fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.tls.peer_certificates()?.first()
+    }
+
+    /// Returns the version of TLS that was agreed upon, as OpenSSL calls it.
+    pub fn version(&self) -> &'static str {
+        match self.tls.protocol_version() {
+            Some(rustls::ProtocolVersion::TLSv1_3) => "TLSv1.3",
+            Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",
+            _ => "",
+        }
+    }
+
+    /// Takes what has come from the peer. Appends the plaintext to `plain`, and what is to be sent to `out`, which may be an alert when
+    /// this fails. Returns how many bytes were taken; the rest is to come again, with more behind it.
+    ///
+    /// # Errors
+    ///
+    /// When the peer does not keep to the protocol, or is not let in.
+    pub fn receive(&mut self, input: &mut [u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<usize, Error> {
+        let driven = drive(&mut self.tls, input, plain, out, Outgoing::Nothing);
+        self.has_failed |= driven.is_err();
+        let Driven { taken, may_send, has_peer_closed } = driven?;
+        self.is_established |= may_send && !self.tls.is_handshaking();
+        self.has_peer_closed |= has_peer_closed;
+        Ok(if self.has_peer_closed { input.len() } else { taken })
+    }
+
+    /// Encrypts for the peer, behind what stands in `out`. To be called once the handshake is over.
+    ///
+    /// # Errors
+    ///
+    /// When the keys are used up, which cannot be renewed with TLS 1.2.
+    pub fn encrypt(&mut self, plaintext: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        self.send(Outgoing::Plaintext(plaintext), out)
+    }
+
+    /// Says that nothing more will be sent.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Session::encrypt`].
+    pub fn close(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
+        self.send(Outgoing::CloseNotify, out)
+    }
+
+    fn send(&mut self, outgoing: Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        if self.has_failed {
+            return Ok(());
+        }
+        // What is there is no whole record, or it would have been taken: there is no plaintext in it.
+        let driven = drive(&mut self.tls, &mut self.unserved, &mut Vec::new(), out, outgoing)?;
+        self.unserved.drain(..driven.taken);
+        Ok(())
+    }
+}
+
+/// How far a session has come.
+struct Driven {
+    taken: usize,
+    may_send: bool,
+    has_peer_closed: bool,
+}
+
+/// Has rustls take from `input` until it needs more, and then send what is outgoing. When it fails, it has an alert to send before that.
+/// Invariant: what was not taken comes again in the next call, at the front, as rustls remembers how far it has looked.
+fn drive(
+    tls: &mut UnbufferedServerConnection,
+    input: &mut [u8],
+    plain: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+    outgoing: Outgoing<'_>,
+) -> Result<Driven, Error> {
+    let mut driven = Driven { taken: 0, may_send: false, has_peer_closed: false };
+    loop {
+        let UnbufferedStatus { mut discard, state } = tls.process_tls_records(&mut input[driven.taken..]);
+        let mut is_done = false;
+        let state = match state {
+            Ok(state) => state,
+            Err(error) => {
+                // What is wrong may be queued as an alert, which comes before all else.
+                let UnbufferedStatus { state, .. } = tls.process_tls_records(&mut input[driven.taken + discard..]);
+                if let Ok(ConnectionState::EncodeTlsData(alert)) = state {
+                    encode(alert, out)?;
+                }
+                return Err(error);
+            }
+        };
+        match state {
+            ConnectionState::ReadTraffic(mut traffic) => {
+                while let Some(record) = traffic.next_record() {
+                    let record = record?;
+                    plain.extend_from_slice(record.payload);
+                    discard += record.discard;
+                }
+            }
+            ConnectionState::EncodeTlsData(message) => encode(message, out)?,
+            // It is sent by whoever has `out`.
+            ConnectionState::TransmitTlsData(message) => message.done(),
+            ConnectionState::PeerClosed => driven.has_peer_closed = true,
+            ConnectionState::WriteTraffic(traffic) => {
+                send(traffic, outgoing, out)?;
+                (driven.may_send, is_done) = (true, true);
+            }
+            ConnectionState::BlockedHandshake | ConnectionState::Closed => is_done = true,
+            _ => return Err(Error::General("a state that was not asked for".into())),
+        }
+        driven.taken += discard;
+        if is_done {
+            return Ok(driven);
+        }
+    }
+}
+
+fn encode(mut message: EncodeTlsData<'_, ServerConnectionData>, out: &mut Vec<u8>) -> Result<(), Error> {
+    append(out, HANDSHAKE_ROOM, |room| {
+        message.encode(room).map_err(|error| match error {
+            EncodeError::InsufficientSize(size) => Some(size.required_size),
+            EncodeError::AlreadyEncoded => None,
+        })
+    })
+}
+
+fn send(
+    mut traffic: WriteTraffic<'_, ServerConnectionData>,
+    outgoing: Outgoing<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let missing = |error| match error {
+        EncryptError::InsufficientSize(size) => Some(size.required_size),
+        EncryptError::EncryptExhausted => None,
+    };
+    match outgoing {
+        Outgoing::Nothing => Ok(()),
+        Outgoing::Plaintext(plaintext) => {
+            let room = plaintext.len() + (plaintext.len() / RECORD + 1) * RECORD_OVERHEAD;
+            append(out, room, |room| traffic.encrypt(plaintext, room).map_err(missing))
+        }
+        Outgoing::CloseNotify => append(out, RECORD_OVERHEAD, |room| traffic.queue_close_notify(room).map_err(missing)),
+    }
+}
+
+/// Appends what `write` writes into the room that it gets, and returns the length of. Its error is how much it needs, if that helps.
+fn append(
+    out: &mut Vec<u8>,
+    room: usize,
+    mut write: impl FnMut(&mut [u8]) -> Result<usize, Option<usize>>,
+) -> Result<(), Error> {
+    let len = out.len();
+    out.resize(len + room, 0);
+    let mut written = write(&mut out[len..]);
+    if let Err(Some(needed)) = written {
+        out.resize(len + needed, 0);
+        written = write(&mut out[len..]);
+    }
+    out.truncate(len + written.unwrap_or(0));
+    written.map(drop).map_err(|_| Error::EncryptError)
+}

@@ -1,0 +1,315 @@
+//! The terminator's loop: it owns the sockets, and gives each connection its turns. It knows nothing of TLS but how long its
+//! handshakes take.
+
+use super::Settings;
+use super::connection::{Buffers, Connection, Phase};
+use super::upgrade::Upgrade;
+use crate::id::{ConnId, Id};
+use crate::net::{Address, Clock, DaemonState, Listener, Notifier, Receiver, Signals, readiness_of};
+use crate::time::{Span, Time, earliest};
+use crate::wheel::Wheel;
+use log::{info, warn};
+use mio::event::Event;
+use mio::{Events, Poll, Token};
+use rustls::ServerConfig;
+use slab::Slab;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+mod turns;
+
+/// Events taken from the kernel in one tick.
+const EVENTS_PER_TICK: usize = 1024;
+/// Connections accepted from one port in one tick.
+const ACCEPTS_PER_TICK: usize = 256;
+/// Turns given to handshakes in one tick. One may take a millisecond of processor time, and others are served in between.
+const HANDSHAKES_PER_TICK: usize = 16;
+/// How long no connection is accepted after the system refused one for lack of descriptors or memory.
+const ACCEPT_PAUSE: Span = Span::from_millis(100);
+/// The least time between two log lines of a kind.
+const LOG_INTERVAL: Span = Span::from_secs(1);
+
+const SIGNALS: Token = Token(usize::MAX);
+/// The token of an upgrade's rehearsal.
+pub(super) const VERDICT: Token = Token(SIGNALS.0 - 1);
+/// The token of the first listener; the others count down from it, far above those of connections, which have two each.
+const FIRST_LISTENER: usize = VERDICT.0 - 1;
+
+/// The loop with all connections.
+pub struct Terminator {
+    pub(super) poll: Poll,
+    events: Events,
+    pub(super) clock: Clock,
+    pub(super) signals: Option<Caught>,
+    is_signalled: bool,
+    /// A signal has asked for the end, and `run` has not returned yet.
+    pub(super) is_stopping: bool,
+    pub(super) notifier: Notifier,
+    pub(super) ports: Vec<Port>,
+    pub(super) connections: Slab<Connection>,
+    /// Connections with a turn to come, those in their handshake apart.
+    ready: VecDeque<ConnId>,
+    handshakes: VecDeque<ConnId>,
+    wheel: Wheel,
+    buffers: Buffers,
+    settings: Settings,
+    tls: Arc<ServerConfig>,
+    pub(super) upgrade: Upgrade,
+    accept_paused_until: Option<Time>,
+    accept_log: BoundedLog,
+    refusal_log: BoundedLog,
+    server_log: BoundedLog,
+}
+
+/// The signals that are handled.
+pub(super) struct Caught {
+    pub usual: Signals,
+    reload: Receiver,
+    child: Receiver,
+}
+
+pub(super) struct Port {
+    pub listener: Listener,
+    /// The backlog may hold connections.
+    ready: bool,
+}
+
+/// Lines of the log of one kind, some of which are left out.
+#[derive(Default)]
+struct BoundedLog {
+    logged_at: Option<Time>,
+    left_out: u64,
+}
+
+impl Terminator {
+    /// Returns a terminator that listens nowhere yet.
+    ///
+    /// # Errors
+    ///
+    /// One sentence, when a certificate cannot be read or the system has no event queue left.
+    pub fn new(settings: Settings) -> Result<Terminator, String> {
+        let tls = settings.files.read()?;
+        let poll = Poll::new().map_err(|error| format!("cannot wait for events: {error}"))?;
+        Ok(Terminator {
+            poll,
+            events: Events::with_capacity(EVENTS_PER_TICK),
+            clock: Clock::start(),
+            signals: None,
+            is_signalled: false,
+            is_stopping: false,
+            notifier: Notifier::default(),
+            ports: Vec::new(),
+            connections: Slab::new(),
+            ready: VecDeque::new(),
+            handshakes: VecDeque::new(),
+            wheel: Wheel::default(),
+            buffers: Buffers::default(),
+            settings,
+            tls,
+            upgrade: Upgrade::default(),
+            accept_paused_until: None,
+            accept_log: BoundedLog::default(),
+            refusal_log: BoundedLog::default(),
+            server_log: BoundedLog::default(),
+        })
+    }
+
+    /// Adds a listener.
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot poll it.
+    pub fn listen(&mut self, mut listener: Listener) -> io::Result<()> {
+        listener.register(self.poll.registry(), Token(FIRST_LISTENER - self.ports.len()))?;
+        self.ports.push(Port { listener, ready: false });
+        Ok(())
+    }
+
+    /// Has it take no more connections than these, at a time.
+    pub fn limit_connections(&mut self, most: u64) {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        self.settings.max_connections = self.settings.max_connections.min(most);
+    }
+
+    /// Returns where it listens.
+    pub fn addresses(&self) -> Vec<Address> {
+        self.ports.iter().filter_map(|port| port.listener.address().ok()).collect()
+    }
+
+    /// Has SIGTERM and SIGINT end [`Terminator::run`], SIGHUP have the certificates read again, and SIGUSR1 begin an upgrade. From
+    /// now on the supervisor is notified of the state.
+    ///
+    /// # Errors
+    ///
+    /// When no descriptors are left.
+    pub fn handle_signals(&mut self) -> io::Result<()> {
+        let registry = self.poll.registry();
+        self.signals = Some(Caught {
+            reload: Receiver::listen(&[signal_hook::consts::SIGHUP], registry, SIGNALS)?,
+            child: Receiver::listen(&[signal_hook::consts::SIGCHLD], registry, SIGNALS)?,
+            usual: Signals::listen(registry, SIGNALS)?,
+        });
+        self.notifier = Notifier::from_environment();
+        // A copy may have ended before its end was a signal that is handled.
+        self.upgrade.bury();
+        Ok(())
+    }
+
+    /// Serves until a signal asks it to stop, or the last connection ends after an upgrade.
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot wait for events any more.
+    pub fn run(&mut self) -> io::Result<()> {
+        self.notify_supervisor(DaemonState::Ready);
+        loop {
+            self.tick()?;
+            self.continue_upgrade();
+            self.is_stopping |= self.is_signalled && self.take_signals();
+            if self.is_stopping || self.upgrade.is_retired() && self.connections.is_empty() {
+                self.notify_supervisor(DaemonState::Stopping);
+                self.upgrade.end();
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) fn notify_supervisor(&mut self, state: DaemonState) {
+        self.notifier.notify(state, self.clock.now());
+    }
+
+    fn tick(&mut self) -> io::Result<()> {
+        self.wait()?;
+        self.accept();
+        for _ in 0..self.ready.len() {
+            self.ready.pop_front().into_iter().for_each(|id| self.serve(id));
+        }
+        for _ in 0..self.handshakes.len().min(HANDSHAKES_PER_TICK) {
+            self.handshakes.pop_front().into_iter().for_each(|id| self.serve(id));
+        }
+        self.expire();
+        Ok(())
+    }
+
+    /// Handles the signals that have come, and returns true when one asks for the end.
+    fn take_signals(&mut self) -> bool {
+        self.is_signalled = false;
+        let Some(Caught { usual, reload, child }) = &mut self.signals else { return false };
+        let (stop_asked, upgrade_asked) = (usual.stop_asked(), usual.upgrade_asked());
+        let (reload_asked, child_ended) = (reload.has_come(), child.has_come());
+        if child_ended {
+            self.upgrade.bury();
+        }
+        if reload_asked && !self.upgrade.is_retired() {
+            self.reload();
+        }
+        if upgrade_asked && !stop_asked && !self.upgrade.is_retired() {
+            self.begin_upgrade();
+        }
+        stop_asked
+    }
+
+    /// Reads the certificates again, for connections that come from now on.
+    fn reload(&mut self) {
+        match self.settings.files.read() {
+            Ok(tls) => {
+                self.tls = tls;
+                info!("the certificates were read again");
+            }
+            Err(sentence) => warn!("the certificates stay as they were: {sentence}"),
+        }
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let now = self.clock.now();
+        self.notifier.notify_due(now);
+        let timeout = self.next_work().map(|at| Duration::from(at.since(now)));
+        match self.poll.poll(&mut self.events, timeout) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.events.clear(),
+            result => result?,
+        }
+        for event in &self.events {
+            match event.token() {
+                SIGNALS => self.is_signalled = true,
+                VERDICT => self.upgrade.is_readable = true,
+                Token(index) if index > FIRST_LISTENER - self.ports.len() => {
+                    self.ports[FIRST_LISTENER - index].ready = true;
+                }
+                Token(index) => {
+                    let id = ConnId::from_index(index / 2);
+                    if let Some(connection) = self.connections.get_mut(id.index()) {
+                        note(connection, index % 2 == 1, event);
+                        queue(connection, id, &mut self.ready, &mut self.handshakes);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns when there is something to do though nothing happens; [`Time::START`] for at once.
+    fn next_work(&self) -> Option<Time> {
+        if !self.ready.is_empty() || !self.handshakes.is_empty() {
+            return Some(Time::START);
+        }
+        let backlog = self.ports.iter().any(|port| port.ready).then(|| self.accept_paused_until.unwrap_or_default());
+        let others = earliest(self.upgrade.deadline(), self.notifier.next_deadline());
+        earliest(earliest(backlog, self.wheel.next()), others)
+    }
+
+    /// Accepts connections from the backlogs until these are empty or the tick's budget is spent.
+    fn accept(&mut self) {
+        let now = self.clock.now();
+        if self.accept_paused_until.is_some_and(|until| now < until) {
+            return;
+        }
+        for port in 0..self.ports.len() {
+            let mut budget = ACCEPTS_PER_TICK;
+            while self.ports[port].ready && budget > 0 {
+                budget -= 1;
+                match self.ports[port].listener.accept() {
+                    Ok(socket) => self.open(socket, now),
+                    Err(error) => match error.kind() {
+                        ErrorKind::WouldBlock => self.ports[port].ready = false,
+                        ErrorKind::Interrupted | ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => {}
+                        _ => {
+                            self.accept_paused_until = Some(now + ACCEPT_PAUSE);
+                            return self.log_full(&error);
+                        }
+                    },
+                }
+            }
+        }
+    }
+}
+
+impl BoundedLog {
+    /// Has a line logged, unless there was one of its kind lately. It gets what to say of those that were left out.
+    fn note(&mut self, now: Time, log: impl FnOnce(&str)) {
+        if self.logged_at.is_some_and(|at| now.since(at) < LOG_INTERVAL) {
+            self.left_out += 1;
+            return;
+        }
+        self.logged_at = Some(now);
+        match std::mem::take(&mut self.left_out) {
+            0 => log(""),
+            count => log(&format!(" (and {count} times before)")),
+        }
+    }
+}
+
+fn note(connection: &mut Connection, is_backend: bool, event: &Event) {
+    let side = if is_backend { connection.backend() } else { Some(connection.client()) };
+    side.into_iter().for_each(|side| side.note(readiness_of(event)));
+}
+
+fn queue(connection: &mut Connection, id: ConnId, ready: &mut VecDeque<ConnId>, handshakes: &mut VecDeque<ConnId>) {
+    if connection.is_queued {
+        return;
+    }
+    connection.is_queued = true;
+    let queue = if matches!(connection.phase, Phase::Handshake { .. }) { handshakes } else { ready };
+    queue.push_back(id);
+}

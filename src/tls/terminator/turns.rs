@@ -1,0 +1,174 @@
+//! What becomes of connections: their turns, their phases, and what of their ends is logged.
+
+use super::{Terminator, queue};
+use crate::id::{ConnId, Id};
+use crate::net::Socket;
+use crate::time::{Span, Time};
+use crate::tls::connection::{Connection, End, Phase};
+use crate::tls::session::Session;
+use crate::wheel::{Owner, Timers, Wheel};
+use log::{debug, info, warn};
+use mio::{Interest, Token};
+use std::fmt::Display;
+use std::io::ErrorKind;
+
+/// How soon the server is asked again whose backlog was full.
+const CONNECT_PAUSE: Span = Span::from_millis(20);
+/// How long a client may take to read the rest and to close its side, once the server has closed its own; as in the daemon.
+const LINGER: Span = Span::from_secs(5);
+/// What the system keeps of what a client sends before it is read. A client that is gone is read to the end.
+const RECEIVE_BUFFER: usize = 64 * 1024;
+
+impl Terminator {
+    /// Begins a connection, unless there are as many as there may be.
+    pub(super) fn open(&mut self, socket: Socket, now: Time) {
+        if self.connections.len() >= self.settings.max_connections {
+            return self.log_full(&"no more are allowed");
+        }
+        let session = match Session::new(self.tls.clone()) {
+            Ok(session) => session,
+            Err(error) => return self.log_refusal(&"a client", &error),
+        };
+        let entry = self.connections.vacant_entry();
+        let id = ConnId::from_index(entry.key());
+        let deadline = timers(&mut self.wheel).arm(now + self.settings.setup_time, id);
+        let connection = entry.insert(Connection::new(socket, session, deadline));
+        let client = &mut connection.client().socket;
+        // Without it more is read of a client that has closed its side, and it is given up sooner.
+        let _ = client.bound_receive_buffer(RECEIVE_BUFFER);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self.poll.registry().register(client, Token(2 * id.index()), interest) {
+            debug!("{id} cannot be polled: {error}");
+            self.end(id);
+        }
+    }
+
+    /// Gives a connection its turn.
+    pub(super) fn serve(&mut self, id: ConnId) {
+        let Some(connection) = self.connections.get_mut(id.index()) else { return };
+        connection.is_queued = false;
+        let mut result = connection.turn(&mut self.buffers);
+        if result.is_ok() && connection.is_admitted() {
+            result = self.admit(id);
+        }
+        let connection = &mut self.connections[id.index()];
+        if let Err(end) = result {
+            let peer = if matches!(end, End::Closed | End::Lost) { String::new() } else { connection.peer() };
+            connection.say_goodbye(&mut self.buffers);
+            self.end(id);
+            return self.log_end(&peer, &end);
+        }
+        if connection.is_taken() {
+            self.enter(id, Phase::Open);
+        }
+        if self.connections[id.index()].is_left() {
+            let deadline = timers(&mut self.wheel).arm(self.clock.now() + LINGER, id);
+            self.enter(id, Phase::Lingering { deadline });
+        }
+        let connection = &mut self.connections[id.index()];
+        if connection.has_work() {
+            queue(connection, id, &mut self.ready, &mut self.handshakes);
+        }
+    }
+
+    /// Lets a client in that has finished its handshake: connects to the server.
+    fn admit(&mut self, id: ConnId) -> Result<(), End> {
+        let connection = &mut self.connections[id.index()];
+        connection.introduce()?;
+        debug!("{id}: {} is let in", connection.peer());
+        let until = self.clock.now() + self.settings.setup_time;
+        self.connect(id, until)?;
+        self.connections[id.index()].turn(&mut self.buffers)
+    }
+
+    /// Connects to the server, or has that tried again later.
+    fn connect(&mut self, id: ConnId, until: Time) -> Result<(), End> {
+        let mut wake_at = until;
+        match Socket::connect(&self.settings.to) {
+            Ok(mut socket) => {
+                let interest = Interest::READABLE | Interest::WRITABLE;
+                let registered = self.poll.registry().register(&mut socket, Token(2 * id.index() + 1), interest);
+                registered.map_err(End::Unreachable)?;
+                self.connections[id.index()].attach(socket);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => wake_at = self.clock.now() + CONNECT_PAUSE,
+            Err(error) => return Err(End::Unreachable(error)),
+        }
+        let timer = timers(&mut self.wheel).arm(wake_at.min(until), id);
+        self.enter(id, Phase::Connecting { timer, until });
+        Ok(())
+    }
+
+    /// Fires the timers that are due.
+    pub(super) fn expire(&mut self) {
+        let now = self.clock.now();
+        while let Some(due) = self.wheel.expire(now) {
+            let id: ConnId = due.key();
+            let connection = &mut self.connections[id.index()];
+            match std::mem::replace(&mut connection.phase, Phase::Over) {
+                Phase::Connecting { timer, until } if connection.backend().is_none() && now < until => {
+                    timer.fired();
+                    if let Err(end) = self.connect(id, until) {
+                        self.log_end("", &end);
+                    }
+                }
+                Phase::Handshake { deadline } => {
+                    deadline.fired();
+                    let peer = connection.peer();
+                    self.log_refusal(&peer, &"its handshake takes too long");
+                }
+                Phase::Connecting { timer, .. } => {
+                    timer.fired();
+                    self.log_end("", &End::Unreachable(ErrorKind::TimedOut.into()));
+                }
+                Phase::Lingering { deadline } => deadline.fired(),
+                Phase::Open | Phase::Over => unreachable!("there is no timer in these phases"),
+            }
+            queue(&mut self.connections[id.index()], id, &mut self.ready, &mut self.handshakes);
+        }
+    }
+
+    /// Has a connection go on in another phase.
+    fn enter(&mut self, id: ConnId, phase: Phase) {
+        match std::mem::replace(&mut self.connections[id.index()].phase, phase) {
+            Phase::Handshake { deadline: timer }
+            | Phase::Connecting { timer, .. }
+            | Phase::Lingering { deadline: timer } => {
+                timers(&mut self.wheel).cancel(timer);
+            }
+            Phase::Open | Phase::Over => {}
+        }
+    }
+
+    /// Drops a connection, which has no turn to come.
+    fn end(&mut self, id: ConnId) {
+        self.enter(id, Phase::Over);
+        self.connections.remove(id.index());
+    }
+
+    fn log_end(&mut self, peer: &str, end: &End) {
+        match end {
+            End::Closed | End::Lost => {}
+            End::Unreachable(_) => {
+                let to = &self.settings.to;
+                self.server_log.note(self.clock.now(), |more| warn!("{to}: {end}{more}"));
+            }
+            End::Refused(_) | End::Nameless(_) => self.log_refusal(&peer, end),
+        }
+    }
+
+    fn log_refusal(&mut self, peer: &dyn Display, why: &dyn Display) {
+        self.refusal_log.note(self.clock.now(), |more| info!("{peer} is not let in: {why}{more}"));
+    }
+
+    pub(super) fn log_full(&mut self, why: &dyn Display) {
+        let count = self.connections.len();
+        self.accept_log.note(self.clock.now(), |more| {
+            warn!("cannot accept more than {count} connections now: {why}{more}");
+        });
+    }
+}
+
+fn timers(wheel: &mut Wheel) -> Timers<'_, ConnId> {
+    wheel.of(Owner(0))
+}

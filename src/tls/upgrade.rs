@@ -1,0 +1,193 @@
+//! The upgrade of a terminator, as SIGUSR1 asks for. What was agreed with a client cannot be handed over, so the process divides: a copy
+//! of it goes on with the connections that there are, and ends with the last of them; the process itself becomes the program on disk,
+//! under the same pid and with the same listeners. Before that the program rehearses it, as with the daemon.
+
+use super::terminator::{Terminator, VERDICT};
+use crate::net::{DaemonState, Handover, Listener, Notifier, Program, Rehearsal, Signals, StateFile, check_listeners};
+use crate::time::{Span, Time};
+use log::{info, warn};
+use mio::Interest;
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork, getpid, getppid};
+use std::io::{self, PipeWriter, Read, Write};
+use std::process;
+
+/// How long the new program may take to read the handover and the certificates.
+const REHEARSAL_TIME: Span = Span::from_secs(10);
+
+/// How far an upgrade is.
+#[derive(Default)]
+pub(super) struct Upgrade {
+    /// The program that would take over; None if it is the one that the system names.
+    program: Option<Program>,
+    /// The child that rehearses, and its deadline.
+    rehearsal: Option<(Rehearsal, Time)>,
+    /// The child has written something or has exited.
+    pub is_readable: bool,
+    /// This process is the copy that goes on with the old connections.
+    is_retired: bool,
+}
+
+/// Runs the child of a rehearsal, whose certificates were read.
+///
+/// # Errors
+///
+/// One sentence that says why it could not take over.
+pub fn check() -> Result<(), String> {
+    check_listeners()
+}
+
+/// Returns the listeners that the process was before has left, and has the terminator remember the program.
+///
+/// # Errors
+///
+/// One sentence that says what is missing.
+pub fn inherited(handover: Handover, terminator: &mut Terminator) -> Result<Vec<Listener>, String> {
+    let (listeners, program) = handover.into_listeners()?;
+    terminator.upgrade.program = program;
+    Ok(listeners)
+}
+
+impl Upgrade {
+    /// Returns true if this process only goes on with the connections from before.
+    pub fn is_retired(&self) -> bool {
+        self.is_retired
+    }
+
+    /// Returns the deadline of the rehearsal.
+    pub fn deadline(&self) -> Option<Time> {
+        self.rehearsal.as_ref().map(|(_, deadline)| *deadline)
+    }
+
+    /// Ends the rehearsal, if there is one.
+    pub fn end(&mut self) {
+        self.rehearsal.take().iter_mut().for_each(|(rehearsal, _)| rehearsal.end());
+    }
+
+    /// Has the system forget children that have ended: copies from earlier upgrades, which are this process's children although another
+    /// program began them. The child of a rehearsal is waited for by that.
+    pub fn bury(&mut self) {
+        if self.rehearsal.is_some() {
+            return;
+        }
+        while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|status| status != WaitStatus::StillAlive) {}
+    }
+}
+
+impl Terminator {
+    /// Begins an upgrade: the program on disk rehearses it.
+    pub(super) fn begin_upgrade(&mut self) {
+        if self.upgrade.rehearsal.is_some() {
+            return;
+        }
+        match self.rehearse() {
+            Ok(path) => {
+                info!("an upgrade begins: {path} rehearses the takeover");
+                self.notify_supervisor(DaemonState::Reloading);
+            }
+            Err(error) => warn!("no upgrade: the program cannot be run: {error}"),
+        }
+    }
+
+    fn rehearse(&mut self) -> io::Result<String> {
+        let program = self.upgrade.program.take().map_or_else(Program::current, Ok)?;
+        let program = self.upgrade.program.insert(program);
+        let (state, _) = StateFile::of_listeners(self.ports.iter().map(|port| &port.listener), program)?;
+        let mut rehearsal = program.rehearse(state)?;
+        self.poll.registry().register(rehearsal.source(), VERDICT, Interest::READABLE)?;
+        self.upgrade.rehearsal = Some((rehearsal, self.clock.now() + REHEARSAL_TIME));
+        Ok(program.path().display().to_string())
+    }
+
+    /// Goes on with the upgrade that is under way. When the program is ready this returns in the copy only, if all goes well.
+    pub(super) fn continue_upgrade(&mut self) {
+        let Some((mut rehearsal, deadline)) = self.upgrade.rehearsal.take() else { return };
+        let is_readable = std::mem::take(&mut self.upgrade.is_readable);
+        let failure = match is_readable.then(|| rehearsal.verdict()).flatten() {
+            Some(Ok(())) => match self.divide(rehearsal) {
+                Ok(()) => return,
+                Err(error) => format!("cannot be run: {error}"),
+            },
+            Some(Err(reason)) => format!("cannot take over: {reason}"),
+            None if self.clock.now() < deadline => {
+                self.upgrade.rehearsal = Some((rehearsal, deadline));
+                return;
+            }
+            None => {
+                rehearsal.end();
+                "cannot take over: it took too long".into()
+            }
+        };
+        let path = self.upgrade.program.as_ref().map(|program| program.path().display().to_string());
+        warn!("no upgrade: {} {failure}", path.unwrap_or_default());
+        self.notify_supervisor(DaemonState::Ready);
+        self.upgrade.bury();
+    }
+
+    /// Becomes the program that was tried out, and leaves the connections to a copy of this process, where it returns. A signal that
+    /// comes meanwhile is blocked until the new program handles it.
+    fn divide(&mut self, rehearsal: Rehearsal) -> io::Result<()> {
+        Signals::hold();
+        self.is_stopping |= self.signals.as_mut().is_some_and(|caught| caught.usual.stop_asked());
+        let result = if self.is_stopping { Ok(()) } else { self.divide_unsignalled(rehearsal) };
+        Signals::release();
+        result
+    }
+
+    fn divide_unsignalled(&mut self, rehearsal: Rehearsal) -> io::Result<()> {
+        let program = self.upgrade.program.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let (state, descriptors) = StateFile::of_listeners(self.ports.iter().map(|port| &port.listener), program)?;
+        // It is closed when the new program runs, and tells the copy of a failure.
+        let (mut outcome, failure) = io::pipe()?;
+        let first = getpid();
+        match duplicate()? {
+            ForkResult::Child => {
+                drop(failure);
+                let has_failed = outcome.read(&mut [0]).is_ok_and(|len| len > 0);
+                // Copies end with the process that an operator knows.
+                let is_bound = prctl::set_pdeathsig(Signal::SIGTERM).is_ok();
+                if has_failed || is_bound && getppid() != first {
+                    process::exit(0);
+                }
+                self.retire();
+                Ok(())
+            }
+            ForkResult::Parent { .. } => {
+                let error = rehearsal.take_over(program, &state, &descriptors);
+                report(failure);
+                Err(error)
+            }
+        }
+    }
+
+    /// Goes on as a copy: nothing new is accepted, and the supervisor is told nothing.
+    fn retire(&mut self) {
+        self.upgrade.is_retired = true;
+        self.notifier = Notifier::default();
+        for mut port in self.ports.drain(..) {
+            // The sockets are open in the new program, so that closing them is not enough.
+            if let Err(error) = port.listener.deregister(self.poll.registry()) {
+                warn!("a socket is polled that is not listened on: {error}");
+            }
+        }
+        if !self.connections.is_empty() {
+            info!("process {} goes on with {} connections until they end", getpid(), self.connections.len());
+        }
+    }
+}
+
+/// Tells the copy that the new program cannot be run.
+fn report(mut failure: PipeWriter) {
+    // It is there, and waits for this.
+    let _ = failure.write_all(b"!");
+}
+
+/// Copies the process.
+#[allow(unsafe_code, reason = "the copy of a process that has threads may do very little")]
+fn duplicate() -> io::Result<ForkResult> {
+    // SAFETY: a terminator has a single thread: it starts none, and neither does what it uses. So the copy finds no lock taken by a
+    // thread that it does not have, and may do all that this process may.
+    Ok(unsafe { fork() }?)
+}
