@@ -98,7 +98,7 @@ fn measure(program: Program, load: Load, database: &Database, settings: &Setting
     say("CHECKPOINT")?;
     let used = machine::family_time(cluster.pid())?;
     let done = play(&server, load, settings)?;
-    let used = machine::family_time(cluster.pid())? - used;
+    let used = machine::family_time(cluster.pid())?.saturating_sub(used);
     drop(server);
     say(&format!("DROP SCHEMA {schema} CASCADE"))?;
     Ok(values(&done, used.as_secs_f64() * 1e6 / done.jobs))

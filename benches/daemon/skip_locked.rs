@@ -89,7 +89,7 @@ async fn play(cluster: &Cluster, schema: &str, load: Load, settings: &Settings) 
     tokio::time::sleep(settings.time / 4).await;
     let (before, used, start) = (done.load(Ordering::Relaxed), machine::family_time(cluster.pid())?, Instant::now());
     tokio::time::sleep(settings.time).await;
-    let (time, used) = (start.elapsed(), machine::family_time(cluster.pid())? - used);
+    let (time, used) = (start.elapsed(), machine::family_time(cluster.pid())?.saturating_sub(used));
     let jobs = (done.load(Ordering::Relaxed) - before) as f64;
     Ok([jobs / time.as_secs_f64(), used.as_secs_f64() * 1e6 / jobs])
 }

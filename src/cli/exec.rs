@@ -63,7 +63,12 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         Ok(Outcome::Locked(lock)) => run_with(lock, &settings, &given.words),
         Ok(Outcome::Done) => Ok(ExitCode::from(settings.done_exit)),
         Ok(Outcome::QueueFull) => {
-            settings.turned_away(&client, &format!("QUEUE_FULL, as {} run or wait already", settings.queue))
+            let why = match settings.queue {
+                // It was not this client that bounded the queue.
+                u32::MAX => "the server takes no more".into(),
+                queue => format!("{queue} run or wait already"),
+            };
+            settings.turned_away(&client, &format!("QUEUE_FULL, as {why}"))
         }
         Ok(Outcome::Timeout) => {
             let timeout = settings.timeout.as_secs_f64();
