@@ -244,7 +244,7 @@ impl Access {
     pub fn check(&mut self, conn: ConnId, service: ServiceId, need: &Need<'_>, now: Time) -> Result<(), Denial> {
         let Some(rule) = self.standing(conn).rule else { return Err(self.count(None, Denial::Stranger)) };
         let at = usize::from(rule);
-        if let Some(holds) = need.takes {
+        if let Some(holds) = need.takes.filter(|_| self.counts_holds) {
             self.note_holds(conn, holds);
         }
         let (rule, counts) = (&self.rules[at], &mut self.counts[at]);

@@ -49,8 +49,17 @@ pub struct Identity<'a> {
 pub struct Rights {
     /// A bit for each verb that is free for all keys.
     verbs: u32,
-    /// The same for keys of a pattern.
-    of_keys: Vec<(u32, Box<[u8]>)>,
+    /// The same for some keys.
+    of_keys: Vec<(u32, Keys)>,
+}
+
+/// Some keys.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Keys {
+    /// Those that begin like this, which is what most patterns say.
+    Beginning(Box<[u8]>),
+    /// Those of a pattern.
+    Pattern(Box<[u8]>),
 }
 
 /// How much those whom a rule is for may have together.
@@ -126,7 +135,7 @@ impl Rights {
         let bits = verbs.into_iter().fold(0, |bits, verb| bits | verb.bit());
         match pattern {
             None => self.verbs |= bits,
-            Some(pattern) => self.of_keys.push((bits, pattern.into())),
+            Some(pattern) => self.of_keys.push((bits, Keys::of(pattern))),
         }
     }
 
@@ -138,10 +147,26 @@ impl Rights {
     /// Returns whether the verb is allowed for each of the keys, or without any.
     pub(super) fn include(&self, verb: Verb, keys: &[&[u8]]) -> bool {
         let of_key = |key: &&[u8]| {
-            let mut patterns = self.of_keys.iter().filter(|(verbs, _)| verbs & verb.bit() != 0);
-            patterns.any(|(_, pattern)| glob::matches(pattern, key))
+            let mut allowed = self.of_keys.iter().filter(|(verbs, _)| verbs & verb.bit() != 0);
+            allowed.any(|(_, keys)| keys.include(key))
         };
         self.verbs & verb.bit() != 0 || !keys.is_empty() && keys.iter().all(of_key)
+    }
+}
+
+impl Keys {
+    fn of(pattern: &[u8]) -> Keys {
+        match pattern.strip_suffix(b"*").filter(|beginning| !beginning.contains(&b'*')) {
+            Some(beginning) => Keys::Beginning(beginning.into()),
+            None => Keys::Pattern(pattern.into()),
+        }
+    }
+
+    fn include(&self, key: &[u8]) -> bool {
+        match self {
+            Keys::Beginning(beginning) => key.starts_with(beginning),
+            Keys::Pattern(pattern) => glob::matches(pattern, key),
+        }
     }
 }
 

@@ -25,7 +25,7 @@ pub const REFUSAL: &[u8] = b"\x91\x00\x20\x00\x00\x00\x00\x0d\x00\x00\x00\x00Acc
 
 impl CountersService {
     /// Looks whether a connection may ask for this now, and returns what it is told if not.
-    #[cold]
+    #[inline(never)]
     pub(super) fn refusal_of(
         &self,
         conn: ConnId,
@@ -40,7 +40,7 @@ impl CountersService {
                 context.check(conn, &Need { verb: READ, keys: all, takes: None })
             }
             CounterRequest::Acquire(acquire) => {
-                let takes = Some(Holds { locks: self.state.held_by(conn), waits: 0 });
+                let takes = Some(context.holds_of(|| Holds { locks: self.state.held_by(conn), waits: 0 }));
                 let need = Need { verb: ACQUIRE, keys: &[acquire.name], takes };
                 // No more than a maximum of units: what clients know how to go on after.
                 return context.check(conn, &need).err().map(|denial| match denial.is_limit() {

@@ -138,11 +138,11 @@ impl JobQueue {
         is_refused
     }
 
-    #[cold]
+    #[inline(never)]
     fn refuses_by_rule(&mut self, conn: ConnId, item: &Item<'_>, context: &mut Context<'_>) -> bool {
         let Some((verb, about)) = asked_for(item) else { return false };
         let takes = matches!(item, Item::Request(Request::Reserve(_) | Request::ReserveJob(_)));
-        let takes = takes.then(|| self.state.holds(conn));
+        let takes = takes.then(|| context.holds_of(|| self.state.holds(conn)));
         let tubes: Vec<&[u8]> = match about {
             About::All => Vec::new(),
             About::Used => vec![self.state.used_tube(conn)],

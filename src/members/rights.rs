@@ -90,12 +90,12 @@ fn asked_for<'a>(line: &Line<'a>) -> Option<(Verb, Option<&'a [u8]>)> {
 
 impl Members {
     /// Looks whether a connection may ask for this now, and returns what it is told if not.
-    #[cold]
+    #[inline(never)]
     pub(super) fn refusal_of(&self, conn: ConnId, line: &Line<'_>, context: &mut Context<'_>) -> Option<What> {
         let (verb, key) = asked_for(line)?;
         let is_group = matches!(line, Line::Request(Request::Take(take)) if matches!(take.from, From::Group(_)));
         let key = key.map(|key| if is_group { [GROUP, key].concat() } else { key.into() });
-        let takes = (verb == TAKE).then(|| self.state.holds(conn));
+        let takes = (verb == TAKE).then(|| context.holds_of(|| self.state.holds(conn)));
         let keys: Vec<&[u8]> = key.iter().map(|key| &key[..]).collect();
         let denial = context.check(conn, &Need { verb, keys: &keys, takes }).err()?;
         Some(match (denial.is_limit(), takes) {

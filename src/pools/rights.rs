@@ -4,7 +4,7 @@ use super::{PoolsService, Reply, wire};
 use crate::access::{Need, Verb};
 use crate::id::ConnId;
 use crate::service::Context;
-use std::iter;
+use std::{iter, slice};
 use wire::{PoolRequest, StatsQuery};
 
 /// What can be asked for.
@@ -18,26 +18,29 @@ pub const COMMANDS: &[(&str, Option<Verb>)] =
 
 impl PoolsService {
     /// Looks whether a connection may ask for this now, and returns what it is told if not.
-    #[cold]
+    #[inline(never)]
     pub(super) fn refusal_of(
         &self,
         conn: ConnId,
         request: &PoolRequest<'_>,
         context: &mut Context<'_>,
     ) -> Option<Reply> {
+        let several: Vec<&[u8]>;
         let (verb, keys) = match request {
+            PoolRequest::Acquire(Ok(acquire)) if acquire.also.is_empty() => (ACQUIRE, slice::from_ref(&acquire.key)),
             PoolRequest::Acquire(Ok(acquire)) => {
-                (ACQUIRE, iter::once(acquire.key).chain(acquire.also.iter().map(|also| also.key)).collect())
+                several = iter::once(acquire.key).chain(acquire.also.iter().map(|also| also.key)).collect();
+                (ACQUIRE, &several[..])
             }
-            PoolRequest::Stats(StatsQuery::Holders(key)) => (STATS, vec![*key]),
+            PoolRequest::Stats(StatsQuery::Holders(key)) => (STATS, slice::from_ref(key)),
             PoolRequest::Acquire(Err(_))
             | PoolRequest::Release(_)
             | PoolRequest::Stats(StatsQuery::Fields)
             | PoolRequest::Unknown => return None,
-            PoolRequest::Stats(_) | PoolRequest::Keys(_) | PoolRequest::Report(_) => (STATS, Vec::new()),
+            PoolRequest::Stats(_) | PoolRequest::Keys(_) | PoolRequest::Report(_) => (STATS, &[][..]),
         };
-        let takes = (verb == ACQUIRE).then(|| self.state.holds(conn));
-        let denial = context.check(conn, &Need { verb, keys: &keys, takes }).err()?;
+        let takes = (verb == ACQUIRE).then(|| context.holds_of(|| self.state.holds(conn)));
+        let denial = context.check(conn, &Need { verb, keys, takes }).err()?;
         Some(match (denial.is_limit(), takes) {
             (false, _) => Reply::Denied,
             (true, Some(_)) => Reply::QueueFull,
