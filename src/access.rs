@@ -10,6 +10,7 @@ mod rule;
 
 pub use rule::{Identity, Limits, Rights, Rule, Verb, Who};
 
+use crate::bounded_log::BoundedLog;
 use crate::id::{ConnId, Id, ServiceId};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
@@ -92,10 +93,7 @@ struct Counts {
     even_at: Time,
     /// By reason.
     denied: [u64; Denial::ALL.len()],
-    /// When a line of the log told of a denial.
-    logged_at: Option<Time>,
-    /// Denials since then.
-    unlogged: u64,
+    log: BoundedLog,
 }
 
 /// The counts of a rule in a handover: its name, and what was denied by the names of reasons.
@@ -107,8 +105,6 @@ pub struct SavedCounts {
 
 /// After how long a pause as many requests can come at once as are allowed in that time.
 const BURST: Span = Span::from_secs(1);
-/// The least time between two lines of the log about denials of one rule.
-const LOG_INTERVAL: Span = Span::from_secs(1);
 
 impl Denial {
     /// Every reason.
@@ -160,6 +156,16 @@ impl Access {
         }
     }
 
+    /// Returns the rules at work that follow on those of another process, which has denied this. None where they could not be read:
+    /// nobody may ask for anything then if there were some before.
+    pub fn after(before: &[SavedCounts], rules: Option<Vec<Rule>>) -> Access {
+        let had_rules = before.iter().any(|counts| counts.rule.is_some());
+        let closed = || if had_rules { vec![Rule::for_nobody()] } else { Vec::new() };
+        let mut access = Access::new(rules.unwrap_or_else(closed));
+        access.restore_counts(before);
+        access
+    }
+
     /// Returns whether there are rules.
     #[inline]
     pub fn is_on(&self) -> bool {
@@ -184,7 +190,7 @@ impl Access {
     ///
     /// Why it may not be served. Nothing is remembered of it then.
     pub fn admit(&mut self, conn: ConnId, service: ServiceId, identity: &Identity<'_>) -> Result<(), Denial> {
-        let rule = self.rules.iter().position(|rule| rule.who.iter().any(|who| who.is(identity)));
+        let rule = self.rule_for(identity);
         let Some(at) = rule.filter(|at| !self.rules[*at].rights[service.index()].are_none()) else {
             return Err(self.count(rule, Denial::Stranger));
         };
@@ -197,9 +203,13 @@ impl Access {
 
     /// Finds the rule for a connection that another process has served: it goes on, but may be allowed nothing now.
     pub fn restore(&mut self, conn: ConnId, identity: &Identity<'_>) {
-        if let Some(at) = self.rules.iter().position(|rule| rule.who.iter().any(|who| who.is(identity))) {
+        if let Some(at) = self.rule_for(identity) {
             self.enter(conn, at);
         }
+    }
+
+    fn rule_for(&self, identity: &Identity<'_>) -> Option<usize> {
+        self.rules.iter().position(|rule| rule.who.iter().any(|who| who.is(identity)))
     }
 
     fn enter(&mut self, conn: ConnId, rule: usize) {
@@ -260,19 +270,10 @@ impl Access {
         Err(self.count(Some(at), denial))
     }
 
-    /// Returns whether the log is to tell of a denial of the connection's rule now, with what to say of those that it has not told of.
+    /// Returns whether the log is to tell of a denial of the connection's rule now, as [`BoundedLog::due`] does.
     pub fn should_log(&mut self, conn: ConnId, now: Time) -> Option<String> {
         let at = self.standing(conn).rule.map_or(self.rules.len(), usize::from);
-        let counts = &mut self.counts[at];
-        counts.unlogged += 1;
-        if counts.logged_at.is_some_and(|at| now.since(at) < LOG_INTERVAL) {
-            return None;
-        }
-        counts.logged_at = Some(now);
-        Some(match std::mem::take(&mut counts.unlogged) - 1 {
-            0 => String::new(),
-            more => format!("; {more} more since the last such line"),
-        })
+        self.counts[at].log.due(now)
     }
 
     /// Returns the name of the rule that is for a connection.
@@ -303,7 +304,7 @@ impl Access {
     }
 
     /// Goes on counting from there, for the rules that are still there.
-    pub fn restore_counts(&mut self, saved: &[SavedCounts]) {
+    fn restore_counts(&mut self, saved: &[SavedCounts]) {
         for SavedCounts { rule, denied } in saved {
             let at = match rule {
                 None => Some(self.rules.len()),

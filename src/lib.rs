@@ -87,6 +87,10 @@ mod admin;
 #[cfg(feature = "internals")]
 pub mod admin;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod bounded_log;
+#[cfg(feature = "internals")]
+pub mod bounded_log;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod cli;
 #[cfg(feature = "internals")]
 pub mod cli;

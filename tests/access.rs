@@ -368,6 +368,31 @@ fn connections_are_limited() {
     assert!(!world.is_ended(fourth) && world.is_ended(fifth), "after an upgrade it counts those that were there");
 }
 
+/// A process that takes over and cannot read the rules lets nobody in, but what is held can be given back; without rules before,
+/// everything goes on.
+#[test]
+fn rules_that_cannot_be_read_allow_nothing() {
+    let mut world = World::with(AllSettings::default());
+    world.guard(may(&["pools".into()]));
+    let client = connect(&mut world, CLIENT, "pools");
+    assert_eq!(ask(&mut world, client, b"ACQ4ME k 1 1 0\n"), b"LOCKED\n");
+    world.lose_rules();
+    world.upgrade();
+    assert_eq!(ask(&mut world, client, b"ACQ4ME l 1 1 0\n"), b"ERROR DENIED\n");
+    assert_eq!(ask(&mut world, client, b"RELEASE\n"), b"RELEASED\n");
+    let operator = connect(&mut world, OPERATOR, "pools");
+    world.settle();
+    assert_eq!(world.take_received(operator), b"ERROR DENIED\n");
+    world.upgrade();
+    assert_eq!(ask(&mut world, client, b"ACQ4ME l 1 1 0\n"), b"ERROR DENIED\n", "the next process, too");
+
+    let mut open = World::with(AllSettings::default());
+    open.lose_rules();
+    open.upgrade();
+    let client = open.connect();
+    assert_eq!(ask(&mut open, client, b"ACQ4ME k 1 1 0\n"), b"LOCKED\n");
+}
+
 #[test]
 fn locks_are_limited_over_all_services_and_connections() {
     let mut world = limited("max_locks = 3");
@@ -494,13 +519,18 @@ impl Stage {
     }
 
     fn ask_as(&self, common_name: Option<&str>, line: &str) -> String {
-        let address = |text: &str| Some(text.parse().expect("an address"));
-        let tls = Tls { version: "TLSv1.3".into(), common_name: common_name.map(String::from) };
-        let header = Header { source: address("192.0.2.7:1"), destination: address("192.0.2.8:2"), tls: Some(tls) };
-        let mut bytes = Vec::new();
-        header.write(&mut bytes);
-        self.ask("proxies", &[&bytes, line.as_bytes()].concat())
+        self.ask("proxies", &[&proxied(common_name), line.as_bytes()].concat())
     }
+}
+
+/// The header of a proxy whose client has a certificate of that name, or none.
+fn proxied(common_name: Option<&str>) -> Vec<u8> {
+    let address = |text: &str| Some(text.parse().expect("an address"));
+    let tls = Tls { version: "TLSv1.3".into(), common_name: common_name.map(String::from) };
+    let header = Header { source: address("192.0.2.7:1"), destination: address("192.0.2.8:2"), tls: Some(tls) };
+    let mut bytes = Vec::new();
+    header.write(&mut bytes);
+    bytes
 }
 
 #[test]
@@ -528,6 +558,33 @@ fn users_and_names_in_certificates_are_told_apart() {
     assert_eq!(stage.ask("unix", b"STATS UPTIME\n"), "ERROR DENIED\n");
     assert_eq!(stage.ask_as(Some("db.example.org"), "ACQ4ME k 1 1 0\n"), "LOCKED\n");
     assert_eq!(stage.ask_as(Some("web1.example.org"), "ACQ4ME k 1 1 0\n"), "ERROR DENIED\n");
+}
+
+/// Whose connection it is, is known once its proxy has said so, whichever process that was said to.
+#[test]
+fn a_header_may_come_on_both_sides_of_an_upgrade() {
+    let mut stage = Stage::start(
+        "[[access]]\nname = \"one\"\nwho = [\"net:192.0.2.0/24\"]\nmay = [\"pools\"]\nmax_connections = 1\n\
+         [[access]]\nname = \"rest\"\nwho = [\"all\"]\nmay = [\"pools\", \"http\"]\nmax_connections = 2\nmax_memory = 1000\n",
+    );
+    let mut stream = UnixStream::connect(stage.scratch.file("proxies")).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("is a socket");
+    let header = proxied(None);
+    let (first, last) = header.split_at(20);
+    stream.write_all(first).expect("is sent");
+    stage.daemon.upgrade();
+    stream.write_all(&[last, b"ACQ4ME k 1 1 0\n"].concat()).expect("is sent");
+    let mut answer = [0; 7];
+    stream.read_exact(&mut answer).expect("there is an answer");
+    assert_eq!(&answer, b"LOCKED\n");
+    assert_eq!(stage.ask_as(None, "ACQ4ME k 1 1 0\n"), "ERROR DENIED\n", "it is one connection of its rule");
+    drop(stream);
+    let both = [(); 2].map(|()| stage.daemon.connect().ask("STATS UPTIME"));
+    assert!(both.iter().all(|answer| answer.starts_with("uptime")), "it was never one of the others: {both:?}");
+    let mut client = stage.daemon.connect();
+    client.send(&[b'x'; 2000]);
+    let line = stage.daemon.wait_for_log("of its own");
+    assert!(line.contains("(rule rest) ends with 2000 bytes of its own (memory)"), "{line}");
 }
 
 #[test]

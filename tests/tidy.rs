@@ -58,7 +58,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "time",
         ],
     ),
-    ("tls", &["net", "address", "pem", "proxy", "wheel", "id", "time"]),
+    ("tls", &["bounded_log", "net", "address", "pem", "proxy", "wheel", "id", "time"]),
     ("pem", &[]),
     (
         "client",
@@ -83,6 +83,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "net",
         &[
             "access",
+            "bounded_log",
             "address",
             "registry",
             "service",
@@ -258,7 +259,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("histogram", &["time"]),
     ("report", &["histogram", "loop_stats", "service", "stats", "text", "id", "time"]),
     ("id", &[]),
-    ("access", &["glob", "report", "service", "text", "id", "time"]),
+    ("bounded_log", &["time"]),
+    ("access", &["bounded_log", "glob", "report", "service", "text", "id", "time"]),
     ("glob", &[]),
     ("lines", &["pools/wire", "service", "id"]),
     ("proxy", &[]),

@@ -90,6 +90,13 @@ pub struct Rule {
     pub limits: Limits,
 }
 
+impl Rule {
+    /// Returns a rule that is for nobody, and so has everybody refused if there is no other.
+    pub(super) fn for_nobody() -> Rule {
+        Rule { name: "(unreadable)".into(), who: Vec::new(), rights: Vec::new(), limits: Limits::NONE }
+    }
+}
+
 impl Verb {
     /// Returns its bit.
     const fn bit(self) -> u32 {

@@ -231,7 +231,7 @@ impl DaemonSettings {
     /// Returns what is wanted of the loop.
     pub fn policy(&self) -> net::Policy {
         let max_connections = self.endpoints.map(|endpoint| endpoint.max_connections);
-        net::Policy { max_connections, busy_poll: self.busy_poll, rules: self.rules.clone() }
+        net::Policy { max_connections, busy_poll: self.busy_poll, rules: Some(self.rules.clone()) }
     }
 
     /// Returns how to listen for the clients of a service.

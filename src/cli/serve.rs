@@ -6,7 +6,7 @@ use super::options::DaemonSettings;
 use super::relisten::relisten;
 use super::table::Given;
 use crate::id::ServiceId;
-use crate::net::{self, Address, Handover, Listener, Server};
+use crate::net::{self, Address, Handover, Listener, Policy, Server};
 use crate::registry::{SERVICES, Services};
 use log::{error, info, warn};
 use nix::errno::Errno;
@@ -56,14 +56,18 @@ fn go_on(handover: Handover, given: &Given) -> Result<(), String> {
         Err(sentence) => (DaemonSettings::without_file(given)?, Some(sentence)),
     };
     logger::start(settings.verbosity);
-    let mut server = take_over(handover, &settings)?;
+    // Rules that cannot be read must not let everybody in.
+    let rules = complaint.is_none().then(|| settings.rules.clone());
+    let mut server = take_over(handover, &settings, Policy { rules, ..settings.policy() })?;
     let has_worked = match complaint {
         None => {
             server.configure();
             relisten(&mut server, &settings)
         }
         Some(sentence) => {
-            warn!("the configuration file counts for nothing until the next reload: {sentence}");
+            warn!(
+                "the configuration file counts for nothing until the next reload, and if it had rules nobody may ask for anything: {sentence}"
+            );
             false
         }
     };
@@ -92,8 +96,8 @@ fn start(settings: &DaemonSettings) -> Result<Server, String> {
     Ok(server)
 }
 
-fn take_over(handover: Handover, settings: &DaemonSettings) -> Result<Server, String> {
-    let mut server = Server::take_over(handover, Services::new(&settings.services), settings.policy())?;
+fn take_over(handover: Handover, settings: &DaemonSettings, policy: Policy) -> Result<Server, String> {
+    let mut server = Server::take_over(handover, Services::new(&settings.services), policy)?;
     handle_signals(&mut server)?;
     Ok(server)
 }

@@ -150,9 +150,9 @@ impl TlsStream {
     /// Returns true when there is something to be read, or the end. Does not wait where the socket does not.
     pub fn has_news(&self) -> io::Result<bool> {
         loop {
-            let is_end = self.receive()?;
+            // What an earlier look has found is not in the socket any more.
             let state = self.tls.borrow_mut().process_new_packets().map_err(io::Error::other)?;
-            if is_end || state.peer_has_closed() || state.plaintext_bytes_to_read() > 0 {
+            if state.peer_has_closed() || state.plaintext_bytes_to_read() > 0 || self.receive()? {
                 return Ok(true);
             }
         }

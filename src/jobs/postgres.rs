@@ -183,9 +183,7 @@ impl Postgres {
                 return Some(Verdict::Committed(commit));
             }
             Told::Works(holder) => {
-                if self.standing == Role::GoesOn {
-                    self.standing = Role::Owns;
-                }
+                self.end_going_on();
                 (self.fault, self.rewrite, self.holder) = (None, None, holder);
             }
             Told::Fails(sentence) | Told::Refused(sentence) => {
@@ -195,18 +193,11 @@ impl Postgres {
                 self.fault = Some(sentence);
             }
             Told::Lost(why) => {
-                log::error!("the jobs in {} are not this daemon's any more: {why}", self.name);
-                self.term += 1;
-                self.standing = Role::StandsBy;
-                (self.under_way, self.rewrite, self.page) = (None, None, None);
-                self.collected = Batch::default();
-                self.holder = Holder::default();
+                self.stand_by(&why);
                 return Some(Verdict::Lost(why));
             }
             Told::Rewrite(number) => {
-                if self.standing == Role::GoesOn {
-                    self.standing = Role::Owns;
-                }
+                self.end_going_on();
                 self.rewrite = Some(number);
                 self.health.rewrites += 1;
                 return Some(Verdict::Rewrite);
@@ -217,6 +208,23 @@ impl Postgres {
             }
         }
         self.verdict()
+    }
+
+    /// The jobs that another process has left are those in the database.
+    fn end_going_on(&mut self) {
+        if self.standing == Role::GoesOn {
+            self.standing = Role::Owns;
+        }
+    }
+
+    /// Another daemon has the jobs: what is under way counts for nothing.
+    fn stand_by(&mut self, why: &str) {
+        log::error!("the jobs in {} are not this daemon's any more: {why}", self.name);
+        self.term += 1;
+        self.standing = Role::StandsBy;
+        (self.under_way, self.rewrite, self.page) = (None, None, None);
+        self.collected = Batch::default();
+        self.holder = Holder::default();
     }
 }
 

@@ -1,6 +1,6 @@
 //! One connection: its stream, and what is known of it. It knows nothing of the others.
 
-use super::read_buffer::{ReadBuffer, ReadOutcome};
+use super::read_buffer::{Left, ReadBuffer};
 use crate::access::Identity;
 use crate::id::ServiceId;
 use crate::proxy::Header;
@@ -8,10 +8,6 @@ use crate::service::Credentials;
 use crate::wheel::TimerId;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
-
-/// Reads in a turn in which the peer has closed its side: its last data, and the end of file. A third is for data that one read
-/// cannot take.
-const READS_TO_EOF: usize = 3;
 
 /// A non-blocking stream of bytes.
 pub trait Stream: Read + Write {
@@ -192,25 +188,12 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Reads once, and notes whether another read may bring more. If the peer has closed its side, the end of file behind its
-    /// last data is read too, so that it takes effect in this turn and not in a later one.
+    /// Reads as [`ReadBuffer::read_turn`] does, and notes whether another read may bring more.
     #[inline]
     pub fn read(&mut self, read_buffer: &mut ReadBuffer) -> io::Result<()> {
-        for _ in 0..READS_TO_EOF {
-            match read_buffer.read(&mut self.stream)? {
-                ReadOutcome::Filled => break,
-                // Data and the end that arrive together are announced together: then the end is still to be read.
-                ReadOutcome::Short => self.readable = self.hangup,
-                ReadOutcome::Nothing => self.readable = false,
-                ReadOutcome::End => {
-                    self.readable = false;
-                    self.eof = true;
-                }
-            }
-            if !self.readable {
-                break;
-            }
-        }
+        let left = read_buffer.read_turn(&mut self.stream, self.hangup)?;
+        self.readable = left == Left::Something;
+        self.eof |= left == Left::Ended;
         Ok(())
     }
 }

@@ -23,7 +23,7 @@ pub use connections::{Connections, Host, rehearse};
 pub use handover::{Handover, Program, Rehearsal, StateFile, check, check_listeners};
 pub use listener::{Keepalive, Listener, Options};
 pub use process::log_level;
-pub use read_buffer::{ReadBuffer, ReadOutcome};
+pub use read_buffer::{Left, ReadBuffer};
 pub use sd_notify::{DaemonState, Notifier};
 pub use server::{Policy, Server, readiness_of};
 pub use signals::{Receiver, Signals};

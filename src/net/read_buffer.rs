@@ -7,6 +7,10 @@ use std::io::{self, Read};
 /// How much of a connection is read in one turn: many requests of a pipelining client, a millisecond's work at most.
 const READ_BYTES: usize = 64 * 1024;
 
+/// Reads in a turn in which the peer has closed its side: its last data, and the end of file. A third is for data that one read
+/// cannot take.
+const READS_TO_EOF: usize = 3;
+
 /// The longest rest that is copied into the shared buffer and back: a microsecond or two. A longer one stays where it is.
 const COPIED_BYTES: usize = 16 * 1024;
 
@@ -23,7 +27,7 @@ pub struct ReadBuffer {
 
 /// What one read brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReadOutcome {
+enum ReadOutcome {
     /// As much as was asked for: there may be more.
     Filled,
     /// Less than was asked for: the socket is drained.
@@ -32,6 +36,17 @@ pub enum ReadOutcome {
     Nothing,
     /// The end of file: the peer has closed its side.
     End,
+}
+
+/// What a turn has left in a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// Perhaps something.
+    Something,
+    /// Nothing, for now.
+    Nothing,
+    /// Nothing: the peer has closed its side.
+    Ended,
 }
 
 impl ReadBuffer {
@@ -63,7 +78,7 @@ impl ReadBuffer {
     }
 
     /// Reads once, behind what is there.
-    pub fn read(&mut self, stream: &mut impl Read) -> io::Result<ReadOutcome> {
+    fn read(&mut self, stream: &mut impl Read) -> io::Result<ReadOutcome> {
         let room = self.request_bytes + READ_BYTES - self.len;
         let start = if self.kept.is_empty() { self.len } else { 0 };
         let room = &mut self.buffer[start..start + room];
@@ -83,6 +98,22 @@ impl ReadBuffer {
         }
         self.len += len;
         Ok(received)
+    }
+
+    /// Reads once. If the peer has closed its side, the end of file behind its last data is read too, so that it takes effect in this turn
+    /// and not in a later one.
+    #[inline]
+    pub fn read_turn(&mut self, stream: &mut impl Read, has_peer_closed: bool) -> io::Result<Left> {
+        for _ in 0..READS_TO_EOF {
+            match self.read(stream)? {
+                // Data and the end that arrive together are announced together: then the end is still to be read.
+                ReadOutcome::Short if has_peer_closed => {}
+                ReadOutcome::Filled => break,
+                ReadOutcome::Short | ReadOutcome::Nothing => return Ok(Left::Nothing),
+                ReadOutcome::End => return Ok(Left::Ended),
+            }
+        }
+        Ok(Left::Something)
     }
 
     /// Returns how much the connection has to be served, in bytes.

@@ -12,6 +12,7 @@ use super::socket::Socket;
 use super::waker::{Stopper, Waker};
 use crate::access::Rule;
 use crate::address::Address;
+use crate::bounded_log::BoundedLog;
 use crate::id::{ConnId, Id, ServiceId};
 use crate::loop_stats::Budget;
 use crate::random::Random;
@@ -35,8 +36,6 @@ const EVENTS_PER_TICK: usize = 1024;
 const ACCEPTS_PER_TICK: usize = 256;
 /// How long no connection is accepted after the system refused one for lack of descriptors or memory.
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
-/// The least time between two log lines about that.
-const LOG_INTERVAL: Span = Span::from_secs(1);
 
 const SIGNALS: Token = Token(usize::MAX);
 /// The token of the waker; the one above is the upgrade's.
@@ -51,8 +50,9 @@ pub struct Policy {
     pub max_connections: PerService<u64>,
     /// How long to poll for events before sleeping. It saves the time to wake up, at the cost of a processor that is never idle.
     pub busy_poll: Span,
-    /// Who may ask for what; without rules, everybody for everything.
-    pub rules: Vec<Rule>,
+    /// Who may ask for what; without rules, everybody for everything. None where they could not be read: then it is nobody for anything
+    /// if there were some before, and else as without rules.
+    pub rules: Option<Vec<Rule>>,
 }
 
 impl Default for Policy {
@@ -67,7 +67,7 @@ impl Policy {
         Policy {
             max_connections: PerService::of(list, |info| info.max_connections),
             busy_poll: Span::ZERO,
-            rules: Vec::new(),
+            rules: Some(Vec::new()),
         }
     }
 }
@@ -90,7 +90,7 @@ pub struct Server {
     policy: Policy,
     /// Until when nothing is accepted, after the system refused a connection for lack of descriptors or memory.
     accept_paused_until: Option<Time>,
-    accept_failure_logged_at: Option<Time>,
+    accept_log: BoundedLog,
 }
 
 struct Port {
@@ -161,7 +161,7 @@ impl Server {
             connections,
             policy,
             accept_paused_until: None,
-            accept_failure_logged_at: None,
+            accept_log: BoundedLog::default(),
         })
     }
 
@@ -372,10 +372,8 @@ impl Server {
 
     /// Logs why connections are not accepted, if that was not done lately.
     fn log_accept_failure(&mut self, reason: &dyn fmt::Display) {
-        let now = self.clock.now();
-        if self.accept_failure_logged_at.is_none_or(|at| now.since(at) >= LOG_INTERVAL) {
-            self.accept_failure_logged_at = Some(now);
-            warn!("cannot accept more than {} connections now: {reason}", self.connections.len());
+        if let Some(more) = self.accept_log.due(self.clock.now()) {
+            warn!("cannot accept more than {} connections now: {reason}{more}", self.connections.len());
         }
     }
 }

@@ -1,10 +1,7 @@
 //! One of the two sockets of a connection, with what the poll has said of it.
 
-use crate::net::{ReadBuffer, ReadOutcome, Readiness, Socket, Stream};
+use crate::net::{Left, ReadBuffer, Readiness, Socket, Stream};
 use std::io::{self, ErrorKind, Write};
-
-/// Reads in a turn in which the peer has closed its side: its last data, and the end of file.
-const READS_TO_EOF: usize = 2;
 
 /// A socket.
 pub struct Side {
@@ -53,18 +50,9 @@ impl Side {
     ///
     /// The system's, when the connection is lost.
     pub fn read(&mut self, read_buffer: &mut ReadBuffer) -> io::Result<()> {
-        for _ in 0..READS_TO_EOF {
-            match read_buffer.read(&mut self.socket)? {
-                ReadOutcome::Filled => break,
-                // Data and the end that arrive together are announced together: then the end is still to be read.
-                ReadOutcome::Short => self.readable = self.hangup,
-                ReadOutcome::Nothing => self.readable = false,
-                ReadOutcome::End => (self.readable, self.eof) = (false, true),
-            }
-            if !self.readable {
-                break;
-            }
-        }
+        let left = read_buffer.read_turn(&mut self.socket, self.hangup)?;
+        self.readable = left == Left::Something;
+        self.eof |= left == Left::Ended;
         Ok(())
     }
 

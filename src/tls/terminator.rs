@@ -4,6 +4,7 @@
 use super::Settings;
 use super::connection::{Buffers, Connection, Phase};
 use super::upgrade::Upgrade;
+use crate::bounded_log::BoundedLog;
 use crate::id::{ConnId, Id};
 use crate::net::{Address, Clock, DaemonState, Listener, Notifier, Receiver, Signals, readiness_of};
 use crate::time::{Span, Time, earliest};
@@ -28,8 +29,6 @@ const ACCEPTS_PER_TICK: usize = 256;
 const HANDSHAKES_PER_TICK: usize = 16;
 /// How long no connection is accepted after the system refused one for lack of descriptors or memory.
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
-/// The least time between two log lines of a kind.
-const LOG_INTERVAL: Span = Span::from_secs(1);
 
 const SIGNALS: Token = Token(usize::MAX);
 /// The token of an upgrade's rehearsal.
@@ -74,13 +73,6 @@ pub(super) struct Port {
     pub listener: Listener,
     /// The backlog may hold connections.
     ready: bool,
-}
-
-/// Lines of the log of one kind, some of which are left out.
-#[derive(Default)]
-struct BoundedLog {
-    logged_at: Option<Time>,
-    left_out: u64,
 }
 
 impl Terminator {
@@ -281,21 +273,6 @@ impl Terminator {
                     },
                 }
             }
-        }
-    }
-}
-
-impl BoundedLog {
-    /// Has a line logged, unless there was one of its kind lately. It gets what to say of those that were left out.
-    fn note(&mut self, now: Time, log: impl FnOnce(&str)) {
-        if self.logged_at.is_some_and(|at| now.since(at) < LOG_INTERVAL) {
-            self.left_out += 1;
-            return;
-        }
-        self.logged_at = Some(now);
-        match std::mem::take(&mut self.left_out) {
-            0 => log(""),
-            count => log(&format!(" (and {count} times before)")),
         }
     }
 }

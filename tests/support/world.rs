@@ -66,7 +66,7 @@ struct Client {
 pub struct World {
     list: Vec<&'static Info>,
     settings: AllSettings,
-    rules: Vec<Rule>,
+    rules: Option<Vec<Rule>>,
     connections: Connections<Pipe>,
     clients: Vec<Client>,
     now: Rc<Cell<Time>>,
@@ -182,7 +182,7 @@ impl World {
         let mut world = World {
             list: list.to_vec(),
             settings,
-            rules: Vec::new(),
+            rules: Some(Vec::new()),
             connections,
             clients: Vec::new(),
             now: Rc::default(),
@@ -223,8 +223,13 @@ impl World {
 
     /// Has these rules say who may do what.
     pub fn guard(&mut self, rules: Vec<Rule>) {
-        self.rules = rules.clone();
-        self.connections.guard(rules);
+        self.rules = Some(rules);
+        self.connections.guard(self.rules.clone());
+    }
+
+    /// Has the next servers find no rules that can be read.
+    pub fn lose_rules(&mut self) {
+        self.rules = None;
     }
 
     /// What the operator has told the services.

@@ -150,22 +150,24 @@ impl Terminator {
         match end {
             End::Closed | End::Lost => {}
             End::Unreachable(_) => {
-                let to = &self.settings.to;
-                self.server_log.note(self.clock.now(), |more| warn!("{to}: {end}{more}"));
+                if let Some(more) = self.server_log.due(self.clock.now()) {
+                    warn!("{}: {end}{more}", self.settings.to);
+                }
             }
             End::Refused(_) | End::Nameless(_) => self.log_refusal(&peer, end),
         }
     }
 
     fn log_refusal(&mut self, peer: &dyn Display, why: &dyn Display) {
-        self.refusal_log.note(self.clock.now(), |more| info!("{peer} is not let in: {why}{more}"));
+        if let Some(more) = self.refusal_log.due(self.clock.now()) {
+            info!("{peer} is not let in: {why}{more}");
+        }
     }
 
     pub(super) fn log_full(&mut self, why: &dyn Display) {
-        let count = self.connections.len();
-        self.accept_log.note(self.clock.now(), |more| {
-            warn!("cannot accept more than {count} connections now: {why}{more}");
-        });
+        if let Some(more) = self.accept_log.due(self.clock.now()) {
+            warn!("cannot accept more than {} connections now: {why}{more}", self.connections.len());
+        }
     }
 }
 
