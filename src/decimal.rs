@@ -7,24 +7,29 @@ const MOST: u64 = u32::MAX as u64;
 
 /// Returns the value of unsigned decimal digits; None if it is anything else. What is beyond 2^32-1 counts as 2^32-1.
 pub fn parse_number(word: &[u8]) -> Option<u32> {
-    let (number, len) = leading_number(word);
-    (len > 0 && len == word.len()).then_some(number)
+    let (number, rest) = first_number(word)?;
+    rest.is_empty().then_some(number)
 }
 
-/// Returns the value of the unsigned decimal digits at the front, which counts as [`parse_number`] says, and how many there are.
+/// Returns the value of the digits before the first space, which counts as [`parse_number`] says, and what comes from there on; None if there
+/// is anything else before it.
 #[inline]
-pub fn leading_number(bytes: &[u8]) -> (u32, usize) {
-    let (mut number, mut len) = (0_u64, 0);
-    for byte in bytes {
+pub fn first_number(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (mut number, mut rest) = (0_u64, bytes.iter());
+    let mut byte = *rest.next()?;
+    loop {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
-            break;
+            return None;
         }
         number = (number * 10 + u64::from(digit)).min(MOST);
-        len += 1;
+        match rest.as_slice().first() {
+            // Lossless: it is no more than the largest.
+            None | Some(b' ') => return Some((number as u32, rest.as_slice())),
+            Some(next) => byte = *next,
+        }
+        rest.next();
     }
-    // Lossless: it is no more than the largest.
-    (number as u32, len)
 }
 
 /// Appends the decimal digits of a number. Replies that are sent all the time need not go through the formatting of any value.

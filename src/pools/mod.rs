@@ -94,6 +94,8 @@ pub struct PoolsService {
 enum Handled {
     /// It is done with, and the next can be served.
     Next,
+    /// So it is, and its answer is written.
+    Answered,
     /// It is done with, and others are served before the next.
     Last,
     /// It is served on in the connection's next turn.
@@ -162,9 +164,12 @@ impl PoolsService {
                 debug!("{conn} speaks HTTP here");
                 return Handled::Close;
             }
-            _ => self.replies.push((conn, Reply::BadCommand)),
+            _ => {
+                self.replies.push((conn, Reply::BadCommand));
+                return Handled::Next;
+            }
         }
-        Handled::Next
+        Handled::Answered
     }
 
     /// Runs one step of the state machine, and logs its events.
@@ -185,7 +190,7 @@ impl PoolsService {
         self.state.end_turn();
         for replies in self.replies.chunk_by(|(one, _), (next, _)| one == next) {
             output.reply_all_lines(replies[0].0, |bytes| {
-                replies.iter().for_each(|(_, reply)| bytes.extend_from_slice(wire::text_of(*reply)));
+                replies.iter().for_each(|(_, reply)| wire::write_reply(bytes, *reply));
                 // Lossless: a step wakes fewer, and each has few.
                 replies.len() as u32
             });
@@ -197,20 +202,23 @@ impl PoolsService {
     fn serve_lines(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
         let Input { bytes: input, seen } = input;
         let mut consumed = 0;
+        let mut unsent = context.output.len(conn);
         for _ in 0..REQUESTS_PER_TURN {
             if consumed > 0 && consumed == input.len() {
                 return Served { consumed, then: Then::Read };
             }
-            if context.output.len(conn) >= NEARLY_FULL_BYTES {
+            if unsent >= NEARLY_FULL_BYTES {
                 self.end_turn(context.output);
-            }
-            if context.output.is_full(conn) {
-                break;
+                unsent = context.output.len(conn);
+                if unsent >= FULL_BYTES {
+                    break;
+                }
             }
             let seen = if consumed == 0 { seen } else { 0 };
             match wire::first_line(&input[consumed..], seen, self.max_line) {
                 Line::Whole(line, len) => match self.handle(conn, line, context) {
                     Handled::Next => consumed += len,
+                    Handled::Answered => (consumed, unsent) = (consumed + len, context.output.len(conn)),
                     Handled::Last => return Served { consumed: consumed + len, then: Then::Serve },
                     Handled::Unfinished => break,
                     Handled::Close => return Served { consumed: input.len(), then: Then::Close },

@@ -410,6 +410,7 @@ impl PoolsState {
     }
 
     /// Removes a claim from every table and disarms its timer. Its pool may be left without claims.
+    #[inline]
     fn withdraw(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) -> Withdrawn {
         let freed = self.other_pools(id);
         let Claim { pool, conn, since, phase } = self.detach(id, step.now);

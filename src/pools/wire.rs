@@ -6,7 +6,7 @@ pub mod listing;
 pub use crate::decimal::{parse_number, parse_seconds};
 
 use super::request::{AcquireLock, BadSyntax, KeyLimits, MOST_LIMITS, Purpose, Reply};
-use crate::decimal::leading_number;
+use crate::decimal::first_number;
 use crate::pools::stats::PoolStat as Stat;
 use crate::stats::{Figures, Stat as _, Unit};
 use crate::time::Span;
@@ -105,21 +105,29 @@ pub fn is_http(line: &[u8]) -> bool {
 }
 
 /// Returns the request in a line without its end.
+#[inline]
 pub fn parse(line: &[u8]) -> PoolRequest<'_> {
-    // These two are most requests.
-    if line == RELEASE {
+    // These are most requests.
+    let (purpose, parameters) = if line == RELEASE {
         return PoolRequest::Release(None);
-    }
-    if let Some(parameters) = line.strip_prefix(b"ACQ4ME ") {
-        return PoolRequest::Acquire(parse_acquire(Purpose::Me, LineWords(parameters)));
-    }
+    } else if let Some(parameters) = line.strip_prefix(b"ACQ4ME ") {
+        (Purpose::Me, parameters)
+    } else if let Some(parameters) = line.strip_prefix(b"ACQ4ANY ") {
+        (Purpose::Anyone, parameters)
+    } else {
+        return parse_rare(line);
+    };
+    PoolRequest::Acquire(parse_acquire(purpose, LineWords(parameters)))
+}
+
+#[cold]
+fn parse_rare(line: &[u8]) -> PoolRequest<'_> {
     if line.first() == Some(&b' ') {
         return PoolRequest::Unknown;
     }
     let mut parameters = LineWords(line);
     match parameters.next().unwrap_or_default() {
-        b"ACQ4ME" => PoolRequest::Acquire(parse_acquire(Purpose::Me, parameters)),
-        b"ACQ4ANY" => PoolRequest::Acquire(parse_acquire(Purpose::Anyone, parameters)),
+        b"ACQ4ME" | b"ACQ4ANY" => PoolRequest::Acquire(Err(BadSyntax)),
         b"RELEASE" => PoolRequest::Release(parameters.next()),
         b"STATS" => parse_stats(parameters),
         _ => PoolRequest::Unknown,
@@ -143,6 +151,7 @@ impl<'a> Iterator for LineWords<'a> {
 }
 
 impl<'a> LineWords<'a> {
+    #[inline]
     fn skip_spaces(&mut self) {
         while let [b' ', rest @ ..] = self.0 {
             self.0 = rest;
@@ -153,26 +162,42 @@ impl<'a> LineWords<'a> {
     #[inline]
     fn take_key(&mut self) -> Option<&'a [u8]> {
         self.skip_spaces();
-        let end = self.0.iter().position(|byte| matches!(*byte, b' ' | 0)).unwrap_or(self.0.len());
-        let (key, rest) = self.0.split_at(end);
+        let (key, rest) = self.0.split_at(key_len(self.0));
         self.0 = rest;
-        (end > 0 && rest.first() != Some(&0)).then_some(key)
+        (!key.is_empty() && rest.first() != Some(&0)).then_some(key)
     }
 
     /// Takes the next word if [`parse_number`] would return a number, which it returns; else it stays.
     #[inline]
     fn take_number(&mut self) -> Option<u32> {
         self.skip_spaces();
-        let (number, len) = leading_number(self.0);
-        let rest = &self.0[len..];
-        let is_whole = len > 0 && matches!(rest, [] | [b' ', ..]);
-        is_whole.then(|| {
-            self.0 = rest;
-            number
-        })
+        let (number, rest) = first_number(self.0)?;
+        self.0 = rest;
+        Some(number)
     }
 }
 
+/// Returns how many bytes stand before the first space or NUL. It looks at eight at a time.
+#[inline]
+fn key_len(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
+    // Space and NUL are the bytes of which nothing is left without this bit.
+    const SPACE: u64 = u64::from_ne_bytes([b' '; 8]);
+    let (words, tail) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word) & !SPACE;
+        // The lowest byte whose highest bit is set here is the lowest that is zero.
+        let zeros = word.wrapping_sub(ONES) & !word & (ONES << 7);
+        if zeros != 0 {
+            return at * 8 + zeros.trailing_zeros() as usize / 8;
+        }
+    }
+    let in_tail = tail.iter().position(|byte| matches!(*byte, b' ' | 0));
+    bytes.len() - tail.len() + in_tail.unwrap_or(tail.len())
+}
+
+// Among all else there would not be registers enough for it.
+#[inline(never)]
 fn parse_acquire<'a>(purpose: Purpose, mut parameters: LineWords<'a>) -> Result<AcquireLock<'a>, BadSyntax> {
     let key = parameters.take_key().ok_or(BadSyntax)?;
     let mut positive = || parameters.take_number().filter(|n| *n > 0).ok_or(BadSyntax);
@@ -182,8 +207,13 @@ fn parse_acquire<'a>(purpose: Purpose, mut parameters: LineWords<'a>) -> Result<
         None => parameters.next().and_then(parse_seconds).unwrap_or(Span::ZERO),
     };
     let (hold, who, also) = (Span::FOREVER, &b""[..], Vec::new());
-    let mut request = AcquireLock { key, purpose, workers, max_queue, timeout, hold, who, also };
-    parameters.try_for_each(|word| parse_field(word, &mut request))?;
+    let request = AcquireLock { key, purpose, workers, max_queue, timeout, hold, who, also };
+    if parameters.0.is_empty() { Ok(request) } else { parse_fields(parameters, request) }
+}
+
+#[inline(never)]
+fn parse_fields<'a>(mut words: LineWords<'a>, mut request: AcquireLock<'a>) -> Result<AcquireLock<'a>, BadSyntax> {
+    words.try_for_each(|word| parse_field(word, &mut request))?;
     Ok(request)
 }
 
@@ -264,6 +294,17 @@ pub const fn text_of(reply: Reply) -> &'static [u8] {
         Reply::Limited => b"ERROR LIMITED\n",
         Reply::BadCommand => b"ERROR BAD_COMMAND\n",
         Reply::LineTooLong => LINE_TOO_LONG,
+    }
+}
+
+/// Appends the line of a reply.
+#[inline]
+pub fn write_reply(bytes: &mut Vec<u8>, reply: Reply) {
+    match reply {
+        // Most are these, and a copy whose length is known takes no call.
+        Reply::Locked => bytes.extend_from_slice(text_of(Reply::Locked)),
+        Reply::Released => bytes.extend_from_slice(text_of(Reply::Released)),
+        _ => bytes.extend_from_slice(text_of(reply)),
     }
 }
 
