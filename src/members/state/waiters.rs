@@ -173,7 +173,7 @@ impl State {
             && single.is_none_or(|(single, _)| rank < single)
         {
             self.serve_several(waiter, pool, None, step);
-            return self.settle_want(waiter);
+            return self.settle_want(waiter, pool);
         }
         // Those behind the first one that waits for several keep nothing, but may be served with what it cannot use.
         if let Some((_, keeper)) = keeper {
@@ -208,10 +208,11 @@ impl State {
         unproved.into_iter().for_each(|member| self.begin_check(member, step));
     }
 
-    /// A waiter that keeps members needs fewer starts, and more if one that it kept is there no longer.
-    fn settle_want(&mut self, id: WaiterId) {
-        let Some(waiter) = self.waiters.get(id.index()) else { return };
-        let Some(pool) = waiter.starts_in() else { return };
+    /// A waiter that keeps members of a pool needs fewer starts there, and more if one that it kept is there no longer. One that causes its
+    /// starts in another pool of its group needs as many as before: in that one, others may come before it.
+    fn settle_want(&mut self, id: WaiterId, pool: PoolId) {
+        let causes_starts = |waiter: &&Waiter| waiter.starts_in() == Some(pool);
+        let Some(waiter) = self.waiters.get(id.index()).filter(causes_starts) else { return };
         let kept = self.suiting(pool, waiter.filter.as_deref());
         self.set_want(id, waiter.members().saturating_sub(kept.max(waiter.spent)));
     }
@@ -221,7 +222,7 @@ impl State {
         if self.queued(pool) > 0
             && let Some((_, keeper)) = self.keeper(pool, now)
         {
-            self.settle_want(keeper);
+            self.settle_want(keeper, pool);
         }
     }
 
@@ -287,7 +288,7 @@ impl State {
             }
             if is_several && keeper.is_none() {
                 keeper = Some(id);
-                self.settle_want(id);
+                self.settle_want(id, pool);
             }
         }
     }
