@@ -7,7 +7,7 @@ use super::report::{Case, Figure, Values, Wanted};
 use super::server::{Program, Server};
 use super::settings::Settings;
 use super::timers::Due;
-use super::{churn, instructions, load, memory, scraping, stampede, timers};
+use super::{churn, deaths, instructions, load, memory, scraping, stampede, timers};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -26,6 +26,7 @@ pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     cases.extend([64, 1_000].map(|clients| hot(clients, settings)));
     cases.push(mixed(settings));
     cases.push(stampede(settings));
+    cases.push(deaths(settings));
     cases.extend([64, 10_000].map(|clients| scraped(clients, settings)));
     cases.extend([Due::Spread, Due::AtOnce].map(|due| timers(due, settings)));
     cases.extend([Idleness::Idle, Idleness::WaitForOne, Idleness::WaitForOwn].map(|what| memory(what, settings)));
@@ -92,6 +93,14 @@ fn stampede(settings: &Settings) -> Case<'_> {
     case(Protocol::Lines, format!("stampede of {waiters}"), &[Ours, Limit, C], figures, settings, move |server| {
         stampede::measure(server, waiters, settings)
     })
+}
+
+fn deaths(settings: &Settings) -> Case<'_> {
+    let count = settings.connections(15_000);
+    let figures = [("others wait, p99 ms", AtMost(5.0)), ("at most, ms", Nothing)];
+    let figures = figures.map(|(name, wanted)| Figure { name, wanted, against: Some(C) }).into();
+    let measure = move |server: &Server| deaths::measure(server, count);
+    case(Protocol::Lines, format!("{count} die at once"), &[Ours, Limit, C], figures, settings, measure)
 }
 
 fn scraped(clients: usize, settings: &Settings) -> Case<'_> {

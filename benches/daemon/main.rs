@@ -14,6 +14,7 @@ mod clients;
 mod cluster;
 mod counters;
 mod crowd;
+mod deaths;
 mod disk;
 mod durable;
 mod instructions;

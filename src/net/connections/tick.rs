@@ -17,7 +17,7 @@ const SERVE_TIME: Span = Span::from_millis(2);
 /// that many that become due together do not delay the others.
 const TIMERS_PER_TICK: usize = 1024;
 const WRITES_PER_TICK: usize = 256;
-const REAPS_PER_TICK: usize = 256;
+const REAPS_PER_TICK: usize = 64;
 
 /// What surrounds the connections: the system with its sockets and its clock, or a test.
 pub trait Host {

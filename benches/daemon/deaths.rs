@@ -1,0 +1,34 @@
+//! Thousands of connections with a lock each that end at once, as when a machine of the fleet loses its power supply: how long
+//! another client waits meanwhile.
+
+use super::clients::Clients;
+use super::report::Values;
+use super::server::Server;
+use std::io;
+use std::thread;
+use std::time::Instant;
+
+/// The time to a reply of a client that asks all the while, in milliseconds: what 99 of 100 take at most, and the longest. The load's core
+/// is shared by that client and by the one that closes the connections.
+pub fn measure(server: &Server, count: usize) -> io::Result<Values> {
+    let mut crowd = Clients::connect(server, count)?;
+    let mut other = Clients::connect(server, 1)?;
+    for client in 0..count {
+        crowd.expect(client, format!("ACQ4ME Article:{client} 1 2 60\n").as_bytes(), "LOCKED")?;
+    }
+    let end = thread::spawn(move || drop(crowd));
+    let mut times = Vec::new();
+    let mut is_over = false;
+    while !is_over {
+        // What is asked when all are closed is answered when the server has found it.
+        is_over = end.is_finished();
+        for (request, reply) in [(&b"ACQ4ME Article:other 1 2 60\n"[..], "LOCKED"), (b"RELEASE\n", "RELEASED")] {
+            let asked = Instant::now();
+            other.expect(0, request, reply)?;
+            times.push(asked.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    end.join().map_err(|_| io::Error::other("the connections were not closed"))?;
+    times.sort_by(f64::total_cmp);
+    Ok(vec![times[(times.len() - 1) * 99 / 100], times[times.len() - 1]])
+}
