@@ -13,7 +13,7 @@ const MANY_KEYS: usize = 60_000;
 const CROWD: usize = 3_000;
 /// How many are written to and how many are dropped in a tick at most, and how many timers fire.
 const WRITES: usize = 256;
-const REAPS: usize = 256;
+const REAPS: usize = 64;
 const TIMERS: usize = 1024;
 
 /// Clients that are not limited in what they hold.
