@@ -14,6 +14,8 @@ use std::fmt;
 const SHOWN: usize = 20;
 /// How much is shown of what a client sends.
 const LONG: usize = 500;
+/// How many connections may end before everything is done: fewer than the loop drops in a tick, as how many are open is told to clients.
+const MOST_ENDS: usize = 32;
 
 /// What clients, time and the operator do.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,6 +47,8 @@ pub struct Twin {
     services: Vec<Service>,
     /// Whose connections were not closed when both were compared the last time.
     open: Vec<usize>,
+    /// How many connections have ended since everything was done.
+    ends: usize,
     /// The last actions, with a number for each.
     done: VecDeque<(usize, Action)>,
     count: usize,
@@ -67,6 +71,7 @@ impl Twin {
             services: Vec::new(),
             received: Vec::new(),
             open: Vec::new(),
+            ends: 0,
             done: VecDeque::new(),
             count: 0,
             replay,
@@ -75,7 +80,7 @@ impl Twin {
 
     /// Does the same to both. They are compared whenever everything is done that can be done at once.
     pub fn act(&mut self, action: Action) {
-        let Twin { world, model, .. } = self;
+        let Twin { world, model, ends, .. } = self;
         self.count += 1;
         self.done.push_back((self.count, action.clone()));
         if self.done.len() > SHOWN {
@@ -96,13 +101,20 @@ impl Twin {
                 model.send(client, &bytes);
                 return world.send(client, &bytes);
             }
-            Action::Finish(client) => {
-                model.finish(client);
-                return world.finish(client);
-            }
-            Action::Reset(client) => {
-                model.reset(client);
-                return world.reset(client);
+            Action::Finish(client) | Action::Reset(client) => {
+                if matches!(action, Action::Finish(_)) {
+                    model.finish(client);
+                    world.finish(client);
+                } else {
+                    model.reset(client);
+                    world.reset(client);
+                }
+                *ends += 1;
+                if *ends < MOST_ENDS {
+                    return;
+                }
+                world.settle();
+                model.settle();
             }
             Action::Room(client, room) => {
                 model.set_room(client, room);
@@ -126,6 +138,7 @@ impl Twin {
                 model.settle();
             }
         }
+        self.ends = 0;
         self.compare();
     }
 
