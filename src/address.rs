@@ -35,6 +35,30 @@ impl Address {
         address.map(Address::Tcp)
     }
 
+    /// Returns what a text that is no address should have been: what to write in place of it, where that is known, else `forms`.
+    pub fn wanted(text: &str, forms: &str) -> String {
+        let bare = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+        let (host, port) = bare.split_once(':').map_or((bare, ""), |(host, _)| (host, &bare[host.len()..]));
+        let is_port = !bare.is_empty() && bare.bytes().all(|byte| byte.is_ascii_digit());
+        let instead = match host {
+            _ if text.starts_with('/') => format!("unix:{text}"),
+            _ if is_port => format!("127.0.0.1:{bare}"),
+            "localhost" => format!("127.0.0.1{port}"),
+            "*" | "" if port.len() > 1 => format!("0.0.0.0{port}"),
+            "*" => "0.0.0.0".into(),
+            _ => bare.into(),
+        };
+        let is_name = host.starts_with(|c: char| c.is_ascii_alphabetic())
+            && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+            && (port.is_empty() || port[1..].bytes().all(|byte| byte.is_ascii_digit()));
+        match (Address::parse(&instead, 0).is_some(), is_name) {
+            (true, true) => format!("an address: names of hosts are not resolved; use {instead}"),
+            (true, false) => format!("an address; use {instead}"),
+            (false, true) => format!("{forms}: names of hosts are not resolved"),
+            (false, false) => forms.into(),
+        }
+    }
+
     /// Returns whether those who connect are proxies.
     pub fn is_proxied(&self) -> bool {
         matches!(self, Address::Proxied(_))
@@ -111,6 +135,26 @@ mod tests {
             "proxy:proxy:::1",
         ] {
             assert_eq!(Address::parse(text, 7531), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_to_write_in_place_of_no_address_is_said() {
+        for (text, wanted) in [
+            ("localhost", "an address: names of hosts are not resolved; use 127.0.0.1"),
+            ("localhost:80", "an address: names of hosts are not resolved; use 127.0.0.1:80"),
+            ("http://localhost:80/", "an address: names of hosts are not resolved; use 127.0.0.1:80"),
+            ("http://10.0.0.1:80", "an address; use 10.0.0.1:80"),
+            ("7580", "an address; use 127.0.0.1:7580"),
+            (":7580", "an address; use 0.0.0.0:7580"),
+            ("*", "an address; use 0.0.0.0"),
+            ("/run/p", "an address; use unix:/run/p"),
+            ("db1.example.org:80", "IP: names of hosts are not resolved"),
+            ("1.2.3", "IP"),
+            ("", "IP"),
+            ("1.2.3.4:99999", "IP"),
+        ] {
+            assert_eq!(Address::wanted(text, "IP"), wanted, "{text}");
         }
     }
 

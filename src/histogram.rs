@@ -3,6 +3,7 @@
 //! The buckets are about a fifth wider from one to the next, so that a quantile is right to [`ACCURACY`]. Their bounds are round
 //! numbers, for fewer of them are exported: [`TIME_BOUNDS`], [`NUMBER_BOUNDS`].
 
+use crate::count::Count;
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
 
@@ -38,9 +39,9 @@ static FIRST_BY_DIGITS: [u8; 65 * 4] = first_by_digits();
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "SavedHistogram", into = "SavedHistogram")]
 pub struct Histogram {
-    counts: Option<Box<[u64; BUCKETS]>>,
-    count: u64,
-    sum: u64,
+    counts: Option<Box<[Count; BUCKETS]>>,
+    count: Count,
+    sum: Count,
 }
 
 /// A value that a share of all values does not exceed.
@@ -56,8 +57,8 @@ pub struct Quantile {
 #[derive(Serialize, Deserialize)]
 struct SavedHistogram {
     /// The counts without the zeros at their end.
-    counts: Vec<u64>,
-    sum: u64,
+    counts: Vec<Count>,
+    sum: Count,
 }
 
 const fn bounds() -> [u64; BOUND_COUNT] {
@@ -107,8 +108,8 @@ const fn first_by_digits() -> [u8; 65 * 4] {
 }
 
 #[cold]
-fn no_counts() -> Box<[u64; BUCKETS]> {
-    Box::new([0; BUCKETS])
+fn no_counts() -> Box<[Count; BUCKETS]> {
+    Box::new([Count::ZERO; BUCKETS])
 }
 
 #[inline]
@@ -136,14 +137,14 @@ impl Histogram {
     /// Counts one more value. One that is as large as a bound counts below it.
     #[inline]
     pub fn record_number(&mut self, value: u64) {
-        self.counts.get_or_insert_with(no_counts)[bucket_of(value)] += 1;
-        self.count += 1;
-        self.sum = self.sum.saturating_add(value);
+        self.counts.get_or_insert_with(no_counts)[bucket_of(value)].bump();
+        self.count.bump();
+        self.sum += value;
     }
 
     /// Makes it of counts in fewer buckets, whose bounds are bounds here; the last has none. Each is taken to be spread evenly.
     pub fn of_coarse(bounds: &[u64], counts: &[u64], sum: u64) -> Self {
-        let mut fine = Box::new([0; BUCKETS]);
+        let mut fine = no_counts();
         let mut first = 0;
         for (n, count) in counts.iter().enumerate() {
             let last = bounds.get(n).map_or(BOUND_COUNT, |bound| bucket_of(*bound));
@@ -156,67 +157,66 @@ impl Histogram {
             }
             first = last + 1;
         }
-        Histogram { count: counts.iter().sum(), sum, counts: Some(fine) }
+        Histogram { count: counts.iter().copied().map(Count::from).sum(), sum: sum.into(), counts: Some(fine) }
     }
 
     /// Counts every value of another one more.
     pub fn add(&mut self, other: &Histogram) {
         if let Some(more) = &other.counts {
             let counts = self.counts.get_or_insert_with(no_counts);
-            counts.iter_mut().zip(more.iter()).for_each(|(count, more)| *count += more);
+            counts.iter_mut().zip(more.iter()).for_each(|(count, more)| *count += *more);
         }
         self.count += other.count;
-        self.sum = self.sum.saturating_add(other.sum);
+        self.sum += other.sum;
     }
 
     /// Returns the values that came after those of an earlier state of this histogram.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let mut counts = self.counts.clone();
         if let (Some(counts), Some(before)) = (&mut counts, &earlier.counts) {
-            counts.iter_mut().zip(before.iter()).for_each(|(count, before)| *count = count.saturating_sub(*before));
+            counts.iter_mut().zip(before.iter()).for_each(|(count, before)| *count = count.less(*before));
         }
-        let [count, sum] =
-            [(self.count, earlier.count), (self.sum, earlier.sum)].map(|(now, then)| now.saturating_sub(then));
-        Histogram { counts: counts.filter(|_| count > 0), count, sum }
+        let (count, sum) = (self.count.less(earlier.count), self.sum.less(earlier.sum));
+        Histogram { counts: counts.filter(|_| count > Count::ZERO), count, sum }
     }
 
     /// Returns how many values there were.
     pub fn count(&self) -> u64 {
-        self.count
+        self.count.get()
     }
 
     /// Returns in how many buckets the values are, with those before them.
     pub fn filled(&self) -> usize {
-        let last = self.counts.iter().flat_map(|counts| counts.iter().rposition(|count| *count > 0)).next();
+        let last = self.counts.iter().flat_map(|counts| counts.iter().rposition(|count| *count > Count::ZERO)).next();
         last.map_or(0, |last| last + 1)
     }
 
     /// Returns the sum of all values.
     pub fn sum(&self) -> u64 {
-        self.sum
+        self.sum.get()
     }
 
     /// Returns for each of these bounds, which must be bounds here, how many values were no larger.
     pub fn cumulative<'a>(&'a self, bounds: &'a [u64]) -> impl Iterator<Item = (u64, u64)> + 'a {
-        let (mut bucket, mut below) = (0, 0);
+        let (mut bucket, mut below) = (0, Count::ZERO);
         bounds.iter().map(move |bound| {
             let end = bucket_of(*bound) + 1;
             if let Some(counts) = &self.counts {
-                below += counts[bucket..end].iter().sum::<u64>();
+                below += counts[bucket..end].iter().copied().sum::<Count>();
             }
             bucket = end;
-            (*bound, below)
+            (*bound, below.get())
         })
     }
 
     /// Returns the value that this share of all values (0 to 1) does not exceed; None without values.
     pub fn quantile(&self, share: f64) -> Option<Quantile> {
         let counts = self.counts.as_ref()?;
-        let rank = (share * self.count as f64).ceil().max(1.0) as u64;
-        let mut below = 0;
+        let rank = (share * self.count.get() as f64).ceil().max(1.0) as u64;
+        let mut below = Count::ZERO;
         let bucket = counts.iter().position(|count| {
-            below += count;
-            below >= rank
+            below += *count;
+            below.get() >= rank
         })?;
         let Some(upper) = BOUNDS.get(bucket) else { return Some(Quantile { value: LARGEST, is_beyond: true }) };
         // The middle of the bucket, whose smallest value is one more than the bound below it.
@@ -239,11 +239,11 @@ impl TryFrom<SavedHistogram> for Histogram {
         if saved.counts.is_empty() {
             return Ok(Histogram::default());
         }
-        let mut counts = Box::new([0; BUCKETS]);
+        let mut counts = no_counts();
         let here = counts.get_mut(..saved.counts.len()).ok_or("a histogram has other buckets")?;
         here.copy_from_slice(&saved.counts);
-        let count = saved.counts.iter().try_fold(0_u64, |sum, count| sum.checked_add(*count));
-        Ok(Histogram { counts: Some(counts), count: count.ok_or("a histogram counts too many")?, sum: saved.sum })
+        let count = saved.counts.into_iter().sum();
+        Ok(Histogram { counts: Some(counts), count, sum: saved.sum })
     }
 }
 
@@ -344,7 +344,8 @@ mod tests {
             assert_eq!(postcard::from_bytes(&saved), Ok(histogram.clone()));
             histogram.record_number(12_345);
         }
-        let damaged = postcard::to_allocvec(&SavedHistogram { counts: vec![1; BUCKETS + 1], sum: 0 });
+        let damaged =
+            postcard::to_allocvec(&SavedHistogram { counts: vec![Count::MAX; BUCKETS + 1], sum: Count::ZERO });
         assert!(postcard::from_bytes::<Histogram>(&damaged.expect("is written")).is_err());
     }
 }

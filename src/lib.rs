@@ -91,11 +91,19 @@ mod bounded_log;
 #[cfg(feature = "internals")]
 pub mod bounded_log;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod browser;
+#[cfg(feature = "internals")]
+pub mod browser;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod cli;
 #[cfg(feature = "internals")]
 pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(all(feature = "client", not(feature = "internals")))]
+mod count;
+#[cfg(feature = "internals")]
+pub mod count;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod counters;
 #[cfg(feature = "internals")]

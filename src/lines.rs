@@ -1,8 +1,10 @@
 //! Services whose requests are lines, and that answer each at once: reads the lines of a turn.
 
+use crate::browser::is_from_browser;
 use crate::id::ConnId;
 use crate::pools::wire::{LINE_TOO_LONG, Line, first_line};
 use crate::service::{Context, Input, REQUESTS_PER_TURN, Served, Then};
+use log::debug;
 
 /// How far a line is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +19,7 @@ pub enum Progress {
     Over,
 }
 
-/// Has the lines at the front of the input served, in order, each of `longest` bytes at most without its end.
+/// Has the lines at the front of the input served, in order, each of `longest` bytes at most without its end. A browser is closed.
 pub fn serve_lines(
     conn: ConnId,
     input: Input<'_>,
@@ -33,6 +35,10 @@ pub fn serve_lines(
         }
         let seen = if consumed == 0 { seen } else { 0 };
         match first_line(&input[consumed..], seen, longest) {
+            Line::Whole(line, _) if is_from_browser(line) => {
+                debug!("{conn} is a browser, and is closed");
+                return Served { consumed: input.len(), then: Then::Close };
+            }
             Line::Whole(line, len) => match serve(line, context) {
                 Progress::Done => consumed += len,
                 Progress::Waits => return Served { consumed: consumed + len, then: Then::Wait },

@@ -29,6 +29,12 @@ pub struct List<K> {
     kind: PhantomData<K>,
 }
 
+/// A queue of ids with links of its own. An id is in it at most once.
+pub struct Queue<K> {
+    list: List<K>,
+    links: Links,
+}
+
 impl Links {
     /// Returns true when `key` is in some queue of these links.
     pub fn is_linked<K: Id>(&self, key: K) -> bool {
@@ -151,6 +157,57 @@ impl<K: Id> List<K> {
     /// Returns the ids, from the last to the first.
     pub fn iter_back<'a>(&self, links: &'a Links) -> impl Iterator<Item = K> + use<'a, K> {
         walk(self.tail, |key| links.links[key as usize].prev)
+    }
+}
+
+impl<K> Default for Queue<K> {
+    fn default() -> Self {
+        Queue { list: List::default(), links: Links::default() }
+    }
+}
+
+impl<K: Id> Queue<K> {
+    /// Returns how many ids are in the queue.
+    pub fn len(&self) -> u32 {
+        self.list.len()
+    }
+
+    /// Returns true when no id is in the queue.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Returns true when `key` is in the queue.
+    #[inline]
+    pub fn contains(&self, key: K) -> bool {
+        self.links.is_linked(key)
+    }
+
+    /// Appends `key`, unless it is in the queue.
+    #[inline]
+    pub fn push_back(&mut self, key: K) {
+        if !self.links.is_linked(key) {
+            self.list.push_back(&mut self.links, key);
+        }
+    }
+
+    /// Removes and returns the first id.
+    #[inline]
+    pub fn pop_front(&mut self) -> Option<K> {
+        self.list.pop_front(&mut self.links)
+    }
+
+    /// Removes `key`, if it is in the queue.
+    #[inline]
+    pub fn remove(&mut self, key: K) {
+        if self.links.is_linked(key) {
+            self.list.remove(&mut self.links, key);
+        }
+    }
+
+    /// Returns the ids, from the first to the last.
+    pub fn iter(&self) -> impl Iterator<Item = K> {
+        self.list.iter(&self.links)
     }
 }
 

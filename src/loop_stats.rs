@@ -1,6 +1,7 @@
 //! What the loop counts of its own work: how long its ticks take, how much is done in one, and which budgets ended one early.
 //! It is told the time; no clock is read for it.
 
+use crate::count::Count;
 use crate::histogram::Histogram;
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
@@ -37,9 +38,9 @@ pub struct LoopStats {
     #[serde(skip)]
     pub reload: Option<Reload>,
     /// How often each budget was used up, in the order of [`Budget::ALL`].
-    spent: Vec<u64>,
+    spent: Vec<Count>,
     begun: Option<Time>,
-    turns_now: u64,
+    turns_now: Count,
 }
 
 /// A reload: the settings were to be read again, perhaps by another program.
@@ -85,9 +86,9 @@ impl Default for LoopStats {
             durations: Histogram::default(),
             turns: Histogram::default(),
             reload: None,
-            spent: vec![0; Budget::ALL.len()],
+            spent: vec![Count::ZERO; Budget::ALL.len()],
             begun: None,
-            turns_now: 0,
+            turns_now: Count::ZERO,
         }
     }
 }
@@ -96,7 +97,7 @@ impl LoopStats {
     /// Goes on from what an earlier version counted, which knew fewer budgets.
     pub fn restored(durations: Histogram, turns: Histogram, spent: &[u64]) -> Self {
         let mut stats = LoopStats { durations, turns, ..LoopStats::default() };
-        stats.spent.iter_mut().zip(spent).for_each(|(now, before)| *now = *before);
+        stats.spent.iter_mut().zip(spent).for_each(|(now, before)| *now = (*before).into());
         stats
     }
 
@@ -108,25 +109,25 @@ impl LoopStats {
     /// A connection has its turn.
     pub fn count_turn(&mut self, now: Time) {
         self.begin_tick(now);
-        self.turns_now += 1;
+        self.turns_now.bump();
     }
 
     /// The loop is about to sleep, or to look whether it must not.
     pub fn end_tick(&mut self, now: Time) {
         if let Some(begun) = self.begun.take() {
             self.durations.record(now.since(begun));
-            self.turns.record_number(std::mem::take(&mut self.turns_now));
+            self.turns.record_number(std::mem::take(&mut self.turns_now).get());
         }
     }
 
     /// A budget was used up, and there was more to do.
     pub fn count_spent(&mut self, budget: Budget) {
-        self.spent[budget as usize] += 1;
+        self.spent[budget as usize].bump();
     }
 
     /// How often a budget was used up.
     pub fn spent(&self, budget: Budget) -> u64 {
-        self.spent[budget as usize]
+        self.spent[budget as usize].get()
     }
 
     /// How long the loop was awake in all its ticks.

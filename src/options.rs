@@ -174,8 +174,9 @@ impl Endpoint {
     /// When it is no address, or longer than the system takes.
     pub fn listen_on(&mut self, address: &str) -> Result<(), String> {
         // Without a port, as that may come later; this only tells whether it is an address at all.
-        let parsed = Address::parse(address, 0)
-            .ok_or("an address (IP, IP:PORT, [IP6]:PORT or unix:PATH, with proxy: before it or not)")?;
+        let parsed = Address::parse(address, 0).ok_or_else(|| {
+            Address::wanted(address, "an address (IP, IP:PORT, [IP6]:PORT or unix:PATH, with proxy: before it or not)")
+        })?;
         if !parsed.fits() {
             return Err("a path of at most 107 bytes".into());
         }
@@ -282,6 +283,36 @@ pub fn set_port(endpoint: &mut Endpoint, value: &str) -> Result<(), String> {
 pub fn set_max_connections(endpoint: &mut Endpoint, value: &str) -> Result<(), String> {
     let most = number(value, 0..=u64::MAX);
     assign(&mut endpoint.max_connections, most.map(|most| if most == 0 { u64::MAX } else { most }))
+}
+
+/// Returns the name at the least edit distance, if that is at most 2, or 3 from 8 letters on, and less than half of the letters.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let most = (name.chars().count() / 2).min(if name.chars().count() < 8 { 2 } else { 3 });
+    let name: Vec<char> = name.chars().take(LONGEST_NAME).collect();
+    let distances = known.into_iter().map(|other| (distance(&name, other), other));
+    distances.filter(|(distance, _)| *distance <= most).min_by_key(|(distance, _)| *distance).map(|(_, other)| other)
+}
+
+/// More letters than any known name has.
+const LONGEST_NAME: usize = 64;
+
+/// Returns how many letters are to be added, removed or replaced to make one name of the other.
+fn distance(one: &[char], other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=one.len()).collect();
+    for (n, letter) in other.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], n + 1);
+        for (at, own) in one.iter().enumerate() {
+            let changed = diagonal + usize::from(*own != letter);
+            diagonal = row[at + 1];
+            row[at + 1] = changed.min(diagonal + 1).min(row[at] + 1);
+        }
+    }
+    row[one.len()]
+}
+
+/// Returns what is said behind a sentence about an unknown name: which known one is near, if one is.
+pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(name, known).map_or(String::new(), |near| format!("; did you mean {near}?"))
 }
 
 /// Puts a value where it belongs, if it is one.

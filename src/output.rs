@@ -34,6 +34,8 @@ const NO_BUFFER: u32 = u32::MAX;
 struct PendingReply {
     service: ServiceId,
     commit: u64,
+    /// What the reply is about, as the service numbers that; zero for nothing of its own.
+    about: u64,
     conn: ConnId,
     /// [`HeldReply::number`]. If the connection has no such reply any more, it was closed.
     number: u64,
@@ -93,8 +95,14 @@ impl Output {
     }
 
     /// Adds one reply that is held until this commit of the service is done. Of one service, it waits for the same commit as the
-    /// reply before it or for a later one.
-    pub fn reply_after(&mut self, conn: ConnId, service: ServiceId, commit: u64, write: impl FnOnce(&mut Vec<u8>)) {
+    /// reply before it or for a later one. `about` is for [`Output::reword`].
+    pub fn reply_after(
+        &mut self,
+        conn: ConnId,
+        service: ServiceId,
+        (commit, about): (u64, u64),
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
         debug_assert!(self.is_latest(service, commit), "commits are numbered in the order in which they are done");
         self.numbers += 1;
         let number = self.numbers;
@@ -103,7 +111,7 @@ impl Output {
         write(&mut buffer.bytes);
         buffer.replies += 1;
         buffer.held.push_back(HeldReply { number, start, end: buffer.bytes.len() });
-        self.pending.push_back(PendingReply { service, commit, conn, number });
+        self.pending.push_back(PendingReply { service, commit, about, conn, number });
         self.touch(conn);
     }
 
@@ -119,20 +127,24 @@ impl Output {
     /// Replaces each reply that is held until this commit of the service, or one before it, by what `write` appends, and releases
     /// it.
     pub fn replace_up_to(&mut self, service: ServiceId, commit: u64, write: impl Fn(&mut Vec<u8>)) {
+        self.reword(service, |until, _| until <= commit, write);
+        self.release_up_to(service, commit);
+    }
+
+    /// Has the held replies of a service say what `write` appends, as far as `which` says so of the commit until which one is held
+    /// and of what it is about. They are held as before.
+    pub fn reword(&mut self, service: ServiceId, which: impl Fn(u64, u64) -> bool, write: impl Fn(&mut Vec<u8>)) {
         let mut text = Vec::new();
         write(&mut text);
+        let is_meant = |pending: &&PendingReply| pending.service == service && which(pending.commit, pending.about);
+        let meant = self.pending.iter().filter(is_meant).map(|pending| (pending.conn, pending.number));
+        let mut meant: Vec<(ConnId, u64)> = meant.collect();
+        meant.sort_unstable_by_key(|(conn, number)| (conn.index(), *number));
         // All of a connection at once, because what is behind a reply must be moved.
-        let mut last: Vec<(ConnId, u64)> = Vec::new();
-        while let Some(pending) = self.pop_pending(service, commit) {
-            if self.buffer_with_any(&pending).is_some() {
-                last.push((pending.conn, pending.number));
-            }
-        }
-        last.sort_unstable_by_key(|(conn, number)| (conn.index(), *number));
-        for (n, (conn, number)) in last.iter().enumerate() {
-            if last.get(n + 1).is_none_or(|(next, _)| next != conn) {
-                self.buffer_of(*conn).replace(*number, &text);
-                self.touch(*conn);
+        for of_one in meant.chunk_by(|(one, _), (other, _)| one == other) {
+            let numbers: Vec<u64> = of_one.iter().map(|(_, number)| *number).collect();
+            if let Some(index) = self.index_of(of_one[0].0) {
+                self.buffers[index as usize].reword(&numbers, &text);
             }
         }
     }
@@ -233,6 +245,11 @@ impl Output {
         }
     }
 
+    /// Returns the connections that have unsent output.
+    pub fn owners(&self) -> impl Iterator<Item = ConnId> {
+        (0..self.owned.len()).filter(|index| self.owned[*index] != NO_BUFFER).map(ConnId::from_index)
+    }
+
     /// Returns true when some connection is to be written to.
     pub fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
@@ -318,12 +335,6 @@ impl Output {
         let index = self.index_of(pending.conn)?;
         let buffer = &mut self.buffers[index as usize];
         buffer.held.front().is_some_and(|held| held.number == pending.number).then_some(buffer)
-    }
-
-    /// Returns the buffer that has this held reply.
-    fn buffer_with_any(&self, pending: &PendingReply) -> Option<&Buffer> {
-        let buffer = self.owned_by(pending.conn)?;
-        buffer.held.binary_search_by_key(&pending.number, |held| held.number).is_ok().then_some(buffer)
     }
 
     fn owned_by(&self, conn: ConnId) -> Option<&Buffer> {
@@ -465,7 +476,7 @@ mod tests {
     }
 
     fn say_after(output: &mut Output, conn: usize, commit: u64, text: &str) {
-        output.reply_after(id(conn), service(), commit, |bytes| bytes.extend_from_slice(text.as_bytes()));
+        output.reply_after(id(conn), service(), (commit, commit), |bytes| bytes.extend_from_slice(text.as_bytes()));
         output.check();
     }
 
@@ -510,5 +521,22 @@ mod tests {
         assert_eq!(output.unsent(id(1)), b"ERROR\nRESERVED\nERROR\n");
         output.release_up_to(service(), 3);
         assert_eq!(output.unsent(id(1)), b"ERROR\nRESERVED\nERROR\nBURIED\nOK\n");
+    }
+
+    #[test]
+    fn one_of_the_replies_that_wait_can_be_answered_otherwise() {
+        let mut output = Output::default();
+        (1..=3).for_each(|commit| say_after(&mut output, 1, commit, "INSERTED\n"));
+        say_after(&mut output, 2, 4, "DELETED\n");
+        output.reword(service(), |_, about| about == 2 || about == 4, |bytes| bytes.extend_from_slice(b"ERROR\n"));
+        output.check();
+        assert_eq!(output.unsent(id(1)), b"", "they wait as before");
+        output.release_up_to(service(), 2);
+        assert_eq!(output.unsent(id(1)), b"INSERTED\nERROR\n");
+        output.release_up_to(service(), 4);
+        assert_eq!(
+            (output.unsent(id(1)), output.unsent(id(2))),
+            (&b"INSERTED\nERROR\nINSERTED\n"[..], &b"ERROR\n"[..])
+        );
     }
 }

@@ -4,6 +4,8 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::fmt::Display;
+use std::fs;
+use std::hint::black_box;
 use std::path::Path;
 
 /// Returns the certificates in a file, of which there must be one at least.
@@ -37,7 +39,12 @@ pub fn authorities_in(path: &Path) -> Result<RootCertStore, String> {
 ///
 /// As for [`certificates_in`].
 pub fn key_in(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(path, &error))
+    let mut text = fs::read(path).map_err(|error| wrong(path, &error))?;
+    let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| wrong(path, &error));
+    // Nothing of it is to lie about in the memory that is free again.
+    text.fill(0);
+    black_box(&text);
+    key
 }
 
 /// Returns a sentence that names the file.

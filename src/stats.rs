@@ -1,6 +1,7 @@
 //! What a service counts: one table per service, which its code, its replies, metrics and the manual's test all read. Each table
 //! stands in the directory of its service; here is what makes one.
 
+use crate::count::Count;
 use crate::time::Span;
 use std::fmt;
 use std::marker::PhantomData;
@@ -73,41 +74,45 @@ pub trait Stat: Copy + 'static {
 /// The values of one service's table.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Figures<S> {
-    values: Vec<u64>,
+    values: Vec<Count>,
     table: PhantomData<S>,
 }
 
 impl<S: Stat> Default for Figures<S> {
     fn default() -> Self {
-        Figures { values: vec![0; S::ALL.len()], table: PhantomData }
+        Figures { values: vec![Count::ZERO; S::ALL.len()], table: PhantomData }
     }
 }
 
 impl<S: Stat> Figures<S> {
     /// One more of something.
     pub fn count(&mut self, stat: S) {
-        self.values[stat.index()] += 1;
+        self.values[stat.index()].bump();
     }
 
-    /// A duration more. A sum that reaches its end, after half a million years of many clients together, stays there.
+    /// So many more of something.
+    pub fn count_many(&mut self, stat: S, number: u64) {
+        self.values[stat.index()] += number;
+    }
+
+    /// A duration more.
     pub fn add(&mut self, stat: S, span: Span) {
-        let value = &mut self.values[stat.index()];
-        *value = value.saturating_add(span.as_micros());
+        self.values[stat.index()] += span.as_micros();
     }
 
     /// Adds all of what was counted elsewhere.
     pub fn merge(&mut self, other: &Figures<S>) {
-        self.values.iter_mut().zip(&other.values).for_each(|(value, more)| *value = value.saturating_add(*more));
+        self.values.iter_mut().zip(&other.values).for_each(|(value, more)| *value += *more);
     }
 
     /// Sets a value that is known from elsewhere.
     pub fn set(&mut self, stat: S, value: u64) {
-        self.values[stat.index()] = value;
+        self.values[stat.index()] = value.into();
     }
 
     /// A value: a number, or microseconds.
     pub fn of(&self, stat: S) -> u64 {
-        self.values[stat.index()]
+        self.values[stat.index()].get()
     }
 
     /// What was counted, by name, so that it can be restored where the table has other rows.
@@ -119,13 +124,13 @@ impl<S: Stat> Figures<S> {
     pub fn restore(&mut self, saved: &[(String, u64)]) {
         for (value, stat) in self.values.iter_mut().zip(S::ALL) {
             let same = |(name, _): &&(String, u64)| name == stat.row().name;
-            *value = saved.iter().find(same).map_or(*value, |(_, value)| *value);
+            *value = saved.iter().find(same).map_or(*value, |(_, value)| Count::from(*value));
         }
     }
 
     /// Every line of the table with its value, in order.
     pub fn rows(&self) -> impl Iterator<Item = (&'static Row, u64)> {
-        S::ALL.iter().map(|stat| stat.row()).zip(self.values.iter().copied())
+        S::ALL.iter().map(|stat| stat.row()).zip(self.values.iter().map(|value| value.get()))
     }
 }
 

@@ -79,6 +79,14 @@ pub fn escaped(bytes: &[u8]) -> String {
     visible(bytes, usize::MAX)
 }
 
+/// Most bytes of a name in a title.
+const TITLE_BYTES: usize = 200;
+
+/// Returns the title of the thing of this kind and name.
+pub fn title_of(kind: &str, name: &[u8]) -> String {
+    format!("{kind} {}", visible(name, TITLE_BYTES))
+}
+
 /// Returns the bytes that [`escaped`] shows as this text.
 pub fn unescaped(text: &str) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::new(), text);

@@ -9,6 +9,7 @@
 //!
 //! Invariant: `heap` is a heap of all counters by bound, the smallest first; halving does not change its order.
 
+use crate::count::Count;
 use crate::id::{Id, id};
 use crate::names::{Hash, Names};
 use crate::time::{Span, Time};
@@ -52,13 +53,13 @@ struct KeyCounter {
     key: Vec<u8>,
     hash: Hash,
     /// An upper bound of the key's events.
-    bound: u64,
+    bound: Count,
     /// Refusals since the key has this counter.
-    refusals: u64,
+    refusals: Count,
     /// Waits since the key has this counter.
-    waits: u64,
+    waits: Count,
     /// Refusals in the window with this number.
-    in_window: (u64, u64),
+    in_window: (u64, Count),
     /// Its index in the heap.
     position: usize,
 }
@@ -79,10 +80,10 @@ pub struct TopKeys {
 #[derive(Serialize, Deserialize)]
 pub struct SavedTopKey {
     key: Vec<u8>,
-    bound: u64,
-    refusals: u64,
-    waits: u64,
-    in_window: u64,
+    bound: Count,
+    refusals: Count,
+    waits: Count,
+    in_window: Count,
 }
 
 /// All counters as they are handed over, and how often everything was halved.
@@ -104,12 +105,12 @@ impl TopKeys {
         let found = self.names.find(hash, |id| self.counters[id.index()].key == key);
         let id = found.unwrap_or_else(|| self.counter_for(hash, key));
         let counter = &mut self.counters[id.index()];
-        counter.bound += 1;
+        counter.bound.bump();
         match event {
             KeyEvent::Refusal => counter.refuse(self.window),
-            KeyEvent::Wait => counter.waits += 1,
+            KeyEvent::Wait => counter.waits.bump(),
         }
-        let refusals = counter.refusals_in(self.window);
+        let refusals = counter.refusals_in(self.window).get();
         let position = counter.position;
         self.sift_down(position);
         refusals
@@ -123,7 +124,7 @@ impl TopKeys {
     /// Returns the refusals of each key in the present window, in no order. A key that lost its counter meanwhile has fewer than
     /// there were.
     pub fn refusals_in_window(&self) -> impl Iterator<Item = (&[u8], u64)> {
-        let counts = self.counters.iter().map(|counter| (&counter.key[..], counter.refusals_in(self.window)));
+        let counts = self.counters.iter().map(|counter| (&counter.key[..], counter.refusals_in(self.window).get()));
         counts.filter(|(_, refusals)| *refusals > 0)
     }
 
@@ -132,11 +133,11 @@ impl TopKeys {
         let halvings = self.pending_halvings(now);
         let counters = self.counters.iter().map(move |counter| TopKey {
             key: &counter.key,
-            refusals: counter.refusals >> halvings,
-            waits: counter.waits >> halvings,
-            refusing: counter.refusals_in(self.window),
+            refusals: counter.refusals.get() >> halvings,
+            waits: counter.waits.get() >> halvings,
+            refusing: counter.refusals_in(self.window).get(),
         });
-        counters.filter(|top| top.refusals + top.waits > 0)
+        counters.filter(|top| top.refusals.max(top.waits) > 0)
     }
 
     /// Returns the keys that are counted, in no order.
@@ -148,7 +149,8 @@ impl TopKeys {
     pub fn error(&self, now: Time) -> u64 {
         let halvings = self.pending_halvings(now);
         let unknown = |counter: &KeyCounter| {
-            rounded_up(counter.bound, halvings) - (counter.refusals >> halvings) - (counter.waits >> halvings)
+            let known = [counter.refusals, counter.waits].map(|count| count.get() >> halvings);
+            known.into_iter().fold(rounded_up(counter.bound.get(), halvings), u64::saturating_sub)
         };
         let of_others = if self.counters.len() < COUNTERS { 0 } else { rounded_up(self.least_bound(), halvings) };
         self.counters.iter().map(unknown).max().unwrap_or(0).max(of_others)
@@ -191,7 +193,7 @@ impl TopKeys {
         counter.hash = hash;
         counter.key.clear();
         counter.key.extend_from_slice(key);
-        (counter.refusals, counter.waits, counter.in_window) = (0, 0, (0, 0));
+        (counter.refusals, counter.waits, counter.in_window) = Default::default();
         self.names.insert(hash, id, |id| self.counters[id.index()].hash);
         id
     }
@@ -200,7 +202,8 @@ impl TopKeys {
         let position = self.heap.len();
         let id = KeyCounterId::from_index(position);
         let (key, hash) = (Vec::new(), Hash::default());
-        self.counters.push(KeyCounter { key, hash, bound: 0, refusals: 0, waits: 0, in_window: (0, 0), position });
+        let [bound, refusals, waits] = [Count::ZERO; 3];
+        self.counters.push(KeyCounter { key, hash, bound, refusals, waits, in_window: (0, Count::ZERO), position });
         self.heap.push(id);
         self.sift_up(position);
         id
@@ -210,9 +213,9 @@ impl TopKeys {
         let halvings = self.pending_halvings(now);
         if halvings > 0 {
             for counter in &mut self.counters {
-                counter.bound = rounded_up(counter.bound, halvings);
-                counter.refusals >>= halvings;
-                counter.waits >>= halvings;
+                counter.bound = rounded_up(counter.bound.get(), halvings).into();
+                counter.refusals = (counter.refusals.get() >> halvings).into();
+                counter.waits = (counter.waits.get() >> halvings).into();
             }
             self.halvings = now.as_micros() / HALF_LIFE.as_micros();
         }
@@ -225,7 +228,7 @@ impl TopKeys {
     }
 
     fn least_bound(&self) -> u64 {
-        self.heap.first().map_or(0, |id| self.counters[id.index()].bound)
+        self.heap.first().map_or(0, |id| self.counters[id.index()].bound.get())
     }
 
     /// Restores the heap's order after the bound of a counter has grown.
@@ -257,7 +260,7 @@ impl TopKeys {
     }
 
     fn bound_at(&self, position: usize) -> u64 {
-        self.counters[self.heap[position].index()].bound
+        self.counters[self.heap[position].index()].bound.get()
     }
 
     /// Compares every table with every other.
@@ -275,20 +278,22 @@ impl TopKeys {
             assert_eq!(found, Some(id), "a counter is found by its key");
             assert_eq!(self.heap[counter.position], id, "a counter has its index in the heap");
             let parent = counter.position.saturating_sub(1) / 2;
-            assert!(self.bound_at(parent) <= counter.bound, "the smallest bound comes first");
-            assert!(counter.refusals + counter.waits <= counter.bound, "a bound is one");
+            assert!(self.bound_at(parent) <= counter.bound.get(), "the smallest bound comes first");
+            let events: Count = [counter.refusals, counter.waits].into_iter().sum();
+            assert!(events <= counter.bound, "a bound is one");
         }
     }
 }
 
 impl KeyCounter {
     fn refuse(&mut self, window: u64) {
-        self.refusals += 1;
-        self.in_window = (window, self.refusals_in(window) + 1);
+        self.refusals.bump();
+        self.in_window = (window, self.refusals_in(window));
+        self.in_window.1.bump();
     }
 
-    fn refusals_in(&self, window: u64) -> u64 {
-        if self.in_window.0 == window { self.in_window.1 } else { 0 }
+    fn refusals_in(&self, window: u64) -> Count {
+        if self.in_window.0 == window { self.in_window.1 } else { Count::ZERO }
     }
 }
 

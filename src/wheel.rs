@@ -208,6 +208,11 @@ impl Wheel {
         OwnTimers { wheel: self, owner }
     }
 
+    /// Returns how many timers of an owner are armed. It looks at all timers.
+    pub fn armed(&self, owner: Owner) -> usize {
+        self.timers.iter().filter(|(_, timer)| timer.owner == owner).count()
+    }
+
     /// Returns how many timers are armed.
     pub fn len(&self) -> usize {
         self.timers.len()

@@ -36,22 +36,19 @@ impl Buffer {
         self.held.front().map_or(self.bytes.len(), |held| held.start)
     }
 
-    /// Replaces the held replies up to this one by `text`.
-    pub fn replace(&mut self, last: u64, text: &[u8]) {
+    /// Has the held replies with these numbers, which are in order, say `text` instead. They are held as before.
+    pub fn reword(&mut self, numbers: &[u64], text: &[u8]) {
         let rest = std::mem::take(&mut self.bytes);
         let mut copied = 0;
-        while let Some(HeldReply { start, end, .. }) = self.held.front().filter(|held| held.number <= last) {
-            let (start, end) = (*start, *end);
-            self.held.pop_front();
-            self.bytes.extend_from_slice(&rest[copied..start]);
-            self.bytes.extend_from_slice(text);
-            copied = end;
-        }
-        let (before, now) = (copied, self.bytes.len());
-        self.bytes.extend_from_slice(&rest[copied..]);
         for held in &mut self.held {
-            held.start = held.start - before + now;
-            held.end = held.end - before + now;
+            self.bytes.extend_from_slice(&rest[copied..held.start]);
+            copied = held.end;
+            let is_other = numbers.binary_search(&held.number).is_ok();
+            let said = if is_other { text } else { &rest[held.start..held.end] };
+            held.start = self.bytes.len();
+            self.bytes.extend_from_slice(said);
+            held.end = self.bytes.len();
         }
+        self.bytes.extend_from_slice(&rest[copied..]);
     }
 }
