@@ -5,15 +5,20 @@
 //! rules everybody may do everything, and nothing is looked up.
 
 mod asking;
+mod check;
 pub mod report;
 mod rule;
+mod saved;
 
 pub use rule::{Identity, Limits, Rights, Rule, Verb, Who};
+pub use saved::{SavedCounts, had_rules};
 
 use crate::bounded_log::BoundedLog;
+use crate::count::Count;
 use crate::id::{ConnId, Id, ServiceId};
 use crate::time::{Span, Time};
-use serde::{Deserialize, Serialize};
+use log::warn;
+use std::sync::Arc;
 
 /// How many rules there may be: a connection is compared with one after the other.
 pub const MOST_RULES: usize = 256;
@@ -53,8 +58,17 @@ pub struct Need<'a> {
     pub verb: Verb,
     /// Of what; nothing if it is about all that there is.
     pub keys: &'a [&'a [u8]],
-    /// What its connection has already, if it asks for more; None if it takes nothing.
-    pub takes: Option<Holds>,
+    /// None if it takes nothing.
+    pub takes: Option<Takes>,
+}
+
+/// Locks that a request takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Takes {
+    /// What its connection has already.
+    pub has: Holds,
+    /// Number of locks that it would have in addition.
+    pub locks: u32,
 }
 
 /// The rules at work.
@@ -66,6 +80,8 @@ pub struct Access {
     counts_holds: bool,
     counts_memory: bool,
     rules: Vec<Rule>,
+    /// Their names, to be kept by others.
+    names: Vec<Arc<str>>,
     /// What is counted of each rule, and at the end of those for whom there is none.
     counts: Vec<Counts>,
     /// By connection.
@@ -86,21 +102,16 @@ struct Standing {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Counts {
     connections: u64,
+    /// Those of its connections, and those that were taken under it and count without any.
     locks: u64,
+    leases: u64,
     waits: u64,
     bytes: u64,
     /// When the requests so far would have come if they had come evenly.
     even_at: Time,
     /// By reason.
-    denied: [u64; Denial::ALL.len()],
+    denied: [Count; Denial::ALL.len()],
     log: BoundedLog,
-}
-
-/// The counts of a rule in a handover: its name, and what was denied by the names of reasons.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SavedCounts {
-    rule: Option<String>,
-    denied: Vec<(String, u64)>,
 }
 
 /// After how long a pause as many requests can come at once as are allowed in that time.
@@ -151,6 +162,7 @@ impl Access {
             counts_holds: rules.iter().any(|rule| rule.limits.locks.min(rule.limits.waits) != u64::MAX),
             counts_memory: rules.iter().any(|rule| rule.limits.memory != u64::MAX),
             counts: vec![Counts::default(); rules.len() + 1],
+            names: rules.iter().map(|rule| (&*rule.name).into()).collect(),
             rules,
             standings: Vec::new(),
         }
@@ -159,8 +171,10 @@ impl Access {
     /// Returns the rules at work that follow on those of another process, which has denied this. None where they could not be read:
     /// nobody may ask for anything then if there were some before.
     pub fn after(before: &[SavedCounts], rules: Option<Vec<Rule>>) -> Access {
-        let had_rules = before.iter().any(|counts| counts.rule.is_some());
-        let closed = || if had_rules { vec![Rule::for_nobody()] } else { Vec::new() };
+        let closed = || if had_rules(before) { vec![Rule::for_nobody()] } else { Vec::new() };
+        if had_rules(before) && rules.as_ref().is_some_and(Vec::is_empty) {
+            warn!("there are no rules of access any more: everybody may ask for everything");
+        }
         let mut access = Access::new(rules.unwrap_or_else(closed));
         access.restore_counts(before);
         access
@@ -170,6 +184,17 @@ impl Access {
     #[inline]
     pub fn is_on(&self) -> bool {
         self.is_on
+    }
+
+    /// Returns whether there are rules for somebody: it does not where they could not be read.
+    pub fn are_known(&self) -> bool {
+        self.rules.iter().any(|rule| !rule.who.is_empty())
+    }
+
+    /// Returns whether the rule of a connection includes a verb for each of some keys. Nothing is counted.
+    pub fn includes(&self, conn: ConnId, service: ServiceId, verb: Verb, keys: &[&[u8]]) -> bool {
+        let rule = self.standings.get(conn.index()).and_then(|standing| standing.rule);
+        rule.is_some_and(|rule| self.rules[usize::from(rule)].rights[service.index()].include(verb, keys))
     }
 
     /// Returns whether it is to be told what connections hold.
@@ -184,35 +209,42 @@ impl Access {
         self.counts_memory
     }
 
-    /// Finds the rule for a connection that begins.
+    /// Finds the rule for a connection that begins. There is none for a client that is not known.
     ///
     /// # Errors
     ///
-    /// Why it may not be served. Nothing is remembered of it then.
-    pub fn admit(&mut self, conn: ConnId, service: ServiceId, identity: &Identity<'_>) -> Result<(), Denial> {
-        let rule = self.rule_for(identity);
+    /// Why it may not be served.
+    pub fn rule_of_new(
+        &mut self,
+        service: ServiceId,
+        identity: Option<&Identity<'_>>,
+    ) -> Result<Option<usize>, Denial> {
+        if !self.is_on {
+            return Ok(None);
+        }
+        let rule = identity.and_then(|identity| self.rule_for(identity));
         let Some(at) = rule.filter(|at| !self.rules[*at].rights[service.index()].are_none()) else {
             return Err(self.count(rule, Denial::Stranger));
         };
         if self.counts[at].connections >= self.rules[at].limits.connections {
             return Err(self.count(rule, Denial::Connections));
         }
-        self.enter(conn, at);
-        Ok(())
+        Ok(Some(at))
     }
 
     /// Finds the rule for a connection that another process has served: it goes on, but may be allowed nothing now.
     pub fn restore(&mut self, conn: ConnId, identity: &Identity<'_>) {
-        if let Some(at) = self.rule_for(identity) {
-            self.enter(conn, at);
-        }
+        let rule = self.rule_for(identity);
+        self.enter(conn, rule);
     }
 
     fn rule_for(&self, identity: &Identity<'_>) -> Option<usize> {
         self.rules.iter().position(|rule| rule.who.iter().any(|who| who.is(identity)))
     }
 
-    fn enter(&mut self, conn: ConnId, rule: usize) {
+    /// Counts a connection for its rule, if it has one.
+    pub fn enter(&mut self, conn: ConnId, rule: Option<usize>) {
+        let Some(rule) = rule else { return };
         self.counts[rule].connections += 1;
         // Lossless: there are few rules.
         self.standing(conn).rule = Some(rule as u16);
@@ -236,54 +268,87 @@ impl Access {
         counts.waits = counts.waits + u64::from(holds.waits) - u64::from(before.waits);
     }
 
-    /// Notes how much memory a connection takes now, and returns why it cannot go on with that, if its rule says so.
-    pub fn note_bytes(&mut self, conn: ConnId, bytes: u64) -> Option<Denial> {
-        let Standing { rule: Some(rule), bytes: before, .. } = *self.standing(conn) else { return None };
+    /// Notes how many locks count for the rule of this name without a connection.
+    pub fn note_leases(&mut self, rule: &str, leases: u64) {
+        if let Some(at) = self.rules.iter().position(|other| *other.name == *rule).filter(|_| self.counts_holds) {
+            self.counts[at].leases = leases;
+        }
+    }
+
+    /// Notes how much memory a connection takes. Returns true if that is more than before and its rule is beyond its limit by now.
+    pub fn note_bytes(&mut self, conn: ConnId, bytes: u64) -> bool {
+        let Standing { rule: Some(rule), bytes: before, .. } = *self.standing(conn) else { return false };
         self.standing(conn).bytes = bytes;
         let at = usize::from(rule);
         self.counts[at].bytes = self.counts[at].bytes + bytes - before;
-        let is_too_much = bytes > before && self.counts[at].bytes > self.rules[at].limits.memory;
-        is_too_much.then(|| self.count(Some(at), Denial::Memory))
+        bytes > before && self.counts[at].bytes > self.rules[at].limits.memory
     }
 
-    /// Looks whether a connection may ask for something now.
+    /// Returns the rule of a connection, by its place.
+    pub fn rule_at(&self, conn: ConnId) -> Option<usize> {
+        self.standings.get(conn.index())?.rule.map(usize::from)
+    }
+
+    /// Returns the connection of a rule that takes the most memory, with its bytes, and counts that it is denied them; None if the rule has
+    /// no more than it may.
+    pub fn largest_beyond(&mut self, rule: usize) -> Option<(ConnId, u64)> {
+        if self.counts[rule].bytes <= self.rules[rule].limits.memory {
+            return None;
+        }
+        let of_rule = self.standings.iter().enumerate().filter(|(_, one)| one.rule.map(usize::from) == Some(rule));
+        let (index, standing) = of_rule.max_by_key(|(_, one)| one.bytes)?;
+        let largest = (ConnId::from_index(index), standing.bytes);
+        self.count(Some(rule), Denial::Memory);
+        Some(largest)
+    }
+
+    /// Looks whether a connection may ask for something now, and returns how many locks its rule allows more before that.
     ///
     /// # Errors
     ///
     /// Why not.
-    pub fn check(&mut self, conn: ConnId, service: ServiceId, need: &Need<'_>, now: Time) -> Result<(), Denial> {
+    pub fn check(&mut self, conn: ConnId, service: ServiceId, need: &Need<'_>, now: Time) -> Result<u64, Denial> {
         let Some(rule) = self.standing(conn).rule else { return Err(self.count(None, Denial::Stranger)) };
         let at = usize::from(rule);
-        if let Some(holds) = need.takes.filter(|_| self.counts_holds) {
-            self.note_holds(conn, holds);
+        if let Some(Takes { has, .. }) = need.takes.filter(|_| self.counts_holds) {
+            self.note_holds(conn, has);
         }
         let (rule, counts) = (&self.rules[at], &mut self.counts[at]);
         let is_allowed = rule.rights[service.index()].include(need.verb, need.keys);
-        let takes = need.takes.is_some();
+        let wanted = need.takes.map_or(0, |takes| takes.locks.into());
+        let left = rule.limits.locks.saturating_sub(counts.locks + counts.leases);
         let denial = match rule.limits {
             _ if !is_allowed => Denial::Right,
-            limits if takes && counts.locks >= limits.locks => Denial::Locks,
-            limits if takes && counts.waits >= limits.waits => Denial::Waits,
+            _ if wanted > left => Denial::Locks,
+            limits if need.takes.is_some() && counts.waits >= limits.waits => Denial::Waits,
             limits if !counts.has_room_for_request(limits.requests, now) => Denial::Requests,
-            _ => return Ok(()),
+            _ => return Ok(left),
         };
         Err(self.count(Some(at), denial))
     }
 
-    /// Returns whether the log is to tell of a denial of the connection's rule now, as [`BoundedLog::due`] does.
-    pub fn should_log(&mut self, conn: ConnId, now: Time) -> Option<String> {
-        let at = self.standing(conn).rule.map_or(self.rules.len(), usize::from);
+    /// Returns the first key of a request that the connection's rule does not allow, else the first.
+    fn key_refused<'a>(&mut self, conn: ConnId, service: ServiceId, need: &Need<'a>) -> Option<&'a [u8]> {
+        let rule = self.standing(conn).rule.map(|rule| &self.rules[usize::from(rule)]);
+        let is_allowed = |key| rule.is_some_and(|rule| rule.rights[service.index()].include(need.verb, &[key]));
+        need.keys.iter().find(|key| !is_allowed(key)).or(need.keys.first()).copied()
+    }
+
+    /// Returns whether the log is to tell of a denial of the connection's rule now, as [`BoundedLog::due`] does. None stands for a connection
+    /// that was not let in.
+    pub fn should_log(&mut self, conn: Option<ConnId>, now: Time) -> Option<String> {
+        let at = conn.and_then(|conn| self.rule_at(conn)).unwrap_or(self.rules.len());
         self.counts[at].log.due(now)
     }
 
     /// Returns the name of the rule that is for a connection.
-    pub fn rule_of(&self, conn: ConnId) -> Option<&str> {
+    pub fn rule_of(&self, conn: ConnId) -> Option<Arc<str>> {
         let standing = self.standings.get(conn.index())?;
-        standing.rule.map(|rule| &*self.rules[usize::from(rule)].name)
+        standing.rule.map(|rule| self.names[usize::from(rule)].clone())
     }
 
     fn count(&mut self, rule: Option<usize>, denial: Denial) -> Denial {
-        self.counts[rule.unwrap_or(self.rules.len())].denied[denial as usize] += 1;
+        self.counts[rule.unwrap_or(self.rules.len())].denied[denial as usize].bump();
         denial
     }
 
@@ -292,51 +357,6 @@ impl Access {
             self.standings.resize_with(conn.index() + 1, Standing::default);
         }
         &mut self.standings[conn.index()]
-    }
-
-    /// Returns what was denied, for a process that takes over.
-    pub fn save(&self) -> Vec<SavedCounts> {
-        let names = self.rules.iter().map(|rule| Some(rule.name.clone())).chain([None]);
-        let denied = |counts: &Counts| {
-            Denial::ALL.into_iter().map(|denial| (denial.name().into(), counts.denied[denial as usize])).collect()
-        };
-        names.zip(&self.counts).map(|(rule, counts)| SavedCounts { rule, denied: denied(counts) }).collect()
-    }
-
-    /// Goes on counting from there, for the rules that are still there.
-    fn restore_counts(&mut self, saved: &[SavedCounts]) {
-        for SavedCounts { rule, denied } in saved {
-            let at = match rule {
-                None => Some(self.rules.len()),
-                Some(name) => self.rules.iter().position(|rule| rule.name == *name),
-            };
-            let Some(counts) = at.and_then(|at| self.counts.get_mut(at)) else { continue };
-            for denial in Denial::ALL {
-                let known = denied.iter().find(|(name, _)| name == denial.name());
-                counts.denied[denial as usize] = known.map_or(0, |(_, count)| *count);
-            }
-        }
-    }
-
-    /// Compares what is counted of the rules with the connections.
-    ///
-    /// # Panics
-    ///
-    /// When they contradict each other.
-    pub fn check_counts(&self) {
-        for (at, counts) in self.counts.iter().enumerate() {
-            let of_rule = || self.standings.iter().filter(|standing| standing.rule.map(usize::from) == Some(at));
-            assert_eq!(counts.connections, of_rule().count() as u64, "each connection is counted for its rule");
-            let sum = |of: fn(&Standing) -> u64| of_rule().map(of).sum::<u64>();
-            assert_eq!(counts.locks, sum(|standing| standing.holds.locks.into()));
-            assert_eq!(counts.waits, sum(|standing| standing.holds.waits.into()));
-            assert_eq!(counts.bytes, sum(|standing| standing.bytes));
-        }
-    }
-
-    /// Returns whether no connection is counted.
-    pub fn is_empty(&self) -> bool {
-        self.counts.iter().all(|counts| counts.connections == 0)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::wheel::Owner;
 use crate::{admin, counters, http, jobs, members, pools};
 use std::any::Any;
 use std::ops::{Index, IndexMut};
+use std::sync::Arc;
 
 /// Every service of the daemon. The first is always on; the log names its addresses last.
 pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &members::INFO, &jobs::INFO, &http::INFO, &admin::INFO];
@@ -33,6 +34,8 @@ pub struct Entry {
     pub caps: Caps,
     /// What happened to its connections.
     pub traffic: Traffic,
+    /// Whether clients can connect to it.
+    pub is_enabled: bool,
 }
 
 /// All services but the one that is being called.
@@ -160,7 +163,7 @@ impl Services {
     pub fn of(list: &[&'static Info], settings: &AllSettings) -> Self {
         let entries = list.iter().zip(&settings.0).map(|(info, settings)| {
             let service = settings.open();
-            Entry { info, caps: service.caps(), service, traffic: Traffic::default() }
+            Entry { info, caps: service.caps(), service, traffic: Traffic::default(), is_enabled: true }
         });
         Services(entries.collect())
     }
@@ -206,6 +209,11 @@ impl Services {
         self.0.iter().all(|entry| entry.service.is_quiet())
     }
 
+    /// Returns what counts for rules of access without a connection, as [`Service::leases_of_rules`] does.
+    pub fn leases_of_rules(&self) -> Vec<(Arc<str>, u64)> {
+        self.0.iter().flat_map(|entry| entry.service.leases_of_rules()).collect()
+    }
+
     /// Has every service compare its tables.
     ///
     /// # Panics
@@ -246,10 +254,11 @@ impl Others<'_> {
         let report = |entry: &Entry| {
             let mut report = entry.service.report(now, &entry.traffic, peers);
             entry.service.sample(&mut |series| report.series.push(series));
-            ServiceReport { name: entry.info.name, traffic: entry.traffic, report }
+            let (name, traffic, is_enabled) = (entry.info.name, entry.traffic, entry.is_enabled);
+            ServiceReport { name, traffic, is_enabled, report }
         };
         let (info, traffic) = self.called;
-        let called = ServiceReport { name: info.name, traffic: *traffic, report: own };
+        let called = ServiceReport { name: info.name, traffic: *traffic, is_enabled: true, report: own };
         let before = self.before.iter().map(report);
         Overview { services: before.chain([called]).chain(self.after.iter().map(report)).collect() }
     }
@@ -274,7 +283,8 @@ impl Others<'_> {
         let entry = self.before.iter().chain(self.after).find(|entry| entry.info.name == name)?;
         let mut view = entry.service.view(path, now, peers)?;
         let report = std::mem::take(&mut view.report);
-        Some((ServiceReport { name: entry.info.name, traffic: entry.traffic, report }, view))
+        let (name, traffic, is_enabled) = (entry.info.name, entry.traffic, entry.is_enabled);
+        Some((ServiceReport { name, traffic, is_enabled, report }, view))
     }
 
     /// Returns what each service that can be searched finds of a text, as reports of it.
@@ -345,6 +355,7 @@ pub mod tests {
                 resumed: &mut Vec::new(),
                 ended: &mut Vec::new(),
                 acts: &mut Vec::new(),
+                results: &mut Vec::new(),
                 orders: &mut Orders::default(),
                 traffic,
                 peers,

@@ -81,6 +81,8 @@ pub struct ServiceReport {
     pub name: &'static str,
     /// What happened to its connections.
     pub traffic: Traffic,
+    /// Whether clients can connect to it.
+    pub is_enabled: bool,
     /// What it tells itself.
     pub report: Report,
 }

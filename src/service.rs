@@ -15,7 +15,12 @@
 //! A store works in a thread of its own and owns no state of the service. It says that it has finished something by the
 //! [`Wake`] that the service got in [`Service::attach`]; [`Service::completed`] is called in the next tick.
 
+mod acts;
+
+pub use acts::{Act, Acted, Asker, NotDone};
+
 use crate::access::{Access, Holds, Verb};
+use crate::count::Count;
 use crate::id::{ConnId, ServiceId};
 use crate::loop_stats::LoopStats;
 use crate::options::{Endpoint, Opt};
@@ -109,18 +114,15 @@ pub trait Service: Send {
     /// A timer of the service is due; `due.key()` says what it was armed for.
     fn expire(&mut self, due: Due, context: &mut Context<'_>);
 
-    /// An operator has asked that this is done with the thing of that key: on a page, as a column of a table offers it
-    /// ([`crate::report::ColumnUnit::Key`]), or with a command of the administration. Returns what was done, in a few words.
-    ///
-    /// # Errors
-    ///
-    /// Why nothing was done, in a few words.
-    fn act(&mut self, _action: &str, _key: &[u8], _context: &mut Context<'_>) -> Acted {
-        Err("there is no such action".into())
+    /// Does what an operator has asked for: on a page, as a column of a table offers it ([`crate::report::ColumnUnit::Key`]), or with a
+    /// command of the administration. Returns the result, or None if the result comes later in [`Context::results`]. A result is
+    /// final: what a store keeps is committed.
+    fn act(&mut self, act: &Act, _context: &mut Context<'_>) -> Option<Acted> {
+        Some(Err(NotDone::no_action(&act.action)))
     }
 
-    /// What came of an [`Act`] that the service has asked for on behalf of this connection.
-    fn acted(&mut self, _asker: ConnId, _result: &Acted, _context: &mut Context<'_>) {}
+    /// Takes the result of an [`Act`] that the service has asked for. The connection that asked may be closed by now.
+    fn acted(&mut self, _asker: Asker, _result: &Acted, _context: &mut Context<'_>) {}
 
     /// The connection is gone: forgets it, and gives back all that it held; bit by bit, if that is very much. Called once, in any
     /// phase but the last: also while nothing else is served, before an upgrade.
@@ -150,6 +152,22 @@ pub trait Service: Send {
     /// Returns what a connection holds and waits for. Whenever that changes, the connection is being served or told so.
     fn holds(&self, _conn: ConnId) -> Holds {
         Holds::default()
+    }
+
+    /// Drops what a connection waits for or provides and its rule of access does not include, and tells it that a wait is denied. What it
+    /// holds stays. Called once for each connection in a process that takes over, where there are rules: after [`Service::configure`].
+    fn recheck(&mut self, _conn: ConnId, _context: &mut Context<'_>) {}
+
+    /// Returns how many locks count for rules of access without a connection, by the names of the rules. Whenever that changes, the
+    /// service says so: [`Access::note_leases`]. One service alone has such.
+    fn leases_of_rules(&self) -> Vec<(Arc<str>, u64)> {
+        Vec::new()
+    }
+
+    /// Returns how many bytes are kept for a connection outside of the loop's buffers: of a request that is not all there, and of an answer
+    /// under way. Asked at the end of a turn, where some rule limits memory.
+    fn kept_bytes(&self, _conn: ConnId) -> usize {
+        0
     }
 
     /// Returns how much clients hold or wait for that would be lost if the daemon ended now.
@@ -269,6 +287,8 @@ pub struct Context<'a> {
     pub ended: &'a mut Vec<ConnId>,
     /// What is to be done in other services once this one returns.
     pub acts: &'a mut Vec<Act>,
+    /// Results of acts of which [`Service::act`] has returned none.
+    pub results: &'a mut Vec<(Asker, Acted)>,
     /// What is to be done with the daemon once this service returns.
     pub orders: &'a mut Orders,
     /// What happened to the service's connections.
@@ -285,9 +305,6 @@ pub struct Context<'a> {
     pub access: &'a mut Access,
 }
 
-/// What came of an [`Act`], in a few words for whoever asked for it: what was done, or why nothing was.
-pub type Acted = Result<String, String>;
-
 /// What a service asks of the whole daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Orders {
@@ -295,19 +312,6 @@ pub struct Orders {
     pub refuse_new: Option<bool>,
     /// The daemon is to end, as soon as nothing is under way.
     pub end: bool,
-}
-
-/// What an operator asks of a service: [`Service::act`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Act {
-    /// The service and the connection that are told what came of it: [`Service::acted`].
-    pub asker: Option<(ServiceId, ConnId)>,
-    /// Its name.
-    pub service: String,
-    /// What to do.
-    pub action: String,
-    /// With what.
-    pub key: Vec<u8>,
 }
 
 impl Context<'_> {
@@ -325,14 +329,21 @@ impl Context<'_> {
 
     /// Adds one reply, as [`Output::reply`] does, that leaves only once the commit with this number is done. What the connection
     /// is told later leaves behind it. Commits are numbered by the service, in the order in which they are done, and a reply never
-    /// waits for one before that of the last reply: what is done earlier can be told at once or with the next.
-    pub fn reply_after(&mut self, conn: ConnId, commit: u64, write: impl FnOnce(&mut Vec<u8>)) {
-        self.output.reply_after(conn, self.id, commit, write);
+    /// waits for one before that of the last reply: what is done earlier can be told at once or with the next. `about` is a number
+    /// that the service gives to what it promises, for [`Context::reword`]; zero if to nothing.
+    pub fn reply_after(&mut self, conn: ConnId, commit: u64, about: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        self.output.reply_after(conn, self.id, (commit, about), write);
     }
 
     /// Lets the replies leave that wait for this commit or one before it.
     pub fn release_up_to(&mut self, commit: u64) {
         self.output.release_up_to(self.id, commit);
+    }
+
+    /// Has `write` say something else in place of those replies that wait for which `which` returns true; it gets the commit that
+    /// one waits for, and what that is about. They go on to wait.
+    pub fn reword(&mut self, which: impl Fn(u64, u64) -> bool, write: impl Fn(&mut Vec<u8>)) {
+        self.output.reword(self.id, which, write);
     }
 
     /// Has `write` say something else in place of each reply that waits for this commit or one before it, and lets it leave:
@@ -358,10 +369,10 @@ impl Wake {
     }
 }
 
-/// Who is at the other end of connections. The system is asked at each call, so that nothing is kept that nobody wants to know.
+/// Peers at the other end of connections. The address of a TCP connection is that which it had when it began.
 pub trait Peers {
     /// The address of a connection's peer, without spaces: `192.0.2.7:40112`, `[2001:db8::7]:40112`, or `unix:` and the id
-    /// of its process. `gone` if the connection was lost a moment ago.
+    /// of its process. [`GONE`] if there is no such connection, or the system did not tell its address.
     fn peer(&self, conn: ConnId) -> String;
 
     /// Returns whether a connection's peer is on this machine.
@@ -378,17 +389,20 @@ pub trait Peers {
 /// As whom a process has connected, as the system vouches for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Credentials {
-    /// The id of its user.
-    pub uid: u32,
-    /// The id of its group.
-    pub gid: u32,
+    /// The id of its user; None if that has none in the user namespace of the daemon.
+    pub uid: Option<u32>,
+    /// The id of its group; None in the same way.
+    pub gid: Option<u32>,
     /// The id of the process.
     pub pid: i32,
 }
 
 impl fmt::Display for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "uid {}, pid {}", self.uid, self.pid)
+        match self.uid {
+            Some(uid) => write!(f, "uid {uid}, pid {}", self.pid),
+            None => write!(f, "an unknown user, pid {}", self.pid),
+        }
     }
 }
 
@@ -432,7 +446,7 @@ impl Process for NoProcess {
     }
 }
 
-/// The address of a peer that is not there any more.
+/// The address of a peer that is not known.
 pub const GONE: &str = "gone";
 
 /// What came of a call to [`Service::serve`].
@@ -466,13 +480,13 @@ pub struct Traffic {
     /// Connections that there are now.
     pub open: u64,
     /// Connections that there ever were.
-    pub opened: u64,
+    pub opened: Count,
     /// Connections that could not be accepted or served.
-    pub connect_errors: u64,
+    pub connect_errors: Count,
     /// Replies that could not be delivered.
-    pub failed_sends: u64,
+    pub failed_sends: Count,
     /// Bytes read.
-    pub received_bytes: u64,
+    pub received_bytes: Count,
     /// Bytes written.
-    pub sent_bytes: u64,
+    pub sent_bytes: Count,
 }

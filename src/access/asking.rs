@@ -1,6 +1,6 @@
 //! What services ask of the rules: whether a request is allowed.
 
-use super::{Denial, Holds, Need};
+use super::{Denial, Holds, Need, Verb};
 use crate::id::ConnId;
 use crate::service::Context;
 use crate::text::visible;
@@ -21,24 +21,31 @@ impl Context<'_> {
         if self.access.counts_holds() { holds() } else { Holds::default() }
     }
 
-    /// Looks whether a connection may ask for something now, and logs it if not.
+    /// Returns whether the rule of a connection includes a verb for each of some keys, for what goes on. Nothing is counted.
+    pub fn includes(&self, conn: ConnId, verb: Verb, keys: &[&[u8]]) -> bool {
+        self.access.includes(conn, self.id, verb, keys)
+    }
+
+    /// Looks whether a connection may ask for something now, and logs it if not. Returns how many locks its rule allows more before that.
     ///
     /// # Errors
     ///
     /// Why not.
     #[inline]
-    pub fn check(&mut self, conn: ConnId, need: &Need<'_>) -> Result<(), Denial> {
+    pub fn check(&mut self, conn: ConnId, need: &Need<'_>) -> Result<u64, Denial> {
         let checked = self.access.check(conn, self.id, need, self.now);
         checked.inspect_err(|denial| self.log_denial(conn, need, *denial))
     }
 
     #[cold]
     fn log_denial(&mut self, conn: ConnId, need: &Need<'_>, denial: Denial) {
-        let Some(more) = self.access.should_log(conn, self.now) else { return };
+        let Some(more) = self.access.should_log(Some(conn), self.now) else { return };
         let info = self.id.info();
         let verb = info.verbs[usize::from(need.verb.0)];
-        let key = need.keys.first().map_or(String::new(), |key| format!(" of {}", visible(key, LOGGED_KEY)));
-        let (peer, rule) = (self.peers.peer(conn), self.access.rule_of(conn).unwrap_or("none"));
+        let key = self.access.key_refused(conn, self.id, need);
+        let key = key.map_or(String::new(), |key| format!(" of {}", visible(key, LOGGED_KEY)));
+        let (peer, rule) = (self.peers.peer(conn), self.access.rule_of(conn));
+        let rule = rule.as_deref().unwrap_or("none");
         warn!("{peer} (rule {rule}) is refused {}:{verb}{key} ({}){more}", info.name, denial.name());
     }
 }

@@ -30,7 +30,7 @@ static RULES: TableInfo = TableInfo {
             "locks",
             "locks",
             "rule_locks",
-            "Locks, units, members and jobs held, by rule; counted where some rule limits them.",
+            "Locks of keys, counters, members and jobs held, by rule; counted where some rule limits them.",
         ),
         Column::level(
             "waits",
@@ -95,13 +95,13 @@ impl Access {
         let names = self.rules.iter().map(|rule| rule.name.as_bytes()).chain([STRANGERS]);
         let rows = names.zip(&self.counts).map(|(name, counts)| row(name, counts)).collect();
         let report = Report { tables: vec![Table { info: &RULES, rows, note: None }], ..Report::default() };
-        Some(ServiceReport { name: NAME, traffic: Traffic::default(), report })
+        Some(ServiceReport { name: NAME, traffic: Traffic::default(), is_enabled: true, report })
     }
 }
 
 fn row(name: &[u8], counts: &Counts) -> Vec<Cell> {
-    let has = [counts.connections, counts.locks, counts.waits, counts.bytes];
-    let denied = Denial::ALL.map(|denial| counts.denied[denial as usize]);
+    let has = [counts.connections, counts.locks + counts.leases, counts.waits, counts.bytes];
+    let denied = Denial::ALL.map(|denial| counts.denied[denial as usize].get());
     let numbers = has.into_iter().chain(denied).map(Cell::Number);
     [Cell::Name(name.into())].into_iter().chain(numbers).collect()
 }

@@ -95,6 +95,11 @@ impl Rule {
     pub(super) fn for_nobody() -> Rule {
         Rule { name: "(unreadable)".into(), who: Vec::new(), rights: Vec::new(), limits: Limits::NONE }
     }
+
+    /// Returns whether it is for users or groups of this machine.
+    pub fn is_for_users(&self) -> bool {
+        self.who.iter().any(|who| matches!(who, Who::User(_) | Who::Group { .. }))
+    }
 }
 
 impl Verb {
@@ -109,9 +114,9 @@ impl Who {
         match (self, identity) {
             (Who::All, _) => true,
             (Who::Net { address, bits }, Identity { ip: Some(ip), .. }) => shares(*address, *ip, *bits),
-            (Who::User(uid), Identity { credentials: Some(credentials), .. }) => credentials.uid == *uid,
+            (Who::User(uid), Identity { credentials: Some(credentials), .. }) => credentials.uid == Some(*uid),
             (Who::Group { gid, uids }, Identity { credentials: Some(credentials), .. }) => {
-                credentials.gid == *gid || uids.contains(&credentials.uid)
+                credentials.gid == Some(*gid) || credentials.uid.is_some_and(|uid| uids.contains(&uid))
             }
             (Who::Certificate(pattern), Identity { certificate: Some(name), .. }) => {
                 glob::matches(pattern, name.as_bytes())

@@ -35,6 +35,11 @@ pub trait Stream: Read + Write {
         None
     }
 
+    /// Returns false if the peer is on a network and its address is not known.
+    fn is_known(&self) -> bool {
+        true
+    }
+
     /// Returns as whom the peer has connected, where the system tells.
     fn credentials(&self) -> Option<Credentials> {
         None
@@ -82,6 +87,19 @@ pub(super) struct Connection<S> {
     pub partial: bool,
     /// Whose requests come over it.
     pub client: Client,
+    /// Where it is counted.
+    pub place: Place,
+}
+
+/// Where a connection is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// Among those that its service has open.
+    Open,
+    /// Among those of which a proxy is to say who the client is.
+    Awaited,
+    /// Among those that were not let in, and may read that.
+    Refused,
 }
 
 /// Whose requests come over a connection.
@@ -124,6 +142,7 @@ impl<S: Stream> Connection<S> {
             unserved: Vec::new(),
             partial: false,
             client: Client::Peer,
+            place: Place::Open,
         }
     }
 
@@ -173,18 +192,21 @@ impl<S: Stream> Connection<S> {
         matches!(self.client, Client::Peer).then(|| self.stream.credentials())?
     }
 
-    /// Returns what is known of the client that a rule of access may be for.
-    pub fn identity(&self) -> Identity<'_> {
+    /// Returns the properties of the client by which rules of access know it. None while they are not known: then no rule is for the client,
+    /// not even one for all.
+    pub fn identity(&self) -> Option<Identity<'_>> {
         match &self.client {
-            Client::Peer => {
-                Identity { ip: self.stream.ip(), credentials: self.stream.credentials(), certificate: None }
-            }
-            Client::Unknown { .. } => Identity::default(),
-            Client::Behind(header) => Identity {
+            Client::Peer => self.stream.is_known().then(|| Identity {
+                ip: self.stream.ip(),
+                credentials: self.stream.credentials(),
+                certificate: None,
+            }),
+            Client::Unknown { .. } => None,
+            Client::Behind(header) => Some(Identity {
                 ip: header.source.map(|source| source.ip()),
                 credentials: None,
                 certificate: header.tls.as_ref().and_then(|tls| tls.common_name.as_deref()),
-            },
+            }),
         }
     }
 

@@ -7,23 +7,26 @@
 //! That is called where the end is found, so that what the connection held is free for every connection served later; `reap`
 //! only drops the socket.
 
-use super::connection::{Client, Connection, Phase, Readiness, Stream};
+use super::connection::{Client, Connection, Phase, Place, Stream};
 use super::dispatch::Dispatch;
 use super::idle::IdleQueues;
 use super::read_buffer::ReadBuffer;
 use crate::access::SavedCounts;
+use crate::bounded_log::BoundedLog;
 use crate::id::{ConnId, Id, ServiceId};
-use crate::list::{Links, List};
+use crate::list::Queue;
 use crate::loop_stats::LoopStats;
 use crate::proxy::MAX_HEADER;
 use crate::random::Random;
-use crate::registry::Services;
+use crate::registry::{PerService, Services};
 use crate::service::{Credentials, GONE, Peers, Process};
 use crate::time::{Span, Time, earliest};
 use crate::wheel::Owner;
-use log::debug;
+use log::{debug, info};
 use slab::Slab;
 
+mod check;
+mod events;
 mod guard;
 mod saved;
 mod tick;
@@ -43,14 +46,20 @@ const LOOP: Owner = Owner(u8::MAX);
 pub struct Connections<S> {
     slab: Slab<Connection<S>>,
     /// The connections that are to be served in the next tick, in order.
-    ready: List<ConnId>,
-    links: Links,
+    ready: Queue<ConnId>,
     idle: IdleQueues,
-    /// The connections that `reap` is to look at; may name one twice.
-    closing: Vec<ConnId>,
+    /// The connections that `reap` is to look at.
+    closing: Queue<ConnId>,
     /// Services whose stores have finished something.
     completed: Vec<ServiceId>,
     read_buffer: ReadBuffer,
+    /// How many connections each service may have; None without a limit.
+    places: Option<PerService<u64>>,
+    /// Connections of which a proxy has not said yet who the client is. They have no place.
+    awaited: u64,
+    /// Connections that were not let in, and may read that. They have no place either.
+    refused: usize,
+    accept_log: BoundedLog,
     /// What another process has denied, until there are rules to count it by.
     denied: Vec<SavedCounts>,
     /// True while an upgrade waits until the services are quiet: nothing is served.
@@ -78,12 +87,15 @@ impl<S: Stream> Connections<S> {
     pub fn new(services: Services, epoch: Span, random: Random) -> Self {
         Connections {
             slab: Slab::new(),
-            ready: List::default(),
-            links: Links::default(),
+            ready: Queue::default(),
             idle: IdleQueues::new(services.ids().map(|service| services[service].caps.idle)),
-            closing: Vec::new(),
+            closing: Queue::default(),
             completed: Vec::new(),
             read_buffer: ReadBuffer::new(services.longest_request().max(MAX_HEADER)),
+            places: None,
+            awaited: 0,
+            refused: 0,
+            accept_log: BoundedLog::default(),
             denied: Vec::new(),
             is_paused: false,
             dispatch: Dispatch::new(services, epoch, random),
@@ -95,6 +107,8 @@ impl<S: Stream> Connections<S> {
         for id in self.dispatch.services.ids() {
             self.dispatch.call(id, now, &self.slab, |service, context| service.configure(context));
         }
+        self.recheck(now);
+        self.resume(now);
     }
 
     /// Has every service open what it keeps, as [`Service::begin`](crate::service::Service::begin) says. `listens` says of which
@@ -105,6 +119,7 @@ impl<S: Stream> Connections<S> {
     /// The first sentence of a service that cannot.
     pub fn begin(&mut self, listens: impl Fn(ServiceId) -> bool, now: Time) -> Result<(), String> {
         self.dispatch.services.ids().try_for_each(|id| {
+            self.dispatch.services[id].is_enabled = listens(id);
             self.dispatch.call(id, now, &self.slab, |service, context| service.begin(listens(id), context))
         })
     }
@@ -132,11 +147,23 @@ impl<S: Stream> Connections<S> {
     /// Has nothing served, and the services bring to an end what an upgrade could not wait for. What that changes is committed.
     pub fn quiesce(&mut self, now: Time) {
         self.is_paused = true;
+        self.end_drained(now);
         for id in self.dispatch.services.ids() {
             self.dispatch.call(id, now, &self.slab, |service, context| service.quiesce(context));
         }
         // What that changed need not wait for a tick, which nothing may begin.
         self.commit(now);
+        self.resume(now);
+    }
+
+    /// Ends the connections that wait only for a flush to end: a handover does not tell them from those that are served.
+    fn end_drained(&mut self, now: Time) {
+        let is_drained = |id: &ConnId, conn: &Connection<S>| {
+            conn.draining && conn.is_open() && !self.dispatch.output.is_held_for(*id)
+        };
+        let all = self.slab.iter().map(|(index, conn)| (ConnId::from_index(index), conn));
+        let drained: Vec<ConnId> = all.filter(|(id, conn)| is_drained(id, conn)).map(|(id, _)| id).collect();
+        drained.into_iter().for_each(|id| self.close(id, now));
     }
 
     /// Has the services take nothing new, those of them that know what that means.
@@ -144,6 +171,7 @@ impl<S: Stream> Connections<S> {
         for id in self.dispatch.services.ids() {
             self.dispatch.call(id, now, &self.slab, |service, context| service.drain(context));
         }
+        self.resume(now);
     }
 
     /// Returns true when a service has asked that the daemon ends, and nothing is under way that would be lost with it.
@@ -151,41 +179,49 @@ impl<S: Stream> Connections<S> {
         self.dispatch.is_end_asked && self.is_quiet()
     }
 
-    /// Returns true when no service has something under way that a process which takes over could not continue.
+    /// Returns true when nothing is under way that a process which takes over could not continue: in no service, and no end of a
+    /// connection.
     pub fn is_quiet(&self) -> bool {
-        self.dispatch.services.is_quiet() && !self.dispatch.output.is_held()
+        let is_ending = self.slab.iter().any(|(_, conn)| conn.draining && conn.is_open());
+        self.dispatch.services.is_quiet() && !self.dispatch.output.is_held() && !is_ending
     }
 
     /// Returns true when there are no connections, and nothing is left of any.
     pub fn is_empty(&self) -> bool {
-        self.slab.is_empty() && self.ready.is_empty() && self.closing.is_empty() && self.dispatch.is_empty()
+        self.slab.is_empty()
+            && self.ready.is_empty()
+            && self.closing.is_empty()
+            && self.idle.is_empty()
+            && self.dispatch.is_empty()
     }
 
-    /// Adds a new connection, and returns its id.
+    /// Adds a new connection, whatever the rules are, and returns its id.
     pub fn open(&mut self, stream: S, service: ServiceId, now: Time) -> ConnId {
         let id = ConnId::from_index(self.slab.insert(Connection::new(stream, service)));
+        self.note_open(id, now);
+        id
+    }
+
+    /// Counts a connection as one of its service.
+    fn note_open(&mut self, id: ConnId, now: Time) {
+        let service = self.slab[id.index()].service;
+        if self.accept_log.is_over(now) {
+            info!("connections are accepted again");
+        }
         self.idle.note_activity(id, service, now);
         debug!("{id} opened: {} ({})", self.slab.peer(id), self.dispatch.services[service].info.name);
         let traffic = &mut self.dispatch.services[service].traffic;
         traffic.open += 1;
-        traffic.opened += 1;
-        id
+        traffic.opened.bump();
     }
 
-    /// Has a new connection begin with what its proxy says of the client.
-    pub fn await_header(&mut self, id: ConnId, now: Time) {
+    /// Awaits the header in which its proxy names the client of a new connection. It has no place until then.
+    fn await_header(&mut self, id: ConnId, now: Time) {
         let header_timer = self.dispatch.wheel.of(LOOP).arm(now + HEADER_TIME, id);
-        self.slab[id.index()].client = Client::Unknown { header_timer };
-    }
-
-    /// Closes the longest idle connection of a service. Returns false when the service limits no connection's idle time, or has
-    /// none.
-    pub fn make_room(&mut self, service: ServiceId, now: Time) -> bool {
-        let longest = self.idle.longest(service);
-        if let Some(id) = longest {
-            self.fail(id, &"it was idle for longest, and a new connection needs its place", now);
-        }
-        longest.is_some()
+        let conn = &mut self.slab[id.index()];
+        conn.client = Client::Unknown { header_timer };
+        conn.place = Place::Awaited;
+        self.awaited += 1;
     }
 
     /// Returns the stream of a connection; None if it is gone.
@@ -200,34 +236,7 @@ impl<S: Stream> Connections<S> {
 
     /// Counts a connection that could not be accepted or served.
     pub fn count_error(&mut self, service: ServiceId) {
-        self.dispatch.services[service].traffic.connect_errors += 1;
-    }
-
-    /// Notes what an event of the poll says. Nothing is read or written yet.
-    pub fn mark(&mut self, id: ConnId, readiness: Readiness) {
-        let Some(conn) = self.slab.get_mut(id.index()) else { return };
-        // What is unsent of a connection that is not blocked is to be flushed in any case.
-        if readiness.writable && std::mem::take(&mut conn.blocked) && !self.dispatch.output.unsent(id).is_empty() {
-            self.dispatch.output.touch(id);
-        }
-        if readiness.readable || readiness.hangup {
-            conn.readable = true;
-            conn.hangup |= readiness.hangup;
-            conn.lost |= readiness.lost;
-            // A peer that has closed its side without reading is parked again, this time with a timer.
-            conn.parked &= !conn.hangup;
-            self.make_ready(id);
-        }
-    }
-
-    /// Notes events that came while no process polled, so that their order is lost. Connections that were closed come before all
-    /// others, so that no request is refused because of what they held.
-    pub fn mark_unordered(&mut self, events: Vec<(ConnId, Readiness)>) {
-        let ready: Vec<ConnId> = std::iter::from_fn(|| self.ready.pop_front(&mut self.links)).collect();
-        let (left, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(_, readiness)| readiness.hangup);
-        left.into_iter().for_each(|(id, readiness)| self.mark(id, readiness));
-        ready.into_iter().for_each(|id| self.make_ready(id));
-        others.into_iter().for_each(|(id, readiness)| self.mark(id, readiness));
+        self.dispatch.services[service].traffic.connect_errors.bump();
     }
 
     /// Notes that the store of a service has finished something.
@@ -258,8 +267,8 @@ impl<S: Stream> Connections<S> {
 
     #[inline]
     fn make_ready(&mut self, id: ConnId) {
-        if !self.slab[id.index()].parked && !self.links.is_linked(id) {
-            self.ready.push_back(&mut self.links, id);
+        if !self.slab[id.index()].parked {
+            self.ready.push_back(id);
         }
     }
 
@@ -268,7 +277,7 @@ impl<S: Stream> Connections<S> {
         let conn = &mut self.slab[id.index()];
         if let Phase::Closed | Phase::Lingering { .. } = conn.phase {
             if !conn.blocked {
-                self.closing.push(id);
+                self.closing.push_back(id);
             }
         } else if !self.dispatch.output.is_full(id) {
             if let Phase::HalfClosed { linger_timer } = std::mem::replace(&mut conn.phase, Phase::Open) {
@@ -288,20 +297,13 @@ impl<S: Stream> Connections<S> {
 
     /// Calls the service's `close` unless that was done before, and has `reap` look at the connection.
     fn close(&mut self, id: ConnId, now: Time) {
-        self.closing.push(id);
+        self.closing.push_back(id);
+        if !self.slab[id.index()].is_open() {
+            return;
+        }
+        self.forget(id);
         let conn = &mut self.slab[id.index()];
-        self.idle.remove(id, conn.service);
-        if let Some(timer) = conn.take_header_timer() {
-            self.dispatch.wheel.of::<ConnId>(LOOP).cancel(timer);
-        }
-        if self.dispatch.access.is_on() {
-            self.dispatch.access.leave(id);
-        }
-        match std::mem::replace(&mut conn.phase, Phase::Closed) {
-            Phase::Open => {}
-            Phase::HalfClosed { linger_timer } => self.dispatch.wheel.of::<ConnId>(LOOP).cancel(linger_timer),
-            closed => return conn.phase = closed,
-        }
+        conn.phase = Phase::Closed;
         let service = conn.service;
         self.dispatch.call(service, now, &self.slab, |service, context| service.close(id, context));
     }
@@ -345,41 +347,38 @@ impl<S: Stream> Connections<S> {
         self.fail(id, &"it took too long to read its last replies", now);
     }
 
+    /// Removes a connection that ends from each table that has it: what it is still in afterwards is `closing` and the output, until
+    /// its last replies are sent.
+    fn forget(&mut self, id: ConnId) {
+        let conn = &mut self.slab[id.index()];
+        let phase = std::mem::replace(&mut conn.phase, Phase::Closed);
+        let linger_timer = match phase {
+            Phase::HalfClosed { linger_timer } | Phase::Lingering { linger_timer } => Some(linger_timer),
+            Phase::Open | Phase::Closed => None,
+        };
+        for timer in conn.take_header_timer().into_iter().chain(linger_timer) {
+            self.dispatch.wheel.of::<ConnId>(LOOP).cancel(timer);
+        }
+        self.idle.remove(id, conn.service);
+        if self.dispatch.access.is_on() {
+            self.dispatch.access.leave(id);
+        }
+    }
+
     fn drop(&mut self, id: ConnId) {
         let service = self.slab[id.index()].service;
         debug!("{id} closed: {} ({})", self.slab.peer(id), self.dispatch.services[service].info.name);
+        self.forget(id);
+        self.ready.remove(id);
+        self.closing.remove(id);
         let conn = self.slab.remove(id.index());
-        if self.links.is_linked(id) {
-            self.ready.remove(&mut self.links, id);
-        }
-        if let Phase::Lingering { linger_timer } = conn.phase {
-            self.dispatch.wheel.of::<ConnId>(LOOP).cancel(linger_timer);
-        }
         let lost = self.dispatch.output.discard(id);
         let traffic = &mut self.dispatch.services[service].traffic;
         traffic.failed_sends += u64::from(lost);
-        traffic.open -= 1;
-    }
-
-    /// Compares every table with every other.
-    ///
-    /// # Panics
-    ///
-    /// When they contradict each other.
-    pub fn check(&self) {
-        self.dispatch.check();
-        assert_eq!(self.dispatch.services.open(), self.slab.len() as u64, "each connection is counted for its service");
-        for (index, conn) in &self.slab {
-            let id = ConnId::from_index(index);
-            let waits = conn.parked || conn.waiting || conn.draining;
-            let waits_for_turn = waits || self.links.is_linked(id) || self.closing.contains(&id);
-            assert!(waits_for_turn || !conn.readable, "{id} may have something to read, and has no turn");
-            let can_drain = self.dispatch.output.unsent(id).is_empty() || conn.blocked || conn.failed;
-            assert!(
-                can_drain || self.dispatch.output.is_dirty(),
-                "{id} has something unsent, and is not to be flushed"
-            );
+        match conn.place {
+            Place::Open => traffic.open -= 1,
+            Place::Awaited => self.awaited -= 1,
+            Place::Refused => self.refused -= 1,
         }
-        assert!(self.ready.iter(&self.links).all(|id| self.slab.contains(id.index())), "only connections are served");
     }
 }

@@ -7,7 +7,9 @@ use crate::output::Output;
 use crate::random::Random;
 use crate::record::{Reader, Writer};
 use crate::registry::{Entry, Services};
-use crate::service::{Act, Context, NoProcess, Nobody, Orders, Peers, Process, Service, Traffic, Unreadable};
+use crate::service::{
+    Act, Acted, Asker, Context, NoProcess, Nobody, NotDone, Orders, Peers, Process, Service, Traffic, Unreadable,
+};
 use crate::time::{Span, Time};
 use crate::wheel::Wheel;
 use serde::{Deserialize, Serialize};
@@ -30,6 +32,8 @@ pub struct Dispatch {
     pub access: Access,
     /// What a service has asked to be done in others; empty between calls.
     acts: Vec<Act>,
+    /// Results of acts that services have for others; empty between calls.
+    results: Vec<(Asker, Acted)>,
     random: Random,
     /// The time of day at [`Time::START`].
     epoch: Span,
@@ -66,6 +70,7 @@ impl Dispatch {
             is_end_asked: false,
             access: Access::default(),
             acts: Vec::new(),
+            results: Vec::new(),
             random,
             epoch,
             observe_at: Time::START,
@@ -87,7 +92,19 @@ impl Dispatch {
         }
         self.is_commit_due |= self.services[id].info.has_store;
         let Dispatch {
-            services, wheel, output, loop_stats, process, resumed, ended, acts, random, epoch, access, ..
+            services,
+            wheel,
+            output,
+            loop_stats,
+            process,
+            resumed,
+            ended,
+            acts,
+            results,
+            random,
+            epoch,
+            access,
+            ..
         } = self;
         let mut orders = Orders::default();
         let (service, traffic, others) = services.split(id);
@@ -102,6 +119,7 @@ impl Dispatch {
             resumed,
             ended,
             acts,
+            results,
             orders: &mut orders,
             traffic,
             peers,
@@ -111,7 +129,7 @@ impl Dispatch {
             access,
         };
         let result = call(service, &mut context);
-        if !self.acts.is_empty() {
+        if !self.acts.is_empty() || !self.results.is_empty() {
             self.do_acts(now, peers);
         }
         if orders != Orders::default() {
@@ -130,16 +148,17 @@ impl Dispatch {
         }
     }
 
-    /// Does what a service has asked to be done in others.
+    /// Does what a service has asked to be done in others, and hands over the results that there are.
     fn do_acts(&mut self, now: Time, peers: &dyn Peers) {
-        while let Some(Act { asker, service, action, key }) = self.acts.pop() {
-            let acted = match self.services.named(&service) {
-                Some(id) => self.call(id, now, peers, |service, context| service.act(&action, &key, context)),
-                None => Err("there is no such service".into()),
+        while let Some(act) = self.acts.pop() {
+            let acted = match self.services.named(&act.service) {
+                Some(id) => self.call(id, now, peers, |service, context| service.act(&act, context)),
+                None => Some(Err(NotDone::NotFound(format!("there is no service {}", act.service)))),
             };
-            if let Some((id, conn)) = asker {
-                self.call(id, now, peers, |service, context| service.acted(conn, &acted, context));
-            }
+            self.results.extend(acted.map(|acted| (act.asker, acted)));
+        }
+        while let Some((asker, acted)) = self.results.pop() {
+            self.call(asker.service, now, peers, |service, context| service.acted(asker, &acted, context));
         }
     }
 
@@ -199,7 +218,7 @@ impl Dispatch {
         self.services.check();
         self.wheel.check();
         self.output.check();
-        self.access.check_counts();
+        self.access.check_counts(&self.services.leases_of_rules());
     }
 
     pub fn is_empty(&self) -> bool {

@@ -14,31 +14,35 @@ use log::debug;
 use mio::net::UnixStream;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::prctl;
 use nix::unistd::execve;
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{env, process};
 
+mod environment;
 mod listeners;
 mod v4;
+mod v5;
 
 pub use listeners::check_listeners;
+
+use environment::{c_string, environment_with, set_process_name};
 
 /// The file begins with this and with [`VERSION`], so that no other file is taken for one.
 const MAGIC: [u8; 12] = *b"poolcounter\0";
 /// The version of the file's layout: a [`Preamble`], the services' parts, each with a version of its own, and the connections.
-/// The version before is read, too.
-const VERSION: u32 = 5;
+/// The two versions before are read, too.
+const VERSION: u32 = 6;
 /// Names the file's descriptor to the program that takes over, after the pid, which exec leaves as it is, and before the
 /// descriptor of the program itself.
 const VARIABLE: &str = "POOLCOUNTER_HANDOVER";
@@ -94,6 +98,8 @@ pub struct SavedSocket {
     pub id: ConnId,
     pub fd: RawFd,
     pub is_unix: bool,
+    /// The address of the peer of a TCP connection, if it is known.
+    pub peer: Option<SocketAddr>,
 }
 
 /// A handover that is written, in memory.
@@ -111,7 +117,8 @@ pub struct Program {
 
 /// The child that tries to read a handover.
 pub struct Rehearsal {
-    child: Child,
+    /// The process that rehearses.
+    pub child: Child,
     verdict: UnixStream,
     output: String,
     /// What it runs, whatever is under its path by now.
@@ -165,14 +172,19 @@ impl Handover {
                 let preamble = Reader::new(&mut input).take().map_err(|error| error.to_string())?;
                 Ok(Handover { preamble, rest: Box::new(input) })
             }
+            v5::VERSION => {
+                let preamble = v5::read(&mut Reader::new(&mut input)).map_err(|error| error.to_string())?;
+                Ok(Handover { preamble, rest: Box::new(input) })
+            }
             v4::VERSION => {
                 read(&mut body, usize::MAX)?;
                 let (preamble, records) = v4::read(&body)?;
                 Ok(Handover { preamble, rest: Box::new(io::Cursor::new(records)) })
             }
             other => Err(format!(
-                "the handover has version {other}, and this program reads versions {} and {VERSION}",
-                v4::VERSION
+                "the handover has version {other}, and this program reads versions {}, {} and {VERSION}",
+                v4::VERSION,
+                v5::VERSION
             )),
         }
     }
@@ -206,13 +218,18 @@ impl Handover {
 /// # Errors
 ///
 /// One sentence that says why it could not.
-pub fn check(services: Services, config: Option<String>) -> Result<(), String> {
+pub fn check(services: Services, config: Option<String>, is_config_empty: bool) -> Result<(), String> {
     be_expendable();
     let stdin = || io::stdin().as_fd().try_clone_to_owned().map(File::from);
     let stdin = || stdin().map_err(|error| format!("the handover cannot be read: {error}"));
     let Handover { preamble: Preamble { clock, .. }, mut rest } = Handover::read(stdin()?)?;
-    connections::rehearse(services, &mut Reader::new(&mut rest), (clock.now(), clock.epoch()))
-        .map_err(|error| error.to_string())?;
+    let time = (clock.now(), clock.epoch());
+    let had_rules =
+        connections::rehearse(services, &mut Reader::new(&mut rest), time).map_err(|error| error.to_string())?;
+    if had_rules && is_config_empty {
+        // An editor may be about to write it. Without its rules everybody might ask for everything.
+        return Err("the configuration file is empty, and there are rules of access".into());
+    }
     // An older daemon, or a pipe, takes no such record.
     if let Err(error) = append(&mut stdin()?, &Rehearsed { config }) {
         debug!("the configuration cannot be appended to the handover: {error}");
@@ -233,15 +250,6 @@ fn append(file: &mut File, rehearsed: &Rehearsed) -> io::Result<()> {
     let mut bytes = Vec::new();
     Writer::new(&mut bytes).put(rehearsed)?;
     file.write_all(&bytes)
-}
-
-/// Names the process as if it had been run by this path: the system has named it after the descriptor.
-fn set_process_name(path: &OsString) {
-    let name = Path::new(path).file_name().and_then(|name| CString::new(name.as_bytes()).ok());
-    // Cut to what the system has room for. If this fails, tools that look for the process by its name may not find it.
-    if let Some(Err(error)) = name.map(|name| prctl::set_name(&name)) {
-        debug!("the process has the name of a descriptor: {error}");
-    }
 }
 
 impl Program {
@@ -344,10 +352,7 @@ impl Rehearsal {
         if self.output.ends_with(READY) {
             return Some(Ok(()));
         }
-        Some(Err(match self.output.trim() {
-            "" => "it printed nothing".into(),
-            text => text.lines().last().unwrap_or_default().to_string(),
-        }))
+        Some(Err(reason_in(&self.output)))
     }
 
     /// Kills the child.
@@ -355,6 +360,16 @@ impl Rehearsal {
         // Its verdict is known, or it took too long; it may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Returns why a rehearsal has failed, by what it printed: its last line, or that of a panic with the one after it.
+fn reason_in(output: &str) -> String {
+    let lines: Vec<&str> = output.trim().lines().collect();
+    match (lines.iter().position(|line| line.contains("panicked at")), lines.last()) {
+        (_, None) => "it printed nothing".into(),
+        (Some(panic), _) => lines[panic..].iter().take(2).copied().collect::<Vec<_>>().join(" "),
+        (None, Some(last)) => last.to_string(),
     }
 }
 
@@ -378,17 +393,15 @@ fn keep_over_exec(fd: RawFd, keep: bool) -> io::Result<()> {
     Ok(())
 }
 
-fn environment_with(state: RawFd, executable: RawFd) -> io::Result<Vec<CString>> {
-    let others = env::vars_os().filter(|(name, _)| !CONSUMED_VARIABLES.iter().any(|spent| name == spent));
-    let ours = (OsString::from(VARIABLE), OsString::from(format!("{}:{state}:{executable}", process::id())));
-    let pair = |(mut name, value): (OsString, OsString)| {
-        name.push("=");
-        name.push(value);
-        c_string(name)
-    };
-    others.chain([ours]).map(pair).collect()
-}
+#[cfg(test)]
+mod tests {
+    use super::reason_in;
 
-fn c_string(text: OsString) -> io::Result<CString> {
-    Ok(CString::new(text.into_vec())?)
+    #[test]
+    fn a_panic_of_a_rehearsal_is_told_with_its_place_and_its_reason() {
+        let panic = "thread 'main' (7) panicked at src/a.rs:1:2:\n7 is odd\nnote: run with `RUST_BACKTRACE=1`\n";
+        assert_eq!(reason_in(panic), "thread 'main' (7) panicked at src/a.rs:1:2: 7 is odd");
+        assert_eq!(reason_in("one\nthe settings are wrong\n"), "the settings are wrong");
+        assert_eq!(reason_in("\n"), "it printed nothing");
+    }
 }

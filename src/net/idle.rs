@@ -48,6 +48,39 @@ impl IdleQueues {
         }
     }
 
+    /// Returns true when a connection is in a queue.
+    pub fn contains(&self, id: ConnId) -> bool {
+        self.links.is_linked(id)
+    }
+
+    /// Returns true when no connection is in a queue.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Compares the queues with each other and with the connections, of which `service_of` returns the services of those that are
+    /// served.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
+    pub fn check(&self, service_of: impl Fn(ConnId) -> Option<ServiceId>) {
+        let mut len = 0;
+        for (service, (limit, queue)) in self.queues.iter().enumerate() {
+            assert!(limit.is_some() || queue.is_empty(), "only services with a limit have a queue");
+            let mut last = Time::START;
+            for id in queue.iter(&self.links) {
+                let owner = service_of(id).map(ServiceId::index);
+                assert_eq!(owner, Some(service), "{id} is in an idle queue, and is not served there");
+                let since = self.since[id.index()];
+                assert!(last <= since, "{id} is idle for longer than the one before it");
+                last = since;
+                len += 1;
+            }
+        }
+        assert_eq!(len, self.len, "each connection in a queue is counted");
+    }
+
     /// Returns the connection of a service that has been idle for longest.
     pub fn longest(&self, service: ServiceId) -> Option<ConnId> {
         self.queues[service.index()].1.front()

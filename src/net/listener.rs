@@ -239,7 +239,7 @@ impl Listener {
     /// `WouldBlock` when there is none; else the system's.
     pub fn accept(&self) -> io::Result<Socket> {
         match &self.socket {
-            ListeningSocket::Tcp(listener) => listener.accept().map(|(stream, _)| Socket::Tcp(stream)),
+            ListeningSocket::Tcp(listener) => listener.accept().map(|(stream, peer)| Socket::tcp(stream, Some(peer))),
             ListeningSocket::Unix(listener) => listener.accept().map(|(stream, _)| Socket::Unix(stream)),
         }
     }
@@ -397,7 +397,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(10);
         let socket = loop {
             match listener.accept() {
-                Ok(Socket::Tcp(stream)) => break stream,
+                Ok(Socket::Tcp { stream, .. }) => break stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => {}
                 _ => panic!("not accepted"),
             }

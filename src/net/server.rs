@@ -6,23 +6,22 @@ use super::connections::{Connections, Host};
 use super::handover::Program;
 use super::listener::{Listener, Options};
 use super::process::System;
+use super::reserve::Reserve;
 use super::sd_notify::{DaemonState, Notifier};
 use super::signals::Signals;
 use super::socket::Socket;
 use super::waker::{Stopper, Waker};
 use crate::access::Rule;
 use crate::address::Address;
-use crate::bounded_log::BoundedLog;
 use crate::id::{ConnId, Id, ServiceId};
 use crate::loop_stats::Budget;
 use crate::random::Random;
 use crate::registry::{AllSettings, PerService, SERVICES, Services};
 use crate::service::Info;
 use crate::time::{Span, Time, earliest};
-use log::{debug, warn};
+use log::{debug, info};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 use upgrade::{Upgrade, VERDICT};
@@ -36,6 +35,9 @@ const EVENTS_PER_TICK: usize = 1024;
 const ACCEPTS_PER_TICK: usize = 256;
 /// How long no connection is accepted after the system refused one for lack of descriptors or memory.
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
+
+/// Descriptors that are kept for connections of operators over [`Info::is_private`] listeners, when clients have taken all others.
+const OPERATORS: u64 = 8;
 
 const SIGNALS: Token = Token(usize::MAX);
 /// The token of the waker; the one above is the upgrade's.
@@ -90,7 +92,8 @@ pub struct Server {
     policy: Policy,
     /// Until when nothing is accepted, after the system refused a connection for lack of descriptors or memory.
     accept_paused_until: Option<Time>,
-    accept_log: BoundedLog,
+    /// Descriptors for connections of operators, where they have a listener of their own.
+    operators: Reserve,
 }
 
 struct Port {
@@ -146,6 +149,7 @@ impl Server {
         let waker = Waker::new(poll.registry(), WAKE)?;
         connections.measure(Box::new(System));
         connections.guard(policy.rules.clone());
+        connections.limit(policy.max_connections.map(|most| *most));
         connections.services().attach(|service| waker.of(service));
         Ok(Server {
             poll,
@@ -161,7 +165,7 @@ impl Server {
             connections,
             policy,
             accept_paused_until: None,
-            accept_log: BoundedLog::default(),
+            operators: Reserve::default(),
         })
     }
 
@@ -250,7 +254,7 @@ impl Server {
         let Some(signals) = &mut self.signals else { return false };
         let (stop_asked, upgrade_asked) = (signals.stop_asked(), signals.upgrade_asked());
         if signals.drain_asked() {
-            log::info!("nothing new is taken by services that can be drained");
+            info!("nothing new is taken by services that can be drained");
             self.connections.drain(self.clock.now());
         }
         if upgrade_asked && !stop_asked {
@@ -320,19 +324,10 @@ impl Server {
         })
     }
 
-    /// Opens an accepted connection, unless its service has as many as it may. A proxy is to say who its client is.
+    /// Opens an accepted connection, unless it is not let in or its service has as many as it may. A proxy is to say who its client is.
     fn admit(&mut self, socket: Socket, service: ServiceId, is_proxied: bool) {
         let now = self.clock.now();
-        let is_full = self.connections.services()[service].traffic.open >= self.policy.max_connections[service];
-        if is_full && !self.connections.make_room(service, now) {
-            self.log_accept_failure(&"no more are allowed");
-            return self.connections.count_error(service);
-        }
-        let id = self.connections.open(socket, service, now);
-        match is_proxied {
-            true => self.connections.await_header(id, now),
-            false => self.connections.admit(id, now),
-        }
+        let Some(id) = self.connections.admit(socket, service, is_proxied, now) else { return };
         if let Err(error) = self.register_connection(id) {
             debug!("{id} cannot be polled: {error}");
             self.connections.count_error(service);
@@ -359,22 +354,24 @@ impl Server {
         Ok(())
     }
 
+    /// Keeps descriptors for the connections that operators may still open.
+    fn reserve_for_operators(&mut self) {
+        let private = self.ports.iter().map(|port| port.service).find(|service| service.info().is_private);
+        if let Some(service) = private {
+            let open = self.connections.services()[service].traffic.open;
+            self.operators.fill(OPERATORS.saturating_sub(open) as usize);
+        }
+    }
+
     fn is_accept_paused(&self, now: Time) -> bool {
         self.accept_paused_until.is_some_and(|until| now < until)
     }
 
     /// Accepts nothing for a while: the system has no descriptors or memory for another connection, and the loop must not spin.
     fn pause_accepting(&mut self, service: ServiceId, error: &io::Error) {
-        self.connections.count_error(service);
-        self.accept_paused_until = Some(self.clock.now() + ACCEPT_PAUSE);
-        self.log_accept_failure(error);
-    }
-
-    /// Logs why connections are not accepted, if that was not done lately.
-    fn log_accept_failure(&mut self, reason: &dyn fmt::Display) {
-        if let Some(more) = self.accept_log.due(self.clock.now()) {
-            warn!("cannot accept more than {} connections now: {reason}{more}", self.connections.len());
-        }
+        let now = self.clock.now();
+        self.accept_paused_until = Some(now + ACCEPT_PAUSE);
+        self.connections.count_accept_failure(service, error, now);
     }
 }
 
@@ -407,10 +404,12 @@ impl Host for Server {
         }
         let now = self.clock.now();
         self.connections.loop_stats().begin_tick(now);
-        if self.is_accept_paused(now) {
-            return;
-        }
+        self.reserve_for_operators();
         for port in 0..self.ports.len() {
+            let is_private = self.ports[port].service.info().is_private;
+            if self.is_accept_paused(now) && (!is_private || self.operators.is_empty()) {
+                continue;
+            }
             let mut budget = ACCEPTS_PER_TICK;
             while self.ports[port].ready && budget > 0 {
                 budget -= 1;
@@ -424,7 +423,11 @@ impl Host for Server {
                         ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => {
                             self.connections.count_error(service);
                         }
-                        _ => return self.pause_accepting(service, &error),
+                        _ if is_private && self.operators.release_one() => {}
+                        _ => {
+                            self.pause_accepting(service, &error);
+                            break;
+                        }
                     },
                 }
             }

@@ -1,6 +1,7 @@
 //! A connection's socket, TCP or local.
 
 use super::connection::Stream;
+use super::id_maps;
 use crate::address::Address;
 use crate::service::Credentials;
 use mio::event::Source;
@@ -15,19 +16,32 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 /// A connected, non-blocking socket.
 pub enum Socket {
     /// From a TCP port.
-    Tcp(TcpStream),
+    Tcp {
+        /// The socket.
+        stream: TcpStream,
+        /// The peer's address as it was when the connection began, because the system forgets it once the peer has reset the connection.
+        /// An IPv4 address in IPv6 form stands as IPv4. None if the system did not tell it in time.
+        peer: Option<SocketAddr>,
+    },
     /// From a path in the file system.
     Unix(UnixStream),
 }
 
 impl Socket {
-    /// Returns the socket with this descriptor.
-    pub fn restore(fd: OwnedFd, is_unix: bool) -> Socket {
+    /// Returns a TCP connection with the address of its peer.
+    pub fn tcp(stream: TcpStream, peer: Option<SocketAddr>) -> Socket {
+        let canonical = |peer: SocketAddr| SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        Socket::Tcp { stream, peer: peer.map(canonical) }
+    }
+
+    /// Returns the socket with this descriptor, and the address of its peer if that was handed over.
+    pub fn restore(fd: OwnedFd, is_unix: bool, peer: Option<SocketAddr>) -> Socket {
         if is_unix {
-            Socket::Unix(UnixStream::from_std(fd.into()))
-        } else {
-            Socket::Tcp(TcpStream::from_std(fd.into()))
+            return Socket::Unix(UnixStream::from_std(fd.into()));
         }
+        let stream = TcpStream::from_std(fd.into());
+        let peer = peer.or_else(|| stream.peer_addr().ok());
+        Socket::tcp(stream, peer)
     }
 
     /// Returns a socket that is being connected to an address, which goes on in the background.
@@ -40,7 +54,7 @@ impl Socket {
             Address::Tcp(address) => {
                 let stream = TcpStream::connect(*address)?;
                 stream.set_nodelay(true)?;
-                Ok(Socket::Tcp(stream))
+                Ok(Socket::tcp(stream, Some(*address)))
             }
             Address::Unix(path) => UnixStream::connect(path).map(Socket::Unix),
             Address::Proxied(inner) => Socket::connect(inner),
@@ -51,10 +65,10 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// When the peer is gone, or it is no TCP connection.
+    /// When the peer is not known, or it is no TCP connection; else the system's.
     pub fn ends(&self) -> io::Result<(SocketAddr, SocketAddr)> {
         match self {
-            Socket::Tcp(stream) => Ok((stream.peer_addr()?, stream.local_addr()?)),
+            Socket::Tcp { stream, peer } => Ok((peer.ok_or(io::ErrorKind::NotConnected)?, stream.local_addr()?)),
             Socket::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
@@ -66,16 +80,16 @@ impl Socket {
     /// The system's.
     pub fn bound_receive_buffer(&self, bytes: usize) -> io::Result<()> {
         match self {
-            Socket::Tcp(stream) => SockRef::from(stream).set_recv_buffer_size(bytes),
+            Socket::Tcp { stream, .. } => SockRef::from(stream).set_recv_buffer_size(bytes),
             Socket::Unix(_) => Ok(()),
         }
     }
 
-    /// Returns its descriptor, and true if it is a Unix socket.
-    pub fn descriptor(&self) -> (RawFd, bool) {
+    /// Returns its descriptor, true if it is a Unix socket, and the address of its peer if that is known.
+    pub fn descriptor(&self) -> (RawFd, bool, Option<SocketAddr>) {
         match self {
-            Socket::Tcp(stream) => (stream.as_raw_fd(), false),
-            Socket::Unix(stream) => (stream.as_raw_fd(), true),
+            Socket::Tcp { stream, peer } => (stream.as_raw_fd(), false, *peer),
+            Socket::Unix(stream) => (stream.as_raw_fd(), true, None),
         }
     }
 }
@@ -83,7 +97,7 @@ impl Socket {
 impl Read for Socket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
-            Socket::Tcp(stream) => stream.read(bytes),
+            Socket::Tcp { stream, .. } => stream.read(bytes),
             Socket::Unix(stream) => stream.read(bytes),
         }
     }
@@ -92,7 +106,7 @@ impl Read for Socket {
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Socket::Tcp(stream) => stream.write(bytes),
+            Socket::Tcp { stream, .. } => stream.write(bytes),
             Socket::Unix(stream) => stream.write(bytes),
         }
     }
@@ -105,41 +119,43 @@ impl Write for Socket {
 impl Stream for Socket {
     fn finish(&mut self) -> io::Result<()> {
         match self {
-            Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Socket::Tcp { stream, .. } => stream.shutdown(Shutdown::Write),
             Socket::Unix(stream) => stream.shutdown(Shutdown::Write),
         }
     }
 
     fn peer(&self) -> io::Result<String> {
         Ok(match self {
-            Socket::Tcp(stream) => {
-                let address = stream.peer_addr()?;
-                SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()
-            }
+            Socket::Tcp { peer, .. } => peer.ok_or(io::ErrorKind::NotConnected)?.to_string(),
             Socket::Unix(stream) => format!("unix:{}", getsockopt(stream, sockopt::PeerCredentials)?.pid()),
         })
     }
 
     fn is_local(&self) -> bool {
         match self {
-            Socket::Tcp(stream) => stream.peer_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback()),
+            Socket::Tcp { peer, .. } => peer.is_some_and(|peer| peer.ip().is_loopback()),
             Socket::Unix(_) => true,
         }
     }
 
     fn ip(&self) -> Option<IpAddr> {
         match self {
-            Socket::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip().to_canonical()),
+            Socket::Tcp { peer, .. } => peer.map(|peer| peer.ip()),
             Socket::Unix(_) => None,
         }
     }
 
+    fn is_known(&self) -> bool {
+        !matches!(self, Socket::Tcp { peer: None, .. })
+    }
+
     fn credentials(&self) -> Option<Credentials> {
         match self {
-            Socket::Tcp(_) => None,
+            Socket::Tcp { .. } => None,
             Socket::Unix(stream) => {
                 let peer = getsockopt(stream, sockopt::PeerCredentials).ok()?;
-                Some(Credentials { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() })
+                let ids = id_maps::here();
+                Some(Credentials { uid: ids.uid(peer.uid()), gid: ids.gid(peer.gid()), pid: peer.pid() })
             }
         }
     }
@@ -148,22 +164,59 @@ impl Stream for Socket {
 impl Source for Socket {
     fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
         match self {
-            Socket::Tcp(stream) => stream.register(registry, token, interests),
+            Socket::Tcp { stream, .. } => stream.register(registry, token, interests),
             Socket::Unix(stream) => stream.register(registry, token, interests),
         }
     }
 
     fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
         match self {
-            Socket::Tcp(stream) => stream.reregister(registry, token, interests),
+            Socket::Tcp { stream, .. } => stream.reregister(registry, token, interests),
             Socket::Unix(stream) => stream.reregister(registry, token, interests),
         }
     }
 
     fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         match self {
-            Socket::Tcp(stream) => stream.deregister(registry),
+            Socket::Tcp { stream, .. } => stream.deregister(registry),
             Socket::Unix(stream) => stream.deregister(registry),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn the_address_stays_when_the_system_has_forgotten_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let client = TcpStream::connect(listener.local_addr().expect("is bound")).expect("connects");
+        let (accepted, peer) = listener.accept().expect("somebody connects");
+        accepted.set_nonblocking(true).expect("an option");
+        SockRef::from(&client).set_linger(Some(Duration::ZERO)).expect("an option");
+        drop(client);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while accepted.peer_addr().is_ok() {
+            assert!(Instant::now() < deadline, "the reset does not come");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let copy = || OwnedFd::from(accepted.try_clone().expect("a descriptor is free"));
+        let known = Socket::restore(copy(), false, Some(peer));
+        assert!(known.is_known() && known.is_local());
+        assert_eq!((known.ip(), known.peer().ok()), (Some(peer.ip()), Some(peer.to_string())));
+        let unknown = Socket::restore(copy(), false, None);
+        assert!(!unknown.is_known() && !unknown.is_local() && unknown.ip().is_none() && unknown.peer().is_err());
+    }
+
+    #[test]
+    fn an_ipv4_address_in_ipv6_form_is_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let stream = mio::net::TcpStream::connect(listener.local_addr().expect("is bound")).expect("connects");
+        let socket = Socket::tcp(stream, Some("[::ffff:127.0.0.2]:7".parse().expect("an address")));
+        assert!(socket.is_local());
+        assert_eq!(socket.peer().ok(), Some("127.0.0.2:7".into()));
     }
 }

@@ -84,6 +84,7 @@ impl Merged {
             services.len() - 1
         });
         let own = &mut services[place];
+        own.is_enabled |= told.is_enabled;
         add_to([
             (&mut own.connections, told.connections),
             (&mut own.connections_opened, told.connections_opened),
@@ -138,7 +139,8 @@ impl Growing {
     fn add(&mut self, heading: &mut ShownTable, server: &str, table: ShownTable) {
         self.tellers += 1;
         self.notes.extend(table.note.map(|note| (server.to_string(), note)));
-        heading.more = if heading.is_of_kinds { heading.more.max(table.more) } else { heading.more + table.more };
+        heading.more =
+            if heading.is_of_kinds { heading.more.max(table.more) } else { heading.more.saturating_add(table.more) };
         let recent = table.recent;
         if let (Some(own), Some(told)) = (&mut heading.recent, &recent) {
             own.seconds = own.seconds.max(told.seconds);
@@ -162,8 +164,8 @@ impl Growing {
                 self.rows.push((row, curve, rank));
                 continue;
             }
-            let name = match &row[0] {
-                ShownCell::Text(name) => name.clone(),
+            let name = match row.first() {
+                Some(ShownCell::Text(name)) => name.clone(),
                 _ => String::new(),
             };
             match self.places.get(&name) {
@@ -291,6 +293,7 @@ impl ShownService {
     fn named(name: Text) -> ShownService {
         ShownService {
             name,
+            is_enabled: false,
             connections: 0,
             connections_opened: 0,
             connect_errors: 0,
@@ -468,8 +471,8 @@ mod tests {
             (r#""acquired":3"#, r#""acquired":{"a":[]}"#),
             (r#""counts":["#, r#""counts":[18446744073709551615,"#),
             (r#""connections":0"#, r#""connections":18446744073709551615"#),
-            (r#""name":"pools","conn"#, r#""name":"history","conn"#),
-            (r#""name":"pools","conn"#, r#""name":"http","conn"#),
+            (r#""name":"pools","is_en"#, r#""name":"history","is_en"#),
+            (r#""name":"pools","is_en"#, r#""name":"http","is_en"#),
         ] {
             assert!(whole.contains(from), "{from}");
             let json = whole.replace(from, to);
@@ -484,5 +487,63 @@ mod tests {
         for json in ["", "{}", "[]", "null", "\u{0}", &"[".repeat(100_000), &whole[..whole.len() / 2]] {
             assert!(Snapshot::read(json.as_bytes(), &SERVICES).is_err());
         }
+    }
+
+    /// Visits each place in JSON; of a list only those in its first two items.
+    fn places(value: &Value, at: &str, all: &mut Vec<String>) {
+        all.push(at.into());
+        match value {
+            Value::Object(fields) => {
+                fields.iter().for_each(|(name, value)| places(value, &format!("{at}/{name}"), all));
+            }
+            Value::Array(items) => {
+                (0..items.len().min(2)).for_each(|n| places(&items[n], &format!("{at}/{n}"), all));
+            }
+            _ => {}
+        }
+    }
+
+    /// What another release, a fault or somebody on the way may say in the place of anything.
+    #[test]
+    fn an_answer_with_anything_in_any_place_ends_nothing() {
+        let whole = told(with_numbers(3, 70));
+        let json = Snapshot { services: whole.services.into_iter().take(1).collect(), ..whole }.to_json();
+        let json: Value = serde_json::from_str(&json).expect("is JSON");
+        let mut all = Vec::new();
+        places(&json, "", &mut all);
+        let strange = ["", "seconds-of-later", "server", "\u{202e}\u{1b}]0;x\u{7}\u{9b}31m\u{0}"].map(Value::from);
+        let numbers = [Value::from(u64::MAX), Value::from(i64::MIN), Value::from(1e308), Value::from(-0.5)];
+        let others = [Value::Null, true.into(), Value::Array(vec![0.into(); 1000]), serde_json::json!({"a": []})];
+        let values: Vec<Value> = strange.into_iter().chain(numbers).chain(others).collect();
+        for place in &all[1..] {
+            for value in values.iter().map(Some).chain([None]) {
+                let mut changed = json.clone();
+                match value {
+                    Some(value) => *changed.pointer_mut(place).expect("is there") = value.clone(),
+                    None => {
+                        let (parent, name) = place.rsplit_once('/').expect("is below something");
+                        match changed.pointer_mut(parent).expect("is there") {
+                            Value::Object(fields) => drop(fields.remove(name)),
+                            Value::Array(items) => drop(items.remove(name.parse().expect("is a number"))),
+                            other => panic!("{other} has nothing in it"),
+                        }
+                    }
+                }
+                let text = changed.to_string();
+                let read = || Snapshot::read(text.as_bytes(), &SERVICES).ok();
+                let both = [read(), read(), Snapshot::read(json.to_string().as_bytes(), &SERVICES).ok()];
+                let all = merged(both.into_iter().flatten().map(|told| ("a", told)).collect()).to_string();
+                assert!(!all.contains(['\u{202e}', '\u{9b}', '\u{1b}']), "{place}: {value:?}");
+            }
+        }
+    }
+
+    /// Each column has a unit that is not known.
+    #[test]
+    fn a_table_without_a_known_column_is_left_out() {
+        let json = told(with_numbers(3, 70)).to_json().replace("\"unit\":\"", "\"unit\":\"later-");
+        let read = || Snapshot::read(json.as_bytes(), &SERVICES).expect("is read");
+        let all = merged(vec![("a", read()), ("b", told(with_numbers(1, 1))), ("c", read())]);
+        assert_eq!(all["pools"]["types"].as_array().map(Vec::len), Some(2));
     }
 }

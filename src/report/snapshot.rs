@@ -80,10 +80,17 @@ pub struct ShownReload {
     pub has_worked: bool,
 }
 
+fn yes() -> bool {
+    true
+}
+
 /// A service of whatever kind.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownService {
     pub name: Text,
+    /// Whether clients can connect to it; releases before 0.10 do not say.
+    #[serde(default = "yes")]
+    pub is_enabled: bool,
     pub connections: u64,
     pub connections_opened: u64,
     pub connect_errors: u64,
@@ -291,12 +298,13 @@ impl ShownService {
         });
         ShownService {
             name: service.name.into(),
+            is_enabled: service.is_enabled,
             connections: traffic.open,
-            connections_opened: traffic.opened,
-            connect_errors: traffic.connect_errors,
-            failed_sends: traffic.failed_sends,
-            received_bytes: traffic.received_bytes,
-            sent_bytes: traffic.sent_bytes,
+            connections_opened: traffic.opened.get(),
+            connect_errors: traffic.connect_errors.get(),
+            failed_sends: traffic.failed_sends.get(),
+            received_bytes: traffic.received_bytes.get(),
+            sent_bytes: traffic.sent_bytes.get(),
             figures: figures.collect(),
             tables: tables.collect(),
             matrix: service.report.matrix.as_ref().map(|matrix| ShownMatrix::of(matrix, MATRIX_BYTES)),

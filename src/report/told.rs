@@ -3,7 +3,7 @@
 
 use super::snapshot::{Snapshot, Text};
 use super::tables::{ColumnHead, NAME_BYTES, ShownCell, ShownClient, ShownTable, ShownTimes};
-use crate::text::visible;
+use crate::text::{is_visible, visible};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -46,6 +46,8 @@ impl Snapshot {
             service.tables.retain(|table| is_plain(&table.name));
             let rows = &told[&*service.name];
             service.tables.iter_mut().for_each(|table| table.read_rows(&rows[&*table.name]));
+            // One without a known column is of another release, and says nothing here.
+            service.tables.retain(|table| !table.columns.is_empty());
             let is_sound = |matrix: &super::matrix::ShownMatrix| {
                 let lines = matrix.rows.iter().map(|line| &line.values).chain([&matrix.others, &matrix.all]);
                 let width = matrix.columns.len() + 2;
@@ -113,9 +115,8 @@ fn is_path(link: &str) -> bool {
     link.starts_with('/') && !link.starts_with("//") && link.len() < 100 && link.bytes().all(is_part)
 }
 
+/// Returns a text that is no longer than it may be, and safe to show.
 fn shortened(text: &Text) -> Text {
-    match text.char_indices().find(|(at, _)| *at > TEXT_BYTES) {
-        Some((at, _)) => Text::from(text[..at].to_string()),
-        None => text.clone(),
-    }
+    let is_fine = text.len() <= TEXT_BYTES && text.chars().all(is_visible);
+    if is_fine { text.clone() } else { visible(text.as_bytes(), TEXT_BYTES).into() }
 }

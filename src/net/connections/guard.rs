@@ -1,49 +1,181 @@
 //! The rules of access where connections begin, and where they hold something.
 
-use super::{Connections, Dispatch};
+use super::{Connections, Dispatch, LINGER, LOOP};
 use crate::access::{Access, Denial, Rule};
-use crate::id::{ConnId, Id};
-use crate::net::connection::{Client, Connection, Stream};
-use crate::service::Peers as _;
+use crate::id::{ConnId, Id, ServiceId};
+use crate::net::connection::{Connection, Phase, Place, Stream};
+use crate::output::Output;
+use crate::registry::PerService;
+use crate::service::{Peers as _, Service};
 use crate::time::Time;
 use log::warn;
+use std::fmt;
+
+/// How many connections that were not let in are kept for a while, all services together, so that the end of the connection does not
+/// overtake what they are told. Few, as each takes a descriptor; those beyond are closed at once.
+const MOST_REFUSED: usize = 64;
 
 impl<S: Stream> Connections<S> {
+    /// Sets how many connections each service may have.
+    pub fn limit(&mut self, places: PerService<u64>) {
+        self.places = Some(places);
+    }
+
     /// Sets who may ask for what, whoever is connected: None where that could not be read. A proxy's client is looked at when the proxy
     /// has said who it is.
     pub fn guard(&mut self, rules: Option<Vec<Rule>>) {
         self.dispatch.access = Access::after(&std::mem::take(&mut self.denied), rules);
         if self.dispatch.access.is_on() {
-            let is_known = |conn: &Connection<S>| conn.is_open() && !matches!(conn.client, Client::Unknown { .. });
-            for (index, conn) in self.slab.iter().filter(|(_, conn)| is_known(conn)) {
+            for (index, conn) in self.slab.iter().filter(|(_, conn)| conn.is_open()) {
+                let Some(identity) = conn.identity() else { continue };
                 let id = ConnId::from_index(index);
-                self.dispatch.access.restore(id, &conn.identity());
-                self.dispatch.access.note_holds(id, self.dispatch.services[conn.service].service.holds(id));
+                let Dispatch { access, services, output, .. } = &mut self.dispatch;
+                access.restore(id, &identity);
+                let service = &services[conn.service].service;
+                access.note_holds(id, service.holds(id));
+                // Whoever has too much ends when somebody of the rule needs more.
+                access.note_bytes(id, bytes_of(id, conn, &**service, output));
+            }
+            for (rule, leases) in self.dispatch.services.leases_of_rules() {
+                self.dispatch.access.note_leases(&rule, leases);
             }
         }
     }
 
-    /// Lets a new connection in if a rule allows that, or else has it told so and closed.
-    pub fn admit(&mut self, id: ConnId, now: Time) {
-        if !self.dispatch.access.is_on() {
+    /// Drops waits and providers that no rule includes any more, unless the rules could not be read.
+    pub(super) fn recheck(&mut self, now: Time) {
+        if !self.dispatch.access.are_known() {
             return;
         }
-        let conn = &mut self.slab[id.index()];
-        let service = conn.service;
-        if let Err(denial) = self.dispatch.access.admit(id, service, &conn.identity()) {
-            conn.draining = true;
-            let info = self.dispatch.services[service].info;
-            self.log_denial(id, denial, now, || format!("is not let in to the {}", info.name));
-            self.count_error(service);
-            self.dispatch.output.reply(id, |bytes| bytes.extend_from_slice(info.refusal));
-            self.check_unserved(id, now);
+        let known = self.slab.iter().filter(|(_, conn)| conn.is_open() && conn.identity().is_some());
+        let known: Vec<_> = known.map(|(index, conn)| (ConnId::from_index(index), conn.service)).collect();
+        for (id, service) in known {
+            self.dispatch.call(service, now, &self.slab, |service, context| service.recheck(id, context));
         }
     }
 
-    fn log_denial(&mut self, id: ConnId, denial: Denial, now: Time, what: impl FnOnce() -> String) {
+    /// Opens a connection that was accepted, if a rule lets it in and its service has a place for it. With `is_proxied` that is found out
+    /// once the proxy has said who its client is. Returns the connection to be polled, also one that was refused and may read that.
+    pub fn admit(&mut self, stream: S, service: ServiceId, is_proxied: bool, now: Time) -> Option<ConnId> {
+        if is_proxied {
+            return self.admit_proxy(stream, service, now);
+        }
+        let conn = Connection::new(stream, service);
+        match self.dispatch.access.rule_of_new(service, conn.identity().as_ref()) {
+            Err(denial) => self.refuse(conn, denial, now),
+            Ok(rule) if self.has_place(service, now) => {
+                let id = self.open(conn.stream, service, now);
+                self.dispatch.access.enter(id, rule);
+                Some(id)
+            }
+            Ok(_) => None,
+        }
+    }
+
+    /// Opens a connection of a proxy. Those that say nothing are as many as may be open, at most.
+    fn admit_proxy(&mut self, stream: S, service: ServiceId, now: Time) -> Option<ConnId> {
+        if self.awaited >= self.most_open(service) {
+            self.note_full(service, now);
+            return None;
+        }
+        let id = ConnId::from_index(self.slab.insert(Connection::new(stream, service)));
+        self.await_header(id, now);
+        Some(id)
+    }
+
+    /// Opens a connection of which the proxy has said now who the client is, as [`Connections::admit`] does.
+    pub(super) fn admit_client(&mut self, id: ConnId, now: Time) {
+        let conn = &mut self.slab[id.index()];
+        let service = conn.service;
+        match self.dispatch.access.rule_of_new(service, conn.identity().as_ref()) {
+            Err(denial) => {
+                conn.place = Place::Refused;
+                self.awaited -= 1;
+                self.refused += 1;
+                if self.turn_away(id, denial, now) {
+                    self.slab[id.index()].phase = self.lingering(id, now);
+                    self.make_ready(id);
+                } else {
+                    // It would have to wait for its end, and others wait for its descriptor.
+                    self.fail(id, &"it is not let in", now);
+                    self.drop(id);
+                }
+            }
+            Ok(rule) if self.has_place(service, now) => {
+                self.slab[id.index()].place = Place::Open;
+                self.awaited -= 1;
+                self.note_open(id, now);
+                self.dispatch.access.enter(id, rule);
+                self.make_ready(id);
+            }
+            Ok(_) => self.fail(id, &"no more are allowed", now),
+        }
+    }
+
+    /// Tells a new connection that it is not let in. Returns its id if it may go on to read that.
+    fn refuse(&mut self, conn: Connection<S>, denial: Denial, now: Time) -> Option<ConnId> {
+        let id = ConnId::from_index(self.slab.insert(Connection { place: Place::Refused, ..conn }));
+        self.refused += 1;
+        if self.turn_away(id, denial, now) {
+            self.slab[id.index()].phase = self.lingering(id, now);
+            return Some(id);
+        }
+        self.drop(id);
+        None
+    }
+
+    /// Tells a connection why it is not let in, at once: a new one has room for so few bytes, or else is not told. Returns whether it may
+    /// linger.
+    fn turn_away(&mut self, id: ConnId, denial: Denial, now: Time) -> bool {
+        let service = self.slab[id.index()].service;
+        let info = self.dispatch.services[service].info;
+        let peer = self.slab.peer(id);
+        self.log_denial(None, denial, now, &peer, || format!("is not let in to the {}", info.name));
+        self.count_error(service);
+        let stream = &mut self.slab[id.index()].stream;
+        let told = stream.write(info.refusal).and_then(|_| stream.finish());
+        told.is_ok() && self.refused <= MOST_REFUSED
+    }
+
+    fn lingering(&mut self, id: ConnId, now: Time) -> Phase {
+        Phase::Lingering { linger_timer: self.dispatch.wheel.of(LOOP).arm(now + LINGER, id) }
+    }
+
+    fn most_open(&self, service: ServiceId) -> u64 {
+        self.places.as_ref().map_or(u64::MAX, |places| places[service])
+    }
+
+    /// Returns whether a service may have one more connection. If it limits how long one may be idle, the longest idle makes room.
+    fn has_place(&mut self, service: ServiceId, now: Time) -> bool {
+        if self.dispatch.services[service].traffic.open < self.most_open(service) {
+            return true;
+        }
+        let longest = self.idle.longest(service);
+        match longest {
+            Some(id) => self.fail(id, &"it was idle for longest, and a new connection needs its place", now),
+            None => self.note_full(service, now),
+        }
+        longest.is_some()
+    }
+
+    /// Notes that a service has as many connections as it may.
+    fn note_full(&mut self, service: ServiceId, now: Time) {
+        self.count_accept_failure(service, &"no more are allowed", now);
+    }
+
+    /// Counts a connection that is not accepted, and logs why, if that was not done lately.
+    pub fn count_accept_failure(&mut self, service: ServiceId, reason: &dyn fmt::Display, now: Time) {
+        self.count_error(service);
+        if let Some(more) = self.accept_log.due(now) {
+            warn!("cannot accept more than {} connections now: {reason}{more}", self.slab.len());
+        }
+    }
+
+    fn log_denial(&mut self, id: Option<ConnId>, denial: Denial, now: Time, peer: &str, what: impl FnOnce() -> String) {
         let access = &mut self.dispatch.access;
         if let Some(more) = access.should_log(id, now) {
-            let (peer, rule) = (self.slab.peer(id), access.rule_of(id).unwrap_or("none"));
+            let rule = id.and_then(|id| access.rule_of(id));
+            let rule = rule.as_deref().unwrap_or("none");
             warn!("{peer} (rule {rule}) {} ({}){more}", what(), denial.name());
         }
     }
@@ -62,11 +194,28 @@ impl<S: Stream> Connections<S> {
             return;
         }
         let Dispatch { access, services, output, .. } = &mut self.dispatch;
-        access.note_holds(id, services[conn.service].service.holds(id));
-        let bytes = conn.unserved.len() + output.len(id);
-        if let Some(denial) = access.note_bytes(id, bytes as u64) {
-            self.log_denial(id, denial, now, || format!("ends with {bytes} bytes of its own"));
-            self.fail(id, &"its rule allows no more memory", now);
+        let service = &services[conn.service].service;
+        access.note_holds(id, service.holds(id));
+        if access.counts_memory() && access.note_bytes(id, bytes_of(id, conn, &**service, output)) {
+            self.end_largest(id, now);
         }
     }
+
+    /// Ends the connections of this one's rule that take the most memory, until the rule has no more than it may.
+    #[cold]
+    fn end_largest(&mut self, id: ConnId, now: Time) {
+        let Some(rule) = self.dispatch.access.rule_at(id) else { return };
+        while let Some((largest, bytes)) = self.dispatch.access.largest_beyond(rule) {
+            let peer = self.slab.peer(largest);
+            self.log_denial(Some(largest), Denial::Memory, now, &peer, || {
+                format!("ends with {bytes} bytes of its own")
+            });
+            self.fail(largest, &"its rule allows no more memory", now);
+        }
+    }
+}
+
+/// Returns how many bytes a connection takes.
+fn bytes_of<S>(id: ConnId, conn: &Connection<S>, service: &dyn Service, output: &Output) -> u64 {
+    (conn.unserved.len() + output.len(id) + service.kept_bytes(id)) as u64
 }

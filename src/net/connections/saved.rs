@@ -1,10 +1,10 @@
 //! The connections in the handover to another process: all but their sockets, which the caller hands over.
 
-use super::{Connections, LOOP};
-use crate::access::SavedCounts;
+use super::{Connections, Dispatch, LINGER, LOOP};
+use crate::access::{self, SavedCounts};
 use crate::id::{ConnId, Id};
 use crate::loop_stats::LoopStats;
-use crate::net::connection::{Client, Connection, Phase, Stream};
+use crate::net::connection::{Client, Connection, Phase, Place, Stream};
 use crate::proxy::Header;
 use crate::random::Random;
 use crate::record::{Reader, Unreadable, Writer};
@@ -69,10 +69,10 @@ impl<S: Stream> Connections<S> {
         out.put(&ConnectionsHead {
             loop_stats: self.dispatch.loop_stats.clone(),
             denied: self.dispatch.access.save(),
-            connections: self.slab.len(),
+            connections: self.ids().count(),
         })?;
-        for (index, conn) in &self.slab {
-            let id = ConnId::from_index(index);
+        for id in self.ids() {
+            let conn = &self.slab[id.index()];
             out.put(&SavedConnection {
                 id,
                 // Lossless: a list of services is as short.
@@ -85,7 +85,9 @@ impl<S: Stream> Connections<S> {
                 linger_until: match &conn.phase {
                     // The process that takes over parks it again.
                     Phase::Open | Phase::HalfClosed { .. } => None,
-                    Phase::Closed => Some(now),
+                    // What is unsent of one that failed is never sent.
+                    Phase::Closed if conn.failed => Some(now),
+                    Phase::Closed => Some(now + LINGER),
                     Phase::Lingering { linger_timer } => Some(self.dispatch.wheel.deadline(linger_timer)),
                 },
                 client: match &conn.client {
@@ -98,9 +100,10 @@ impl<S: Stream> Connections<S> {
         Ok(())
     }
 
-    /// Returns the ids of all connections, in order.
+    /// Returns the ids of the connections that go over to another process, in order: all but those that were not let in.
     pub fn ids(&self) -> impl Iterator<Item = ConnId> {
-        self.slab.iter().map(|(index, _)| ConnId::from_index(index))
+        let lasting = self.slab.iter().filter(|(_, conn)| conn.place != Place::Refused);
+        lasting.map(|(index, _)| ConnId::from_index(index))
     }
 
     /// Goes on from what another process saved, each connection with the stream that `stream_of` has for it. `time` is the time
@@ -139,24 +142,22 @@ impl<S: Stream> Connections<S> {
             let stream = stream_of(saved.id).map_err(|error| Unreadable(format!("a connection is lost: {error}")))?;
             let service = services.get(usize::from(saved.service));
             let service = *service.ok_or_else(|| Unreadable("a connection is of no service".into()))?;
-            connections.idle.note_activity(saved.id, service, now);
             streams.push((saved.id.index(), Connection::new(stream, service)));
             all.push(saved);
         }
         connections.slab = Slab::from_iter(streams);
         all.into_iter().for_each(|saved| connections.restore_one(saved, now));
-        connections.resume_restored();
+        connections.count_places();
+        connections.resume(now);
         Ok(connections)
     }
 
-    /// Has those served that their services have resumed, whether they waited or not.
-    fn resume_restored(&mut self) {
-        for id in std::mem::take(&mut self.dispatch.resumed) {
-            if let Some(conn) = self.slab.get_mut(id.index()) {
-                conn.waiting = false;
-                self.make_ready(id);
-            }
-        }
+    /// Counts the connections of each service that have a place.
+    fn count_places(&mut self) {
+        let Dispatch { services, .. } = &mut self.dispatch;
+        services.ids().for_each(|id| services[id].traffic.open = 0);
+        let open = self.slab.iter().filter(|(_, conn)| conn.place == Place::Open);
+        open.for_each(|(_, conn)| services[conn.service].traffic.open += 1);
     }
 
     fn restore_one(&mut self, saved: SavedConnection, now: Time) {
@@ -172,29 +173,35 @@ impl<S: Stream> Connections<S> {
         conn.unserved = saved.unserved;
         if let Some(at) = saved.linger_until {
             conn.phase = Phase::Lingering { linger_timer: self.dispatch.wheel.of(LOOP).arm(at, id) };
-            self.closing.push(id);
-        } else if saved.eof || !conn.unserved.is_empty() {
-            self.make_ready(id);
+            self.closing.push_back(id);
+        } else {
+            if conn.place == Place::Open {
+                self.idle.note_activity(id, conn.service, now);
+            }
+            if saved.eof || !conn.unserved.is_empty() {
+                self.make_ready(id);
+            }
         }
         self.dispatch.output.restore(id, &saved.unsent, saved.replies);
     }
 }
 
 /// Restores what another process saved without its sockets, and serves the requests in it, to find out whether this program
-/// can take over.
+/// can take over. Returns whether the other process had rules of access.
 ///
 /// # Errors
 ///
 /// When it contradicts itself.
-pub fn rehearse(services: Services, saved: &mut Reader<'_>, (now, epoch): (Time, Span)) -> Result<(), Unreadable> {
+pub fn rehearse(services: Services, saved: &mut Reader<'_>, (now, epoch): (Time, Span)) -> Result<bool, Unreadable> {
     let random = Random::from_seed(0);
     let mut connections = Connections::read(services, saved, (now, epoch), random, |_| Ok(NullStream), true)?;
     connections.check();
     connections.configure(now);
     connections.serve(&|| now);
     connections.flush(now);
+    connections.resume(now);
     connections.check();
-    Ok(())
+    Ok(access::had_rules(&connections.denied))
 }
 
 impl Read for NullStream {
@@ -230,11 +237,12 @@ mod tests {
     use crate::service::Nobody;
 
     /// A daemon wrote this with locks, units, members and jobs held, with waiters, half requests and clients that do not read.
-    const WRITTEN: &[u8] = include_bytes!("../../../tests/handovers/5");
+    const WRITTEN: [&[u8]; 2] =
+        [include_bytes!("../../../tests/handovers/5"), include_bytes!("../../../tests/handovers/6")];
 
-    /// Goes on from the file, and returns the connections.
-    fn restored(cut: usize) -> Result<Connections<NullStream>, Unreadable> {
-        let Handover { preamble, mut rest } = Handover::read(WRITTEN).expect("is read");
+    /// Goes on from a file, and returns the connections.
+    fn restored(written: &'static [u8], cut: usize) -> Result<Connections<NullStream>, Unreadable> {
+        let Handover { preamble, mut rest } = Handover::read(written).expect("is read");
         let (now, epoch) = (Time::START + Span::from_secs(10), preamble.clock.epoch());
         let mut records = Vec::new();
         rest.read_to_end(&mut records).expect("is in memory");
@@ -244,8 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn what_version_5_wrote_goes_on() {
-        let mut connections = restored(0).expect("is read");
+    fn what_versions_5_and_6_wrote_goes_on() {
+        WRITTEN.into_iter().for_each(goes_on);
+    }
+
+    fn goes_on(written: &'static [u8]) {
+        let mut connections = restored(written, 0).expect("is read");
         connections.check();
         let now = Time::START + Span::from_secs(10);
         let figure = |connections: &Connections<NullStream>, service: &str, name: &str| {
@@ -277,6 +289,6 @@ mod tests {
 
     #[test]
     fn what_is_cut_off_is_refused() {
-        assert!(restored(1).is_err());
+        assert!(WRITTEN.into_iter().all(|written| restored(written, 1).is_err()));
     }
 }

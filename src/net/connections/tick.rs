@@ -89,7 +89,7 @@ impl<S: Stream> Connections<S> {
                 self.dispatch.loop_stats.count_spent(Budget::Serving);
                 break;
             }
-            let Some(id) = self.ready.pop_front(&mut self.links) else { break };
+            let Some(id) = self.ready.pop_front() else { break };
             let conn = &mut self.slab[id.index()];
             if conn.failed {
                 continue;
@@ -158,11 +158,9 @@ impl<S: Stream> Connections<S> {
         if self.closing.is_empty() {
             return;
         }
-        let some = self.closing.len().min(REAPS_PER_TICK);
-        for n in 0..some {
-            let id = self.closing[n];
-            // Named twice and dropped at the first time, its number may be that of a new connection.
-            let Some(conn) = self.slab.get_mut(id.index()).filter(|conn| !conn.is_open()) else { continue };
+        for _ in 0..REAPS_PER_TICK {
+            let Some(id) = self.closing.pop_front() else { break };
+            let conn = &mut self.slab[id.index()];
             let drained = self.dispatch.output.unsent(id).is_empty();
             if conn.failed || drained && (conn.eof || conn.stream.finish().is_err()) {
                 self.drop(id);
@@ -170,7 +168,6 @@ impl<S: Stream> Connections<S> {
                 self.linger(id, now);
             }
         }
-        self.closing.drain(..some);
         if !self.closing.is_empty() {
             self.dispatch.loop_stats.count_spent(Budget::Ends);
         }
@@ -248,8 +245,7 @@ impl<S: Stream> Connections<S> {
         }
         conn.client = Client::Behind(header.into());
         debug!("{id} is for {}", self.slab.peer(id));
-        self.admit(id, now);
-        self.make_ready(id);
+        self.admit_client(id, now);
     }
 
     /// Decides what becomes of a connection after it was served.
@@ -291,7 +287,7 @@ impl<S: Stream> Connections<S> {
 
     /// Has the connections served again that their services have resumed, and ends those that they have ended.
     #[inline]
-    fn resume(&mut self, now: Time) {
+    pub(super) fn resume(&mut self, now: Time) {
         if !self.dispatch.resumed.is_empty() {
             self.resume_all();
         }
@@ -328,7 +324,7 @@ impl<S: Stream> Connections<S> {
         let conn = &mut self.slab[id.index()];
         self.read_buffer.load(&mut Vec::new(), 0);
         match conn.read(&mut self.read_buffer) {
-            Ok(()) if conn.eof => self.closing.push(id),
+            Ok(()) if conn.eof => self.closing.push_back(id),
             Ok(()) if conn.readable => self.make_ready(id),
             Ok(()) => {}
             Err(error) => self.fail(id, &error, clock()),

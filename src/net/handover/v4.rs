@@ -1,5 +1,6 @@
 //! The handover of version 0.9.0, which was one postcard value. It is converted to the present form.
 
+use super::v5::SocketV5;
 use super::{Preamble, SavedPort, SavedSocket};
 use crate::histogram::Histogram;
 use crate::id::ConnId;
@@ -33,7 +34,7 @@ enum ServiceKindV4 {
 struct HandoverV4 {
     clock: Clock,
     ports: Vec<PortV4>,
-    sockets: Vec<SavedSocket>,
+    sockets: Vec<SocketV5>,
     connections: ConnectionsV4,
 }
 
@@ -116,6 +117,7 @@ pub fn read(body: &[u8]) -> Result<(Preamble, Vec<u8>), String> {
         service: kind.name(),
         listener: SavedListener::without_address(fd, made.map(PathBuf::from)),
     });
+    let sockets = sockets.into_iter().map(SavedSocket::from).collect();
     Ok((Preamble { clock, ports: ports.collect(), sockets, program: None, rehearsed: None }, records))
 }
 
@@ -176,7 +178,7 @@ mod tests {
             let services = Services::default();
             connections::rehearse(services, &mut Reader::new(&mut &records[..]), (now, epoch))
         };
-        assert_eq!(rehearse(&records), Ok(()));
+        assert_eq!(rehearse(&records), Ok(false));
         assert!(rehearse(&records[..records.len() - 1]).is_err());
     }
 

@@ -7,6 +7,7 @@ use crate::net::handover::{
     Handover, Preamble, Program, Rehearsal, Rehearsed, SavedPort, SavedSocket, StateFile, adopt,
 };
 use crate::net::listener::Listener;
+use crate::net::reserve::Reserve;
 use crate::net::sd_notify::DaemonState;
 use crate::net::signals::Signals;
 use crate::net::socket::Socket;
@@ -19,8 +20,6 @@ use mio::{Interest, Token};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 
 /// How long the new program may take to read a short handover before it counts as broken.
 const REHEARSAL_TIME: Span = Span::from_secs(10);
@@ -28,9 +27,9 @@ const REHEARSAL_TIME: Span = Span::from_secs(10);
 const BYTES_PER_SECOND: u64 = 1024 * 1024;
 /// How long the services may take to finish what is under way, such as a commit. Nothing is served meanwhile.
 const QUIESCE_TIME: Span = Span::from_secs(5);
-/// Pairs of descriptors that are kept for an upgrade when clients have taken all others: for the handover, the program, the
-/// verdict's two ends and what the system needs to run a child.
-const RESERVED_PAIRS: usize = 5;
+/// Descriptors that are kept for an upgrade when clients have taken all others: for the handover, the program, the verdict's two ends and
+/// what the system needs to run a child.
+const RESERVED: usize = 10;
 /// The token of the rehearsal's output; the one above is the signals'.
 pub(super) const VERDICT: Token = Token(usize::MAX - 1);
 
@@ -46,16 +45,13 @@ pub(super) struct Upgrade {
     /// The child has written something or has exited.
     pub is_readable: bool,
     /// Descriptors that are closed when an upgrade needs some.
-    reserve: Vec<OwnedFd>,
+    reserve: Reserve,
 }
 
 impl Upgrade {
     /// Opens descriptors to be kept for the next upgrade, as far as there are any.
     pub fn reserve(&mut self) {
-        while self.reserve.len() < 2 * RESERVED_PAIRS {
-            let Ok((one, other)) = UnixStream::pair() else { return };
-            self.reserve.extend([one.into(), other.into()]);
-        }
+        self.reserve.fill(RESERVED);
     }
 }
 
@@ -71,8 +67,8 @@ impl Server {
         let mut sockets: HashMap<ConnId, SavedSocket> = sockets.into_iter().map(|socket| (socket.id, socket)).collect();
         let ids: Vec<ConnId> = sockets.keys().copied().collect();
         let stream_of = |id| {
-            let SavedSocket { fd, is_unix, .. } = sockets.remove(&id).ok_or(io::ErrorKind::NotFound)?;
-            Ok(Socket::restore(adopt(fd)?, is_unix))
+            let SavedSocket { fd, is_unix, peer, .. } = sockets.remove(&id).ok_or(io::ErrorKind::NotFound)?;
+            Ok(Socket::restore(adopt(fd)?, is_unix, peer))
         };
         let random = Random::from_system().map_err(|error| format!("cannot take over: {error}"))?;
         let mut rest = Reader::new(&mut rest);
@@ -102,7 +98,7 @@ impl Server {
         if self.upgrade.rehearsal.is_some() || self.upgrade.accepted.is_some() {
             return;
         }
-        self.upgrade.reserve.clear();
+        self.upgrade.reserve.release_all();
         let begun = self.save(None).map(|(state, _)| state);
         let Some(program) = &self.upgrade.program else {
             return warn!("no upgrade: the system does not say which program this is");
@@ -177,7 +173,7 @@ impl Server {
         Signals::hold();
         self.is_stopping = self.signals.as_mut().is_some_and(Signals::stop_asked);
         if !self.is_stopping {
-            self.upgrade.reserve.clear();
+            self.upgrade.reserve.release_all();
             let saved = self.save(rehearsal.rehearsed());
             let error = match (saved, &self.upgrade.program) {
                 (Ok((state, preamble)), Some(program)) => {
@@ -195,8 +191,8 @@ impl Server {
     fn save(&mut self, rehearsed: Option<Rehearsed>) -> io::Result<(StateFile, Preamble)> {
         let ids: Vec<ConnId> = self.connections.ids().collect();
         let sockets = ids.into_iter().filter_map(|id| {
-            let (fd, is_unix) = self.connections.stream(id)?.descriptor();
-            Some(SavedSocket { id, fd, is_unix })
+            let (fd, is_unix, peer) = self.connections.stream(id)?.descriptor();
+            Some(SavedSocket { id, fd, is_unix, peer })
         });
         let save_port =
             |port: &Port| SavedPort { service: port.service.info().name.into(), listener: port.listener.save() };

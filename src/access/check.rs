@@ -1,0 +1,47 @@
+//! Comparison of what is counted of the rules with what there is: tests and rehearsals make it.
+
+use super::{Access, Standing};
+use crate::id::{ConnId, Id};
+use std::sync::Arc;
+
+impl Access {
+    /// Compares what is counted of the rules with the connections, and with what counts without any.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
+    pub fn check_counts(&self, leases_of_rules: &[(Arc<str>, u64)]) {
+        for (at, counts) in self.counts.iter().enumerate() {
+            let of_rule = || self.standings.iter().filter(|standing| standing.rule.map(usize::from) == Some(at));
+            assert_eq!(counts.connections, of_rule().count() as u64, "each connection is counted for its rule");
+            let sum = |of: fn(&Standing) -> u64| of_rule().map(of).sum::<u64>();
+            let is_of_rule = |name: &str| self.rules.iter().position(|rule| *rule.name == *name) == Some(at);
+            let leases = leases_of_rules.iter().filter(|(name, _)| self.counts_holds && is_of_rule(name));
+            assert_eq!(
+                counts.leases,
+                leases.map(|(_, leases)| leases).sum::<u64>(),
+                "what counts without a connection"
+            );
+            assert_eq!(counts.locks, sum(|standing| standing.holds.locks.into()));
+            assert_eq!(counts.waits, sum(|standing| standing.holds.waits.into()));
+            assert_eq!(counts.bytes, sum(|standing| standing.bytes));
+        }
+    }
+
+    /// Compares the connections that are counted with those that are there, of which `is_there` tells.
+    ///
+    /// # Panics
+    ///
+    /// When one is not.
+    pub fn check_standings(&self, is_there: impl Fn(ConnId) -> bool) {
+        for (index, standing) in self.standings.iter().enumerate() {
+            let id = ConnId::from_index(index);
+            assert!(standing.rule.is_none() || is_there(id), "{id} is counted for its rule, and is not served");
+        }
+    }
+
+    /// Returns whether no connection is counted.
+    pub fn is_empty(&self) -> bool {
+        self.counts.iter().all(|counts| counts.connections == 0)
+    }
+}

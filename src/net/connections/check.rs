@@ -1,0 +1,62 @@
+//! Comparison of all tables of the loop with the connections: tests and rehearsals make it.
+
+use super::{Connections, LOOP};
+use crate::id::{ConnId, Id};
+use crate::net::connection::{Client, Connection, Phase, Place, Stream};
+
+impl<S: Stream> Connections<S> {
+    /// Compares every table with every other.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
+    pub fn check(&self) {
+        self.dispatch.check();
+        self.check_counts();
+        self.slab.iter().for_each(|(index, conn)| self.check_one(ConnId::from_index(index), conn));
+        let is_there = |id: ConnId| self.slab.contains(id.index());
+        assert!(self.ready.iter().all(is_there), "only connections are served");
+        let is_ending = |id: ConnId| self.slab.get(id.index()).is_some_and(|conn| !conn.is_open());
+        assert!(self.closing.iter().all(is_ending), "only connections that have ended are closed");
+        assert!(
+            self.dispatch.resumed.is_empty() && self.dispatch.ended.is_empty(),
+            "what a service asks is done at once"
+        );
+        assert!(self.dispatch.output.owners().all(is_there), "output is for connections");
+        self.idle.check(|id| self.slab.get(id.index()).filter(|conn| conn.is_open()).map(|conn| conn.service));
+        let is_admitted = |conn: &Connection<S>| conn.is_open() && !matches!(conn.client, Client::Unknown { .. });
+        self.dispatch.access.check_standings(|id| self.slab.get(id.index()).is_some_and(is_admitted));
+    }
+
+    fn check_counts(&self) {
+        let services = &self.dispatch.services;
+        for service in services.ids() {
+            let has_place = |conn: &Connection<S>| conn.service == service && conn.place == Place::Open;
+            let open = self.slab.iter().filter(|(_, conn)| has_place(conn)).count() as u64;
+            assert_eq!(services[service].traffic.open, open, "connections of the {}", services[service].info.name);
+        }
+        let counted = |place| self.slab.iter().filter(|(_, conn)| conn.place == place).count();
+        let counts = (self.awaited as usize, self.refused);
+        assert_eq!(counts, (counted(Place::Awaited), counted(Place::Refused)), "connections without a place");
+        let has_timer = |conn: &&Connection<S>| {
+            matches!(conn.client, Client::Unknown { .. })
+                || matches!(conn.phase, Phase::HalfClosed { .. } | Phase::Lingering { .. })
+        };
+        // A parked connection has had its turn, so its proxy has said who its client is.
+        let timers = self.slab.iter().filter(|(_, conn)| has_timer(conn)).count();
+        assert_eq!(self.dispatch.wheel.armed(LOOP), timers, "each timer of the loop is a connection's");
+    }
+
+    fn check_one(&self, id: ConnId, conn: &Connection<S>) {
+        let waits = conn.parked || conn.waiting || conn.draining;
+        let waits_for_turn = waits || self.ready.contains(id) || self.closing.contains(id);
+        assert!(waits_for_turn || !conn.readable, "{id} may have something to read, and has no turn");
+        let can_drain = self.dispatch.output.unsent(id).is_empty() || conn.blocked || conn.failed;
+        assert!(can_drain || self.dispatch.output.is_dirty(), "{id} has something unsent, and is not to be flushed");
+        let is_limited = self.dispatch.services[conn.service].caps.idle.is_some();
+        let is_queued = is_limited && conn.is_open() && conn.place == Place::Open;
+        assert_eq!(self.idle.contains(id), is_queued, "{id} ends once it was idle for too long");
+        let has_ended = matches!(conn.phase, Phase::Closed);
+        assert!(!has_ended || self.closing.contains(id), "{id} has ended, and will never be closed");
+    }
+}

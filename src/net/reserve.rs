@@ -1,0 +1,33 @@
+//! Descriptors that are kept for when clients have taken all others.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+
+/// Descriptors that are open, and closed when some are needed.
+#[derive(Default)]
+pub struct Reserve(Vec<OwnedFd>);
+
+impl Reserve {
+    /// Opens descriptors until there are `most`, as far as the system has any. Each is opened alone, as there may be one only.
+    pub fn fill(&mut self, most: usize) {
+        while self.0.len() < most {
+            let Ok(socket) = UnixDatagram::unbound() else { return };
+            self.0.push(socket.into());
+        }
+    }
+
+    /// Closes one, so that it can be used. Returns false if there is none.
+    pub fn release_one(&mut self) -> bool {
+        self.0.pop().is_some()
+    }
+
+    /// Closes all.
+    pub fn release_all(&mut self) {
+        self.0.clear();
+    }
+
+    /// Returns whether none is open.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
