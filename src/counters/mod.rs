@@ -16,6 +16,7 @@ pub use state::{
 };
 
 use crate::access::Holds;
+use crate::browser::is_from_browser;
 use crate::id::{ConnId, Id};
 use crate::options::Opt;
 use crate::output::{MAX_BYTES, Output};
@@ -29,7 +30,7 @@ use crate::stats::Figures;
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::Due;
-use log::trace;
+use log::{debug, trace};
 use serde::{Deserialize, Serialize};
 use stats::CounterStat as Stat;
 use std::io;
@@ -120,7 +121,7 @@ impl CountersService {
     pub fn figures(&self, traffic: &Traffic) -> Figures<Stat> {
         let mut figures = self.state.figures();
         figures.set(Stat::CurrConnections, traffic.open);
-        figures.set(Stat::TotalConnections, traffic.opened);
+        figures.set(Stat::TotalConnections, traffic.opened.get());
         figures
     }
 
@@ -130,6 +131,10 @@ impl CountersService {
             return self.continue_long(conn, long, input, context);
         }
         let header = Header::parse(input)?;
+        if !header.is_request && is_from_browser(input) {
+            debug!("{conn} is a browser, and is closed");
+            return Some((input.len(), RequestProgress::Over));
+        }
         let is_too_long = header.body_bytes > wire::MAX_BODY_BYTES;
         let kept = HEADER_BYTES + header.body_bytes.min(FIELDS_BYTES);
         if !is_too_long && input.len() < kept {
@@ -332,6 +337,11 @@ impl Service for CountersService {
 
     fn holds(&self, conn: ConnId) -> Holds {
         Holds { locks: self.state.held_by(conn), waits: 0 }
+    }
+
+    fn kept_bytes(&self, conn: ConnId) -> usize {
+        let long = self.sessions.get(conn.index()).and_then(|session| session.long.as_ref());
+        long.map_or(0, |long| long.kept.capacity())
     }
 
     fn held(&self) -> u64 {

@@ -4,7 +4,7 @@ use super::CountersService;
 use super::state::{CLIENTS_LOOKED_AT, LevelOf, SLOTS_LOOKED_AT};
 use crate::report::{Cell, Column, ColumnUnit, Emphasis, Report, Table, TableInfo, View};
 use crate::service::Peers;
-use crate::text::{unescaped, visible};
+use crate::text::{title_of, unescaped};
 use crate::top_keys;
 use memchr::memmem::Finder;
 use std::cmp::Reverse;
@@ -14,8 +14,6 @@ const MOST_ROWS: usize = 20;
 const MOST_HOLDERS: usize = 100;
 /// From which share of its maximum on a counter is near to it, in percent.
 const NEAR: u64 = 80;
-/// How much of a name a title has, in bytes.
-const TITLE_BYTES: usize = 200;
 
 const NAME: Column = Column {
     name: "name",
@@ -138,7 +136,7 @@ impl CountersService {
             }
             _ => return None,
         };
-        let title = format!("{word} {}", visible(&name, TITLE_BYTES));
+        let title = title_of(word, &name);
         Some(View { title, report: Report { tables, ..Report::default() }, ..View::default() })
     }
 

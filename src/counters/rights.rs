@@ -1,7 +1,8 @@
 //! What rules of access can say of the counters.
 
+use super::request::{AcquireUnits, ReleaseUnits};
 use super::{CounterRefusal, CounterRequest, CountersService};
-use crate::access::{Holds, Need, Verb};
+use crate::access::{Holds, Need, Takes, Verb};
 use crate::id::ConnId;
 use crate::service::Context;
 
@@ -33,15 +34,19 @@ impl CountersService {
         context: &mut Context<'_>,
     ) -> Option<CounterRefusal> {
         let all: &[&[u8]] = &[];
+        // Each variant is matched with all its fields, so that one that names a counter cannot be added without a decision here.
         let checked = match request {
-            CounterRequest::Noop | CounterRequest::Release(_) => return None,
+            // What is given back is the connection's own.
+            CounterRequest::Noop | CounterRequest::Release(ReleaseUnits { name: _, resources: _ }) => return None,
             CounterRequest::Get(name) => context.check(conn, &Need { verb: READ, keys: &[name], takes: None }),
             CounterRequest::Stats | CounterRequest::Dump => {
                 context.check(conn, &Need { verb: READ, keys: all, takes: None })
             }
-            CounterRequest::Acquire(acquire) => {
-                let takes = Some(context.holds_of(|| Holds { locks: self.state.held_by(conn), waits: 0 }));
-                let need = Need { verb: ACQUIRE, keys: &[acquire.name], takes };
+            CounterRequest::Acquire(AcquireUnits { name, resources: _, maximum: _ }) => {
+                let has = context.holds_of(|| Holds { locks: self.state.held_by(conn), waits: 0 });
+                // A connection's units of one counter count once, however many they are.
+                let locks = u32::from(!self.state.holds_units_of(conn, name));
+                let need = Need { verb: ACQUIRE, keys: &[name], takes: Some(Takes { has, locks }) };
                 // No more than a maximum of units: what clients know how to go on after.
                 return context.check(conn, &need).err().map(|denial| match denial.is_limit() {
                     true => CounterRefusal::NotAvailable,

@@ -367,6 +367,12 @@ impl CountersState {
         self.clients.get(conn.index()).map_or(0, |holdings| holdings.len() as u32)
     }
 
+    /// Returns whether a connection holds units of a counter.
+    pub fn holds_units_of(&self, conn: ConnId, name: &[u8]) -> bool {
+        let id = self.names.find(self.names.hash(name), |id: CounterId| self.counters[id.index()].name() == name);
+        id.is_some_and(|id| self.held(conn, id) > 0)
+    }
+
     fn held(&self, conn: ConnId, id: CounterId) -> u32 {
         self.clients.get(conn.index()).map_or(0, |holdings| holdings.of(id))
     }

@@ -21,7 +21,6 @@ use crate::id::ConnId;
 use crate::lines::{Progress, serve_lines};
 use crate::options::{Opt, TableOpt};
 use crate::output::{MAX_BYTES, Output};
-use crate::pools::wire::is_http;
 use crate::record::{Reader, Writer};
 use crate::report::{Counted, Report, View};
 use crate::service::{Caps, Context, Info, Input, Peers, Served, Service, Traffic, Unreadable};
@@ -29,7 +28,7 @@ use crate::settings::{self, Configure};
 use crate::text::escaped;
 use crate::time::Time;
 use crate::wheel::{Due, TimerId};
-use log::{debug, trace};
+use log::trace;
 use notices::NoticeLog;
 use request::{Refusal, Request, What};
 use sessions::{Listing, Sessions};
@@ -37,6 +36,7 @@ use sessions::{Listing, Sessions};
 use state::{DeclaredPool, Event, Notice, Record, State, Step, Timer};
 use stats::Levels;
 use std::io;
+use std::sync::Arc;
 use wire::{Line, Query};
 
 /// The line of the registry.
@@ -61,7 +61,9 @@ const MOST_LINE_BYTES: usize = 8192;
 const LISTED_PER_TURN: usize = 512;
 
 /// The version of what is written: the sessions with something to know, then the records of the state.
-const SAVED_VERSION: u16 = 1;
+const SAVED_VERSION: u16 = 2;
+/// The version before: it has no rules of leases, and is the same otherwise.
+const WITHOUT_RULES: u16 = 1;
 
 impl Configure for MembersSettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
@@ -118,7 +120,7 @@ impl Members {
             trace!("{conn} > {}", escaped(line));
         }
         let line = wire::parse(line);
-        // A list that is under way was allowed when it began.
+        // A list that is under way was allowed when it began: nothing within a list could say that the rest is denied.
         if context.has_rules()
             && !self.sessions.is_listing(conn)
             && let Ok(line) = &line
@@ -169,6 +171,9 @@ impl Members {
             if self.sessions.admit(&event, context.output) {
                 tell(context.output, &event);
             }
+        }
+        for (rule, leases) in self.state.changed_rules() {
+            context.access.note_leases(&rule, leases);
         }
         if !self.notices.is_empty() {
             self.notices.drain(..).for_each(|notice| self.log.log(&notice, context.now));
@@ -273,13 +278,7 @@ impl Service for Members {
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
-        serve_lines(conn, input, MOST_LINE_BYTES, context, |line, context| match is_http(line) {
-            true => {
-                debug!("{conn} speaks HTTP here");
-                Progress::Over
-            }
-            false => self.handle(conn, line, context),
-        })
+        serve_lines(conn, input, MOST_LINE_BYTES, context, |line, context| self.handle(conn, line, context))
     }
 
     fn expire(&mut self, due: Due, context: &mut Context<'_>) {
@@ -312,6 +311,18 @@ impl Service for Members {
 
     fn holds(&self, conn: ConnId) -> Holds {
         self.state.holds(conn)
+    }
+
+    fn recheck(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.drop_denied(conn, context);
+    }
+
+    fn leases_of_rules(&self) -> Vec<(Arc<str>, u64)> {
+        self.state.leases_of_rules().map(|(rule, leases)| (rule.clone(), leases)).collect()
+    }
+
+    fn kept_bytes(&self, conn: ConnId) -> usize {
+        self.sessions.kept_bytes(conn)
     }
 
     fn held(&self) -> u64 {
@@ -349,7 +360,7 @@ impl Service for Members {
     }
 
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        if version != SAVED_VERSION {
+        if version != SAVED_VERSION && version != WITHOUT_RULES {
             return Err(Unreadable::version("members", version));
         }
         self.is_numbered = saved.take()?;

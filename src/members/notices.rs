@@ -10,7 +10,7 @@ use log::{Level, log};
 const MOST_LINES: u32 = 10;
 const WINDOW: Span = Span::from_secs(60);
 /// How many kinds of notices there are.
-const KINDS: usize = 5;
+const KINDS: usize = 6;
 
 /// How many bytes of a text that a peer wrote for people are logged.
 const LONGEST_TEXT: usize = 200;
@@ -80,6 +80,7 @@ fn kind_of(notice: &Notice) -> usize {
         Notice::TakenBack { .. } => 2,
         Notice::Held { .. } => 3,
         Notice::NotDeclared { .. } => 4,
+        Notice::StartsAgain { .. } => 5,
     }
 }
 
@@ -91,6 +92,7 @@ fn sum_of(kind: usize, left_out: u64) -> (Level, String) {
         (Level::Info, "members that operators took back"),
         (Level::Info, "members that operators hold"),
         (Level::Warn, "pools and fixed members of the configuration file that cannot be added"),
+        (Level::Info, "starts that succeeded after others had failed"),
     ][kind];
     (level, format!("{left_out} more {what} were not logged one by one"))
 }
@@ -108,6 +110,7 @@ fn describe(notice: &Notice) -> (Level, String) {
         Notice::StartFailed { pool, text } => {
             (Level::Warn, format!("a start failed in {}{}", escaped(pool), said(text)))
         }
+        Notice::StartsAgain { pool } => (Level::Info, format!("starts in {} succeed again", escaped(pool))),
         Notice::TakenBack { pool, member, lease, note } => {
             let (pool, member) = (escaped(pool), escaped(member));
             (Level::Info, format!("an operator took back {member} of {pool}, lease {lease}{}", said(note)))
@@ -190,6 +193,7 @@ mod tests {
                 Level::Warn,
                 r"a start failed in p\u{a}".into(),
             ),
+            (Notice::StartsAgain { pool: pool() }, Level::Info, r"starts in p\u{a} succeed again".into()),
             (
                 Notice::TakenBack { pool: pool(), member: member(), lease: 7, note: b"why\n"[..].into() },
                 Level::Info,

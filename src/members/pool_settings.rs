@@ -33,8 +33,8 @@ pub enum Value {
     Optional(Option<u32>),
     /// A length of time.
     Seconds(Span),
-    /// A name, or none.
-    Name(Option<Arc<[u8]>>),
+    /// The name of a group of pools, or none. A name of another kind needs a variant of its own: rules of access tell them apart.
+    Group(Option<Arc<[u8]>>),
     /// `lifo` or `fifo`.
     Order(Order),
     /// `fail` or `ok`.
@@ -48,7 +48,7 @@ pub enum Kind {
     Number,
     Optional,
     Seconds,
-    Name,
+    Group,
     Order,
     OnLoss,
 }
@@ -128,7 +128,7 @@ macro_rules! settings {
 settings! {
     init: u32 = 0, Number, "How many members there are from the start.";
     max: u32 = 1, Number, "How many members there may be.";
-    group: Option<Arc<[u8]>> = None, Name, "Pools of one group can be taken from together.";
+    group: Option<Arc<[u8]>> = None, Group, "Pools of one group can be taken from together.";
     order: Order = Order::Lifo, Order, "Which free member is handed out first: lifo or fifo.";
     queue: u32 = 50, Number, "How many consumers may wait.";
     start_timeout: Span = Span::from_secs(60), Seconds, "A start not answered by then has failed.";
@@ -168,7 +168,7 @@ impl Change {
             Value::Number(_) => Kind::Number,
             Value::Optional(_) => Kind::Optional,
             Value::Seconds(_) => Kind::Seconds,
-            Value::Name(_) => Kind::Name,
+            Value::Group(_) => Kind::Group,
             Value::Order(_) => Kind::Order,
             Value::OnLoss(_) => Kind::OnLoss,
         };
@@ -178,6 +178,11 @@ impl Change {
     /// Returns which setting it changes.
     pub fn key(&self) -> Key {
         self.key
+    }
+
+    /// Returns the value that it is to have.
+    pub fn value(&self) -> &Value {
+        &self.value
     }
 }
 

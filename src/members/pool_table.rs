@@ -6,7 +6,7 @@ use super::pool_settings::{Change, Key, Settings};
 use super::request::{Attributes, Refusal};
 use super::state::{DeclaredMember, DeclaredPool, MOST_POOLS};
 use super::wire;
-use crate::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue};
+use crate::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean};
 use std::sync::Arc;
 
 /// The tables.
@@ -59,7 +59,7 @@ fn read_pool(table: &Table) -> Result<DeclaredPool, Misplaced> {
             ("name", TableValue::Text(text)) => name = Some(read_name(text).map_err(wrong)?),
             ("fixed", TableValue::List(members)) => fixed = read_members(members)?,
             ("fixed", _) => return Err(wrong("this is not a list of members")),
-            (key, TableValue::Text(text)) => changes.push(read_change(key, text).map_err(wrong)?),
+            (key, TableValue::Text(text)) => changes.push(read_change(key, text).map_err(|what| wrong(&what))?),
             _ => return Err(wrong("this is not a single value")),
         }
     }
@@ -81,9 +81,11 @@ fn read_pool(table: &Table) -> Result<DeclaredPool, Misplaced> {
     Ok(DeclaredPool { name, settings, fixed })
 }
 
-fn read_change(key: &str, text: &str) -> Result<Change, &'static str> {
-    let key = Key::ALL.iter().find(|known| known.name() == key).ok_or("there is no such setting")?;
-    wire::parse_change(*key, text.as_bytes()).map_err(text_of)
+fn read_change(key: &str, text: &str) -> Result<Change, String> {
+    let names = || ["name", "fixed"].into_iter().chain(Key::ALL.iter().map(|known| known.name()));
+    let known = Key::ALL.iter().find(|known| known.name() == key);
+    let known = known.ok_or_else(|| format!("there is no such setting{}", did_you_mean(key, names())))?;
+    Ok(wire::parse_change(*known, text.as_bytes()).map_err(text_of)?)
 }
 
 /// Reads a name: one that a line of the protocol can hold, or nobody could ask for it.

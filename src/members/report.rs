@@ -6,7 +6,7 @@ use super::stats::{Levels, MISSES, Members as Stat, misses_of};
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Report, Table, TableInfo, View};
 use crate::service::{Peers, Traffic};
 use crate::stats::Figures;
-use crate::text::{unescaped, visible};
+use crate::text::{title_of, unescaped};
 use crate::time::Time;
 use crate::top_keys;
 
@@ -15,8 +15,6 @@ pub const MOST_ROWS: usize = 256;
 
 /// How many members of one pool are told of.
 const MOST_MEMBERS: usize = 200;
-/// How much of a name a title has, in bytes.
-const TITLE_BYTES: usize = 200;
 
 /// What else is counted, in the order of the columns.
 const EVENTS: [Stat; 11] = [
@@ -236,7 +234,7 @@ impl Members {
             Table { info: &MEMBERS, rows, note },
             Table { info: &HISTORY, rows: vec![history_of(&pool)], note: None },
         ];
-        let title = format!("Pool {}", visible(&name, TITLE_BYTES));
+        let title = title_of("Pool", &name);
         Some(View { title, report: Report { tables, ..Report::default() }, ..View::default() })
     }
 

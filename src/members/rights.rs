@@ -1,11 +1,13 @@
 //! What rules of access can say of the members.
 
 use super::Members;
-use super::request::{From, Named, Refusal, Request, What};
+use super::pool_settings::{Change, Value};
+use super::request::{From, Named, Refusal, Request, Take, What};
 use super::wire::{Line, Query};
-use crate::access::{Need, Verb};
+use crate::access::{Need, Takes, Verb};
 use crate::id::ConnId;
 use crate::service::Context;
+use std::borrow::Cow;
 
 /// What can be asked for.
 pub const VERBS: &[&str] = &["take", "provide", "read", "admin"];
@@ -14,7 +16,7 @@ const PROVIDE: Verb = Verb(1);
 const READ: Verb = Verb(2);
 const ADMIN: Verb = Verb(3);
 
-/// What stands before the name of a group, so that it is not taken for that of a pool.
+/// Prefix of the name of a group, so that it is not taken for that of a pool.
 const GROUP: &[u8] = b"group:";
 
 /// What each command asks for. Those of providers and cleaners about what they were told to do are free: nobody else was told.
@@ -50,60 +52,127 @@ pub const COMMANDS: &[(&str, Option<Verb>)] = &[
     ("TAKEBACK", Some(ADMIN)),
 ];
 
-/// Returns what a line asks for, and of which pool; None if that is free.
-fn asked_for<'a>(line: &Line<'a>) -> Option<(Verb, Option<&'a [u8]>)> {
-    Some(match line {
-        Line::Query(Query::Utilization { pool } | Query::Members { pool, .. }) => (READ, Some(*pool)),
-        Line::Query(Query::Pools) => (READ, None),
-        Line::Request(request) => match request {
-            Request::Take(take) => match take.from {
-                From::Pool(pool) => (TAKE, Some(pool)),
-                From::Group(group) => (TAKE, Some(group)),
-            },
-            Request::Provide { pool, .. } | Request::Clean { pool } => (PROVIDE, Some(*pool)),
-            Request::Offer { named: Named { pool, .. }, .. } | Request::Withdraw { named: Named { pool, .. }, .. } => {
-                (PROVIDE, Some(*pool))
-            }
-            Request::Pool { name, .. } | Request::Reconfigure { name, .. } | Request::RemovePool { name, .. } => {
-                (ADMIN, Some(*name))
-            }
-            Request::Add { named, .. }
-            | Request::Delete { named, .. }
-            | Request::Repair(named)
-            | Request::Hold { named, .. }
-            | Request::Free(named) => (ADMIN, Some(named.pool)),
-            Request::TakeBack { .. } => (ADMIN, None),
-            Request::Return { .. }
-            | Request::Renew { .. }
-            | Request::Cancel
-            | Request::Identify { .. }
-            | Request::Bye
-            | Request::Started { .. }
-            | Request::Failed { .. }
-            | Request::Stopped { .. }
-            | Request::Alive { .. }
-            | Request::Dead { .. }
-            | Request::Cleaned { .. } => return None,
+/// The name of a pool, or of a group behind [`GROUP`].
+type Key<'a> = Cow<'a, [u8]>;
+
+/// Returns the verb that a line asks for, and the pools and groups that it is about, none if it is about all; None if that is free. Each
+/// variant is matched with all its fields, so that one that names something cannot be added without a decision here.
+fn asked_for<'a>(line: &Line<'a>) -> Option<(Verb, Vec<Key<'a>>)> {
+    let request = match line {
+        Line::Query(Query::Utilization { pool } | Query::Members { pool, after: _, limit: _ }) => {
+            return Some((READ, keys_of_pool(pool)));
+        }
+        Line::Query(Query::Pools) => return Some((READ, Vec::new())),
+        Line::Request(request) => request,
+    };
+    Some(match request {
+        Request::Take(Take { from, timeout: _, filter: _, count: _, priority: _, lease: _ }) => match from {
+            From::Pool(pool) => (TAKE, keys_of_pool(pool)),
+            From::Group(group) => (TAKE, vec![group_key(group)]),
         },
+        Request::Provide { pool, capacity: _ }
+        | Request::Clean { pool }
+        | Request::Offer { named: Named { pool, member: _ }, attributes: _ }
+        | Request::Withdraw { named: Named { pool, member: _ }, now: _ } => (PROVIDE, keys_of_pool(pool)),
+        Request::Pool { name, changes } | Request::Reconfigure { name, changes } => {
+            let groups = changes.iter().filter_map(group_of);
+            (ADMIN, all_of(keys_of_pool(name), groups))
+        }
+        Request::RemovePool { name, graceful: _ } => (ADMIN, keys_of_pool(name)),
+        Request::Add { named: Named { pool, member: _ }, attributes: _ }
+        | Request::Delete { named: Named { pool, member: _ }, now: _ }
+        | Request::Repair(Named { pool, member: _ })
+        | Request::Hold { named: Named { pool, member: _ }, span: _, note: _ }
+        | Request::Free(Named { pool, member: _ }) => (ADMIN, keys_of_pool(pool)),
+        Request::TakeBack { lease: _, note: _ } => (ADMIN, Vec::new()),
+        // A number is a lease of the connection itself, or a start that only it was asked for, and a token is known to those alone
+        // who were told it.
+        Request::Return { lease: _, condition: _ }
+        | Request::Renew { token: _, span: _ }
+        | Request::Cancel
+        | Request::Identify { name: _ }
+        | Request::Bye
+        | Request::Started { start: _, member: _, attributes: _ }
+        | Request::Failed { start: _, text: _ }
+        | Request::Stopped { member: _ }
+        | Request::Alive { member: _ }
+        | Request::Dead { member: _ }
+        | Request::Cleaned { member: _ } => return None,
     })
+}
+
+/// Returns the key of a pool; none, which asks for a right for all that there is, if it looks like that of a group.
+fn keys_of_pool(pool: &[u8]) -> Vec<Key<'_>> {
+    if pool.starts_with(GROUP) { Vec::new() } else { vec![pool.into()] }
+}
+
+fn group_key<'a>(group: &[u8]) -> Key<'a> {
+    [GROUP, group].concat().into()
+}
+
+/// Returns the group into which a change puts its pool.
+fn group_of<'a>(change: &Change) -> Option<Key<'a>> {
+    match change.value() {
+        Value::Group(group) => group.as_deref().map(group_key),
+        Value::Number(_) | Value::Optional(_) | Value::Seconds(_) | Value::Order(_) | Value::OnLoss(_) => None,
+    }
+}
+
+/// Adds keys to others, unless those ask for a right for all that there is.
+fn all_of<'a>(mut keys: Vec<Key<'a>>, more: impl Iterator<Item = Key<'a>>) -> Vec<Key<'a>> {
+    if !keys.is_empty() {
+        keys.extend(more);
+    }
+    keys
+}
+
+fn includes(conn: ConnId, verb: Verb, names: &[Key<'_>], context: &Context<'_>) -> bool {
+    let keys: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
+    context.includes(conn, verb, &keys)
 }
 
 impl Members {
     /// Looks whether a connection may ask for this now, and returns what it is told if not.
     #[inline(never)]
-    pub(super) fn refusal_of(&self, conn: ConnId, line: &Line<'_>, context: &mut Context<'_>) -> Option<What> {
-        let (verb, key) = asked_for(line)?;
-        let is_group = matches!(line, Line::Request(Request::Take(take)) if matches!(take.from, From::Group(_)));
-        let key = key.map(|key| if is_group { [GROUP, key].concat() } else { key.into() });
-        let takes = (verb == TAKE).then(|| context.holds_of(|| self.state.holds(conn)));
-        let keys: Vec<&[u8]> = key.iter().map(|key| &key[..]).collect();
-        let denial = context.check(conn, &Need { verb, keys: &keys, takes }).err()?;
+    pub(super) fn refusal_of(&mut self, conn: ConnId, line: &Line<'_>, context: &mut Context<'_>) -> Option<What> {
+        let (verb, names) = asked_for(line)?;
+        let wanted = match line {
+            Line::Request(Request::Take(take)) => Some(take.count.unwrap_or(1)),
+            _ => None,
+        };
+        let takes = wanted.map(|locks| Takes { has: context.holds_of(|| self.state.holds(conn)), locks });
+        let keys: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
+        let Err(denial) = context.check(conn, &Need { verb, keys: &keys, takes }) else {
+            if takes.is_some() {
+                self.state.note_rule(conn, context.access.rule_of(conn));
+            }
+            return None;
+        };
         Some(match (denial.is_limit(), takes) {
             (false, _) => What::Error(Refusal::Denied),
             (true, Some(_)) => What::Limit,
             (true, None) => What::Error(Refusal::Limited),
         })
     }
+
+    /// Drops what a connection provides or waits for and its rule does not include any more. What it takes counts for that rule.
+    pub(super) fn drop_denied(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        let provides = self.state.provides_for(conn).map(keys_of_pool);
+        if provides.is_some_and(|names| !includes(conn, PROVIDE, &names, context)) {
+            self.step(context, false, |state, step| state.stop_providing(conn, step));
+        }
+        let waits_for = self.state.waits_for(conn).map(|from| match from {
+            From::Pool(pool) => keys_of_pool(pool),
+            From::Group(group) => vec![group_key(group)],
+        });
+        let Some(names) = waits_for else { return };
+        if includes(conn, TAKE, &names, context) {
+            self.state.note_rule(conn, context.access.rule_of(conn));
+        } else {
+            self.step(context, false, |state, step| state.deny_wait(conn, step));
+        }
+    }
+
     /// Returns whether a connection may ask for what is for operators: one that a rule allows it, or without rules as the settings say.
     pub(super) fn is_operator(&self, conn: ConnId, context: &Context<'_>) -> bool {
         context.has_rules() || self.admin.unwrap_or_else(|| context.peers.is_local(conn))

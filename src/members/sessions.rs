@@ -30,6 +30,14 @@ pub struct Sessions {
     owing: Vec<ConnId>,
 }
 
+impl Sessions {
+    /// Returns how many bytes are kept for a connection.
+    pub fn kept_bytes(&self, conn: ConnId) -> usize {
+        let session = self.sessions.get(conn.index()).and_then(Option::as_ref);
+        session.map_or(0, |session| session.behind_list.capacity() + session.owed.capacity())
+    }
+}
+
 #[derive(Default, Serialize, Deserialize)]
 struct Session {
     listing: Option<Listing>,

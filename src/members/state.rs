@@ -31,6 +31,7 @@ mod pools;
 mod providers;
 mod queries;
 mod restored;
+mod rules;
 mod saved;
 mod stages;
 mod tables;
@@ -210,6 +211,10 @@ pub struct State {
     unsettled: Vec<PoolId>,
     /// What was counted of pools that are gone.
     past: Figures<Stat>,
+    /// How many leases with a token count for each rule of access.
+    leases_of_rules: BTreeMap<Arc<str>, u64>,
+    /// The rules of which that has changed in the present step.
+    changed_rules: Vec<Arc<str>>,
 }
 
 impl State {
@@ -250,6 +255,8 @@ impl State {
             clients: Vec::new(),
             unsettled: Vec::new(),
             past: Figures::default(),
+            leases_of_rules: BTreeMap::new(),
+            changed_rules: Vec::new(),
         }
     }
 

@@ -283,10 +283,10 @@ fn parse_changes(mut changes: Vec<Change>, words: &mut LineWords<'_>) -> Result<
 /// When it is none of this setting.
 pub fn parse_change(key: Key, value: &[u8]) -> Result<Change, Refusal> {
     let value = match (key.kind(), value) {
-        (Kind::Name, []) => Value::Name(None),
+        (Kind::Group, []) => Value::Group(None),
         (Kind::Optional, []) => Value::Optional(None),
         (_, []) => return Err(Refusal::BadSyntax("a value is empty")),
-        (Kind::Name, name) => Value::Name(Some(check_name(name)?.into())),
+        (Kind::Group, name) => Value::Group(Some(check_name(name)?.into())),
         (Kind::Optional, number) => Value::Optional(Some(number_of(number)?)),
         (Kind::Number, number) => Value::Number(number_of(number)?),
         (Kind::Seconds, seconds) => Value::Seconds(seconds_of(seconds)?),

@@ -3,7 +3,7 @@
 use super::ceiling_table::{self, MOST_CEILINGS};
 use super::{PoolsService, Reply, wire};
 use crate::id::ConnId;
-use crate::service::{Acted, Context, GONE};
+use crate::service::{Act, Acted, Context, GONE, NotDone};
 
 /// The action that takes a lock away.
 const RELEASE_LOCK: &str = "release-lock";
@@ -11,11 +11,11 @@ const CEILING: &str = "ceiling";
 
 impl PoolsService {
     /// Does what an operator has asked for.
-    pub(super) fn act_on(&mut self, action: &str, key: &[u8], context: &mut Context<'_>) -> Acted {
-        match action {
-            RELEASE_LOCK => self.take_locks_from(key, context),
-            CEILING => self.change_ceiling(key),
-            _ => Err("there is no such action".into()),
+    pub(super) fn act_on(&mut self, act: &Act, context: &mut Context<'_>) -> Acted {
+        match &*act.action {
+            RELEASE_LOCK => self.take_locks_from(&act.key, context),
+            CEILING => self.change_ceiling(&act.key),
+            action => Err(NotDone::no_action(action)),
         }
     }
 
@@ -34,8 +34,8 @@ impl PoolsService {
         let locks = held.len();
         if locks == 0 {
             return Err(match waiting.len() {
-                0 => "no client of that address has a lock of that key".into(),
-                _ => "that client waits for a lock of that key, and has none".into(),
+                0 => NotDone::NotFound("no client of that address has a lock of that key".into()),
+                _ => NotDone::Refused("that client waits for a lock of that key, and has none".into()),
             });
         }
         let mut conns: Vec<ConnId> = held.into_iter().map(|claim| claim.conn).collect();
@@ -50,16 +50,19 @@ impl PoolsService {
 
     /// Sets or removes a ceiling, as `KEYS NAME=VALUE,NAME=VALUE` or `KEYS none` says.
     fn change_ceiling(&mut self, words: &[u8]) -> Acted {
-        let words = std::str::from_utf8(words).map_err(|_| "this is no text")?;
+        let words = std::str::from_utf8(words).map_err(|_| NotDone::Malformed("this is no text".into()))?;
         let (pattern, settings) = words.split_once(' ').unwrap_or((words, "none"));
         if settings == "none" {
             let was_there = self.state.remove_ceiling(pattern.as_bytes());
-            return if was_there { Ok("the ceiling is gone".into()) } else { Err("there is no such ceiling".into()) };
+            return match was_there {
+                true => Ok("the ceiling is gone".into()),
+                false => Err(NotDone::NotFound("there is no such ceiling".into())),
+            };
         }
-        let ceiling = ceiling_table::parse_ceiling(pattern, settings)?;
+        let ceiling = ceiling_table::parse_ceiling(pattern, settings).map_err(NotDone::Malformed)?;
         let is_new = self.state.ceilings().iter().all(|one| one.ceiling.pattern != ceiling.pattern);
         if is_new && self.state.ceilings().len() >= MOST_CEILINGS {
-            return Err(format!("there are more than {MOST_CEILINGS} ceilings"));
+            return Err(NotDone::Refused(format!("there are more than {MOST_CEILINGS} ceilings")));
         }
         self.state.set_ceiling(ceiling);
         Ok(format!("a ceiling for {pattern} until the next upgrade"))

@@ -2,7 +2,9 @@
 
 use super::ceiling::{Ceiling, Shedding};
 use super::options::PoolsSettings;
-use crate::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, flag, number, seconds};
+use crate::options::{
+    Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean, flag, number, seconds,
+};
 use crate::time::Span;
 
 /// How many ceilings there may be: each request is compared with them, one after the other.
@@ -62,6 +64,10 @@ impl Default for Builder {
     }
 }
 
+/// What a ceiling can set.
+const NAMES: [&str; 8] =
+    ["key", "workers", "max_queue", "timeout", "hold", "shed_after", "shed_interval", "shed_shadow"];
+
 impl Builder {
     /// Sets one thing, or says what is wrong with it.
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
@@ -75,7 +81,7 @@ impl Builder {
             "shed_after" => *after = Some(positive_seconds(value)?),
             "shed_interval" => *interval = Some(seconds(value)?.into()),
             "shed_shadow" => *is_shadow = flag(value)?,
-            _ => return Err("there is no such setting".into()),
+            _ => return Err(format!("there is no such setting{}", did_you_mean(name, NAMES))),
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ pub use state::{
 };
 
 use crate::access::Holds;
+use crate::browser::is_from_browser;
 use crate::id::ConnId;
 use crate::options::{Opt, TableOpt};
 use crate::output::{FULL_BYTES, MAX_BYTES, Output};
@@ -30,7 +31,7 @@ use crate::report::room::{self, Room};
 use crate::report::snapshot::{Moment, Remembered, Snapshot};
 use crate::report::{Counted, Report, Series, View};
 use crate::service::{
-    Acted, Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
+    Act, Acted, Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
 use crate::settings::{self, Configure};
 use crate::stats::Figures;
@@ -94,7 +95,7 @@ pub struct PoolsService {
 enum Handled {
     /// It is done with, and the next can be served.
     Next,
-    /// So it is, and its answer is written.
+    /// It is done with, its answer is written, and the next can be served.
     Answered,
     /// It is done with, and others are served before the next.
     Last,
@@ -160,8 +161,8 @@ impl PoolsService {
                 self.reply_report(conn, rows, context);
                 return Handled::Last;
             }
-            PoolRequest::Unknown if wire::is_http(line) => {
-                debug!("{conn} speaks HTTP here");
+            PoolRequest::Unknown if is_from_browser(line) => {
+                debug!("{conn} is a browser, and is closed");
                 return Handled::Close;
             }
             _ => {
@@ -209,10 +210,10 @@ impl PoolsService {
             }
             if unsent >= NEARLY_FULL_BYTES {
                 self.end_turn(context.output);
-                unsent = context.output.len(conn);
-                if unsent >= FULL_BYTES {
+                if context.output.is_full(conn) {
                     break;
                 }
+                unsent = context.output.len(conn);
             }
             let seen = if consumed == 0 { seen } else { 0 };
             match wire::first_line(&input[consumed..], seen, self.max_line) {
@@ -281,8 +282,8 @@ impl PoolsService {
     /// Returns what was counted here and in the connections' traffic.
     pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
         let mut figures = self.state.figures(now);
-        figures.set(Stat::ConnectErrors, traffic.connect_errors);
-        figures.set(Stat::FailedSends, traffic.failed_sends);
+        figures.set(Stat::ConnectErrors, traffic.connect_errors.get());
+        figures.set(Stat::FailedSends, traffic.failed_sends.get());
         figures
     }
 }
@@ -303,8 +304,8 @@ impl Service for PoolsService {
         self.end_turn(context.output);
     }
 
-    fn act(&mut self, action: &str, key: &[u8], context: &mut Context<'_>) -> Acted {
-        self.act_on(action, key, context)
+    fn act(&mut self, act: &Act, context: &mut Context<'_>) -> Option<Acted> {
+        Some(self.act_on(act, context))
     }
 
     fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
@@ -313,6 +314,10 @@ impl Service for PoolsService {
 
     fn holds(&self, conn: ConnId) -> Holds {
         self.state.holds(conn)
+    }
+
+    fn recheck(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.drop_denied(conn, context);
     }
 
     fn held(&self) -> u64 {

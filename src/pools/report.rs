@@ -3,6 +3,7 @@
 use super::state::{CeilingInUse, KEYS_LOOKED_AT, WhichKeys};
 use super::stats::PoolStat as Stat;
 use super::{BusyKey, ClaimInfo, PoolsService};
+use crate::count::Count;
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Series, SeriesInfo, Table, TableInfo};
 use crate::service::Peers;
 use crate::time::{Span, Time};
@@ -256,7 +257,7 @@ impl PoolsService {
     /// Notes what was counted by type of work, in the order of the columns.
     pub(super) fn tally_types(&self, note: &mut dyn FnMut(Counted<'_>)) {
         for one in self.state.types_in_use() {
-            let counts = &[one.acquired, one.done, one.full, one.timeouts];
+            let counts = &[one.acquired, one.done, one.full, one.timeouts].map(Count::get);
             note(Counted { table: TYPES.name, name: &one.name, counts, times: &[&one.waits, &one.holds] });
         }
     }
@@ -334,12 +335,12 @@ fn row_of_ceiling(CeilingInUse { ceiling, lowered, shed }: &CeilingInUse) -> Vec
 pub(super) fn row_of_type(one: &super::WorkType) -> Vec<Cell> {
     vec![
         Cell::Name(one.name.clone()),
-        Cell::Number(one.acquired),
+        Cell::Number(one.acquired.get()),
         Cell::Number(one.working()),
         Cell::Number(one.waiting()),
-        Cell::Number(one.done),
-        Cell::Number(one.full),
-        Cell::Number(one.timeouts),
+        Cell::Number(one.done.get()),
+        Cell::Number(one.full.get()),
+        Cell::Number(one.timeouts.get()),
         Cell::Times(one.waits.clone()),
         Cell::Times(one.holds.clone()),
     ]
@@ -359,7 +360,7 @@ mod tests {
 
     /// Has each connection say a line at a second of its own, and reports some time afterwards.
     fn report_after(lines: &[&str], seconds: u64) -> Report {
-        let traffic = Traffic { connect_errors: 7, ..Traffic::default() };
+        let traffic = Traffic { connect_errors: 7.into(), ..Traffic::default() };
         let lines = lines.iter().enumerate().map(|(n, line)| (at(n as u64), n, line.to_string()));
         report_after_lines("pools", lines, at(seconds), &traffic, &Numbered)
     }

@@ -1,7 +1,8 @@
 //! What rules of access can say of the pools.
 
+use super::request::{AcquireLock, KeyLimits};
 use super::{PoolsService, Reply, wire};
-use crate::access::{Need, Verb};
+use crate::access::{Need, Takes, Verb};
 use crate::id::ConnId;
 use crate::service::Context;
 use std::{iter, slice};
@@ -17,6 +18,15 @@ pub const COMMANDS: &[(&str, Option<Verb>)] =
     &[("ACQ4ME", Some(ACQUIRE)), ("ACQ4ANY", Some(ACQUIRE)), ("RELEASE", None), ("STATS", Some(STATS))];
 
 impl PoolsService {
+    /// Ends the wait of a connection whose rule does not include it any more.
+    pub(super) fn drop_denied(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        let keys = self.state.awaited_keys(conn);
+        if !keys.is_empty() && !context.includes(conn, ACQUIRE, &keys) {
+            self.step(context, |state, step| state.deny_wait(conn, step));
+            self.end_turn(context.output);
+        }
+    }
+
     /// Looks whether a connection may ask for this now, and returns what it is told if not.
     #[inline(never)]
     pub(super) fn refusal_of(
@@ -26,20 +36,33 @@ impl PoolsService {
         context: &mut Context<'_>,
     ) -> Option<Reply> {
         let several: Vec<&[u8]>;
+        // Each variant is matched with all its fields, so that one that names a key cannot be added without a decision here.
         let (verb, keys) = match request {
-            PoolRequest::Acquire(Ok(acquire)) if acquire.also.is_empty() => (ACQUIRE, slice::from_ref(&acquire.key)),
             PoolRequest::Acquire(Ok(acquire)) => {
-                several = iter::once(acquire.key).chain(acquire.also.iter().map(|also| also.key)).collect();
-                (ACQUIRE, &several[..])
+                let AcquireLock { key, purpose: _, workers: _, max_queue: _, timeout: _, hold: _, who: _, also } =
+                    acquire;
+                match also.is_empty() {
+                    true => (ACQUIRE, slice::from_ref(key)),
+                    false => {
+                        let further = also.iter().map(|KeyLimits { key, workers: _, max_queue: _ }| *key);
+                        several = iter::once(*key).chain(further).collect();
+                        (ACQUIRE, &several[..])
+                    }
+                }
             }
             PoolRequest::Stats(StatsQuery::Holders(key)) => (STATS, slice::from_ref(key)),
-            PoolRequest::Acquire(Err(_))
-            | PoolRequest::Release(_)
+            // What is given back is the connection's own.
+            PoolRequest::Release(_)
+            | PoolRequest::Acquire(Err(_))
             | PoolRequest::Stats(StatsQuery::Fields)
             | PoolRequest::Unknown => return None,
-            PoolRequest::Stats(_) | PoolRequest::Keys(_) | PoolRequest::Report(_) => (STATS, &[][..]),
+            PoolRequest::Stats(StatsQuery::Full | StatsQuery::One(_) | StatsQuery::Types | StatsQuery::Unknown)
+            | PoolRequest::Keys(_)
+            | PoolRequest::Report(_) => (STATS, &[][..]),
         };
-        let takes = (verb == ACQUIRE).then(|| context.holds_of(|| self.state.holds(conn)));
+        // A lock counts for each of its keys, of which there are few.
+        let takes = (verb == ACQUIRE)
+            .then(|| Takes { has: context.holds_of(|| self.state.holds(conn)), locks: keys.len() as u32 });
         let denial = context.check(conn, &Need { verb, keys, takes }).err()?;
         Some(match (denial.is_limit(), takes) {
             (false, _) => Reply::Denied,

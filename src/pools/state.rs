@@ -196,6 +196,20 @@ impl PoolsState {
         step.replies.push((conn, Reply::Released));
     }
 
+    /// Ends the wait of a connection that may not wait any more. What it holds stays.
+    pub fn deny_wait(&mut self, conn: ConnId, step: &mut PoolsStep<'_, '_>) {
+        let Some(id) = self.waiting_claim(conn) else { return };
+        let claim = self.withdraw(id, step);
+        self.note_if_emptied(claim.pool);
+        self.grant_freed(claim.freed, step);
+        step.replies.push((conn, Reply::Denied));
+    }
+
+    /// Returns the claim for which a connection waits.
+    fn waiting_claim(&self, conn: ConnId) -> Option<ClaimId> {
+        self.claims_of(conn).find(|claim| self.claim_info(*claim).waits_for.is_some())
+    }
+
     /// Handles a timer that is due.
     pub fn expire(&mut self, timer: PoolsTimer, step: &mut PoolsStep<'_, '_>) {
         match timer {
@@ -308,7 +322,7 @@ impl PoolsState {
             Room::Busy(busy) | Room::Full(busy) => {
                 let timeout = step.timers.arm(step.now + request.timeout, PoolsTimer::Claim(id));
                 self.top_keys.count(&self.pools[busy.index()].key, KeyEvent::Wait, step.now);
-                self.type_of(pool).queued += 1;
+                self.type_of(pool).queued.bump();
                 (ClaimPhase::Waiting { purpose: request.purpose, hold, timeout }, false)
             }
             Room::Free => (ClaimPhase::Holding { end: None, passed: 0 }, true),
@@ -359,7 +373,7 @@ impl PoolsState {
             let waiter = self.withdraw(id, step);
             self.figures.add(Stat::GainedTime, worked);
             self.figures.add(Stat::WaitingTimeForGood, step.now.since(waiter.since));
-            self.type_of(finished.pool).done += 1;
+            self.type_of(finished.pool).done.bump();
             step.replies.push((waiter.conn, Reply::Done));
         }
         self.grant_next(finished.pool, step);
@@ -405,7 +419,7 @@ impl PoolsState {
         self.held.push(id, 0);
         self.figures.count(Stat::TotalAcquired);
         let pool = claim.pool;
-        self.type_of(pool).acquired += 1;
+        self.type_of(pool).acquired.bump();
         self.schedule_lock_scan(step);
     }
 

@@ -6,15 +6,13 @@ use super::{ClaimInfo, MOST_ROWS, PoolsService, Purpose};
 use crate::report::tables::client_of;
 use crate::report::{Cell, Column, ColumnUnit, Report, Table, TableInfo, View};
 use crate::service::Peers;
-use crate::text::{unescaped, visible};
+use crate::text::{title_of, unescaped};
 use crate::time::Time;
 use crate::top_keys;
 use memchr::memmem::Finder;
 
 /// How many claims are told of: as many as a person reads. An address is asked of the system for each.
 const MOST_CLAIMS: usize = 100;
-/// How much of a name a title has, in bytes.
-const TITLE_BYTES: usize = 200;
 
 static CLAIMS: TableInfo = TableInfo {
     name: "claims",
@@ -67,7 +65,7 @@ impl PoolsService {
             b"find" => ("Found", self.tables_with(&name, text, now, peers)),
             _ => return None,
         };
-        let title = format!("{word} {}", visible(&name, TITLE_BYTES));
+        let title = title_of(word, &name);
         Some(View { title, report: Report { tables, ..Report::default() }, ..View::default() })
     }
 

@@ -91,19 +91,6 @@ pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
     }
 }
 
-/// Returns true when a line begins like an HTTP request or is the header that all of them have. Such a connection is closed: a web
-/// page can make a browser send a body that looks like requests.
-pub fn is_http(line: &[u8]) -> bool {
-    const METHODS: [&[u8]; 9] =
-        [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
-    // Most requests begin with another letter than all of these.
-    if !matches!(line.first(), Some(b'G' | b'H' | b'h' | b'P' | b'D' | b'C' | b'O' | b'T')) {
-        return false;
-    }
-    let first = line.split(|byte| *byte == b' ').next().unwrap_or_default();
-    METHODS.contains(&first) || line.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"Host:"))
-}
-
 /// Returns the request in a line without its end.
 #[inline]
 pub fn parse(line: &[u8]) -> PoolRequest<'_> {
@@ -120,6 +107,7 @@ pub fn parse(line: &[u8]) -> PoolRequest<'_> {
     PoolRequest::Acquire(parse_acquire(purpose, LineWords(parameters)))
 }
 
+/// Reads what is neither an acquire with parameters nor a release without.
 #[cold]
 fn parse_rare(line: &[u8]) -> PoolRequest<'_> {
     if line.first() == Some(&b' ') {
@@ -454,16 +442,6 @@ mod tests {
         }
         for (line, rows) in [(" report", 20), (" REPORT 0", 0), (" REPORT  7", 7)] {
             assert_eq!(parse(format!("STATS{line}").as_bytes()), PoolRequest::Report(rows), "{line}");
-        }
-    }
-
-    #[test]
-    fn http_is_known_by_its_first_words() {
-        for line in ["POST / HTTP/1.1", "GET /metrics HTTP/1.0", "PUT", "Host: a", "host:a"] {
-            assert!(is_http(line.as_bytes()), "{line}");
-        }
-        for line in ["", "POSTER", "post / HTTP/1.1", "ACQ4ME Host: 1 1 1", "RELEASE POST", "Host", " GET"] {
-            assert!(!is_http(line.as_bytes()), "{line}");
         }
     }
 

@@ -286,6 +286,7 @@ impl State {
         let held = self.holdings.iter().filter(|(_, holding)| holding.conn.is_some()).count();
         assert_eq!(holdings, held, "what is held is found by its connection");
         self.check_holdings();
+        self.check_rules();
         let waiting = self.clients.iter().filter(|client| client.waiter.is_some()).count();
         assert_eq!(waiting, self.waiters.len(), "a connection waits once at most");
     }

@@ -144,7 +144,9 @@ impl State {
         }
         let entry = self.pool_mut(pool);
         entry.times.start.record(step.now.since(start));
-        entry.next_backoff = FIRST_BACKOFF;
+        if std::mem::replace(&mut entry.next_backoff, FIRST_BACKOFF) != FIRST_BACKOFF {
+            step.notices.push(Notice::StartsAgain { pool: entry.name.clone() });
+        }
         entry.backoff.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         step.tell(conn, What::Ok);
         let member = self.create_member(pool, name, attributes, Owner::Agent(agent), step);

@@ -22,6 +22,8 @@ pub enum Notice {
     LongHold { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, held: Span, holder: String },
     /// A start failed, with the provider's own words.
     StartFailed { pool: Arc<[u8]>, text: Box<[u8]> },
+    /// A start has succeeded after others had failed.
+    StartsAgain { pool: Arc<[u8]> },
     /// An operator took a member back.
     TakenBack { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, note: Box<[u8]> },
     /// An operator holds a member.

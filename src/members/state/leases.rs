@@ -37,7 +37,8 @@ impl State {
         let number = self.next_lease;
         self.next_lease += 1;
         let token =
-            asker.lease.map(|span| Box::new(TokenLease { token: step.random.bytes(), span, until: step.now + span }));
+            asker.lease.map(|span| TokenLease { token: step.random.bytes(), span, until: step.now + span, rule: None });
+        let token = token.map(Box::new);
         let known = token.as_ref().map(|token| token.token);
         let holding = self.holding_of(asker.conn);
         let holder = self.client(asker.conn).name.clone().map_or(Holder::Connection(asker.conn), Holder::Name);
@@ -46,6 +47,11 @@ impl State {
         let id = LeaseId::from_index(self.leases.insert(lease));
         self.index_lease(id);
         self.attach_lease(id, holding, pool);
+        if known.is_some()
+            && let Some(rule) = self.client(asker.conn).rule.clone()
+        {
+            self.count_for_rule(id, rule);
+        }
         self.place(member, Stage::InUse(id));
         self.arm_lease(id, step);
         let entry = &mut self.members[member.index()];
@@ -81,11 +87,13 @@ impl State {
         id
     }
 
-    /// Returns how many members a connection holds, and whether it waits for some.
+    /// Returns how many members a connection holds that count for no rule without it, and whether it waits for some.
     pub fn holds(&self, conn: ConnId) -> Holds {
         let Some(client) = self.clients.get(conn.index()) else { return Holds::default() };
-        let held = client.holding.map(|holding| &self.holdings[holding.index()].held);
-        let locks = held.map_or(0, |held| held.iter().map(|(_, members)| *members).sum());
+        let locks = client.holding.map_or(0, |holding| {
+            let Holding { held, of_rules, .. } = &self.holdings[holding.index()];
+            held.iter().map(|(_, members)| *members).sum::<u32>() - of_rules
+        });
         Holds { locks, waits: u32::from(client.waiter.is_some()) }
     }
 
@@ -122,6 +130,7 @@ impl State {
         let Some(holding) = lease.holding.take() else { return };
         let holding = &mut self.holdings[holding.index()];
         holding.leases.remove(&mut self.links_lease, id);
+        holding.of_rules -= u32::from(lease.token.as_ref().is_some_and(|token| token.rule.is_some()));
         if let Some(at) = holding.held.iter().position(|(of, _)| *of == pool) {
             holding.held[at].1 -= 1;
             if holding.held[at].1 == 0 {
@@ -141,7 +150,10 @@ impl State {
         let lease = self.leases.remove(id.index());
         lease.timer.into_iter().for_each(|timer| step.timers.cancel(timer));
         self.numbers.remove(hash_number(lease.number), id);
-        lease.token.iter().for_each(|token| self.tokens.remove(hash_token(&token.token), id));
+        if let Some(token) = lease.token {
+            self.tokens.remove(hash_token(&token.token), id);
+            token.rule.into_iter().for_each(|rule| self.uncount_for_rule(rule));
+        }
         self.displace(lease.member, step);
         let member = &mut self.members[lease.member.index()];
         member.since = step.now;

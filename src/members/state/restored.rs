@@ -105,6 +105,12 @@ impl Reading<'_> {
             Saved::Start { number, conn, pool_name, since, under_way } => {
                 self.read_start(number, conn, pool_name, since, under_way, step)?;
             }
+            Saved::Rule { lease, rule } => {
+                let lease = state.find_lease(lease)?;
+                let is_open = state.leases[lease.index()].token.as_ref().is_some_and(|token| token.rule.is_none());
+                is_open.then_some(())?;
+                state.count_for_rule(lease, rule.into());
+            }
             Saved::Client { conn, name, late_stops } => {
                 state.client(conn).name = name;
                 if !late_stops.is_empty() {
@@ -213,7 +219,7 @@ impl Reading<'_> {
         let is_free_for_it =
             state.member(member).stage.kind() == StageKind::Orphaned && state.find_lease(number).is_none();
         is_free_for_it.then_some(())?;
-        let token = saved.token.map(|(token, span, until)| Box::new(TokenLease { token, span, until }));
+        let token = saved.token.map(|(token, span, until)| Box::new(TokenLease { token, span, until, rule: None }));
         let lease = Lease { number, member, holding: None, holder, since, is_reported, timer: None, token };
         let id = LeaseId::from_index(state.leases.insert(lease));
         state.index_lease(id);

@@ -11,16 +11,43 @@ pub struct Record(pub(super) Saved);
 
 #[derive(Serialize, Deserialize)]
 pub(super) enum Saved {
-    Numbers { lease: u64, arrival: u64, start: u64, past: Vec<(String, u64)> },
+    Numbers {
+        lease: u64,
+        arrival: u64,
+        start: u64,
+        past: Vec<(String, u64)>,
+    },
     Pool(Box<SavedPool>),
-    Group { name: Arc<[u8]>, pools: Vec<PoolId> },
+    Group {
+        name: Arc<[u8]>,
+        pools: Vec<PoolId>,
+    },
     Agent(SavedAgent),
-    Holding { id: HoldingId, address: Arc<[u8]>, is_bye: bool },
+    Holding {
+        id: HoldingId,
+        address: Arc<[u8]>,
+        is_bye: bool,
+    },
     Member(Box<SavedMember>),
     Lease(SavedLease),
     Waiter(Box<SavedWaiter>),
-    Start { number: u64, conn: ConnId, pool_name: Arc<[u8]>, since: Time, under_way: Option<(AgentId, Time)> },
-    Client { conn: ConnId, name: Option<Arc<[u8]>>, late_stops: Vec<Arc<[u8]>> },
+    Start {
+        number: u64,
+        conn: ConnId,
+        pool_name: Arc<[u8]>,
+        since: Time,
+        under_way: Option<(AgentId, Time)>,
+    },
+    Client {
+        conn: ConnId,
+        name: Option<Arc<[u8]>>,
+        late_stops: Vec<Arc<[u8]>>,
+    },
+    /// The rule for which a lease with a token counts. The version before has none of these.
+    Rule {
+        lease: u64,
+        rule: String,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -158,6 +185,7 @@ impl State {
         let members = all_pools().flat_map(|id| self.members_to_save(id)).map(|id| self.save_member(id, timers));
         let mut leases: Vec<LeaseId> = self.leases.iter().map(|(index, _)| LeaseId::from_index(index)).collect();
         leases.sort_unstable_by_key(|id| self.leases[id.index()].number);
+        let rules: Vec<Saved> = leases.iter().filter_map(|id| self.save_rule(*id)).collect();
         let mut waiters: Vec<WaiterId> = self.waiters.iter().map(|(index, _)| WaiterId::from_index(index)).collect();
         waiters.sort_unstable_by_key(|id| self.waiter(*id).arrival);
         let clients = self.clients.iter().enumerate().filter_map(|(index, client)| {
@@ -174,6 +202,7 @@ impl State {
             .chain(left)
             .chain(members)
             .chain(leases.into_iter().map(|id| self.save_lease(id)))
+            .chain(rules)
             .chain(waiters.into_iter().map(|id| self.save_waiter(id)))
             .chain(self.starts.iter().map(|(_, start)| save_start(start, timers)))
             .chain(clients)
@@ -270,6 +299,12 @@ impl State {
             is_reported: lease.is_reported,
             token: lease.token.as_ref().map(|token| (token.token, token.span, token.until)),
         })
+    }
+
+    fn save_rule(&self, id: LeaseId) -> Option<Saved> {
+        let lease = &self.leases[id.index()];
+        let rule = lease.token.as_ref()?.rule.as_deref()?;
+        Some(Saved::Rule { lease: lease.number, rule: rule.into() })
     }
 
     fn save_waiter(&self, id: WaiterId) -> Saved {

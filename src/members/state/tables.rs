@@ -87,6 +87,8 @@ pub(super) struct TokenLease {
     /// How long it was first.
     pub span: Span,
     pub until: Time,
+    /// The name of the rule of access under which it was taken, if there was one.
+    pub rule: Option<Arc<str>>,
 }
 
 pub(super) struct Start {
@@ -150,6 +152,8 @@ pub(super) struct Holding {
     pub leases: List<LeaseId>,
     /// How many members, by pool.
     pub held: Vec<(PoolId, u32)>,
+    /// How many of them count for the rules under which they were taken, and not for the connection.
+    pub of_rules: u32,
 }
 
 /// What a connection has.
@@ -159,6 +163,8 @@ pub(super) struct Client {
     pub holding: Option<HoldingId>,
     pub waiter: Option<WaiterId>,
     pub name: Option<Arc<[u8]>>,
+    /// The name of the rule of access that is for it.
+    pub rule: Option<Arc<str>>,
     pub work: Option<Box<Work>>,
 }
 

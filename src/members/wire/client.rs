@@ -443,7 +443,7 @@ mod tests {
         let settings = escape_settings(&[("group", "a b"), ("grow_at", ""), ("max_hold", "1.5")]).expect("can be sent");
         let change = |key, value| Change::new(key, value).expect("is of its kind");
         let mut changes = vec![
-            change(Key::group, Value::Name(Some(b"a%20b"[..].into()))),
+            change(Key::group, Value::Group(Some(b"a%20b"[..].into()))),
             change(Key::grow_at, Value::Optional(None)),
             change(Key::max_hold, Value::Seconds(Span::from_millis(1_500))),
         ];

@@ -137,7 +137,7 @@ fn every_setting_is_read_and_checked() {
             _ => b"7",
         };
         assert!(parse_change(*key, good).is_ok_and(|change| change.key() == *key), "{}", key.name());
-        let is_none = matches!(key.kind(), Kind::Name | Kind::Optional);
+        let is_none = matches!(key.kind(), Kind::Group | Kind::Optional);
         assert_eq!(parse_change(*key, b"").is_ok(), is_none, "{} without a value", key.name());
     }
 }

@@ -7,6 +7,7 @@
 //! The first refusal opens a window of a minute, at whose end the refusals in it are summed up.
 
 use super::{ClaimId, PoolId, PoolsState, PoolsStep, PoolsTimer, Reply, TypeId};
+use crate::count::Count;
 use crate::id::{ConnId, Id};
 use crate::pools::stats::PoolStat as Stat;
 use crate::time::{Span, Time};
@@ -114,8 +115,8 @@ pub(super) struct AlertHistory {
 #[derive(Clone, Serialize, Deserialize)]
 struct Window {
     begun: Time,
-    full: u64,
-    timeouts: u64,
+    full: Count,
+    timeouts: Count,
     /// A key that refuses too much was reported in this window.
     has_warned: bool,
 }
@@ -154,7 +155,7 @@ impl PoolsState {
             self.top_keys.begin_window();
             self.arm_alerts(step.now + WINDOW, step.timers);
         }
-        let nothing = Window { begun: step.now, full: 0, timeouts: 0, has_warned: false };
+        let nothing = Window { begun: step.now, full: Count::ZERO, timeouts: Count::ZERO, has_warned: false };
         let limit = self.refusals_in_window();
         let window = self.alerts.history.window.get_or_insert(nothing);
         let pool = &self.pools[pool.index()];
@@ -162,12 +163,12 @@ impl PoolsState {
         match refusal {
             RefusalReason::Full => {
                 self.figures.count(Stat::FullQueues);
-                of_type.full += 1;
-                window.full += 1;
+                of_type.full.bump();
+                window.full.bump();
             }
             RefusalReason::Timeout => {
-                of_type.timeouts += 1;
-                window.timeouts += 1;
+                of_type.timeouts.bump();
+                window.timeouts.bump();
             }
         }
         let refusals = self.top_keys.count(&pool.key, KeyEvent::Refusal, step.now);
@@ -222,7 +223,7 @@ impl PoolsState {
         let most = self.top_keys.refusals_in_window().max_by_key(|(_, refusals)| *refusals);
         let floods = self.top_keys.refusals_in_window().filter(|(_, refusals)| *refusals > limit).count() as u64;
         let most = most.map(|(key, refusals)| (key.to_vec(), refusals));
-        PoolEvent::Refused { full: window.full, timeouts: window.timeouts, most, floods }
+        PoolEvent::Refused { full: window.full.get(), timeouts: window.timeouts.get(), most, floods }
     }
 
     /// Looks at some of the locks that have reached an age to report, and returns when to go on or to scan again. The oldest is

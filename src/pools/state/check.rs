@@ -2,6 +2,7 @@
 
 use super::alerts::NEVER;
 use super::{ClaimId, ClaimPhase, List, Pool, PoolId, PoolsState, Purpose, Stat, WorkType};
+use crate::count::Count;
 use crate::id::Id;
 
 impl PoolsState {
@@ -76,10 +77,10 @@ impl PoolsState {
             }
             assert_eq!((one.working(), one.waiting()), (working, waiting), "the levels of a type");
         }
-        let sum = |count: fn(&WorkType) -> u64| self.types.iter().map(count).sum::<u64>();
+        let sum = |count: fn(&WorkType) -> Count| self.types.iter().map(count).sum::<Count>().get();
         for (of_types, stat) in [
             (sum(|one| one.acquired), Stat::TotalAcquired),
-            (sum(|one| one.holds.count()), Stat::ProcessedCount),
+            (sum(|one| one.holds.count().into()), Stat::ProcessedCount),
             (sum(|one| one.full), Stat::FullQueues),
         ] {
             assert_eq!(of_types, self.figures.of(stat), "the counts of the types add up");

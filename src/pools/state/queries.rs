@@ -3,6 +3,7 @@
 
 use super::{ClaimId, ClaimPhase, List, Pool, PoolsState, Purpose, WorkType};
 use crate::access::Holds;
+use crate::count::Count;
 use crate::id::{ConnId, Id};
 use crate::pools::stats::PoolStat as Stat;
 use crate::time::Time;
@@ -108,7 +109,7 @@ impl PoolsState {
 
     /// Returns how many waits have ended with TIMEOUT.
     pub fn timeouts(&self) -> u64 {
-        self.types_in_use().map(|one| one.timeouts).sum()
+        self.types_in_use().map(|one| one.timeouts).sum::<Count>().get()
     }
 
     /// Returns how many keys have claims.
@@ -154,14 +155,24 @@ impl PoolsState {
         found.map(|pool| &pool.key[..])
     }
 
-    /// Returns how many locks a connection holds, and how many requests of it wait.
+    /// Returns how many keys a connection holds locks of, one for each key of each lock, and how many requests of it wait.
     pub fn holds(&self, conn: ConnId) -> Holds {
         let mut holds = Holds::default();
-        for claim in self.claims_with(conn) {
-            let count = if claim.waits_for.is_none() { &mut holds.locks } else { &mut holds.waits };
-            *count += 1;
+        for claim in self.claims_of(conn) {
+            match self.claim_info(claim).waits_for {
+                // Lossless: a request names few keys.
+                None => holds.locks += 1 + self.parts.of(claim).map_or(0, |several| several.parts.len() as u32),
+                Some(_) => holds.waits += 1,
+            }
         }
         holds
+    }
+
+    /// Returns the keys of the lock that a connection waits for; none if it waits for none.
+    pub fn awaited_keys(&self, conn: ConnId) -> Vec<&[u8]> {
+        let Some(whole) = self.waiting_claim(conn) else { return Vec::new() };
+        let parts = self.parts.of(whole).into_iter().flat_map(|several| &several.parts);
+        std::iter::once(whole).chain(parts.map(|part| part.id)).map(|claim| self.key_of(claim)).collect()
     }
 
     /// Returns what a connection has, oldest first.
@@ -263,7 +274,7 @@ impl PoolsState {
         BusyKey { key: &pool.key, working, waiting: occupied - working, since }
     }
 
-    fn claim_info(&self, id: ClaimId) -> ClaimInfo<'_> {
+    pub(super) fn claim_info(&self, id: ClaimId) -> ClaimInfo<'_> {
         let claim = &self.claims[id.index()];
         let whole = self.whole_of(id);
         let waits_for = match self.claims[whole.index()].phase {

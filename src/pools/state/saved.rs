@@ -5,6 +5,7 @@
 use super::alerts::AlertHistory;
 use super::parts::Part;
 use super::{Claim, ClaimId, ClaimPhase, PoolsState, PoolsTimer, Purpose, WorkType};
+use crate::count::Count;
 use crate::histogram::{Histogram, TIME_BOUNDS};
 use crate::id::{ConnId, Id};
 use crate::record::{Reader, Unreadable, Writer};
@@ -46,11 +47,11 @@ struct PoolsInOnePiece {
 #[derive(Deserialize)]
 struct CoarseType {
     name: Vec<u8>,
-    acquired: u64,
-    queued: u64,
-    done: u64,
-    full: u64,
-    timeouts: u64,
+    acquired: Count,
+    queued: Count,
+    done: Count,
+    full: Count,
+    timeouts: Count,
     waits: CoarseHistogram,
     holds: CoarseHistogram,
 }

@@ -23,13 +23,11 @@ impl PoolsState {
     }
 
     /// Puts a claim into every table, with `id` the next free key of the claims.
-    #[inline]
     pub(super) fn attach(&mut self, id: ClaimId, claim: Claim) {
         self.attach_to_client(id, claim.conn);
         self.attach_to_pool(id, claim);
     }
 
-    #[inline]
     pub(super) fn attach_to_client(&mut self, id: ClaimId, conn: ConnId) {
         if self.clients.len() <= conn.index() {
             self.clients.resize_with(conn.index() + 1, List::default);
@@ -37,7 +35,6 @@ impl PoolsState {
         self.clients[conn.index()].push_back(&mut self.links_by_client, id);
     }
 
-    #[inline]
     pub(super) fn attach_to_pool(&mut self, id: ClaimId, claim: Claim) {
         self.pools[claim.pool.index()].queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
         let index = self.claims.insert(claim);

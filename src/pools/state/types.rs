@@ -1,5 +1,6 @@
 //! Statistics by type of work, which is the part of a key before its first `:`. It knows types and counters only.
 
+use crate::count::Count;
 use crate::histogram::Histogram;
 use crate::id::{Id, id};
 use hashbrown::HashTable;
@@ -23,15 +24,15 @@ pub struct WorkType {
     /// The part before the colon.
     pub name: Vec<u8>,
     /// Locks granted.
-    pub acquired: u64,
+    pub acquired: Count,
     /// Waits begun.
-    pub queued: u64,
+    pub queued: Count,
     /// Waits that ended in DONE.
-    pub done: u64,
+    pub done: Count,
     /// QUEUE_FULL replies.
-    pub full: u64,
+    pub full: Count,
     /// TIMEOUT replies.
-    pub timeouts: u64,
+    pub timeouts: Count,
     /// How long the waits were that ended, in whatever way.
     pub waits: Histogram,
     /// How long the locks were held that were given back, in whatever way.
@@ -49,17 +50,17 @@ pub(super) struct Types {
 impl WorkType {
     /// Returns how many locks are held now.
     pub fn working(&self) -> u64 {
-        self.acquired - self.holds.count()
+        self.acquired.get().saturating_sub(self.holds.count())
     }
 
     /// Returns how many requests wait now.
     pub fn waiting(&self) -> u64 {
-        self.queued - self.waits.count()
+        self.queued.get().saturating_sub(self.waits.count())
     }
 
     /// Returns true when anything was counted.
     fn is_used(&self) -> bool {
-        self.acquired + self.queued + self.full + self.timeouts > 0
+        [self.acquired, self.queued, self.full, self.timeouts].iter().any(|count| *count > Count::ZERO)
     }
 }
 
@@ -192,8 +193,8 @@ mod tests {
         assert_eq!(types.of(b"type7:k"), ids[7]);
         assert_eq!(types.iter().count(), 0, "nothing happened to any");
         let mut next = Types::default();
-        types[first].full = 3;
+        types[first].full = 3.into();
         next.restore(types.save());
-        assert_eq!((next[first].full, next.of(b"type999:x")), (3, ids[999]));
+        assert_eq!((next[first].full, next.of(b"type999:x")), (3.into(), ids[999]));
     }
 }
