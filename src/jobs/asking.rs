@@ -12,7 +12,8 @@ use super::telling::Body;
 use super::wire::yaml::{self, ServerStats};
 use super::wire::{Request, replies};
 use crate::id::{ConnId, Id};
-use crate::service::{Acted, Context, Then};
+use crate::service::{Act, Acted, Context, NotDone, Then};
+use crate::text::escaped;
 use crate::time::Time;
 use std::collections::BTreeMap;
 
@@ -25,19 +26,43 @@ const JOBS_AT_ONCE: usize = 16_384;
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 impl JobQueue {
-    /// Does what an operator has asked for on a page with one job. One that is not there any more is passed over.
-    pub(super) fn act_on(&mut self, action: &str, key: &[u8], context: &mut Context<'_>) -> Acted {
-        let id = std::str::from_utf8(key).ok().and_then(|key| key.parse().ok()).map(JobId);
-        let id = id.ok_or("that is no job")?;
-        if self.is_store_failing(context.now) || self.store.standing() != Standing::Owns {
-            return Err("the store has failed".into());
+    /// Does what an operator has asked for on a page with one buried job. The result comes once the change is committed.
+    pub(super) fn act_on(&mut self, act: &Act, context: &mut Context<'_>) -> Option<Acted> {
+        let done = match self.change_buried(act, context) {
+            Ok(done) => done,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        match self.state.last_uncommitted() {
+            None => Some(Ok(done)),
+            Some(commit) => {
+                self.keeping.acts.push((commit, act.asker, done));
+                None
+            }
         }
-        match action {
-            tables::KICK => self.step(context, |state, step| state.kick_buried(id, step)),
-            tables::DELETE => self.step(context, |state, step| state.delete_buried(id, step)),
-            _ => return Err("there is no such action".into()),
+    }
+
+    fn change_buried(&mut self, act: &Act, context: &mut Context<'_>) -> Acted {
+        let change = match &*act.action {
+            tables::KICK => State::kick_buried,
+            tables::DELETE => State::delete_buried,
+            action => return Err(NotDone::no_action(action)),
+        };
+        let no_job = || NotDone::NotFound(format!("there is no job {}", escaped(&act.key)));
+        let id = std::str::from_utf8(&act.key).ok().and_then(|key| key.parse().ok()).map(JobId).ok_or_else(no_job)?;
+        if self.store.standing() != Standing::Owns {
+            return Err(NotDone::Refused("another daemon has the jobs, and this one stands by".into()));
         }
-        Ok(action.into())
+        if self.is_store_failing(context.now) {
+            return Err(NotDone::Refused("the store of the jobs fails".into()));
+        }
+        match self.state.state_of(id).ok_or_else(no_job)? {
+            JobState::Buried => self.step(context, |state, step| change(state, id, step)),
+            other => return Err(NotDone::Refused(format!("job {id} is {}, not buried", other.word()))),
+        }
+        Ok(match &*act.action {
+            tables::KICK => format!("job {id} is kicked"),
+            _ => format!("job {id} is deleted"),
+        })
     }
 
     /// Returns how many jobs would be done twice or lost if the daemon ended now. Buried ones are nobody's.
@@ -62,7 +87,7 @@ impl JobQueue {
             Request::StatsTube(name) => self.tell_tube(conn, name, context),
             Request::ListTubeUsed => {
                 self.state.count(Stat::ListTubeUsed);
-                self.tell(&Event { conn, reply: Reply::Using, after: None }, context);
+                self.tell(&Event { conn, reply: Reply::Using, after: None, about: None }, context);
             }
             Request::ListTubesWatched => {
                 self.state.count(Stat::ListTubesWatched);
@@ -75,12 +100,7 @@ impl JobQueue {
                 yaml::write_extensions(&mut text);
                 self.tell_text(conn, text, context);
             }
-            Request::StoreCopy(path) => {
-                if self.begin_copy(conn, path) {
-                    return Some(Then::Wait);
-                }
-                self.tell_nothing(conn, context);
-            }
+            Request::StoreCopy(name) => return self.begin_copy(conn, name, context),
             other => {
                 self.ask_all(conn, other, context);
                 return Some(Then::Serve);
@@ -178,8 +198,8 @@ impl JobQueue {
         self.say(conn, Body::Text(text), None, context, |_, bytes, len| replies::write_ok(bytes, len));
     }
 
-    fn tell_nothing(&mut self, conn: ConnId, context: &mut Context<'_>) {
-        self.tell(&Event { conn, reply: Reply::NotFound, after: None }, context);
+    pub(super) fn tell_nothing(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.tell(&Event { conn, reply: Reply::NotFound, after: None, about: None }, context);
     }
 
     fn server_stats(&mut self, context: &mut Context<'_>) -> ServerStats {
@@ -187,7 +207,7 @@ impl JobQueue {
         let name = *self.name.get_or_insert_with(|| u64::from_be_bytes(context.random.bytes()));
         ServerStats {
             max_job_size: self.state.bounds().max_size,
-            connections: [context.traffic.open, producers as u64, workers as u64, context.traffic.opened],
+            connections: [context.traffic.open, producers as u64, workers as u64, context.traffic.opened.get()],
             pid: std::process::id(),
             version: VERSION.into(),
             rusage: processor_time(),

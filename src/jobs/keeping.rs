@@ -2,27 +2,32 @@
 //! holds back those who would change more than it can take.
 
 use super::loading::Loading;
-use super::sessions::session_of;
-use super::state::{Commit, Event, Reply, SnapshotPlace, State, Timer};
-use super::store::{Mark, Standing, Store, Verdict};
+use super::state::{Commit, Event, Refusal, Reply, SnapshotPlace, State, Timer};
+use super::store::{Copying, HandedOver, RefusedChange, RefusedRow, Standing, Store, Verdict};
 use super::telling::Body;
 use super::wire::replies;
-use super::{JobQueue, JobsSettings, wire};
+use super::{JobQueue, JobsSettings};
+use crate::bounded_log::Fault;
 use crate::id::{ConnId, Id};
-use crate::service::Context;
+use crate::service::{Asker, Context, NotDone, Then};
 use crate::time::{Span, Time};
 use crate::wheel::TimerId;
 use std::collections::VecDeque;
 
+mod failing;
+
 /// How often replies that wait are looked after: so exact is the end of their wait.
 const LOOK: Span = Span::from_secs(1);
+
+/// Number of changes refused together that have lines of their own in the log.
+const MOST_LOGGED: usize = 10;
 
 /// What the service keeps of its store.
 pub(super) struct Keeping {
     /// The store was opened, or there was no need.
     has_begun: bool,
     /// What the process before knew of its store; None if it had none, or there was no such process.
-    pub handed_over: Option<Mark>,
+    pub handed_over: Option<HandedOver>,
     /// How long replies wait for a commit that fails.
     timeout: Span,
     /// The batch that is under way, and when it was begun.
@@ -34,8 +39,12 @@ pub(super) struct Keeping {
     timer: Option<TimerId>,
     /// Connections that are not served because too much waits for its commit.
     held_back: Vec<ConnId>,
-    /// Connections that wait for a copy, in the order in which they asked; None for those that are gone.
-    copies: VecDeque<Option<ConnId>>,
+    /// Acts of operators that are done and not committed, with their results.
+    pub acts: Vec<(Commit, Asker, String)>,
+    /// The copy that is being made, and the connection that waits for it, if it is still there.
+    copy: Option<Option<ConnId>>,
+    /// Whether the log says that replies have waited too long.
+    late: Fault,
     /// How far the store was told of everything.
     snapshot: Option<SnapshotPlace>,
     /// The reading of a store that came to have its place while the daemon runs.
@@ -53,10 +62,19 @@ impl Keeping {
             marks: VecDeque::new(),
             timer: None,
             held_back: Vec::new(),
-            copies: VecDeque::new(),
+            acts: Vec::new(),
+            copy: None,
+            late: Fault::default(),
             snapshot: None,
             loading: None,
         }
+    }
+
+    /// Ends acts that wait for a commit up to this one: their results are not known.
+    pub fn give_up_acts(&mut self, last: Commit, context: &mut Context<'_>) {
+        let given_up = self.acts.extract_if(.., |(commit, ..)| *commit <= last);
+        let unknown = || NotDone::Unknown("the store of the jobs fails: it is not known whether this is done".into());
+        context.results.extend(given_up.map(|(_, asker, _)| (asker, Err(unknown()))));
     }
 
     /// Forgets what waits for the store: another daemon has what it had. Those who are held back have their turns in any case.
@@ -64,23 +82,23 @@ impl Keeping {
         (self.under_way, self.collecting_since, self.snapshot, self.loading) = (None, None, None, None);
         self.marks.clear();
         self.held_back.clear();
-        self.copies.clear();
+        self.copy = None;
     }
 
     /// Returns whether a connection waits for a copy.
     pub fn is_awaiting(&self, conn: ConnId) -> bool {
-        self.copies.contains(&Some(conn)) || self.held_back.contains(&conn)
+        self.copy == Some(Some(conn)) || self.held_back.contains(&conn)
     }
 
     /// Forgets a connection that is gone.
     pub fn forget(&mut self, conn: ConnId) {
         self.held_back.retain(|other| *other != conn);
-        self.copies.iter_mut().filter(|waits| **waits == Some(conn)).for_each(|waits| *waits = None);
+        self.copy.iter_mut().filter(|waits| **waits == Some(conn)).for_each(|waits| *waits = None);
     }
 
     /// Returns true when nobody waits for anything but a commit.
     pub fn is_quiet(&self) -> bool {
-        self.copies.is_empty()
+        self.copy.is_none()
     }
 
     /// Returns how many timers are armed.
@@ -107,8 +125,10 @@ impl JobQueue {
             return Ok(());
         }
         self.keeping.has_begun = true;
-        if let Some(mark) = self.keeping.handed_over {
-            self.store.go_on(context.epoch, mark);
+        if let Some(handed_over) = self.keeping.handed_over.take() {
+            self.store.go_on(context.epoch, handed_over);
+            // Those who wait may be given jobs now that could not be given out when they were handed over.
+            self.step(context, |_, _| {});
             return Ok(());
         }
         let JobQueue { state, store, .. } = self;
@@ -126,10 +146,13 @@ impl JobQueue {
     }
 
     /// Returns how far the store is, for a process that takes over; None if it was never opened.
-    pub(super) fn store_mark(&self) -> Option<Mark> {
-        let batch = self.state.last_committed().0;
-        let has_any = self.keeping.has_begun && self.store.standing() != Standing::StandsBy;
-        has_any.then(|| Mark { opening: self.store.opening(), batch, next_id: self.state.next_id() })
+    pub(super) fn handed_over(&self) -> Option<HandedOver> {
+        if !self.keeping.has_begun || self.store.standing() == Standing::StandsBy {
+            return None;
+        }
+        let mut handed_over = self.store.hand_over(self.state.last_committed().0, self.state.next_id());
+        handed_over.is_whole &= self.state.last_uncommitted().is_none();
+        Some(handed_over)
     }
 
     /// Hands over a batch if there is none under way, and sees to it that replies do not wait for ever.
@@ -150,68 +173,14 @@ impl JobQueue {
         }
     }
 
-    /// Ends the wait of replies to which the store has not come for too long, while it fails.
-    pub(super) fn look_after_store(&mut self, context: &mut Context<'_>) {
-        self.keeping.timer.take().into_iter().for_each(TimerId::fired);
-        let now = context.now;
-        let is_slow = self.keeping.under_way.is_some_and(|(_, since)| now.since(since) >= LOOK);
-        if !is_slow && !self.store.is_failing() {
-            return self.keeping.marks.clear();
-        }
-        if self.is_store_failing(now) {
-            // Their puts are refused now.
-            self.keeping.held_back.drain(..).for_each(|conn| context.resume(conn));
-        }
-        let last = self.state.last_uncommitted().unwrap_or(self.state.last_committed());
-        if self.keeping.marks.back().is_none_or(|(mark, _)| *mark < last) {
-            self.keeping.marks.push_back((last, now));
-            self.state.split_batch();
-        }
-        while let Some((mark, until)) = self.keeping.marks.front().copied()
-            && now.since(until) >= self.keeping.timeout
-        {
-            self.keeping.marks.pop_front();
-            if mark <= self.state.last_committed() {
-                continue;
-            }
-            log::warn!("the jobs are not committed: replies that wait for that are INTERNAL_ERROR");
-            if self.store.standing() == Standing::Owns {
-                context.replace_up_to(mark.0, replies::write_internal_error);
-            } else {
-                self.give_up_promises(context);
-            }
-        }
-    }
-
-    /// Returns whether a commit takes so long that the store counts as failing, or it says so itself.
-    pub(super) fn is_store_failing(&self, now: Time) -> bool {
-        let takes = self.keeping.under_way.map_or(Span::ZERO, |(_, since)| now.since(since));
-        self.store.is_failing() || takes > self.keeping.timeout + LOOK
-    }
-
-    /// Holds a connection back that is about to change something while too much waits for its commit. Returns whether it does.
-    pub(super) fn hold_back(&mut self, conn: ConnId, input: &[u8], now: Time) -> bool {
-        if !self.state.is_backed_up() || input.is_empty() {
-            return false;
-        }
-        let is_between = session_of(&mut self.sessions, conn).stream.is_between();
-        let is_put = !is_between || input.starts_with(b"put");
-        // A put changes nothing while the store fails.
-        if is_between && !wire::commands::may_change(input) || is_put && self.is_store_failing(now) {
-            return false;
-        }
-        self.keeping.held_back.push(conn);
-        true
-    }
-
     /// Takes what the store has finished.
     pub(super) fn complete(&mut self, context: &mut Context<'_>) {
         let was_failing = self.store.is_failing();
         while let Some(verdict) = self.store.verdict() {
             match verdict {
                 Verdict::Committed(commit) => self.show_committed(commit, context),
-                Verdict::Rewrite => self.hand_over_slice(SnapshotPlace::Start),
-                Verdict::NextSlice => self.keeping.snapshot.into_iter().for_each(|place| self.hand_over_slice(place)),
+                Verdict::Rewrite | Verdict::NextSlice => self.hand_over_asked(&verdict),
+                Verdict::Refused(rows) => self.take_back(&rows, context),
                 Verdict::Copied(result) => self.tell_copied(&result, context),
                 Verdict::Page(page) => self.take_page(page, context),
                 Verdict::Lost(_) => self.lose_all(context),
@@ -224,10 +193,76 @@ impl JobQueue {
         }
     }
 
+    /// Ends the store, and gives it all jobs if it has lost them.
+    pub(super) fn end_store(&mut self) {
+        while let Some(verdict) = self.store.end() {
+            self.hand_over_asked(&verdict);
+        }
+    }
+
+    /// Gives the store what it asks for of everything.
+    fn hand_over_asked(&mut self, verdict: &Verdict) {
+        let place = match verdict {
+            Verdict::Rewrite => Some(SnapshotPlace::Start),
+            Verdict::NextSlice => self.keeping.snapshot,
+            _ => None,
+        };
+        place.into_iter().for_each(|place| self.hand_over_slice(place));
+    }
+
+    /// Answers those whose changes the store can never take. Jobs that they have put were never there.
+    fn take_back(&mut self, rows: &[RefusedRow], context: &mut Context<'_>) {
+        let place = self.store.place();
+        let (mut put, mut changed, mut are_others) = (Vec::new(), Vec::new(), false);
+        for (count, RefusedRow { what, why, .. }) in rows.iter().enumerate() {
+            let what = match what {
+                RefusedChange::Put(id) => {
+                    put.push(id.0);
+                    self.step(context, |state, step| state.take_back(*id, step));
+                    format!("job {id}")
+                }
+                RefusedChange::Job(id) => {
+                    changed.push(id.0);
+                    format!("a change of job {id}")
+                }
+                RefusedChange::Other => {
+                    are_others = true;
+                    "a setting or a root job".into()
+                }
+            };
+            match count {
+                0..MOST_LOGGED => log::error!("{place} cannot keep {what}: {why}"),
+                MOST_LOGGED => log::error!("{place} cannot keep {} changes more", rows.len() - MOST_LOGGED),
+                _ => {}
+            }
+        }
+        [&mut put, &mut changed].into_iter().for_each(|ids| ids.sort_unstable());
+        let until = self.keeping.under_way.map_or(self.state.last_taken(), |(commit, _)| commit);
+        let has = |ids: &[u64], id: u64| ids.binary_search(&id).is_ok();
+        // What is told of a job that is not there waits for it, however late. Of many changes nobody knows whose they are.
+        let is_theirs = |commit: u64, about: u64| {
+            let is_many = about == 0 && (are_others || !changed.is_empty());
+            has(&put, about) || commit <= until.0 && (has(&changed, about) || is_many)
+        };
+        context.reword(is_theirs, replies::write_internal_error);
+        if !changed.is_empty() {
+            self.keeping.give_up_acts(until, context);
+        }
+        for message in self.sessions.iter_mut().flat_map(|session| &mut session.unsent) {
+            if message.after.is_some_and(|promise| is_theirs(promise.commit.0, promise.about)) {
+                message.head.clear();
+                replies::write_internal_error(&mut message.head);
+            }
+        }
+    }
+
     /// Lets those replies leave whose batch is committed, and shows its jobs.
     fn show_committed(&mut self, commit: Commit, context: &mut Context<'_>) {
         self.keeping.under_way = None;
+        self.keeping.late.end();
         context.release_up_to(commit.0);
+        let done = self.keeping.acts.extract_if(.., |(waits_for, ..)| *waits_for <= commit);
+        context.results.extend(done.map(|(_, asker, done)| (asker, Ok(done))));
         self.step(context, |state, step| state.committed(commit, step));
         let is_due = |(waits_for, _): &mut (Commit, ConnId)| *waits_for <= commit;
         let due: Vec<(Commit, ConnId)> = self.hung_up.extract_if(.., is_due).collect();
@@ -242,17 +277,29 @@ impl JobQueue {
         store.add_slice(keeping.snapshot.is_none());
     }
 
-    /// Has the store copy itself, and returns true if an answer will come.
-    pub(super) fn begin_copy(&mut self, conn: ConnId, path: &[u8]) -> bool {
-        let is_begun = self.store.copy(path);
-        if is_begun {
-            self.keeping.copies.push_back(Some(conn));
+    /// Asks the store for a copy of itself, and returns what the connection does next.
+    pub(super) fn begin_copy(&mut self, conn: ConnId, name: &[u8], context: &mut Context<'_>) -> Option<Then> {
+        if self.keeping.copy.is_some() {
+            log::warn!("the jobs were not copied: another copy is being made");
+            self.say(conn, Body::None, None, context, |_, out, _| replies::write_internal_error(out));
+            return None;
         }
-        is_begun
+        match self.store.copy(name) {
+            Copying::Begun => {
+                self.keeping.copy = Some(Some(conn));
+                return Some(Then::Wait);
+            }
+            Copying::BadName => {
+                let reply = Reply::Refused(Refusal::BadFormat);
+                self.tell(&Event { conn, reply, after: None, about: None }, context);
+            }
+            Copying::Impossible => self.tell_nothing(conn, context),
+        }
+        None
     }
 
     fn tell_copied(&mut self, result: &Result<u64, String>, context: &mut Context<'_>) {
-        let Some(conn) = self.keeping.copies.pop_front().flatten() else { return };
+        let conn = self.keeping.copy.take().flatten();
         let write = |out: &mut Vec<u8>| match result {
             Ok(bytes) => replies::write_copied(out, *bytes),
             Err(_) => replies::write_internal_error(out),
@@ -260,6 +307,7 @@ impl JobQueue {
         if let Err(sentence) = result {
             log::warn!("the jobs were not copied: {sentence}");
         }
+        let Some(conn) = conn else { return };
         self.say(conn, Body::None, None, context, |_, out, _| write(out));
         context.resume(conn);
     }
@@ -274,11 +322,11 @@ impl JobQueue {
 
     /// Answers a put while the store fails.
     pub(super) fn refuse_put(&mut self, conn: ConnId, context: &mut Context<'_>) {
-        self.tell(&Event { conn, reply: Reply::OutOfMemory, after: None }, context);
+        self.tell(&Event { conn, reply: Reply::OutOfMemory, after: None, about: None }, context);
     }
 
     pub(super) fn check_keeping(&self) {
-        for conn in self.keeping.held_back.iter().chain(self.keeping.copies.iter().flatten()) {
+        for conn in self.keeping.held_back.iter().chain(self.keeping.copy.iter().flatten()) {
             assert!(self.sessions[conn.index()].is_open, "{conn} waits for the store, and is not open");
         }
     }

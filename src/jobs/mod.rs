@@ -11,6 +11,7 @@ mod report;
 pub mod request;
 mod rights;
 mod saving;
+mod serving;
 mod sessions;
 pub mod sqlite;
 mod standby;
@@ -31,7 +32,7 @@ use crate::output::MAX_BYTES;
 use crate::record::{Reader, Writer};
 use crate::report::{Counted, Report, Series, View};
 use crate::service::{
-    Acted, Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
+    Act, Acted, Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
 };
 use crate::settings::{self, Configure};
 use crate::time::Time;
@@ -137,79 +138,11 @@ impl JobQueue {
         events.drain(..).for_each(|event| self.tell(&event, context));
         self.events = events;
     }
+}
 
-    /// Reads the next request of a connection. What is kept of those that are not all there counts as jobs do.
-    fn cut<'a>(&mut self, conn: ConnId, input: &'a [u8], max_size: u32) -> Cut<'a> {
-        let session = session_of(&mut self.sessions, conn);
-        if input.is_empty() {
-            return Cut { consumed: 0, item: None };
-        }
-        let cut = session.stream.cut(input, max_size);
-        if cut.item.is_none() && cut.consumed > 0 || session.kept_bytes > 0 {
-            let most = self.state.bounds().max_memory.saturating_sub(self.state.used_memory());
-            session.note_kept(&mut self.kept_bytes);
-            if self.kept_bytes > most && session.kept_bytes > 0 {
-                session.stream.give_up();
-                session.note_kept(&mut self.kept_bytes);
-            }
-        }
-        cut
-    }
-
-    /// Serves one request. Returns what to do next if the connection's turn ends with it.
-    fn handle(&mut self, conn: ConnId, item: Item<'_>, context: &mut Context<'_>) -> Option<Then> {
-        if self.refuses(conn, &item, context) {
-            return None;
-        }
-        match item {
-            Item::Put(..) | Item::PutMany(_) if self.is_store_failing(context.now) => self.refuse_put(conn, context),
-            Item::Put(put, body) => self.step(context, |state, step| state.put(conn, &put, body, step)),
-            Item::PutMany(entries) => self.step(context, |state, step| state.put_many(conn, entries, step)),
-            Item::Fail(id, pri, delay, text) => {
-                self.step(context, |state, step| state.fail(conn, id, pri, delay, &text, step));
-            }
-            Item::Refused(refusal) => {
-                if let Refusal::JobTooBig | Refusal::ExpectedCrlf | Refusal::OutOfMemory = refusal {
-                    self.state.count(Stat::Put);
-                }
-                self.tell(&Event { conn, reply: Reply::Refused(refusal), after: None }, context);
-            }
-            Item::Request(Request::Quit) => return Some(Then::Close),
-            Item::Request(request) => return self.request(conn, request, context),
-        }
-        None
-    }
-
-    /// Serves one request that has no body.
-    fn request(&mut self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) -> Option<Then> {
-        let mut step = |take: &mut dyn FnMut(&mut State, &mut Step<'_, '_>)| self.step(context, take);
-        match request {
-            Request::Use(name) => step(&mut |state, step| state.use_tube(conn, name, step)),
-            Request::Reserve(reserve) => step(&mut |state, step| state.reserve(conn, reserve, step)),
-            Request::ReserveJob(id) => step(&mut |state, step| state.reserve_this(conn, id, step)),
-            Request::Delete(id) => step(&mut |state, step| state.delete(conn, id, step)),
-            Request::Release(id, pri, delay) => step(&mut |state, step| state.release(conn, id, pri, delay, step)),
-            Request::Bury(id, pri) => step(&mut |state, step| state.bury(conn, id, pri, step)),
-            Request::Touch(id) => step(&mut |state, step| state.touch(conn, id, step)),
-            Request::Watch(pattern, weight) => step(&mut |state, step| state.watch(conn, pattern, weight, step)),
-            Request::Ignore(pattern) => step(&mut |state, step| state.ignore(conn, pattern, step)),
-            Request::Kick(bound) => step(&mut |state, step| state.kick(conn, bound, step)),
-            Request::KickJob(id) => step(&mut |state, step| state.kick_job(conn, id, step)),
-            Request::PauseTube(pattern, seconds) => step(&mut |state, step| state.pause(conn, pattern, seconds, step)),
-            Request::Root(tube, signature, at) => step(&mut |state, step| state.root(conn, tube, signature, at, step)),
-            Request::Identify(name) => step(&mut |state, step| state.identify(conn, name, step)),
-            Request::Limit(of, most) => step(&mut |state, step| state.limit(conn, of, most, step)),
-            Request::Retry(pattern, backoff) => step(&mut |state, step| state.retry(conn, pattern, backoff, step)),
-            Request::DeadLetter(pattern, tube) => {
-                step(&mut |state, step| state.dead_letter(conn, pattern, tube, step));
-            }
-            Request::Clear(pattern, which) => step(&mut |state, step| state.clear(conn, pattern, which, step)),
-            Request::KickAll(pattern) => step(&mut |state, step| state.kick_all(conn, pattern, step)),
-            Request::Drain => step(&mut |state, step| state.drain(conn, true, step)),
-            Request::Undrain => step(&mut |state, step| state.drain(conn, false, step)),
-            other => return self.ask(conn, other, context),
-        }
-        None
+impl Drop for JobQueue {
+    fn drop(&mut self) {
+        self.end_store();
     }
 }
 
@@ -223,7 +156,7 @@ impl Service for JobQueue {
             return self.turn_away(conn, input.bytes, context);
         }
         if !std::mem::replace(&mut session_of(&mut self.sessions, conn).is_open, true) {
-            self.step(context, |state, step| state.open(conn, step));
+            self.step(context, |state, _| state.open(conn));
         }
         if session_of(&mut self.sessions, conn).query.is_some() {
             self.go_on_with_query(conn, context);
@@ -238,9 +171,14 @@ impl Service for JobQueue {
             if self.hold_back(conn, &input.bytes[consumed..], context.now) {
                 return Served { consumed, then: Then::Wait };
             }
+            let may_change = self.state.is_backed_up() && wire::commands::may_change(&input.bytes[consumed..]);
             let Cut { consumed: cut, item } = self.cut(conn, &input.bytes[consumed..], max_size);
             consumed += cut;
             let then = match item {
+                Some(item) if self.is_given_up(conn, may_change, &item, context.now) => {
+                    self.tell(&Event { conn, reply: Reply::InternalError, after: None, about: None }, context);
+                    None
+                }
                 Some(item) => self.handle(conn, item, context),
                 None if cut == 0 => Some(Then::Read),
                 None => None,
@@ -275,8 +213,8 @@ impl Service for JobQueue {
         }
     }
 
-    fn act(&mut self, action: &str, key: &[u8], context: &mut Context<'_>) -> Acted {
-        self.act_on(action, key, context)
+    fn act(&mut self, act: &Act, context: &mut Context<'_>) -> Option<Acted> {
+        self.act_on(act, context)
     }
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
@@ -308,6 +246,7 @@ impl Service for JobQueue {
     fn quiesce(&mut self, context: &mut Context<'_>) {
         self.finish_queries(context);
         self.step(context, State::finish_commands);
+        self.give_up_waiting(context);
     }
 
     fn drain(&mut self, _: &mut Context<'_>) {
@@ -327,6 +266,14 @@ impl Service for JobQueue {
         self.state.holds(conn)
     }
 
+    fn kept_bytes(&self, conn: ConnId) -> usize {
+        self.sessions.get(conn.index()).map_or(0, Session::bytes)
+    }
+
+    fn recheck(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.drop_denied(conn, context);
+    }
+
     fn held(&self) -> u64 {
         self.jobs_at_risk()
     }
@@ -336,7 +283,7 @@ impl Service for JobQueue {
     }
 
     fn is_quiet(&self) -> bool {
-        !self.store.is_busy() && self.keeping.is_quiet() && self.state.is_settled()
+        self.is_kept() && self.keeping.is_quiet() && self.state.is_settled()
     }
 
     fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {

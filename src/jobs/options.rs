@@ -2,7 +2,7 @@
 
 use super::postgres::Place;
 use super::state::Bounds;
-use crate::options::{Endpoint, Opt, assign, flag, listening, number, seconds_or_forever};
+use crate::options::{Endpoint, Opt, assign, flag, listening, nearest, number, seconds_or_forever};
 use crate::time::Span;
 use std::ffi::OsStr;
 use std::fmt;
@@ -84,6 +84,8 @@ pub struct Queue {
     pub bytes: usize,
 }
 
+/// The longest body that may be allowed: SQLite takes no row of 1,000,000,000 bytes.
+const MOST_SIZE: u32 = 1 << 29;
 /// The file where jobs are kept if no other is named.
 const FILE: &str = "jobs.db";
 /// Where a supervisor names the directories in which a service keeps things.
@@ -105,10 +107,21 @@ pub fn absolute(path: &Option<PathBuf>) -> PathBuf {
 fn store(text: &str) -> Result<StoreKind, String> {
     match text.split_once(':') {
         None if text == "memory" => Ok(StoreKind::Memory),
+        Some(("memory", "")) => Ok(StoreKind::Memory),
         Some(("sqlite", "")) => Ok(StoreKind::Sqlite(None)),
         Some(("sqlite", path)) => Ok(StoreKind::Sqlite(Some(path.into()))),
         Some(("postgres" | "postgresql", url)) => Ok(StoreKind::Postgres(Box::new(PostgresUrl::parse(url)?))),
-        _ => Err("sqlite:PATH, postgres:URL or memory".into()),
+        _ => {
+            let kind = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
+            let instead = match nearest(&kind, ["sqlite", "postgres", "postgresql", "memory"]) {
+                _ if text.contains('/') && !text.contains(':') => format!("; use sqlite:{text}"),
+                Some("memory") => "; use memory".into(),
+                Some("sqlite") => "; use sqlite: or sqlite:PATH".into(),
+                Some(_) => "; use postgres:URL".into(),
+                None => String::new(),
+            };
+            Err(format!("sqlite:PATH, postgres:URL or memory{instead}"))
+        }
     }
 }
 
@@ -213,13 +226,13 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.max_size",
         hint: "BYTES",
         default: "65535",
-        doc_short: "the longest body of a job, at most 1073741824 (default: 65535)",
+        doc_short: "the longest body of a job, at most 536870912 (default: 65535)",
         doc_long: "
             The longest body of a job.
             A longer one is read to its end and answered with
             .Li JOB_TOO_BIG .
-            At most 1073741824; the default is 65535.",
-        set: |settings, value| assign(&mut settings.max_size, number(value, 1..=1 << 30)),
+            At most 536870912; the default is 65535.",
+        set: |settings, value| assign(&mut settings.max_size, number(value, 1..=MOST_SIZE)),
         ..Opt::BLANK
     },
     Opt {

@@ -18,7 +18,8 @@ pub use worker::init_db;
 
 use super::state::{Saved, Stored};
 use super::store::batch::{Batch, signed};
-use super::store::{Health, Mark, OwnerHealth, PageOrder, Standing, Store, Verdict, Visit};
+use super::store::{HandedOver, Health, Mark, OwnerHealth, PageOrder, Standing, Store, Verdict, Visit};
+use crate::bounded_log::Fault;
 use crate::service::Wake;
 use crate::time::{Span, Time};
 use owner::{Holder, LEASE_SECONDS, Order, Page, Told, Wish};
@@ -36,6 +37,9 @@ const FIRST_WORD: Duration = Duration::from_secs(2);
 /// next one. A commit costs the database about as much with few changes as with many, and in that tick the first of those are
 /// heard again who were answered just now.
 const LOOKS_BEFORE_NEXT: u8 = 2;
+
+/// How long it must have failed before an upgrade does not wait for it: a connection that is lost is made again sooner.
+const STUCK_AFTER: Span = Span::from_secs(2);
 
 /// Keeps jobs in a database.
 pub struct Postgres {
@@ -59,7 +63,11 @@ pub struct Postgres {
     rewrite: Option<u64>,
     page: Option<Page>,
     holder: Holder,
-    fault: Option<String>,
+    /// Handover of the process before, until it is decided.
+    handed_over: HandedOver,
+    fault: Fault,
+    /// When it began to fail, by the backend's clock.
+    failed_at: Time,
     health: Health,
 }
 
@@ -67,14 +75,14 @@ pub struct Postgres {
 pub struct Backend {
     /// Returns the time.
     pub clock: Arc<dyn Fn() -> Time + Send + Sync>,
-    /// Begins to ask, as the successor of a process that had the queue at this mark, or as one that has nothing.
+    /// Begins to ask, as the successor of a process that had the queue, or as one that has nothing.
     pub start: Start,
     /// How long it may take before it says anything.
     pub patience: Duration,
 }
 
 /// What begins to ask the database.
-pub type Start = Box<dyn FnMut(Option<Mark>, Ends) -> Result<Option<JoinHandle<()>>, String> + Send>;
+pub type Start = Box<dyn FnMut(Option<HandedOver>, Ends) -> Result<Option<JoinHandle<()>>, String> + Send>;
 
 /// The backend's ends of what is between it and the loop.
 pub struct Ends {
@@ -134,17 +142,19 @@ impl Postgres {
             rewrite: None,
             page: None,
             holder: Holder::default(),
-            fault: None,
+            handed_over: HandedOver::default(),
+            fault: Fault::default(),
+            failed_at: Time::START,
             health: Health::default(),
         }
     }
 
-    fn start(&mut self, mark: Option<Mark>) -> Result<(), String> {
+    fn start(&mut self, handed_over: Option<HandedOver>) -> Result<(), String> {
         let (orders, received) = channel();
         let (teller, told) = channel();
         let wake = self.wake.clone().unwrap_or_else(|| Wake::new(|| {}));
         let ends = Ends { orders: received, told: teller, wake, trusted_until: self.trusted_until.clone() };
-        let handle = (self.backend.start)(mark, ends)?;
+        let handle = (self.backend.start)(handed_over, ends)?;
         self.line = Some(Line { orders: Some(orders), told, handle });
         Ok(())
     }
@@ -152,7 +162,25 @@ impl Postgres {
     fn wish(&mut self, wish: Wish) {
         let orders = self.line.as_ref().and_then(|line| line.orders.as_ref());
         if orders.is_none_or(|orders| orders.send(Order { term: self.term, wish }).is_err()) {
-            self.fault.get_or_insert_with(|| "its thread has ended".into());
+            self.fail("its thread has ended");
+        }
+    }
+
+    /// Notes why it fails, and says so unless that is known.
+    fn fail(&mut self, sentence: &str) {
+        if self.fault.reason().is_none() {
+            self.failed_at = (self.backend.clock)();
+        }
+        if self.fault.begin(sentence) {
+            log::error!("the jobs cannot be kept in {}: {sentence}", self.name);
+        }
+    }
+
+    /// Notes that it works, and says so once.
+    fn mend(&mut self) {
+        if self.fault.end() {
+            let failed: Duration = (self.backend.clock)().since(self.failed_at).into();
+            log::info!("the database works again: {} did not for {:.1} s", self.name, failed.as_secs_f64());
         }
     }
 
@@ -163,20 +191,23 @@ impl Postgres {
                 if self.holder != holder {
                     log::info!("the jobs in {} are served by {}; this daemon stands by", self.name, holder.address);
                 }
-                (self.holder, self.fault) = (holder, None);
+                self.holder = holder;
+                self.mend();
             }
             Told::Owns(holder) => {
                 log::info!("the jobs in {} are this daemon's now, by the take-over {}", self.name, holder.epoch);
-                (self.standing, self.fault, self.holder) = (Role::Reads, None, holder);
+                (self.standing, self.holder) = (Role::Reads, holder);
+                self.mend();
             }
             Told::Page(page) => {
                 let share = (page.share * 100.0) as u8;
                 let order = PageOrder { share, is_first: page.committed.is_some(), is_last: page.is_last };
-                (self.page, self.fault) = (Some(page), None);
+                self.page = Some(page);
+                self.mend();
                 return Some(Verdict::Page(order));
             }
             Told::Committed { commit, took } => {
-                self.fault = None;
+                self.mend();
                 self.health.last_batch = self.under_way.take().unwrap_or(0);
                 self.health.commits.record(took);
                 self.looks_left = LOOKS_BEFORE_NEXT;
@@ -184,21 +215,20 @@ impl Postgres {
             }
             Told::Works(holder) => {
                 self.end_going_on();
-                (self.fault, self.rewrite, self.holder) = (None, None, holder);
-            }
-            Told::Fails(sentence) | Told::Refused(sentence) => {
-                if self.fault.as_ref() != Some(&sentence) {
-                    log::error!("the jobs cannot be kept in {}: {sentence}", self.name);
+                (self.rewrite, self.holder) = (None, holder);
+                // What has failed is not committed yet.
+                if self.under_way.is_none() {
+                    self.mend();
                 }
-                self.fault = Some(sentence);
             }
+            Told::Fails(sentence) | Told::Refused(sentence) => self.fail(&sentence),
             Told::Lost(why) => {
                 self.stand_by(&why);
                 return Some(Verdict::Lost(why));
             }
-            Told::Rewrite(number) => {
+            Told::Rewrite(number, holder) => {
                 self.end_going_on();
-                self.rewrite = Some(number);
+                (self.rewrite, self.holder) = (Some(number), holder);
                 self.health.rewrites += 1;
                 return Some(Verdict::Rewrite);
             }
@@ -254,14 +284,19 @@ impl Store for Postgres {
         }
     }
 
-    fn go_on(&mut self, epoch: Span, mark: Mark) {
+    fn go_on(&mut self, epoch: Span, handed_over: HandedOver) {
         self.epoch = epoch;
         self.standing = Role::GoesOn;
-        self.fault = self.start(Some(mark)).err();
+        self.handed_over = handed_over.clone();
+        self.start(Some(handed_over)).unwrap_or_else(|sentence| self.fail(&sentence));
     }
 
-    fn opening(&self) -> u64 {
-        self.holder.epoch
+    fn hand_over(&self, batch: u64, next_id: u64) -> HandedOver {
+        if self.standing == Role::GoesOn {
+            return self.handed_over.with_next_id(next_id);
+        }
+        let mark = Mark { opening: self.holder.epoch, batch, next_id };
+        self.holder.hand_over(mark, self.rewrite.is_none())
     }
 
     fn standing(&self) -> Standing {
@@ -302,7 +337,13 @@ impl Store for Postgres {
     }
 
     fn is_failing(&self) -> bool {
-        self.fault.is_some()
+        self.fault.reason().is_some()
+    }
+
+    fn may_be_left(&self) -> bool {
+        matches!(self.standing, Role::GoesOn | Role::Owns)
+            && self.is_failing()
+            && (self.backend.clock)().since(self.failed_at) >= STUCK_AFTER
     }
 
     fn add(&mut self, change: Stored<'_>) {
@@ -339,12 +380,12 @@ impl Store for Postgres {
     }
 
     fn health(&self) -> Option<Health> {
-        let Holder { address, epoch, since } = self.holder.clone();
+        let Holder { address, epoch, since, .. } = self.holder.clone();
         let is_self = self.standing == Role::Owns;
         // Exact to a microsecond, which is more than it says.
         let since = ((since * 1e6) as i64).saturating_sub(signed(self.epoch));
         let owner = Some(OwnerHealth { is_self, address, epoch, since });
-        Some(Health { fault: self.fault.clone(), owner, ..self.health.clone() })
+        Some(Health { fault: self.fault.reason().map(Into::into), owner, ..self.health.clone() })
     }
 }
 

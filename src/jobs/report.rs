@@ -8,6 +8,7 @@ use super::state::queries::{JobStats, Summary, SummaryBy};
 use super::stats::Jobs as Stat;
 use super::store::{Health, OwnerHealth};
 use super::tables::{BURIED, DELETES, MATRIX, PUT, READY, RUNNERS, STORES, TUBES, TYPES, WIKIS};
+use crate::count::Count;
 use crate::report::{Cell, Counted, Matrix, Report, Series, Table, TableInfo};
 use crate::stats::Figures;
 use crate::time::{Span, Time};
@@ -62,7 +63,8 @@ impl JobQueue {
         for (info, by) in [(&WIKIS, SumBy::Wiki), (&TYPES, SumBy::Type)] {
             for (name, tally) in self.state.tallies(by).into_iter().flatten() {
                 let [put, reserves, deletes] = tally.events;
-                let counts = &[put, reserves, deletes, tally.duplicates, tally.superseded, tally.failures];
+                let counts = [put, reserves, deletes, tally.duplicates, tally.superseded, tally.failures];
+                let counts = &counts.map(Count::get);
                 note(Counted { table: info.name, name, counts, times: &[&tally.pickups] });
             }
         }
@@ -149,8 +151,9 @@ pub(super) fn row_of_sum((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<
     let mut row = vec![Cell::Name(name)];
     row.extend(summary.counts.map(Cell::Number));
     row.extend([Cell::Time(summary.oldest_ready), Cell::Times(summary.pickups), put, reserved, deleted]);
-    row.extend(summary.events.map(Cell::Number));
-    row.extend([summary.duplicates, summary.superseded, summary.failures].map(Cell::Number));
+    let [put, reserves, deletes] = summary.events;
+    let counts = [put, reserves, deletes, summary.duplicates, summary.superseded, summary.failures];
+    row.extend(counts.map(|count| Cell::Number(count.get())));
     row
 }
 
@@ -162,7 +165,7 @@ pub(super) fn rows_of_buried(buried: Vec<(JobStats<'_>, Span)>) -> Vec<Vec<Cell>
             name(job.tube),
             Cell::Time(span),
             Cell::Time(Span::from_secs(job.age)),
-            Cell::Number(job.reserves.into()),
+            Cell::Number(job.reserves.get().into()),
             name(job.key),
             name(job.error),
         ]
@@ -176,7 +179,7 @@ fn row_of_runner((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
     let numbers = [summary.conns, summary.waiting, held].map(Cell::Number);
     let (tube, busy) =
         summary.busy.map_or((Cell::Nothing, Cell::Nothing), |(tube, span)| (Cell::Name(tube), Cell::Time(span)));
-    let rest = [tube, busy, reserved, deleted, Cell::Number(summary.failures)];
+    let rest = [tube, busy, reserved, deleted, Cell::Number(summary.failures.get())];
     [Cell::Name(name)].into_iter().chain(numbers).chain(rest).collect()
 }
 

@@ -1,14 +1,16 @@
-//! What rules of access can say of the jobs. Keys are the names of tubes, or patterns as clients have them: what a pattern stands for
-//! that another matches as a name is part of what that one stands for.
+//! What rules of access can say of the jobs. Keys are the names of tubes, of groups with `group:` before them, or patterns as clients
+//! have them: what a pattern stands for that another matches as a name is part of what that one stands for.
 
 use super::JobQueue;
-use super::state::{JobId, LimitOf};
+use super::sessions::session_of;
+use super::state::{JobId, LimitOf, ManyEntry, Put, PutOptions, Reserve};
 use super::telling::Body;
 use super::wire::stream::Item;
 use super::wire::{Request, replies};
-use crate::access::{Need, Verb};
+use crate::access::{Need, Takes, Verb};
 use crate::id::ConnId;
 use crate::service::Context;
+use std::borrow::Cow;
 
 /// What can be asked for.
 pub const VERBS: &[&str] = &["put", "reserve", "read", "manage", "admin"];
@@ -64,6 +66,12 @@ pub const COMMANDS: &[(&str, Option<Verb>)] = &[
     ("quit", None),
 ];
 
+/// Prefix of the name of a group, which no tube has in its name.
+const GROUP: &[u8] = b"group:";
+
+/// The name of a tube, a pattern, or a group.
+type Key<'a> = Cow<'a, [u8]>;
+
 /// What a request is about.
 enum About<'a> {
     /// All that there is.
@@ -76,27 +84,33 @@ enum About<'a> {
     Job(JobId),
     /// The same, unless the connection has reserved it.
     OthersJob(JobId),
-    /// Tubes of this name or pattern.
-    Tubes(&'a [u8]),
-    /// Tubes of this, and that.
-    Both(&'a [u8], &'a [u8]),
+    /// Tubes of these names or patterns, and groups.
+    Names(Vec<Key<'a>>),
+    /// The tubes and groups of these puts.
+    Puts(Vec<&'a Put>),
 }
 
-/// Returns what a request asks for, and of which tubes; None if that is free.
-fn asked_for<'a>(item: &Item<'a>) -> Option<(Verb, About<'a>)> {
+/// Returns the verb that a request asks for, and of what; None if that is free. Each variant is matched with all its fields, so that one
+/// that names a tube or a group cannot be added without a decision here.
+fn asked_for<'a>(item: &'a Item<'a>) -> Option<(Verb, About<'a>)> {
     let request = match item {
-        Item::Put(..) | Item::PutMany(_) => return Some((PUT, About::Used)),
+        Item::Put(put, _) => return Some((PUT, About::Puts(vec![put]))),
+        Item::PutMany(entries) => {
+            let puts: Vec<&Put> = entries.iter().filter_map(put_of).collect();
+            return (!puts.is_empty()).then_some((PUT, About::Puts(puts)));
+        }
         Item::Fail(..) | Item::Refused(_) => return None,
         Item::Request(request) => request,
     };
+    let tube = |name: &'a [u8]| About::Names(vec![name.into()]);
     Some(match request {
-        Request::Root(tube, ..) => (PUT, About::Tubes(tube.bytes())),
-        Request::Reserve(_) => (RESERVE, About::Watched),
+        Request::Root(name, _, _) => (PUT, tube(name.bytes())),
+        Request::Reserve(Reserve { timeout: _, many: _ }) => (RESERVE, About::Watched),
         Request::ReserveJob(id) => (RESERVE, About::Job(*id)),
         Request::Delete(id) => (RESERVE, About::OthersJob(*id)),
         Request::Peek(id) | Request::StatsJob(id) => (READ, About::Job(*id)),
         Request::PeekFirst(_) => (READ, About::Used),
-        Request::StatsTube(tube) | Request::ListJobs(tube, ..) => (READ, About::Tubes(tube.bytes())),
+        Request::StatsTube(name) | Request::ListJobs(name, _, _, _) => (READ, tube(name.bytes())),
         Request::Stats | Request::ListTubes | Request::Summary(_) => (READ, About::All),
         Request::Kick(_) => (MANAGE, About::Used),
         Request::KickJob(id) => (MANAGE, About::Job(*id)),
@@ -104,16 +118,18 @@ fn asked_for<'a>(item: &Item<'a>) -> Option<(Verb, About<'a>)> {
         | Request::Retry(pattern, _)
         | Request::KickAll(pattern)
         | Request::DeadLetter(pattern, None)
-        | Request::Limit(LimitOf::Each(pattern) | LimitOf::All(pattern), _) => (MANAGE, About::Tubes(pattern.bytes())),
-        Request::DeadLetter(pattern, Some(tube)) => (MANAGE, About::Both(pattern.bytes(), tube.bytes())),
-        Request::Limit(LimitOf::Group(_), _) => (MANAGE, About::All),
-        Request::Clear(pattern, _) => (ADMIN, About::Tubes(pattern.bytes())),
+        | Request::Limit(LimitOf::Each(pattern) | LimitOf::All(pattern), _) => (MANAGE, tube(pattern.bytes())),
+        Request::DeadLetter(pattern, Some(name)) => {
+            (MANAGE, About::Names(vec![pattern.bytes().into(), name.bytes().into()]))
+        }
+        Request::Limit(LimitOf::Group(group), _) => (MANAGE, About::Names(vec![group_key(group)])),
+        Request::Clear(pattern, _) => (ADMIN, tube(pattern.bytes())),
         Request::Drain | Request::Undrain | Request::StoreCopy(_) => (ADMIN, About::All),
         Request::Use(_)
-        | Request::Watch(..)
+        | Request::Watch(_, _)
         | Request::Ignore(_)
-        | Request::Release(..)
-        | Request::Bury(..)
+        | Request::Release(_, _, _)
+        | Request::Bury(_, _)
         | Request::Touch(_)
         | Request::ListTubeUsed
         | Request::ListTubesWatched
@@ -123,10 +139,40 @@ fn asked_for<'a>(item: &Item<'a>) -> Option<(Verb, About<'a>)> {
     })
 }
 
+fn put_of(entry: &ManyEntry) -> Option<&Put> {
+    match entry {
+        ManyEntry::Put(put, _) => Some(put),
+        ManyEntry::Refused(_) => None,
+    }
+}
+
+fn group_key<'a>(group: &[u8]) -> Key<'a> {
+    [GROUP, group].concat().into()
+}
+
+/// Returns the tubes into which some puts of a connection go that uses this tube, and their groups; each once.
+fn keys_of<'a>(puts: &[&'a Put], used: &'a [u8]) -> Vec<Key<'a>> {
+    let mut keys = Vec::with_capacity(puts.len());
+    for Put { pri: _, delay: _, ttr: _, options } in puts {
+        let Some(options) = options else {
+            keys.push(Key::Borrowed(used));
+            continue;
+        };
+        // A root job is one of the tube into which its leaf is put.
+        let PutOptions { tube, key: _, until: _, root: _, group } = &**options;
+        keys.push(Key::Borrowed(if tube.is_empty() { used } else { tube }));
+        keys.extend((!group.is_empty()).then(|| group_key(group)));
+    }
+    // A thousand puts go to a few tubes.
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
 impl JobQueue {
-    /// Looks whether a connection may ask for this now, and tells it if not. Without rules, only what is for administrators is asked about.
+    /// Looks whether a connection may ask for this now, and tells it if not; of many jobs it gets as many as it may have. Without rules, only what is for administrators is asked about.
     #[inline]
-    pub(super) fn refuses(&mut self, conn: ConnId, item: &Item<'_>, context: &mut Context<'_>) -> bool {
+    pub(super) fn refuses(&mut self, conn: ConnId, item: &mut Item<'_>, context: &mut Context<'_>) -> bool {
         if context.has_rules() {
             return self.refuses_by_rule(conn, item, context);
         }
@@ -138,24 +184,47 @@ impl JobQueue {
         is_refused
     }
 
+    /// Ends the wait of a connection that watches what its rule does not include any more.
+    pub(super) fn drop_denied(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        if self.state.holds(conn).waits == 0 {
+            return;
+        }
+        let patterns: Vec<&[u8]> = self.state.watches(conn).iter().map(|watch| &*watch.pattern).collect();
+        if !context.includes(conn, RESERVE, &patterns) && self.state.deny_wait(conn) {
+            if std::mem::take(&mut session_of(&mut self.sessions, conn).waits) {
+                context.resume(conn);
+            }
+            self.say(conn, Body::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
+        }
+    }
+
     #[inline(never)]
-    fn refuses_by_rule(&mut self, conn: ConnId, item: &Item<'_>, context: &mut Context<'_>) -> bool {
+    fn refuses_by_rule(&mut self, conn: ConnId, item: &mut Item<'_>, context: &mut Context<'_>) -> bool {
         let Some((verb, about)) = asked_for(item) else { return false };
         let takes = matches!(item, Item::Request(Request::Reserve(_) | Request::ReserveJob(_)));
-        let takes = takes.then(|| context.holds_of(|| self.state.holds(conn)));
-        let tubes: Vec<&[u8]> = match about {
+        let takes = takes.then(|| Takes { has: context.holds_of(|| self.state.holds(conn)), locks: 1 });
+        let names: Vec<Key<'_>> = match about {
             About::All => Vec::new(),
-            About::Used => vec![self.state.used_tube(conn)],
-            About::Watched => self.state.watches(conn).iter().map(|watch| &*watch.pattern).collect(),
+            About::Used => vec![self.state.used_tube(conn).into()],
+            About::Watched => self.state.watches(conn).iter().map(|watch| Key::Borrowed(&*watch.pattern)).collect(),
             About::OthersJob(id) if self.state.has_reserved(conn, id) => return false,
             About::Job(id) | About::OthersJob(id) => match self.state.tube_of(id) {
-                Some(tube) => vec![tube],
+                Some(tube) => vec![tube.into()],
                 None => return false,
             },
-            About::Tubes(name) => vec![name],
-            About::Both(one, other) => vec![one, other],
+            About::Names(names) => names,
+            About::Puts(puts) => keys_of(&puts, self.state.used_tube(conn)),
         };
-        let Err(denial) = context.check(conn, &Need { verb, keys: &tubes, takes }) else { return false };
+        let keys: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
+        let denial = match context.check(conn, &Need { verb, keys: &keys, takes }) {
+            Err(denial) => denial,
+            Ok(left) => {
+                if let Item::Request(Request::Reserve(Reserve { timeout: _, many: Some(many) })) = item {
+                    *many = u32::try_from(left).unwrap_or(u32::MAX).min(*many);
+                }
+                return false;
+            }
+        };
         self.say(conn, Body::None, None, context, |_, bytes, _| match denial.is_limit() {
             // What beanstalkd says when it is to be tried again later.
             true => replies::write_too_much(bytes),

@@ -4,7 +4,7 @@
 use super::JobQueue;
 use super::sessions::{Session, session_of};
 use super::state::{Body, Saved, Step};
-use super::store::Mark;
+use super::store::{HandedOver, Mark};
 use crate::id::{ConnId, Id};
 use crate::record::{Reader, Writer};
 use crate::service::{Context, Unreadable};
@@ -12,8 +12,10 @@ use serde::{Deserialize, Serialize};
 use std::io;
 
 /// The version of what is written. It cannot change without another.
-pub(super) const VERSION: u16 = 3;
-/// The version before, which said nothing of failures and curves.
+pub(super) const VERSION: u16 = 4;
+/// The version before, which did not say which queue it was, and who had it.
+const WITHOUT_QUEUE: u16 = 3;
+/// The version before that, which said nothing of failures and curves.
 const WITHOUT_CURVES: u16 = 2;
 /// The version before that, which said nothing of a store: jobs were kept in memory.
 const WITHOUT_STORE: u16 = 1;
@@ -30,7 +32,7 @@ struct Head {
 impl JobQueue {
     pub(super) fn save_all(&self, out: &mut Writer<'_>) -> io::Result<()> {
         let open = || self.sessions.iter().enumerate().filter(|(_, session)| session.is_open);
-        out.put(&self.store_mark())?;
+        out.put(&self.handed_over())?;
         out.put(&Head { name: self.name, sessions: open().count() })?;
         for (index, session) in open() {
             out.put(&ConnId::from_index(index))?;
@@ -55,10 +57,15 @@ impl JobQueue {
         context: &mut Context<'_>,
     ) -> Result<(), Unreadable> {
         self.keeping.handed_over = match version {
-            VERSION | WITHOUT_CURVES => saved.take()?,
-            WITHOUT_STORE => Some(Mark::default()),
+            VERSION => saved.take()?,
+            WITHOUT_QUEUE | WITHOUT_CURVES => {
+                let mark: Option<Mark> = saved.take()?;
+                mark.map(|mark| HandedOver { mark, ..HandedOver::default() })
+            }
+            WITHOUT_STORE => Some(HandedOver::default()),
             other => return Err(Unreadable::version("jobs", other)),
         };
+        self.state.begin_shut();
         let Head { name, sessions } = saved.take()?;
         self.name = name;
         for _ in 0..sessions {

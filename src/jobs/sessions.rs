@@ -2,12 +2,14 @@
 //! be told. A long body is told in pieces, as the output drains, and is never copied whole.
 
 use super::state::queries::Summary;
-use super::state::{Commit, Listing, SumBy};
+use super::state::{Listing, SumBy};
+use super::telling::Promise;
 use super::wire::stream::Stream;
 use crate::id::{ConnId, Id};
 use crate::output::{FULL_BYTES, Output};
 use crate::record::{Reader, Writer};
 use crate::service::Unreadable;
+use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -29,6 +31,8 @@ pub(super) struct Session {
     pub is_open: bool,
     /// The loop serves nothing of it before it is resumed.
     pub waits: bool,
+    /// Since when its next request has been held back, with all that came behind it.
+    pub held_since: Option<Time>,
     /// What it had is another's now: it is closed when it has its turn.
     pub is_lost: bool,
     /// What it sends.
@@ -39,6 +43,14 @@ pub(super) struct Session {
     pub query: Option<Query>,
     /// What its output had no room for, in order.
     pub unsent: VecDeque<Message>,
+}
+
+impl Session {
+    /// Returns how many bytes are kept for the connection. A body that is not sent yet is its job's.
+    pub fn bytes(&self) -> usize {
+        let answer = self.query.as_ref().map_or(0, |query| query.text.capacity());
+        self.kept_bytes + answer + self.unsent.iter().map(|message| message.head.len()).sum::<usize>()
+    }
 }
 
 /// A question about very many that is answered bit by bit.
@@ -74,8 +86,8 @@ pub(super) struct Message {
     pub body: Option<Arc<Box<[u8]>>>,
     /// How much of the body, with its end, is written.
     pub written: usize,
-    /// The commit without which it must not be told.
-    pub after: Option<Commit>,
+    /// Without which it must not be told.
+    pub after: Option<Promise>,
 }
 
 /// What stands before the stream and the messages of a session.
@@ -131,6 +143,7 @@ impl Session {
         Ok(Session {
             is_open: true,
             waits,
+            held_since: None,
             is_lost: false,
             kept_bytes: stream.kept_bytes(),
             stream,

@@ -4,6 +4,7 @@
 mod copy;
 mod file;
 mod load;
+mod look;
 mod rewrite;
 mod schema;
 mod statements;
@@ -13,11 +14,11 @@ pub use file::Place;
 
 use super::state::{Commit, Stored};
 use super::store::batch::Batch;
-use super::store::{Health, Mark, Store, Verdict, Visit};
+use super::store::{Copying, HandedOver, Health, Mark, Store, Verdict, Visit};
+use crate::bounded_log::Fault;
 use crate::service::Wake;
 use crate::time::Span;
-use file::Lock;
-use rusqlite::Connection;
+use file::{Lock, Opened};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -34,12 +35,14 @@ pub struct Sqlite {
     collected: Batch,
     /// How many changes the batch has that is under way.
     under_way: Option<u64>,
-    /// The thread opens the file, for a service that has everything.
-    is_opening: bool,
+    /// What the process before has handed over, while the thread opens the file for a service that has everything.
+    handed_over: Option<HandedOver>,
     /// Which of the times that all is written anew is under way.
     rewrite: Option<u64>,
     thread: Option<Thread>,
-    fault: Option<String>,
+    /// The thread was told that nothing more comes.
+    is_ending: bool,
+    fault: Fault,
     health: Health,
 }
 
@@ -64,10 +67,11 @@ impl Sqlite {
             opening: 0,
             collected: Batch::default(),
             under_way: None,
-            is_opening: false,
+            handed_over: None,
             rewrite: None,
             thread: None,
-            fault: Some(NOT_OPEN.into()),
+            is_ending: false,
+            fault: Fault::default(),
             health: Health::default(),
         }
     }
@@ -84,26 +88,41 @@ impl Sqlite {
         Ok(())
     }
 
-    fn open(&mut self) -> Result<(Lock, Connection, Mark), String> {
+    fn open(&mut self) -> Result<(Lock, Opened), String> {
+        self.place = self.place.clone().resolved();
         let lock = self.place.lock()?;
-        let (connection, mark) = self.place.open(&lock).map_err(file::Trouble::sentence)?;
+        let opened = self.place.open(&lock).map_err(file::Trouble::sentence)?;
         // Opening it was one more.
-        self.opening = mark.opening;
-        Ok((lock, connection, mark))
+        self.opening = opened.mark.opening;
+        Ok((lock, opened))
     }
 
     fn order(&mut self, order: Order) {
         let orders = self.thread.as_ref().and_then(|thread| thread.orders.as_ref());
         if orders.is_none_or(|orders| orders.send(order).is_err()) {
-            self.fault.get_or_insert_with(|| NOT_OPEN.into());
+            self.fault.begin(NOT_OPEN);
         }
+    }
+
+    /// Returns why it does not work; None if it does.
+    fn reason(&self) -> Option<&str> {
+        self.fault.reason().or(self.thread.is_none().then_some(NOT_OPEN))
+    }
+
+    /// Notes that it works, and returns whether the log says so: it failed before.
+    fn note_works(&mut self) -> bool {
+        let is_over = self.fault.end();
+        if is_over {
+            log::info!("the jobs are kept in {} again", self.place.path.display());
+        }
+        is_over
     }
 
     /// Takes in what the thread tells, as far as the service must know of it.
     fn take(&mut self, told: Told) -> Option<Verdict> {
         match told {
             Told::Committed { commit, took, file_bytes } => {
-                self.fault = None;
+                self.note_works();
                 self.health.last_batch = self.under_way.take().unwrap_or(0);
                 self.health.commits.record(took);
                 self.health.file_bytes = file_bytes;
@@ -114,15 +133,18 @@ impl Sqlite {
                 self.health.file_bytes = file_bytes;
             }
             Told::Works { opening, file_bytes } => {
-                (self.fault, self.rewrite, self.is_opening) = (None, None, false);
+                if !self.note_works() {
+                    log::info!("the jobs are kept in {}", self.place.path.display());
+                }
+                (self.rewrite, self.handed_over) = (None, None);
                 (self.opening, self.health.file_bytes) = (opening, file_bytes);
             }
             Told::Fails(sentence) => {
-                if self.fault.as_ref() != Some(&sentence) {
+                if self.fault.begin(&sentence) {
                     log::error!("the jobs cannot be kept in {}: {sentence}", self.place.path.display());
                 }
-                self.fault = Some(sentence);
             }
+            Told::Refused(rows) => return Some(Verdict::Refused(rows)),
             Told::Rewrite(number) => {
                 self.rewrite = Some(number);
                 self.health.rewrites += 1;
@@ -149,30 +171,39 @@ impl Store for Sqlite {
 
     fn load(&mut self, epoch: Span, visit: Visit<'_>, progress: &mut dyn FnMut(f64)) -> Result<(), String> {
         self.epoch = epoch;
-        let (lock, connection, mark) = self.open()?;
-        load::load(&connection, mark, epoch, visit, progress)?;
-        self.health.file_bytes = self.place.bytes();
-        self.start(Begin::Open(lock, connection, mark))?;
-        self.fault = None;
-        Ok(())
+        let (lock, opened) = self.open()?;
+        load::load(&opened.connection, opened.mark, epoch, visit, progress)?;
+        self.health.file_bytes = opened.look.bytes();
+        self.start(Begin::Open(lock, opened))
     }
 
-    fn go_on(&mut self, epoch: Span, mark: Mark) {
+    fn go_on(&mut self, epoch: Span, handed_over: HandedOver) {
         self.epoch = epoch;
-        self.is_opening = true;
-        self.fault = self.start(Begin::GoOn(mark)).err();
+        self.place = self.place.clone().resolved();
+        self.handed_over = Some(handed_over.clone());
+        if let Err(sentence) = self.start(Begin::GoOn(handed_over)) {
+            self.fault.begin(&sentence);
+        }
     }
 
-    fn opening(&self) -> u64 {
-        self.opening
+    fn hand_over(&self, batch: u64, next_id: u64) -> HandedOver {
+        if let Some(handed_over) = &self.handed_over {
+            return handed_over.with_next_id(next_id);
+        }
+        HandedOver { mark: Mark { opening: self.opening, batch, next_id }, ..HandedOver::default() }
     }
 
     fn is_busy(&self) -> bool {
-        self.under_way.is_some() || self.is_opening || self.rewrite.is_some()
+        self.under_way.is_some() || self.handed_over.is_some() || self.rewrite.is_some()
     }
 
     fn is_failing(&self) -> bool {
-        self.fault.is_some()
+        self.reason().is_some()
+    }
+
+    /// A file that cannot be opened has taken nothing yet.
+    fn may_be_left(&self) -> bool {
+        self.handed_over.is_some() && self.rewrite.is_none() && self.is_failing()
     }
 
     fn add(&mut self, change: Stored<'_>) {
@@ -197,13 +228,29 @@ impl Store for Sqlite {
         self.take(told)
     }
 
-    fn copy(&mut self, path: &[u8]) -> bool {
-        self.order(Order::Copy(OsStr::from_bytes(path).into()));
-        true
+    fn copy(&mut self, name: &[u8]) -> Copying {
+        let own = self.place.path.file_name().map_or(&b""[..], OsStr::as_bytes);
+        if name.starts_with(own) {
+            return Copying::BadName;
+        }
+        self.order(Order::Copy(self.place.path.with_file_name(OsStr::from_bytes(name))));
+        Copying::Begun
+    }
+
+    fn end(&mut self) -> Option<Verdict> {
+        if !std::mem::replace(&mut self.is_ending, true) {
+            self.order(Order::End);
+        }
+        loop {
+            let told = self.thread.as_ref()?.told.recv().ok()?;
+            if let Some(verdict) = self.take(told) {
+                return Some(verdict);
+            }
+        }
     }
 
     fn health(&self) -> Option<Health> {
-        Some(Health { fault: self.fault.clone(), ..self.health.clone() })
+        Some(Health { fault: self.reason().map(String::from), ..self.health.clone() })
     }
 }
 

@@ -61,6 +61,7 @@ impl JobQueue {
         context.release_up_to(u64::MAX);
         self.awaited = Commit(0);
         self.hung_up.clear();
+        self.keeping.give_up_acts(Commit(u64::MAX), context);
         self.keeping.lose();
         let state = self.state.begin_anew(&mut context.timers.typed());
         self.store.discard(Box::new(std::mem::replace(&mut self.state, state)));
@@ -77,6 +78,22 @@ impl JobQueue {
                 self.hung_up.retain(|(_, other)| *other != conn);
                 self.end_session(conn, context);
             }
+        }
+    }
+
+    /// Returns whether another process may go on: all is committed, or it is of no use to wait for that.
+    pub(super) fn is_kept(&self) -> bool {
+        !self.store.is_busy() && self.state.last_uncommitted().is_none() || self.store.may_be_left()
+    }
+
+    /// Ends all waits for commits if another process may go on that knows nothing of them: nobody is promised anything.
+    pub(super) fn give_up_waiting(&mut self, context: &mut Context<'_>) {
+        if !self.store.may_be_left() {
+            return;
+        }
+        context.replace_up_to(u64::MAX, replies::write_internal_error);
+        for (_, conn) in std::mem::take(&mut self.hung_up) {
+            self.step(context, |state, step| state.hang_up(conn, step));
         }
     }
 

@@ -55,7 +55,7 @@ pub use job::{Body, History, JobId, URGENT, Until};
 pub use name::{Pattern, TubeName};
 pub use put::{ManyEntry, Options as PutOptions, Put, Refusal};
 pub use rates::{Event as Rated, Rates, WINDOWS};
-pub use requests::Peek;
+pub use requests::{Failure, Peek};
 pub use reserve::Reserve;
 pub use saved::{Saved, SavedConn};
 pub use sets::Watch;
@@ -78,6 +78,10 @@ use tube::{Bucket, Tube, TubeId};
 /// What a job takes beside its body, key, signature and error text, as `--jobs-max-memory` reckons: its entry, its part of
 /// the indexes and its place in a queue, at their worst.
 pub const JOB_BYTES: usize = 150;
+/// No job has this number or a larger one, so that stores can keep each number and the next.
+const END_OF_IDS: u64 = i64::MAX as u64;
+/// Batches of earlier processes have smaller numbers. So many more are never taken that they do not fit into a store.
+const END_OF_STORED_BATCHES: Commit = Commit(1 << 62);
 /// How many jobs or tubes one slice of a long command goes through; then others are served.
 const SLICE: u32 = 1024;
 /// How many jobs become ready in one round of timers because their time has come, in whatever tubes: some two milliseconds, so
@@ -176,6 +180,8 @@ pub struct Event {
     pub reply: Reply,
     /// The commit without which it must not be told.
     pub after: Option<Commit>,
+    /// The job whose change it promises; None if that is of many, or of none.
+    pub about: Option<JobId>,
 }
 
 timer_keys! {
@@ -214,11 +220,15 @@ pub struct Step<'a, 'w> {
 
 impl Step<'_, '_> {
     fn tell(&mut self, conn: ConnId, reply: Reply) {
-        self.events.push(Event { conn, reply, after: None });
+        self.events.push(Event { conn, reply, after: None, about: None });
     }
 
     fn tell_after(&mut self, conn: ConnId, reply: Reply, after: Option<Commit>) {
-        self.events.push(Event { conn, reply, after });
+        self.events.push(Event { conn, reply, after, about: None });
+    }
+
+    fn tell_after_of(&mut self, conn: ConnId, reply: Reply, after: Option<Commit>, about: JobId) {
+        self.events.push(Event { conn, reply, after, about: Some(about) });
     }
 }
 

@@ -2,7 +2,7 @@
 
 pub mod batch;
 
-use super::state::{Commit, Saved, Stored};
+use super::state::{Commit, JobId, Saved, Stored};
 use crate::histogram::Histogram;
 use crate::service::Wake;
 use crate::time::Span;
@@ -30,13 +30,14 @@ pub trait Store: Send {
     /// One sentence that says why it cannot be read.
     fn load(&mut self, epoch: Span, visit: Visit<'_>, progress: &mut dyn FnMut(f64)) -> Result<(), String>;
 
-    /// Begins for a service that has everything from the process before, whose store was at `mark`. If what it keeps is not what
-    /// the service has, it asks for all of that: [`Verdict::Rewrite`].
-    fn go_on(&mut self, epoch: Span, mark: Mark);
+    /// Begins for a service that has everything from the process before, which has handed over this of its store. If what it keeps is
+    /// not what the service has, it asks for all of that: [`Verdict::Rewrite`].
+    fn go_on(&mut self, epoch: Span, handed_over: HandedOver);
 
-    /// Returns which of the openings of its place this is: no other process had the same.
-    fn opening(&self) -> u64 {
-        0
+    /// Returns what a process that takes over must know of it. `batch` is the last one that is committed, and `next_id` the number of
+    /// the next job. A store that has not gone on yet hands over what was handed over to it.
+    fn hand_over(&self, batch: u64, next_id: u64) -> HandedOver {
+        HandedOver { mark: Mark { opening: 0, batch, next_id }, ..HandedOver::default() }
     }
 
     /// Returns whether it keeps nothing, so that each request is committed at once and nothing is handed over: what it changed
@@ -70,6 +71,12 @@ pub trait Store: Send {
         false
     }
 
+    /// Returns whether it has failed for so long that an upgrade does not wait for what is under way: a reload may be what mends it.
+    /// What it hands over then is not whole.
+    fn may_be_left(&self) -> bool {
+        false
+    }
+
     /// Takes one change of the next batch, or of the next slice.
     fn add(&mut self, change: Stored<'_>);
 
@@ -83,10 +90,16 @@ pub trait Store: Send {
     /// Returns what it has finished, once.
     fn verdict(&mut self) -> Option<Verdict>;
 
-    /// Begins to copy all that is committed to a file, which must not be there, and returns true; [`Verdict::Copied`] says when
-    /// it is there. Returns false when it has nothing of its own. Copies come in the order in which they were asked for.
-    fn copy(&mut self, _path: &[u8]) -> bool {
-        false
+    /// Has it finish what is under way and close its place, and waits for that: the daemon ends. Returns what it wants before,
+    /// which is [`Verdict::Rewrite`] or [`Verdict::NextSlice`] if what it has is lost; None once it has closed.
+    fn end(&mut self) -> Option<Verdict> {
+        None
+    }
+
+    /// Begins to copy all that is committed to a file of this name beside its own; [`Verdict::Copied`] says when it is there. One
+    /// copy is made at a time.
+    fn copy(&mut self, _name: &[u8]) -> Copying {
+        Copying::Impossible
     }
 
     /// Drops what the service had when it lost its place.
@@ -98,11 +111,46 @@ pub trait Store: Send {
     }
 }
 
+/// What came of the wish for a copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Copying {
+    /// It is being made.
+    Begun,
+    /// The name is one that the store could take for its own.
+    BadName,
+    /// The store has nothing of its own to copy.
+    Impossible,
+}
+
+/// A change that a store can never take, though it can take others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RefusedRow {
+    /// Its place in the batch.
+    pub index: usize,
+    /// What it would have changed.
+    pub what: RefusedChange,
+    /// Why, in a sentence.
+    pub why: String,
+}
+
+/// What a change that is refused would have changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RefusedChange {
+    /// The job would have been put.
+    Put(JobId),
+    /// The job is there and was changed or deleted.
+    Job(JobId),
+    /// A root job or a setting.
+    Other,
+}
+
 /// What a store has finished.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// This batch outlives the process, as far as anything here does, and so do all before it.
     Committed(Commit),
+    /// It can never take these changes of the batch that is under way; all others of it are taken, as [`Verdict::Committed`] says next.
+    Refused(Vec<RefusedRow>),
     /// It wants all that was ever handed to it, from the beginning, in slices: what it has is lost, or is something else.
     Rewrite,
     /// It wants the next slice of that.
@@ -151,12 +199,40 @@ pub struct Mark {
 impl Mark {
     /// Returns whether a place with this mark was opened once more after it had `earlier`, and nothing else has happened to it.
     pub fn is_after(self, earlier: Mark) -> bool {
-        self == Mark { opening: earlier.opening + 1, ..earlier }
+        self == Mark { opening: earlier.opening.saturating_add(1), ..earlier }
     }
 
     /// Returns whether nothing was ever kept at a place with this mark.
     pub fn is_of_new_file(self) -> bool {
         self.batch == 0 && self.next_id <= 1
+    }
+}
+
+/// Handover of a store between two processes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HandedOver {
+    /// How far the store is.
+    pub mark: Mark,
+    /// Which queue it has: a random number that is kept with the queue. None if the process did not know that.
+    pub queue: Option<u128>,
+    /// What the process calls itself where others may have the place. None if it did not say so.
+    pub address: Option<String>,
+    /// Whether the store has all that the service has. If not, everything is to be written anew.
+    pub is_whole: bool,
+}
+
+impl HandedOver {
+    /// Returns the same for a store that has gone no further, of a service whose next job has another number.
+    #[must_use]
+    pub fn with_next_id(&self, next_id: u64) -> HandedOver {
+        HandedOver { mark: Mark { next_id, ..self.mark }, ..self.clone() }
+    }
+}
+
+impl Default for HandedOver {
+    /// Nothing was ever kept.
+    fn default() -> HandedOver {
+        HandedOver { mark: Mark::default(), queue: None, address: None, is_whole: true }
     }
 }
 
@@ -205,7 +281,7 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn go_on(&mut self, _: Span, _: Mark) {}
+    fn go_on(&mut self, _: Span, _: HandedOver) {}
 
     fn is_immediate(&self) -> bool {
         true

@@ -18,16 +18,24 @@ pub(super) enum Body {
     Text(Vec<u8>),
 }
 
+/// The commit that a reply waits for, and the number of the job whose change it promises; zero if it is none of one job.
+#[derive(Clone, Copy)]
+pub(super) struct Promise {
+    pub commit: Commit,
+    pub about: u64,
+}
+
 impl JobQueue {
     /// Passes on what the state says.
-    pub(super) fn tell(&mut self, Event { conn, reply, after }: &Event, context: &mut Context<'_>) {
+    pub(super) fn tell(&mut self, Event { conn, reply, after, about }: &Event, context: &mut Context<'_>) {
         let session = session_of(&mut self.sessions, *conn);
         if session.waits && !self.state.is_waiting(*conn) {
             session.waits = false;
             context.resume(*conn);
         }
         let body = if let Reply::Reserved(id) = reply { Body::Job(*id) } else { Body::None };
-        self.say(*conn, body, *after, context, |state, bytes, body_bytes| {
+        let after = after.map(|commit| Promise { commit, about: about.map_or(0, |id| id.0) });
+        self.say(*conn, body, after, context, |state, bytes, body_bytes| {
             let used = if *reply == Reply::Using { state.used_tube(*conn) } else { b"" };
             replies::write(bytes, reply, used, body_bytes);
         });
@@ -39,7 +47,7 @@ impl JobQueue {
         &mut self,
         conn: ConnId,
         body: Body,
-        after: Option<Commit>,
+        after: Option<Promise>,
         context: &mut Context<'_>,
         head: impl FnOnce(&State, &mut Vec<u8>, usize),
     ) {
@@ -67,7 +75,7 @@ impl JobQueue {
         &mut self,
         conn: ConnId,
         body: Body,
-        after: Option<Commit>,
+        after: Option<Promise>,
         write_head: impl FnOnce(&State, &mut Vec<u8>),
     ) {
         let mut head = Vec::new();
@@ -120,15 +128,15 @@ impl JobQueue {
 /// last one for which a reply waits already.
 fn reply(
     conn: ConnId,
-    after: Option<Commit>,
+    after: Option<Promise>,
     (state, awaited): (&State, &mut Commit),
     context: &mut Context<'_>,
     write: impl FnOnce(&mut Vec<u8>),
 ) {
-    match after.filter(|commit| *commit > state.last_committed()) {
-        Some(commit) => {
+    match after.filter(|promise| promise.commit > state.last_committed()) {
+        Some(Promise { commit, about }) => {
             *awaited = commit.max(*awaited);
-            context.reply_after(conn, awaited.0, write);
+            context.reply_after(conn, awaited.0, about, write);
         }
         None => context.output.reply(conn, write),
     }

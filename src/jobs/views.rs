@@ -8,6 +8,7 @@ use super::state::views::RunnerConn;
 use super::tables::{BURIED, RUNNER, TUBES, TYPES, WIKIS};
 use crate::report::{Cell, Emphasis, Report, SeriesInfo, Table, View};
 use crate::service::Peers;
+use crate::text::title_of;
 use crate::time::{Span, Time};
 
 /// The largest matrix: as much as a person can search through.
@@ -62,8 +63,12 @@ impl JobQueue {
         let curve = self.state.curve_of(by, name, now);
         let (kind, info) = if by == SumBy::Wiki { ("Wiki", &WIKIS) } else { ("Type", &TYPES) };
         let note = curve.is_none().then(|| NOT_FOLLOWED.to_string());
-        let now_values =
-            [summary.counts[0], summary.oldest_ready.as_micros() / 1_000_000, summary.events[0], summary.events[2]];
+        let now_values = [
+            summary.counts[0],
+            summary.oldest_ready.as_micros() / 1_000_000,
+            summary.events[0].get(),
+            summary.events[2].get(),
+        ];
         let tables = vec![
             Table { info: &TUBES, rows: tubes.into_iter().map(|tube| row_of_sum(tube, now)).collect(), note: None },
             Table { info: &BURIED, rows: rows_of_buried(self.state.buried_of(by, name, MOST_ROWS, now)), note: None },
@@ -74,7 +79,7 @@ impl JobQueue {
         let per_minute = |count: u32| f64::from(count) * SECONDS_A_MINUTE / (INTERVAL.as_micros() as f64 / 1e6);
         let values = |of: &dyn Fn(&Point) -> f64| points.iter().map(of).collect();
         Some(View {
-            title: format!("{kind} {}", name.escape_ascii()),
+            title: title_of(kind, name),
             report: Report { tables, series, ..Report::default() },
             values: vec![
                 values(&|point| point.ready.into()),
@@ -90,7 +95,7 @@ impl JobQueue {
     fn view_of_runner(&self, name: &[u8], now: Time, peers: &dyn Peers) -> View {
         let rows = self.state.conns_of_runner(name, MOST_ROWS, now).into_iter().map(|conn| row_of_conn(&conn, peers));
         let tables = vec![Table { info: &RUNNER, rows: rows.collect(), note: None }];
-        let title = format!("Runner {}", String::from_utf8_lossy(name));
+        let title = title_of("Runner", name);
         View { title, report: Report { tables, ..Report::default() }, ..View::default() }
     }
 }

@@ -1,7 +1,7 @@
 //! The protocol: beanstalkd 1.13 and its extensions. Lines to requests, replies to bytes. It knows nothing of who has what.
 
 use super::state::{
-    Backoff, JobId, JobState, LimitOf, Pattern, Peek, Put, PutOptions, Refusal, Reserve, TubeName, Until,
+    Backoff, Failure, JobId, JobState, LimitOf, Pattern, Peek, Put, PutOptions, Refusal, Reserve, TubeName, Until,
     queries::SummaryBy,
 };
 
@@ -100,7 +100,7 @@ pub enum Request<'a> {
     Drain,
     /// `undrain`
     Undrain,
-    /// `store-copy path`
+    /// `store-copy name`
     StoreCopy(&'a [u8]),
 }
 
@@ -120,8 +120,8 @@ pub enum Line<'a> {
     Put(Put, u32),
     /// `put-many`: so many puts follow.
     PutMany(u32),
-    /// `fail id pri delay`, whose text of so many bytes follows.
-    Fail(JobId, u32, u32, u32),
+    /// `fail`, whose text of so many bytes follows.
+    Fail(Failure, u32),
     /// Nothing that makes sense.
     Refused(Refusal),
     /// Nothing that makes sense, but it says how many bytes follow.
@@ -206,7 +206,7 @@ fn request_with_words<'a>(word: &[u8], words: &mut Words<'a>) -> Result<Option<R
         b"kick-all" => Request::KickAll(words.pattern()?),
         b"list-jobs" => list_jobs(words)?,
         b"summary" => Request::Summary(words.optional(Words::summary_by)?.unwrap_or(SummaryBy::Wiki)),
-        b"store-copy" => Request::StoreCopy(words.word()?),
+        b"store-copy" => Request::StoreCopy(words.file_name()?),
         _ => return Ok(None),
     };
     words.end(Some(request))
@@ -296,7 +296,8 @@ fn put_many(words: &mut Words<'_>) -> Result<Line<'static>, words::Wrong> {
 
 fn fail(words: &mut Words<'_>) -> Result<Line<'static>, words::Wrong> {
     let (id, pri, delay, bytes) = (words.id()?, words.u32()?, words.u32()?, words.u32()?);
-    words.end(Line::Fail(id, pri, delay, bytes))
+    let buries = words.optional(|words| if words.word()? == b"bury" { Ok(()) } else { Err(words::Wrong) })?.is_some();
+    words.end(Line::Fail(Failure { id, pri, delay, buries }, bytes))
 }
 
 #[cfg(test)]
@@ -378,6 +379,8 @@ mod tests {
             "summary wikis",
             "store-copy",
             "fail 1 2 3",
+            "fail 1 2 3 4 burn",
+            "fail 1 2 3 4 bury now",
             "extensions ",
         ] {
             assert!(bad(line), "{line}: {:?}", parse(line.as_bytes()));
@@ -406,7 +409,9 @@ mod tests {
         let tube = TubeName::parse(b"a").expect("is a name");
         assert_eq!(of("list-jobs a ready 5 after=17"), Request::ListJobs(tube, JobState::Ready, 5, JobId(17)));
         assert_eq!(of("reserve-many 3 9"), Request::Reserve(Reserve { timeout: Some(9), many: Some(3) }));
-        assert_eq!(parse(b"fail 1 2 3 4"), Line::Fail(JobId(1), 2, 3, 4));
+        let failure = Failure { id: JobId(1), pri: 2, delay: 3, buries: false };
+        assert_eq!(parse(b"fail 1 2 3 4"), Line::Fail(failure, 4));
+        assert_eq!(parse(b"fail 1 2 3 4 bury"), Line::Fail(Failure { buries: true, ..failure }, 4));
     }
 
     #[test]

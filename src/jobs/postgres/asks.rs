@@ -2,6 +2,7 @@
 
 use crate::jobs::state::Commit;
 use crate::jobs::store::batch::{Batch, Row};
+use crate::jobs::store::{HandedOver, Mark};
 use crate::time::Span;
 
 /// What the loop wants, and for which of its terms as the owner: what comes from an earlier one counts for nothing.
@@ -55,8 +56,8 @@ pub enum Told {
     Refused(String),
     /// Another has the queue now, or may have it.
     Lost(String),
-    /// All that there is must be written anew, the first slice first.
-    Rewrite(u64),
+    /// It has the queue, as this, and all that there is must be written anew, the first slice first.
+    Rewrite(u64, Holder),
     /// The slice was written.
     NextSlice(u64),
 }
@@ -64,12 +65,21 @@ pub enum Told {
 /// Who has the queue.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Holder {
+    /// Which queue it is.
+    pub queue: u128,
     /// What it calls itself.
     pub address: String,
     /// The number of its take-over.
     pub epoch: u64,
     /// When that was, in seconds since 1970.
     pub since: f64,
+}
+
+impl Holder {
+    /// Returns what a process hands over that is the holder, with its mark.
+    pub fn hand_over(&self, mark: Mark, is_whole: bool) -> HandedOver {
+        HandedOver { mark, queue: Some(self.queue), address: Some(self.address.clone()), is_whole }
+    }
 }
 
 /// A part of what there is, as a batch that puts it.
@@ -106,10 +116,10 @@ pub enum Ask<'a> {
     Connect,
     /// The queue, if its owner counts as dead.
     TakeOver,
-    /// The queue that this process had before an upgrade by the take-over of this number, or one where nothing was ever kept.
-    GoOn(u64),
-    /// The queue, if its row knows only of earlier take-overs than this.
-    Retake(u64),
+    /// The queue that another process has handed over, or one where nothing was ever kept.
+    GoOn(&'a HandedOver),
+    /// The queue of this id, if its row knows only of earlier take-overs than this.
+    Retake(u64, u128),
     /// The row.
     Look,
     /// To be taken for alive.
@@ -146,15 +156,15 @@ pub enum Answer {
     /// It is done.
     Done,
     /// The queue was taken. The row is as it is now.
-    Took(OwnerRow),
+    Took(OwnerRow, Reach),
     /// The queue was not taken, because of this row; or this row was asked for.
     Seen(OwnerRow),
     /// The last batch of the owner that was renewed; None if that is another.
-    Renewed(Option<u64>),
+    Renewed(Option<u64>, Reach),
     /// A page, and where the next begins.
     Page(Page, Cursor),
     /// Whether the fence held. If not, nothing was written.
-    Committed(bool),
+    Committed(bool, Reach),
     /// It is not known whether it was done.
     Failed {
         /// Why.
@@ -166,9 +176,20 @@ pub enum Answer {
     Refused(String),
 }
 
+/// How far a commit is known to have come when its answer is there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// To the disk of the server, and to its replicas if commits wait for these. So are all before it.
+    Kept,
+    /// Others see it. The server has said this with the answer: it may not be replicated.
+    Warned(String),
+}
+
 /// The row `owner`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct OwnerRow {
+    /// Which queue it is of.
+    pub queue: u128,
     /// The number of the last take-over.
     pub epoch: u64,
     /// The last batch.
@@ -188,7 +209,7 @@ pub struct OwnerRow {
 impl OwnerRow {
     /// Returns who has the queue.
     pub fn holder(&self) -> Holder {
-        Holder { address: self.address.clone(), epoch: self.epoch, since: self.since }
+        Holder { queue: self.queue, address: self.address.clone(), epoch: self.epoch, since: self.since }
     }
 }
 

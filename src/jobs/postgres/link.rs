@@ -1,11 +1,14 @@
 //! The connection to the database: asks what is to be asked, each thing in one round trip, and waits for the answer.
 
-use super::asks::{Answer, Ask, Cursor, Fence, Page};
+use super::asks::{Answer, Ask, Cursor, Fence, Page, Reach};
 use super::load;
 use super::place::{Place, said};
 use super::rows::Rows;
-use super::session::{ANSWER_TIME, Parts, Session, Trouble, all_of, changed, connect, is_over, new_runtime, within};
+use super::session::{
+    ANSWER_TIME, Parts, Session, Trouble, all_of, changed, connect, is_over, new_runtime, queue_text, within,
+};
 use super::statements as sql;
+use crate::jobs::store::HandedOver;
 use crate::jobs::store::batch::Batch;
 use std::future::Future;
 use std::time::Duration;
@@ -98,19 +101,24 @@ impl Link {
                     let set = session.client.simple_query(&sql::set_row(fence, next_id, address)).await?;
                     if changed(&set) != 1 {
                         session.client.batch_execute(sql::ROLLBACK).await?;
-                        return Ok(Answer::Committed(false));
+                        return Ok(Answer::Committed(false, Reach::Kept));
                     }
                     session.client.batch_execute(sql::COMMIT).await?;
-                    Ok(Answer::Committed(true))
+                    Ok(Answer::Committed(true, session.reach()))
                 })?;
                 (self.is_rewriting, self.second) = (false, None);
                 Ok(answer)
             }
             Ask::Commit(fence, batch) => self.commit(fence, batch),
             Ask::Read(cursor) => self.read(*cursor),
-            Ask::TakeOver => self.take(sql::TAKE_OVER, None),
-            Ask::GoOn(epoch) => self.take(sql::GO_ON, Some(*epoch)),
-            Ask::Retake(epoch) => self.take(sql::RETAKE, Some(*epoch)),
+            Ask::TakeOver => self.take(sql::TAKE_OVER, &[]),
+            Ask::GoOn(handed_over) => {
+                let HandedOver { mark, queue, address, .. } = handed_over;
+                let (address, queue) =
+                    (address.as_deref().unwrap_or_default(), queue.map(queue_text).unwrap_or_default());
+                self.take(sql::GO_ON, &[&mark.opening.cast_signed(), &address, &queue])
+            }
+            Ask::Retake(epoch, queue) => self.take(sql::RETAKE, &[&epoch.cast_signed(), &queue_text(*queue)]),
             Ask::Renew(epoch) => {
                 let epoch = *epoch;
                 self.run(ANSWER_TIME, |session, address| session.renew(epoch, address))
@@ -143,21 +151,19 @@ impl Link {
         F: Future<Output = Result<Answer, Trouble>>,
     {
         let Some(session) = &self.session else { return Err(Trouble::TooLate) };
+        session.forget_warning();
         within(&self.runtime, time, ask(session, &self.address))
     }
 
-    fn take(&mut self, statement: &'static str, epoch: Option<u64>) -> Result<Answer, Trouble> {
+    fn take(&mut self, statement: &'static str, of: &[&(dyn ToSql + Sync)]) -> Result<Answer, Trouble> {
         self.page_jobs = MOST_JOBS / 4;
         self.run(ANSWER_TIME, |session, address| async move {
-            let epoch = epoch.map(u64::cast_signed);
             let mut params: Vec<&(dyn ToSql + Sync)> = vec![&address];
-            params.extend(epoch.as_ref().map(|epoch| epoch as &(dyn ToSql + Sync)));
+            params.extend(of);
             let taken = session.client.execute(session.prepared(statement), &params).await?;
+            let reach = session.reach();
             let row = session.look().await?;
-            if taken == 0 {
-                return Ok(Answer::Seen(row));
-            }
-            Ok(Answer::Took(row))
+            Ok(if taken == 0 { Answer::Seen(row) } else { Answer::Took(row, reach) })
         })
     }
 
@@ -167,6 +173,7 @@ impl Link {
             self.second = Some(connect(&self.runtime, &self.place)?);
         }
         let Some(second) = &self.second else { return Err(Trouble::TooLate) };
+        second.forget_warning();
         within(&self.runtime, ANSWER_TIME, second.renew(epoch, &self.address))
     }
 
@@ -179,7 +186,7 @@ impl Link {
             parts.extend(session.write(&rows, fence, address));
             parts.push(Box::pin(async { client.batch_execute(sql::COMMIT).await.map(|()| 0) }));
             let counts = all_of(parts).await?;
-            Ok(Answer::Committed(counts.first() == Some(&1)))
+            Ok(Answer::Committed(counts.first() == Some(&1), session.reach()))
         })
     }
 

@@ -8,13 +8,16 @@
 //! An answer that does not come leaves everything open. The row decides then: if it has the number of the batch, that is
 //! committed; if it has the one before, the batch is sent again. If it has an earlier one than was ever promised, the database
 //! has lost commits, and everything is written anew from memory.
+//!
+//! The row says what others see, and not that it is on the replica that would take the server's place. What is known from the
+//! row alone is proven by a renewal, which is a commit behind it, and told after that.
 
 mod doubts;
 
 pub use super::asks::*;
 
 use crate::jobs::state::Commit;
-use crate::jobs::store::Mark;
+use crate::jobs::store::HandedOver;
 use crate::jobs::store::batch::Batch;
 use crate::time::{Span, Time};
 use std::collections::VecDeque;
@@ -51,8 +54,8 @@ pub enum Next<'a> {
 #[derive(Clone, Debug)]
 enum Phase {
     StandsBy,
-    /// The process before had the queue, as far as this mark.
-    GoesOn(Mark),
+    /// The process before had the queue, as far as this.
+    GoesOn(Box<HandedOver>),
     /// It has the queue, and the loop gets to know what is in it. So many pages were not taken in yet.
     Reads(Cursor, usize),
     Owns,
@@ -92,14 +95,20 @@ pub struct Owner {
     trusted_until: Time,
     /// When that was asked for which it was taken for alive last.
     renewed: Time,
+    /// Which queue the loop's jobs are of; None if it has none, or the process before did not say so.
+    queue: Option<u128>,
     epoch: u64,
     /// When it took over, in seconds since 1970 of the database.
     since: f64,
     /// The last batch that is committed, as far as the loop was told, or is to be.
     batch: u64,
     under_way: Option<UnderWay>,
-    /// A batch that is committed, of which nothing is told before it is the owner for sure.
+    /// A batch that is committed, of which nothing is told before that is proven and it is the owner for sure.
     unsaid: Option<(Commit, Time)>,
+    /// Whether what the row has is kept wherever commits are to be kept. It is not known of what was only read.
+    is_proven: bool,
+    /// The loop was told that the database fails, and of nothing better since then.
+    is_failing: bool,
     attempt: u64,
     slice: Option<(Batch, bool)>,
     /// The number of the next job, as the slices have it.
@@ -122,11 +131,14 @@ impl Owner {
             pause: FIRST_PAUSE,
             trusted_until: Time::START,
             renewed: now,
+            queue: None,
             epoch: 0,
             since: 0.0,
             batch: 0,
             under_way: None,
             unsaid: None,
+            is_proven: true,
+            is_failing: false,
             attempt: 0,
             slice: None,
             next_id: None,
@@ -138,9 +150,10 @@ impl Owner {
     }
 
     /// One for a loop that has everything from the process before.
-    pub fn going_on(address: String, mark: Mark, now: Time) -> Owner {
-        let phase = Phase::GoesOn(mark);
-        Owner { phase, epoch: mark.opening, batch: mark.batch, ..Owner::new(address, now) }
+    pub fn going_on(address: String, handed_over: HandedOver, now: Time) -> Owner {
+        let (mark, queue) = (handed_over.mark, handed_over.queue);
+        let phase = Phase::GoesOn(handed_over.into());
+        Owner { phase, queue, epoch: mark.opening, batch: mark.batch, ..Owner::new(address, now) }
     }
 
     /// Returns what it calls itself.
@@ -159,7 +172,8 @@ impl Owner {
     }
 
     fn holder(&self) -> Holder {
-        Holder { address: self.address.clone(), epoch: self.epoch, since: self.since }
+        let queue = self.queue.unwrap_or_default();
+        Holder { queue, address: self.address.clone(), epoch: self.epoch, since: self.since }
     }
 
     /// Returns whether a batch is under way.
@@ -215,10 +229,10 @@ impl Owner {
         match &self.phase {
             Phase::StandsBy if now < self.takes_from => Next::Ask(Ask::Look),
             Phase::StandsBy => Next::Ask(Ask::TakeOver),
-            Phase::GoesOn(mark) => Next::Ask(Ask::GoOn(mark.opening)),
+            Phase::GoesOn(handed_over) => Next::Ask(Ask::GoOn(handed_over)),
             Phase::Doubts(_) => Next::Ask(Ask::Look),
-            Phase::Retakes => Next::Ask(Ask::Retake(epoch)),
-            _ if is_due || self.unsaid.is_some() => Next::Ask(Ask::Renew(epoch)),
+            Phase::Retakes => Next::Ask(Ask::Retake(epoch, self.queue.unwrap_or_default())),
+            _ if is_due || !self.is_proven || self.unsaid.is_some() => Next::Ask(Ask::Renew(epoch)),
             Phase::Reads(_, PAGES_AHEAD..) => Next::Wait(renewal),
             Phase::Reads(cursor, _) => Next::Ask(Ask::Read(*cursor)),
             Phase::Owns => match &self.under_way {
@@ -246,29 +260,27 @@ impl Owner {
 
     /// Takes in the answer to what was asked last.
     pub fn answer(&mut self, answer: Answer, now: Time) {
-        if matches!(answer, Answer::Took(_) | Answer::Renewed(Some(_)) | Answer::Committed(true) | Answer::Page(..)) {
-            self.pause = FIRST_PAUSE;
-        }
+        self.weigh(&answer, now);
         match answer {
             Answer::Done => self.done(now),
-            Answer::Took(row) => self.took(&row, now),
+            Answer::Took(row, _) => self.took(&row, now),
             Answer::Seen(row) => self.saw(&row, now),
-            Answer::Renewed(Some(batch)) if batch == self.batch || self.is_rewriting() => self.trust(now),
-            Answer::Committed(true) => self.committed(now),
+            Answer::Renewed(Some(batch), _) if batch == self.batch || self.is_rewriting() => self.trust(now),
+            Answer::Committed(true, _) => self.committed(now),
             // Why not is in the row.
-            Answer::Renewed(_) | Answer::Committed(false) => self.doubt(),
+            Answer::Renewed(..) | Answer::Committed(false, _) => self.doubt(),
             Answer::Page(page, cursor) => self.read(page, cursor),
             Answer::Failed { sentence, is_connected } => {
                 self.is_connected = is_connected;
-                self.not_before = now + self.pause;
-                self.pause = Span::from_micros(self.pause.as_micros() * 2).min(LONGEST_PAUSE);
+                self.rest(now);
                 self.doubt();
-                self.told.push_back(Told::Fails(sentence));
+                self.fail(sentence);
             }
             Answer::Refused(sentence) => {
                 self.is_connected = false;
                 self.not_before = now + REFUSED_PAUSE;
                 self.doubt();
+                self.is_failing = true;
                 self.told.push_back(Told::Refused(sentence));
             }
         }
@@ -306,17 +318,19 @@ impl Owner {
         self.batch = self.target();
         self.phase = Phase::Owns;
         if was_rewriting {
-            self.told.push_back(Told::Works(self.holder()));
+            self.works();
         }
         self.unsaid =
             self.under_way.take().map(|UnderWay { batch, begun }| (batch.commit, begun)).or(self.unsaid.take());
     }
 
-    /// Tells of what is committed while it is the owner for sure.
+    /// Tells of what is committed once that is proven, while it is the owner for sure.
     fn say_committed(&mut self, now: Time) {
-        if now < self.trusted_until()
+        if self.is_proven
+            && now < self.trusted_until()
             && let Some((commit, begun)) = self.unsaid.take()
         {
+            self.is_failing = false;
             self.told.push_back(Told::Committed { commit, took: now.since(begun) });
         }
     }
@@ -327,8 +341,8 @@ impl Owner {
         // Whoever has waited for that is to know.
         let was_lapsed = now >= self.trusted_until && now < until;
         (self.renewed, self.trusted_until) = (self.asked, until);
-        if was_lapsed && matches!(self.phase, Phase::Owns) {
-            self.told.push_back(Told::Works(self.holder()));
+        if (was_lapsed || self.is_failing && self.is_proven) && matches!(self.phase, Phase::Owns) {
+            self.works();
         }
     }
 

@@ -179,7 +179,7 @@ impl<'a> Jobs<'a> {
         let numbers =
             [job.reserves, history.timeouts, history.releases, history.buries, history.kicks, history.attempts];
         self.buried.push(job.is_buried);
-        self.counts.iter_mut().zip(numbers).for_each(|(column, number)| column.push(number.into()));
+        self.counts.iter_mut().zip(numbers).for_each(|(column, number)| column.push(number.get().into()));
         self.key.push(some(job.key));
         self.until_deleted.push(job.until == Until::Deleted);
         self.root.push(job.root.map(|(signature, _)| batch.text(signature)));

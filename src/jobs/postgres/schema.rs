@@ -1,18 +1,23 @@
 //! The tables in the database, each released format of them, and what leads from one to the next.
 
 /// The format that is written. A daemon refuses a newer one.
-pub const FORMAT: i64 = 1;
+pub const FORMAT: i64 = 2;
 
 /// What leads from each format to the next; the first leads from 1 to 2.
-pub const MIGRATIONS: [&str; FORMAT as usize - 1] = [];
+///
+/// Two daemons may take a step at a time: the second waits for the first, and changes nothing.
+pub const MIGRATIONS: [&str; FORMAT as usize - 1] = ["ALTER TABLE meta ADD COLUMN IF NOT EXISTS queue uuid; \
+    UPDATE meta SET queue = gen_random_uuid() WHERE queue IS NULL; \
+    ALTER TABLE meta ALTER COLUMN queue SET NOT NULL"];
 
 /// Times are microseconds since 1970, but for those of the row `owner`, which are of the database's own clock. What clients name
-/// are bytes; only the names of tubes are sure to be ASCII. The first take-over has a number that comes from the time, so that
-/// those of two databases are told apart.
+/// are bytes; only the names of tubes are sure to be ASCII. `queue` tells one queue from all others. The first take-over has a
+/// number that comes from the time, by which daemons of earlier versions tell them apart.
 pub const TABLES: &str = "\
 CREATE TABLE meta (
     one int PRIMARY KEY CHECK (one = 1),
-    format bigint NOT NULL
+    format bigint NOT NULL,
+    queue uuid NOT NULL
 );
 CREATE TABLE owner (
     one int PRIMARY KEY CHECK (one = 1),
@@ -60,7 +65,7 @@ CREATE TABLE setting (
     value bytea NOT NULL,
     PRIMARY KEY (kind, pattern)
 );
-INSERT INTO meta (one, format) VALUES (1, 1);
+INSERT INTO meta (one, format, queue) VALUES (1, 2, gen_random_uuid());
 INSERT INTO owner (one, epoch, batch, attempt, next_id, since, until, address)
     SELECT 1, CAST(floor(extract(epoch FROM clock_timestamp())) AS bigint) * 1048576, 0, 0, 1,
         clock_timestamp(), clock_timestamp(), 'nobody';

@@ -1,6 +1,6 @@
 //! One connection to the database, on which everything is prepared: how it is made, and what is asked on it.
 
-use super::asks::{Answer, Fence, OwnerRow};
+use super::asks::{Answer, Fence, OwnerRow, Reach};
 use super::place::{Place, said};
 use super::rows::{Jobs, Rows};
 use super::schema;
@@ -9,21 +9,31 @@ use crate::time::Span;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, SimpleQueryMessage, Statement};
+use tokio_postgres::{AsyncMessage, Client, Error, SimpleQueryMessage, Statement};
 
 /// How long an answer may take. The one to a commit that takes longer is sought in the row.
 pub const ANSWER_TIME: Duration = Duration::from_secs(10);
 
+/// Fault of a database that has no table of this program.
+pub const NO_TABLES: &str = "it has no tables of this program; poolcounter jobs init-db makes them";
+/// The class of the codes of warnings.
+const WARNINGS: &str = "01";
+
 /// A connection on which everything is prepared.
 pub struct Session {
     pub client: Client,
+    warning: Warning,
     statements: HashMap<&'static str, Statement>,
 }
+
+/// The last warning that came with what was asked last.
+type Warning = Arc<Mutex<Option<String>>>;
 
 /// Why there is no answer.
 pub enum Trouble {
@@ -49,6 +59,16 @@ impl Session {
         self.client.is_closed()
     }
 
+    /// Forgets what the server has warned of.
+    pub fn forget_warning(&self) {
+        *self.warning.lock().expect("no holder panics") = None;
+    }
+
+    /// Returns how far what was asked since then has come. A warning stands before the answer.
+    pub fn reach(&self) -> Reach {
+        self.warning.lock().expect("no holder panics").take().map_or(Reach::Kept, Reach::Warned)
+    }
+
     pub fn prepared(&self, statement: &'static str) -> &Statement {
         self.statements.get(statement).expect("each of the list is prepared when the session begins")
     }
@@ -59,7 +79,9 @@ impl Session {
         };
         let number = |column| Ok::<_, Error>(row.try_get::<_, i64>(column)?.cast_unsigned());
         let rest: f64 = row.try_get(6)?;
+        let queue = row.try_get::<_, Option<&str>>(7)?.and_then(queue_of);
         Ok(OwnerRow {
+            queue: queue.ok_or_else(|| Trouble::Refused("the table meta has no queue".into()))?,
             epoch: number(0)?,
             batch: number(1)?,
             next_id: number(2)?,
@@ -75,7 +97,7 @@ impl Session {
         let params: [&(dyn ToSql + Sync); 2] = [&epoch.cast_signed(), &address];
         let row = self.client.query_opt(self.prepared(sql::RENEW), &params).await?;
         let batch = row.map(|row| row.try_get::<_, i64>(0)).transpose()?;
-        Ok(Answer::Renewed(batch.map(i64::cast_unsigned)))
+        Ok(Answer::Renewed(batch.map(i64::cast_unsigned), self.reach()))
     }
 
     /// Returns what writes rows while the row is as `fence` leaves it, in the transaction that is under way.
@@ -143,26 +165,42 @@ pub fn new_runtime() -> Result<Runtime, String> {
     runtime.map_err(|error| format!("cannot wait for a database: {error}"))
 }
 
-/// Connects.
-pub async fn open(place: &Place) -> Result<Client, Error> {
-    let (client, connection) = place.config.connect(place.tls.clone()).await?;
+/// Connects. What the server warns of is noted before the answer is there that it comes with.
+pub async fn open(place: &Place) -> Result<(Client, Warning), Error> {
+    let (client, mut connection) = place.config.connect(place.tls.clone()).await?;
+    let warning = Warning::default();
+    let noted = warning.clone();
     tokio::spawn(async move {
-        // Whoever asks next is told.
-        let _ = connection.await;
+        // Whoever asks next is told of an error.
+        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+            let AsyncMessage::Notice(notice) = message else { continue };
+            let is_warning = notice.parsed_severity() == Some(Severity::Warning);
+            if is_warning || notice.code().code().starts_with(WARNINGS) {
+                *noted.lock().expect("no holder panics") =
+                    Some(format!("{} ({})", notice.message(), notice.code().code()));
+            }
+        }
     });
-    Ok(client)
+    Ok((client, warning))
+}
+
+/// Returns the id of a queue that the database tells, or is told, as text.
+pub fn queue_of(text: &str) -> Option<u128> {
+    u128::from_str_radix(&text.replace('-', ""), 16).ok()
+}
+
+/// Returns the text of an id, as the database has it.
+pub fn queue_text(queue: u128) -> String {
+    let digits = format!("{queue:032x}");
+    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
 }
 
 /// Connects, and prepares everything. The tables must be of a known format.
 pub fn connect(runtime: &Runtime, place: &Place) -> Result<Session, Trouble> {
     within(runtime, ANSWER_TIME, async {
-        let client = open(place).await.map_err(refused)?;
+        let (client, warning) = open(place).await.map_err(refused)?;
         client.batch_execute(sql::GREETING).await?;
-        if let Ok(messages) = client.simple_query(sql::IS_DURABLE).await
-            && is_off(&messages)
-        {
-            client.batch_execute(sql::DURABLE).await?;
-        }
+        client.batch_execute(sql::DURABLE).await?;
         prepare_tables(&client).await?;
         let prepared = sql::PREPARED.iter().map(|statement| {
             let client = &client;
@@ -170,18 +208,16 @@ pub fn connect(runtime: &Runtime, place: &Place) -> Result<Session, Trouble> {
                 as Pin<Box<dyn Future<Output = _>>>
         });
         let statements = all_of::<(&'static str, Statement), Error>(prepared.collect()).await?;
-        Ok(Session { client, statements: statements.into_iter().collect() })
+        Ok(Session { client, warning, statements: statements.into_iter().collect() })
     })
 }
 
-/// Brings the tables to the present format, in one transaction.
-async fn prepare_tables(client: &Client) -> Result<(), Trouble> {
+/// Brings the tables to the present format, in one transaction. Returns whether they were of an earlier one.
+pub async fn prepare_tables(client: &Client) -> Result<bool, Trouble> {
     let format: i64 = match client.query_one(sql::FORMAT, &[]).await {
         Ok(row) => row.try_get(0)?,
         Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => {
-            return Err(Trouble::Refused(
-                "it has no tables of this program; poolcounter jobs init-db makes them".into(),
-            ));
+            return Err(Trouble::Refused(NO_TABLES.into()));
         }
         Err(error) => return Err(error.into()),
     };
@@ -191,9 +227,17 @@ async fn prepare_tables(client: &Client) -> Result<(), Trouble> {
     };
     if !steps.is_empty() {
         let note = format!("UPDATE meta SET format = {} WHERE one = 1", schema::FORMAT);
-        client.batch_execute(&format!("BEGIN; {}; {note}; COMMIT", steps.join("; "))).await?;
+        let taken = client.batch_execute(&format!("BEGIN; {}; {note}; COMMIT", steps.join("; "))).await;
+        taken.map_err(|error| match error.code() {
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Trouble::Refused(format!(
+                "its format is {format}, and poolcounter jobs init-db --run, as the owner of the tables, brings it to {}: {}",
+                schema::FORMAT,
+                said(&error)
+            )),
+            _ => error.into(),
+        })?;
     }
-    Ok(())
+    Ok(!steps.is_empty())
 }
 
 /// Waits for an operator, if that is who must do something.
@@ -243,10 +287,6 @@ pub fn changed(messages: &[SimpleQueryMessage]) -> u64 {
         _ => None,
     });
     counts.last().unwrap_or(0)
-}
-
-fn is_off(messages: &[SimpleQueryMessage]) -> bool {
-    messages.iter().any(|message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("off")))
 }
 
 /// Returns whether the server ends the connection after this, or takes no commits on it.

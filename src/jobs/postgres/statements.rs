@@ -24,24 +24,28 @@ macro_rules! lease {
 /// The row as it is; the times are seconds.
 pub const LOOK: &str = "SELECT epoch, batch, next_id, attempt, address, \
     CAST(extract(epoch FROM since) AS double precision), \
-    CAST(extract(epoch FROM until - clock_timestamp()) AS double precision) FROM owner WHERE one = 1";
+    CAST(extract(epoch FROM until - clock_timestamp()) AS double precision), \
+    (SELECT CAST(queue AS text) FROM meta WHERE one = 1) FROM owner WHERE one = 1";
 /// Takes the queue from an owner that counts as dead.
 pub const TAKE_OVER: &str = concat!(
     "UPDATE owner SET epoch = epoch + 1, address = $1, since = clock_timestamp(), until = ",
     lease!(),
     " WHERE one = 1 AND until < clock_timestamp()"
 );
-/// Takes the queue from the same daemon before an upgrade, or where nothing was ever kept.
+/// Takes the queue `$4` from the same daemon before an upgrade, which had it by the take-over `$2` as `$3`, or one where nothing was
+/// ever kept. What is empty was not handed over, by a daemon of an earlier version.
 pub const GO_ON: &str = concat!(
     "UPDATE owner SET epoch = epoch + 1, address = $1, since = clock_timestamp(), until = ",
     lease!(),
-    " WHERE one = 1 AND (epoch = $2 OR until < clock_timestamp() AND batch = 0 AND next_id <= 1)"
+    " WHERE one = 1 AND (epoch = $2 AND ($3 = '' OR address = $3) \
+     AND ($4 = '' OR EXISTS (SELECT 1 FROM meta WHERE CAST(queue AS text) = $4)) OR until < clock_timestamp() AND batch = 0 AND next_id <= 1)"
 );
-/// Takes the queue where the take-over `$2` is lost.
+/// Takes the queue `$3` where the take-over `$2` is lost.
 pub const RETAKE: &str = concat!(
     "UPDATE owner SET epoch = $2 + 1, address = $1, since = clock_timestamp(), until = ",
     lease!(),
-    " WHERE one = 1 AND epoch < $2 AND until < clock_timestamp()"
+    " WHERE one = 1 AND epoch < $2 AND until < clock_timestamp() \
+     AND EXISTS (SELECT 1 FROM meta WHERE CAST(queue AS text) = $3)"
 );
 /// Says that the owner is alive.
 pub const RENEW: &str =
@@ -114,12 +118,15 @@ pub const JOBS: &str = "SELECT id, tube, pri, delay, ttr, created, delayed_until
 /// Reads which format the tables have.
 pub const FORMAT: &str = "SELECT format FROM meta WHERE one = 1";
 
-/// What a connection begins with. The queue must not stay locked by a transaction whose daemon has stopped in the middle.
-pub const GREETING: &str = "SET idle_in_transaction_session_timeout = 5000";
-/// The promise of this daemon is no weaker than that what is committed is on the server's disk, whatever its default is.
-pub const DURABLE: &str = "SET synchronous_commit = on";
-/// Reads whether a commit waits for the disk.
-pub const IS_DURABLE: &str = "SHOW synchronous_commit";
+/// What a connection begins with. The queue must not stay locked by a transaction whose daemon has stopped in the middle. What the
+/// server says of a commit that is not replicated is a warning, which must be heard.
+pub const GREETING: &str = "SET idle_in_transaction_session_timeout = 5000; SET client_min_messages = warning";
+/// Pins what a commit waits for. A connection that has set nothing follows each change of the server's configuration. The promise
+/// of this daemon is no weaker than that what is committed is on the server's disk, and on its replica if it has such a one. A
+/// server without this setting has nothing to pin.
+pub const DURABLE: &str = "SELECT set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') \
+    IN ('off', 'local') THEN 'on' ELSE current_setting('synchronous_commit') END, false) \
+    WHERE current_setting('synchronous_commit', true) IS NOT NULL";
 /// Ends the transaction.
 pub const COMMIT: &str = "COMMIT";
 /// Undoes the transaction.
@@ -146,8 +153,7 @@ pub const PREPARED: &[&str] = &[
     JOBS,
 ];
 /// The others but for [`fence`].
-pub const SIMPLE: &[&str] =
-    &[SETTINGS, ROOTS, RANGE, FORMAT, GREETING, DURABLE, IS_DURABLE, COMMIT, ROLLBACK, BEGIN_ANEW];
+pub const SIMPLE: &[&str] = &[SETTINGS, ROOTS, RANGE, FORMAT, GREETING, DURABLE, COMMIT, ROLLBACK, BEGIN_ANEW];
 
 /// Returns what begins a transaction and sets the row to its batch, as one message: should the beginning fail, the row is left
 /// alone, and nothing behind it has an effect. `address` has no quotes.

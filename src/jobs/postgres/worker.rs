@@ -3,9 +3,9 @@
 use super::link::Link;
 use super::owner::{Next, Owner};
 use super::place::{Place, said};
-use super::session::{new_runtime, open};
+use super::session::{NO_TABLES, Trouble, new_runtime, open, prepare_tables};
 use super::{Ends, Start, schema};
-use crate::jobs::store::Mark;
+use crate::jobs::store::HandedOver;
 use crate::random::Random;
 use crate::time::Time;
 use std::sync::Arc;
@@ -22,17 +22,18 @@ type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
 /// Returns what starts the thread.
 pub fn starter(place: Place, clock: Clock) -> Start {
-    Box::new(move |mark, ends| {
+    Box::new(move |handed_over, ends| {
         let (place, clock) = (place.clone(), clock.clone());
-        let handle = thread::Builder::new().name("jobs-store".into()).spawn(move || run(place, &clock, mark, &ends));
+        let handle =
+            thread::Builder::new().name("jobs-store".into()).spawn(move || run(place, &clock, handed_over, &ends));
         handle.map(Some).map_err(|error| format!("no thread can be started: {error}"))
     })
 }
 
-fn run(place: Place, clock: &Clock, mark: Option<Mark>, ends: &Ends) {
+fn run(place: Place, clock: &Clock, handed_over: Option<HandedOver>, ends: &Ends) {
     let address = own_address();
-    let mut owner = match mark {
-        Some(mark) => Owner::going_on(address.clone(), mark, clock()),
+    let mut owner = match handed_over {
+        Some(handed_over) => Owner::going_on(address.clone(), handed_over, clock()),
         None => Owner::new(address.clone(), clock()),
     };
     let mut link = match Link::new(place, address) {
@@ -106,14 +107,22 @@ fn own_address() -> String {
     format!("{host}:{}:{random:08x}", std::process::id())
 }
 
-/// Makes the tables in a database, in one transaction.
+/// Makes the tables in a database, or brings those of an earlier format to the present one, in one transaction.
 ///
 /// # Errors
 ///
 /// One sentence that says why not.
 pub fn init_db(place: &Place) -> Result<(), String> {
     new_runtime()?.block_on(async {
-        let client = open(place).await.map_err(|error| said(&error))?;
+        let (client, _) = open(place).await.map_err(|error| said(&error))?;
+        match prepare_tables(&client).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => return Err("the tables are there already".into()),
+            Err(Trouble::Refused(sentence)) if sentence == NO_TABLES => {}
+            Err(Trouble::Refused(sentence)) => return Err(sentence),
+            Err(Trouble::Failed(error)) => return Err(said(&error)),
+            Err(Trouble::TooLate) => return Err("the database does not answer".into()),
+        }
         let script = format!("BEGIN;\n{}COMMIT;", schema::TABLES);
         client.batch_execute(&script).await.map_err(|error| said(&error))
     })

@@ -2,7 +2,8 @@
 
 use super::file::Trouble;
 use super::statements::Statements;
-use super::worker::{Order, Stop, Told, Worker};
+use super::worker::{Held, Order, Stop, Told, Worker};
+use nix::sys::statvfs::statvfs;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 use std::ffi::OsString;
@@ -20,17 +21,18 @@ impl Worker {
         &mut self,
         connection: &Connection,
         statements: &mut Statements<'_>,
+        held: &mut Held,
         path: &Path,
     ) -> Result<(), Stop> {
         let part = part_of(path);
-        let target = match begin(path, &part) {
+        let target = match begin(path, &part, held.look.bytes()) {
             Ok(target) => target,
             Err(sentence) => {
                 self.tell(Told::Copied(Err(sentence)));
                 return Ok(());
             }
         };
-        let copied = self.copy_pages(connection, statements, target);
+        let copied = self.copy_pages(connection, statements, held, target);
         let (result, stop) = match copied {
             Ok(result) => (result.and_then(|()| finish(path, &part)), None),
             Err(stop) => (Err("the store has failed".into()), Some(stop)),
@@ -47,6 +49,7 @@ impl Worker {
         &mut self,
         connection: &Connection,
         statements: &mut Statements<'_>,
+        held: &mut Held,
         mut target: Connection,
     ) -> Result<Result<(), String>, Stop> {
         let backup = match Backup::new(connection, &mut target) {
@@ -63,7 +66,7 @@ impl Worker {
             }
             // One batch at most, so that the copy comes to its end; what is committed here comes into it, too.
             match self.next(Some(Duration::ZERO))? {
-                Some(Order::Commit(batch)) => self.commit(statements, batch)?,
+                Some(Order::Commit(batch)) => self.commit(statements, held, batch)?,
                 other => others.extend(other),
             }
         };
@@ -78,14 +81,28 @@ fn part_of(path: &Path) -> PathBuf {
     part.into()
 }
 
-fn begin(path: &Path, part: &Path) -> Result<Connection, String> {
-    if path.exists() {
-        return Err("it is there already".into());
+/// Makes the file for a copy of so many bytes.
+fn begin(path: &Path, part: &Path, bytes: u64) -> Result<Connection, String> {
+    if path.symlink_metadata().is_ok() {
+        return Err(format!("{} is there already", path.display()));
+    }
+    // The store itself must be able to grow, or to be written anew, beside the copy.
+    let free = free_bytes(path).map_err(|error| format!("{} cannot be made: {error}", part.display()))?;
+    if free < bytes.saturating_mul(2) {
+        return Err(format!("it takes {bytes} bytes, and would leave less than that of {free}"));
     }
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(part);
     made.map_err(|error| format!("{} cannot be made: {error}", part.display()))?;
     let opened = Connection::open_with_flags(part, OpenFlags::SQLITE_OPEN_READ_WRITE);
     opened.map_err(|error| Trouble::from(error).sentence())
+}
+
+/// Returns how many bytes the file system has left for files beside this one.
+#[allow(clippy::useless_conversion, reason = "the numbers are shorter on machines of 32 bits")]
+fn free_bytes(path: &Path) -> nix::Result<u64> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let free = statvfs(directory)?;
+    Ok(u64::from(free.blocks_available()).saturating_mul(u64::from(free.fragment_size())))
 }
 
 /// Gives the copy its name, once the disk has it. Returns its bytes.

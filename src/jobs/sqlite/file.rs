@@ -6,9 +6,12 @@
 //! | `jobs.db-lock` | is locked by the daemon that has the file |
 //! | `jobs.db-new` | is being written, and counts for nothing |
 //! | `jobs.db-whole` | is whole, and is to take the place of `jobs.db` and its log |
+//! | `jobs.db-found` | stood in the place of `jobs.db`, and is not the daemon's; with a number if there are more |
 
+use super::look::{FileId, Look};
 use super::schema;
 use crate::jobs::store::Mark;
+use log::warn;
 use nix::fcntl::{Flock, FlockArg};
 use rusqlite::config::DbConfig;
 use rusqlite::ffi::ErrorCode;
@@ -25,6 +28,8 @@ const CACHE_KIB: i64 = 16 * 1024;
 const LOG_BYTES: i64 = 64 * 1024 * 1024;
 /// Bodies are nobody else's.
 const MODE: u32 = 0o600;
+/// How many files of one name are kept aside. Whoever lets so many come together has other troubles.
+const MOST_ASIDE: u32 = 1000;
 
 /// Where a store is, and how it is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,7 +41,21 @@ pub struct Place {
 }
 
 /// The right to open the file. Others are refused as long as it is there.
-pub struct Lock(#[allow(dead_code, reason = "it is kept for what its end does")] Flock<File>);
+pub struct Lock {
+    #[allow(dead_code, reason = "it is kept for what its end does")]
+    file: Flock<File>,
+    id: FileId,
+}
+
+/// A place that is open.
+pub struct Opened {
+    /// The file.
+    pub connection: Connection,
+    /// The mark that it had.
+    pub mark: Mark,
+    /// The file and its log as they were then.
+    pub look: Look,
+}
 
 /// What is wrong with the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,8 +76,7 @@ impl From<Error> for Trouble {
             | ErrorCode::DatabaseLocked
             | ErrorCode::OutOfMemory
             | ErrorCode::CannotOpen
-            | ErrorCode::OperationInterrupted
-            | ErrorCode::TooBig => true,
+            | ErrorCode::OperationInterrupted => true,
             ErrorCode::SystemIoFailure => {
                 matches!(failure.extended_code, rusqlite::ffi::SQLITE_IOERR_WRITE | rusqlite::ffi::SQLITE_IOERR_NOMEM)
             }
@@ -66,6 +84,12 @@ impl From<Error> for Trouble {
         };
         if is_passing { Trouble::Passing(sentence) } else { Trouble::Lost(sentence) }
     }
+}
+
+/// Returns whether the fault is in the row that was to be written: others can be written, and this one never.
+pub fn is_of_row(error: &Error) -> bool {
+    let codes = [ErrorCode::TooBig, ErrorCode::ConstraintViolation, ErrorCode::TypeMismatch];
+    error.sqlite_error_code().is_some_and(|code| codes.contains(&code))
 }
 
 impl From<io::Error> for Trouble {
@@ -86,9 +110,7 @@ impl Trouble {
 impl Place {
     /// Returns the path of what stands beside the file.
     pub fn beside(&self, suffix: &str) -> PathBuf {
-        let mut name = OsString::from(&self.path);
-        name.push(suffix);
-        name.into()
+        with_suffix(&self.path, suffix)
     }
 
     /// Takes the right to open the file.
@@ -104,7 +126,8 @@ impl Place {
             Ok(mut lock) => {
                 // For people only: the lock is what counts.
                 let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
-                Ok(Lock(lock))
+                let seen = lock.metadata().map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+                Ok(Lock { file: lock, id: FileId::of(&seen) })
             }
             Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
                 let mut pid = String::new();
@@ -118,17 +141,37 @@ impl Place {
         }
     }
 
-    /// Opens the file, which is made if it is not there, and brings it to the present format. Returns the mark that it had.
+    /// Returns whether another daemon that asks for the place is still refused: the file that is locked stands where it looks.
+    pub fn is_kept_by(&self, lock: &Lock) -> bool {
+        FileId::at(&self.beside("-lock")).is_ok_and(|id| id == Some(lock.id))
+    }
+
+    /// Returns the place itself, if the path is that of a link: SQLite has its log beside the file.
+    pub fn resolved(self) -> Place {
+        Place { path: fs::canonicalize(&self.path).unwrap_or(self.path), ..self }
+    }
+
+    /// Looks at the file and its log.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says what is wrong.
+    pub fn look(&self) -> Result<Look, String> {
+        Look::at(&self.path, &self.beside("-wal"))
+    }
+
+    /// Opens the file, which is made if it is not there, and brings it to the present format.
     ///
     /// # Errors
     ///
     /// One sentence that says why not.
-    pub fn open(&self, _lock: &Lock) -> Result<(Connection, Mark), Trouble> {
+    pub fn open(&self, _lock: &Lock) -> Result<Opened, Trouble> {
         self.finish_replacement()?;
         if !self.path.exists() {
             OpenOptions::new().write(true).create_new(true).mode(MODE).open(&self.path)?;
             self.sync_directory()?;
         }
+        let before = FileId::at(&self.path)?;
         let connection = self.connect(&self.path)?;
         let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
         if mode != "wal" {
@@ -139,7 +182,11 @@ impl Place {
         connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
         schema::prepare(&connection)?.map_err(Trouble::Passing)?;
         let mark = read_mark(&connection)?;
-        Ok((connection, mark))
+        let look = self.look().map_err(Trouble::Passing)?;
+        if before != Some(look.file.id) {
+            return Err(Trouble::Passing("the file was replaced while it was opened".into()));
+        }
+        Ok(Opened { connection, mark, look })
     }
 
     fn connect(&self, path: &Path) -> rusqlite::Result<Connection> {
@@ -163,6 +210,8 @@ impl Place {
     ///
     /// When it cannot be made.
     pub fn open_new(&self) -> Result<Connection, Trouble> {
+        // Somebody may have removed that, too.
+        fs::create_dir_all(self.directory())?;
         let path = self.beside("-new");
         remove(&path)?;
         OpenOptions::new().write(true).create_new(true).mode(MODE).open(&path)?;
@@ -174,33 +223,93 @@ impl Place {
         Ok(connection)
     }
 
-    /// Has the file that was written anew, which is committed and closed, take the place of the present one.
+    /// Has the file that was written anew, which is committed and closed, take the place of the present one, which is `ours`. What
+    /// stands there and is not that is put aside; then it returns where that is.
     ///
     /// # Errors
     ///
-    /// When it is not sure to be there after a crash. It can be tried again.
-    pub fn replace(&self) -> Result<(), Trouble> {
+    /// When it is not sure to be there after a crash. It can be tried again once all is written anew again.
+    pub fn replace(&self, ours: &mut Look) -> Result<Option<PathBuf>, Trouble> {
         let new = self.beside("-new");
-        if new.exists() {
-            File::open(&new)?.sync_all()?;
-            fs::rename(&new, self.beside("-whole"))?;
-            // From here on it is what counts, whatever is left of the other.
-            self.sync_directory()?;
-        }
-        self.finish_replacement()
+        File::open(&new)?.sync_all()?;
+        fs::rename(&new, self.beside("-whole"))?;
+        // From here on it is what counts, whatever is left of the other.
+        self.sync_directory()?;
+        let aside = self.put_strangers_aside(ours)?;
+        self.take_place()?;
+        ours.file.id = FileId::at(&self.path)?.unwrap_or(ours.file.id);
+        Ok(aside)
     }
 
-    /// Brings to an end what a crash may have interrupted. The log goes before the file has its new name, for SQLite would take
-    /// it for the log of that.
+    /// Moves out of the way what stands at the paths of the file and its log and is neither.
+    fn put_strangers_aside(&self, ours: &Look) -> Result<Option<PathBuf>, Trouble> {
+        let log = self.beside("-wal");
+        let is_strange = |path: &Path, id| FileId::at(path).map(|found| found.is_some_and(|found| found != id));
+        let (file_is, log_is) = (is_strange(&self.path, ours.file.id)?, is_strange(&log, ours.log.id)?);
+        if !file_is && !log_is {
+            return Ok(None);
+        }
+        let aside = self.free_name("-found")?;
+        if file_is {
+            fs::rename(&self.path, &aside)?;
+        }
+        if log_is {
+            // So that it is the log of the one beside it.
+            fs::rename(&log, with_suffix(&aside, "-wal"))?;
+        }
+        self.sync_directory()?;
+        Ok(Some(aside))
+    }
+
+    /// Returns a path beside the file at which nothing stands, nor the log of anything.
+    fn free_name(&self, suffix: &str) -> Result<PathBuf, Trouble> {
+        let names = (1..=MOST_ASIDE).map(|number| match number {
+            1 => self.beside(suffix),
+            _ => self.beside(&format!("{suffix}-{number}")),
+        });
+        let is_free =
+            |path: &PathBuf| [path, &with_suffix(path, "-wal")].iter().all(|path| path.symlink_metadata().is_err());
+        let free = names.into_iter().find(is_free);
+        free.ok_or_else(|| Trouble::Passing(format!("there are {MOST_ASIDE} files {suffix} beside it")))
+    }
+
+    /// Brings to an end what a crash may have interrupted. A file that is not newer than the one whose place it would take is none
+    /// that was written anew, and is put aside.
     fn finish_replacement(&self) -> Result<(), Trouble> {
         let whole = self.beside("-whole");
-        if whole.exists() {
-            remove(&self.beside("-wal"))?;
-            self.sync_directory()?;
-            fs::rename(&whole, &self.path)?;
-            self.sync_directory()?;
+        if !whole.exists() {
+            return Ok(());
         }
+        if self.is_newer(&whole) {
+            return self.take_place();
+        }
+        let aside = self.free_name("-found")?;
+        fs::rename(&whole, &aside)?;
+        self.sync_directory()?;
+        warn!("{} is not newer than {}, and is {} now", whole.display(), self.path.display(), aside.display());
         Ok(())
+    }
+
+    /// Has the file that is whole take the place of the other and its log. The log goes before the file has its new name, for SQLite
+    /// would take it for the log of that.
+    fn take_place(&self) -> Result<(), Trouble> {
+        remove(&self.beside("-wal"))?;
+        self.sync_directory()?;
+        fs::rename(self.beside("-whole"), &self.path)?;
+        self.sync_directory()?;
+        Ok(())
+    }
+
+    /// Returns whether a file has a later mark than the one in its place, or that cannot be read. One that was written anew has.
+    fn is_newer(&self, whole: &Path) -> bool {
+        let mark_of = |path: &Path| {
+            let connection = path.exists().then(|| self.connect(path)).transpose().ok()??;
+            let mark = read_mark(&connection);
+            abandon(connection);
+            mark.ok().map(|mark| (mark.opening, mark.batch))
+        };
+        let new = mark_of(whole);
+        new.is_some() && new > mark_of(&self.path)
     }
 
     /// Moves the file out of the way, and returns where it is now.
@@ -214,28 +323,34 @@ impl Place {
         if self.beside("-wal").exists() {
             return Err(Trouble::Passing("its log is not in it".into()));
         }
-        let aside = self.beside(&format!("-{}-{}", mark.opening, mark.batch));
+        let aside = self.free_name(&format!("-{}-{}", mark.opening, mark.batch))?;
         fs::rename(&self.path, &aside)?;
         self.sync_directory()?;
         Ok(aside)
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+        File::open(self.directory())?.sync_all()
     }
 
-    /// Returns the bytes of the file and its log.
-    pub fn bytes(&self) -> u64 {
-        let len = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
-        len(&self.path) + len(&self.beside("-wal"))
+    fn directory(&self) -> &Path {
+        self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
     }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
 }
 
 /// Returns how far the file is.
 pub fn read_mark(connection: &Connection) -> rusqlite::Result<Mark> {
     connection.query_row("SELECT epoch, batch, next_id FROM meta", [], |row| {
-        let number = |column| Ok::<_, Error>(row.get::<_, i64>(column)?.cast_unsigned());
+        let number = |column| {
+            let number: i64 = row.get(column)?;
+            u64::try_from(number).map_err(|_| Error::IntegralValueOutOfRange(column, number))
+        };
         Ok(Mark { opening: number(0)?, batch: number(1)?, next_id: number(2)? })
     })
 }

@@ -69,7 +69,7 @@ fn load_jobs(
 ) -> rusqlite::Result<()> {
     // Numbers are given out in order, so that they tell about how far it is. To count the jobs would be to read them all.
     let (first, last) = connection.query_row("SELECT ifnull(min(id), 0), ifnull(max(id), 0) FROM job", [], |row| {
-        Ok((number(row, 0)?.cast_unsigned(), number(row, 1)?.cast_unsigned()))
+        Ok((number(row, 0)? as f64, number(row, 1)? as f64))
     })?;
     let mut statement = connection.prepare("SELECT * FROM job ORDER BY id")?;
     let mut rows = statement.query([])?;
@@ -78,7 +78,7 @@ fn load_jobs(
         let record = record_of(row, epoch)?;
         count += 1;
         if count.is_multiple_of(JOBS_PER_WORD) {
-            progress((record.id.0 - first) as f64 / (last - first).max(1) as f64);
+            progress((record.id.0 as f64 - first) / (last - first).max(1.0));
         }
         if !visit(record.id.0, Saved::Job(record, bytes(row, 20)?, None, None)) {
             return Ok(());
@@ -106,13 +106,13 @@ fn record_of<'r>(row: &'r Row<'_>, epoch: Span) -> rusqlite::Result<Record<'r>> 
         created: number(row, 5)?.saturating_sub(signed(epoch)),
         delayed,
         is_buried: number(row, 7)? != 0,
-        reserves: small(8)?,
+        reserves: small(8)?.into(),
         history: History {
-            timeouts: small(9)?,
-            releases: small(10)?,
-            buries: small(11)?,
-            kicks: small(12)?,
-            attempts: small(13)?,
+            timeouts: small(9)?.into(),
+            releases: small(10)?.into(),
+            buries: small(11)?.into(),
+            kicks: small(12)?.into(),
+            attempts: small(13)?.into(),
         },
         key: bytes(row, 14)?,
         until: if number(row, 15)? != 0 { Until::Deleted } else { Until::Reserved },

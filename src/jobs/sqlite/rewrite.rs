@@ -5,11 +5,12 @@
 //! is right nevertheless, because every change of a batch is written as what a job is now: the batches after a slice bring what
 //! has changed since.
 
-use super::file::{Lock, Trouble, abandon};
+use super::file::{Opened, Trouble, abandon};
 use super::statements::Statements;
-use super::worker::{Order, Stop, Told, Worker};
+use super::worker::{Held, Order, Stop, Told, Worker};
 use crate::jobs::state::Commit;
 use crate::jobs::store::batch::Batch;
+use log::warn;
 use rusqlite::Connection;
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ impl Worker {
     /// be committed to it.
     pub(super) fn write_anew(
         &mut self,
-        lock: &Lock,
+        held: &mut Held,
         old: Option<Connection>,
         batch: Option<Batch>,
     ) -> Result<Connection, Stop> {
@@ -33,12 +34,10 @@ impl Worker {
             let number = self.rewrites;
             self.tell(Told::Rewrite(number));
             let written = self.write_all(number, &mut waiting)?;
-            let opened = written.and_then(|()| self.place.replace()).and_then(|()| self.place.open(lock));
-            match opened {
-                Ok((connection, found)) => {
-                    self.mark = found;
-                    self.tell_works();
-                    waiting.into_iter().for_each(|commit| self.tell_committed(commit, begun));
+            match written.and_then(|()| self.take_place(held)) {
+                Ok(connection) => {
+                    self.tell_works(held);
+                    waiting.into_iter().for_each(|commit| self.tell_committed(commit, begun, held));
                     return Ok(connection);
                 }
                 Err(trouble) => {
@@ -47,6 +46,20 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Moves the new file to the place of the old one, and opens it.
+    fn take_place(&mut self, held: &mut Held) -> Result<Connection, Trouble> {
+        // The old one may have had its right with it, in a directory that was removed.
+        if !self.place.is_kept_by(&held.lock) {
+            held.lock = self.place.lock().map_err(Trouble::Passing)?;
+        }
+        if let Some(aside) = self.place.replace(&mut held.look)? {
+            warn!("what stood in the place of {} is in {} now", self.place.path.display(), aside.display());
+        }
+        let Opened { connection, mark, look } = self.place.open(&held.lock)?;
+        (self.mark, held.look) = (mark, look);
+        Ok(connection)
     }
 
     /// Writes the new file. `waiting` is the batch whose end the loop is to be told when that is done.
@@ -62,11 +75,11 @@ impl Worker {
         loop {
             let written = match self.next(None)? {
                 Some(Order::Slice { number: of, batch, is_last }) if of == number => {
-                    let written = statements.write(&batch);
+                    let written = self.write_batch(&mut statements, &batch);
                     if !is_last {
                         self.tell(Told::NextSlice(number));
                     } else if written.is_ok() {
-                        let ended = statements.note_opening(self.mark.batch, self.mark.opening);
+                        let ended = statements.note_opening(self.mark.batch, self.mark.opening.saturating_add(1));
                         let ended = ended.and_then(|()| connection.execute_batch("COMMIT"));
                         drop(statements);
                         let closed = ended.and_then(|()| connection.close().map_err(|(_, error)| error));
@@ -77,10 +90,14 @@ impl Worker {
                 Some(Order::Commit(batch)) => {
                     self.mark.batch = batch.commit.0;
                     *waiting = Some(batch.commit);
-                    statements.write(&batch)
+                    self.write_batch(&mut statements, &batch)
                 }
                 Some(Order::Copy(_)) => {
                     self.tell(Told::Copied(Err("all jobs are being written anew".into())));
+                    Ok(())
+                }
+                Some(Order::End) => {
+                    self.end();
                     Ok(())
                 }
                 Some(Order::Slice { .. }) | None => Ok(()),
@@ -89,5 +106,9 @@ impl Worker {
                 return Ok(Err(error.into()));
             }
         }
+    }
+    /// Writes a batch, and tells which of its rows cannot be written.
+    fn write_batch(&self, statements: &mut Statements<'_>, batch: &Batch) -> rusqlite::Result<()> {
+        statements.write(batch).map(|refused| self.tell_refused(refused))
     }
 }

@@ -85,7 +85,7 @@ pub fn prepare(connection: &Connection) -> rusqlite::Result<Result<(), String>> 
         connection.execute_batch("ROLLBACK")?;
         return Ok(Err(format!("its format is {format}, and this program knows formats up to {FORMAT}")));
     }
-    let done = usize::try_from(format - 1).map_err(|_| Error::IntegralValueOutOfRange(0, format))?;
+    let done = usize::try_from(format.saturating_sub(1)).map_err(|_| Error::IntegralValueOutOfRange(0, format))?;
     MIGRATIONS.iter().skip(done).try_for_each(|step| connection.execute_batch(step))?;
     connection.execute("UPDATE meta SET format = ?1, epoch = epoch + 1", [FORMAT])?;
     connection.execute_batch("COMMIT")?;

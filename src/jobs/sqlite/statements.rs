@@ -1,7 +1,9 @@
 //! What is said to SQLite to commit a batch: each statement is prepared once.
 
+use super::file::is_of_row;
 use super::schema::FORMAT;
 use crate::jobs::state::Until;
+use crate::jobs::store::RefusedRow;
 use crate::jobs::store::batch::{Batch, JobRow, Row, RowBody, Text};
 use rusqlite::{Connection, Result, Statement, ToSql};
 use std::cell::Cell;
@@ -66,8 +68,8 @@ impl<'c> Statements<'c> {
         })
     }
 
-    /// Commits a batch in a transaction of its own. After an error, nothing of it counts.
-    pub fn commit(&mut self, batch: &Batch) -> Result<()> {
+    /// Commits a batch in a transaction of its own, but for the rows that it returns. After an error, nothing of it counts.
+    pub fn commit(&mut self, batch: &Batch) -> Result<Vec<RefusedRow>> {
         let result = self.try_commit(batch);
         if result.is_err() && !self.connection.is_autocommit() {
             // If this fails as well, the next transaction does, too.
@@ -76,17 +78,32 @@ impl<'c> Statements<'c> {
         result
     }
 
-    fn try_commit(&mut self, batch: &Batch) -> Result<()> {
+    fn try_commit(&mut self, batch: &Batch) -> Result<Vec<RefusedRow>> {
         self.begin.raw_execute()?;
-        self.write(batch)?;
+        let refused = self.write(batch)?;
         self.note_batch(batch.commit.0)?;
         self.commit.raw_execute()?;
-        Ok(())
+        Ok(refused)
     }
 
-    /// Writes the rows of a batch, in the transaction that is under way.
-    pub fn write(&mut self, batch: &Batch) -> Result<()> {
-        batch.rows.iter().try_for_each(|row| match row {
+    /// Writes the rows of a batch, in the transaction that is under way, but for those that it returns.
+    pub fn write(&mut self, batch: &Batch) -> Result<Vec<RefusedRow>> {
+        let mut refused = Vec::new();
+        for (index, row) in batch.rows.iter().enumerate() {
+            let Err(error) = self.write_row(batch, row) else { continue };
+            match row.change() {
+                // The others are still in the transaction.
+                Some(what) if is_of_row(&error) && !self.connection.is_autocommit() => {
+                    refused.push(RefusedRow { index, what, why: error.to_string() });
+                }
+                _ => return Err(error),
+            }
+        }
+        Ok(refused)
+    }
+
+    fn write_row(&mut self, batch: &Batch, row: &Row) -> Result<()> {
+        match row {
             Row::Put(job, body) => self.write_put(batch, job, body),
             Row::Update(job) => {
                 bind_job(&mut self.update, batch, job)?;
@@ -120,7 +137,7 @@ impl<'c> Statements<'c> {
                 self.next_id.raw_bind_parameter(1, id.cast_signed())?;
                 run(&mut self.next_id)
             }
-        })
+        }
     }
 
     fn write_put(&mut self, batch: &Batch, job: &JobRow, body: &RowBody) -> Result<()> {
@@ -184,7 +201,7 @@ fn bind_rest(statement: &mut Statement<'_>, batch: &Batch, job: &JobRow) -> Resu
         job.history.attempts,
     ];
     bind(statement, 8, job.is_buried)?;
-    (9..).zip(numbers).try_for_each(|(at, number)| bind(statement, at, number))?;
+    (9..).zip(numbers).try_for_each(|(at, number)| bind(statement, at, number.get()))?;
     bind(statement, 15, some(job.key))?;
     bind(statement, 16, job.until == Until::Deleted)?;
     bind(statement, 17, job.root.map(|(signature, _)| batch.text(signature)))?;

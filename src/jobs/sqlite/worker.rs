@@ -1,11 +1,13 @@
 //! The thread of the store: it commits what it is given, brings the log into the file when there is time, and goes on after a
 //! failure. It has the file, and nothing of the jobs.
 
-use super::file::{Lock, Place, Trouble, abandon};
+use super::file::{Lock, Opened, Place, Trouble, abandon};
+use super::look::Look;
 use super::statements::Statements;
+use crate::bounded_log::Fault;
 use crate::jobs::state::Commit;
-use crate::jobs::store::Mark;
 use crate::jobs::store::batch::Batch;
+use crate::jobs::store::{HandedOver, Mark, RefusedRow};
 use crate::service::Wake;
 use crate::time::Span;
 use log::{info, warn};
@@ -15,11 +17,15 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+mod watch;
+
 /// The log is brought into the file when it has so many pages, which are 1 MiB: what this takes delays no commit by much. A longer
 /// log would spare some writing of pages that change often, and take longer at a time; with a shorter one there is more to sync.
 const MOST_LOG_PAGES: i32 = 256;
 /// After so long without a batch, the log is brought into the file.
 const IDLE: Duration = Duration::from_millis(100);
+/// Pause between two looks whether the file is still there, while nothing is to be done.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long it waits before it tries again what failed, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -37,6 +43,8 @@ pub enum Order {
     },
     /// All that is committed is to be copied to this file.
     Copy(PathBuf),
+    /// Nothing more comes but slices, if it asks for them.
+    End,
 }
 
 /// What the loop is told.
@@ -57,6 +65,8 @@ pub enum Told {
     },
     /// It does not work for now, for this reason.
     Fails(String),
+    /// These changes can never be committed. What else is in their batch is, as is told next.
+    Refused(Vec<RefusedRow>),
     /// All that there is must be written anew, the first slice first.
     Rewrite(u64),
     /// The slice was written.
@@ -67,9 +77,9 @@ pub enum Told {
 /// What the thread begins with.
 pub enum Begin {
     /// The file, from which all was read.
-    Open(Lock, Connection, Mark),
-    /// The service has everything, and the file was at this mark.
-    GoOn(Mark),
+    Open(Lock, Opened),
+    /// The service has everything, and another process has handed this over of the file.
+    GoOn(HandedOver),
 }
 
 /// Why the thread does not go on with a file.
@@ -80,6 +90,12 @@ pub(super) enum Stop {
     Lost(String, Option<Batch>),
 }
 
+/// What gives the right to the file, and how that and its log were after the last change to them.
+pub(super) struct Held {
+    pub(super) lock: Lock,
+    pub(super) look: Look,
+}
+
 /// The thread's own things.
 pub struct Worker {
     pub(super) place: Place,
@@ -88,6 +104,10 @@ pub struct Worker {
     later: VecDeque<Order>,
     told: Sender<Told>,
     wake: Wake,
+    /// The daemon ends, and what fails is tried once more.
+    is_ending: bool,
+    /// Why the log is not brought into the file.
+    log_fault: Fault,
     /// How often everything was written anew, or was to be.
     pub(super) rewrites: u64,
     /// Which opening of the file this is, and the last batch that it has.
@@ -97,7 +117,8 @@ pub struct Worker {
 impl Worker {
     /// A thread that takes orders there and tells here.
     pub fn new(place: Place, orders: Receiver<Order>, told: Sender<Told>, wake: Wake) -> Worker {
-        Worker { place, orders, later: VecDeque::new(), told, wake, rewrites: 0, mark: Mark::default() }
+        let (later, log_fault, mark) = (VecDeque::new(), Fault::default(), Mark::default());
+        Worker { place, orders, later, told, wake, is_ending: false, log_fault, rewrites: 0, mark }
     }
 
     /// Works until the loop has gone.
@@ -107,20 +128,20 @@ impl Worker {
     }
 
     fn serve(&mut self, begin: Begin) -> Result<(), Stop> {
-        let (lock, mut connection) = match begin {
-            Begin::Open(lock, connection, mark) => {
+        let (mut held, mut connection) = match begin {
+            Begin::Open(lock, Opened { connection, mark, look }) => {
                 self.mark = mark;
-                (lock, connection)
+                (Held { lock, look }, connection)
             }
-            Begin::GoOn(mark) => self.go_on(mark)?,
+            Begin::GoOn(handed_over) => self.go_on(&handed_over)?,
         };
-        while let Err(Stop::Lost(why, batch)) = self.work(&connection) {
+        while let Err(Stop::Lost(why, batch)) = self.work_to_the_end(&connection, &mut held) {
             warn!(
                 "{} is not used any more, because of this: {why}; all jobs are written anew",
                 self.place.path.display()
             );
             self.tell(Told::Fails(why));
-            connection = self.write_anew(&lock, Some(connection), batch)?;
+            connection = self.write_anew(&mut held, Some(connection), batch)?;
         }
         if let Err((connection, error)) = connection.close() {
             warn!("{} could not be closed: {error}", self.place.path.display());
@@ -129,15 +150,25 @@ impl Worker {
         Ok(())
     }
 
+    /// Does what the loop wants until the daemon ends and the file can be closed.
+    fn work_to_the_end(&mut self, connection: &Connection, held: &mut Held) -> Result<(), Stop> {
+        match self.work(connection, held) {
+            // What is closed under another name, or none, is lost.
+            Err(Stop::Ended) => self.look_before(held),
+            stop => stop,
+        }
+    }
+
     /// Opens the file of a service that has everything. If the file has something else, it is kept elsewhere.
-    fn go_on(&mut self, mark: Mark) -> Result<(Lock, Connection), Stop> {
+    fn go_on(&mut self, handed_over: &HandedOver) -> Result<(Held, Connection), Stop> {
+        let HandedOver { mark, is_whole, .. } = *handed_over;
         let mut pause = FIRST_PAUSE;
         loop {
             let opened = self.place.lock().and_then(|lock| match self.place.open(&lock) {
-                Ok((connection, found)) => Ok((lock, connection, found)),
+                Ok(opened) => Ok((lock, opened)),
                 Err(trouble) => Err(trouble.sentence()),
             });
-            let (lock, connection, found) = match opened {
+            let (lock, Opened { connection, mark: found, look }) = match opened {
                 Ok(opened) => opened,
                 Err(sentence) => {
                     self.tell(Told::Fails(sentence));
@@ -145,17 +176,18 @@ impl Worker {
                     continue;
                 }
             };
-            if found.is_after(mark) {
+            let mut held = Held { lock, look };
+            if is_whole && found.is_after(mark) {
                 self.mark = found;
-                self.tell_works();
-                return Ok((lock, connection));
+                self.tell_works(&held);
+                return Ok((held, connection));
             }
             // What is written anew is what the service has, up to its last batch.
             self.mark = Mark { opening: found.opening.max(mark.opening), ..mark };
             match self.make_room(connection, found) {
                 Ok(connection) => {
-                    let connection = self.write_anew(&lock, connection, None)?;
-                    return Ok((lock, connection));
+                    let connection = self.write_anew(&mut held, connection, None)?;
+                    return Ok((held, connection));
                 }
                 Err(trouble) => {
                     self.tell(Told::Fails(trouble.sentence()));
@@ -177,54 +209,80 @@ impl Worker {
     }
 
     /// Does what the loop wants with an open file.
-    fn work(&mut self, connection: &Connection) -> Result<(), Stop> {
+    fn work(&mut self, connection: &Connection, held: &mut Held) -> Result<(), Stop> {
         let mut statements = Statements::prepare(connection).map_err(|error| Stop::Lost(error.to_string(), None))?;
         loop {
+            if self.is_ending {
+                return Err(Stop::Ended);
+            }
             let has_log = statements.log_pages() > 0;
-            match self.next(has_log.then_some(IDLE))? {
-                Some(Order::Commit(batch)) => self.commit(&mut statements, batch)?,
-                Some(Order::Copy(path)) => self.copy(connection, &mut statements, &path)?,
+            match self.next(Some(if has_log { IDLE } else { LOOK }))? {
+                Some(Order::Commit(batch)) => self.commit(&mut statements, held, batch)?,
+                Some(Order::Copy(path)) => self.copy(connection, &mut statements, held, &path)?,
                 // It was for a file that is written already.
                 Some(Order::Slice { .. }) => {}
-                None => self.checkpoint(&mut statements)?,
+                Some(Order::End) => self.end(),
+                None if has_log => self.checkpoint(&mut statements, held)?,
+                None => self.look_before(held)?,
             }
             if statements.log_pages() >= MOST_LOG_PAGES {
-                self.checkpoint(&mut statements)?;
+                self.checkpoint(&mut statements, held)?;
             }
         }
     }
 
     /// Commits a batch, however long that takes.
-    pub(super) fn commit(&mut self, statements: &mut Statements<'_>, batch: Batch) -> Result<(), Stop> {
+    pub(super) fn commit(
+        &mut self,
+        statements: &mut Statements<'_>,
+        held: &mut Held,
+        batch: Batch,
+    ) -> Result<(), Stop> {
         let mut pause = FIRST_PAUSE;
         let begun = Instant::now();
         loop {
-            match statements.commit(&batch).map_err(Trouble::from) {
-                Ok(()) => {
+            let committed =
+                self.look_before(held).and_then(|()| match statements.commit(&batch).map_err(Trouble::from) {
+                    // The replies leave only if it is there for the next start.
+                    Ok(refused) => self.look_after(held).map(|()| Ok(refused)),
+                    Err(Trouble::Passing(sentence)) => Ok(Err(sentence)),
+                    Err(Trouble::Lost(sentence)) => Err(Stop::Lost(sentence, None)),
+                });
+            match committed {
+                Ok(Ok(refused)) => {
+                    self.tell_refused(refused);
                     self.mark.batch = batch.commit.0;
-                    self.tell_committed(batch.commit, begun);
+                    self.tell_committed(batch.commit, begun, held);
                     return Ok(());
                 }
-                Err(Trouble::Passing(sentence)) => {
+                Ok(Err(sentence)) => {
                     self.tell(Told::Fails(sentence));
                     self.rest(&mut pause)?;
                 }
-                Err(Trouble::Lost(sentence)) => return Err(Stop::Lost(sentence, Some(batch))),
+                Err(Stop::Lost(sentence, _)) => return Err(Stop::Lost(sentence, Some(batch))),
+                Err(Stop::Ended) => return Err(Stop::Ended),
             }
         }
     }
 
     /// Brings the log into the file. If there is no room for that now, there may be after the next batch.
-    fn checkpoint(&mut self, statements: &mut Statements<'_>) -> Result<(), Stop> {
+    fn checkpoint(&mut self, statements: &mut Statements<'_>, held: &mut Held) -> Result<(), Stop> {
+        self.look_before(held)?;
         let begun = Instant::now();
         match statements.checkpoint().map_err(Trouble::from) {
             Ok(()) => {
-                let file_bytes = self.place.bytes();
+                self.look_after(held)?;
+                if self.log_fault.end() {
+                    info!("the log of {} is brought into it again", self.place.path.display());
+                }
+                let file_bytes = held.look.bytes();
                 self.tell(Told::Checkpointed { took: begun.elapsed().into(), file_bytes });
                 Ok(())
             }
             Err(Trouble::Passing(sentence)) => {
-                warn!("the log of {} cannot be brought into it now: {sentence}", self.place.path.display());
+                if self.log_fault.begin(&sentence) {
+                    warn!("the log of {} cannot be brought into it now: {sentence}", self.place.path.display());
+                }
                 self.rest(&mut FIRST_PAUSE.clone())
             }
             Err(Trouble::Lost(sentence)) => Err(Stop::Lost(sentence, None)),
@@ -251,12 +309,19 @@ impl Worker {
         self.later.push_back(order);
     }
 
-    /// Waits before the same is tried again, the longer the more often.
+    /// Waits before the same is tried again, the longer the more often; if the daemon ends meanwhile, it is tried once more at once.
     pub(super) fn rest(&mut self, pause: &mut Duration) -> Result<(), Stop> {
+        if self.is_ending {
+            return Err(Stop::Ended);
+        }
         let until = Instant::now() + *pause;
         *pause = (*pause * 2).min(LONGEST_PAUSE);
         loop {
             match self.orders.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Order::End) => {
+                    self.end();
+                    return Ok(());
+                }
                 Ok(order) => self.put_off(order),
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
                 Err(RecvTimeoutError::Disconnected) => return Err(Stop::Ended),
@@ -264,19 +329,29 @@ impl Worker {
         }
     }
 
+    /// Notes that the daemon ends.
+    pub(super) fn end(&mut self) {
+        self.is_ending = true;
+    }
+
     /// Returns how long the first pause before another try is.
     pub(super) fn first_pause() -> Duration {
         FIRST_PAUSE
     }
 
-    pub(super) fn tell_committed(&self, commit: Commit, begun: Instant) {
-        let file_bytes = self.place.bytes();
+    pub(super) fn tell_committed(&self, commit: Commit, begun: Instant, held: &Held) {
+        let file_bytes = held.look.bytes();
         self.tell(Told::Committed { commit, took: begun.elapsed().into(), file_bytes });
     }
 
-    pub(super) fn tell_works(&self) {
-        info!("the jobs are kept in {}", self.place.path.display());
-        self.tell(Told::Works { opening: self.mark.opening, file_bytes: self.place.bytes() });
+    pub(super) fn tell_refused(&self, refused: Vec<RefusedRow>) {
+        if !refused.is_empty() {
+            self.tell(Told::Refused(refused));
+        }
+    }
+
+    pub(super) fn tell_works(&self, held: &Held) {
+        self.tell(Told::Works { opening: self.mark.opening, file_bytes: held.look.bytes() });
     }
 
     pub(super) fn tell(&self, told: Told) {

@@ -5,6 +5,7 @@ use super::job::JobKey;
 use super::places::To;
 use super::sums::Noted;
 use super::{State, Step};
+use crate::count::SmallCount;
 use crate::id::Id;
 use crate::jobs::stats::Jobs as Stat;
 use crate::time::Span;
@@ -20,7 +21,7 @@ impl State {
     /// The TTR of a job ran out.
     pub(super) fn time_out(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Timeouts);
-        self.jobs.change(key, |job| job.note(|history| history.timeouts += 1));
+        self.jobs.change(key, |job| job.note(|history| history.timeouts.bump()));
         self.end_attempt(key, Span::ZERO, step);
     }
 
@@ -30,17 +31,31 @@ impl State {
         self.end_attempt(key, Span::ZERO, step);
     }
 
-    /// Counts an attempt, and has the job wait for as long as its backoff says, and at least `least`.
-    pub(super) fn end_attempt(&mut self, key: JobKey, least: Span, step: &mut Step<'_, '_>) -> Outcome {
+    /// Counts an attempt, and buries the job: its runner knows that another would be in vain.
+    pub(super) fn end_last_attempt(&mut self, key: JobKey, step: &mut Step<'_, '_>) -> Outcome {
+        self.count_attempt(key, step);
+        self.jobs.change(key, |job| job.note(|history| history.buries.bump()));
+        self.move_job(key, To::Buried, step.now, step.timers);
+        Outcome::Buried
+    }
+
+    /// Counts an attempt, and returns how many there were.
+    fn count_attempt(&mut self, key: JobKey, step: &mut Step<'_, '_>) -> u32 {
         let attempts = self.jobs.change(key, |job| {
-            job.note(|history| history.attempts += 1);
-            job.history().attempts
+            job.note(|history| history.attempts.bump());
+            job.history().attempts.get()
         });
         self.note_job(key);
         self.note(self.jobs[key].tube, Noted::Failure, step.now);
         if let Some(conn) = self.holder_of(key) {
-            conn.failures += 1;
+            conn.failures.bump();
         }
+        attempts
+    }
+
+    /// Counts an attempt, and has the job wait for as long as its backoff says, and at least `least`.
+    pub(super) fn end_attempt(&mut self, key: JobKey, least: Span, step: &mut Step<'_, '_>) -> Outcome {
+        let attempts = self.count_attempt(key, step);
         let backoff = self.settings.backoff_of(&self.tubes[self.jobs[key].tube.index()].name);
         if backoff.attempts > 0 && attempts >= backoff.attempts {
             self.give_up(key, step);
@@ -68,14 +83,14 @@ impl State {
         let old = self.jobs[key].tube;
         let dead = self.settings.dead_letter_of(&self.tubes[old.index()].name);
         let Some(dead) = dead.and_then(|name| self.tube_for(&name, step.timers)) else {
-            self.jobs.change(key, |job| job.note(|history| history.buries += 1));
+            self.jobs.change(key, |job| job.note(|history| history.buries.bump()));
             return self.move_job(key, To::Buried, step.now, step.timers);
         };
         self.figures.count(Stat::DeadLetters);
         self.move_job(key, To::Nowhere, step.now, step.timers);
         self.jobs[key].tube = dead;
-        self.jobs.change(key, |job| job.note(|history| history.attempts = 0));
-        self.tubes[dead.index()].total_jobs += 1;
+        self.jobs.change(key, |job| job.note(|history| history.attempts = SmallCount::ZERO));
+        self.tubes[dead.index()].total_jobs.bump();
         self.move_job(key, To::Ready, step.now, step.timers);
         self.hide_if_unused(old, step.now, step.timers);
     }

@@ -4,6 +4,7 @@ use super::job::{Body, History, JobId, JobKey, Place, Until};
 use super::places::To;
 use super::roots::RootId;
 use super::{State, Step};
+use crate::count::SmallCount;
 use crate::id::Id;
 use crate::jobs::stats::Jobs as Stat;
 use crate::time::{Span, Time};
@@ -95,7 +96,7 @@ pub struct Record<'a> {
     /// Whether it is buried.
     pub is_buried: bool,
     /// How often it was reserved.
-    pub reserves: u32,
+    pub reserves: SmallCount,
     /// What happened to it.
     pub history: History,
     /// Its key; empty without.
@@ -188,7 +189,7 @@ impl State {
         let (under_way, bytes) = self.commits.under_way;
         self.commits.under_way = (under_way + changes.len(), bytes + self.commits.bytes);
         self.figures.count(Stat::Batches);
-        self.figures.set(Stat::Changes, self.figures.of(Stat::Changes) + changes.len() as u64);
+        self.figures.count_many(Stat::Changes, changes.len() as u64);
         changes.drain(..).for_each(|change| self.hand_over(change, visit));
         changes.shrink_to(KEPT_CHANGES);
         self.commits.changes = changes;

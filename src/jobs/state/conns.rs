@@ -7,6 +7,7 @@ use super::sweeps::SweepId;
 use super::tube::TubeId;
 use super::{Reply, State, Step, TubeName};
 use crate::access::Holds;
+use crate::count::Count;
 use crate::id::{ConnId, Id};
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers};
@@ -42,7 +43,7 @@ pub(super) struct Conn {
     pub is_worker: bool,
     pub rates: Rates,
     /// Its reservations that ended without the job being done.
-    pub failures: u64,
+    pub failures: Count,
 }
 
 impl Conn {
@@ -58,7 +59,7 @@ const TICK: Span = Span::from_millis(1);
 
 impl State {
     /// A connection begins: it uses and watches `default`. One that began already goes on.
-    pub fn open(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
+    pub fn open(&mut self, id: ConnId) {
         if self.conns.len() <= id.index() {
             self.conns.resize_with(id.index() + 1, || None);
         }
@@ -66,7 +67,8 @@ impl State {
             return;
         }
         let name = TubeName::DEFAULT.bytes();
-        let used = self.default_tube(step);
+        // For this one there is always room.
+        let used = self.tube_in_any_case(name);
         let tube = &mut self.tubes[used.index()];
         tube.using += 1;
         tube.watching += 1;
@@ -84,22 +86,13 @@ impl State {
             is_producer: false,
             is_worker: false,
             rates: Rates::default(),
-            failures: 0,
+            failures: Count::ZERO,
         }));
     }
 
     pub(super) fn take_serial(&mut self) -> u32 {
         self.next_serial = self.next_serial.wrapping_add(1);
         self.next_serial
-    }
-
-    /// Returns the tube `default`, for which there is always room.
-    fn default_tube(&mut self, step: &mut Step<'_, '_>) -> TubeId {
-        let name = TubeName::DEFAULT.bytes();
-        let max_tubes = std::mem::replace(&mut self.bounds.max_tubes, usize::MAX);
-        let tube = self.tube_for(name, step.timers).expect("there is room for any number of tubes here");
-        self.bounds.max_tubes = max_tubes;
-        tube
     }
 
     /// The connection is gone: its jobs are ready again, or delayed or buried as `retry` says; very many of them bit by bit.
@@ -165,6 +158,11 @@ impl State {
         if self.stop_waiting(id).is_some() {
             step.tell(id, Reply::TimedOut);
         }
+    }
+
+    /// Ends the wait of a connection that may not wait any more; returns whether it waited.
+    pub fn deny_wait(&mut self, id: ConnId) -> bool {
+        self.stop_waiting(id).is_some()
     }
 
     /// Returns true while a connection waits for the reply to its last request, other than for a commit.

@@ -66,7 +66,7 @@ impl Curve {
 }
 
 fn counts_of(tally: &Tally) -> [u64; 2] {
-    [Rated::Put, Rated::Delete].map(|event| tally.events[event as usize])
+    [Rated::Put, Rated::Delete].map(|event| tally.events[event as usize].get())
 }
 
 fn narrow(number: u64) -> u32 {
@@ -81,7 +81,7 @@ mod tests {
     fn a_gap_is_flat_and_only_ages_grow() {
         let mut tally = Tally::default();
         let mut curve = Curve::beginning_with(&tally);
-        (tally.events[Rated::Put as usize], tally.events[Rated::Delete as usize]) = (7, 2);
+        (tally.events[Rated::Put as usize], tally.events[Rated::Delete as usize]) = (7.into(), 2.into());
         curve.push(5, Span::from_secs(100), &tally, 3);
         let point = |lag, put, deleted| Point { ready: 5, lag, put, deleted };
         assert_eq!(curve.points().collect::<Vec<_>>(), [point(40, 7, 2), point(70, 0, 0), point(100, 0, 0)]);

@@ -6,6 +6,11 @@ use crate::id::Id;
 use crate::wheel::Timers;
 
 impl State {
+    /// Gives out no jobs until the first [`State::set_shut`]: what is restored may hold some that could not be given out.
+    pub fn begin_shut(&mut self) {
+        self.is_shut = true;
+    }
+
     /// Gives out no jobs from now on, or gives them out again; those who wait for one go on to wait.
     pub fn set_shut(&mut self, is_shut: bool, step: &mut Step<'_, '_>) {
         if std::mem::replace(&mut self.is_shut, is_shut) == is_shut || is_shut {

@@ -1,6 +1,7 @@
 //! One job, in few bytes: what most jobs have not is in one small block beside it, and its body may be shared with a store.
 
 use super::tube::{GroupId, TubeId};
+use crate::count::SmallCount;
 use crate::id::{ConnId, Id, id};
 use crate::jobs::request::JobState;
 pub use crate::jobs::request::{JobId, Until};
@@ -74,7 +75,7 @@ pub(super) struct Job {
     pub pri: u32,
     pub delay: u32,
     pub ttr: u32,
-    pub reserves: u32,
+    pub reserves: SmallCount,
     pub place: Place,
     /// Whether the store has it, or gets it with a batch under way.
     pub is_stored: bool,
@@ -99,15 +100,15 @@ pub(super) struct Extra<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct History {
     /// Its TTR ran out.
-    pub timeouts: u32,
+    pub timeouts: SmallCount,
     /// It was released.
-    pub releases: u32,
+    pub releases: SmallCount,
     /// It was buried.
-    pub buries: u32,
+    pub buries: SmallCount,
     /// It was kicked.
-    pub kicks: u32,
+    pub kicks: SmallCount,
     /// Reservations that ended badly since it was put, kicked or moved.
-    pub attempts: u32,
+    pub attempts: SmallCount,
 }
 
 const HAS_KEY: u8 = 1;
@@ -147,7 +148,7 @@ impl Extra<'_> {
         if history {
             let History { timeouts, releases, buries, kicks, attempts } = self.history;
             for count in [timeouts, releases, buries, kicks, attempts] {
-                push_number(&mut bytes, u64::from(count));
+                push_number(&mut bytes, u64::from(count.get()));
             }
         }
         bytes.extend_from_slice(self.error);
@@ -159,7 +160,7 @@ impl Extra<'_> {
         let root = self.root.map_or(0, |(signature, timestamp)| 1 + bytes_of(timestamp) + signature.len());
         let History { timeouts, releases, buries, kicks, attempts } = self.history;
         let counts: usize =
-            [timeouts, releases, buries, kicks, attempts].map(|count| bytes_of(count.into())).iter().sum();
+            [timeouts, releases, buries, kicks, attempts].map(|count| bytes_of(count.get().into())).iter().sum();
         let counts = if history { counts } else { 0 };
         1 + key + root + 4 * usize::from(self.group.is_some()) + counts + self.error.len()
     }
@@ -227,7 +228,7 @@ impl Job {
             pri: 0,
             delay: 0,
             ttr: 1,
-            reserves: 0,
+            reserves: SmallCount::ZERO,
             place: Place::Pending,
             is_stored: false,
             is_dirty: false,
@@ -269,7 +270,8 @@ impl Job {
         }
         if has(HAS_HISTORY) {
             // Lossless: they were written from such numbers.
-            let [timeouts, releases, buries, kicks, attempts] = std::array::from_fn(|_| fields.number() as u32);
+            let [timeouts, releases, buries, kicks, attempts] =
+                std::array::from_fn(|_| SmallCount::from(fields.number() as u32));
             extra.history = History { timeouts, releases, buries, kicks, attempts };
         }
         extra.until = if has(UNTIL_DELETED) { Until::Deleted } else { Until::Reserved };
@@ -354,7 +356,8 @@ mod tests {
     #[test]
     fn extras_are_read_as_they_were_written() {
         let group = Some(GroupId::from_index(7));
-        let history = History { timeouts: 1, releases: 127, buries: 128, kicks: 1 << 20, attempts: u32::MAX };
+        let [timeouts, releases, buries, kicks, attempts] = [1, 127, 128, 1 << 20, u32::MAX].map(SmallCount::from);
+        let history = History { timeouts, releases, buries, kicks, attempts };
         for bits in 0..64 {
             let has = |bit: u32| bits >> bit & 1 == 1;
             let extra = Extra {

@@ -280,13 +280,19 @@ impl State {
 
     /// Returns the tube with this name, which is made if there is room for it. It must be used at once, or hidden again.
     pub(super) fn tube_for(&mut self, name: &[u8], timers: &mut Timers<'_, Timer>) -> Option<TubeId> {
-        if let Some(tube) = self.find_tube(name) {
-            self.reveal(tube);
-            return Some(tube);
-        }
-        if self.tubes.len() >= self.bounds.max_tubes {
+        // Those that are hidden make room first; more than one, where more tubes were taken over than may be.
+        while self.find_tube(name).is_none() && self.tubes.len() >= self.bounds.max_tubes {
             let (_, oldest) = *self.hidden.first()?;
             self.drop_tube(oldest, timers);
+        }
+        Some(self.tube_in_any_case(name))
+    }
+
+    /// Returns the tube with this name, which is made however many there are. It must be used at once, or hidden again.
+    pub(super) fn tube_in_any_case(&mut self, name: &[u8]) -> TubeId {
+        if let Some(tube) = self.find_tube(name) {
+            self.reveal(tube);
+            return tube;
         }
         let limits = self.limits.of_tube(name);
         let lane = self.enter_lane_for(&limits.held, None);
@@ -300,14 +306,14 @@ impl State {
         tube.covers = self.covers_of(name, id);
         self.tubes.insert(tube);
         self.tube_names.insert(hash, id, |tube| self.tubes[tube.index()].hash);
-        Some(id)
+        id
     }
 
     fn reveal(&mut self, id: TubeId) {
         let tube = &mut self.tubes[id.index()];
         if let Some(since) = tube.hidden.take() {
             self.hidden.remove(&(since, id));
-            (tube.total_jobs, tube.deletes, tube.pauses) = (0, 0, 0);
+            (tube.total_jobs, tube.deletes, tube.pauses) = Default::default();
         }
     }
 

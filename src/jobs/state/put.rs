@@ -6,7 +6,7 @@ use super::places::To;
 use super::rates::Event as Rated;
 use super::sums::Noted;
 use super::tube::TubeId;
-use super::{JOB_BYTES, Reply, State, Step};
+use super::{END_OF_IDS, JOB_BYTES, Reply, State, Step};
 use crate::id::{ConnId, Id};
 use crate::jobs::stats::Jobs as Stat;
 use crate::time::Time;
@@ -64,6 +64,19 @@ pub enum ManyEntry {
     Refused(Refusal),
 }
 
+impl ManyEntry {
+    /// Returns how many bytes it takes, with its body and its names.
+    pub fn kept_bytes(&self) -> usize {
+        let ManyEntry::Put(put, body) = self else { return size_of::<ManyEntry>() };
+        let names = put.options.as_ref().map_or(0, |options| {
+            let Options { tube, key, root, group, .. } = &**options;
+            let root = root.as_ref().map_or(0, |(signature, _)| signature.len());
+            size_of::<Options>() + tube.len() + key.len() + root + group.len()
+        });
+        size_of::<ManyEntry>() + body.bytes().len() + names
+    }
+}
+
 impl State {
     /// `put` and `put-job`.
     pub fn put(&mut self, conn: ConnId, put: &Put, body: Body, step: &mut Step<'_, '_>) {
@@ -98,7 +111,7 @@ impl State {
         }
     }
 
-    /// Returns true when there is room for these jobs and their tubes, even if none is a duplicate.
+    /// Returns true when there is room for these jobs and their tubes, and a number for each, even if none is a duplicate.
     fn has_room<'a>(&'a self, puts: &[(&'a Put, usize)]) -> bool {
         let of_options = |options: &Options| {
             let root = options.root.as_ref().map_or(0, |(signature, _)| signature.len() + 11);
@@ -111,7 +124,8 @@ impl State {
         let is_new = |name: &&[u8]| !name.is_empty() && self.find_tube(name).is_none();
         let new: BTreeSet<&[u8]> = puts.iter().map(|(put, _)| name_of(put)).filter(is_new).collect();
         let tubes = self.tubes.len() - self.hidden.len();
-        self.used_memory().saturating_add(bytes) <= self.bounds.max_memory
+        puts.len() as u64 <= END_OF_IDS - self.next_id
+            && self.used_memory().saturating_add(bytes) <= self.bounds.max_memory
             && tubes + new.len() <= self.bounds.max_tubes.max(tubes)
     }
 
@@ -137,8 +151,18 @@ impl State {
         if matches!(reply, Reply::Inserted(_)) {
             self.conn(conn).rates.count(Rated::Put, step.now);
         }
-        step.tell_after(conn, reply, after);
+        match reply {
+            Reply::Inserted(id) | Reply::Duplicate(id) => step.tell_after_of(conn, reply, after, id),
+            _ => step.tell_after(conn, reply, after),
+        }
         self.hide_if_unused(tube, step.now, step.timers);
+    }
+
+    /// Takes a job back that was put and that the store can never take: it was never there.
+    pub fn take_back(&mut self, id: JobId, step: &mut Step<'_, '_>) {
+        let Some(key) = self.jobs.find(id).filter(|key| self.jobs[*key].place == Place::Pending) else { return };
+        self.jobs[key].is_stored = false;
+        self.delete_job(key, step.now, step.timers);
     }
 
     fn try_put(
@@ -170,7 +194,7 @@ impl State {
         self.wait_for_commit(key);
         // After the new job is there, so that its tube is never without jobs.
         self.drop_superseded_holders(tube, extra.key, extra.root, step);
-        self.tubes[tube.index()].total_jobs += 1;
+        self.tubes[tube.index()].total_jobs.bump();
         self.note(tube, Noted::Put, step.now);
         self.figures.count(Stat::TotalJobs);
         Ok(id)

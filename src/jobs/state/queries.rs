@@ -9,6 +9,7 @@ use super::sums::{Sum, SumBy, Tally};
 use super::sweeps::JobState;
 use super::tube::Tube;
 use super::{State, Watch};
+use crate::count::{Count, SmallCount};
 use crate::histogram::Histogram;
 use crate::id::{ConnId, Id};
 pub use crate::jobs::request::SummaryBy;
@@ -43,7 +44,7 @@ pub struct JobStats<'a> {
     /// Seconds until its TTR or its delay ends.
     pub time_left: u64,
     /// How often it was reserved.
-    pub reserves: u32,
+    pub reserves: SmallCount,
     /// What else happened to it.
     pub history: History,
     /// Its key; empty without.
@@ -72,7 +73,7 @@ pub struct TubeStats<'a> {
     /// Buried jobs.
     pub buried: u64,
     /// Jobs that there ever were.
-    pub total_jobs: u64,
+    pub total_jobs: Count,
     /// Connections that use it.
     pub using: u64,
     /// Connections that have a watch which covers it.
@@ -80,9 +81,9 @@ pub struct TubeStats<'a> {
     /// Those of them that wait.
     pub waiting: u64,
     /// delete commands.
-    pub deletes: u64,
+    pub deletes: Count,
     /// pause-tube commands.
-    pub pauses: u64,
+    pub pauses: Count,
     /// The length of its pause in seconds.
     pub pause: u32,
     /// What is left of it.
@@ -101,13 +102,13 @@ pub struct Summary {
     /// Puts, reserves and deletes a second.
     pub rates: Rates,
     /// Puts, reserves and deletes.
-    pub events: [u64; 3],
+    pub events: [Count; 3],
     /// Jobs refused because of their key.
-    pub duplicates: u64,
+    pub duplicates: Count,
     /// Leaves refused or dropped because of a newer root job.
-    pub superseded: u64,
+    pub superseded: Count,
     /// Reservations that ended without the job being done.
-    pub failures: u64,
+    pub failures: Count,
     /// Connections, of a runner.
     pub conns: u64,
     /// Those of them that wait for a job.
@@ -270,7 +271,7 @@ impl State {
             SummaryBy::Wiki | SummaryBy::Type => {
                 let by = if by == SummaryBy::Wiki { SumBy::Wiki } else { SumBy::Type };
                 let known = self.sums.all.iter().take(MOST_SURVEYED).filter(|(_, sum)| sum.by == by);
-                let sizes = known.map(|(place, sum)| (sum.counts.iter().sum(), sum.tally.events[0], place));
+                let sizes = known.map(|(place, sum)| (sum.counts.iter().sum(), sum.tally.events[0].get(), place));
                 let places = largest_of(sizes.collect(), most).map(|place| &self.sums.all[place]);
                 places.map(|sum| (sum.name.to_vec(), self.summary_of(sum, now))).collect()
             }
@@ -280,7 +281,7 @@ impl State {
                 runners.into_iter().collect::<Summaries>()
             }
         };
-        let size = |summary: &Summary| (summary.counts.iter().sum::<u64>(), summary.conns, summary.events[0]);
+        let size = |summary: &Summary| (summary.counts.iter().sum::<u64>(), summary.conns, summary.events[0].get());
         all.sort_by(|(name, one), (other_name, other)| size(other).cmp(&size(one)).then_with(|| name.cmp(other_name)));
         all.truncate(most);
         all

@@ -1,5 +1,6 @@
 //! How many jobs a second were put, reserved and deleted over the last 1, 5 and 15 minutes.
 
+use crate::count::SmallCount;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,7 @@ const FORGOTTEN: u64 = 7 * 900;
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Rates {
     second: u64,
-    counts: [u32; 3],
+    counts: [SmallCount; 3],
     averages: [[f32; 3]; 3],
 }
 
@@ -32,7 +33,7 @@ impl Rates {
     /// Counts an event. The averages are brought forward once a second at most.
     pub fn count(&mut self, event: Event, now: Time) {
         self.go_to(now.as_micros() / 1_000_000);
-        self.counts[event as usize] += 1;
+        self.counts[event as usize].bump();
     }
 
     /// Returns the events a second over each of [`WINDOWS`].
@@ -40,7 +41,7 @@ impl Rates {
         let mut later = *self;
         later.go_to(now.as_micros() / 1_000_000);
         std::array::from_fn(|window| {
-            let running = f64::from(later.counts[event as usize]) / f64::from(WINDOWS[window]);
+            let running = f64::from(later.counts[event as usize].get()) / f64::from(WINDOWS[window]);
             f64::from(later.averages[event as usize][window]) + running
         })
     }
@@ -69,10 +70,10 @@ impl Rates {
             let fading = if passed > FORGOTTEN { 0.0 } else { (-(passed as f32) / length).exp() };
             for event in 0..EVENTS.len() {
                 let average = &mut self.averages[event][window];
-                *average = (*average + self.counts[event] as f32 / length) * fading;
+                *average = (*average + self.counts[event].get() as f32 / length) * fading;
             }
         }
-        self.counts = [0; 3];
+        self.counts = [SmallCount::ZERO; 3];
         self.second = second;
     }
 }

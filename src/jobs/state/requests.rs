@@ -5,7 +5,8 @@ use super::job::{JobId, JobKey, Place};
 use super::places::To;
 use super::rates::Event as Rated;
 use super::sums::Noted;
-use super::{Reply, State, Step, TubeName};
+use super::{JobState, Reply, State, Step, TubeName};
+use crate::count::SmallCount;
 use crate::id::{ConnId, Id};
 use crate::jobs::stats::Jobs as Stat;
 use crate::time::Span;
@@ -19,6 +20,19 @@ pub enum Peek {
     Delayed,
     /// The one that would be kicked next.
     Buried,
+}
+
+/// What `fail` says of a job, beside its text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// The job.
+    pub id: JobId,
+    /// Its priority from then on.
+    pub pri: u32,
+    /// Seconds for which it waits at least.
+    pub delay: u32,
+    /// Whether it is buried, however many attempts are left.
+    pub buries: bool,
 }
 
 impl State {
@@ -45,12 +59,12 @@ impl State {
         let may = |key: &JobKey| self.jobs[*key].place != Place::Reserved || self.is_held_by(conn, *key);
         let Some(key) = self.visible(id).filter(may) else { return step.tell(conn, Reply::NotFound) };
         let tube = self.jobs[key].tube;
-        self.tubes[tube.index()].deletes += 1;
+        self.tubes[tube.index()].deletes.bump();
         self.note(tube, Noted::Delete, step.now);
         self.conn(conn).rates.count(Rated::Delete, step.now);
         self.delete_job(key, step.now, step.timers);
         let after = self.this_commit();
-        step.tell_after(conn, Reply::Deleted, after);
+        step.tell_after_of(conn, Reply::Deleted, after, id);
         self.serve_waiting(step);
     }
 
@@ -58,14 +72,14 @@ impl State {
     pub fn release(&mut self, conn: ConnId, id: JobId, pri: u32, delay: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Release);
         let Some(key) = self.held_by(conn, id) else { return step.tell(conn, Reply::NotFound) };
-        self.jobs.change(key, |job| job.note(|history| history.releases += 1));
+        self.jobs.change(key, |job| job.note(|history| history.releases.bump()));
         let to = if delay == 0 { To::Ready } else { To::Delayed(step.now + Span::from_secs(u64::from(delay))) };
         self.set_pri(key, pri);
         self.jobs[key].delay = delay;
         self.move_job(key, to, step.now, step.timers);
         self.note_job(key);
         let after = self.this_commit();
-        step.tell_after(conn, Reply::Released, after);
+        step.tell_after_of(conn, Reply::Released, after, id);
         self.serve_waiting(step);
     }
 
@@ -73,29 +87,33 @@ impl State {
     pub fn bury(&mut self, conn: ConnId, id: JobId, pri: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Bury);
         let Some(key) = self.held_by(conn, id) else { return step.tell(conn, Reply::NotFound) };
-        self.jobs.change(key, |job| job.note(|history| history.buries += 1));
+        self.jobs.change(key, |job| job.note(|history| history.buries.bump()));
         self.set_pri(key, pri);
         self.move_job(key, To::Buried, step.now, step.timers);
         self.note_job(key);
         let after = self.this_commit();
-        step.tell_after(conn, Reply::Buried, after);
+        step.tell_after_of(conn, Reply::Buried, after, id);
         self.serve_waiting(step);
     }
 
-    /// `fail`: a release that counts as an attempt, with a text that stays.
-    pub fn fail(&mut self, conn: ConnId, id: JobId, pri: u32, delay: u32, text: &[u8], step: &mut Step<'_, '_>) {
+    /// `fail`: a release, or a bury, that counts as an attempt, with a text that stays.
+    pub fn fail(&mut self, conn: ConnId, failure: Failure, text: &[u8], step: &mut Step<'_, '_>) {
+        let Failure { id, pri, delay, buries } = failure;
         self.figures.count(Stat::Fail);
         let Some(key) = self.held_by(conn, id) else { return step.tell(conn, Reply::NotFound) };
         self.jobs.change(key, |job| {
-            job.note(|history| history.releases += 1);
+            job.note(|history| history.releases.bump());
             job.set_error(text);
         });
         self.set_pri(key, pri);
         self.jobs[key].delay = delay;
-        let outcome = self.end_attempt(key, Span::from_secs(u64::from(delay)), step);
+        let outcome = match buries {
+            true => self.end_last_attempt(key, step),
+            false => self.end_attempt(key, Span::from_secs(u64::from(delay)), step),
+        };
         let reply = if outcome == Outcome::Buried { Reply::Buried } else { Reply::Released };
         let after = self.this_commit();
-        step.tell_after(conn, reply, after);
+        step.tell_after_of(conn, reply, after, id);
         self.serve_waiting(step);
     }
 
@@ -121,7 +139,12 @@ impl State {
         let Some(key) = self.visible(id).filter(waits) else { return step.tell(conn, Reply::NotFound) };
         self.kick_one(key, step);
         let after = self.this_commit();
-        step.tell_after(conn, Reply::KickedJob, after);
+        step.tell_after_of(conn, Reply::KickedJob, after, id);
+    }
+
+    /// Returns the state of a job; None if there is no such job, or its put is not committed.
+    pub fn state_of(&self, id: JobId) -> Option<JobState> {
+        self.visible(id).and_then(|key| self.jobs[key].state())
     }
 
     /// An operator has a buried job be ready.
@@ -136,7 +159,7 @@ impl State {
     pub fn delete_buried(&mut self, id: JobId, step: &mut Step<'_, '_>) {
         if let Some(key) = self.find_buried(id) {
             self.figures.count(Stat::Delete);
-            self.tubes[self.jobs[key].tube.index()].deletes += 1;
+            self.tubes[self.jobs[key].tube.index()].deletes.bump();
             self.note(self.jobs[key].tube, Noted::Delete, step.now);
             self.delete_job(key, step.now, step.timers);
         }
@@ -150,8 +173,8 @@ impl State {
     pub(super) fn kick_one(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         self.jobs.change(key, |job| {
             job.note(|history| {
-                history.kicks += 1;
-                history.attempts = 0;
+                history.kicks.bump();
+                history.attempts = SmallCount::ZERO;
             });
         });
         self.move_job(key, To::Ready, step.now, step.timers);

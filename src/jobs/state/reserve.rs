@@ -214,7 +214,7 @@ impl State {
 
     fn reserve_job(&mut self, conn: ConnId, key: JobKey, step: &mut Step<'_, '_>) {
         let job = &mut self.jobs[key];
-        job.reserves += 1;
+        job.reserves.bump();
         let waited = (job.place == Place::Ready).then(|| step.now.since(job.at));
         let tube = job.tube;
         self.note(tube, Noted::Reserve(waited), step.now);

@@ -10,7 +10,8 @@ use super::rates::Rates;
 use super::sets::Watch;
 use super::sums::{Others, SumBy, Tally};
 use super::tube::{Tube, TubeId};
-use super::{State, Step};
+use super::{END_OF_IDS, END_OF_STORED_BATCHES, State, Step};
+use crate::count::Count;
 use crate::id::{ConnId, Id};
 use crate::stats::Figures;
 use crate::time::Time;
@@ -46,22 +47,22 @@ pub enum Saved<'a> {
     /// A connection that waits, until when, and for how many. The one that has waited longest is first.
     Wait(ConnId, Option<Time>, Option<u32>),
     /// The failures of a tube, as those of a sum and of a connection beside what earlier versions knew of them.
-    TubeFailures(&'a [u8], u64),
+    TubeFailures(&'a [u8], Count),
     /// The failures of a wiki or a type, and its last hour if it is followed.
-    Followed(SumBy, &'a [u8], u64, Option<Curve>),
+    Followed(SumBy, &'a [u8], Count, Option<Curve>),
     /// What happened in those that are not followed, their failures and last hour, and when the next point of curves is due.
-    Others(SumBy, Box<Tally>, u64, Curve, Time),
+    Others(SumBy, Box<Tally>, Count, Curve, Time),
     /// The failures of a connection.
-    ConnFailures(ConnId, u64),
+    ConnFailures(ConnId, Count),
 }
 
 /// What is known of a tube beyond its jobs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SavedTube {
     hidden: Option<Time>,
-    total_jobs: u64,
-    deletes: u64,
-    pauses: u64,
+    total_jobs: Count,
+    deletes: Count,
+    pauses: Count,
     tally: Tally,
 }
 
@@ -94,15 +95,13 @@ impl State {
         }
     }
 
-    /// Returns whether no command is under way, and all batches are committed.
+    /// Returns whether no command is under way.
     pub fn is_settled(&self) -> bool {
-        self.sweeps.is_empty()
-            && self.orphans.is_empty()
-            && self.serve_timer.is_none()
-            && self.last_uncommitted().is_none()
+        self.sweeps.is_empty() && self.orphans.is_empty() && self.serve_timer.is_none()
     }
 
-    /// Visits everything that another process must know. No command is under way, and all batches are committed.
+    /// Visits everything that another process must know. No command is under way. What is not committed is promised to nobody: puts
+    /// among that are left out.
     pub fn save(&self, visit: &mut dyn FnMut(Saved<'_>)) {
         visit(Saved::Meta {
             next_id: self.next_id,
@@ -132,13 +131,13 @@ impl State {
         waits.sort_unstable_by_key(|(wait, _)| wait.ticket);
         waits.into_iter().for_each(|(wait, id)| visit(Saved::Wait(id, wait.until, wait.many)));
         self.save_followed(visit);
-        let failed = conns().filter(|(_, conn)| conn.failures > 0);
+        let failed = conns().filter(|(_, conn)| conn.failures > Count::ZERO);
         failed.for_each(|(id, conn)| visit(Saved::ConnFailures(id, conn.failures)));
     }
 
     /// Visits failures and curves.
     fn save_followed(&self, visit: &mut dyn FnMut(Saved<'_>)) {
-        let failed = self.tubes.iter().filter(|(_, tube)| tube.tally.failures > 0);
+        let failed = self.tubes.iter().filter(|(_, tube)| tube.tally.failures > Count::ZERO);
         failed.for_each(|(_, tube)| visit(Saved::TubeFailures(&tube.name, tube.tally.failures)));
         for (_, sum) in &self.sums.all {
             let curve = sum.curve.as_deref().cloned();
@@ -179,6 +178,12 @@ impl State {
     pub fn restore(&mut self, saved: Saved<'_>, step: &mut Step<'_, '_>) -> Result<(), &'static str> {
         match saved {
             Saved::Meta { next_id, committed, is_draining, figures } => {
+                if next_id > END_OF_IDS {
+                    return Err("the number of the next job is none");
+                }
+                if committed >= END_OF_STORED_BATCHES {
+                    return Err("the number of the last batch is none");
+                }
                 (self.next_id, self.is_draining) = (next_id.max(1), is_draining);
                 self.figures = Figures::default();
                 self.figures.restore(&figures);
@@ -189,9 +194,9 @@ impl State {
                 self.roots.set(tube, signature, newest, changed, self.last_committed());
                 self.arm_forget(step.timers);
             }
-            Saved::Tube(name, saved) => self.restore_tube(name, &saved, step)?,
+            Saved::Tube(name, saved) => self.restore_tube(name, &saved, step),
             Saved::Sum(by, name, tally) => self.sums.restore(by, name, *tally),
-            Saved::Conn(id, saved) => self.restore_conn(id, saved, step)?,
+            Saved::Conn(id, saved) => self.restore_conn(id, saved)?,
             Saved::Job(record, body, since, held) => {
                 self.restore_job(&record, Body::Own(body.into()), since, held, step)?;
             }
@@ -223,38 +228,37 @@ impl State {
         Ok(())
     }
 
-    fn restore_tube(&mut self, name: &[u8], saved: &SavedTube, step: &mut Step<'_, '_>) -> Result<(), &'static str> {
-        let id = self.tube_for(name, step.timers).ok_or("there are too many tubes")?;
+    fn restore_tube(&mut self, name: &[u8], saved: &SavedTube, step: &mut Step<'_, '_>) {
+        let id = self.tube_in_any_case(name);
         saved.restore(&mut self.tubes[id.index()]);
         self.sums.add(self.tubes[id.index()].sums, &saved.tally, step.now);
         let tube = &mut self.tubes[id.index()];
         if !tube.is_unused() {
-            return Ok(());
+            return;
         }
         // Hidden or not, it has no jobs, users and watchers yet; what comes shows it again.
         let since = saved.hidden.unwrap_or(step.now);
         tube.hidden = Some(since);
         self.hidden.insert((since, id));
         self.arm_forget(step.timers);
-        Ok(())
     }
 
     /// Returns the tube with this name for a job, a user or a watcher, without forgetting what it has counted.
-    fn restored_tube(&mut self, name: &[u8], step: &mut Step<'_, '_>) -> Result<TubeId, &'static str> {
+    fn restored_tube(&mut self, name: &[u8]) -> TubeId {
         let counted = self.find_tube(name).map(|id| SavedTube::of(&self.tubes[id.index()]));
-        let id = self.tube_for(name, step.timers).ok_or("there are too many tubes")?;
+        let id = self.tube_in_any_case(name);
         counted.unwrap_or_default().restore(&mut self.tubes[id.index()]);
-        Ok(id)
+        id
     }
 
-    fn restore_conn(&mut self, id: ConnId, saved: SavedConn<'_>, step: &mut Step<'_, '_>) -> Result<(), &'static str> {
+    fn restore_conn(&mut self, id: ConnId, saved: SavedConn<'_>) -> Result<(), &'static str> {
         if saved.watches.is_empty() {
             return Err("a connection has no watch");
         }
-        let used = self.restored_tube(saved.used, step)?;
+        let used = self.restored_tube(saved.used);
         self.tubes[used.index()].using += 1;
         for watch in saved.watches.iter().filter(|watch| !watch.pattern.contains(&b'*')) {
-            let tube = self.restored_tube(&watch.pattern, step)?;
+            let tube = self.restored_tube(&watch.pattern);
             self.tubes[tube.index()].watching += 1;
         }
         if self.conns.len() <= id.index() {
@@ -274,7 +278,7 @@ impl State {
             is_producer: saved.is_producer,
             is_worker: saved.is_worker,
             rates: saved.rates,
-            failures: 0,
+            failures: Count::ZERO,
         }));
         Ok(())
     }
@@ -288,10 +292,17 @@ impl State {
         held: Option<(ConnId, Time)>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), &'static str> {
+        if !(1..END_OF_IDS).contains(&record.id.0) {
+            return Err("no job has such a number");
+        }
+        let root = record.root.map_or(0, |(signature, _)| signature.len());
+        if record.key.len().max(root) > usize::from(u8::MAX) {
+            return Err("its key or its root job is longer than any");
+        }
         if self.jobs.find(record.id).is_some() {
             return Err("a job is there twice");
         }
-        let tube = self.restored_tube(record.tube, step)?;
+        let tube = self.restored_tube(record.tube);
         let group = (!record.group.is_empty()).then(|| self.limits.join_group(record.group));
         let extra = Extra {
             key: record.key,
@@ -305,7 +316,7 @@ impl State {
         (job.pri, job.delay, job.ttr) = (record.pri, record.delay, record.ttr.max(1));
         (job.created, job.reserves, job.is_stored) = (record.created, record.reserves, true);
         let key = self.jobs.insert(job);
-        self.next_id = self.next_id.max(record.id.0.saturating_add(1));
+        self.next_id = self.next_id.max(record.id.0 + 1);
         let to = match (held, record.delayed) {
             (Some((conn, _)), _) if self.conns.get(conn.index()).is_none_or(Option::is_none) => To::Ready,
             (Some((conn, _)), _) => To::Reserved(conn),

@@ -45,6 +45,8 @@ impl Watch {
 
 /// What is added to a turn's pass for each job, divided by its weight.
 const STRIDE: u64 = 1 << 32;
+/// The pass from which on all begin anew near zero: once in 2^30 jobs at most, and far from where numbers end.
+const REBASED_FROM: u64 = 1 << 62;
 
 /// The first job of a bucket, as a set sees it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -198,6 +200,29 @@ impl WatchSet {
         self.pass = self.pass.max(turn.pass);
         turn.pass = self.pass + turn.stride;
         self.place(index);
+        if self.pass >= REBASED_FROM {
+            self.rebase();
+        }
+    }
+
+    /// Brings all passes near zero, without a change of who is next. Of turns behind the pass of the set only the order matters, as
+    /// each goes on from that pass when it is served; of the others, how far they are ahead.
+    fn rebase(&mut self) {
+        let mut behind: Vec<u64> = self.turns.iter().map(|turn| turn.pass).filter(|pass| *pass < self.pass).collect();
+        behind.sort_unstable();
+        behind.dedup();
+        let base = behind.len() as u64;
+        for turn in &mut self.turns {
+            turn.pass = match turn.pass.checked_sub(self.pass) {
+                Some(ahead) => base + ahead,
+                None => behind.partition_point(|pass| *pass < turn.pass) as u64,
+            };
+            turn.key = None;
+        }
+        self.pass = base;
+        self.order.clear();
+        // Lossless: a connection has 1024 watches at most.
+        (0..self.turns.len()).for_each(|index| self.place(index as u16));
     }
 
     fn move_front(&mut self, turn: u16, lane: LaneId, old: Option<Entry>, new: Option<Entry>) {
@@ -250,5 +275,63 @@ impl WatchSet {
             }
         }
         assert_eq!(placed, self.order.len(), "the order has a turn too many");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Id;
+
+    /// Returns a set with a watch of each of these weights, all of which always have a job.
+    fn busy_set(weights: &[u16]) -> WatchSet {
+        let watch = |(n, weight): (usize, &u16)| Watch {
+            pattern: format!("{n}/*").into_bytes().into(),
+            weight: *weight,
+            is_weighted: true,
+        };
+        let mut set = WatchSet::new(weights.iter().enumerate().map(watch).collect());
+        for turn in 0..weights.len() as u16 {
+            offer(&mut set, turn, true);
+        }
+        set
+    }
+
+    /// Gives a turn a job of priority 1, or takes it away.
+    fn offer(set: &mut WatchSet, turn: u16, is_there: bool) {
+        let entry = Entry { pri: 1, stamp: 0, id: JobId(1), bucket: BucketId::from_index(usize::from(turn)) };
+        let (old, new) = if is_there { (None, Some(entry)) } else { (Some(entry), None) };
+        set.replace(turn, LaneId::from_index(usize::from(turn)), true, old, new);
+    }
+
+    /// Serves a job, and returns in which turn.
+    fn serve(set: &mut WatchSet) -> u16 {
+        let (turn, _) = set.front().expect("a turn has a job");
+        set.advance(turn);
+        set.check(|_| true);
+        turn
+    }
+
+    #[test]
+    fn turns_are_the_same_however_many_jobs_there_were() {
+        let weights = [1, 3, 7, 1000];
+        let (mut new, mut old) = (busy_set(&weights), busy_set(&weights));
+        // As after 2^30 - 50 jobs of the first turn.
+        let begin = REBASED_FROM - 50 * STRIDE;
+        old.pass += begin;
+        old.turns.iter_mut().for_each(|turn| turn.pass += begin);
+        (0..old.turns.len() as u16).for_each(|turn| old.place(turn));
+        for served in 0..200_000_u32 {
+            // Now and then one has no jobs for a while, and is behind the others when it has some again.
+            for (turn, pause) in [(1, 900), (2, 5_000)] {
+                match served % (10 * pause) {
+                    after if after == 3 * pause => [&mut new, &mut old].map(|set| offer(set, turn, false)),
+                    after if after == 8 * pause => [&mut new, &mut old].map(|set| offer(set, turn, true)),
+                    _ => continue,
+                };
+            }
+            assert_eq!(serve(&mut old), serve(&mut new), "job {served}");
+        }
+        assert!(old.pass < new.pass, "the passes of the set have begun anew");
     }
 }

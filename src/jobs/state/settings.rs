@@ -148,7 +148,7 @@ impl State {
         self.figures.count(Stat::PauseTube);
         if let Some(name) = pattern.plain() {
             let Some(tube) = self.find_visible(name.bytes()) else { return step.tell(conn, Reply::NotFound) };
-            self.tubes[tube.index()].pauses += 1;
+            self.tubes[tube.index()].pauses.bump();
         }
         let until = step.now + Span::from_secs(u64::from(seconds));
         let pause = (seconds > 0).then_some(Paused { until, seconds });

@@ -11,6 +11,7 @@ use super::name::{type_of, wiki_of};
 use super::rates::{Event as Rated, Rates};
 use super::sweeps::JobState;
 use super::tube::TubeId;
+use crate::count::Count;
 use crate::histogram::Histogram;
 use crate::id::{Id, id};
 use crate::time::{Span, Time};
@@ -63,14 +64,14 @@ pub struct Tally {
     /// Puts, reserves and deletes a second.
     pub rates: Rates,
     /// Puts, reserves and deletes.
-    pub events: [u64; 3],
+    pub events: [Count; 3],
     /// Jobs refused because of their key.
-    pub duplicates: u64,
+    pub duplicates: Count,
     /// Leaves refused or dropped because of a newer root job.
-    pub superseded: u64,
+    pub superseded: Count,
     /// Reservations that ended without the job being done. Saved beside the tally, as earlier versions had none.
     #[serde(skip)]
-    pub failures: u64,
+    pub failures: Count,
 }
 
 impl Tally {
@@ -83,11 +84,11 @@ impl Tally {
                 Rated::Reserve
             }
             Noted::Delete => Rated::Delete,
-            Noted::Duplicate => return self.duplicates += 1,
-            Noted::Superseded => return self.superseded += 1,
-            Noted::Failure => return self.failures += 1,
+            Noted::Duplicate => return self.duplicates.bump(),
+            Noted::Superseded => return self.superseded.bump(),
+            Noted::Failure => return self.failures.bump(),
         };
-        self.events[event as usize] += 1;
+        self.events[event as usize].bump();
         self.rates.count(event, now);
     }
 
@@ -195,7 +196,7 @@ impl Sums {
 
     /// Has a wiki or a type be followed, with what is known of its last hour. Those that are too many then are not followed any more
     /// from the next point on.
-    pub fn restore_followed(&mut self, by: SumBy, name: &[u8], failures: u64, curve: Option<Curve>) {
+    pub fn restore_followed(&mut self, by: SumBy, name: &[u8], failures: Count, curve: Option<Curve>) {
         if let Some(id) = self.names.get(&(by, name.into())) {
             let sum = &mut self.all[id.index()];
             sum.tally.failures = failures;
@@ -230,7 +231,7 @@ impl Sums {
             return;
         }
         let puts = |id: &SumId| (self.all[id.index()].tally.events[Rated::Put as usize], *id);
-        let mut puts: Vec<(u64, SumId)> = places.union(&self.followed[by as usize]).map(puts).collect();
+        let mut puts: Vec<(Count, SumId)> = places.union(&self.followed[by as usize]).map(puts).collect();
         puts.sort_unstable_by(|one, other| other.cmp(one));
         puts.truncate(MOST_FOLLOWED);
         let chosen: BTreeSet<SumId> = puts.into_iter().map(|(_, id)| id).collect();

@@ -7,6 +7,7 @@ use super::{PAUSE_BETWEEN_SLICES, Pattern, Reply, SLICE, State, Step, Timer};
 use crate::id::{ConnId, Id, id};
 pub use crate::jobs::request::{ALL_STATES, JobState};
 use crate::jobs::stats::Jobs as Stat;
+use crate::time::{Span, Time};
 use crate::wheel::TimerId;
 
 id! {
@@ -33,6 +34,8 @@ pub(super) struct Sweep {
     /// Who is told of its end.
     pub conn: Option<ConnId>,
     pub pattern: Box<[u8]>,
+    /// When it was asked for.
+    since: Time,
     /// The tubes or groups before this one are done.
     next: usize,
     work: Work,
@@ -70,7 +73,8 @@ impl State {
     }
 
     fn start(&mut self, conn: Option<ConnId>, pattern: Pattern<'_>, work: Work, step: &mut Step<'_, '_>) {
-        self.go(Sweep { conn, pattern: pattern.bytes().into(), next: 0, work, count: 0, timer: None }, step);
+        let (pattern, since) = (pattern.bytes().into(), step.now);
+        self.go(Sweep { conn, pattern, since, next: 0, work, count: 0, timer: None }, step);
     }
 
     /// Has the groups of this name, all if it is `*`, learn of a limit.
@@ -78,7 +82,8 @@ impl State {
         let own = || self.limits.find_group(name).map_or(0..0, |group| group.index()..group.index() + 1);
         let places = if name == b"*" { 0..self.limits.groups.capacity() } else { own() };
         let work = Work::Groups { reply, end: places.end, last: None };
-        let sweep = Sweep { conn: Some(conn), pattern: name.into(), next: places.start, work, count: 0, timer: None };
+        let (pattern, since) = (name.into(), step.now);
+        let sweep = Sweep { conn: Some(conn), pattern, since, next: places.start, work, count: 0, timer: None };
         self.go(sweep, step);
     }
 
@@ -89,6 +94,19 @@ impl State {
             self.conn(conn).sweep = Some(id);
         }
         self.run(id, step);
+    }
+
+    /// Tells those whose commands were begun so long ago that nobody knows what comes of them. They go on without them.
+    pub fn give_up_sweeps(&mut self, after: Span, step: &mut Step<'_, '_>) {
+        for (_, sweep) in &mut self.sweeps {
+            if step.now.since(sweep.since) < after {
+                continue;
+            }
+            if let Some(conn) = sweep.conn.take() {
+                self.conns[conn.index()].as_mut().expect("a command's connection is open").sweep = None;
+                step.tell(conn, Reply::InternalError);
+            }
+        }
     }
 
     /// The next slice of a command.

@@ -5,6 +5,7 @@ use super::jobs::Jobs;
 use super::name::TubeName;
 use super::sets::{LaneId, SetId};
 use super::sums::{SumId, Tally};
+use crate::count::Count;
 use crate::id::{Id, id};
 use crate::names::Hash;
 use crate::time::Time;
@@ -109,9 +110,9 @@ pub(super) struct Tube {
     pub covers: Vec<Cover>,
     /// When the tube was left without jobs, users and watchers. It is no tube then, but its rates are kept for a while.
     pub hidden: Option<Time>,
-    pub total_jobs: u64,
-    pub deletes: u64,
-    pub pauses: u64,
+    pub total_jobs: Count,
+    pub deletes: Count,
+    pub pauses: Count,
     /// Its wiki and its type.
     pub sums: [SumId; 2],
     pub tally: Tally,
@@ -142,9 +143,9 @@ impl Tube {
             paused: None,
             covers: Vec::new(),
             hidden: None,
-            total_jobs: 0,
-            deletes: 0,
-            pauses: 0,
+            total_jobs: Count::ZERO,
+            deletes: Count::ZERO,
+            pauses: Count::ZERO,
             sums,
             tally: Tally::default(),
         }

@@ -35,7 +35,7 @@ impl State {
     /// Returns what there is to know of a wiki or a type, and of its tubes with the most jobs; None if it has none.
     pub fn sum_with_tubes(&self, by: SumBy, name: &[u8], most: usize, now: Time) -> Option<(Summary, Summaries)> {
         let sum = self.sums.find(by, name)?;
-        let tubes = self.visible_tubes(sum).map(|(place, tube)| (tube.jobs(), tube.total_jobs, place));
+        let tubes = self.visible_tubes(sum).map(|(place, tube)| (tube.jobs(), tube.total_jobs.get(), place));
         let tubes = largest_of(tubes.collect(), most).map(|place| &self.tubes[place]);
         let summary =
             |tube: &Tube| (tube.name.to_vec(), Summary::of(counts_of(tube), self.oldest_of(tube, now), &tube.tally));
@@ -103,7 +103,7 @@ impl State {
             }),
             is_waiting: conn.wait.is_some(),
             rates: [Rated::Reserve, Rated::Delete].map(|event| conn.rates.of(event, now)[0]),
-            failures: conn.failures,
+            failures: conn.failures.get(),
         });
         told.take(most).collect()
     }

@@ -1,7 +1,8 @@
 //! The changes of a batch as rows that a thread can own: short texts lie together in one piece of memory, long bodies are
 //! shared with their jobs. Times are those of the day, so that they mean the same to every process.
 
-use super::Visit;
+use super::{RefusedChange, Visit};
+use crate::count::SmallCount;
 use crate::jobs::state::{Backoff, Body, Commit, History, JobId, Record, Saved, Setting, Stored, Until};
 use crate::time::{Span, Time};
 use std::sync::Arc;
@@ -61,7 +62,7 @@ pub struct JobRow {
     /// Whether it is buried.
     pub is_buried: bool,
     /// How often it was reserved.
-    pub reserves: u32,
+    pub reserves: SmallCount,
     /// What happened to it.
     pub history: History,
     /// Its key; empty without.
@@ -96,7 +97,7 @@ impl JobRow {
     /// Returns whether it is no more than what each job has: nothing has happened to it, and its put had no options.
     pub fn is_plain(&self) -> bool {
         !self.is_buried
-            && self.reserves == 0
+            && self.reserves == SmallCount::ZERO
             && self.history == History::default()
             && self.root.is_none()
             && [self.key, self.group, self.error].iter().all(|text| text.is_empty())
@@ -107,6 +108,19 @@ impl Text {
     /// Returns whether there is nothing.
     pub fn is_empty(self) -> bool {
         self.start == self.end
+    }
+}
+
+impl Row {
+    /// Returns what a client loses if the row is refused; None if nothing can go on without it.
+    pub fn change(&self) -> Option<RefusedChange> {
+        match self {
+            Row::Put(job, _) => Some(RefusedChange::Put(job.id)),
+            Row::Update(job) => Some(RefusedChange::Job(job.id)),
+            Row::Delete(id) => Some(RefusedChange::Job(*id)),
+            Row::Root(..) | Row::RootGone(..) | Row::Setting(..) => Some(RefusedChange::Other),
+            Row::NextId(_) => None,
+        }
     }
 }
 

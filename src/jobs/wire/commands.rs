@@ -15,7 +15,7 @@ const CORE: [(&str, Effect); 25] = [
     ("use", Asks),
     ("reserve", Asks),
     ("reserve-with-timeout", Asks),
-    ("reserve-job", Changes),
+    ("reserve-job", Asks),
     ("delete", Changes),
     ("release", Changes),
     ("bury", Changes),
@@ -59,6 +59,9 @@ const EXTENSIONS: [(&str, Effect); 17] = [
 ];
 /// The options of put-job.
 pub const OPTIONS: [&str; 6] = ["tube", "key", "until", "root", "root-ts", "group"];
+
+/// The options of fail.
+pub const FAIL_OPTIONS: [&str; 1] = ["bury"];
 
 /// Returns every command word, those of beanstalkd first.
 pub fn words() -> impl Iterator<Item = &'static str> {

@@ -2,7 +2,8 @@
 //! it stays in the buffer that connections share.
 
 use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, commands::is_extension, parse};
-use crate::jobs::state::{Body, JobId, ManyEntry, Put, Refusal};
+use crate::browser::is_from_browser;
+use crate::jobs::state::{Body, Failure, JobId, ManyEntry, Put, Refusal};
 use crate::record::{Reader, Unreadable, Writer};
 use memchr::memchr_iter;
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,8 @@ pub enum Item<'a> {
     Put(Put, Body),
     /// A put-many.
     PutMany(Vec<ManyEntry>),
-    /// `fail id pri delay` with its text.
-    Fail(JobId, u32, u32, Box<[u8]>),
+    /// `fail` with its text.
+    Fail(Failure, Box<[u8]>),
     /// Something that makes no sense, or is too long.
     Refused(Refusal),
 }
@@ -50,13 +51,18 @@ enum Phase {
 enum What {
     Put(Put),
     Fail(JobId, u32, u32),
+    /// The same with `bury`. A process that does not know it refuses the handover.
+    FailAndBury(JobId, u32, u32),
 }
 
 /// A put-many of which not all is there.
 struct Many {
     left: u32,
     entries: Vec<ManyEntry>,
+    /// The bytes of the bodies, of which one may have to come.
     bytes: usize,
+    /// Size of the entries in bytes.
+    kept: usize,
     /// Why none of them is put, if that is so: then nothing is kept.
     lost: Option<Refusal>,
 }
@@ -102,7 +108,7 @@ impl Stream {
     /// Returns how many bytes are kept of a request that is not all there.
     pub fn kept_bytes(&self) -> usize {
         let body = if let Phase::Body(_, body, _) = &self.phase { body.capacity() } else { 0 };
-        body + self.many.as_ref().filter(|many| many.lost.is_none()).map_or(0, |many| many.bytes)
+        body + self.many.as_ref().filter(|many| many.lost.is_none()).map_or(0, |many| many.kept)
     }
 
     /// Writes what is kept of a request, for a process that takes over.
@@ -121,7 +127,7 @@ impl Stream {
             ManyEntry::Put(put, _) => Ok(put.clone()),
             ManyEntry::Refused(refusal) => Err(*refusal),
         };
-        let many = self.many.as_ref().map(|Many { left, entries, bytes, lost }| SavedMany {
+        let many = self.many.as_ref().map(|Many { left, entries, bytes, lost, .. }| SavedMany {
             left: *left,
             bytes: *bytes,
             lost: *lost,
@@ -165,7 +171,8 @@ impl Stream {
                 Err(refusal) => ManyEntry::Refused(refusal),
             });
         }
-        Ok(Stream { phase, many: Some(Many { left, entries: all, bytes, lost }) })
+        let kept = all.iter().map(ManyEntry::kept_bytes).sum();
+        Ok(Stream { phase, many: Some(Many { left, entries: all, bytes, kept, lost }) })
     }
 
     /// Reads the next request at the front of the input. No body may be longer than `max_size`.
@@ -201,6 +208,9 @@ impl Stream {
             if window.len() < most {
                 return Cut { consumed: 0, item: None };
             }
+            if is_from_browser(window) {
+                return turn_browser_away(input);
+            }
             // The last byte may be the first half of an end.
             self.phase = Phase::RestOfLine;
             let item = self.refuse_line(Refusal::BadFormat);
@@ -208,15 +218,24 @@ impl Stream {
         };
         let consumed = end + CRLF.len();
         let item = match parse(&input[..end]) {
+            // Of all commands, a request of HTTP can be this one alone.
+            Line::Refused(_) | Line::Request(Request::DeadLetter(..)) if is_from_browser(&input[..end]) => {
+                return turn_browser_away(input);
+            }
             Line::Put(_, bytes) if bytes > max_size => self.skip(bytes, Refusal::JobTooBig),
             Line::Put(put, bytes) => self.begin_body(What::Put(put), bytes),
             Line::RefusedBody(bytes) => self.skip(bytes, Refusal::BadFormat),
             Line::Refused(refusal) if self.many.is_some() && is_put(&input[..end]) => self.refuse(refusal),
             _ if self.many.is_some() => self.refuse_line(Refusal::BadFormat),
-            Line::Fail(_, _, _, bytes) if bytes > MAX_ERROR_BYTES => self.skip(bytes, Refusal::BadFormat),
-            Line::Fail(id, pri, delay, bytes) => self.begin_body(What::Fail(id, pri, delay), bytes),
+            Line::Fail(_, bytes) if bytes > MAX_ERROR_BYTES => self.skip(bytes, Refusal::BadFormat),
+            Line::Fail(Failure { id, pri, delay, buries: false }, bytes) => {
+                self.begin_body(What::Fail(id, pri, delay), bytes)
+            }
+            Line::Fail(Failure { id, pri, delay, buries: true }, bytes) => {
+                self.begin_body(What::FailAndBury(id, pri, delay), bytes)
+            }
             Line::PutMany(left) => {
-                self.many = Some(Many { left, entries: Vec::new(), bytes: 0, lost: None });
+                self.many = Some(Many { left, entries: Vec::new(), bytes: 0, kept: 0, lost: None });
                 None
             }
             Line::Request(request) => Some(Item::Request(request)),
@@ -277,7 +296,10 @@ impl Stream {
             return Cut { consumed, item: self.refuse(Refusal::ExpectedCrlf) };
         }
         let item = match what {
-            What::Fail(id, pri, delay) => Some(Item::Fail(id, pri, delay, body.into())),
+            What::Fail(id, pri, delay) => Some(Item::Fail(Failure { id, pri, delay, buries: false }, body.into())),
+            What::FailAndBury(id, pri, delay) => {
+                Some(Item::Fail(Failure { id, pri, delay, buries: true }, body.into()))
+            }
             What::Put(put) => self.put(put, Body::Own(body.into())),
         };
         Cut { consumed, item }
@@ -305,6 +327,7 @@ impl Stream {
         let many = self.many.as_mut().expect("it is one of many");
         many.left -= 1;
         if many.lost.is_none() {
+            many.kept += entry.kept_bytes();
             many.entries.push(entry);
         }
         if many.left > 0 {
@@ -332,6 +355,11 @@ impl Many {
         self.lost.get_or_insert(why);
         self.entries = Vec::new();
     }
+}
+
+/// A browser gets no reply, and nothing of what it sends is served.
+fn turn_browser_away(input: &[u8]) -> Cut<'static> {
+    Cut { consumed: input.len(), item: Some(Item::Request(Request::Quit)) }
 }
 
 /// Returns where the first line ends. A line feed alone is a part of it.
@@ -367,6 +395,10 @@ mod tests {
             loop {
                 let Cut { consumed, item } = stream.cut(&buffer, 10);
                 let told = item.map(|item| tell(&item));
+                if told.as_deref() == Some("Quit") {
+                    items.extend(told);
+                    return items;
+                }
                 let is_over = told.is_none() && consumed == 0;
                 items.extend(told);
                 buffer.drain(..consumed);
@@ -382,7 +414,10 @@ mod tests {
         match item {
             Item::Request(request) => format!("{request:?}").split(['(', ' ']).next().unwrap_or_default().into(),
             Item::Put(_, body) => format!("put {}", body.bytes().escape_ascii()),
-            Item::Fail(id, _, _, text) => format!("fail {} {}", id.0, text.escape_ascii()),
+            Item::Fail(failure, text) => {
+                let bury = if failure.buries { " bury" } else { "" };
+                format!("fail {}{bury} {}", failure.id.0, text.escape_ascii())
+            }
             Item::Refused(refusal) => format!("{refusal:?}"),
             Item::PutMany(entries) => {
                 let entry = |entry: &ManyEntry| match entry {
@@ -399,7 +434,14 @@ mod tests {
         let long = format!("use {}\r\nstats\r\n", "x".repeat(300));
         let extension = format!("put-job 1 1 1 2 key={}\r\nab\r\nstats\r\n", "k".repeat(200));
         let too_long = format!("identify {}\r\nstats\r\n", "k".repeat(2000));
-        let cases: [(&str, &str); 14] = [
+        let long_request = format!("POST /{} HTTP/1.1\r\ndrain\r\n", "x".repeat(300));
+        let cases: [(&str, &str); 21] = [
+            ("put 1 1 1 9\r\nPOST / HT\r\nstats\r\n", "put POST / HT|Stats"),
+            ("put 1 1 1 9\r\nHost: a\r\n\r\nstats\r\n", "put Host: a\\r\\n|Stats"),
+            ("put-many 1\r\nput 1 1 1 4\r\nGET \r\nfail 7 1 1 5\r\nHost:\r\n", "many GET |fail 7 Host:"),
+            ("stats\r\nPOST / HTTP/1.1\r\nstats\r\n", "Stats|Quit"),
+            ("put-many 2\r\nput 1 1 1 1\r\na\r\nHOST: a\r\nstats\r\n", "Quit"),
+            (&long_request, "Quit"),
             ("put 1 1 1 3\r\nabc\r\nstats\r\n", "put abc|Stats"),
             ("put 1 1 1 0\r\n\r\nput 1 1 1 2\r\n\r\n\r\n", "put |put \\r\\n"),
             ("put 1 1 1 3\r\nabcdestats\r\n", "ExpectedCrlf|Stats"),
@@ -407,6 +449,7 @@ mod tests {
             ("put 1 1 1 x\r\nstats\r\n", "BadFormat|Stats"),
             ("put-job 1 1 1 3 x=y\r\nabc\r\nstats\r\n", "BadFormat|Stats"),
             ("fail 7 1 1 2\r\nno\r\nfail 7 1 1 5000\r\n", "fail 7 no"),
+            ("fail 7 1 1 2 bury\r\nno\r\nfail 7 1 1 2 x\r\nstats\r\n", "fail 7 bury no|BadFormat|Stats"),
             ("put-many 2\r\nput 1 1 1 1\r\na\r\nput-job 1 1 1 2 key=a\r\nbc\r\nstats\r\n", "many a,bc|Stats"),
             ("put-many 3\r\nput x\r\nput-job 1 1 1 1 x\r\nb\r\nput 1 1 1 1\r\nc\r\n", "many BadFormat,BadFormat,c"),
             ("put-many 2\r\nput 1 1 1 1\r\na\r\nstats\r\nstats\r\n", "BadFormat|Stats"),

@@ -56,6 +56,12 @@ impl<'a> Words<'a> {
         if word.is_empty() { Err(Wrong) } else { Ok(word) }
     }
 
+    /// The name of a file that is made beside others: without a slash, and no hidden one.
+    pub fn file_name(&mut self) -> Result<&'a [u8], Wrong> {
+        let is_plain = |name: &&[u8]| !name.starts_with(b".") && !name.iter().any(|byte| *byte == b'/' || *byte < b' ');
+        self.word().ok().filter(is_plain).ok_or(Wrong)
+    }
+
     /// Leaves one space before the next word.
     pub fn skip_spaces(&mut self) {
         while self.0.starts_with(b"  ") {

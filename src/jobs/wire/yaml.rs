@@ -110,6 +110,9 @@ pub fn write_extensions(bytes: &mut Vec<u8>) {
     for option in commands::OPTIONS {
         put!(bytes, "- put-job:{option}");
     }
+    for option in commands::FAIL_OPTIONS {
+        put!(bytes, "- fail:{option}");
+    }
 }
 
 /// Writes one entry of `list-jobs`.

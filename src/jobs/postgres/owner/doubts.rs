@@ -1,16 +1,18 @@
 //! What follows from the row: who has the queue, what became of something that was not answered, and what the database has lost.
 
-use super::{BEAT, FIRST_PAUSE, NOBODY, Owner, OwnerRow, Phase, Stage};
-use crate::jobs::postgres::asks::{Cursor, Fence, Told};
-use crate::time::Time;
+use super::{BEAT, FIRST_PAUSE, LONGEST_PAUSE, NOBODY, Owner, OwnerRow, Phase, Stage};
+use crate::jobs::postgres::asks::{Answer, Cursor, Fence, Reach, Told};
+use crate::jobs::store::HandedOver;
+use crate::time::{Span, Time};
 
-/// Epochs of one database differ in no more than these bits: each begins at the time when it was made, so that those of two
-/// databases are told apart.
+/// Epochs of one database differ in no more than these bits: each begins at the time when it was made. By that those of two
+/// databases are told apart when a daemon of an earlier version did not say which queue it had.
 const EPOCHS_OF_A_DATABASE: u32 = 20;
 
 impl Owner {
     pub(super) fn took(&mut self, row: &OwnerRow, now: Time) {
-        (self.epoch, self.since) = (row.epoch, row.since);
+        let is_same = self.is_same_queue(row);
+        (self.queue, self.epoch, self.since) = (Some(row.queue), row.epoch, row.since);
         let has_all = match &self.phase {
             Phase::StandsBy => {
                 self.trust(now);
@@ -18,14 +20,17 @@ impl Owner {
                 self.phase = Phase::Reads(Cursor::Start, 0);
                 return self.told.push_back(Told::Owns(self.holder()));
             }
-            Phase::GoesOn(mark) => is_same_database(mark.opening, row.epoch) && row.batch == mark.batch,
+            Phase::GoesOn(handed_over) => {
+                let HandedOver { mark, is_whole, .. } = **handed_over;
+                is_same && is_whole && row.batch == mark.batch
+            }
             // Nobody else has written since, but something is missing.
             _ => false,
         };
         self.trust(now);
         if has_all {
             self.phase = Phase::Owns;
-            self.told.push_back(Told::Works(self.holder()));
+            self.works();
         } else {
             self.begin_rewrite(row);
         }
@@ -35,15 +40,11 @@ impl Owner {
     pub(super) fn saw(&mut self, row: &OwnerRow, now: Time) {
         let is_mine = row.address == self.address;
         match self.phase.clone() {
+            Phase::GoesOn(_) if is_mine => self.took(row, now),
+            Phase::GoesOn(_) | Phase::Doubts(_) | Phase::Retakes if !self.is_same_queue(row) => self.refuse(now),
+            // Of a copy of the queue that others have, the same take-over is theirs.
+            Phase::GoesOn(_) if row.epoch <= self.epoch => self.refuse(now),
             Phase::Doubts(before) => self.resolve(*before, row, now),
-            Phase::GoesOn(mark) if is_mine || !is_same_database(mark.opening, row.epoch) => {
-                if is_mine {
-                    return self.took(row, now);
-                }
-                let why = "the database has other jobs than this daemon, and neither are given up";
-                self.told.push_back(Told::Fails(why.into()));
-                self.not_before = now + BEAT;
-            }
             Phase::Retakes if is_mine && row.epoch > self.epoch => self.took(row, now),
             // Its owner was not heard of for long when it was taken for dead, and counts as dead soon.
             Phase::Retakes if row.epoch < self.epoch => self.not_before = now + BEAT.min(row.rest + FIRST_PAUSE),
@@ -77,12 +78,7 @@ impl Owner {
         let target = self.target();
         match before {
             Phase::Reads(..) if row.batch == self.batch => self.phase = before,
-            Phase::Owns if row.batch == self.batch => {
-                self.phase = Phase::Owns;
-                if self.under_way.is_none() {
-                    self.told.push_back(Told::Works(self.holder()));
-                }
-            }
+            Phase::Owns if row.batch == self.batch => self.phase = Phase::Owns,
             Phase::Owns if row.batch == target => self.committed_before(),
             Phase::Rewrites(left, _) if row.attempt == self.attempt || row.batch == target && left.to != target => {
                 self.committed_before();
@@ -106,12 +102,59 @@ impl Owner {
         self.attempt = self.attempt.max(row.attempt);
         let left = Fence { epoch: self.epoch, from: row.batch, to: row.batch, attempt: row.attempt };
         self.phase = Phase::Rewrites(left, Stage::Begins);
-        self.told.push_back(Told::Rewrite(self.rewrites));
+        self.told.push_back(Told::Rewrite(self.rewrites, self.holder()));
+    }
+
+    /// Returns whether a row is of the queue whose jobs the loop has.
+    fn is_same_queue(&self, row: &OwnerRow) -> bool {
+        self.queue.map_or(is_same_database(self.epoch, row.epoch), |queue| queue == row.queue)
+    }
+
+    /// Notes whether an answer proves that what the database has is kept.
+    pub(super) fn weigh(&mut self, answer: &Answer, now: Time) {
+        let reach = match answer {
+            Answer::Took(_, reach) | Answer::Renewed(Some(_), reach) | Answer::Committed(true, reach) => reach,
+            Answer::Page(..) => return self.pause = FIRST_PAUSE,
+            Answer::Seen(_) => return self.is_proven = false,
+            _ => return,
+        };
+        self.is_proven = *reach == Reach::Kept;
+        match reach {
+            Reach::Kept => self.pause = FIRST_PAUSE,
+            Reach::Warned(sentence) => {
+                self.rest(now);
+                self.fail(sentence.clone());
+            }
+        }
+    }
+
+    /// Asks nothing for a while, the longer the more often.
+    pub(super) fn rest(&mut self, now: Time) {
+        self.not_before = now + self.pause;
+        self.pause = Span::from_micros(self.pause.as_micros() * 2).min(LONGEST_PAUSE);
+    }
+
+    pub(super) fn fail(&mut self, sentence: String) {
+        self.is_failing = true;
+        self.told.push_back(Told::Fails(sentence));
+    }
+
+    pub(super) fn works(&mut self) {
+        self.is_failing = false;
+        self.told.push_back(Told::Works(self.holder()));
+    }
+
+    /// The database has other jobs than the loop. Another place may be behind the same name by the time of the next connection.
+    fn refuse(&mut self, now: Time) {
+        self.is_connected = false;
+        self.not_before = now + BEAT;
+        self.fail("the database has other jobs than this daemon, and neither are given up".into());
     }
 
     /// Another has the queue. What the loop has counts for nothing any more.
     pub(super) fn lose(&mut self, why: &str, now: Time) {
         self.phase = Phase::StandsBy;
+        self.queue = None;
         self.trusted_until = Time::START;
         (self.under_way, self.unsaid, self.slice) = (None, None, None);
         self.term += 1;

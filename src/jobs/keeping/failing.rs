@@ -1,0 +1,102 @@
+//! Requests and replies while the store fails, or is slow: who waits, for how long, and what is answered then.
+
+use super::LOOK;
+use crate::id::{ConnId, Id};
+use crate::jobs::JobQueue;
+use crate::jobs::sessions::session_of;
+use crate::jobs::store::Standing;
+use crate::jobs::wire::stream::Item;
+use crate::jobs::wire::{self, replies};
+use crate::service::Context;
+use crate::time::{Span, Time};
+use crate::wheel::TimerId;
+
+impl JobQueue {
+    /// Ends the wait of replies to which the store has not come for too long, while it fails.
+    pub(in crate::jobs) fn look_after_store(&mut self, context: &mut Context<'_>) {
+        self.keeping.timer.take().into_iter().for_each(TimerId::fired);
+        let now = context.now;
+        let timeout = self.keeping.timeout;
+        if !self.is_stuck(now) {
+            return self.keeping.marks.clear();
+        }
+        if self.is_store_failing(now) || self.keeping.held_back.iter().any(|conn| self.is_overdue(*conn, now)) {
+            // Their puts are refused now, and what has waited too long is answered.
+            self.keeping.held_back.drain(..).for_each(|conn| context.resume(conn));
+        }
+        self.step(context, |state, step| state.give_up_sweeps(timeout, step));
+        let last = self.state.last_uncommitted().unwrap_or(self.state.last_committed());
+        if self.keeping.marks.back().is_none_or(|(mark, _)| *mark < last) {
+            self.keeping.marks.push_back((last, now));
+            self.state.split_batch();
+        }
+        while let Some((mark, until)) = self.keeping.marks.front().copied()
+            && now.since(until) >= timeout
+        {
+            self.keeping.marks.pop_front();
+            if mark <= self.state.last_committed() {
+                continue;
+            }
+            if self.keeping.late.begin("late") {
+                log::warn!("the jobs are not committed: replies that wait for that are INTERNAL_ERROR");
+            }
+            self.keeping.give_up_acts(mark, context);
+            if self.store.standing() == Standing::Owns {
+                context.replace_up_to(mark.0, replies::write_internal_error);
+            } else {
+                self.give_up_promises(context);
+            }
+        }
+    }
+
+    /// Returns whether the store fails, or is slow with the batch that is under way.
+    fn is_stuck(&self, now: Time) -> bool {
+        self.store.is_failing() || self.keeping.under_way.is_some_and(|(_, since)| now.since(since) >= LOOK)
+    }
+
+    /// Returns whether the next request of a connection has waited for as long as replies wait for a commit that fails.
+    fn is_overdue(&self, conn: ConnId, now: Time) -> bool {
+        let since = self.sessions.get(conn.index()).and_then(|session| session.held_since);
+        since.is_some_and(|since| now.since(since) >= self.keeping.timeout) && self.is_stuck(now)
+    }
+
+    /// Returns whether a request is answered without being done: it would change something, and has waited for too long, though it
+    /// could not even be read.
+    pub(in crate::jobs) fn is_given_up(&self, conn: ConnId, may_change: bool, item: &Item<'_>, now: Time) -> bool {
+        let would_change = match item {
+            Item::Request(_) => may_change,
+            Item::Fail(..) => true,
+            // These have answers of their own.
+            Item::Put(..) | Item::PutMany(_) | Item::Refused(_) => false,
+        };
+        would_change && self.is_overdue(conn, now)
+    }
+
+    /// Returns whether a commit takes so long that the store counts as failing, or it says so itself.
+    pub(in crate::jobs) fn is_store_failing(&self, now: Time) -> bool {
+        let takes = self.keeping.under_way.map_or(Span::ZERO, |(_, since)| now.since(since));
+        self.store.is_failing() || takes > self.keeping.timeout + LOOK
+    }
+
+    /// Holds a connection back that is about to change something while too much waits for its commit. Returns whether it does.
+    pub(in crate::jobs) fn hold_back(&mut self, conn: ConnId, input: &[u8], now: Time) -> bool {
+        let is_backed_up = self.state.is_backed_up();
+        let session = session_of(&mut self.sessions, conn);
+        if !is_backed_up || input.is_empty() {
+            session.held_since = None;
+            return false;
+        }
+        let is_between = session.stream.is_between();
+        let is_put = !is_between || input.starts_with(b"put");
+        if is_between && !wire::commands::may_change(input) {
+            return false;
+        }
+        // A put changes nothing while the store fails, and what has waited too long is not done.
+        if is_put && self.is_store_failing(now) || self.is_overdue(conn, now) {
+            return false;
+        }
+        session_of(&mut self.sessions, conn).held_since.get_or_insert(now);
+        self.keeping.held_back.push(conn);
+        true
+    }
+}

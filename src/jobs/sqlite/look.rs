@@ -1,0 +1,87 @@
+//! The store's files as the system shows them at their paths. A path may come to name another file, or none, while the store goes
+//! on with the one that it has open: what is written then is lost when that is closed.
+
+use std::fs::{self, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Identity of a file: its device, and its number there. While the file is open, no other has the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+/// A file as it stands at its path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    pub id: FileId,
+    pub bytes: u64,
+}
+
+/// The file of the store and its log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Look {
+    pub file: Seen,
+    pub log: Seen,
+}
+
+impl FileId {
+    /// Returns the identity of the file that this tells of.
+    pub fn of(metadata: &Metadata) -> FileId {
+        FileId { device: metadata.dev(), inode: metadata.ino() }
+    }
+
+    /// Returns the identity of what stands at a path, the target of a link; None if nothing does.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not tell.
+    pub fn at(path: &Path) -> io::Result<Option<FileId>> {
+        match fs::metadata(path) {
+            Ok(metadata) => Ok(Some(FileId::of(&metadata))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Look {
+    /// Looks at the file and its log.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says which of them is not there.
+    pub fn at(file: &Path, log: &Path) -> Result<Look, String> {
+        Ok(Look { file: see(file)?, log: see(log)? })
+    }
+
+    /// Returns the bytes of both.
+    pub fn bytes(&self) -> u64 {
+        self.file.bytes + self.log.bytes
+    }
+
+    /// Returns which of the files is another one by `now`; None if both are the same.
+    pub fn replaced(&self, now: &Look) -> Option<&'static str> {
+        self.first_of(now, |before, after| before.id != after.id)
+    }
+
+    /// Returns which of the files has another length by `now`, though nobody but others can have changed it; None if neither.
+    pub fn resized(&self, now: &Look) -> Option<&'static str> {
+        self.first_of(now, |before, after| before.bytes != after.bytes)
+    }
+
+    fn first_of(&self, now: &Look, differs: impl Fn(&Seen, &Seen) -> bool) -> Option<&'static str> {
+        let is_file = differs(&self.file, &now.file).then_some("the file");
+        is_file.or_else(|| differs(&self.log, &now.log).then_some("its log"))
+    }
+}
+
+fn see(path: &Path) -> Result<Seen, String> {
+    match fs::metadata(path) {
+        Ok(metadata) => Ok(Seen { id: FileId::of(&metadata), bytes: metadata.len() }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(format!("{} was removed or renamed", path.display())),
+        Err(error) => Err(format!("{} cannot be looked at: {error}", path.display())),
+    }
+}
