@@ -3,7 +3,7 @@
 use super::{Admin, COMMAND};
 use crate::access::Verb;
 use crate::id::ConnId;
-use crate::service::{Acted, Context};
+use crate::service::{Acted, Context, NotDone};
 use log::LevelFilter;
 
 /// One command.
@@ -80,13 +80,13 @@ pub(super) fn find(name: &[u8]) -> Option<&'static AdminCommand> {
 
 /// Returns the level of that name; None for the one that the daemon was started with. Less than warnings is none of them: a log
 /// without these helps nobody.
-fn level_of(name: &[u8]) -> Result<Option<LevelFilter>, String> {
+fn level_of(name: &[u8]) -> Result<Option<LevelFilter>, NotDone> {
     match name {
         b"warn" => Ok(Some(LevelFilter::Warn)),
         b"info" => Ok(Some(LevelFilter::Info)),
         b"debug" => Ok(Some(LevelFilter::Debug)),
         b"trace" => Ok(Some(LevelFilter::Trace)),
         b"default" => Ok(None),
-        _ => Err("the level is warn, info, debug, trace or default".into()),
+        _ => Err(NotDone::Malformed("the level is warn, info, debug, trace or default".into())),
     }
 }

@@ -13,11 +13,13 @@ pub use options::AdminSettings;
 use crate::access::{Need, Verb};
 use crate::id::ConnId;
 use crate::lines::{Progress, serve_lines};
-use crate::options::Opt;
+use crate::options::{Opt, did_you_mean};
 use crate::output::MAX_BYTES;
 use crate::record::{Reader, Writer};
 use crate::report::Report;
-use crate::service::{Act, Acted, Caps, Context, Info, Input, Peers, Served, Service, Traffic, Unreadable};
+use crate::service::{
+    Act, Acted, Asker, Caps, Context, Info, Input, NotDone, Peers, Served, Service, Traffic, Unreadable,
+};
 use crate::settings::{self, Configure};
 use crate::stats::Figures;
 use crate::text::escaped;
@@ -139,20 +141,20 @@ impl Admin {
             && let Err(denial) =
                 context.check(conn, &Need { verb: COMMAND, keys: &[command.name.as_bytes()], takes: None })
         {
-            return self.answer(conn, &asked, &Err(format!("access: {}", denial.name())), context);
+            return self.answer(conn, &asked, &Err(NotDone::Refused(format!("access: {}", denial.name()))), context);
         }
         let Some((command, rest)) = command else {
-            return self.answer(conn, &asked, &Err("there is no such command".into()), context);
+            return self.answer(conn, &asked, &Err(no_command(&words)), context);
         };
         if rest.len() != command.parameters.len() {
             let usage = [&[command.name], command.parameters].concat().join(" ");
-            return self.answer(conn, &asked, &Err(format!("this is {usage}")), context);
+            return self.answer(conn, &asked, &Err(NotDone::Malformed(format!("this is {usage}"))), context);
         }
         match command.by {
             By::Service(service, action) => {
                 self.asked = asked;
                 context.acts.push(Act {
-                    asker: Some((context.id, conn)),
+                    asker: Asker { service: context.id, conn, number: 0 },
                     service: service.into(),
                     action: action.into(),
                     key: rest.join(&b' '),
@@ -176,9 +178,9 @@ impl Admin {
         match answer {
             Ok(done) if done.is_empty() => warn!("{asked}"),
             Ok(done) => warn!("{asked}: {done}"),
-            Err(reason) => warn!("{asked}, which is refused: {reason}"),
+            Err(reason) => warn!("{asked}, which is refused: {}", reason.text()),
         }
-        context.output.reply_lines(conn, |bytes| wire::write_answer(bytes, answer));
+        write_answer(conn, answer, context);
         Progress::Done
     }
 
@@ -230,19 +232,19 @@ impl Admin {
     /// Answers those who wait for the end of the drain.
     fn end_watch(&mut self, answer: &Acted, context: &mut Context<'_>) {
         for conn in self.watchers.drain(..) {
-            context.output.reply_lines(conn, |bytes| wire::write_answer(bytes, answer));
+            write_answer(conn, answer, context);
             context.resume(conn);
         }
     }
 
     /// `UNDRAIN`.
     fn undrain(&mut self, context: &mut Context<'_>) -> Acted {
-        let Some(timer) = self.look_timer.take() else { return Err("nothing is drained".into()) };
+        let Some(timer) = self.look_timer.take() else { return Err(NotDone::Refused("nothing is drained".into())) };
         context.timers.typed::<AdminTimer>().cancel(timer);
         self.drain = None;
         self.figures.set(Stat::Left, 0);
         context.orders.refuse_new = Some(false);
-        self.end_watch(&Err("the drain was ended by UNDRAIN".into()), context);
+        self.end_watch(&Err(NotDone::Refused("the drain was ended by UNDRAIN".into())), context);
         Ok("new requests are granted again".into())
     }
 
@@ -252,6 +254,18 @@ impl Admin {
         context.process.set_log_level(level);
         Ok(String::new())
     }
+}
+
+/// Returns the refusal of a line whose command there is not.
+fn no_command(words: &[&[u8]]) -> NotDone {
+    let name = words.first().map(|name| String::from_utf8_lossy(name).to_ascii_uppercase()).unwrap_or_default();
+    let near = did_you_mean(&name, commands::COMMANDS.iter().map(|command| command.name));
+    NotDone::Malformed(format!("there is no such command{near}"))
+}
+
+fn write_answer(conn: ConnId, answer: &Acted, context: &mut Context<'_>) {
+    let answer = answer.as_ref().map(String::as_str).map_err(NotDone::text);
+    context.output.reply_lines(conn, |bytes| wire::write_answer(bytes, answer));
 }
 
 /// Returns whose connection it is, for the log.
@@ -276,10 +290,10 @@ impl Service for Admin {
         serve_lines(conn, input, MOST_LINE_BYTES, context, |line, context| self.obey(conn, line, context))
     }
 
-    fn acted(&mut self, asker: ConnId, result: &Acted, context: &mut Context<'_>) {
+    fn acted(&mut self, asker: Asker, result: &Acted, context: &mut Context<'_>) {
         let asked = std::mem::take(&mut self.asked);
-        self.answer(asker, &asked, result, context);
-        context.resume(asker);
+        self.answer(asker.conn, &asked, result, context);
+        context.resume(asker.conn);
     }
 
     fn expire(&mut self, due: Due, context: &mut Context<'_>) {

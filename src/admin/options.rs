@@ -26,7 +26,11 @@ pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
     repeats: true,
     set: |endpoint, value| {
         if !value.starts_with("unix:") {
-            return Err("unix:PATH".into());
+            return Err(if value.starts_with('/') {
+                format!("unix:PATH; use unix:{value}")
+            } else {
+                "unix:PATH".into()
+            });
         }
         endpoint.is_enabled = true;
         endpoint.listen_on(value)

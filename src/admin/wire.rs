@@ -18,11 +18,11 @@ pub fn words(line: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Writes the last line of an answer.
-pub fn write_answer(bytes: &mut Vec<u8>, answer: &Result<String, String>) {
+pub fn write_answer(bytes: &mut Vec<u8>, answer: Result<&str, &str>) {
     match answer {
-        Ok(text) if text.is_empty() => bytes.extend_from_slice(format!("{OK}\n").as_bytes()),
-        Ok(text) => write_line(bytes, OK, text),
-        Err(reason) => write_line(bytes, ERROR, reason),
+        Ok("") => bytes.extend_from_slice(format!("{OK}\n").as_bytes()),
+        Ok(text) => write_line(bytes, OK, &text),
+        Err(reason) => write_line(bytes, ERROR, &reason),
     }
 }
 

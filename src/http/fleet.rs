@@ -414,7 +414,7 @@ mod tests {
     fn snapshot() -> Snapshot {
         let room = Room { rows: MOST_ROWS, bytes: usize::MAX, has_all_times: true };
         let mut overview = overview(2, |n| format!("kind{n}").into_bytes());
-        overview.services.iter_mut().for_each(|service| service.traffic.opened = 1);
+        overview.services.iter_mut().for_each(|service| service.traffic.opened.bump());
         Snapshot::of(&of_overview(overview, &LoopStats::default()), room, &Remembered::NOTHING)
     }
 

@@ -80,13 +80,17 @@ type TrafficFamily = (&'static str, &'static str, &'static str, fn(&Traffic) -> 
 /// What every service has.
 const TRAFFIC: [TrafficFamily; 6] = [
     ("connections", GAUGE, "Connections that are open, by service.", |traffic| traffic.open),
-    ("connections_opened_total", COUNTER, "Connections that were accepted, by service.", |traffic| traffic.opened),
-    ("connect_errors_total", COUNTER, "Connections that could not be accepted or served, by service.", |traffic| {
-        traffic.connect_errors
+    ("connections_opened_total", COUNTER, "Connections that were accepted, by service.", |traffic| {
+        traffic.opened.get()
     }),
-    ("failed_sends_total", COUNTER, "Replies that could not be delivered, by service.", |traffic| traffic.failed_sends),
-    ("received_bytes_total", COUNTER, "Bytes read, by service.", |traffic| traffic.received_bytes),
-    ("sent_bytes_total", COUNTER, "Bytes written, by service.", |traffic| traffic.sent_bytes),
+    ("connect_errors_total", COUNTER, "Connections that could not be accepted or served, by service.", |traffic| {
+        traffic.connect_errors.get()
+    }),
+    ("failed_sends_total", COUNTER, "Replies that could not be delivered, by service.", |traffic| {
+        traffic.failed_sends.get()
+    }),
+    ("received_bytes_total", COUNTER, "Bytes read, by service.", |traffic| traffic.received_bytes.get()),
+    ("sent_bytes_total", COUNTER, "Bytes written, by service.", |traffic| traffic.sent_bytes.get()),
 ];
 
 fn write_traffic(page: &mut Exposition, services: &[ServiceReport]) {

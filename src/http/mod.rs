@@ -1,6 +1,7 @@
 //! Metrics for machines and a status page for people, over HTTP: the adapter between the loop and the pages. It looks at the
 //! other services through [`Sources`], while it is served, and remembers nothing of its connections.
 
+mod acting;
 mod exposition;
 pub mod fleet;
 pub mod host;
@@ -11,12 +12,14 @@ mod recent;
 mod resource;
 mod rights;
 mod samples;
+mod snapshots;
 mod text;
 pub mod wire;
 
 pub use options::HttpSettings;
 
 use crate::access;
+use crate::bounded_log::Fault;
 use crate::id::ConnId;
 use crate::options::Opt;
 use crate::output::MAX_BYTES;
@@ -25,14 +28,15 @@ use crate::registry::Others;
 use crate::report::snapshot::{Moment, Remembered, Snapshot, Values};
 use crate::report::{Overview, Report, SeriesInfo, ServiceReport, View};
 use crate::service::{
-    Act, Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable, Wake,
+    Acted, Asker, Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable, Wake,
 };
 use crate::settings::{self, Configure};
 use crate::time::{Span, Time};
 use crate::wheel::Due;
+use acting::Asking;
 use fleet::{Fleet, FleetTimer, Readiness};
 use host::Hosts;
-use log::trace;
+use log::{info, trace, warn};
 use percent_encoding::percent_decode_str;
 use recent::{CURVES, Recent, RecentOf};
 use resource::{Extent, Form, PLAIN, Resource};
@@ -78,6 +82,8 @@ impl Configure for HttpSettings {
             hosts: Hosts::with(&self.hosts),
             is_admin: self.is_admin,
             fleet: (!self.servers.is_empty()).then(|| Fleet::of(&self.servers)),
+            asking: Asking::default(),
+            health: Fault::default(),
             wake: None,
         })
     }
@@ -99,6 +105,10 @@ pub struct Http {
     is_admin: bool,
     /// The daemons of which the pages tell; None if that is this one.
     fleet: Option<Fleet>,
+    /// The connections that wait for the result of an act.
+    asking: Asking,
+    /// Why the health check fails.
+    health: Fault,
     /// Wakes the loop when one of them has answered.
     wake: Option<Wake>,
 }
@@ -112,8 +122,16 @@ const FOUND: &str = "find";
 /// What a person reads who has asked under a name that is not known.
 const MISDIRECTED: &str = "This server does not know that name; the option --http-host would tell it.\n";
 
+/// Whether a request has its response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Answer {
+    Given,
+    /// A service is doing what was asked for.
+    ToCome,
+}
+
 impl Http {
-    fn answer(&self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) {
+    fn answer(&mut self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) -> Answer {
         let HttpRequest { method, host, path, connection, .. } = request;
         let resource = Resource::at(path);
         trace!("{conn} > {method:?} {path:?}");
@@ -121,7 +139,10 @@ impl Http {
             _ if host.is_some_and(|host| !self.hosts.include(host)) => Err(Status::MisdirectedRequest),
             _ if let Some(refusal) = rights::refusal_of(conn, &request, context) => Err(refusal),
             (Some(Resource::View(service, thing, Form::Page)), Method::Post) => {
-                Err(self.act(service, thing, &request, context))
+                match self.act(conn, service, thing, &request, context) {
+                    Ok(()) => return Answer::ToCome,
+                    Err(status) => Err(status),
+                }
             }
             (None, _) | (Some(Resource::View(..)), Method::Post | Method::Other) => Err(Status::NotFound),
             (Some(_), Method::Post | Method::Other) => Err(Status::MethodNotAllowed),
@@ -138,29 +159,7 @@ impl Http {
         let policy = resource.is_some_and(Resource::is_page).then_some(policy);
         let head = ResponseHead { status, content_type, length: body.len(), policy, connection };
         send(conn, &head, if method == Method::Head { "" } else { &body }, context);
-    }
-
-    /// Has a service do something with one of its things, `ACTION/KEY`, where that is allowed and a page of this server asks for
-    /// it: a page from elsewhere can have a browser send a request, but not without saying where it is from.
-    fn act(&self, service: &str, thing: &str, request: &HttpRequest<'_>, context: &mut Context<'_>) -> Status {
-        let own = request.host.zip(request.origin).is_some_and(|(host, origin)| {
-            let from = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-            from.is_some_and(|from| from.eq_ignore_ascii_case(host))
-        });
-        if !self.is_admin || !own || request.site.is_some_and(|site| site != "same-origin") {
-            return Status::Forbidden;
-        }
-        let Some((action, key)) = thing.split_once('/') else { return Status::NotFound };
-        if !context.others.include(service) {
-            return Status::NotFound;
-        }
-        context.acts.push(Act {
-            asker: None,
-            service: service.into(),
-            action: action.into(),
-            key: percent_decode_str(key).collect(),
-        });
-        Status::NoContent
+        Answer::Given
     }
 
     /// Returns the page, or why there is none. Its counts are those of the range, or else of all since the start.
@@ -187,52 +186,6 @@ impl Http {
         })
     }
 
-    /// Returns what the page shows.
-    fn snapshot_of(&self, mut moment: Moment<'_>, extent: Extent, others: &Others<'_>) -> Snapshot {
-        let (samples, interval, most) = match extent.range {
-            Some(range) if range.points(INTERVAL) >= KEPT => (&self.hour, HOUR_INTERVAL, range.points(HOUR_INTERVAL)),
-            Some(range) => (&self.samples, INTERVAL, range.points(INTERVAL)),
-            None => (&self.samples, INTERVAL, KEPT - 1),
-        };
-        let recent = self.narrow(&mut moment, extent, others);
-        let values = |service, info| samples.shown(service, info, most);
-        let remembered = Remembered { interval, most, values: &values, recent: &recent };
-        self.finished(Snapshot::of(&moment, extent.room(), &remembered), extent)
-    }
-
-    /// Returns what a page about one thing shows.
-    fn snapshot_of_view(&self, service: &str, thing: &[u8], extent: Extent, context: &Context<'_>) -> Option<Snapshot> {
-        let (now, peers) = (context.now, context.peers);
-        let views = match service {
-            FOUND => context.others.find(thing, now, peers),
-            service => context.others.view(service, thing, now, peers).into_iter().collect(),
-        };
-        let (services, views): (Vec<ServiceReport>, Vec<View>) = views.into_iter().unzip();
-        // What is found in several services has no curves, and the same title.
-        let View { title, values, interval, most, .. } = views.into_iter().next()?;
-        let series: Vec<&SeriesInfo> = services[0].report.series.iter().map(|(info, _)| *info).collect();
-        let values = |_, info: &'static SeriesInfo| {
-            let place = series.iter().position(|other| std::ptr::eq(*other, info));
-            Values::Rates(place.and_then(|place| values.get(place).cloned()).unwrap_or_default())
-        };
-        let mut moment = Moment::with(context, Overview { services });
-        let recent = self.narrow(&mut moment, extent, context.others);
-        let remembered = Remembered { interval, most, values: &values, recent: &recent };
-        let snapshot = Snapshot::of(&moment, extent.room(), &remembered);
-        Some(Snapshot { title: Some(title), ..self.finished(snapshot, extent) })
-    }
-
-    /// Has the tables tell of the range only.
-    fn narrow(&self, moment: &mut Moment<'_>, extent: Extent, others: &Others<'_>) -> Vec<RecentOf> {
-        let (Some(recent), Some(range)) = (&self.recent, extent.range) else { return Vec::new() };
-        let curves = if extent.is_to_add { CURVES_TO_ADD } else { CURVES };
-        recent.narrow(range, moment.now, &mut moment.overview.services, curves, |note| others.tally(note))
-    }
-
-    fn finished(&self, snapshot: Snapshot, extent: Extent) -> Snapshot {
-        Snapshot { is_admin: self.is_admin, range: extent.range.map(|range| range.name.into()), ..snapshot }
-    }
-
     /// Returns whether a request can be answered: what several daemons tell may have to be waited for.
     fn readiness(&mut self, conn: ConnId, request: &HttpRequest<'_>, now: Time) -> Readiness {
         let resource = Resource::at(request.path).filter(|_| matches!(request.method, Method::Get | Method::Head));
@@ -250,7 +203,7 @@ fn in_use(mut moment: Moment<'_>) -> Moment<'_> {
     let services = &mut moment.overview.services;
     let first = services.first().map(|service| service.name);
     services.retain(|service| {
-        service.traffic.opened > 0 || Some(service.name) == first || service.name == access::report::NAME
+        service.traffic.opened.get() > 0 || Some(service.name) == first || service.name == access::report::NAME
     });
     moment
 }
@@ -258,8 +211,6 @@ fn in_use(mut moment: Moment<'_>) -> Moment<'_> {
 /// Returns what is said in place of a page.
 fn text_of(status: Status, context: &Context<'_>) -> String {
     match status {
-        // A browser stays where it is.
-        Status::NoContent => String::new(),
         Status::MisdirectedRequest => format!("{}\n{MISDIRECTED}", status.text()),
         Status::ServiceUnavailable => format!("{}\n", context.others.ailment().unwrap_or_default()),
         status => format!("{}\n", status.text()),
@@ -297,7 +248,11 @@ impl Service for Http {
             match wire::parse(&input[consumed..]) {
                 Parsed::Whole(request, len) => {
                     match self.readiness(conn, &request, context.now) {
-                        Readiness::Ready => self.answer(conn, request, context),
+                        Readiness::Ready => {
+                            if self.answer(conn, request, context) == Answer::ToCome {
+                                return Served { consumed: consumed + len, then: Then::Wait };
+                            }
+                        }
                         Readiness::Waits => return Served { consumed, then: Then::Wait },
                         Readiness::TooMany => {
                             refuse(conn, Status::ServiceUnavailable, context);
@@ -317,6 +272,10 @@ impl Service for Http {
             }
         }
         Served { consumed, then: Then::Serve }
+    }
+
+    fn acted(&mut self, asker: Asker, result: &Acted, context: &mut Context<'_>) {
+        self.tell_result(asker, result, context);
     }
 
     fn begin(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
@@ -350,9 +309,20 @@ impl Service for Http {
 
     fn close(&mut self, conn: ConnId, _: &mut Context<'_>) {
         self.fleet.iter_mut().for_each(|fleet| fleet.forget(conn));
+        self.asking.forget(conn);
+    }
+
+    /// The process that takes over does not know who waits for what.
+    fn is_quiet(&self) -> bool {
+        self.asking.is_empty()
     }
 
     fn observe(&mut self, others: &Others<'_>, now: Time) -> Time {
+        match others.ailment() {
+            Some(why) if self.health.begin(why) => warn!("the health check fails: {why}"),
+            None if self.health.end() => info!("the health check succeeds again"),
+            _ => {}
+        }
         self.samples.note(now, |tell| others.sample(tell));
         self.hour.note(now, |tell| others.sample(tell));
         let next = self.recent.as_mut().map(|recent| recent.note(now, |note| others.tally(note)));
@@ -383,7 +353,7 @@ impl Service for Http {
     fn check(&self) {}
 
     fn is_empty(&self) -> bool {
-        self.fleet.as_ref().is_none_or(Fleet::is_empty)
+        self.fleet.as_ref().is_none_or(Fleet::is_empty) && self.asking.is_empty()
     }
 
     fn own_timers(&self) -> usize {

@@ -164,10 +164,12 @@ function write(node, text, link, actions = []) {
 async function act(button, path) {
   button.disabled = true;
   try {
-    const { ok, statusText } = await fetch(path, { method: "POST", signal: AbortSignal.timeout(STALE_MS) });
-    if (!ok) button.textContent = statusText;
+    const response = await fetch(path, { method: "POST", signal: AbortSignal.timeout(STALE_MS) });
+    button.textContent = (await response.text()).trim() || response.statusText;
+    button.disabled = response.ok;
   } catch (error) {
-    button.textContent = "no answer";
+    button.textContent = "no answer: it is not known whether this is done";
+    button.disabled = false;
   }
 }
 

@@ -17,7 +17,7 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-dJkFi4SQzV+LpkEhZETWA4pVp/c5/Gux92J7u+Sido0='; ",
+            "script-src 'sha256-O2pFQSb2rtpoDEhN90aEKGOEWIxFsKQsgMXk3xiUyr8='; ",
             "style-src 'sha256-IvIgFu4ggHwNx/Q895AbZbCJW1uPfGL6F8k08uUB+rU='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms

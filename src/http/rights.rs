@@ -18,7 +18,13 @@ pub(super) fn refusal_of(conn: ConnId, request: &HttpRequest<'_>, context: &mut 
     if !context.has_rules() {
         return None;
     }
-    let verb = if request.method == Method::Post { ACT } else { READ };
-    let denial = context.check(conn, &Need { verb, keys: &[request.path.as_bytes()], takes: None }).err()?;
+    // What is done, and with what, stands in the path; the query says how a page shows what its path is about. A field that names
+    // something else cannot be added without a decision here.
+    let HttpRequest { method, host: _, path, query: _, origin: _, site: _, connection: _ } = request;
+    let verb = match method {
+        Method::Post => ACT,
+        Method::Get | Method::Head | Method::Other => READ,
+    };
+    let denial = context.check(conn, &Need { verb, keys: &[path.as_bytes()], takes: None }).err()?;
     Some(if denial.is_limit() { Status::TooManyRequests } else { Status::Forbidden })
 }

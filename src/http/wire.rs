@@ -73,15 +73,16 @@ pub enum AfterResponse {
 #[allow(missing_docs, reason = "the names are those of the specification")]
 pub enum Status {
     Ok,
-    NoContent,
     BadRequest,
     Forbidden,
     NotFound,
     MethodNotAllowed,
+    Conflict,
     ContentTooLarge,
     MisdirectedRequest,
     TooManyRequests,
     HeadTooLarge,
+    InternalServerError,
     ServiceUnavailable,
     VersionNotSupported,
 }
@@ -111,15 +112,16 @@ impl Status {
     pub fn text(self) -> &'static str {
         match self {
             Status::Ok => "200 OK",
-            Status::NoContent => "204 No Content",
             Status::BadRequest => "400 Bad Request",
             Status::Forbidden => "403 Forbidden",
             Status::NotFound => "404 Not Found",
             Status::MethodNotAllowed => "405 Method Not Allowed",
+            Status::Conflict => "409 Conflict",
             Status::ContentTooLarge => "413 Content Too Large",
             Status::MisdirectedRequest => "421 Misdirected Request",
             Status::TooManyRequests => "429 Too Many Requests",
             Status::HeadTooLarge => "431 Request Header Fields Too Large",
+            Status::InternalServerError => "500 Internal Server Error",
             Status::ServiceUnavailable => "503 Service Unavailable",
             Status::VersionNotSupported => "505 HTTP Version Not Supported",
         }
@@ -133,9 +135,7 @@ impl ResponseHead<'_> {
         let mut field = |name: &str, value: &str| bytes.extend_from_slice([name, value, "\r\n"].concat().as_bytes());
         field("HTTP/1.1 ", status.text());
         field("Content-Type: ", content_type);
-        if *status != Status::NoContent {
-            field("Content-Length: ", &length.to_string());
-        }
+        field("Content-Length: ", &length.to_string());
         field("Cache-Control: ", "no-store");
         field("X-Content-Type-Options: ", "nosniff");
         if let Some(policy) = policy {
@@ -193,7 +193,11 @@ fn parse_head(input: &[u8]) -> Result<Option<(HttpRequest<'_>, usize)>, Status> 
     };
     let (authority, path, query) = split_target(target);
     let host = authority.or(host);
-    let (origin, site) = (values(headers, "origin").next(), values(headers, "sec-fetch-site").next());
+    let (mut origins, mut sites) = (values(headers, "origin"), values(headers, "sec-fetch-site"));
+    let (origin, site) = (origins.next(), sites.next());
+    if origins.next().is_some() || sites.next().is_some() {
+        return Err(Status::BadRequest);
+    }
     let connection = connection(headers, is_modern);
     let request = HttpRequest { method, host, path, query, origin, site, connection };
     Ok(Some((request, len + body_length(headers)?)))
