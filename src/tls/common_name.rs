@@ -1,9 +1,9 @@
 //! The name in a client's certificate, by which the server knows the client.
 
 use crate::proxy::MAX_COMMON_NAME;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, TrustAnchor};
 use std::fmt;
-use webpki::EndEntityCert;
+use webpki::{EndEntityCert, anchor_from_trusted_cert};
 
 /// DER: the tags of what a subject consists of, and of the strings that are read.
 const SEQUENCE: u8 = 0x30;
@@ -24,6 +24,8 @@ pub enum Nameless {
     Missing,
     /// It has several common names, of which one would have to be guessed.
     Several,
+    /// One of its authorities has name constraints, which bind the names of hosts alone, and it is for no host.
+    Constrained,
     /// The name is empty, longer than [`MAX_COMMON_NAME`], no text, or has control characters.
     Unusable,
 }
@@ -34,24 +36,46 @@ impl fmt::Display for Nameless {
             Nameless::Malformed => "its certificate cannot be read",
             Nameless::Missing => "its certificate has neither a common name nor one of a host",
             Nameless::Several => "its certificate has several common names",
+            Nameless::Constrained => {
+                "an authority of its certificate has name constraints, and it is for no host that they allow"
+            }
             Nameless::Unusable => "the name in its certificate is too long, or no text",
         })
     }
 }
 
-/// Returns the common name of a certificate's subject; if it has none, the first host that the certificate is for.
+/// Returns the common name of the subject of a chain's first certificate; if it has none, the first host that the certificate is for.
+/// The chain was verified against the authorities. If one of its own has name constraints, it is the host in any case: constraints
+/// do not bind common names.
 ///
 /// # Errors
 ///
 /// When there is no such name, or none that can be passed on.
-pub fn name_of(certificate: &CertificateDer<'_>) -> Result<String, Nameless> {
-    let certificate = EndEntityCert::try_from(certificate).map_err(|_| Nameless::Malformed)?;
-    let name = match common_name_in(certificate.subject())? {
-        Some(name) => name,
-        None => certificate.valid_dns_names().next().ok_or(Nameless::Missing)?,
+pub fn name_of(chain: &[CertificateDer<'_>], authorities: &[TrustAnchor<'_>]) -> Result<String, Nameless> {
+    let certificate = chain.first().and_then(parse).ok_or(Nameless::Malformed)?;
+    let common_name = common_name_in(certificate.subject())?;
+    let host = certificate.valid_dns_names().next();
+    let name = match is_constrained(chain, authorities) {
+        true => host.ok_or(Nameless::Constrained)?,
+        false => common_name.or(host).ok_or(Nameless::Missing)?,
     };
     let is_usable = !name.is_empty() && name.len() <= MAX_COMMON_NAME && !name.chars().any(char::is_control);
     if is_usable { Ok(name.into()) } else { Err(Nameless::Unusable) }
+}
+
+fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Option<EndEntityCert<'a>> {
+    EndEntityCert::try_from(certificate).ok()
+}
+
+/// Returns whether an authority with name constraints may be on the way from the first certificate to an authority that is trusted. A
+/// client that sends more than it needs may look constrained without need, but it cannot leave out what its way needs.
+fn is_constrained(chain: &[CertificateDer<'_>], authorities: &[TrustAnchor<'_>]) -> bool {
+    let sent = chain.iter().skip(1).filter_map(|authority| anchor_from_trusted_cert(authority).ok());
+    let has_issued = |anchor: &TrustAnchor<'_>| {
+        chain.iter().filter_map(parse).any(|certificate| certificate.issuer() == anchor.subject.as_ref())
+    };
+    sent.into_iter().any(|authority| authority.name_constraints.is_some())
+        || authorities.iter().any(|anchor| anchor.name_constraints.is_some() && has_issued(anchor))
 }
 
 /// Returns the common name in a subject, which is a list of sets of attributes.

@@ -1,6 +1,7 @@
 //! One client's connection with the one to the server behind it: what comes on one goes out on the other, and so does the end.
 
-use super::common_name::{Nameless, name_of};
+use super::certificates::Credentials;
+use super::common_name::Nameless;
 use super::session::{MAX_MESSAGE, Session};
 use super::side::Side;
 use crate::net::{ReadBuffer, Socket, Stream};
@@ -9,6 +10,7 @@ use crate::time::Time;
 use crate::wheel::TimerId;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 /// The most that is kept of what one side does not take. The other side is not read meanwhile, so that it is one read; but a client
 /// that has closed its side is read to the end, to see whether it is gone. What the system keeps of that is bounded, too.
@@ -17,6 +19,10 @@ const MAX_UNSENT: usize = 512 * 1024;
 /// A connection.
 pub struct Connection {
     session: Session,
+    /// What its certificate was verified with last.
+    credentials: Arc<Credentials>,
+    /// The name that the server was told.
+    name: Option<String>,
     client: Side,
     backend: Option<Side>,
     /// Ciphertext.
@@ -51,6 +57,8 @@ pub enum End {
     Lost,
     /// Its client does not speak TLS as it should, or is not let in.
     Refused(rustls::Error),
+    /// The first message of its client is too long.
+    TooLong,
     /// The certificate of its client has no name.
     Nameless(Nameless),
     /// The server cannot be reached.
@@ -71,9 +79,12 @@ impl Default for Buffers {
 }
 
 impl Connection {
-    pub fn new(socket: Socket, session: Session, deadline: TimerId) -> Connection {
+    /// A connection that has just been accepted, whose session is of these credentials.
+    pub fn new(socket: Socket, session: Session, credentials: &Arc<Credentials>, deadline: TimerId) -> Connection {
         Connection {
             session,
+            credentials: credentials.clone(),
+            name: None,
             client: Side::new(socket),
             backend: None,
             to_client: Vec::new(),
@@ -120,13 +131,33 @@ impl Connection {
     ///
     /// When the client's certificate has no name, or the client is gone.
     pub fn introduce(&mut self) -> Result<(), End> {
-        let common_name = self.session.peer_certificate().map(name_of).transpose().map_err(End::Nameless)?;
-        let tls = proxy::Tls { version: self.session.version().into(), common_name };
+        self.name = self.credentials.name_of(self.session.peer_certificates()).map_err(End::Nameless)?;
+        let tls = proxy::Tls { version: self.session.version().into(), common_name: self.name.clone() };
         let (source, destination) = self.client.socket.ends().map_err(|_| End::Lost)?;
         let mut bytes = Vec::new();
         Header { source: Some(source), destination: Some(destination), tls: Some(tls) }.write(&mut bytes);
         bytes.append(&mut self.to_backend);
         self.to_backend = bytes;
+        Ok(())
+    }
+
+    /// Verifies the client's certificate anew, unless that was done with these credentials. The client must still be known by the name
+    /// that the server was told.
+    ///
+    /// # Errors
+    ///
+    /// When the client would not be let in now.
+    pub fn confirm(&mut self, credentials: &Arc<Credentials>) -> Result<(), End> {
+        if Arc::ptr_eq(&self.credentials, credentials) {
+            return Ok(());
+        }
+        let chain = self.session.peer_certificates();
+        credentials.verify(chain).map_err(End::Refused)?;
+        let name = credentials.name_of(chain).map_err(End::Nameless)?;
+        if self.name.is_some() && self.name != name {
+            return Err(End::Nameless(Nameless::Constrained));
+        }
+        self.credentials = credentials.clone();
         Ok(())
     }
 
@@ -178,6 +209,9 @@ impl Connection {
         }
         read.load(&mut self.session.unserved, MAX_MESSAGE);
         let received = self.client.read(read);
+        if self.session.is_too_much(read.len()) {
+            return Err(End::TooLong);
+        }
         plain.clear();
         out.clear();
         let taken = self.session.receive(read.bytes_mut(), plain, out);
@@ -267,6 +301,7 @@ impl fmt::Display for End {
             End::Closed => f.write_str("it was closed"),
             End::Lost => f.write_str("it is lost"),
             End::Refused(error) => error.fmt(f),
+            End::TooLong => f.write_str("its first message is too long"),
             End::Nameless(reason) => reason.fmt(f),
             End::Unreachable(error) => write!(f, "the server cannot be reached: {error}"),
         }

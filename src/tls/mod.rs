@@ -13,7 +13,7 @@ mod terminator;
 mod upgrade;
 
 pub use certificates::Files;
-pub use common_name::{Nameless, name_of};
+pub use common_name::Nameless;
 pub use terminator::Terminator;
 pub use upgrade::{check, inherited};
 

@@ -1,11 +1,13 @@
 //! One client's TLS: ciphertext in, plaintext out, and the other way round. It knows no sockets.
 
-use rustls::pki_types::CertificateDer;
+use super::certificates::Chain;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic};
 use rustls::{Error, ServerConfig};
 use std::sync::Arc;
 
+/// The longest first message of a client, with the headers of its records. A certificate, later, may be longer.
+const MAX_FIRST_MESSAGE: usize = 16 * 1024;
 /// The longest message of a handshake, with the headers of the records that it comes in. What is read grows no longer before it is served.
 pub const MAX_MESSAGE: usize = 72 * 1024;
 /// The most plaintext in a record, and the most that a record adds to it: header, nonce, tag and type.
@@ -19,6 +21,8 @@ pub struct Session {
     tls: UnbufferedServerConnection,
     /// Ciphertext that is no whole record or message yet.
     pub unserved: Vec<u8>,
+    /// Something was sent to the peer.
+    has_answered: bool,
     is_established: bool,
     has_peer_closed: bool,
     /// It was broken off, with an alert; nothing more is sent.
@@ -41,7 +45,14 @@ impl Session {
     /// When rustls cannot be used so.
     pub fn new(config: Arc<ServerConfig>) -> Result<Session, Error> {
         let tls = UnbufferedServerConnection::new(config)?;
-        Ok(Session { tls, unserved: Vec::new(), is_established: false, has_peer_closed: false, has_failed: false })
+        Ok(Session {
+            tls,
+            unserved: Vec::new(),
+            has_answered: false,
+            is_established: false,
+            has_peer_closed: false,
+            has_failed: false,
+        })
     }
 
     /// Returns true when the handshake is over.
@@ -54,9 +65,14 @@ impl Session {
         self.has_peer_closed
     }
 
-    /// Returns the certificate that the peer has shown, which was verified.
-    pub fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
-        self.tls.peer_certificates()?.first()
+    /// Returns the certificates that the peer has shown, which were verified in the handshake.
+    pub fn peer_certificates(&self) -> Chain<'_> {
+        self.tls.peer_certificates()
+    }
+
+    /// Returns whether so many bytes are more than the peer may have sent.
+    pub fn is_too_much(&self, bytes: usize) -> bool {
+        !self.has_answered && bytes > MAX_FIRST_MESSAGE
     }
 
     /// Returns the version of TLS that was agreed upon, as OpenSSL calls it.
@@ -77,6 +93,7 @@ impl Session {
     pub fn receive(&mut self, input: &mut [u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<usize, Error> {
         let driven = drive(&mut self.tls, input, plain, out, Outgoing::Nothing);
         self.has_failed |= driven.is_err();
+        self.has_answered |= !out.is_empty();
         let Driven { taken, may_send, has_peer_closed } = driven?;
         self.is_established |= may_send && !self.tls.is_handshaking();
         self.has_peer_closed |= has_peer_closed;

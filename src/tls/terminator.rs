@@ -2,6 +2,7 @@
 //! handshakes take.
 
 use super::Settings;
+use super::certificates::Credentials;
 use super::connection::{Buffers, Connection, Phase};
 use super::upgrade::Upgrade;
 use crate::bounded_log::BoundedLog;
@@ -12,14 +13,16 @@ use crate::wheel::Wheel;
 use log::{info, warn};
 use mio::event::Event;
 use mio::{Events, Poll, Token};
-use rustls::ServerConfig;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod handshakes;
 mod turns;
+
+use handshakes::Handshakes;
 
 /// Events taken from the kernel in one tick.
 const EVENTS_PER_TICK: usize = 1024;
@@ -27,6 +30,8 @@ const EVENTS_PER_TICK: usize = 1024;
 const ACCEPTS_PER_TICK: usize = 256;
 /// Turns given to handshakes in one tick. One may take a millisecond of processor time, and others are served in between.
 const HANDSHAKES_PER_TICK: usize = 16;
+/// Connections whose certificates are looked at again in one tick after a reload. Each takes a tenth of a millisecond or two.
+const CONFIRMED_PER_TICK: usize = 16;
 /// How long no connection is accepted after the system refused one for lack of descriptors or memory.
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
 
@@ -48,13 +53,15 @@ pub struct Terminator {
     pub(super) notifier: Notifier,
     pub(super) ports: Vec<Port>,
     pub(super) connections: Slab<Connection>,
-    /// Connections with a turn to come, those in their handshake apart.
+    /// Connections with a turn to come, but for those in their handshake.
     ready: VecDeque<ConnId>,
-    handshakes: VecDeque<ConnId>,
+    handshakes: Handshakes,
     wheel: Wheel,
     buffers: Buffers,
     settings: Settings,
-    tls: Arc<ServerConfig>,
+    credentials: Arc<Credentials>,
+    /// The connections from this number on are still to be looked at with credentials that were read again.
+    unconfirmed: Option<usize>,
     pub(super) upgrade: Upgrade,
     accept_paused_until: Option<Time>,
     accept_log: BoundedLog,
@@ -82,7 +89,7 @@ impl Terminator {
     ///
     /// One sentence, when a certificate cannot be read or the system has no event queue left.
     pub fn new(settings: Settings) -> Result<Terminator, String> {
-        let tls = settings.files.read()?;
+        let credentials = settings.files.read()?;
         let poll = Poll::new().map_err(|error| format!("cannot wait for events: {error}"))?;
         Ok(Terminator {
             poll,
@@ -95,11 +102,12 @@ impl Terminator {
             ports: Vec::new(),
             connections: Slab::new(),
             ready: VecDeque::new(),
-            handshakes: VecDeque::new(),
+            handshakes: Handshakes::default(),
             wheel: Wheel::default(),
             buffers: Buffers::default(),
             settings,
-            tls,
+            credentials,
+            unconfirmed: None,
             upgrade: Upgrade::default(),
             accept_paused_until: None,
             accept_log: BoundedLog::default(),
@@ -178,9 +186,10 @@ impl Terminator {
         for _ in 0..self.ready.len() {
             self.ready.pop_front().into_iter().for_each(|id| self.serve(id));
         }
-        for _ in 0..self.handshakes.len().min(HANDSHAKES_PER_TICK) {
-            self.handshakes.pop_front().into_iter().for_each(|id| self.serve(id));
+        for _ in 0..HANDSHAKES_PER_TICK {
+            self.handshakes.next_turn().into_iter().for_each(|id| self.serve(id));
         }
+        self.confirm_some();
         self.expire();
         Ok(())
     }
@@ -194,7 +203,8 @@ impl Terminator {
         if child_ended {
             self.upgrade.bury();
         }
-        if reload_asked && !self.upgrade.is_retired() {
+        if reload_asked {
+            self.upgrade.pass_on_reload();
             self.reload();
         }
         if upgrade_asked && !stop_asked && !self.upgrade.is_retired() {
@@ -203,11 +213,11 @@ impl Terminator {
         stop_asked
     }
 
-    /// Reads the certificates again, for connections that come from now on.
+    /// Reads the certificates again: for connections that come from now on, and to look at those again that there are.
     fn reload(&mut self) {
         match self.settings.files.read() {
-            Ok(tls) => {
-                self.tls = tls;
+            Ok(credentials) => {
+                (self.credentials, self.unconfirmed) = (credentials, Some(0));
                 info!("the certificates were read again");
             }
             Err(sentence) => warn!("the certificates stay as they were: {sentence}"),
@@ -243,7 +253,7 @@ impl Terminator {
 
     /// Returns when there is something to do though nothing happens; [`Time::START`] for at once.
     fn next_work(&self) -> Option<Time> {
-        if !self.ready.is_empty() || !self.handshakes.is_empty() {
+        if !self.ready.is_empty() || self.handshakes.has_turns() || self.unconfirmed.is_some() {
             return Some(Time::START);
         }
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.accept_paused_until.unwrap_or_default());
@@ -282,11 +292,10 @@ fn note(connection: &mut Connection, is_backend: bool, event: &Event) {
     side.into_iter().for_each(|side| side.note(readiness_of(event)));
 }
 
-fn queue(connection: &mut Connection, id: ConnId, ready: &mut VecDeque<ConnId>, handshakes: &mut VecDeque<ConnId>) {
+fn queue(connection: &mut Connection, id: ConnId, ready: &mut VecDeque<ConnId>, handshakes: &mut Handshakes) {
     if connection.is_queued {
         return;
     }
     connection.is_queued = true;
-    let queue = if matches!(connection.phase, Phase::Handshake { .. }) { handshakes } else { ready };
-    queue.push_back(id);
+    if let Phase::Handshake { .. } = connection.phase { handshakes.queue(id) } else { ready.push_back(id) }
 }

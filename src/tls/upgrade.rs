@@ -8,9 +8,10 @@ use crate::time::{Span, Time};
 use log::{info, warn};
 use mio::Interest;
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, fork, getpid, getppid};
+use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
+use std::fs;
 use std::io::{self, PipeWriter, Read, Write};
 use std::process;
 
@@ -59,6 +60,21 @@ impl Upgrade {
     /// Returns the deadline of the rehearsal.
     pub fn deadline(&self) -> Option<Time> {
         self.rehearsal.as_ref().map(|(_, deadline)| *deadline)
+    }
+
+    /// Tells the copies that the certificates are to be read again. The child of a rehearsal has just read them.
+    pub fn pass_on_reload(&self) {
+        let rehearsing = self.rehearsal.as_ref().map(|(rehearsal, _)| rehearsal.child.id().to_string());
+        // There is one thread, whose children are those of the process.
+        let children = match fs::read_to_string(format!("/proc/self/task/{}/children", getpid())) {
+            Ok(children) => children,
+            Err(error) => return warn!("processes with older connections keep their certificates: {error}"),
+        };
+        let copies = children.split_whitespace().filter(|child| Some(*child) != rehearsing.as_deref());
+        for copy in copies.filter_map(|child| child.parse().ok()) {
+            // It may have ended.
+            let _ = kill(Pid::from_raw(copy), Signal::SIGHUP);
+        }
     }
 
     /// Ends the rehearsal, if there is one.

@@ -1,6 +1,6 @@
 //! What becomes of connections: their turns, their phases, and what of their ends is logged.
 
-use super::{Terminator, queue};
+use super::{CONFIRMED_PER_TICK, Terminator, queue};
 use crate::id::{ConnId, Id};
 use crate::net::Socket;
 use crate::time::{Span, Time};
@@ -20,19 +20,28 @@ const LINGER: Span = Span::from_secs(5);
 const RECEIVE_BUFFER: usize = 64 * 1024;
 
 impl Terminator {
-    /// Begins a connection, unless there are as many as there may be.
+    /// Begins a connection, unless there are as many as there may be. Strangers have at most half of the places: beyond that, and when
+    /// there is no place, the oldest unfinished handshake gives way.
     pub(super) fn open(&mut self, socket: Socket, now: Time) {
-        if self.connections.len() >= self.settings.max_connections {
+        let most = self.settings.max_connections;
+        if self.connections.len() >= most || self.handshakes.len() >= (most / 2).max(1) {
+            self.end_oldest_handshake();
+        }
+        if self.connections.len() >= most {
             return self.log_full(&"no more are allowed");
         }
-        let session = match Session::new(self.tls.clone()) {
+        let session = match Session::new(self.credentials.config.clone()) {
             Ok(session) => session,
             Err(error) => return self.log_refusal(&"a client", &error),
         };
+        if self.accept_log.is_over(now) {
+            info!("connections are accepted again");
+        }
         let entry = self.connections.vacant_entry();
         let id = ConnId::from_index(entry.key());
         let deadline = timers(&mut self.wheel).arm(now + self.settings.setup_time, id);
-        let connection = entry.insert(Connection::new(socket, session, deadline));
+        let connection = entry.insert(Connection::new(socket, session, &self.credentials, deadline));
+        self.handshakes.begin(id);
         let client = &mut connection.client().socket;
         // Without it more is read of a client that has closed its side, and it is given up sooner.
         let _ = client.bound_receive_buffer(RECEIVE_BUFFER);
@@ -41,6 +50,13 @@ impl Terminator {
             debug!("{id} cannot be polled: {error}");
             self.end(id);
         }
+    }
+
+    fn end_oldest_handshake(&mut self) {
+        let Some(id) = self.handshakes.oldest() else { return };
+        let peer = self.connections[id.index()].peer();
+        self.end(id);
+        self.log_refusal(&peer, &"its handshake gives way to a newer one");
     }
 
     /// Gives a connection its turn.
@@ -60,6 +76,9 @@ impl Terminator {
         }
         if connection.is_taken() {
             self.enter(id, Phase::Open);
+            if self.server_log.is_over(self.clock.now()) {
+                info!("{} takes connections again", self.settings.to);
+            }
         }
         if self.connections[id.index()].is_left() {
             let deadline = timers(&mut self.wheel).arm(self.clock.now() + LINGER, id);
@@ -74,6 +93,7 @@ impl Terminator {
     /// Lets a client in that has finished its handshake: connects to the server.
     fn admit(&mut self, id: ConnId) -> Result<(), End> {
         let connection = &mut self.connections[id.index()];
+        connection.confirm(&self.credentials)?;
         connection.introduce()?;
         debug!("{id}: {} is let in", connection.peer());
         let until = self.clock.now() + self.settings.setup_time;
@@ -114,6 +134,7 @@ impl Terminator {
                 }
                 Phase::Handshake { deadline } => {
                     deadline.fired();
+                    connection.is_queued &= !self.handshakes.end(id);
                     let peer = connection.peer();
                     self.log_refusal(&peer, &"its handshake takes too long");
                 }
@@ -130,17 +151,37 @@ impl Terminator {
 
     /// Has a connection go on in another phase.
     fn enter(&mut self, id: ConnId, phase: Phase) {
-        match std::mem::replace(&mut self.connections[id.index()].phase, phase) {
-            Phase::Handshake { deadline: timer }
-            | Phase::Connecting { timer, .. }
-            | Phase::Lingering { deadline: timer } => {
+        let connection = &mut self.connections[id.index()];
+        match std::mem::replace(&mut connection.phase, phase) {
+            Phase::Handshake { deadline } => {
+                timers(&mut self.wheel).cancel(deadline);
+                connection.is_queued &= !self.handshakes.end(id);
+            }
+            Phase::Connecting { timer, .. } | Phase::Lingering { deadline: timer } => {
                 timers(&mut self.wheel).cancel(timer);
             }
             Phase::Open | Phase::Over => {}
         }
     }
 
-    /// Drops a connection, which has no turn to come.
+    /// Looks at the certificates of some connections again, and ends those that would not be let in now.
+    pub(super) fn confirm_some(&mut self) {
+        for _ in 0..CONFIRMED_PER_TICK {
+            let Some(index) = self.unconfirmed else { return };
+            self.unconfirmed = Some(index + 1).filter(|next| *next < self.connections.capacity());
+            let Some(connection) = self.connections.get_mut(index) else { continue };
+            // The others are looked at when they have finished their handshake.
+            let is_open = !matches!(connection.phase, Phase::Handshake { .. } | Phase::Over);
+            if is_open && let Err(end) = connection.confirm(&self.credentials) {
+                let (id, peer) = (ConnId::from_index(index), connection.peer());
+                self.enter(id, Phase::Over);
+                queue(&mut self.connections[index], id, &mut self.ready, &mut self.handshakes);
+                self.log_end(&peer, &end);
+            }
+        }
+    }
+
+    /// Drops a connection, which has no turn to come but one of its handshake.
     fn end(&mut self, id: ConnId) {
         self.enter(id, Phase::Over);
         self.connections.remove(id.index());
@@ -154,7 +195,7 @@ impl Terminator {
                     warn!("{}: {end}{more}", self.settings.to);
                 }
             }
-            End::Refused(_) | End::Nameless(_) => self.log_refusal(&peer, end),
+            End::Refused(_) | End::TooLong | End::Nameless(_) => self.log_refusal(&peer, end),
         }
     }
 
