@@ -3,7 +3,7 @@
 use super::options::DaemonSettings;
 use crate::access::{Limits, MOST_RULES, Rights, Rule, Verb, Who};
 use crate::id::ServiceId;
-use crate::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, number};
+use crate::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean, number};
 use crate::registry::SERVICES;
 use nix::unistd::{Group, User};
 use std::net::IpAddr;
@@ -83,12 +83,19 @@ fn read_who(text: &str) -> Result<Who, &'static str> {
     }
 }
 
+/// How many of the first bits of an IPv4 address in IPv6 form say that it is one.
+const MAPPED_BITS: u8 = 96;
+
 fn read_net(text: &str) -> Option<Who> {
     let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
     let address: IpAddr = address.parse().ok()?;
     let most = if address.is_ipv4() { 32 } else { 128 };
     let bits = bits.map_or(Some(most), |bits| number(bits, 0..=most).ok())?;
-    Some(Who::Net { address, bits })
+    // Peers have IPv4 addresses as such, whatever the form in which the socket tells them.
+    Some(match address.to_canonical() {
+        canonical if canonical == address => Who::Net { address, bits },
+        canonical => Who::Net { address: canonical, bits: bits.checked_sub(MAPPED_BITS)? },
+    })
 }
 
 fn uid_of(name: &str) -> Option<u32> {
@@ -129,6 +136,10 @@ fn allow(rights: &mut [Rights], text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// What a rule can have.
+const NAMES: [&str; 8] =
+    ["name", "who", "may", "max_connections", "max_locks", "max_waits", "max_requests", "max_memory"];
+
 fn set_limit(limits: &mut Limits, name: &str, text: &str) -> Result<(), String> {
     let (limit, most) = match name {
         "max_connections" => (&mut limits.connections, u64::MAX),
@@ -136,7 +147,7 @@ fn set_limit(limits: &mut Limits, name: &str, text: &str) -> Result<(), String> 
         "max_waits" => (&mut limits.waits, u64::MAX),
         "max_requests" => (&mut limits.requests, 1_000_000),
         "max_memory" => (&mut limits.memory, u64::MAX),
-        _ => return Err("there is no such setting".into()),
+        _ => return Err(format!("there is no such setting{}", did_you_mean(name, NAMES))),
     };
     *limit = number(text, 1..=most).map_err(|wanted| format!("{text:?} is not {wanted}"))?;
     Ok(())
@@ -167,10 +178,13 @@ mod tests {
     fn asked(may: &[&str], service: &str, verb: &str, keys: &[&str]) -> Result<(), Denial> {
         let mut access = Access::new(vec![rule(&["all"], may).expect("is well-formed")]);
         let conn = ConnId::from_index(0);
-        access.admit(conn, id(service), &Identity::default())?;
+        let rule = access.rule_of_new(id(service), Some(&Identity::default()))?;
+        access.enter(conn, rule);
         let at = id(service).info().verbs.iter().position(|known| *known == verb).expect("is a verb");
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
-        access.check(conn, id(service), &Need { verb: Verb(at as u8), keys: &keys, takes: None }, Time::START)
+        access
+            .check(conn, id(service), &Need { verb: Verb(at as u8), keys: &keys, takes: None }, Time::START)
+            .map(|_| ())
     }
 
     #[test]
@@ -194,8 +208,12 @@ mod tests {
     #[test]
     fn a_rule_is_for_those_whom_it_names() {
         let ip = |text: &str| Identity { ip: Some(text.parse().expect("an address")), ..Identity::default() };
-        let process =
-            |uid, gid| Identity { credentials: Some(Credentials { uid, gid, pid: 1 }), ..Identity::default() };
+        let process = |uid, gid| Identity {
+            credentials: Some(Credentials { uid: Some(uid), gid: Some(gid), pid: 1 }),
+            ..Identity::default()
+        };
+        let unmapped = Credentials { uid: None, gid: None, pid: 1 };
+        let unmapped = Identity { credentials: Some(unmapped), ..Identity::default() };
         let certificate = |name| Identity { certificate: Some(name), ..Identity::default() };
         let cases: &[(&str, &[Identity<'_>], &[Identity<'_>])] = &[
             ("net:10.0.0.0/8", &[ip("10.1.2.3"), ip("10.255.255.255")], &[ip("11.0.0.0"), ip("::a"), process(0, 0)]),
@@ -205,6 +223,11 @@ mod tests {
             ("user:root", &[process(0, 7)], &[process(7, 0), certificate("root"), ip("127.0.0.1")]),
             ("user:33", &[process(33, 1)], &[process(1, 33)]),
             ("group:root", &[process(7, 0)], &[process(7, 1)]),
+            ("user:65534", &[process(65534, 1)], &[unmapped]),
+            ("group:65534", &[process(1, 65534)], &[unmapped]),
+            ("net:::ffff:10.1.2.3", &[ip("10.1.2.3")], &[ip("10.1.2.2")]),
+            ("net:::ffff:10.0.0.0/104", &[ip("10.1.2.3")], &[ip("11.0.0.0"), ip("::ffff:0:0")]),
+            ("net:::ffff:0:0/96", &[ip("203.0.113.1")], &[ip("2001:db8::1")]),
             (
                 "cn:web*.example.org",
                 &[certificate("web1.example.org")],
@@ -216,7 +239,9 @@ mod tests {
             let mut access = Access::new(vec![rule(&[who], &["pools"]).expect("is well-formed")]);
             let conn = ConnId::from_index(3);
             for (identity, is) in are.iter().map(|one| (one, true)).chain(are_not.iter().map(|one| (one, false))) {
-                assert_eq!(access.admit(conn, id("pools"), identity).is_ok(), is, "{who}: {identity:?}");
+                let rule = access.rule_of_new(id("pools"), Some(identity));
+                assert_eq!(rule.is_ok(), is, "{who}: {identity:?}");
+                access.enter(conn, rule.unwrap_or_default());
                 access.leave(conn);
             }
             assert!(access.is_empty());
@@ -229,6 +254,7 @@ mod tests {
             (&[][..], &["pools"][..], 0, "who: this is missing"),
             (&["10.0.0.0/8"], &["pools"], 10, "who: \"10.0.0.0/8\" is not all, net:"),
             (&["all", "net:10.0.0.0/33"], &["pools"], 11, "who: \"net:10.0.0.0/33\" is not an address"),
+            (&["net:::ffff:10.0.0.0/95"], &["pools"], 10, "who: \"net:::ffff:10.0.0.0/95\" is not an address"),
             (&["user:nobody-of-that-name"], &["pools"], 10, "who: \"user:nobody-of-that-name\" is not a user"),
             (&["group:no-group-of-that-name"], &["pools"], 10, "who: \"group:no-group"),
             (&["cn:"], &["pools"], 10, "who: \"cn:\" is not"),

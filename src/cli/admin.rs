@@ -106,10 +106,10 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 }
 
 /// Returns the line that asks for it. A space in a key goes over the wire as in requests for locks.
-fn request_of(words: &[OsString]) -> Result<Vec<u8>, String> {
+fn request_of(words: &[OsString]) -> Result<Vec<u8>, Failure> {
     let names = || COMMANDS.iter().map(|command| command.name).collect::<Vec<_>>().join(", ");
     if words.is_empty() {
-        return Err(format!("admin needs a command: {} (see poolcounter help admin)", names()));
+        return Err(Failure::misuse(format!("admin needs a command: {} (see poolcounter help admin)", names())));
     }
     let words: Vec<Vec<u8>> = words
         .iter()
@@ -117,7 +117,7 @@ fn request_of(words: &[OsString]) -> Result<Vec<u8>, String> {
         .collect();
     let mut line = words.join(&b' ');
     if line.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0)) {
-        return Err("a command has no line feed, carriage return or NUL".into());
+        return Err(Failure::misuse("a command has no line feed, carriage return or NUL"));
     }
     line.push(b'\n');
     Ok(line)
@@ -125,16 +125,24 @@ fn request_of(words: &[OsString]) -> Result<Vec<u8>, String> {
 
 impl AdminCommandSettings {
     /// Returns where the daemon listens for administrators.
-    fn path(&self) -> Result<PathBuf, String> {
+    fn path(&self) -> Result<PathBuf, Failure> {
         let named = self.socket.clone().or_else(|| env::var(VARIABLE).ok().filter(|name| !name.is_empty()));
         let address = match named {
-            Some(name) => Address::parse(&name, 0),
+            Some(name) => match Address::parse(&name, 0) {
+                Some(address) => Some(address),
+                None => {
+                    let wanted = Address::wanted(&name, "unix:PATH");
+                    return Err(Failure::misuse(format!("the socket \"{name}\" is not {wanted}")));
+                }
+            },
             None => DaemonSettings::of_file(&self.config)?.addresses_of("admin").into_iter().next(),
         };
         match address {
             Some(Address::Unix(path)) => Ok(path),
-            Some(Address::Tcp(_) | Address::Proxied(_)) => Err("the administration is at unix:PATH".into()),
-            None => Err(format!("no socket is named: neither by --admin nor by {VARIABLE}, nor by {}", self.config)),
+            Some(Address::Tcp(_) | Address::Proxied(_)) => Err(Failure::misuse("the administration is at unix:PATH")),
+            None => {
+                Err(format!("no socket is named: neither by --admin nor by {VARIABLE}, nor by {}", self.config).into())
+            }
         }
     }
 }

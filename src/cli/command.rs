@@ -1,7 +1,7 @@
 //! What a command is, and how it fails. It knows no single command.
 
 use super::table::{Given, WordsAllowed};
-use crate::options::Opt;
+use crate::options::{Opt, did_you_mean};
 use std::process::ExitCode;
 
 /// One command.
@@ -18,8 +18,6 @@ pub struct Command {
     pub words: WordsAllowed,
     /// What the first of these words may be, as far as that is known; shells complete it.
     pub first_words: fn() -> Vec<&'static str>,
-    /// The exit status when the command line is wrong.
-    pub misuse: u8,
     /// Does it.
     pub run: fn(&Given) -> Result<ExitCode, Failure>,
 }
@@ -35,6 +33,21 @@ pub struct Failure {
 
 /// The exit status of a command that has none of its own for what went wrong.
 pub const FAILURE: u8 = 1;
+/// The exit status of every command, and of the daemon, when the command line is wrong: `EX_USAGE`.
+pub const MISUSE: u8 = 64;
+
+impl Failure {
+    /// Returns the failure of a command line that is wrong.
+    pub fn misuse(sentence: impl Into<String>) -> Failure {
+        Failure { status: MISUSE, sentence: sentence.into() }
+    }
+
+    /// Returns the failure of a command line with a word that is none of those known.
+    pub fn unknown<'a>(what: &str, word: &str, known: impl IntoIterator<Item = &'a str>, help: &str) -> Failure {
+        let near = did_you_mean(word, known);
+        Failure::misuse(format!("unknown {what} \"{word}\"{near} (see {help})"))
+    }
+}
 
 impl Command {
     /// Returns the options that users are shown.

@@ -1,7 +1,7 @@
 //! The commands of the program: one table, which the start, `help` and the tests read.
 
 use super::admin;
-use super::command::{Command, FAILURE, Failure};
+use super::command::{Command, Failure};
 use super::completions;
 use super::counter;
 use super::exec;
@@ -31,7 +31,6 @@ pub const COMMANDS: &[Command] = &[
         options: options::described,
         words: WordsAllowed::None,
         first_words: Vec::new,
-        misuse: FAILURE,
         run: serve::run,
     },
     Command {
@@ -41,7 +40,6 @@ pub const COMMANDS: &[Command] = &[
         options: exec::described,
         words: WordsAllowed::Last,
         first_words: Vec::new,
-        misuse: exec::MISUSE,
         run: exec::run,
     },
     Command {
@@ -51,7 +49,6 @@ pub const COMMANDS: &[Command] = &[
         options: stats::described,
         words: WordsAllowed::Anywhere,
         first_words: stats::first_words,
-        misuse: FAILURE,
         run: stats::run,
     },
     Command {
@@ -61,7 +58,6 @@ pub const COMMANDS: &[Command] = &[
         options: top::described,
         words: WordsAllowed::None,
         first_words: Vec::new,
-        misuse: FAILURE,
         run: top::run,
     },
     Command {
@@ -71,7 +67,6 @@ pub const COMMANDS: &[Command] = &[
         options: holders::described,
         words: WordsAllowed::Anywhere,
         first_words: Vec::new,
-        misuse: exec::MISUSE,
         run: holders::run,
     },
     Command {
@@ -81,7 +76,6 @@ pub const COMMANDS: &[Command] = &[
         options: holders::described_watch,
         words: WordsAllowed::Anywhere,
         first_words: Vec::new,
-        misuse: exec::MISUSE,
         run: holders::run_watch,
     },
     Command {
@@ -98,7 +92,6 @@ pub const COMMANDS: &[Command] = &[
         options: counter::described,
         words: WordsAllowed::Anywhere,
         first_words: counter::first_words,
-        misuse: FAILURE,
         run: counter::run,
     },
     Command {
@@ -115,7 +108,6 @@ pub const COMMANDS: &[Command] = &[
         options: take::described,
         words: WordsAllowed::Anywhere,
         first_words: Vec::new,
-        misuse: exec::MISUSE,
         run: take::run,
     },
     Command {
@@ -126,7 +118,6 @@ pub const COMMANDS: &[Command] = &[
         options: provide::described,
         words: WordsAllowed::Anywhere,
         first_words: Vec::new,
-        misuse: exec::MISUSE,
         run: provide::run,
     },
     Command {
@@ -136,7 +127,6 @@ pub const COMMANDS: &[Command] = &[
         options: members::described,
         words: WordsAllowed::Anywhere,
         first_words: Vec::new,
-        misuse: FAILURE,
         run: members::run,
     },
     Command {
@@ -160,7 +150,6 @@ pub const COMMANDS: &[Command] = &[
         options: jobs::described,
         words: WordsAllowed::Anywhere,
         first_words: jobs::first_words,
-        misuse: exec::MISUSE,
         run: jobs::run,
     },
     Command {
@@ -176,7 +165,6 @@ pub const COMMANDS: &[Command] = &[
         options: admin::described,
         words: WordsAllowed::Anywhere,
         first_words: admin::first_words,
-        misuse: FAILURE,
         run: admin::run,
     },
     Command {
@@ -186,7 +174,6 @@ pub const COMMANDS: &[Command] = &[
         options: page::described,
         words: WordsAllowed::None,
         first_words: Vec::new,
-        misuse: FAILURE,
         run: page::run,
     },
     Command {
@@ -196,7 +183,6 @@ pub const COMMANDS: &[Command] = &[
         options: tls::described,
         words: WordsAllowed::None,
         first_words: Vec::new,
-        misuse: FAILURE,
         run: tls::run,
     },
     Command {
@@ -206,7 +192,6 @@ pub const COMMANDS: &[Command] = &[
         options: completions::described,
         words: WordsAllowed::Anywhere,
         first_words: completions::first_words,
-        misuse: FAILURE,
         run: |given| completions::run(given, COMMANDS),
     },
     Command {
@@ -216,7 +201,6 @@ pub const COMMANDS: &[Command] = &[
         options: || vec![Opt::HELP, Opt::VERSION],
         words: WordsAllowed::Anywhere,
         first_words: || COMMANDS.iter().map(|command| command.name).collect(),
-        misuse: FAILURE,
         run: help,
     },
 ];
@@ -241,23 +225,26 @@ pub fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
 }
 
 /// The command that the first argument names, and the arguments for it.
-fn choose(arguments: &[OsString]) -> Result<(&'static Command, &[OsString]), String> {
+fn choose(arguments: &[OsString]) -> Result<(&'static Command, &[OsString]), Failure> {
     match arguments {
         [name, rest @ ..] if !name.as_encoded_bytes().starts_with(b"-") => Ok((find(name)?, rest)),
         _ => Ok((&COMMANDS[0], arguments)),
     }
 }
 
-fn find(name: &OsString) -> Result<&'static Command, String> {
+fn find(name: &OsString) -> Result<&'static Command, Failure> {
     let command = COMMANDS.iter().find(|command| name == command.name);
-    command.ok_or_else(|| format!("\"{}\" is no command (see poolcounter help)", name.to_string_lossy()))
+    let names = COMMANDS.iter().map(|command| command.name);
+    command.ok_or_else(|| Failure::unknown("command", &name.to_string_lossy(), names, "poolcounter help"))
 }
 
 fn help(given: &Given) -> Result<ExitCode, Failure> {
     match given.words.as_slice() {
         [] => print(&help_of(&COMMANDS[0])),
         [name] => print(&help_of(find(name)?)),
-        [_, extra, ..] => Err(format!("\"{}\" is surplus (see poolcounter help)", extra.to_string_lossy()).into()),
+        [_, extra, ..] => {
+            Err(Failure::misuse(format!("unexpected argument \"{}\" (see poolcounter help)", extra.to_string_lossy())))
+        }
     }
 }
 
@@ -279,7 +266,7 @@ fn help_of(command: &Command) -> String {
 
 fn misused(command: &Command, sentence: &str) -> Failure {
     let help = if is_first(command) { "--help".into() } else { format!("poolcounter help {}", command.name) };
-    Failure { status: command.misuse, sentence: format!("{sentence} (see {help})") }
+    Failure::misuse(format!("{sentence} (see {help})"))
 }
 
 /// Returns whether it is the command of those who name none.

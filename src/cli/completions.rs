@@ -22,7 +22,7 @@ const FILE: &str = "FILE";
 pub fn run(given: &Given, commands: &[Command]) -> Result<ExitCode, Failure> {
     let named = given.words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let shell = SHELLS.iter().find(|(shell, _)| *shell == named);
-    let (_, write) = shell.ok_or_else(|| format!("\"{named}\" is not bash, zsh or fish"))?;
+    let (_, write) = shell.ok_or_else(|| Failure::misuse(format!("\"{named}\" is not bash, zsh or fish")))?;
     print(&write(commands))
 }
 

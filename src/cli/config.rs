@@ -2,9 +2,9 @@
 //! what reads it on the command line.
 
 use super::table::{self, Given};
-use crate::options::{Misplaced, Opt, Table, TableDoc, TableEntry, TableValue};
+use crate::options::{Misplaced, Opt, Table, TableDoc, TableEntry, TableValue, nearest};
 use std::borrow::Cow;
-use std::fs::File;
+use std::fs;
 use std::io::Read;
 use std::ops::Range;
 use toml::Spanned;
@@ -13,12 +13,15 @@ use toml::de::{DeTable, DeValue};
 /// No settings need as much; a device or a log that was named by mistake is not read to its end.
 const MAX_LEN: u64 = 1024 * 1024;
 
+/// Most mistakes of a file that are named one by one.
+const MOST_MISTAKES: usize = 20;
+
 /// Sets in `settings` what the file at `path` says, whose content is `text`, except for the options that the command line has
 /// given.
 ///
 /// # Errors
 ///
-/// One sentence that names the file, the line and the key.
+/// A line for each mistake, with the file, the line in it and the key; and how many there are, if several.
 pub fn apply<S: Clone>(
     path: &str,
     text: &str,
@@ -26,7 +29,11 @@ pub fn apply<S: Clone>(
     given: &Given,
     settings: &mut S,
 ) -> Result<(), String> {
-    apply_text(text, schema, given, settings).map_err(|(line, sentence)| format!("{path}:{line}: {sentence}"))
+    let mistakes = apply_text(text, schema, given, settings);
+    let named = mistakes.iter().take(MOST_MISTAKES).map(|(line, sentence)| format!("{path}:{line}: {sentence}"));
+    let count = (mistakes.len() > 1).then(|| format!("{path}: {} mistakes", mistakes.len()));
+    let lines: Vec<String> = named.chain(count).collect();
+    if lines.is_empty() { Ok(()) } else { Err(lines.join("\n")) }
 }
 
 /// What a file can set in an `S`.
@@ -41,42 +48,131 @@ pub struct Schema<'a, S> {
     pub add: fn(&mut S, usize, &Table) -> Result<(), Misplaced>,
 }
 
-/// The same without the file's name. The error is a line and a sentence.
+/// The same without the file's name. Returns a line and a sentence for each mistake, in the order of the lines.
 pub fn apply_text<S: Clone>(
     text: &str,
     schema: &Schema<'_, S>,
     given: &Given,
     settings: &mut S,
-) -> Result<(), (usize, String)> {
-    let in_line = |at: Range<usize>, sentence: String| (line_of(text, at.start), sentence);
-    let document = DeTable::parse(text)
-        .map_err(|error| in_line(error.span().unwrap_or_default(), error.message().replace('\n', ", ")))?;
-    let mut seen: Vec<usize> = Vec::new();
-    // What the command line overrules must be well-formed all the same.
-    let mut overruled = settings.clone();
-    for ConfigEntry { key, at, value } in entries(document.get_ref(), schema.tables) {
-        let fault = |at, what: &str| in_line(at, format!("{key}: {what}"));
+) -> Vec<(usize, String)> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        let mut mistakes: Vec<_> = errors.iter().map(|error| syntax_mistake(text, error, schema)).collect();
+        mistakes.sort_by_key(|(line, _)| *line);
+        // What follows in a line is of the first.
+        mistakes.dedup_by_key(|(line, _)| *line);
+        return mistakes;
+    }
+    let mut file = File { text, schema, given, seen: Vec::new(), overruled: settings.clone(), mistakes: Vec::new() };
+    for entry in entries(document.get_ref(), schema.tables) {
+        file.apply(entry, settings);
+    }
+    file.mistakes.sort_by_key(|(line, _)| *line);
+    file.mistakes
+}
+
+/// A file that is being applied.
+struct File<'a, S> {
+    text: &'a str,
+    schema: &'a Schema<'a, S>,
+    given: &'a Given,
+    /// The rows of the options that are set.
+    seen: Vec<usize>,
+    /// What the command line overrules must be well-formed all the same.
+    overruled: S,
+    mistakes: Vec<(usize, String)>,
+}
+
+impl<S: Clone> File<'_, S> {
+    fn note(&mut self, at: usize, sentence: String) {
+        self.mistakes.push((line_of(self.text, at), sentence));
+    }
+
+    fn apply(&mut self, ConfigEntry { key, at, value }: ConfigEntry<'_>, settings: &mut S) {
+        let schema = self.schema;
         if let Some(row) = schema.tables.iter().position(|table| table.key == key) {
-            let tables = tables_of(value, text).map_err(|(at, what)| fault(at, what))?;
-            for table in tables {
-                let wrong = |wrong: Misplaced| fault(wrong.at..wrong.at, &wrong.what);
-                (schema.add)(settings, row, &table).map_err(wrong)?;
-            }
-            continue;
+            return match tables_of(value, self.text) {
+                Ok(tables) => tables.into_iter().for_each(|table| self.add(row, &key, table, settings)),
+                Err((at, what)) => self.note(at.start, format!("{key}: {what}")),
+            };
         }
-        let row = schema.rows.iter().position(|option| option.is_called(&key));
-        let row = row.ok_or_else(|| fault(at.clone(), "there is no such setting"))?;
-        if seen.contains(&row) {
-            return Err(fault(at, "this is set twice, under two names"));
+        let Some(row) = schema.rows.iter().position(|option| option.is_called(&key)) else {
+            return self.note(at.start, unknown(&key, schema));
+        };
+        if self.seen.contains(&row) {
+            return self.note(at.start, format!("{key}: this is set twice, under two names"));
         }
-        seen.push(row);
-        let target = if given.has(row) { &mut overruled } else { &mut *settings };
-        let values = values_of(value, text, schema.rows[row].repeats).map_err(|what| fault(value.span(), what))?;
+        self.seen.push(row);
+        let values = match values_of(value, self.text, schema.rows[row].repeats) {
+            Ok(values) => values,
+            Err(what) => return self.note(value.span().start, format!("{key}: {what}")),
+        };
         for (value, at) in values {
-            (schema.set)(target, row, &value).map_err(|wanted| in_line(at, table::not(&key, &value, &wanted)))?;
+            let target = if self.given.has(row) { &mut self.overruled } else { &mut *settings };
+            if let Err(wanted) = (schema.set)(target, row, &value) {
+                self.note(at.start, table::not(&key, &value, &wanted));
+            }
         }
     }
-    Ok(())
+
+    /// Sets what a table says. Where an entry is wrong, the others are looked at without it.
+    fn add(&mut self, row: usize, key: &str, mut table: Table, settings: &mut S) {
+        let mut scratch = settings.clone();
+        let mut result = (self.schema.add)(settings, row, &table);
+        let mut left_out: Vec<String> = Vec::new();
+        while let Err(Misplaced { at, what }) = result {
+            if left_out.iter().any(|key| what.starts_with(&format!("{key}: "))) {
+                return;
+            }
+            self.note(at, format!("{key}: {what}"));
+            let Some(place) = table.entries.iter().rposition(|entry| entry.at <= at) else { return };
+            left_out.push(table.entries.remove(place).key);
+            result = (self.schema.add)(&mut scratch, row, &table);
+        }
+    }
+}
+
+/// Returns the sentence about a setting that there is not, with what would be right where that is known.
+fn unknown<S>(key: &str, schema: &Schema<'_, S>) -> String {
+    let keys = || schema.rows.iter().map(|row| row.key).filter(|key| !key.is_empty());
+    let section_of = |key: &'static str| key.strip_suffix(".enable");
+    if keys().any(|known| known.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'))) {
+        return match keys().any(|known| section_of(known) == Some(key)) {
+            true => format!("{key} is a section; {key}.enable = true turns the service on"),
+            false => format!("{key} is a section"),
+        };
+    }
+    if schema.rows.iter().any(|row| row.key.is_empty() && row.long == key.replace('_', "-")) {
+        return format!("there is no setting {key}: it is an option of the command line");
+    }
+    let flat = |key: &str| key.replace(['.', '-'], "_");
+    let in_section = key.split_once('.').map_or("", |(_, rest)| rest);
+    let same = keys().find(|known| flat(known) == flat(key) || flat(known) == flat(in_section));
+    let near = || {
+        let sections = keys().filter_map(section_of);
+        let near = nearest(key, keys().chain(sections).chain(schema.tables.iter().map(|table| table.key)))?;
+        Some(keys().find(|known| section_of(known) == Some(near)).unwrap_or(near))
+    };
+    let hint = same.or_else(near).map_or(String::new(), |near| format!("; did you mean {near}?"));
+    format!("there is no setting {key}{hint}")
+}
+
+/// Returns the line of an error of the syntax, and a sentence.
+fn syntax_mistake<S>(text: &str, error: &toml::de::Error, schema: &Schema<'_, S>) -> (usize, String) {
+    let line = line_of(text, error.span().unwrap_or_default().start);
+    let name_in =
+        |line: &str| line.trim_start_matches([' ', '[']).split(['.', ']', '=', ' ']).next().unwrap_or("").to_string();
+    let name = name_in(text.lines().nth(line - 1).unwrap_or_default());
+    let enable = format!("{name}.enable");
+    let is_service = schema.rows.iter().any(|row| row.key == enable);
+    let set_in = text.lines().position(|line| {
+        let value = line.trim_start().strip_prefix(&name).map(str::trim_start);
+        value.is_some_and(|value| value.starts_with('='))
+    });
+    match set_in {
+        Some(place) if is_service => (place + 1, format!("{name} is a section; {enable} = true turns the service on")),
+        _ => (line, error.message().replace('\n', ", ")),
+    }
 }
 
 /// A key with the sections around it, and its value.
@@ -86,6 +182,11 @@ struct ConfigEntry<'a> {
     value: &'a Spanned<DeValue<'a>>,
 }
 
+/// Returns whether a file says nothing at all.
+pub fn is_empty(text: &str) -> bool {
+    DeTable::parse(text).is_ok_and(|document| document.get_ref().is_empty())
+}
+
 /// The content of the file at `path`.
 ///
 /// # Errors
@@ -93,7 +194,7 @@ struct ConfigEntry<'a> {
 /// One sentence that names the file.
 pub fn read(path: &str) -> Result<String, String> {
     let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_LEN + 1).read_to_string(&mut text));
+    let read = fs::File::open(path).and_then(|file| file.take(MAX_LEN + 1).read_to_string(&mut text));
     match read {
         Ok(len) if len as u64 > MAX_LEN => Err(format!("{path}: this is longer than {MAX_LEN} bytes")),
         Ok(_) => Ok(text),
@@ -248,7 +349,9 @@ mod tests {
             tables: &[TableDoc { key: "seats.row", doc_short: "", example: "" }],
             add: |settings, _, table| add_row(settings, table),
         };
-        apply_text(text, &schema, &given, &mut settings)?;
+        if let Some(first) = apply_text(text, &schema, &given, &mut settings).into_iter().next() {
+            return Err(first);
+        }
         given.apply(TABLE, &mut settings).expect("is well-formed");
         Ok(settings)
     }
@@ -280,6 +383,29 @@ mod tests {
     }
 
     #[test]
+    fn all_mistakes_are_named_in_their_order() {
+        let text = "nmae = 'a'\ncounter.port = 'x'\nname = ['a', ['b']]\n[[seats.row]]\nbad = 1\na = 1\nbad2 = 1\n[[seats.row]]\n";
+        let rows: Vec<Opt<()>> = TABLE.iter().map(Opt::describe).collect();
+        let schema = Schema {
+            rows: &rows,
+            set: |settings: &mut Settings, row, value| (TABLE[row].set)(settings, value),
+            tables: &[TableDoc { key: "seats.row", doc_short: "", example: "" }],
+            add: |settings, _, table| match table.entries.iter().find(|entry| entry.key.starts_with("bad")) {
+                Some(bad) => Err(Misplaced::new(bad.at, format!("{}: this is bad", bad.key))),
+                None => add_row(settings, table),
+            },
+        };
+        let mistakes = apply_text(text, &schema, &Given::default(), &mut Settings::default());
+        let lines: Vec<usize> = mistakes.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [1, 2, 3, 5, 7, 8], "{mistakes:?}");
+        let told = apply("f", text, &schema, &Given::default(), &mut Settings::default()).expect_err("is wrong");
+        assert!(told.starts_with("f:1: there is no setting nmae") && told.ends_with("\nf: 6 mistakes"), "{told}");
+        let long = "x = 1\n".split('\n').next().map(|_| (0..30).map(|n| format!("x{n} = 1\n")).collect::<String>());
+        let told = apply("f", &long.expect("is there"), &schema, &Given::default(), &mut Settings::default());
+        assert_eq!(told.expect_err("is wrong").lines().count(), MOST_MISTAKES + 1);
+    }
+
+    #[test]
     fn tables_are_handed_over_in_order() {
         for text in [
             "[[seats.row]]\na = 1_000\n[[seats.row]]\nb = ['x', { c = 1 }]\n",
@@ -290,7 +416,7 @@ mod tests {
             assert!(names[1].starts_with("b=List([(") && names[1].contains("key: \"c\""), "{text}: {names:?}");
         }
         for (text, line, named) in [
-            ("port = 1\n[[seats.row]]\na = 1\nbad = 1\n", 1, "port: there is no such setting"),
+            ("port = 1\n[[seats.row]]\na = 1\nbad = 1\n", 1, "there is no setting port"),
             ("[[seats.row]]\na = 1\nbad = 1\n", 3, "seats.row: bad: this is bad"),
             ("\n[[seats.row]]\na = 1\n\n[[seats.row]]\n", 5, "seats.row: this is empty"),
             ("[seats.row]\na = 1\n", 1, "seats.row: this is not a list of tables"),
@@ -306,9 +432,9 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_line() {
         for (text, line, named) in [
-            ("counter.enable = true\nvirtual_ip = '10.0.0.1'\n", 2, "virtual_ip: there is no such setting"),
-            ("[counter]\nenable = true\n\n[log]\nlevel = 'x'\n", 5, "log.level: there is no such setting"),
-            ("help = true", 1, "help: there is no such setting"),
+            ("counter.enable = true\nvirtual_ip = '10.0.0.1'\n", 2, "there is no setting virtual_ip"),
+            ("[counter]\nenable = true\n\n[log]\nlevel = 'x'\n", 5, "there is no setting log.level"),
+            ("help = true", 1, "there is no setting help: it is an option of the command line"),
             ("counter.enable = 1", 1, "counter.enable: \"1\" is not true or false"),
             ("\ncounter.port = 70_000", 2, "counter.port: \"70000\" is not a number from 0 to 65535"),
             ("counter.port = 0x10", 1, "counter.port: \"0x10\" is not a number"),
@@ -317,8 +443,19 @@ mod tests {
             ("counter.stats_interval = 10\ncounter.stat_interval = 10", 2, "set twice"),
             ("counter.port = 1\ncounter.port = 2", 2, "duplicate key"),
             ("counter.port = 1\ncounter.enable\n", 2, "expected"),
-            ("counter = true", 1, "counter: there is no such setting"),
-            ("[[counter]]\nport = 1", 1, "counter: there is no such setting"),
+            ("counter = true", 1, "counter is a section; counter.enable = true turns the service on"),
+            ("[[counter]]\nport = 1", 1, "counter is a section; counter.enable = true turns the service on"),
+            (
+                "\ncounter = true\ncounter.port = 1",
+                2,
+                "counter is a section; counter.enable = true turns the service on",
+            ),
+            ("counter_port = 1", 1, "there is no setting counter_port; did you mean counter.port?"),
+            ("[counter]\ncounter_port = 1", 2, "did you mean counter.port?"),
+            ("conter.enable = true", 1, "there is no setting conter.enable; did you mean counter.enable?"),
+            ("couter = true", 1, "did you mean counter.enable?"),
+            ("nmae = 'a'", 1, "did you mean name?"),
+            ("[[seat.row]]\na = 1", 1, "there is no setting seat.row; did you mean seats.row?"),
         ] {
             let (found, sentence) = read_with("", text).expect_err(text);
             assert!(sentence.contains(named) && !sentence.contains('\n'), "{text}: {sentence}");

@@ -113,7 +113,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             stats.rows().map(|(row, value)| format!("{}: {value}", row.name)).collect()
         }),
         ["dump"] => print_answers(in_words(counters.dump()), |usages| usages.iter().map(line_of).collect()),
-        _ => Err(misuse("this is no request")),
+        [word, ..] if !first_words().contains(word) => {
+            Err(Failure::unknown("request", word, first_words(), "poolcounter help counter"))
+        }
+        [request, ..] => Err(misuse(&format!("this is not how to {request}"))),
+        [] => Err(misuse("no request is named")),
     }
 }
 
@@ -181,7 +185,7 @@ fn amount(text: &str) -> Result<u32, Failure> {
 }
 
 fn misuse(sentence: &str) -> Failure {
-    format!("{sentence} (see poolcounter help counter)").into()
+    Failure::misuse(format!("{sentence} (see poolcounter help counter)"))
 }
 
 impl AsMut<Servers> for CounterSettings {

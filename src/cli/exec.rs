@@ -29,8 +29,6 @@ const RETRY_EVERY: Duration = Duration::from_millis(500);
 
 // The statuses of sysexits.h for what went wrong, as far as possible from those that commands use.
 
-/// The command line is wrong.
-pub const MISUSE: u8 = 64;
 /// No server answers.
 pub const UNAVAILABLE: u8 = 69;
 /// There is no lock, but there may be one later.
@@ -44,17 +42,17 @@ pub const PROTOCOL: u8 = 76;
 ///
 /// When the command was not run.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let misused = |sentence: String| Failure { status: MISUSE, sentence };
     let mut settings = ExecSettings::default();
-    given.apply(OPTIONS, &mut settings).map_err(misused)?;
+    given.apply(OPTIONS, &mut settings)?;
     if let (true, Some(value)) = (settings.key.is_empty(), env::var_os(KEY_VARIABLE)) {
-        settings.key = key(value.as_bytes()).map_err(|wanted| misused(format!("{KEY_VARIABLE} is not {wanted}")))?;
+        settings.key =
+            key(value.as_bytes()).map_err(|wanted| Failure::misuse(format!("{KEY_VARIABLE} is not {wanted}")))?;
     }
     if settings.key.is_empty() {
-        return Err(misused("--key is missing (see poolcounter help exec)".into()));
+        return Err(Failure::misuse("--key is missing (see poolcounter help exec)"));
     }
     if given.words.is_empty() {
-        return Err(misused("there is no command to run (see poolcounter help exec)".into()));
+        return Err(Failure::misuse("there is no command to run (see poolcounter help exec)"));
     }
     settings.servers = settings.servers.or_environment();
     let client = Client::with(settings.servers.placement(), TIMEOUTS);

@@ -3,7 +3,6 @@
 mod watch;
 
 use super::command::Failure;
-use super::exec::MISUSE;
 use super::rows::{PrintedRow, show};
 use super::servers::{Servers, TIMEOUTS};
 use super::table::Given;
@@ -77,7 +76,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let (settings, client, key) = begin(given, HOLDERS, "holders")?;
     match client.claims_of_each(key) {
         Ok(answers) => show(answers, settings.is_json),
-        Err(error) => Err(Failure { status: MISUSE, sentence: error.to_string() }),
+        Err(error) => Err(Failure::misuse(error.to_string())),
     }
 }
 
@@ -101,10 +100,7 @@ fn begin<'a>(
     given.apply(options, &mut settings)?;
     settings.servers = settings.servers.or_environment();
     let [key] = given.words.as_slice() else {
-        return Err(Failure {
-            status: MISUSE,
-            sentence: format!("{command} needs one key (see poolcounter help {command})"),
-        });
+        return Err(Failure::misuse(format!("{command} needs one key (see poolcounter help {command})")));
     };
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     Ok((settings, client, key.as_bytes()))

@@ -14,7 +14,8 @@ mod tally;
 pub use options::described;
 
 use super::command::Failure;
-use super::exec::{MISUSE, PROTOCOL, TRY_LATER, UNAVAILABLE};
+use super::command::MISUSE;
+use super::exec::{PROTOCOL, TRY_LATER, UNAVAILABLE};
 use super::table::Given;
 use super::terminal::{self, print, printable};
 use crate::client::{Error, JobId, JobState, NewJob, Producer, PutOutcome, SummaryBy};
@@ -46,12 +47,17 @@ pub fn first_words() -> Vec<&'static str> {
 /// When the command line is wrong, no server answers, or the server refuses.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = JobCommandSettings::default();
-    given.apply(OPTIONS, &mut settings).map_err(|sentence| Failure { status: MISUSE, sentence })?;
+    given.apply(OPTIONS, &mut settings)?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let texts: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
     let request = texts.first().copied().filter(|word| REQUESTS.contains(word));
-    let Some(request) = request else { return Err(misuse("this is no request")) };
+    let Some(request) = request else {
+        return Err(match texts.first() {
+            Some(word) => Failure::unknown("request", word, REQUESTS, "poolcounter help jobs"),
+            None => misuse("no request is named"),
+        });
+    };
     options::check(request, given)?;
     if !settings.has_whole_root() {
         return Err(misuse("--root and --root-ts go together"));
@@ -218,7 +224,7 @@ fn state_of(word: &str) -> Result<JobState, Failure> {
 }
 
 fn misuse(sentence: &str) -> Failure {
-    Failure { status: MISUSE, sentence: format!("{sentence} (see poolcounter help jobs)") }
+    Failure::misuse(format!("{sentence} (see poolcounter help jobs)"))
 }
 
 /// What a server or the client has against it, with the status for that.

@@ -1,7 +1,6 @@
 //! `members`: prints the pools of members, or the members of one, as a table or as JSON.
 
 use super::command::Failure;
-use super::exec::MISUSE;
 use super::rows::{PrintedRow, show};
 use super::servers::{Servers, TIMEOUTS};
 use super::table::Given;
@@ -55,9 +54,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         [] => show(members.pools(), settings.is_json),
         [pool] => match members.members(pool.as_bytes()) {
             Ok(answers) => show(answers, settings.is_json),
-            Err(error) => Err(Failure { status: MISUSE, sentence: error.to_string() }),
+            Err(error) => Err(Failure::misuse(error.to_string())),
         },
-        [_, extra, ..] => Err(format!("\"{}\" is surplus (see poolcounter help members)", extra.display()).into()),
+        [_, extra, ..] => {
+            Err(Failure::misuse(format!("unexpected argument \"{}\" (see poolcounter help members)", extra.display())))
+        }
     }
 }
 

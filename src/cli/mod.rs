@@ -45,7 +45,7 @@ use std::process::ExitCode;
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.skip(1).collect();
     commands::run(&arguments).unwrap_or_else(|Failure { status, sentence }| {
-        terminal::say(Level::Error, &sentence);
+        sentence.lines().for_each(|line| terminal::say(Level::Error, line));
         ExitCode::from(status)
     })
 }

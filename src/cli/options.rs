@@ -2,6 +2,7 @@
 //! and the manual's test read them as one table.
 
 use super::access;
+use super::command::Failure;
 use super::config;
 use super::endpoint;
 use super::table::Given;
@@ -49,7 +50,7 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         short: "c",
         long: "config",
         hint: "FILE",
-        doc_short: "read settings from a TOML file: the names of options, with _ for -; the command line counts more",
+        doc_short: "read settings from a TOML file: --max-hold is max_hold, --jobs-port is jobs.port, --jobs is jobs.enable = true; options override it",
         doc_long: "
             Read settings from
             .Ar file
@@ -130,8 +131,9 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         doc_short: "only check the options and the configuration file, and say what is wrong",
         doc_long: "
             Only check the other options and the configuration file.
-            If something is wrong, one line on the standard error says what, and the status is 1; else nothing is said, and it is 0.
-            Nothing is listened on, so this tells neither that an address is taken nor that it is not this machine's.",
+            Prints all mistakes of the file, 20 at most, each with its line and what would be right where that is known, and exits 1, or
+            64 if an option is wrong; prints nothing and exits 0 if all is well-formed.
+            It does not bind, so it cannot detect addresses that are in use or not local.",
         set: |settings, _| assign(&mut settings.is_check, Ok(true)),
         ..Opt::BLANK
     },
@@ -182,21 +184,32 @@ impl DaemonSettings {
     ///
     /// # Errors
     ///
-    /// One sentence that names what is wrong.
-    pub fn of(given: &Given) -> Result<DaemonSettings, String> {
-        let text = DaemonSettings::without_file(given)?.config.map(|path| config::read(&path)).transpose()?;
+    /// A line for each mistake. The status is that of misuse if one is in the command line.
+    pub fn of(given: &Given) -> Result<DaemonSettings, Failure> {
+        let mut settings = DaemonSettings::default();
+        settings.apply(given);
+        let text = settings.config.map(|path| config::read(&path)).transpose()?;
         DaemonSettings::with_file(given, text)
     }
 
     /// What a command line says, and the configuration file that it may name, whose content is `text`. Fails as [`DaemonSettings::of`] does.
-    pub fn with_file(given: &Given, text: Option<String>) -> Result<DaemonSettings, String> {
-        let mut settings = DaemonSettings::default();
-        if let (Some(path), Some(text)) = (DaemonSettings::without_file(given)?.config, &text) {
-            config::apply(&path, text, &schema(&described(), &tables()), given, &mut settings)?;
+    pub fn with_file(given: &Given, text: Option<String>) -> Result<DaemonSettings, Failure> {
+        let (mut settings, mut options) = (DaemonSettings::default(), DaemonSettings::default());
+        let mut mistakes = options.apply(given);
+        let is_misuse = !mistakes.is_empty();
+        if let (Some(path), Some(text)) = (options.config, &text) {
+            let applied = config::apply(&path, text, &schema(&described(), &tables()), given, &mut settings);
+            mistakes.extend(applied.err());
         }
-        settings.apply(given)?;
-        endpoint::check(&settings.endpoints)?;
-        ServiceId::all(SERVICES).try_for_each(|id| settings.services[id].check())?;
+        settings.apply(given);
+        if mistakes.is_empty() {
+            mistakes.extend(endpoint::check(&settings.endpoints).err());
+            mistakes.extend(ServiceId::all(SERVICES).filter_map(|id| settings.services[id].check().err()));
+        }
+        if !mistakes.is_empty() {
+            let sentence = mistakes.join("\n");
+            return Err(if is_misuse { Failure::misuse(sentence) } else { sentence.into() });
+        }
         settings.config_text = text;
         Ok(settings)
     }
@@ -221,11 +234,11 @@ impl DaemonSettings {
     ///
     /// # Errors
     ///
-    /// One sentence that names what is wrong.
-    pub fn without_file(given: &Given) -> Result<DaemonSettings, String> {
+    /// A line for each value that is wrong.
+    pub fn without_file(given: &Given) -> Result<DaemonSettings, Failure> {
         let mut settings = DaemonSettings::default();
-        settings.apply(given)?;
-        Ok(settings)
+        let mistakes = settings.apply(given);
+        if mistakes.is_empty() { Ok(settings) } else { Err(Failure::misuse(mistakes.join("\n"))) }
     }
 
     /// Returns what is wanted of the loop.
@@ -240,7 +253,8 @@ impl DaemonSettings {
         net::Options { mode, ..self.net }
     }
 
-    fn apply(&mut self, given: &Given) -> Result<(), String> {
+    /// Sets what a command line says, and returns a sentence for each value that is wrong.
+    fn apply(&mut self, given: &Given) -> Vec<String> {
         let rows = described();
         given.apply_with(|row| rows[row].long, |row, value| self.set(row, &value.to_string_lossy()))
     }
@@ -338,7 +352,8 @@ mod tests {
 
     fn parse(line: &str) -> Result<DaemonSettings, String> {
         let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        DaemonSettings::of(&Given::read(&described(), WordsAllowed::None, &arguments)?)
+        let given = Given::read(&described(), WordsAllowed::None, &arguments)?;
+        DaemonSettings::of(&given).map_err(|failure| failure.sentence)
     }
 
     fn id(name: &str) -> ServiceId {
@@ -414,11 +429,22 @@ mod tests {
             ("--counter-stats-interval 9", "--counter-stats-interval: \"9\""),
             ("--counter-listen x", "--counter-listen: \"x\" is not an address"),
             ("--jobs-store disk", "--jobs-store: \"disk\" is not sqlite:PATH, postgres:URL or memory"),
-            ("--jobs-max-size 1073741825", "--jobs-max-size: \"1073741825\" is not a number from 1 to 1073741824"),
+            ("--jobs-max-size 536870913", "--jobs-max-size: \"536870913\" is not a number from 1 to 536870912"),
             ("--http-host a:80", "--http-host: \"a:80\" is not the name of a host, without a port"),
             ("--frobnicate", "frobnicate"),
-            ("surplus", "\"surplus\" is no option"),
-            ("-p", "'p'"),
+            ("surplus", "unexpected argument \"surplus\""),
+            ("-p", "-p needs a value"),
+            (
+                "-l localhost",
+                "--listen: \"localhost\" is not an address: names of hosts are not resolved; use 127.0.0.1",
+            ),
+            ("--http 7580", "--http: \"7580\" is not an address; use 127.0.0.1:7580"),
+            ("--members-listen localhost:1", "use 127.0.0.1:1"),
+            ("--jobs-listen /run/j", "use unix:/run/j"),
+            ("--admin /run/a", "use unix:/run/a"),
+            ("--jobs-store Memory", "use memory"),
+            ("--jobs-store /var/jobs.db", "use sqlite:/var/jobs.db"),
+            ("--job", "unknown option --job; did you mean --jobs?"),
         ] {
             let error = parse(line).expect_err(line);
             assert!(error.contains(named) && !error.contains('\n'), "{line}: {error}");
@@ -460,8 +486,8 @@ mod tests {
             + "members.enable = true\nmembers.listen = '::1'\nmembers.port = 97\nmembers.max_connections = 15\n"
             + "members.max = 16\nmembers.admin = false\n";
         let mut settings = DaemonSettings::default();
-        config::apply_text(&text, &schema(&described(), &tables()), &Given::default(), &mut settings)
-            .expect("is well-formed");
+        let mistakes = config::apply_text(&text, &schema(&described(), &tables()), &Given::default(), &mut settings);
+        assert_eq!(mistakes, []);
         let line = "-l 10.0.0.1 -l unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
                     --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 --http-host a.b --http-host c --http-admin --admin unix:/run/a -vv \
                     --warn-hold 0 --warn-refusals 7 \

@@ -3,7 +3,7 @@
 mod work;
 
 use super::command::Failure;
-use super::exec::{MISUSE, PROTOCOL};
+use super::exec::PROTOCOL;
 use super::servers::{Servers, TIMEOUTS};
 use super::spawn::block_signals;
 use super::table::Given;
@@ -132,10 +132,9 @@ const OPTIONS: &[Opt<ProvideSettings>] = &[
 ///
 /// When the command line is wrong, the server refuses, or the system lets nothing be run.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let misused =
-        |sentence: &str| Failure { status: MISUSE, sentence: format!("{sentence} (see poolcounter help provide)") };
+    let misused = |sentence: &str| Failure::misuse(format!("{sentence} (see poolcounter help provide)"));
     let mut settings = ProvideSettings::default();
-    given.apply(OPTIONS, &mut settings).map_err(|sentence| Failure { status: MISUSE, sentence })?;
+    given.apply(OPTIONS, &mut settings)?;
     let [pool] = given.words.as_slice() else { return Err(misused("there is not one pool")) };
     let role = settings.role().map_err(misused)?;
     let failed = |error: io::Error| Failure { status: CANNOT_RUN, sentence: format!("cannot run commands: {error}") };

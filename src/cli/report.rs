@@ -35,12 +35,19 @@ pub struct ToldReport {
 #[derive(Deserialize)]
 pub struct ToldService {
     pub name: String,
+    /// Older releases do not say.
+    #[serde(default = "yes")]
+    pub is_enabled: bool,
     pub connections: u64,
     pub connections_opened: u64,
     pub figures: Vec<ToldFigure>,
     tables: Vec<ToldHeading>,
     /// What most of them have not, and older releases have nowhere.
     matrix: Option<ToldMatrix>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Two kinds of names against each other.

@@ -1,10 +1,12 @@
 //! Starts the daemon: logs, descriptors, listeners, and then the loop.
 
 use super::command::Failure;
+use super::config;
 use super::logger;
 use super::options::DaemonSettings;
 use super::relisten::relisten;
 use super::table::Given;
+use crate::access::Rule;
 use crate::id::ServiceId;
 use crate::net::{self, Address, Handover, Listener, Policy, Server};
 use crate::registry::{SERVICES, Services};
@@ -35,7 +37,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if settings.is_rehearsal {
-        net::check(Services::new(&settings.services), settings.config_text)?;
+        let has_lost_rules = settings.rules.is_empty() && settings.config_text.as_deref().is_some_and(config::is_empty);
+        net::check(Services::new(&settings.services), settings.config_text, has_lost_rules)?;
     } else {
         logger::start(settings.verbosity);
         serve(start(&settings)?)?;
@@ -46,19 +49,23 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 /// Serves in place of the process that left `handover`, with the settings that were rehearsed, whatever is in the
 /// configuration file by now. Version 0.9.0 did not tell them. If the file is not well-formed any more, that is no reason to
 /// drop every lock.
-fn go_on(handover: Handover, given: &Given) -> Result<(), String> {
+fn go_on(handover: Handover, given: &Given) -> Result<(), Failure> {
     let settings = match handover.config() {
         Some(text) => DaemonSettings::with_file(given, text),
         None => DaemonSettings::of(given),
     };
     let (settings, complaint) = match settings {
         Ok(settings) => (settings, None),
-        Err(sentence) => (DaemonSettings::without_file(given)?, Some(sentence)),
+        Err(failure) => (DaemonSettings::without_file(given)?, Some(failure.sentence.replace('\n', "; "))),
     };
     logger::start(settings.verbosity);
-    // Rules that cannot be read must not let everybody in.
-    let rules = complaint.is_none().then(|| settings.rules.clone());
-    let mut server = take_over(handover, &settings, Policy { rules, ..settings.policy() })?;
+    let mut policy = settings.policy();
+    if complaint.is_some() {
+        // Rules that cannot be read must not let everybody in.
+        policy.rules = None;
+    }
+    warn_of_rules(&settings);
+    let mut server = take_over(handover, &settings, policy)?;
     let has_worked = match complaint {
         None => {
             server.configure();
@@ -75,7 +82,7 @@ fn go_on(handover: Handover, given: &Given) -> Result<(), String> {
     let has_begun = server.begin().inspect_err(|sentence| error!("{sentence}")).is_ok();
     server.note_reload(has_worked && has_begun);
     announce(&server, &format!("has taken over, with {} connections, and ", server.connections()));
-    serve(server)
+    Ok(serve(server)?)
 }
 
 fn serve(mut server: Server) -> Result<(), String> {
@@ -85,6 +92,7 @@ fn serve(mut server: Server) -> Result<(), String> {
 }
 
 fn start(settings: &DaemonSettings) -> Result<Server, String> {
+    warn_of_rules(settings);
     let mut server = Server::new(Services::new(&settings.services), settings.policy())
         .map_err(|error| format!("cannot wait for events: {error}"))?;
     handle_signals(&mut server)?;
@@ -100,6 +108,15 @@ fn take_over(handover: Handover, settings: &DaemonSettings, policy: Policy) -> R
     let mut server = Server::take_over(handover, Services::new(&settings.services), policy)?;
     handle_signals(&mut server)?;
     Ok(server)
+}
+
+/// Warns where rules are for users or groups of which this process cannot know all.
+fn warn_of_rules(settings: &DaemonSettings) {
+    if !net::tells_all_users() && settings.rules.iter().any(Rule::is_for_users) {
+        warn!(
+            "rules of access for user: and group: are for nobody but those whose ids are mapped: this process runs in a user namespace without the others"
+        );
+    }
 }
 
 /// Tells that it listens, last of all where the pools' clients find it. `before` is what it did before that.

@@ -142,8 +142,11 @@ fn print_all(answers: Vec<AnswerOf<Printed>>, service: Option<&str>, is_json: bo
 fn of_service(report: Value, service: Option<&str>) -> Value {
     let Some(name) = service else { return report };
     let services = report["services"].as_array().into_iter().flatten();
-    let services: Value = services.filter(|it| it["name"] == name).cloned().collect();
-    json!({ "services": services, name: report[name] })
+    let services: Vec<&Value> = services.filter(|it| it["name"] == name).collect();
+    match services.iter().any(|it| it["is_enabled"] == false) {
+        true => json!({ "services": [], name: null }),
+        false => json!({ "services": services, name: report[name] }),
+    }
 }
 
 /// Returns the report as lines, of one service if one is named, and else of all that were ever used.
@@ -152,7 +155,9 @@ fn lines_of(report: &ToldReport, service: Option<&str>) -> Vec<String> {
     let mut lines = vec![format!("poolcounter {}, up {up}", printable(report.version.as_bytes()))];
     for told in &report.services {
         let tables = report.tables(told);
-        if service.map_or(told.is_used(&tables), |name| told.name == name) {
+        if service.is_some_and(|name| told.name == name) && !told.is_enabled {
+            lines.push(format!("{}: not enabled", told.name));
+        } else if service.map_or(told.is_used(&tables), |name| told.name == name) {
             write_service(&mut lines, told, &tables);
         }
     }

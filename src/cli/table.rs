@@ -1,7 +1,8 @@
 //! Command lines, read by a table of options. It knows no single option.
 
-use crate::options::Opt;
-use getopts::{HasArg, Occur, ParsingStyle};
+use super::command::Failure;
+use crate::options::{Opt, nearest};
+use getopts::{Fail, HasArg, Occur, ParsingStyle};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -38,9 +39,9 @@ impl Given {
         let style =
             if words == WordsAllowed::Last { ParsingStyle::StopAtFirstFree } else { ParsingStyle::FloatingFrees };
         let matches = getopts_of(table).parsing_style(style).parse(&texts);
-        let matches = matches.map_err(|fail| argument_of(&fail.to_string()).display().to_string())?;
+        let matches = matches.map_err(|fail| argument_of(&sentence_of(&fail, table)).display().to_string())?;
         if let (WordsAllowed::None, Some(extra)) = (words, matches.free.first()) {
-            return Err(format!("\"{}\" is no option", argument_of(extra).display()));
+            return Err(format!("unexpected argument \"{}\"", argument_of(extra).display()));
         }
         let words_before_dashes = match (words, matches.free_trailing_start()) {
             (WordsAllowed::Anywhere, Some(start)) => start,
@@ -67,32 +68,45 @@ impl Given {
     ///
     /// # Errors
     ///
-    /// One sentence that names the option and its value.
-    pub fn apply<S>(&self, table: &[Opt<S>], settings: &mut S) -> Result<(), String> {
-        self.apply_with(
+    /// A line for each value that is wrong, with the name of the option.
+    pub fn apply<S>(&self, table: &[Opt<S>], settings: &mut S) -> Result<(), Failure> {
+        let mistakes = self.apply_with(
             |row| table[row].long,
             |row, value| match table[row].set_bytes {
                 Some(set) => set(settings, value.as_bytes()),
                 None => (table[row].set)(settings, &value.to_string_lossy()),
             },
-        )
+        );
+        if mistakes.is_empty() { Ok(()) } else { Err(Failure::misuse(mistakes.join("\n"))) }
     }
 
     /// Sets all that was given by a function that takes the number of a row and the value, and whose error is what the value
-    /// should have been. `name_of` returns the name of a row.
-    ///
-    /// # Errors
-    ///
-    /// One sentence that names the option and its value.
+    /// should have been. `name_of` returns the name of a row. Returns a sentence for each value that is wrong.
     pub fn apply_with(
         &self,
         name_of: impl Fn(usize) -> &'static str,
         mut set: impl FnMut(usize, &OsStr) -> Result<(), String>,
-    ) -> Result<(), String> {
-        self.values.iter().try_for_each(|(row, value)| {
-            let complain = |wanted: String| not(&format!("--{}", name_of(*row)), &value.to_string_lossy(), &wanted);
-            set(*row, value).map_err(complain)
-        })
+    ) -> Vec<String> {
+        let wrong = self.values.iter().filter_map(|(row, value)| {
+            let wanted = set(*row, value).err()?;
+            Some(not(&format!("--{}", name_of(*row)), &value.to_string_lossy(), &wanted))
+        });
+        wrong.collect()
+    }
+}
+
+/// Returns what is wrong with an option, and which one may be meant.
+fn sentence_of(fail: &Fail, table: &[Opt<()>]) -> String {
+    let dashed = |name: &str| format!("{}{name}", if name.chars().count() == 1 { "-" } else { "--" });
+    match fail {
+        Fail::UnrecognizedOption(name) => {
+            let shown = table.iter().filter(|option| !option.is_hidden).map(|option| option.long);
+            let near = nearest(name, shown).map_or(String::new(), |near| format!("; did you mean --{near}?"));
+            format!("unknown option {}{near}", dashed(name))
+        }
+        Fail::ArgumentMissing(name) => format!("{} needs a value", dashed(name)),
+        Fail::UnexpectedArgument(name) => format!("{} takes no value", dashed(name)),
+        other => other.to_string(),
     }
 }
 
@@ -193,12 +207,23 @@ mod tests {
         assert_eq!(settings, Settings { loud: true, port: 3, names: vec!["a".into(), "b".into()] });
         assert!(given.has(0) && given.has(1) && given.has(2) && !read(WordsAllowed::None, "-l").expect("reads").has(1));
         let error = read(WordsAllowed::None, "--port 10").expect("reads").apply(TABLE, &mut settings);
-        assert_eq!(error.expect_err("is too much"), "--port: \"10\" is not a number from 1 to 9");
+        assert_eq!(error.expect_err("is too much").sentence, "--port: \"10\" is not a number from 1 to 9");
+        for (line, said) in [
+            ("--prot 3", "unknown option --prot; did you mean --port?"),
+            ("--nothing-like-it", "unknown option --nothing-like-it"),
+            ("-x", "unknown option -x"),
+            ("--port", "--port needs a value"),
+            ("--loud=yes", "--loud takes no value"),
+        ] {
+            assert_eq!(read(WordsAllowed::None, line).expect_err(line), said);
+        }
+        let error = read(WordsAllowed::None, "--port 10 --port x").expect("reads").apply(TABLE, &mut settings);
+        assert_eq!(error.expect_err("both are told of").sentence.lines().count(), 2);
     }
 
     #[test]
     fn words_stand_where_they_may() {
-        assert_eq!(read(WordsAllowed::None, "-l surplus").expect_err("is surplus"), "\"surplus\" is no option");
+        assert_eq!(read(WordsAllowed::None, "-l surplus").expect_err("is surplus"), "unexpected argument \"surplus\"");
         for (words, line, expected, before) in [
             (WordsAllowed::Last, "-l run -n x", &["run", "-n", "x"][..], 3),
             (WordsAllowed::Last, "-l -- run -- x", &["run", "--", "x"], 3),

@@ -3,7 +3,8 @@
 //! They hang on the connection, which the command does not have, unless they are taken with a lease.
 
 use super::command::Failure;
-use super::exec::{MISUSE, PROTOCOL, TRY_LATER, UNAVAILABLE, WaitProgress};
+use super::command::MISUSE;
+use super::exec::{PROTOCOL, TRY_LATER, UNAVAILABLE, WaitProgress};
 use super::run_child::{self, Ended, HeldResource, OnLost};
 use super::servers::{Servers, TIMEOUTS};
 use super::spawn::Variable;
@@ -180,26 +181,25 @@ const OPTIONS: &[Opt<TakeSettings>] = &[
 ///
 /// When the command was not run.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let misused = |sentence: String| Failure { status: MISUSE, sentence };
     let mut settings = TakeSettings::default();
-    given.apply(OPTIONS, &mut settings).map_err(misused)?;
+    given.apply(OPTIONS, &mut settings)?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let source = match (&settings.group, words) {
         (None, [pool]) => pool.as_bytes(),
         (Some(group), []) => group,
         _ => {
             let sentence = "there is not one pool, or --group, before \"--\" (see poolcounter help take)";
-            return Err(misused(sentence.into()));
+            return Err(Failure::misuse(sentence));
         }
     };
     if command.is_empty() {
-        return Err(misused("there is no command to run behind \"--\" (see poolcounter help take)".into()));
+        return Err(Failure::misuse("there is no command to run behind \"--\" (see poolcounter help take)"));
     }
     let name = printable(source);
     let failure = |status, what: &str| Failure { status, sentence: format!("{name}: {what}") };
     let mut members = Members::with(settings.servers.placement(), TIMEOUTS);
     if let Some(holder) = &settings.name {
-        members = members.named(holder).map_err(|_| misused("--name: it cannot be sent".into()))?;
+        members = members.named(holder).map_err(|_| Failure::misuse("--name: it cannot be sent"))?;
     }
     let limit = (settings.wanted.timeout < NO_LIMIT).then_some(settings.wanted.timeout);
     let mut progress = WaitProgress::new(name.clone(), limit);

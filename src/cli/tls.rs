@@ -10,6 +10,7 @@ use crate::options::{Opt, assign, number, seconds};
 use crate::time::Span;
 use crate::tls::{Files, SETUP_TIME, Settings, Terminator, check, inherited};
 use log::info;
+use nix::sys::prctl;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,7 +45,7 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
             May be given several times.",
         repeats: true,
         set: |settings, value| {
-            settings.listen.push(value.parse().map_err(|_| "IP:PORT or [IP6]:PORT")?);
+            settings.listen.push(value.parse().map_err(|_| Address::wanted(value, "IP:PORT or [IP6]:PORT"))?);
             Ok(())
         },
         ..Opt::BLANK
@@ -66,7 +67,7 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
         set: |settings, value| {
             let is_address = value.starts_with("unix:") || value.parse::<SocketAddr>().is_ok();
             let address = Address::parse(value, 0).filter(|address| is_address && address.fits());
-            assign(&mut settings.to, address.map(Some).ok_or_else(|| "IP:PORT, [IP6]:PORT or unix:PATH".into()))
+            assign(&mut settings.to, address.map(Some).ok_or_else(|| Address::wanted(value, "IP:PORT, [IP6]:PORT or unix:PATH")))
         },
         ..Opt::BLANK
     },
@@ -95,6 +96,8 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
         doc_long: "
             Let in only clients that show a certificate of one of these authorities, in PEM.
             The server is told its common name; if it has none, the first host that it is for.
+            If an authority of the certificate has name constraints, it is the host in any case, and without one the client is not let in:
+            constraints do not bind common names.
             A client whose certificate has several common names, or one that is longer than 64 bytes or no text, is not let in.",
         set: |settings, value| assign(&mut settings.files.client_ca, file(value).map(Some)),
         ..Opt::BLANK
@@ -107,6 +110,7 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
             Keep at most
             .Ar n
             connections and close those beyond that at once.
+            Clients that have not finished their handshake have half of the places: the oldest of them gives way to a new one.
             The default is 10000.
             Each takes two open files, of which there must be enough:
             .Nm
@@ -191,6 +195,8 @@ impl Default for TlsSettings {
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = TlsSettings::default();
     given.apply(OPTIONS, &mut settings)?;
+    // The key must not be readable by other processes of the same user. A program that an upgrade has run is another until then.
+    prctl::set_dumpable(false).map_err(|error| format!("cannot hide the key: {error}"))?;
     let handover = Handover::inherited().transpose()?;
     let terminator = terminator(&settings)?;
     if settings.is_rehearsal {
@@ -203,8 +209,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 }
 
 /// Returns the terminator that the options ask for, with its certificates, which listens nowhere yet.
-fn terminator(settings: &TlsSettings) -> Result<Terminator, String> {
-    let missing = |option| format!("--{option} is needed");
+fn terminator(settings: &TlsSettings) -> Result<Terminator, Failure> {
+    let missing = |option| Failure::misuse(format!("--{option} is needed (see poolcounter help tls)"));
     let to = settings.to.clone().ok_or_else(|| missing("to"))?;
     if settings.listen.is_empty() {
         return Err(missing("listen"));
@@ -216,7 +222,7 @@ fn terminator(settings: &TlsSettings) -> Result<Terminator, String> {
     }
     let TlsSettings { files, max_connections, setup_time, .. } = settings;
     let (files, setup_time) = (files.clone(), *setup_time);
-    Terminator::new(Settings { to, files, max_connections: *max_connections, setup_time })
+    Ok(Terminator::new(Settings { to, files, max_connections: *max_connections, setup_time })?)
 }
 
 fn serve(mut terminator: Terminator, settings: &TlsSettings, handover: Option<Handover>) -> Result<(), String> {

@@ -200,17 +200,21 @@ impl CommandRun {
     ) {
         let (settings, held) = (plan.settings, &self.jobs[index]);
         let (runner, pri, delay) = (connections.of(held), Some(held.status.pri), settings.delay_of_failed());
-        let said = if status.is_some_and(|status| settings.bury_on.contains(&status)) {
-            runner.bury(&held.job, pri)
-        } else {
-            match runner.fail(&held.job, pri, delay, text) {
-                Err(Error::NoExtension(_)) => runner.release(&held.job, pri, delay),
-                said => said.map(drop),
+        let is_buried = status.is_some_and(|status| settings.bury_on.contains(&status));
+        let told = match is_buried {
+            true => runner.fail_and_bury(&held.job, pri, text),
+            false => runner.fail(&held.job, pri, delay, text).map(drop),
+        };
+        let mut reason = first_and_last_line(text);
+        let said = match told {
+            Err(Error::NoExtension(_)) => {
+                reason += "; the server does not keep that";
+                if is_buried { runner.bury(&held.job, pri) } else { runner.release(&held.job, pri, delay) }
             }
+            said => said,
         };
         let took = self.since.elapsed();
         self.since = Instant::now();
-        let reason = first_and_last_line(text);
         match said {
             Ok(()) => self.close(plan, index, JobOutcome::Failed, &reason, took),
             Err(error) => self.close(plan, index, JobOutcome::Lost, &format!("{error}; {reason}"), took),

@@ -166,6 +166,7 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
             For
             .Cm run :
             bury the job, instead of trying it again, when its command ends with this status.
+            It counts as a failure, and its text is kept; a server that does not know that buries it without.
             May be given several times.",
         repeats: true,
         set: |settings, value| number(value, 1..=u8::MAX).map(|status| settings.bury_on.push(status)),

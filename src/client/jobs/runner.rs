@@ -10,6 +10,10 @@ use crate::jobs::wire::client as wire;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+mod replies;
+
+use replies::{read_many, read_one, read_reserved, read_status};
+
 /// How many jobs can be reserved at once.
 const MANY: usize = 1000;
 /// The longest text of a failure in bytes; more is cut off.
@@ -221,11 +225,37 @@ impl Runner {
         delay: Duration,
         reason: impl AsRef<[u8]>,
     ) -> Result<bool, Error> {
-        self.check(job)?;
         self.session.require("fail")?;
+        self.tell_failure(job, pri, delay, reason.as_ref(), "")
+    }
+
+    /// Tells that an attempt at the job has failed, and why, and that another would be in vain: the job is buried now.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Runner::fail`].
+    pub fn fail_and_bury(
+        &mut self,
+        job: &ReservedJob,
+        pri: Option<u32>,
+        reason: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.session.require("fail:bury")?;
+        self.tell_failure(job, pri, Duration::ZERO, reason.as_ref(), " bury").map(drop)
+    }
+
+    fn tell_failure(
+        &mut self,
+        job: &ReservedJob,
+        pri: Option<u32>,
+        delay: Duration,
+        reason: &[u8],
+        option: &str,
+    ) -> Result<bool, Error> {
+        self.check(job)?;
         let pri = self.pri_of(job, pri)?;
-        let reason = &reason.as_ref()[..reason.as_ref().len().min(LONGEST_REASON)];
-        let line = format!("fail {} {pri} {} {}\r\n", job.id, whole_seconds(delay), reason.len());
+        let reason = &reason[..reason.len().min(LONGEST_REASON)];
+        let line = format!("fail {} {pri} {} {}{option}\r\n", job.id, whole_seconds(delay), reason.len());
         let request = [line.as_bytes(), reason, b"\r\n"].concat();
         self.session.ask(&request, Duration::ZERO, |_, line| match line {
             b"BURIED" => Ok(Ok(true)),
@@ -346,54 +376,4 @@ fn reserve_line(timeout: Option<Duration>) -> Vec<u8> {
         None => b"reserve\r\n".to_vec(),
         Some(timeout) => format!("reserve-with-timeout {}\r\n", timeout_of(timeout)).into_bytes(),
     }
-}
-
-fn read_reserved(connection: &mut ClientConnection, line: &[u8]) -> Said<Reservation<Told>> {
-    Ok(match line {
-        b"TIMED_OUT" => Ok(Reservation::TimedOut),
-        b"DEADLINE_SOON" => Ok(Reservation::DeadlineSoon),
-        line => read_one(connection, line)?.map(Reservation::Reserved),
-    })
-}
-
-fn read_one(connection: &mut ClientConnection, line: &[u8]) -> Said<Told> {
-    match wire::split(line) {
-        ("RESERVED", rest) => {
-            let (id, len) = wire::job_and_bytes(rest).ok_or(Fault::Garbled)?;
-            Ok(Ok((id, body(connection, len)?)))
-        }
-        _ if wire::is_refusal(line) => Ok(Err(refused(line))),
-        _ => Err(Fault::Garbled),
-    }
-}
-
-fn read_many(connection: &mut ClientConnection, first: &[u8]) -> Said<Reservation<Vec<Told>>> {
-    let mut jobs = match read_reserved(connection, first)? {
-        Ok(Reservation::Reserved(told)) => vec![told],
-        Ok(Reservation::TimedOut) => return Ok(Ok(Reservation::TimedOut)),
-        Ok(Reservation::DeadlineSoon) => return Ok(Ok(Reservation::DeadlineSoon)),
-        Err(refusal) => return Ok(Err(refusal)),
-    };
-    loop {
-        connection.renew();
-        let next = line(connection)?;
-        if next == b"END" {
-            return Ok(Ok(Reservation::Reserved(jobs)));
-        }
-        match read_one(connection, &next)? {
-            Ok(told) if jobs.len() < MANY => jobs.push(told),
-            _ => return Err(Fault::Garbled),
-        }
-    }
-}
-
-fn read_status(connection: &mut ClientConnection, line: &[u8]) -> Said<JobStatus> {
-    if line == b"NOT_FOUND" {
-        return Ok(Err(Error::Expired));
-    }
-    if wire::is_refusal(line) {
-        return Ok(Err(refused(line)));
-    }
-    let map = wire::parse_map(&session::text(connection, line)?);
-    Ok(Ok(map.as_ref().and_then(JobStatus::of).ok_or(Fault::Garbled)?))
 }

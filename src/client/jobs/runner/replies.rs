@@ -1,0 +1,53 @@
+//! Replies to a runner, read from the connection.
+
+use super::*;
+
+pub fn read_reserved(connection: &mut ClientConnection, line: &[u8]) -> Said<Reservation<Told>> {
+    Ok(match line {
+        b"TIMED_OUT" => Ok(Reservation::TimedOut),
+        b"DEADLINE_SOON" => Ok(Reservation::DeadlineSoon),
+        line => read_one(connection, line)?.map(Reservation::Reserved),
+    })
+}
+
+pub fn read_one(connection: &mut ClientConnection, line: &[u8]) -> Said<Told> {
+    match wire::split(line) {
+        ("RESERVED", rest) => {
+            let (id, len) = wire::job_and_bytes(rest).ok_or(Fault::Garbled)?;
+            Ok(Ok((id, body(connection, len)?)))
+        }
+        _ if wire::is_refusal(line) => Ok(Err(refused(line))),
+        _ => Err(Fault::Garbled),
+    }
+}
+
+pub fn read_many(connection: &mut ClientConnection, first: &[u8]) -> Said<Reservation<Vec<Told>>> {
+    let mut jobs = match read_reserved(connection, first)? {
+        Ok(Reservation::Reserved(told)) => vec![told],
+        Ok(Reservation::TimedOut) => return Ok(Ok(Reservation::TimedOut)),
+        Ok(Reservation::DeadlineSoon) => return Ok(Ok(Reservation::DeadlineSoon)),
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    loop {
+        connection.renew();
+        let next = line(connection)?;
+        if next == b"END" {
+            return Ok(Ok(Reservation::Reserved(jobs)));
+        }
+        match read_one(connection, &next)? {
+            Ok(told) if jobs.len() < MANY => jobs.push(told),
+            _ => return Err(Fault::Garbled),
+        }
+    }
+}
+
+pub fn read_status(connection: &mut ClientConnection, line: &[u8]) -> Said<JobStatus> {
+    if line == b"NOT_FOUND" {
+        return Ok(Err(Error::Expired));
+    }
+    if wire::is_refusal(line) {
+        return Ok(Err(refused(line)));
+    }
+    let map = wire::parse_map(&session::text(connection, line)?);
+    Ok(Ok(map.as_ref().and_then(JobStatus::of).ok_or(Fault::Garbled)?))
+}
