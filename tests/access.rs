@@ -3,10 +3,12 @@
 
 mod support;
 
+use nix::sys::signal::Signal;
 use nix::unistd::{Uid, User};
 use poolcounter::access::{Rule, Verb};
 use poolcounter::cli::DaemonSettings;
 use poolcounter::counters::wire::Opcode;
+use poolcounter::http::HttpSettings;
 use poolcounter::proxy::{Header, Tls};
 use poolcounter::registry::{AllSettings, SERVICES};
 use poolcounter::service::Info;
@@ -146,7 +148,7 @@ const JOBS: &[Row] = &[
     ("clear", Mine, "clear mine\r\n"),
     ("drain", All, "drain\r\n"),
     ("undrain", All, "undrain\r\n"),
-    ("store-copy", All, "store-copy /nowhere/at-all\r\n"),
+    ("store-copy", All, "store-copy copy\r\n"),
     ("identify", Itself, "identify me\r\n"),
     ("extensions", Itself, "extensions\r\n"),
     ("quit", Itself, "quit\r\n"),
@@ -250,6 +252,150 @@ fn who_may_is_served_and_nobody_else() {
         let is_denied = denies(service, command, &[format!("{service}:{verb}:{pattern}")]);
         assert_eq!(is_denied, request(service, command).0 == All, "{case} with {verb} for {pattern}");
     });
+}
+
+/// Requests with options that name something, and what each really touches: rights for just that, which a request needs all of.
+fn touched() -> Vec<(&'static str, Vec<u8>, &'static [&'static str])> {
+    type Named = (&'static str, &'static str, &'static [&'static str]);
+    const LINES: &[Named] = &[
+        ("pools", "ACQ4ME a 1 1 0\n", &["acquire:a"]),
+        ("pools", "ACQ4ANY a 1 1 0 hold=1 who=b\n", &["acquire:a"]),
+        ("pools", "ACQ4ME a 1 1 0 also=b:1:1\n", &["acquire:a", "acquire:b"]),
+        ("pools", "ACQ4ME a 1 1 0 also=b:1:1 also=c:1:1\n", &["acquire:a", "acquire:b", "acquire:c"]),
+        ("pools", "STATS HOLDERS a\n", &["stats:a"]),
+        ("members", "TAKE a 0\n", &["take:a"]),
+        ("members", "TAKE a 0 member=b lease=9 n=1 x=c\n", &["take:a"]),
+        ("members", "TAKEGROUP a 0\n", &["take:group:a"]),
+        ("members", "PROVIDE a 1\n", &["provide:a"]),
+        ("members", "CLEAN a\n", &["provide:a"]),
+        ("members", "OFFER a b x=c\n", &["provide:a"]),
+        ("members", "WITHDRAW a b\n", &["provide:a"]),
+        ("members", "UTILIZATION a\n", &["read:a"]),
+        ("members", "MEMBERS a after=b\n", &["read:a"]),
+        ("members", "POOL a 0 1\n", &["admin:a"]),
+        ("members", "POOL a 0 1 queue=2 group=b\n", &["admin:a", "admin:group:b"]),
+        ("members", "RECONFIGURE a group=b\n", &["admin:a", "admin:group:b"]),
+        ("members", "RECONFIGURE a group=\n", &["admin:a"]),
+        ("members", "RMPOOL a\n", &["admin:a"]),
+        ("members", "ADD a b\n", &["admin:a"]),
+        ("members", "DEL a b\n", &["admin:a"]),
+        ("members", "HOLD a b 1 c\n", &["admin:a"]),
+        ("jobs", "put 0 0 9 1\r\na\r\n", &["put:default"]),
+        ("jobs", "use a\r\nput 0 0 9 1\r\na\r\n", &["put:a"]),
+        ("jobs", "put-job 0 0 9 1 tube=a\r\na\r\n", &["put:a"]),
+        ("jobs", "use b\r\nput-job 0 0 9 1 tube=a key=b\r\na\r\n", &["put:a"]),
+        ("jobs", "use a\r\nput-job 0 0 9 1 key=b\r\na\r\n", &["put:a"]),
+        ("jobs", "use b\r\nput-job 0 0 9 1 tube=a root=c root-ts=9\r\na\r\n", &["put:a"]),
+        ("jobs", "use a\r\nput-job 0 0 9 1 root=c root-ts=9\r\na\r\n", &["put:a"]),
+        ("jobs", "put-job 0 0 9 1 group=b tube=a\r\na\r\n", &["put:a", "put:group:b"]),
+        ("jobs", "use a\r\nput-job 0 0 9 1 group=b\r\na\r\n", &["put:a", "put:group:b"]),
+        ("jobs", "use a\r\nput-many 1\r\nput 0 0 9 1\r\na\r\n", &["put:a"]),
+        ("jobs", "use b\r\nput-many 1\r\nput-job 0 0 9 1 tube=a\r\na\r\n", &["put:a"]),
+        (
+            "jobs",
+            "use a\r\nput-many 3\r\nput 0 0 9 1\r\na\r\nput-job 0 0 9 1 tube=b\r\nb\r\nput-job 0 0 9 1 tube=a group=c\r\nc\r\n",
+            &["put:a", "put:b", "put:group:c"],
+        ),
+        ("jobs", "use b\r\nroot a c 9\r\n", &["put:a"]),
+        ("jobs", "watch a\r\nignore default\r\nreserve-with-timeout 0\r\n", &["reserve:a"]),
+        ("jobs", "use b\r\nwatch a\r\nreserve-many 2 0\r\n", &["reserve:a", "reserve:default"]),
+        (
+            "jobs",
+            "use b\r\nwatch b/*\r\nwatch a 9\r\nignore default\r\nreserve-many 2 0\r\n",
+            &["reserve:a", "reserve:b/*"],
+        ),
+        ("jobs", "use b\r\nwatch b\r\nreserve-job 1\r\n", &["reserve:mine"]),
+        ("jobs", "use b\r\ndelete 1\r\n", &["reserve:mine"]),
+        ("jobs", "use b\r\npeek 1\r\n", &["read:mine"]),
+        ("jobs", "use a\r\npeek-ready\r\n", &["read:a"]),
+        ("jobs", "use b\r\nstats-tube a\r\n", &["read:a"]),
+        ("jobs", "use b\r\nlist-jobs a ready 1 after=1\r\n", &["read:a"]),
+        ("jobs", "use a\r\nkick 1\r\n", &["manage:a"]),
+        ("jobs", "use b\r\nkick-job 1\r\n", &["manage:mine"]),
+        ("jobs", "use b\r\nkick-all a/*\r\n", &["manage:a/*"]),
+        ("jobs", "use b\r\npause-tube a 1\r\n", &["manage:a"]),
+        ("jobs", "use b\r\nlimit a 1\r\n", &["manage:a"]),
+        ("jobs", "use b\r\nlimit a/* 1 all\r\n", &["manage:a/*"]),
+        ("jobs", "use b\r\nlimit group:a 1\r\n", &["manage:group:a"]),
+        ("jobs", "use b\r\nlimit group:* 1\r\n", &["manage:group:*"]),
+        ("jobs", "use b\r\nretry a 1 1 1 1\r\n", &["manage:a"]),
+        ("jobs", "use b\r\ndead-letter a\r\n", &["manage:a"]),
+        ("jobs", "use b\r\ndead-letter a c\r\n", &["manage:a", "manage:c"]),
+        ("jobs", "use b\r\nclear a ready\r\n", &["admin:a"]),
+        ("http", "GET /a?range=hour HTTP/1.1\r\nHost: localhost\r\n\r\n", &["read:/a"]),
+        (
+            "http",
+            "POST /pools/a/b HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n\r\n",
+            &["act:/pools/a/b"],
+        ),
+        ("admin", "RELEASE-LOCK a client:0\n", &["command:RELEASE-LOCK"]),
+        ("admin", "CEILING a none\n", &["command:CEILING"]),
+    ];
+    let frames: [(&str, Vec<u8>, &[&str]); 2] =
+        [("counters", frames::get(b"a"), &["read:a"]), ("counters", frames::acquire(1, 1, b"a"), &["acquire:a"])];
+    LINES.iter().map(|(service, line, needs)| (*service, line.as_bytes().to_vec(), *needs)).chain(frames).collect()
+}
+
+/// A right for each key that a request touches is enough, and without any of them nothing is done, whatever else is allowed: all other
+/// verbs, and the same for the other names in the request.
+#[test]
+fn each_key_that_is_really_touched_is_asked_for() {
+    for (service, request, needs) in touched() {
+        let info = SERVICES.iter().find(|info| info.name == service).expect("is in the registry");
+        let all: Vec<String> = needs.iter().map(|need| format!("{service}:{need}")).collect();
+        let case = format!("{service} {}", request.escape_ascii());
+        assert!(!tries(service, &request, &all), "{case} with {all:?}");
+        for lacking in needs {
+            let (verb, key) = lacking.split_once(':').expect("a verb and a key");
+            let mut rights: Vec<String> = all.iter().filter(|right| !right.ends_with(lacking)).cloned().collect();
+            let others = info.verbs.iter().filter(|other| **other != verb);
+            rights.extend(others.map(|other| format!("{service}:{other}")));
+            let names =
+                ["b", "c", "default", "other", "group:a", "group:b", "group:c"].iter().filter(|name| **name != key);
+            // What stands in a request for something else is no reason to allow it.
+            let names = names.filter(|name| !needs.contains(&&*format!("{verb}:{name}")));
+            rights.extend(names.map(|name| format!("{service}:{verb}:{name}")));
+            assert!(tries(service, &request, &rights), "{case} without {lacking}: {rights:?}");
+        }
+    }
+}
+
+/// Has a client with these rights ask for something, and returns whether that is denied. Then nothing must have been done.
+fn tries(service: &str, request: &[u8], rights: &[String]) -> bool {
+    let http = HttpSettings { is_admin: true, ..HttpSettings::default() };
+    let mut world = World::with(AllSettings::default().with(http));
+    world.guard(may(rights));
+    let operator = connect(&mut world, OPERATOR, "jobs");
+    assert_eq!(ask(&mut world, operator, b"use mine\r\nput 0 0 9 1\r\na\r\n"), b"USING mine\r\nINSERTED 1\r\n");
+    let providing = connect(&mut world, OPERATOR, "members");
+    assert_eq!(ask(&mut world, providing, b"POOL mine 0 1\n"), b"OK\n");
+    let looks = |world: &mut World| {
+        let summary = [&b"stats-job 1\r\nlist-tubes\r\nsummary tube\r\nroot mine c 1\r\nroot a c 1\r\n"[..]].concat();
+        (ask(world, operator, &summary), ask(world, providing, b"POOLS\nMEMBERS mine\n"))
+    };
+    let before = looks(&mut world);
+    let client = connect(&mut world, CLIENT, service);
+    let answer = ask(&mut world, client, request);
+    let is_denied = is_denied(service, &answer);
+    if is_denied {
+        assert_eq!(String::from_utf8_lossy(&answer).matches("NOT_ALLOWED").count(), usize::from(service == "jobs"));
+        world.finish(client);
+        world.settle();
+        let after = looks(&mut world);
+        let text = |(jobs, members): &(Vec<u8>, Vec<u8>)| format!("{}{}", jobs.escape_ascii(), members.escape_ascii());
+        assert_eq!(text(&before), text(&after), "{service} {}", request.escape_ascii());
+    }
+    is_denied
+}
+
+/// A pool whose name looks like a group's is not taken for that group, nor the group for it.
+#[test]
+fn a_pool_is_not_named_like_a_group() {
+    let group = ["members:admin:group:phones".into(), "members:take:group:phones".into()];
+    for line in ["POOL group:phones 0 1\n", "TAKE group:phones 0\n", "POOL group:phones 0 1 group=phones\n"] {
+        assert!(tries("members", line.as_bytes(), &group), "{line}");
+        assert!(!tries("members", line.as_bytes(), &["members".into()]), "{line}");
+    }
 }
 
 /// Whatever a service counts the requests of, or knows by a number, stands in its table.
@@ -375,11 +521,15 @@ fn rules_that_cannot_be_read_allow_nothing() {
     let mut world = World::with(AllSettings::default());
     world.guard(may(&["pools".into()]));
     let client = connect(&mut world, CLIENT, "pools");
-    assert_eq!(ask(&mut world, client, b"ACQ4ME k 1 1 0\n"), b"LOCKED\n");
+    let waiter = connect(&mut world, CLIENT, "pools");
+    assert_eq!(ask(&mut world, client, b"ACQ4ME k 1 2 0\n"), b"LOCKED\n");
+    assert_eq!(ask(&mut world, waiter, b"ACQ4ME k 1 2 90\n"), b"");
     world.lose_rules();
     world.upgrade();
     assert_eq!(ask(&mut world, client, b"ACQ4ME l 1 1 0\n"), b"ERROR DENIED\n");
+    assert_eq!(world.take_received(waiter), b"", "a wait goes on");
     assert_eq!(ask(&mut world, client, b"RELEASE\n"), b"RELEASED\n");
+    assert_eq!(world.take_received(waiter), b"LOCKED\n");
     let operator = connect(&mut world, OPERATOR, "pools");
     world.settle();
     assert_eq!(world.take_received(operator), b"ERROR DENIED\n");
@@ -427,6 +577,227 @@ fn what_is_handed_over_is_counted() {
     assert_eq!(ask(&mut world, operator, b"RELEASE\n"), b"RELEASED\n");
     assert_eq!(world.take_received(waiter), b"LOCKED\n");
     assert_eq!(ask(&mut world, other, b"ACQ4ME l 1 9 9\n"), b"QUEUE_FULL\n");
+}
+
+/// A pool of twenty members, `a` to `t`, of the group `all`.
+fn stock(world: &mut World) -> usize {
+    let operator = connect(world, OPERATOR, "members");
+    let adds: String = ('a'..='t').map(|member| format!("ADD phones {member}\n")).collect();
+    let answer = ask(world, operator, format!("POOL phones 0 20 group=all\n{adds}").as_bytes());
+    assert_eq!(answer, b"OK\n".repeat(21));
+    operator
+}
+
+/// Returns the token of a lease in the answer to a take.
+fn token_of(answer: &[u8]) -> String {
+    let text = String::from_utf8_lossy(answer);
+    let token = text.split_whitespace().find_map(|word| word.strip_prefix("token="));
+    token.unwrap_or_else(|| panic!("no token in {text}")).into()
+}
+
+#[test]
+fn a_lease_with_a_token_counts_until_it_ends() {
+    let mut world = limited("max_locks = 2");
+    stock(&mut world);
+    let first = connect(&mut world, CLIENT, "members");
+    let token = token_of(&ask(&mut world, first, b"TAKE phones 0 lease=604800\n"));
+    world.finish(first);
+    world.settle();
+    let second = connect(&mut world, CLIENT, "members");
+    let other = token_of(&ask(&mut world, second, b"TAKEGROUP all 0 lease=100\n"));
+    assert_eq!(ask(&mut world, second, b"TAKE phones 0 lease=100\n"), b"LIMIT\n", "the first counts still");
+    world.reset(second);
+    world.settle();
+    let client = connect(&mut world, CLIENT, "members");
+    let pools = connect(&mut world, CLIENT, "pools");
+    assert_eq!(ask(&mut world, pools, b"ACQ4ME k 1 1 0\n"), b"QUEUE_FULL\n", "in all services");
+    world.upgrade();
+    assert_eq!(ask(&mut world, client, b"TAKE phones 0\n"), b"LIMIT\n", "after an upgrade, too");
+    let more = format!(
+        "[[access]]\nname = \"new\"\nwho = [\"net:203.0.113.1\"]\nmay = [\"pools\"]\n[[access]]\nwho = [\"net:{CLIENT}\"]\nmay = [\"members\", \"pools\"]\nmax_locks = 2\n"
+    );
+    world.guard(rules(&more));
+    world.upgrade();
+    assert_eq!(ask(&mut world, client, b"TAKE phones 0\n"), b"LIMIT\n", "by the name of its rule");
+    let operator = connect(&mut world, OPERATOR, "members");
+    assert_eq!(ask(&mut world, operator, format!("RENEW {other} 300\n").as_bytes()), b"RENEWED\n");
+    assert_eq!(ask(&mut world, operator, format!("RETURN {token}\n").as_bytes()), b"RETURNED\n");
+    assert!(ask(&mut world, client, b"TAKE phones 0\n").starts_with(b"MEMBER "), "whoever returns it");
+    assert_eq!(ask(&mut world, client, b"TAKE phones 0\n"), b"LIMIT\n");
+    world.advance(Span::from_secs(301));
+    assert!(ask(&mut world, client, b"TAKE phones 0\n").starts_with(b"MEMBER "), "it has run out");
+    assert_eq!(ask(&mut world, pools, b"ACQ4ME k 1 1 0\n"), b"QUEUE_FULL\n");
+}
+
+/// What came to a waiter counts for its rule as well, and a lease that its own connection returns for no rule.
+#[test]
+fn a_lease_that_was_waited_for_counts_for_its_rule() {
+    let mut world = limited("max_locks = 1");
+    let operator = stock(&mut world);
+    assert!(ask(&mut world, operator, b"TAKE phones 0 n=20\n").starts_with(b"MEMBERS 20"));
+    let waiter = connect(&mut world, CLIENT, "members");
+    assert_eq!(ask(&mut world, waiter, b"TAKE phones 90 lease=300\n"), b"");
+    world.upgrade();
+    world.finish(operator);
+    world.settle();
+    world.advance(Span::from_secs(1));
+    let operator = connect(&mut world, OPERATOR, "members");
+    let repairs: String = ('a'..='t').map(|member| format!("REPAIR phones {member}\n")).collect();
+    ask(&mut world, operator, repairs.as_bytes());
+    let token = token_of(&world.take_received(waiter));
+    let other = connect(&mut world, CLIENT, "members");
+    assert_eq!(ask(&mut world, other, b"TAKE phones 0\n"), b"LIMIT\n");
+    assert_eq!(ask(&mut world, waiter, format!("RETURN {token}\n").as_bytes()), b"RETURNED\n");
+    assert!(ask(&mut world, other, b"TAKE phones 0\n").starts_with(b"MEMBER "));
+}
+
+#[test]
+fn no_more_members_than_are_left_are_taken_at_once() {
+    let mut world = limited("max_locks = 3");
+    stock(&mut world);
+    let client = connect(&mut world, CLIENT, "members");
+    for line in ["TAKE phones 0 n=4\n", "TAKE phones 9 n=4\n", "TAKEGROUP all 0 n=12\n"] {
+        assert_eq!(ask(&mut world, client, line.as_bytes()), b"LIMIT\n", "{line}");
+    }
+    assert!(ask(&mut world, client, b"TAKE phones 0 n=3\n").starts_with(b"MEMBERS 3"));
+    assert_eq!(ask(&mut world, client, b"TAKE phones 0 n=1\n"), b"LIMIT\n");
+}
+
+#[test]
+fn reserve_many_gives_what_is_left() {
+    let mut world = limited("max_locks = 3");
+    let operator = connect(&mut world, OPERATOR, "jobs");
+    ask(&mut world, operator, &b"put 0 0 9 1\r\na\r\n".repeat(20));
+    let worker = connect(&mut world, CLIENT, "jobs");
+    assert!(ask(&mut world, worker, b"reserve\r\n").starts_with(b"RESERVED 1 "));
+    let answer = ask(&mut world, worker, b"reserve-many 1000 0\r\n");
+    assert_eq!(answer, b"RESERVED 2 1\r\na\r\nRESERVED 3 1\r\na\r\nEND\r\n", "{}", answer.escape_ascii());
+    assert_eq!(ask(&mut world, worker, b"reserve-many 1000 0\r\n"), b"OUT_OF_MEMORY\r\n");
+    assert_eq!(ask(&mut world, worker, b"reserve-many 1000 9\r\n"), b"OUT_OF_MEMORY\r\n");
+    assert_eq!(
+        ask(&mut world, worker, b"delete 2\r\nreserve-many 1000 9\r\n"),
+        b"DELETED\r\nRESERVED 4 1\r\na\r\nEND\r\n"
+    );
+}
+
+#[test]
+fn a_lock_counts_for_each_of_its_keys() {
+    let mut world = limited("max_locks = 4");
+    let client = connect(&mut world, CLIENT, "pools");
+    assert_eq!(
+        ask(&mut world, client, b"ACQ4ME a 1 1 0 also=b:1:1 also=c:1:1 also=d:1:1 also=e:1:1\n"),
+        b"QUEUE_FULL\n"
+    );
+    assert_eq!(ask(&mut world, client, b"ACQ4ME a 1 1 0 also=b:1:1 also=c:1:1\n"), b"LOCKED\n");
+    assert_eq!(ask(&mut world, client, b"ACQ4ME d 1 1 0 also=e:1:1\n"), b"QUEUE_FULL\n");
+    world.upgrade();
+    assert_eq!(ask(&mut world, client, b"ACQ4ME d 1 1 0 also=e:1:1\n"), b"QUEUE_FULL\n");
+    assert_eq!(ask(&mut world, client, b"ACQ4ME d 1 1 0\n"), b"LOCKED\n");
+    assert_eq!(ask(&mut world, client, b"RELEASE a\nACQ4ME a 1 1 0 also=b:1:1 also=c:1:1\n"), b"RELEASED\nLOCKED\n");
+}
+
+#[test]
+fn units_of_one_counter_count_once() {
+    let mut world = limited("max_locks = 1");
+    let client = connect(&mut world, CLIENT, "counters");
+    assert_eq!(ask(&mut world, client, &frames::acquire(5, 9, b"c"))[2], 0);
+    assert_eq!(ask(&mut world, client, &frames::acquire(4, 9, b"c"))[2], 0, "it has some of it already");
+    assert_eq!(ask(&mut world, client, &frames::acquire(1, 9, b"d"))[2], 0x21);
+    let other = connect(&mut world, CLIENT, "counters");
+    assert_eq!(ask(&mut world, other, &frames::acquire(1, 10, b"c"))[2], 0x21, "another connection has none of it");
+}
+
+/// Has a reload give the clients other rights: another process takes over with them.
+fn reload(world: &mut World, rights: &[&str]) {
+    let rights: Vec<String> = rights.iter().map(ToString::to_string).collect();
+    world.guard(may(&rights));
+    world.upgrade();
+    world.settle();
+}
+
+#[test]
+fn waits_that_are_not_allowed_any_more_are_denied_after_a_reload() {
+    let mut world = World::with(AllSettings::default());
+    world.guard(may(&["pools".into(), "members".into(), "jobs".into()]));
+    let operator = connect(&mut world, OPERATOR, "pools");
+    assert_eq!(ask(&mut world, operator, b"ACQ4ME yours 1 9 0\nACQ4ME mine 1 9 0\n"), b"LOCKED\nLOCKED\n");
+    let keys = ["yours 1 9 90", "mine 1 9 90", "mine 1 9 90 also=yours:9:9", "mine 1 9 90"];
+    let pools = keys.map(|words| {
+        let client = connect(&mut world, CLIENT, "pools");
+        assert_eq!(ask(&mut world, client, b"ACQ4ME own 9 9 0\n"), b"LOCKED\n");
+        assert_eq!(ask(&mut world, client, format!("ACQ4ME {words}\n").as_bytes()), b"");
+        client
+    });
+    let holder = connect(&mut world, OPERATOR, "members");
+    let made = ask(
+        &mut world,
+        holder,
+        b"POOL yours 0 1 group=g\nADD yours a\nPOOL mine 0 1\nADD mine b\nTAKE yours 0\nTAKE mine 0\n",
+    );
+    assert_eq!(String::from_utf8_lossy(&made).matches("MEMBER ").count(), 2);
+    let takes = ["TAKE yours 90\n", "TAKEGROUP g 90\n", "TAKE mine 90\n"].map(|line| {
+        let client = connect(&mut world, CLIENT, "members");
+        assert_eq!(ask(&mut world, client, line.as_bytes()), b"", "{line}");
+        client
+    });
+    let workers = ["watch mine\r\n", "watch mine\r\nignore default\r\n"].map(|line| {
+        let client = connect(&mut world, CLIENT, "jobs");
+        ask(&mut world, client, format!("{line}reserve-with-timeout 90\r\n").as_bytes());
+        client
+    });
+    reload(&mut world, &["pools:mine*", "members:take:mine", "jobs:reserve:mine"]);
+    let pools_told = pools.map(|client| world.take_received(client));
+    let denied = &b"ERROR DENIED\n"[..];
+    assert_eq!(pools_told.each_ref().map(|told| &told[..]), [denied, b"", denied, b""]);
+    let takes_told = takes.map(|client| world.take_received(client));
+    assert_eq!(takes_told.each_ref().map(|told| &told[..]), [denied, denied, b""]);
+    let workers_told = workers.map(|client| world.take_received(client));
+    assert_eq!(workers_told.each_ref().map(|told| &told[..]), [&b"NOT_ALLOWED\r\n"[..], b""]);
+    assert_eq!(ask(&mut world, pools[0], b"RELEASE\n"), b"RELEASED\n", "what is held can be given back");
+    assert_eq!(
+        ask(&mut world, workers[0], b"ignore default\r\nlist-tube-used\r\n"),
+        b"WATCHING 1\r\nUSING default\r\n"
+    );
+    assert_eq!(ask(&mut world, operator, b"RELEASE mine\n"), b"RELEASED\n");
+    assert_eq!(
+        (world.take_received(pools[1]), world.take_received(pools[3])),
+        (b"LOCKED\n".to_vec(), Vec::new()),
+        "in their order"
+    );
+    let putter = connect(&mut world, OPERATOR, "jobs");
+    ask(&mut world, putter, b"put 0 0 9 1\r\na\r\nuse mine\r\nput 0 0 9 1\r\nb\r\n");
+    assert_eq!(world.take_received(workers[0]), b"");
+    assert_eq!(world.take_received(workers[1]), b"RESERVED 2 1\r\nb\r\n");
+}
+
+#[test]
+fn a_provider_that_is_not_allowed_any_more_is_lost_after_a_reload() {
+    let mut world = World::with(AllSettings::default());
+    world.guard(may(&["members".into()]));
+    let operator = connect(&mut world, OPERATOR, "members");
+    assert_eq!(ask(&mut world, operator, b"POOL pl 0 5 provider_grace=15\nPOOL mine 0 5\n"), b"OK\nOK\n");
+    let provider = connect(&mut world, CLIENT, "members");
+    let other = connect(&mut world, CLIENT, "members");
+    assert_eq!(ask(&mut world, provider, b"PROVIDE pl 5\nOFFER pl m1\n"), b"OK\nOK\n");
+    assert_eq!(ask(&mut world, other, b"PROVIDE mine 5\n"), b"OK\n");
+    let waiter = connect(&mut world, OPERATOR, "members");
+    assert!(ask(&mut world, waiter, b"TAKE pl 0\n").ends_with(b" pl m1\n"));
+    assert_eq!(ask(&mut world, waiter, b"TAKE pl 90\n"), b"");
+    let told = world.take_received(provider);
+    assert!(told.starts_with(b"!START pl 1"), "{}", told.escape_ascii());
+    reload(&mut world, &["members:provide:mine"]);
+    assert!(is_denied("members", &ask(&mut world, provider, b"PROVIDE pl 5\n")));
+    assert_eq!(ask(&mut world, provider, b"FAILED 1\n"), b"ERROR BAD_START\n", "its start has failed");
+    assert!(ask(&mut world, provider, b"DEAD m1\n").starts_with(b"ERROR NO_SUCH_MEMBER"), "no member is its own");
+    assert_eq!(world.take_received(waiter), b"", "what is taken is kept for the grace, and a wait goes on");
+    assert_eq!(ask(&mut world, operator, b"TAKE mine 0\n"), b"NO_MEMBERS starting\n");
+    assert!(world.take_received(other).starts_with(b"!START mine "), "who may still provides");
+    world.advance(Span::from_secs(80));
+    let told = world.take_received(waiter);
+    assert!(told.ends_with(b" provider_lost\n"), "{}", told.escape_ascii());
+    world.advance(Span::from_secs(20));
+    assert_eq!(world.take_received(waiter), b"NO_MEMBERS timeout\n");
+    assert_eq!(world.take_received(provider), b"", "it is asked for nothing");
 }
 
 #[test]
@@ -483,7 +854,9 @@ fn memory_is_limited() {
     let reader = connect(&mut world, CLIENT, "pools");
     world.set_room(reader, 0);
     ask(&mut world, reader, &b"STATS FULL\n".repeat(10));
-    assert!(world.is_ended(reader), "what is not read counts, too");
+    assert!(world.is_ended(clients[2]) && !world.is_ended(reader), "what is not read counts, and who has most ends");
+    ask(&mut world, reader, &b"STATS FULL\n".repeat(30));
+    assert!(world.is_ended(reader), "nobody else has anything");
 }
 
 /// A program with a configuration, and what lies beside it.
@@ -558,6 +931,16 @@ fn users_and_names_in_certificates_are_told_apart() {
     assert_eq!(stage.ask("unix", b"STATS UPTIME\n"), "ERROR DENIED\n");
     assert_eq!(stage.ask_as(Some("db.example.org"), "ACQ4ME k 1 1 0\n"), "LOCKED\n");
     assert_eq!(stage.ask_as(Some("web1.example.org"), "ACQ4ME k 1 1 0\n"), "ERROR DENIED\n");
+}
+
+#[test]
+fn a_reload_whose_file_cannot_be_read_leaves_the_rules() {
+    let mut stage = Stage::start("[[access]]\nwho = [\"cn:web*\"]\nmay = [\"pools:acquire\"]\n");
+    Stage::write(&stage.scratch, "[[access]]\nwho = \"nobody knows\"\n");
+    stage.daemon.signal(Signal::SIGUSR1);
+    stage.daemon.wait_for_log("no upgrade: ");
+    assert_eq!(stage.ask_as(Some("web1"), "ACQ4ME k 1 1 0\n"), "LOCKED\n");
+    assert_eq!(stage.ask_as(Some("other"), "ACQ4ME k 1 1 0\n"), "ERROR DENIED\n");
 }
 
 /// Whose connection it is, is known once its proxy has said so, whichever process that was said to.

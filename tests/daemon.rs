@@ -26,9 +26,13 @@ fn run(arguments: &[&str]) -> Output {
 
 /// The one sentence with which the program refuses to start.
 fn refusal(arguments: &[&str]) -> String {
+    refusal_with(1, arguments)
+}
+
+fn refusal_with(code: i32, arguments: &[&str]) -> String {
     let Output { status, stdout, stderr } = run(arguments);
     let sentence = String::from_utf8(stderr).expect("is text");
-    assert_eq!(status.code(), Some(1), "{arguments:?}: {sentence}");
+    assert_eq!(status.code(), Some(code), "{arguments:?}: {sentence}");
     assert!(stdout.is_empty(), "{arguments:?} prints");
     assert_eq!(sentence.lines().count(), 1, "{arguments:?}: {sentence}");
     let sentence = sentence.trim_end().strip_prefix("poolcounter: ").expect("the sentence says who speaks");
@@ -130,7 +134,9 @@ fn what_it_cannot_use_is_named() {
     ] {
         let mut all = arguments.to_vec();
         all.extend((named == "surplus").then_some("surplus"));
-        let sentence = refusal(&all);
+        // What is well-formed and cannot be listened on is no misuse.
+        let code = if ["192.0.2.1:0", &nowhere].contains(&named) { 1 } else { 64 };
+        let sentence = refusal_with(code, &all);
         assert!(sentence.contains(named), "{all:?}: {sentence}");
     }
 }
@@ -190,10 +196,10 @@ fn what_is_no_command_is_named() {
     for arguments in
         [&["frobnicate"][..], &["frobnicate", "--help"], &["help", "frobnicate"], &["help", "serve", "frobnicate"]]
     {
-        let sentence = refusal(arguments);
+        let sentence = refusal_with(64, arguments);
         assert!(sentence.contains("\"frobnicate\""), "{arguments:?}: {sentence}");
     }
-    assert!(refusal(&["serve", "--frobnicate"]).contains("frobnicate"));
+    assert!(refusal_with(64, &["serve", "--frobnicate"]).contains("frobnicate"));
 }
 
 // The configuration file
@@ -229,7 +235,7 @@ fn what_is_wrong_in_the_file_is_named() {
     let path = scratch.file("conf");
     let config = path.display().to_string();
     for (text, named) in [
-        ("port = 0\nvirtual_ip = '10.0.0.1'\n", ":2: virtual_ip: there is no such setting"),
+        ("port = 0\nvirtual_ip = '10.0.0.1'\n", ":2: there is no setting virtual_ip"),
         ("\n\nlisten = ['127.0.0.1:0', 'nowhere']\n", ":3: listen: \"nowhere\" is not an address"),
         ("max_locks = 0\n", ":1: max_locks: \"0\" is not a number from 1 to 65535"),
         ("max_locks\n", ":1: "),
@@ -243,6 +249,40 @@ fn what_is_wrong_in_the_file_is_named() {
     assert!(refusal(&["-c", "/dev/zero"]).contains("longer than"));
     assert!(refusal(&["-c", "/nowhere"]).starts_with("/nowhere: cannot be read: "));
     assert!(run(&["-c", "/nowhere", "--help"]).status.success(), "whoever asks for help gets it");
+}
+
+#[test]
+fn check_names_all_mistakes_with_their_lines_and_what_would_be_right() {
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
+    let config = path.display().to_string();
+    let said_of = |text: &str, options: &[&str]| {
+        fs::write(&path, text).expect("can be written");
+        let output = run(&[&["--check", "-c", &config], options].concat());
+        let said = String::from_utf8(output.stderr).expect("is text");
+        let said = said.lines().map(|line| line.replace("poolcounter: ", "").replace(&*config, "F"));
+        (output.status.code(), said.collect::<Vec<String>>())
+    };
+    let lines = |lines: &[&str]| lines.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let text = "listn = ['1.2.3.4']\nmax_hodl = 3\nhttp = 7580\njobs = true\njobs_port = 1\n[[access]]\nwho = ['al']\nmya = []\n";
+    let named = [
+        "F:1: there is no setting listn; did you mean listen?",
+        "F:2: there is no setting max_hodl; did you mean max_hold?",
+        "F:3: http: \"7580\" is not an address; use 127.0.0.1:7580",
+        "F:4: jobs is a section; jobs.enable = true turns the service on",
+        "F:5: there is no setting jobs_port; did you mean jobs.port?",
+        "F:7: access: who: \"al\" is not all, net:, user:, group: or cn: and a name",
+        "F:8: access: mya: this is not a single value",
+        "F: 7 mistakes",
+    ];
+    assert_eq!(said_of(text, &[]), (Some(1), lines(&named)));
+    let (code, said) = said_of(text, &["--port", "x", "--jobs-store", "disk"]);
+    assert_eq!((code, said.len()), (Some(64), named.len() + 2), "{said:?}");
+    for text in ["members = true\n[[members.pool]]\nname = 'a'\nmax = 1\n", "members = true\nmembers.port = 1\n"] {
+        let said = said_of(text, &[]);
+        assert_eq!(said, (Some(1), lines(&["F:1: members is a section; members.enable = true turns the service on"])));
+    }
+    assert_eq!(said_of("jobs.enable = true\njobs.store = 'memory:'\n", &[]), (Some(0), Vec::new()));
 }
 
 // Local sockets

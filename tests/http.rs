@@ -67,6 +67,70 @@ fn requests_may_be_pipelined_and_cut() {
     assert!(web.response().text().contains("poolcounter_build_info{version="));
 }
 
+/// Starts a daemon whose pages have buttons, with this many buried jobs in a file.
+fn start_with_buried(jobs: u64, scratch: &Scratch) -> (Daemon, SocketAddr) {
+    let store = format!("sqlite:{}", scratch.file("jobs.db").display());
+    let (daemon, address) = start(&["--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &store, "--http-admin"]);
+    let mut client = JobsClient::to(daemon.jobs());
+    for id in 1..=jobs {
+        assert_eq!(client.put("0 0 60", b"a"), format!("INSERTED {id}"));
+        client.send(b"reserve\r\n");
+        assert_eq!(client.line(), format!("RESERVED {id} 1"));
+        client.body(1);
+        assert_eq!(client.ask(&format!("bury {id} 0")), "BURIED");
+    }
+    (daemon, address)
+}
+
+fn post(path: &str, more: &str) -> String {
+    format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n{more}\r\n")
+}
+
+/// The store commits after the turn in which an action is asked for.
+#[test]
+fn response_to_an_action_is_its_result_and_comes_before_the_next() {
+    let scratch = Scratch::new();
+    let (daemon, address) = start_with_buried(4, &scratch);
+    let mut web = Web::to(address);
+    let all = [post("/jobs/kick/1", ""), request("/healthz"), post("/jobs/delete/2", ""), post("/jobs/kick/2", "")];
+    web.send(all.concat().as_bytes());
+    for (status, words) in
+        [(200, "job 1 is kicked"), (200, "ok"), (200, "job 2 is deleted"), (404, "there is no job 2")]
+    {
+        let response = web.response();
+        assert_eq!((response.status, response.text()), (status, &*format!("{words}\n")));
+    }
+    // What is asked for by one that leaves is done, and its end is no other's answer.
+    Web::to(address).send(post("/jobs/delete/3", "").as_bytes());
+    let mut last = Web::to(address);
+    last.send(format!("{}{}", post("/jobs/delete/4", "Connection: close\r\n"), request("/healthz")).as_bytes());
+    let response = last.response();
+    assert_eq!((response.status, response.text()), (200, "job 4 is deleted\n"));
+    assert!(last.is_over(), "it has asked for that");
+    let mut client = JobsClient::to(daemon.jobs());
+    assert_eq!([2, 3, 4].map(|id| client.ask(&format!("stats-job {id}"))), ["NOT_FOUND"; 3]);
+    assert_eq!(client.ask("kick-job 1"), "NOT_FOUND", "it is ready");
+}
+
+#[test]
+fn actions_under_way_have_their_results_over_an_upgrade() {
+    const JOBS: u64 = 60;
+    let scratch = Scratch::new();
+    let (mut daemon, address) = start_with_buried(JOBS, &scratch);
+    let mut webs: Vec<Web> = (0..3).map(|_| Web::to(address)).collect();
+    for (n, web) in webs.iter_mut().enumerate() {
+        let jobs = (1..=JOBS).filter(|id| *id as usize % 3 == n);
+        web.send(jobs.map(|id| post(&format!("/jobs/delete/{id}"), "")).collect::<String>().as_bytes());
+    }
+    daemon.upgrade();
+    for web in &mut webs {
+        (0..JOBS / 3).for_each(|_| assert_eq!(web.response().status, 200));
+        assert_eq!(web.get("/healthz").status, 200);
+    }
+    let mut client = JobsClient::to(daemon.jobs());
+    assert_eq!(client.stat("stats", "current-jobs-buried"), "0");
+}
+
 #[test]
 fn what_is_wrong_is_said() {
     let (_daemon, address) = start(&[]);

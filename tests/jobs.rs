@@ -3,7 +3,8 @@
 
 mod support;
 
-use poolcounter::jobs::state::Bounds;
+use poolcounter::count::SmallCount;
+use poolcounter::jobs::state::{Bounds, History, JobId, Record, Saved, Until};
 use support::jobs::{Commits, Service, play, play_with};
 
 #[test]
@@ -178,6 +179,60 @@ fn many_superseded_leaves_are_dropped_in_slices() {
         2< TIMED_OUT
         1> list-jobs t delayed 5
         1<~ - id: 5002; superseded: true
+        "#,
+    );
+}
+
+/// Returns a job whose figures are at their end.
+fn worn_job(id: u64) -> Record<'static> {
+    let most = SmallCount::MAX;
+    Record {
+        id: JobId(id),
+        tube: b"default",
+        pri: 1,
+        delay: 0,
+        ttr: 1,
+        created: 0,
+        delayed: None,
+        is_buried: false,
+        reserves: most,
+        history: History { timeouts: most, releases: most, buries: most, kicks: most, attempts: most },
+        key: b"",
+        until: Until::Reserved,
+        root: None,
+        group: b"",
+        error: b"",
+    }
+}
+
+/// A store may have any figures, and so may what an upgrade hands over.
+#[test]
+fn figures_of_a_job_stay_at_their_end() {
+    let mut service = Service::without_store(Bounds::default());
+    service.restore(Saved::Job(worn_job(1), b"a", None, None));
+    play_with(
+        &mut service,
+        r#"
+        1> reserve
+        1< RESERVED 1 1 a
+        1> release 1 1 0
+        1< RELEASED
+        1> reserve
+        1< RESERVED 1 1 a
+        1> bury 1 1
+        1< BURIED
+        1> kick-job 1
+        1< KICKED
+        1> reserve
+        1< RESERVED 1 1 a
+        1> fail 1 1 0 2\r\nno
+        1< RELEASED
+        1> reserve
+        1< RESERVED 1 1 a
+        +2s
+        restart
+        1> stats-job 1
+        1<~ reserves: 4294967295; timeouts: 4294967295; releases: 4294967295; buries: 4294967295; kicks: 4294967295
         "#,
     );
 }

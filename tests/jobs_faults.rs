@@ -38,7 +38,7 @@ fn serves_promptly(client: &mut JobsClient) {
 #[test]
 fn a_long_body_streams_in_and_out_and_over_upgrades() {
     const LEN: usize = 64 * MIB;
-    let mut daemon = Daemon::start_with_jobs(&["--jobs-max-size", "1073741824"]);
+    let mut daemon = Daemon::start_with_jobs(&["--jobs-max-size", "536870912"]);
     let (mut producer, mut runner, mut other) = (connect(&daemon), connect(&daemon), connect(&daemon));
     serves_promptly(&mut other);
     let before = daemon.memory() as usize;
@@ -98,7 +98,7 @@ fn who_does_not_read_costs_little() {
 #[test]
 fn bodies_that_do_not_end_take_no_more_than_jobs_may() {
     const CLIENTS: usize = 8;
-    let daemon = Daemon::start_with_jobs(&["--jobs-max-size", "1073741824", "--jobs-max-memory", "4"]);
+    let daemon = Daemon::start_with_jobs(&["--jobs-max-size", "536870912", "--jobs-max-memory", "4"]);
     let mut other = connect(&daemon);
     let before = daemon.memory() as usize;
     let piece = long_body(2 * MIB);

@@ -345,10 +345,23 @@ fn buttons_are_for_admins_and_pages_of_this_server() {
     let page = fetch(&mut world, "/");
     assert!(page.contains("<form method=\"post\" action=\"/jobs/kick/1\">") && page.contains("form-action 'self'"));
 
-    for path in ["/jobs/kick/1", "/jobs/delete/2", "/jobs/delete/3", "/jobs/delete/99", "/jobs/burn/1", "/jobs/kick/x"]
-    {
+    for (path, status, words) in [
+        ("/jobs/kick/1", "200 OK", "job 1 is kicked"),
+        ("/jobs/kick/1", "409 Conflict", "job 1 is ready, not buried"),
+        ("/jobs/delete/2", "200 OK", "job 2 is deleted"),
+        ("/jobs/delete/2", "404 Not Found", "there is no job 2"),
+        ("/jobs/delete/3", "409 Conflict", "job 3 is reserved, not buried"),
+        ("/jobs/delete/99", "404 Not Found", "there is no job 99"),
+        ("/jobs/kick/x", "404 Not Found", "there is no job x"),
+        ("/jobs/burn/1", "400 Bad Request", "there is no action burn"),
+        ("/counters/burn/1", "400 Bad Request", "there is no action burn"),
+        ("/pools/release-lock/a%20b", "404 Not Found", "no client of that address has a lock of that key"),
+        ("/queues/kick/1", "404 Not Found", "404 Not Found"),
+    ] {
         let done = request(&mut world, &post(path, &format!("{own}Sec-Fetch-Site: same-origin\r\n")), World::settle);
-        assert!(done.starts_with("HTTP/1.1 204 ") && !done.contains("Content-Length"), "{path}: {done}");
+        let is_so =
+            done.starts_with(&format!("HTTP/1.1 {status}\r\n")) && done.ends_with(&format!("\r\n\r\n{words}\n"));
+        assert!(is_so, "{path}: {done}");
     }
     let told = ask(&mut world, runner, "stats-job 1|stats-job 2|stats-job 3|");
     assert!(

@@ -77,7 +77,9 @@ fn what_is_wrong_is_told() {
         ),
         (&["run", "a*", "--", "true"], 76, "the name cannot be sent"),
         (&["peek", "a", "--", "true"], 64, "only \"run\" runs a command (see poolcounter help jobs)"),
-        (&["fly"], 64, "this is no request (see poolcounter help jobs)"),
+        (&["fly"], 64, "unknown request \"fly\" (see poolcounter help jobs)"),
+        (&["kcik"], 64, "unknown request \"kcik\"; did you mean kick? (see poolcounter help jobs)"),
+        (&[], 64, "no request is named (see poolcounter help jobs)"),
         (&["peek"], 64, "this is not how to peek (see poolcounter help jobs)"),
     ] {
         let ended = jobs_with_input(&address, arguments, b"");
@@ -93,7 +95,7 @@ fn the_exit_status_decides() {
         case $body in
             fail) echo first; echo reason >&2; exit 3;;
             die) kill -9 $$;;
-            bury) exit 65;;
+            bury) echo in vain >&2; exit 65;;
             flood) yes | head -c 20000000; echo the end; exit 1;;
             deaf) exec 0<&-; exit 0;;
         esac";
@@ -110,6 +112,14 @@ fn the_exit_status_decides() {
     assert_eq!(died, "its command ended with status 137\n");
     assert!(flooded.starts_with("its command ended with status 1\n") && flooded.ends_with("y\ny\nthe end\n"));
     assert!((4000..=4096).contains(&flooded.len()), "{}", flooded.len());
+    assert_eq!(errors(&producer, JobState::Buried), ["its command ended with status 65\nin vain\n"]);
+    let failures: f64 = producer
+        .summary(poolcounter::client::SummaryBy::Tube)
+        .expect("is asked")
+        .iter()
+        .filter_map(|row| row.figure("failures"))
+        .sum();
+    assert!((failures - 4.0).abs() < 0.5, "each that has failed counts, the buried one, too: {failures}");
     running.signal();
     let said = running.finish();
     let lines: Vec<String> = said.lines().map(without_time).collect();
@@ -259,4 +269,7 @@ fn a_beanstalkd_will_do() {
     running.expect_lines("ran", &["1 good", "2 bad", "2 bad", "3 bury", "3 bury"]);
     assert!(matches!(producer.put(&NewJob::new("good")), Ok(PutOutcome::Inserted(_))));
     running.expect_lines("ran", &["1 good", "2 bad", "2 bad", "3 bury", "3 bury", "4 good"]);
+    running.signal();
+    let said = running.finish();
+    assert!(said.contains("its command ended with status 65; the server does not keep that"), "{said}");
 }

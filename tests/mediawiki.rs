@@ -224,6 +224,7 @@ fn mediawiki_has_its_jobs_here() {
     jobs_are_what_they_were(&farm);
     a_template_is_edited(&farm, &producer);
     counts_agree(&farm, &producer);
+    a_runner_without_a_batch_loses_nothing(&farm, &producer);
     a_mail_overtakes(&farm);
     a_killed_runner_loses_nothing(&farm);
     a_failed_job_is_tried_again_and_abandoned(&farm, &producer);
@@ -310,6 +311,25 @@ fn counts_agree(farm: &Farm, producer: &Producer) {
     tell("jobs run serves both wikis: one process for each queue that has jobs, none for another");
     fs::remove_file(farm.file("notes")).expect("is there");
     fs::remove_file(farm.file("mails")).expect("is there");
+}
+
+/// The command of the README, less one option.
+fn a_runner_without_a_batch_loses_nothing(farm: &Farm, producer: &Producer) {
+    farm.drive("wikia", &["notes", "5"]);
+    let runner = farm.runner(&["*/*", "--delay", "1"]);
+    until("each was tried", || runner.said().matches(": failed in").count() >= 5);
+    let said = runner.finish();
+    assert!(said.contains("run it with jobs run --batch") && !said.contains(": done in"), "{said}");
+    assert_eq!(farm.notes().len(), 0, "{said}");
+    let left: u64 = tubes(producer).iter().map(|(_, [ready, taken, _, delayed])| ready + taken + delayed).sum();
+    assert_eq!(left, 5, "{said}");
+    producer.kick_all("*/*").expect("is asked");
+    let runner = farm.runner(&["*/*", "--batch", "50"]);
+    until("all are done", || tubes(producer).is_empty());
+    runner.finish();
+    assert_eq!(farm.notes().len(), 5);
+    fs::remove_file(farm.file("notes")).expect("is there");
+    tell("without --batch no job runs, none is lost, and the runner says what is missing");
 }
 
 fn a_mail_overtakes(farm: &Farm) {

@@ -2,7 +2,7 @@
 
 mod support;
 
-use poolcounter::cli::{COMMANDS, DaemonSettings, Given, WordsAllowed};
+use poolcounter::cli::{COMMANDS, DaemonSettings, Given, WordsAllowed, tables};
 use poolcounter::id::ServiceId;
 use poolcounter::registry::SERVICES;
 use std::fs::{self, File};
@@ -105,7 +105,7 @@ fn the_init_script_tells_what_is_wrong() {
     let configure = |text: &str| fs::write(script.scratch.file("conf"), text).expect("can be written");
     configure("listen = '127.0.0.1:0'\nmax_lokcs = 1\n");
     let (works, said) = script.run("start");
-    assert!(!works && said.contains("conf:2: max_lokcs: there is no such setting"), "{said}");
+    assert!(!works && said.contains("conf:2: there is no setting max_lokcs; did you mean max_locks?"), "{said}");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     configure(&format!("listen = '{}'\n", taken.local_addr().expect("an address")));
     let (works, said) = script.run("start");
@@ -131,6 +131,34 @@ fn every_setting_is_there_once() {
     assert_eq!(named, known, "the lines of {FILE}, and the table of options");
 }
 
+/// Each name of a setting in the documents and in the help is one that a file can have.
+#[test]
+fn documented_names_of_settings_are_those_that_a_file_can_have() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let documents = ["README.md", "SECURITY.md", "poolcounter.8", "poolcounter.1", "contrib/mediawiki/README.md"];
+    let mut texts: Vec<String> = documents.map(|path| fs::read_to_string(format!("{root}/{path}")).expect(path)).into();
+    let help = Command::new(env!("CARGO_BIN_EXE_poolcounter")).arg("--help").output().expect("the program runs");
+    texts.push(String::from_utf8(help.stdout).expect("is text"));
+    let options = (COMMANDS[0].options)();
+    let tables = tables();
+    let known: Vec<&str> =
+        options.iter().map(|option| option.key).chain(tables.iter().map(|table| table.key)).collect();
+    let mut named = 0;
+    for text in &texts {
+        let words = text
+            .split(|c: char| !c.is_ascii_alphanumeric() && !"._".contains(c))
+            .map(|word| word.trim_end_matches('.'));
+        let in_sections = ["counter.", "members.", "jobs."];
+        for word in words.filter(|word| in_sections.iter().any(|section| word.starts_with(section))) {
+            // Files.
+            let is_other = [".db", ".prom"].iter().any(|end| word.ends_with(end));
+            assert!(is_other || known.contains(&word), "{word} is documented, and is no setting");
+            named += usize::from(!is_other);
+        }
+    }
+    assert!(named > 5, "{named}");
+}
+
 #[test]
 fn every_line_shows_the_default() {
     let scratch = Scratch::new();
@@ -139,7 +167,7 @@ fn every_line_shows_the_default() {
         fs::write(&path, text).expect("can be written");
         let arguments = ["-c".into(), path.clone().into_os_string()];
         let given = Given::read(&(COMMANDS[0].options)(), WordsAllowed::None, &arguments).expect("is well-formed");
-        let mut settings = DaemonSettings::of(&given).unwrap_or_else(|sentence| panic!("{text}: {sentence}"));
+        let mut settings = DaemonSettings::of(&given).unwrap_or_else(|failure| panic!("{text}: {failure:?}"));
         // What the text sets is compared, not the text.
         settings.config_text = None;
         settings

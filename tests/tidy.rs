@@ -6,6 +6,9 @@ use std::path::Path;
 /// What the adapter of a service may import besides what is its own.
 const CONTRACT: &[&str] = &[
     "access",
+    "count",
+    "bounded_log",
+    "browser",
     "lines",
     "service",
     "settings",
@@ -58,7 +61,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "time",
         ],
     ),
-    ("tls", &["bounded_log", "net", "address", "pem", "proxy", "wheel", "id", "time"]),
+    ("tls", &["bounded_log", "net", "address", "list", "pem", "proxy", "wheel", "id", "time"]),
     ("pem", &[]),
     (
         "client",
@@ -167,6 +170,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "pools/state",
         &[
+            "count",
             "access",
             "pools/ceiling",
             "pools/stats",
@@ -216,14 +220,27 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("jobs/options", &["jobs/postgres", "jobs/state", "options", "time"]),
-    ("jobs/postgres", &["jobs", "jobs/state", "jobs/store", "random", "service", "time"]),
-    ("jobs/sqlite", &["jobs", "jobs/state", "jobs/store", "service", "time"]),
-    ("jobs/store", &["jobs", "jobs/state", "histogram", "service", "time"]),
+    ("jobs/postgres", &["bounded_log", "jobs", "jobs/state", "jobs/store", "random", "service", "time"]),
+    ("jobs/sqlite", &["bounded_log", "jobs", "jobs/state", "jobs/store", "service", "time"]),
+    ("jobs/store", &["bounded_log", "count", "jobs", "jobs/state", "histogram", "service", "time"]),
     (
         "jobs/state",
-        &["access", "jobs", "jobs/request", "wheel", "names", "list", "random", "histogram", "stats", "id", "time"],
+        &[
+            "access",
+            "jobs",
+            "jobs/request",
+            "wheel",
+            "names",
+            "list",
+            "random",
+            "histogram",
+            "stats",
+            "count",
+            "id",
+            "time",
+        ],
     ),
-    ("jobs/wire", &["jobs", "jobs/request", "jobs/state", "record", "stats", "time"]),
+    ("jobs/wire", &["browser", "jobs", "jobs/request", "jobs/state", "record", "stats", "time"]),
     ("pools/stats", &["stats"]),
     ("counters/stats", &["stats"]),
     ("record", &[]),
@@ -234,6 +251,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "service",
         &[
+            "count",
             "access",
             "options",
             "settings",
@@ -243,26 +261,29 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "output",
             "loop_stats",
             "random",
+            "text",
             "wheel",
             "id",
             "time",
         ],
     ),
-    ("loop_stats", &["histogram", "time"]),
+    ("loop_stats", &["count", "histogram", "time"]),
     ("output", &["list", "text", "id"]),
     ("wheel", &["list", "id", "time"]),
-    ("top_keys", &["names", "id", "time"]),
+    ("top_keys", &["count", "names", "id", "time"]),
     ("names", &["id"]),
     ("list", &["id"]),
-    ("stats", &["time"]),
+    ("stats", &["count", "time"]),
     ("text", &[]),
-    ("histogram", &["time"]),
+    ("histogram", &["count", "time"]),
     ("report", &["histogram", "loop_stats", "service", "stats", "text", "id", "time"]),
     ("id", &[]),
-    ("bounded_log", &["time"]),
-    ("access", &["bounded_log", "glob", "report", "service", "text", "id", "time"]),
+    ("count", &[]),
+    ("bounded_log", &["count", "time"]),
+    ("access", &["count", "bounded_log", "glob", "report", "service", "text", "id", "time"]),
     ("glob", &[]),
-    ("lines", &["pools/wire", "service", "id"]),
+    ("browser", &[]),
+    ("lines", &["browser", "pools/wire", "service", "id"]),
     ("proxy", &[]),
     ("random", &["time"]),
     ("time", &[]),
@@ -301,6 +322,7 @@ const WORLDLY: &[&str] = &[
     "access",
     "proxy",
     "tls",
+    "pem",
 ];
 
 /// Where `unsafe` may stand.
@@ -384,7 +406,7 @@ fn what_is_not_tidy_is_found() {
     assert_eq!(
         faults_of("output", "use std::time::Instant;\n"),
         [
-            "src/output, line 1: Instant belongs to net, client, cli, address, http/fleet/fetch, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, access, proxy, tls"
+            "src/output, line 1: Instant belongs to net, client, cli, address, http/fleet/fetch, http/host, jobs/loading, jobs/options, jobs/postgres, jobs/process, jobs/sqlite, access, proxy, tls, pem"
         ]
     );
     assert_eq!(

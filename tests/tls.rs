@@ -9,7 +9,9 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +20,8 @@ use std::time::{Duration, Instant};
 use support::daemon::{Daemon, PATIENCE, install, install_program};
 use support::random::{Random, setting};
 use support::running::Running;
-use support::tls::Certificates;
+use support::skipped;
+use support::tls::{Certificates, TlsClient};
 
 /// A daemon that listens for proxies as well, and where.
 fn daemon_behind(certificates: &Certificates, program: &str) -> (Daemon, String) {
@@ -99,6 +102,37 @@ fn only_clients_with_a_valid_certificate_get_in() {
     }
     let mut client = certificates.connect(terminator.address, "ca", Some("web1"));
     assert!(uptime(&client.ask("STATS UPTIME")));
+}
+
+/// Name constraints bind the names of hosts, and no library compares them with a common name.
+#[test]
+fn a_constrained_authority_gives_no_common_name() {
+    let Some(certificates) = Certificates::new() else { return };
+    let (listener, socket) = toy_server(&certificates);
+    certificates.issue_constrained_authority("between", "ca", "DNS:partner.example");
+    certificates.issue("impostor", "between", "/CN=web1.example.org", "basicConstraints=CA:FALSE");
+    certificates.issue("stranger", "between", "/CN=a.partner.example", "subjectAltName=DNS:web1.example.org");
+    ["impostor", "stranger"].iter().for_each(|name| certificates.append(name, "between"));
+    certificates.issue("direct", "between", "/CN=web1.example.org", "basicConstraints=CA:FALSE");
+    certificates.issue("partner", "between", "/CN=web1.example.org", "subjectAltName=DNS:a.partner.example");
+    for (ca, client, reason) in [
+        ("ca", "impostor", "has name constraints"),
+        ("ca", "stranger", "NameConstraintViolation"),
+        // The authority of the file has the constraints.
+        ("between", "direct", "has name constraints"),
+    ] {
+        let options = ["--client-ca", &certificates.path(&format!("{ca}.pem"))];
+        let mut terminator = certificates.terminator(&socket, &options);
+        let refused = certificates.connect(terminator.address, "ca", Some(client)).try_ask("STATS UPTIME");
+        assert!(!refused.as_ref().is_ok_and(|line| !line.is_empty()), "{client} is let in");
+        let line = terminator.wait_for_log("is not let in");
+        assert!(line.contains(reason), "{client}: {line}");
+    }
+    let terminator = certificates.terminator(&socket, &["--client-ca", &certificates.path("between.pem")]);
+    let mut client = certificates.connect(terminator.address, "ca", Some("partner"));
+    client.send(b"hello");
+    let told = header(&mut accept(&listener)).tls.and_then(|tls| tls.common_name);
+    assert_eq!(told.as_deref(), Some("a.partner.example"));
 }
 
 #[test]
@@ -203,13 +237,121 @@ fn the_certificates_are_read_again() {
     assert!(uptime(&certificates.connect(terminator.address, "new", Some("web2")).ask("STATS UPTIME")));
     let refused = certificates.connect(terminator.address, "new", Some("web1")).try_ask("STATS UPTIME");
     assert!(!refused.as_ref().is_ok_and(|line| !line.is_empty()), "{refused:?}");
-    assert!(uptime(&old.ask("STATS UPTIME")), "it was connected before");
+    let ended = old.try_ask("STATS UPTIME");
+    assert!(!ended.as_ref().is_ok_and(|line| !line.is_empty()), "its authority is not trusted any more: {ended:?}");
 
     fs::write(certificates.path("server.pem"), "-----BEGIN CERTIFICATE-----\n").expect("can be written");
     terminator.signal(Signal::SIGHUP);
     let line = terminator.wait_for_log("the certificates stay as they were");
     assert!(line.contains("server.pem"), "{line}");
     assert!(uptime(&certificates.connect(terminator.address, "new", Some("web2")).ask("STATS UPTIME")));
+}
+
+#[test]
+fn a_removed_authority_ends_its_connections_and_those_of_older_processes() {
+    let Some(certificates) = Certificates::new() else { return };
+    let (_daemon, socket) = daemon_behind(&certificates, Daemon::PROGRAM);
+    let program = certificates.path("program");
+    install_program(program.as_ref());
+    fs::copy(certificates.path("ca.pem"), certificates.path("all.pem")).expect("can be copied");
+    certificates.authority("other");
+    certificates.append("all", "other");
+    certificates.issue("partner", "other", "/CN=partner.example.org", "basicConstraints=CA:FALSE");
+    let options = ["--client-ca", &certificates.path("all.pem")];
+    let mut terminator = certificates.terminator_of(&program, &socket, &options);
+    let address = terminator.address;
+    let connect = |name| certificates.connect(address, "ca", Some(name));
+    let lock = |client: &mut TlsClient, key: &str| assert_eq!(client.ask(&format!("ACQ4ME {key} 1 9 0")), "LOCKED");
+    let mut older = [connect("web1"), connect("partner")];
+    older.iter_mut().zip(["a", "b"]).for_each(|(client, key)| lock(client, key));
+    terminator.upgrade();
+    let mut newer = [connect("web1"), connect("partner")];
+    newer.iter_mut().zip(["c", "d"]).for_each(|(client, key)| lock(client, key));
+    // One that is in the middle of its handshake is looked at when it has finished.
+    let mut halfway = TcpStream::connect(address).expect("it listens");
+    halfway.write_all(b"\x16\x03\x01").expect("is sent");
+
+    fs::copy(certificates.path("ca.pem"), certificates.path("all.pem")).expect("can be copied");
+    terminator.signal(Signal::SIGHUP);
+    let begun = Instant::now();
+    for client in [&mut older[1], &mut newer[1]] {
+        assert_eq!(client.try_line().unwrap_or_default(), "", "nothing is said but the end");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(3), "it takes {:?}", begun.elapsed());
+    for (client, (own, freed)) in older.iter_mut().take(1).chain(newer.iter_mut().take(1)).zip([("a", "b"), ("c", "d")])
+    {
+        assert_eq!(client.ask(&format!("RELEASE {own}")), "RELEASED", "others keep what they hold");
+        lock(client, freed);
+    }
+}
+
+/// Strangers who send nothing have half of the places, and the oldest gives way.
+#[test]
+fn unfinished_handshakes_shut_nobody_out() {
+    let Some(certificates) = Certificates::new() else { return };
+    let (_daemon, socket) = daemon_behind(&certificates, Daemon::PROGRAM);
+    let terminator = certificates.terminator(&socket, &["--max-connections", "20", "--setup-timeout", "60"]);
+    let silent = || TcpStream::connect(terminator.address).expect("it listens");
+    let mut strangers: Vec<TcpStream> = (0..40).map(|_| silent()).collect();
+    let mut clients = Vec::new();
+    for n in 0..15 {
+        let mut client = certificates.connect(terminator.address, "ca", None);
+        assert!(uptime(&client.ask("STATS UPTIME")), "client {n}");
+        clients.push(client);
+        strangers.push(silent());
+    }
+    // The newest have their places still, and the oldest have not.
+    let has_ended = |stream: &mut TcpStream| {
+        stream.set_read_timeout(Some(Duration::from_millis(200))).expect("an option");
+        !stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    assert!(strangers[..30].iter_mut().all(has_ended));
+    assert!(!strangers.last_mut().is_some_and(has_ended));
+}
+
+#[test]
+fn a_first_message_of_more_than_16_kib_is_refused_before_it_is_whole() {
+    let Some(certificates) = Certificates::new() else { return };
+    let (_daemon, socket) = daemon_behind(&certificates, Daemon::PROGRAM);
+    let mut terminator = certificates.terminator(&socket, &["--setup-timeout", "60"]);
+    let mut stream = TcpStream::connect(terminator.address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+    // A ClientHello of 60000 bytes, in records of 4096.
+    let hello = [&[1, 0, 0xea, 0x60, 3, 3][..], &[0; 60_000]].concat();
+    let records: Vec<u8> = hello.chunks(4096).flat_map(|part| [&b"\x16\x03\x01\x10\0"[..], part].concat()).collect();
+    stream.write_all(&records[..16_384]).expect("is sent");
+    stream.set_read_timeout(Some(Duration::from_millis(300))).expect("an option");
+    assert!(stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "so much is waited for");
+    stream.write_all(&records[16_384..16_400]).expect("is sent");
+    let line = terminator.wait_for_log("is not let in");
+    assert!(line.contains("its first message is too long"), "{line}");
+}
+
+/// As another user, to whom the system would show the memory of all its processes.
+#[test]
+fn the_key_is_hidden_from_other_processes_of_its_user() {
+    const NOBODY: u32 = 65_534;
+    if !nix::unistd::geteuid().is_root() {
+        return skipped(
+            "whether other processes of its user can read the key of tls, because only root can be another",
+        );
+    }
+    let Some(certificates) = Certificates::new() else { return };
+    let (_listener, socket) = toy_server(&certificates);
+    let program = certificates.path("program");
+    install_program(program.as_ref());
+    for name in ["", "server.pem", "server.key"] {
+        fs::set_permissions(certificates.path(name), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let (cert, key) = (certificates.path("server.pem"), certificates.path("server.key"));
+    let options = ["tls", "--listen", "127.0.0.1:0", "--to", &socket, "--cert", &cert, "--key", &key];
+    let mut terminator = Daemon::run(Command::new(&program).args(options).uid(NOBODY).gid(NOBODY));
+    for _ in 0..2 {
+        // What the system does not show belongs to root.
+        let memory = fs::metadata(format!("/proc/{}/mem", terminator.pid())).expect("it runs");
+        assert_eq!(memory.uid(), 0);
+        terminator.upgrade();
+    }
 }
 
 // What the server is told
@@ -220,7 +362,10 @@ fn the_server_is_told_who_the_client_is() {
     let (listener, socket) = toy_server(&certificates);
     let terminator = certificates.terminator(&socket, &["--client-ca", &certificates.path("ca.pem")]);
     certificates.issue("host", "ca", "/O=Example", "subjectAltName=DNS:web7.example.org,DNS:web8.example.org");
-    for (client, name) in [("web1", "web1.example.org"), ("host", "web7.example.org")] {
+    certificates.issue_constrained_authority("between", "ca", "DNS:partner.example");
+    certificates.issue("guest", "between", "/CN=web1.example.org", "subjectAltName=DNS:a.partner.example");
+    certificates.append("guest", "between");
+    for (client, name) in [("web1", "web1.example.org"), ("host", "web7.example.org"), ("guest", "a.partner.example")] {
         let mut client = certificates.connect(terminator.address, "ca", Some(client));
         client.send(b"hello");
         let mut server = accept(&listener);

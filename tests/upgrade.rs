@@ -456,7 +456,7 @@ fn the_configuration_file_is_read_again() {
     assert_eq!(client.ask("ACQ4ME b 1 1 0"), "LOCKED");
     other.send("x".repeat(500).as_bytes());
     for (text, reason) in [
-        ("max_locks = 2\nmax_lokcs = 3\n", "conf:2: max_lokcs: there is no such setting"),
+        ("max_locks = 2\nmax_lokcs = 3\n", "conf:2: there is no setting max_lokcs; did you mean max_locks?"),
         ("\nmax_locks = 0\n", "conf:2: max_locks: \"0\" is not a number from 1 to 65535"),
     ] {
         configure(text);

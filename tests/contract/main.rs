@@ -2,6 +2,7 @@
 //! half-closes, crashes of the store, an upgrade during a commit, caps and budgets. In the simulator, where the store
 //! commits when the test says so, and over sockets, where it has a thread.
 
+mod browsers;
 mod budgets;
 mod commits;
 mod simulation;

@@ -1,13 +1,15 @@
 //! A database that several daemons share, as far as its tables go, in virtual time. It loses answers and requests, is slow, has
-//! faults, and forgets what it has committed last, as one does that takes over from another without having all.
+//! faults, and forgets what it has committed last, as one does that takes over from another without having all. It has a replica
+//! for which commits wait: what others see is on the replica unless that wait was interrupted.
 
 use crate::crash::kept_rows::KeptRows;
 use crate::support::random::Random;
 use poolcounter::jobs::postgres::owner::{
-    Answer, Ask, Cursor, Fence, LEASE_SECONDS, NOBODY, Next, Order, Owner, OwnerRow, Page, Told,
+    Answer, Ask, Cursor, Fence, LEASE_SECONDS, NOBODY, Next, Order, Owner, OwnerRow, Page, Reach, Told,
 };
 use poolcounter::jobs::postgres::{Backend, Ends, Postgres};
 use poolcounter::jobs::state::{Body, Saved, Stored};
+use poolcounter::jobs::store::HandedOver;
 use poolcounter::jobs::store::batch::Batch;
 use poolcounter::jobs::{self, JobQueue, JobsSettings};
 use poolcounter::options::Opt;
@@ -69,6 +71,10 @@ struct Desk {
     /// Who has the row for a commit that is under way.
     locked: Option<usize>,
     versions: Vec<Version>,
+    /// What the replica has.
+    replicated: Version,
+    /// The replica takes nothing before.
+    hangs_until: u64,
     requests: Vec<Request>,
     numbers: usize,
     askers: Vec<Asker>,
@@ -78,6 +84,7 @@ struct Desk {
 }
 
 /// What there was at some time.
+#[derive(Clone)]
 struct Version {
     at: u64,
     row: OwnerRow,
@@ -114,18 +121,29 @@ struct Request {
     /// When the database comes to it, or ends it if that has begun.
     at: u64,
     has_begun: bool,
+    /// Its wait for the replica has ended too early.
+    interrupted: Option<Interrupted>,
     until: u64,
     takes: u64,
     answers: bool,
     returns: u64,
 }
 
+/// How a wait for the replica ends too early. Either way the commit is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interrupted {
+    /// The answer has a warning.
+    Cancelled,
+    /// There is no answer, and the connection is lost.
+    Terminated,
+}
+
 #[derive(Clone)]
 enum What {
     Connect,
     TakeOver,
-    GoOn(u64),
-    Retake(u64),
+    GoOn(HandedOver),
+    Retake(u64, u128),
     Look,
     Renew(u64),
     Read(Cursor),
@@ -138,7 +156,8 @@ enum What {
 impl Database {
     /// Returns an empty one, which services that are made on this thread from now on share.
     pub fn install(seed: u64) -> Database {
-        let row = OwnerRow { epoch: 7 << 20, next_id: 1, address: NOBODY.into(), ..OwnerRow::default() };
+        let row = OwnerRow { queue: 5, epoch: 7 << 20, next_id: 1, address: NOBODY.into(), ..OwnerRow::default() };
+        let replicated = Version { at: 0, row: row.clone(), until: 0, next_id: 1, content: Vec::new() };
         let database = Database(Arc::new(Mutex::new(Desk {
             now: Arc::new(AtomicU64::new(1_000_000)),
             random: Random::new(seed),
@@ -148,6 +167,8 @@ impl Database {
             content: Vec::new(),
             locked: None,
             versions: Vec::new(),
+            replicated,
+            hangs_until: 0,
             requests: Vec::new(),
             numbers: 0,
             askers: Vec::new(),
@@ -171,11 +192,11 @@ impl Database {
         };
         let clock = Arc::new(move || Time::from_micros(now.load(Ordering::Relaxed) * rate / 1000));
         let own = clock.clone();
-        let start = Box::new(move |mark, ends| {
+        let start = Box::new(move |handed_over, ends| {
             let mut desk = database.desk();
             let address = format!("daemon {}", desk.askers.len());
-            let owner = match mark {
-                Some(mark) => Owner::going_on(address, mark, own()),
+            let owner = match handed_over {
+                Some(handed_over) => Owner::going_on(address, handed_over, own()),
                 None => Owner::new(address, own()),
             };
             desk.askers.push(Asker {
@@ -225,8 +246,38 @@ impl Database {
         desk.requests.clear();
         desk.locked = None;
         desk.versions.truncate(place + 1);
-        let Some(Version { row, until, next_id, content, .. }) = desk.versions.pop() else { return };
-        (desk.row, desk.until, desk.next_id, desk.content) = (row, until, next_id, content);
+        let Some(version) = desk.versions.pop() else { return };
+        desk.set_to(version);
+    }
+
+    /// The replica takes nothing for so long, and commits wait for it.
+    pub fn hang(&self, micros: u64) {
+        let mut desk = self.desk();
+        desk.hangs_until = desk.now() + micros;
+    }
+
+    /// Ends the wait for the replica that is under way, if there is one.
+    pub fn interrupt(&self, how: Interrupted) {
+        let mut desk = self.desk();
+        let Some(place) = desk.requests.iter().position(|request| Some(request.number) == desk.locked) else { return };
+        let (now, asker) = (desk.now(), desk.requests[place].asker);
+        let request = &mut desk.requests[place];
+        (request.interrupted, request.at) = (Some(how), now);
+        if how == Interrupted::Terminated {
+            request.answers = false;
+            desk.break_one(asker);
+        }
+    }
+
+    /// The replica takes its place.
+    pub fn promote(&self) {
+        let mut desk = self.desk();
+        desk.break_all();
+        desk.requests.clear();
+        (desk.locked, desk.hangs_until) = (None, 0);
+        desk.versions.clear();
+        let version = desk.replicated.clone();
+        desk.set_to(version);
     }
 
     /// A daemon does nothing for now, or goes on.
@@ -298,17 +349,26 @@ impl Desk {
         self.requests.iter().any(|request| request.at <= now) || self.askers.iter().any(answers)
     }
 
+    fn set_to(&mut self, version: Version) {
+        self.replicated = version.clone();
+        let Version { row, until, next_id, content, .. } = version;
+        (self.row, self.until, self.next_id, self.content) = (row, until, next_id, content);
+    }
+
     /// Every connection is lost, and what was asked on it is not answered.
     fn break_all(&mut self) {
+        (0..self.askers.len()).for_each(|index| self.break_one(index));
+    }
+
+    fn break_one(&mut self, index: usize) {
         let now = self.now();
-        for asker in &mut self.askers {
-            if asker.waits.take().is_some() || asker.answer.is_some() {
-                let lost = Answer::Failed { sentence: "the connection is lost".into(), is_connected: false };
-                asker.answer = Some((now + 1000, lost));
-            }
-            // What comes on a connection that was lost while nothing was asked fails.
-            asker.connection = 0;
+        let asker = &mut self.askers[index];
+        if asker.waits.take().is_some() || asker.answer.is_some() {
+            let lost = Answer::Failed { sentence: "the connection is lost".into(), is_connected: false };
+            asker.answer = Some((now + 1000, lost));
         }
+        // What comes on a connection that was lost while nothing was asked fails.
+        asker.connection = 0;
     }
 
     /// Has every daemon do what it can now.
@@ -397,6 +457,7 @@ impl Desk {
             what,
             at: now + to,
             has_begun: false,
+            interrupted: None,
             until: 0,
             takes,
             answers: !is_unanswered,
@@ -435,19 +496,26 @@ impl Desk {
         let is_mine = self.row.address == request.address;
         Some(match &request.what {
             What::Connect | What::Begin | What::Write(_) => Answer::Done,
-            What::TakeOver => self.take(request, self.until < now, self.row.epoch + 1),
-            What::GoOn(epoch) => {
+            What::TakeOver => return self.take(request, self.until < now, self.row.epoch + 1),
+            What::GoOn(HandedOver { mark, queue, address, .. }) => {
                 let is_new = self.until < now && self.row.batch == 0 && self.next_id <= 1;
-                self.take(request, self.row.epoch == *epoch || is_new, self.row.epoch + 1)
+                let is_same = self.row.epoch == mark.opening && Some(self.row.queue) == *queue;
+                let is_same = is_same && Some(&self.row.address) == address.as_ref();
+                return self.take(request, is_same || is_new, self.row.epoch + 1);
             }
-            What::Retake(epoch) => self.take(request, self.row.epoch < *epoch && self.until < now, *epoch + 1),
+            What::Retake(epoch, queue) => {
+                let may = self.row.epoch < *epoch && self.until < now && self.row.queue == *queue;
+                let epoch = *epoch + 1;
+                return self.take(request, may, epoch);
+            }
             What::Look => Answer::Seen(self.seen()),
             What::Renew(epoch) if *epoch == self.row.epoch && is_mine => {
-                self.until = now + LEASE;
-                self.note();
-                Answer::Renewed(Some(self.row.batch))
+                let reach = self.commit_when_kept(request)?;
+                self.until = request.until;
+                self.note(&reach);
+                Answer::Renewed(Some(self.row.batch), reach)
             }
-            What::Renew(_) => Answer::Renewed(None),
+            What::Renew(_) => Answer::Renewed(None, Reach::Kept),
             What::Read(cursor) => self.page(*cursor),
             What::Commit(fence, batch) => {
                 let content = std::iter::once(batch.clone());
@@ -461,15 +529,33 @@ impl Desk {
         })
     }
 
-    fn take(&mut self, request: &Request, may: bool, epoch: u64) -> Answer {
-        if !may {
-            return Answer::Seen(self.seen());
+    fn take(&mut self, request: &mut Request, may: bool, epoch: u64) -> Option<Answer> {
+        // Time passes while it waits for the replica, and nothing else changes.
+        if !may && !request.has_begun {
+            return Some(Answer::Seen(self.seen()));
         }
-        (self.row.epoch, self.row.address, self.until) = (epoch, request.address.clone(), self.now() + LEASE);
+        let reach = self.commit_when_kept(request)?;
+        (self.row.epoch, self.row.address, self.until) = (epoch, request.address.clone(), request.until);
         let is_fresh = matches!(request.what, What::TakeOver);
         self.takeovers.push(Takeover { daemon: request.asker, is_fresh });
-        self.note();
-        Answer::Took(self.seen())
+        self.note(&reach);
+        Some(Answer::Took(self.seen(), reach))
+    }
+
+    /// Has a change wait until the replica has it, with the row locked; returns how far it has come once it is over.
+    fn commit_when_kept(&mut self, request: &mut Request) -> Option<Reach> {
+        let now = self.now();
+        if !request.has_begun {
+            (request.has_begun, request.until) = (true, now + LEASE);
+        }
+        if request.interrupted.is_none() && now < self.hangs_until {
+            self.locked = Some(request.number);
+            request.at = now + 500;
+            return None;
+        }
+        self.locked = None;
+        let warning = || Reach::Warned("it may not be replicated".into());
+        Some(request.interrupted.map_or(Reach::Kept, |_| warning()))
     }
 
     /// Begins a commit, which has the row from then on, or ends it.
@@ -485,26 +571,31 @@ impl Desk {
         if !request.has_begun {
             let row = &self.row;
             if row.epoch != fence.epoch || row.batch != fence.from || row.address != request.address {
-                return Some(Answer::Committed(false));
+                return Some(Answer::Committed(false, Reach::Kept));
             }
             self.locked = Some(request.number);
             (request.has_begun, request.until, request.at) = (true, now + LEASE, now + request.takes);
             return None;
         }
-        self.locked = None;
+        let reach = self.commit_when_kept(request)?;
         (self.row.batch, self.row.attempt, self.until) = (fence.to, fence.attempt, request.until);
         self.next_id = next_id.unwrap_or(self.next_id);
         if is_all {
             self.content.clear();
         }
         self.content.extend(batches);
-        self.note();
-        Some(Answer::Committed(true))
+        self.note(&reach);
+        Some(Answer::Committed(true, reach))
     }
 
-    fn note(&mut self) {
+    /// Notes what there is now. With what the replica has it has all that was committed before.
+    fn note(&mut self, reach: &Reach) {
         let (row, content) = (self.row.clone(), self.content.clone());
-        self.versions.push(Version { at: self.now(), row, until: self.until, next_id: self.next_id, content });
+        let version = Version { at: self.now(), row, until: self.until, next_id: self.next_id, content };
+        if *reach == Reach::Kept {
+            self.replicated = version.clone();
+        }
+        self.versions.push(version);
         let oldest = self.now().saturating_sub(3_000_000);
         let old = self.versions.partition_point(|version| version.at < oldest);
         self.versions.drain(..old.saturating_sub(1));
@@ -578,8 +669,8 @@ impl What {
         match ask {
             Ask::Connect => What::Connect,
             Ask::TakeOver => What::TakeOver,
-            Ask::GoOn(epoch) => What::GoOn(*epoch),
-            Ask::Retake(epoch) => What::Retake(*epoch),
+            Ask::GoOn(handed_over) => What::GoOn((*handed_over).clone()),
+            Ask::Retake(epoch, queue) => What::Retake(*epoch, *queue),
             Ask::Look => What::Look,
             Ask::Renew(epoch) => What::Renew(*epoch),
             Ask::Read(cursor) => What::Read(*cursor),

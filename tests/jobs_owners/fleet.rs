@@ -5,7 +5,7 @@ use crate::crash::Told;
 use crate::crash::actor::{SETUP, greeting};
 use crate::crash::speakers::Speakers;
 use crate::crash::survey::survey;
-use crate::database::{self, Database, SharedSettings};
+use crate::database::{self, Database, Interrupted, SharedSettings};
 use crate::support::jobs_text::take_reply;
 use crate::support::world::{EPOCH, World};
 use poolcounter::jobs::JobsSettings;
@@ -21,6 +21,10 @@ const BEAT: u64 = 50_000;
 const LONGEST: u64 = 120_000_000;
 /// No fault takes so long, in microseconds.
 const LONGEST_FAULT: u64 = 16_000_000;
+/// The replica takes nothing for so long, in microseconds.
+const LONGEST_HANG: u64 = 12_000_000;
+/// After so long a batch waits for the replica, unless something else has made it slow, in microseconds.
+const WAIT_BEGINS: u64 = 5_000;
 /// What a daemon that was taken over from may say.
 const HARMLESS: [&str; 2] = ["INTERNAL_ERROR", "OUT_OF_MEMORY"];
 
@@ -30,6 +34,7 @@ pub struct Seen {
     pub replies: usize,
     pub takeovers: usize,
     pub rewrites: usize,
+    pub promotions: usize,
 }
 
 /// A daemon.
@@ -145,6 +150,31 @@ impl Fleet {
         println!("{}: another database", self.database.now());
         self.database.fail_over(lost_micros);
         self.pass(BEAT)
+    }
+
+    /// The server and the daemon that serves are lost after the replica has taken nothing for a while and a wait for it was
+    /// interrupted. The replica takes the server's place.
+    pub fn lose_server(&mut self, how: Interrupted, micros: u64) -> Result<(), String> {
+        if self.is_calm() {
+            return Ok(());
+        }
+        println!("{}: the replica hangs, and a wait is {how:?}", self.database.now());
+        self.database.hang(LONGEST_HANG);
+        (0..self.actors).for_each(|n| self.speak(n));
+        self.pass(WAIT_BEGINS)?;
+        self.database.interrupt(how);
+        self.pass(micros)?;
+        self.settle()?;
+        println!("{}: {} dies, and the replica is the server", self.database.now(), self.hosts[self.active].number);
+        self.seen.promotions += 1;
+        let host = self.hosts.remove(self.active);
+        self.database.kill(host.number);
+        drop(host);
+        self.database.promote();
+        self.speakers.dismiss();
+        self.add_host();
+        self.active = usize::MAX;
+        self.take_over()
     }
 
     /// The database is gone for a while.

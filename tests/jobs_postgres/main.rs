@@ -3,8 +3,10 @@
 
 mod access;
 mod crowd;
+mod kept;
 mod long;
 mod proxy;
+mod queues;
 #[path = "../support/mod.rs"]
 mod support;
 

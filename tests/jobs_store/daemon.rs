@@ -11,39 +11,40 @@ use poolcounter::{counters, members, pools};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// A client of the jobs that says lines, and reads as many.
-struct Speaker(BufReader<TcpStream>);
+pub struct Speaker(BufReader<TcpStream>);
 
 impl Speaker {
-    fn connect(address: SocketAddr) -> Speaker {
+    pub fn connect(address: SocketAddr) -> Speaker {
         let stream = TcpStream::connect(address).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("can be set");
         Speaker(BufReader::new(stream))
     }
 
-    fn send(&mut self, text: &str) {
+    pub fn send(&mut self, text: &str) {
         self.0.get_mut().write_all(text.replace('|', "\r\n").as_bytes()).expect("is sent");
     }
 
-    fn line(&mut self) -> String {
+    pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("comes in time");
         line.trim_end().to_string()
     }
 
-    fn ask(&mut self, text: &str) -> String {
+    pub fn ask(&mut self, text: &str) -> String {
         self.send(text);
         self.line()
     }
 }
 
 /// Returns one of the figures of `stats`.
-fn count_of(client: &mut Speaker, name: &str) -> u64 {
+pub fn count_of(client: &mut Speaker, name: &str) -> u64 {
     let head = client.ask("stats|");
     let len: usize = head.strip_prefix("OK ").and_then(|len| len.parse().ok()).expect("has a length");
     let mut text = vec![0; len + 2];
@@ -53,7 +54,7 @@ fn count_of(client: &mut Speaker, name: &str) -> u64 {
     value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} is not in {text}"))
 }
 
-fn start(path: &Path, options: &[&str]) -> Daemon {
+pub fn start(path: &Path, options: &[&str]) -> Daemon {
     let store = format!("sqlite:{}", path.display());
     Daemon::start_with_jobs(&[&["--jobs-store", &store], options].concat())
 }
@@ -275,7 +276,7 @@ fn a_copy_is_made_while_others_are_served() {
     (0..5000).for_each(|_| one.send("put 0 0 99 9|some body|"));
     (1..=5000).for_each(|id| assert_eq!(one.line(), format!("INSERTED {id}")));
     let copy = scratch.file("copy.db");
-    one.send(&format!("store-copy {}|list-tube-used|", copy.display()));
+    one.send("store-copy copy.db|list-tube-used|");
     assert_eq!(other.ask("delete 1|"), "DELETED");
     let copied = one.line();
     assert!(copied.starts_with("COPIED "), "{copied}");
@@ -283,5 +284,106 @@ fn a_copy_is_made_while_others_are_served() {
     let jobs = rusqlite::Connection::open(&copy).expect("is a file of SQLite");
     let count: i64 = jobs.query_row("SELECT count(*) FROM job", [], |row| row.get(0)).expect("has jobs");
     assert!((4999..=5000).contains(&count), "{count}");
-    assert_eq!(one.ask(&format!("store-copy {}|", copy.display())), "INTERNAL_ERROR");
+    assert_eq!(one.ask("store-copy copy.db|"), "INTERNAL_ERROR");
+    for name in [".", "..", ".hidden", "/tmp/copy.db", "sub/copy.db", "../copy.db", "jobs.db", "jobs.db-whole", ""] {
+        assert_eq!(one.ask(&format!("store-copy {name}|")), "BAD_FORMAT", "{name}");
+    }
+}
+
+/// A change that the file can never take is its client's own trouble.
+#[test]
+fn a_put_that_can_never_be_kept_is_refused_alone_and_at_once() {
+    let scratch = Scratch::new();
+    let path = scratch.file("jobs.db");
+    drop(start(&path, &[]));
+    let file = rusqlite::Connection::open(&path).expect("is a file of SQLite");
+    let trigger = "CREATE TRIGGER large BEFORE INSERT ON job WHEN NEW.pri = 4242
+        BEGIN SELECT length(zeroblob(1500000000)); END";
+    file.execute(trigger, []).expect("can be made");
+    drop(file);
+    let mut daemon = start(&path, &[]);
+    let [mut one, mut other] = [daemon.jobs(), daemon.jobs()].map(Speaker::connect);
+    one.send("put 1 0 9 1|a|put-job 4242 0 9 1 key=k|b|put-job 4242 0 9 1 key=k|c|put 1 0 9 1|d|list-tube-used|");
+    let told: Vec<String> = (0..5).map(|_| one.line()).collect();
+    assert_eq!((&*told[0], &*told[3], &*told[4]), ("INSERTED 1", &*told[3], "USING default"), "{told:?}");
+    assert!(told[1] == "INTERNAL_ERROR" && told[2] == "INTERNAL_ERROR" && told[3].starts_with("INSERTED "), "{told:?}");
+    daemon.wait_for_log("cannot keep job 2: string or blob too big");
+    assert_eq!(
+        (other.ask("peek 2|"), other.ask("put 1 0 9 1|e|").split(' ').next()),
+        ("NOT_FOUND".into(), Some("INSERTED"))
+    );
+    assert_eq!((count_of(&mut other, "store-fault"), count_of(&mut other, "store-uncommitted")), (0, 0));
+    // Its key is free, and the batch of a put-many loses no more than that.
+    other.send("put-many 3|put-job 1 0 9 1 key=k|f|put 4242 0 9 1|g|put 1 0 9 1|h|");
+    let told =
+        [other.line(), other.line(), other.line()].map(|line| line.split(' ').next().unwrap_or_default().to_string());
+    assert_eq!(told, ["INSERTED", "INTERNAL_ERROR", "INSERTED"]);
+    daemon.signal(Signal::SIGKILL);
+    drop(daemon);
+    let daemon = start(&path, &[]);
+    assert_eq!(count_of(&mut Speaker::connect(daemon.jobs()), "current-jobs-ready"), 5);
+}
+
+/// The bound is for what is asked for: more tubes than it allows are taken over and loaded, and only new ones are refused.
+#[test]
+fn fewer_tubes_than_there_are_may_be_allowed_at_an_upgrade_and_at_a_start() {
+    let scratch = Scratch::new();
+    let (path, config) = (scratch.file("jobs.db"), scratch.file("poolcounter.toml"));
+    let options = ["--config", config.to_str().expect("is text")];
+    fs::write(&config, "").expect("can be written");
+    let mut daemon = start(&path, &options);
+    let mut client = Speaker::connect(daemon.jobs());
+    for tube in 0..10 {
+        assert_eq!(client.ask(&format!("use t{tube}|")), format!("USING t{tube}"));
+        assert!(client.ask("put 0 0 99 1|x|").starts_with("INSERTED "));
+    }
+    fs::write(&config, "jobs.max_tubes = 5\n").expect("can be written");
+    daemon.signal(Signal::SIGUSR1);
+    daemon.wait_for_log("an upgrade begins");
+    // Of these the rehearsal knows nothing.
+    (0..100).for_each(|tube| client.send(&format!("watch w{tube}|")));
+    daemon.wait_for_log("has taken over");
+    (0..100).for_each(|_| drop(client.line()));
+    assert_eq!(count_of(&mut client, "current-jobs-ready"), 10);
+    assert_eq!(client.ask("use new|"), "OUT_OF_MEMORY");
+    assert_eq!((client.ask("use t9|"), client.ask("put 0 0 99 1|x|")), ("USING t9".into(), "INSERTED 11".into()));
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait();
+    let daemon = start(&path, &options);
+    let mut client = Speaker::connect(daemon.jobs());
+    assert_eq!(count_of(&mut client, "current-jobs-ready"), 11);
+    assert_eq!(client.ask("use new|"), "OUT_OF_MEMORY");
+    assert_eq!((client.ask("peek 6|"), client.line()), ("FOUND 6 1".into(), "x".into()));
+}
+
+/// Jobs that are kept are not given out while the daemon drains, so whoever reserves waits for jobs that are there.
+#[test]
+fn an_upgrade_takes_a_drain_over_whoever_waits() {
+    let scratch = Scratch::new();
+    let admin = scratch.file("admin");
+    let mut daemon = start(&scratch.file("jobs.db"), &["--admin", &format!("unix:{}", admin.display())]);
+    let say = |command: &[u8]| {
+        let mut socket = UnixStream::connect(&admin).expect("it listens");
+        socket.write_all(command).expect("is sent");
+        socket
+    };
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    let mut client = Speaker::connect(daemon.jobs());
+    assert_eq!(client.ask("put 0 0 99 1|x|"), "INSERTED 1");
+    let drain = say(b"DRAIN\n");
+    let mut runner = Speaker::connect(daemon.jobs());
+    while client.ask("put 0 0 99 1|y|") != "DRAINING" {
+        thread::sleep(Duration::from_millis(2));
+    }
+    runner.send("reserve|");
+    while count_of(&mut client, "current-waiting") == 0 {
+        thread::sleep(Duration::from_millis(2));
+    }
+    daemon.upgrade();
+    assert_eq!(count_of(&mut client, "current-waiting"), 1);
+    assert_eq!(client.ask("put 0 0 99 1|z|"), "DRAINING");
+    let undrain = say(b"UNDRAIN\n");
+    assert_eq!((runner.line(), runner.line()), ("RESERVED 1 1".into(), "x".into()));
+    drop((drain, undrain));
 }

@@ -2,6 +2,7 @@
 
 use crate::store::plain;
 use crate::support::random::Random;
+use poolcounter::count::SmallCount;
 use poolcounter::jobs::state::{Backoff, Body, Commit, History, JobId, Record, Saved, Setting, Stored, Until};
 use poolcounter::jobs::store::{Standing, Store, Verdict};
 use poolcounter::time::{Span, Time};
@@ -128,8 +129,14 @@ fn full(id: u64) -> Record<'static> {
     Record {
         pri: u32::MAX,
         is_buried: true,
-        reserves: 3,
-        history: History { timeouts: 1, releases: 2, buries: 3, kicks: 4, attempts: 5 },
+        reserves: SmallCount::MAX,
+        history: History {
+            timeouts: 1.into(),
+            releases: 2.into(),
+            buries: 3.into(),
+            kicks: 4.into(),
+            attempts: SmallCount::MAX,
+        },
         key: b"key\xfe",
         until: Until::Deleted,
         root: Some((SIGNATURE, u64::MAX - 1)),

@@ -4,7 +4,7 @@
 use crate::crash::kept_rows::KeptRows;
 use poolcounter::jobs::state::{Commit, Stored};
 use poolcounter::jobs::store::batch::Batch;
-use poolcounter::jobs::store::{Mark, Store, Verdict, Visit};
+use poolcounter::jobs::store::{HandedOver, Store, Verdict, Visit};
 use poolcounter::jobs::{self, JobQueue, JobsSettings};
 use poolcounter::options::Opt;
 use poolcounter::service::{Info, Service, Wake};
@@ -150,7 +150,7 @@ impl Store for LosingStore {
         Ok(KeptRows::of(&desk.disk).visit(epoch, visit)?)
     }
 
-    fn go_on(&mut self, _: Span, _: Mark) {}
+    fn go_on(&mut self, _: Span, _: HandedOver) {}
 
     fn is_busy(&self) -> bool {
         let desk = self.desk();

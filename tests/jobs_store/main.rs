@@ -8,8 +8,10 @@ mod bodies;
 mod crash;
 mod crashes;
 mod daemon;
+mod figures;
 mod kept;
 mod losing;
+mod meddling;
 mod random;
 mod speed;
 mod store;
@@ -440,6 +442,70 @@ fn who_would_change_more_than_the_store_can_take_waits() {
     // A long command waits, too, and comes to its end.
     stage.ask(puts, "clear default|");
     assert_eq!(stage.ask(asks, "peek-ready|"), "NOT_FOUND|");
+}
+
+/// The store fails while so much waits that others are not read: each request is answered when it has waited long enough.
+#[test]
+fn what_is_held_back_while_the_store_fails_is_answered_in_time() {
+    let queue = Queue { changes: 10, bytes: 1 << 20 };
+    let mut stage = Stage::with(JobsSettings { queue, store_timeout: Span::from_secs(3), ..JobsSettings::default() });
+    let [many, one, holder, asks, late] = std::array::from_fn(|_| stage.connect());
+    for _ in 0..300 {
+        stage.ask(many, "put 0 0 999 1|a|");
+    }
+    stage.ask(holder, "reserve-job 290|");
+    stage.ask(holder, "reserve-job 291|bury 291 0|");
+    stage.heard(holder);
+    stage.send(many, &(1..=200).map(|id| format!("delete {id}|")).collect::<String>());
+    stage.store.fail(true);
+    stage.world.advance(Span::from_millis(500));
+    stage.send(one, "delete 250|kick 5|delete 251|");
+    stage.send(holder, "fail 290 0 0 1|x|bury 290 0|");
+    stage.send(asks, "reserve-job 291|peek 292|reserve|touch 291|reserve-many 2 0|stats-job 1|");
+    let heard = stage.heard(asks);
+    assert!(heard.starts_with("RESERVED 291 1|a|FOUND 292 1|a|RESERVED ") && heard.contains("TOUCHED|"), "{heard}");
+    stage.world.advance(Span::from_millis(1_500));
+    stage.send(late, "delete 252|put 0 0 9 1|z|");
+    assert_eq!((stage.heard(many), stage.heard(one), stage.heard(holder)), Default::default());
+    stage.world.advance(Span::from_millis(2_600));
+    assert_eq!(stage.heard(many), "INTERNAL_ERROR|".repeat(200));
+    assert_eq!(stage.heard(one), "INTERNAL_ERROR|".repeat(3));
+    assert_eq!(stage.heard(holder), "INTERNAL_ERROR|".repeat(2));
+    assert_eq!(stage.heard(late), "");
+    stage.world.advance(Span::from_millis(1_600));
+    assert_eq!(stage.heard(late), "INTERNAL_ERROR|OUT_OF_MEMORY|");
+    // Who asks again waits again, and what nobody has answered for is done or not.
+    stage.send(late, "delete 252|");
+    assert_eq!(stage.heard(late), "");
+    stage.store.fail(false);
+    stage.commit_all();
+    assert_eq!(stage.heard(late), "DELETED|");
+    assert_eq!(stage.ask(one, "delete 250|delete 251|peek 1|"), "DELETED|DELETED|NOT_FOUND|");
+}
+
+/// A command that goes through many jobs waits for room, too.
+#[test]
+fn a_long_command_is_answered_in_time_while_the_store_fails() {
+    let queue = Queue { changes: 10, bytes: 1 << 20 };
+    let mut stage = Stage::with(JobsSettings { queue, store_timeout: Span::from_secs(3), ..JobsSettings::default() });
+    let client = stage.connect();
+    for _ in 0..2500 {
+        stage.send(client, "put 0 0 999 1|a|");
+        stage.commit_all();
+    }
+    stage.heard(client);
+    stage.send(client, "clear default|list-tube-used|");
+    stage.store.fail(true);
+    stage.world.advance(Span::from_millis(2_900));
+    assert_eq!(stage.heard(client), "");
+    stage.world.advance(Span::from_millis(1_200));
+    assert_eq!(stage.heard(client), "INTERNAL_ERROR|USING default|");
+    stage.store.fail(false);
+    for _ in 0..20 {
+        stage.commit_all();
+        stage.world.advance(Span::from_secs(1));
+    }
+    assert_eq!(stage.ask(client, "peek-ready|"), "NOT_FOUND|", "it has come to its end");
 }
 
 /// A commit of half a minute: locks, and whatever promises nothing, are as quick as ever.

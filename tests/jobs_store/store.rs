@@ -1,7 +1,7 @@
 //! A store of jobs that commits when the test says so. It outlives the servers of an upgrade, as a disk would.
 
 use poolcounter::jobs::state::{Commit, History, JobId, Record, Stored, Until};
-use poolcounter::jobs::store::{Mark, Store, Verdict, Visit};
+use poolcounter::jobs::store::{HandedOver, Store, Verdict, Visit};
 use poolcounter::jobs::{self, JobQueue, JobsSettings};
 use poolcounter::options::Opt;
 use poolcounter::service::{Info, Service, Wake};
@@ -112,7 +112,7 @@ impl Store for SlowStore {
         Ok(())
     }
 
-    fn go_on(&mut self, _: Span, _: Mark) {}
+    fn go_on(&mut self, _: Span, _: HandedOver) {}
 
     fn is_busy(&self) -> bool {
         let desk = self.desk();
@@ -167,7 +167,7 @@ pub fn plain(id: u64) -> Record<'static> {
         created: 5_000_000,
         delayed: None,
         is_buried: false,
-        reserves: 0,
+        reserves: 0.into(),
         history: History::default(),
         key: b"",
         until: Until::Reserved,

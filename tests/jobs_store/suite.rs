@@ -6,8 +6,8 @@ use crate::support::random::{Random, setting};
 use crate::support::scratch::Scratch;
 use poolcounter::jobs::postgres::Postgres;
 use poolcounter::jobs::sqlite::{Place, Sqlite};
-use poolcounter::jobs::state::Commit;
-use poolcounter::jobs::store::{Mark, Memory, Standing, Store, Verdict};
+use poolcounter::jobs::state::{Commit, JobId};
+use poolcounter::jobs::store::{Copying, HandedOver, Mark, Memory, RefusedChange, Standing, Store, Verdict};
 use poolcounter::time::{Span, Time};
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ fn a_store_that_keeps_nothing_is_told_nothing() {
     let mut store = Memory;
     assert_eq!(load(&mut store, EPOCH).expect("is always new"), Kept::default());
     assert!(store.is_immediate() && !store.is_busy() && !store.is_failing());
-    assert!(store.verdict().is_none() && store.health().is_none() && !store.copy(b"/nowhere"));
+    assert!(store.verdict().is_none() && store.health().is_none() && store.copy(b"copy") == Copying::Impossible);
 }
 
 #[test]
@@ -170,6 +170,18 @@ fn nobody_else_may_open_it_meanwhile() {
     });
 }
 
+/// Returns which of the openings of its place a store has.
+fn opening_of(store: &dyn Store) -> u64 {
+    store.hand_over(0, 1).mark.opening
+}
+
+/// Ends a store as a program does that is replaced by another: what several daemons share is not let go.
+fn leave(store: Box<dyn Store>) {
+    if store.health().is_some_and(|health| health.owner.is_some()) {
+        std::mem::forget(store);
+    }
+}
+
 #[test]
 fn a_process_that_has_everything_goes_on_where_the_other_stopped() {
     on_each(|open, scratch| {
@@ -179,14 +191,14 @@ fn a_process_that_has_everything_goes_on_where_the_other_stopped() {
         kept.add(&mut *store, Change::Put(1, b"a".to_vec()));
         kept.add(&mut *store, Change::NextId(2));
         commit(&mut *store, &mut kept, 1);
-        let mark = Mark { opening: store.opening(), batch: 1, next_id: 2 };
-        drop(store);
+        let handed_over = store.hand_over(1, 2);
+        leave(store);
         let mut store = open(&scratch);
-        store.go_on(EPOCH, mark);
+        store.go_on(EPOCH, handed_over.clone());
         settle(&mut *store);
         kept.add(&mut *store, Change::Put(2, b"b".to_vec()));
         commit(&mut *store, &mut kept, 2);
-        assert!(!store.is_failing() && store.opening() > mark.opening);
+        assert!(!store.is_failing() && opening_of(&*store) > handed_over.mark.opening);
         drop(store);
         assert_eq!(load(&mut *open(&scratch), EPOCH).expect("is readable"), kept);
     });
@@ -196,7 +208,7 @@ fn a_process_that_has_everything_goes_on_where_the_other_stopped() {
 #[test]
 fn a_place_that_has_something_else_is_written_anew() {
     on_each(|open, scratch| {
-        let mark = Mark { opening: 7, batch: 40, next_id: 900 };
+        let handed_over = HandedOver { mark: Mark { opening: 7, batch: 40, next_id: 900 }, ..HandedOver::default() };
         let mut other = Kept::default();
         let mut store = open(&scratch);
         load(&mut *store, EPOCH).expect("is new");
@@ -206,7 +218,7 @@ fn a_place_that_has_something_else_is_written_anew() {
         drop(store);
         let mut kept = Kept::default();
         let mut store = open(&scratch);
-        store.go_on(EPOCH, mark);
+        store.go_on(EPOCH, handed_over.clone());
         let mut scratch = scratch;
         if has_no_room {
             // What is there is left alone, and nothing is told before somebody decides.
@@ -216,7 +228,7 @@ fn a_place_that_has_something_else_is_written_anew() {
             assert_eq!(load(&mut *open(&scratch), EPOCH).expect("is readable"), other);
             scratch = Scratch::new();
             store = open(&scratch);
-            store.go_on(EPOCH, mark);
+            store.go_on(EPOCH, handed_over.clone());
         }
         assert_eq!(verdict_of(&mut *store), Verdict::Rewrite);
         assert!(store.is_busy());
@@ -232,7 +244,7 @@ fn a_place_that_has_something_else_is_written_anew() {
         settle(&mut *store);
         kept.add(&mut *store, Change::Delete(5));
         commit(&mut *store, &mut kept, 41);
-        assert!(!store.is_failing() && comes_to_rest(&mut *store) && store.opening() > 7);
+        assert!(!store.is_failing() && comes_to_rest(&mut *store) && opening_of(&*store) > 7);
         drop(store);
         assert_eq!(load(&mut *open(&scratch), EPOCH).expect("is readable"), kept);
     });
@@ -245,7 +257,7 @@ fn a_file_that_has_lost_something_is_written_anew_and_nothing_is_told_before_tha
     let mut store = sqlite(&scratch);
     let mut kept = Kept::default();
     load(&mut *store, EPOCH).expect("is new");
-    let opening = store.opening();
+    let opening = opening_of(&*store);
     let mut batch = 0;
     loop {
         batch += 1;
@@ -263,7 +275,7 @@ fn a_file_that_has_lost_something_is_written_anew_and_nothing_is_told_before_tha
     (1..=batch).for_each(|id| kept.add(&mut *store, Change::Put(id, b"a".to_vec())));
     store.add_slice(true);
     settle(&mut *store);
-    assert!(!store.is_failing() && store.opening() > opening);
+    assert!(!store.is_failing() && opening_of(&*store) > opening);
     kept.add(&mut *store, Change::Delete(1));
     commit(&mut *store, &mut kept, batch + 1);
     assert_eq!(store.health().expect("has one").rewrites, 1);
@@ -280,8 +292,8 @@ fn a_replacement_that_was_interrupted_is_brought_to_its_end() {
     load(&mut *store, EPOCH).expect("is new");
     old.add(&mut *store, Change::Put(1, b"old".to_vec()));
     commit(&mut *store, &mut old, 1);
-    let copy = scratch.file("jobs.db-whole");
-    assert!(store.copy(copy.as_os_str().as_encoded_bytes()));
+    let copy = scratch.file("copy");
+    assert_eq!(store.copy(b"copy"), Copying::Begun);
     assert!(matches!(verdict_of(&mut *store), Verdict::Copied(Ok(_))));
     let whole = old.clone();
     old.add(&mut *store, Change::Delete(1));
@@ -295,8 +307,53 @@ fn a_replacement_that_was_interrupted_is_brought_to_its_end() {
         std::fs::rename(scratch.file(&format!("{name}.kept")), scratch.file(name)).expect("can be renamed");
     }
     std::fs::write(scratch.file("jobs.db-new"), "half").expect("can be written");
+    // A copy is as old as the file, and takes no place.
+    std::fs::copy(&copy, scratch.file("jobs.db-whole")).expect("can be copied");
+    assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), old);
+    assert!(!scratch.file("jobs.db-whole").exists() && scratch.file("jobs.db-found").exists());
+    // What was written anew is newer. The log of the other is there still.
+    std::fs::write(scratch.file("jobs.db-wal"), "old").expect("can be written");
+    let file = rusqlite::Connection::open(&copy).expect("is a file of SQLite");
+    file.execute("UPDATE meta SET epoch = epoch + 2", []).expect("can be written");
+    drop(file);
+    std::fs::rename(&copy, scratch.file("jobs.db-whole")).expect("can be renamed");
     assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), whole);
-    assert!(!copy.exists());
+    assert!(!scratch.file("jobs.db-whole").exists());
+}
+
+/// The store refuses three rows for good, and takes all others of their batch.
+#[test]
+fn a_row_that_can_never_be_kept_is_dropped_alone() {
+    let scratch = Scratch::new();
+    let mut store = sqlite(&scratch);
+    let mut kept = Kept::default();
+    load(&mut *store, EPOCH).expect("is new");
+    kept.add(&mut *store, Change::Put(1, b"a".to_vec()));
+    commit(&mut *store, &mut kept, 1);
+    drop(store);
+    let file = rusqlite::Connection::open(scratch.file("jobs.db")).expect("is a file of SQLite");
+    let triggers = "CREATE TRIGGER large BEFORE INSERT ON job WHEN NEW.id IN (3, 4)
+            BEGIN SELECT length(zeroblob(1500000000)); END;
+        CREATE TRIGGER fixed BEFORE UPDATE ON job BEGIN SELECT RAISE(ABORT, 'nothing may change'); END;";
+    file.execute_batch(triggers).expect("can be made");
+    drop(file);
+    let mut store = sqlite(&scratch);
+    load(&mut *store, EPOCH).expect("is readable");
+    kept.add(&mut *store, Change::Put(2, b"b".to_vec()));
+    (3..=4).for_each(|id| kept.clone().add(&mut *store, Change::Put(id, b"c".to_vec())));
+    kept.clone().add(&mut *store, Change::Update(1));
+    kept.add(&mut *store, Change::Put(5, b"d".to_vec()));
+    kept.add(&mut *store, Change::NextId(6));
+    store.commit(Commit(2));
+    let Verdict::Refused(rows) = verdict_of(&mut *store) else { panic!("nothing is refused") };
+    let told: Vec<(usize, RefusedChange, &str)> = rows.iter().map(|row| (row.index, row.what, &*row.why)).collect();
+    let (put, large) = (|id| RefusedChange::Put(JobId(id)), "string or blob too big");
+    assert_eq!(told, [(1, put(3), large), (2, put(4), large), (3, RefusedChange::Job(JobId(1)), "nothing may change")]);
+    assert_eq!(verdict_of(&mut *store), Verdict::Committed(Commit(2)));
+    kept.batch = 2;
+    assert!(!store.is_failing());
+    drop(store);
+    assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), kept);
 }
 
 #[test]
@@ -307,16 +364,20 @@ fn a_copy_has_what_is_committed_and_takes_the_place_of_nothing() {
         load(&mut *store, EPOCH).expect("is new");
         (1..2000).for_each(|id| kept.add(&mut *store, Change::Put(id, vec![b'c'; 500])));
         commit(&mut *store, &mut kept, 1);
-        let copies = Scratch::new();
-        let path = copies.file("jobs.db");
-        if !store.copy(path.as_os_str().as_encoded_bytes()) {
+        let path = scratch.file("copy.db");
+        if store.copy(b"copy.db") == Copying::Impossible {
             // It has means of its own for that.
             return assert!(store.health().is_some_and(|health| health.owner.is_some()));
         }
         let Verdict::Copied(Ok(bytes)) = verdict_of(&mut *store) else { panic!("it is not copied") };
         assert_eq!(bytes, std::fs::metadata(&path).expect("is there").len());
-        assert!(store.copy(path.as_os_str().as_encoded_bytes()));
-        assert_eq!(verdict_of(&mut *store), Verdict::Copied(Err("it is there already".into())));
+        assert_eq!(store.copy(b"copy.db"), Copying::Begun);
+        let refusal = format!("{} is there already", path.display());
+        assert_eq!(verdict_of(&mut *store), Verdict::Copied(Err(refusal)));
+        let own = ["jobs.db", "jobs.db-whole", "jobs.db-new", "jobs.db.2"];
+        assert!(own.iter().all(|name| store.copy(name.as_bytes()) == Copying::BadName));
+        let copies = Scratch::new();
+        std::fs::rename(&path, copies.file("jobs.db")).expect("can be renamed");
         assert_eq!(load(&mut *open(&copies), EPOCH).expect("is readable"), kept);
         // The store goes on, and so does the copy, as a store of its own.
         kept.add(&mut *store, Change::Delete(1));

@@ -175,6 +175,14 @@ impl Client {
         Client::of(TcpStream::connect(address).expect("connects"))
     }
 
+    /// A client of the daemon at this address that connects from one of the machine's own, such as 127.0.0.2.
+    pub fn from(ip: Ipv4Addr, address: SocketAddr) -> Client {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::from((ip, 0)).into()).expect("is the machine's own");
+        socket.connect(&address.into()).expect("connects");
+        Client::of(socket.into())
+    }
+
     /// A client on this connection.
     pub fn of(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(PATIENCE)).expect("an option");

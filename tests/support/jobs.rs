@@ -78,7 +78,7 @@ struct Store {
 /// What of a job must not be lost.
 fn lasting(record: &Record<'_>, body: &[u8], now: Time) -> Vec<u8> {
     let lasting = Record {
-        reserves: 0,
+        reserves: 0.into(),
         history: History { attempts: record.history.attempts, ..History::default() },
         delayed: record.delayed.filter(|until| *until > now),
         ..*record
@@ -191,7 +191,7 @@ impl Service {
     /// Brings bytes of a connection, and serves what is whole.
     pub fn send(&mut self, conn: usize, bytes: &[u8]) {
         self.peers.entry(conn).or_default().input.extend_from_slice(bytes);
-        self.step(|state, step| state.open(ConnId::from_index(conn), step));
+        self.step(|state, _| state.open(ConnId::from_index(conn)));
         self.serve(conn);
     }
 
@@ -331,6 +331,11 @@ impl Service {
         assert_eq!(saved, again, "what is saved again is the same");
     }
 
+    /// Adds something that was saved, or that a store has.
+    pub fn restore(&mut self, saved: Saved<'_>) {
+        self.step(|state, step| state.restore(saved, step).expect("it makes sense"));
+    }
+
     /// Takes one step, and tells what it says.
     fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
         let mut events = Vec::new();
@@ -350,7 +355,7 @@ impl Service {
             self.note(Happened::Committed(commit.0));
         }
         let mut told = Vec::new();
-        for Event { conn, reply, after } in events {
+        for Event { conn, reply, after, .. } in events {
             if let Reply::Reserved(job) = reply {
                 self.note(Happened::Reserved(conn.index(), job.0));
             }
@@ -403,7 +408,7 @@ impl Service {
         match item {
             Item::Put(put, body) => self.step(|state, step| state.put(conn, &put, body, step)),
             Item::PutMany(entries) => self.put_many(conn, entries),
-            Item::Fail(id, pri, delay, text) => self.step(|state, step| state.fail(conn, id, pri, delay, &text, step)),
+            Item::Fail(failure, text) => self.step(|state, step| state.fail(conn, failure, &text, step)),
             Item::Refused(refusal) => self.refuse(conn, refusal),
             Item::Request(request) => self.request(conn, request),
         }

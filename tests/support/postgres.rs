@@ -2,7 +2,8 @@
 //! temporary directory, and ends with the process of the tests.
 
 use poolcounter::jobs::options::PostgresUrl;
-use poolcounter::jobs::postgres::{Place, init_db};
+use poolcounter::jobs::postgres::Place;
+pub use poolcounter::jobs::postgres::init_db;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, chown};

@@ -55,6 +55,21 @@ impl Certificates {
         self.make(name, &["-subj", subject, "-CA", &ca, "-CAkey", &key, "-addext", extension]);
     }
 
+    /// Makes an authority between another one and its clients, with name constraints.
+    pub fn issue_constrained_authority(&self, name: &str, authority: &str, permitted: &str) {
+        let (ca, key) = (self.path(&format!("{authority}.pem")), self.path(&format!("{authority}.key")));
+        let constraints = format!("nameConstraints=critical,permitted;{permitted}");
+        let extensions = ["-addext", "basicConstraints=critical,CA:TRUE", "-addext", &constraints];
+        let signed = ["-subj", &format!("/CN={name}"), "-CA", &ca, "-CAkey", &key];
+        self.make(name, &[&signed[..], &extensions].concat());
+    }
+
+    /// Appends certificates to those of a file.
+    pub fn append(&self, name: &str, others: &str) {
+        let read = |name: &str| fs::read(self.path(&format!("{name}.pem"))).expect("it was made");
+        fs::write(self.path(&format!("{name}.pem")), [read(name), read(others)].concat()).expect("can be written");
+    }
+
     /// Makes a client's certificate that was valid for a year.
     pub fn issue_expired(&self, name: &str, authority: &str) {
         let path = |end: &str| self.path(&format!("{name}.{end}"));
@@ -107,7 +122,9 @@ impl Certificates {
             None => builder.with_no_client_auth(),
             Some(name) => {
                 let key = PrivateKeyDer::from_pem_file(self.path(&format!("{name}.key"))).expect("it was made");
-                builder.with_client_auth_cert(vec![read(name)], key).expect("they belong together")
+                let chain = CertificateDer::pem_file_iter(self.path(&format!("{name}.pem"))).expect("it was made");
+                let chain = chain.collect::<Result<_, _>>().expect("is PEM");
+                builder.with_client_auth_cert(chain, key).expect("they belong together")
             }
         }))
     }
@@ -213,12 +230,17 @@ impl TlsClient {
         line.trim_end_matches('\n').to_string()
     }
 
-    /// Sends a request and waits for the first line of its answer; the error says why there is none.
-    pub fn try_ask(&mut self, request: &str) -> std::io::Result<String> {
-        self.reader.get_mut().write_all(format!("{request}\n").as_bytes())?;
+    /// Waits for the next line, which is empty at the end.
+    pub fn try_line(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         self.reader.read_line(&mut line)?;
         Ok(line.trim_end_matches('\n').to_string())
+    }
+
+    /// Sends a request and waits for the first line of its answer; the error says why there is none.
+    pub fn try_ask(&mut self, request: &str) -> std::io::Result<String> {
+        self.reader.get_mut().write_all(format!("{request}\n").as_bytes())?;
+        self.try_line()
     }
 
     /// The same for a request that is answered.

@@ -2,13 +2,13 @@
 //! test says so. Everything above the sockets is the daemon's own code.
 
 use poolcounter::access::Rule;
-use poolcounter::id::ConnId;
+use poolcounter::id::{ConnId, Id};
 use poolcounter::loop_stats::LoopStats;
 use poolcounter::net::{Connections, Host, Readiness, Stream, rehearse};
 use poolcounter::pools::PoolsSettings;
 use poolcounter::random::Random;
 use poolcounter::record::{Reader, Writer};
-use poolcounter::registry::{AllSettings, SERVICES, Services};
+use poolcounter::registry::{AllSettings, PerService, SERVICES, Services};
 use poolcounter::service::{Info, Wake};
 use poolcounter::time::{Span, Time};
 use std::cell::{Cell, RefCell};
@@ -32,6 +32,8 @@ struct Link {
     client: usize,
     /// Where the client is, for rules of access.
     ip: Option<IpAddr>,
+    /// The server cannot find out where the client is.
+    is_unknown: bool,
     to_server: VecDeque<u8>,
     to_client: Vec<u8>,
     /// How many more bytes the client's side takes before it is full.
@@ -121,12 +123,15 @@ impl Stream for Pipe {
     }
 
     fn peer(&self) -> io::Result<String> {
-        let link = self.0.borrow();
-        if link.reset { Err(ErrorKind::NotConnected.into()) } else { Ok(format!("client:{}", link.client)) }
+        Ok(format!("client:{}", self.0.borrow().client))
     }
 
     fn ip(&self) -> Option<IpAddr> {
         self.0.borrow().ip
+    }
+
+    fn is_known(&self) -> bool {
+        !self.0.borrow().is_unknown
     }
 }
 
@@ -227,6 +232,11 @@ impl World {
         self.connections.guard(self.rules.clone());
     }
 
+    /// Lets each service have so many connections.
+    pub fn limit(&mut self, places: u64) {
+        self.connections.limit(PerService::of(&self.list, |_| places));
+    }
+
     /// Has the next servers find no rules that can be read.
     pub fn lose_rules(&mut self) {
         self.rules = None;
@@ -254,13 +264,33 @@ impl World {
 
     /// Connects a client of some service from an address.
     pub fn connect_from(&mut self, ip: Option<IpAddr>, service: &str) -> usize {
-        let link = Link { client: self.clients.len(), ip, room: usize::MAX, ..Link::default() };
+        self.connect_with(Link { ip, ..Link::default() }, service, false)
+    }
+
+    fn connect_with(&mut self, link: Link, service: &str, is_proxied: bool) -> usize {
+        let link = Link { client: self.clients.len(), room: usize::MAX, ..link };
         let link = Rc::new(RefCell::new(link));
         let id = self.connections.named(service).expect("is in the list");
-        let id = self.connections.open(Pipe::new(&link), id, self.now.get());
-        self.connections.admit(id, self.now.get());
+        // One that was closed at once has no number, and none is used.
+        let id = self.connections.admit(Pipe::new(&link), id, is_proxied, self.now.get());
+        let id = id.unwrap_or(ConnId::from_index(0));
         self.clients.push(Client { link, id });
         self.clients.len() - 1
+    }
+
+    /// Connects a client of the pools of which no server finds out where it is.
+    pub fn connect_unknown(&mut self) -> usize {
+        self.connect_with(Link { is_unknown: true, ..Link::default() }, "pools", false)
+    }
+
+    /// Connects a proxy to some service, which has not said yet whose requests it brings.
+    pub fn connect_proxy(&mut self, service: &str) -> usize {
+        self.connect_with(Link::default(), service, true)
+    }
+
+    /// No server finds out any more where a client is.
+    pub fn forget_address(&mut self, client: usize) {
+        self.clients[client].link.borrow_mut().is_unknown = true;
     }
 
     /// The client sends bytes; the server has not read them yet.
@@ -380,6 +410,11 @@ impl World {
         self.connections.pause(is_paused);
     }
 
+    /// The operator has nothing new taken.
+    pub fn drain(&mut self) {
+        self.connections.drain(self.now());
+    }
+
     /// Whether a service has asked that the daemon ends, and it may.
     pub fn may_end(&self) -> bool {
         self.connections.may_end()
@@ -414,6 +449,10 @@ impl World {
     /// Has the services bring to an end what an upgrade waits for, unless that is a store's part.
     fn quiesce(&mut self) {
         self.connections.quiesce(self.now());
+        if !self.is_quiet() {
+            // The end of a connection has given a service something to do.
+            self.connections.quiesce(self.now());
+        }
         self.connections.pause(false);
     }
 

@@ -71,7 +71,7 @@ impl Toy {
             match event {
                 Event::Reply(conn, reply) => context.output.reply(conn, |bytes| wire::write(bytes, &reply)),
                 Event::After(conn, commit, reply) => {
-                    context.reply_after(conn, commit, |bytes| wire::write(bytes, &reply));
+                    context.reply_after(conn, commit, 0, |bytes| wire::write(bytes, &reply));
                 }
                 Event::Resume(conn) => context.resume(conn),
             }

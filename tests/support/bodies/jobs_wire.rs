@@ -61,7 +61,12 @@ fn items(data: &[u8], piece: usize) -> Vec<String> {
             let Cut { consumed, item } = stream.cut(&buffer, MAX_SIZE);
             let told = item.map(|item| tell(&item));
             let is_over = told.is_none() && consumed == 0;
+            let has_ended = told.as_deref() == Some("Quit");
             items.extend(told);
+            if has_ended {
+                // The connection is closed, whatever follows.
+                return items;
+            }
             buffer.drain(..consumed);
             if is_over {
                 break;
@@ -82,9 +87,9 @@ fn tell(item: &Item<'_>) -> String {
             assert!(body.bytes().len() <= MAX_SIZE as usize);
             format!("{put:?} {}", body.bytes().escape_ascii())
         }
-        Item::Fail(id, pri, delay, text) => {
+        Item::Fail(failure, text) => {
             assert!(text.len() <= MAX_ERROR_BYTES as usize);
-            format!("fail {} {pri} {delay} {}", id.0, text.escape_ascii())
+            format!("{failure:?} {}", text.escape_ascii())
         }
         Item::Refused(refusal) => format!("{refusal:?}"),
         Item::PutMany(entries) => {

@@ -1,0 +1,14 @@
+//! Rules of access, read as the daemon reads them.
+
+use super::scratch::Scratch;
+use poolcounter::access::Rule;
+use poolcounter::cli::DaemonSettings;
+use std::fs;
+
+/// Returns the rules of a configuration file with this text.
+pub fn read(text: &str) -> Vec<Rule> {
+    let scratch = Scratch::new();
+    let path = scratch.file("toml");
+    fs::write(&path, text).expect("can be written");
+    DaemonSettings::of_file(&path.display().to_string()).expect("is well-formed").rules
+}
