@@ -4,7 +4,7 @@
 use super::disk::Directory;
 use super::load::{self, Player};
 use super::queues;
-use super::report::{Values, median};
+use super::report::{Values, median, p99};
 use super::scraping;
 use super::server::Server;
 use super::settings::Settings;
@@ -53,6 +53,6 @@ pub fn measure(clients: usize, settings: &Settings) -> io::Result<Values> {
     timed.took.extend(timed.took.is_empty().then_some(f64::NAN));
     let middle = median(&mut timed.took);
     // It is sorted now.
-    let late = timed.took[timed.took.len() * 99 / 100];
+    let late = p99(&timed.took);
     Ok(vec![commit, middle, late, late / commit, middle_of("checkpoints")])
 }

@@ -2,7 +2,7 @@
 //! another client waits meanwhile.
 
 use super::clients::Clients;
-use super::report::Values;
+use super::report::{Values, p99};
 use super::server::Server;
 use std::io;
 use std::thread;
@@ -30,5 +30,5 @@ pub fn measure(server: &Server, count: usize) -> io::Result<Values> {
     }
     end.join().map_err(|_| io::Error::other("the connections were not closed"))?;
     times.sort_by(f64::total_cmp);
-    Ok(vec![times[(times.len() - 1) * 99 / 100], times[times.len() - 1]])
+    Ok(vec![p99(&times), times[times.len() - 1]])
 }

@@ -3,7 +3,7 @@
 use super::clients::{Clients, PATIENCE};
 use super::load::Player;
 use super::random::Random;
-use super::report::{Values, median};
+use super::report::{Values, median, p99};
 use super::server::{Program, Server};
 use super::settings::Settings;
 use std::collections::VecDeque;
@@ -126,7 +126,7 @@ pub fn hand_over(server: &Server, count: usize, members: usize, settings: &Setti
         clients.send(holder, b"TAKE p 600\n")?;
     }
     let middle = median(&mut times);
-    Ok(vec![middle, times[times.len() * 99 / 100]])
+    Ok(vec![middle, p99(&times)])
 }
 
 /// Waits until some client has a member, and adds each that has, with its lease.

@@ -146,6 +146,11 @@ pub fn median(values: &mut [f64]) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
+/// Returns the 99th percentile of sorted values.
+pub fn p99(sorted: &[f64]) -> f64 {
+    sorted[(sorted.len() - 1) * 99 / 100]
+}
+
 /// The columns' widths, and whether they are aligned to the left.
 const WIDTHS: [(usize, bool); 16] = [
     (32, true),

@@ -3,7 +3,7 @@
 
 use super::clients::Clients;
 use super::crowd::{self, HOLDER};
-use super::report::Values;
+use super::report::{Values, p99};
 use super::server::Server;
 use super::settings::Settings;
 use std::io;
@@ -39,7 +39,7 @@ pub fn measure(server: &Server, waiters: usize, due: Due, settings: &Settings) -
     lateness.sort_by(f64::total_cmp);
     let early = lateness.iter().filter(|ms| **ms < 0.0).count() as f64;
     let at = |share: f64| lateness[((lateness.len() - 1) as f64 * share) as usize];
-    Ok(vec![early, at(0.5), at(0.99), at(1.0)])
+    Ok(vec![early, at(0.5), p99(&lateness), at(1.0)])
 }
 
 fn begin_spread(clients: &mut Clients, waiters: usize, timeout: Duration, spread: Duration) -> io::Result<Vec<Wait>> {

@@ -18,6 +18,9 @@ class RunPoolCounterJobs extends Maintenance {
 	/** With so much of the memory limit in use no further job is begun. */
 	private const FULL = 0.8;
 
+	/** Status 0 would mean that the job is done. */
+	private const NO_BATCH = 'These are no jobs, one a line: run it with jobs run --batch';
+
 	/** @var bool */
 	private $isEnding = false;
 
@@ -33,6 +36,10 @@ class RunPoolCounterJobs extends Maintenance {
 	}
 
 	public function execute() {
+		if ( getenv( 'JOB_ID' ) !== false ) {
+			// A single job: its body would be taken for lines, and the end of this process for the job's.
+			$this->fatalError( self::NO_BATCH );
+		}
 		$this->checkWiki();
 		$this->announce();
 		if ( function_exists( 'pcntl_async_signals' ) ) {
@@ -43,11 +50,13 @@ class RunPoolCounterJobs extends Maintenance {
 		}
 		while ( true ) {
 			$line = fgets( STDIN );
-			// What has no end is no whole line.
-			if ( $line === false || substr( $line, -1 ) !== "\n" ) {
+			if ( $line === false ) {
 				return;
 			}
-			[ $id, $body ] = explode( ' ', substr( $line, 0, -1 ), 2 ) + [ '', '' ];
+			[ $id, $body ] = explode( ' ', rtrim( $line, "\n" ), 2 ) + [ '', '' ];
+			if ( substr( $line, -1 ) !== "\n" || !ctype_digit( $id ) ) {
+				$this->fatalError( self::NO_BATCH );
+			}
 			if ( !$this->isEnding && $this->isFull() ) {
 				$this->isEnding = true;
 			}
