@@ -19,7 +19,7 @@ MINUTES ?= 20
 STATIC = $(shell uname -m)-unknown-linux-musl
 # What Debian needs to make a package, and to try it out.
 PACKAGING = build-essential debhelper fakeroot
-PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container
+PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container openssl
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
@@ -121,9 +121,10 @@ sim:
 farm:
 	$(CARGO) test --test farm -- --nocapture
 
-## soak: the daemon under load for a long time: make soak MINUTES=20
+## soak: the daemon under load for a long time, then every service in a storm for as long: make soak MINUTES=20
 soak:
 	SOAK_MINUTES=$(MINUTES) $(CARGO) test --release --test soak -- --ignored --nocapture
+	STORM_SECONDS=$$(($(MINUTES) * 60)) $(CARGO) test --release --test storm -- --nocapture
 
 # How often `make soak-jobs` kills the daemon.
 ROUNDS ?= 200

@@ -8,6 +8,7 @@ mod support;
 
 use nix::sys::signal::Signal;
 use poolcounter::proxy::Header;
+use rustls::{ClientConnection, StreamOwned};
 use socket2::SockRef;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,6 +24,7 @@ use support::daemon::{Client, Daemon, PATIENCE};
 use support::random::{Random, setting};
 use support::scratch::Scratch;
 use support::speech::{SPOKEN, speech};
+use support::tls::{Certificates, Connector};
 use support::web;
 
 const SECONDS: u64 = 10;
@@ -57,6 +59,17 @@ impl Socket for UnixStream {
     }
 }
 
+impl Socket for StreamOwned<ClientConnection, TcpStream> {
+    fn finish(&self) {
+        // Without a word of TLS, as a client ends that crashes.
+        self.sock.finish();
+    }
+
+    fn end_by_reset(&self) {
+        self.sock.end_by_reset();
+    }
+}
+
 /// The daemon with every service.
 struct House {
     daemon: Daemon,
@@ -68,6 +81,49 @@ struct Places {
     scratch: Scratch,
     /// The address of each of [`SPOKEN`] that has one of TCP.
     addresses: Vec<Option<SocketAddr>>,
+    /// The same behind a terminator of TLS, and none without openssl.
+    secure: Vec<Option<SocketAddr>>,
+    connector: Option<Connector>,
+}
+
+/// Terminators of TLS before the services that have a socket for proxies.
+struct Terminators {
+    terminators: Vec<Daemon>,
+    /// How many descriptors each had before anybody connected.
+    descriptors: Vec<usize>,
+}
+
+impl Terminators {
+    fn start(places: &mut Places, certificates: &Certificates) -> Terminators {
+        let socket = |service: &str| format!("unix:{}", places.scratch.file(&format!("{service}.p")).display());
+        let start = |service: &&str| certificates.terminator(&socket(service), &[]);
+        let terminators: Vec<Daemon> = SECURED.iter().map(start).collect();
+        places.secure = terminators.iter().map(|terminator| Some(terminator.address)).collect();
+        places.connector = Some(certificates.connector("ca", None));
+        Terminators { descriptors: terminators.iter().map(|it| descriptors(it)).collect(), terminators }
+    }
+
+    /// Waits until each has no connection and is as it began.
+    fn settle(&mut self) {
+        for (terminator, before) in self.terminators.iter_mut().zip(&self.descriptors) {
+            let deadline = Instant::now() + PATIENCE;
+            while descriptors(terminator) > *before {
+                assert!(Instant::now() < deadline, "{} descriptors of {before}", descriptors(terminator));
+                thread::sleep(Duration::from_millis(50));
+            }
+            let log = terminator.new_log();
+            assert_eq!(log.iter().find(|line| line.contains("panicked") || line.contains("no upgrade")), None);
+            terminator.signal(Signal::SIGTERM);
+            assert_eq!(terminator.wait().code(), Some(0), "{:#?}", terminator.new_log());
+        }
+    }
+}
+
+/// The first of [`SPOKEN`], which are reached over TLS as well.
+const SECURED: [&str; 4] = ["pools", "counters", "members", "jobs"];
+
+fn descriptors(daemon: &Daemon) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", daemon.pid())).map_or(0, Iterator::count)
 }
 
 impl House {
@@ -92,11 +148,7 @@ impl House {
         let words =
             ["listens on", "the counters are at", "the members are at", "the jobs are at", "the status page are at"];
         let addresses = words.iter().map(|words| Some(address_of(words).expect("it is said"))).chain([None]).collect();
-        House { daemon, places: Places { scratch, addresses } }
-    }
-
-    fn descriptors(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.daemon.pid())).map_or(0, Iterator::count)
+        House { daemon, places: Places { scratch, addresses, secure: Vec::new(), connector: None } }
     }
 
     fn metric(&self, name: &str) -> u64 {
@@ -192,7 +244,12 @@ fn connect(places: &Places, at: usize, random: &mut Random) -> Option<Box<dyn So
     // Longer than the daemon is away for an upgrade: nobody waits for a reply for long.
     let pause = Some(Duration::from_millis(20));
     let patience = Some(Duration::from_secs(1));
-    let (kind, service) = (random.below(3), SPOKEN[at]);
+    let (kind, service) = (random.below(4), SPOKEN[at]);
+    if let (3, Some(Some(address)), Some(connector)) = (kind, places.secure.get(at), &places.connector) {
+        let socket = connector.try_connect(*address).ok()?;
+        socket.sock.set_read_timeout(pause).and(socket.sock.set_write_timeout(patience)).ok()?;
+        return Some(Box::new(socket));
+    }
     if let (Some(address), true) = (places.addresses[at], kind == 0 || service == "http") {
         let socket = TcpStream::connect(address).ok()?;
         socket.set_read_timeout(pause).and(socket.set_write_timeout(patience)).ok()?;
@@ -299,12 +356,21 @@ fn undrain(places: &Places) {
     let _ = admin.read_to_end(&mut Vec::new());
 }
 
-/// Asks for upgrades with other settings each time, and for drains that end soon.
-fn operate_all(daemon: &mut Daemon, places: &Places, random: &mut Random, end: Instant) -> Upgrades {
+/// Asks for upgrades with other settings each time, for drains that end soon, and for upgrades of the terminators.
+fn operate_all(
+    (daemon, terminators): (&mut Daemon, &mut [Daemon]),
+    places: &Places,
+    random: &mut Random,
+    end: Instant,
+) -> Upgrades {
     let mut upgrades = Upgrades::default();
     while Instant::now() < end {
         write_config(&places.scratch, random);
         upgrades.ask(daemon);
+        if !terminators.is_empty() && random.once_in(4) {
+            let signal = random.pick(&[Signal::SIGUSR1, Signal::SIGHUP]);
+            terminators[random.below(terminators.len())].signal(signal);
+        }
         let is_drained = random.once_in(8);
         if is_drained {
             daemon.signal(Signal::SIGUSR2);
@@ -326,9 +392,11 @@ fn a_storm_over_every_service_takes_nothing_along() {
     let scratch = Scratch::new();
     write_config(&scratch, &mut random);
     let mut house = House::start(scratch);
+    let certificates = Certificates::new();
+    let mut terminators = certificates.as_ref().map(|certificates| Terminators::start(&mut house.places, certificates));
     let mut keeper = Client::to(house.places.addresses[0].expect("pools have one"));
     assert_eq!(keeper.ask("ACQ4ME keeper 1 1 1"), "LOCKED");
-    let descriptors = house.descriptors();
+    let before = descriptors(&house.daemon);
     let (is_over, connections, kept) = (AtomicBool::new(false), AtomicUsize::new(0), Mutex::new(Vec::new()));
     let mut upgrades = thread::scope(|scope| {
         let places = &house.places;
@@ -341,7 +409,8 @@ fn a_storm_over_every_service_takes_nothing_along() {
         let (over, ids) = (&is_over, &kept);
         scope.spawn(move || put(jobs, over, ids));
         let end = Instant::now() + Duration::from_secs(seconds);
-        let upgrades = operate_all(&mut house.daemon, places, &mut random, end);
+        let secure = terminators.as_mut().map_or(&mut [][..], |all| &mut all.terminators);
+        let upgrades = operate_all((&mut house.daemon, secure), places, &mut random, end);
         is_over.store(true, Ordering::Relaxed);
         upgrades
     });
@@ -351,7 +420,10 @@ fn a_storm_over_every_service_takes_nothing_along() {
     // Without rules that forbid what is asked from here on.
     fs::write(house.places.scratch.file("config"), last_config(&house.places.scratch)).expect("can be written");
     house.daemon.upgrade();
-    settle(&mut house, &mut keeper, descriptors);
+    settle(&mut house, &mut keeper, before);
+    if let Some(terminators) = &mut terminators {
+        terminators.settle();
+    }
     house.daemon.signal(Signal::SIGTERM);
     assert_eq!(house.daemon.wait().code(), Some(0), "{:#?}", house.daemon.new_log());
     let House { places: Places { scratch, .. }, .. } = house;
@@ -370,7 +442,7 @@ fn last_config(scratch: &Scratch) -> String {
 }
 
 /// Waits until nothing is left of those who have gone.
-fn settle(house: &mut House, keeper: &mut Client, descriptors: usize) {
+fn settle(house: &mut House, keeper: &mut Client, before: usize) {
     undrain(&house.places);
     assert_eq!(keeper.ask("RELEASE"), "RELEASED", "what nobody gave back is held");
     let gauges = [
@@ -390,10 +462,10 @@ fn settle(house: &mut House, keeper: &mut Client, descriptors: usize) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let left = gauges.iter().find(|(name, value)| house.metric(name) != *value);
-        let open = house.descriptors();
+        let open = descriptors(&house.daemon);
         match left {
-            None if open <= descriptors => break,
-            _ => assert!(Instant::now() < deadline, "left: {left:?}, and {open} descriptors of {descriptors}"),
+            None if open <= before => break,
+            _ => assert!(Instant::now() < deadline, "left: {left:?}, and {open} descriptors of {before}"),
         }
         thread::sleep(Duration::from_millis(50));
     }

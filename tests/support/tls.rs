@@ -176,16 +176,19 @@ pub struct Connector(Arc<ClientConfig>);
 impl Connector {
     /// A connection.
     pub fn connect(&self, address: SocketAddr) -> TlsClient {
+        let stream = self.try_connect(address).expect("it listens");
+        stream.sock.set_read_timeout(Some(PATIENCE)).expect("an option");
+        stream.sock.set_nodelay(true).expect("an option");
+        TlsClient { reader: BufReader::new(stream) }
+    }
+
+    /// A connection without a deadline.
+    pub fn try_connect(&self, address: SocketAddr) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
         let name = "localhost".try_into().expect("is a name");
         let tls = ClientConnection::new(self.0.clone(), name).expect("it can be used");
-        let stream = TcpStream::connect(address).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
-        stream.set_nodelay(true).expect("an option");
-        TlsClient { reader: BufReader::new(StreamOwned::new(tls, stream)) }
+        Ok(StreamOwned::new(tls, TcpStream::connect(address)?))
     }
-}
 
-impl Connector {
     /// Shakes hands, with `damage` done to what is sent, until there is an answer that makes no sense, or none within the time.
     pub fn shake_hands(&self, address: SocketAddr, within: Duration, mut damage: impl FnMut(&mut Vec<u8>)) {
         let name = "localhost".try_into().expect("is a name");
