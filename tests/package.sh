@@ -34,6 +34,11 @@ sed -i "/^name = \"poolcounter\"/{n;s/.*/version = \"$version-next\"/}" "$source
 sed -i "1s/(.*)/(1:$version+next)/" "$sources/poolcounter/debian/changelog"
 build "$packages/next"
 
+step "a certificate for the terminator of TLS"
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 10 -subj /CN=localhost \
+    -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=IP:127.0.0.1,DNS:localhost \
+    -keyout "$packages/tls.key" -out "$packages/tls.pem" 2>/dev/null
+
 step "the C daemon's package"
 (cd "$packages" && apt-get download poolcounter=1.1.3* >/dev/null 2>&1)
 

@@ -74,7 +74,9 @@ install "${OURS[0]}"
 expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
 expect LOCKED 127.0.0.2 "ACQ4ME k 1 5 5"
 dpkg --purge poolcounter >/dev/null
+userdel poolcounter-tls
 userdel poolcounter
+! getent group poolcounter >/dev/null || groupdel poolcounter
 
 step "afresh"
 install "${OURS[0]}"
@@ -195,6 +197,39 @@ if [ "$INIT" = systemd ]; then
 	refuses 127.0.0.1
 	control reload
 	wait_for is_logged "taken over.* listens on unix:/run/poolcounter/socket"
+	echo 'ARGS=' >/etc/default/poolcounter
+
+	step "with TLS in front, by a user of its own"
+	install_file() { install -m "$1" -o "$2" "/packages/$3" "/etc/ssl/$3"; }
+	install_file 644 root tls.pem
+	install_file 400 poolcounter-tls tls.key
+	tls="--listen 127.0.0.1:7541 --to unix:/run/poolcounter/pools.sock --cert /etc/ssl/tls.pem --key /etc/ssl/tls.key"
+	echo "ARGS=\"$tls\"" >/etc/default/poolcounter-tls
+	echo 'ARGS="-l 127.0.0.1 -l proxy:unix:/run/poolcounter/pools.sock --socket-mode 660 --admin unix:/run/poolcounter/admin"' \
+		>/etc/default/poolcounter
+	control restart
+	systemctl start poolcounter-tls
+	over_tls() { poolcounter stats --server tls:127.0.0.1:7541 --tls /etc/ssl/tls.pem | grep '^uptime' >/dev/null; }
+	wait_for over_tls
+	tls_pid() { systemctl show -P MainPID poolcounter-tls; }
+	[ "$(ps -o user:32= -p "$(tls_pid)")" = poolcounter-tls ]
+	[ "$(ps -o user:32= -p "$(pid)")" = poolcounter ]
+	# The terminator can connect to the pools, and neither command the daemon nor read its memory or signal it.
+	as_terminator() { setpriv --reuid poolcounter-tls --regid poolcounter --clear-groups "$@"; }
+	as_terminator test -w /run/poolcounter/pools.sock
+	if as_terminator test -w /run/poolcounter/admin; then false; fi
+	if as_terminator cat "/proc/$(pid)/maps" >/dev/null 2>&1; then false; fi
+	if as_terminator kill -0 "$(pid)" 2>/dev/null; then false; fi
+	if setpriv --reuid poolcounter --regid poolcounter --clear-groups cat /etc/ssl/tls.key >/dev/null 2>&1; then false; fi
+	before=$(tls_pid)
+	systemctl reload poolcounter-tls
+	systemctl kill --kill-who=main --signal=USR1 poolcounter-tls
+	control reload
+	wait_for over_tls
+	[ "$(tls_pid)" = "$before" ]
+	systemd-analyze security --no-pager poolcounter-tls.service | tail -n 1
+	systemctl stop poolcounter-tls
+	rm /etc/default/poolcounter-tls
 	echo 'ARGS=' >/etc/default/poolcounter
 
 	step "activated by its socket, and reloaded"
