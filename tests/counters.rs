@@ -231,9 +231,78 @@ fn beyond_the_memory_that_is_allowed_nothing_is_acquired() {
     leave(&mut world, one);
     leave(&mut world, other);
     let last = connect(&mut world);
-    assert_eq!(status(&mut world, last, &acquire(b"c")), 0x82, "counters stay until their interval is over");
-    world.advance(INTERVAL);
-    assert_eq!(status(&mut world, last, &acquire(b"c")), 0);
+    assert_eq!(status(&mut world, last, &get(b"a")), 0, "a counter that nobody holds is remembered");
+    assert_eq!(status(&mut world, last, &acquire(b"c")), 0, "there is room for one more holding");
+    assert_eq!(status(&mut world, last, &acquire(b"d")), 0, "and for this one");
+    assert_eq!([b"a", b"b"].map(|name| status(&mut world, last, &get(name))), [1, 1], "in the place of these");
+}
+
+#[test]
+fn counters_that_nobody_holds_are_forgotten_when_their_memory_is_needed() {
+    let counter = counters::COUNTER_BYTES + 1;
+    let mut world = with_memory(4 * (counter + counters::HOLDING_BYTES));
+    let (one, other) = (connect(&mut world), connect(&mut world));
+    let status = |world: &mut World, client, request: &[u8]| ask(world, client, request)[2];
+    for name in [b"a", b"b", b"c", b"d"] {
+        assert_eq!(status(&mut world, one, &acquire(1, 9, name)), 0);
+    }
+    assert_eq!(status(&mut world, other, &acquire(1, 9, b"e")), 0x82, "all of them are held");
+    for name in [b"c", b"a", b"b"] {
+        assert_eq!(status(&mut world, one, &release(1, name)), 0);
+    }
+    // Of the four counters there is room for three holdings, so each further one has the longest unused forgotten.
+    assert_eq!(
+        status(&mut world, other, &acquire(1, 9, b"c")),
+        0,
+        "the first that would be forgotten is wanted itself"
+    );
+    assert_eq!(status(&mut world, other, &acquire(1, 9, b"e")), 0);
+    let left: BTreeSet<_> =
+        [b"a", b"b", b"c", b"d", b"e"].into_iter().filter(|name| status(&mut world, one, &get(*name)) == 0).collect();
+    assert_eq!(left, BTreeSet::from([b"b", b"c", b"d", b"e"]));
+    let too_long = [b'x'; 500];
+    assert_eq!(status(&mut world, other, &acquire(1, 9, &too_long)), 0x82);
+    assert_eq!(status(&mut world, other, &get(b"b")), 0, "what cannot be granted has nothing forgotten");
+}
+
+/// Names that one client has left behind take nothing from others, however many and however long they are.
+#[test]
+fn names_left_behind_take_no_memory_from_others() {
+    let mut world = with_memory(1 << 20);
+    let (one, other) = (connect(&mut world), connect(&mut world));
+    for n in 0..2_000 {
+        let long = [&name(n)[..], &[b'x'; 1_000]].concat();
+        let replies = ask(&mut world, one, &[acquire(1, 9, &long), release(1, &long)].concat());
+        assert!(frames::replies(&replies).all(|reply| reply[2] == 0), "{n}");
+    }
+    acquire_many(&mut world, other, 0..9_000);
+    assert!(stat_of(&mut world, "used_memory") <= 1 << 20);
+    let held = 9_000 * (counters::COUNTER_BYTES + counters::HOLDING_BYTES);
+    assert!(stat_of(&mut world, "used_memory") >= held);
+}
+
+#[test]
+fn less_memory_after_an_upgrade_takes_nothing_from_who_holds() {
+    const LESS: u64 = 2_000;
+    let counters = CountersSettings { buckets: 16, interval: INTERVAL, max_memory: LESS };
+    let mut world = world();
+    let (holder, leaver) = (connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, holder, 0..10);
+    acquire_many(&mut world, leaver, 100..5_000);
+    leave(&mut world, leaver);
+    world.set(AllSettings::default().with(counters));
+    world.upgrade();
+    assert_eq!(stat_of(&mut world, "objects"), 4_910);
+    acquire_many(&mut world, holder, 0..10);
+    assert_eq!(stat_of(&mut world, "objects"), 4_910, "more of what one holds takes no memory");
+    acquire_many(&mut world, holder, 50..51);
+    assert!(stat_of(&mut world, "objects") > 3_000, "a request forgets a bounded number");
+    acquire_many(&mut world, holder, 51..55);
+    assert!(stat_of(&mut world, "used_memory") <= LESS);
+    assert!((0..10).all(|n| ask(&mut world, holder, &get(&name(n)))[frames::HEADER_BYTES..] == [0, 0, 0, 2]));
+    acquire_many(&mut world, holder, 55..58);
+    let other = connect(&mut world);
+    assert_eq!(ask(&mut world, other, &acquire(1, 9, &[b'x'; 500]))[2], 0x82, "what is held leaves no room for this");
 }
 
 /// So that a random test can be repeated.

@@ -57,7 +57,7 @@ pub const OPTIONS: &[Opt<CountersSettings>] = &[
         doc_short: "how long an unused counter and its maximum are remembered, at least 10 (default: 86400)",
         doc_long: "
             How long a counter that nobody holds is remembered, and over how long its maximum is taken: until the end of an interval of so
-            many seconds, counted from 1970.
+            many seconds, counted from 1970, or until the memory is needed; the one longest unused is forgotten first.
             At least 10; the default is 86400.",
         set: |settings, value| {
             let interval = number(value, 10..=1_000_000_000).map(Span::from_secs);
@@ -73,7 +73,7 @@ pub const OPTIONS: &[Opt<CountersSettings>] = &[
         doc_short: "what counters may take; beyond that they are OutOfMemory (default: 1024)",
         doc_long: "
             What counters may take, reckoned as 64 bytes and the name for each counter, and 32 bytes for each holding.
-            Beyond that, requests that need more are answered with
+            Counters that nobody holds are forgotten when more is needed; beyond that, requests that need more are answered with
             .Li OutOfMemory .
             The default is 1024.",
         set: |settings, value| {

@@ -4,11 +4,13 @@
 //! A request is answered at once, and only to the connection that made it, so it is a function with a result.
 //!
 //! Time is divided into intervals. A counter of which nothing is held expires with the interval in which it was last used:
-//! requests do not find it any more, and a sweep, a bounded part of the table at a time, drops it.
+//! requests do not find it any more, and a sweep, a bounded number of them at a time, drops it. Counters of which nothing is held
+//! stand in a queue, the one longest unused first, and are forgotten earlier when their memory is needed.
 
 mod check;
 mod counter;
 mod holdings;
+mod idle;
 mod queries;
 mod saved;
 mod sweep;
@@ -26,10 +28,10 @@ use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers, timer_keys};
 use counter::Counter;
 use holdings::Holdings;
+use idle::Idle;
 use slab::Slab;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use sweep::SweepProgress;
 
 /// The memory of a counter besides its name, in bytes: its slot and its entry in the index, with room to grow.
 pub const COUNTER_BYTES: u64 = 64;
@@ -74,6 +76,8 @@ pub struct CountersState {
     /// By slot, the maximum that the last request named; 0 if none has. No other process needs it.
     maxima: Vec<u32>,
     name_bytes: u64,
+    /// The counters of which nothing is held.
+    idle: Idle,
     /// What each connection holds.
     clients: Vec<Holdings>,
     holdings: u64,
@@ -87,7 +91,8 @@ pub struct CountersState {
     interval: u32,
     /// When that interval is over.
     interval_end: Time,
-    sweep: Option<SweepProgress>,
+    /// When the sweep that is under way began.
+    sweep: Option<Time>,
     /// Armed while there are counters, for the end of the interval or for the rest of the work.
     timer: Option<TimerId>,
     conflicts: Cell<u64>,
@@ -104,6 +109,7 @@ impl CountersState {
             slots: 0,
             maxima: Vec::new(),
             name_bytes: 0,
+            idle: Idle::default(),
             clients: Vec::new(),
             holdings: 0,
             closing: VecDeque::new(),
@@ -134,11 +140,12 @@ impl CountersState {
         Ok(self.counters[id.index()].levels().consumption())
     }
 
-    /// Takes units for a connection, and returns how many. A counter that does not exist is created.
+    /// Takes units for a connection, and returns how many. A counter that does not exist is created. Counters of which nothing is
+    /// held are forgotten when their memory is needed.
     ///
     /// # Errors
     ///
-    /// When more than the maximum would be held, or there is no memory for it.
+    /// When more than the maximum would be held, or what is held leaves no memory for it.
     pub fn acquire(
         &mut self,
         conn: ConnId,
@@ -155,9 +162,9 @@ impl CountersState {
         let consumption = u32::try_from(wanted).ok().filter(|wanted| *wanted <= request.maximum);
         let consumption = consumption.ok_or(CounterRefusal::NotAvailable)?;
         let held = known.map_or(0, |id| self.held(conn, id));
-        let new_counter = if known.is_none() { COUNTER_BYTES + request.name.len() as u64 } else { 0 };
+        let new_counter = if known.is_none() { bytes_of(request.name) } else { 0 };
         let new_holding = if held == 0 { HOLDING_BYTES } else { 0 };
-        if self.used_memory() + new_counter + new_holding > self.settings.max_memory {
+        if !self.make_room(new_counter + new_holding, known, step) {
             return Err(CounterRefusal::OutOfMemory);
         }
         let id = known.unwrap_or_else(|| {
@@ -168,6 +175,7 @@ impl CountersState {
         // Lossless: what one holds is a part of what all hold.
         self.hold(conn, id, held + request.resources);
         self.counters[id.index()].levels_mut().change_by_request(consumption, self.interval);
+        self.note_if_idle(id);
         Ok(request.resources)
     }
 
@@ -199,6 +207,7 @@ impl CountersState {
         self.hold(conn, id, held - request.resources);
         let levels = self.counters[id.index()].levels_mut();
         levels.change_by_request(levels.consumption() - request.resources, self.interval);
+        self.note_if_idle(id);
         Ok(())
     }
 
@@ -240,6 +249,7 @@ impl CountersState {
             self.release_budget -= 1;
             let levels = self.counters[id.index()].levels_mut();
             levels.change(levels.consumption() - resources, self.interval);
+            self.note_if_idle(id);
             self.drop_if_expired(id, step);
         }
     }
@@ -331,7 +341,14 @@ impl CountersState {
         if !self.counters[id.index()].levels().is_expired(self.interval) {
             return false;
         }
+        self.forget(id, step);
+        true
+    }
+
+    /// Drops a counter of which nothing is held.
+    fn forget(&mut self, id: CounterId, step: &mut CountersStep<'_>) {
         let counter = self.counters.remove(id.index());
+        self.idle.remove(id, counter.name());
         self.names.remove(self.names.hash(counter.name()), id);
         self.name_bytes -= counter.name().len() as u64;
         if self.counters.is_empty() {
@@ -339,7 +356,6 @@ impl CountersState {
             self.end_sweep(step.now);
             self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         }
-        true
     }
 
     /// Arms the timer for the rest of the work, or the end of the interval.
@@ -390,6 +406,11 @@ impl CountersState {
     fn used_memory(&self) -> u64 {
         self.counters.len() as u64 * COUNTER_BYTES + self.name_bytes + self.holdings * HOLDING_BYTES
     }
+}
+
+/// Returns the memory of a counter with this name, in bytes.
+fn bytes_of(name: &[u8]) -> u64 {
+    COUNTER_BYTES + name.len() as u64
 }
 
 #[cfg(test)]

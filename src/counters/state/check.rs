@@ -1,6 +1,6 @@
 //! Compares the tables of the counters with each other. It changes nothing.
 
-use super::{CounterId, CountersState, Holdings};
+use super::{CounterId, CountersState, Holdings, bytes_of};
 use crate::id::Id;
 
 impl CountersState {
@@ -19,7 +19,7 @@ impl CountersState {
             holdings += 1;
         }
         assert_eq!(self.holdings, holdings, "the count of holdings");
-        let mut name_bytes = 0;
+        let (mut name_bytes, mut idle_bytes) = (0, 0);
         for (index, counter) in &self.counters {
             let (consumption, name) = (u64::from(counter.levels().consumption()), counter.name());
             assert_eq!(consumption, held[index], "the consumption is the sum of the holdings");
@@ -27,7 +27,15 @@ impl CountersState {
             assert_eq!(found, Some(CounterId::from_index(index)), "a counter is found by its name");
             counter.levels().check(self.interval);
             name_bytes += name.len() as u64;
+            idle_bytes += if consumption == 0 { bytes_of(name) } else { 0 };
         }
+        let idle = || self.idle.iter().map(|id| self.counters[id.index()].levels());
+        assert!(idle().all(|levels| levels.consumption() == 0), "nothing is held of an idle counter");
+        assert!(
+            idle().map(|levels| levels.is_expired(self.interval)).is_sorted_by_key(|is_expired| !is_expired),
+            "the expired ones are the first"
+        );
+        assert_eq!(self.idle.bytes(), idle_bytes, "the memory of the idle counters");
         assert_eq!(self.names.len(), self.counters.len(), "each counter has one name");
         assert_eq!(self.name_bytes, name_bytes, "the count of the names' bytes");
         assert!(self.sweep.is_none() || !self.counters.is_empty(), "a sweep ends when there is nothing left");

@@ -211,10 +211,14 @@ impl CountersState {
             self.names.reserve(self.settings.buckets.max(self.counters.len()));
         }
         let hashing = self.names.hashing();
-        let (counters, name_bytes) = (&self.counters, &mut self.name_bytes);
+        let (counters, name_bytes, idle) = (&self.counters, &mut self.name_bytes, &mut self.idle);
         self.names.fill(counters.iter().map(|(slot, counter)| {
-            *name_bytes += counter.name().len() as u64;
-            (hashing.hash(counter.name()), CounterId::from_index(slot))
+            let (id, name) = (CounterId::from_index(slot), counter.name());
+            *name_bytes += name.len() as u64;
+            if counter.levels().consumption() == 0 {
+                idle.add(id, name);
+            }
+            (hashing.hash(name), id)
         }));
     }
 

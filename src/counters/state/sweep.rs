@@ -1,46 +1,36 @@
-//! The sweep that drops the counters that have expired with an interval, a bounded part of the table at a time.
+//! The sweep that drops the counters that have expired with an interval, a bounded number of them at a time. They are the first of
+//! the idle ones, as these stand in the order in which they were used.
 
-use super::{CounterId, CountersState, CountersStep};
+use super::{CountersState, CountersStep};
 use crate::counters::stats::CounterStat as Stat;
-use crate::id::Id;
 use crate::time::Time;
 
-/// How many slots of the table a sweep looks at in a tick: a fraction of a millisecond.
-const SWEEP_SLOTS: usize = 4096;
-
-/// A sweep that is under way.
-pub(super) struct SweepProgress {
-    /// The first slot of the table that it has not looked at.
-    next: usize,
-    began: Time,
-}
+/// How many counters a sweep drops in a tick: a fraction of a millisecond.
+const DROPPED_AT_ONCE: usize = 4096;
 
 impl CountersState {
     /// Begins a sweep, if there are counters.
     pub(super) fn begin_sweep(&mut self, step: &mut CountersStep<'_>) {
-        self.sweep = (!self.counters.is_empty()).then_some(SweepProgress { next: 0, began: step.now });
+        self.sweep = (!self.counters.is_empty()).then_some(step.now);
         self.continue_sweep(step);
     }
 
-    /// Sweeps the next part of the table.
+    /// Drops the next expired counters.
     pub(super) fn continue_sweep(&mut self, step: &mut CountersStep<'_>) {
-        let Some(sweep) = &mut self.sweep else { return };
-        let part = sweep.next..self.slots.min(sweep.next + SWEEP_SLOTS);
-        sweep.next = part.end;
-        let is_last = part.end == self.slots;
-        for slot in part {
-            if self.counters.contains(slot) {
-                self.drop_if_expired(CounterId::from_index(slot), step);
-            }
+        if self.sweep.is_none() {
+            return;
         }
-        if is_last {
-            self.end_sweep(step.now);
+        for _ in 0..DROPPED_AT_ONCE {
+            match self.idle.first() {
+                Some(first) if self.drop_if_expired(first, step) => {}
+                _ => return self.end_sweep(step.now),
+            }
         }
     }
 
     /// Ends the sweep, if there is one, and counts it.
     pub(super) fn end_sweep(&mut self, now: Time) {
-        let Some(SweepProgress { began, .. }) = self.sweep.take() else { return };
+        let Some(began) = self.sweep.take() else { return };
         let elapsed = now.since(began);
         self.figures.count(Stat::GcCount);
         self.figures.set(Stat::LastGcElapsed, elapsed.as_micros());

@@ -20,6 +20,7 @@ pub struct Counters {
     interval: u64,
     total: u64,
     sweeps: u64,
+    freed: u64,
     /// Well-formed requests by opcode.
     requests: Vec<(u8, u64)>,
 }
@@ -29,6 +30,8 @@ struct Counter {
     /// The highest consumption, and of which interval.
     peak: (u64, u64),
     used_in: u64,
+    /// How many counters had become free before this one did, if nothing is held of it.
+    free_since: Option<u64>,
 }
 
 struct Holding {
@@ -69,6 +72,7 @@ impl Counters {
             interval: 0,
             total: 0,
             sweeps: 0,
+            freed: 0,
             requests: Vec::new(),
         }
     }
@@ -92,15 +96,21 @@ impl Counters {
         self.interval = interval;
         if self.places.iter().any(Option::is_some) {
             self.sweeps += 1;
-            (0..self.places.len()).for_each(|place| self.drop_if_over(place));
+            self.free().into_iter().for_each(|place| self.drop_if_over(place));
         }
     }
 
-    /// Another process goes on: the counters keep their places, and of those that are left the first is taken first.
+    /// Another process goes on: the counters keep their places, and of those that are left the first is taken first. Those that are
+    /// free count as used in the order of their places.
     pub fn hand_over(&mut self) {
         let used = self.places.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         self.places.truncate(used);
         self.left = (0..used).rev().filter(|place| self.places[*place].is_none()).collect();
+        self.freed = used as u64;
+        for (place, counter) in self.places.iter_mut().enumerate() {
+            let free_since = counter.as_mut().and_then(|counter| counter.free_since.as_mut());
+            free_since.into_iter().for_each(|since| *since = place as u64);
+        }
     }
 
     /// Gives everything back that a client holds, in the order of the places.
@@ -180,8 +190,8 @@ impl Counters {
         let held = self.held(client, name);
         let counter = if known.is_none() { COUNTER_BYTES + name.len() as u64 } else { 0 };
         let holding = if held == 0 { HOLDING_BYTES } else { 0 };
-        if self.memory() + counter + holding > self.limits.max_memory {
-            return Err(0x82);
+        if counter + holding > 0 {
+            self.make_room(counter + holding, name)?;
         }
         let place = known.unwrap_or_else(|| self.make(name));
         self.note_peak(place);
@@ -202,9 +212,34 @@ impl Counters {
         Ok(())
     }
 
+    /// Forgets counters that nobody holds, the one longest free first, if that gives room for so many bytes.
+    fn make_room(&mut self, bytes: u64, wanted: &[u8]) -> Result<(), u8> {
+        let is_other = |place: &usize| self.places[*place].as_ref().is_some_and(|counter| counter.name != wanted);
+        let free: Vec<usize> = self.free().into_iter().filter(is_other).collect();
+        let size = |place: &usize| self.places[*place].as_ref().map_or(0, |c| COUNTER_BYTES + c.name.len() as u64);
+        if self.memory() - free.iter().map(size).sum::<u64>() + bytes > self.limits.max_memory {
+            return Err(0x82);
+        }
+        for place in free {
+            if self.memory() + bytes > self.limits.max_memory {
+                self.drop(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// The places of counters that nobody holds, the one longest free first.
+    fn free(&self) -> Vec<usize> {
+        let since = |place: usize| self.places[place].as_ref().and_then(|counter| counter.free_since);
+        let mut free: Vec<usize> = (0..self.places.len()).filter(|place| since(*place).is_some()).collect();
+        free.sort_by_key(|place| since(*place));
+        free
+    }
+
     fn make(&mut self, name: &[u8]) -> usize {
         self.total += 1;
-        let counter = Counter { name: name.to_vec(), peak: (0, self.interval), used_in: self.interval };
+        let counter =
+            Counter { name: name.to_vec(), peak: (0, self.interval), used_in: self.interval, free_since: None };
         if let Some(place) = self.left.pop() {
             self.places[place] = Some(counter);
             return place;
@@ -234,9 +269,13 @@ impl Counters {
     fn drop_if_over(&mut self, place: usize) {
         let is_over = |counter: &Counter| self.sum(&counter.name) == 0 && counter.used_in != self.interval;
         if self.places[place].as_ref().is_some_and(is_over) {
-            self.places[place] = None;
-            self.left.push(place);
+            self.drop(place);
         }
+    }
+
+    fn drop(&mut self, place: usize) {
+        self.places[place] = None;
+        self.left.push(place);
     }
 
     fn find(&self, name: &[u8]) -> Option<usize> {
@@ -260,6 +299,12 @@ impl Counters {
         self.holdings.retain(|holding| holding.client != client || holding.name != name);
         if resources > 0 {
             self.holdings.push(Holding { client, name: name.to_vec(), resources });
+        }
+        let is_free = self.sum(name) == 0;
+        let freed = self.freed;
+        if let Some(counter) = self.places.iter_mut().flatten().find(|counter| counter.name == name) {
+            self.freed += u64::from(is_free && counter.free_since.is_none());
+            counter.free_since = is_free.then(|| counter.free_since.unwrap_or(freed));
         }
     }
 

@@ -1,0 +1,83 @@
+//! The counters of which nothing is held. They are remembered for their peaks, and forgotten when their memory is needed.
+
+use super::{CounterId, CountersState, CountersStep, bytes_of};
+use crate::id::Id;
+use crate::list::Queue;
+
+/// How many counters one request forgets at most: less than a millisecond's work. A request needs the memory of 1,010 at most, as
+/// names have 1 to 65,535 bytes; more are only there after a restart with less memory.
+const FORGOTTEN_AT_ONCE: usize = 1024;
+
+/// A queue of counters, the one longest unused first, and their memory. After a restore it begins in the order of the table.
+#[derive(Default)]
+pub(super) struct Idle {
+    queue: Queue<CounterId>,
+    bytes: u64,
+}
+
+impl Idle {
+    /// Returns the counter that has been unused for the longest time.
+    pub fn first(&self) -> Option<CounterId> {
+        self.queue.iter().next()
+    }
+
+    /// Appends a counter, unless it is there.
+    pub fn add(&mut self, id: CounterId, name: &[u8]) {
+        if !self.queue.contains(id) {
+            self.queue.push_back(id);
+            self.bytes += bytes_of(name);
+        }
+    }
+
+    /// Removes a counter, if it is there.
+    pub fn remove(&mut self, id: CounterId, name: &[u8]) {
+        if self.queue.contains(id) {
+            self.queue.remove(id);
+            self.bytes -= bytes_of(name);
+        }
+    }
+
+    /// Returns the counters in their order.
+    pub fn iter(&self) -> impl Iterator<Item = CounterId> {
+        self.queue.iter()
+    }
+
+    /// Returns their memory, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl CountersState {
+    /// Puts a counter into the queue or takes it out, after a change of what is held of it.
+    pub(super) fn note_if_idle(&mut self, id: CounterId) {
+        let counter = &self.counters[id.index()];
+        match counter.levels().consumption() {
+            0 => self.idle.add(id, counter.name()),
+            _ => self.idle.remove(id, counter.name()),
+        }
+    }
+
+    /// Makes room for so many bytes by forgetting idle counters other than `wanted`, which is about to be used. Returns false,
+    /// and forgets nothing, when what is held leaves too little.
+    pub(super) fn make_room(&mut self, bytes: u64, wanted: Option<CounterId>, step: &mut CountersStep<'_>) -> bool {
+        if bytes == 0 || self.used_memory() + bytes <= self.settings.max_memory {
+            return true;
+        }
+        let is_idle = |id: &CounterId| self.counters[id.index()].levels().consumption() == 0;
+        let wanted = wanted.filter(is_idle);
+        let wanted_bytes = wanted.map_or(0, |id| bytes_of(self.counters[id.index()].name()));
+        if self.used_memory() - self.idle.bytes() + wanted_bytes + bytes > self.settings.max_memory {
+            return false;
+        }
+        wanted.into_iter().for_each(|id| self.idle.remove(id, self.counters[id.index()].name()));
+        for _ in 0..FORGOTTEN_AT_ONCE {
+            let Some(first) = self.idle.first() else { break };
+            if self.used_memory() + bytes <= self.settings.max_memory {
+                break;
+            }
+            self.forget(first, step);
+        }
+        true
+    }
+}
