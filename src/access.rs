@@ -15,7 +15,8 @@ pub use saved::{SavedCounts, had_rules};
 
 use crate::bounded_log::BoundedLog;
 use crate::count::Count;
-use crate::id::{ConnId, Id, ServiceId};
+use crate::id::{ConnId, Id};
+use crate::registry::ServiceId;
 use crate::time::{Span, Time};
 use log::warn;
 use std::sync::Arc;

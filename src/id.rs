@@ -60,17 +60,6 @@ id! {
     ConnId
 }
 
-/// The place of a service in the list that the server was made with.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ServiceId(pub(crate) u8);
-
-impl ServiceId {
-    /// Returns its index in the list.
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
 impl fmt::Display for ConnId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "connection {}", self.0)

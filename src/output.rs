@@ -8,8 +8,9 @@
 
 mod buffer;
 
-use crate::id::{ConnId, Id, ServiceId};
+use crate::id::{ConnId, Id};
 use crate::list::{Links, List};
+use crate::registry::ServiceId;
 use crate::text::escaped;
 use buffer::{Buffer, HeldReply};
 use log::{Level, log_enabled, trace};

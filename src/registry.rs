@@ -1,6 +1,5 @@
 //! The registry: the list of services. All that the loop, the options and the pages know of services, they know from here.
 
-use crate::id::ServiceId;
 use crate::report::{Counted, Overview, Report, Series, ServiceReport, View};
 use crate::service::{Caps, Info, Peers, Service, Traffic, Wake};
 use crate::settings::{Configure, ServiceSettings};
@@ -13,6 +12,10 @@ use std::sync::Arc;
 
 /// Every service of the daemon. The first is always on; the log names its addresses last.
 pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &members::INFO, &jobs::INFO, &http::INFO, &admin::INFO];
+
+/// The place of a service in the list that the server was made with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ServiceId(u8);
 
 /// Something that each service of a list has.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +53,11 @@ impl ServiceId {
     /// Returns the service of that name in [`SERVICES`], such as `pools`.
     pub fn named(name: &str) -> Option<ServiceId> {
         named_in(SERVICES, name)
+    }
+
+    /// Returns its index in the list.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
     }
 
     /// Returns its line in [`SERVICES`].

@@ -21,13 +21,14 @@ pub use acts::{Act, Acted, Asker, NotDone};
 
 use crate::access::{Access, Holds, Verb};
 use crate::count::Count;
-use crate::id::{ConnId, ServiceId};
+use crate::id::ConnId;
 use crate::loop_stats::LoopStats;
 use crate::options::{Endpoint, Opt};
 use crate::output::Output;
 use crate::random::Random;
 use crate::record::{Reader, Writer};
 use crate::registry::Others;
+use crate::registry::ServiceId;
 use crate::report::{Counted, Report, Series, View};
 use crate::settings::ServiceSettings;
 use crate::time::{Span, Time};

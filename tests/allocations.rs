@@ -4,10 +4,11 @@
 
 mod support;
 
-use poolcounter::id::{ConnId, ServiceId};
+use poolcounter::id::ConnId;
 use poolcounter::members::MembersSettings;
 use poolcounter::net::{Connections, Host, Readiness, Stream};
 use poolcounter::random::Random;
+use poolcounter::registry::ServiceId;
 use poolcounter::registry::{AllSettings, Services};
 use poolcounter::time::{Span, Time};
 use std::alloc::{GlobalAlloc, Layout, System};

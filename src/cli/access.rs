@@ -2,9 +2,8 @@
 
 use super::options::DaemonSettings;
 use crate::access::{Limits, MOST_RULES, Rights, Rule, Verb, Who};
-use crate::id::ServiceId;
 use crate::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean, number};
-use crate::registry::SERVICES;
+use crate::registry::{SERVICES, ServiceId};
 use nix::unistd::{Group, User};
 use std::net::IpAddr;
 

@@ -1,9 +1,8 @@
 //! Where each service listens: what the options say of it, and whether that can be.
 
 use crate::address::Address;
-use crate::id::ServiceId;
 use crate::options::Endpoint;
-use crate::registry::{PerService, SERVICES};
+use crate::registry::{PerService, SERVICES, ServiceId};
 use crate::service::Info;
 
 /// Each address can be listened on once, by one service.

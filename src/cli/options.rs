@@ -8,10 +8,9 @@ use super::endpoint;
 use super::table::Given;
 use crate::access::Rule;
 use crate::address::Address;
-use crate::id::ServiceId;
 use crate::net::{self, Keepalive};
 use crate::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, flag, number};
-use crate::registry::{AllSettings, PerService, SERVICES};
+use crate::registry::{AllSettings, PerService, SERVICES, ServiceId};
 use crate::time::Span;
 use std::time::Duration;
 

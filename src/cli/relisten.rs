@@ -2,9 +2,8 @@
 
 use super::options::DaemonSettings;
 use super::serve::is_unsupported;
-use crate::id::ServiceId;
 use crate::net::{Address, Listener, Server};
-use crate::registry::{PerService, SERVICES};
+use crate::registry::{PerService, SERVICES, ServiceId};
 use log::{info, warn};
 use std::io;
 

@@ -2,8 +2,8 @@
 
 use super::read_buffer::{Left, ReadBuffer};
 use crate::access::Identity;
-use crate::id::ServiceId;
 use crate::proxy::Header;
+use crate::registry::ServiceId;
 use crate::service::Credentials;
 use crate::wheel::TimerId;
 use std::io::{self, Read, Write};

@@ -1,11 +1,12 @@
 //! Calls the services with what they share: the wheel, the output, random numbers. It knows no connections, only their ids.
 
 use crate::access::Access;
-use crate::id::{ConnId, ServiceId};
+use crate::id::ConnId;
 use crate::loop_stats::LoopStats;
 use crate::output::Output;
 use crate::random::Random;
 use crate::record::{Reader, Writer};
+use crate::registry::ServiceId;
 use crate::registry::{Entry, Services};
 use crate::service::{
     Act, Acted, Asker, Context, NoProcess, Nobody, NotDone, Orders, Peers, Process, Service, Traffic, Unreadable,

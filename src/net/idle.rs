@@ -1,7 +1,8 @@
 //! How long connections have been idle, for the services that limit it.
 
-use crate::id::{ConnId, Id, ServiceId};
+use crate::id::{ConnId, Id};
 use crate::list::{Links, List};
+use crate::registry::ServiceId;
 use crate::time::{Span, Time};
 
 /// The connections of the services that limit how long one may be idle.

@@ -1,7 +1,7 @@
 //! What wakes the loop from other threads: the stopper of an embedded server, and the stores of services. A loop has one
 //! waker, so they share it, with a flag each.
 
-use crate::id::ServiceId;
+use crate::registry::ServiceId;
 use crate::service::Wake;
 use mio::{Registry, Token};
 use std::io;

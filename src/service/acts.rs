@@ -1,6 +1,7 @@
 //! Actions that operators ask of services, and their results.
 
-use crate::id::{ConnId, ServiceId};
+use crate::id::ConnId;
+use crate::registry::ServiceId;
 use crate::text::escaped;
 
 /// Result of an [`Act`]: what was done, in a few words, or why it was not.

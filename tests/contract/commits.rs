@@ -2,10 +2,10 @@
 
 use crate::toy::OUTPUT_BYTES;
 use crate::{SERVICES, Stage};
-use poolcounter::id::ServiceId;
 use poolcounter::loop_stats::Budget;
 use poolcounter::output::FULL_BYTES;
 use poolcounter::registry::AllSettings;
+use poolcounter::registry::ServiceId;
 use poolcounter::time::Span;
 
 #[test]

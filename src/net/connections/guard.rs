@@ -2,10 +2,11 @@
 
 use super::{Connections, Dispatch, LINGER, LOOP};
 use crate::access::{Access, Denial, Rule};
-use crate::id::{ConnId, Id, ServiceId};
+use crate::id::{ConnId, Id};
 use crate::net::connection::{Connection, Phase, Place, Stream};
 use crate::output::Output;
 use crate::registry::PerService;
+use crate::registry::ServiceId;
 use crate::service::{Peers as _, Service};
 use crate::time::Time;
 use log::warn;

@@ -2,10 +2,11 @@
 //! very function.
 
 use super::{Connections, LINGER, LOOP};
-use crate::id::{ConnId, Id, ServiceId};
+use crate::id::{ConnId, Id};
 use crate::loop_stats::Budget;
 use crate::net::connection::{Client, Phase, Stream};
 use crate::proxy::{Header, MAX_HEADER};
+use crate::registry::ServiceId;
 use crate::service::{Input, Peers as _, Served, Then};
 use crate::time::{Span, Time};
 use log::debug;

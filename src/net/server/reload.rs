@@ -1,9 +1,9 @@
 //! The server's part in a reload: listeners are replaced while connections live on, and the result is noted.
 
 use super::Server;
-use crate::id::ServiceId;
 use crate::loop_stats::Reload;
 use crate::net::listener::Listener;
+use crate::registry::ServiceId;
 use std::io::{self, ErrorKind};
 
 /// How many connections are accepted from a listener before it is closed: as many as its backlog can hold, unless that was set

@@ -1,7 +1,7 @@
 //! The server's part in an upgrade: when to rehearse, when to be replaced, and how to go on in a new process.
 
 use super::{Policy, Port, Server};
-use crate::id::{ConnId, ServiceId};
+use crate::id::ConnId;
 use crate::net::connections::Connections;
 use crate::net::handover::{
     Handover, Preamble, Program, Rehearsal, Rehearsed, SavedPort, SavedSocket, StateFile, adopt,
@@ -13,6 +13,7 @@ use crate::net::signals::Signals;
 use crate::net::socket::Socket;
 use crate::random::Random;
 use crate::record::Reader;
+use crate::registry::ServiceId;
 use crate::registry::Services;
 use crate::time::{Span, Time};
 use log::{info, warn};
