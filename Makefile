@@ -37,13 +37,13 @@ test:
 check:
 	$(CARGO) fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 	$(CARGO) clippy --version >/dev/null 2>&1 || rustup component add clippy
-	$(CARGO) fmt --check
-	$(CARGO) clippy --all-targets -- -D warnings
-	$(CARGO) clippy -- -D warnings
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace -- -D warnings
 	$(CARGO) clippy --no-default-features --features client -- -D warnings
 	test $$($(CARGO) tree --no-default-features --features client -e normal --prefix none | wc -l) -le $(CLIENT_CRATES)
 	$(test)
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 	if [ -f fuzz/Cargo.toml ]; then cd fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) check; fi
 	@$(tell_skipped)
 
@@ -55,7 +55,7 @@ SKIPPED = $(abspath $(CARGO_TARGET_DIR))/skipped
 tell_skipped = sort -u $(SKIPPED) | sed 's/^/not tested here: /'
 define test
 	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
-	@status=0; TESTS_SKIPPED=$(SKIPPED) $(CARGO) test --no-fail-fast || status=$$?; $(tell_skipped); exit $$status
+	@status=0; TESTS_SKIPPED=$(SKIPPED) $(CARGO) test --workspace --no-fail-fast || status=$$?; $(tell_skipped); exit $$status
 endef
 
 ## docs: the parts of the manual and of the settings' template that are made of the tables of options

@@ -74,60 +74,43 @@
     )
 )]
 
+#[cfg(all(feature = "tls", not(feature = "daemon")))]
+use poolcounter_core::pem;
+#[cfg(feature = "internals")]
+pub use poolcounter_core::{
+    address, bounded_log, browser, count, decimal, glob, histogram, id, list, names, pem, proxy, random, record, stats,
+    text, time, top_keys, wheel,
+};
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+use poolcounter_core::{
+    address, bounded_log, browser, count, decimal, glob, histogram, id, list, names, pem, proxy, random, record, stats,
+    text, time, top_keys, wheel,
+};
+#[cfg(all(feature = "client", not(feature = "daemon")))]
+use poolcounter_core::{decimal, stats, time};
+
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod access;
 #[cfg(feature = "internals")]
 pub mod access;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod address;
-#[cfg(feature = "internals")]
-pub mod address;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod admin;
 #[cfg(feature = "internals")]
 pub mod admin;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod bounded_log;
-#[cfg(feature = "internals")]
-pub mod bounded_log;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod browser;
-#[cfg(feature = "internals")]
-pub mod browser;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod cli;
 #[cfg(feature = "internals")]
 pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;
-#[cfg(all(feature = "client", not(feature = "internals")))]
-mod count;
-#[cfg(feature = "internals")]
-pub mod count;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod counters;
 #[cfg(feature = "internals")]
 pub mod counters;
-#[cfg(all(feature = "client", not(feature = "internals")))]
-mod decimal;
-#[cfg(feature = "internals")]
-pub mod decimal;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod glob;
-#[cfg(feature = "internals")]
-pub mod glob;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod histogram;
-#[cfg(feature = "internals")]
-pub mod histogram;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod http;
 #[cfg(feature = "internals")]
 pub mod http;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod id;
-#[cfg(feature = "internals")]
-pub mod id;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod jobs;
 #[cfg(feature = "internals")]
@@ -137,10 +120,6 @@ mod lines;
 #[cfg(feature = "internals")]
 pub mod lines;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod list;
-#[cfg(feature = "internals")]
-pub mod list;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod loop_stats;
 #[cfg(feature = "internals")]
 pub mod loop_stats;
@@ -148,10 +127,6 @@ pub mod loop_stats;
 mod members;
 #[cfg(feature = "internals")]
 pub mod members;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod names;
-#[cfg(feature = "internals")]
-pub mod names;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod net;
 #[cfg(feature = "internals")]
@@ -164,26 +139,10 @@ pub mod options;
 mod output;
 #[cfg(feature = "internals")]
 pub mod output;
-#[cfg(all(feature = "tls", not(feature = "internals")))]
-mod pem;
-#[cfg(feature = "internals")]
-pub mod pem;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod pools;
 #[cfg(feature = "internals")]
 pub mod pools;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod proxy;
-#[cfg(feature = "internals")]
-pub mod proxy;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod random;
-#[cfg(feature = "internals")]
-pub mod random;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod record;
-#[cfg(feature = "internals")]
-pub mod record;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod registry;
 #[cfg(feature = "internals")]
@@ -200,30 +159,10 @@ pub mod service;
 mod settings;
 #[cfg(feature = "internals")]
 pub mod settings;
-#[cfg(all(feature = "client", not(feature = "internals")))]
-mod stats;
-#[cfg(feature = "internals")]
-pub mod stats;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod text;
-#[cfg(feature = "internals")]
-pub mod text;
-#[cfg(all(feature = "client", not(feature = "internals")))]
-mod time;
-#[cfg(feature = "internals")]
-pub mod time;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod tls;
 #[cfg(feature = "internals")]
 pub mod tls;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod top_keys;
-#[cfg(feature = "internals")]
-pub mod top_keys;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod wheel;
-#[cfg(feature = "internals")]
-pub mod wheel;
 
 /// Of the services, what both sides of a connection have.
 #[cfg(all(feature = "client", not(feature = "daemon")))]

@@ -13,6 +13,7 @@ pub trait Id: Copy + Eq + fmt::Debug {
 }
 
 /// Declares an [`Id`].
+#[macro_export]
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -31,9 +32,10 @@ macro_rules! id {
         }
     };
 }
-pub(crate) use id;
+pub use id;
 
 /// Declares an [`Id`] of which an `Option` takes no more room: for tables with very many entries.
+#[macro_export]
 macro_rules! compact_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -53,7 +55,7 @@ macro_rules! compact_id {
         }
     };
 }
-pub(crate) use compact_id;
+pub use compact_id;
 
 id! {
     /// A connection. Closing it erases every reference to it, so the number is free for the next one.

@@ -54,6 +54,7 @@ impl<I: Id> TimerKey for I {
 }
 
 /// Declares an enum of timer keys, whose variants are plain or name one id: `Wait(claim: ClaimId)`.
+#[macro_export]
 macro_rules! timer_keys {
     ($(#[$doc:meta])* $vis:vis enum $name:ident { $($(#[$about:meta])* $variant:ident $(($id:ident: $type:ty))?),+ $(,)? }) => {
         $(#[$doc])*
@@ -80,7 +81,7 @@ macro_rules! timer_keys {
         }
     };
 }
-pub(crate) use timer_keys;
+pub use timer_keys;
 
 compact_id! {
     /// An armed timer in the wheel's slab.

@@ -141,6 +141,7 @@ impl<S: Stat> fmt::Debug for Figures<S> {
 }
 
 /// Declares the statistics of a service: an enum and its table. A fourth word in a line is its [`Metric`], if that is not derived.
+#[macro_export]
 macro_rules! statistics {
     ($(#[$doc:meta])* $name:ident { $($stat:ident = $text:literal, $unit:ident, $help:literal $(, $metric:expr)?;)* }) => {
         $(#[$doc])*
@@ -167,7 +168,7 @@ macro_rules! statistics {
         }
     };
 }
-pub(crate) use statistics;
+pub use statistics;
 
 #[cfg(test)]
 mod tests {

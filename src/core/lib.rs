@@ -1,0 +1,36 @@
+//! The parts of the daemon that know no service: ids, time, timers, queues, counts, numbers and text.
+//!
+//! No module reads a clock or has a socket. This crate uses no other crate of the workspace.
+
+#[cfg(feature = "daemon")]
+pub mod address;
+#[cfg(feature = "daemon")]
+pub mod bounded_log;
+pub mod browser;
+pub mod count;
+pub mod decimal;
+#[cfg(feature = "daemon")]
+pub mod glob;
+#[cfg(feature = "daemon")]
+pub mod histogram;
+#[cfg(feature = "daemon")]
+pub mod id;
+#[cfg(feature = "daemon")]
+pub mod list;
+#[cfg(feature = "daemon")]
+pub mod names;
+#[cfg(feature = "tls")]
+pub mod pem;
+#[cfg(feature = "daemon")]
+pub mod proxy;
+#[cfg(feature = "daemon")]
+pub mod random;
+#[cfg(feature = "daemon")]
+pub mod record;
+pub mod stats;
+pub mod text;
+pub mod time;
+#[cfg(feature = "daemon")]
+pub mod top_keys;
+#[cfg(feature = "daemon")]
+pub mod wheel;
