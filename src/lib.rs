@@ -185,10 +185,8 @@ mod members {
 }
 #[cfg(all(feature = "client", not(feature = "daemon")))]
 mod jobs {
+    pub mod name;
     pub mod request;
-    pub mod state {
-        pub mod name;
-    }
     pub mod wire {
         pub mod client;
     }

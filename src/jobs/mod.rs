@@ -4,6 +4,7 @@
 mod asking;
 mod keeping;
 mod loading;
+pub mod name;
 pub mod options;
 pub mod postgres;
 mod process;
@@ -20,6 +21,7 @@ pub mod stats;
 pub mod store;
 mod tables;
 mod telling;
+pub mod values;
 mod views;
 pub mod wire;
 

@@ -31,7 +31,6 @@ mod job;
 mod jobs;
 mod limits;
 pub mod matrix;
-pub mod name;
 mod places;
 mod put;
 pub mod queries;
@@ -51,20 +50,22 @@ mod watching;
 
 pub use bulk::{Listing, Summaries};
 pub use commits::{Commit, Record, Setting, Stored};
-pub use job::{Body, History, JobId, URGENT, Until};
-pub use name::{Pattern, TubeName};
-pub use put::{ManyEntry, Options as PutOptions, Put, Refusal};
+pub use job::{History, URGENT};
 pub use rates::{Event as Rated, Rates, WINDOWS};
-pub use requests::{Failure, Peek};
-pub use reserve::Reserve;
 pub use saved::{Saved, SavedConn};
 pub use sets::Watch;
-pub use settings::{Backoff, LimitOf};
 pub use snapshot::SnapshotPlace;
 pub use sums::{SumBy, Tally};
 pub use sweeps::{ALL_STATES, JobState};
 pub use watching::MAX_WATCHES;
 
+pub use crate::jobs::name::{Pattern, TubeName};
+pub use crate::jobs::request::{JobId, Until};
+pub use crate::jobs::values::{
+    Backoff, Body, Failure, LimitOf, ManyEntry, Peek, Put, PutOptions, Refusal, Reply, Reserve,
+};
+
+use crate::jobs::name::PatternMap;
 use crate::jobs::stats::Jobs as Stat;
 use conns::Conn;
 use jobs::Jobs;
@@ -106,69 +107,6 @@ impl Default for Bounds {
     fn default() -> Self {
         Bounds { max_size: 65_535, max_tubes: 1 << 20, max_memory: usize::MAX }
     }
-}
-
-/// What a connection is told.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Reply {
-    /// The job was put.
-    Inserted(JobId),
-    /// A job with the same key waits already.
-    Duplicate(JobId),
-    /// The leaf belongs to an older root job than is known.
-    Superseded,
-    /// No jobs are taken.
-    Draining,
-    /// Jobs are taken again.
-    Accepting,
-    /// See [`Refusal`].
-    Refused(Refusal),
-    /// There is no memory, or there are too many tubes or watches.
-    OutOfMemory,
-    /// The connection uses the tube that [`State::used_tube`] names.
-    Using,
-    /// The connection has so many watches.
-    Watching(usize),
-    /// The last watch cannot be given up.
-    NotIgnored,
-    /// The connection has the job, whose body follows.
-    Reserved(JobId),
-    /// The last of the jobs of a `reserve-many` was told.
-    End,
-    /// A job that the connection holds is about to time out.
-    DeadlineSoon,
-    /// No job came in time.
-    TimedOut,
-    /// Nothing is given out for now.
-    InternalError,
-    /// There is no such job or tube, or it is not the connection's.
-    NotFound,
-    /// The job is gone.
-    Deleted,
-    /// The job waits again.
-    Released,
-    /// The job waits for a kick.
-    Buried,
-    /// The job's TTR starts anew.
-    Touched,
-    /// So many jobs were kicked.
-    Kicked(u64),
-    /// The job was kicked.
-    KickedJob,
-    /// The tubes are paused, or are not any more.
-    Paused,
-    /// So many jobs were deleted.
-    Cleared(u64),
-    /// The newest timestamp of the root job.
-    Root(u64),
-    /// The limit is set.
-    Limit(u32),
-    /// The backoff is set.
-    Retry,
-    /// Where jobs go after their last attempt; nowhere if this is empty.
-    DeadLetter(Box<[u8]>),
-    /// The runner's name.
-    Identified(Box<[u8]>),
 }
 
 /// A reply, to whom, and after which commit.
@@ -246,7 +184,7 @@ pub struct State {
     sets: Slab<WatchSet>,
     set_of: BTreeMap<Box<[Watch]>, SetId>,
     /// The sets that have a watch of each pattern, and which of theirs it is.
-    watched: name::PatternMap<Vec<(SetId, u16)>>,
+    watched: PatternMap<Vec<(SetId, u16)>>,
     /// Sets that are none any more, of which some tubes still know.
     dropped_sets: VecDeque<SetId>,
     /// Sets that no connection has, kept because the next runner will have the same watches.
@@ -295,7 +233,7 @@ impl State {
             hidden: BTreeSet::new(),
             sets: Slab::new(),
             set_of: BTreeMap::new(),
-            watched: name::PatternMap::default(),
+            watched: PatternMap::default(),
             dropped_sets: VecDeque::new(),
             idle_sets: VecDeque::new(),
             awake: Vec::new(),

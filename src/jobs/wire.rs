@@ -1,9 +1,8 @@
 //! The protocol: beanstalkd 1.13 and its extensions. Lines to requests, replies to bytes. It knows nothing of who has what.
 
-use super::state::{
-    Backoff, Failure, JobId, JobState, LimitOf, Pattern, Peek, Put, PutOptions, Refusal, Reserve, TubeName, Until,
-    queries::SummaryBy,
-};
+use super::name::{Pattern, TubeName};
+use super::request::{JobId, JobState, SummaryBy, Until};
+use super::values::{Backoff, Failure, LimitOf, Peek, Put, PutOptions, Refusal, Reserve};
 
 pub mod client;
 pub mod commands;

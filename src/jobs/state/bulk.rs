@@ -4,12 +4,12 @@
 use super::State;
 use super::conns::Held;
 use super::job::{Job, JobId};
-use super::name::TubeName;
 use super::queries::{JobStats, Summary, counts_of};
 use super::sums::SumBy;
 use super::sweeps::JobState;
 use super::tube::TubeId;
 use crate::id::Id;
+use crate::jobs::name::TubeName;
 use crate::time::Time;
 use std::collections::{BTreeMap, BinaryHeap};
 

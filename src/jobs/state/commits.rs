@@ -1,12 +1,13 @@
 //! What must outlive the process: the changes since the last batch, and which batches are committed.
 
-use super::job::{Body, History, JobId, JobKey, Place, Until};
+use super::job::{History, JobId, JobKey, Place, Until};
 use super::places::To;
 use super::roots::RootId;
 use super::{State, Step};
 use crate::count::SmallCount;
 use crate::id::Id;
 use crate::jobs::stats::Jobs as Stat;
+use crate::jobs::values::Body;
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;

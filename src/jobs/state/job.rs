@@ -5,9 +5,9 @@ use crate::count::SmallCount;
 use crate::id::{ConnId, Id, id};
 use crate::jobs::request::JobState;
 pub use crate::jobs::request::{JobId, Until};
+use crate::jobs::values::Body;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 
 id! {
     /// A job's place in the table of jobs.
@@ -16,34 +16,6 @@ id! {
 
 /// Jobs below this priority are urgent.
 pub const URGENT: u32 = 1024;
-
-/// The bytes of a job. A large body can be shared with a store or a slow reader without being copied.
-pub enum Body {
-    /// Only the job has it.
-    Own(Box<[u8]>),
-    /// Others may have it, too.
-    Shared(Arc<Box<[u8]>>),
-}
-
-impl Body {
-    /// Returns the bytes.
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Body::Own(bytes) => bytes,
-            Body::Shared(bytes) => bytes,
-        }
-    }
-
-    /// Returns the body to be shared from now on.
-    pub fn share(&mut self) -> Arc<Box<[u8]>> {
-        let shared = match self {
-            Body::Own(bytes) => Arc::new(std::mem::take(bytes)),
-            Body::Shared(shared) => return Arc::clone(shared),
-        };
-        *self = Body::Shared(Arc::clone(&shared));
-        shared
-    }
-}
 
 /// Where a job is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

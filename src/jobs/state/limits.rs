@@ -1,11 +1,11 @@
 //! What holds tubes and groups back: gates, which count reserved jobs and close when there are as many as may be.
 
 use super::State;
-use super::name::PatternMap;
 use super::sets::{Lane, LaneId, SetId};
 use super::sweeps::JobState;
 use super::tube::{Bucket, BucketId, GroupId, TubeId};
 use crate::id::{Id, id};
+use crate::jobs::name::PatternMap;
 use crate::names::Names;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,81 +1,16 @@
 //! Jobs that are put, one by one or many together.
 
 use super::commits::Commit;
-use super::job::{Body, Extra, Job, JobId, JobKey, Place, Until};
+use super::job::{Extra, Job, JobKey, Place};
 use super::places::To;
 use super::rates::Event as Rated;
 use super::sums::Noted;
 use super::tube::TubeId;
-use super::{END_OF_IDS, JOB_BYTES, Reply, State, Step};
+use super::{Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, PutOptions, Reply, State, Step};
 use crate::id::{ConnId, Id};
 use crate::jobs::stats::Jobs as Stat;
 use crate::time::Time;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-
-/// What a put says of its job.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Put {
-    /// Lower is sooner.
-    pub pri: u32,
-    /// Seconds until it is ready.
-    pub delay: u32,
-    /// Seconds for which a runner may have it; 0 counts as 1.
-    pub ttr: u32,
-    /// What only put-job says.
-    pub options: Option<Box<Options>>,
-}
-
-/// The options of put-job. An empty name means that it was not said.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Options {
-    /// The tube, if it is not the used one.
-    pub tube: Box<[u8]>,
-    /// The key.
-    pub key: Box<[u8]>,
-    /// Until when it keeps others with its key out.
-    pub until: Until,
-    /// The root job's signature, and when it began.
-    pub root: Option<(Box<[u8]>, u64)>,
-    /// The group.
-    pub group: Box<[u8]>,
-}
-
-/// Why a put is none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Refusal {
-    /// Its line makes no sense.
-    BadFormat,
-    /// There is no such command.
-    UnknownCommand,
-    /// The body is longer than may be.
-    JobTooBig,
-    /// The body does not end where it should.
-    ExpectedCrlf,
-    /// There is no memory for the body.
-    OutOfMemory,
-}
-
-/// One of the puts of a put-many.
-pub enum ManyEntry {
-    /// A put with its body.
-    Put(Put, Body),
-    /// One that is refused already.
-    Refused(Refusal),
-}
-
-impl ManyEntry {
-    /// Returns how many bytes it takes, with its body and its names.
-    pub fn kept_bytes(&self) -> usize {
-        let ManyEntry::Put(put, body) = self else { return size_of::<ManyEntry>() };
-        let names = put.options.as_ref().map_or(0, |options| {
-            let Options { tube, key, root, group, .. } = &**options;
-            let root = root.as_ref().map_or(0, |(signature, _)| signature.len());
-            size_of::<Options>() + tube.len() + key.len() + root + group.len()
-        });
-        size_of::<ManyEntry>() + body.bytes().len() + names
-    }
-}
 
 impl State {
     /// `put` and `put-job`.
@@ -113,7 +48,7 @@ impl State {
 
     /// Returns true when there is room for these jobs and their tubes, and a number for each, even if none is a duplicate.
     fn has_room<'a>(&'a self, puts: &[(&'a Put, usize)]) -> bool {
-        let of_options = |options: &Options| {
+        let of_options = |options: &PutOptions| {
             let root = options.root.as_ref().map_or(0, |(signature, _)| signature.len() + 11);
             options.key.len() + root + options.group.len() + 8
         };

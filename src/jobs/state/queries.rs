@@ -2,7 +2,6 @@
 
 use super::bulk::Summaries;
 use super::job::{History, JobId};
-use super::name::TubeName;
 use super::put::micros;
 use super::rates::{Event as Rated, Rates};
 use super::sums::{Sum, SumBy, Tally};
@@ -12,14 +11,12 @@ use super::{State, Watch};
 use crate::count::{Count, SmallCount};
 use crate::histogram::Histogram;
 use crate::id::{ConnId, Id};
+use crate::jobs::name::TubeName;
 pub use crate::jobs::request::SummaryBy;
 use crate::jobs::stats::Jobs as Stat;
 use crate::stats::Figures;
 use crate::time::{Span, Time};
 use std::collections::BTreeMap;
-
-/// How many jobs `list-jobs` tells of at most.
-pub const MOST_LISTED: u32 = 1000;
 
 /// How many tubes or connections are looked at for a report: a few milliseconds. Counts and rates are of all, whatever there is.
 pub(super) const MOST_SURVEYED: usize = 32_768;

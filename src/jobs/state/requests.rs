@@ -5,35 +5,11 @@ use super::job::{JobId, JobKey, Place};
 use super::places::To;
 use super::rates::Event as Rated;
 use super::sums::Noted;
-use super::{JobState, Reply, State, Step, TubeName};
+use super::{Failure, JobState, Peek, Reply, State, Step, TubeName};
 use crate::count::SmallCount;
 use crate::id::{ConnId, Id};
 use crate::jobs::stats::Jobs as Stat;
 use crate::time::Span;
-
-/// Which job of the used tube a peek asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Peek {
-    /// The one that would be reserved next.
-    Ready,
-    /// The one that is ready next.
-    Delayed,
-    /// The one that would be kicked next.
-    Buried,
-}
-
-/// What `fail` says of a job, beside its text.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Failure {
-    /// The job.
-    pub id: JobId,
-    /// Its priority from then on.
-    pub pri: u32,
-    /// Seconds for which it waits at least.
-    pub delay: u32,
-    /// Whether it is buried, however many attempts are left.
-    pub buries: bool,
-}
 
 impl State {
     /// `use`: puts go to this tube.

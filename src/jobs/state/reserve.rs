@@ -7,7 +7,7 @@ use super::rates::Event as Rated;
 use super::sets::{Entry, SetId};
 use super::sums::Noted;
 use super::tube::TubeId;
-use super::{Commit, PAUSE_BETWEEN_SLICES, Reply, SLICE, State, Step, Timer};
+use super::{Commit, PAUSE_BETWEEN_SLICES, Reply, Reserve, SLICE, State, Step, Timer};
 use crate::id::{ConnId, Id};
 use crate::jobs::stats::Jobs as Stat;
 use crate::time::Span;
@@ -18,15 +18,6 @@ enum Next {
     Nothing,
     /// So many tubes had to be told of the set, or jobs to be dropped, that the rest must wait.
     Later,
-}
-
-/// What a connection asks for that wants jobs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reserve {
-    /// How long it waits at most; without end if there is none.
-    pub timeout: Option<u32>,
-    /// How many it takes at once, if it asked for many.
-    pub many: Option<u32>,
 }
 
 impl State {

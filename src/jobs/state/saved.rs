@@ -4,7 +4,7 @@
 use super::commits::{Commit, Record, Setting};
 use super::conns::{Conn, Wait};
 use super::curves::Curve;
-use super::job::{Body, Extra, Job, JobKey, Place};
+use super::job::{Extra, Job, JobKey, Place};
 use super::places::To;
 use super::rates::Rates;
 use super::sets::Watch;
@@ -13,6 +13,7 @@ use super::tube::{Tube, TubeId};
 use super::{END_OF_IDS, END_OF_STORED_BATCHES, State, Step};
 use crate::count::Count;
 use crate::id::{ConnId, Id};
+use crate::jobs::values::Body;
 use crate::stats::Figures;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};

@@ -2,57 +2,15 @@
 
 use super::commits::{Change, Setting, SettingKind};
 use super::limits::{Gate, GateId, Limit};
-use super::name::PatternMap;
 use super::sweeps::Work;
 use super::tube::{Paused, TubeId};
-use super::{Pattern, Reply, State, Step, Timer, TubeName};
+use super::{Backoff, LimitOf, Pattern, Reply, State, Step, Timer, TubeName};
 use crate::id::{ConnId, Id};
+use crate::jobs::name::PatternMap;
 use crate::jobs::stats::Jobs as Stat;
 use crate::time::{Span, Time};
 use crate::wheel::{TimerId, Timers};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// How long a job waits after an attempt that ended badly, and after how many it is buried.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Backoff {
-    /// After so many it is buried; 0 means never.
-    pub attempts: u32,
-    /// The first delay in seconds.
-    pub first: f64,
-    /// What each delay is multiplied by for the next.
-    pub factor: f64,
-    /// The longest delay in seconds.
-    pub max: f64,
-}
-
-/// What a limit is of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LimitOf<'a> {
-    /// Of each tube that matches.
-    Each(Pattern<'a>),
-    /// Of all tubes together that match.
-    All(Pattern<'a>),
-    /// Of the group with this name, or of each if it is `*`.
-    Group(&'a [u8]),
-}
-
-/// The longest backoff in seconds: that of a delay that is asked for.
-const LONGEST: f64 = u32::MAX as f64;
-
-impl Backoff {
-    /// As beanstalkd: at once, and without end.
-    pub const NONE: Backoff = Backoff { attempts: 0, first: 0.0, factor: 1.0, max: 0.0 };
-
-    /// Returns the delay after the `attempt`-th attempt.
-    pub fn delay(&self, attempt: u32) -> Span {
-        let power = self.factor.powf(f64::from(attempt.saturating_sub(1)));
-        // Nothing times more than can be told is nothing.
-        let grown = if self.first > 0.0 { self.first * power } else { 0.0 };
-        let seconds = grown.min(self.max).clamp(0.0, LONGEST);
-        Span::from_micros((seconds * 1e6) as u64)
-    }
-}
 
 /// All settings but limits.
 #[derive(Default)]

@@ -7,13 +7,13 @@
 
 use super::State;
 use super::curves::{Curve, INTERVAL, Point};
-use super::name::{type_of, wiki_of};
 use super::rates::{Event as Rated, Rates};
 use super::sweeps::JobState;
 use super::tube::TubeId;
 use crate::count::Count;
 use crate::histogram::Histogram;
 use crate::id::{Id, id};
+use crate::jobs::name::{type_of, wiki_of};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 use slab::Slab;

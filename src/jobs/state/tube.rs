@@ -2,11 +2,11 @@
 
 use super::job::{JobId, JobKey};
 use super::jobs::Jobs;
-use super::name::TubeName;
 use super::sets::{LaneId, SetId};
 use super::sums::{SumId, Tally};
 use crate::count::Count;
 use crate::id::{Id, id};
+use crate::jobs::name::TubeName;
 use crate::names::Hash;
 use crate::time::Time;
 use crate::wheel::TimerId;

@@ -1,8 +1,8 @@
 //! The protocol as its clients need it: names that can be sent, the line of a put, replies, and the YAML of statistics and
 //! lists, as far as beanstalkd and its extensions write it.
 
+use crate::jobs::name::{Pattern, TubeName};
 use crate::jobs::request::{JobId, Until};
-use crate::jobs::state::name::{Pattern, TubeName};
 use std::io::Write;
 
 /// The longest key, and the longest signature of a root job.

@@ -1,6 +1,7 @@
 //! Replies as bytes.
 
-use crate::jobs::state::{JobId, Refusal, Reply};
+use crate::jobs::request::JobId;
+use crate::jobs::values::{Refusal, Reply};
 
 /// Room for two numbers, each of which has 20 digits at most, and the end of the line.
 const LONGEST_LINE: usize = 2 * 21 + 2;

@@ -3,7 +3,8 @@
 
 use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, commands::is_extension, parse};
 use crate::browser::is_from_browser;
-use crate::jobs::state::{Body, Failure, JobId, ManyEntry, Put, Refusal};
+use crate::jobs::request::JobId;
+use crate::jobs::values::{Body, Failure, ManyEntry, Put, Refusal};
 use crate::record::{Reader, Unreadable, Writer};
 use memchr::memchr_iter;
 use serde::{Deserialize, Serialize};

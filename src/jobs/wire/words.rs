@@ -1,8 +1,9 @@
 //! The words of a line after the command. One space stands before each; before a number there may be more.
 
+use crate::jobs::name::{Pattern, TubeName};
+use crate::jobs::request::JobId;
 use crate::jobs::request::{ALL_STATES, JobState, SummaryBy};
-use crate::jobs::state::queries::MOST_LISTED;
-use crate::jobs::state::{JobId, Pattern, TubeName};
+use crate::jobs::values::MOST_LISTED;
 
 /// The line makes no sense.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
