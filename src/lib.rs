@@ -164,33 +164,8 @@ mod tls;
 #[cfg(feature = "internals")]
 pub mod tls;
 
-/// Of the services, what both sides of a connection have.
 #[cfg(all(feature = "client", not(feature = "daemon")))]
-mod pools {
-    pub mod request;
-    pub mod stats;
-    pub mod wire;
-}
-#[cfg(all(feature = "client", not(feature = "daemon")))]
-mod counters {
-    pub mod request;
-    pub mod stats;
-    pub mod wire;
-}
-#[cfg(all(feature = "client", not(feature = "daemon")))]
-mod members {
-    pub mod pool_settings;
-    pub mod request;
-    pub mod wire;
-}
-#[cfg(all(feature = "client", not(feature = "daemon")))]
-mod jobs {
-    pub mod name;
-    pub mod request;
-    pub mod wire {
-        pub mod client;
-    }
-}
+use poolcounter_protocol::{counters, jobs, members, pools};
 
 #[cfg(feature = "daemon")]
 #[doc(hidden)]

@@ -3,13 +3,11 @@
 
 pub mod options;
 mod report;
-pub mod request;
 mod rights;
 mod state;
-pub mod stats;
-pub mod wire;
 
 pub use options::CountersSettings;
+pub use poolcounter_protocol::counters::{request, stats, wire};
 pub use state::{
     AcquireUnits, COUNTER_BYTES, CounterRecord, CounterRefusal, CountersState, CountersStep, HOLDING_BYTES,
     ReleaseUnits,

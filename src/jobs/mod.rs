@@ -4,12 +4,10 @@
 mod asking;
 mod keeping;
 mod loading;
-pub mod name;
 pub mod options;
 pub mod postgres;
 mod process;
 mod report;
-pub mod request;
 mod rights;
 mod saving;
 mod serving;
@@ -21,11 +19,16 @@ pub mod stats;
 pub mod store;
 mod tables;
 mod telling;
-pub mod values;
 mod views;
-pub mod wire;
 
 pub use options::{JobsSettings, StoreKind};
+pub use poolcounter_protocol::jobs::{name, request, values};
+
+/// The protocol: lines to requests, replies and lists to bytes.
+pub mod wire {
+    pub use poolcounter_protocol::jobs::wire::*;
+    pub mod yaml;
+}
 
 use crate::access::Holds;
 use crate::id::{ConnId, Id};

@@ -4,17 +4,22 @@
 
 mod notices;
 mod options;
-pub mod pool_settings;
 mod pool_table;
 mod report;
-pub mod request;
 mod rights;
 mod sessions;
 pub mod state;
 pub mod stats;
-pub mod wire;
 
 pub use options::MembersSettings;
+pub use poolcounter_protocol::members::{pool_settings, request};
+
+/// The protocol: lines to requests, replies and lists to lines.
+pub mod wire {
+    pub use poolcounter_protocol::members::wire::*;
+    mod lists;
+    pub use lists::{write_event, write_member, write_pool, write_utilization};
+}
 
 use crate::access::Holds;
 use crate::id::ConnId;

@@ -7,19 +7,23 @@ pub mod ceiling_table;
 mod events;
 pub mod options;
 mod report;
-pub mod request;
 mod rights;
 mod state;
-pub mod stats;
 mod views;
-pub mod wire;
 
 pub use options::PoolsSettings;
+pub use poolcounter_protocol::pools::{request, stats};
 pub use report::MOST_ROWS;
 pub use state::{
     AcquireLock, BadSyntax, BusiestSearch, BusyKey, ClaimInfo, KeyLimits, PoolEvent, PoolsState, PoolsStep, Purpose,
     Reply, WhichKeys, WorkType,
 };
+
+/// The protocol: lines to requests, replies and lists to lines.
+pub mod wire {
+    pub use poolcounter_protocol::pools::wire::*;
+    pub mod listing;
+}
 
 use crate::access::Holds;
 use crate::browser::is_from_browser;

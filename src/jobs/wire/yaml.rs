@@ -1,11 +1,11 @@
 //! Statistics and lists as YAML, as beanstalkd writes them.
 
-use super::commands;
 use crate::jobs::state::ALL_STATES;
 use crate::jobs::state::queries::{JobStats, Summary, TubeStats};
 use crate::jobs::stats::Jobs;
-use crate::stats::Figures;
-use crate::time::Time;
+use poolcounter_core::stats::Figures;
+use poolcounter_core::time::Time;
+use poolcounter_protocol::jobs::wire::commands;
 use std::io::Write;
 
 macro_rules! put {

@@ -3,10 +3,10 @@
 //!
 //! A key has no spaces, so what follows the first space of a line is never part of it.
 
-use super::FIELDS;
-use crate::pools::request::Purpose;
 use crate::pools::state::{BusyKey, ClaimInfo, WorkType};
-use crate::time::{Span, Time};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_protocol::pools::request::Purpose;
+use poolcounter_protocol::pools::wire::FIELDS;
 use std::io::Write;
 
 /// The most lines of an answer.

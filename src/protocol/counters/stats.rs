@@ -1,6 +1,6 @@
 //! What the counters service counts. It knows nothing of what happens there.
 
-use crate::stats::statistics;
+use poolcounter_core::stats::statistics;
 
 statistics! {
     /// What the counters service counts. Names and order are those of its Stats reply.

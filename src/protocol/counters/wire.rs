@@ -5,7 +5,7 @@
 
 use super::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
 use crate::counters::stats::CounterStat as Stat;
-use crate::stats::Figures;
+use poolcounter_core::stats::Figures;
 
 pub mod client;
 

@@ -1,7 +1,7 @@
 //! What connections ask of the members service, and what they are told: values that both sides of the protocol have.
 
 use super::pool_settings::{Change, Contradiction, Filter};
-use crate::time::Span;
+use poolcounter_core::time::Span;
 use std::sync::Arc;
 
 /// The attributes of a member: names with values, in the order given.

@@ -366,13 +366,12 @@ fn parse_taken(words: &mut LineWords<'_>) -> Option<Taken> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Line, parse, write_event, write_member, write_pool};
+    use super::super::replies::write_what;
+    use super::super::{Line, parse};
     use super::*;
-    use crate::id::{ConnId, Id};
     use crate::members::pool_settings::{Change, Filter, Key, Value};
     use crate::members::request::What;
-    use crate::members::state::{Event, MemberRow, PoolRow, Utilization};
-    use crate::time::Span;
+    use poolcounter_core::time::Span;
 
     fn attributes(pairs: &[(&str, &str)]) -> Attributes {
         pairs.iter().map(|(name, value)| (name.as_bytes().into(), value.as_bytes().into())).collect()
@@ -487,7 +486,7 @@ mod tests {
         .into_iter()
         .chain(reasons)
         {
-            assert_eq!(parse_reply(&written(what)), Some(reply));
+            assert_eq!(parse_reply(&written(&what)), Some(reply));
         }
         for line in ["", "LOCKED", "OK 1", "NO_MEMBERS", "NO_MEMBERS never", "MEMBER x db m", "MEMBER 1 db m a"] {
             assert_eq!(parse_reply(line.as_bytes()), None, "{line}");
@@ -509,53 +508,13 @@ mod tests {
         .into_iter()
         .chain(losses)
         {
-            let line = written(what);
+            let line = written(&what);
             assert!(is_notice(&line));
             assert_eq!(parse_notice(&line), Some(notice));
         }
         for line in ["!", "!START", "!START db", "!START db x", "!LOST 1", "!LOST 1 bored", "!NEW db m"] {
             assert_eq!(parse_notice(line.as_bytes()), None, "{line}");
         }
-    }
-
-    #[test]
-    fn lists_are_read_as_they_were_written() {
-        let figures = Utilization {
-            max: 9,
-            in_use: 1,
-            free: 2,
-            starting: 3,
-            stopping: 4,
-            cleaning: 5,
-            quarantined: 6,
-            queued: 7,
-            queue_max: 8,
-        };
-        let mut line = Vec::new();
-        write_pool(&mut line, &PoolRow { name: b"db", group: None, figures });
-        let pool = parse_pool(line.trim_ascii_end()).expect("is a pool");
-        assert_eq!((&*pool.name, pool.group), (&b"db"[..], None));
-        assert_eq!(pool.figures, figures.rows().map(|(name, value)| (name.to_string(), u64::from(value))));
-        let mut line = Vec::new();
-        write_member(
-            &mut line,
-            &MemberRow {
-                name: b"m",
-                state: "in_use",
-                holder: "me".into(),
-                age: Span::from_millis(1_250),
-                idle: Span::ZERO,
-                uses: 3,
-                is_long: true,
-            },
-        );
-        let member = parse_member(line.trim_ascii_end()).expect("is a member");
-        assert_eq!((&*member.name, &*member.state, member.holder.as_deref()), (&b"m"[..], "in_use", Some(&b"me"[..])));
-        assert_eq!(
-            (member.age, member.idle, member.uses, member.is_long),
-            (Duration::from_millis(1_250), Duration::ZERO, 3, true)
-        );
-        assert_eq!((parse_pool(b"db"), parse_pool(b"db - max x"), parse_member(b"m free - 1 1")), (None, None, None));
     }
 
     #[test]
@@ -573,9 +532,9 @@ mod tests {
         }
     }
 
-    fn written(what: What) -> Vec<u8> {
+    fn written(what: &What) -> Vec<u8> {
         let mut bytes = Vec::new();
-        write_event(&mut bytes, &Event { conn: ConnId::from_index(1), what });
+        write_what(&mut bytes, what);
         bytes.strip_suffix(b"\n").expect("a line has an end").to_vec()
     }
 }

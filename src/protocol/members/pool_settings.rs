@@ -1,7 +1,7 @@
 //! What a pool is told about its members: one table of keys, from which parsing and checking follow.
 
 use super::request::Attributes;
-use crate::time::Span;
+use poolcounter_core::time::Span;
 use std::sync::Arc;
 
 /// Which free member is handed out first.

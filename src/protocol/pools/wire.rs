@@ -1,16 +1,13 @@
 //! The PoolCounter protocol: lines to requests, replies to lines. It does not know the pools.
 
-#[cfg(feature = "daemon")]
-pub mod listing;
-
-pub use crate::decimal::{parse_number, parse_seconds};
+pub use poolcounter_core::decimal::{parse_number, parse_seconds};
 
 use super::request::{AcquireLock, BadSyntax, KeyLimits, MOST_LIMITS, Purpose, Reply};
-use crate::decimal::first_number;
 use crate::pools::stats::PoolStat as Stat;
-use crate::stats::{Figures, Stat as _, Unit};
-use crate::time::Span;
 use memchr::memchr;
+use poolcounter_core::decimal::first_number;
+use poolcounter_core::stats::{Figures, Stat as _, Unit};
+use poolcounter_core::time::Span;
 use std::io::Write;
 
 pub mod client;

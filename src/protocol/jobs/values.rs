@@ -2,7 +2,7 @@
 
 use super::name::Pattern;
 use super::request::{JobId, Until};
-use crate::time::Span;
+use poolcounter_core::time::Span;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::counters::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
 use crate::counters::stats::CounterStat as Stat;
-use crate::stats::{Figures, Stat as _};
+use poolcounter_core::stats::{Figures, Stat as _};
 
 /// The opaque bytes of requests. A client makes one request at a time, so it need not tell replies apart.
 const OPAQUE: [u8; 4] = [0; 4];

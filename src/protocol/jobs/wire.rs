@@ -9,7 +9,6 @@ pub mod commands;
 pub mod replies;
 pub mod stream;
 mod words;
-pub mod yaml;
 
 use words::Words;
 

@@ -2,11 +2,11 @@
 //! it stays in the buffer that connections share.
 
 use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, commands::is_extension, parse};
-use crate::browser::is_from_browser;
 use crate::jobs::request::JobId;
 use crate::jobs::values::{Body, Failure, ManyEntry, Put, Refusal};
-use crate::record::{Reader, Unreadable, Writer};
 use memchr::memchr_iter;
+use poolcounter_core::browser::is_from_browser;
+use poolcounter_core::record::{Reader, Unreadable, Writer};
 use serde::{Deserialize, Serialize};
 use std::io;
 

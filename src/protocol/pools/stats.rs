@@ -1,6 +1,6 @@
 //! What the pools service counts. It knows nothing of what happens there.
 
-use crate::stats::statistics;
+use poolcounter_core::stats::statistics;
 
 statistics! {
     /// What the pools service counts. Names and order are those of `STATS FULL`, on which exporters depend.

@@ -1,6 +1,6 @@
 //! What clients of the pools ask for, and what they are told: values that both sides of the protocol have.
 
-use crate::time::Span;
+use poolcounter_core::time::Span;
 
 /// What `ACQ4ME` and `ACQ4ANY` ask for.
 #[derive(Clone, PartialEq, Eq, Debug)]

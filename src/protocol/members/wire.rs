@@ -3,15 +3,10 @@
 use super::pool_settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Value};
 use super::request::{Attributes, Condition, From, LeaseName, Named, Refusal, Request, Take, Token};
 use crate::pools::wire::{LineWords, parse_number, parse_seconds};
-use crate::time::Span;
+use poolcounter_core::time::Span;
 
 pub mod client;
-#[cfg(feature = "daemon")]
-mod lists;
-mod replies;
-
-#[cfg(feature = "daemon")]
-pub use lists::{write_event, write_member, write_pool, write_utilization};
+pub mod replies;
 
 /// The longest name and the longest value, in bytes.
 pub const LONGEST_NAME: usize = 255;
@@ -184,7 +179,12 @@ impl<'a> LineWords<'a> {
     }
 }
 
-pub(super) fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
+/// Returns the name of a pool or a group.
+///
+/// # Errors
+///
+/// When it is none.
+pub fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
     match name {
         [] => Err(Refusal::BadSyntax("a name is empty")),
         _ if name.len() > LONGEST_NAME => Err(Refusal::BadSyntax("a name has at most 255 bytes")),
@@ -193,7 +193,12 @@ pub(super) fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
     }
 }
 
-pub(super) fn check_member(name: &[u8]) -> Result<&[u8], Refusal> {
+/// Returns the name of a member.
+///
+/// # Errors
+///
+/// When it is none.
+pub fn check_member(name: &[u8]) -> Result<&[u8], Refusal> {
     if name.first() == Some(&b'!') {
         Err(Refusal::BadSyntax("a member's name begins with !"))
     } else {
@@ -310,7 +315,12 @@ fn parse_attributes(words: &mut LineWords<'_>) -> Result<Attributes, Refusal> {
     Ok(attributes)
 }
 
-pub(super) fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Refusal> {
+/// Adds an attribute, which is written as `name=value`.
+///
+/// # Errors
+///
+/// When it is none.
+pub fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Refusal> {
     let (name, value) = split(word).ok_or(Refusal::BadSyntax("attributes are name=value"))?;
     if OPTIONS.contains(&name) {
         return Err(Refusal::BadSyntax("an attribute has the name of an option"));
@@ -324,7 +334,11 @@ pub(super) fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<
 }
 
 /// Returns whether a member may have these attributes.
-pub(super) fn check_attributes(attributes: &Attributes) -> Result<(), Refusal> {
+///
+/// # Errors
+///
+/// When there are too many, or their bytes are.
+pub fn check_attributes(attributes: &Attributes) -> Result<(), Refusal> {
     let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
     let too_many = attributes.len() > MOST_ATTRIBUTES || bytes > ATTRIBUTE_BYTES;
     if too_many { Err(Refusal::TooMany) } else { Ok(()) }
@@ -356,7 +370,7 @@ fn parse_take<'a>(from: From<'a>, words: &mut LineWords<'a>) -> Result<Request<'
 }
 
 /// What is wrong with the settings, for people.
-pub(super) fn text_of(contradiction: Contradiction) -> &'static str {
+pub fn text_of(contradiction: Contradiction) -> &'static str {
     match contradiction {
         Contradiction::NoRoom => "max is at least 1",
         Contradiction::InitAboveMax => "init is at most max",

@@ -3,8 +3,8 @@
 use super::{BadSyntax, parse_number, text_of};
 use crate::pools::request::{AcquireLock, KeyLimits, Purpose, Reply};
 use crate::pools::stats::PoolStat as Stat;
-use crate::stats::{Stat as _, Unit};
-use crate::time::Span;
+use poolcounter_core::stats::{Stat as _, Unit};
+use poolcounter_core::time::Span;
 use std::borrow::Cow;
 use std::io::Write;
 
@@ -156,7 +156,7 @@ fn parse_duration(text: &str) -> Option<u64> {
 
 /// Seconds on the wire: without decimals where there are none, because the C daemon does not read them, and else rounded up to
 /// milliseconds.
-pub(crate) struct WireSeconds(pub Span);
+pub struct WireSeconds(pub Span);
 
 impl std::fmt::Display for WireSeconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -174,7 +174,7 @@ impl std::fmt::Display for WireSeconds {
 mod tests {
     use super::super::{Line, PoolRequest, first_line, parse, write_figures};
     use super::*;
-    use crate::stats::Figures;
+    use poolcounter_core::stats::Figures;
 
     #[test]
     fn every_reply_is_read_as_it_was_written() {

@@ -1,8 +1,8 @@
 //! What connections are told, as lines: what both sides of the protocol have.
 
 use super::text_of;
-use crate::decimal::push_number;
 use crate::members::request::{Attributes, Lost, NoMembers, Refusal, Taken, Token, What};
+use poolcounter_core::decimal::push_number;
 use std::io::Write;
 
 /// Writes what a connection is told, with its line feed.
@@ -111,7 +111,8 @@ pub(super) fn lost_of(reason: Lost) -> &'static str {
     }
 }
 
-pub(super) fn write_words(bytes: &mut Vec<u8>, words: &[&[u8]]) {
+/// Writes words with a space between each.
+pub fn write_words(bytes: &mut Vec<u8>, words: &[&[u8]]) {
     for (n, word) in words.iter().enumerate() {
         if n > 0 {
             bytes.push(b' ');
@@ -120,6 +121,7 @@ pub(super) fn write_words(bytes: &mut Vec<u8>, words: &[&[u8]]) {
     }
 }
 
-pub(super) fn write(bytes: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+/// Writes formatted text.
+pub fn write(bytes: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     bytes.write_fmt(text).expect("a vector takes every byte");
 }
