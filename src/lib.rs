@@ -107,6 +107,8 @@ pub mod client;
 mod counters;
 #[cfg(feature = "internals")]
 pub mod counters;
+#[cfg(feature = "daemon")]
+mod embedded;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod http;
 #[cfg(feature = "internals")]
@@ -156,6 +158,10 @@ mod service;
 #[cfg(feature = "internals")]
 pub mod service;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
+mod services;
+#[cfg(feature = "internals")]
+pub mod services;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod settings;
 #[cfg(feature = "internals")]
 pub mod settings;
@@ -171,7 +177,9 @@ use poolcounter_protocol::{counters, jobs, members, pools};
 #[doc(hidden)]
 pub use cli::main;
 #[cfg(feature = "daemon")]
-pub use net::{Address, Server, Stopper};
+pub use embedded::Server;
+#[cfg(feature = "daemon")]
+pub use net::{Address, Stopper};
 
 /// The programs in the README are compiled with those of the documentation.
 #[cfg(doctest)]

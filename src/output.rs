@@ -392,6 +392,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wheel::Owner;
 
     fn id(n: usize) -> ConnId {
         ConnId::from_index(n)
@@ -482,7 +483,7 @@ mod tests {
     }
 
     fn service() -> ServiceId {
-        ServiceId::named("pools").expect("is there")
+        ServiceId::of(Owner(0))
     }
 
     #[test]

@@ -1,17 +1,13 @@
-//! The registry: the list of services. All that the loop, the options and the pages know of services, they know from here.
+//! A list of services, and what belongs to each: settings, connections, caps. The loop and the pages reach services through it.
 
 use crate::report::{Counted, Overview, Report, Series, ServiceReport, View};
 use crate::service::{Caps, Info, Peers, Service, Traffic, Wake};
 use crate::settings::{Configure, ServiceSettings};
 use crate::time::Time;
 use crate::wheel::Owner;
-use crate::{admin, counters, http, jobs, members, pools};
 use std::any::Any;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
-
-/// Every service of the daemon. The first is always on; the log names its addresses last.
-pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &members::INFO, &jobs::INFO, &http::INFO, &admin::INFO];
 
 /// The place of a service in the list that the server was made with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -50,9 +46,9 @@ pub struct Others<'a> {
 }
 
 impl ServiceId {
-    /// Returns the service of that name in [`SERVICES`], such as `pools`.
-    pub fn named(name: &str) -> Option<ServiceId> {
-        named_in(SERVICES, name)
+    /// Returns the service of that name in a list, such as `pools`.
+    pub fn named(list: &[&Info], name: &str) -> Option<ServiceId> {
+        ServiceId::all(list).find(|id| list[id.index()].name == name)
     }
 
     /// Returns its index in the list.
@@ -60,9 +56,9 @@ impl ServiceId {
         usize::from(self.0)
     }
 
-    /// Returns its line in [`SERVICES`].
-    pub fn info(self) -> &'static Info {
-        SERVICES[self.index()]
+    /// Returns its line in the list.
+    pub fn info(self, list: &[&'static Info]) -> &'static Info {
+        list[self.index()]
     }
 
     /// Returns every place in a list of services.
@@ -81,16 +77,7 @@ impl ServiceId {
     }
 }
 
-fn named_in(list: &[&Info], name: &str) -> Option<ServiceId> {
-    ServiceId::all(list).find(|id| list[id.index()].name == name)
-}
-
 impl<T> PerService<T> {
-    /// Returns what `of` has for each service of [`SERVICES`].
-    pub fn each(of: impl FnMut(&'static Info) -> T) -> Self {
-        PerService::of(SERVICES, of)
-    }
-
     /// Returns what `of` has for each service of a list.
     pub fn of(list: &[&'static Info], of: impl FnMut(&'static Info) -> T) -> Self {
         PerService(list.iter().copied().map(of).collect())
@@ -135,18 +122,6 @@ impl AllSettings {
     }
 }
 
-impl Default for AllSettings {
-    fn default() -> Self {
-        AllSettings::defaults(SERVICES)
-    }
-}
-
-impl Default for Services {
-    fn default() -> Self {
-        Services::new(&AllSettings::default())
-    }
-}
-
 impl<T> Index<ServiceId> for PerService<T> {
     type Output = T;
 
@@ -162,12 +137,7 @@ impl<T> IndexMut<ServiceId> for PerService<T> {
 }
 
 impl Services {
-    /// Makes the services of [`SERVICES`], without connections.
-    pub fn new(settings: &AllSettings) -> Self {
-        Services::of(SERVICES, settings)
-    }
-
-    /// Makes the services of a list, for which the settings are.
+    /// Makes the services of a list, for which the settings are, without connections.
     pub fn of(list: &[&'static Info], settings: &AllSettings) -> Self {
         let entries = list.iter().zip(&settings.0).map(|(info, settings)| {
             let service = settings.open();
@@ -271,6 +241,11 @@ impl Others<'_> {
         Overview { services: before.chain([called]).chain(self.after.iter().map(report)).collect() }
     }
 
+    /// Returns the line of the service that is called.
+    pub fn called(&self) -> &'static Info {
+        self.called.0
+    }
+
     /// Returns why clients of another service should be sent elsewhere, of the first that says so.
     pub fn ailment(&self) -> Option<&'static str> {
         self.before.iter().chain(self.after).find_map(|entry| entry.service.ailment())
@@ -342,15 +317,16 @@ pub mod tests {
 
     /// Has connections of a service say a line each, at these times, and returns its report at `now`.
     pub fn report_after_lines(
-        service: &str,
+        service: &'static Info,
         lines: impl Iterator<Item = (Time, usize, String)>,
         now: Time,
         traffic: &Traffic,
         peers: &dyn Peers,
     ) -> Report {
         let (mut wheel, mut output, mut random) = (Wheel::default(), Output::default(), Random::from_seed(0));
-        let mut services = Services::default();
-        let id = services.named(service).expect("is in the registry");
+        let list = [service];
+        let mut services = Services::of(&list, &AllSettings::defaults(&list));
+        let id = services.named(service.name).expect("is in the list");
         let (service, _, others) = services.split(id);
         for (now, conn, line) in lines {
             let mut context = Context {

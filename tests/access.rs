@@ -10,8 +10,9 @@ use poolcounter::cli::DaemonSettings;
 use poolcounter::counters::wire::Opcode;
 use poolcounter::http::HttpSettings;
 use poolcounter::proxy::{Header, Tls};
-use poolcounter::registry::{AllSettings, SERVICES};
+use poolcounter::registry::AllSettings;
 use poolcounter::service::Info;
+use poolcounter::services::SERVICES;
 use poolcounter::stats::Stat as _;
 use poolcounter::time::Span;
 use std::fs;
@@ -213,7 +214,7 @@ fn is_denied(service: &str, answer: &[u8]) -> bool {
 
 /// Has a client with these rights ask for a command, and returns whether it is denied.
 fn denies(service: &str, command: &str, rights: &[String]) -> bool {
-    let mut world = World::with(AllSettings::default());
+    let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(rights));
     if service == "jobs" {
         let operator = connect(&mut world, OPERATOR, "jobs");
@@ -363,7 +364,7 @@ fn each_key_that_is_really_touched_is_asked_for() {
 /// Has a client with these rights ask for something, and returns whether that is denied. Then nothing must have been done.
 fn tries(service: &str, request: &[u8], rights: &[String]) -> bool {
     let http = HttpSettings { is_admin: true, ..HttpSettings::default() };
-    let mut world = World::with(AllSettings::default().with(http));
+    let mut world = World::with(AllSettings::defaults(SERVICES).with(http));
     world.guard(may(rights));
     let operator = connect(&mut world, OPERATOR, "jobs");
     assert_eq!(ask(&mut world, operator, b"use mine\r\nput 0 0 9 1\r\na\r\n"), b"USING mine\r\nINSERTED 1\r\n");
@@ -431,7 +432,7 @@ fn the_manual_has_the_tables() {
 #[test]
 fn who_may_do_nothing_is_not_let_in() {
     for info in SERVICES {
-        let mut world = World::with(AllSettings::default());
+        let mut world = World::with(AllSettings::defaults(SERVICES));
         world.guard(may(&["pools:acquire:nothing".into()]));
         let stranger = connect(&mut world, "198.51.100.1", info.name);
         world.settle();
@@ -451,7 +452,7 @@ fn who_may_do_nothing_is_not_let_in() {
 /// A key's holders need a right for that key, and the fields that a server knows are nothing to hide.
 #[test]
 fn some_statistics_are_of_a_key() {
-    let mut world = World::with(AllSettings::default());
+    let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(&["pools:mine*".into()]));
     let client = connect(&mut world, CLIENT, "pools");
     assert!(!is_denied("pools", &ask(&mut world, client, b"STATS HOLDERS mine\n")));
@@ -470,7 +471,7 @@ fn some_statistics_are_of_a_key() {
 /// Whatever it watches, a connection gets no job of a tube that it may not reserve from; and it finishes those that it has.
 #[test]
 fn a_worker_gets_only_what_it_may_reserve() {
-    let mut world = World::with(AllSettings::default());
+    let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(&["jobs:reserve:mine*".into()]));
     let operator = connect(&mut world, OPERATOR, "jobs");
     ask(&mut world, operator, b"put 0 0 9 1\r\nd\r\nuse mine\r\nput 0 0 9 1\r\na\r\nput 0 0 9 1\r\nb\r\n");
@@ -491,7 +492,7 @@ fn a_worker_gets_only_what_it_may_reserve() {
 /// A rule for the clients that may ask for everything, with a limit.
 fn limited(limit: &str) -> World {
     let all: Vec<String> = SERVICES.iter().map(|service| format!("\"{}\"", service.name)).collect();
-    let mut world = World::with(AllSettings::default());
+    let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(rules(&format!("[[access]]\nwho = [\"net:{CLIENT}\"]\nmay = [{}]\n{limit}\n", all.join(", "))));
     world
 }
@@ -518,7 +519,7 @@ fn connections_are_limited() {
 /// everything goes on.
 #[test]
 fn rules_that_cannot_be_read_allow_nothing() {
-    let mut world = World::with(AllSettings::default());
+    let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(&["pools".into()]));
     let client = connect(&mut world, CLIENT, "pools");
     let waiter = connect(&mut world, CLIENT, "pools");
@@ -536,7 +537,7 @@ fn rules_that_cannot_be_read_allow_nothing() {
     world.upgrade();
     assert_eq!(ask(&mut world, client, b"ACQ4ME l 1 1 0\n"), b"ERROR DENIED\n", "the next process, too");
 
-    let mut open = World::with(AllSettings::default());
+    let mut open = World::with(AllSettings::defaults(SERVICES));
     open.lose_rules();
     open.upgrade();
     let client = open.connect();
@@ -717,7 +718,7 @@ fn reload(world: &mut World, rights: &[&str]) {
 
 #[test]
 fn waits_that_are_not_allowed_any_more_are_denied_after_a_reload() {
-    let mut world = World::with(AllSettings::default());
+    let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(&["pools".into(), "members".into(), "jobs".into()]));
     let operator = connect(&mut world, OPERATOR, "pools");
     assert_eq!(ask(&mut world, operator, b"ACQ4ME yours 1 9 0\nACQ4ME mine 1 9 0\n"), b"LOCKED\nLOCKED\n");
@@ -772,7 +773,7 @@ fn waits_that_are_not_allowed_any_more_are_denied_after_a_reload() {
 
 #[test]
 fn a_provider_that_is_not_allowed_any_more_is_lost_after_a_reload() {
-    let mut world = World::with(AllSettings::default());
+    let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(&["members".into()]));
     let operator = connect(&mut world, OPERATOR, "members");
     assert_eq!(ask(&mut world, operator, b"POOL pl 0 5 provider_grace=15\nPOOL mine 0 5\n"), b"OK\nOK\n");

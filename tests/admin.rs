@@ -24,7 +24,7 @@ struct Stage {
 
 impl Stage {
     fn new() -> Stage {
-        let mut world = World::with(AllSettings::default());
+        let mut world = World::with(AllSettings::defaults(poolcounter::services::SERVICES));
         let admin = world.connect_to("admin");
         Stage { world, admin }
     }
@@ -211,7 +211,7 @@ fn members_are_not_handed_out_while_they_are_drained() {
     let mut stage = Stage::new();
     stage.world = {
         let members = poolcounter::members::MembersSettings { admin: Some(true), ..Default::default() };
-        World::with(AllSettings::default().with(members))
+        World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(members))
     };
     stage.admin = stage.connect("admin");
     let [holder, waiter, late] = [(); 3].map(|()| stage.connect("members"));

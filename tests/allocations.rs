@@ -128,10 +128,13 @@ impl Host for Scene {
 /// Has each client send its two requests by turns, after one has sent what is to be there before, and asserts that only the first turns ask for memory.
 fn assert_steady(service: &str, before: &str, scripts: &[[Vec<u8>; 2]]) {
     let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
-    let services = Services::new(&AllSettings::default().with(members));
+    let services = Services::of(
+        poolcounter::services::SERVICES,
+        &AllSettings::defaults(poolcounter::services::SERVICES).with(members),
+    );
     let connections = Connections::new(services, Span::ZERO, Random::from_seed(0));
     let mut scene = Scene { connections, now: Time::START };
-    let service = ServiceId::named(service).expect("is in the registry");
+    let service = ServiceId::named(poolcounter::services::SERVICES, service).expect("is in the registry");
     let first = scene.connections.open(
         Script { requests: vec![before.into(), before.into()], sent: 0, full: true },
         service,
@@ -207,10 +210,11 @@ fn jobs_are_reserved_and_deleted_without_an_allocation() {
     let total = requests.len();
     // The client begins with its second request.
     requests.rotate_right(1);
-    let services = Services::default();
+    let services =
+        Services::of(poolcounter::services::SERVICES, &AllSettings::defaults(poolcounter::services::SERVICES));
     let connections = Connections::new(services, Span::ZERO, Random::from_seed(0));
     let mut scene = Scene { connections, now: Time::START };
-    let service = ServiceId::named("jobs").expect("is in the registry");
+    let service = ServiceId::named(poolcounter::services::SERVICES, "jobs").expect("is in the registry");
     let id = scene.connections.open(Script { requests, sent: 0, full: false }, service, Time::START);
     let mut counts = [0; 3];
     for round in 0..total {

@@ -20,7 +20,7 @@ fn world() -> World {
 
 fn with_memory(max_memory: u64) -> World {
     let counters = CountersSettings { buckets: 16, interval: INTERVAL, max_memory };
-    World::with(AllSettings::default().with(counters))
+    World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(counters))
 }
 
 fn connect(world: &mut World) -> usize {

@@ -3,7 +3,7 @@
 
 use poolcounter::cli::{COMMANDS, Command, Opt, tables};
 use poolcounter::options::TableDoc;
-use poolcounter::registry::SERVICES;
+use poolcounter::services::SERVICES;
 use std::fs;
 
 /// Set to have the files written.

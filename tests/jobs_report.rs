@@ -55,7 +55,10 @@ fn sum_of(page: &str, metric: &str) -> (u64, usize) {
 }
 
 fn new_world() -> World {
-    World::with(AllSettings::default().with(JobsSettings { admin: true, ..JobsSettings::default() }))
+    World::with(
+        AllSettings::defaults(poolcounter::services::SERVICES)
+            .with(JobsSettings { admin: true, ..JobsSettings::default() }),
+    )
 }
 
 #[test]
@@ -320,7 +323,7 @@ fn buttons_are_for_admins_and_pages_of_this_server() {
     assert!(!fetch(&mut world, "/").contains("<form"));
     assert!(ask(&mut world, runner, "stats-job 1|").contains("state: buried"));
 
-    let settings = AllSettings::default().with(JobsSettings::default());
+    let settings = AllSettings::defaults(poolcounter::services::SERVICES).with(JobsSettings::default());
     let mut world = World::with(settings.with(HttpSettings { is_admin: true, ..HttpSettings::default() }));
     let runner = bury(&mut world);
     let long = format!("{}Content-Length: 1025\r\n", own.split_once("Content").expect("it has one").0);

@@ -33,7 +33,7 @@ fn pool(line: &str, fixed: &[&str]) -> DeclaredPool {
 fn settings(pools: Vec<DeclaredPool>) -> AllSettings {
     let members = MembersSettings { admin: Some(true), pools, ..MembersSettings::default() };
     let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
-    AllSettings::default().with(members).with(counters)
+    AllSettings::defaults(poolcounter::services::SERVICES).with(members).with(counters)
 }
 
 /// Sends lines, and returns what the client was told by the end.

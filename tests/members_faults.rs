@@ -15,7 +15,7 @@ const CROWD: usize = 40_000;
 fn world() -> World {
     let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
     let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
-    World::with(AllSettings::default().with(members).with(counters))
+    World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(members).with(counters))
 }
 
 fn name(n: usize) -> String {

@@ -61,7 +61,7 @@ struct History {
 fn world() -> World {
     let jobs = JobsSettings { admin: true, ..JobsSettings::default() };
     let counters = CountersSettings { buckets: 4096, interval: Span::from_secs(60), ..CountersSettings::default() };
-    let mut world = World::with(AllSettings::default().with(jobs).with(counters));
+    let mut world = World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(jobs).with(counters));
     world.begin().expect("nothing is kept anywhere");
     world
 }

@@ -3,8 +3,8 @@
 mod support;
 
 use poolcounter::cli::{COMMANDS, DaemonSettings, Given, WordsAllowed, tables};
-use poolcounter::registry::SERVICES;
 use poolcounter::registry::ServiceId;
+use poolcounter::services::SERVICES;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;

@@ -40,7 +40,7 @@ impl Context<'_> {
     #[cold]
     fn log_denial(&mut self, conn: ConnId, need: &Need<'_>, denial: Denial) {
         let Some(more) = self.access.should_log(Some(conn), self.now) else { return };
-        let info = self.id.info();
+        let info = self.others.called();
         let verb = info.verbs[usize::from(need.verb.0)];
         let key = self.access.key_refused(conn, self.id, need);
         let key = key.map_or(String::new(), |key| format!(" of {}", visible(key, LOGGED_KEY)));

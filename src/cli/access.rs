@@ -3,7 +3,8 @@
 use super::options::DaemonSettings;
 use crate::access::{Limits, MOST_RULES, Rights, Rule, Verb, Who};
 use crate::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean, number};
-use crate::registry::{SERVICES, ServiceId};
+use crate::registry::ServiceId;
+use crate::services::SERVICES;
 use nix::unistd::{Group, User};
 use std::net::IpAddr;
 
@@ -114,11 +115,11 @@ fn read_group(name: &str) -> Option<Who> {
 /// wrong.
 fn allow(rights: &mut [Rights], text: &str) -> Result<(), String> {
     let (service, rest) = text.split_once(':').map_or((text, None), |(service, rest)| (service, Some(rest)));
-    let Some(id) = ServiceId::named(service) else {
+    let Some(id) = ServiceId::named(SERVICES, service) else {
         let names: Vec<&str> = SERVICES.iter().map(|info| info.name).collect();
         return Err(format!("{text:?} does not begin with a service: {}", names.join(", ")));
     };
-    let verbs = id.info().verbs;
+    let verbs = id.info(SERVICES).verbs;
     let verb_of = |name: &str| verbs.iter().position(|verb| *verb == name);
     let (word, pattern) =
         match rest.map(|rest| rest.split_once(':').map_or((rest, None), |(word, rest)| (word, Some(rest)))) {
@@ -170,7 +171,7 @@ mod tests {
     }
 
     fn id(service: &str) -> ServiceId {
-        ServiceId::named(service).expect("is in the registry")
+        ServiceId::named(SERVICES, service).expect("is in the registry")
     }
 
     /// Returns what the rule says of a request.
@@ -179,7 +180,7 @@ mod tests {
         let conn = ConnId::from_index(0);
         let rule = access.rule_of_new(id(service), Some(&Identity::default()))?;
         access.enter(conn, rule);
-        let at = id(service).info().verbs.iter().position(|known| *known == verb).expect("is a verb");
+        let at = id(service).info(SERVICES).verbs.iter().position(|known| *known == verb).expect("is a verb");
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
         access
             .check(conn, id(service), &Need { verb: Verb(at as u8), keys: &keys, takes: None }, Time::START)

@@ -2,8 +2,9 @@
 
 use crate::address::Address;
 use crate::options::Endpoint;
-use crate::registry::{PerService, SERVICES, ServiceId};
+use crate::registry::{PerService, ServiceId};
 use crate::service::Info;
+use crate::services::SERVICES;
 
 /// Each address can be listened on once, by one service.
 ///

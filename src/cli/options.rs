@@ -10,7 +10,8 @@ use crate::access::Rule;
 use crate::address::Address;
 use crate::net::{self, Keepalive};
 use crate::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, flag, number};
-use crate::registry::{AllSettings, PerService, SERVICES, ServiceId};
+use crate::registry::{AllSettings, PerService, ServiceId};
+use crate::services::SERVICES;
 use crate::time::Span;
 use std::time::Duration;
 
@@ -166,8 +167,8 @@ impl Default for DaemonSettings {
         DaemonSettings {
             config: None,
             config_text: None,
-            endpoints: PerService::each(endpoint::default_of),
-            services: AllSettings::default(),
+            endpoints: PerService::of(SERVICES, endpoint::default_of),
+            services: AllSettings::defaults(SERVICES),
             net: net::Options::default(),
             busy_poll: Span::ZERO,
             is_check: false,
@@ -226,7 +227,7 @@ impl DaemonSettings {
 
     /// Returns where a service is to listen.
     pub fn addresses_of(&self, service: &str) -> Vec<Address> {
-        ServiceId::named(service).map_or(Vec::new(), |id| self.endpoints[id].addresses())
+        ServiceId::named(SERVICES, service).map_or(Vec::new(), |id| self.endpoints[id].addresses())
     }
 
     /// What a command line says, whatever is in the configuration file.
@@ -248,7 +249,7 @@ impl DaemonSettings {
 
     /// Returns how to listen for the clients of a service.
     pub fn net_of(&self, service: ServiceId) -> net::Options {
-        let mode = if service.info().is_private { Some(PRIVATE_MODE) } else { self.net.mode };
+        let mode = if service.info(SERVICES).is_private { Some(PRIVATE_MODE) } else { self.net.mode };
         net::Options { mode, ..self.net }
     }
 
@@ -261,7 +262,7 @@ impl DaemonSettings {
     /// Sets what the row of this number of [`described`] is about. The error is what the value should have been.
     fn set(&mut self, mut row: usize, value: &str) -> Result<(), String> {
         for id in ServiceId::all(SERVICES) {
-            let listening = id.info().listening;
+            let listening = id.info(SERVICES).listening;
             if let Some(option) = listening.get(row) {
                 return (option.set)(&mut self.endpoints[id], value);
             }
@@ -356,7 +357,7 @@ mod tests {
     }
 
     fn id(name: &str) -> ServiceId {
-        ServiceId::named(name).expect("is in the registry")
+        ServiceId::named(SERVICES, name).expect("is in the registry")
     }
 
     fn texts(settings: &DaemonSettings) -> Vec<String> {
@@ -396,7 +397,7 @@ mod tests {
             store_timeout: Span::from_millis(1_500),
             queue: Queue { changes: 19, bytes: 20 << 20 },
         };
-        assert_eq!(settings.services, AllSettings::default().with(pools).with(counters).with(jobs));
+        assert_eq!(settings.services, AllSettings::defaults(SERVICES).with(pools).with(counters).with(jobs));
         let most = ["pools", "counters", "jobs", "http"].map(|name| settings.policy().max_connections[id(name)]);
         assert_eq!(most, [10, 11, 15, 100]);
         let http = &settings.endpoints[id("http")];

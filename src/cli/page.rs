@@ -90,8 +90,9 @@ const OPTIONS: &[Opt<PageSettings>] = &[
 /// When it cannot.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let (port, max_connections) = (http::INFO.port, http::INFO.max_connections);
+    let services = crate::services::SERVICES.iter().map(|info| info.name).collect();
     let endpoint = Endpoint { is_enabled: true, listen: Vec::new(), port, max_connections };
-    let mut settings = PageSettings { endpoint, http: HttpSettings::default() };
+    let mut settings = PageSettings { endpoint, http: HttpSettings { services, ..HttpSettings::default() } };
     given.apply(OPTIONS, &mut settings)?;
     let PageSettings { mut endpoint, http } = settings;
     if http.servers.is_empty() {

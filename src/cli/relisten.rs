@@ -3,7 +3,8 @@
 use super::options::DaemonSettings;
 use super::serve::is_unsupported;
 use crate::net::{Address, Listener, Server};
-use crate::registry::{PerService, SERVICES, ServiceId};
+use crate::registry::{PerService, ServiceId};
+use crate::services::SERVICES;
 use log::{info, warn};
 use std::io;
 
@@ -16,7 +17,7 @@ pub fn relisten(server: &mut Server, settings: &DaemonSettings) -> bool {
             return false;
         }
     };
-    let mut succeeds = PerService::each(|_| true);
+    let mut succeeds = PerService::of(SERVICES, |_| true);
     let mut new = Vec::new();
     for Opened { service, address, result } in open_missing(&old, settings) {
         match result {
@@ -25,7 +26,7 @@ pub fn relisten(server: &mut Server, settings: &DaemonSettings) -> bool {
             Err(error) => {
                 warn!(
                     "cannot listen on {address}: {error}; the {} are also served where they were",
-                    service.info().name
+                    service.info(SERVICES).name
                 );
                 succeeds[service] = false;
             }
@@ -67,7 +68,7 @@ fn open_missing(old: &[(Listener, ServiceId)], settings: &DaemonSettings) -> Vec
             if !settings.endpoints[service].is_default() {
                 warn!(
                     "the addresses set for the {} are ignored: a socket that was inherited is listened on",
-                    service.info().name
+                    service.info(SERVICES).name
                 );
             }
             continue;
@@ -93,7 +94,7 @@ fn keep(listener: Listener, service: ServiceId, server: &mut Server, settings: &
     if let Err(error) = &adjusted {
         warn!(
             "backlog, keepalive and socket_mode of a socket of the {} stay as they were: {error}",
-            service.info().name
+            service.info(SERVICES).name
         );
     }
     add(listener, service, server) && adjusted.is_ok()
@@ -101,5 +102,7 @@ fn keep(listener: Listener, service: ServiceId, server: &mut Server, settings: &
 
 fn add(listener: Listener, service: ServiceId, server: &mut Server) -> bool {
     let added = server.listen(listener, service);
-    added.inspect_err(|error| warn!("cannot listen on a socket of the {}: {error}", service.info().name)).is_ok()
+    added
+        .inspect_err(|error| warn!("cannot listen on a socket of the {}: {error}", service.info(SERVICES).name))
+        .is_ok()
 }

@@ -8,7 +8,8 @@ use super::relisten::relisten;
 use super::table::Given;
 use crate::access::Rule;
 use crate::net::{self, Address, Handover, Listener, Policy, Server};
-use crate::registry::{SERVICES, ServiceId, Services};
+use crate::registry::{ServiceId, Services};
+use crate::services::SERVICES;
 use log::{error, info, warn};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -37,7 +38,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
     if settings.is_rehearsal {
         let has_lost_rules = settings.rules.is_empty() && settings.config_text.as_deref().is_some_and(config::is_empty);
-        net::check(Services::new(&settings.services), settings.config_text, has_lost_rules)?;
+        net::check(Services::of(SERVICES, &settings.services), settings.config_text, has_lost_rules)?;
     } else {
         logger::start(settings.verbosity);
         serve(start(&settings)?)?;
@@ -92,7 +93,7 @@ fn serve(mut server: Server) -> Result<(), String> {
 
 fn start(settings: &DaemonSettings) -> Result<Server, String> {
     warn_of_rules(settings);
-    let mut server = Server::new(Services::new(&settings.services), settings.policy())
+    let mut server = Server::new(Services::of(SERVICES, &settings.services), settings.policy())
         .map_err(|error| format!("cannot wait for events: {error}"))?;
     handle_signals(&mut server)?;
     server.configure();
@@ -104,7 +105,7 @@ fn start(settings: &DaemonSettings) -> Result<Server, String> {
 }
 
 fn take_over(handover: Handover, settings: &DaemonSettings, policy: Policy) -> Result<Server, String> {
-    let mut server = Server::take_over(handover, Services::new(&settings.services), policy)?;
+    let mut server = Server::take_over(handover, Services::of(SERVICES, &settings.services), policy)?;
     handle_signals(&mut server)?;
     Ok(server)
 }
@@ -169,7 +170,7 @@ fn listen(server: &mut Server, settings: &DaemonSettings) -> Result<(), String> 
         listen_instead(listener, first, "the socket on the standard input", server, settings)?;
     }
     for service in ServiceId::all(SERVICES) {
-        if server.addresses(service.info().name).is_empty() {
+        if server.addresses(service.info(SERVICES).name).is_empty() {
             listen_for(service, server, settings)?;
         }
     }
@@ -185,7 +186,7 @@ fn listen_instead(
     settings: &DaemonSettings,
 ) -> Result<(), String> {
     if !settings.endpoints[service].is_default() {
-        warn!("the addresses set for the {} are ignored: {socket} is listened on instead", service.info().name);
+        warn!("the addresses set for the {} are ignored: {socket} is listened on instead", service.info(SERVICES).name);
     }
     server.listen(listener, service).map_err(|error| format!("cannot listen on {socket}: {error}"))
 }
@@ -208,7 +209,7 @@ fn listen_for(service: ServiceId, server: &mut Server, settings: &DaemonSettings
             // A machine without IPv6 is served all the same, if nobody asked for it by name.
             Err(error)
                 if endpoint.is_default()
-                    && !server.addresses(service.info().name).is_empty()
+                    && !server.addresses(service.info(SERVICES).name).is_empty()
                     && is_unsupported(&error) => {}
             Err(error) => return Err(format!("cannot listen on {address}: {error}")),
         }

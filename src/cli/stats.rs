@@ -9,7 +9,7 @@ use super::terminal::{aligned, printable};
 use crate::client::Client;
 use crate::options::{Opt, assign, number};
 use crate::pools::wire::client::LISTS;
-use crate::registry::SERVICES;
+use crate::services::SERVICES;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

@@ -11,7 +11,7 @@ use super::table::Given;
 use super::terminal::print;
 use crate::client::{Client, Timeouts};
 use crate::options::{Opt, assign, number, seconds};
-use crate::registry::SERVICES;
+use crate::services::SERVICES;
 use controls::{Controls, KeyAction};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -99,6 +99,8 @@ timer_keys! {
 /// The daemons, and who looks.
 pub struct Fleet {
     servers: Vec<Watched>,
+    /// The services that are shown.
+    services: Vec<&'static str>,
     targets: Vec<Target>,
     /// Connections whose request waits for answers.
     waiting: Vec<ConnId>,
@@ -153,8 +155,8 @@ pub enum Readiness {
 }
 
 impl Fleet {
-    /// Returns the fleet of these daemons, which are not asked before [`Fleet::begin`].
-    pub fn of(servers: &[HttpServer]) -> Fleet {
+    /// Returns the fleet of these daemons, of which these services are shown; they are not asked before [`Fleet::begin`].
+    pub fn of(servers: &[HttpServer], services: &[&'static str]) -> Fleet {
         let watched = |server: &HttpServer| Watched {
             server: server.clone(),
             asks: None,
@@ -166,6 +168,7 @@ impl Fleet {
         };
         Fleet {
             servers: servers.iter().map(watched).collect(),
+            services: services.into(),
             targets: Vec::new(),
             waiting: Vec::new(),
             answers: None,
@@ -175,8 +178,9 @@ impl Fleet {
 
     /// Begins to ask, in threads that end with the fleet.
     pub fn begin(&mut self, wake: &Wake, context: &mut Context<'_>) {
+        let services = self.services.clone();
         self.begin_with(context.now, |place, server, questions, answers| {
-            fetch::spawn(place, server.clone(), questions, answers, wake.clone());
+            fetch::spawn(place, (server.clone(), services.clone()), questions, answers, wake.clone());
         });
         self.look_due(context);
     }
@@ -420,7 +424,7 @@ mod tests {
 
     impl Played {
         fn new() -> Played {
-            let mut fleet = Fleet::of(&["a", "b"].map(|name| HttpServer::parse(name).expect("is one")));
+            let mut fleet = Fleet::of(&["a", "b"].map(|name| HttpServer::parse(name).expect("is one")), &[]);
             let threads = RefCell::new(Vec::new());
             fleet.begin_with(at(0), |_, _, questions, answers| threads.borrow_mut().push((questions, answers)));
             Played { fleet, threads: threads.into_inner() }

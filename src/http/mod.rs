@@ -81,7 +81,7 @@ impl Configure for HttpSettings {
             recent: None,
             hosts: Hosts::with(&self.hosts),
             is_admin: self.is_admin,
-            fleet: (!self.servers.is_empty()).then(|| Fleet::of(&self.servers)),
+            fleet: (!self.servers.is_empty()).then(|| Fleet::of(&self.servers, &self.services)),
             asking: Asking::default(),
             health: Fault::default(),
             wake: None,

@@ -12,6 +12,8 @@ pub struct HttpSettings {
     pub is_admin: bool,
     /// The daemons of which the pages tell; none if they tell of this one.
     pub servers: Vec<HttpServer>,
+    /// The services of which those daemons tell, by name; what they tell of others is left out.
+    pub services: Vec<&'static str>,
 }
 
 /// Where the pages are served: nowhere, until an address is named.

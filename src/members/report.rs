@@ -315,7 +315,7 @@ mod tests {
     fn report_after(lines: &[(usize, String)]) -> Report {
         let at = |n| Time::START + Span::from_secs(n as u64);
         let lines = lines.iter().enumerate().map(|(n, (conn, line))| (at(n), *conn, format!("{line}\n")));
-        report_after_lines("members", lines, Time::START, &Traffic::default(), &Here)
+        report_after_lines(&crate::members::INFO, lines, Time::START, &Traffic::default(), &Here)
     }
 
     fn cell<'a>(table: &'a Table, row: usize, name: &str) -> &'a Cell {

@@ -16,7 +16,7 @@ use crate::address::Address;
 use crate::id::{ConnId, Id};
 use crate::loop_stats::Budget;
 use crate::random::Random;
-use crate::registry::{AllSettings, PerService, SERVICES, ServiceId, Services};
+use crate::registry::{AllSettings, PerService, ServiceId, Services};
 use crate::service::Info;
 use crate::time::{Span, Time, earliest};
 use log::{debug, info};
@@ -55,12 +55,6 @@ pub struct Policy {
     /// Who may ask for what; without rules, everybody for everything. None where they could not be read: then it is nobody for anything
     /// if there were some before, and else as without rules.
     pub rules: Option<Vec<Rule>>,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Policy::of(SERVICES)
-    }
 }
 
 impl Policy {
@@ -116,29 +110,17 @@ impl Server {
         Server::with(connections, clock, policy)
     }
 
-    /// Returns a server for use within another program: with the default limits, for one service such as `pools`, on one address to begin with,
-    /// such as `127.0.0.1:0` for a port that is free. It touches no signals and no files; a [`Stopper`] ends it.
-    ///
-    /// ```
-    /// use poolcounter::Server;
-    ///
-    /// let mut server = Server::bind("127.0.0.1:0", "pools")?;
-    /// let stopper = server.stopper();
-    /// println!("it listens on {}", server.addresses("pools")[0]);
-    /// let thread = std::thread::spawn(move || server.run());
-    /// stopper.stop()?;
-    /// thread.join().expect("the server does not panic")?;
-    /// # std::io::Result::Ok(())
-    /// ```
+    /// Returns a server for use within another program: with the default limits, for one service of a list such as `pools`, on one address
+    /// to begin with, such as `127.0.0.1:0` for a port that is free. It touches no signals and no files; a [`Stopper`] ends it.
     ///
     /// # Errors
     ///
     /// `InvalidInput` when this is no [`Address`] with a port, or there is no such service; else the system's, such as an address in use.
-    pub fn bind(address: &str, service: &str) -> io::Result<Self> {
+    pub fn bind(list: &[&'static Info], address: &str, service: &str) -> io::Result<Self> {
         let address = Address::parse(address, 0).ok_or(ErrorKind::InvalidInput)?;
-        let services = Services::new(&AllSettings::default().in_memory());
+        let services = Services::of(list, &AllSettings::defaults(list).in_memory());
         let service = services.named(service).ok_or(ErrorKind::InvalidInput)?;
-        let mut server = Server::new(services, Policy::default())?;
+        let mut server = Server::new(services, Policy::of(list))?;
         server.listen(Listener::bind(&address, &Options::default())?, service)?;
         server.begin().map_err(io::Error::other)?;
         Ok(server)
@@ -356,9 +338,10 @@ impl Server {
 
     /// Keeps descriptors for the connections that operators may still open.
     fn reserve_for_operators(&mut self) {
-        let private = self.ports.iter().map(|port| port.service).find(|service| service.info().is_private);
+        let services = self.connections.services();
+        let private = self.ports.iter().map(|port| port.service).find(|service| services[*service].info.is_private);
         if let Some(service) = private {
-            let open = self.connections.services()[service].traffic.open;
+            let open = services[service].traffic.open;
             self.operators.fill(OPERATORS.saturating_sub(open) as usize);
         }
     }
@@ -406,7 +389,7 @@ impl Host for Server {
         self.connections.loop_stats().begin_tick(now);
         self.reserve_for_operators();
         for port in 0..self.ports.len() {
-            let is_private = self.ports[port].service.info().is_private;
+            let is_private = self.connections.services()[self.ports[port].service].info.is_private;
             if self.is_accept_paused(now) && (!is_private || self.operators.is_empty()) {
                 continue;
             }

@@ -362,7 +362,7 @@ mod tests {
     fn report_after(lines: &[&str], seconds: u64) -> Report {
         let traffic = Traffic { connect_errors: 7.into(), ..Traffic::default() };
         let lines = lines.iter().enumerate().map(|(n, line)| (at(n as u64), n, line.to_string()));
-        report_after_lines("pools", lines, at(seconds), &traffic, &Numbered)
+        report_after_lines(&crate::pools::INFO, lines, at(seconds), &traffic, &Numbered)
     }
 
     #[test]

@@ -384,10 +384,11 @@ pub mod tests {
     use super::*;
     use crate::histogram::Histogram;
     use crate::id::{ConnId, Id};
-    use crate::registry::Services;
+    use crate::registry::{AllSettings, Services};
     use crate::report::room::MOST_ROWS;
     use crate::report::{Cell, ColumnUnit};
     use crate::service::{NoProcess, Nobody, Peers, Process};
+    use crate::services::SERVICES;
 
     struct Long;
 
@@ -401,7 +402,7 @@ pub mod tests {
     pub fn overview(rows: usize, name: impl Fn(usize) -> Vec<u8>) -> Overview {
         let mut histogram = Histogram::default();
         (0..100_000).for_each(|n| histogram.record_number(n * n));
-        let mut services = Services::default();
+        let mut services = Services::of(SERVICES, &AllSettings::defaults(SERVICES));
         let id = services.named("http").expect("is in the registry");
         let (_, _, others) = services.split(id);
         let mut overview = others.overview(Time::START, &Nobody, Report::default());

@@ -5,7 +5,8 @@ use crate::support::frames;
 use crate::support::world::World;
 use poolcounter::jobs::JobsSettings;
 use poolcounter::members::MembersSettings;
-use poolcounter::registry::{AllSettings, SERVICES};
+use poolcounter::registry::AllSettings;
+use poolcounter::services::SERVICES;
 
 /// The services that do not speak HTTP.
 const SERVICES_OF_LINES: [&str; 4] = ["pools", "members", "jobs", "admin"];
@@ -25,7 +26,7 @@ const MOST_REFUSED_BYTES: usize = 12 + 17;
 
 /// A server whose clients are all administrators.
 fn world() -> World {
-    let settings = AllSettings::default().with(JobsSettings { admin: true, ..JobsSettings::default() });
+    let settings = AllSettings::defaults(SERVICES).with(JobsSettings { admin: true, ..JobsSettings::default() });
     World::with(settings.with(MembersSettings { admin: Some(true), ..MembersSettings::default() }))
 }
 

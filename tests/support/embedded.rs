@@ -3,6 +3,7 @@
 use poolcounter::net::{Address, Listener, Options, Policy, Server, Stopper};
 use poolcounter::registry::{AllSettings, Services};
 use poolcounter::service::Info;
+use poolcounter::services::SERVICES;
 use std::io;
 use std::thread::JoinHandle;
 
@@ -22,7 +23,7 @@ impl Embedded {
 
     /// Starts one at this address.
     pub fn start_on(address: &str, service: &str) -> Embedded {
-        Embedded::run(Server::bind(address, service).expect("the address is free"), service)
+        Embedded::run(Server::bind(SERVICES, address, service).expect("the address is free"), service)
     }
 
     /// Starts one with these services, which listens for one of them on a free port.

@@ -39,7 +39,8 @@ impl MembersTwin {
     pub fn new(replay: String) -> Self {
         let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
         let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
-        let mut world = World::with(AllSettings::default().with(members).with(counters));
+        let mut world =
+            World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(members).with(counters));
         let observer = world.connect_to("members");
         MembersTwin {
             world,

@@ -66,7 +66,7 @@ impl Twin {
         // Room for so few that a server is made quickly, and for so many that names hardly ever conflict.
         let counters = CountersSettings { buckets: 4096, interval, max_memory: limits.max_memory };
         Twin {
-            world: World::with(AllSettings::default().with(pools).with(counters)),
+            world: World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(pools).with(counters)),
             model: Model::new(limits),
             services: Vec::new(),
             received: Vec::new(),

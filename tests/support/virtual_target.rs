@@ -170,5 +170,5 @@ fn settings_of(options: &[String]) -> AllSettings {
             _ => panic!("{name} means nothing in virtual time"),
         }
     }
-    AllSettings::default().with(pools).with(counters).with(members).with(jobs)
+    AllSettings::defaults(poolcounter::services::SERVICES).with(pools).with(counters).with(members).with(jobs)
 }

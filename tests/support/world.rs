@@ -8,8 +8,9 @@ use poolcounter::net::{Connections, Host, Readiness, Stream, rehearse};
 use poolcounter::pools::PoolsSettings;
 use poolcounter::random::Random;
 use poolcounter::record::{Reader, Writer};
-use poolcounter::registry::{AllSettings, PerService, SERVICES, Services};
+use poolcounter::registry::{AllSettings, PerService, Services};
 use poolcounter::service::{Info, Wake};
+use poolcounter::services::SERVICES;
 use poolcounter::time::{Span, Time};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -166,7 +167,7 @@ impl Host for World {
 impl World {
     /// A server without clients, at the time of its start, with these settings for the pools.
     pub fn new(pools: PoolsSettings) -> Self {
-        World::with(AllSettings::default().with(pools))
+        World::with(AllSettings::defaults(SERVICES).with(pools))
     }
 
     /// A server without clients, at the time of its start.

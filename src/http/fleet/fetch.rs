@@ -3,7 +3,6 @@
 
 use crate::access;
 use crate::http::wire::MAX_HEAD;
-use crate::registry::SERVICES;
 use crate::report::snapshot::Snapshot;
 use crate::service::Wake;
 use httparse::{EMPTY_HEADER, Status};
@@ -73,12 +72,18 @@ impl HttpServer {
     }
 }
 
-/// Starts the thread that asks one daemon what `questions` say, each a path with a query, and sends the answers. It ends when no more
-/// questions can come.
-pub fn spawn(place: usize, server: HttpServer, questions: Receiver<String>, answers: Sender<Answer>, wake: Wake) {
+/// Starts the thread that asks one daemon what `questions` say, each a path with a query, and sends the answers about services of
+/// these names. It ends when no more questions can come.
+pub fn spawn(
+    place: usize,
+    (server, services): (HttpServer, Vec<&'static str>),
+    questions: Receiver<String>,
+    answers: Sender<Answer>,
+    wake: Wake,
+) {
     thread::spawn(move || {
         for target in questions {
-            let told = ask(&server, &target);
+            let told = ask(&server, &services, &target);
             if answers.send(Answer { place, target, told }).is_err() {
                 return;
             }
@@ -87,7 +92,7 @@ pub fn spawn(place: usize, server: HttpServer, questions: Receiver<String>, answ
     });
 }
 
-fn ask(server: &HttpServer, target: &str) -> Result<Option<Snapshot>, String> {
+fn ask(server: &HttpServer, services: &[&'static str], target: &str) -> Result<Option<Snapshot>, String> {
     let until = Instant::now() + LIMIT;
     let answer = receive(server, target, until).map_err(|error| match error.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => "does not answer in time".into(),
@@ -98,7 +103,7 @@ fn ask(server: &HttpServer, target: &str) -> Result<Option<Snapshot>, String> {
     let Ok(Status::Complete(length)) = head.parse(&answer) else { return Err("its answer is no HTTP".into()) };
     match head.code {
         Some(200) => {
-            let services = SERVICES.iter().map(|info| info.name).filter(|name| *name != "http");
+            let services = services.iter().copied().filter(|name| *name != "http");
             let services: Vec<&str> = services.chain([access::report::NAME]).collect();
             Snapshot::read(&answer[length..], &services).map(Some)
         }

@@ -234,7 +234,9 @@ impl Stream for NullStream {
 mod tests {
     use super::*;
     use crate::net::handover::Handover;
+    use crate::registry::AllSettings;
     use crate::service::Nobody;
+    use crate::services::SERVICES;
 
     /// A daemon wrote this with locks, units, members and jobs held, with waiters, half requests and clients that do not read.
     const WRITTEN: [&[u8]; 2] =
@@ -247,7 +249,7 @@ mod tests {
         let mut records = Vec::new();
         rest.read_to_end(&mut records).expect("is in memory");
         let mut records = &records[..records.len() - cut];
-        let (services, random) = (Services::default(), Random::from_seed(0));
+        let (services, random) = (Services::of(SERVICES, &AllSettings::defaults(SERVICES)), Random::from_seed(0));
         Connections::restore(services, &mut Reader::new(&mut records), (now, epoch), random, |_| Ok(NullStream))
     }
 

@@ -155,7 +155,8 @@ mod tests {
     use crate::net::connections;
     use crate::net::handover::Handover;
     use crate::record::Reader;
-    use crate::registry::Services;
+    use crate::registry::{AllSettings, Services};
+    use crate::services::SERVICES;
     use crate::time::{Span, Time};
 
     /// A daemon of version 0.9.0 wrote this with locks, waiters, counters, half requests and a client that does not read.
@@ -175,7 +176,7 @@ mod tests {
         }
         let (now, epoch) = (Time::START + Span::from_secs(10), preamble.clock.epoch());
         let rehearse = |records: &[u8]| {
-            let services = Services::default();
+            let services = Services::of(SERVICES, &AllSettings::defaults(SERVICES));
             connections::rehearse(services, &mut Reader::new(&mut &records[..]), (now, epoch))
         };
         assert_eq!(rehearse(&records), Ok(false));

@@ -13,7 +13,6 @@ use crate::net::signals::Signals;
 use crate::net::socket::Socket;
 use crate::random::Random;
 use crate::record::Reader;
-use crate::registry::ServiceId;
 use crate::registry::Services;
 use crate::time::{Span, Time};
 use log::{info, warn};
@@ -80,7 +79,7 @@ impl Server {
             server.upgrade.program = program.map(Program::at);
             server.register_all(&ids)?;
             for SavedPort { service, listener } in ports {
-                let service = ServiceId::named(&service).ok_or(io::ErrorKind::InvalidData)?;
+                let service = server.connections.services().named(&service).ok_or(io::ErrorKind::InvalidData)?;
                 server.listen(Listener::restore(adopt(listener.fd)?, listener)?, service)?;
             }
             Ok(server)
@@ -191,15 +190,19 @@ impl Server {
     /// Writes the handover: everything that a process needs to continue from here.
     fn save(&mut self, rehearsed: Option<Rehearsed>) -> io::Result<(StateFile, Preamble)> {
         let ids: Vec<ConnId> = self.connections.ids().collect();
-        let sockets = ids.into_iter().filter_map(|id| {
+        let socket_of = |id| {
             let (fd, is_unix, peer) = self.connections.stream(id)?.descriptor();
             Some(SavedSocket { id, fd, is_unix, peer })
-        });
-        let save_port =
-            |port: &Port| SavedPort { service: port.service.info().name.into(), listener: port.listener.save() };
+        };
+        let sockets = ids.into_iter().filter_map(socket_of).collect();
+        let services = self.connections.services();
+        let save_port = |port: &Port| SavedPort {
+            service: services[port.service].info.name.into(),
+            listener: port.listener.save(),
+        };
         let preamble = Preamble {
             clock: self.clock,
-            sockets: sockets.collect(),
+            sockets,
             ports: self.ports.iter().map(save_port).collect(),
             program: self.upgrade.program.as_ref().map(|program| OsString::from(program.path())),
             rehearsed,

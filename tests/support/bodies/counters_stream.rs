@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
 
 fn new_world() -> World {
     let counters = CountersSettings { buckets: 1024, interval: INTERVAL, max_memory: 1_000 };
-    World::with(AllSettings::default().with(counters))
+    World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(counters))
 }
 
 fn converse_all(choices: &mut Choices<'_>) {

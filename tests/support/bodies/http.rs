@@ -66,7 +66,7 @@ fn status_of(request: &HttpRequest<'_>) -> u16 {
 
 fn converse(data: &[u8], answers: &[(u16, bool)], sizes: impl FnMut() -> usize, room: usize) {
     let settings = HttpSettings { hosts: vec![HOST.into()], ..HttpSettings::default() };
-    let mut world = World::with(AllSettings::default().with(settings));
+    let mut world = World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(settings));
     let client = world.connect_to("http");
     world.send_in_chunks(client, data, sizes, room);
     // Whoever does not read has some seconds; this one does.

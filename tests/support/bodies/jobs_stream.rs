@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
 fn new_world() -> World {
     let jobs =
         JobsSettings { max_size: 100_000, max_memory: 300_000, max_tubes: 20, admin: true, ..JobsSettings::default() };
-    World::with(AllSettings::default().with(jobs))
+    World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(jobs))
 }
 
 fn converse_all(choices: &mut Choices<'_>) {

@@ -19,7 +19,7 @@ pub fn run(data: &[u8]) {
 fn world() -> World {
     let members = MembersSettings { most: 64, admin: Some(true), ..MembersSettings::default() };
     let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
-    World::with(AllSettings::default().with(members).with(counters))
+    World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(members).with(counters))
 }
 
 fn converse_all(choices: &mut Choices<'_>) {
