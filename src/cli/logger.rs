@@ -10,6 +10,7 @@ use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, send};
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::borrow::Cow;
 use std::env;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write, stderr};
@@ -82,8 +83,9 @@ struct Leveled {
 impl Leveled {
     /// Returns whether such a line is logged, if that is not for the usual filter to say.
     fn decided(&self, metadata: &Metadata<'_>) -> Option<bool> {
+        let target = documented(metadata.target());
         let is_below = |module: &str| {
-            let rest = metadata.target().strip_prefix(module);
+            let rest = target.strip_prefix(module);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
         };
         if metadata.level() <= Level::Warn && is_below(ADMINISTRATION) {
@@ -95,17 +97,37 @@ impl Leveled {
 
 impl Log for Leveled {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        self.decided(metadata).unwrap_or_else(|| self.usual_filter.enabled(metadata))
+        self.decided(metadata).unwrap_or_else(|| {
+            let target = documented(metadata.target());
+            self.usual_filter.enabled(&Metadata::builder().level(metadata.level()).target(&target).build())
+        })
     }
 
     fn log(&self, record: &Record<'_>) {
-        if self.decided(record.metadata()).unwrap_or_else(|| self.usual_filter.matches(record)) {
+        let is_usual = || {
+            let target = documented(record.target());
+            let metadata = Metadata::builder().level(record.level()).target(&target).build();
+            self.usual_filter.matches(&Record::builder().metadata(metadata).args(*record.args()).build())
+        };
+        if self.decided(record.metadata()).unwrap_or_else(is_usual) {
             self.writer.log(record);
         }
     }
 
     fn flush(&self) {
         self.writer.flush();
+    }
+}
+
+/// Returns the module that RUST_LOG has for the origin of a line: `poolcounter::net` for the crate `poolcounter_server`, and
+/// `poolcounter::pools` for `poolcounter_pools`. The crates beneath the services stand for themselves no more than their modules do.
+fn documented(target: &str) -> Cow<'_, str> {
+    let Some(path) = target.strip_prefix("poolcounter_") else { return target.into() };
+    let (name, rest) = path.find("::").map_or((path, ""), |end| path.split_at(end));
+    match name {
+        "core" | "protocol" | "service" => format!("{OURS}{rest}").into(),
+        "server" => format!("{OURS}::net{rest}").into(),
+        _ => format!("{OURS}::{path}").into(),
     }
 }
 
@@ -234,6 +256,28 @@ impl Way {
                     _ => stderr.lock().write(piece),
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crates_have_the_names_of_their_modules() {
+        for (target, name) in [
+            ("poolcounter", "poolcounter"),
+            ("poolcounter::net::server", "poolcounter::net::server"),
+            ("poolcounter_server", "poolcounter::net"),
+            ("poolcounter_server::connections::tick", "poolcounter::net::connections::tick"),
+            ("poolcounter_pools::events", "poolcounter::pools::events"),
+            ("poolcounter_admin", "poolcounter::admin"),
+            ("poolcounter_service::access", "poolcounter::access"),
+            ("poolcounter_core", "poolcounter"),
+            ("mio::poll", "mio::poll"),
+        ] {
+            assert_eq!(documented(target), name);
         }
     }
 }
