@@ -2,6 +2,7 @@
 
 use super::command::{FAILURE, Failure};
 use super::options::DaemonSettings;
+use super::servers::json_option;
 use super::table::Given;
 use super::terminal::{ascii_where_invisible, print, printable};
 use crate::address::Address;
@@ -59,7 +60,7 @@ const OPTIONS: &[Opt<AdminCommandSettings>] = &[
     },
     Opt {
         doc_short: "print each line as a JSON object",
-        ..Opt::json(
+        ..json_option(
             "
             Print each line of the answer as a JSON object:
             .Va left ,

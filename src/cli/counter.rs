@@ -3,7 +3,7 @@
 use super::command::Failure;
 use super::exec::WaitProgress;
 use super::run_child::{self, HeldResource, OnLost};
-use super::servers::{Servers, TIMEOUTS, in_words, print_answers};
+use super::servers::{ServerOptions, Servers, TIMEOUTS, in_words, print_answers};
 use super::table::Given;
 use super::terminal::{print, printable};
 use crate::client::{Counters, Error, Units, Usage};

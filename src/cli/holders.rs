@@ -4,7 +4,7 @@ mod watch;
 
 use super::command::Failure;
 use super::rows::{PrintedRow, show};
-use super::servers::{Servers, TIMEOUTS};
+use super::servers::{ServerOptions, Servers, TIMEOUTS, json_option};
 use super::table::Given;
 use super::terminal::printable;
 use crate::client::{Client, Purpose, ToldClaim};
@@ -24,7 +24,7 @@ struct HoldersSettings {
 
 /// The options of `holders`.
 const HOLDERS: &[Opt<HoldersSettings>] = &[
-    Opt::json(
+    json_option(
         "
             Print a list of JSON objects, one for each server:
             .Va server ,
@@ -55,7 +55,7 @@ const WATCH: &[Opt<HoldersSettings>] = &[
     },
     Opt {
         doc_short: "print each event as a JSON object in a line",
-        ..Opt::json(
+        ..json_option(
             "
             Print each event as a JSON object in a line.",
             set_json,

@@ -2,7 +2,7 @@
 
 use super::command::Failure;
 use super::rows::{PrintedRow, show};
-use super::servers::{Servers, TIMEOUTS};
+use super::servers::{ServerOptions, Servers, TIMEOUTS, json_option};
 use super::table::Given;
 use super::terminal::printable;
 use crate::client::{ListedMember, ListedPool, Members};
@@ -20,7 +20,7 @@ struct MembersCommandSettings {
 
 /// The options.
 const OPTIONS: &[Opt<MembersCommandSettings>] = &[
-    Opt::json(
+    json_option(
         "
             Print a list of JSON objects, one for each server:
             .Va server ,

@@ -4,7 +4,7 @@ mod work;
 
 use super::command::Failure;
 use super::exec::PROTOCOL;
-use super::servers::{Servers, TIMEOUTS};
+use super::servers::{ServerOptions, Servers, TIMEOUTS};
 use super::spawn::block_signals;
 use super::table::Given;
 use super::terminal::{self, printable};

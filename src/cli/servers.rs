@@ -87,23 +87,28 @@ fn tls_of(files: &str) -> Result<Tls, String> {
     }
 }
 
-impl<S> Opt<S> {
-    /// Returns the option of commands that can print what the servers say as JSON.
-    pub const fn json(doc_long: &'static str, set: fn(&mut S, &str) -> Result<(), String>) -> Opt<S> {
-        Opt {
-            short: "j",
-            long: "json",
-            doc_short: "print a list of JSON objects, one for each server",
-            doc_long,
-            set,
-            ..Opt::BLANK
-        }
+/// Returns the option of commands that can print what the servers say as JSON.
+pub const fn json_option<S>(doc_long: &'static str, set: fn(&mut S, &str) -> Result<(), String>) -> Opt<S> {
+    Opt {
+        short: "j",
+        long: "json",
+        doc_short: "print a list of JSON objects, one for each server",
+        doc_long,
+        set,
+        ..Opt::BLANK
     }
 }
 
-impl<S: AsMut<Servers>> Opt<S> {
+/// The options of commands that ask servers.
+pub trait ServerOptions {
     /// The option of all commands that ask servers.
-    pub const SERVER: Opt<S> = Opt {
+    const SERVER: Self;
+    /// The option that says how to speak to servers that speak TLS.
+    const TLS: Self;
+}
+
+impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
+    const SERVER: Opt<S> = Opt {
         short: "s",
         long: "server",
         hint: "HOST[:PORT]",
@@ -122,8 +127,7 @@ impl<S: AsMut<Servers>> Opt<S> {
         ..Opt::BLANK
     };
 
-    /// The option that says how to speak to servers that speak TLS.
-    pub const TLS: Opt<S> = Opt {
+    const TLS: Opt<S> = Opt {
         long: "tls",
         hint: "CA[,CERT,KEY]",
         doc_short: "for servers tls:HOST: files with the authorities to trust, and a certificate to show with its key",

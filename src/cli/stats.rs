@@ -3,7 +3,7 @@
 use super::command::Failure;
 use super::report::{self, Answer, Grid, GridCell, ToldReport, ToldService};
 use super::rows::flat;
-use super::servers::{AnswerOf, Servers, TIMEOUTS, print_answers, print_objects};
+use super::servers::{AnswerOf, ServerOptions, Servers, TIMEOUTS, json_option, print_answers, print_objects};
 use super::table::Given;
 use super::terminal::{aligned, printable};
 use crate::client::Client;
@@ -27,7 +27,7 @@ const USUAL_ROWS: usize = 10;
 
 /// The options.
 const OPTIONS: &[Opt<StatsSettings>] = &[
-    Opt::json(
+    json_option(
         "
             Print a list of JSON objects, one for each server:
             .Va server ,

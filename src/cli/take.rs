@@ -6,7 +6,7 @@ use super::command::Failure;
 use super::command::MISUSE;
 use super::exec::{PROTOCOL, TRY_LATER, UNAVAILABLE, WaitProgress};
 use super::run_child::{self, Ended, HeldResource, OnLost};
-use super::servers::{Servers, TIMEOUTS};
+use super::servers::{ServerOptions, Servers, TIMEOUTS};
 use super::spawn::Variable;
 use super::table::Given;
 use super::terminal::{self, printable};

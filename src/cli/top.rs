@@ -6,7 +6,7 @@ mod screen;
 mod view;
 
 use super::command::Failure;
-use super::servers::Servers;
+use super::servers::{ServerOptions, Servers};
 use super::table::Given;
 use super::terminal::print;
 use crate::client::{Client, Timeouts};

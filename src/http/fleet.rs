@@ -291,7 +291,7 @@ impl Fleet {
                 silence.map_or(Cell::Nothing, Cell::Time),
                 if watched.has_answered { Cell::Time(now.since(watched.heard)) } else { Cell::Nothing },
                 of_status(&|status| Cell::Time(Span::from_secs(status.uptime.clamp(0.0, 1e12) as u64))),
-                of_status(&|status| Cell::Number(status.clients())),
+                of_status(&|status| Cell::Number(clients_of(status))),
                 of_status(&|status| Cell::Number(status.process.resident_bytes)),
                 of_status(&|status| Cell::Text(status.version.clone().into_owned())),
             ]
@@ -382,12 +382,10 @@ impl Watched {
     }
 }
 
-impl Snapshot {
-    /// Returns how many connections of clients there are: those who look at pages are none.
-    fn clients(&self) -> u64 {
-        let clients = self.services.iter().filter(|service| service.name != "http");
-        clients.map(|service| service.connections).fold(0, u64::saturating_add)
-    }
+/// Returns how many connections of clients there are: those who look at pages are none.
+fn clients_of(status: &Snapshot) -> u64 {
+    let clients = status.services.iter().filter(|service| service.name != "http");
+    clients.map(|service| service.connections).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

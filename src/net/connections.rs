@@ -25,6 +25,7 @@ use crate::time::{Span, Time, earliest};
 use crate::wheel::Owner;
 use log::{debug, info};
 use slab::Slab;
+use std::ops::{Deref, DerefMut};
 
 mod check;
 mod events;
@@ -45,7 +46,7 @@ const LOOP: Owner = Owner(u8::MAX);
 
 /// The connections of all services, with everything they share.
 pub struct Connections<S> {
-    slab: Slab<Connection<S>>,
+    slab: Table<S>,
     /// The connections that are to be served in the next tick, in order.
     ready: Queue<ConnId>,
     idle: IdleQueues,
@@ -68,7 +69,24 @@ pub struct Connections<S> {
     dispatch: Dispatch,
 }
 
-impl<S: Stream> Peers for Slab<Connection<S>> {
+/// The connections by their ids.
+struct Table<S>(Slab<Connection<S>>);
+
+impl<S> Deref for Table<S> {
+    type Target = Slab<Connection<S>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<S> DerefMut for Table<S> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl<S: Stream> Peers for Table<S> {
     fn peer(&self, conn: ConnId) -> String {
         let peer = self.get(conn.index()).and_then(|conn| conn.address().ok());
         peer.unwrap_or_else(|| GONE.into())
@@ -87,7 +105,7 @@ impl<S: Stream> Connections<S> {
     /// Returns an empty set of connections. `epoch` is the time of day at [`Time::START`], since 1970.
     pub fn new(services: Services, epoch: Span, random: Random) -> Self {
         Connections {
-            slab: Slab::new(),
+            slab: Table(Slab::new()),
             ready: Queue::default(),
             idle: IdleQueues::new(services.ids().map(|service| services[service].caps.idle)),
             closing: Queue::default(),

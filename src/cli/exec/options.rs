@@ -2,7 +2,7 @@
 
 use super::TRY_LATER;
 use crate::cli::run_child::OnLost;
-use crate::cli::servers::Servers;
+use crate::cli::servers::{ServerOptions, Servers};
 use crate::client::MOST_LIMITS;
 use crate::options::{Opt, assign, number, seconds};
 use std::time::Duration;

@@ -4,6 +4,7 @@ use super::settings::JobCommandSettings;
 use super::{FOREVER, misuse};
 use crate::cli::command::Failure;
 use crate::cli::run_child::OnLost;
+use crate::cli::servers::ServerOptions;
 use crate::cli::table::Given;
 use crate::client::{JobId, Until};
 use crate::options::{Opt, assign, number, seconds};

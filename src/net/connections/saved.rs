@@ -1,6 +1,6 @@
 //! The connections in the handover to another process: all but their sockets, which the caller hands over.
 
-use super::{Connections, Dispatch, LINGER, LOOP};
+use super::{Connections, Dispatch, LINGER, LOOP, Table};
 use crate::access::{self, SavedCounts};
 use crate::id::{ConnId, Id};
 use crate::loop_stats::LoopStats;
@@ -145,7 +145,7 @@ impl<S: Stream> Connections<S> {
             streams.push((saved.id.index(), Connection::new(stream, service)));
             all.push(saved);
         }
-        connections.slab = Slab::from_iter(streams);
+        connections.slab = Table(Slab::from_iter(streams));
         all.into_iter().for_each(|saved| connections.restore_one(saved, now));
         connections.count_places();
         connections.resume(now);
