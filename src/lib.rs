@@ -89,10 +89,15 @@ use poolcounter_core::{
 #[cfg(all(feature = "client", not(feature = "daemon")))]
 use poolcounter_core::{decimal, stats, time};
 
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod access;
 #[cfg(feature = "internals")]
-pub mod access;
+pub use poolcounter_service::{
+    access, container as registry, contract as service, lines, loop_stats, options, output, report, settings,
+};
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+use poolcounter_service::{
+    access, container as registry, contract as service, lines, loop_stats, options, output, report, settings,
+};
+
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod admin;
 #[cfg(feature = "internals")]
@@ -118,14 +123,6 @@ mod jobs;
 #[cfg(feature = "internals")]
 pub mod jobs;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod lines;
-#[cfg(feature = "internals")]
-pub mod lines;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod loop_stats;
-#[cfg(feature = "internals")]
-pub mod loop_stats;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod members;
 #[cfg(feature = "internals")]
 pub mod members;
@@ -134,37 +131,13 @@ mod net;
 #[cfg(feature = "internals")]
 pub mod net;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod options;
-#[cfg(feature = "internals")]
-pub mod options;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod output;
-#[cfg(feature = "internals")]
-pub mod output;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod pools;
 #[cfg(feature = "internals")]
 pub mod pools;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod registry;
-#[cfg(feature = "internals")]
-pub mod registry;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod report;
-#[cfg(feature = "internals")]
-pub mod report;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod service;
-#[cfg(feature = "internals")]
-pub mod service;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod services;
 #[cfg(feature = "internals")]
 pub mod services;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod settings;
-#[cfg(feature = "internals")]
-pub mod settings;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod tls;
 #[cfg(feature = "internals")]

@@ -391,11 +391,11 @@ fn clients_of(status: &Snapshot) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::overviews::{of_overview, overview};
     use crate::id::Id;
     use crate::loop_stats::LoopStats;
     use crate::report::room::{MOST_ROWS, Room};
     use crate::report::snapshot::Remembered;
-    use crate::report::snapshot::tests::{of_overview, overview};
     use crate::report::tables::ShownCell;
     use std::cell::RefCell;
 

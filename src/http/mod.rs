@@ -7,6 +7,8 @@ pub mod fleet;
 pub mod host;
 mod metrics;
 pub mod options;
+#[cfg(test)]
+mod overviews;
 mod page;
 mod recent;
 mod resource;
@@ -365,10 +367,10 @@ impl Service for Http {
 mod tests {
     use super::*;
     use crate::histogram::Histogram;
+    use crate::http::overviews::{of_overview, overview};
     use crate::loop_stats::LoopStats;
     use crate::output::FULL_BYTES;
     use crate::report::room::MOST_ROWS;
-    use crate::report::snapshot::tests::{of_overview, overview};
     use crate::report::{Cell, ColumnMetric, ColumnUnit, Overview, Table};
     use crate::stats::{Metric, Unit};
     use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! Actions that operators ask of services, and their results.
 
-use crate::id::ConnId;
-use crate::registry::ServiceId;
-use crate::text::escaped;
+use crate::container::ServiceId;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::text::escaped;
 
 /// Result of an [`Act`]: what was done, in a few words, or why it was not.
 pub type Acted = Result<String, NotDone>;
@@ -45,10 +45,10 @@ pub struct Asker {
     pub number: u64,
 }
 
-/// Action that an operator asks of a service: [`super::Service::act`].
+/// Action that an operator asks of a service: [`crate::contract::Service::act`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Act {
-    /// Gets the result: [`super::Service::acted`].
+    /// Gets the result: [`crate::contract::Service::acted`].
     pub asker: Asker,
     /// The name of the service that is to do it.
     pub service: String,

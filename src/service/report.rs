@@ -5,17 +5,17 @@
 //!
 //! | part | what it is | where it is described |
 //! |---|---|---|
-//! | [`Report::figures`] | its table of statistics with the values | [`crate::stats`] |
+//! | [`Report::figures`] | its table of statistics with the values | [`poolcounter_core::stats`] |
 //! | [`Report::tables`] | lists of what there is: keys, members, jobs | a static [`TableInfo`] with its [`Column`]s |
 //! | [`Report::matrix`] | two kinds of names against each other, as a heat map | a static [`MatrixInfo`] |
 //! | [`Report::series`] | levels and counts that are remembered for curves | a static [`SeriesInfo`] each |
 //!
-//! What there is to tell of one thing by itself is a [`View`], which [`crate::service::Service::view`] returns: a report of its own.
+//! What there is to tell of one thing by itself is a [`View`], which [`crate::contract::Service::view`] returns: a report of its own.
 //!
 //! The rows of a table have one [`Cell`] for each column, of the kind that the [`ColumnUnit`] names:
 //!
 //! ```
-//! use poolcounter::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Table, TableInfo};
+//! use poolcounter_service::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Table, TableInfo};
 //!
 //! static GROUPS: TableInfo = TableInfo {
 //!     name: "groups",
@@ -49,22 +49,25 @@
 //! ```
 //!
 //! Of a service that is called `members`, the metric is `poolcounter_members_group_idle{group="runners"}`, the JSON
-//! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. [`crate::service::Service::report`] returns figures and tables;
-//! [`crate::service::Service::sample`] tells of the series, every few seconds, and so must be quick, and
-//! [`crate::service::Service::tally`] of the counts that the page shows of the last minutes.
+//! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. [`crate::contract::Service::report`] returns figures and tables;
+//! [`crate::contract::Service::sample`] tells of the series, every few seconds, and so must be quick, and
+//! [`crate::contract::Service::tally`] of the counts that the page shows of the last minutes.
 
-pub(crate) mod matrix;
-pub(crate) mod merge;
-pub(crate) mod room;
-pub(crate) mod snapshot;
-pub(crate) mod tables;
-pub(crate) mod told;
+#[allow(missing_docs, reason = "fields stand in the JSON under the same names")]
+pub mod matrix;
+pub mod merge;
+pub mod room;
+#[allow(missing_docs, reason = "fields stand in the JSON under the same names")]
+pub mod snapshot;
+#[allow(missing_docs, reason = "fields stand in the JSON under the same names")]
+pub mod tables;
+pub mod told;
 
-use crate::histogram::Histogram;
-use crate::id::ConnId;
-use crate::service::{Peers, Traffic};
-use crate::stats::Row;
-use crate::time::Span;
+use crate::contract::{Peers, Traffic};
+use poolcounter_core::histogram::Histogram;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::stats::Row;
+use poolcounter_core::time::Span;
 use serde::Serialize;
 
 /// Everything that the services tell.
@@ -99,7 +102,7 @@ pub struct Report {
     pub exported: Vec<Table>,
     /// Two kinds of names against each other.
     pub matrix: Option<Matrix>,
-    /// What is remembered of it, as it is now. The registry asks [`crate::service::Service::sample`] for these.
+    /// What is remembered of it, as it is now. The registry asks [`crate::contract::Service::sample`] for these.
     pub series: Vec<Series>,
 }
 
@@ -232,7 +235,7 @@ pub enum ColumnUnit {
     /// The same, where there is a page about each below this path.
     Linked(&'static str),
     /// What tells a thing from all others of the service, and what can be done with it: [`Cell::Text`], and words for
-    /// [`crate::service::Service::act`].
+    /// [`crate::contract::Service::act`].
     Key(&'static [&'static str]),
     /// The address of a peer: [`Cell::Text`].
     Address,

@@ -1,7 +1,7 @@
 //! What a service is told by its operator, as the registry and the command line see it: rows to set, and a service to make.
 
+use crate::contract::Service;
 use crate::options::{Misplaced, Opt, Table, TableDoc, TableOpt};
-use crate::service::Service;
 use std::any::Any;
 use std::fmt::Debug;
 

@@ -13,12 +13,12 @@ mod saved;
 pub use rule::{Identity, Limits, Rights, Rule, Verb, Who};
 pub use saved::{SavedCounts, had_rules};
 
-use crate::bounded_log::BoundedLog;
-use crate::count::Count;
-use crate::id::{ConnId, Id};
-use crate::registry::ServiceId;
-use crate::time::{Span, Time};
+use crate::container::ServiceId;
 use log::warn;
+use poolcounter_core::bounded_log::BoundedLog;
+use poolcounter_core::count::Count;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
 
 /// How many rules there may be: a connection is compared with one after the other.

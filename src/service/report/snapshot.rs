@@ -7,10 +7,10 @@ use super::matrix::ShownMatrix;
 use super::room::{Room, fit};
 use super::tables::{ShownTable, word_of};
 use super::{Overview, Report, Series, SeriesInfo, ServiceReport};
+use crate::contract::{Context, ProcessUsage};
 use crate::loop_stats::{Budget, LoopStats};
-use crate::service::{Context, ProcessUsage};
-use crate::stats::Unit;
-use crate::time::{Span, Time};
+use poolcounter_core::stats::Unit;
+use poolcounter_core::time::{Span, Time};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::ser::Formatter;
@@ -377,67 +377,4 @@ impl Formatter for LineFormatter {
 /// Returns a span in seconds.
 pub fn seconds(span: Span) -> f64 {
     span.as_micros() as f64 / 1e6
-}
-
-#[cfg(test)]
-pub mod tests {
-    use super::*;
-    use crate::histogram::Histogram;
-    use crate::id::{ConnId, Id};
-    use crate::registry::{AllSettings, Services};
-    use crate::report::room::MOST_ROWS;
-    use crate::report::{Cell, ColumnUnit};
-    use crate::service::{NoProcess, Nobody, Peers, Process};
-    use crate::services::SERVICES;
-
-    struct Long;
-
-    impl Peers for Long {
-        fn peer(&self, conn: ConnId) -> String {
-            format!("[2001:db8::{}]:40000", conn.index())
-        }
-    }
-
-    /// Everything that can be asked of the services, whatever they are, with as many rows as there can be.
-    pub fn overview(rows: usize, name: impl Fn(usize) -> Vec<u8>) -> Overview {
-        let mut histogram = Histogram::default();
-        (0..100_000).for_each(|n| histogram.record_number(n * n));
-        let mut services = Services::of(SERVICES, &AllSettings::defaults(SERVICES));
-        let id = services.named("http").expect("is in the registry");
-        let (_, _, others) = services.split(id);
-        let mut overview = others.overview(Time::START, &Nobody, Report::default());
-        let cell = |unit: ColumnUnit, n: usize| match unit {
-            ColumnUnit::Name | ColumnUnit::Linked(_) => Cell::Name(name(n)),
-            ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key(_) => Cell::Text(format!("[2001:db8::{n}]:40000")),
-            ColumnUnit::Client(_) => Cell::client(ConnId::from_index(n), &Long),
-            ColumnUnit::Level | ColumnUnit::Count | ColumnUnit::Bytes => Cell::Number(u64::MAX),
-            ColumnUnit::Age | ColumnUnit::Duration => Cell::Time(Span::from_micros(123_456_789_012_345)),
-            ColumnUnit::Times => Cell::Times(histogram.clone()),
-        };
-        for table in overview.services.iter_mut().flat_map(|service| &mut service.report.tables) {
-            let row = |n: usize| table.info.columns.iter().map(|column| cell(column.unit, n)).collect();
-            table.rows = (0..rows).map(row).collect();
-            table.check();
-        }
-        overview
-    }
-
-    pub fn of_overview(overview: Overview, loop_stats: &LoopStats) -> Moment<'_> {
-        let (now, epoch) = (Time::START, Span::ZERO);
-        Moment { now, epoch, overview, loop_stats, usage: NoProcess.usage(), timers: 0 }
-    }
-
-    /// Clients read lines of 64 KiB at most, and an empty one is the end.
-    #[test]
-    fn lines_are_short_and_the_same_json() {
-        let overview = overview(257, |n| [format!("{n}").as_bytes(), &b"\\\n".repeat(100)].concat());
-        let room = Room { rows: MOST_ROWS, bytes: usize::MAX, has_all_times: true };
-        let snapshot = Snapshot::of(&of_overview(overview, &LoopStats::default()), room, &Remembered::NOTHING);
-        let mut bytes = Vec::new();
-        snapshot.write_lines(&mut bytes);
-        let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
-        assert!(lines.len() > 1_000 && lines.iter().all(|line| (1..=16_384).contains(&line.len())), "{}", lines.len());
-        let values = [&bytes[..], snapshot.to_json().as_bytes()].map(serde_json::from_slice::<serde_json::Value>);
-        assert_eq!(values[0].as_ref().expect("is JSON"), values[1].as_ref().expect("is JSON"));
-    }
 }

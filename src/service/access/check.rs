@@ -1,7 +1,7 @@
 //! Comparison of what is counted of the rules with what there is: tests and rehearsals make it.
 
 use super::{Access, Standing};
-use crate::id::{ConnId, Id};
+use poolcounter_core::id::{ConnId, Id};
 use std::sync::Arc;
 
 impl Access {

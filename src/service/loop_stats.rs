@@ -1,9 +1,9 @@
 //! What the loop counts of its own work: how long its ticks take, how much is done in one, and which budgets ended one early.
 //! It is told the time; no clock is read for it.
 
-use crate::count::Count;
-use crate::histogram::Histogram;
-use crate::time::{Span, Time};
+use poolcounter_core::count::Count;
+use poolcounter_core::histogram::Histogram;
+use poolcounter_core::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
 /// What bounds the work of a tick or of a turn.
@@ -139,7 +139,7 @@ impl LoopStats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::histogram::{NUMBER_BOUNDS, TICK_BOUNDS};
+    use poolcounter_core::histogram::{NUMBER_BOUNDS, TICK_BOUNDS};
 
     #[test]
     fn a_tick_lasts_from_waking_up_to_sleeping() {

@@ -8,12 +8,12 @@
 
 mod buffer;
 
-use crate::id::{ConnId, Id};
-use crate::list::{Links, List};
-use crate::registry::ServiceId;
-use crate::text::escaped;
+use crate::container::ServiceId;
 use buffer::{Buffer, HeldReply};
 use log::{Level, log_enabled, trace};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::list::{Links, List};
+use poolcounter_core::text::escaped;
 use std::collections::VecDeque;
 
 /// A connection with this much unsent output is not served until it drains.
@@ -392,7 +392,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wheel::Owner;
+    use poolcounter_core::wheel::Owner;
 
     fn id(n: usize) -> ConnId {
         ConnId::from_index(n)

@@ -1,10 +1,10 @@
 //! Services whose requests are lines, and that answer each at once: reads the lines of a turn.
 
-use crate::browser::is_from_browser;
-use crate::id::ConnId;
-use crate::pools::wire::{LINE_TOO_LONG, Line, first_line};
-use crate::service::{Context, Input, REQUESTS_PER_TURN, Served, Then};
+use crate::contract::{Context, Input, REQUESTS_PER_TURN, Served, Then};
 use log::debug;
+use poolcounter_core::browser::is_from_browser;
+use poolcounter_core::id::ConnId;
+use poolcounter_protocol::pools::wire::{LINE_TOO_LONG, Line, first_line};
 
 /// How far a line is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,8 +3,8 @@
 use super::snapshot::{Text, seconds};
 use super::tables::NAME_BYTES;
 use super::{Heat, Matrix, MatrixInfo};
-use crate::text::visible;
-use crate::time::Span;
+use poolcounter_core::text::visible;
+use poolcounter_core::time::Span;
 use serde::ser::SerializeTuple;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::iter;

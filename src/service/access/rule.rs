@@ -1,7 +1,7 @@
 //! One rule: whom it is for, what they may ask for, and how much they may have.
 
-use crate::glob;
-use crate::service::Credentials;
+use crate::contract::Credentials;
+use poolcounter_core::glob;
 use std::net::IpAddr;
 
 /// What a service can be asked for, by its place in the service's list of such verbs.

@@ -3,11 +3,11 @@
 use super::room::Room;
 use super::snapshot::{ShownRecent, Text, seconds};
 use super::{Cell, Column, ColumnUnit, Emphasis, Table};
-use crate::histogram::{Histogram, Quantile};
-use crate::id::{ConnId, Id};
-use crate::service::Peers;
-use crate::text::visible;
-use crate::time::Span;
+use crate::contract::Peers;
+use poolcounter_core::histogram::{Histogram, Quantile};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::text::visible;
+use poolcounter_core::time::Span;
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,10 @@
 //! What services ask of the rules: whether a request is allowed.
 
 use super::{Denial, Holds, Need, Verb};
-use crate::id::ConnId;
-use crate::service::Context;
-use crate::text::visible;
+use crate::contract::Context;
 use log::warn;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::text::visible;
 
 /// How much of a key the log has where its request was refused, in bytes.
 const LOGGED_KEY: usize = 64;

@@ -3,7 +3,7 @@
 
 use super::snapshot::{Snapshot, Text};
 use super::tables::{ColumnHead, NAME_BYTES, ShownCell, ShownClient, ShownTable, ShownTimes};
-use crate::text::{is_visible, visible};
+use poolcounter_core::text::{is_visible, visible};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! Options as rows of a table: what parsing, `--help`, the configuration file and the manual read. It knows no single option.
 
-use crate::address::Address;
-use crate::decimal::parse_seconds;
-use crate::time::Span;
+use poolcounter_core::address::Address;
+use poolcounter_core::decimal::parse_seconds;
+use poolcounter_core::time::Span;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -203,6 +203,7 @@ impl Endpoint {
 
 /// The listening rows of a service whose options have a prefix, and whose settings a section of that name: whether it is
 /// served, its addresses, its port, and how many connections it has.
+#[macro_export]
 macro_rules! listening {
     ($prefix:literal, $plural:literal, port $port:literal, $doc_short:literal, $doc_long:literal) => {
         &[
@@ -264,7 +265,7 @@ macro_rules! listening {
     };
 }
 
-pub(crate) use listening;
+pub use listening;
 
 /// Sets the port of an endpoint.
 ///

@@ -1,10 +1,10 @@
 //! A list of services, and what belongs to each: settings, connections, caps. The loop and the pages reach services through it.
 
+use crate::contract::{Caps, Info, Peers, Service, Traffic, Wake};
 use crate::report::{Counted, Overview, Report, Series, ServiceReport, View};
-use crate::service::{Caps, Info, Peers, Service, Traffic, Wake};
 use crate::settings::{Configure, ServiceSettings};
-use crate::time::Time;
-use crate::wheel::Owner;
+use poolcounter_core::time::Time;
+use poolcounter_core::wheel::Owner;
 use std::any::Any;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
@@ -292,19 +292,19 @@ impl Others<'_> {
     }
 }
 
-/// What tests of services need of the registry.
-#[cfg(test)]
+/// What tests of services share.
+#[cfg(any(test, feature = "testing"))]
 pub mod tests {
     use super::*;
     use crate::access::Access;
-    use crate::id::{ConnId, Id};
+    use crate::contract::{Context, Input, NoProcess, Orders, Peers, Traffic};
     use crate::loop_stats::LoopStats;
     use crate::output::Output;
-    use crate::random::Random;
     use crate::report::Report;
-    use crate::service::{Context, Input, NoProcess, Orders, Peers, Traffic};
-    use crate::time::{Span, Time};
-    use crate::wheel::Wheel;
+    use poolcounter_core::id::{ConnId, Id};
+    use poolcounter_core::random::Random;
+    use poolcounter_core::time::{Span, Time};
+    use poolcounter_core::wheel::Wheel;
 
     /// Connections whose peers have their numbers in their addresses.
     pub struct Numbered;

@@ -1,8 +1,8 @@
 //! What operators are told of the rules: how much those have whom each is for, and what was refused to them.
 
 use super::{Access, Counts, Denial};
+use crate::contract::Traffic;
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Report, ServiceReport, Table, TableInfo};
-use crate::service::Traffic;
 
 /// The name under which it stands among the services.
 pub const NAME: &str = "access";

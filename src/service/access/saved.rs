@@ -1,7 +1,7 @@
 //! The denials of rules in the handover to another process.
 
 use super::{Access, Counts, Denial};
-use crate::count::Count;
+use poolcounter_core::count::Count;
 use serde::{Deserialize, Serialize};
 
 /// The counts of a rule in a handover: its name, and what was denied by the names of reasons.

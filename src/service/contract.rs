@@ -15,31 +15,28 @@
 //! A store works in a thread of its own and owns no state of the service. It says that it has finished something by the
 //! [`Wake`] that the service got in [`Service::attach`]; [`Service::completed`] is called in the next tick.
 
-mod acts;
-
-pub use acts::{Act, Acted, Asker, NotDone};
+pub use crate::acts::{Act, Acted, Asker, NotDone};
 
 use crate::access::{Access, Holds, Verb};
-use crate::count::Count;
-use crate::id::ConnId;
+use crate::container::{Others, ServiceId};
 use crate::loop_stats::LoopStats;
 use crate::options::{Endpoint, Opt};
 use crate::output::Output;
-use crate::random::Random;
-use crate::record::{Reader, Writer};
-use crate::registry::Others;
-use crate::registry::ServiceId;
 use crate::report::{Counted, Report, Series, View};
 use crate::settings::ServiceSettings;
-use crate::time::{Span, Time};
-use crate::wheel::{Due, OwnTimers};
 use log::LevelFilter;
+use poolcounter_core::count::Count;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::random::Random;
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{Due, OwnTimers};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-pub use crate::record::Unreadable;
+pub use poolcounter_core::record::Unreadable;
 
 /// What there is to know of a service before it is made: its line in the registry.
 pub struct Info {

@@ -1,0 +1,248 @@
+//! Overviews for tests: all that can be asked of services, in rows without end, shown and added up.
+
+use crate::histogram::Histogram;
+use crate::id::{ConnId, Id};
+use crate::loop_stats::LoopStats;
+use crate::registry::{AllSettings, Services};
+use crate::report::room::{MOST_ROWS, Room};
+use crate::report::snapshot::{Moment, Remembered, Snapshot};
+use crate::report::{Cell, ColumnUnit, Overview, Report};
+use crate::service::{Info, NoProcess, Nobody, Peers, Process};
+use crate::time::{Span, Time};
+
+/// Services with tables of every kind.
+const SERVICES: &[&Info] = &[
+    &crate::pools::INFO,
+    &crate::counters::INFO,
+    &crate::members::INFO,
+    &crate::jobs::INFO,
+    &crate::http::INFO,
+    &crate::admin::INFO,
+];
+
+struct Long;
+
+impl Peers for Long {
+    fn peer(&self, conn: ConnId) -> String {
+        format!("[2001:db8::{}]:40000", conn.index())
+    }
+}
+
+/// Everything that can be asked of the services, whatever they are, with as many rows as there can be.
+pub fn overview(rows: usize, name: impl Fn(usize) -> Vec<u8>) -> Overview {
+    let mut histogram = Histogram::default();
+    (0..100_000).for_each(|n| histogram.record_number(n * n));
+    let mut services = Services::of(SERVICES, &AllSettings::defaults(SERVICES));
+    let id = services.named("http").expect("is in the registry");
+    let (_, _, others) = services.split(id);
+    let mut overview = others.overview(Time::START, &Nobody, Report::default());
+    let cell = |unit: ColumnUnit, n: usize| match unit {
+        ColumnUnit::Name | ColumnUnit::Linked(_) => Cell::Name(name(n)),
+        ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key(_) => Cell::Text(format!("[2001:db8::{n}]:40000")),
+        ColumnUnit::Client(_) => Cell::client(ConnId::from_index(n), &Long),
+        ColumnUnit::Level | ColumnUnit::Count | ColumnUnit::Bytes => Cell::Number(u64::MAX),
+        ColumnUnit::Age | ColumnUnit::Duration => Cell::Time(Span::from_micros(123_456_789_012_345)),
+        ColumnUnit::Times => Cell::Times(histogram.clone()),
+    };
+    for table in overview.services.iter_mut().flat_map(|service| &mut service.report.tables) {
+        let row = |n: usize| table.info.columns.iter().map(|column| cell(column.unit, n)).collect();
+        table.rows = (0..rows).map(row).collect();
+        table.check();
+    }
+    overview
+}
+
+pub fn of_overview(overview: Overview, loop_stats: &LoopStats) -> Moment<'_> {
+    let (now, epoch) = (Time::START, Span::ZERO);
+    Moment { now, epoch, overview, loop_stats, usage: NoProcess.usage(), timers: 0 }
+}
+
+/// Clients read lines of 64 KiB at most, and an empty one is the end.
+#[test]
+fn lines_are_short_and_the_same_json() {
+    let overview = overview(257, |n| [format!("{n}").as_bytes(), &b"\\\n".repeat(100)].concat());
+    let room = Room { rows: MOST_ROWS, bytes: usize::MAX, has_all_times: true };
+    let snapshot = Snapshot::of(&of_overview(overview, &LoopStats::default()), room, &Remembered::NOTHING);
+    let mut bytes = Vec::new();
+    snapshot.write_lines(&mut bytes);
+    let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+    assert!(lines.len() > 1_000 && lines.iter().all(|line| (1..=16_384).contains(&line.len())), "{}", lines.len());
+    let values = [&bytes[..], snapshot.to_json().as_bytes()].map(serde_json::from_slice::<serde_json::Value>);
+    assert_eq!(values[0].as_ref().expect("is JSON"), values[1].as_ref().expect("is JSON"));
+}
+
+mod merged {
+    use super::*;
+    use crate::report::merge::Merged;
+    use serde_json::Value;
+
+    const SERVICES: [&str; 5] = ["pools", "counters", "members", "jobs", "admin"];
+
+    fn told(overview: Overview) -> Snapshot {
+        let room = Room { rows: MOST_ROWS, bytes: usize::MAX, has_all_times: true };
+        let json = Snapshot::of(&of_overview(overview, &LoopStats::default()), room, &Remembered::NOTHING).to_json();
+        Snapshot::read(json.as_bytes(), &SERVICES).expect("is what a daemon tells")
+    }
+
+    /// Two rows of each table, with so many of everything, which took so long.
+    fn with_numbers(number: u64, micros: u64) -> Overview {
+        let mut overview = overview(2, |n| format!("name{n}").into_bytes());
+        let mut times = Histogram::default();
+        (0..number).for_each(|_| times.record_number(micros));
+        let tables = overview.services.iter_mut().flat_map(|service| &mut service.report.tables);
+        for cell in tables.flat_map(|table| table.rows.iter_mut().flatten()) {
+            match cell {
+                Cell::Number(cell) => *cell = number,
+                Cell::Times(cell) => cell.clone_from(&times),
+                _ => {}
+            }
+        }
+        overview
+    }
+
+    fn merged(all: Vec<(&str, Snapshot)>) -> Value {
+        let mut own = told(Overview::default());
+        own.services.clear();
+        let mut merged = Merged::with(own);
+        all.into_iter().for_each(|(server, told)| merged.add(server, told));
+        serde_json::from_str(&merged.finish().to_json()).expect("is JSON")
+    }
+
+    #[test]
+    fn kinds_are_added_up_and_the_rest_has_its_server() {
+        let all = merged(vec![("a", told(with_numbers(90, 1_000))), ("b", told(with_numbers(10, 2_000_000)))]);
+        let types = all["pools"]["types"].as_array().expect("is a list");
+        assert_eq!((types.len(), &types[0]["acquired"]), (2, &100.into()));
+        let (p50, p99) = (types[0]["wait"]["p50"].as_f64(), types[0]["wait"]["p99"].as_f64());
+        assert!(p50.is_some_and(|s| s < 0.002) && p99.is_some_and(|s| s > 1.5), "of all times: {}", types[0]["wait"]);
+        let busiest = all["pools"]["busiest"].as_array().expect("is a list");
+        let rows: Vec<_> = busiest.iter().map(|row| (&row["key"], &row["server"], &row["working"])).collect();
+        assert_eq!(rows.len(), 4);
+        assert_eq!(
+            rows.iter().filter(|(_, server, working)| (*server, *working) == (&"a".into(), &90.into())).count(),
+            2
+        );
+        assert!(busiest.iter().all(|row| row["oldest"].is_f64()), "{busiest:?}");
+        assert!(rows[0].1 == "a" && rows[1].1 == "a" && rows[2].1 == "b", "the worst come first: {rows:?}");
+    }
+
+    /// A daemon tells of the same in the same words, so that of one alone nothing is changed but for its name.
+    #[test]
+    fn one_alone_is_as_it_is() {
+        let one = told(with_numbers(3, 70));
+        let alone: Value = serde_json::from_str(&one.to_json()).expect("is JSON");
+        let all = merged(vec![("a", one)]);
+        for service in SERVICES {
+            for (name, rows) in alone[service].as_object().into_iter().flatten() {
+                let with_server = |row: &Value| {
+                    let mut row = row.clone();
+                    if all[service][name][0].get("server").is_some() {
+                        row["server"] = "a".into();
+                    }
+                    row
+                };
+                let rows: Vec<Value> = rows.as_array().expect("is a list").iter().map(with_server).collect();
+                assert_eq!(all[service][name], Value::from(rows), "{service} {name}");
+            }
+        }
+        assert_eq!(alone["history"]["series"], all["history"]["series"]);
+    }
+
+    #[test]
+    fn curves_end_at_the_same_time() {
+        let mut own = vec![1.0, 2.0];
+        add_values(&mut own, vec![10.0, 20.0, 30.0]);
+        assert_eq!(own, [10.0, 21.0, 32.0]);
+    }
+
+    /// Whoever can answer in the place of a daemon can tell anything.
+    #[test]
+    fn what_is_told_can_do_no_harm() {
+        let whole = told(with_numbers(3, 70)).to_json();
+        for (from, to) in [
+            (r#""link":"/pools/type/""#, r#""link":"javascript:alert(1)//""#),
+            (r#""link":"/pools/type/""#, r#""link":"//elsewhere/""#),
+            (r#""link":"/pools/type/""#, r#""link":"/\"><script>""#),
+            (r#""name":"types""#, r#""name":"a b\" onload=\"""#),
+            (r#""unit":"number""#, r#""unit":"novel""#),
+            (r#""acquired":3"#, r#""acquired":18446744073709551615"#),
+            (r#""acquired":3"#, r#""acquired":"x""#),
+            (r#""acquired":3"#, r#""acquired":{"a":[]}"#),
+            (r#""counts":["#, r#""counts":[18446744073709551615,"#),
+            (r#""connections":0"#, r#""connections":18446744073709551615"#),
+            (r#""name":"pools","is_en"#, r#""name":"history","is_en"#),
+            (r#""name":"pools","is_en"#, r#""name":"http","is_en"#),
+        ] {
+            assert!(whole.contains(from), "{from}");
+            let json = whole.replace(from, to);
+            let read = || Snapshot::read(json.as_bytes(), &SERVICES).expect("is read");
+            let all = merged(vec![("a", read()), ("b", read()), ("c", told(with_numbers(1, 1)))]);
+            let text = all.to_string();
+            for harm in ["alert", "elsewhere", "<script>", "onload", "novel"] {
+                assert!(!text.contains(harm), "{to}");
+            }
+            assert!(all["history"]["series"].is_array() && all.get("http").is_none(), "{to}");
+        }
+        for json in ["", "{}", "[]", "null", "\u{0}", &"[".repeat(100_000), &whole[..whole.len() / 2]] {
+            assert!(Snapshot::read(json.as_bytes(), &SERVICES).is_err());
+        }
+    }
+
+    /// Visits each place in JSON; of a list only those in its first two items.
+    fn places(value: &Value, at: &str, all: &mut Vec<String>) {
+        all.push(at.into());
+        match value {
+            Value::Object(fields) => {
+                fields.iter().for_each(|(name, value)| places(value, &format!("{at}/{name}"), all));
+            }
+            Value::Array(items) => {
+                (0..items.len().min(2)).for_each(|n| places(&items[n], &format!("{at}/{n}"), all));
+            }
+            _ => {}
+        }
+    }
+
+    /// What another release, a fault or somebody on the way may say in the place of anything.
+    #[test]
+    fn an_answer_with_anything_in_any_place_ends_nothing() {
+        let whole = told(with_numbers(3, 70));
+        let json = Snapshot { services: whole.services.into_iter().take(1).collect(), ..whole }.to_json();
+        let json: Value = serde_json::from_str(&json).expect("is JSON");
+        let mut all = Vec::new();
+        places(&json, "", &mut all);
+        let strange = ["", "seconds-of-later", "server", "\u{202e}\u{1b}]0;x\u{7}\u{9b}31m\u{0}"].map(Value::from);
+        let numbers = [Value::from(u64::MAX), Value::from(i64::MIN), Value::from(1e308), Value::from(-0.5)];
+        let others = [Value::Null, true.into(), Value::Array(vec![0.into(); 1000]), serde_json::json!({"a": []})];
+        let values: Vec<Value> = strange.into_iter().chain(numbers).chain(others).collect();
+        for place in &all[1..] {
+            for value in values.iter().map(Some).chain([None]) {
+                let mut changed = json.clone();
+                match value {
+                    Some(value) => *changed.pointer_mut(place).expect("is there") = value.clone(),
+                    None => {
+                        let (parent, name) = place.rsplit_once('/').expect("is below something");
+                        match changed.pointer_mut(parent).expect("is there") {
+                            Value::Object(fields) => drop(fields.remove(name)),
+                            Value::Array(items) => drop(items.remove(name.parse().expect("is a number"))),
+                            other => panic!("{other} has nothing in it"),
+                        }
+                    }
+                }
+                let text = changed.to_string();
+                let read = || Snapshot::read(text.as_bytes(), &SERVICES).ok();
+                let both = [read(), read(), Snapshot::read(json.to_string().as_bytes(), &SERVICES).ok()];
+                let all = merged(both.into_iter().flatten().map(|told| ("a", told)).collect()).to_string();
+                assert!(!all.contains(['\u{202e}', '\u{9b}', '\u{1b}']), "{place}: {value:?}");
+            }
+        }
+    }
+
+    /// Each column has a unit that is not known.
+    #[test]
+    fn a_table_without_a_known_column_is_left_out() {
+        let json = told(with_numbers(3, 70)).to_json().replace("\"unit\":\"", "\"unit\":\"later-");
+        let read = || Snapshot::read(json.as_bytes(), &SERVICES).expect("is read");
+        let all = merged(vec![("a", read()), ("b", told(with_numbers(1, 1))), ("c", read())]);
+        assert_eq!(all["pools"]["types"].as_array().map(Vec::len), Some(2));
+    }
+}

@@ -1,0 +1,15 @@
+//! The contract between the loop and a service, and what all services share: settings and options, unsent output, rules of access,
+//! reports for operators, the loop's own figures.
+//!
+//! No module has a socket or knows a service. This crate uses `poolcounter-core` and `poolcounter-protocol`.
+
+pub mod access;
+pub mod acts;
+pub mod container;
+pub mod contract;
+pub mod lines;
+pub mod loop_stats;
+pub mod options;
+pub mod output;
+pub mod report;
+pub mod settings;
