@@ -40,8 +40,8 @@ check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --workspace -- -D warnings
-	$(CARGO) clippy --no-default-features --features client -- -D warnings
-	test $$($(CARGO) tree --no-default-features --features client -e normal --prefix none | wc -l) -le $(CLIENT_CRATES)
+	$(CARGO) clippy -p poolcounter-client -- -D warnings
+	test $$($(CARGO) tree -p poolcounter-client -e normal --prefix none --no-dedupe | sort -u | wc -l) -le $(CLIENT_CRATES)
 	$(test)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 	if [ -f fuzz/Cargo.toml ]; then cd fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) check; fi

@@ -74,6 +74,8 @@
     )
 )]
 
+#[cfg(feature = "client")]
+pub use poolcounter_client as client;
 #[cfg(all(feature = "tls", not(feature = "daemon")))]
 use poolcounter_core::pem;
 #[cfg(feature = "internals")]
@@ -106,8 +108,6 @@ pub mod admin;
 mod cli;
 #[cfg(feature = "internals")]
 pub mod cli;
-#[cfg(feature = "client")]
-pub mod client;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod counters;
 #[cfg(feature = "internals")]
@@ -142,9 +142,6 @@ pub mod services;
 mod tls;
 #[cfg(feature = "internals")]
 pub mod tls;
-
-#[cfg(all(feature = "client", not(feature = "daemon")))]
-use poolcounter_protocol::{counters, jobs, members, pools};
 
 #[cfg(feature = "daemon")]
 #[doc(hidden)]

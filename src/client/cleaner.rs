@@ -4,7 +4,7 @@ use super::Timeouts;
 use super::error::Error;
 use super::placement::Placement;
 use super::provider::{Provider, Role, TaskResult};
-use crate::members::wire::client::Task;
+use poolcounter_protocol::members::wire::client::Task;
 use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;

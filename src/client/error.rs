@@ -1,7 +1,7 @@
 //! The errors of the client, and their texts.
 
-use crate::members::request::Lost;
-use crate::members::wire::client::describe_loss;
+use poolcounter_protocol::members::request::Lost;
+use poolcounter_protocol::members::wire::client::describe_loss;
 use std::fmt;
 use std::io::{self, ErrorKind};
 

@@ -8,8 +8,8 @@ pub use producer::Producer;
 pub use runner::Runner;
 
 use super::error::{Error, Fault};
-use crate::jobs::request::{JobId, JobState, Until};
-use crate::jobs::wire::client::{self as wire, PutLine, PutWords, YamlMap};
+use poolcounter_protocol::jobs::request::{JobId, JobState, Until};
+use poolcounter_protocol::jobs::wire::client::{self as wire, PutLine, PutWords, YamlMap};
 use std::time::Duration;
 
 /// A job to be put. [`NewJob::new`] has the defaults.

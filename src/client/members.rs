@@ -11,10 +11,12 @@ use super::Timeouts;
 use super::error::{Error, Failure};
 use super::fleet::{Fleet, Greeting, HeldOn};
 use super::placement::Placement;
-use crate::members::pool_settings::Filter;
-use crate::members::request::{Condition, From as Source, LeaseName, Lost, NoMembers, Request, Take, Taken};
-use crate::members::wire::client::{self as wire, ListedMember, ListedPool, Notice, Reply};
 use exchange::{TakeAnswer, ask, ask_line, members_request, read_done, read_list, read_taken, sendable_attributes};
+use poolcounter_protocol::members::pool_settings::Filter;
+use poolcounter_protocol::members::request::{
+    Condition, From as Source, LeaseName, Lost, NoMembers, Request, Take, Taken,
+};
+use poolcounter_protocol::members::wire::client::{self as wire, ListedMember, ListedPool, Notice, Reply};
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 

@@ -6,8 +6,8 @@ use super::error::{Error, Failure, Fault};
 use super::members::DEFAULT_PORT;
 use super::members::exchange::{ask, members_request, read_done, read_list, sendable_attributes, sendable_text};
 use super::placement::Placement;
-use crate::members::request::{Attributes, Named, Request};
-use crate::members::wire::client::{self as wire, ListedMember, Notice, Reply, Task};
+use poolcounter_protocol::members::request::{Attributes, Named, Request};
+use poolcounter_protocol::members::wire::client::{self as wire, ListedMember, Notice, Reply, Task};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,7 +28,7 @@ pub struct Provider {
 
 /// What a connection does for its pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
+pub enum Role {
     /// It starts and stops members, at most so many if there is a number.
     Provider(Option<u32>),
     /// It cleans those of others.
@@ -74,12 +74,11 @@ impl Provider {
     }
 
     /// Connects in the same way for either role.
-    pub(crate) fn connect_as(
-        role: Role,
-        placement: &Placement,
-        timeouts: Timeouts,
-        pool: &[u8],
-    ) -> Result<Provider, Error> {
+    ///
+    /// # Errors
+    ///
+    /// The same as of [`Provider::connect`].
+    pub fn connect_as(role: Role, placement: &Placement, timeouts: Timeouts, pool: &[u8]) -> Result<Provider, Error> {
         let timeouts = timeouts.cut();
         let escaped = wire::escape_name(pool).ok_or(Error::BadName)?.into_owned();
         let mut failures = Vec::new();

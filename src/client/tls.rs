@@ -1,7 +1,7 @@
 //! TLS to servers: whom a client trusts, what it shows, and the stream of one connection.
 
 use super::{MediaWiki, Producer, Ring, Runner};
-use crate::pem::{authorities_in, certificates_in, key_in, wrong};
+use poolcounter_core::pem::{authorities_in, certificates_in, key_in, wrong};
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};

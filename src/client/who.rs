@@ -1,6 +1,6 @@
 //! Who a client says to be, for the people who look at what servers hold.
 
-use crate::pools::wire::MAX_WHO;
+use poolcounter_protocol::pools::wire::MAX_WHO;
 use std::{env, fs, process};
 
 /// Where the system tells its name.

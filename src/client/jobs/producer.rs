@@ -4,11 +4,11 @@ use super::session::{DEFAULT_TUBE, JobSession, body, count_of, expect, expect_or
 use super::{
     JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome, whole_seconds,
 };
-use crate::client::connection::ClientConnection;
-use crate::client::error::{Error, Fault};
-use crate::client::{Said, Timeouts};
-use crate::jobs::request::{JobId, JobState, SummaryBy};
-use crate::jobs::wire::client::{self as wire, YamlMap};
+use crate::connection::ClientConnection;
+use crate::error::{Error, Fault};
+use crate::{Said, Timeouts};
+use poolcounter_protocol::jobs::request::{JobId, JobState, SummaryBy};
+use poolcounter_protocol::jobs::wire::client::{self as wire, YamlMap};
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const MANY_BYTES: usize = 16 << 20;
 /// connection was lost. A request that was under way then is not repeated: whether the server has done it is not known.
 #[derive(Debug)]
 pub struct Producer {
-    pub(in crate::client) session: RefCell<JobSession>,
+    pub(crate) session: RefCell<JobSession>,
     /// The tube of jobs that name none.
     tube: RefCell<String>,
 }

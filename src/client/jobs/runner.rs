@@ -2,11 +2,11 @@
 
 use super::session::{self, JobSession, body, expect, expect_or_not_found, line, refused};
 use super::{JobStatus, Reservation, ReservedJob, checked, whole_seconds};
-use crate::client::connection::ClientConnection;
-use crate::client::error::{Error, Fault};
-use crate::client::{LONGEST, Said, Timeouts};
-use crate::jobs::request::JobId;
-use crate::jobs::wire::client as wire;
+use crate::connection::ClientConnection;
+use crate::error::{Error, Fault};
+use crate::{LONGEST, Said, Timeouts};
+use poolcounter_protocol::jobs::request::JobId;
+use poolcounter_protocol::jobs::wire::client as wire;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const LONGEST_REASON: usize = 4096;
 /// [`Error::Lost`]. When this is dropped, the server gives its jobs to others at once.
 #[derive(Debug)]
 pub struct Runner {
-    pub(in crate::client) session: JobSession,
+    pub(crate) session: JobSession,
 }
 
 impl Runner {

@@ -1,10 +1,10 @@
 //! A connection to a server of jobs, made when it is needed, and what it was told: the tube in use, the watches, the name. A
 //! new one is told the same. It knows no single command beyond those.
 
-use crate::client::connection::ClientConnection;
-use crate::client::error::{Error, Failure, Fault};
-use crate::client::{Said, Timeouts, Tls};
-use crate::jobs::wire::client as wire;
+use crate::connection::ClientConnection;
+use crate::error::{Error, Failure, Fault};
+use crate::{Said, Timeouts, Tls};
+use poolcounter_protocol::jobs::wire::client as wire;
 use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ pub struct JobSession {
     servers: Vec<String>,
     timeouts: Timeouts,
     /// How to speak to those that speak TLS.
-    pub(in crate::client) tls: Option<Tls>,
+    pub(crate) tls: Option<Tls>,
     link: Option<Link>,
     /// How many connections were made, so that each has a number of its own.
     opened: u64,

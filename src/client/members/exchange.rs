@@ -1,10 +1,10 @@
 //! Requests of the members protocol and what comes back, for both of its sides.
 
-use crate::client::Said;
-use crate::client::connection::ClientConnection;
-use crate::client::error::{Error, Fault};
-use crate::members::request::{Attributes, NoMembers, Request, Taken};
-use crate::members::wire::client::{self as wire, Notice, Reply};
+use crate::Said;
+use crate::connection::ClientConnection;
+use crate::error::{Error, Fault};
+use poolcounter_protocol::members::request::{Attributes, NoMembers, Request, Taken};
+use poolcounter_protocol::members::wire::client::{self as wire, Notice, Reply};
 use std::time::Duration;
 
 /// A server has at most 2^20 members unless its operator has chosen otherwise. A list that is longer than ten times this is none.

@@ -2,10 +2,10 @@
 
 use super::exchange::{ask, read_done};
 use super::{Lease, Members};
-use crate::client::error::Error;
-use crate::client::fleet::HeldOn;
-use crate::members::request::{Condition, LeaseName, Lost, Request, Taken, Token};
-use crate::members::wire::client::{self as wire, Reply};
+use crate::error::Error;
+use crate::fleet::HeldOn;
+use poolcounter_protocol::members::request::{Condition, LeaseName, Lost, Request, Taken, Token};
+use poolcounter_protocol::members::wire::client::{self as wire, Reply};
 use std::cell::Cell;
 use std::fmt;
 use std::os::fd::RawFd;

@@ -2,10 +2,10 @@
 
 use super::Members;
 use super::exchange::{sendable_attributes, sendable_text};
-use crate::client::error::Error;
-use crate::client::provider::Offered;
-use crate::members::request::{Named, Request};
-use crate::members::wire::client::{self as wire, Reply};
+use crate::error::Error;
+use crate::provider::Offered;
+use poolcounter_protocol::members::request::{Named, Request};
+use poolcounter_protocol::members::wire::client::{self as wire, Reply};
 use std::borrow::Cow;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 //! # Pools
 //!
 //! ```
-//! use poolcounter::client::{Client, Error, Limits, MediaWiki, Outcome, Purpose};
+//! use poolcounter_client::{Client, Error, Limits, MediaWiki, Outcome, Purpose};
 //! use poolcounter::Server;
 //! use std::time::Duration;
 //!
@@ -42,9 +42,9 @@
 //! A lock is given back when it is dropped. Locks nest, in one connection to each server:
 //!
 //! ```
-//! # use poolcounter::client::{Client, Error, Limits, MediaWiki, Outcome, Purpose};
+//! # use poolcounter_client::{Client, Error, Limits, MediaWiki, Outcome, Purpose};
 //! # use poolcounter::Server;
-//! # use poolcounter::client::PoolStat;
+//! # use poolcounter_client::PoolStat;
 //! # use std::time::Duration;
 //! # let mut server = Server::bind("127.0.0.1:0", "pools")?;
 //! # let (address, stopper) = (server.addresses("pools")[0].to_string(), server.stopper());
@@ -69,7 +69,7 @@
 //!
 //! ```
 //! # use poolcounter::Server;
-//! use poolcounter::client::{Counters, MediaWiki};
+//! use poolcounter_client::{Counters, MediaWiki};
 //!
 //! # let mut server = Server::bind("127.0.0.1:0", "counters")?;
 //! # let (address, stopper) = (server.addresses("counters")[0].to_string(), server.stopper());
@@ -95,7 +95,7 @@
 //!
 //! ```
 //! # use poolcounter::Server;
-//! use poolcounter::client::{Condition, MediaWiki, Members, Offered, TakeOutcome, Wanted};
+//! use poolcounter_client::{Condition, MediaWiki, Members, Offered, TakeOutcome, Wanted};
 //! use std::time::Duration;
 //!
 //! # let mut server = Server::bind("127.0.0.1:0", "members")?;
@@ -136,7 +136,7 @@
 //!
 //! ```
 //! # use poolcounter::Server;
-//! use poolcounter::client::{MediaWiki, Members, Offered, Provider, TakeOutcome, Task, TaskResult, Timeouts, Wanted};
+//! use poolcounter_client::{MediaWiki, Members, Offered, Provider, TakeOutcome, Task, TaskResult, Timeouts, Wanted};
 //! use std::time::Duration;
 //!
 //! # let mut server = Server::bind("127.0.0.1:0", "members")?;
@@ -171,7 +171,7 @@
 //!
 //! ```
 //! # use poolcounter::Server;
-//! # use poolcounter::client::{Condition, LeaseToken, MediaWiki, Members, Offered, TakeOutcome, Wanted};
+//! # use poolcounter_client::{Condition, LeaseToken, MediaWiki, Members, Offered, TakeOutcome, Wanted};
 //! # use std::time::Duration;
 //! # let mut server = Server::bind("127.0.0.1:0", "members")?;
 //! # let (address, stopper) = (server.addresses("members")[0].to_string(), server.stopper());
@@ -200,7 +200,7 @@
 //!
 //! ```
 //! # use poolcounter::Server;
-//! use poolcounter::client::{JobExtras, NewJob, Producer, PutOutcome, Reservation, Runner, Timeouts};
+//! use poolcounter_client::{JobExtras, NewJob, Producer, PutOutcome, Reservation, Runner, Timeouts};
 //! use std::time::Duration;
 //!
 //! # let mut server = Server::bind("127.0.0.1:0", "jobs")?;
@@ -270,14 +270,6 @@ mod stream;
 mod tls;
 mod who;
 
-pub use crate::counters::request::CounterRefusal;
-pub use crate::counters::stats::CounterStat;
-pub use crate::jobs::request::{JobId, JobState, SummaryBy, Until};
-pub use crate::members::request::{Condition, Lost, NoMembers};
-pub use crate::members::wire::client::{ListedMember, ListedPool, Task};
-pub use crate::pools::request::{KeyLimits, MOST_LIMITS, Purpose};
-pub use crate::pools::stats::PoolStat;
-pub use crate::stats::{Figures, Row, Stat, Unit};
 pub use cleaner::Cleaner;
 pub use counters::{Counters, Units, Usage};
 pub use error::{Error, Failure, Fault};
@@ -287,9 +279,16 @@ pub use jobs::{
 };
 pub use members::{LeaseToken, Member, MemberLoss, Members, Operator, Rows, RowsOfEach, TakeOutcome, Wanted};
 pub use placement::{MediaWiki, Placement, Ring};
+pub use poolcounter_core::stats::{Figures, Row, Stat, Unit};
+pub use poolcounter_protocol::counters::request::CounterRefusal;
+pub use poolcounter_protocol::counters::stats::CounterStat;
+pub use poolcounter_protocol::jobs::request::{JobId, JobState, SummaryBy, Until};
+pub use poolcounter_protocol::members::request::{Condition, Lost, NoMembers};
+pub use poolcounter_protocol::members::wire::client::{ListedMember, ListedPool, Task};
+pub use poolcounter_protocol::pools::request::{KeyLimits, MOST_LIMITS, Purpose};
+pub use poolcounter_protocol::pools::stats::PoolStat;
 pub use pools::{Client, Limits, Lines, Lock, Outcome, ToldClaim};
-pub(crate) use provider::Role;
-pub use provider::{Offered, Provider, TaskResult};
+pub use provider::{Offered, Provider, Role, TaskResult};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 pub use who::own_name;
