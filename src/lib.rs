@@ -92,6 +92,10 @@ use poolcounter_core::{
 use poolcounter_core::{decimal, stats, time};
 
 #[cfg(feature = "internals")]
+pub use poolcounter_pools as pools;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+use poolcounter_pools as pools;
+#[cfg(feature = "internals")]
 pub use poolcounter_service::{
     access, container as registry, contract as service, lines, loop_stats, options, output, report, settings,
 };
@@ -130,10 +134,6 @@ pub mod members;
 mod net;
 #[cfg(feature = "internals")]
 pub mod net;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod pools;
-#[cfg(feature = "internals")]
-pub mod pools;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod services;
 #[cfg(feature = "internals")]

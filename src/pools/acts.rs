@@ -1,9 +1,10 @@
 //! What operators have the pools do: on a page, and with commands of the administration.
 
 use super::ceiling_table::{self, MOST_CEILINGS};
-use super::{PoolsService, Reply, wire};
-use crate::id::ConnId;
-use crate::service::{Act, Acted, Context, GONE, NotDone};
+use super::{PoolsService, Reply};
+use poolcounter_core::id::ConnId;
+use poolcounter_protocol::pools::wire;
+use poolcounter_service::contract::{Act, Acted, Context, GONE, NotDone};
 
 /// The action that takes a lock away.
 const RELEASE_LOCK: &str = "release-lock";

@@ -1,7 +1,7 @@
 //! Ceilings: what requests may ask for at most, by patterns of keys, and when a key refuses what would wait for too long.
 
-use crate::glob;
-use crate::time::Span;
+use poolcounter_core::glob;
+use poolcounter_core::time::Span;
 
 /// What a request for a key may have at most; the smaller of this and what it asks for counts.
 #[derive(Clone, PartialEq, Eq, Debug)]

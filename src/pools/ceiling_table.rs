@@ -2,10 +2,10 @@
 
 use super::ceiling::{Ceiling, Shedding};
 use super::options::PoolsSettings;
-use crate::options::{
+use poolcounter_core::time::Span;
+use poolcounter_service::options::{
     Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean, flag, number, seconds,
 };
-use crate::time::Span;
 
 /// How many ceilings there may be: each request is compared with them, one after the other.
 pub const MOST_CEILINGS: usize = 64;

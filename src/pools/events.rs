@@ -2,9 +2,9 @@
 
 use super::state::{PoolEvent, WINDOW};
 use super::wire::listing::ListedSeconds;
-use crate::service::Peers;
-use crate::text::escaped;
 use log::{Level, log};
+use poolcounter_core::text::escaped;
+use poolcounter_service::contract::Peers;
 use std::fmt::Write;
 
 /// Logs one event.
@@ -44,9 +44,9 @@ fn describe(event: &PoolEvent, peers: &dyn Peers) -> (Level, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{ConnId, Id};
-    use crate::service::Nobody;
-    use crate::time::Span;
+    use poolcounter_core::id::{ConnId, Id};
+    use poolcounter_core::time::Span;
+    use poolcounter_service::contract::Nobody;
 
     #[test]
     fn an_event_is_one_line() {

@@ -1,8 +1,8 @@
 //! The options of the pools: what the operator allows every client, and wants to hear of.
 
 use super::ceiling::Ceiling;
-use crate::options::{Endpoint, Opt, assign, number, seconds_or_forever, set_max_connections, set_port};
-use crate::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_service::options::{Endpoint, Opt, assign, number, seconds_or_forever, set_max_connections, set_port};
 
 /// What the options of the pools say.
 #[derive(Clone, PartialEq, Eq, Debug)]

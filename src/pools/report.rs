@@ -1,13 +1,15 @@
 //! What the pools tell operators, as tables and series.
 
 use super::state::{CeilingInUse, KEYS_LOOKED_AT, WhichKeys};
-use super::stats::PoolStat as Stat;
 use super::{BusyKey, ClaimInfo, PoolsService};
-use crate::count::Count;
-use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Series, SeriesInfo, Table, TableInfo};
-use crate::service::Peers;
-use crate::time::{Span, Time};
-use crate::top_keys::{self, TopKey};
+use poolcounter_core::count::Count;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::top_keys::{self, TopKey};
+use poolcounter_protocol::pools::stats::PoolStat as Stat;
+use poolcounter_service::contract::Peers;
+use poolcounter_service::report::{
+    Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Series, SeriesInfo, Table, TableInfo,
+};
 use std::cmp::Reverse;
 
 /// How many keys or holders a list of the report has at most.
@@ -349,10 +351,10 @@ pub(super) fn row_of_type(one: &super::WorkType) -> Vec<Cell> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{ConnId, Id};
-    use crate::registry::tests::{Numbered, report_after_lines};
-    use crate::report::Report;
-    use crate::service::Traffic;
+    use poolcounter_core::id::{ConnId, Id};
+    use poolcounter_service::container::tests::{Numbered, report_after_lines};
+    use poolcounter_service::contract::Traffic;
+    use poolcounter_service::report::Report;
 
     fn at(seconds: u64) -> Time {
         Time::START + Span::from_secs(seconds)
@@ -362,7 +364,7 @@ mod tests {
     fn report_after(lines: &[&str], seconds: u64) -> Report {
         let traffic = Traffic { connect_errors: 7.into(), ..Traffic::default() };
         let lines = lines.iter().enumerate().map(|(n, line)| (at(n as u64), n, line.to_string()));
-        report_after_lines(&crate::pools::INFO, lines, at(seconds), &traffic, &Numbered)
+        report_after_lines(&crate::INFO, lines, at(seconds), &traffic, &Numbered)
     }
 
     #[test]

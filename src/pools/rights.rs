@@ -1,10 +1,11 @@
 //! What rules of access can say of the pools.
 
-use super::request::{AcquireLock, KeyLimits};
-use super::{PoolsService, Reply, wire};
-use crate::access::{Need, Takes, Verb};
-use crate::id::ConnId;
-use crate::service::Context;
+use super::{PoolsService, Reply};
+use poolcounter_core::id::ConnId;
+use poolcounter_protocol::pools::request::{AcquireLock, KeyLimits};
+use poolcounter_protocol::pools::wire;
+use poolcounter_service::access::{Need, Takes, Verb};
+use poolcounter_service::contract::Context;
 use std::{iter, slice};
 use wire::{PoolRequest, StatsQuery};
 

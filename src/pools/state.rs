@@ -9,15 +9,15 @@
 //! connection, oldest first, and one of its pool's three, by its phase; a part stands in the latter alone. A connection has at most one claim that waits, and that is
 //! its newest.
 
-use super::stats::PoolStat as Stat;
-use crate::id::{ConnId, Id, id};
-use crate::list::{Links, List};
-use crate::names::{Hash, Names};
-use crate::pools::options::PoolsSettings;
-use crate::stats::Figures;
-use crate::time::{Span, Time};
-use crate::top_keys::{KeyEvent, TopKeys};
-use crate::wheel::{TimerId, Timers, timer_keys};
+use crate::options::PoolsSettings;
+use poolcounter_core::id::{ConnId, Id, id};
+use poolcounter_core::list::{Links, List};
+use poolcounter_core::names::{Hash, Names};
+use poolcounter_core::stats::Figures;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::top_keys::{KeyEvent, TopKeys};
+use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
+use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use slab::Slab;
 
 mod alerts;
@@ -31,9 +31,9 @@ mod tables;
 mod types;
 mod who;
 
-pub use super::request::{AcquireLock, BadSyntax, KeyLimits, Purpose, Reply};
 pub use alerts::{PoolEvent, WINDOW};
 pub use ceilings::CeilingInUse;
+pub use poolcounter_protocol::pools::request::{AcquireLock, BadSyntax, KeyLimits, Purpose, Reply};
 pub use queries::{BusiestSearch, BusyKey, CLIENTS_LOOKED_AT, ClaimInfo, KEYS_LOOKED_AT, WhichKeys};
 pub use saved::SAVED_VERSION;
 pub use types::WorkType;

@@ -3,13 +3,13 @@
 use super::report::{AGE, KEY, PEER, TYPES, TYPES_PATH, WHO, row_of_type, who_of};
 use super::state::{CLIENTS_LOOKED_AT, WhichKeys};
 use super::{ClaimInfo, MOST_ROWS, PoolsService, Purpose};
-use crate::report::tables::client_of;
-use crate::report::{Cell, Column, ColumnUnit, Report, Table, TableInfo, View};
-use crate::service::Peers;
-use crate::text::{title_of, unescaped};
-use crate::time::Time;
-use crate::top_keys;
 use memchr::memmem::Finder;
+use poolcounter_core::text::{title_of, unescaped};
+use poolcounter_core::time::Time;
+use poolcounter_core::top_keys;
+use poolcounter_service::contract::Peers;
+use poolcounter_service::report::tables::client_of;
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Report, Table, TableInfo, View};
 
 /// How many claims are told of: as many as a person reads. An address is asked of the system for each.
 const MOST_CLAIMS: usize = 100;

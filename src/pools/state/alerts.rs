@@ -7,12 +7,12 @@
 //! The first refusal opens a window of a minute, at whose end the refusals in it are summed up.
 
 use super::{ClaimId, PoolId, PoolsState, PoolsStep, PoolsTimer, Reply, TypeId};
-use crate::count::Count;
-use crate::id::{ConnId, Id};
-use crate::pools::stats::PoolStat as Stat;
-use crate::time::{Span, Time};
-use crate::top_keys::{self, KeyEvent};
-use crate::wheel::{LAST_TICK, TimerId, Timers};
+use poolcounter_core::count::Count;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::top_keys::{self, KeyEvent};
+use poolcounter_core::wheel::{LAST_TICK, TimerId, Timers};
+use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use serde::{Deserialize, Serialize};
 
 /// How long refusals are collected, and how long no lock is reported after one was.
@@ -267,8 +267,8 @@ impl PoolsState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pools::state::{AcquireLock, PoolsSettings, Purpose};
-    use crate::wheel::{Owner, Wheel};
+    use crate::state::{AcquireLock, PoolsSettings, Purpose};
+    use poolcounter_core::wheel::{Owner, Wheel};
 
     const OWNER: Owner = Owner(0);
 

@@ -1,11 +1,11 @@
 //! How ceilings bind: what requests are cut down to, and which keys shed.
 
 use super::{AcquireLock, PoolId, PoolsState};
-use crate::id::Id;
-use crate::list::List;
-use crate::pools::ceiling::{Ceiling, Shedding};
-use crate::time::{Span, Time};
+use crate::ceiling::{Ceiling, Shedding};
 use hashbrown::HashMap;
+use poolcounter_core::id::Id;
+use poolcounter_core::list::List;
+use poolcounter_core::time::{Span, Time};
 
 /// The ceilings, in the order in which they are looked at.
 pub(super) struct Ceilings {

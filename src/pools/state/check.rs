@@ -2,8 +2,8 @@
 
 use super::alerts::NEVER;
 use super::{ClaimId, ClaimPhase, List, Pool, PoolId, PoolsState, Purpose, Stat, WorkType};
-use crate::count::Count;
-use crate::id::Id;
+use poolcounter_core::count::Count;
+use poolcounter_core::id::Id;
 
 impl PoolsState {
     /// Compares every table with every other.

@@ -4,9 +4,9 @@
 //! Locks that have passed equally many stand in one queue.
 
 use super::{ClaimId, ClaimPhase, PoolsState};
-use crate::id::Id;
-use crate::list::{Links, List};
-use crate::time::{Span, Time};
+use poolcounter_core::id::Id;
+use poolcounter_core::list::{Links, List};
+use poolcounter_core::time::{Span, Time};
 
 /// How many queues there are. No lock passes more milestones: the last would be 2^63 us.
 const QUEUES: usize = 64;

@@ -4,9 +4,9 @@
 //! Most claims have no parts, and pay nothing for those that do.
 
 use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep};
-use crate::id::Id;
-use crate::pools::request::KeyLimits;
-use crate::time::Time;
+use poolcounter_core::id::Id;
+use poolcounter_core::time::Time;
+use poolcounter_protocol::pools::request::KeyLimits;
 
 /// The parts of claims, by claim.
 #[derive(Default)]

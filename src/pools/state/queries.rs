@@ -2,13 +2,13 @@
 //! bounded.
 
 use super::{ClaimId, ClaimPhase, List, Pool, PoolsState, Purpose, WorkType};
-use crate::access::Holds;
-use crate::count::Count;
-use crate::id::{ConnId, Id};
-use crate::pools::stats::PoolStat as Stat;
-use crate::time::Time;
-use crate::top_keys::TopKey;
 use memchr::memmem::Finder;
+use poolcounter_core::count::Count;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::Time;
+use poolcounter_core::top_keys::TopKey;
+use poolcounter_protocol::pools::stats::PoolStat as Stat;
+use poolcounter_service::access::Holds;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

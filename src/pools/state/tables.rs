@@ -1,11 +1,11 @@
 //! How claims and pools enter the tables and leave them. A pool that is emptied is kept to the end of the turn.
 
 use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState};
-use crate::id::{ConnId, Id};
-use crate::list::List;
-use crate::names::Hash;
-use crate::pools::stats::PoolStat as Stat;
-use crate::time::Time;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::list::List;
+use poolcounter_core::names::Hash;
+use poolcounter_core::time::Time;
+use poolcounter_protocol::pools::stats::PoolStat as Stat;
 
 /// How many emptied keys are kept, and how large one may be: at most 256 KiB rest here.
 const SPARE_KEYS: usize = 1024;

@@ -1,9 +1,9 @@
 //! Statistics by type of work, which is the part of a key before its first `:`. It knows types and counters only.
 
-use crate::count::Count;
-use crate::histogram::Histogram;
-use crate::id::{Id, id};
 use hashbrown::HashTable;
+use poolcounter_core::count::Count;
+use poolcounter_core::histogram::Histogram;
+use poolcounter_core::id::{Id, id};
 use serde::{Deserialize, Serialize};
 use std::ops::{Index, IndexMut};
 

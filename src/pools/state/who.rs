@@ -1,7 +1,7 @@
 //! Who says to have a claim. Most do not say, and pay nothing for those who do.
 
 use super::ClaimId;
-use crate::id::Id;
+use poolcounter_core::id::Id;
 
 /// The names by claim: empty where nobody said one, and the vector ends behind the last that was ever said.
 #[derive(Default)]

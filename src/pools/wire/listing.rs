@@ -3,7 +3,7 @@
 //!
 //! A key has no spaces, so what follows the first space of a line is never part of it.
 
-use crate::pools::state::{BusyKey, ClaimInfo, WorkType};
+use crate::state::{BusyKey, ClaimInfo, WorkType};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::pools::request::Purpose;
 use poolcounter_protocol::pools::wire::FIELDS;

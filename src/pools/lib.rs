@@ -25,24 +25,24 @@ pub mod wire {
     pub mod listing;
 }
 
-use crate::access::Holds;
-use crate::browser::is_from_browser;
-use crate::id::ConnId;
-use crate::options::{Opt, TableOpt};
-use crate::output::{FULL_BYTES, MAX_BYTES, Output};
-use crate::record::{Reader, Writer};
-use crate::report::room::{self, Room};
-use crate::report::snapshot::{Moment, Remembered, Snapshot};
-use crate::report::{Counted, Report, Series, View};
-use crate::service::{
+use log::{debug, trace};
+use poolcounter_core::browser::is_from_browser;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::stats::Figures;
+use poolcounter_core::text::escaped;
+use poolcounter_core::time::Time;
+use poolcounter_core::wheel::Due;
+use poolcounter_service::access::Holds;
+use poolcounter_service::contract::{
     Act, Acted, Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
-use crate::settings::{self, Configure};
-use crate::stats::Figures;
-use crate::text::escaped;
-use crate::time::Time;
-use crate::wheel::Due;
-use log::{debug, trace};
+use poolcounter_service::options::{Opt, TableOpt};
+use poolcounter_service::output::{FULL_BYTES, MAX_BYTES, Output};
+use poolcounter_service::report::room::{self, Room};
+use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot};
+use poolcounter_service::report::{Counted, Report, Series, View};
+use poolcounter_service::settings::{self, Configure};
 use stats::PoolStat as Stat;
 use std::io;
 use wire::listing::{self, MOST_LINES};
