@@ -92,6 +92,10 @@ use poolcounter_core::{
 use poolcounter_core::{decimal, stats, time};
 
 #[cfg(feature = "internals")]
+pub use poolcounter_counters as counters;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+use poolcounter_counters as counters;
+#[cfg(feature = "internals")]
 pub use poolcounter_pools as pools;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 use poolcounter_pools as pools;
@@ -112,10 +116,6 @@ pub mod admin;
 mod cli;
 #[cfg(feature = "internals")]
 pub mod cli;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod counters;
-#[cfg(feature = "internals")]
-pub mod counters;
 #[cfg(feature = "daemon")]
 mod embedded;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]

@@ -1,7 +1,7 @@
 //! The options of the counters: how many there may be, and how long they are remembered.
 
-use crate::options::{Endpoint, Opt, assign, listening, number};
-use crate::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_service::options::{Endpoint, Opt, assign, listening, number};
 
 /// What the options of the counters say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

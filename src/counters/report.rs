@@ -2,11 +2,11 @@
 
 use super::CountersService;
 use super::state::{CLIENTS_LOOKED_AT, LevelOf, SLOTS_LOOKED_AT};
-use crate::report::{Cell, Column, ColumnUnit, Emphasis, Report, Table, TableInfo, View};
-use crate::service::Peers;
-use crate::text::{title_of, unescaped};
-use crate::top_keys;
 use memchr::memmem::Finder;
+use poolcounter_core::text::{title_of, unescaped};
+use poolcounter_core::top_keys;
+use poolcounter_service::contract::Peers;
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Report, Table, TableInfo, View};
 use std::cmp::Reverse;
 
 /// How many counters a table has at most, and how many holders.
@@ -166,11 +166,11 @@ fn name_of(name: &[u8]) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::{AcquireUnits, CountersSettings, CountersStep};
-    use crate::id::{ConnId, Id};
-    use crate::registry::tests::Numbered;
-    use crate::time::{Span, Time};
-    use crate::wheel::{Owner, Wheel};
+    use crate::{AcquireUnits, CountersSettings, CountersStep};
+    use poolcounter_core::id::{ConnId, Id};
+    use poolcounter_core::time::{Span, Time};
+    use poolcounter_core::wheel::{Owner, Wheel};
+    use poolcounter_service::container::tests::Numbered;
 
     fn held() -> CountersService {
         let mut service = CountersService::new(CountersSettings::default());

@@ -1,10 +1,10 @@
 //! What rules of access can say of the counters.
 
-use super::request::{AcquireUnits, ReleaseUnits};
 use super::{CounterRefusal, CounterRequest, CountersService};
-use crate::access::{Holds, Need, Takes, Verb};
-use crate::id::ConnId;
-use crate::service::Context;
+use poolcounter_core::id::ConnId;
+use poolcounter_protocol::counters::request::{AcquireUnits, ReleaseUnits};
+use poolcounter_service::access::{Holds, Need, Takes, Verb};
+use poolcounter_service::contract::Context;
 
 /// What can be asked for.
 pub const VERBS: &[&str] = &["acquire", "read"];

@@ -15,20 +15,20 @@ mod queries;
 mod saved;
 mod sweep;
 
-pub use super::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
+pub use poolcounter_protocol::counters::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
 pub use queries::{CLIENTS_LOOKED_AT, LevelOf, SLOTS_LOOKED_AT};
 pub use saved::CounterTablesInOnePiece;
 
-use super::stats::CounterStat as Stat;
-use crate::counters::options::CountersSettings;
-use crate::id::{ConnId, Id, id};
-use crate::names::Names;
-use crate::stats::Figures;
-use crate::time::{Span, Time};
-use crate::wheel::{TimerId, Timers, timer_keys};
+use crate::options::CountersSettings;
 use counter::Counter;
 use holdings::Holdings;
 use idle::Idle;
+use poolcounter_core::id::{ConnId, Id, id};
+use poolcounter_core::names::Names;
+use poolcounter_core::stats::Figures;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
+use poolcounter_protocol::counters::stats::CounterStat as Stat;
 use slab::Slab;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -416,8 +416,8 @@ fn bytes_of(name: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Reader, Unreadable, Writer};
-    use crate::wheel::{Owner, Wheel};
+    use poolcounter_core::record::{Reader, Unreadable, Writer};
+    use poolcounter_core::wheel::{Owner, Wheel};
 
     const OWNER: Owner = Owner(0);
 

@@ -4,7 +4,7 @@
 //! they are released: a connection that has given much back needs no more memory than one that never held it.
 
 use super::CounterId;
-use crate::id::Id;
+use poolcounter_core::id::Id;
 use std::collections::BTreeMap;
 
 /// How many are a few: as many as fit into the room of a tree.

@@ -1,8 +1,8 @@
 //! The counters of which nothing is held. They are remembered for their peaks, and forgotten when their memory is needed.
 
 use super::{CounterId, CountersState, CountersStep, bytes_of};
-use crate::id::Id;
-use crate::list::Queue;
+use poolcounter_core::id::Id;
+use poolcounter_core::list::Queue;
 
 /// How many counters one request forgets at most: less than a millisecond's work. A request needs the memory of 1,010 at most, as
 /// names have 1 to 65,535 bytes; more are only there after a restart with less memory.

@@ -2,7 +2,7 @@
 //! tables.
 
 use super::{CounterRecord, CountersState};
-use crate::id::{ConnId, Id};
+use poolcounter_core::id::{ConnId, Id};
 
 /// How many slots are looked at for a page, of which an answer is made in one piece, and how many connections.
 pub const SLOTS_LOOKED_AT: usize = 32_768;

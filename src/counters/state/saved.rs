@@ -7,10 +7,10 @@
 mod block;
 
 use super::{Counter, CounterId, CountersState, CountersStep, Holdings, Names};
-use crate::id::{ConnId, Id};
-use crate::record::{Reader, Unreadable, Writer};
-use crate::time::Span;
 use block::{CounterReader, CounterWriter, HoldingReader, HoldingWriter, PackedCounter};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::record::{Reader, Unreadable, Writer};
+use poolcounter_core::time::Span;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::io;

@@ -2,8 +2,8 @@
 //! the idle ones, as these stand in the order in which they were used.
 
 use super::{CountersState, CountersStep};
-use crate::counters::stats::CounterStat as Stat;
-use crate::time::Time;
+use poolcounter_core::time::Time;
+use poolcounter_protocol::counters::stats::CounterStat as Stat;
 
 /// How many counters a sweep drops in a tick: a fraction of a millisecond.
 const DROPPED_AT_ONCE: usize = 4096;

@@ -1,9 +1,9 @@
 //! The packed form of counters and holdings: without what they share with the one before, in blocks of many. A counter whose
 //! name differs in its last letter from the one before takes five bytes.
 
-use crate::counters::state::CounterId;
-use crate::id::{ConnId, Id};
-use crate::record::{Reader, Unreadable, Writer, push_number, take_number};
+use crate::state::CounterId;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::record::{Reader, Unreadable, Writer, push_number, take_number};
 use std::io;
 
 /// A block is written once it has so many bytes: enough that its overhead does not count.

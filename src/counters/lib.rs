@@ -13,22 +13,22 @@ pub use state::{
     ReleaseUnits,
 };
 
-use crate::access::Holds;
-use crate::browser::is_from_browser;
-use crate::id::{ConnId, Id};
-use crate::options::Opt;
-use crate::output::{MAX_BYTES, Output};
-use crate::record::{Reader, Writer};
-use crate::report::{Report, View};
-use crate::service::{
+use log::{debug, trace};
+use poolcounter_core::browser::is_from_browser;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::stats::Figures;
+use poolcounter_core::text::escaped;
+use poolcounter_core::time::Time;
+use poolcounter_core::wheel::Due;
+use poolcounter_service::access::Holds;
+use poolcounter_service::contract::{
     Caps, Context, IN_ONE_PIECE, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
 };
-use crate::settings::{self, Configure};
-use crate::stats::Figures;
-use crate::text::escaped;
-use crate::time::Time;
-use crate::wheel::Due;
-use log::{debug, trace};
+use poolcounter_service::options::Opt;
+use poolcounter_service::output::{MAX_BYTES, Output};
+use poolcounter_service::report::{Report, View};
+use poolcounter_service::settings::{self, Configure};
 use serde::{Deserialize, Serialize};
 use stats::CounterStat as Stat;
 use std::io;
