@@ -96,6 +96,10 @@ pub use poolcounter_counters as counters;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 use poolcounter_counters as counters;
 #[cfg(feature = "internals")]
+pub use poolcounter_members as members;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+use poolcounter_members as members;
+#[cfg(feature = "internals")]
 pub use poolcounter_pools as pools;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 use poolcounter_pools as pools;
@@ -126,10 +130,6 @@ pub mod http;
 mod jobs;
 #[cfg(feature = "internals")]
 pub mod jobs;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod members;
-#[cfg(feature = "internals")]
-pub mod members;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod net;
 #[cfg(feature = "internals")]

@@ -2,9 +2,9 @@
 //! there are few lines of each kind in a minute, whatever peers do.
 
 use super::state::{Notice, Refusal};
-use crate::text::escaped;
-use crate::time::{Span, Time};
 use log::{Level, log};
+use poolcounter_core::text::escaped;
+use poolcounter_core::time::{Span, Time};
 
 /// How many lines of a kind are logged in each [`WINDOW`]; the others are counted and summed up at its end.
 const MOST_LINES: u32 = 10;

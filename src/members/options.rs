@@ -1,7 +1,7 @@
 //! The options of the members: how many there may be, and who may do what operators do.
 
 use super::state::DeclaredPool;
-use crate::options::{Endpoint, Opt, assign, flag, listening, number};
+use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number};
 
 /// What the options of the members say.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -2,11 +2,11 @@
 //! of the protocol.
 
 use super::options::MembersSettings;
-use super::pool_settings::{Change, Key, Settings};
-use super::request::{Attributes, Refusal};
 use super::state::{DeclaredMember, DeclaredPool, MOST_POOLS};
-use super::wire;
-use crate::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean};
+use poolcounter_protocol::members::pool_settings::{Change, Key, Settings};
+use poolcounter_protocol::members::request::{Attributes, Refusal};
+use poolcounter_protocol::members::wire;
+use poolcounter_service::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean};
 use std::sync::Arc;
 
 /// The tables.
@@ -155,7 +155,7 @@ fn text_of(refusal: Refusal) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Span;
+    use poolcounter_core::time::Span;
 
     fn text(at: usize, key: &str, value: &str) -> TableEntry {
         TableEntry { at, key: key.into(), value: TableValue::Text(value.into()) }

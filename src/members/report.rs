@@ -3,12 +3,14 @@
 use super::Members;
 use super::state::{MemberRow, PoolReport};
 use super::stats::{Levels, MISSES, Members as Stat, misses_of};
-use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Report, Table, TableInfo, View};
-use crate::service::{Peers, Traffic};
-use crate::stats::Figures;
-use crate::text::{title_of, unescaped};
-use crate::time::Time;
-use crate::top_keys;
+use poolcounter_core::stats::Figures;
+use poolcounter_core::text::{title_of, unescaped};
+use poolcounter_core::time::Time;
+use poolcounter_core::top_keys;
+use poolcounter_service::contract::{Peers, Traffic};
+use poolcounter_service::report::{
+    Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Report, Table, TableInfo, View,
+};
 
 /// How many pools are told of: more than a page has room for, and few enough that a report of 65,536 pools is made quickly.
 pub const MOST_ROWS: usize = 256;
@@ -295,9 +297,9 @@ fn name_of(name: &[u8]) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{ConnId, Id};
-    use crate::registry::tests::report_after_lines;
-    use crate::time::Span;
+    use poolcounter_core::id::{ConnId, Id};
+    use poolcounter_core::time::Span;
+    use poolcounter_service::container::tests::report_after_lines;
 
     struct Here;
 
@@ -315,7 +317,7 @@ mod tests {
     fn report_after(lines: &[(usize, String)]) -> Report {
         let at = |n| Time::START + Span::from_secs(n as u64);
         let lines = lines.iter().enumerate().map(|(n, (conn, line))| (at(n), *conn, format!("{line}\n")));
-        report_after_lines(&crate::members::INFO, lines, Time::START, &Traffic::default(), &Here)
+        report_after_lines(&crate::INFO, lines, Time::START, &Traffic::default(), &Here)
     }
 
     fn cell<'a>(table: &'a Table, row: usize, name: &str) -> &'a Cell {
@@ -379,7 +381,7 @@ mod tests {
     /// The columns stand in the order of the cells.
     #[test]
     fn columns_are_called_as_what_they_count() {
-        let names = MISSES.iter().chain(&EVENTS).map(|stat| crate::stats::Stat::row(*stat).name);
+        let names = MISSES.iter().chain(&EVENTS).map(|stat| poolcounter_core::stats::Stat::row(*stat).name);
         let names: Vec<&str> = names.map(|name| name.split_once(':').map_or(name, |(_, reason)| reason)).collect();
         let columns: Vec<&str> = HISTORY.columns.iter().map(|column| column.name).collect();
         assert_eq!(columns[1..=names.len()], names);

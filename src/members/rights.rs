@@ -1,12 +1,12 @@
 //! What rules of access can say of the members.
 
 use super::Members;
-use super::pool_settings::{Change, Value};
-use super::request::{From, Named, Refusal, Request, Take, What};
-use super::wire::{Line, Query};
-use crate::access::{Need, Takes, Verb};
-use crate::id::ConnId;
-use crate::service::Context;
+use poolcounter_core::id::ConnId;
+use poolcounter_protocol::members::pool_settings::{Change, Value};
+use poolcounter_protocol::members::request::{From, Named, Refusal, Request, Take, What};
+use poolcounter_protocol::members::wire::{Line, Query};
+use poolcounter_service::access::{Need, Takes, Verb};
+use poolcounter_service::contract::Context;
 use std::borrow::Cow;
 
 /// What can be asked for.

@@ -4,13 +4,13 @@
 //! Invariant: a member is in one stage, and in the queues of that stage alone. What a step changes in a pool's demand is settled
 //! at the end of the step, so that starts are reckoned once, from what is wanted then.
 
-use crate::id::{ConnId, Id, compact_id, id};
-use crate::list::{Links, List};
-use crate::names::{Hash, Names};
-use crate::random::Random;
-use crate::stats::Figures;
-use crate::time::{Span, Time};
-use crate::wheel::{TimerId, Timers, timer_keys};
+use poolcounter_core::id::{ConnId, Id, compact_id, id};
+use poolcounter_core::list::{Links, List};
+use poolcounter_core::names::{Hash, Names};
+use poolcounter_core::random::Random;
+use poolcounter_core::stats::Figures;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
 use slab::Slab;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -39,12 +39,14 @@ mod takes;
 mod waiters;
 mod waits;
 
-pub use super::pool_settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value};
-pub use super::request::{
-    Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Refusal, Request, Take, Taken, Token, What,
-};
 pub use declared::{DeclaredMember, DeclaredPool};
 pub use events::{Event, Notice};
+pub use poolcounter_protocol::members::pool_settings::{
+    Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value,
+};
+pub use poolcounter_protocol::members::request::{
+    Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Refusal, Request, Take, Taken, Token, What,
+};
 pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
 pub use saved::Record;
 

@@ -1,7 +1,7 @@
 //! What the members service counts, in each pool. It knows nothing of what happens there.
 
-use crate::histogram::Histogram;
-use crate::stats::{Figures, statistics};
+use poolcounter_core::histogram::Histogram;
+use poolcounter_core::stats::{Figures, statistics};
 use serde::{Deserialize, Serialize};
 
 statistics! {

@@ -1,8 +1,8 @@
 //! What a step has to say, and to whom.
 
 use super::{Refusal, What};
-use crate::id::ConnId;
-use crate::time::Span;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::time::Span;
 use std::sync::Arc;
 
 /// One thing that a connection is told.

@@ -2,7 +2,7 @@
 
 use super::members::Then;
 use super::*;
-use crate::access::Holds;
+use poolcounter_service::access::Holds;
 
 /// Spreads lease numbers, which are consecutive, over a table: they come from no peer.
 pub(super) fn hash_number(number: u64) -> Hash {

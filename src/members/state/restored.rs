@@ -3,7 +3,7 @@
 use super::saved::*;
 use super::waiters::Place;
 use super::*;
-use crate::service::Unreadable;
+use poolcounter_service::contract::Unreadable;
 use std::collections::HashMap;
 
 impl State {

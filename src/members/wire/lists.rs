@@ -1,6 +1,6 @@
 //! What the daemon has to say, as lines: what a step tells connections, and lists of what there is.
 
-use crate::members::state::{Event, MemberRow, PoolRow, Utilization};
+use crate::state::{Event, MemberRow, PoolRow, Utilization};
 use poolcounter_core::time::Span;
 use poolcounter_protocol::members::wire::replies::{write, write_what, write_words};
 

@@ -21,20 +21,20 @@ pub mod wire {
     pub use lists::{write_event, write_member, write_pool, write_utilization};
 }
 
-use crate::access::Holds;
-use crate::id::ConnId;
-use crate::lines::{Progress, serve_lines};
-use crate::options::{Opt, TableOpt};
-use crate::output::{MAX_BYTES, Output};
-use crate::record::{Reader, Writer};
-use crate::report::{Counted, Report, View};
-use crate::service::{Caps, Context, Info, Input, Peers, Served, Service, Traffic, Unreadable};
-use crate::settings::{self, Configure};
-use crate::text::escaped;
-use crate::time::Time;
-use crate::wheel::{Due, TimerId};
 use log::trace;
 use notices::NoticeLog;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::text::escaped;
+use poolcounter_core::time::Time;
+use poolcounter_core::wheel::{Due, TimerId};
+use poolcounter_service::access::Holds;
+use poolcounter_service::contract::{Caps, Context, Info, Input, Peers, Served, Service, Traffic, Unreadable};
+use poolcounter_service::lines::{Progress, serve_lines};
+use poolcounter_service::options::{Opt, TableOpt};
+use poolcounter_service::output::{MAX_BYTES, Output};
+use poolcounter_service::report::{Counted, Report, View};
+use poolcounter_service::settings::{self, Configure};
 use request::{Refusal, Request, What};
 use sessions::{Listing, Sessions};
 
