@@ -96,6 +96,10 @@ pub use poolcounter_counters as counters;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 use poolcounter_counters as counters;
 #[cfg(feature = "internals")]
+pub use poolcounter_jobs as jobs;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+use poolcounter_jobs as jobs;
+#[cfg(feature = "internals")]
 pub use poolcounter_members as members;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 use poolcounter_members as members;
@@ -126,10 +130,6 @@ mod embedded;
 mod http;
 #[cfg(feature = "internals")]
 pub mod http;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod jobs;
-#[cfg(feature = "internals")]
-pub mod jobs;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod net;
 #[cfg(feature = "internals")]

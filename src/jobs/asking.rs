@@ -10,11 +10,11 @@ use super::store::Standing;
 use super::tables;
 use super::telling::Body;
 use super::wire::yaml::{self, ServerStats};
-use super::wire::{Request, replies};
-use crate::id::{ConnId, Id};
-use crate::service::{Act, Acted, Context, NotDone, Then};
-use crate::text::escaped;
-use crate::time::Time;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::text::escaped;
+use poolcounter_core::time::Time;
+use poolcounter_protocol::jobs::wire::{Request, replies};
+use poolcounter_service::contract::{Act, Acted, Context, NotDone, Then};
 use std::collections::BTreeMap;
 
 /// How many tubes, wikis, types or connections are looked at for one answer; then others are served.

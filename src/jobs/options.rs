@@ -2,8 +2,8 @@
 
 use super::postgres::Place;
 use super::state::Bounds;
-use crate::options::{Endpoint, Opt, assign, flag, listening, nearest, number, seconds_or_forever};
-use crate::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, nearest, number, seconds_or_forever};
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;

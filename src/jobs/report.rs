@@ -8,10 +8,10 @@ use super::state::queries::{JobStats, Summary, SummaryBy};
 use super::stats::Jobs as Stat;
 use super::store::{Health, OwnerHealth};
 use super::tables::{BURIED, DELETES, MATRIX, PUT, READY, RUNNERS, STORES, TUBES, TYPES, WIKIS};
-use crate::count::Count;
-use crate::report::{Cell, Counted, Matrix, Report, Series, Table, TableInfo};
-use crate::stats::Figures;
-use crate::time::{Span, Time};
+use poolcounter_core::count::Count;
+use poolcounter_core::stats::Figures;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_service::report::{Cell, Counted, Matrix, Report, Series, Table, TableInfo};
 
 /// How many rows a table has at most: as many as a page has room for, in four tables.
 pub(super) const MOST_ROWS: usize = 90;

@@ -5,11 +5,11 @@ use super::JobQueue;
 use super::sessions::session_of;
 use super::state::{JobId, LimitOf, ManyEntry, Put, PutOptions, Reserve};
 use super::telling::Body;
-use super::wire::stream::Item;
-use super::wire::{Request, replies};
-use crate::access::{Need, Takes, Verb};
-use crate::id::ConnId;
-use crate::service::Context;
+use poolcounter_core::id::ConnId;
+use poolcounter_protocol::jobs::wire::stream::Item;
+use poolcounter_protocol::jobs::wire::{Request, replies};
+use poolcounter_service::access::{Need, Takes, Verb};
+use poolcounter_service::contract::Context;
 use std::borrow::Cow;
 
 /// What can be asked for.

@@ -5,9 +5,9 @@ use super::JobQueue;
 use super::sessions::{Session, session_of};
 use super::state::{Body, Saved, Step};
 use super::store::{HandedOver, Mark};
-use crate::id::{ConnId, Id};
-use crate::record::{Reader, Writer};
-use crate::service::{Context, Unreadable};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_service::contract::{Context, Unreadable};
 use serde::{Deserialize, Serialize};
 use std::io;
 

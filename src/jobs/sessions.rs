@@ -4,12 +4,12 @@
 use super::state::queries::Summary;
 use super::state::{Listing, SumBy};
 use super::telling::Promise;
-use super::wire::stream::Stream;
-use crate::id::{ConnId, Id};
-use crate::output::{FULL_BYTES, Output};
-use crate::record::{Reader, Writer};
-use crate::service::Unreadable;
-use crate::time::Time;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::time::Time;
+use poolcounter_protocol::jobs::wire::stream::Stream;
+use poolcounter_service::contract::Unreadable;
+use poolcounter_service::output::{FULL_BYTES, Output};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

@@ -7,11 +7,11 @@ use super::sessions::{Session, session_of};
 use super::state::{Commit, Step};
 use super::store::PageOrder;
 use super::telling::Body;
-use super::wire::stream::Item;
-use super::wire::{Request, replies};
-use crate::id::{ConnId, Id};
-use crate::service::{Context, Served, Then};
 use log::{error, info};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_protocol::jobs::wire::stream::Item;
+use poolcounter_protocol::jobs::wire::{Request, replies};
+use poolcounter_service::contract::{Context, Served, Then};
 
 impl JobQueue {
     /// Answers a client that is at the wrong daemon, and ends its connection: another has the jobs. Only what the daemon itself

@@ -9,13 +9,13 @@
 //! group and one for those without; each set of watches that covers the tube sees the first job of each bucket, unless the
 //! tube is paused or at its limit. A connection waits only while its set of watches has no job for it.
 
-use crate::id::ConnId;
-use crate::list::Links;
-use crate::names::Names;
-use crate::random::Random;
-use crate::stats::Figures;
-use crate::time::{Span, Time};
-use crate::wheel::{Timers, timer_keys};
+use poolcounter_core::id::ConnId;
+use poolcounter_core::list::Links;
+use poolcounter_core::names::Names;
+use poolcounter_core::random::Random;
+use poolcounter_core::stats::Figures;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{Timers, timer_keys};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -59,17 +59,17 @@ pub use sums::{SumBy, Tally};
 pub use sweeps::{ALL_STATES, JobState};
 pub use watching::MAX_WATCHES;
 
-pub use crate::jobs::name::{Pattern, TubeName};
-pub use crate::jobs::request::{JobId, Until};
-pub use crate::jobs::values::{
+pub use poolcounter_protocol::jobs::name::{Pattern, TubeName};
+pub use poolcounter_protocol::jobs::request::{JobId, Until};
+pub use poolcounter_protocol::jobs::values::{
     Backoff, Body, Failure, LimitOf, ManyEntry, Peek, Put, PutOptions, Refusal, Reply, Reserve,
 };
 
-use crate::jobs::name::PatternMap;
-use crate::jobs::stats::Jobs as Stat;
+use crate::stats::Jobs as Stat;
 use conns::Conn;
 use jobs::Jobs;
 use limits::Limits;
+use poolcounter_protocol::jobs::name::PatternMap;
 use roots::Roots;
 use sets::{SetId, WatchSet};
 use settings::Settings;
@@ -191,16 +191,16 @@ pub struct State {
     idle_sets: VecDeque<SetId>,
     /// Sets that may have a job for somebody who waits; empty between steps, unless the serve timer is armed.
     awake: Vec<SetId>,
-    serve_timer: Option<crate::wheel::TimerId>,
+    serve_timer: Option<poolcounter_core::wheel::TimerId>,
     limits: Limits,
     settings: Settings,
     roots: Roots,
-    forget_timer: Option<crate::wheel::TimerId>,
+    forget_timer: Option<poolcounter_core::wheel::TimerId>,
     conns: Vec<Option<Box<Conn>>>,
     next_serial: u32,
     /// What connections held that are gone, by their serials.
     orphans: BTreeMap<u32, conns::Held>,
-    orphan_timer: Option<crate::wheel::TimerId>,
+    orphan_timer: Option<poolcounter_core::wheel::TimerId>,
     waiting_links: Links,
     next_ticket: u64,
     waiting: u64,
@@ -289,11 +289,11 @@ impl State {
             // Not of the state: the adapter has armed it.
             Timer::Store => {}
             Timer::Orphans => {
-                self.orphan_timer.take().into_iter().for_each(crate::wheel::TimerId::fired);
+                self.orphan_timer.take().into_iter().for_each(poolcounter_core::wheel::TimerId::fired);
                 self.give_orphans_back(step);
             }
             Timer::Serve => {
-                self.serve_timer.take().into_iter().for_each(crate::wheel::TimerId::fired);
+                self.serve_timer.take().into_iter().for_each(poolcounter_core::wheel::TimerId::fired);
                 self.drop_sets(step);
                 self.serve_waiting(step);
             }

@@ -1,7 +1,7 @@
 //! What the jobs service counts. Names and order are those of beanstalkd's `stats`, on which exporters depend; those that
 //! beanstalkd does not have come last.
 
-use crate::stats::statistics;
+use poolcounter_core::stats::statistics;
 
 statistics! {
     /// The figures of the state machine. What the process and its connections count is added where `stats` is answered.

@@ -3,9 +3,9 @@
 pub mod batch;
 
 use super::state::{Commit, JobId, Saved, Stored};
-use crate::histogram::Histogram;
-use crate::service::Wake;
-use crate::time::Span;
+use poolcounter_core::histogram::Histogram;
+use poolcounter_core::time::Span;
+use poolcounter_service::contract::Wake;
 use serde::{Deserialize, Serialize};
 
 /// Takes one record of what a store has; the error says what is wrong with it.
@@ -23,7 +23,7 @@ pub trait Store: Send {
 
     /// Begins with what it keeps, and visits all of that as another process would have saved it: the jobs last, in the order of
     /// their numbers. `progress` is told from time to time which share of it was visited. `epoch` is the time of day at the
-    /// service's [`Time::START`](crate::time::Time::START).
+    /// service's [`Time::START`](poolcounter_core::time::Time::START).
     ///
     /// # Errors
     ///

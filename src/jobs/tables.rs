@@ -1,6 +1,6 @@
 //! The tables, the matrix and the curves that the jobs tell operators of, before they have rows.
 
-use crate::report::{Column, ColumnMetric, ColumnUnit, Emphasis, MatrixInfo, SeriesInfo, TableInfo};
+use poolcounter_service::report::{Column, ColumnMetric, ColumnUnit, Emphasis, MatrixInfo, SeriesInfo, TableInfo};
 
 /// Declares a table of tubes that are summed up in some way: wikis, types, or each by itself.
 macro_rules! sums {

@@ -3,10 +3,10 @@
 use super::JobQueue;
 use super::sessions::{COPIED_BYTES, CRLF, Message, session_of};
 use super::state::{Commit, Event, JobId, Reply, State};
-use super::wire::replies;
-use crate::id::{ConnId, Id};
-use crate::output::FULL_BYTES;
-use crate::service::Context;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_protocol::jobs::wire::replies;
+use poolcounter_service::contract::Context;
+use poolcounter_service::output::FULL_BYTES;
 use std::sync::Arc;
 
 /// What stands behind the line of a reply.

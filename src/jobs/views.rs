@@ -6,10 +6,10 @@ use super::state::SumBy;
 use super::state::curves::{INTERVAL, KEPT, Point};
 use super::state::views::RunnerConn;
 use super::tables::{BURIED, RUNNER, TUBES, TYPES, WIKIS};
-use crate::report::{Cell, Emphasis, Report, SeriesInfo, Table, View};
-use crate::service::Peers;
-use crate::text::title_of;
-use crate::time::{Span, Time};
+use poolcounter_core::text::title_of;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_service::contract::Peers;
+use poolcounter_service::report::{Cell, Emphasis, Report, SeriesInfo, Table, View};
 
 /// The largest matrix: as much as a person can search through.
 const MOST_WIKIS: usize = 1000;

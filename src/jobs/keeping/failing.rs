@@ -1,19 +1,19 @@
 //! Requests and replies while the store fails, or is slow: who waits, for how long, and what is answered then.
 
 use super::LOOK;
-use crate::id::{ConnId, Id};
-use crate::jobs::JobQueue;
-use crate::jobs::sessions::session_of;
-use crate::jobs::store::Standing;
-use crate::jobs::wire::stream::Item;
-use crate::jobs::wire::{self, replies};
-use crate::service::Context;
-use crate::time::{Span, Time};
-use crate::wheel::TimerId;
+use crate::JobQueue;
+use crate::sessions::session_of;
+use crate::store::Standing;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::TimerId;
+use poolcounter_protocol::jobs::wire::stream::Item;
+use poolcounter_protocol::jobs::wire::{self, replies};
+use poolcounter_service::contract::Context;
 
 impl JobQueue {
     /// Ends the wait of replies to which the store has not come for too long, while it fails.
-    pub(in crate::jobs) fn look_after_store(&mut self, context: &mut Context<'_>) {
+    pub(crate) fn look_after_store(&mut self, context: &mut Context<'_>) {
         self.keeping.timer.take().into_iter().for_each(TimerId::fired);
         let now = context.now;
         let timeout = self.keeping.timeout;
@@ -62,7 +62,7 @@ impl JobQueue {
 
     /// Returns whether a request is answered without being done: it would change something, and has waited for too long, though it
     /// could not even be read.
-    pub(in crate::jobs) fn is_given_up(&self, conn: ConnId, may_change: bool, item: &Item<'_>, now: Time) -> bool {
+    pub(crate) fn is_given_up(&self, conn: ConnId, may_change: bool, item: &Item<'_>, now: Time) -> bool {
         let would_change = match item {
             Item::Request(_) => may_change,
             Item::Fail(..) => true,
@@ -73,13 +73,13 @@ impl JobQueue {
     }
 
     /// Returns whether a commit takes so long that the store counts as failing, or it says so itself.
-    pub(in crate::jobs) fn is_store_failing(&self, now: Time) -> bool {
+    pub(crate) fn is_store_failing(&self, now: Time) -> bool {
         let takes = self.keeping.under_way.map_or(Span::ZERO, |(_, since)| now.since(since));
         self.store.is_failing() || takes > self.keeping.timeout + LOOK
     }
 
     /// Holds a connection back that is about to change something while too much waits for its commit. Returns whether it does.
-    pub(in crate::jobs) fn hold_back(&mut self, conn: ConnId, input: &[u8], now: Time) -> bool {
+    pub(crate) fn hold_back(&mut self, conn: ConnId, input: &[u8], now: Time) -> bool {
         let is_backed_up = self.state.is_backed_up();
         let session = session_of(&mut self.sessions, conn);
         if !is_backed_up || input.is_empty() {

@@ -1,9 +1,9 @@
 //! What there is to say between the loop, the [`Owner`](super::owner::Owner) and the database.
 
-use crate::jobs::state::Commit;
-use crate::jobs::store::batch::{Batch, Row};
-use crate::jobs::store::{HandedOver, Mark};
-use crate::time::Span;
+use crate::state::Commit;
+use crate::store::batch::{Batch, Row};
+use crate::store::{HandedOver, Mark};
+use poolcounter_core::time::Span;
 
 /// What the loop wants, and for which of its terms as the owner: what comes from an earlier one counts for nothing.
 pub struct Order {

@@ -8,8 +8,8 @@ use super::session::{
     ANSWER_TIME, Parts, Session, Trouble, all_of, changed, connect, is_over, new_runtime, queue_text, within,
 };
 use super::statements as sql;
-use crate::jobs::store::HandedOver;
-use crate::jobs::store::batch::Batch;
+use crate::store::HandedOver;
+use crate::store::batch::Batch;
 use std::future::Future;
 use std::time::Duration;
 use tokio::runtime::Runtime;

@@ -1,7 +1,7 @@
 //! Reads rows of the database into a page.
 
-use crate::jobs::state::{History, JobId, Until};
-use crate::jobs::store::batch::{Batch, JobRow, Row};
+use crate::state::{History, JobId, Until};
+use crate::store::batch::{Batch, JobRow, Row};
 use tokio_postgres::Error;
 
 /// Adds the number of the next job.

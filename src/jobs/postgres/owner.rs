@@ -16,10 +16,10 @@ mod doubts;
 
 pub use super::asks::*;
 
-use crate::jobs::state::Commit;
-use crate::jobs::store::HandedOver;
-use crate::jobs::store::batch::Batch;
-use crate::time::{Span, Time};
+use crate::state::Commit;
+use crate::store::HandedOver;
+use crate::store::batch::Batch;
+use poolcounter_core::time::{Span, Time};
 use std::collections::VecDeque;
 
 /// How long the database takes an owner for alive that says nothing. The statements have it, too.

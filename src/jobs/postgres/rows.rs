@@ -1,7 +1,7 @@
 //! A batch as arrays, one for each column: what is to be put, changed and deleted, each job once.
 
-use crate::jobs::state::Until;
-use crate::jobs::store::batch::{Batch, JobRow, Row, Text};
+use crate::state::Until;
+use crate::store::batch::{Batch, JobRow, Row, Text};
 use std::collections::HashMap;
 use std::hash::Hash;
 

@@ -5,7 +5,7 @@ use super::place::{Place, said};
 use super::rows::{Jobs, Rows};
 use super::schema;
 use super::statements as sql;
-use crate::time::Span;
+use poolcounter_core::time::Span;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

@@ -10,7 +10,7 @@
 
 use super::look::{FileId, Look};
 use super::schema;
-use crate::jobs::store::Mark;
+use crate::store::Mark;
 use log::warn;
 use nix::fcntl::{Flock, FlockArg};
 use rusqlite::config::DbConfig;

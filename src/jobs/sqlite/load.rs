@@ -1,9 +1,9 @@
 //! Reads all that a file has, as another process would have saved it.
 
-use crate::jobs::state::{Commit, History, JobId, Record, Saved, Until};
-use crate::jobs::store::batch::{moment, read_setting, signed};
-use crate::jobs::store::{Mark, Visit};
-use crate::time::Span;
+use crate::state::{Commit, History, JobId, Record, Saved, Until};
+use crate::store::batch::{moment, read_setting, signed};
+use crate::store::{Mark, Visit};
+use poolcounter_core::time::Span;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Error, Row};
 

@@ -8,8 +8,8 @@
 use super::file::{Opened, Trouble, abandon};
 use super::statements::Statements;
 use super::worker::{Held, Order, Stop, Told, Worker};
-use crate::jobs::state::Commit;
-use crate::jobs::store::batch::Batch;
+use crate::state::Commit;
+use crate::store::batch::Batch;
 use log::warn;
 use rusqlite::Connection;
 use std::time::Instant;

@@ -2,9 +2,9 @@
 
 use super::file::is_of_row;
 use super::schema::FORMAT;
-use crate::jobs::state::Until;
-use crate::jobs::store::RefusedRow;
-use crate::jobs::store::batch::{Batch, JobRow, Row, RowBody, Text};
+use crate::state::Until;
+use crate::store::RefusedRow;
+use crate::store::batch::{Batch, JobRow, Row, RowBody, Text};
 use rusqlite::{Connection, Result, Statement, ToSql};
 use std::cell::Cell;
 

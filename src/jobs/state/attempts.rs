@@ -5,10 +5,10 @@ use super::job::JobKey;
 use super::places::To;
 use super::sums::Noted;
 use super::{State, Step};
-use crate::count::SmallCount;
-use crate::id::Id;
-use crate::jobs::stats::Jobs as Stat;
-use crate::time::Span;
+use crate::stats::Jobs as Stat;
+use poolcounter_core::count::SmallCount;
+use poolcounter_core::id::Id;
+use poolcounter_core::time::Span;
 
 /// What became of the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

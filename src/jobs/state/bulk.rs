@@ -8,9 +8,9 @@ use super::queries::{JobStats, Summary, counts_of};
 use super::sums::SumBy;
 use super::sweeps::JobState;
 use super::tube::TubeId;
-use crate::id::Id;
-use crate::jobs::name::TubeName;
-use crate::time::Time;
+use poolcounter_core::id::Id;
+use poolcounter_core::time::Time;
+use poolcounter_protocol::jobs::name::TubeName;
 use std::collections::{BTreeMap, BinaryHeap};
 
 /// Summaries with the names of what they are of.

@@ -5,7 +5,7 @@ use super::job::{Job, JobKey, Place, URGENT};
 use super::sets::Entry;
 use super::settings::gates_of;
 use super::tube::{Rank, TubeId};
-use crate::id::{ConnId, Id};
+use poolcounter_core::id::{ConnId, Id};
 
 impl State {
     /// Compares every table with every other.

@@ -4,11 +4,11 @@ use super::job::{History, JobId, JobKey, Place, Until};
 use super::places::To;
 use super::roots::RootId;
 use super::{State, Step};
-use crate::count::SmallCount;
-use crate::id::Id;
-use crate::jobs::stats::Jobs as Stat;
-use crate::jobs::values::Body;
-use crate::time::{Span, Time};
+use crate::stats::Jobs as Stat;
+use poolcounter_core::count::SmallCount;
+use poolcounter_core::id::Id;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_protocol::jobs::values::Body;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 

@@ -6,11 +6,11 @@ use super::sets::{SetId, Watch};
 use super::sweeps::SweepId;
 use super::tube::TubeId;
 use super::{Reply, State, Step, TubeName};
-use crate::access::Holds;
-use crate::count::Count;
-use crate::id::{ConnId, Id};
-use crate::time::{Span, Time};
-use crate::wheel::{TimerId, Timers};
+use poolcounter_core::count::Count;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{TimerId, Timers};
+use poolcounter_service::access::Holds;
 use std::collections::BTreeMap;
 
 /// A connection that waits for a job.

@@ -2,7 +2,7 @@
 
 use super::rates::Event as Rated;
 use super::sums::Tally;
-use crate::time::Span;
+use poolcounter_core::time::Span;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 

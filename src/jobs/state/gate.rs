@@ -2,8 +2,8 @@
 //! another's.
 
 use super::{SetId, State, Step, Timer};
-use crate::id::Id;
-use crate::wheel::Timers;
+use poolcounter_core::id::Id;
+use poolcounter_core::wheel::Timers;
 
 impl State {
     /// Gives out no jobs until the first [`State::set_shut`]: what is restored may hold some that could not be given out.

@@ -6,8 +6,8 @@
 //! the other, and however many jobs there are, a table has about 8 bytes for each.
 
 use super::job::JobKey;
-use crate::names::Hash;
 use hashbrown::HashTable;
+use poolcounter_core::names::Hash;
 
 /// How many small tables there are: with a million jobs, a thousand are moved when one of them doubles. They take 32 KiB when
 /// all are empty.
@@ -69,7 +69,7 @@ fn shard_of(hash: Hash) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::Id;
+    use poolcounter_core::id::Id;
 
     fn hash(n: usize) -> Hash {
         Hash((n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17).wrapping_mul(0x9e37_79b9_7f4a_7c15))

@@ -1,12 +1,12 @@
 //! One job, in few bytes: what most jobs have not is in one small block beside it, and its body may be shared with a store.
 
 use super::tube::{GroupId, TubeId};
-use crate::count::SmallCount;
-use crate::id::{ConnId, Id, id};
-use crate::jobs::request::JobState;
-pub use crate::jobs::request::{JobId, Until};
-use crate::jobs::values::Body;
-use crate::time::Time;
+use poolcounter_core::count::SmallCount;
+use poolcounter_core::id::{ConnId, Id, id};
+use poolcounter_core::time::Time;
+use poolcounter_protocol::jobs::request::JobState;
+pub use poolcounter_protocol::jobs::request::{JobId, Until};
+use poolcounter_protocol::jobs::values::Body;
 use serde::{Deserialize, Serialize};
 
 id! {

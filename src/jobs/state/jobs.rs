@@ -3,8 +3,8 @@
 use super::index::JobIndex;
 use super::job::{Job, JobId, JobKey};
 use super::tube::TubeId;
-use crate::id::Id;
-use crate::names::{Hash, Hashing};
+use poolcounter_core::id::Id;
+use poolcounter_core::names::{Hash, Hashing};
 use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 

@@ -8,8 +8,8 @@
 use super::State;
 use super::queries::MOST_SURVEYED;
 use super::sums::{Sum, SumBy, SumId};
-use crate::id::Id;
-use crate::time::{Span, Time};
+use poolcounter_core::id::Id;
+use poolcounter_core::time::{Span, Time};
 use std::collections::BTreeMap;
 
 /// How many tubes are looked at: some two milliseconds.

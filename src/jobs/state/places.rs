@@ -7,9 +7,9 @@ use super::sets::Entry;
 use super::sweeps::JobState;
 use super::tube::{Bucket, BucketId, GroupId, Rank, Tube, TubeId};
 use super::{PAUSE_BETWEEN_SLICES, State, Step, Timer};
-use crate::id::{ConnId, Id};
-use crate::time::{Span, Time};
-use crate::wheel::{TimerId, Timers};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{TimerId, Timers};
 use std::collections::BTreeSet;
 
 /// Where a job goes.

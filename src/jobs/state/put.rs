@@ -7,9 +7,9 @@ use super::rates::Event as Rated;
 use super::sums::Noted;
 use super::tube::TubeId;
 use super::{Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, PutOptions, Reply, State, Step};
-use crate::id::{ConnId, Id};
-use crate::jobs::stats::Jobs as Stat;
-use crate::time::Time;
+use crate::stats::Jobs as Stat;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::Time;
 use std::collections::BTreeSet;
 
 impl State {

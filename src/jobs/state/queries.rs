@@ -8,14 +8,14 @@ use super::sums::{Sum, SumBy, Tally};
 use super::sweeps::JobState;
 use super::tube::Tube;
 use super::{State, Watch};
-use crate::count::{Count, SmallCount};
-use crate::histogram::Histogram;
-use crate::id::{ConnId, Id};
-use crate::jobs::name::TubeName;
-pub use crate::jobs::request::SummaryBy;
-use crate::jobs::stats::Jobs as Stat;
-use crate::stats::Figures;
-use crate::time::{Span, Time};
+use crate::stats::Jobs as Stat;
+use poolcounter_core::count::{Count, SmallCount};
+use poolcounter_core::histogram::Histogram;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::stats::Figures;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_protocol::jobs::name::TubeName;
+pub use poolcounter_protocol::jobs::request::SummaryBy;
 use std::collections::BTreeMap;
 
 /// How many tubes or connections are looked at for a report: a few milliseconds. Counts and rates are of all, whatever there is.

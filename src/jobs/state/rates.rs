@@ -1,7 +1,7 @@
 //! How many jobs a second were put, reserved and deleted over the last 1, 5 and 15 minutes.
 
-use crate::count::SmallCount;
-use crate::time::Time;
+use poolcounter_core::count::SmallCount;
+use poolcounter_core::time::Time;
 use serde::{Deserialize, Serialize};
 
 /// What is counted.
@@ -81,7 +81,7 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Span;
+    use poolcounter_core::time::Span;
 
     #[test]
     fn steady_events_are_their_rate() {

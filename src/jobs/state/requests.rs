@@ -6,10 +6,10 @@ use super::places::To;
 use super::rates::Event as Rated;
 use super::sums::Noted;
 use super::{Failure, JobState, Peek, Reply, State, Step, TubeName};
-use crate::count::SmallCount;
-use crate::id::{ConnId, Id};
-use crate::jobs::stats::Jobs as Stat;
-use crate::time::Span;
+use crate::stats::Jobs as Stat;
+use poolcounter_core::count::SmallCount;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::Span;
 
 impl State {
     /// `use`: puts go to this tube.

@@ -8,9 +8,9 @@ use super::sets::{Entry, SetId};
 use super::sums::Noted;
 use super::tube::TubeId;
 use super::{Commit, PAUSE_BETWEEN_SLICES, Reply, Reserve, SLICE, State, Step, Timer};
-use crate::id::{ConnId, Id};
-use crate::jobs::stats::Jobs as Stat;
-use crate::time::Span;
+use crate::stats::Jobs as Stat;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::Span;
 
 /// What a set of watches has next.
 enum Next {

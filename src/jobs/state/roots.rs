@@ -4,11 +4,11 @@ use super::commits::{Change, Commit};
 use super::put::micros;
 use super::tube::TubeId;
 use super::{Reply, State, Step, Timer, TubeName};
-use crate::id::{ConnId, Id, id};
-use crate::list::{Links, List};
-use crate::names::{Hash, Hashing, Names};
-use crate::time::{Span, Time};
-use crate::wheel::{TimerId, Timers};
+use poolcounter_core::id::{ConnId, Id, id};
+use poolcounter_core::list::{Links, List};
+use poolcounter_core::names::{Hash, Hashing, Names};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{TimerId, Timers};
 use slab::Slab;
 
 id! {

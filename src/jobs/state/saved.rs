@@ -11,11 +11,11 @@ use super::sets::Watch;
 use super::sums::{Others, SumBy, Tally};
 use super::tube::{Tube, TubeId};
 use super::{END_OF_IDS, END_OF_STORED_BATCHES, State, Step};
-use crate::count::Count;
-use crate::id::{ConnId, Id};
-use crate::jobs::values::Body;
-use crate::stats::Figures;
-use crate::time::Time;
+use poolcounter_core::count::Count;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::stats::Figures;
+use poolcounter_core::time::Time;
+use poolcounter_protocol::jobs::values::Body;
 use serde::{Deserialize, Serialize};
 
 /// One record of what is saved.

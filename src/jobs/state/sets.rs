@@ -11,8 +11,8 @@
 use super::job::JobId;
 use super::limits::GateId;
 use super::tube::{BucketId, Rank};
-use crate::id::{ConnId, id};
-use crate::list::List;
+use poolcounter_core::id::{ConnId, id};
+use poolcounter_core::list::List;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -281,7 +281,7 @@ impl WatchSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::Id;
+    use poolcounter_core::id::Id;
 
     /// Returns a set with a watch of each of these weights, all of which always have a job.
     fn busy_set(weights: &[u16]) -> WatchSet {

@@ -5,11 +5,11 @@ use super::limits::{Gate, GateId, Limit};
 use super::sweeps::Work;
 use super::tube::{Paused, TubeId};
 use super::{Backoff, LimitOf, Pattern, Reply, State, Step, Timer, TubeName};
-use crate::id::{ConnId, Id};
-use crate::jobs::name::PatternMap;
-use crate::jobs::stats::Jobs as Stat;
-use crate::time::{Span, Time};
-use crate::wheel::{TimerId, Timers};
+use crate::stats::Jobs as Stat;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{TimerId, Timers};
+use poolcounter_protocol::jobs::name::PatternMap;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All settings but limits.

@@ -4,11 +4,11 @@ use super::job::JobKey;
 use super::limits::GateId;
 use super::tube::{BucketId, GroupId, TubeId};
 use super::{PAUSE_BETWEEN_SLICES, Pattern, Reply, SLICE, State, Step, Timer};
-use crate::id::{ConnId, Id, id};
-pub use crate::jobs::request::{ALL_STATES, JobState};
-use crate::jobs::stats::Jobs as Stat;
-use crate::time::{Span, Time};
-use crate::wheel::TimerId;
+use crate::stats::Jobs as Stat;
+use poolcounter_core::id::{ConnId, Id, id};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::TimerId;
+pub use poolcounter_protocol::jobs::request::{ALL_STATES, JobState};
 
 id! {
     /// A command under way that goes through many tubes or jobs.
@@ -115,7 +115,7 @@ impl State {
         self.run(id, step);
     }
 
-    pub(super) fn cancel_sweep_timer(&mut self, id: SweepId, timers: &mut crate::wheel::Timers<'_, Timer>) {
+    pub(super) fn cancel_sweep_timer(&mut self, id: SweepId, timers: &mut poolcounter_core::wheel::Timers<'_, Timer>) {
         self.sweeps[id.index()].timer.take().into_iter().for_each(|timer| timers.cancel(timer));
     }
 

@@ -4,12 +4,12 @@ use super::job::{JobId, JobKey};
 use super::jobs::Jobs;
 use super::sets::{LaneId, SetId};
 use super::sums::{SumId, Tally};
-use crate::count::Count;
-use crate::id::{Id, id};
-use crate::jobs::name::TubeName;
-use crate::names::Hash;
-use crate::time::Time;
-use crate::wheel::TimerId;
+use poolcounter_core::count::Count;
+use poolcounter_core::id::{Id, id};
+use poolcounter_core::names::Hash;
+use poolcounter_core::time::Time;
+use poolcounter_core::wheel::TimerId;
+use poolcounter_protocol::jobs::name::TubeName;
 use std::collections::{BTreeMap, BTreeSet};
 
 id! {

@@ -8,8 +8,8 @@ use super::rates::Event as Rated;
 use super::sums::{Sum, SumBy, Tally};
 use super::sweeps::JobState;
 use super::tube::Tube;
-use crate::id::{ConnId, Id};
-use crate::time::{Span, Time};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::{Span, Time};
 
 /// The name of those together that are not followed.
 const OTHER: &[u8] = b"other";

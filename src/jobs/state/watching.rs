@@ -3,8 +3,8 @@
 use super::sets::{Built, SetId, Watch, WatchSet};
 use super::tube::{Cover, TubeId};
 use super::{Pattern, Reply, State, Step};
-use crate::id::{ConnId, Id};
-use crate::jobs::stats::Jobs as Stat;
+use crate::stats::Jobs as Stat;
+use poolcounter_core::id::{ConnId, Id};
 
 /// How many watches a connection may have: its set is sorted when they change.
 pub const MAX_WATCHES: usize = 1024;

@@ -2,9 +2,9 @@
 //! shared with their jobs. Times are those of the day, so that they mean the same to every process.
 
 use super::{RefusedChange, Visit};
-use crate::count::SmallCount;
-use crate::jobs::state::{Backoff, Body, Commit, History, JobId, Record, Saved, Setting, Stored, Until};
-use crate::time::{Span, Time};
+use crate::state::{Backoff, Body, Commit, History, JobId, Record, Saved, Setting, Stored, Until};
+use poolcounter_core::count::SmallCount;
+use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
 
 /// A body up to this length is copied into the batch: to share it would take as long, and memory for as long as the job lives.

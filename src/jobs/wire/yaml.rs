@@ -1,8 +1,8 @@
 //! Statistics and lists as YAML, as beanstalkd writes them.
 
-use crate::jobs::state::ALL_STATES;
-use crate::jobs::state::queries::{JobStats, Summary, TubeStats};
-use crate::jobs::stats::Jobs;
+use crate::state::ALL_STATES;
+use crate::state::queries::{JobStats, Summary, TubeStats};
+use crate::stats::Jobs;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Time;
 use poolcounter_protocol::jobs::wire::commands;

@@ -1,9 +1,9 @@
 //! What follows from the row: who has the queue, what became of something that was not answered, and what the database has lost.
 
 use super::{BEAT, FIRST_PAUSE, LONGEST_PAUSE, NOBODY, Owner, OwnerRow, Phase, Stage};
-use crate::jobs::postgres::asks::{Answer, Cursor, Fence, Reach, Told};
-use crate::jobs::store::HandedOver;
-use crate::time::{Span, Time};
+use crate::postgres::asks::{Answer, Cursor, Fence, Reach, Told};
+use crate::store::HandedOver;
+use poolcounter_core::time::{Span, Time};
 
 /// Epochs of one database differ in no more than these bits: each begins at the time when it was made. By that those of two
 /// databases are told apart when a daemon of an earlier version did not say which queue it had.

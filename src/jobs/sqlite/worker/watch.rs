@@ -1,12 +1,12 @@
 //! The worker's watch over its files: what stands at their paths is what is open.
 
 use super::{FIRST_PAUSE, Held, Stop, Told, Worker};
-use crate::jobs::sqlite::look::Look;
+use crate::sqlite::look::Look;
 use log::warn;
 
 impl Worker {
     /// Compares what stands at the paths with what is open, before that is changed: nobody else has changed it.
-    pub(in crate::jobs::sqlite) fn look_before(&mut self, held: &mut Held) -> Result<(), Stop> {
+    pub(in crate::sqlite) fn look_before(&mut self, held: &mut Held) -> Result<(), Stop> {
         let now = self.look(held)?;
         if let Some(which) = held.look.resized(&now) {
             return Err(Stop::Lost(format!("{which} was cut, or written to by another program"), None));
@@ -15,7 +15,7 @@ impl Worker {
     }
 
     /// Compares what stands at the paths with what is open, after that was changed.
-    pub(in crate::jobs::sqlite) fn look_after(&mut self, held: &mut Held) -> Result<(), Stop> {
+    pub(in crate::sqlite) fn look_after(&mut self, held: &mut Held) -> Result<(), Stop> {
         held.look = self.look(held)?;
         Ok(())
     }

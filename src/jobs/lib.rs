@@ -30,19 +30,19 @@ pub mod wire {
     pub mod yaml;
 }
 
-use crate::access::Holds;
-use crate::id::{ConnId, Id};
-use crate::options::Opt;
-use crate::output::MAX_BYTES;
-use crate::record::{Reader, Writer};
-use crate::report::{Counted, Report, Series, View};
-use crate::service::{
+use keeping::Keeping;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::time::Time;
+use poolcounter_core::wheel::Due;
+use poolcounter_service::access::Holds;
+use poolcounter_service::contract::{
     Act, Acted, Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
 };
-use crate::settings::{self, Configure};
-use crate::time::Time;
-use crate::wheel::Due;
-use keeping::Keeping;
+use poolcounter_service::options::Opt;
+use poolcounter_service::output::MAX_BYTES;
+use poolcounter_service::report::{Counted, Report, Series, View};
+use poolcounter_service::settings::{self, Configure};
 use process::Machine;
 use sessions::{Session, session_of};
 use state::{Commit, Event, Refusal, Reply, State, Step, Timer};
