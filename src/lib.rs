@@ -92,6 +92,10 @@ use poolcounter_core::{
 use poolcounter_core::{decimal, stats, time};
 
 #[cfg(feature = "internals")]
+pub use poolcounter_admin as admin;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+use poolcounter_admin as admin;
+#[cfg(feature = "internals")]
 pub use poolcounter_counters as counters;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 use poolcounter_counters as counters;
@@ -116,10 +120,6 @@ use poolcounter_service::{
     access, container as registry, contract as service, lines, loop_stats, options, output, report, settings,
 };
 
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod admin;
-#[cfg(feature = "internals")]
-pub mod admin;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod cli;
 #[cfg(feature = "internals")]

@@ -1,10 +1,10 @@
 //! The commands of the administration: one table, which the service, `poolcounter admin` and the tests read.
 
 use super::{Admin, COMMAND};
-use crate::access::Verb;
-use crate::id::ConnId;
-use crate::service::{Acted, Context, NotDone};
 use log::LevelFilter;
+use poolcounter_core::id::ConnId;
+use poolcounter_service::access::Verb;
+use poolcounter_service::contract::{Acted, Context, NotDone};
 
 /// One command.
 pub struct AdminCommand {
@@ -20,7 +20,7 @@ pub struct AdminCommand {
 
 /// What does something that a command asks for.
 pub(super) enum By {
-    /// A service, by [`Service::act`](crate::service::Service::act): its name, the action, and the words behind the command as the key.
+    /// A service, by [`Service::act`](poolcounter_service::contract::Service::act): its name, the action, and the words behind the command as the key.
     Service(&'static str, &'static str),
     /// The administration itself, at once. The words are as many as the parameters.
     Admin(fn(&mut Admin, &[&[u8]], &mut Context<'_>) -> Acted),

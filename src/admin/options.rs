@@ -1,6 +1,6 @@
 //! The option of the administration: where it listens.
 
-use crate::options::{Endpoint, Opt};
+use poolcounter_service::options::{Endpoint, Opt};
 
 /// What its other options say: there are none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

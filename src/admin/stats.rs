@@ -1,6 +1,6 @@
 //! What the administration counts. It knows nothing of what happens there.
 
-use crate::stats::statistics;
+use poolcounter_core::stats::statistics;
 
 statistics! {
     /// What is counted of the administration.

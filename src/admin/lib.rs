@@ -10,23 +10,23 @@ pub mod wire;
 
 pub use options::AdminSettings;
 
-use crate::access::{Need, Verb};
-use crate::id::ConnId;
-use crate::lines::{Progress, serve_lines};
-use crate::options::{Opt, did_you_mean};
-use crate::output::MAX_BYTES;
-use crate::record::{Reader, Writer};
-use crate::report::Report;
-use crate::service::{
-    Act, Acted, Asker, Caps, Context, Info, Input, NotDone, Peers, Served, Service, Traffic, Unreadable,
-};
-use crate::settings::{self, Configure};
-use crate::stats::Figures;
-use crate::text::escaped;
-use crate::time::{Span, Time};
-use crate::wheel::{Due, TimerId, timer_keys};
 use commands::By;
 use log::{LevelFilter, warn};
+use poolcounter_core::id::ConnId;
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::stats::Figures;
+use poolcounter_core::text::escaped;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{Due, TimerId, timer_keys};
+use poolcounter_service::access::{Need, Verb};
+use poolcounter_service::contract::{
+    Act, Acted, Asker, Caps, Context, Info, Input, NotDone, Peers, Served, Service, Traffic, Unreadable,
+};
+use poolcounter_service::lines::{Progress, serve_lines};
+use poolcounter_service::options::{Opt, did_you_mean};
+use poolcounter_service::output::MAX_BYTES;
+use poolcounter_service::report::Report;
+use poolcounter_service::settings::{self, Configure};
 use serde::{Deserialize, Serialize};
 use stats::AdminStat as Stat;
 use std::fmt;
