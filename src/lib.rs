@@ -100,6 +100,10 @@ pub use poolcounter_counters as counters;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 use poolcounter_counters as counters;
 #[cfg(feature = "internals")]
+pub use poolcounter_http as http;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+use poolcounter_http as http;
+#[cfg(feature = "internals")]
 pub use poolcounter_jobs as jobs;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 use poolcounter_jobs as jobs;
@@ -126,10 +130,6 @@ mod cli;
 pub mod cli;
 #[cfg(feature = "daemon")]
 mod embedded;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod http;
-#[cfg(feature = "internals")]
-pub mod http;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod net;
 #[cfg(feature = "internals")]

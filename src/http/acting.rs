@@ -3,9 +3,9 @@
 use super::resource::PLAIN;
 use super::wire::{AfterResponse, HttpRequest, ResponseHead, Status};
 use super::{Http, send};
-use crate::id::ConnId;
-use crate::service::{Act, Acted, Asker, Context, NotDone};
 use percent_encoding::percent_decode_str;
+use poolcounter_core::id::ConnId;
+use poolcounter_service::contract::{Act, Acted, Asker, Context, NotDone};
 
 /// Acts under way, each with the connection that waits for the result.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! The Prometheus text format 0.0.4, written line by line. It knows no metric.
 
-use crate::histogram::Histogram;
+use poolcounter_core::histogram::Histogram;
 use std::fmt::{Display, Write};
 
 /// The types of metrics.

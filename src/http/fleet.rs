@@ -7,16 +7,16 @@
 pub mod fetch;
 
 use super::INFO;
-use crate::access;
-use crate::id::ConnId;
-use crate::report::merge::Merged;
-use crate::report::snapshot::Snapshot;
-use crate::report::{Cell, Column, ColumnUnit, Emphasis, Table, TableInfo};
-use crate::service::{Context, Wake};
-use crate::time::{Span, Time};
-use crate::wheel::{TimerId, timer_keys};
 use fetch::{Answer, HttpServer};
 use log::{info, warn};
+use poolcounter_core::id::ConnId;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{TimerId, timer_keys};
+use poolcounter_service::access;
+use poolcounter_service::contract::{Context, Wake};
+use poolcounter_service::report::merge::Merged;
+use poolcounter_service::report::snapshot::Snapshot;
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Table, TableInfo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -391,12 +391,12 @@ fn clients_of(status: &Snapshot) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::overviews::{of_overview, overview};
-    use crate::id::Id;
-    use crate::loop_stats::LoopStats;
-    use crate::report::room::{MOST_ROWS, Room};
-    use crate::report::snapshot::Remembered;
-    use crate::report::tables::ShownCell;
+    use crate::overviews::{of_overview, overview};
+    use poolcounter_core::id::Id;
+    use poolcounter_service::loop_stats::LoopStats;
+    use poolcounter_service::report::room::{MOST_ROWS, Room};
+    use poolcounter_service::report::snapshot::Remembered;
+    use poolcounter_service::report::tables::ShownCell;
     use std::cell::RefCell;
 
     fn conn() -> ConnId {

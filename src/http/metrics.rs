@@ -3,15 +3,15 @@
 
 use super::exposition::{COUNTER, Exposition, GAUGE, HISTOGRAM};
 use super::text::label;
-use crate::histogram::{Histogram, NUMBER_BOUNDS, TICK_BOUNDS, TIME_BOUNDS};
-use crate::loop_stats::Budget;
-use crate::report::room::{MOST_ROWS, fit};
-use crate::report::snapshot::Moment;
-use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Report, ServiceReport, Table};
-use crate::service::Traffic;
-use crate::stats::{Metric, Row, Unit};
-use crate::text::visible;
-use crate::time::{Span, Time};
+use poolcounter_core::histogram::{Histogram, NUMBER_BOUNDS, TICK_BOUNDS, TIME_BOUNDS};
+use poolcounter_core::stats::{Metric, Row, Unit};
+use poolcounter_core::text::visible;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_service::contract::Traffic;
+use poolcounter_service::loop_stats::Budget;
+use poolcounter_service::report::room::{MOST_ROWS, fit};
+use poolcounter_service::report::snapshot::Moment;
+use poolcounter_service::report::{Cell, Column, ColumnMetric, ColumnUnit, Report, ServiceReport, Table};
 use std::collections::HashSet;
 
 /// How much of a name is shown, in bytes.

@@ -1,7 +1,7 @@
 //! The options of the status page.
 
 use super::fleet::fetch::HttpServer;
-use crate::options::{Endpoint, Opt, assign, flag};
+use poolcounter_service::options::{Endpoint, Opt, assign, flag};
 
 /// What the options of the status page say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -1,23 +1,23 @@
 //! Overviews for tests: all that can be asked of services, in rows without end, shown and added up.
 
-use crate::histogram::Histogram;
-use crate::id::{ConnId, Id};
-use crate::loop_stats::LoopStats;
-use crate::registry::{AllSettings, Services};
-use crate::report::room::{MOST_ROWS, Room};
-use crate::report::snapshot::{Moment, Remembered, Snapshot};
-use crate::report::{Cell, ColumnUnit, Overview, Report};
-use crate::service::{Info, NoProcess, Nobody, Peers, Process};
-use crate::time::{Span, Time};
+use poolcounter_core::histogram::Histogram;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_service::container::{AllSettings, Services};
+use poolcounter_service::contract::{Info, NoProcess, Nobody, Peers, Process};
+use poolcounter_service::loop_stats::LoopStats;
+use poolcounter_service::report::room::{MOST_ROWS, Room};
+use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot};
+use poolcounter_service::report::{Cell, ColumnUnit, Overview, Report};
 
 /// Services with tables of every kind.
 const SERVICES: &[&Info] = &[
-    &crate::pools::INFO,
-    &crate::counters::INFO,
-    &crate::members::INFO,
-    &crate::jobs::INFO,
-    &crate::http::INFO,
-    &crate::admin::INFO,
+    &poolcounter_pools::INFO,
+    &poolcounter_counters::INFO,
+    &poolcounter_members::INFO,
+    &poolcounter_jobs::INFO,
+    &crate::INFO,
+    &poolcounter_admin::INFO,
 ];
 
 struct Long;
@@ -73,7 +73,7 @@ fn lines_are_short_and_the_same_json() {
 
 mod merged {
     use super::*;
-    use crate::report::merge::Merged;
+    use poolcounter_service::report::merge::Merged;
     use serde_json::Value;
 
     const SERVICES: [&str; 5] = ["pools", "counters", "members", "jobs", "admin"];

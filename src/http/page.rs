@@ -3,11 +3,11 @@
 
 use super::recent::RANGES;
 use super::text::html;
-use crate::report::matrix::{ShownHeat, ShownMatrix};
-use crate::report::room::MOST_ROWS;
-use crate::report::snapshot::{ShownCurve, ShownFigure, Snapshot};
-use crate::report::tables::{ColumnHead, ShownCell, ShownClient, ShownTable, ShownTimes};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use poolcounter_service::report::matrix::{ShownHeat, ShownMatrix};
+use poolcounter_service::report::room::MOST_ROWS;
+use poolcounter_service::report::snapshot::{ShownCurve, ShownFigure, Snapshot};
+use poolcounter_service::report::tables::{ColumnHead, ShownCell, ShownClient, ShownTable, ShownTimes};
 use std::borrow::Cow;
 use std::fmt::Write;
 

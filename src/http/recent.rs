@@ -1,10 +1,10 @@
 //! What happened in the last minute, five minutes, hour: marks of what was counted, at some ages, and what was counted since. They
 //! are taken when something happens anyway; where nothing happened, nothing was counted.
 
-use crate::histogram::Histogram;
-use crate::report::snapshot::ShownRecent;
-use crate::report::{Cell, Column, ColumnUnit, Counted, Emphasis, ServiceReport, Table};
-use crate::time::{Span, Time};
+use poolcounter_core::histogram::Histogram;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_service::report::snapshot::ShownRecent;
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Counted, Emphasis, ServiceReport, Table};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -261,8 +261,8 @@ fn seconds(span: Span) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Report, TableInfo};
-    use crate::service::Traffic;
+    use poolcounter_service::contract::Traffic;
+    use poolcounter_service::report::{Report, TableInfo};
     use std::cell::RefCell;
 
     static TABLE: TableInfo = TableInfo {

@@ -1,7 +1,7 @@
 //! What there is to ask for over HTTP, and how much of it: paths and queries.
 
 use super::recent::{RANGES, Range};
-use crate::report::room::{MOST_ROWS, Room};
+use poolcounter_service::report::room::{MOST_ROWS, Room};
 
 /// The type of text that is no page.
 pub const PLAIN: &str = "text/plain; charset=utf-8";

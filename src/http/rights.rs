@@ -1,9 +1,9 @@
 //! What rules of access can say of the pages. Keys are paths.
 
 use super::wire::{HttpRequest, Method, Status};
-use crate::access::{Need, Verb};
-use crate::id::ConnId;
-use crate::service::Context;
+use poolcounter_core::id::ConnId;
+use poolcounter_service::access::{Need, Verb};
+use poolcounter_service::contract::Context;
 
 /// What can be asked for.
 pub const VERBS: &[&str] = &["read", "act"];

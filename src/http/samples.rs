@@ -1,9 +1,9 @@
 //! How things stood in the last ten minutes, or another time: samples at equal distances. They are taken when something happens
 //! anyway; where nothing happened, things stood as they do now.
 
-use crate::report::snapshot::Values;
-use crate::report::{Series, SeriesInfo};
-use crate::time::{Span, Time};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_service::report::snapshot::Values;
+use poolcounter_service::report::{Series, SeriesInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -155,7 +155,7 @@ impl Curve {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Emphasis, SeriesInfo};
+    use poolcounter_service::report::{Emphasis, SeriesInfo};
 
     const fn named(name: &'static str) -> SeriesInfo {
         SeriesInfo { name, title: "", unit: "", is_rate: true, emphasis: Emphasis::None }

@@ -1,11 +1,11 @@
 //! Asks one daemon for its pages as JSON, in a thread of its own that waits for it: with a bound on the time of each question and on
 //! the bytes of each answer, whatever the other side sends.
 
-use crate::access;
-use crate::http::wire::MAX_HEAD;
-use crate::report::snapshot::Snapshot;
-use crate::service::Wake;
+use crate::wire::MAX_HEAD;
 use httparse::{EMPTY_HEADER, Status};
+use poolcounter_service::access;
+use poolcounter_service::contract::Wake;
+use poolcounter_service::report::snapshot::Snapshot;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, Sender};

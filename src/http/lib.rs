@@ -20,26 +20,26 @@ pub mod wire;
 
 pub use options::HttpSettings;
 
-use crate::access;
-use crate::bounded_log::Fault;
-use crate::id::ConnId;
-use crate::options::Opt;
-use crate::output::MAX_BYTES;
-use crate::record::{Reader, Writer};
-use crate::registry::Others;
-use crate::report::snapshot::{Moment, Remembered, Snapshot, Values};
-use crate::report::{Overview, Report, SeriesInfo, ServiceReport, View};
-use crate::service::{
-    Acted, Asker, Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable, Wake,
-};
-use crate::settings::{self, Configure};
-use crate::time::{Span, Time};
-use crate::wheel::Due;
 use acting::Asking;
 use fleet::{Fleet, FleetTimer, Readiness};
 use host::Hosts;
 use log::{info, trace, warn};
 use percent_encoding::percent_decode_str;
+use poolcounter_core::bounded_log::Fault;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::Due;
+use poolcounter_service::access;
+use poolcounter_service::container::Others;
+use poolcounter_service::contract::{
+    Acted, Asker, Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable, Wake,
+};
+use poolcounter_service::options::Opt;
+use poolcounter_service::output::MAX_BYTES;
+use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot, Values};
+use poolcounter_service::report::{Overview, Report, SeriesInfo, ServiceReport, View};
+use poolcounter_service::settings::{self, Configure};
 use recent::{CURVES, Recent, RecentOf};
 use resource::{Extent, Form, PLAIN, Resource};
 use samples::{INTERVAL, KEPT, Samples, Unnamed};
@@ -366,13 +366,13 @@ impl Service for Http {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::histogram::Histogram;
-    use crate::http::overviews::{of_overview, overview};
-    use crate::loop_stats::LoopStats;
-    use crate::output::FULL_BYTES;
-    use crate::report::room::MOST_ROWS;
-    use crate::report::{Cell, ColumnMetric, ColumnUnit, Overview, Table};
-    use crate::stats::{Metric, Unit};
+    use crate::overviews::{of_overview, overview};
+    use poolcounter_core::histogram::Histogram;
+    use poolcounter_core::stats::{Metric, Unit};
+    use poolcounter_service::loop_stats::LoopStats;
+    use poolcounter_service::output::FULL_BYTES;
+    use poolcounter_service::report::room::MOST_ROWS;
+    use poolcounter_service::report::{Cell, ColumnMetric, ColumnUnit, Overview, Table};
     use std::collections::BTreeMap;
 
     fn snapshot_of(overview: Overview, samples: &Samples) -> Snapshot {
