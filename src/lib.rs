@@ -116,6 +116,10 @@ pub use poolcounter_pools as pools;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 use poolcounter_pools as pools;
 #[cfg(feature = "internals")]
+pub use poolcounter_server as net;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+use poolcounter_server as net;
+#[cfg(feature = "internals")]
 pub use poolcounter_service::{
     access, container as registry, contract as service, lines, loop_stats, options, output, report, settings,
 };
@@ -130,10 +134,6 @@ mod cli;
 pub mod cli;
 #[cfg(feature = "daemon")]
 mod embedded;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod net;
-#[cfg(feature = "internals")]
-pub mod net;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod services;
 #[cfg(feature = "internals")]

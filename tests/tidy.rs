@@ -18,7 +18,7 @@ const OUTSIDE_WORLD: &[&str] = &[
 ];
 /// Who may know it.
 const WORLDLY: &[&str] = &[
-    "net",
+    "server",
     "client",
     "cli",
     "core/address",
@@ -37,7 +37,7 @@ const WORLDLY: &[&str] = &[
 ];
 
 /// Where `unsafe` may stand.
-const UNSAFE: &[&str] = &["net/handover", "tls/upgrade"];
+const UNSAFE: &[&str] = &["server/handover", "tls/upgrade"];
 
 const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 
@@ -45,7 +45,7 @@ const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 const LONG: usize = 400;
 /// Files that may be longer, because what is in them belongs together, and how long these may be.
 const LONGER: (&[&str], usize) =
-    (&["service/contract", "pools/state", "counters/state", "members/state", "net/server", "net/listener"], 500);
+    (&["service/contract", "pools/state", "counters/state", "members/state", "server/server", "server/listener"], 500);
 
 /// A source file.
 struct Source {

@@ -18,13 +18,13 @@ mod socket;
 mod waker;
 
 pub use self::sd_notify::sockets_from_supervisor;
-pub use crate::address::Address;
 pub use clock::Clock;
 pub use connection::{Readiness, Stream};
 pub use connections::{Connections, Host, rehearse};
 pub use handover::{Handover, Program, Rehearsal, StateFile, check, check_listeners};
 pub use id_maps::tells_all_users;
 pub use listener::{Keepalive, Listener, Options};
+pub use poolcounter_core::address::Address;
 pub use process::log_level;
 pub use read_buffer::{Left, ReadBuffer};
 pub use sd_notify::{DaemonState, Notifier};
@@ -32,3 +32,14 @@ pub use server::{Policy, Server, readiness_of};
 pub use signals::{Receiver, Signals};
 pub use socket::Socket;
 pub use waker::Stopper;
+
+/// The services of tests.
+#[cfg(test)]
+const SERVICES: &[&poolcounter_service::contract::Info] = &[
+    &poolcounter_pools::INFO,
+    &poolcounter_counters::INFO,
+    &poolcounter_members::INFO,
+    &poolcounter_jobs::INFO,
+    &poolcounter_http::INFO,
+    &poolcounter_admin::INFO,
+];

@@ -1,15 +1,14 @@
 //! The rules of access where connections begin, and where they hold something.
 
 use super::{Connections, Dispatch, LINGER, LOOP};
-use crate::access::{Access, Denial, Rule};
-use crate::id::{ConnId, Id};
-use crate::net::connection::{Connection, Phase, Place, Stream};
-use crate::output::Output;
-use crate::registry::PerService;
-use crate::registry::ServiceId;
-use crate::service::{Peers as _, Service};
-use crate::time::Time;
+use crate::connection::{Connection, Phase, Place, Stream};
 use log::warn;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::Time;
+use poolcounter_service::access::{Access, Denial, Rule};
+use poolcounter_service::container::{PerService, ServiceId};
+use poolcounter_service::contract::{Peers as _, Service};
+use poolcounter_service::output::Output;
 use std::fmt;
 
 /// How many connections that were not let in are kept for a while, all services together, so that the end of the connection does not

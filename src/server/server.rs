@@ -11,17 +11,17 @@ use super::sd_notify::{DaemonState, Notifier};
 use super::signals::Signals;
 use super::socket::Socket;
 use super::waker::{Stopper, Waker};
-use crate::access::Rule;
-use crate::address::Address;
-use crate::id::{ConnId, Id};
-use crate::loop_stats::Budget;
-use crate::random::Random;
-use crate::registry::{AllSettings, PerService, ServiceId, Services};
-use crate::service::Info;
-use crate::time::{Span, Time, earliest};
 use log::{debug, info};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
+use poolcounter_core::address::Address;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::random::Random;
+use poolcounter_core::time::{Span, Time, earliest};
+use poolcounter_service::access::Rule;
+use poolcounter_service::container::{AllSettings, PerService, ServiceId, Services};
+use poolcounter_service::contract::Info;
+use poolcounter_service::loop_stats::Budget;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 use upgrade::{Upgrade, VERDICT};
@@ -164,7 +164,7 @@ impl Server {
     }
 
     /// Has what the operator has set for the services take effect. To be called once, before [`Server::run`].
-    pub(crate) fn configure(&mut self) {
+    pub fn configure(&mut self) {
         self.connections.configure(self.clock.now());
     }
 
@@ -185,7 +185,7 @@ impl Server {
     /// # Errors
     ///
     /// When no descriptors are left.
-    pub(crate) fn handle_signals(&mut self) -> io::Result<()> {
+    pub fn handle_signals(&mut self) -> io::Result<()> {
         self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
         // A process that has taken over has the path from the handover, as its file may have been replaced again by now.
         self.upgrade.program = self.upgrade.program.take().or_else(|| Program::current().ok());

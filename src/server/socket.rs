@@ -2,12 +2,12 @@
 
 use super::connection::Stream;
 use super::id_maps;
-use crate::address::Address;
-use crate::service::Credentials;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use nix::sys::socket::{getsockopt, sockopt};
+use poolcounter_core::address::Address;
+use poolcounter_service::contract::Credentials;
 use socket2::SockRef;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr};

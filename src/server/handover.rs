@@ -7,14 +7,14 @@
 use super::clock::Clock;
 use super::connections;
 use super::listener::SavedListener;
-use crate::id::ConnId;
-use crate::record::{Reader, Writer};
-use crate::registry::Services;
 use log::debug;
 use mio::net::UnixStream;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::execve;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_service::container::Services;
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr, OsString};

@@ -1,8 +1,8 @@
 //! The handover of a process that keeps its connections, and leaves only its listeners to the next: a terminator of TLS.
 
 use super::{Handover, Preamble, Program, READY, SavedPort, StateFile, adopt, be_expendable};
-use crate::net::clock::Clock;
-use crate::net::listener::Listener;
+use crate::clock::Clock;
+use crate::listener::Listener;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, RawFd};

@@ -1,10 +1,10 @@
 //! Listening sockets and their addresses.
 
 use super::socket::Socket;
-use crate::address::Address;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
 use nix::sys::stat::{Mode, umask};
+use poolcounter_core::address::Address;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, SockRef, TcpKeepalive, Type};
 use std::ffi::OsString;

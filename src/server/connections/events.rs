@@ -1,8 +1,8 @@
 //! Events of the poll: they mark connections, and nothing is read or written yet.
 
 use super::Connections;
-use crate::id::{ConnId, Id};
-use crate::net::connection::{Readiness, Stream};
+use crate::connection::{Readiness, Stream};
+use poolcounter_core::id::{ConnId, Id};
 
 impl<S: Stream> Connections<S> {
     /// Notes what an event of the poll says. Nothing is read or written yet.

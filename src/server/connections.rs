@@ -3,7 +3,7 @@
 //!
 //! Invariant: a connection with work that no event will announce (bytes not read, requests not served) stands in `ready`,
 //! unless it is parked, and then the flush that drains its output puts it there.
-//! Invariant: a service knows a connection from its first turn until [`Service::close`](crate::service::Service::close), and never after.
+//! Invariant: a service knows a connection from its first turn until [`Service::close`](poolcounter_service::contract::Service::close), and never after.
 //! That is called where the end is found, so that what the connection held is free for every connection served later; `reap`
 //! only drops the socket.
 
@@ -11,19 +11,18 @@ use super::connection::{Client, Connection, Phase, Place, Stream};
 use super::dispatch::Dispatch;
 use super::idle::IdleQueues;
 use super::read_buffer::ReadBuffer;
-use crate::access::SavedCounts;
-use crate::bounded_log::BoundedLog;
-use crate::id::{ConnId, Id};
-use crate::list::Queue;
-use crate::loop_stats::LoopStats;
-use crate::proxy::MAX_HEADER;
-use crate::random::Random;
-use crate::registry::ServiceId;
-use crate::registry::{PerService, Services};
-use crate::service::{Credentials, GONE, Peers, Process};
-use crate::time::{Span, Time, earliest};
-use crate::wheel::Owner;
 use log::{debug, info};
+use poolcounter_core::bounded_log::BoundedLog;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::list::Queue;
+use poolcounter_core::proxy::MAX_HEADER;
+use poolcounter_core::random::Random;
+use poolcounter_core::time::{Span, Time, earliest};
+use poolcounter_core::wheel::Owner;
+use poolcounter_service::access::SavedCounts;
+use poolcounter_service::container::{PerService, ServiceId, Services};
+use poolcounter_service::contract::{Credentials, GONE, Peers, Process};
+use poolcounter_service::loop_stats::LoopStats;
 use slab::Slab;
 use std::ops::{Deref, DerefMut};
 
@@ -121,7 +120,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Has what the operator has set take effect, as [`Service::configure`](crate::service::Service::configure) says.
+    /// Has what the operator has set take effect, as [`Service::configure`](poolcounter_service::contract::Service::configure) says.
     pub fn configure(&mut self, now: Time) {
         for id in self.dispatch.services.ids() {
             self.dispatch.call(id, now, &self.slab, |service, context| service.configure(context));
@@ -130,7 +129,7 @@ impl<S: Stream> Connections<S> {
         self.resume(now);
     }
 
-    /// Has every service open what it keeps, as [`Service::begin`](crate::service::Service::begin) says. `listens` says of which
+    /// Has every service open what it keeps, as [`Service::begin`](poolcounter_service::contract::Service::begin) says. `listens` says of which
     /// there are clients to come.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! What wakes the loop from other threads: the stopper of an embedded server, and the stores of services. A loop has one
 //! waker, so they share it, with a flag each.
 
-use crate::registry::ServiceId;
-use crate::service::Wake;
 use mio::{Registry, Token};
+use poolcounter_service::container::ServiceId;
+use poolcounter_service::contract::Wake;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -2,16 +2,16 @@
 
 use super::v5::SocketV5;
 use super::{Preamble, SavedPort, SavedSocket};
-use crate::histogram::Histogram;
-use crate::id::ConnId;
-use crate::loop_stats::LoopStats;
-use crate::net::clock::Clock;
-use crate::net::connections::{ConnectionsHead, SavedClient, SavedConnection};
-use crate::net::dispatch::SavedService;
-use crate::net::listener::SavedListener;
-use crate::record::Writer;
-use crate::service::{IN_ONE_PIECE, Traffic};
-use crate::time::Time;
+use crate::clock::Clock;
+use crate::connections::{ConnectionsHead, SavedClient, SavedConnection};
+use crate::dispatch::SavedService;
+use crate::listener::SavedListener;
+use poolcounter_core::histogram::Histogram;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::record::Writer;
+use poolcounter_core::time::Time;
+use poolcounter_service::contract::{IN_ONE_PIECE, Traffic};
+use poolcounter_service::loop_stats::LoopStats;
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::io;
@@ -152,12 +152,12 @@ fn write(saved: ConnectionsV4, out: &mut Writer<'_>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use crate::net::connections;
-    use crate::net::handover::Handover;
-    use crate::record::Reader;
-    use crate::registry::{AllSettings, Services};
-    use crate::services::SERVICES;
-    use crate::time::{Span, Time};
+    use crate::SERVICES;
+    use crate::connections;
+    use crate::handover::Handover;
+    use poolcounter_core::record::Reader;
+    use poolcounter_core::time::{Span, Time};
+    use poolcounter_service::container::{AllSettings, Services};
 
     /// A daemon of version 0.9.0 wrote this with locks, waiters, counters, half requests and a client that does not read.
     const WRITTEN: &[u8] = include_bytes!("../../../tests/handovers/4");

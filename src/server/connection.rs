@@ -1,11 +1,11 @@
 //! One connection: its stream, and what is known of it. It knows nothing of the others.
 
 use super::read_buffer::{Left, ReadBuffer};
-use crate::access::Identity;
-use crate::proxy::Header;
-use crate::registry::ServiceId;
-use crate::service::Credentials;
-use crate::wheel::TimerId;
+use poolcounter_core::proxy::Header;
+use poolcounter_core::wheel::TimerId;
+use poolcounter_service::access::Identity;
+use poolcounter_service::container::ServiceId;
+use poolcounter_service::contract::Credentials;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 
@@ -73,7 +73,7 @@ pub(super) struct Connection<S> {
     pub blocked: bool,
     /// Its output was full at its turn: it has no other turn until that drains.
     pub parked: bool,
-    /// Its service has answered [`Then::Wait`](crate::service::Then::Wait) and not resumed it yet.
+    /// Its service has answered [`Then::Wait`](poolcounter_service::contract::Then::Wait) and not resumed it yet.
     pub waiting: bool,
     /// Its service is done with it, and it ends once the replies have left that wait for a commit.
     pub draining: bool,

@@ -1,9 +1,9 @@
 //! How long connections have been idle, for the services that limit it.
 
-use crate::id::{ConnId, Id};
-use crate::list::{Links, List};
-use crate::registry::ServiceId;
-use crate::time::{Span, Time};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::list::{Links, List};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_service::container::ServiceId;
 
 /// The connections of the services that limit how long one may be idle.
 pub struct IdleQueues {

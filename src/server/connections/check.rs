@@ -1,8 +1,8 @@
 //! Comparison of all tables of the loop with the connections: tests and rehearsals make it.
 
 use super::{Connections, LOOP};
-use crate::id::{ConnId, Id};
-use crate::net::connection::{Client, Connection, Phase, Place, Stream};
+use crate::connection::{Client, Connection, Phase, Place, Stream};
+use poolcounter_core::id::{ConnId, Id};
 
 impl<S: Stream> Connections<S> {
     /// Compares every table with every other.

@@ -1,22 +1,20 @@
 //! The server's part in an upgrade: when to rehearse, when to be replaced, and how to go on in a new process.
 
 use super::{Policy, Port, Server};
-use crate::id::ConnId;
-use crate::net::connections::Connections;
-use crate::net::handover::{
-    Handover, Preamble, Program, Rehearsal, Rehearsed, SavedPort, SavedSocket, StateFile, adopt,
-};
-use crate::net::listener::Listener;
-use crate::net::reserve::Reserve;
-use crate::net::sd_notify::DaemonState;
-use crate::net::signals::Signals;
-use crate::net::socket::Socket;
-use crate::random::Random;
-use crate::record::Reader;
-use crate::registry::Services;
-use crate::time::{Span, Time};
+use crate::connections::Connections;
+use crate::handover::{Handover, Preamble, Program, Rehearsal, Rehearsed, SavedPort, SavedSocket, StateFile, adopt};
+use crate::listener::Listener;
+use crate::reserve::Reserve;
+use crate::sd_notify::DaemonState;
+use crate::signals::Signals;
+use crate::socket::Socket;
 use log::{info, warn};
 use mio::{Interest, Token};
+use poolcounter_core::id::ConnId;
+use poolcounter_core::random::Random;
+use poolcounter_core::record::Reader;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_service::container::Services;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
@@ -61,7 +59,7 @@ impl Server {
     /// # Errors
     ///
     /// One sentence that says what is missing. The connections are lost then.
-    pub(crate) fn take_over(handover: Handover, services: Services, policy: Policy) -> Result<Server, String> {
+    pub fn take_over(handover: Handover, services: Services, policy: Policy) -> Result<Server, String> {
         let Handover { preamble, mut rest } = handover;
         let Preamble { clock, ports, sockets, program, .. } = preamble;
         let mut sockets: HashMap<ConnId, SavedSocket> = sockets.into_iter().map(|socket| (socket.id, socket)).collect();

@@ -1,9 +1,9 @@
 //! The server's part in a reload: listeners are replaced while connections live on, and the result is noted.
 
 use super::Server;
-use crate::loop_stats::Reload;
-use crate::net::listener::Listener;
-use crate::registry::ServiceId;
+use crate::listener::Listener;
+use poolcounter_service::container::ServiceId;
+use poolcounter_service::loop_stats::Reload;
 use std::io::{self, ErrorKind};
 
 /// How many connections are accepted from a listener before it is closed: as many as its backlog can hold, unless that was set
@@ -37,7 +37,7 @@ impl Server {
     }
 
     /// Notes the result of a reload: false when it begins, true when it has succeeded.
-    pub(crate) fn note_reload(&mut self, has_worked: bool) {
+    pub fn note_reload(&mut self, has_worked: bool) {
         self.connections.loop_stats().reload = Some(Reload { at: self.clock.now(), has_worked });
     }
 }

@@ -3,8 +3,8 @@
 //! and outlives an upgrade. It knows no service and no connection.
 
 use super::handover::adopt;
-use crate::time::{Span, Time, earliest};
 use log::debug;
+use poolcounter_core::time::{Span, Time, earliest};
 use std::env;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};

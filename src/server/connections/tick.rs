@@ -2,14 +2,14 @@
 //! very function.
 
 use super::{Connections, LINGER, LOOP};
-use crate::id::{ConnId, Id};
-use crate::loop_stats::Budget;
-use crate::net::connection::{Client, Phase, Stream};
-use crate::proxy::{Header, MAX_HEADER};
-use crate::registry::ServiceId;
-use crate::service::{Input, Peers as _, Served, Then};
-use crate::time::{Span, Time};
+use crate::connection::{Client, Phase, Stream};
 use log::debug;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::proxy::{Header, MAX_HEADER};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_service::container::ServiceId;
+use poolcounter_service::contract::{Input, Peers as _, Served, Then};
+use poolcounter_service::loop_stats::Budget;
 use std::io::{self, ErrorKind};
 
 /// How long a tick serves before it looks after timers and output, however many clients pipeline.

@@ -1,15 +1,15 @@
 //! The connections in the handover to another process: all but their sockets, which the caller hands over.
 
 use super::{Connections, Dispatch, LINGER, LOOP, Table};
-use crate::access::{self, SavedCounts};
-use crate::id::{ConnId, Id};
-use crate::loop_stats::LoopStats;
-use crate::net::connection::{Client, Connection, Phase, Place, Stream};
-use crate::proxy::Header;
-use crate::random::Random;
-use crate::record::{Reader, Unreadable, Writer};
-use crate::registry::Services;
-use crate::time::{Span, Time};
+use crate::connection::{Client, Connection, Phase, Place, Stream};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::proxy::Header;
+use poolcounter_core::random::Random;
+use poolcounter_core::record::{Reader, Unreadable, Writer};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_service::access::{self, SavedCounts};
+use poolcounter_service::container::Services;
+use poolcounter_service::loop_stats::LoopStats;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::io::{self, ErrorKind, Read, Write};
@@ -233,10 +233,10 @@ impl Stream for NullStream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::handover::Handover;
-    use crate::registry::AllSettings;
-    use crate::service::Nobody;
-    use crate::services::SERVICES;
+    use crate::SERVICES;
+    use crate::handover::Handover;
+    use poolcounter_service::container::AllSettings;
+    use poolcounter_service::contract::Nobody;
 
     /// A daemon wrote this with locks, units, members and jobs held, with waiters, half requests and clients that do not read.
     const WRITTEN: [&[u8]; 2] =

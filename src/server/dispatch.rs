@@ -1,18 +1,17 @@
 //! Calls the services with what they share: the wheel, the output, random numbers. It knows no connections, only their ids.
 
-use crate::access::Access;
-use crate::id::ConnId;
-use crate::loop_stats::LoopStats;
-use crate::output::Output;
-use crate::random::Random;
-use crate::record::{Reader, Writer};
-use crate::registry::ServiceId;
-use crate::registry::{Entry, Services};
-use crate::service::{
+use poolcounter_core::id::ConnId;
+use poolcounter_core::random::Random;
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::Wheel;
+use poolcounter_service::access::Access;
+use poolcounter_service::container::{Entry, ServiceId, Services};
+use poolcounter_service::contract::{
     Act, Acted, Asker, Context, NoProcess, Nobody, NotDone, Orders, Peers, Process, Service, Traffic, Unreadable,
 };
-use crate::time::{Span, Time};
-use crate::wheel::Wheel;
+use poolcounter_service::loop_stats::LoopStats;
+use poolcounter_service::output::Output;
 use serde::{Deserialize, Serialize};
 use std::io;
 

@@ -1,9 +1,9 @@
 //! The preamble of version 5, which had no addresses of peers. It is converted to the present form; all that follows it is the same.
 
 use super::{Preamble, Rehearsed, SavedPort, SavedSocket};
-use crate::id::ConnId;
-use crate::net::clock::Clock;
-use crate::record::{Reader, Unreadable};
+use crate::clock::Clock;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::record::{Reader, Unreadable};
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::os::fd::RawFd;

@@ -1,10 +1,10 @@
 //! What the system tells of the process: processor time, memory, descriptors.
 
-use crate::service::{Process, ProcessUsage};
-use crate::time::Span;
 use log::LevelFilter;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeVal;
+use poolcounter_core::time::Span;
+use poolcounter_service::contract::{Process, ProcessUsage};
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,7 +1,7 @@
 //! The only place that reads clocks: the monotonic one, which no change of the date disturbs, and once the time of day.
 
-use crate::time::{Span, Time};
 use nix::time::{ClockId, clock_gettime};
+use poolcounter_core::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
 /// Time since the server started. The monotonic clock is the system's, so a process that takes over goes on with it.
