@@ -127,6 +127,10 @@ pub use poolcounter_service::{
 use poolcounter_service::{
     access, container as registry, contract as service, lines, loop_stats, options, output, report, settings,
 };
+#[cfg(feature = "internals")]
+pub use poolcounter_tls as tls;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+use poolcounter_tls as tls;
 
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 mod cli;
@@ -138,10 +142,6 @@ mod embedded;
 mod services;
 #[cfg(feature = "internals")]
 pub mod services;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod tls;
-#[cfg(feature = "internals")]
-pub mod tls;
 
 #[cfg(feature = "daemon")]
 #[doc(hidden)]

@@ -1,7 +1,7 @@
 //! The certificate that the terminator shows, its key, and the authorities whose clients it lets in: from files to what rustls wants.
 
 use super::common_name::{Nameless, name_of};
-use crate::pem::{authorities_in, certificates_in, key_in, wrong};
+use poolcounter_core::pem::{authorities_in, certificates_in, key_in, wrong};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;

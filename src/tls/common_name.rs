@@ -1,6 +1,6 @@
 //! The name in a client's certificate, by which the server knows the client.
 
-use crate::proxy::MAX_COMMON_NAME;
+use poolcounter_core::proxy::MAX_COMMON_NAME;
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 use std::fmt;
 use webpki::{EndEntityCert, anchor_from_trusted_cert};

@@ -1,6 +1,6 @@
 //! One of the two sockets of a connection, with what the poll has said of it.
 
-use crate::net::{Left, ReadBuffer, Readiness, Socket, Stream};
+use poolcounter_server::{Left, ReadBuffer, Readiness, Socket, Stream};
 use std::io::{self, ErrorKind, Write};
 
 /// A socket.

@@ -3,14 +3,16 @@
 //! under the same pid and with the same listeners. Before that the program rehearses it, as with the daemon.
 
 use super::terminator::{Terminator, VERDICT};
-use crate::net::{DaemonState, Handover, Listener, Notifier, Program, Rehearsal, Signals, StateFile, check_listeners};
-use crate::time::{Span, Time};
 use log::{info, warn};
 use mio::Interest;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_server::{
+    DaemonState, Handover, Listener, Notifier, Program, Rehearsal, Signals, StateFile, check_listeners,
+};
 use std::fs;
 use std::io::{self, PipeWriter, Read, Write};
 use std::process;

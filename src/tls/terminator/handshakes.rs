@@ -1,7 +1,7 @@
 //! The connections that have not finished their handshakes.
 
-use crate::id::ConnId;
-use crate::list::{Links, List};
+use poolcounter_core::id::ConnId;
+use poolcounter_core::list::{Links, List};
 
 /// Two queues of them.
 #[derive(Default)]

@@ -1,14 +1,14 @@
 //! What becomes of connections: their turns, their phases, and what of their ends is logged.
 
 use super::{CONFIRMED_PER_TICK, Terminator, queue};
-use crate::id::{ConnId, Id};
-use crate::net::Socket;
-use crate::time::{Span, Time};
-use crate::tls::connection::{Connection, End, Phase};
-use crate::tls::session::Session;
-use crate::wheel::{Owner, Timers, Wheel};
+use crate::connection::{Connection, End, Phase};
+use crate::session::Session;
 use log::{debug, info, warn};
 use mio::{Interest, Token};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{Owner, Timers, Wheel};
+use poolcounter_server::Socket;
 use std::fmt::Display;
 use std::io::ErrorKind;
 

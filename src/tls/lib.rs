@@ -17,8 +17,8 @@ pub use common_name::Nameless;
 pub use terminator::Terminator;
 pub use upgrade::{check, inherited};
 
-use crate::address::Address;
-use crate::time::Span;
+use poolcounter_core::address::Address;
+use poolcounter_core::time::Span;
 
 /// What the operator says of a terminator.
 #[derive(Clone, PartialEq, Eq, Debug)]
