@@ -96,6 +96,10 @@ pub use poolcounter_admin as admin;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 use poolcounter_admin as admin;
 #[cfg(feature = "internals")]
+pub use poolcounter_cli as cli;
+#[cfg(all(feature = "daemon", not(feature = "internals")))]
+use poolcounter_cli as cli;
+#[cfg(feature = "internals")]
 pub use poolcounter_counters as counters;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 use poolcounter_counters as counters;
@@ -132,10 +136,6 @@ pub use poolcounter_tls as tls;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
 use poolcounter_tls as tls;
 
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-mod cli;
-#[cfg(feature = "internals")]
-pub mod cli;
 #[cfg(feature = "daemon")]
 mod embedded;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
@@ -143,9 +143,6 @@ mod services;
 #[cfg(feature = "internals")]
 pub mod services;
 
-#[cfg(feature = "daemon")]
-#[doc(hidden)]
-pub use cli::main;
 #[cfg(feature = "daemon")]
 pub use embedded::Server;
 #[cfg(feature = "daemon")]

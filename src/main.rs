@@ -1,7 +1,7 @@
-//! The poolcounter daemon. Everything is in the library.
+//! The poolcounter daemon. Everything is in the crates.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    poolcounter::main(std::env::args_os())
+    poolcounter_cli::main(std::env::args_os())
 }

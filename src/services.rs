@@ -1,7 +1,13 @@
 //! The services of the daemon. All that the loop, the options and the pages know of services, they know from this list.
 
-use crate::service::Info;
-use crate::{admin, counters, http, jobs, members, pools};
+use poolcounter_service::contract::Info;
 
 /// Every service of the daemon. The first is always on; the log names its addresses last.
-pub const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &members::INFO, &jobs::INFO, &http::INFO, &admin::INFO];
+pub const SERVICES: &[&Info] = &[
+    &poolcounter_pools::INFO,
+    &poolcounter_counters::INFO,
+    &poolcounter_members::INFO,
+    &poolcounter_jobs::INFO,
+    &poolcounter_http::INFO,
+    &poolcounter_admin::INFO,
+];

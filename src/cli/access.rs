@@ -1,11 +1,13 @@
 //! The rules of access in the configuration file: each `[[access]]` as a value that cannot be wrong.
 
 use super::options::DaemonSettings;
-use crate::access::{Limits, MOST_RULES, Rights, Rule, Verb, Who};
-use crate::options::{Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean, number};
-use crate::registry::ServiceId;
 use crate::services::SERVICES;
 use nix::unistd::{Group, User};
+use poolcounter_service::access::{Limits, MOST_RULES, Rights, Rule, Verb, Who};
+use poolcounter_service::container::ServiceId;
+use poolcounter_service::options::{
+    Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean, number,
+};
 use std::net::IpAddr;
 
 /// The tables.
@@ -156,10 +158,10 @@ fn set_limit(limits: &mut Limits, name: &str, text: &str) -> Result<(), String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::{Access, Denial, Identity, Need};
-    use crate::id::{ConnId, Id};
-    use crate::service::Credentials;
-    use crate::time::Time;
+    use poolcounter_core::id::{ConnId, Id};
+    use poolcounter_core::time::Time;
+    use poolcounter_service::access::{Access, Denial, Identity, Need};
+    use poolcounter_service::contract::Credentials;
 
     fn rule(who: &[&str], may: &[&str]) -> Result<Rule, Misplaced> {
         let list = |texts: &[&str]| {

@@ -1,7 +1,7 @@
 //! What a command is, and how it fails. It knows no single command.
 
 use super::table::{Given, WordsAllowed};
-use crate::options::{Opt, did_you_mean};
+use poolcounter_service::options::{Opt, did_you_mean};
 use std::process::ExitCode;
 
 /// One command.

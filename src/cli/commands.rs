@@ -18,7 +18,7 @@ use super::take;
 use super::terminal::print;
 use super::tls;
 use super::top;
-use crate::options::Opt;
+use poolcounter_service::options::Opt;
 use std::ffi::OsString;
 use std::process::ExitCode;
 

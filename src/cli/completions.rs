@@ -3,7 +3,7 @@
 use super::command::{Command, Failure};
 use super::table::{Given, WordsAllowed};
 use super::terminal::print;
-use crate::options::Opt;
+use poolcounter_service::options::Opt;
 use std::process::ExitCode;
 
 /// A shell, and who writes for it.

@@ -2,7 +2,7 @@
 //! what reads it on the command line.
 
 use super::table::{self, Given};
-use crate::options::{Misplaced, Opt, Table, TableDoc, TableEntry, TableValue, nearest};
+use poolcounter_service::options::{Misplaced, Opt, Table, TableDoc, TableEntry, TableValue, nearest};
 use std::borrow::Cow;
 use std::fs;
 use std::io::Read;
@@ -281,7 +281,7 @@ fn line_of(text: &str, at: usize) -> usize {
 mod tests {
     use super::super::table::WordsAllowed;
     use super::*;
-    use crate::options::{assign, flag, number};
+    use poolcounter_service::options::{assign, flag, number};
     use std::ffi::OsString;
 
     #[derive(Clone, Default, PartialEq, Debug)]

@@ -1,10 +1,10 @@
 //! Where each service listens: what the options say of it, and whether that can be.
 
-use crate::address::Address;
-use crate::options::Endpoint;
-use crate::registry::{PerService, ServiceId};
-use crate::service::Info;
 use crate::services::SERVICES;
+use poolcounter_core::address::Address;
+use poolcounter_service::container::{PerService, ServiceId};
+use poolcounter_service::contract::Info;
+use poolcounter_service::options::Endpoint;
 
 /// Each address can be listened on once, by one service.
 ///

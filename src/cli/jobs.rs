@@ -18,10 +18,10 @@ use super::command::MISUSE;
 use super::exec::{PROTOCOL, TRY_LATER, UNAVAILABLE};
 use super::table::Given;
 use super::terminal::{self, print, printable};
-use crate::client::{Error, JobId, JobState, NewJob, Producer, PutOutcome, SummaryBy};
-use crate::jobs::options::PostgresUrl;
-use crate::jobs::postgres;
 use options::OPTIONS;
+use poolcounter_client::{Error, JobId, JobState, NewJob, Producer, PutOutcome, SummaryBy};
+use poolcounter_jobs::options::PostgresUrl;
+use poolcounter_jobs::postgres;
 use settings::JobCommandSettings;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stdin, stdout};
 use std::os::unix::ffi::OsStrExt;
@@ -92,8 +92,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         ["clear", pattern] => count("CLEARED", producer.clear(pattern, None)),
         ["clear", pattern, state] => count("CLEARED", producer.clear(pattern, Some(state_of(state)?))),
         ["pause", pattern, seconds] => {
-            let time =
-                crate::options::seconds(seconds).map_err(|wanted| misuse(&format!("{seconds} is not {wanted}")))?;
+            let time = poolcounter_service::options::seconds(seconds)
+                .map_err(|wanted| misuse(&format!("{seconds} is not {wanted}")))?;
             found(pattern, producer.pause(pattern, time).map_err(failure)?)
         }
         ["init-db", url] => init_db(url, settings.is_run),

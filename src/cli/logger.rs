@@ -2,13 +2,13 @@
 //!
 //! Invariant: the standard error keeps its flags. Other processes share it, and do not expect that a write fails.
 
-use crate::net;
 use env_logger::WriteStyle;
 use env_logger::fmt::{ConfigurableFormat, Formatter};
 use log::{Level, LevelFilter, Log, Metadata, Record, error};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, send};
+use poolcounter_server as net;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::borrow::Cow;
 use std::env;

@@ -6,13 +6,13 @@ use super::command::Failure;
 use super::config;
 use super::endpoint;
 use super::table::Given;
-use crate::access::Rule;
-use crate::address::Address;
-use crate::net::{self, Keepalive};
-use crate::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, flag, number};
-use crate::registry::{AllSettings, PerService, ServiceId};
 use crate::services::SERVICES;
-use crate::time::Span;
+use poolcounter_core::address::Address;
+use poolcounter_core::time::Span;
+use poolcounter_server::{self as net, Keepalive};
+use poolcounter_service::access::Rule;
+use poolcounter_service::container::{AllSettings, PerService, ServiceId};
+use poolcounter_service::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, flag, number};
 use std::time::Duration;
 
 /// The permissions of sockets that only the daemon's own user and root can open.
@@ -343,11 +343,11 @@ pub(super) fn keepalive(text: &str) -> Result<Option<Keepalive>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::WordsAllowed;
-    use crate::counters::CountersSettings;
-    use crate::jobs::JobsSettings;
-    use crate::jobs::options::{Queue, StoreKind};
-    use crate::pools::PoolsSettings;
+    use crate::WordsAllowed;
+    use poolcounter_counters::CountersSettings;
+    use poolcounter_jobs::JobsSettings;
+    use poolcounter_jobs::options::{Queue, StoreKind};
+    use poolcounter_pools::PoolsSettings;
     use std::ffi::OsString;
 
     fn parse(line: &str) -> Result<DaemonSettings, String> {

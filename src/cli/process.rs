@@ -1,6 +1,6 @@
 //! One command of many that a provider or a runner has: a process group with a deadline, of whose output a part is kept.
 
-use crate::cli::spawn::{Spawn, Stdio, Variable, status_of};
+use crate::spawn::{Spawn, Stdio, Variable, status_of};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::Pid;

@@ -2,10 +2,10 @@
 
 use super::options::DaemonSettings;
 use super::serve::is_unsupported;
-use crate::net::{Address, Listener, Server};
-use crate::registry::{PerService, ServiceId};
 use crate::services::SERVICES;
 use log::{info, warn};
+use poolcounter_server::{Address, Listener, Server};
+use poolcounter_service::container::{PerService, ServiceId};
 use std::io;
 
 /// Has the server listen where the settings say, and returns whether it does. What cannot change is logged, and stays as it was.

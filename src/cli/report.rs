@@ -2,8 +2,8 @@
 
 use super::servers::{AnswerOf, in_words};
 use super::terminal::printable;
-use crate::client::{Client, Error, Lines};
-use crate::time::Span;
+use poolcounter_client::{Client, Error, Lines};
+use poolcounter_core::time::Span;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};

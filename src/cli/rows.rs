@@ -3,7 +3,7 @@
 use super::command::Failure;
 use super::servers::{AnswerOf, in_words, print_answers, print_objects};
 use super::terminal::aligned;
-use crate::client::{Rows, RowsOfEach};
+use poolcounter_client::{Rows, RowsOfEach};
 use serde_json::Value;
 use std::process::ExitCode;
 

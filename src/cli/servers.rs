@@ -2,8 +2,8 @@
 
 use super::command::Failure;
 use super::terminal::{self, ascii_where_invisible};
-use crate::client::{self, MediaWiki, Producer, Runner, Timeouts, Tls};
-use crate::options::Opt;
+use poolcounter_client::{self as client, MediaWiki, Producer, Runner, Timeouts, Tls};
+use poolcounter_service::options::Opt;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! Command lines, read by a table of options. It knows no single option.
 
 use super::command::Failure;
-use crate::options::{Opt, nearest};
 use getopts::{Fail, HasArg, Occur, ParsingStyle};
+use poolcounter_service::options::{Opt, nearest};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -164,7 +164,7 @@ fn getopts_of<'a>(table: impl IntoIterator<Item = &'a Opt<()>>) -> getopts::Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{assign, flag, number};
+    use poolcounter_service::options::{assign, flag, number};
 
     #[derive(Default, PartialEq, Debug)]
     struct Settings {

@@ -2,8 +2,8 @@
 
 use super::command::Failure;
 use super::logger;
-use crate::text::is_visible;
 use log::Level;
+use poolcounter_core::text::is_visible;
 use std::io::Write;
 use std::process::ExitCode;
 

@@ -1,10 +1,10 @@
 //! The options of `exec`: one table.
 
 use super::TRY_LATER;
-use crate::cli::run_child::OnLost;
-use crate::cli::servers::{ServerOptions, Servers};
-use crate::client::MOST_LIMITS;
-use crate::options::{Opt, assign, number, seconds};
+use crate::run_child::OnLost;
+use crate::servers::{ServerOptions, Servers};
+use poolcounter_client::MOST_LIMITS;
+use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::time::Duration;
 
 /// What the options say.

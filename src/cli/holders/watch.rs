@@ -1,10 +1,10 @@
 //! Who holds a lock or waits for it, looked at over and over: what has changed since the last look is told as events.
 
 use super::state_of;
-use crate::cli::command::Failure;
-use crate::cli::exec::UNAVAILABLE;
-use crate::cli::terminal::{ascii_where_invisible, print, printable, warn};
-use crate::client::{Client, Error, ToldClaim};
+use crate::command::Failure;
+use crate::exec::UNAVAILABLE;
+use crate::terminal::{ascii_where_invisible, print, printable, warn};
+use poolcounter_client::{Client, Error, ToldClaim};
 use serde_json::json;
 use std::process::ExitCode;
 use std::thread;
@@ -129,8 +129,8 @@ fn changes<'c>(before: &'c [ToldClaim], now: &'c [ToldClaim]) -> Vec<(WatchEvent
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Purpose;
-    use crate::time::Span;
+    use poolcounter_client::Purpose;
+    use poolcounter_core::time::Span;
 
     fn claim(peer: &str, waits_for: Option<Purpose>, age: u64) -> ToldClaim {
         ToldClaim { peer: peer.into(), who: "somebody".into(), waits_for, age: Span::from_secs(age) }

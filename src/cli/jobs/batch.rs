@@ -1,6 +1,6 @@
 //! What a command with `--batch` reads and answers: lines. It knows no connections.
 
-use crate::client::JobId;
+use poolcounter_client::JobId;
 
 /// What a command says of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -2,7 +2,7 @@
 
 use super::command_run::HeldJob;
 use super::run::Plan;
-use crate::client::{Error, JobStatus, Reservation, ReservedJob, Runner};
+use poolcounter_client::{Error, JobStatus, Reservation, ReservedJob, Runner};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 

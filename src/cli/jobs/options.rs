@@ -2,12 +2,12 @@
 
 use super::settings::JobCommandSettings;
 use super::{FOREVER, misuse};
-use crate::cli::command::Failure;
-use crate::cli::run_child::OnLost;
-use crate::cli::servers::ServerOptions;
-use crate::cli::table::Given;
-use crate::client::{JobId, Until};
-use crate::options::{Opt, assign, number, seconds};
+use crate::command::Failure;
+use crate::run_child::OnLost;
+use crate::servers::ServerOptions;
+use crate::table::Given;
+use poolcounter_client::{JobId, Until};
+use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

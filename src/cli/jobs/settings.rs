@@ -1,8 +1,8 @@
 //! What the options of `jobs` say.
 
-use crate::cli::run_child::OnLost;
-use crate::cli::servers::Servers;
-use crate::client::{JobExtras, JobId, NewJob};
+use crate::run_child::OnLost;
+use crate::servers::Servers;
+use poolcounter_client::{JobExtras, JobId, NewJob};
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -2,9 +2,9 @@
 
 use super::settings::JobCommandSettings;
 use super::{as_id, failure, found};
-use crate::cli::command::Failure;
-use crate::cli::terminal::{aligned, ascii_where_invisible, print, printable};
-use crate::client::{JobState, ListedJob, Producer, SummaryBy, SummaryRow};
+use crate::command::Failure;
+use crate::terminal::{aligned, ascii_where_invisible, print, printable};
+use poolcounter_client::{JobState, ListedJob, Producer, SummaryBy, SummaryRow};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 

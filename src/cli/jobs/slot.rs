@@ -4,9 +4,9 @@
 use super::command_run::{CommandRun, HeldJob};
 use super::fetch::SlotConnections;
 use super::run::{Ending, Plan, SlotSignals, poll_until};
-use crate::cli::servers::TIMEOUTS;
-use crate::cli::terminal::warn;
-use crate::client::{Error, Reservation, ReservedJob};
+use crate::servers::TIMEOUTS;
+use crate::terminal::warn;
+use poolcounter_client::{Error, Reservation, ReservedJob};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;

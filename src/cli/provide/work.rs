@@ -3,11 +3,11 @@
 mod starts;
 
 use super::ProvideSettings;
-use crate::cli::process::{Keep, Launch, Launcher, Process, shell};
-use crate::cli::spawn::Variable;
-use crate::cli::terminal::{printable, warn};
-use crate::client::{Error, Offered, Provider, Task, TaskResult};
+use crate::process::{Keep, Launch, Launcher, Process, shell};
+use crate::spawn::Variable;
+use crate::terminal::{printable, warn};
 use nix::sys::signal::SigSet;
+use poolcounter_client::{Error, Offered, Provider, Task, TaskResult};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::BorrowedFd;

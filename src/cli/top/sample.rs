@@ -1,9 +1,9 @@
 //! What the servers tell at one moment, and all of them together.
 
-use crate::cli::holders::state_of;
-use crate::cli::report::{self, Answer, Grid, GridCell, GridHead, ToldReport, ToldSeries, Tone};
-use crate::cli::terminal::printable;
-use crate::client::{Client, ToldClaim};
+use crate::holders::state_of;
+use crate::report::{self, Answer, Grid, GridCell, GridHead, ToldReport, ToldSeries, Tone};
+use crate::terminal::printable;
+use poolcounter_client::{Client, ToldClaim};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 

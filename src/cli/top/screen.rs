@@ -2,8 +2,8 @@
 
 use super::controls::Controls;
 use super::view::{Panel, ServerLine, ServiceLine, View};
-use crate::cli::report::{GridCell, Tone};
-use crate::cli::terminal::aligned;
+use crate::report::{GridCell, Tone};
+use crate::terminal::aligned;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -326,14 +326,16 @@ q quit  ? help  Tab table  Enter key  s sort  / filter  p pause  arrows move";
     #[test]
     fn a_key_has_its_holders() {
         let (before, mut now) = samples();
-        let claim = |peer: &str, waits_for| crate::client::ToldClaim {
+        let claim = |peer: &str, waits_for| poolcounter_client::ToldClaim {
             peer: peer.into(),
             who: "me".into(),
             waits_for,
-            age: crate::time::Span::from_secs(3),
+            age: poolcounter_core::time::Span::from_secs(3),
         };
-        now.key =
-            Some(("k".into(), vec![claim("10.0.0.9:1", None), claim("10.0.0.9:2", Some(crate::client::Purpose::Me))]));
+        now.key = Some((
+            "k".into(),
+            vec![claim("10.0.0.9:1", None), claim("10.0.0.9:2", Some(poolcounter_client::Purpose::Me))],
+        ));
         let view = View::of(&now, Some(&before), "", &Orders::new());
         assert_eq!(view.panels.len(), 1);
         let text = plain(&view);

@@ -1,7 +1,7 @@
 //! What there is to see: what two samples tell, as tables that can be sorted and filtered. It knows neither servers nor terminals.
 
 use super::sample::{Sample, Sum, SumSeries, SumTable};
-use crate::cli::report::{GridCell, GridHead, ToldReport, Tone};
+use crate::report::{GridCell, GridHead, ToldReport, Tone};
 use std::collections::HashMap;
 
 /// The service whose keys have holders.

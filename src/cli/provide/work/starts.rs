@@ -1,10 +1,10 @@
 //! The starts of a provider, and the processes that are left of them.
 
 use super::{Job, Link, Own, Work, is_process_of};
-use crate::cli::process::FirstLine;
-use crate::cli::terminal::printable;
-use crate::client::{Error, Offered, Task, TaskResult};
-use crate::members::wire::client::parse_named_member;
+use crate::process::FirstLine;
+use crate::terminal::printable;
+use poolcounter_client::{Error, Offered, Task, TaskResult};
+use poolcounter_protocol::members::wire::client::parse_named_member;
 
 impl Work<'_> {
     /// Goes on with a start whose first line is here. With a status it has ended.

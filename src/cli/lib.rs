@@ -23,6 +23,8 @@ mod rows;
 mod run_child;
 mod serve;
 mod servers;
+#[path = "../services.rs"]
+mod services;
 mod spawn;
 mod stats;
 mod table;
@@ -31,10 +33,10 @@ mod terminal;
 mod tls;
 mod top;
 
-pub use crate::options::Opt;
 pub use command::{Command, Failure};
 pub use commands::COMMANDS;
 pub use options::{DaemonSettings, tables};
+pub use poolcounter_service::options::Opt;
 pub use table::{Given, WordsAllowed};
 
 use log::Level;
