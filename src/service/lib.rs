@@ -11,5 +11,6 @@ pub mod lines;
 pub mod loop_stats;
 pub mod options;
 pub mod output;
+pub mod peer;
 pub mod report;
 pub mod settings;

@@ -63,7 +63,7 @@ pub mod snapshot;
 pub mod tables;
 pub mod told;
 
-use crate::contract::{Peers, Traffic};
+use crate::peer::{Peers, Traffic};
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::stats::Row;

@@ -1,7 +1,7 @@
 //! What operators are told of the rules: how much those have whom each is for, and what was refused to them.
 
 use super::{Access, Counts, Denial};
-use crate::contract::Traffic;
+use crate::peer::Traffic;
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Report, ServiceReport, Table, TableInfo};
 
 /// The name under which it stands among the services.

@@ -1,6 +1,6 @@
 //! One rule: whom it is for, what they may ask for, and how much they may have.
 
-use crate::contract::Credentials;
+use crate::peer::Credentials;
 use poolcounter_core::glob;
 use std::net::IpAddr;
 

@@ -3,7 +3,7 @@
 use super::room::Room;
 use super::snapshot::{ShownRecent, Text, seconds};
 use super::{Cell, Column, ColumnUnit, Emphasis, Table};
-use crate::contract::Peers;
+use crate::peer::Peers;
 use poolcounter_core::histogram::{Histogram, Quantile};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::text::visible;
