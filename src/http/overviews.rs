@@ -148,13 +148,6 @@ mod merged {
         assert_eq!(alone["history"]["series"], all["history"]["series"]);
     }
 
-    #[test]
-    fn curves_end_at_the_same_time() {
-        let mut own = vec![1.0, 2.0];
-        add_values(&mut own, vec![10.0, 20.0, 30.0]);
-        assert_eq!(own, [10.0, 21.0, 32.0]);
-    }
-
     /// Whoever can answer in the place of a daemon can tell anything.
     #[test]
     fn what_is_told_can_do_no_harm() {

@@ -6,10 +6,11 @@
 //! does not. Replies do not wait for them, except while a list is written: nothing stands between its lines.
 
 use super::state::{Event, What};
+use crate::wire;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Unreadable, Writer};
 use poolcounter_core::time::Span;
-use poolcounter_protocol::members::wire::{self, Query};
+use poolcounter_protocol::members::wire::Query;
 use poolcounter_service::output::{FULL_BYTES, Output};
 use serde::{Deserialize, Serialize};
 use std::io;

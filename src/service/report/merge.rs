@@ -365,3 +365,15 @@ fn add_aligned<T: Copy>(own: &mut Vec<T>, mut more: Vec<T>, add: impl Fn(T, T) -
     }
     own.iter_mut().rev().zip(more.into_iter().rev()).for_each(|(own, more)| *own = add(*own, more));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_end_at_the_same_time() {
+        let mut own = vec![1.0, 2.0];
+        add_values(&mut own, vec![10.0, 20.0, 30.0]);
+        assert_eq!(own, [10.0, 21.0, 32.0]);
+    }
+}
