@@ -1,7 +1,7 @@
 //! A server within another program.
 
-use crate::net;
 use crate::services::SERVICES;
+use poolcounter_server as net;
 use std::io;
 use std::ops::{Deref, DerefMut};
 

@@ -64,78 +64,6 @@
 //!
 //! The map of the code is in `src/README.md`.
 
-#![cfg_attr(
-    not(feature = "internals"),
-    allow(
-        dead_code,
-        unused_imports,
-        clippy::enum_variant_names,
-        reason = "public modules are not looked at so, and these are public for tests"
-    )
-)]
-
-#[cfg(feature = "client")]
-pub use poolcounter_client as client;
-#[cfg(all(feature = "tls", not(feature = "daemon")))]
-use poolcounter_core::pem;
-#[cfg(feature = "internals")]
-pub use poolcounter_core::{
-    address, bounded_log, browser, count, decimal, glob, histogram, id, list, names, pem, proxy, random, record, stats,
-    text, time, top_keys, wheel,
-};
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-use poolcounter_core::{
-    address, bounded_log, browser, count, decimal, glob, histogram, id, list, names, pem, proxy, random, record, stats,
-    text, time, top_keys, wheel,
-};
-#[cfg(all(feature = "client", not(feature = "daemon")))]
-use poolcounter_core::{decimal, stats, time};
-
-#[cfg(feature = "internals")]
-pub use poolcounter_admin as admin;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-use poolcounter_admin as admin;
-#[cfg(feature = "internals")]
-pub use poolcounter_cli as cli;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-use poolcounter_cli as cli;
-#[cfg(feature = "internals")]
-pub use poolcounter_counters as counters;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-use poolcounter_counters as counters;
-#[cfg(feature = "internals")]
-pub use poolcounter_http as http;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-use poolcounter_http as http;
-#[cfg(feature = "internals")]
-pub use poolcounter_jobs as jobs;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-use poolcounter_jobs as jobs;
-#[cfg(feature = "internals")]
-pub use poolcounter_members as members;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-use poolcounter_members as members;
-#[cfg(feature = "internals")]
-pub use poolcounter_pools as pools;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-use poolcounter_pools as pools;
-#[cfg(feature = "internals")]
-pub use poolcounter_server as net;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-use poolcounter_server as net;
-#[cfg(feature = "internals")]
-pub use poolcounter_service::{
-    access, container as registry, contract as service, lines, loop_stats, options, output, report, settings,
-};
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-use poolcounter_service::{
-    access, container as registry, contract as service, lines, loop_stats, options, output, report, settings,
-};
-#[cfg(feature = "internals")]
-pub use poolcounter_tls as tls;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
-use poolcounter_tls as tls;
-
 #[cfg(feature = "daemon")]
 mod embedded;
 #[cfg(all(feature = "daemon", not(feature = "internals")))]
@@ -145,8 +73,33 @@ pub mod services;
 
 #[cfg(feature = "daemon")]
 pub use embedded::Server;
+#[cfg(feature = "client")]
+pub use poolcounter_client as client;
 #[cfg(feature = "daemon")]
-pub use net::{Address, Stopper};
+pub use poolcounter_server::{Address, Stopper};
+
+/// The crates under the names of modules, for the package's own tests, benchmarks and fuzz targets.
+#[cfg(feature = "internals")]
+mod internals {
+    pub use poolcounter_admin as admin;
+    pub use poolcounter_cli as cli;
+    pub use poolcounter_core::{
+        address, bounded_log, browser, count, decimal, glob, histogram, id, list, names, pem, proxy, random, record,
+        stats, text, time, top_keys, wheel,
+    };
+    pub use poolcounter_counters as counters;
+    pub use poolcounter_http as http;
+    pub use poolcounter_jobs as jobs;
+    pub use poolcounter_members as members;
+    pub use poolcounter_pools as pools;
+    pub use poolcounter_server as net;
+    pub use poolcounter_service::{
+        access, container as registry, contract as service, lines, loop_stats, options, output, report, settings,
+    };
+    pub use poolcounter_tls as tls;
+}
+#[cfg(feature = "internals")]
+pub use internals::*;
 
 /// The programs in the README are compiled with those of the documentation.
 #[cfg(doctest)]
