@@ -100,7 +100,7 @@ impl Terminators {
         let terminators: Vec<Daemon> = SECURED.iter().map(start).collect();
         places.secure = terminators.iter().map(|terminator| Some(terminator.address)).collect();
         places.connector = Some(certificates.connector("ca", None));
-        Terminators { descriptors: terminators.iter().map(|it| descriptors(it)).collect(), terminators }
+        Terminators { descriptors: terminators.iter().map(descriptors).collect(), terminators }
     }
 
     /// Waits until each has no connection and is as it began.
