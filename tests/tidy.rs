@@ -44,8 +44,10 @@ const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 /// How many lines a file may have before its tests.
 const LONG: usize = 400;
 /// Files that may be longer, because what is in them belongs together, and how long these may be.
-const LONGER: (&[&str], usize) =
-    (&["pools/state", "counters/state", "members/state", "server/server", "server/listener"], 500);
+const LONGER: (&[&str], usize) = (
+    &["service/report/snapshot", "pools/state", "counters/state", "members/state", "server/server", "server/listener"],
+    500,
+);
 
 /// A source file.
 struct Source {

@@ -53,13 +53,10 @@
 //! [`crate::contract::Service::sample`] tells of the series, every few seconds, and so must be quick, and
 //! [`crate::contract::Service::tally`] of the counts that the page shows of the last minutes.
 
-#[allow(missing_docs, reason = "fields stand in the JSON under the same names")]
 pub mod matrix;
 pub mod merge;
 pub mod room;
-#[allow(missing_docs, reason = "fields stand in the JSON under the same names")]
 pub mod snapshot;
-#[allow(missing_docs, reason = "fields stand in the JSON under the same names")]
 pub mod tables;
 pub mod told;
 

@@ -18,24 +18,38 @@ const NAME_COST: usize = 60;
 /// The matrix.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownMatrix {
+    /// Its title.
     pub title: Text,
+    /// A sentence about it.
     pub help: Text,
+    /// A sentence in place of rows.
     pub empty: Text,
+    /// The path below which there is a page about each pair.
     pub path: Text,
     /// What a row is, and the path below which there is a page about each.
     pub row: (Text, Text),
+    /// The same of a column.
     pub column: (Text, Text),
+    /// Names of the columns.
     pub columns: Vec<String>,
+    /// Its rows.
     pub rows: Vec<ShownLine>,
+    /// Sums of the rows that are not shown, by column.
     pub others: Vec<ShownHeat>,
+    /// Sums of all rows, by column.
     pub all: Vec<ShownHeat>,
+    /// Number of rows that are not shown.
     pub more_rows: usize,
+    /// Number of columns that are not shown.
     pub more_columns: usize,
 }
 
+/// A row of the matrix.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownLine {
+    /// Its name.
     pub name: String,
+    /// Its values, by column.
     pub values: Vec<ShownHeat>,
 }
 

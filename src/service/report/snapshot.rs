@@ -26,11 +26,15 @@ const MATRIX_BYTES: usize = 700_000;
 
 /// Everything that there is to tell at one moment, but for what was remembered.
 pub struct Moment<'a> {
+    /// The time of the moment.
     pub now: Time,
     /// The time of day at the start, since 1970.
     pub epoch: Span,
+    /// Reports of all services.
     pub overview: Overview,
+    /// The loop's own figures.
     pub loop_stats: &'a LoopStats,
+    /// Usage of the process.
     pub usage: ProcessUsage,
     /// Timers that are armed.
     pub timers: usize,
@@ -52,7 +56,9 @@ pub struct Remembered<'a> {
 /// rows of each table by name.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Snapshot {
+    /// The version of the daemon.
     pub version: Text,
+    /// Seconds since the start.
     pub uptime: f64,
     /// When the process started, in seconds since 1970.
     pub started_at: f64,
@@ -66,13 +72,18 @@ pub struct Snapshot {
     pub is_admin: bool,
     /// Null if there was none.
     pub last_reload: Option<ShownReload>,
+    /// The services, in the order of the list.
     pub services: Vec<ShownService>,
+    /// Curves of the last minutes.
     pub history: ShownHistory,
+    /// The loop's own figures.
     #[serde(rename = "loop")]
     pub loop_: ShownLoop,
+    /// Usage of the process.
     pub process: ShownProcess,
 }
 
+/// The last reload of the settings.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownReload {
     /// In seconds since 1970.
@@ -88,17 +99,26 @@ fn yes() -> bool {
 /// A service of whatever kind.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownService {
+    /// Its name.
     pub name: Text,
     /// Whether clients can connect to it; releases before 0.10 do not say.
     #[serde(default = "yes")]
     pub is_enabled: bool,
+    /// Connections at present.
     pub connections: u64,
+    /// Connections since the start.
     pub connections_opened: u64,
+    /// Connections that could not be accepted or served.
     pub connect_errors: u64,
+    /// Replies that could not be delivered.
     pub failed_sends: u64,
+    /// Bytes read.
     pub received_bytes: u64,
+    /// Bytes written.
     pub sent_bytes: u64,
+    /// Its statistics.
     pub figures: Vec<ShownFigure>,
+    /// Its tables.
     pub tables: Vec<ShownTable>,
     /// Two kinds of names against each other.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,11 +128,15 @@ pub struct ShownService {
 /// A line of a service's table of statistics.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownFigure {
+    /// Its name in the protocol.
     pub name: Text,
+    /// One sentence about it.
     pub help: Text,
     /// In seconds, if [`ShownFigure::is_seconds`] says so.
     pub value: f64,
+    /// Whether the value is a time.
     pub is_seconds: bool,
+    /// Whether the value is a number of bytes.
     pub is_bytes: bool,
     /// Whether it only grows.
     pub is_counter: bool,
@@ -121,8 +145,11 @@ pub struct ShownFigure {
 /// The last ten minutes at equal distances, oldest first.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownHistory {
+    /// Seconds from one value to the next.
     pub interval: f64,
+    /// Largest number of values.
     pub most: usize,
+    /// The curves.
     pub series: Vec<ShownCurve>,
 }
 
@@ -135,49 +162,71 @@ pub struct ShownRecent {
     pub curves: Vec<[Vec<f64>; 2]>,
 }
 
+/// One curve.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownCurve {
+    /// Name of its service.
     pub service: Text,
+    /// Its name.
     pub name: Text,
+    /// Its title.
     pub title: Text,
+    /// Unit of its values.
     pub unit: Text,
     /// Whether the values say how much it grew in each second.
     pub is_rate: bool,
+    /// How a page emphasises it.
     pub emphasis: Text,
     /// What it is at present, since the start if it only grows.
     pub now: u64,
+    /// Its values, oldest first.
     pub values: Values,
 }
 
+/// Values of a curve.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Values {
+    /// Levels, or totals since the start.
     Levels(Vec<u64>),
+    /// Growth in each second.
     Rates(Vec<f64>),
 }
 
 /// What the loop knows of itself.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownLoop {
+    /// Ticks since the start.
     pub ticks: u64,
+    /// Seconds of work since the start.
     pub busy: f64,
+    /// Turns of connections since the start.
     pub turns: u64,
+    /// Timers that are armed.
     pub timers: usize,
+    /// Budgets of a tick, with how often each was spent.
     pub budgets_spent: Vec<Spent>,
 }
 
+/// A budget of the tick.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Spent {
+    /// Its name.
     pub budget: Text,
+    /// How often it was spent.
     pub times: u64,
 }
 
 /// What the system tells of the process.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownProcess {
+    /// Seconds of processor time.
     pub cpu: f64,
+    /// Resident memory in bytes.
     pub resident_bytes: u64,
+    /// Open file descriptors.
     pub open_fds: u64,
+    /// Limit of file descriptors.
     pub max_fds: u64,
 }
 

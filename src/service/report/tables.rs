@@ -24,9 +24,13 @@ const COUNT_COST: usize = 21;
 /// A table. Its rows stand elsewhere in the JSON.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownTable {
+    /// Its name in the JSON.
     pub name: Text,
+    /// Its title.
     pub title: Text,
+    /// A sentence about it.
     pub help: Text,
+    /// A sentence in place of rows.
     pub empty: Text,
     /// Whether rows of the same name are the same of every daemon.
     #[serde(default)]
@@ -38,7 +42,9 @@ pub struct ShownTable {
     /// Of what time the counts and times are; nothing if of all since the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recent: Option<ShownRecent>,
+    /// Its columns.
     pub columns: Vec<ColumnHead>,
+    /// Its rows, with one cell for each column.
     #[serde(skip)]
     pub rows: Vec<Vec<ShownCell>>,
 }
@@ -46,12 +52,17 @@ pub struct ShownTable {
 /// A column of a table.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ColumnHead {
+    /// Its name in the JSON.
     pub name: Text,
+    /// Its title.
     pub title: Text,
+    /// A sentence about it.
     pub help: Text,
+    /// Unit of its cells.
     pub unit: Text,
     /// Whether a value only grows.
     pub is_counter: bool,
+    /// How a page emphasises its values.
     pub emphasis: Text,
     /// The path below which there is a page about each name.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,11 +76,17 @@ pub struct ColumnHead {
 #[derive(Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum ShownCell {
+    /// No value.
     Nothing,
+    /// Text that is safe to show.
     Text(String),
+    /// A connection.
     Client(ShownClient),
+    /// A number.
     Number(u64),
+    /// Seconds.
     Seconds(f64),
+    /// Quantiles of times.
     Times(ShownTimes),
 }
 
@@ -77,6 +94,7 @@ pub enum ShownCell {
 #[derive(Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct ShownClient {
+    /// The address of its peer.
     pub address: String,
     /// Where there is a page about it, below the path of its column.
     #[serde(skip)]
@@ -86,10 +104,13 @@ pub struct ShownClient {
 /// How long something took: the half of all times is no longer than `p50`. Null without times.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownTimes {
+    /// The median in seconds.
     pub p50: Option<f64>,
+    /// The 99th percentile in seconds.
     pub p99: Option<f64>,
     /// Whether it was longer than that, and nobody knows how long.
     pub p50_is_over: bool,
+    /// The same of `p99`.
     pub p99_is_over: bool,
     /// All of them, for those who add up what several daemons tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -208,6 +229,7 @@ impl ShownCell {
 }
 
 impl ShownTimes {
+    /// Returns the quantiles of a histogram.
     pub fn of(histogram: &Histogram) -> ShownTimes {
         let [p50, p99] = [0.5, 0.99].map(|share| histogram.quantile(share));
         let time = |it: Quantile| seconds(Span::from_micros(it.value));
