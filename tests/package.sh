@@ -29,7 +29,7 @@ build "$packages"
 
 step "the package of a later version"
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-sed -i "s/version = \"$version\"/version = \"$version-next\"/" "$sources/poolcounter/Cargo.toml"
+sed -i "s/version = \"$version\"/version = \"$version-next\"/" "$sources"/poolcounter/{,src/*/}Cargo.toml
 sed -i "/^name = \"poolcounter[-a-z]*\"/{n;s/.*/version = \"$version-next\"/}" "$sources/poolcounter/Cargo.lock"
 sed -i "1s/(.*)/(1:$version+next)/" "$sources/poolcounter/debian/changelog"
 build "$packages/next"
