@@ -60,7 +60,7 @@ endef
 
 ## docs: the parts of the manual and of the settings' template that are made of the tables of options
 docs:
-	WRITE_DOCS=1 $(CARGO) test --test docs
+	WRITE_DOCS=1 $(CARGO) test --test commands docs::
 
 # What looks at the page and complains: outside of the repository.
 NPM = $(abspath $(CARGO_TARGET_DIR))/tmp/npm
@@ -75,9 +75,9 @@ test-browser:
 ## test-postgres: jobs in PostgreSQL, whose server fails in every way; installs Debian's package
 test-postgres:
 	$(call with_debian,postgresql)
-	$(CARGO) test --test jobs_postgres -- --include-ignored --nocapture --test-threads=4
-	$(CARGO) test --test jobs_store suite -- --nocapture
-	$(CARGO) test --test jobs_owners -- --nocapture
+	$(CARGO) test --test postgres -- --include-ignored --nocapture --test-threads=4
+	$(CARGO) test --test crash jobs_store::suite -- --nocapture
+	$(CARGO) test --test crash jobs_owners:: -- --nocapture
 
 MEDIAWIKI = mediawiki php-cli php-sqlite3
 ## test-mediawiki: MediaWiki with its job queue in the daemon, beside its own queue; installs Debian's package
@@ -91,7 +91,7 @@ RELEASED = $(CARGO_TARGET_DIR)/released/$(RELEASE)/debug/poolcounter
 
 ## test-upgrade: the upgrade from the present release to this program, with 10,000 connections; builds the release from its commit
 test-upgrade: $(RELEASED)
-	RELEASED_PROGRAM=$(abspath $(RELEASED)) $(CARGO) test --test upgrade_release -- --ignored --nocapture
+	RELEASED_PROGRAM=$(abspath $(RELEASED)) $(CARGO) test --test upgrade upgrade_release:: -- --ignored --nocapture
 
 $(RELEASED):
 	rm -rf $(CARGO_TARGET_DIR)/released/src && mkdir -p $(CARGO_TARGET_DIR)/released/src
@@ -101,7 +101,7 @@ $(RELEASED):
 
 ## golden: writes what this version hands over to tests/handovers, which later versions are to read: before each release
 golden:
-	$(CARGO) test --test golden -- --ignored --nocapture
+	$(CARGO) test --test upgrade golden:: -- --ignored --nocapture
 
 ## bench: the benchmarks
 bench:
@@ -115,23 +115,23 @@ fuzz:
 ## sim: random days of a simulated fleet: make sim [SEED=0x1234] [SEEDS=100] [STEPS=10000]
 sim:
 	$(if $(SEED),SIM_SEED=$(SEED)) $(if $(SEEDS),SIM_SEEDS=$(SEEDS)) $(if $(STEPS),SIM_STEPS=$(STEPS)) \
-		$(CARGO) test --release --test simulation -- --nocapture
+		$(CARGO) test --release --test protocol simulation:: -- --nocapture
 
 ## farm: what the product is for: a model of a farm with and without locks, as the table of the README
 farm:
-	$(CARGO) test --test farm -- --nocapture
+	$(CARGO) test --test protocol farm:: -- --nocapture
 
 ## soak: the daemon under load for a long time, then every service in a storm for as long: make soak MINUTES=20
 soak:
-	SOAK_MINUTES=$(MINUTES) $(CARGO) test --release --test soak -- --ignored --nocapture
-	STORM_SECONDS=$$(($(MINUTES) * 60)) $(CARGO) test --release --test storm -- --nocapture
+	SOAK_MINUTES=$(MINUTES) $(CARGO) test --release --test sockets soak:: -- --ignored --nocapture
+	STORM_SECONDS=$$(($(MINUTES) * 60)) $(CARGO) test --release --test sockets storm:: -- --nocapture
 
 # How often `make soak-jobs` kills the daemon.
 ROUNDS ?= 200
 
 ## soak-jobs: the daemon killed under load, over and over, and jobs on disks that fail: make soak-jobs ROUNDS=200
 soak-jobs:
-	SOAK_ROUNDS=$(ROUNDS) SIM_SEEDS=$(ROUNDS) $(CARGO) test --release --test jobs_crash -- --include-ignored --nocapture
+	SOAK_ROUNDS=$(ROUNDS) SIM_SEEDS=$(ROUNDS) $(CARGO) test --release --test crash jobs_crash:: -- --include-ignored --nocapture
 
 ## static: the daemon as one file that needs no libraries, for containers
 static:

@@ -2,8 +2,9 @@
 //!
 //! What a browser makes of the page is asked for in its own words: the document after the script ran, as text.
 
-mod support;
-
+use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::jobs_client::JobsClient;
+use poolcounter_testkit::web::{page_of, start};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,9 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use support::daemon::{Client, Daemon};
-use support::jobs_client::JobsClient;
-use support::web::{page_of, start};
 
 /// What the page is looked at with.
 const BROWSERS: [&str; 2] = ["chromium", "chromium-browser"];
@@ -438,7 +436,7 @@ fn dump(url: &str) -> String {
 /// axe-core nor html-validate, nor the browser of its script.
 fn look(url: &str, name: &str, (width, height): (u32, u32), options: &[&str]) -> serde_json::Value {
     let file = pictures().join(name).with_extension("png");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/page.cjs");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/browser.cjs");
     let mut command = Command::new("node");
     command.arg(script).arg(url).args([format!("width={width}"), format!("height={height}")]).args(options);
     command.arg(format!("picture={}", file.display())).env("BROWSER", browser());

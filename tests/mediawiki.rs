@@ -1,9 +1,11 @@
 //! MediaWiki with its job queue in the daemon: two wikis of Debian's package, on SQLite. Not part of `make test`: it needs packages,
 //! and minutes.
 
-mod support;
-
 use poolcounter::client::{JobState, MediaWiki, Placement, Producer, SummaryBy};
+use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::jobs_command::TIMEOUTS;
+use poolcounter_testkit::postgres::own;
+use poolcounter_testkit::scratch::Scratch;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,10 +14,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::daemon::Daemon;
-use support::jobs_command::TIMEOUTS;
-use support::postgres::own;
-use support::scratch::Scratch;
 
 const MEDIAWIKI: &str = "/usr/share/mediawiki";
 const WIKIS: [&str; 2] = ["wikia", "wikib"];
@@ -119,7 +117,7 @@ impl Farm {
     fn runner(&self, options: &[&str]) -> Runner {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/mediawiki/maintenance/runPoolCounterJobs.php");
         let log = self.file("log");
-        let mut command = Command::new(Daemon::PROGRAM);
+        let mut command = Command::new(Daemon::program());
         command.args(["jobs", "run", "--each-server"]).args(options);
         for server in self.jobs.split(' ') {
             command.args(["-s", server]);

@@ -9,9 +9,6 @@ mod cases;
 mod checkpoints;
 mod churn;
 mod clients;
-#[path = "../../tests/support/postgres.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod cluster;
 mod counters;
 mod crowd;
 mod deaths;

@@ -3,7 +3,6 @@
 
 use super::cases;
 use super::clients::Clients;
-use super::cluster::{Cluster, programs};
 use super::disk::Directory;
 use super::durable::{self, Done, STOCK};
 use super::jobs::{few, size};
@@ -13,6 +12,7 @@ use super::report::{Case, Figure, Values, Wanted};
 use super::server::{Program, Server};
 use super::settings::Settings;
 use super::skip_locked::{self, Load};
+use poolcounter_testkit::postgres::{Cluster, programs};
 use std::cell::OnceCell;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,8 @@
 //! The servers that are compared, each a process of its own on a loopback address.
 
+use super::machine;
 use super::protocol::{Protocol, noop};
 use super::settings::Settings;
-use super::{cluster, machine};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use socket2::{Domain, Socket, Type};
@@ -109,7 +109,7 @@ impl Program {
             Program::Redis => find("redis-server"),
             Program::Yrmcds => find("yrmcdsd"),
             Program::Beanstalkd | Program::BeanstalkdLazy => find("beanstalkd"),
-            Program::SkipLocked => cluster::programs(),
+            Program::SkipLocked => poolcounter_testkit::postgres::programs(),
             Program::HaProxy => find("haproxy"),
             Program::Stunnel => find("stunnel"),
         }

@@ -10,9 +10,9 @@
 //!
 //! More clients than the database has connections for share a pool: each job has a connection from its claim to its end.
 
-use super::cluster::{Cluster, place_of};
 use super::machine;
 use super::settings::Settings;
+use poolcounter_testkit::postgres::{Cluster, place_of};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;

@@ -1,5 +1,3 @@
-//! What the fuzz targets do with their input. The bodies know nothing of the fuzzer: `tests/corpus.rs` runs them too.
+//! The bodies of the fuzz targets, which know nothing of the fuzzer: `tests/protocol/corpus.rs` runs them too.
 
-#[path = "../../tests/support/bodies/mod.rs"]
-pub mod bodies;
-pub mod support;
+pub use poolcounter_testkit::bodies;

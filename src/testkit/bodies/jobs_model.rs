@@ -1,0 +1,145 @@
+//! Sequences of requests, by the jobs service and by the naive model of it.
+
+use super::Choices;
+use crate::jobs::Commits;
+use crate::jobs_twin::JobsTwin;
+use std::collections::BTreeMap;
+
+const CONNS: usize = 5;
+/// More would not have a millisecond each.
+const MOST_STEPS: usize = 150;
+const TUBES: [&str; 6] = ["default", "a/x", "a/y", "b/x", "b/y/z", "c"];
+const PATTERNS: [&str; 8] = ["*/*", "a/*", "*/x", "*", "a/x", "b/y/*", "c", "a/y"];
+const SPANS: [u64; 10] = [0, 0, 1, 1, 2, 3, 5, 70, 1_000, 2_500_000];
+
+/// Does to both what the input says.
+pub fn run(data: &[u8]) {
+    play(data, "the input above shows this".into());
+}
+
+/// The same, and returns how often what was told.
+pub fn play(data: &[u8], replay: String) -> BTreeMap<String, u64> {
+    let mut choices = Choices::new(data);
+    let commits = choices.pick(&[Commits::AtOnce, Commits::Later, Commits::Never]);
+    // Some inputs are of few kinds of requests, so that these come together.
+    let kinds = u64::from(choices.byte()) << 32 | choices.number();
+    let mut twin = JobsTwin::new(CONNS, commits, u64::from(choices.byte()), replay);
+    for _ in 0..MOST_STEPS {
+        if choices.is_empty() || twin.is_tied() {
+            break;
+        }
+        let conn = usize::from(choices.byte()) % CONNS;
+        match choices.byte() % 40 {
+            0 => twin.close(conn),
+            1 => twin.hang_up(conn),
+            2..=5 => twin.pass(choices.pick(&SPANS)),
+            6..=9 => twin.take(),
+            10..=14 => twin.commit(),
+            15 => twin.hand_over(),
+            _ if twin.is_waiting(conn) => {}
+            _ => {
+                let kind = choices.byte() % 40;
+                if kinds >> kind & 1 == 0 || kind < 14 {
+                    let line = line(&mut choices, kind, twin.held[conn]);
+                    say(&mut twin, conn, &line);
+                }
+            }
+        }
+    }
+    twin.end();
+    let key = if twin.is_tied() { "cut short" } else { "played to the end" };
+    *twin.tally.entry(key.into()).or_default() += 1;
+    std::mem::take(&mut twin.tally)
+}
+
+/// What goes through tubes in an order that is not said, and that somebody may see, is not asked for.
+fn say(twin: &mut JobsTwin, conn: usize, line: &str) {
+    let words: Vec<&str> = line.split(' ').collect();
+    if !matches!(words[0], "pause-tube" | "limit" | "kick-all") || twin.is_ordered(words[1]) {
+        twin.say(conn, line);
+    }
+}
+
+/// A request as the bytes choose it, by who was given that job last.
+#[allow(dead_code, reason = "the test of a slow store says such things")]
+pub fn any_line(data: &[u8], held: u64) -> String {
+    let mut choices = Choices::new(data);
+    let kind = choices.byte() % 40;
+    line(&mut choices, kind, held)
+}
+
+fn line(choices: &mut Choices<'_>, kind: u8, held: u64) -> String {
+    let (tube, pattern) = (choices.pick(&TUBES), choices.pick(&PATTERNS));
+    let id = if choices.byte().is_multiple_of(3) { 1 + u64::from(choices.byte() % 40) } else { held };
+    let (pri, delay) = (choices.pick(&[0, 1, 2, 5_000]), choices.pick(&[0, 0, 0, 1, 5]));
+    let few = choices.byte() % 4;
+    match kind {
+        0..=2 => format!("put {pri} {delay} {} 1\r\na", choices.pick(&[0, 1, 2, 60])),
+        3..=8 => put_job(choices, tube),
+        9..=11 => format!("reserve-with-timeout {few}"),
+        12 => "reserve".into(),
+        13 => format!("reserve-many {} {few}", 1 + few),
+        14 => {
+            let puts: Vec<String> = (0..3).map(|_| put_job(choices, tube).replace(" 2 0 ", " 0 0 ")).collect();
+            format!("put-many 3\r\n{}", puts.join("\r\n"))
+        }
+        15 => format!("reserve-job {id}"),
+        16 | 17 => format!("delete {id}"),
+        18 => format!("release {id} {pri} {delay}"),
+        19 => format!("bury {id} {pri}"),
+        20 => format!("touch {id}"),
+        21 => format!("fail {id} {pri} {delay} 2\r\nno"),
+        22 => format!("use {tube}"),
+        23 => format!("watch {pattern}"),
+        24 => format!("watch {pattern} {}", 1 + few),
+        25 => format!("ignore {}", choices.pick(&[pattern, "default"])),
+        26 => format!("kick {few}"),
+        27 => format!("kick-job {id}"),
+        28 => format!("pause-tube {pattern} {few}"),
+        29 => format!("limit {pattern} {few} {}", choices.pick(&["each", "all"])),
+        30 => format!("limit group:{} {few}", choices.pick(&["*", "g1", "g2"])),
+        31 => format!("retry {pattern} {few} {}", choices.pick(&["0 1 0", "1.5 2 5", "2 3 100"])),
+        32 => format!("dead-letter {pattern} {tube}"),
+        33 => choices.pick(&["dead-letter a/*", "identify me", "identify you", "undrain", "undrain", "drain"]).into(),
+        34 => format!("root {tube} S {few}"),
+        35 => format!("clear {pattern}{}", choices.pick(&["", " ready", " delayed", " buried"])),
+        36 => format!("kick-all {pattern}"),
+        _ => query(choices, tube, id),
+    }
+}
+
+fn query(choices: &mut Choices<'_>, tube: &str, id: u64) -> String {
+    match choices.byte() % 14 {
+        0 => format!("peek {id}"),
+        1 => "peek-ready".into(),
+        2 => "peek-delayed".into(),
+        3 => "peek-buried".into(),
+        4 => "stats".into(),
+        5 => format!("stats-job {id}"),
+        6 => format!("stats-tube {tube}"),
+        7 => "list-tubes".into(),
+        8 => "list-tube-used".into(),
+        9 => "list-tubes-watched".into(),
+        10 | 11 => {
+            let after = choices.pick(&["", " after=3"]);
+            let state = choices.pick(&["ready", "reserved", "delayed", "buried"]);
+            format!("list-jobs {tube} {state} 5{after}")
+        }
+        _ => format!("summary {}", choices.pick(&["wiki", "type", "tube", "runner"])),
+    }
+}
+
+fn put_job(choices: &mut Choices<'_>, tube: &str) -> String {
+    let (pri, delay) = (choices.byte() % 3, choices.pick(&[0, 0, 0, 2]));
+    let mut line = format!("put-job {pri} {delay} {} 2 tube={tube}", choices.pick(&[1, 2, 60]));
+    if choices.byte().is_multiple_of(2) {
+        line += &format!(" key=k{} until={}", choices.byte() % 3, choices.pick(&["reserved", "deleted"]));
+    }
+    if choices.byte().is_multiple_of(3) {
+        line += &format!(" root=S root-ts={}", choices.byte() % 4);
+    }
+    if choices.byte().is_multiple_of(2) {
+        line += &format!(" group=g{}", choices.byte() % 3);
+    }
+    line + "\r\nab"
+}

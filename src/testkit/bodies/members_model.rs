@@ -1,0 +1,153 @@
+//! Sequences of lines, by the members service and by the naive model of it.
+
+use super::Choices;
+use crate::members_twin::MembersTwin;
+use std::collections::BTreeMap;
+
+const CLIENTS: usize = 5;
+const MEMBERS: [&str; 5] = ["m1", "m2", "m3", "m4", "m5"];
+/// No start produces these.
+const FIXED: [&str; 2] = ["f1", "f2"];
+/// Spans are odd, so that few things are due at once.
+const SPANS_MS: [u64; 8] = [7, 61, 173, 509, 1_013, 3_011, 7_001, 60_013];
+const TIMEOUTS: [&str; 7] = ["", "", "0", "0.211", "2.003", "9.001", "101.009"];
+/// What a pool may have beside what is usual; at most one of each line.
+const TRAITS: [&[&str]; 12] = [
+    &["", " order=fifo"],
+    &["", " queue=1", " queue=0"],
+    &["", " start_timeout=1.117"],
+    &["", " stop_timeout=0.337"],
+    &["", " max_age=1.019 cull_interval=2.029"],
+    &["", " max_uses=2"],
+    &["", " grow_at=0", " grow_at=1"],
+    &["", " min_free=1"],
+    &["", " max_hold=2.221"],
+    &["", " per_client=1", " per_client=2"],
+    &["", " on_loss=ok", " on_loss=ok loss_delay=0.727"],
+    &["", " repair_after=1.301"],
+];
+/// What may not come together with another of these.
+const CARE: [&str; 6] = [
+    "",
+    " max_lifetime=4.007",
+    " check_interval=1.409 check_timeout=0.251",
+    " clean_timeout=1.103",
+    " clean_timeout=1.103 clean_parallel=1",
+    " provider_grace=2.417",
+];
+
+/// Does to both what the input says.
+pub fn run(data: &[u8]) {
+    play(data, "the input above shows this".into());
+}
+
+/// The same, and returns how often what was told.
+pub fn play(data: &[u8], replay: String) -> BTreeMap<String, u64> {
+    let mut choices = Choices::new(data);
+    let mut twin = MembersTwin::new(replay);
+    let mut slots: Vec<usize> = (0..CLIENTS).map(|_| twin.connect()).collect();
+    for (pool, group) in [("a", " group=g"), ("b", " group=g")] {
+        let line = format!(
+            "POOL {pool} {} {}{group}{}",
+            choices.pick(&[0, 1, 2]),
+            choices.pick(&[3, 2, 4]),
+            traits(&mut choices)
+        );
+        twin.say(slots[0], &line);
+        twin.pass(1);
+    }
+    while !choices.is_empty() && !twin.is_tied {
+        let slot = usize::from(choices.byte()) % CLIENTS;
+        match choices.byte() % 24 {
+            0 => {
+                twin.close(slots[slot]);
+                slots[slot] = twin.connect();
+            }
+            1 => twin.upgrade(),
+            2..=5 => twin.pass(choices.pick(&SPANS_MS)),
+            _ => {
+                let line = line(&mut choices, &mut twin, slots[slot]);
+                twin.say(slots[slot], &line);
+                if line == "BYE" {
+                    slots[slot] = twin.connect();
+                }
+            }
+        }
+        twin.pass(1 + u64::from(choices.byte()) % 16);
+    }
+    twin.end();
+    let key = if twin.is_tied { "cut short" } else { "played to the end" };
+    *twin.tally.entry(key.into()).or_insert(0) += 1;
+    std::mem::take(&mut twin.tally)
+}
+
+fn traits(choices: &mut Choices<'_>) -> String {
+    let mut text: String = choices.pick(&CARE).into();
+    for of in TRAITS {
+        // Half of all pools are usual in this respect.
+        if choices.byte().is_multiple_of(2) {
+            text += choices.pick(of);
+        }
+    }
+    text
+}
+
+fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize) -> String {
+    if !choices.byte().is_multiple_of(4)
+        && let Some(answer) = answer(choices, twin, client)
+    {
+        return answer;
+    }
+    let pool = choices.pick(&["a", "a", "a", "b"]);
+    let (member, fixed) = (choices.pick(&MEMBERS), choices.pick(&FIXED));
+    match choices.byte() % 32 {
+        0 => format!("RECONFIGURE {pool} init={} max={}", choices.pick(&[0, 1, 2]), choices.pick(&[2, 3, 4, 1])),
+        1 => format!("RECONFIGURE {pool} queue={}", choices.pick(&[0, 1, 50])),
+        2 if choices.byte().is_multiple_of(8) => format!("RMPOOL {pool}{}", choices.pick(&["", " GRACEFUL"])),
+        2 => format!("POOL {pool} 1 3 group=g"),
+        3 | 4 => format!("PROVIDE {pool}{}", choices.pick(&["", "", " 1", " 2", " 0"])),
+        5 => format!("CLEAN {pool}"),
+        6 | 7 => format!("OFFER {pool} {member}"),
+        8 => format!("WITHDRAW {pool} {member}{}", choices.pick(&["", " NOW"])),
+        9 | 10 => format!("ADD {pool} {fixed}"),
+        11 => format!("DEL {pool} {fixed}{}", choices.pick(&["", " NOW"])),
+        12 => format!("REPAIR {pool} {fixed}"),
+        13 => format!("HOLD {pool} {} {}", choices.pick(&[member, fixed]), choices.pick(&["1.511", "70.003"])),
+        14 => format!("FREE {pool} {}", choices.pick(&[member, fixed])),
+        15 => format!("TAKEBACK {}", lease(choices, twin, None)),
+        16 => format!("RENEW ${} {}", 1 + choices.byte() % 4, choices.pick(&["1.709", "30.011"])),
+        17 => format!("RETURN ${}{}", 1 + choices.byte() % 4, choices.pick(&["", " FAIL"])),
+        18 => choices.pick(&["CANCEL", "IDENTIFY me", "BYE"]).into(),
+        19 => format!("TAKEGROUP g 0{}", choices.pick(&["", " n=1", " n=2"])),
+        20..=23 => format!("RETURN {}{}", lease(choices, twin, Some(client)), choices.pick(&["", "", " OK", " FAIL"])),
+        _ => {
+            let options = ["", "", "", "", " n=1", " n=2", " n=3", " pri=0", " pri=9", " lease=3.313"];
+            let option = choices.pick(&options);
+            let named = if choices.byte().is_multiple_of(8) { format!(" member={fixed}") } else { option.into() };
+            format!("TAKE {pool} {}{named}", choices.pick(&TIMEOUTS)).replace("  ", " ").trim_end().into()
+        }
+    }
+}
+
+/// Mostly one that the client was given lately.
+fn lease(choices: &mut Choices<'_>, twin: &MembersTwin, client: Option<usize>) -> u64 {
+    let is_known = |(of, ..): &&(usize, u64, Option<usize>)| client.is_none_or(|client| client == *of);
+    let lately: Vec<u64> = twin.leases.iter().rev().filter(is_known).take(4).map(|(_, number, _)| *number).collect();
+    if lately.is_empty() { 1 } else { choices.pick(&lately) }
+}
+
+/// Mostly what is expected of a provider.
+fn answer(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize) -> Option<String> {
+    let asked = twin.asked.get_mut(&client).filter(|asked| !asked.is_empty())?;
+    let line = asked.swap_remove(usize::from(choices.byte()) % asked.len());
+    let words: Vec<&str> = line.split(' ').collect();
+    let (what, is_usual) = (words[2], choices.byte() % 8 > 1);
+    Some(match (words[0], is_usual) {
+        ("!START", true) => format!("STARTED {what} {}", choices.pick(&MEMBERS)),
+        ("!START", false) => format!("FAILED {what}"),
+        ("!STOP", _) => format!("STOPPED {what}"),
+        ("!CHECK", true) => format!("ALIVE {what}"),
+        ("!CLEAN", true) => format!("CLEANED {what}"),
+        _ => format!("DEAD {what}"),
+    })
+}

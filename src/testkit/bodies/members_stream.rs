@@ -1,0 +1,40 @@
+//! Streams of bytes, cut into chunks, through the whole members service.
+
+use super::{Choices, assert_same_when_cut, converse, some_bytes};
+use crate::world::World;
+use poolcounter::counters::CountersSettings;
+use poolcounter::members::MembersSettings;
+use poolcounter::registry::AllSettings;
+use poolcounter::time::Span;
+
+/// Time does not jump farther: culling goes on as long as time does.
+const FAR_US: u64 = 100_000_000;
+
+/// Several clients as the input says, and then the input as what one client says.
+pub fn run(data: &[u8]) {
+    converse_all(&mut Choices::new(data));
+    assert_same_when_cut(data, converse_alone);
+}
+
+fn world() -> World {
+    let members = MembersSettings { most: 64, admin: Some(true), ..MembersSettings::default() };
+    let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
+    World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(members).with(counters))
+}
+
+fn converse_all(choices: &mut Choices<'_>) {
+    let mut world = world();
+    converse(&mut world, "members", FAR_US, choices, some_bytes);
+    // Whoever does not read is given up after some seconds.
+    world.advance(Span::from_secs(6));
+    assert!(world.is_empty(), "something is left of somebody");
+}
+
+/// What one client receives that sends chunks of some sizes, and takes so many bytes after each.
+fn converse_alone(data: &[u8], sizes: &mut dyn FnMut() -> usize, room: usize) -> Vec<u8> {
+    let mut world = world();
+    let client = world.connect_to("members");
+    world.send_in_chunks(client, data, sizes, room);
+    assert!(world.is_empty(), "something is left of somebody");
+    world.take_received(client)
+}

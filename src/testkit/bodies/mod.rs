@@ -1,0 +1,154 @@
+//! One body per target, and how they read their input.
+
+pub mod counters_model;
+pub mod counters_stream;
+pub mod counters_wire;
+pub mod http;
+pub mod jobs_model;
+pub mod jobs_stream;
+pub mod jobs_wire;
+pub mod members_model;
+pub mod members_stream;
+pub mod members_wire;
+pub mod pools_model;
+pub mod pools_stream;
+pub mod pools_wire;
+pub mod proxy;
+pub mod wheel;
+
+use crate::model::Service;
+use crate::twin::{Action, Twin};
+use crate::world::World;
+use poolcounter::time::Span;
+
+/// How many clients there are at a time.
+const CLIENTS: usize = 4;
+
+/// Reads choices from the fuzzer's bytes. When these are used up, everything is zero.
+pub struct Choices<'a>(&'a [u8]);
+
+impl<'a> Choices<'a> {
+    /// The choices in these bytes.
+    pub fn new(data: &'a [u8]) -> Self {
+        Choices(data)
+    }
+
+    /// Whether all bytes are used up.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next byte.
+    pub fn byte(&mut self) -> u8 {
+        self.bytes(1).first().copied().unwrap_or(0)
+    }
+
+    /// The next bytes, or as many as there are.
+    pub fn bytes(&mut self, len: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    /// A number from any range: a mantissa of one byte, and its shift in another.
+    pub fn number(&mut self) -> u64 {
+        u64::from(self.byte()) << (self.byte() % 56)
+    }
+
+    /// One of some things.
+    pub fn pick<T: Copy>(&mut self, things: &[T]) -> T {
+        things[usize::from(self.byte()) % things.len()]
+    }
+}
+
+/// However a stream is cut, however slowly the replies are read, and whether the end comes with the last bytes or later:
+/// the replies are the same. `converse` sends it in chunks of some sizes, and takes so many bytes after each.
+fn assert_same_when_cut(data: &[u8], converse: impl Fn(&[u8], &mut dyn FnMut() -> usize, usize) -> Vec<u8>) {
+    let whole = converse(data, &mut || usize::MAX, usize::MAX).escape_ascii().to_string();
+    for room in [usize::MAX, data.len() % 32] {
+        let mut sizes = data.iter().map(|byte| usize::from(byte % 8)).cycle();
+        let cut = converse(data, &mut || sizes.next().unwrap_or(1), room).escape_ascii().to_string();
+        assert_eq!(whole, cut, "cut, with room for {room} bytes of reply after each chunk");
+    }
+}
+
+/// Has clients of a service do in the world what the input says, and leave at its end. `say` returns what one says in a turn that is
+/// its own; time does not jump farther than `far_us`.
+fn converse(
+    world: &mut World,
+    service: &str,
+    far_us: u64,
+    choices: &mut Choices<'_>,
+    say: impl Fn(u8, &mut Choices<'_>) -> Vec<u8>,
+) {
+    let mut clients: Vec<usize> = (0..CLIENTS).map(|_| world.connect_to(service)).collect();
+    while !choices.is_empty() {
+        let turn = choices.byte();
+        let slot = usize::from(turn) % CLIENTS;
+        let client = clients[slot];
+        let mut span = || Span::from_micros(choices.number().min(far_us));
+        match turn / 16 {
+            8 => world.advance(span()),
+            9 => world.set_room(client, choices.number() as usize),
+            10 => {
+                world.finish(client);
+                clients[slot] = world.connect_to(service);
+            }
+            11 => {
+                world.reset(client);
+                clients[slot] = world.connect_to(service);
+            }
+            12 => {
+                world.settle();
+                world.upgrade_within(span());
+            }
+            13 => world.tick_slowly(span()),
+            14.. => world.tick(),
+            _ => world.send(client, &say(turn, choices)),
+        }
+    }
+    clients.iter().for_each(|client| world.finish(*client));
+}
+
+/// Some of the input, for what a client says.
+fn some_bytes(_: u8, choices: &mut Choices<'_>) -> Vec<u8> {
+    let len = usize::from(choices.byte());
+    choices.bytes(len).into()
+}
+
+/// Has clients of a service do what the input says, to the daemon and to its model, and leave at its end. `say` returns what one says
+/// in a turn that is its own; time does not jump farther than `far_us`.
+fn act(
+    twin: &mut Twin,
+    service: Service,
+    far_us: u64,
+    choices: &mut Choices<'_>,
+    say: impl Fn(u8, &mut Choices<'_>) -> Vec<u8>,
+) {
+    let mut clients = 0..;
+    let mut connect = |twin: &mut Twin| {
+        twin.act(Action::Connect(service));
+        clients.next().expect("numbers do not end")
+    };
+    let mut slots: Vec<usize> = (0..CLIENTS).map(|_| connect(twin)).collect();
+    while !choices.is_empty() {
+        let turn = choices.byte();
+        let slot = usize::from(turn) % CLIENTS;
+        let client = slots[slot];
+        let action = match turn / 16 {
+            9 | 10 => Action::Pass(choices.number().min(far_us)),
+            11 => Action::Finish(client),
+            12 => Action::Reset(client),
+            13 => Action::Room(client, choices.pick(&[0, 1, 7, 100, usize::MAX])),
+            14 => Action::Upgrade,
+            15.. => Action::Settle,
+            _ => Action::Send(client, say(turn, choices)),
+        };
+        let leaves = matches!(action, Action::Finish(_) | Action::Reset(_));
+        twin.act(action);
+        if leaves {
+            slots[slot] = connect(twin);
+        }
+    }
+    slots.into_iter().for_each(|client| twin.act(Action::Finish(client)));
+}

@@ -1,0 +1,29 @@
+//! Streams of bytes, cut into chunks, through the whole service.
+
+use super::{Choices, assert_same_when_cut, converse, some_bytes};
+use crate::world::World;
+use poolcounter::pools::PoolsSettings;
+use poolcounter::time::Span;
+
+/// Several clients as the input says, and then the input as what one client says.
+pub fn run(data: &[u8]) {
+    converse_all(&mut Choices::new(data));
+    assert_same_when_cut(data, converse_alone);
+}
+
+fn converse_all(choices: &mut Choices<'_>) {
+    let mut world = World::new(PoolsSettings { max_line: 64, ..PoolsSettings::default() });
+    converse(&mut world, "pools", u64::MAX, choices, some_bytes);
+    // Whoever does not read is given up after some seconds.
+    world.advance(Span::from_secs(6));
+    assert!(world.is_empty(), "something is left of somebody");
+}
+
+/// What one client receives that sends chunks of some sizes, and takes so many bytes after each.
+fn converse_alone(data: &[u8], sizes: &mut dyn FnMut() -> usize, room: usize) -> Vec<u8> {
+    let mut world = World::new(PoolsSettings { max_line: 64, ..PoolsSettings::default() });
+    let client = world.connect();
+    world.send_in_chunks(client, data, sizes, room);
+    assert!(world.is_empty(), "something is left of somebody");
+    world.take_received(client)
+}

@@ -1,0 +1,171 @@
+//! Clients at random on a server in virtual time, which crashes when the test says so. Every request is served before the next
+//! is sent, so that their order is known.
+
+use super::Told;
+use super::actor::{SETUP, greeting};
+use super::speakers::Speakers;
+use super::survey::survey;
+use crate::jobs_text::take_reply;
+use crate::random::Random;
+use crate::world::{EPOCH, World};
+use poolcounter::registry::AllSettings;
+use poolcounter::time::Span;
+use std::collections::VecDeque;
+
+/// No commit takes so many steps of a disk that works.
+const MOST_WORK: usize = 100_000;
+
+/// What jobs are kept on.
+pub trait Disk {
+    /// Returns a server that begins with what there is, at this time of day.
+    fn server(&mut self, epoch: Span) -> World;
+    /// Does what there is to do, without a fault.
+    fn work(&mut self);
+}
+
+/// Clients, their server, and what they were told over all its lives.
+pub struct Sim<D> {
+    pub disk: D,
+    pub world: World,
+    speakers: Speakers,
+    /// The time of day at the start of the present server.
+    epoch: Span,
+}
+
+impl<D: Disk> Sim<D> {
+    /// A server without jobs, and so many clients.
+    pub fn new(mut disk: D, actors: usize, seed: u64) -> Sim<D> {
+        let world = disk.server(EPOCH);
+        let mut sim = Sim { disk, world, speakers: Speakers::new(seed, &[]), epoch: EPOCH };
+        let conn = sim.world.connect_to("jobs");
+        SETUP.iter().for_each(|line| _ = sim.ask(conn, line));
+        sim.begin_life(actors).expect("nothing was promised yet");
+        sim
+    }
+
+    fn now(&self) -> u64 {
+        let since = self.epoch.as_micros() - EPOCH.as_micros() + self.world.now().as_micros();
+        since / 1000
+    }
+
+    /// Returns how many replies were heard.
+    pub fn replies(&self) -> usize {
+        self.speakers.replies
+    }
+
+    /// One client says something, if it may say more.
+    pub fn speak(&mut self, n: usize) {
+        let bytes = self.speakers.speak(n, self.now());
+        if !bytes.is_empty() {
+            self.send(n, &bytes);
+        }
+    }
+
+    fn send(&mut self, n: usize, bytes: &[u8]) {
+        self.world.send(self.speakers.conn(n), bytes);
+        self.settle();
+    }
+
+    /// A client's connection is lost, and it comes again; unless it may have been given a job, nobody knows which.
+    pub fn lose(&mut self, n: usize) {
+        if !self.speakers.may_lose(n) {
+            return;
+        }
+        self.speakers.lost(n);
+        self.world.reset(self.speakers.conn(n));
+        self.settle();
+        self.connect(n);
+    }
+
+    /// Time passes.
+    pub fn pass(&mut self, span: Span) {
+        self.world.advance(span);
+        self.settle();
+    }
+
+    /// Has the server do all that it can, and the clients hear what they are told.
+    pub fn settle(&mut self) {
+        self.world.settle();
+        let now = self.now();
+        for n in 0..self.speakers.len() {
+            let received = self.world.take_received(self.speakers.conn(n));
+            self.speakers.hear(n, received, now);
+        }
+    }
+
+    /// Goes on until nothing is under way, on a disk that works.
+    pub fn finish(&mut self) {
+        for _ in 0..MOST_WORK {
+            if !self.speakers.are_owed() {
+                return;
+            }
+            self.disk.work();
+            self.settle();
+        }
+        panic!("what clients are owed does not come");
+    }
+
+    /// The server is gone, and another begins with what the disk has, a while later. `crash` says what the disk has.
+    ///
+    /// # Errors
+    ///
+    /// When what it finds is not what the clients were promised.
+    pub fn crash(&mut self, down: Span, crash: impl FnOnce(&mut D)) -> Result<(), String> {
+        // What left the server before is heard.
+        self.settle();
+        let actors = self.speakers.dismiss().len();
+        self.epoch += Span::from_micros(self.world.now().as_micros()) + down;
+        crash(&mut self.disk);
+        // What it has open must be closed before the next opens it.
+        drop(std::mem::replace(&mut self.world, World::of(&[], AllSettings::defaults(&[]))));
+        self.world = self.disk.server(self.epoch);
+        self.begin_life(actors)
+    }
+
+    fn begin_life(&mut self, actors: usize) -> Result<(), String> {
+        let conn = self.world.connect_to("jobs");
+        let start = self.now();
+        let found = survey(&mut |request| self.ask(conn, request), actors, || start);
+        let now = self.now();
+        self.speakers.begin_life(&found, actors, now)?;
+        (0..actors).for_each(|n| self.connect(n));
+        Ok(())
+    }
+
+    fn connect(&mut self, n: usize) {
+        self.speakers.connected(n, self.world.connect_to("jobs"));
+        for line in greeting(n) {
+            let bytes = self.speakers.say(n, line, self.now());
+            self.send(n, &bytes);
+        }
+    }
+
+    fn ask(&mut self, conn: usize, request: &str) -> Told {
+        self.world.send(conn, format!("{request}\r\n").as_bytes());
+        let mut received = VecDeque::new();
+        for _ in 0..MOST_WORK {
+            self.world.settle();
+            received.extend(self.world.take_received(conn));
+            if let Some(reply) = take_reply(&mut received) {
+                return Told::of(&reply);
+            }
+            self.disk.work();
+        }
+        panic!("{request} is not answered");
+    }
+}
+
+/// A random choice of what a test of a whole life does next: what clients do, and what is left to the disk.
+pub fn step<D: Disk>(
+    sim: &mut Sim<D>,
+    random: &mut Random,
+    actors: usize,
+    disk: impl FnOnce(&mut Sim<D>, &mut Random),
+) {
+    match random.below(20) {
+        0 => sim.lose(random.below(actors)),
+        1 => sim.pass(Span::from_millis(random.pick(&[0, 5, 100, 1_000, 2_500]))),
+        2..=9 => disk(sim, random),
+        _ => sim.speak(random.below(actors)),
+    }
+}

@@ -1,0 +1,287 @@
+//! The real program as a process: started on a free port, and ended when the test is done with it.
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than anything takes on a busy machine; whoever waits so long has failed.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Whoever forks while another thread writes a program has it open for writing in the child, and it cannot be run then.
+static FORKING: Mutex<()> = Mutex::new(());
+
+/// A running daemon.
+pub struct Daemon {
+    child: Child,
+    /// Its log, line by line.
+    log: Receiver<String>,
+    /// What of the log was read.
+    pub lines: Vec<String>,
+    /// Its first TCP address.
+    pub address: SocketAddr,
+}
+
+/// One connection to a daemon, whose replies are awaited.
+pub struct Client {
+    reader: BufReader<TcpStream>,
+}
+
+impl Daemon {
+    /// Returns the path of the program that the tests were built with: in the directory above theirs.
+    pub fn program() -> &'static str {
+        static PROGRAM: OnceLock<String> = OnceLock::new();
+        PROGRAM.get_or_init(|| {
+            let this = std::env::current_exe().expect("the system says which program this is");
+            let program = this.ancestors().nth(2).expect("it is built below the program").join("poolcounter");
+            program.into_os_string().into_string().expect("is text")
+        })
+    }
+
+    /// Starts it on a free port of 127.0.0.1, with these options.
+    pub fn start(options: &[&str]) -> Daemon {
+        Daemon::run(Command::new(Self::program()).args(["-l", "127.0.0.1:0"]).args(options))
+    }
+
+    /// Starts it with counters too, on another free port.
+    pub fn start_with_counters(options: &[&str]) -> Daemon {
+        Daemon::start(&[&["--counter", "--counter-listen", "127.0.0.1:0"], options].concat())
+    }
+
+    /// Where the counters are.
+    pub fn counters(&self) -> SocketAddr {
+        let line = self.lines.iter().find_map(|line| line.split_once("the counters are at "));
+        line.and_then(|(_, address)| address.parse().ok()).expect("it was started with counters, on one port")
+    }
+
+    /// Starts it with jobs too, on another free port, in memory unless the options say otherwise.
+    pub fn start_with_jobs(options: &[&str]) -> Daemon {
+        let memory: &[&str] = if options.contains(&"--jobs-store") { &[] } else { &["--jobs-store", "memory"] };
+        Daemon::start(&[&["--jobs", "--jobs-listen", "127.0.0.1:0"], memory, options].concat())
+    }
+
+    /// Where the jobs are.
+    pub fn jobs(&self) -> SocketAddr {
+        let line = self.lines.iter().find_map(|line| line.split_once("the jobs are at "));
+        line.and_then(|(_, address)| address.parse().ok()).expect("it was started with jobs, on one port")
+    }
+
+    /// Starts it with members too, on another free port.
+    pub fn start_with_members(options: &[&str]) -> Daemon {
+        Daemon::start(&[&["--members", "--members-listen", "127.0.0.1:0"], options].concat())
+    }
+
+    /// Where the members are.
+    pub fn members(&self) -> SocketAddr {
+        let line = self.lines.iter().find_map(|line| line.split_once("the members are at "));
+        line.and_then(|(_, address)| address.parse().ok()).expect("it was started with members, on one port")
+    }
+
+    /// Starts it with what `command` says.
+    pub fn run(command: &mut Command) -> Daemon {
+        let guard = FORKING.lock();
+        let mut child = command.stderr(Stdio::piped()).env_remove("RUST_LOG").spawn().expect("the program runs");
+        drop(guard);
+        let stderr = BufReader::new(child.stderr.take().expect("is piped"));
+        let (sender, log) = channel();
+        thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                // The test may have ended.
+                let _ = sender.send(line);
+            }
+        });
+        let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let mut daemon = Daemon { child, log, lines: Vec::new(), address };
+        let start = daemon.wait_for_log(" listens on ");
+        let addresses = start.rsplit(" listens on ").next().unwrap_or_default();
+        daemon.address =
+            addresses.split_whitespace().find_map(|word| word.trim_end_matches(',').parse().ok()).unwrap_or(address);
+        daemon
+    }
+
+    /// Connects a client.
+    pub fn connect(&self) -> Client {
+        Client::to(self.address)
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid() as i32), signal).expect("the process is there");
+    }
+
+    /// The next line of its log that contains `text`.
+    pub fn wait_for_log(&mut self, text: &str) -> String {
+        loop {
+            let line =
+                self.log.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{text:?} is not in {:#?}", self.lines));
+            self.lines.push(line.clone());
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// What it has logged since the last look.
+    pub fn new_log(&mut self) -> Vec<String> {
+        self.log.try_iter().collect()
+    }
+
+    /// Replaces its program, which was started from `path`, and waits until the new one has taken over.
+    pub fn upgrade(&mut self) {
+        self.signal(Signal::SIGUSR1);
+        self.wait_for_log("has taken over");
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        wait(&mut self.child)
+    }
+
+    /// How much processor time it has used.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("the process is there");
+        // After the name in brackets: user and system time are the 12th and 13th field, in hundredths of a second.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().expect("a number")).sum();
+        Duration::from_millis(ticks * 10)
+    }
+
+    /// How much memory of its own it has in use, in bytes.
+    pub fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the process is there");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux tells");
+        line.trim_end_matches("kB").trim().parse::<u64>().expect("a number") * 1024
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Client {
+    /// A client of the daemon at this address.
+    pub fn to(address: SocketAddr) -> Client {
+        Client::of(TcpStream::connect(address).expect("connects"))
+    }
+
+    /// A client of the daemon at this address that connects from one of the machine's own, such as 127.0.0.2.
+    pub fn from(ip: Ipv4Addr, address: SocketAddr) -> Client {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::from((ip, 0)).into()).expect("is the machine's own");
+        socket.connect(&address.into()).expect("connects");
+        Client::of(socket.into())
+    }
+
+    /// A client on this connection.
+    pub fn of(stream: TcpStream) -> Client {
+        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+        stream.set_nodelay(true).expect("an option");
+        Client { reader: BufReader::new(stream) }
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.reader.get_mut().write_all(bytes).expect("is sent");
+    }
+
+    /// Waits for the next line.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).expect("a line comes");
+        line.trim_end_matches('\n').to_string()
+    }
+
+    /// Sends a request and waits for the first line of its answer.
+    pub fn ask(&mut self, request: &str) -> String {
+        self.send(format!("{request}\n").as_bytes());
+        self.line()
+    }
+
+    /// The value of one statistic.
+    pub fn stat(&mut self, name: &str) -> u64 {
+        let line = self.ask(&format!("STATS {name}"));
+        line.rsplit(' ').next().and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+    }
+
+    /// Waits until a statistic has this value.
+    pub fn wait_for_stat(&mut self, name: &str, value: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.stat(name) != value {
+            assert!(Instant::now() < deadline, "{name} is {} and not {value}", self.stat(name));
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Everything up to the end of the connection.
+    pub fn rest(&mut self) -> String {
+        let mut text = String::new();
+        self.reader.read_to_string(&mut text).expect("the connection ends");
+        text
+    }
+
+    /// Closes the sending side.
+    pub fn finish(&mut self) {
+        self.stream().shutdown(Shutdown::Write).expect("is connected");
+    }
+
+    /// The socket.
+    pub fn stream(&self) -> &TcpStream {
+        self.reader.get_ref()
+    }
+
+    /// Ends the connection by a reset instead of an orderly close.
+    pub fn reset(self) {
+        socket2::SockRef::from(self.stream()).set_linger(Some(Duration::ZERO)).expect("an option");
+    }
+}
+
+/// Waits until a process has ended by itself.
+pub fn wait(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait().expect("is our child") {
+            return status;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    panic!("it does not end");
+}
+
+/// Lets this process and the daemons that it starts have as many files open as the system gives, and tells how many.
+pub fn raise_descriptor_limit() -> usize {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("every process has one");
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("up to the hard limit everybody may");
+    most as usize
+}
+
+/// Puts the program at `path`, as an installation does: the new file replaces the old one at once.
+pub fn install_program(path: &Path) {
+    install(path, &fs::read(Daemon::program()).expect("is readable"));
+}
+
+/// Puts an executable file at `path`.
+pub fn install(path: &Path, content: &[u8]) {
+    let _guard = FORKING.lock();
+    let new = path.with_extension("new");
+    fs::write(&new, content).expect("can be written");
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).expect("is ours");
+    fs::rename(&new, path).expect("can be renamed");
+}

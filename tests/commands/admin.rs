@@ -1,0 +1,491 @@
+//! The administration: what its commands do, in virtual time, and the real program with its socket, its log and its end.
+
+use nix::sys::signal::Signal;
+use poolcounter::registry::AllSettings;
+use poolcounter::time::Span;
+use poolcounter_testkit::daemon::{Daemon, PATIENCE, install_program};
+use poolcounter_testkit::frames;
+use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::world::World;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// A server, its administrator and those who use it.
+struct Stage {
+    world: World,
+    admin: usize,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let mut world = World::with(AllSettings::defaults(poolcounter::services::SERVICES));
+        let admin = world.connect_to("admin");
+        Stage { world, admin }
+    }
+
+    fn connect(&mut self, service: &str) -> usize {
+        self.world.connect_to(service)
+    }
+
+    /// Has a client say something, and returns what it is told at once.
+    fn ask(&mut self, client: usize, text: &str) -> String {
+        self.world.send(client, text.as_bytes());
+        self.world.settle();
+        self.told(client)
+    }
+
+    /// Has the administrator say a line, and returns what it is told at once.
+    fn command(&mut self, line: &str) -> String {
+        self.ask(self.admin, &format!("{line}\n"))
+    }
+
+    /// Lets so many seconds pass.
+    fn pass(&mut self, seconds: u64) {
+        self.world.advance(Span::from_secs(seconds));
+    }
+
+    fn told(&mut self, client: usize) -> String {
+        String::from_utf8_lossy(&self.world.take_received(client)).into_owned()
+    }
+
+    fn may_end(&mut self) -> bool {
+        self.world.may_end()
+    }
+}
+
+#[test]
+fn a_lock_that_is_taken_away_is_the_next_waiters() {
+    let mut stage = Stage::new();
+    let [holder, waiter, other] = [(); 3].map(|()| stage.connect("pools"));
+    assert_eq!(stage.ask(holder, "ACQ4ME k 1 5 60\nACQ4ME also 1 5 60\n"), "LOCKED\nLOCKED\n");
+    assert_eq!(stage.ask(waiter, "ACQ4ME k 1 5 60\n"), "");
+    assert_eq!(stage.ask(other, "ACQ4ME also 1 5 60\n"), "");
+    assert_eq!(stage.command(&format!("RELEASE-LOCK k client:{holder}")), "OK 1 lock taken away\n");
+    assert_eq!(stage.told(waiter), "LOCKED\n");
+    assert_eq!(stage.told(holder), "NOT_LOCKED\n", "what a RELEASE that comes later reads");
+    assert!(stage.world.is_ended(holder));
+    assert_eq!(stage.told(other), "LOCKED\n", "what else the holder had is given back with its connection");
+    assert_eq!(stage.ask(holder, "RELEASE k\n"), "", "its RELEASE has its answer already");
+    assert_eq!(stage.ask(waiter, "RELEASE\n"), "RELEASED\n");
+}
+
+#[test]
+fn only_who_holds_the_lock_loses_it() {
+    let mut stage = Stage::new();
+    let [holder, waiter] = [(); 2].map(|()| stage.connect("pools"));
+    stage.ask(holder, "ACQ4ME k 1 5 60\n");
+    stage.ask(waiter, "ACQ4ME k 1 5 60\n");
+    for (line, answer) in [
+        (format!("release-lock k client:{waiter}"), "ERROR that client waits for a lock of that key, and has none\n"),
+        ("RELEASE-LOCK k gone".into(), "ERROR no client of that address has a lock of that key\n"),
+        (format!("RELEASE-LOCK K client:{holder}"), "ERROR no client of that address has a lock of that key\n"),
+        ("RELEASE-LOCK k".into(), "ERROR this is RELEASE-LOCK KEY CLIENT\n"),
+    ] {
+        assert_eq!(stage.command(&line), answer, "{line}");
+    }
+    assert!(!stage.world.is_ended(holder) && !stage.world.is_ended(waiter));
+    assert_eq!(stage.ask(holder, "RELEASE k\n"), "RELEASED\n");
+}
+
+#[test]
+fn several_locks_of_one_client_are_taken_away_together() {
+    let mut stage = Stage::new();
+    let holder = stage.connect("pools");
+    stage.ask(holder, "ACQ4ME k 9 9 60\nACQ4ME k 9 9 60\n");
+    let line = format!("RELEASE-LOCK k client:{holder}");
+    assert_eq!(stage.command(&line), "OK 2 locks taken away\n");
+    assert_eq!(stage.told(holder), "NOT_LOCKED\n");
+    assert_eq!(stage.command(&line), "ERROR no client of that address has a lock of that key\n");
+}
+
+#[test]
+fn a_drain_waits_until_all_is_given_back() {
+    let mut stage = Stage::new();
+    let [holder, waiter, late] = [(); 3].map(|()| stage.connect("pools"));
+    stage.ask(holder, "ACQ4ME k 1 5 60\n");
+    stage.ask(waiter, "ACQ4ME k 1 5 60\n");
+    assert_eq!(stage.command("DRAIN"), "LEFT 2 (pools 2)\n");
+    assert_eq!(stage.ask(late, "ACQ4ME k 1 5 60\nACQ4ANY free 1 5 60\n"), "ERROR DRAINING\nERROR DRAINING\n");
+    stage.pass(2);
+    assert_eq!(stage.told(stage.admin), "LEFT 2 (pools 2)\n".repeat(2), "it is told each second");
+    assert_eq!(stage.ask(holder, "RELEASE\n"), "RELEASED\n");
+    assert_eq!(stage.told(waiter), "LOCKED\n", "what waited before is served to its end");
+    stage.pass(1);
+    assert_eq!(stage.told(stage.admin), "LEFT 1 (pools 1)\n");
+    assert!(!stage.may_end());
+    stage.ask(waiter, "RELEASE\n");
+    stage.pass(1);
+    assert_eq!(stage.told(stage.admin), "OK nothing is left, and the daemon ends\n");
+    assert!(stage.may_end());
+}
+
+#[test]
+fn a_drain_can_be_taken_back() {
+    let mut stage = Stage::new();
+    let (holder, other) = (stage.connect("pools"), stage.connect("admin"));
+    stage.ask(holder, "ACQ4ME k 1 5 60\n");
+    assert_eq!(stage.ask(other, "UNDRAIN\n"), "ERROR nothing is drained\n");
+    assert_eq!(stage.command("DRAIN"), "LEFT 1 (pools 1)\n");
+    assert_eq!(stage.ask(holder, "ACQ4ME free 1 5 60\n"), "ERROR DRAINING\n");
+    assert_eq!(stage.ask(other, "UNDRAIN\n"), "OK new requests are granted again\n");
+    assert_eq!(stage.told(stage.admin), "ERROR the drain was ended by UNDRAIN\n");
+    assert_eq!(stage.ask(holder, "ACQ4ME free 1 5 60\nRELEASE\nRELEASE\n"), "LOCKED\nRELEASED\nRELEASED\n");
+    stage.pass(5);
+    assert!(!stage.may_end());
+    assert_eq!(stage.command("LOG default"), "OK\n", "the connection that waited for the drain is served again");
+}
+
+/// An upgrade takes a drain over, with those who wait for its end, and so do several.
+#[test]
+fn a_drain_goes_on_after_an_upgrade() {
+    let mut stage = Stage::new();
+    let holder = stage.connect("pools");
+    stage.ask(holder, "ACQ4ME k 1 5 60\n");
+    stage.command("DRAIN");
+    for _ in 0..2 {
+        stage.world.upgrade();
+        assert_eq!(stage.ask(holder, "ACQ4ME free 1 5 60\n"), "ERROR DRAINING\n");
+        stage.pass(1);
+        assert_eq!(stage.told(stage.admin), "LEFT 1 (pools 1)\n");
+    }
+    stage.ask(holder, "RELEASE\n");
+    stage.pass(1);
+    assert_eq!(stage.told(stage.admin), "OK nothing is left, and the daemon ends\n");
+    assert!(stage.may_end());
+}
+
+#[test]
+fn a_drain_goes_on_without_who_asked_for_it() {
+    let mut stage = Stage::new();
+    let holder = stage.connect("pools");
+    stage.ask(holder, "ACQ4ME k 1 5 60\n");
+    stage.command("DRAIN");
+    stage.world.reset(stage.admin);
+    stage.world.settle();
+    stage.world.reset(holder);
+    stage.pass(1);
+    assert!(stage.may_end());
+}
+
+/// A client that has sent its last command waits for the answer, as `nc -N` does.
+#[test]
+fn a_drain_is_told_of_after_a_half_close() {
+    let mut stage = Stage::new();
+    let holder = stage.connect("pools");
+    stage.ask(holder, "ACQ4ME k 1 5 60\n");
+    stage.world.send(stage.admin, b"DRAIN\n");
+    stage.world.finish(stage.admin);
+    stage.pass(1);
+    assert_eq!(stage.told(stage.admin), "LEFT 1 (pools 1)\n".repeat(2));
+    assert!(!stage.world.is_ended(stage.admin));
+    stage.ask(holder, "RELEASE\n");
+    stage.pass(1);
+    assert_eq!(stage.told(stage.admin), "OK nothing is left, and the daemon ends\n");
+}
+
+#[test]
+fn counters_give_nothing_while_they_are_drained() {
+    let mut stage = Stage::new();
+    let holder = stage.connect("counters");
+    let ask = |stage: &mut Stage, request: Vec<u8>| {
+        stage.world.send(holder, &request);
+        stage.world.settle();
+        stage.world.take_received(holder)[2]
+    };
+    assert_eq!(ask(&mut stage, frames::acquire(3, 10, b"c")), 0);
+    assert_eq!(stage.command("DRAIN"), "LEFT 1 (counters 1)\n");
+    assert_eq!(ask(&mut stage, frames::acquire(1, 10, b"c")), 0x21, "ResourceNotAvailable");
+    assert_eq!(ask(&mut stage, frames::release(3, b"c")), 0);
+    stage.pass(1);
+    assert!(stage.may_end());
+}
+
+#[test]
+fn members_are_not_handed_out_while_they_are_drained() {
+    let mut stage = Stage::new();
+    stage.world = {
+        let members = poolcounter::members::MembersSettings { admin: Some(true), ..Default::default() };
+        World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(members))
+    };
+    stage.admin = stage.connect("admin");
+    let [holder, waiter, late] = [(); 3].map(|()| stage.connect("members"));
+    stage.ask(holder, "POOL p 0 1\nADD p one\n");
+    let taken = stage.ask(holder, "TAKE p 0\n");
+    let lease = taken.split(' ').nth(1).expect("is free").to_string();
+    assert_eq!(stage.ask(waiter, "TAKE p 60\n"), "");
+    assert_eq!(stage.command("DRAIN"), "LEFT 2 (members 2)\n");
+    assert_eq!(stage.ask(late, "TAKE p 60\n"), "NO_MEMBERS at_capacity\n");
+    assert_eq!(stage.ask(waiter, "TAKE p 60\n"), "ERROR WAITING\n");
+    stage.ask(holder, &format!("RETURN {lease}\n"));
+    stage.pass(1);
+    let taken = stage.told(waiter);
+    assert!(taken.contains(" one"), "what waited before is served to its end: {taken}");
+    assert_eq!(stage.told(stage.admin), "LEFT 1 (members 1)\n");
+    stage.world.reset(waiter);
+    stage.pass(1);
+    assert!(stage.may_end());
+}
+
+/// Jobs in memory would be lost, so runners are given them until none is left; buried ones are nobody's.
+#[test]
+fn jobs_in_memory_are_worked_off_in_a_drain() {
+    let mut stage = Stage::new();
+    let [producer, runner] = [(); 2].map(|()| stage.connect("jobs"));
+    stage.ask(producer, "put 1 0 60 1\r\na\r\nput 2 0 60 1\r\nb\r\n");
+    assert_eq!(stage.ask(runner, "reserve\r\n"), "RESERVED 1 1\r\na\r\n");
+    assert_eq!(stage.command("DRAIN"), "LEFT 2 (jobs 2)\n");
+    assert_eq!(stage.ask(producer, "put 1 0 60 1\r\nc\r\n"), "DRAINING\r\n");
+    assert_eq!(stage.ask(runner, "bury 1 1\r\nreserve\r\n"), "BURIED\r\nRESERVED 2 1\r\nb\r\n");
+    stage.pass(1);
+    assert!(!stage.may_end());
+    assert_eq!(stage.ask(runner, "delete 2\r\n"), "DELETED\r\n");
+    stage.pass(1);
+    assert!(stage.may_end());
+}
+
+#[test]
+fn a_ceiling_counts_from_now_on() {
+    let mut stage = Stage::new();
+    let (holder, other) = (stage.connect("pools"), stage.connect("pools"));
+    assert_eq!(stage.ask(holder, "ACQ4ME a:k 9 9 0\n"), "LOCKED\n");
+    assert_eq!(stage.command("CEILING a:* workers=1,timeout=0"), "OK a ceiling for a:* until the next upgrade\n");
+    assert_eq!(stage.ask(other, "ACQ4ME a:k 9 9 60\n"), "TIMEOUT\n");
+    assert_eq!(stage.command("CEILING a:* max_queue=1"), "OK a ceiling for a:* until the next upgrade\n");
+    assert_eq!(stage.ask(other, "ACQ4ME a:k 9 9 60\n"), "QUEUE_FULL\n");
+    assert_eq!(stage.command("CEILING a:* none"), "OK the ceiling is gone\n");
+    assert_eq!(stage.ask(other, "ACQ4ME a:k 9 9 60\n"), "LOCKED\n");
+    for (line, answer) in [
+        ("CEILING a:* none", "ERROR there is no such ceiling\n"),
+        ("CEILING a:* workers", "ERROR workers: a number from 1 to 4294967295\n"),
+        ("CEILING a:* colour=1", "ERROR colour: there is no such setting\n"),
+        ("CEILING a:*", "ERROR this is CEILING KEYS NAME=VALUE,...|none\n"),
+    ] {
+        assert_eq!(stage.command(line), answer, "{line}");
+    }
+}
+
+#[test]
+fn what_is_no_command_is_refused() {
+    let mut stage = Stage::new();
+    for line in ["", " ", "\0\u{ff}", "DRAINS", "DRAIN now", "LOG", "LOG off", "LOG error", "UNDRAIN x", "RELEASE-LOCK"]
+    {
+        let answer = stage.command(line);
+        assert!(answer.starts_with("ERROR ") && answer.ends_with('\n'), "{line:?}: {answer}");
+    }
+    assert_eq!(stage.command("log  debug "), "OK\n");
+    let long = stage.ask(stage.admin, &"x".repeat(20_000));
+    assert_eq!(long, "ERROR LINE_TOO_LONG\n");
+    assert!(stage.world.is_ended(stage.admin));
+}
+
+/// Commands in one packet are answered in their order, and a drain holds back those behind it.
+#[test]
+fn commands_can_be_sent_together() {
+    let mut stage = Stage::new();
+    let holder = stage.connect("pools");
+    stage.ask(holder, "ACQ4ME k 1 5 60\n");
+    let answer = stage
+        .command(&format!("LOG info\nRELEASE-LOCK no one\nx\nRELEASE-LOCK k client:{holder}\nLOG info\nDRAIN\nLOG x"));
+    let first_words: Vec<&str> = answer.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(first_words, ["OK", "ERROR", "ERROR", "OK", "OK", "LEFT"]);
+    assert_eq!(stage.command("UNDRAIN"), "", "nothing behind a DRAIN is read until it has ended");
+}
+
+/// Whoever does not read is told no more, and no memory is kept for it.
+#[test]
+fn a_reader_that_never_reads_costs_nothing() {
+    let mut stage = Stage::new();
+    let holder = stage.connect("pools");
+    stage.ask(holder, "ACQ4ME k 1 5 60\n");
+    stage.world.set_room(stage.admin, 10);
+    assert_eq!(stage.command("DRAIN"), "LEFT 1 (po");
+    stage.pass(500);
+    stage.world.set_room(stage.admin, 1_000);
+    stage.pass(1);
+    assert!(stage.told(stage.admin).lines().count() <= 3, "one line waited to be read");
+}
+
+/// Bytes of any kind end the connection at worst.
+#[test]
+fn any_bytes_are_survived() {
+    let mut random = poolcounter_testkit::random::Random::new(poolcounter_testkit::random::setting("SIM_SEED", 1));
+    for _ in 0..200 {
+        let mut stage = Stage::new();
+        let holder = stage.connect("pools");
+        stage.ask(holder, "ACQ4ME k 1 5 60\n");
+        let words: [&[u8]; 9] =
+            [b"DRAIN", b"UNDRAIN", b"LOG", b" ", b"\n", b"k", b"RELEASE-LOCK", b"\0\xff\r", b"client:1"];
+        let bytes: Vec<u8> = (0..random.below(200)).flat_map(|_| random.pick(&words).to_vec()).collect();
+        stage.world.send(stage.admin, &bytes);
+        stage.pass(3);
+        stage.world.finish(stage.admin);
+        stage.pass(700);
+    }
+}
+
+/// What the command line's help says is what the daemon knows.
+#[test]
+fn the_help_has_every_command() {
+    let help = Command::new(Daemon::program()).args(["help", "admin"]).output().expect("the program runs");
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    for command in poolcounter::admin::commands::COMMANDS {
+        let usage = [&[command.name], command.parameters].concat().join(" ");
+        let line = help.lines().find(|line| line.trim_start().starts_with(&usage));
+        assert!(line.is_some_and(|line| line.ends_with(command.summary)), "{usage} {}: {help}", command.summary);
+    }
+}
+
+/// Runs `poolcounter admin` with these words.
+fn admin(socket: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(Daemon::program());
+    command.arg("admin").args(words).env("POOLCOUNTER_ADMIN", format!("unix:{}", socket.display()));
+    command.output().expect("the program runs")
+}
+
+fn printed(output: &Output) -> (String, String, Option<i32>) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr), output.status.code())
+}
+
+/// A daemon with an administration socket.
+fn start(scratch: &Scratch, options: &[&str]) -> (Daemon, std::path::PathBuf) {
+    let socket = scratch.file("admin.sock");
+    let address = format!("unix:{}", socket.display());
+    let daemon = Daemon::start(&[&["--admin", &address], options].concat());
+    (daemon, socket)
+}
+
+#[test]
+fn the_socket_is_the_owners_and_the_log_names_who_uses_it() {
+    let scratch = Scratch::new();
+    let (mut daemon, socket) = start(&scratch, &["--socket-mode", "666"]);
+    assert_eq!(fs::metadata(&socket).expect("is there").permissions().mode() & 0o777, 0o600);
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 5 5"), "LOCKED");
+    let address = holder.stream().local_addr().expect("is connected").to_string();
+    assert_eq!(
+        printed(&admin(&socket, &["RELEASE-LOCK", "k", &address])),
+        ("1 lock taken away\n".into(), String::new(), Some(0))
+    );
+    let line = daemon.wait_for_log("asks for RELEASE-LOCK");
+    let uid = format!("uid {}, pid ", fs::metadata(&socket).expect("is there").uid());
+    assert!(
+        line.contains(&uid) && line.ends_with(&format!("asks for RELEASE-LOCK k {address}: 1 lock taken away")),
+        "{line}"
+    );
+    assert_eq!(holder.line(), "NOT_LOCKED");
+    assert_eq!(holder.rest(), "");
+    let refused = printed(&admin(&socket, &["RELEASE-LOCK", "k", &address]));
+    assert_eq!(refused.2, Some(1));
+    assert!(refused.1.ends_with("no client of that address has a lock of that key\n"), "{refused:?}");
+    let json = printed(&admin(&socket, &["--json", "nonsense"]));
+    assert_eq!(json, ("{\"error\":\"there is no such command\"}\n".into(), String::new(), Some(1)));
+}
+
+/// A command that runs under a lock is told at once that this was taken away.
+#[test]
+fn a_command_loses_the_lock_that_is_taken_away() {
+    let scratch = Scratch::new();
+    let (daemon, socket) = start(&scratch, &[]);
+    let server = daemon.address.to_string();
+    let options = ["exec", "-k", "k", "--on-lost", "term", "-s", &server, "--", "sleep", "60"];
+    let mut command = Command::new(Daemon::program());
+    let child = command.args(options).stderr(Stdio::piped()).spawn().expect("the program runs");
+    let mut asker = daemon.connect();
+    asker.wait_for_stat("processing_workers", 1);
+    let client = asker.ask("STATS HOLDERS k").split(' ').next().expect("a holder").to_string();
+    assert_eq!(printed(&admin(&socket, &["RELEASE-LOCK", "k", &client])).2, Some(0));
+    let ended = child.wait_with_output().expect("ends");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains("the lock is lost"), "{said}");
+}
+
+/// Whatever the level, what administrators do is seen.
+#[test]
+fn the_level_of_the_log_is_changed_and_kept_over_an_upgrade() {
+    let scratch = Scratch::new();
+    let program = scratch.file("poolcounter");
+    install_program(&program);
+    let socket = scratch.file("admin.sock");
+    let address = format!("unix:{}", socket.display());
+    let mut daemon = Daemon::run(Command::new(&program).args(["-l", "127.0.0.1:0", "--admin", &address]));
+    assert_eq!(printed(&admin(&socket, &["LOG", "trace"])).2, Some(0));
+    daemon.wait_for_log("asks for LOG trace");
+    let mut client = daemon.connect();
+    client.ask("STATS uptime");
+    daemon.wait_for_log("> STATS uptime");
+    daemon.upgrade();
+    client.ask("STATS uptime");
+    daemon.wait_for_log("> STATS uptime");
+    assert_eq!(printed(&admin(&socket, &["LOG", "warn"])).2, Some(0));
+    daemon.wait_for_log("asks for LOG warn");
+    client.ask("STATS uptime");
+    assert_eq!(printed(&admin(&socket, &["LOG", "default"])).2, Some(0));
+    let lines = daemon.lines.len();
+    daemon.wait_for_log("asks for LOG default");
+    assert_eq!(daemon.lines.len(), lines + 1, "only warnings were logged: {:#?}", daemon.lines);
+}
+
+#[test]
+fn a_drain_ends_the_daemon() {
+    let scratch = Scratch::new();
+    let (mut daemon, socket) = start(&scratch, &[]);
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 5 5"), "LOCKED");
+    let mut operator = BufReader::new(UnixStream::connect(&socket).expect("listens"));
+    operator.get_ref().set_read_timeout(Some(PATIENCE)).expect("an option");
+    operator.get_mut().write_all(b"DRAIN\n").expect("is sent");
+    let mut line = String::new();
+    operator.read_line(&mut line).expect("is told");
+    assert_eq!(line, "LEFT 1 (pools 1)\n");
+    assert_eq!(daemon.connect().ask("ACQ4ME k 1 5 5"), "ERROR DRAINING");
+    daemon.upgrade();
+    assert_eq!(daemon.connect().ask("ACQ4ME free 1 5 5"), "ERROR DRAINING");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    let mut rest = String::new();
+    operator.read_to_string(&mut rest).expect("is told");
+    assert!(rest.ends_with("OK nothing is left, and the daemon ends\n"), "{rest}");
+    assert_eq!(daemon.wait().code(), Some(0));
+    assert!(!socket.exists(), "the socket's file is removed");
+}
+
+/// A signal stops the daemon at once, whatever is left of a drain; and one that asks for an upgrade is served in one.
+#[test]
+fn a_signal_ends_a_drain() {
+    let scratch = Scratch::new();
+    let (mut daemon, socket) = start(&scratch, &[]);
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 5 5"), "LOCKED");
+    let mut operator = UnixStream::connect(&socket).expect("listens");
+    operator.write_all(b"DRAIN\n").expect("is sent");
+    daemon.wait_for_log("asks for DRAIN");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0));
+}
+
+/// A file that a daemon has left behind which was killed is replaced, and a reload moves the socket.
+#[test]
+fn the_socket_can_be_moved() {
+    let scratch = Scratch::new();
+    let (program, config) = (scratch.file("poolcounter"), scratch.file("config"));
+    install_program(&program);
+    let [one, other] = ["one", "other"].map(|name| scratch.file(name));
+    let setting = |path: &Path| format!("listen = '127.0.0.1:0'\nadmin = 'unix:{}'\n", path.display());
+    drop(std::os::unix::net::UnixListener::bind(&one).expect("is free"));
+    fs::write(&config, setting(&one)).expect("is written");
+    let mut daemon = Daemon::run(Command::new(&program).arg("--config").arg(&config));
+    assert_eq!(printed(&admin(&one, &["LOG", "info"])).2, Some(0));
+    fs::write(&config, setting(&other)).expect("is written");
+    daemon.upgrade();
+    let config = config.to_str().expect("is text");
+    let mut command = Command::new(Daemon::program());
+    command.args(["admin", "-c", config, "LOG", "info"]).env_remove("POOLCOUNTER_ADMIN");
+    let found = command.output().expect("the program runs");
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    assert_eq!(fs::metadata(&other).expect("is there").permissions().mode() & 0o777, 0o600);
+    assert_eq!(printed(&admin(&one, &["LOG", "info"])).2, Some(1));
+}

@@ -1,0 +1,553 @@
+//! The commands that ask servers, as processes: what they print, and with which status they end.
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
+use poolcounter_testkit::original::Original;
+use poolcounter_testkit::running::{Ended, Running};
+use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::skipped;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn run(arguments: &[&str]) -> Ended {
+    let output =
+        Command::new(Daemon::program()).args(arguments).stdin(Stdio::null()).output().expect("the program runs");
+    let text = |bytes| String::from_utf8(bytes).expect("is text");
+    Ended { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// A run that goes well.
+fn print(arguments: &[&str]) -> String {
+    let Ended { status, stdout, stderr } = run(arguments);
+    assert_eq!((status, &*stderr), (Some(0), ""), "{arguments:?}");
+    stdout
+}
+
+/// A daemon with a key that is held, and how to name it.
+fn busy_daemon() -> (Daemon, String, Client) {
+    let daemon = Daemon::start(&[]);
+    let (server, mut holder) = (daemon.address.to_string(), daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME Article:a%20b 1 9 0"), "LOCKED");
+    assert_eq!(daemon.connect().ask("ACQ4ME Article:a%20b 1 1 0"), "QUEUE_FULL");
+    (daemon, server, holder)
+}
+
+// stats
+
+#[test]
+fn statistics_are_printed_as_the_server_tells_them() {
+    let (daemon, server, _holder) = busy_daemon();
+    assert_eq!(print(&["stats", "-s", &server, "full_queues"]), "full_queues: 1\n");
+    let full = print(&["stats", "-s", &server, "FULL"]);
+    assert_eq!(full.lines().count(), 21, "{full}");
+    assert_eq!(full.lines().nth(9), Some("total_acquired: 1"));
+    assert!(print(&["stats", "--server", &server, "UPTIME"]).starts_with("uptime: 0 days, "));
+    let keys = print(&["stats", "-s", &server, "KEYS", "5"]);
+    assert!(keys.starts_with("Article:a%20b: 1 working, 0 waiting, oldest ") && keys.lines().count() == 1, "{keys}");
+    assert!(print(&["stats", "-s", &server, "types"]).starts_with("Article: 1 working, 0 waiting, 1 acquired, "));
+    let holders = print(&["stats", "-s", &server, "HOLDERS", "Article:a b"]);
+    assert!(holders.starts_with("127.0.0.1:") && holders.contains(" working "), "{holders}");
+    assert_eq!(print(&["stats", "-s", &server, "HOLDERS", "nothing"]), "");
+    drop(daemon);
+}
+
+#[test]
+fn statistics_are_printed_as_json() {
+    let (_daemon, server, _holder) = busy_daemon();
+    let start = format!("[{{\"server\":\"{server}\",");
+    let json = |words: &[&str]| {
+        let text = print(&[&["stats", "--json", "-s", &server], words].concat());
+        text.strip_prefix(&start).unwrap_or_else(|| panic!("{text}")).to_string()
+    };
+    assert_eq!(json(&["total_acquired"]), "\"lines\":[\"total_acquired: 1\"]}]\n");
+    let whole = json(&[]);
+    assert!(whole.starts_with("\"report\":{") && whole.contains("\"name\":\"members\""), "{whole}");
+    let report: serde_json::Value = serde_json::from_str(&format!("[{{{whole}")).expect("is JSON");
+    assert_eq!(report[0]["report"]["pools"]["busiest"][0]["key"], "Article:a%20b");
+    let pools = json(&["pools"]);
+    assert!(pools.contains("\"busiest\":[{\"key\":\"Article:a%20b\"") && !pools.contains("members"), "{pools}");
+}
+
+/// All services that are used, and what each has to tell.
+#[test]
+fn the_report_is_printed() {
+    let daemon = Daemon::start_with_counters(&[]);
+    let (server, counters) = (daemon.address.to_string(), daemon.counters().to_string());
+    let _holders: Vec<Client> = (0..3)
+        .map(|n| {
+            let mut holder = daemon.connect();
+            assert_eq!(holder.ask(&format!("ACQ4ME Article:{n}%20\u{202e} 1 9 0")), "LOCKED");
+            holder
+        })
+        .collect();
+    let report = print(&["stats", "-s", &server, "--rows", "2"]);
+    let lines: Vec<&str> = report.lines().collect();
+    assert!(lines[0].starts_with("poolcounter ") && lines[0].contains(", up "), "{report}");
+    assert!(lines[2].starts_with("pools: 4 connections, "), "{report}");
+    assert!(lines.contains(&"total_acquired: 3") && lines.contains(&"Types of work"), "{report}");
+    let busiest = lines.iter().position(|line| *line == "Busiest keys now").expect("is there");
+    assert!(
+        lines[busiest + 1].starts_with("key ") && lines[busiest + 1].ends_with("working  waiting  oldest"),
+        "{report}"
+    );
+    assert!(lines[busiest + 2].starts_with("Article:0%20\\u{202e}  1 "), "{report}");
+    assert_eq!(lines[busiest + 4], "and 1 more", "{report}");
+    assert!(!report.contains("counters: ") && !report.contains("members: "), "nobody has used these: {report}");
+    assert_eq!(print(&["counter", "-s", &counters, "acquire", "a", "1", "1", "--", "true"]), "");
+    assert!(print(&["stats", "-s", &server]).contains("\ncounters: 0 connections, 1 since the start\n"));
+    let members = print(&["stats", "-s", &server, "members"]);
+    assert!(members.ends_with("\nmembers: not enabled\n"), "{members}");
+}
+
+/// The C daemon does not know the request, and does not even end the line that says so.
+#[test]
+fn a_server_without_reports_tells_its_statistics() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let fake = listener.local_addr().expect("is bound").to_string();
+    // It ends with the process.
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut request = [0; 1024];
+                while let Ok(len @ 1..) = stream.read(&mut request) {
+                    let answer = match &request[..len] {
+                        b"STATS FULL\n" => &b"uptime: 1 days, 0h 0m 1s\ntotal_acquired: 7\n\n"[..],
+                        _ => b"ERROR WRONG_STAT",
+                    };
+                    let _ = stream.write_all(answer);
+                }
+            });
+        }
+    });
+    let original = Original::program().map(|program| Original::start(&program));
+    if original.is_none() {
+        skipped("stats and top of the C daemon: it is not installed");
+    }
+    for server in [fake].into_iter().chain(original.as_ref().map(|original| original.address.to_string())) {
+        let begun = Instant::now();
+        let lines = print(&["stats", "-s", &server]);
+        assert!(lines.starts_with("uptime: ") && lines.contains("\ntotal_acquired: "), "{lines}");
+        assert!(print(&["stats", "--json", "-s", &server]).contains("\"lines\":[\"uptime: "));
+        let Ended { status, stdout, .. } = run(&["top", "-s", &server, "-i", "0.1"]);
+        assert_eq!((status, stdout.lines().count()), (Some(1), 2), "{stdout}");
+        assert!(stdout.starts_with(&format!("{server}: it knows no reports")), "{stdout}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "it was not taken for silent: {:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_shows_in_the_status() {
+    let (_daemon, server, _holder) = busy_daemon();
+    let dead = "127.0.0.1:1";
+    let Ended { status, stdout, stderr } = run(&["stats", "-s", &server, "-s", dead, "total_acquired"]);
+    assert_eq!((status, stdout), (Some(1), format!("{server}: total_acquired: 1\n")));
+    assert_eq!(stderr, format!("poolcounter: {dead}: Connection refused (os error 111)\n"));
+    let Ended { status, stdout, stderr } = run(&["stats", "-j", "-s", &server, "-s", dead, "total_acquired"]);
+    assert_eq!((status, &*stderr), (Some(1), ""));
+    assert!(
+        stdout.ends_with(&format!("{{\"server\":\"{dead}\",\"error\":\"Connection refused (os error 111)\"}}]\n")),
+        "{stdout}"
+    );
+    let Ended { status, stderr, .. } = run(&["stats", "-s", &server, "nonsense"]);
+    assert_eq!((status, stderr), (Some(1), format!("poolcounter: {server}: the server refuses: WRONG_STAT\n")));
+    assert_eq!(run(&["stats", "-s", &server, "UPTIME\nACQ4ME k 1 1 0"]).status, Some(1));
+    assert_eq!(print(&["stats", "-s", &server, "total_acquired"]), "total_acquired: 1\n", "nothing else was asked");
+}
+
+/// A key can hold what a terminal would obey.
+#[test]
+fn what_peers_say_is_made_harmless() {
+    let (daemon, server, _) = busy_daemon();
+    let mut evil = daemon.connect();
+    assert_eq!(evil.ask("ACQ4ME \x1b[2J\u{9b}1m 9 9 0"), "LOCKED");
+    for words in [&["KEYS"][..], &[], &["--json"], &["pools"]] {
+        let text = print(&[&["stats", "-s", &server], words].concat());
+        assert!(text.contains("[2J") && !text.contains(['\x1b', '\u{9b}']), "{text}");
+    }
+}
+
+/// Nor must JSON do to a terminal what control characters beyond ASCII do, nor any output hide or turn text.
+#[test]
+fn what_cannot_be_seen_is_escaped_everywhere() {
+    let daemon = Daemon::start(&["-vv"]);
+    let server = daemon.address.to_string();
+    let mut evil = daemon.connect();
+    assert_eq!(evil.ask("ACQ4ME a\u{9b}1m\u{202e}b\u{200b}c\u{e0041}d 9 9 0"), "LOCKED");
+    let plain = "a\\u{9b}1m\\u{202e}b\\u{200b}c\\u{e0041}d";
+    assert!(print(&["stats", "-s", &server, "KEYS"]).starts_with(&format!("{plain}: 1 working")));
+    let top = print(&["top", "-s", &server, "-i", "0.1", "-n", "1"]);
+    assert!(top.lines().any(|line| line.starts_with(plain)), "{top}");
+    let json = print(&["stats", "-j", "-s", &server, "KEYS"]);
+    assert!(json.contains("\"a\\u009b1m\\u202eb\\u200bc\\udb40\\udc41d: 1 working, "), "{json}");
+    let read: serde_json::Value = serde_json::from_str(&json).expect("is JSON");
+    let line = read[0]["lines"][0].as_str().expect("is text");
+    assert!(line.starts_with("a\u{9b}1m\u{202e}b\u{200b}c\u{e0041}d: 1 working, "), "{line}");
+    let mut daemon = daemon;
+    daemon.wait_for_log(&format!("> ACQ4ME {plain} 9 9 0"));
+}
+
+/// The words of a server are those of a peer, too.
+#[test]
+fn what_servers_refuse_with_is_made_harmless() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let server = listener.local_addr().expect("is bound").to_string();
+    // It ends with the process.
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"ERROR \x1b[2J\xc2\x9b\n");
+        }
+    });
+    for arguments in [&["stats", "-s", &server, "UPTIME"][..], &["exec", "-s", &server, "-k", "k", "true"]] {
+        let Ended { stderr, .. } = run(arguments);
+        assert!(stderr.ends_with("the server refuses: \\u{1b}[2J\\u{9b}\n"), "{arguments:?}: {stderr:?}");
+    }
+}
+
+// Servers
+
+#[test]
+fn every_command_asks_at_a_path_too() {
+    let scratch = Scratch::new();
+    let (pools, counters) =
+        (scratch.file("pools").display().to_string(), scratch.file("counters").display().to_string());
+    let (pools, counters) = (format!("unix:{pools}"), format!("unix:{counters}"));
+    let mut daemon = Daemon::start(&["-l", &pools, "--counter", "--counter-listen", &counters]);
+    let dead = format!("{pools}.gone");
+    assert_eq!(print(&["stats", "-s", &pools, "total_acquired"]), "total_acquired: 0\n");
+    assert_eq!(print(&["exec", "-s", &pools, "-k", "k", "echo", "runs"]), "runs\n");
+    assert!(print(&["top", "-s", &pools, "-i", "0.1"]).starts_with(&format!("{pools}: up ")));
+    assert_eq!(print(&["counter", "-s", &counters, "noop"]), "");
+    assert_eq!(print(&["counter", "-s", &counters, "acquire", "a", "1", "1", "--", "echo", "runs"]), "runs\n");
+    let Ended { status, stderr, .. } = run(&["stats", "-s", &dead]);
+    assert_eq!((status, stderr), (Some(1), format!("poolcounter: {dead}: No such file or directory (os error 2)\n")));
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait();
+    assert_eq!(run(&["stats", "-s", &pools]).status, Some(1));
+}
+
+#[test]
+fn what_is_wrong_with_a_server_is_told_with_its_address() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let port = silent.local_addr().expect("is bound").port();
+    drop(silent);
+    let Ended { status, stderr, .. } = run(&["stats", "-s", &format!("localhost:{port}")]);
+    assert_eq!(status, Some(1));
+    let at_each = ["127.0.0.1", "[::1]"]
+        .map(|ip| format!("poolcounter: localhost:{port}: {ip}:{port}: Connection refused (os error 111)\n"));
+    assert!(at_each.contains(&stderr), "{stderr}");
+    // A name that no resolver asks the network for.
+    let Ended { status, stderr, .. } = run(&["stats", "-s", "no..name"]);
+    assert_eq!(status, Some(1));
+    let resolver = "poolcounter: no..name: no..name:7531: failed to lookup address information: ";
+    assert!(stderr.starts_with(resolver) && stderr.len() > resolver.len() + 5, "{stderr}");
+    let Ended { status, stderr, .. } = run(&["exec", "-s", "no..name", "-k", "k", "true"]);
+    assert_eq!(status, Some(69));
+    assert!(stderr.starts_with("poolcounter: k: no server answers; no..name: no..name:7531: failed to"), "{stderr}");
+}
+
+// counter
+
+#[test]
+fn who_holds_a_key_is_printed_and_followed() {
+    let daemon = Daemon::start(&[]);
+    let server = daemon.address.to_string();
+    let [mut holder, mut waiter] = [(); 2].map(|()| daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME a%20b 1 9 9 who=web1:7"), "LOCKED");
+    let watch = |options: &[&str]| {
+        let words = [&["watch", "-s", &server, "-i", "0.02"], options, &["a b"]].concat();
+        Running::start(Command::new(Daemon::program()).args(words))
+    };
+    let (mut watching, mut json) = (watch(&[]), watch(&["--json"]));
+    let line = watching.line();
+    assert!(line.contains(" s: web1:7 at 127.0.0.1:") && line.contains(" holds a lock, for "), "{line}");
+    let line = json.line();
+    assert!(line.contains(r#""event":"came","state":"working""#) && line.contains(r#""who":"web1:7""#), "{line}");
+    waiter.send(b"ACQ4ANY a%20b 1 9 30\n");
+    let line = watching.line();
+    assert!(line.contains(" s: 127.0.0.1:") && line.contains(" waits, for "), "{line}");
+    let table = print(&["holders", "-s", &server, "a b"]);
+    let rows: Vec<Vec<&str>> =
+        table.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect();
+    assert_eq!(rows[0], ["STATE", "SECONDS", "CLIENT", "WHO"]);
+    assert!(rows[1][0] == "working" && rows[1][3] == "web1:7", "{table}");
+    assert!(rows[2][0] == "waiting for anyone" && rows[2][3] == "-" && rows.len() == 3, "{table}");
+    let objects = print(&["holders", "-s", &server, "--json", "a b"]);
+    assert!(objects.contains(r#""claims":[{"state":"working","age":"#), "{objects}");
+    drop(holder);
+    let lines = [watching.line(), watching.line()];
+    assert!(lines[0].contains("holds it no more") && lines[1].contains("has a lock after its wait"), "{lines:?}");
+    let Ended { status, stderr, .. } = run(&["holders", "-s", &server]);
+    assert_eq!((status, stderr.contains("needs one key")), (Some(64), true), "{stderr}");
+    assert_eq!(run(&["watch", "-s", "unix:/nowhere", "k"]).status, Some(69));
+}
+
+#[test]
+fn units_of_a_counter_are_waited_for() {
+    let daemon = Daemon::start_with_counters(&[]);
+    let counters = daemon.counters().to_string();
+    let acquire = |wait: &'static str| {
+        let words =
+            ["counter", "-s", &counters, "--wait", wait, "acquire", "c", "1", "1", "--", "sh", "-c", "echo runs; cat"];
+        Running::start(Command::new(Daemon::program()).args(words))
+    };
+    let mut first = acquire("0");
+    assert_eq!(first.line(), "runs");
+    assert_eq!(acquire("0.05").finish().status, Some(2), "not so soon");
+    let mut second = acquire("30");
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(first.finish().status, Some(0));
+    assert_eq!(second.line(), "runs");
+    assert_eq!(second.finish().status, Some(0));
+}
+
+#[test]
+fn counters_are_got_acquired_and_dumped() {
+    let daemon = Daemon::start(&["--counter", "--counter-listen", "127.0.0.1:0"]);
+    let server = counter_address(&daemon);
+    let counter = |words: &[&str]| run(&[&["counter", "-s", &server], words].concat());
+    let ended = |status, stdout: &str, stderr: &str| Ended {
+        status: Some(status),
+        stdout: stdout.into(),
+        stderr: stderr.into(),
+    };
+    let program = Daemon::program();
+    assert_eq!(counter(&["noop"]), ended(0, "", ""));
+    assert_eq!(counter(&["get", "a"]), ended(2, "", "ERROR: 01 Not found\n"));
+    assert_eq!(counter(&["acquire", "a", "3", "10"]), ended(0, "", ""));
+    assert_eq!(counter(&["get", "a"]), ended(0, "0\n", ""));
+    let script = format!("{program} counter -s {server} get a; exit 7");
+    assert_eq!(counter(&["acquire", "a", "3", "10", "--", "sh", "-c", &script]), ended(7, "3\n", ""));
+    let script = format!("{program} counter -s {server} acquire a 8 10");
+    let refused = "ERROR: 21 Resource not available\n";
+    assert_eq!(counter(&["acquire", "a", "3", "10", "--", "sh", "-c", &script]), ended(2, "", refused));
+    assert_eq!(counter(&["release", "a", "1"]), ended(2, "", "ERROR: 22 Not acquired\n"));
+    assert_eq!(counter(&["release", "b", "1"]), ended(2, "", "ERROR: 01 Not found\n"));
+    assert_eq!(counter(&["acquire", "a", "0", "1"]), ended(2, "", "ERROR: 04 Invalid arguments\n"));
+    assert_eq!(counter(&["dump"]), ended(0, "a 0 3\n", ""));
+    let Ended { status, stdout, .. } = counter(&["stats"]);
+    assert!(status == Some(0) && stdout.starts_with("objects: 1\n") && stdout.lines().count() == 15, "{stdout}");
+}
+
+#[test]
+fn units_that_are_lost_are_told_of() {
+    let mut daemon = Daemon::start(&["--counter", "--counter-listen", "127.0.0.1:0"]);
+    let server = counter_address(&daemon);
+    let mut child = Command::new(Daemon::program())
+        .args(["counter", "-s", &server, "--on-lost", "term", "acquire", "a", "1", "1", "--", "sleep", "60"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let deadline = Instant::now() + PATIENCE;
+    while run(&["counter", "-s", &server, "get", "a"]).stdout != "1\n" {
+        assert!(Instant::now() < deadline, "it is not acquired");
+    }
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait();
+    assert_eq!(wait(&mut child).code(), Some(143));
+    let mut said = String::new();
+    child.stderr.take().expect("is piped").read_to_string(&mut said).expect("is text");
+    assert_eq!(said, "poolcounter: the units are lost, because the connection is gone; the command is terminated\n");
+}
+
+#[test]
+fn misuse_has_one_status_and_says_what_would_be_right() {
+    for (arguments, named) in [
+        (&["counter"][..], "no request"),
+        (&["counter", "get"], "this is not how to get"),
+        (&["counter", "gett"], "unknown request \"gett\"; did you mean get?"),
+        (&["serv"], "unknown command \"serv\"; did you mean serve?"),
+        (&["holdrs", "k"], "unknown command \"holdrs\"; did you mean holders?"),
+        (&["help", "serv"], "unknown command \"serv\"; did you mean serve?"),
+        (&["stats", "--jsn"], "unknown option --jsn; did you mean --json?"),
+        (&["--lisen", "x"], "unknown option --lisen; did you mean --listen?"),
+        (&["members", "a", "b"], "unexpected argument \"b\""),
+        (&["page"], "no --server is named"),
+        (&["tls"], "--to is needed"),
+        (&["admin"], "admin needs a command"),
+        (&["admin", "-a", "/run/a", "UNDRAIN"], "\"/run/a\" is not an address; use unix:/run/a"),
+        (&["holders"], "holders needs one key"),
+        (&["exec", "true"], "--key is missing"),
+        (&["counter", "acquire", "a", "many", "10"], "\"many\" is not a number"),
+        (&["counter", "noop", "--", "true"], "runs a command"),
+        (&["top", "-i", "0"], "--interval: \"0\" is not a number of seconds from 0.1"),
+        (&["completions", "tcsh"], "\"tcsh\" is not bash, zsh or fish"),
+        (&["stats", "-s", ""], "--server: \"\" is not a host"),
+    ] {
+        let Ended { status, stderr, .. } = run(arguments);
+        assert!(stderr.contains(named) && stderr.lines().count() == 1, "{arguments:?}: {stderr}");
+        assert_eq!(status, Some(64), "{arguments:?}");
+    }
+    let Ended { status, stderr, .. } = run(&["counter", "-s", "127.0.0.1:1", "noop"]);
+    assert_eq!((status, &*stderr), (Some(1), "poolcounter: 127.0.0.1:1: Connection refused (os error 111)\n"));
+}
+
+/// Where a daemon listens for counters, which it tells in its log.
+fn counter_address(daemon: &Daemon) -> String {
+    let told = daemon.lines.iter().find_map(|line| line.rsplit_once("the counters are at "));
+    told.map(|(_, address)| address.to_string()).unwrap_or_else(|| panic!("{:#?}", daemon.lines))
+}
+
+// top
+
+#[test]
+fn top_is_printed_where_there_is_no_terminal() {
+    let (_daemon, server, _holder) = busy_daemon();
+    let text = print(&["top", "-s", &server, "-i", "0.1", "--count", "2"]);
+    let looks: Vec<&str> = text.split(&format!("{server}: up ")).collect();
+    assert_eq!(looks.len(), 3, "{text}");
+    for look in &looks[1..] {
+        let lines: Vec<&str> = look.lines().collect();
+        let line =
+            "pools: 2 connections, 0 Locks granted/s, 1 Working, 0 Waiting, 0 Refused, queue full/s, 0 Timeouts/s";
+        assert_eq!(lines[2], line);
+        assert!(
+            lines[4] == "Types of work" && lines[5].starts_with("type ") && lines[6].starts_with("Article "),
+            "{text}"
+        );
+        assert!(lines[8] == "Busiest keys now" && lines[10].starts_with("Article:a%20b  1 "), "{text}");
+        assert!(text.contains("Longest holders\nkey ") && text.contains("127.0.0.1:"), "{text}");
+    }
+}
+
+#[test]
+fn top_fills_a_terminal_and_leaves_it_as_it_was() {
+    let (_daemon, server, _holder) = busy_daemon();
+    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    for end in [&b"q"[..], b"\x03"] {
+        let terminal = openpty(Some(&size), None).expect("a pseudo terminal");
+        let mut screen = File::from(terminal.master);
+        let mut child = Command::new(Daemon::program())
+            .args(["top", "-s", &server])
+            .env("TERM", "xterm")
+            .stdin(Stdio::from(terminal.slave.try_clone().expect("a second handle")))
+            .stdout(Stdio::from(terminal.slave))
+            .spawn()
+            .expect("the program runs");
+        let mut shown = String::new();
+        while !shown.contains("Article:a%20b") {
+            let mut bytes = [0; 4096];
+            let len = screen.read(&mut bytes).expect("it shows something");
+            shown += &String::from_utf8_lossy(&bytes[..len]);
+        }
+        assert!(shown.contains("\x1b[?1049h"), "it has a screen of its own: {shown:?}");
+        screen.write_all(end).expect("keys are read");
+        assert_eq!(wait(&mut child).code(), Some(0), "{end:?}");
+        // The last that had it open is gone, which a pseudo terminal tells with an error.
+        let mut rest = Vec::new();
+        let _ = screen.read_to_end(&mut rest);
+        assert!(String::from_utf8_lossy(&rest).contains("\x1b[?1049l"), "the screen is as it was before");
+    }
+}
+
+#[test]
+fn top_fails_when_a_server_does() {
+    let (_daemon, server, _holder) = busy_daemon();
+    let Ended { status, stdout, stderr } = run(&["top", "-s", &server, "-s", "127.0.0.1:1", "-i", "0.1", "-n", "1"]);
+    assert_eq!((status, &*stderr), (Some(1), ""));
+    assert!(stdout.contains("127.0.0.1:1: Connection refused (os error 111)\n"), "{stdout}");
+    assert!(stdout.contains("Article:a%20b"), "{stdout}");
+}
+
+/// Starts it on a terminal, and waits until that shows something.
+fn top_on_terminal(server: &str) -> (Child, File) {
+    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    let terminal = openpty(Some(&size), None).expect("a pseudo terminal");
+    // The child must not have the terminal's other side, or that stays open.
+    fcntl(&terminal.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("is ours");
+    fcntl(&terminal.slave, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("is ours");
+    let mut screen = File::from(terminal.master);
+    let child = Command::new(Daemon::program())
+        .args(["top", "-s", server, "-i", "60"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::from(terminal.slave.try_clone().expect("a second handle")))
+        .stdout(Stdio::from(terminal.slave.try_clone().expect("a third handle")))
+        .stderr(Stdio::from(terminal.slave))
+        .spawn()
+        .expect("the program runs");
+    let mut shown = String::new();
+    while !shown.contains("Article:a%20b") {
+        let mut bytes = [0; 4096];
+        let len = screen.read(&mut bytes).expect("it shows something");
+        shown += &String::from_utf8_lossy(&bytes[..len]);
+    }
+    (child, screen)
+}
+
+#[test]
+fn top_ends_with_its_terminal() {
+    let (_daemon, server, _holder) = busy_daemon();
+    let (mut child, screen) = top_on_terminal(&server);
+    drop(screen);
+    assert!(wait(&mut child).code().is_some(), "it has not crashed");
+}
+
+#[test]
+fn top_ends_upon_a_signal_and_leaves_the_terminal_as_it_was() {
+    let (_daemon, server, _holder) = busy_daemon();
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
+        let (mut child, mut screen) = top_on_terminal(&server);
+        kill(Pid::from_raw(child.id() as i32), signal).expect("the process is there");
+        assert_eq!(wait(&mut child).code(), Some(0), "{signal}");
+        let mut rest = Vec::new();
+        let _ = screen.read_to_end(&mut rest);
+        assert!(String::from_utf8_lossy(&rest).contains("\x1b[?1049l"), "{signal}: the screen is as it was before");
+    }
+}
+
+/// Half a key is no reason to wait for the other half.
+#[test]
+fn top_ends_upon_a_signal_in_the_middle_of_a_key() {
+    let (_daemon, server, _holder) = busy_daemon();
+    let (mut child, mut screen) = top_on_terminal(&server);
+    screen.write_all(b"\x1b[1").expect("keys are read");
+    // It is not seen from here when it has come to that.
+    thread::sleep(Duration::from_millis(300));
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("the process is there");
+    assert_eq!(wait(&mut child).code(), Some(0));
+}
+
+/// A server that does not answer keeps it from looking for signals for a while.
+#[test]
+fn top_ends_upon_a_second_signal_whatever_it_does() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let server = listener.local_addr().expect("is bound").to_string();
+    let terminal = openpty(None, None).expect("a pseudo terminal");
+    let mut child = Command::new(Daemon::program())
+        .args(["top", "-s", &server])
+        .stdin(Stdio::from(terminal.slave.try_clone().expect("a second handle")))
+        .stdout(Stdio::from(terminal.slave))
+        .spawn()
+        .expect("the program runs");
+    let (_connection, _) = listener.accept().expect("it asks");
+    let begun = Instant::now();
+    for _ in 0..2 {
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("the process is there");
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(wait(&mut child).signal(), Some(15));
+    assert!(begun.elapsed() < Duration::from_secs(2), "it has not waited for the answer: {:?}", begun.elapsed());
+}
+
+#[test]
+fn stats_of_a_service_that_is_off_say_so() {
+    let daemon = Daemon::start(&[]);
+    let server = daemon.address.to_string();
+    for service in ["jobs", "members", "counters", "http"] {
+        let lines: Vec<String> = print(&["stats", "-s", &server, service]).lines().map(String::from).collect();
+        assert_eq!(lines[1..], [format!("{service}: not enabled")]);
+        let json = print(&["stats", "-j", "-s", &server, service]);
+        assert!(json.contains(&format!("\"{service}\":null")) && json.contains("\"services\":[]"), "{json}");
+    }
+    assert!(print(&["stats", "-s", &server, "pools"]).contains("total_acquired: 0"));
+    let daemon = Daemon::start_with_jobs(&["--jobs-store", "memory"]);
+    assert!(print(&["stats", "-s", &daemon.address.to_string(), "jobs"]).contains("current-jobs-ready: 0"));
+}

@@ -1,0 +1,280 @@
+//! What shells complete behind the program's name, each tried in the shell itself.
+
+use nix::pty::{Winsize, openpty};
+use poolcounter::cli::COMMANDS;
+use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::skipped;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// What the program prints for a shell.
+fn script(shell: &str) -> String {
+    let output = Command::new(Daemon::program()).args(["completions", shell]).output().expect("the program runs");
+    assert!(output.status.success() && output.stderr.is_empty());
+    String::from_utf8(output.stdout).expect("is text")
+}
+
+/// Whether there is such a shell; that there is none is told.
+fn has(shell: &str) -> bool {
+    let found = Command::new(shell).args(["-c", "exit 0"]).status().is_ok_and(|status| status.success());
+    if !found {
+        skipped(&format!("completions of {shell}, because it is not installed"));
+    }
+    found
+}
+
+#[test]
+fn every_command_and_option_is_known() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = script(shell);
+        for command in COMMANDS {
+            assert!(script.contains(command.name), "{shell}: {}", command.name);
+            for option in (command.options)() {
+                let name = if shell == "fish" { format!("-l {} ", option.long) } else { format!("--{}", option.long) };
+                assert_ne!(script.contains(&name), option.is_hidden, "{shell}: {name}");
+            }
+        }
+        if has(shell) {
+            let mut check = Command::new(shell).arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+            let check = check.as_mut().expect("it runs");
+            check.stdin.take().expect("is piped").write_all(script.as_bytes()).expect("is read");
+            let mut said = String::new();
+            check.stderr.take().expect("is piped").read_to_string(&mut said).expect("is text");
+            assert!(check.wait().expect("ends").success() && said.is_empty(), "{shell}: {said}");
+        }
+    }
+}
+
+/// A directory with files to complete, where the shells stand.
+fn scratch() -> Scratch {
+    let scratch = Scratch::new();
+    fs::write(scratch.file("my file"), "").expect("can be written");
+    fs::create_dir(scratch.file("other")).expect("can be made");
+    scratch
+}
+
+#[test]
+fn bash_offers_words() {
+    if !has("bash") {
+        return;
+    }
+    let script = script("bash");
+    for (words, expected) in [
+        (&["e"][..], &["exec"][..]),
+        (&["--max-l"], &["--max-locks", "--max-line"]),
+        (&["--check"], &["--check"]),
+        (&["exec", "--on-lost", ""], &["warn", "term", "kill"]),
+        (&["exec", "--on-lost", "=", "t"], &["term"]),
+        (&["exec", "--on-lost", "="], &["warn", "term", "kill"]),
+        (&["exec", "--on-lost=t"], &["--on-lost=term"]),
+        (&["exec", "--key", ""], &[]),
+        (&["counter", "a"], &["acquire"]),
+        (&["help", "st"], &["stats"]),
+        (&["stats", "-s", "host", "--j"], &["--json"]),
+        (&["stats", "--", "FU"], &["FULL"]),
+        (&["stats", "mem"], &["members"]),
+        (&["stats", "--", "--j"], &[]),
+        // The command that is run, once; then its own words.
+        (&["exec", "-k", "k", "--", "poolc-"], &["poolc-test"]),
+        (&["exec", "-k", "k", "poolc-"], &["poolc-test"]),
+        (&["exec", "--key", "=", "k", "-a", "poolc-"], &["poolc-test"]),
+        (&["exec", "-k", "k", "--", "ls", "poolc-"], &[]),
+        (&["exec", "-k", "k", "--", "ls", "--on-l"], &[]),
+        (&["exec", "-k", "k", "ls", "--on-l"], &[]),
+        (&["counter", "acquire", "n", "1", "2", "--", "poolc-"], &["poolc-test"]),
+        (&["counter", "acquire", "n", "1", "2", "--", "ls", "poolc-"], &[]),
+    ] {
+        let scratch = scratch();
+        // A command of two directories is found twice.
+        for directory in ["one", "two"] {
+            let path = scratch.file(directory);
+            fs::create_dir(&path).expect("can be made");
+            poolcounter_testkit::daemon::install(&path.join("poolc-test"), b"#!/bin/sh\n");
+        }
+        let test = format!(
+            "PATH={}:{}:$PATH\n{script}\nCOMP_WORDS=(poolcounter \"$@\") COMP_CWORD=$#\n_poolcounter\n\
+             ((${{#COMPREPLY[@]}})) && printf '%s\\n' \"${{COMPREPLY[@]}}\"; true",
+            scratch.file("one").display(),
+            scratch.file("two").display()
+        );
+        let output = Command::new("bash").args(["-c", &test, "bash"]).args(words).output().expect("it runs");
+        let offered = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(offered.lines().collect::<Vec<_>>(), expected, "{words:?}");
+        assert!(output.stderr.is_empty(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// A shell at a terminal.
+struct Interactive {
+    child: Child,
+    terminal: File,
+    shown: String,
+}
+
+impl Interactive {
+    fn start(command: &[&str], scratch: &Scratch, setup: &str) -> Interactive {
+        let size = Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+        let pair = openpty(Some(&size), None).expect("a pseudo terminal");
+        let stdio = || Stdio::from(pair.slave.try_clone().expect("a second handle"));
+        // Whatever it waits for in vain, it ends, and with it the terminal.
+        let child = Command::new("timeout")
+            .args(["--foreground", "60"])
+            .args(command)
+            .current_dir(scratch.file(""))
+            .env_clear()
+            .envs([("TERM", "vt100"), ("PATH", "/usr/bin:/bin"), ("HOME", "/nowhere"), ("LC_ALL", "C.UTF-8")])
+            .stdin(stdio())
+            .stdout(stdio())
+            .stderr(stdio())
+            .spawn()
+            .expect("it runs");
+        let mut shell = Interactive { child, terminal: File::from(pair.master), shown: String::new() };
+        shell.send(&format!("{setup}\necho 're''ady'\n"));
+        shell.wait_for("ready");
+        shell
+    }
+
+    fn send(&mut self, text: &str) {
+        self.terminal.write_all(text.as_bytes()).expect("is read");
+    }
+
+    /// Everything that is shown up to this text.
+    fn wait_for(&mut self, text: &str) -> String {
+        loop {
+            if let Some(at) = self.shown.find(text) {
+                let rest = self.shown.split_off(at + text.len());
+                return std::mem::replace(&mut self.shown, rest);
+            }
+            let mut bytes = [0; 4096];
+            let len = self.terminal.read(&mut bytes).unwrap_or_else(|error| panic!("{error}: {}", self.shown));
+            self.shown += &String::from_utf8_lossy(&bytes[..len]);
+        }
+    }
+
+    /// The words that a line has after the tabulator was pressed behind it.
+    fn complete(&mut self, line: &str) -> Vec<String> {
+        // The beginning of the line makes the rest arguments of what prints them.
+        self.send(&format!("{line}\t\x01printf '<%s>\\n' 'be''gin' \x05 'en''d'\n"));
+        self.wait_for("<begin>");
+        let printed = self.wait_for("<end>");
+        let words = printed.split(['\r', '\n']).filter_map(|line| line.strip_prefix('<')?.strip_suffix('>'));
+        words.filter(|word| *word != "end").map(String::from).collect()
+    }
+}
+
+impl Drop for Interactive {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What both shells complete alike: the line, and its last word afterwards.
+const LINES: &[(&str, &str)] = &[
+    ("poolcounter comp", "completions"),
+    ("poolcounter --busy-p", "--busy-poll"),
+    ("poolcounter -c my", "my file"),
+    ("poolcounter -c my\\ f", "my file"),
+    ("poolcounter -c 'my", "my file"),
+    ("poolcounter --config oth", "other"),
+    ("poolcounter --config=my", "--config=my file"),
+    ("poolcounter exec --on-lost=te", "--on-lost=term"),
+    ("poolcounter exec --on-lost te", "term"),
+    ("poolcounter exec -k k --on-l", "--on-lost"),
+    ("poolcounter counter acq", "acquire"),
+    ("poolcounter exec -k k -- mkfif", "mkfifo"),
+    ("poolcounter exec -k k mkfif", "mkfifo"),
+    ("poolcounter exec -k k -- cat my", "my file"),
+    ("poolcounter exec -k k -- cat --on-l", "--on-l"),
+    ("poolcounter counter acquire n 1 2 -- mkfif", "mkfifo"),
+    ("poolcounter counter acquire n 1 2 -- cat my", "my file"),
+    ("poolcounter stats -- --js", "--js"),
+];
+
+fn completes(shell: &mut Interactive) {
+    for (line, expected) in LINES {
+        let words = shell.complete(line);
+        // A shell may show the slash of a directory until the next word begins.
+        let last = words.last().map(|word| word.trim_end_matches('/'));
+        assert_eq!(last, Some(*expected), "{line}: {words:?}");
+    }
+}
+
+#[test]
+fn bash_completes_at_a_terminal() {
+    if !has("bash") {
+        return;
+    }
+    let scratch = scratch();
+    fs::write(scratch.file("script"), script("bash")).expect("can be written");
+    let setup = "bind 'set enable-bracketed-paste off'; PS1='$ '; . ./script; rm script";
+    let mut shell = Interactive::start(&["bash", "--norc", "--noprofile", "-i"], &scratch, setup);
+    completes(&mut shell);
+}
+
+#[test]
+fn zsh_completes_at_a_terminal() {
+    if !has("zsh") {
+        return;
+    }
+    let scratch = scratch();
+    let functions = Scratch::new();
+    fs::write(functions.file("_poolcounter"), script("zsh")).expect("can be written");
+    let setup = format!(
+        "unset zle_bracketed_paste; PS1='$ '; bindkey -e; setopt no_beep; fpath=({} $fpath); autoload -Uz compinit; compinit -u -D",
+        Path::new(&functions.file("")).display()
+    );
+    let mut shell = Interactive::start(&["zsh", "-f", "-i"], &scratch, &setup);
+    completes(&mut shell);
+}
+
+#[test]
+fn fish_completes() {
+    if !has("fish") {
+        return;
+    }
+    let scratch = scratch();
+    fs::write(scratch.file("script"), script("fish")).expect("can be written");
+    let offered = |line: &str| {
+        let output = Command::new("fish")
+            .args(["--no-config", "-c", "source script; complete -C $argv[1]", line])
+            .current_dir(scratch.file(""))
+            .output()
+            .expect("it runs");
+        assert!(output.stderr.is_empty(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        let offered = String::from_utf8_lossy(&output.stdout).into_owned();
+        offered.lines().map(|line| line.split('\t').next().unwrap_or_default().to_string()).collect::<Vec<_>>()
+    };
+    for (line, expected) in [
+        ("poolcounter comp", &["completions"][..]),
+        ("poolcounterd comp", &["completions"]),
+        ("poolcounter --busy-p", &["--busy-poll"]),
+        ("poolcounter --check", &["--check"]),
+        ("poolcounter -c my", &["my\\ file", "my file"]),
+        ("poolcounter exec --on-lost ", &["kill", "term", "warn"]),
+        ("poolcounter exec --on-lost=te", &["--on-lost=term"]),
+        ("poolcounter exec --key ", &[]),
+        ("poolcounter counter acq", &["acquire"]),
+        ("poolcounter exec -k k -- mkfif", &["mkfifo"]),
+        ("poolcounter exec -k k mkfif", &["mkfifo"]),
+        ("poolcounter exec --key=k mkfif", &["mkfifo"]),
+        ("poolcounter exec -k k -- cat oth", &["other/"]),
+        ("poolcounter exec -k k -- cat --on-l", &[]),
+        ("poolcounter exec -k k cat --on-l", &[]),
+        ("poolcounter counter acquire n 1 2 -- mkfif", &["mkfifo"]),
+        ("poolcounter counter acquire n 1 2 -- cat oth", &["other/"]),
+        ("poolcounter counter acquire n 1 2 mkfif", &[]),
+        ("poolcounter stats -- --js", &[]),
+    ] {
+        let offered = offered(line);
+        match expected {
+            // Versions differ in whether it is quoted.
+            ["my\\ file", _] => assert!(offered.len() == 1 && expected.contains(&&*offered[0]), "{line}: {offered:?}"),
+            _ => assert_eq!(offered, expected, "{line}"),
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! `poolcounter exec` as a process, with the real daemon: what it runs and when, how it ends, and what becomes of the lock.
+
+use nix::pty::openpty;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
+use poolcounter_testkit::running::{Ended, Running};
+use poolcounter_testkit::scratch::Scratch;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Says that it runs, and ends when its standard input does.
+const UNTIL_EOF: [&str; 3] = ["sh", "-c", "echo runs; cat"];
+
+fn exec(options: &[&str], command: &[&str]) -> Command {
+    let mut exec = Command::new(Daemon::program());
+    exec.arg("exec").args(options).arg("--").args(command);
+    exec
+}
+
+/// Starts it with these options, for the pool `k`.
+fn start(server: &str, options: &[&str], command: &[&str]) -> Running {
+    Running::start(&mut exec(&[&["-s", server, "-k", "k"], options].concat(), command))
+}
+
+fn run(server: &str, options: &[&str], command: &[&str]) -> Ended {
+    start(server, options, command).finish()
+}
+
+/// A daemon, how to name it, and a client that looks on.
+fn daemon() -> (Daemon, String, Client) {
+    let daemon = Daemon::start(&[]);
+    let (server, client) = (daemon.address.to_string(), daemon.connect());
+    (daemon, server, client)
+}
+
+/// The address of a port where nobody listens.
+fn nowhere() -> String {
+    TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").to_string()
+}
+
+/// Waits until nobody holds the pool any more.
+fn assert_given_back(observer: &mut Client) {
+    observer.wait_for_stat("processing_workers", 0);
+    observer.wait_for_stat("hashtable_entries", 0);
+}
+
+// The command
+
+#[test]
+fn the_command_runs_while_the_place_is_held() {
+    let (_daemon, server, mut observer) = daemon();
+    let mut exec = start(&server, &[], &UNTIL_EOF);
+    assert_eq!(exec.line(), "runs");
+    assert_eq!(observer.ask("ACQ4ME k 1 9 0"), "TIMEOUT");
+    assert_eq!(exec.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
+    assert_given_back(&mut observer);
+    assert_eq!(observer.stat("total_releases"), 1);
+}
+
+#[test]
+fn as_many_run_as_may() {
+    let (_daemon, server, mut observer) = daemon();
+    let start = || start(&server, &["--workers", "2"], &UNTIL_EOF);
+    let (mut first, mut second, mut third) = (start(), start(), None);
+    assert_eq!((first.line(), second.line()), ("runs".into(), "runs".into()));
+    let third = third.insert(start());
+    observer.wait_for_stat("waiting_workers", 1);
+    assert_eq!(first.finish().status, Some(0));
+    assert_eq!(third.line(), "runs");
+}
+
+#[test]
+fn its_status_is_that_of_the_command() {
+    let (_daemon, server, mut observer) = daemon();
+    for (script, status) in
+        [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143), ("kill -KILL $$", 137), ("kill -40 $$", 255)]
+    {
+        assert_eq!(run(&server, &[], &["sh", "-c", script]).status, Some(status), "{script}");
+    }
+    let Ended { status, stderr, .. } = run(&server, &[], &["/no/such/command"]);
+    assert_eq!(status, Some(127));
+    assert!(stderr.starts_with("poolcounter: /no/such/command: "), "{stderr}");
+    let scratch = Scratch::new();
+    let file = scratch.file("file");
+    fs::write(&file, "no program").expect("can be written");
+    assert_eq!(run(&server, &[], &[&file.display().to_string()]).status, Some(126));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("is ours");
+    assert_eq!(run(&server, &[], &[&file.display().to_string()]).status, Some(126));
+    assert_given_back(&mut observer);
+}
+
+#[test]
+fn arguments_input_and_output_are_those_of_the_command() {
+    let (_daemon, server, _) = daemon();
+    let mut exec =
+        start(&server, &[], &["sh", "-c", "printf '<%s>' \"$@\"; cat; echo oops >&2", "-", "-k", "a b", "--", ""]);
+    exec.child.stdin.as_mut().expect("is piped").write_all(b"input").expect("is read");
+    assert_eq!(
+        exec.finish(),
+        Ended { status: Some(0), stdout: "<-k><a b><--><>input".into(), stderr: "oops\n".into() }
+    );
+    // Without the dashes, the first word that is no option begins the command.
+    let output =
+        Command::new(Daemon::program()).args(["exec", "-s", &server, "-k", "k", "echo", "-k", "--help"]).output();
+    assert_eq!(output.expect("the program runs").stdout, b"-k --help\n");
+}
+
+#[test]
+fn the_command_has_no_socket() {
+    let (_daemon, server, _) = daemon();
+    let Ended { stdout, .. } = run(&server, &[], &["sh", "-c", "ls -l /proc/self/fd"]);
+    assert!(stdout.contains("pipe:") && !stdout.contains("socket:") && !stdout.contains("signalfd"), "{stdout}");
+}
+
+#[test]
+fn a_key_is_bytes() {
+    let (_daemon, server, mut holder) = daemon();
+    holder.send(b"ACQ4ME k\xff\xc3 1 9 0\n");
+    assert_eq!(holder.line(), "LOCKED");
+    let with_key = |key: &[u8]| {
+        let mut command = Command::new(Daemon::program());
+        command.args(["exec", "-s", &server, "-t", "0", "-k"]).arg(OsStr::from_bytes(key)).arg("true");
+        command.output().expect("the program runs").status.code()
+    };
+    assert_eq!(with_key(b"k\xff\xc3"), Some(75), "the same bytes are the same pool");
+    assert_eq!(with_key(b"k\xff\xc4"), Some(0));
+    assert_eq!(with_key("k\u{fffd}\u{fffd}".as_bytes()), Some(0));
+    assert_eq!(with_key(b"k\xff\n"), Some(64));
+}
+
+#[test]
+fn what_is_wrong_with_the_command_line_is_named() {
+    for (arguments, named) in [
+        (&["exec", "true"][..], "--key is missing"),
+        (&["exec", "-k", "k"], "no command"),
+        (&["exec", "-k", "", "true"], "--key: \"\" is not a key"),
+        (&["exec", "-k", "k", "--workers", "0", "true"], "--workers: \"0\" is not a number"),
+        (&["exec", "-k", "k", "--on-lost", "cry", "true"], "--on-lost: \"cry\" is not warn, term or kill"),
+        (&["exec", "--frobnicate", "true"], "frobnicate"),
+    ] {
+        let output = Command::new(Daemon::program()).args(arguments).output().expect("the program runs");
+        let sentence = String::from_utf8(output.stderr).expect("is text");
+        assert!(sentence.contains(named) && sentence.lines().count() == 1, "{arguments:?}: {sentence}");
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}");
+    }
+}
+
+// No place
+
+#[test]
+fn who_gets_no_place_is_told_why() {
+    let (_daemon, server, mut holder) = daemon();
+    assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    for (options, why) in [
+        (["--timeout", "0"], "TIMEOUT, as no lock came free within 0 s"),
+        (["--timeout", "0.2"], "TIMEOUT, as no lock came free within 0.2 s"),
+        (["--queue", "1"], "QUEUE_FULL, as 1 run or wait already"),
+    ] {
+        let Ended { status, stdout, stderr } = run(&server, &options, &["echo", "runs"]);
+        assert_eq!((status, &*stdout), (Some(75), ""));
+        let (said, holder) = stderr.split_once("; ").expect("why, and who");
+        assert_eq!(said, format!("poolcounter: k: {why}"));
+        assert!(holder.starts_with("127.0.0.1:") && holder.contains(" has held it for "), "{holder}");
+    }
+    assert_eq!(holder.ask("ACQ4ME k 9 9 0"), "LOCKED");
+    let Ended { stderr, .. } = run(&server, &["--timeout", "0", "-w", "2"], &["echo", "runs"]);
+    assert!(stderr.ends_with(" s, another for less\n"), "{stderr}");
+}
+
+#[test]
+fn who_gets_no_place_may_be_told_by_a_status_only() {
+    let (_daemon, server, mut holder) = daemon();
+    assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    let options = ["--timeout", "0", "--quiet", "--conflict-exit", "7"];
+    let expected = Ended { status: Some(7), stdout: String::new(), stderr: String::new() };
+    assert_eq!(run(&server, &options, &["echo", "runs"]), expected);
+}
+
+#[test]
+fn key_and_servers_may_be_in_the_environment() {
+    let (_daemon, server, mut observer) = daemon();
+    let nowhere = nowhere();
+    let mut started = exec(&[], &UNTIL_EOF);
+    started.env("POOLCOUNTER_SERVERS", format!("{nowhere}, {server}")).env("POOLCOUNTER_KEY", "from env");
+    let mut running = Running::start(&mut started);
+    assert_eq!(running.line(), "runs");
+    assert_eq!(observer.ask("ACQ4ME from%20env 1 9 0"), "TIMEOUT");
+    let stats =
+        Command::new(Daemon::program()).args(["stats", "total_acquired"]).env("POOLCOUNTER_SERVERS", &server).output();
+    assert_eq!(stats.expect("it runs").stdout, b"total_acquired: 1\n");
+    // What the options say counts.
+    let mut named = exec(&["-s", &server, "-k", "k"], &["true"]);
+    named.env("POOLCOUNTER_SERVERS", &nowhere).env("POOLCOUNTER_KEY", "a\nb");
+    assert_eq!(Running::start(&mut named).finish().status, Some(0));
+    let ended = Running::start(exec(&[], &["true"]).env("POOLCOUNTER_KEY", "a\nb")).finish();
+    assert_eq!((ended.status, ended.stderr.contains("POOLCOUNTER_KEY is not a key")), (Some(64), true), "{ended:?}");
+}
+
+#[test]
+fn one_does_the_work_for_all_who_wait() {
+    let (_daemon, server, mut observer) = daemon();
+    let mut first = start(&server, &["--any"], &UNTIL_EOF);
+    assert_eq!(first.line(), "runs");
+    let second = start(&server, &["--any"], &UNTIL_EOF);
+    let third = start(&server, &["--any", "--done-exit", "9"], &UNTIL_EOF);
+    observer.wait_for_stat("waiting_workers", 2);
+    assert_eq!(first.finish().status, Some(0));
+    assert_eq!(second.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
+    assert_eq!(third.finish(), Ended { status: Some(9), stdout: String::new(), stderr: String::new() });
+}
+
+#[test]
+fn work_that_failed_is_done_by_the_next() {
+    let (_daemon, server, mut observer) = daemon();
+    let mut first = start(&server, &["--any"], &["sh", "-c", "echo runs; read line; exit 1"]);
+    assert_eq!(first.line(), "runs");
+    let second = start(&server, &["--any"], &["echo", "runs too"]);
+    observer.wait_for_stat("waiting_workers", 1);
+    assert_eq!(first.finish().status, Some(1));
+    assert_eq!(second.finish().stdout, "runs too\n");
+}
+
+// Servers
+
+#[test]
+fn without_a_server_nothing_runs_unless_it_may() {
+    let (first, second) = (nowhere(), nowhere());
+    let Ended { status, stdout, stderr } = run(&first, &["-s", &second], &["echo", "runs"]);
+    assert_eq!((status, &*stdout), (Some(69), ""));
+    assert!(stderr.starts_with("poolcounter: k: no server answers; ") && stderr.lines().count() == 1, "{stderr}");
+    assert!(stderr.contains(&first) && stderr.contains(&second), "{stderr}");
+    let Ended { status, stdout, stderr } = run(&first, &["--fail-open"], &["sh", "-c", "echo runs; exit 3"]);
+    assert_eq!((status, &*stdout), (Some(3), "runs\n"));
+    assert!(stderr.contains("no server answers") && stderr.contains("runs without a lock"), "{stderr}");
+}
+
+#[test]
+fn a_server_that_comes_late_is_waited_for() {
+    let free = nowhere();
+    let waiting = start(&free, &["--retry", "--timeout", "30"], &["echo", "runs"]);
+    thread::sleep(Duration::from_millis(700));
+    let _daemon = Daemon::start(&["-l", &free]);
+    assert_eq!(waiting.finish(), Ended { status: Some(0), stdout: "runs\n".into(), stderr: String::new() });
+    let begun = Instant::now();
+    let ended = run(&nowhere(), &["--retry", "--timeout", "0.6", "--fail-open"], &["echo", "runs"]);
+    assert_eq!((ended.status, &*ended.stdout), (Some(0), "runs\n"));
+    assert!(begun.elapsed() >= Duration::from_millis(600));
+}
+
+#[test]
+fn the_next_server_is_asked_when_one_is_dead() {
+    let (_daemon, server, mut observer) = daemon();
+    // Of ten dead ones, some come before it for any key.
+    let dead: Vec<String> = (0..10).map(|_| nowhere()).collect();
+    let options: Vec<&str> = dead.iter().flat_map(|dead| ["-s", dead.as_str()]).collect();
+    for key in ["a", "b", "c"] {
+        let mut exec = start(&server, &[&options[..], &["-k", key]].concat(), &UNTIL_EOF);
+        assert_eq!(exec.line(), "runs");
+        assert_eq!(observer.ask(&format!("ACQ4ME {key} 1 9 0")), "TIMEOUT");
+    }
+}
+
+#[test]
+fn keys_are_placed_as_by_mediawiki() {
+    let daemons = [Daemon::start(&[]), Daemon::start(&[]), Daemon::start(&[])];
+    let servers: Vec<String> = daemons.iter().map(|daemon| daemon.address.to_string()).collect();
+    for key in ["a", "b", "c", "d", "e"] {
+        let options = ["-s", &servers[1], "-s", &servers[2], "-k", key];
+        let mut exec = start(&servers[0], &options, &UNTIL_EOF);
+        assert_eq!(exec.line(), "runs");
+        let first =
+            (0..3).min_by_key(|n| format!("{:x}", md5::compute(format!("{}{key}", servers[*n])))).expect("three");
+        for (n, daemon) in daemons.iter().enumerate() {
+            assert_eq!(daemon.connect().stat("processing_workers"), u64::from(n == first), "{key} at {n}");
+        }
+    }
+}
+
+// Signals
+
+#[test]
+fn signals_are_passed_on() {
+    let (_daemon, server, mut observer) = daemon();
+    for (signal, name) in [
+        (Signal::SIGTERM, "TERM"),
+        (Signal::SIGINT, "INT"),
+        (Signal::SIGHUP, "HUP"),
+        (Signal::SIGQUIT, "QUIT"),
+        (Signal::SIGUSR1, "USR1"),
+        (Signal::SIGUSR2, "USR2"),
+        (Signal::SIGALRM, "ALRM"),
+    ] {
+        let script = format!("trap 'echo got {name}; exit 5' {name}; echo ready; while :; do sleep 0.02; done");
+        let mut exec = start(&server, &[], &["sh", "-c", &script]);
+        assert_eq!(exec.line(), "ready");
+        exec.signal(signal);
+        let Ended { status, stdout, .. } = exec.finish();
+        assert_eq!((status, stdout), (Some(5), format!("got {name}\n")));
+    }
+    // A command without a handler of its own ends, and so does this, with the shells' status.
+    let mut exec = start(&server, &[], &["sh", "-c", "echo ready; exec sleep 60"]);
+    assert_eq!(exec.line(), "ready");
+    exec.signal(Signal::SIGTERM);
+    assert_eq!(exec.finish().status, Some(143));
+    assert_given_back(&mut observer);
+}
+
+#[test]
+fn a_signal_that_is_ignored_stays_so() {
+    let (_daemon, server, _) = daemon();
+    let script = format!(
+        "trap '' HUP; exec {} exec -s {server} -k k -- sh -c 'kill -HUP $PPID; sleep 0.2; kill -HUP $$; echo alive'",
+        Daemon::program()
+    );
+    let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
+    assert_eq!((output.status.code(), output.stdout), (Some(0), b"alive\n".to_vec()));
+}
+
+#[test]
+fn a_parent_that_ignores_its_children_does_no_harm() {
+    let (_daemon, server, _) = daemon();
+    let script = format!("trap '' CHLD; exec {} exec -s {server} -k k -- sh -c 'sleep 0.1; exit 7'", Daemon::program());
+    let status = Command::new("sh").args(["-c", &script]).status().expect("a shell");
+    assert_eq!(status.code(), Some(7));
+}
+
+#[test]
+fn a_signal_ends_the_wait() {
+    let (_daemon, server, mut holder) = daemon();
+    assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    let mut exec = start(&server, &[], &["echo", "runs"]);
+    holder.wait_for_stat("waiting_workers", 1);
+    exec.signal(Signal::SIGINT);
+    assert!(!wait(&mut exec.child).success());
+    holder.wait_for_stat("waiting_workers", 0);
+}
+
+#[test]
+fn whatever_kills_it_gives_the_lock_back() {
+    let (_daemon, server, mut observer) = daemon();
+    let mut exec = start(&server, &[], &["sh", "-c", "echo $$; exec sleep 60"]);
+    let command: i32 = exec.line().parse().expect("a process id");
+    assert_eq!(observer.ask("ACQ4ME k 1 9 0"), "TIMEOUT");
+    exec.signal(Signal::SIGKILL);
+    wait(&mut exec.child);
+    observer.wait_for_stat("processing_workers", 0);
+    kill(Pid::from_raw(command), Signal::SIGKILL).expect("the command runs on, as nobody was there to end it");
+}
+
+// What is lost
+
+#[test]
+fn the_loss_of_the_lock_is_told_and_the_command_ended_if_wanted() {
+    for (action, status, told) in [
+        ("warn", 3, "the command runs on without it"),
+        ("term", 143, "the command is terminated"),
+        ("kill", 137, "the command is killed"),
+    ] {
+        let (mut daemon, server, _) = daemon();
+        let script = "echo runs; read line; exit 3";
+        let mut exec = start(&server, &["--on-lost", action], &["sh", "-c", script]);
+        assert_eq!(exec.line(), "runs");
+        daemon.signal(Signal::SIGTERM);
+        daemon.wait();
+        let mut stderr = BufReader::new(exec.child.stderr.take().expect("is piped"));
+        let mut line = String::new();
+        stderr.read_line(&mut line).expect("is text");
+        assert_eq!(line, format!("poolcounter: the lock is lost, because the connection is gone; {told}\n"));
+        if action == "warn" {
+            drop(exec.child.stdin.take());
+        }
+        assert_eq!(wait(&mut exec.child).code(), Some(status), "{action}");
+    }
+}
+
+#[test]
+fn a_hold_that_is_over_is_a_lock_that_is_lost() {
+    let (_daemon, server, mut observer) = daemon();
+    let begun = Instant::now();
+    let exec = start(&server, &["--hold", "0.3", "--on-lost", "term"], &["sleep", "60"]);
+    observer.wait_for_stat("total_acquired", 1);
+    assert_eq!(observer.ask("ACQ4ME k 1 9 60"), "LOCKED");
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    let Ended { status, stderr, .. } = exec.finish();
+    assert_eq!(status, Some(143));
+    assert!(stderr.contains("the lock is lost, because its time is over"), "{stderr}");
+}
+
+/// The server has a shorter limit, of which it tells nobody: the end of the lock shows when it is given back.
+#[test]
+fn a_lock_that_was_taken_back_is_missed_in_the_end() {
+    let daemon = Daemon::start(&["--max-hold", "0.1"]);
+    let Ended { status, stderr, .. } = run(&daemon.address.to_string(), &[], &["sleep", "0.5"]);
+    assert_eq!(status, Some(0));
+    assert!(stderr.contains("the longest time to hold it was over"), "{stderr}");
+}
+
+#[test]
+fn an_upgrade_of_the_daemon_is_not_noticed() {
+    let (mut daemon, server, mut observer) = daemon();
+    let mut exec = start(&server, &["--on-lost", "kill"], &UNTIL_EOF);
+    assert_eq!(exec.line(), "runs");
+    daemon.upgrade();
+    assert_eq!(exec.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
+    assert_given_back(&mut observer);
+}
+
+// What it says
+
+#[test]
+fn the_wait_is_told() {
+    let (_daemon, server, mut holder) = daemon();
+    assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    let exec = start(&server, &["--print-wait"], &["true"]);
+    holder.wait_for_stat("waiting_workers", 1);
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    let Ended { stderr, .. } = exec.finish();
+    let seconds = stderr.strip_prefix("poolcounter: waited ").and_then(|rest| rest.strip_suffix(" s for k\n"));
+    let seconds: f64 = seconds.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{stderr}"));
+    assert!((0.2..PATIENCE.as_secs_f64()).contains(&seconds), "{stderr}");
+}
+
+#[test]
+fn a_terminal_shows_the_wait() {
+    let (_daemon, server, mut holder) = daemon();
+    assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    let terminal = openpty(None, None).expect("a pseudo terminal");
+    let mut child = exec(&["-s", &server, "-k", "k", "--timeout", "2.5"], &["true"])
+        .stderr(Stdio::from(terminal.slave))
+        .spawn()
+        .expect("the program runs");
+    assert_eq!(wait(&mut child).code(), Some(75));
+    let mut shown = Vec::new();
+    // The last that had it open is gone, which a pseudo terminal tells with an error.
+    let _ = File::from(terminal.master).read_to_end(&mut shown);
+    let shown = String::from_utf8(shown).expect("is text");
+    let (said, holder) = shown.split_once("; ").expect("why, and who");
+    assert_eq!(
+        said,
+        "\r\x1b[Kwaiting for k, 1 s of 2.5\r\x1b[Kwaiting for k, 2 s of 2.5\r\x1b[K\
+         poolcounter: k: TIMEOUT, as no lock came free within 2.5 s"
+    );
+    assert!(holder.ends_with(" s\r\n"), "{holder:?}");
+}

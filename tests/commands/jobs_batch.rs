@@ -1,0 +1,256 @@
+//! `poolcounter jobs run` as a farm uses it: batches of a tube, several servers, metrics.
+
+use poolcounter::client::{JobState, NewJob, Producer, Retry, SummaryBy, SummaryRow};
+use poolcounter_testkit::daemon::{Daemon, wait};
+use poolcounter_testkit::jobs_command::{Running, TIMEOUTS, counts, errors, server, until, wait_for, without_time};
+use poolcounter_testkit::scratch::Scratch;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// Each attempt after the first would bury a job.
+const ONE_ATTEMPT: Retry = Retry { attempts: 1, first: Duration::ZERO, factor: 1.0, max: Duration::ZERO };
+
+/// A command that answers each line, and notes what it was given.
+const ANSWER: &str = r#"echo "$0 $JOB_TUBE" >>begun
+    while read -r id body; do
+        printf '%s %s\n' "$id" "$body" >>ran
+        case $body in
+            fail) printf '%s\n' "$id fail no such page\nat all";;
+            chat) echo "hello"; echo "$id done";;
+            *) echo "$id done";;
+        esac
+    done"#;
+
+fn put(producer: &Producer, tube: &str, bodies: &[&str]) {
+    let jobs: Vec<_> = bodies.iter().map(|body| NewJob { tube: Some(tube.into()), ..NewJob::new(*body) }).collect();
+    producer.put_many(&jobs).expect("are put").into_iter().for_each(|put| assert!(put.is_ok()));
+}
+
+/// A runner of batches, whose script gets this as its name.
+fn start(address: &str, options: &[&str], name: &str, script: &str) -> Running {
+    let scratch = Scratch::new();
+    let child = Command::new(Daemon::program())
+        .args(["jobs", "-s", address, "run"])
+        .args(options)
+        .args(["--", "sh", "-c", script, name])
+        .current_dir(scratch.file(""))
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    Running { child, scratch }
+}
+
+#[test]
+fn a_command_gets_jobs_of_one_tube_and_answers_each() {
+    let (_daemon, address, producer) = server(&[]);
+    put(&producer, "a/t", &["1", "fail", "two\nlines \\n", "chat", "5"]);
+    put(&producer, "b/t", &["6", "7"]);
+    put(&producer, "b/mail", &["8"]);
+    let options = ["--watch", "*/t:3", "--watch", "b/mail", "--batch", "4", "--delay", "100"];
+    let running = start(&address, &options, "{wiki} {type} {tube}", ANSWER);
+    let lines = ["1 1", "2 fail", r"3 two\nlines \\n", "4 chat", "5 5", "6 6", "7 7", "8 8"];
+    running.expect_lines("ran", &lines);
+    wait_for(&producer, [0, 0, 1, 0]);
+    // Three take turns, and one has a job more than a command takes.
+    running.expect_lines("begun", &["a t a/t a/t", "a t a/t a/t", "b mail b/mail b/mail", "b t b/t b/t"]);
+    assert_eq!(errors(&producer, JobState::Delayed), ["no such page\nat all"]);
+    running.signal();
+    let said = running.finish();
+    let mut lines: Vec<_> = said.lines().map(without_time).collect();
+    lines.sort();
+    let mut wanted: Vec<_> = [1, 3, 4, 5].map(|id| format!("poolcounter: job {id} of a/t: done in T s")).into();
+    wanted.push("poolcounter: job 2 of a/t: failed in T s: no such page: at all".into());
+    wanted.extend([6, 7].map(|id| format!("poolcounter: job {id} of b/t: done in T s")));
+    wanted.push("poolcounter: job 8 of b/mail: done in T s".into());
+    wanted.insert(5, "poolcounter: a/t: hello".into());
+    wanted.sort();
+    assert_eq!(lines, wanted);
+}
+
+#[test]
+fn what_a_command_leaves_costs_an_attempt_of_the_first_only() {
+    let (_daemon, address, producer) = server(&[]);
+    producer.retry("a/t", &ONE_ATTEMPT).expect("is set");
+    put(&producer, "a/t", &["late", "poison", "good", "good"]);
+    let script = "while read -r id body; do
+            echo $id $body >>ran
+            case $body in
+                late) [ -e seen ] || { : >seen; echo $id release; continue; };;
+                poison) kill -9 $$;;
+            esac
+            echo $id done
+        done";
+    let running = start(&address, &["a/t", "--batch", "10"], "", script);
+    running.expect_lines("ran", &["1 late", "1 late", "2 poison", "3 good", "4 good"]);
+    wait_for(&producer, [0, 0, 0, 1]);
+    assert_eq!(errors(&producer, JobState::Buried), ["its command ended with status 137, before it answered\n"]);
+}
+
+#[test]
+fn a_batch_is_touched_while_it_runs_and_what_is_left_is_given_back() {
+    let (_daemon, address, producer) = server(&[]);
+    producer.retry("a/t", &ONE_ATTEMPT).expect("is set");
+    for body in ["1", "2", "3"] {
+        producer.put(&NewJob { ttr: Duration::from_secs(1), ..NewJob::new(body) }).expect("is put");
+    }
+    let script = "read -r id body; echo $id done; sleep 2.5; echo >>late; sleep 1000";
+    let running = start(&address, &["a/t", "--batch", "3", "--grace", "0"], "", script);
+    running.expect_lines("late", &[""]);
+    assert_eq!(counts(&producer), [0, 2, 0, 0], "the first is done, and no TTR has run out");
+    running.signal();
+    let said = running.finish();
+    let lines: Vec<_> = said.lines().map(without_time).collect();
+    let given_back = [2, 3].map(|id| format!("poolcounter: job {id} of a/t: given back after T s"));
+    assert_eq!(lines[1..], given_back, "{said}");
+    assert_eq!(counts(&producer), [2, 0, 0, 0]);
+}
+
+#[test]
+fn a_command_has_its_time_for_each_answer() {
+    let (_daemon, address, producer) = server(&[]);
+    put(&producer, "a/t", &["1", "2", "3", "4", "5", "hang", "7"]);
+    let script = "while read -r id body; do [ $body != hang ] || sleep 1000; sleep 0.3; echo $id done; done";
+    let running = start(&address, &["a/t", "--batch", "10", "--timeout", "1", "--delay", "100"], "", script);
+    wait_for(&producer, [0, 0, 1, 0]);
+    assert_eq!(errors(&producer, JobState::Delayed), ["its command took longer than 1 s, before it answered\n"]);
+    drop(running);
+}
+
+#[test]
+fn a_server_that_hangs_holds_up_no_other() {
+    let (_daemon, address, producer) = server(&[]);
+    let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let hung = hangs.local_addr().expect("has an address").to_string();
+    let running = start(&hung, &["-s", &address, "--each-server", "-q", "a/t"], "", "cat >>ran; echo >>ran");
+    let (asking, _) = hangs.accept().expect("it connects");
+    for body in ["1", "2", "3"] {
+        producer.put(&NewJob::new(body)).expect("is put");
+        wait_for(&producer, [0; 4]);
+    }
+    // It still waits for the first answer of that server, if this machine is not slower than its patience.
+    let mut greeting = [0; 12];
+    asking.set_nonblocking(true).expect("can be set");
+    assert_eq!(asking.peek(&mut greeting).ok(), Some(greeting.len()));
+    assert_eq!(&greeting, b"extensions\r\n");
+    running.expect_lines("ran", &["1", "2", "3"]);
+    running.signal();
+    running.finish();
+}
+
+#[test]
+fn each_server_is_served() {
+    let servers = [server(&[]), server(&[])];
+    let options = ["-s", &servers[1].1, "--each-server", "*/t", "--batch", "5"];
+    let running = start(&servers[0].1, &options, "", ANSWER);
+    for (_, _, producer) in &servers {
+        put(producer, "a/t", &["x", "y"]);
+    }
+    for (_, _, producer) in &servers {
+        wait_for(producer, [0; 4]);
+    }
+    running.expect_lines("ran", &["1 x", "1 x", "2 y", "2 y"]);
+}
+
+#[test]
+fn a_runner_of_batches_outlives_its_server() {
+    let (daemon, address, producer) = server(&[]);
+    put(&producer, "a/t", &["x", "y"]);
+    let script = "while read -r id body; do echo $body >>ran; [ -e go ] || sleep 1000; echo $id done; done";
+    let running = start(&address, &["a/t", "--batch", "5"], "", script);
+    running.expect_lines("ran", &["x"]);
+    drop(daemon);
+    fs::write(running.scratch.file("go"), "").expect("can be written");
+    let _daemon = Daemon::start(&["--jobs", "--jobs-store", "memory", "--jobs-listen", &address]);
+    let producer = Producer::new([&*address], TIMEOUTS);
+    producer.use_tube("a/t").expect("is used");
+    put(&producer, "a/t", &["v", "w"]);
+    running.expect_lines("ran", &["v", "w", "x"]);
+    wait_for(&producer, [0; 4]);
+    running.signal();
+    let said = running.finish();
+    let lost = ": the connection was lost, with all that it held; its command is terminated";
+    let lines: Vec<_> = said.lines().map(without_time).collect();
+    assert!(lines.contains(&format!("poolcounter: job 1 of a/t: lost after T s{lost}")), "{said}");
+    assert!(lines.contains(&format!("poolcounter: job 2 of a/t: lost after T s{lost}")), "{said}");
+}
+
+/// The connection that takes batches is not used, nor looked at, until there is one.
+#[test]
+fn a_runner_that_waits_sleeps_after_a_restart() {
+    let (daemon, address, producer) = server(&[]);
+    put(&producer, "a/t", &["x", "y"]);
+    let running = start(&address, &["a/t", "--batch", "5"], "", ANSWER);
+    running.expect_lines("ran", &["1 x", "2 y"]);
+    wait_for(&producer, [0; 4]);
+    drop(daemon);
+    let _daemon = Daemon::start(&["--jobs", "--jobs-store", "memory", "--jobs-listen", &address]);
+    let producer = Producer::new([&*address], TIMEOUTS);
+    let is_waiting = |row: &SummaryRow| row.figure("waiting") == Some(1.0);
+    until("it waits again", || producer.summary(SummaryBy::Runner).expect("is asked").iter().any(is_waiting));
+    let before = wakes(running.child.id());
+    thread::sleep(Duration::from_millis(300));
+    let woken = wakes(running.child.id()) - before;
+    assert!(woken < 10, "a connection that is closed keeps it busy: {woken}");
+}
+
+/// How often the threads of a process have slept until something was to do.
+fn wakes(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let count = |task: std::io::Result<fs::DirEntry>| {
+        let status = fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        line.trim().parse::<u64>().ok()
+    };
+    tasks.filter_map(count).sum()
+}
+
+#[test]
+fn metrics_are_a_file() {
+    let (_daemon, address, producer) = server(&[]);
+    put(&producer, "a/t", &["x", "fail", "z"]);
+    put(&producer, "a/mail", &["x"]);
+    let options = ["*/*", "--batch", "5", "--name", "r1", "--delay", "100", "--textfile", "jobs.prom"];
+    let running = start(&address, &options, "", ANSWER);
+    wait_for(&producer, [0, 0, 1, 0]);
+    let file = running.scratch.file("jobs.prom");
+    until("the file at the start", || file.exists());
+    running.expect_lines("ran", &["1 x", "2 fail", "3 z", "4 x"]);
+    let is_zero = |map: Vec<(String, String)>| map.contains(&("current-jobs-reserved".into(), "0".into()));
+    until("the mail", || producer.stats_tube("a/mail").expect("is asked").is_none_or(is_zero));
+    running.signal();
+    let mut running = running;
+    assert!(wait(&mut running.child).success());
+    let text = fs::read_to_string(&file).expect("it is written at the end");
+    for line in [
+        "poolcounter_runner_running{runner=\"r1\"} 0",
+        "poolcounter_runner_jobs_total{runner=\"r1\",type=\"t\",outcome=\"done\"} 2",
+        "poolcounter_runner_jobs_total{runner=\"r1\",type=\"t\",outcome=\"failed\"} 1",
+        "poolcounter_runner_jobs_total{runner=\"r1\",type=\"mail\",outcome=\"done\"} 1",
+    ] {
+        assert!(text.lines().any(|known| known == line), "{line} is not in {text}");
+    }
+    let new = running.scratch.file(&format!("jobs.prom.{}", running.child.id()));
+    assert!(!new.exists(), "what was written is renamed");
+}
+
+#[test]
+fn beanstalkd_gives_batches_too() {
+    let Some(program) = poolcounter_testkit::beanstalkd::Beanstalkd::program() else {
+        return poolcounter_testkit::skipped("batches with beanstalkd, which is not installed");
+    };
+    let beanstalkd = poolcounter_testkit::beanstalkd::Beanstalkd::start(&program);
+    let address = beanstalkd.address.to_string();
+    let producer = Producer::new([&*address], TIMEOUTS);
+    producer.use_tube("a/t").expect("is used");
+    for body in ["x", "fail", "z"] {
+        producer.put(&NewJob::new(body)).expect("is put");
+    }
+    let running = start(&address, &["a/t", "--batch", "5", "--delay", "100"], "", ANSWER);
+    running.expect_lines("ran", &["1 x", "2 fail", "3 z"]);
+    running.expect_lines("begun", &[" a/t"]);
+    wait_for(&producer, [0, 0, 1, 0]);
+}

@@ -1,0 +1,275 @@
+//! `poolcounter jobs` as processes, with the real daemon and with Debian's beanstalkd: what is put and printed, what a runner runs,
+//! and what becomes of the jobs.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use poolcounter::client::{JobState, NewJob, Producer, PutOutcome};
+use poolcounter_testkit::beanstalkd::Beanstalkd;
+use poolcounter_testkit::daemon::{Daemon, wait};
+use poolcounter_testkit::jobs_command::{
+    Running, TIMEOUTS, counts, errors, jobs, jobs_with_input, server, wait_for, without_time,
+};
+use std::fs;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+#[test]
+fn jobs_are_put_and_looked_at() {
+    let (_daemon, address, _producer) = server(&[]);
+    let jobs = |arguments: &[&str]| jobs(&address, arguments);
+    assert_eq!(
+        jobs(&["put", "a/t", "hello", "--pri", "7", "--ttr", "9", "--key", "k", "--group", "g"]),
+        "INSERTED 1\n"
+    );
+    assert_eq!(jobs(&["put", "a/t", "hello", "--key=k"]), "DUPLICATE 1\n");
+    let put = |arguments: &[&str], input: &[u8]| jobs_with_input(&address, arguments, input).stdout;
+    assert_eq!(put(&["put", "a/t", "--delay", "100"], b"of two\nlines\n"), "INSERTED 2\n");
+    let lines: String = (0..2500).map(|n| format!("{n}\n")).collect();
+    let said = put(&["put", "b/t", "--lines"], format!("{lines}last").as_bytes());
+    assert_eq!((said.lines().count(), said.lines().last()), (2501, Some("INSERTED 2503")));
+    assert_eq!((&*jobs(&["peek", "2503"]), &*jobs(&["peek", "b/t"])), ("last", "0"));
+    assert_eq!(jobs(&["peek", "a/t", "delayed"]), "of two\nlines\n");
+    assert_eq!(jobs(&["bury", "1"]), "");
+    let list = jobs(&["list", "a/t", "buried"]);
+    assert_eq!(
+        list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).next_back().expect("a row"),
+        ["1", "0", "7", "0", "k", "g", "-"]
+    );
+    let json = jobs(&["list", "b/t", "--limit", "2", "--after", "3", "-j"]);
+    assert!(json.starts_with(r#"[{"id":4,"#) && json.matches(r#""id""#).count() == 2, "{json}");
+    assert_eq!(jobs(&["kick", "1"]), "");
+    assert_eq!(jobs(&["kick", "a/*"]), "KICKED 1\n");
+    let summary = jobs(&["summary", "type"]);
+    let row: Vec<&str> = summary.lines().last().expect("a row").split_whitespace().collect();
+    assert_eq!(row[..5], ["t", "2503", "0", "0", "0"], "{summary}");
+    assert!(jobs(&["summary", "wiki", "--json"]).contains(r#"{"name":"b","ready":2501,"reserved":0"#));
+    assert!(jobs(&["stats", "1"]).contains("\npri: 7\n") && jobs(&["stats"]).starts_with("current-jobs-urgent: 1\n"));
+    assert!(jobs(&["stats", "a/t", "--json"]).starts_with(r#"{"name":"a/t","current-jobs-urgent":1,"#));
+    assert_eq!(jobs(&["delete", "1"]), "");
+    assert_eq!(jobs(&["pause", "*/t", "60"]), "");
+    assert_eq!(jobs(&["clear", "*/t"]), "CLEARED 2502\n");
+}
+
+#[test]
+fn what_is_wrong_is_told() {
+    let (_daemon, address, _producer) = server(&["--jobs-max-size", "5"]);
+    for (arguments, status, said) in [
+        (&["peek", "1"][..], 1, "1: NOT_FOUND"),
+        (&["delete", "x"], 64, "\"x\" is not the number of a job (see poolcounter help jobs)"),
+        (&["put", "a b", "x"], 64, "the name cannot be sent"),
+        (&["put", "a", "too long"], 76, "the server refuses: JOB_TOO_BIG"),
+        (&["put", "a", "x", "-n", "2"], 64, "--parallel is not for put (see poolcounter help jobs)"),
+        (&["put", "a", "x", "--root", "s"], 64, "--root and --root-ts go together (see poolcounter help jobs)"),
+        (
+            &["list", "a", "waiting"],
+            64,
+            "\"waiting\" is not ready, reserved, delayed or buried (see poolcounter help jobs)",
+        ),
+        (&["summary", "x"], 64, "not wiki, type, tube or runner (see poolcounter help jobs)"),
+        (&["pause", "a", "long"], 64, "long is not a number of seconds (see poolcounter help jobs)"),
+        (&["run", "a"], 64, "run needs tubes or patterns, and a command behind -- (see poolcounter help jobs)"),
+        (
+            &["run", "a=0", "--", "true"],
+            64,
+            "a=0: the weight is not a number from 1 to 1000 (see poolcounter help jobs)",
+        ),
+        (&["run", "a*", "--", "true"], 76, "the name cannot be sent"),
+        (&["peek", "a", "--", "true"], 64, "only \"run\" runs a command (see poolcounter help jobs)"),
+        (&["fly"], 64, "unknown request \"fly\" (see poolcounter help jobs)"),
+        (&["kcik"], 64, "unknown request \"kcik\"; did you mean kick? (see poolcounter help jobs)"),
+        (&[], 64, "no request is named (see poolcounter help jobs)"),
+        (&["peek"], 64, "this is not how to peek (see poolcounter help jobs)"),
+    ] {
+        let ended = jobs_with_input(&address, arguments, b"");
+        assert_eq!((ended.status, &*ended.stderr), (Some(status), &*format!("poolcounter: {said}\n")), "{arguments:?}");
+    }
+    assert_eq!(jobs_with_input("127.0.0.1:1", &["peek", "1"], b"").status, Some(69));
+}
+
+#[test]
+fn the_exit_status_decides() {
+    let (_daemon, address, producer) = server(&[]);
+    let script = "body=$(cat); echo \"$JOB_ID $JOB_TUBE $JOB_PRI $JOB_TTR $JOB_RESERVES $POOL_MEMBER $body\" >>ran
+        case $body in
+            fail) echo first; echo reason >&2; exit 3;;
+            die) kill -9 $$;;
+            bury) echo in vain >&2; exit 65;;
+            flood) yes | head -c 20000000; echo the end; exit 1;;
+            deaf) exec 0<&-; exit 0;;
+        esac";
+    for body in ["good", "fail", "die", "bury", "flood", "deaf"] {
+        producer.put(&NewJob { pri: 5, ..NewJob::new(body) }).expect("is put");
+    }
+    let running = Running::watching("*/t=2", &address, &["--delay", "100", "--bury-on", "65"], script);
+    wait_for(&producer, [0, 0, 3, 1]);
+    let bodies = ["good", "fail", "die", "bury", "flood", "deaf"];
+    let lines: Vec<String> = bodies.iter().zip(1..).map(|(body, id)| format!("{id} a/t 5 60 1 kept {body}")).collect();
+    running.expect_lines("ran", &lines.iter().map(|line| &**line).collect::<Vec<_>>());
+    let [failed, died, flooded] = &errors(&producer, JobState::Delayed)[..] else { panic!("three have failed") };
+    assert_eq!(failed, "its command ended with status 3\nfirst\nreason\n");
+    assert_eq!(died, "its command ended with status 137\n");
+    assert!(flooded.starts_with("its command ended with status 1\n") && flooded.ends_with("y\ny\nthe end\n"));
+    assert!((4000..=4096).contains(&flooded.len()), "{}", flooded.len());
+    assert_eq!(errors(&producer, JobState::Buried), ["its command ended with status 65\nin vain\n"]);
+    let failures: f64 = producer
+        .summary(poolcounter::client::SummaryBy::Tube)
+        .expect("is asked")
+        .iter()
+        .filter_map(|row| row.figure("failures"))
+        .sum();
+    assert!((failures - 4.0).abs() < 0.5, "each that has failed counts, the buried one, too: {failures}");
+    running.signal();
+    let said = running.finish();
+    let lines: Vec<String> = said.lines().map(without_time).collect();
+    assert_eq!(lines[0], "poolcounter: job 1 of a/t: done in T s");
+    assert_eq!(lines[1], "poolcounter: job 2 of a/t: failed in T s: its command ended with status 3: reason");
+    assert_eq!(lines.len(), 6, "{said}");
+}
+
+#[test]
+fn a_job_is_touched_as_long_as_its_command_runs() {
+    let (_daemon, address, producer) = server(&[]);
+    producer.put(&NewJob { ttr: Duration::from_secs(1), ..NewJob::new(vec![b'x'; 65_000]) }).expect("is put");
+    let running = Running::start(&address, &["-q"], "sleep 2.5; wc -c >>ran");
+    running.expect_lines("ran", &["65000"]);
+    wait_for(&producer, [0; 4]);
+    assert!(producer.stats().expect("is asked").contains(&("job-timeouts".into(), "0".into())));
+    running.signal();
+    assert_eq!(running.finish(), "");
+}
+
+#[test]
+fn a_command_that_hangs_is_ended() {
+    let (_daemon, address, producer) = server(&[]);
+    producer.put(&NewJob::new("x")).expect("is put");
+    // What it has started hangs, too.
+    let running = Running::start(&address, &["--timeout", "0.2", "--delay", "100"], "echo busy; sleep 1000 & wait");
+    wait_for(&producer, [0, 0, 1, 0]);
+    assert_eq!(errors(&producer, JobState::Delayed), ["its command took longer than 0.2 s\nbusy\n"]);
+    running.signal();
+    let said = running.finish();
+    assert_eq!(
+        without_time(said.trim_end()),
+        "poolcounter: job 1 of a/t: failed in T s: its command took longer than 0.2 s: busy"
+    );
+}
+
+#[test]
+fn several_run_at_a_time_and_finish_after_sigterm() {
+    let (_daemon, address, producer) = server(&[]);
+    for _ in 0..5 {
+        producer.put(&NewJob::new("x")).expect("is put");
+    }
+    let script = "echo $JOB_ID >>begun; until [ -e go ]; do sleep 0.02; done; echo $JOB_ID >>ended";
+    let running = Running::start(&address, &["-q", "-n", "3", "--name", "three"], script);
+    running.expect_lines("begun", &["1", "2", "3"]);
+    let summary = jobs(&address, &["summary", "runner"]);
+    let row: Vec<&str> = summary.lines().last().expect("a row").split_whitespace().collect();
+    assert_eq!(row[..3], ["three", "3", "0"], "{summary}");
+    running.signal();
+    thread::sleep(Duration::from_millis(50));
+    fs::write(running.scratch.file("go"), "").expect("can be written");
+    running.expect_lines("ended", &["1", "2", "3"]);
+    assert_eq!(running.finish(), "");
+    assert_eq!(counts(&producer), [2, 0, 0, 0], "it has taken no more");
+}
+
+#[test]
+fn what_does_not_finish_is_given_back() {
+    for (options, signals) in [(&["--grace", "0", "-q"][..], 1), (&["-q"], 2)] {
+        let (_daemon, address, producer) = server(&[]);
+        producer
+            .retry(
+                "a/t",
+                &poolcounter::client::Retry { attempts: 1, first: Duration::ZERO, factor: 1.0, max: Duration::ZERO },
+            )
+            .expect("is set");
+        producer.put(&NewJob::new("x")).expect("is put");
+        let running = Running::start(&address, options, "echo >>begun; sleep 1000");
+        running.expect_lines("begun", &[""]);
+        for _ in 0..signals {
+            running.signal();
+            // Two that come at once are one.
+            thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(running.finish(), "");
+        assert_eq!(counts(&producer), [1, 0, 0, 0], "that was no attempt, after which it would be buried");
+    }
+}
+
+#[test]
+fn a_runner_outlives_its_server() {
+    let (daemon, address, producer) = server(&[]);
+    producer.put(&NewJob::new("x")).expect("is put");
+    let script = "echo $JOB_ID $(cat) >>ran; [ -e go ] || sleep 1000";
+    let running = Running::start(&address, &[], script);
+    running.expect_lines("ran", &["1 x"]);
+    drop(daemon);
+    fs::write(running.scratch.file("go"), "").expect("can be written");
+    let _daemon = Daemon::start(&["--jobs", "--jobs-listen", &address, "--jobs-store", "memory"]);
+    let producer = Producer::new([&*address], TIMEOUTS);
+    producer.use_tube("a/t").expect("is used");
+    producer.put(&NewJob::new("y")).expect("is put");
+    running.expect_lines("ran", &["1 x", "1 y"]);
+    wait_for(&producer, [0; 4]);
+    running.signal();
+    let said = running.finish();
+    let lost = "poolcounter: job 1 of a/t: lost after T s: the connection was lost, with all that it held; its command is terminated";
+    assert_eq!(without_time(said.lines().next().unwrap_or_default()), lost);
+}
+
+#[test]
+fn a_command_that_cannot_be_run_costs_no_attempt() {
+    let (_daemon, address, producer) = server(&[]);
+    producer.put(&NewJob::new("x")).expect("is put");
+    let mut child = Command::new(Daemon::program())
+        .args(["jobs", "-s", &address, "run", "a/t", "--delay", "100", "--", "/does/not/exist"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    wait_for(&producer, [0, 0, 1, 0]);
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it still runs");
+    assert_eq!(wait(&mut child).code(), Some(0));
+    let mut said = String::new();
+    child.stderr.take().expect("is piped").read_to_string(&mut said).expect("is text");
+    assert!(said.contains("/does/not/exist cannot be run: No such file or directory (os error 2)"), "{said}");
+    assert_eq!(errors(&producer, JobState::Delayed), [""]);
+}
+
+#[test]
+fn a_beanstalkd_will_do() {
+    let Some(program) = Beanstalkd::program() else {
+        return poolcounter_testkit::skipped("jobs with beanstalkd, which is not installed");
+    };
+    let beanstalkd = Beanstalkd::start(&program);
+    let address = beanstalkd.address.to_string();
+    assert_eq!(jobs(&address, &["put", "a/t", "good"]), "INSERTED 1\n");
+    assert_eq!(
+        jobs_with_input(&address, &["put", "a/t", "--lines"], b"bad\nbury\n").stdout,
+        "INSERTED 2\nINSERTED 3\n"
+    );
+    assert_eq!(jobs(&address, &["peek", "a/t"]), "good");
+    let keyed = jobs_with_input(&address, &["put", "a/t", "x", "--key", "k"], b"");
+    let said = "poolcounter: the server does not know put-job: it is a plain beanstalkd\n";
+    assert_eq!((keyed.status, &*keyed.stderr), (Some(76), said));
+    let summary = jobs_with_input(&address, &["summary"], b"");
+    assert_eq!(summary.stderr, "poolcounter: the server does not know summary: it is a plain beanstalkd\n");
+    let pattern = jobs_with_input(&address, &["run", "*/t", "--", "true"], b"");
+    let said = "poolcounter: the server does not know watch with a pattern: it is a plain beanstalkd\n";
+    assert_eq!((pattern.status, &*pattern.stderr), (Some(76), said));
+    let producer = Producer::new([&*address], TIMEOUTS);
+    producer.use_tube("a/t").expect("is used");
+    let script = "body=$(cat); echo $JOB_ID $body >>ran; [ $body != bury ] || exit 65; [ $body = good ]";
+    let running = Running::start(&address, &["--delay", "100", "--bury-on", "65"], script);
+    running.expect_lines("ran", &["1 good", "2 bad", "3 bury"]);
+    wait_for(&producer, [0, 0, 1, 1]);
+    assert_eq!(jobs(&address, &["kick", "a/t"]), "KICKED 2\n");
+    running.expect_lines("ran", &["1 good", "2 bad", "2 bad", "3 bury", "3 bury"]);
+    assert!(matches!(producer.put(&NewJob::new("good")), Ok(PutOutcome::Inserted(_))));
+    running.expect_lines("ran", &["1 good", "2 bad", "2 bad", "3 bury", "3 bury", "4 good"]);
+    running.signal();
+    let said = running.finish();
+    assert!(said.contains("its command ended with status 65; the server does not keep that"), "{said}");
+}

@@ -1,0 +1,18 @@
+//! Tests of the commands, the settings, the manual, and what else an operator reads or types.
+
+mod admin;
+mod commands;
+mod completions;
+mod docs;
+mod exec;
+mod jobs_batch;
+mod jobs_shell;
+mod logging;
+mod makefile;
+mod manual;
+mod members_config;
+mod members_shell;
+mod readme;
+mod settings;
+mod supervised;
+mod tidy;

@@ -1,0 +1,77 @@
+//! What `make` says and does where something is missing.
+
+use poolcounter_testkit::daemon::install;
+use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::skipped;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// Where a program is.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.is_file())
+}
+
+/// Makes a target with these programs, which are shell scripts, and the few that every system has.
+fn make(target: &str, programs: &[(&str, &str)]) -> Option<Output> {
+    let Some(make) = find("make") else {
+        skipped("the targets of the Makefile, because make is not installed");
+        return None;
+    };
+    let scratch = Scratch::new();
+    for name in ["sh", "mkdir", "sort", "sed"] {
+        symlink(find(name).expect("every system has it"), scratch.file(name)).expect("a new file");
+    }
+    for (name, script) in programs {
+        install(&scratch.file(name), format!("#!/bin/sh\n{script}\n").as_bytes());
+    }
+    let mut command = Command::new(make);
+    command.args(["--no-print-directory", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/Makefile"), target]);
+    command.env_clear().env("PATH", scratch.file("")).env("CARGO_TARGET_DIR", scratch.file("target"));
+    fs::create_dir(scratch.file("within")).expect("can be made");
+    Some(command.current_dir(scratch.file("within")).output().expect("it runs"))
+}
+
+#[test]
+fn what_was_skipped_is_listed_at_the_end() {
+    let cargo = "echo testing; echo b >>$TESTS_SKIPPED; echo a >>$TESTS_SKIPPED; echo b >>$TESTS_SKIPPED";
+    for (end, status) in [("", Some(0)), ("; exit 101", Some(2))] {
+        let Some(output) = make("test", &[("cargo", &format!("{cargo}{end}"))]) else { return };
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), status, "{said}");
+        assert_eq!(said, "testing\nnot tested here: a\nnot tested here: b\n");
+    }
+}
+
+#[test]
+fn a_package_needs_no_root_but_for_what_is_missing() {
+    let missing = [("dpkg", "exit 1"), ("dpkg-buildpackage", "echo it is built"), ("apt-get", "echo apt-get \"$@\"")];
+    let (root, user) = (("id", "echo 0"), ("id", "echo 1000"));
+    let said = |programs: &[(&str, &str)]| {
+        let output = make("deb", programs)?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Some((output.status.success(), text(&output.stdout), text(&output.stderr)))
+    };
+    let Some((worked, stdout, _)) = said(&[&missing[..], &[root]].concat()) else { return };
+    assert!(worked && stdout.contains("\napt-get install -y ") && stdout.ends_with("it is built\n"), "{stdout}");
+
+    let sudo = ("sudo", "echo as root: \"$@\"");
+    let (worked, stdout, _) = said(&[&missing[..], &[user, sudo]].concat()).expect("make is there");
+    assert!(
+        worked && stdout.contains("\nas root: apt-get install -y ") && stdout.ends_with("it is built\n"),
+        "{stdout}"
+    );
+
+    let (worked, stdout, stderr) = said(&[&missing[..], &[user]].concat()).expect("make is there");
+    assert!(!worked && !stdout.contains("it is built"), "{stdout}");
+    assert!(
+        stderr.contains("only root can install: apt-get install --no-install-recommends build-essential "),
+        "{stderr}"
+    );
+
+    let there = [("dpkg", "exit 0"), missing[1], user];
+    let (worked, stdout, _) = said(&there).expect("make is there");
+    assert!(worked && stdout.ends_with("it is built\n") && !stdout.contains("as root"), "{stdout}");
+}

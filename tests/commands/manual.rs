@@ -1,0 +1,136 @@
+//! The manual pages say all that the tables of the code say, and nothing more.
+
+use poolcounter::cli::{COMMANDS, Command as Subcommand, Opt};
+use poolcounter::counters::stats::CounterStat;
+use poolcounter::members::state::Key;
+use poolcounter::members::stats::{Levels, Members};
+use poolcounter::pools::stats::PoolStat;
+use poolcounter::stats::Stat;
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::process::Command;
+
+/// The daemon's page.
+const DAEMON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.8");
+/// The page of the other commands.
+const COMMAND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.1");
+
+#[test]
+fn every_option_is_described_and_no_other_is_named() {
+    let page = read(DAEMON);
+    let known = options(&COMMANDS[0]);
+    assert_eq!(described(&page, "OPTIONS"), known, "the items of OPTIONS, and the table of options");
+    assert_eq!(named(page.lines()), known, "the options that the page names, and the table of options");
+}
+
+#[test]
+fn every_command_is_described_with_its_options() {
+    let page = read(COMMAND);
+    let general: BTreeSet<String> = ["V", "-version", "h", "-help"].map(String::from).into();
+    assert_eq!(named(section(&page, "DESCRIPTION")), general, "the options that all have");
+    // The daemon has a page of its own, and the help is the options that all have.
+    for command in COMMANDS[1..].iter().filter(|command| command.name != "help") {
+        let own: BTreeSet<String> = options(command).difference(&general).cloned().collect();
+        let heading = command.name.to_uppercase();
+        assert!(section(&page, &heading).next().is_some(), "there is no section {heading}");
+        assert_eq!(described(&page, &heading), own, "the items of {heading}, and the table of its options");
+        assert_eq!(named(section(&page, &heading)), own, "the options that {heading} names, and the table");
+        let start = format!(".Cm {}", command.name);
+        let synopsis = section(&page, "SYNOPSIS").skip_while(|line| !line.starts_with(&start));
+        let synopsis = synopsis.take_while(|line| *line != ".Nm");
+        let long_for = |short: &String| {
+            command
+                .shown_options()
+                .iter()
+                .find(|option| option.short == short)
+                .map(|option| format!("-{}", option.long))
+        };
+        let named: BTreeSet<String> =
+            named(synopsis).iter().map(|name| long_for(name).unwrap_or(name.clone())).collect();
+        let long: BTreeSet<String> = own.iter().filter(|name| name.starts_with('-')).cloned().collect();
+        assert_eq!(named, long, "the options in the synopsis of {}", command.name);
+    }
+}
+
+#[test]
+fn every_statistic_is_described_in_order() {
+    let page = read(DAEMON);
+    let described = |name| section(&page, name).filter_map(|line| line.strip_prefix(".It Va ")).collect::<Vec<&str>>();
+    assert_eq!(described("STATISTICS"), names::<PoolStat>());
+    assert_eq!(described("COUNTERS"), names::<CounterStat>());
+    assert_eq!(described("MEMBERS"), [names::<Levels>(), names::<Members>()].concat());
+}
+
+#[test]
+fn every_setting_of_a_pool_of_members_is_described_in_order() {
+    let page = read(DAEMON);
+    let items = section(&page, "MEMBERS").filter_map(|line| line.strip_prefix(".It Cm "));
+    // The options of a take are items, too.
+    let described: Vec<&str> = items.filter(|item| !item.contains('=')).collect();
+    let known: Vec<&str> = Key::ALL.iter().map(|key| key.name()).collect();
+    assert_eq!(described, known);
+}
+
+fn names<S: Stat>() -> Vec<&'static str> {
+    S::ALL.iter().map(|stat| stat.row().name).collect()
+}
+
+#[test]
+fn the_markup_is_sound() {
+    for page in [DAEMON, COMMAND] {
+        for (formatter, arguments) in
+            [("mandoc", &["-Tlint", "-Wwarning"][..]), ("groff", &["-mandoc", "-Tutf8", "-ww", "-z"])]
+        {
+            match Command::new(formatter).args(arguments).arg(page).output() {
+                Ok(output) => {
+                    let said = [output.stdout, output.stderr].concat();
+                    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    poolcounter_testkit::skipped(&format!("the manual with {formatter}, because it is not installed"));
+                }
+                Err(error) => panic!("{formatter} cannot be run: {error}"),
+            }
+        }
+    }
+}
+
+fn read(page: &str) -> String {
+    std::fs::read_to_string(page).expect("the manual lies beside the manifest")
+}
+
+/// The names of the options that users of a command are shown, as the pages write them: without the first hyphen.
+fn options(command: &Subcommand) -> BTreeSet<String> {
+    let names = |option: &Opt<()>| [option.short.to_string(), format!("-{}", option.long)];
+    command.shown_options().iter().flat_map(names).filter(|name| !name.is_empty()).collect()
+}
+
+/// The options that a section has items for.
+fn described(page: &str, heading: &str) -> BTreeSet<String> {
+    named(section(page, heading).filter(|line| line.starts_with(".It ")))
+}
+
+fn named<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    lines.flat_map(flags).collect()
+}
+
+fn section<'a>(page: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
+    let heading = format!(".Sh {name}");
+    page.lines().skip_while(move |line| *line != heading).skip(1).take_while(|line| !line.starts_with(".Sh "))
+}
+
+/// What stands behind each `Fl` macro of a line, up to the next macro.
+fn flags(line: &str) -> Vec<String> {
+    let mut flags = Vec::new();
+    let mut in_flag = false;
+    for word in line.strip_prefix('.').unwrap_or_default().split_whitespace() {
+        let is_macro = matches!(word.as_bytes(), [b'A'..=b'Z', b'a'..=b'z']);
+        let is_punctuation = !word.contains(|c: char| c.is_alphanumeric());
+        if is_macro {
+            in_flag = word == "Fl";
+        } else if in_flag && !is_punctuation {
+            flags.push(word.to_string());
+        }
+    }
+    flags
+}

@@ -1,0 +1,190 @@
+//! What the package installs: its settings name every setting there is, each with its default, and are checked before they count.
+
+use poolcounter::cli::{COMMANDS, DaemonSettings, Given, WordsAllowed, tables};
+use poolcounter::registry::ServiceId;
+use poolcounter::services::SERVICES;
+use poolcounter_testkit::daemon::{install, install_program};
+use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::skipped;
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.toml");
+
+/// What the line shows is not what holds without it: there is no such value.
+const WITHOUT_DEFAULT: &[&str] = &["socket_mode"];
+
+/// The lines that are settings with a `# ` in front: the key, and the line without that.
+fn settings() -> Vec<(String, String)> {
+    let text = fs::read_to_string(FILE).expect("the file is there");
+    assert!(text.lines().all(|line| line.is_empty() || line.starts_with('#')), "something is set");
+    let lines = text.lines().filter_map(|line| line.strip_prefix("# "));
+    let key_of = |line: &str| {
+        let (key, _) = line.split_once(" = ")?;
+        (!key.contains(' ')).then(|| key.to_string())
+    };
+    lines.filter_map(|line| Some((key_of(line)?, line.to_string()))).collect()
+}
+
+/// What is started or reloaded is checked before, with the same arguments.
+#[test]
+fn the_unit_checks_settings_before_they_count() {
+    let unit = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.service"));
+    let unit = unit.expect("the file is there");
+    let commands = |key: &str| -> Vec<&str> { unit.lines().filter_map(|line| line.strip_prefix(key)).collect() };
+    let started = commands("ExecStart=");
+    let (program, arguments) = started[0].split_once(' ').expect("it has arguments");
+    let check = format!("{program} --check {arguments}");
+    assert_eq!(commands("ExecStartPre="), [&check]);
+    assert_eq!(commands("ExecReload="), [&check, "/bin/kill -USR1 $MAINPID"]);
+}
+
+/// The init script, with another program, user and places than the package has.
+struct InitScript {
+    scratch: Scratch,
+    path: PathBuf,
+}
+
+impl InitScript {
+    /// None where such a script cannot run.
+    fn new() -> Option<InitScript> {
+        let needs = ["/lib/lsb/init-functions", "/sbin/start-stop-daemon", "/usr/bin/setpriv"];
+        let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+        if !is_root || !needs.iter().all(|path| Path::new(path).exists()) {
+            skipped("the init script, because that takes root and Debian's start-stop-daemon");
+            return None;
+        }
+        let scratch = Scratch::new();
+        let (program, path) = (scratch.file("poolcounter"), scratch.file("init"));
+        install_program(&program);
+        let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.init"));
+        let mut text = text.expect("the file is there");
+        for (name, value) in [
+            ("DAEMON", program.display().to_string()),
+            ("PROGRAM", program.display().to_string()),
+            ("PIDFILE", scratch.file("pid").display().to_string()),
+            ("LOG", scratch.file("log").display().to_string()),
+            ("CONFIG", scratch.file("conf").display().to_string()),
+            ("RUN_AS", "root".into()),
+        ] {
+            let line = text.lines().find(|line| line.starts_with(&format!("{name}="))).expect("is there").to_string();
+            text = text.replacen(&line, &format!("{name}={value}"), 1);
+        }
+        // Nobody tells start-stop-daemon that what it has started is gone; it waits.
+        let text =
+            text.replace("--notify-timeout 10", "--notify-timeout 2").replace("/etc/default/poolcounter", "/nowhere");
+        install(&path, text.as_bytes());
+        Some(InitScript { scratch, path })
+    }
+
+    /// Whether it did what was asked, and what it said.
+    fn run(&self, action: &str) -> (bool, String) {
+        // The daemon outlives it, and must not keep a pipe open.
+        let said = self.scratch.file("said");
+        let file = File::create(&said).expect("can be written");
+        let mut command = Command::new(&self.path);
+        let status = command.arg(action).stdout(Stdio::null()).stderr(file).status().expect("it runs");
+        (status.success(), fs::read_to_string(said).expect("is text"))
+    }
+}
+
+impl Drop for InitScript {
+    fn drop(&mut self) {
+        self.run("stop");
+    }
+}
+
+#[test]
+fn the_init_script_tells_what_is_wrong() {
+    let Some(script) = InitScript::new() else { return };
+    let configure = |text: &str| fs::write(script.scratch.file("conf"), text).expect("can be written");
+    configure("listen = '127.0.0.1:0'\nmax_lokcs = 1\n");
+    let (works, said) = script.run("start");
+    assert!(!works && said.contains("conf:2: there is no setting max_lokcs; did you mean max_locks?"), "{said}");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    configure(&format!("listen = '{}'\n", taken.local_addr().expect("an address")));
+    let (works, said) = script.run("start");
+    assert!(!works && said.contains("Address already in use"), "{said}");
+
+    configure("listen = '127.0.0.1:0'\n");
+    assert_eq!(script.run("start"), (true, String::new()));
+    configure("listen = '127.0.0.1:0'\nmax_locks = 'many'\n");
+    let (works, said) = script.run("reload");
+    assert!(!works && said.contains("conf:2: max_locks: \"many\" is not a number"), "{said}");
+    configure("listen = '127.0.0.1:0'\nmax_locks = 2\n");
+    assert_eq!(script.run("reload"), (true, String::new()));
+    assert_eq!(script.run("stop"), (true, String::new()));
+}
+
+#[test]
+fn every_setting_is_there_once() {
+    let mut named: Vec<String> = settings().into_iter().map(|(key, _)| key).collect();
+    let options = (COMMANDS[0].options)();
+    let mut known: Vec<&str> = options.iter().map(|option| option.key).filter(|key| !key.is_empty()).collect();
+    named.sort();
+    known.sort_unstable();
+    assert_eq!(named, known, "the lines of {FILE}, and the table of options");
+}
+
+/// Each name of a setting in the documents and in the help is one that a file can have.
+#[test]
+fn documented_names_of_settings_are_those_that_a_file_can_have() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let documents = ["README.md", "SECURITY.md", "poolcounter.8", "poolcounter.1", "contrib/mediawiki/README.md"];
+    let mut texts: Vec<String> = documents.map(|path| fs::read_to_string(format!("{root}/{path}")).expect(path)).into();
+    let help = Command::new(env!("CARGO_BIN_EXE_poolcounter")).arg("--help").output().expect("the program runs");
+    texts.push(String::from_utf8(help.stdout).expect("is text"));
+    let options = (COMMANDS[0].options)();
+    let tables = tables();
+    let known: Vec<&str> =
+        options.iter().map(|option| option.key).chain(tables.iter().map(|table| table.key)).collect();
+    let mut named = 0;
+    for text in &texts {
+        let words = text
+            .split(|c: char| !c.is_ascii_alphanumeric() && !"._".contains(c))
+            .map(|word| word.trim_end_matches('.'));
+        let in_sections = ["counter.", "members.", "jobs."];
+        for word in words.filter(|word| in_sections.iter().any(|section| word.starts_with(section))) {
+            // Files.
+            let is_other = [".db", ".prom"].iter().any(|end| word.ends_with(end));
+            assert!(is_other || known.contains(&word), "{word} is documented, and is no setting");
+            named += usize::from(!is_other);
+        }
+    }
+    assert!(named > 5, "{named}");
+}
+
+#[test]
+fn every_line_shows_the_default() {
+    let scratch = Scratch::new();
+    let path = scratch.file("settings");
+    let read = |text: &str| {
+        fs::write(&path, text).expect("can be written");
+        let arguments = ["-c".into(), path.clone().into_os_string()];
+        let given = Given::read(&(COMMANDS[0].options)(), WordsAllowed::None, &arguments).expect("is well-formed");
+        let mut settings = DaemonSettings::of(&given).unwrap_or_else(|failure| panic!("{text}: {failure:?}"));
+        // What the text sets is compared, not the text.
+        settings.config_text = None;
+        settings
+    };
+    let default = read("");
+    for (key, line) in settings() {
+        let set = read(&line);
+        match key.strip_suffix("listen") {
+            // An address that was named is another than one that was not, even if it is the same.
+            Some(_) => {
+                let addresses = |settings: &DaemonSettings| {
+                    ServiceId::all(SERVICES).map(|service| settings.endpoints[service].addresses()).collect::<Vec<_>>()
+                };
+                assert_eq!(addresses(&set), addresses(&default), "{line}");
+                assert_ne!(set, default, "{line}");
+            }
+            None => assert_eq!(set == default, !WITHOUT_DEFAULT.contains(&&*key), "{line}"),
+        }
+    }
+    let all: Vec<String> = settings().into_iter().map(|(_, line)| line).collect();
+    read(&all.join("\n"));
+}

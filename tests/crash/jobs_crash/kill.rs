@@ -1,0 +1,78 @@
+//! The daemon is killed at any moment under load, over and over.
+
+use crate::jobs_crash::load::Log;
+use nix::sys::signal::Signal;
+use poolcounter_testkit::crash::actor::{Actor, SETUP, retries};
+use poolcounter_testkit::crash::history::{Found, History};
+use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::scratch::Scratch;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const ACTORS: usize = 4;
+const ROUNDS: u64 = 20;
+/// The longest life, in milliseconds.
+const LONGEST_MS: usize = 250;
+
+/// Without a crash, what is found is what was done: the judge does not take right for wrong.
+#[test]
+fn all_is_as_it_was_told_when_nothing_happens() {
+    let seed = setting("SIM_SEED", 1);
+    let log = Log::new(History::new(Found::default(), retries()));
+    let daemon = Daemon::start_with_jobs(&["--jobs-store", "memory"]);
+    let address = daemon.jobs();
+    for life in 0..3 {
+        let found = log.check(address, ACTORS, if life == 0 { &SETUP } else { &[] });
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for number in 0..ACTORS {
+                let actor = Actor::new(number, ACTORS, life, seed, &found, log.now());
+                log.play(scope, address, (actor, number, seed ^ (life as u64) << 20), &is_over);
+            }
+            thread::sleep(Duration::from_millis(LONGEST_MS as u64));
+            is_over.store(true, Ordering::Relaxed);
+        });
+        println!("life {life}: {} jobs, {} replies so far", found.jobs.len(), log.replies());
+    }
+    log.check(address, ACTORS, &[]);
+}
+
+#[test]
+fn nothing_is_lost_however_often_it_is_killed() {
+    play(ROUNDS);
+}
+
+#[test]
+#[ignore = "runs for minutes; make soak-jobs"]
+fn nothing_is_lost_in_many_rounds() {
+    play(setting("SOAK_ROUNDS", 200));
+}
+
+/// `SIM_SEED` says when it is killed, and what clients say.
+fn play(rounds: u64) {
+    let seed = setting("SIM_SEED", 1);
+    let mut random = Random::new(seed);
+    let scratch = Scratch::new();
+    let store = format!("sqlite:{}", scratch.file("jobs.db").display());
+    let log = Log::new(History::new(Found::default(), retries()));
+    for life in 0..=rounds as usize {
+        let daemon = Daemon::start_with_jobs(&["--jobs-store", &store]);
+        let address = daemon.jobs();
+        let found = log.check(address, ACTORS, if life == 0 { &SETUP } else { &[] });
+        if life % 20 == 0 {
+            println!("life {life}: {} jobs, {} replies so far", found.jobs.len(), log.replies());
+        }
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for number in 0..ACTORS {
+                let actor = Actor::new(number, ACTORS, life, seed, &found, log.now());
+                log.play(scope, address, (actor, number, seed ^ (life as u64) << 20), &is_over);
+            }
+            thread::sleep(Duration::from_millis(random.below(LONGEST_MS) as u64));
+            daemon.signal(Signal::SIGKILL);
+        });
+    }
+    assert!(log.replies() > rounds as usize * 20, "there was no load: {} replies", log.replies());
+}

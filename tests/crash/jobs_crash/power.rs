@@ -1,0 +1,149 @@
+//! The power fails at any moment, or the disk does: SQLite's own code and the store's, on a disk that keeps aside what is not
+//! synced.
+
+use crate::jobs_crash::disk::{Faults, FaultyDisk};
+use crate::jobs_crash::vfs;
+use poolcounter::jobs::sqlite::{Place, Sqlite};
+use poolcounter::jobs::{self, JobQueue, JobsSettings};
+use poolcounter::options::Opt;
+use poolcounter::registry::AllSettings;
+use poolcounter::service::{Info, Service};
+use poolcounter::settings::{self, Configure};
+use poolcounter::time::Span;
+use poolcounter_testkit::crash::sim::{Disk, Sim, step};
+use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::world::World;
+use std::cell::RefCell;
+use std::thread;
+use std::time::Duration;
+
+const SEEDS: u64 = 12;
+const LIVES: usize = 5;
+const STEPS: usize = 150;
+const ACTORS: usize = 3;
+/// How long the store's thread gets when somebody waits for it.
+const MOMENT: Duration = Duration::from_micros(100);
+
+thread_local! {
+    /// Where the services that are made on this thread keep their jobs: a line of the registry has no room for that.
+    static CURRENT: RefCell<Option<Place>> = const { RefCell::new(None) };
+}
+
+static INFO: Info = Info { settings: settings::defaults::<FaultySettings>, ..jobs::INFO };
+const SERVICES: &[&Info] = &[&INFO];
+
+#[derive(Clone, PartialEq, Debug, Default)]
+struct FaultySettings(JobsSettings);
+
+impl Configure for FaultySettings {
+    const OPTIONS: &'static [Opt<Self>] = &[];
+
+    fn open(&self) -> Box<dyn Service> {
+        let place = CURRENT.with_borrow(Clone::clone).expect("the test has said where");
+        Box::new(JobQueue::with_store(&self.0, Box::new(Sqlite::new(place))))
+    }
+}
+
+/// SQLite on the disk.
+struct OnDisk(FaultyDisk);
+
+impl OnDisk {
+    fn try_server(&mut self, epoch: Span) -> Result<World, String> {
+        let mut world = World::at(SERVICES, AllSettings::defaults(SERVICES), epoch);
+        world.begin().map(|()| world)
+    }
+}
+
+impl Disk for OnDisk {
+    fn server(&mut self, epoch: Span) -> World {
+        self.0.power_on();
+        self.try_server(epoch).unwrap_or_else(|sentence| panic!("{sentence}"))
+    }
+
+    fn work(&mut self) {
+        thread::sleep(MOMENT);
+    }
+}
+
+#[test]
+fn nothing_is_lost_with_the_power() {
+    play("power", |sim, random| {
+        if random.once_in(40) {
+            sim.disk.0.cut_after(random.below(60));
+        }
+    });
+}
+
+/// The device fails in some of the ways for a while.
+#[test]
+fn nothing_is_lost_with_the_disk() {
+    play("faults", |sim, random| {
+        if random.once_in(6) {
+            sim.disk.0.fail(Faults {
+                read: random.pick(&[0, 0, 9]),
+                write: random.pick(&[0, 30]),
+                full: random.pick(&[0, 20]),
+                sync: random.pick(&[0, 4]),
+                lies: false,
+            });
+        } else if random.once_in(4) {
+            sim.disk.0.fail(Faults::default());
+        }
+    });
+}
+
+/// The judge is judged: on a disk that only says that it syncs, jobs are lost, and that is noticed.
+#[test]
+fn a_disk_that_lies_is_found_out() {
+    let disk = FaultyDisk::new(setting("SIM_SEED", 1));
+    vfs::register("lies", &disk);
+    let is_found_out = (1..=SEEDS).any(|seed| {
+        let scratch = Scratch::new();
+        CURRENT.set(Some(Place { path: scratch.file("jobs.db"), vfs: Some("lies".into()) }));
+        let lie = |sim: &mut Sim<OnDisk>, _: &mut Random| sim.disk.0.fail(Faults { lies: true, ..Faults::default() });
+        // A file of which too much is lost cannot even be opened, which is found out, too.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play_one(&disk, seed, &lie)));
+        !matches!(result, Ok(Ok(_)))
+    });
+    assert!(is_found_out, "nothing was lost, though nothing was synced");
+}
+
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it. The threads of the store have their own pace, so that a
+/// seed repeats what is asked, and not when it is committed.
+fn play(vfs: &str, disturb: impl Fn(&mut Sim<OnDisk>, &mut Random)) {
+    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
+    let disk = FaultyDisk::new(first);
+    vfs::register(vfs, &disk);
+    let mut replies = 0;
+    for seed in first..first + seeds {
+        let scratch = Scratch::new();
+        CURRENT.set(Some(Place { path: scratch.file("jobs.db"), vfs: Some(vfs.into()) }));
+        replies +=
+            play_one(&disk, seed, &disturb).unwrap_or_else(|error| panic!("{error}\nSIM_SEED={seed} SIM_SEEDS=1"));
+    }
+    let (syncs, failures) = disk.counts();
+    println!("{seeds} seeds, {replies} replies, {syncs} syncs, {failures} failures");
+    assert!(replies > 100 * seeds as usize, "there was no load: {replies} replies");
+    assert!(seeds < 5 || failures > 0, "nothing failed");
+}
+
+fn play_one(disk: &FaultyDisk, seed: u64, disturb: &impl Fn(&mut Sim<OnDisk>, &mut Random)) -> Result<usize, String> {
+    let mut random = Random::new(seed);
+    let mut sim = Sim::new(OnDisk(disk.clone()), ACTORS, seed);
+    for _ in 0..LIVES {
+        for _ in 0..random.below(STEPS) {
+            step(&mut sim, &mut random, ACTORS, |sim, random| {
+                disturb(sim, random);
+                (0..random.below(4)).for_each(|_| sim.disk.work());
+                sim.settle();
+            });
+        }
+        if random.once_in(3) && disk.is_on() {
+            disk.heal();
+            sim.finish();
+        }
+        sim.crash(Span::from_millis(random.pick(&[0, 300])), |disk| disk.0.cut())?;
+    }
+    Ok(sim.replies())
+}

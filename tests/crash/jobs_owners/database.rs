@@ -1,0 +1,683 @@
+//! A database that several daemons share, as far as its tables go, in virtual time. It loses answers and requests, is slow, has
+//! faults, and forgets what it has committed last, as one does that takes over from another without having all. It has a replica
+//! for which commits wait: what others see is on the replica unless that wait was interrupted.
+
+use poolcounter::jobs::postgres::owner::{
+    Answer, Ask, Cursor, Fence, LEASE_SECONDS, NOBODY, Next, Order, Owner, OwnerRow, Page, Reach, Told,
+};
+use poolcounter::jobs::postgres::{Backend, Ends, Postgres};
+use poolcounter::jobs::state::{Body, Saved, Stored};
+use poolcounter::jobs::store::HandedOver;
+use poolcounter::jobs::store::batch::Batch;
+use poolcounter::jobs::{self, JobQueue, JobsSettings};
+use poolcounter::options::Opt;
+use poolcounter::service::{Info, Service};
+use poolcounter::settings::{self, Configure};
+use poolcounter::time::{Span, Time};
+use poolcounter_testkit::crash::kept_rows::KeptRows;
+use poolcounter_testkit::random::Random;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+thread_local! {
+    /// The database of the services that are made on this thread: a line of the registry has no room for one.
+    static CURRENT: RefCell<Option<Database>> = const { RefCell::new(None) };
+}
+
+/// The line of the registry: the jobs, with this database.
+pub static INFO: Info = Info { settings: settings::defaults::<SharedSettings>, ..jobs::INFO };
+
+/// How many jobs are in a page.
+const PAGE: usize = 7;
+/// How long a daemon waits for an answer.
+const PATIENCE: u64 = 10_000_000;
+const LEASE: u64 = LEASE_SECONDS * 1_000_000;
+
+/// The settings of jobs that are in the database of this thread.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct SharedSettings(pub JobsSettings);
+
+impl Configure for SharedSettings {
+    const OPTIONS: &'static [Opt<Self>] = &[];
+
+    fn open(&self) -> Box<dyn Service> {
+        let database = CURRENT.with_borrow(Clone::clone).expect("it is made before its daemons");
+        Box::new(JobQueue::with_store(&self.0, Box::new(database.store())))
+    }
+}
+
+/// The database, and the parts of its daemons that ask it.
+#[derive(Clone)]
+pub struct Database(Arc<Mutex<Desk>>);
+
+/// What the test wants to know of what has happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Takeover {
+    /// The daemon.
+    pub daemon: usize,
+    /// Whether it began with what there was, and not with what it had.
+    pub is_fresh: bool,
+}
+
+struct Desk {
+    now: Arc<AtomicU64>,
+    random: Random,
+    row: OwnerRow,
+    until: u64,
+    next_id: u64,
+    content: Vec<Arc<Batch>>,
+    /// Who has the row for a commit that is under way.
+    locked: Option<usize>,
+    versions: Vec<Version>,
+    /// What the replica has.
+    replicated: Version,
+    /// The replica takes nothing before.
+    hangs_until: u64,
+    requests: Vec<Request>,
+    numbers: usize,
+    askers: Vec<Asker>,
+    is_calm: bool,
+    down_until: u64,
+    takeovers: Vec<Takeover>,
+}
+
+/// What there was at some time.
+#[derive(Clone)]
+struct Version {
+    at: u64,
+    row: OwnerRow,
+    until: u64,
+    next_id: u64,
+    content: Vec<Arc<Batch>>,
+}
+
+/// The part of a daemon that asks.
+struct Asker {
+    ends: Ends,
+    owner: Owner,
+    /// How fast its clock goes, in thousandths of the true one.
+    rate: u64,
+    /// It does nothing, or is gone.
+    is_stopped: bool,
+    is_gone: bool,
+    /// Which of its connections this is.
+    connection: usize,
+    rewrite: Vec<Arc<Batch>>,
+    /// What it waits for, and until when at most.
+    waits: Option<(usize, u64)>,
+    /// What it is told, and when.
+    answer: Option<(u64, Answer)>,
+}
+
+/// Something that was asked.
+struct Request {
+    number: usize,
+    asker: usize,
+    connection: usize,
+    address: String,
+    what: What,
+    /// When the database comes to it, or ends it if that has begun.
+    at: u64,
+    has_begun: bool,
+    /// Its wait for the replica has ended too early.
+    interrupted: Option<Interrupted>,
+    until: u64,
+    takes: u64,
+    answers: bool,
+    returns: u64,
+}
+
+/// How a wait for the replica ends too early. Either way the commit is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interrupted {
+    /// The answer has a warning.
+    Cancelled,
+    /// There is no answer, and the connection is lost.
+    Terminated,
+}
+
+#[derive(Clone)]
+enum What {
+    Connect,
+    TakeOver,
+    GoOn(HandedOver),
+    Retake(u64, u128),
+    Look,
+    Renew(u64),
+    Read(Cursor),
+    Commit(Fence, Arc<Batch>),
+    Begin,
+    Write(Arc<Batch>),
+    End(Fence, Option<u64>, Vec<Arc<Batch>>),
+}
+
+impl Database {
+    /// Returns an empty one, which services that are made on this thread from now on share.
+    pub fn install(seed: u64) -> Database {
+        let row = OwnerRow { queue: 5, epoch: 7 << 20, next_id: 1, address: NOBODY.into(), ..OwnerRow::default() };
+        let replicated = Version { at: 0, row: row.clone(), until: 0, next_id: 1, content: Vec::new() };
+        let database = Database(Arc::new(Mutex::new(Desk {
+            now: Arc::new(AtomicU64::new(1_000_000)),
+            random: Random::new(seed),
+            row,
+            until: 0,
+            next_id: 1,
+            content: Vec::new(),
+            locked: None,
+            versions: Vec::new(),
+            replicated,
+            hangs_until: 0,
+            requests: Vec::new(),
+            numbers: 0,
+            askers: Vec::new(),
+            is_calm: true,
+            down_until: 0,
+            takeovers: Vec::new(),
+        })));
+        CURRENT.set(Some(database.clone()));
+        database
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.0.lock().expect("no holder of the lock panics")
+    }
+
+    fn store(&self) -> Postgres {
+        let (database, now) = (self.clone(), self.desk().now.clone());
+        let rate = {
+            let mut desk = self.desk();
+            950 + desk.random.below(101) as u64
+        };
+        let clock = Arc::new(move || Time::from_micros(now.load(Ordering::Relaxed) * rate / 1000));
+        let own = clock.clone();
+        let start = Box::new(move |handed_over, ends| {
+            let mut desk = database.desk();
+            let address = format!("daemon {}", desk.askers.len());
+            let owner = match handed_over {
+                Some(handed_over) => Owner::going_on(address, handed_over, own()),
+                None => Owner::new(address, own()),
+            };
+            desk.askers.push(Asker {
+                ends,
+                owner,
+                rate,
+                is_stopped: false,
+                is_gone: false,
+                connection: 0,
+                rewrite: Vec::new(),
+                waits: None,
+                answer: None,
+            });
+            Ok(None)
+        });
+        Postgres::with("a test".into(), Backend { clock, start, patience: Duration::ZERO })
+    }
+
+    /// Returns how many daemons there ever were. The newest has the highest number.
+    pub fn daemons(&self) -> usize {
+        self.desk().askers.len()
+    }
+
+    /// The true time, in microseconds.
+    pub fn now(&self) -> u64 {
+        self.desk().now.load(Ordering::Relaxed)
+    }
+
+    /// No fault happens for now, or some may again.
+    pub fn set_calm(&self, is_calm: bool) {
+        self.desk().is_calm = is_calm;
+    }
+
+    /// It takes no connections for so long, and has none.
+    pub fn go_down(&self, micros: u64) {
+        let mut desk = self.desk();
+        desk.down_until = desk.now() + micros;
+        desk.break_all();
+    }
+
+    /// Another takes its place, which does not have what was committed last.
+    pub fn fail_over(&self, lost_micros: u64) {
+        let mut desk = self.desk();
+        let at = desk.now().saturating_sub(lost_micros);
+        let Some(place) = desk.versions.iter().rposition(|version| version.at <= at) else { return };
+        desk.break_all();
+        desk.requests.clear();
+        desk.locked = None;
+        desk.versions.truncate(place + 1);
+        let Some(version) = desk.versions.pop() else { return };
+        desk.set_to(version);
+    }
+
+    /// The replica takes nothing for so long, and commits wait for it.
+    pub fn hang(&self, micros: u64) {
+        let mut desk = self.desk();
+        desk.hangs_until = desk.now() + micros;
+    }
+
+    /// Ends the wait for the replica that is under way, if there is one.
+    pub fn interrupt(&self, how: Interrupted) {
+        let mut desk = self.desk();
+        let Some(place) = desk.requests.iter().position(|request| Some(request.number) == desk.locked) else { return };
+        let (now, asker) = (desk.now(), desk.requests[place].asker);
+        let request = &mut desk.requests[place];
+        (request.interrupted, request.at) = (Some(how), now);
+        if how == Interrupted::Terminated {
+            request.answers = false;
+            desk.break_one(asker);
+        }
+    }
+
+    /// The replica takes its place.
+    pub fn promote(&self) {
+        let mut desk = self.desk();
+        desk.break_all();
+        desk.requests.clear();
+        (desk.locked, desk.hangs_until) = (None, 0);
+        desk.versions.clear();
+        let version = desk.replicated.clone();
+        desk.set_to(version);
+    }
+
+    /// A daemon does nothing for now, or goes on.
+    pub fn stop(&self, daemon: usize, is_stopped: bool) {
+        self.desk().askers[daemon].is_stopped = is_stopped;
+    }
+
+    /// A daemon is gone.
+    pub fn kill(&self, daemon: usize) {
+        let mut desk = self.desk();
+        desk.askers[daemon].is_gone = true;
+    }
+
+    /// Returns what a daemon believes.
+    pub fn describe(&self, daemon: usize) -> String {
+        let desk = self.desk();
+        let asker = &desk.askers[daemon];
+        let clock = desk.now() * asker.rate / 1000;
+        let waits = (asker.is_stopped, asker.connection, asker.waits, &asker.answer, asker.owner.is_committing());
+        format!(
+            "{waits:?}: {:?}, trusts until {:?}, and it is {clock}; {:?}",
+            asker.owner,
+            asker.owner.trusted_until(),
+            desk.row
+        )
+    }
+
+    /// Returns which daemon believes that it may give out jobs, and the last that has taken over.
+    pub fn owner(&self) -> Option<usize> {
+        let desk = self.desk();
+        let name = |asker: &Asker| asker.owner.address() == desk.row.address;
+        desk.askers.iter().position(name)
+    }
+
+    /// Returns what was taken over since the last call.
+    pub fn take_takeovers(&self) -> Vec<Takeover> {
+        std::mem::take(&mut self.desk().takeovers)
+    }
+
+    /// Lets time pass, and everything happen that does.
+    pub fn advance(&self, micros: u64) {
+        let mut desk = self.desk();
+        let end = desk.now() + micros;
+        loop {
+            desk.pump();
+            let due = desk.requests.iter().map(|request| request.at).min();
+            let answers = desk.askers.iter().filter(|asker| asker.is_alive()).filter_map(|asker| {
+                let answered = asker.answer.as_ref().map(|(at, _)| *at);
+                answered.or(asker.waits.map(|(_, until)| until))
+            });
+            let next = answers.chain(due).filter(|at| *at <= end).min();
+            let now = desk.now();
+            let Some(next) = next.filter(|next| *next > now || desk.has_work(now)) else { break };
+            desk.now.store(next.max(now), Ordering::Relaxed);
+            desk.work();
+        }
+        desk.now.store(end, Ordering::Relaxed);
+        desk.pump();
+    }
+}
+
+impl Desk {
+    fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    fn has_work(&self, now: u64) -> bool {
+        let answers = |asker: &Asker| asker.is_alive() && asker.answer.as_ref().is_some_and(|(at, _)| *at <= now);
+        self.requests.iter().any(|request| request.at <= now) || self.askers.iter().any(answers)
+    }
+
+    fn set_to(&mut self, version: Version) {
+        self.replicated = version.clone();
+        let Version { row, until, next_id, content, .. } = version;
+        (self.row, self.until, self.next_id, self.content) = (row, until, next_id, content);
+    }
+
+    /// Every connection is lost, and what was asked on it is not answered.
+    fn break_all(&mut self) {
+        (0..self.askers.len()).for_each(|index| self.break_one(index));
+    }
+
+    fn break_one(&mut self, index: usize) {
+        let now = self.now();
+        let asker = &mut self.askers[index];
+        if asker.waits.take().is_some() || asker.answer.is_some() {
+            let lost = Answer::Failed { sentence: "the connection is lost".into(), is_connected: false };
+            asker.answer = Some((now + 1000, lost));
+        }
+        // What comes on a connection that was lost while nothing was asked fails.
+        asker.connection = 0;
+    }
+
+    /// Has every daemon do what it can now.
+    fn pump(&mut self) {
+        let now = self.now();
+        for index in 0..self.askers.len() {
+            loop {
+                let asker = &mut self.askers[index];
+                if !asker.is_alive() {
+                    break;
+                }
+                let clock = Time::from_micros(now * asker.rate / 1000);
+                asker.take_orders(clock);
+                if let Some((at, _)) = &asker.answer
+                    && *at <= now
+                {
+                    let (_, answer) = asker.answer.take().expect("it is there");
+                    asker.owner.answer(answer, clock);
+                } else if let Some((_, until)) = asker.waits
+                    && until <= now
+                {
+                    asker.waits = None;
+                    asker.connection = 0;
+                    let late = Answer::Failed { sentence: "the database does not answer".into(), is_connected: false };
+                    asker.owner.answer(late, clock);
+                }
+                asker.tell();
+                if asker.waits.is_some() || asker.answer.is_some() {
+                    break;
+                }
+                let what = match asker.owner.next(clock) {
+                    Next::Wait(_) => break,
+                    Next::Ask(ask) => What::of(&ask, &asker.rewrite),
+                };
+                self.ask(index, what);
+            }
+        }
+    }
+
+    /// Sends a request on its way, with what becomes of it.
+    fn ask(&mut self, index: usize, what: What) {
+        let now = self.now();
+        self.numbers += 1;
+        let number = self.numbers;
+        let is_calm = self.is_calm;
+        let mut some = |times: usize| !is_calm && self.random.once_in(times);
+        let (is_lost, is_unanswered, is_slow, is_wrong) = (some(60), some(40), some(40), some(40));
+        let [mut to, mut takes, mut back] = [200, 300, 200].map(|most| 50 + self.random.below(most) as u64);
+        if is_slow {
+            let which = self.random.below(3);
+            let slow = self.random.pick(&[300_000, 2_000_000, 6_000_000, 15_000_000]);
+            [&mut to, &mut takes, &mut back].into_iter().nth(which).into_iter().for_each(|part| *part += slow);
+        }
+        let is_down = now < self.down_until;
+        let asker = &mut self.askers[index];
+        match what {
+            What::Connect => asker.connection = number,
+            What::Begin => asker.rewrite.clear(),
+            _ => {}
+        }
+        let refused = || Answer::Failed { sentence: "it cannot".into(), is_connected: !is_down };
+        if is_down || asker.connection == 0 {
+            asker.answer = Some((now + back, Answer::Failed { sentence: "it is gone".into(), is_connected: false }));
+            return;
+        }
+        if is_wrong && !matches!(what, What::Begin | What::Write(_) | What::End(..)) {
+            asker.answer = Some((now + to + back, refused()));
+            return;
+        }
+        if is_lost {
+            // The connection is found to be lost, or nothing is heard.
+            let until = now + self.random.pick(&[1000, PATIENCE]);
+            asker.waits = Some((0, until));
+            return;
+        }
+        asker.waits = Some((number, now + if is_unanswered { self.random.pick(&[2000, PATIENCE]) } else { PATIENCE }));
+        if let What::Write(batch) = &what {
+            asker.rewrite.push(batch.clone());
+        }
+        let (connection, address) = (asker.connection, asker.owner.address().to_string());
+        self.requests.push(Request {
+            number,
+            asker: index,
+            connection,
+            address,
+            what,
+            at: now + to,
+            has_begun: false,
+            interrupted: None,
+            until: 0,
+            takes,
+            answers: !is_unanswered,
+            returns: back,
+        });
+    }
+
+    /// Does what is due in the database.
+    fn work(&mut self) {
+        let now = self.now();
+        while let Some(place) = self.requests.iter().position(|request| request.at <= now) {
+            let mut request = self.requests.swap_remove(place);
+            match self.serve(&mut request) {
+                // It waits for another, or for itself.
+                None => self.requests.push(request),
+                Some(answer) => {
+                    let asker = &mut self.askers[request.asker];
+                    let is_heard = asker.connection == request.connection && request.answers;
+                    if is_heard && asker.waits.is_some_and(|(number, _)| number == request.number) {
+                        asker.waits = None;
+                        asker.answer = Some((now + request.returns, answer));
+                    }
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, request: &mut Request) -> Option<Answer> {
+        let now = self.now();
+        let changes =
+            !matches!(request.what, What::Connect | What::Look | What::Read(_) | What::Begin | What::Write(_));
+        if changes && self.locked.is_some_and(|holder| holder != request.number) {
+            request.at = now + 500;
+            return None;
+        }
+        let is_mine = self.row.address == request.address;
+        Some(match &request.what {
+            What::Connect | What::Begin | What::Write(_) => Answer::Done,
+            What::TakeOver => return self.take(request, self.until < now, self.row.epoch + 1),
+            What::GoOn(HandedOver { mark, queue, address, .. }) => {
+                let is_new = self.until < now && self.row.batch == 0 && self.next_id <= 1;
+                let is_same = self.row.epoch == mark.opening && Some(self.row.queue) == *queue;
+                let is_same = is_same && Some(&self.row.address) == address.as_ref();
+                return self.take(request, is_same || is_new, self.row.epoch + 1);
+            }
+            What::Retake(epoch, queue) => {
+                let may = self.row.epoch < *epoch && self.until < now && self.row.queue == *queue;
+                let epoch = *epoch + 1;
+                return self.take(request, may, epoch);
+            }
+            What::Look => Answer::Seen(self.seen()),
+            What::Renew(epoch) if *epoch == self.row.epoch && is_mine => {
+                let reach = self.commit_when_kept(request)?;
+                self.until = request.until;
+                self.note(&reach);
+                Answer::Renewed(Some(self.row.batch), reach)
+            }
+            What::Renew(_) => Answer::Renewed(None, Reach::Kept),
+            What::Read(cursor) => self.page(*cursor),
+            What::Commit(fence, batch) => {
+                let content = std::iter::once(batch.clone());
+                let (fence, next_id, content) = (*fence, batch.next_id(), content.collect::<Vec<_>>());
+                return self.commit(request, fence, next_id, content, false);
+            }
+            What::End(fence, next_id, slices) => {
+                let (fence, next_id, slices) = (*fence, *next_id, slices.clone());
+                return self.commit(request, fence, next_id, slices, true);
+            }
+        })
+    }
+
+    fn take(&mut self, request: &mut Request, may: bool, epoch: u64) -> Option<Answer> {
+        // Time passes while it waits for the replica, and nothing else changes.
+        if !may && !request.has_begun {
+            return Some(Answer::Seen(self.seen()));
+        }
+        let reach = self.commit_when_kept(request)?;
+        (self.row.epoch, self.row.address, self.until) = (epoch, request.address.clone(), request.until);
+        let is_fresh = matches!(request.what, What::TakeOver);
+        self.takeovers.push(Takeover { daemon: request.asker, is_fresh });
+        self.note(&reach);
+        Some(Answer::Took(self.seen(), reach))
+    }
+
+    /// Has a change wait until the replica has it, with the row locked; returns how far it has come once it is over.
+    fn commit_when_kept(&mut self, request: &mut Request) -> Option<Reach> {
+        let now = self.now();
+        if !request.has_begun {
+            (request.has_begun, request.until) = (true, now + LEASE);
+        }
+        if request.interrupted.is_none() && now < self.hangs_until {
+            self.locked = Some(request.number);
+            request.at = now + 500;
+            return None;
+        }
+        self.locked = None;
+        let warning = || Reach::Warned("it may not be replicated".into());
+        Some(request.interrupted.map_or(Reach::Kept, |_| warning()))
+    }
+
+    /// Begins a commit, which has the row from then on, or ends it.
+    fn commit(
+        &mut self,
+        request: &mut Request,
+        fence: Fence,
+        next_id: Option<u64>,
+        batches: Vec<Arc<Batch>>,
+        is_all: bool,
+    ) -> Option<Answer> {
+        let now = self.now();
+        if !request.has_begun {
+            let row = &self.row;
+            if row.epoch != fence.epoch || row.batch != fence.from || row.address != request.address {
+                return Some(Answer::Committed(false, Reach::Kept));
+            }
+            self.locked = Some(request.number);
+            (request.has_begun, request.until, request.at) = (true, now + LEASE, now + request.takes);
+            return None;
+        }
+        let reach = self.commit_when_kept(request)?;
+        (self.row.batch, self.row.attempt, self.until) = (fence.to, fence.attempt, request.until);
+        self.next_id = next_id.unwrap_or(self.next_id);
+        if is_all {
+            self.content.clear();
+        }
+        self.content.extend(batches);
+        self.note(&reach);
+        Some(Answer::Committed(true, reach))
+    }
+
+    /// Notes what there is now. With what the replica has it has all that was committed before.
+    fn note(&mut self, reach: &Reach) {
+        let (row, content) = (self.row.clone(), self.content.clone());
+        let version = Version { at: self.now(), row, until: self.until, next_id: self.next_id, content };
+        if *reach == Reach::Kept {
+            self.replicated = version.clone();
+        }
+        self.versions.push(version);
+        let oldest = self.now().saturating_sub(3_000_000);
+        let old = self.versions.partition_point(|version| version.at < oldest);
+        self.versions.drain(..old.saturating_sub(1));
+    }
+
+    fn seen(&self) -> OwnerRow {
+        let rest = Span::from_micros(self.until.saturating_sub(self.now()));
+        OwnerRow { next_id: self.next_id, rest, ..self.row.clone() }
+    }
+
+    fn page(&self, cursor: Cursor) -> Answer {
+        let mut page = Page::default();
+        let kept = KeptRows::of(&self.content);
+        let after = match cursor {
+            Cursor::Start => 0,
+            Cursor::After(id) => id,
+        };
+        let mut last = after;
+        let mut count = 0;
+        let visited = kept.visit(Span::ZERO, &mut |saved| {
+            match saved {
+                Saved::Setting(setting) if cursor == Cursor::Start => {
+                    page.rows.add(Stored::Setting(setting), Span::ZERO);
+                }
+                Saved::Root(tube, signature, newest, changed) if cursor == Cursor::Start => {
+                    page.rows.add(Stored::Root(tube, signature, newest, changed), Span::ZERO);
+                }
+                Saved::Job(record, body, ..) if cursor != Cursor::Start && record.id.0 > after && count < PAGE => {
+                    (last, count) = (record.id.0, count + 1);
+                    page.rows.add(Stored::Put(record, &mut Body::Own(body.into())), Span::ZERO);
+                }
+                _ => {}
+            }
+            Ok(())
+        });
+        visited.expect("it has only what it was given");
+        if cursor == Cursor::Start {
+            page.rows.add(Stored::NextId(self.next_id), Span::ZERO);
+        }
+        page.is_last = cursor != Cursor::Start && count < PAGE;
+        Answer::Page(page, Cursor::After(last))
+    }
+}
+
+impl Asker {
+    fn is_alive(&self) -> bool {
+        !self.is_stopped && !self.is_gone
+    }
+
+    fn take_orders(&mut self, clock: Time) {
+        while let Ok(Order { term, wish }) = self.ends.orders.try_recv() {
+            self.owner.order(Order { term, wish }, clock);
+        }
+    }
+
+    fn tell(&mut self) {
+        self.ends.trusted_until.store(self.owner.trusted_until().as_micros(), Ordering::Relaxed);
+        while let Some(told) = self.owner.told() {
+            let told: Told = told;
+            if self.ends.told.send(told).is_err() {
+                self.is_gone = true;
+            }
+            self.ends.wake.wake();
+        }
+    }
+}
+
+impl What {
+    fn of(ask: &Ask<'_>, rewrite: &[Arc<Batch>]) -> What {
+        let shared = |batch: &Batch| Arc::new(batch.clone());
+        match ask {
+            Ask::Connect => What::Connect,
+            Ask::TakeOver => What::TakeOver,
+            Ask::GoOn(handed_over) => What::GoOn((*handed_over).clone()),
+            Ask::Retake(epoch, queue) => What::Retake(*epoch, *queue),
+            Ask::Look => What::Look,
+            Ask::Renew(epoch) => What::Renew(*epoch),
+            Ask::Read(cursor) => What::Read(*cursor),
+            Ask::Commit(fence, batch) => What::Commit(*fence, shared(batch)),
+            Ask::BeginAnew => What::Begin,
+            Ask::WriteAnew(_, batch) => What::Write(shared(batch)),
+            Ask::EndAnew(fence, next_id) => What::End(*fence, *next_id, rewrite.to_vec()),
+        }
+    }
+}

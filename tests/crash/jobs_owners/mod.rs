@@ -1,0 +1,62 @@
+//! Daemons that share a database: one serves the jobs, and another takes over when it dies, stops for a while, or is cut off. What
+//! clients were promised by one holds at the next, and nobody is given a job by two.
+
+mod database;
+mod fleet;
+
+use database::{Database, Interrupted};
+use fleet::Fleet;
+use poolcounter_testkit::random::{Random, setting};
+
+const SEEDS: u64 = 40;
+const STEPS: usize = 500;
+const ACTORS: usize = 3;
+
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
+#[test]
+fn what_was_promised_by_one_daemon_holds_at_the_next() {
+    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
+    let (mut replies, mut takeovers, mut rewrites, mut promotions) = (0, 0, 0, 0);
+    for seed in first..first + seeds {
+        match std::panic::catch_unwind(|| play(seed)) {
+            Ok(Ok(seen)) => {
+                replies += seen.replies;
+                takeovers += seen.takeovers;
+                rewrites += seen.rewrites;
+                promotions += seen.promotions;
+            }
+            Ok(Err(error)) => panic!("{error}\nSIM_SEED={seed} SIM_SEEDS=1 replays this"),
+            Err(_) => panic!("SIM_SEED={seed} SIM_SEEDS=1 replays this"),
+        }
+    }
+    println!(
+        "{seeds} seeds, {replies} replies, {takeovers} take-overs, {promotions} of them by a replica, \
+         all written anew {rewrites} times"
+    );
+    assert!(replies > 100 * seeds as usize && takeovers > 2 * seeds as usize, "there was no load");
+    assert!(seeds < SEEDS || rewrites > 0, "no commit was lost");
+    assert!(seeds < SEEDS || promotions > seeds as usize / 4, "hardly a server was lost");
+}
+
+/// Plays one life of a fleet, and returns what was seen.
+fn play(seed: u64) -> Result<fleet::Seen, String> {
+    let mut random = Random::new(seed);
+    let mut fleet = Fleet::new(Database::install(seed), ACTORS, seed)?;
+    for _ in 0..STEPS {
+        match random.below(100) {
+            0 => fleet.kill()?,
+            1 => fleet.stop(random.pick(&[500_000, 3_000_000, 6_000_000, 12_000_000]))?,
+            2 => fleet.fail_over(random.pick(&[1000, 100_000, 900_000]))?,
+            3 => fleet.go_down(random.pick(&[100_000, 3_000_000, 8_000_000]))?,
+            4 if random.once_in(2) => {
+                let how = random.pick(&[Interrupted::Cancelled, Interrupted::Terminated]);
+                fleet.lose_server(how, random.pick(&[3_000, 100_000, 900_000, 3_000_000]))?;
+            }
+            4..=6 => fleet.lose(random.below(ACTORS)),
+            7..=9 => fleet.pass(random.pick(&[300_000, 1_000_000, 2_500_000]))?,
+            10..=49 => fleet.pass(random.pick(&[200, 1_000, 5_000, 20_000]))?,
+            _ => fleet.speak(random.below(ACTORS)),
+        }
+    }
+    fleet.end()
+}

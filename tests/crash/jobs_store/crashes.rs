@@ -1,0 +1,69 @@
+//! Servers that crash at any step, on a disk that loses what it has not synced, has no room for a while, or fails to sync: what
+//! the next server has is what clients were promised.
+
+use crate::jobs_store::losing::{self, Fate, LosingSettings, LosingStore};
+use poolcounter::jobs::JobsSettings;
+use poolcounter::registry::AllSettings;
+use poolcounter::service::Info;
+use poolcounter::time::Span;
+use poolcounter_testkit::crash::sim::{Disk, Sim, step};
+use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::world::World;
+
+const SEEDS: u64 = 40;
+const LIVES: usize = 6;
+const STEPS: usize = 120;
+const ACTORS: usize = 3;
+const SERVICES: &[&Info] = &[&losing::INFO];
+
+impl Disk for LosingStore {
+    fn server(&mut self, epoch: Span) -> World {
+        let settings = LosingSettings(JobsSettings { admin: true, ..JobsSettings::default() });
+        let mut world = World::at(SERVICES, AllSettings::defaults(SERVICES).with(settings), epoch);
+        world.begin().expect("the store can be read");
+        world
+    }
+
+    fn work(&mut self) {
+        self.meet(Fate::Succeed);
+    }
+}
+
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
+#[test]
+fn what_was_promised_outlives_every_crash() {
+    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
+    let mut replies = 0;
+    for seed in first..first + seeds {
+        let result = std::panic::catch_unwind(|| play(seed));
+        match result {
+            Ok(Ok(heard)) => replies += heard,
+            Ok(Err(error)) => panic!("{error}\nSIM_SEED={seed} SIM_SEEDS=1 replays this"),
+            Err(_) => panic!("SIM_SEED={seed} SIM_SEEDS=1 replays this"),
+        }
+    }
+    println!("{seeds} seeds, {replies} replies");
+    assert!(replies > 100 * seeds as usize, "there was no load: {replies} replies");
+}
+
+/// Returns how many replies there were.
+fn play(seed: u64) -> Result<usize, String> {
+    let mut random = Random::new(seed);
+    let mut sim = Sim::new(LosingStore::install(), ACTORS, seed);
+    for _ in 0..LIVES {
+        for _ in 0..random.below(STEPS) {
+            step(&mut sim, &mut random, ACTORS, |sim, random| {
+                let fates = [(Fate::Succeed, 12), (Fate::Full, 1), (Fate::FailToSync, 1)];
+                sim.disk.meet(random.weigh(&fates));
+                sim.settle();
+            });
+        }
+        if random.once_in(4) {
+            sim.finish();
+        }
+        let down = Span::from_millis(random.pick(&[0, 0, 300, 4_000]));
+        let is_written = random.once_in(2);
+        sim.crash(down, |disk| disk.crash(is_written))?;
+    }
+    Ok(sim.replies())
+}

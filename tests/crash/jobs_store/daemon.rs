@@ -1,0 +1,389 @@
+//! Jobs in a file, with the real daemon: restarts, upgrades, refusals, copies; and a store that is slow, beside other services.
+
+use crate::jobs_store::store::{self, SlowStore};
+use nix::sys::signal::Signal;
+use poolcounter::net::{Address, Listener, Options, Policy, Server};
+use poolcounter::registry::{AllSettings, Services};
+use poolcounter::service::Info;
+use poolcounter::{counters, members, pools};
+use poolcounter_testkit::daemon::{Daemon, PATIENCE};
+use poolcounter_testkit::scratch::Scratch;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A client of the jobs that says lines, and reads as many.
+pub struct Speaker(BufReader<TcpStream>);
+
+impl Speaker {
+    pub fn connect(address: SocketAddr) -> Speaker {
+        let stream = TcpStream::connect(address).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("can be set");
+        Speaker(BufReader::new(stream))
+    }
+
+    pub fn send(&mut self, text: &str) {
+        self.0.get_mut().write_all(text.replace('|', "\r\n").as_bytes()).expect("is sent");
+    }
+
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("comes in time");
+        line.trim_end().to_string()
+    }
+
+    pub fn ask(&mut self, text: &str) -> String {
+        self.send(text);
+        self.line()
+    }
+}
+
+/// Returns one of the figures of `stats`.
+pub fn count_of(client: &mut Speaker, name: &str) -> u64 {
+    let head = client.ask("stats|");
+    let len: usize = head.strip_prefix("OK ").and_then(|len| len.parse().ok()).expect("has a length");
+    let mut text = vec![0; len + 2];
+    client.0.read_exact(&mut text).expect("comes in time");
+    let text = String::from_utf8(text).expect("is text");
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} is not in {text}"))
+}
+
+pub fn start(path: &Path, options: &[&str]) -> Daemon {
+    let store = format!("sqlite:{}", path.display());
+    Daemon::start_with_jobs(&[&["--jobs-store", &store], options].concat())
+}
+
+#[test]
+fn what_was_promised_is_there_after_a_crash_and_after_an_upgrade() {
+    let scratch = Scratch::new();
+    let path = scratch.file("jobs.db");
+    let mut daemon = start(&path, &[]);
+    assert!(daemon.lines.iter().any(|line| line.contains(&format!("the jobs are kept in {}", path.display()))));
+    let mut one = Speaker::connect(daemon.jobs());
+    assert_eq!(one.ask("put-job 7 0 99 3 key=k|one|"), "INSERTED 1");
+    assert_eq!(one.ask("put 0 0 99 3|two|"), "INSERTED 2");
+    assert_eq!((one.ask("reserve|"), one.line()), ("RESERVED 2 3".into(), "two".into()));
+    daemon.signal(Signal::SIGUSR1);
+    daemon.wait_for_log("has taken over");
+    // It holds its job, and the file goes on with what the process before left there.
+    assert_eq!(one.ask("put 0 0 99 5|three|"), "INSERTED 3");
+    assert_eq!((one.ask("delete 2|"), one.ask("bury 3 5|")), ("DELETED".into(), "NOT_FOUND".into()));
+    daemon.signal(Signal::SIGKILL);
+    drop(daemon);
+    let daemon = start(&path, &[]);
+    let mut one = Speaker::connect(daemon.jobs());
+    assert_eq!(
+        (one.ask("peek 2|"), one.ask("peek 3|"), one.line()),
+        ("NOT_FOUND".into(), "FOUND 3 5".into(), "three".into())
+    );
+    assert_eq!(one.ask("put-job 7 0 99 3 key=k|one|"), "DUPLICATE 1");
+    // A number never comes again.
+    assert_eq!((one.ask("delete 1|"), one.ask("delete 3|")), ("DELETED".into(), "DELETED".into()));
+    drop(daemon);
+    let daemon = start(&path, &[]);
+    assert_eq!(Speaker::connect(daemon.jobs()).ask("put 0 0 99 3|new|"), "INSERTED 4");
+}
+
+/// The log of the file is lost while the daemon runs: it writes everything anew, and serves meanwhile.
+#[test]
+fn what_the_disk_has_lost_is_written_from_memory() {
+    let scratch = Scratch::new();
+    let path = scratch.file("jobs.db");
+    let mut daemon = start(&path, &[]);
+    let mut client = Speaker::connect(daemon.jobs());
+    assert_eq!((client.ask("limit */x 3|"), client.ask("root t S 9|")), ("LIMIT 3".into(), "ROOT 9".into()));
+    let put = format!("put-job 0 0 99 2000 group=g|{}|", "b".repeat(2000));
+    (0..3000).for_each(|_| client.send(&put));
+    (1..=3000).for_each(|id| assert_eq!(client.line(), format!("INSERTED {id}")));
+    assert_eq!(client.ask("delete 77|"), "DELETED");
+    assert_eq!(client.ask("put-job 5 0 99 1 key=k|x|"), "INSERTED 3001");
+    assert_eq!(client.ask("delete 78|"), "DELETED");
+    let mut puts = 0;
+    while count_of(&mut client, "store-rewrites") == 0 {
+        puts += 1;
+        // If the log was in the file already when it was cut, nothing was lost.
+        assert!(puts < 100, "it is never found out");
+        assert_eq!(client.ask("put 0 0 99 1|y|"), format!("INSERTED {}", 3001 + puts));
+        let log = fs::File::options().write(true).open(scratch.file("jobs.db-wal")).expect("is there");
+        log.set_len(0).expect("can be cut");
+        thread::sleep(Duration::from_millis(250));
+    }
+    daemon.wait_for_log("all jobs are written anew");
+    let last = format!("{}", 3002 + puts);
+    // Whether the new file is there already or not.
+    let mut told = client.ask("put 0 0 99 1|w|");
+    while told == "OUT_OF_MEMORY" {
+        thread::sleep(Duration::from_millis(10));
+        told = client.ask("put 0 0 99 1|w|");
+    }
+    assert_eq!(told, format!("INSERTED {last}"));
+    daemon.signal(Signal::SIGKILL);
+    drop(daemon);
+    let daemon = start(&path, &[]);
+    let mut client = Speaker::connect(daemon.jobs());
+    assert_eq!((client.ask("peek 77|"), client.ask("peek 78|")), ("NOT_FOUND".into(), "NOT_FOUND".into()));
+    assert_eq!((client.ask(&format!("peek {last}|")), client.line()), (format!("FOUND {last} 1"), "w".into()));
+    assert_eq!((client.ask("peek 3002|"), client.line()), ("FOUND 3002 1".into(), "y".into()));
+    assert_eq!(client.ask("put-job 5 0 99 1 key=k|x|"), "DUPLICATE 3001");
+    assert_eq!((client.ask("peek 3000|"), client.line().len()), ("FOUND 3000 2000".into(), 2000));
+    assert_eq!(client.ask("put-job 0 0 9 1 tube=t root=S root-ts=8|x|"), "SUPERSEDED");
+    assert_eq!(client.ask("put 0 0 99 1|z|"), format!("INSERTED {}", 3003 + puts));
+}
+
+/// The settings have another place from the next reload on: what was in memory is written there, and what was there is kept.
+#[test]
+fn a_reload_takes_the_jobs_to_another_place() {
+    let scratch = Scratch::new();
+    let (path, config) = (scratch.file("jobs.db"), scratch.file("poolcounter.toml"));
+    let daemon = start(&path, &[]);
+    assert_eq!(Speaker::connect(daemon.jobs()).ask("put 0 0 99 3|old|"), "INSERTED 1");
+    drop(daemon);
+    let settings = |store: &str| format!("[jobs]\nenable = true\nlisten = \"127.0.0.1:0\"\nstore = \"{store}\"\n");
+    fs::write(&config, settings("memory")).expect("can be written");
+    let mut daemon = Daemon::start(&["--config", config.to_str().expect("is text")]);
+    let mut client = Speaker::connect(daemon.jobs());
+    (1..3000).for_each(|_| client.send("put-job 0 0 99 4 group=g|body|"));
+    (1..3000).for_each(|id| assert_eq!(client.line(), format!("INSERTED {id}")));
+    assert_eq!(client.ask("limit */x 3|"), "LIMIT 3");
+    fs::write(&config, settings(&format!("sqlite:{}", path.display()))).expect("can be written");
+    daemon.signal(Signal::SIGUSR1);
+    daemon.wait_for_log("had other jobs than this daemon");
+    assert_eq!(client.ask("delete 7|"), "DELETED");
+    daemon.signal(Signal::SIGKILL);
+    drop(daemon);
+    let daemon = start(&path, &[]);
+    let mut client = Speaker::connect(daemon.jobs());
+    client.send("summary|");
+    let mut lines = std::iter::repeat_with(|| client.line());
+    assert!(lines.by_ref().take(9).any(|line| line == "  ready: 2998" || line == "ready: 2998"), "the jobs are there");
+    let aside = fs::read_dir(path.parent().expect("is in a directory")).expect("is readable");
+    let mut names: Vec<String> =
+        aside.map(|entry| entry.expect("is readable").file_name().to_string_lossy().into_owned()).collect();
+    names.sort_unstable();
+    assert!(names.iter().any(|name| name.starts_with("jobs.db-2-")), "{names:?}");
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_refused_with_a_sentence() {
+    let scratch = Scratch::new();
+    let refusal = |path: &Path| {
+        let store = format!("sqlite:{}", path.display());
+        let arguments = ["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &store];
+        let output = Command::new(Daemon::program()).args(arguments).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_string()
+    };
+    let text = scratch.file("text");
+    fs::write(&text, "x".repeat(9000)).expect("can be written");
+    assert!(refusal(&text).ends_with("file is not a database"), "{}", refusal(&text));
+    let missing = scratch.file("no/such/place");
+    assert!(refusal(&missing).contains("cannot be opened: No such file or directory"), "{}", refusal(&missing));
+    let newer = scratch.file("newer");
+    drop(start(&newer, &[]));
+    let connection = rusqlite::Connection::open(&newer).expect("is a file of SQLite");
+    connection.execute("UPDATE meta SET format = 99", []).expect("can be written");
+    drop(connection);
+    assert!(
+        refusal(&newer).ends_with("its format is 99, and this program knows formats up to 1"),
+        "{}",
+        refusal(&newer)
+    );
+    let foreign = scratch.file("foreign");
+    rusqlite::Connection::open(&foreign)
+        .and_then(|other| other.execute("CREATE TABLE t (x)", []))
+        .expect("can be made");
+    assert!(refusal(&foreign).ends_with("it is the file of another program"), "{}", refusal(&foreign));
+}
+
+/// A store of each released format, as SQL: it is read, and brought to the present format.
+#[test]
+fn every_format_that_was_released_is_read() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stores");
+    let files: Vec<_> =
+        fs::read_dir(&directory).expect("is there").map(|file| file.expect("is readable").path()).collect();
+    assert!(!files.is_empty());
+    for sql in files {
+        let scratch = Scratch::new();
+        let path = scratch.file("jobs.db");
+        let text = fs::read_to_string(&sql).expect("is text");
+        rusqlite::Connection::open(&path).and_then(|file| file.execute_batch(&text)).expect("is a store");
+        let daemon = start(&path, &[]);
+        let mut client = Speaker::connect(daemon.jobs());
+        assert_eq!((client.ask("peek 1|"), client.line()), ("FOUND 1 1".into(), "a".into()), "{}", sql.display());
+        assert_eq!(client.ask("put-job 0 0 9 1 key=k|x|"), "DUPLICATE 2");
+        assert_eq!(client.ask("put-job 0 0 9 1 tube=t root=S root-ts=6|x|"), "SUPERSEDED");
+        assert_eq!((client.ask("peek-buried|"), client.line()), ("FOUND 3 2".into(), "cc".into()));
+        assert_eq!(client.ask("put 0 0 9 1|x|"), "INSERTED 6");
+    }
+}
+
+/// While a commit takes seconds, whoever does not wait for it is served as ever.
+#[test]
+fn a_slow_commit_slows_nothing_else_down() {
+    const LIST: &[&Info] = &[&pools::INFO, &counters::INFO, &members::INFO, &store::INFO];
+    let slow = SlowStore::install();
+    let services = Services::of(LIST, &AllSettings::defaults(LIST));
+    let ids: Vec<_> =
+        ["pools", "counters", "members", "jobs"].map(|name| services.named(name).expect("is there")).into();
+    let mut server = Server::new(services, Policy::of(LIST)).expect("the system has an event queue");
+    for id in ids {
+        let address = Address::parse("127.0.0.1:0", 0).expect("is an address");
+        server.listen(Listener::bind(&address, &Options::default()).expect("is free"), id).expect("can be polled");
+    }
+    let at = |name: &str| server.addresses(name)[0].to_string().parse::<SocketAddr>().expect("is an address");
+    let [pools, members, jobs] = [at("pools"), at("members"), at("jobs")];
+    let counters = at("counters");
+    let stopper = server.stopper();
+    let serving = thread::spawn(move || server.run());
+    let mut waits = Speaker::connect(jobs);
+    waits.send("put 0 0 9 1|a|");
+    let [mut pools, mut members, mut others] = [pools, members, jobs].map(Speaker::connect);
+    let mut counters = TcpStream::connect(counters).expect("it listens");
+    let until = Instant::now() + Duration::from_secs(2);
+    let mut slowest = Duration::ZERO;
+    while Instant::now() < until {
+        let begun = Instant::now();
+        assert_eq!((pools.ask("ACQ4ME k 1 5 5\n"), pools.ask("RELEASE\n")), ("LOCKED".into(), "RELEASED".into()));
+        assert!(!members.ask("STATS|").is_empty());
+        while !members.0.buffer().is_empty() {
+            members.line();
+        }
+        assert_eq!(others.ask("reserve-with-timeout 0|"), "TIMED_OUT");
+        // A no-op of the counters' protocol: a header without a body.
+        counters.write_all(&[0x90, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]).expect("is sent");
+        counters.read_exact(&mut [0; 12]).expect("is answered");
+        slowest = slowest.max(begun.elapsed());
+    }
+    assert!(slow.commit_one(), "the commit was under way all the time");
+    assert_eq!(waits.line(), "INSERTED 1");
+    assert!(slowest < Duration::from_secs(2), "one round took {slowest:?}");
+    stopper.stop().expect("it can be woken");
+    serving.join().expect("it does not panic").expect("it can wait");
+}
+
+/// Only those who administer may copy, and a copy is a store.
+#[test]
+fn a_copy_is_made_while_others_are_served() {
+    let scratch = Scratch::new();
+    let daemon = start(&scratch.file("jobs.db"), &[]);
+    let [mut one, mut other] = [daemon.jobs(), daemon.jobs()].map(Speaker::connect);
+    (0..5000).for_each(|_| one.send("put 0 0 99 9|some body|"));
+    (1..=5000).for_each(|id| assert_eq!(one.line(), format!("INSERTED {id}")));
+    let copy = scratch.file("copy.db");
+    one.send("store-copy copy.db|list-tube-used|");
+    assert_eq!(other.ask("delete 1|"), "DELETED");
+    let copied = one.line();
+    assert!(copied.starts_with("COPIED "), "{copied}");
+    assert_eq!(one.line(), "USING default");
+    let jobs = rusqlite::Connection::open(&copy).expect("is a file of SQLite");
+    let count: i64 = jobs.query_row("SELECT count(*) FROM job", [], |row| row.get(0)).expect("has jobs");
+    assert!((4999..=5000).contains(&count), "{count}");
+    assert_eq!(one.ask("store-copy copy.db|"), "INTERNAL_ERROR");
+    for name in [".", "..", ".hidden", "/tmp/copy.db", "sub/copy.db", "../copy.db", "jobs.db", "jobs.db-whole", ""] {
+        assert_eq!(one.ask(&format!("store-copy {name}|")), "BAD_FORMAT", "{name}");
+    }
+}
+
+/// A change that the file can never take is its client's own trouble.
+#[test]
+fn a_put_that_can_never_be_kept_is_refused_alone_and_at_once() {
+    let scratch = Scratch::new();
+    let path = scratch.file("jobs.db");
+    drop(start(&path, &[]));
+    let file = rusqlite::Connection::open(&path).expect("is a file of SQLite");
+    let trigger = "CREATE TRIGGER large BEFORE INSERT ON job WHEN NEW.pri = 4242
+        BEGIN SELECT length(zeroblob(1500000000)); END";
+    file.execute(trigger, []).expect("can be made");
+    drop(file);
+    let mut daemon = start(&path, &[]);
+    let [mut one, mut other] = [daemon.jobs(), daemon.jobs()].map(Speaker::connect);
+    one.send("put 1 0 9 1|a|put-job 4242 0 9 1 key=k|b|put-job 4242 0 9 1 key=k|c|put 1 0 9 1|d|list-tube-used|");
+    let told: Vec<String> = (0..5).map(|_| one.line()).collect();
+    assert_eq!((&*told[0], &*told[3], &*told[4]), ("INSERTED 1", &*told[3], "USING default"), "{told:?}");
+    assert!(told[1] == "INTERNAL_ERROR" && told[2] == "INTERNAL_ERROR" && told[3].starts_with("INSERTED "), "{told:?}");
+    daemon.wait_for_log("cannot keep job 2: string or blob too big");
+    assert_eq!(
+        (other.ask("peek 2|"), other.ask("put 1 0 9 1|e|").split(' ').next()),
+        ("NOT_FOUND".into(), Some("INSERTED"))
+    );
+    assert_eq!((count_of(&mut other, "store-fault"), count_of(&mut other, "store-uncommitted")), (0, 0));
+    // Its key is free, and the batch of a put-many loses no more than that.
+    other.send("put-many 3|put-job 1 0 9 1 key=k|f|put 4242 0 9 1|g|put 1 0 9 1|h|");
+    let told =
+        [other.line(), other.line(), other.line()].map(|line| line.split(' ').next().unwrap_or_default().to_string());
+    assert_eq!(told, ["INSERTED", "INTERNAL_ERROR", "INSERTED"]);
+    daemon.signal(Signal::SIGKILL);
+    drop(daemon);
+    let daemon = start(&path, &[]);
+    assert_eq!(count_of(&mut Speaker::connect(daemon.jobs()), "current-jobs-ready"), 5);
+}
+
+/// The bound is for what is asked for: more tubes than it allows are taken over and loaded, and only new ones are refused.
+#[test]
+fn fewer_tubes_than_there_are_may_be_allowed_at_an_upgrade_and_at_a_start() {
+    let scratch = Scratch::new();
+    let (path, config) = (scratch.file("jobs.db"), scratch.file("poolcounter.toml"));
+    let options = ["--config", config.to_str().expect("is text")];
+    fs::write(&config, "").expect("can be written");
+    let mut daemon = start(&path, &options);
+    let mut client = Speaker::connect(daemon.jobs());
+    for tube in 0..10 {
+        assert_eq!(client.ask(&format!("use t{tube}|")), format!("USING t{tube}"));
+        assert!(client.ask("put 0 0 99 1|x|").starts_with("INSERTED "));
+    }
+    fs::write(&config, "jobs.max_tubes = 5\n").expect("can be written");
+    daemon.signal(Signal::SIGUSR1);
+    daemon.wait_for_log("an upgrade begins");
+    // Of these the rehearsal knows nothing.
+    (0..100).for_each(|tube| client.send(&format!("watch w{tube}|")));
+    daemon.wait_for_log("has taken over");
+    (0..100).for_each(|_| drop(client.line()));
+    assert_eq!(count_of(&mut client, "current-jobs-ready"), 10);
+    assert_eq!(client.ask("use new|"), "OUT_OF_MEMORY");
+    assert_eq!((client.ask("use t9|"), client.ask("put 0 0 99 1|x|")), ("USING t9".into(), "INSERTED 11".into()));
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait();
+    let daemon = start(&path, &options);
+    let mut client = Speaker::connect(daemon.jobs());
+    assert_eq!(count_of(&mut client, "current-jobs-ready"), 11);
+    assert_eq!(client.ask("use new|"), "OUT_OF_MEMORY");
+    assert_eq!((client.ask("peek 6|"), client.line()), ("FOUND 6 1".into(), "x".into()));
+}
+
+/// Jobs that are kept are not given out while the daemon drains, so whoever reserves waits for jobs that are there.
+#[test]
+fn an_upgrade_takes_a_drain_over_whoever_waits() {
+    let scratch = Scratch::new();
+    let admin = scratch.file("admin");
+    let mut daemon = start(&scratch.file("jobs.db"), &["--admin", &format!("unix:{}", admin.display())]);
+    let say = |command: &[u8]| {
+        let mut socket = UnixStream::connect(&admin).expect("it listens");
+        socket.write_all(command).expect("is sent");
+        socket
+    };
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    let mut client = Speaker::connect(daemon.jobs());
+    assert_eq!(client.ask("put 0 0 99 1|x|"), "INSERTED 1");
+    let drain = say(b"DRAIN\n");
+    let mut runner = Speaker::connect(daemon.jobs());
+    while client.ask("put 0 0 99 1|y|") != "DRAINING" {
+        thread::sleep(Duration::from_millis(2));
+    }
+    runner.send("reserve|");
+    while count_of(&mut client, "current-waiting") == 0 {
+        thread::sleep(Duration::from_millis(2));
+    }
+    daemon.upgrade();
+    assert_eq!(count_of(&mut client, "current-waiting"), 1);
+    assert_eq!(client.ask("put 0 0 99 1|z|"), "DRAINING");
+    let undrain = say(b"UNDRAIN\n");
+    assert_eq!((runner.line(), runner.line()), ("RESERVED 1 1".into(), "x".into()));
+    drop((drain, undrain));
+}

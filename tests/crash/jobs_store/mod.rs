@@ -1,0 +1,529 @@
+//! The jobs service over a store whose commits take their time: which replies wait for one and which do not, in which order
+//! they come, what is seen when, and what becomes of connections and upgrades meanwhile.
+
+mod crashes;
+mod daemon;
+mod figures;
+mod kept;
+mod losing;
+mod meddling;
+mod random;
+mod speed;
+mod store;
+mod suite;
+
+use poolcounter::jobs::JobsSettings;
+use poolcounter::jobs::options::Queue;
+use poolcounter::pools;
+use poolcounter::registry::AllSettings;
+use poolcounter::service::Info;
+use poolcounter::time::Span;
+use poolcounter_testkit::jobs_text::take_reply;
+use poolcounter_testkit::world::World;
+use std::collections::VecDeque;
+use store::{SlowSettings, SlowStore};
+
+/// Pools are there to see that they go on.
+const SERVICES: &[&Info] = &[&pools::INFO, &store::INFO];
+
+/// A server with the jobs, and their store.
+struct Stage {
+    world: World,
+    store: SlowStore,
+}
+
+impl Stage {
+    /// A store that may take its time.
+    fn new() -> Stage {
+        Stage::with(JobsSettings { store_timeout: Span::FOREVER, ..JobsSettings::default() })
+    }
+
+    fn with(settings: JobsSettings) -> Stage {
+        let store = SlowStore::install();
+        let settings = SlowSettings(JobsSettings { admin: true, ..settings });
+        Stage { world: World::of(SERVICES, AllSettings::defaults(SERVICES).with(settings)), store }
+    }
+
+    fn connect(&mut self) -> usize {
+        self.world.connect_to("jobs")
+    }
+
+    /// Has a client say something, and everything done that can be done at once.
+    fn send(&mut self, client: usize, text: &str) {
+        self.world.send(client, text.replace('|', "\r\n").as_bytes());
+        self.world.settle();
+    }
+
+    /// Has the store commit the batch that is under way, and the service told.
+    fn commit(&mut self) {
+        assert!(self.store.commit_one(), "nothing is under way");
+        self.world.settle();
+    }
+
+    fn commit_all(&mut self) {
+        while self.store.commit_one() {
+            self.world.settle();
+        }
+    }
+
+    /// What a client has received since the last call, with a bar in place of each end of a line.
+    fn heard(&mut self, client: usize) -> String {
+        let text = String::from_utf8(self.world.take_received(client)).expect("the replies are text");
+        text.replace("\r\n", "|")
+    }
+
+    /// Has a client ask, and returns all that it is told once everything is committed.
+    fn ask(&mut self, client: usize, text: &str) -> String {
+        self.send(client, text);
+        self.commit_all();
+        self.heard(client)
+    }
+}
+
+/// What was done before, what is asked then, the reply, and whether it waits for a commit.
+const REPLIES: &[(&str, &str, &str, bool)] = &[
+    ("", "put 0 0 9 1|a|", "INSERTED 1|", true),
+    ("", "put-many 2|put 0 0 9 1|a|put 0 0 9 1|b|", "INSERTED 1|INSERTED 2|", true),
+    ("root default S 2|", "put-job 0 0 9 1 root=S root-ts=1|a|", "SUPERSEDED|", false),
+    ("put-job 0 0 9 1 key=k|a|", "put-job 0 0 9 1 key=k|a|", "DUPLICATE 1|", false),
+    ("put 0 0 9 1|a|", "delete 1|", "DELETED|", true),
+    ("put 0 0 9 1|a|reserve-job 1|", "delete 1|", "DELETED|", true),
+    ("put 0 0 9 1|a|reserve-job 1|", "release 1 0 0|", "RELEASED|", true),
+    ("put 0 0 9 1|a|reserve-job 1|", "release 1 0 9|", "RELEASED|", true),
+    ("put 0 0 9 1|a|reserve-job 1|", "bury 1 0|", "BURIED|", true),
+    ("put 0 0 9 1|a|reserve-job 1|", "fail 1 0 0 1|x|", "RELEASED|", true),
+    ("retry * 1 0 1 0|put 0 0 9 1|a|reserve-job 1|", "fail 1 0 0 1|x|", "BURIED|", true),
+    ("put 0 9 9 1|a|", "kick 1|", "KICKED 1|", true),
+    ("put 0 9 9 1|a|", "kick-job 1|", "KICKED|", true),
+    ("put 0 9 9 1|a|", "kick-all *|", "KICKED 1|", true),
+    ("put 0 9 9 1|a|", "clear *|", "CLEARED 1|", true),
+    ("", "pause-tube default 9|", "PAUSED|", true),
+    ("", "pause-tube */* 9|", "PAUSED|", true),
+    ("", "root t S 1|", "ROOT 1|", true),
+    ("", "limit * 1|", "LIMIT 1|", true),
+    ("", "limit * 1 all|", "LIMIT 1|", true),
+    ("", "limit group:g 1|", "LIMIT 1|", true),
+    ("", "retry * 1 1 1 1|", "RETRY|", true),
+    ("", "dead-letter * dead|", "DEAD_LETTER dead|", true),
+    ("", "dead-letter *|", "DEAD_LETTER|", true),
+    // What changes nothing has nothing to wait for.
+    ("", "kick 1|", "KICKED 0|", false),
+    ("", "kick-all *|", "KICKED 0|", false),
+    ("", "clear *|", "CLEARED 0|", false),
+    ("root t S 2|", "root t S 1|", "ROOT 2|", false),
+    ("put 0 0 9 1|a|", "reserve|", "RESERVED 1 1|a|", false),
+    ("put 0 0 9 1|a|", "reserve-with-timeout 1|", "RESERVED 1 1|a|", false),
+    ("put 0 0 9 1|a|", "reserve-job 1|", "RESERVED 1 1|a|", false),
+    ("put 0 0 9 1|a|", "reserve-many 2 0|", "RESERVED 1 1|a|END|", false),
+    ("put 0 0 9 1|a|reserve-job 1|", "touch 1|", "TOUCHED|", false),
+    ("put 0 0 9 1|a|", "peek 1|", "FOUND 1 1|a|", false),
+    ("put 0 0 9 1|a|", "peek-ready|", "FOUND 1 1|a|", false),
+    ("", "list-tubes|", "OK 14|---\n- default\n|", false),
+    ("", "use t|", "USING t|", false),
+    ("", "watch t|", "WATCHING 2|", false),
+    ("", "identify me|", "IDENTIFIED me|", false),
+    ("", "delete 7|", "NOT_FOUND|", false),
+    ("", "reserve-with-timeout 0|", "TIMED_OUT|", false),
+    ("", "drain|", "DRAINING|", false),
+    ("", "undrain|", "ACCEPTING|", false),
+    ("drain|", "put 0 0 9 1|a|", "DRAINING|", false),
+    ("", "put 0 0 9 1|abc", "EXPECTED_CRLF|", false),
+    ("", "put 0 0 9 65536|", "", false),
+    ("", "nonsense|", "UNKNOWN_COMMAND|", false),
+];
+
+#[test]
+fn replies_that_promise_something_wait_for_their_commit_and_no_others_do() {
+    for (before, request, reply, waits) in REPLIES {
+        let mut stage = Stage::new();
+        let client = stage.connect();
+        for line in lines_of(before) {
+            stage.ask(client, &line);
+        }
+        stage.send(client, request);
+        let at_once = stage.heard(client);
+        assert_eq!(at_once, if *waits { "" } else { reply }, "{before} {request}");
+        stage.commit_all();
+        assert_eq!(stage.heard(client), if *waits { reply } else { "" }, "{before} {request}");
+    }
+}
+
+/// Cuts what is asked into requests, each with its body.
+fn lines_of(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for piece in text.split_inclusive('|') {
+        match lines.last_mut() {
+            Some(last) if last.starts_with("put") && last.matches('|').count() == 1 => last.push_str(piece),
+            _ => lines.push(piece.into()),
+        }
+    }
+    lines
+}
+
+#[test]
+fn replies_keep_their_order_and_what_is_pipelined_shares_a_batch() {
+    let mut stage = Stage::new();
+    let client = stage.connect();
+    stage.send(client, "list-tube-used|put 0 0 9 1|a|list-tube-used|put 0 0 9 1|b|peek 1|");
+    assert_eq!(stage.heard(client), "USING default|");
+    // Nor do later ones wait before they are served: they are the next batch, all of them.
+    stage.send(client, "put 0 0 9 1|c|");
+    stage.send(client, "put 0 0 9 1|d|list-tube-used|");
+    stage.commit();
+    assert_eq!(stage.heard(client), "INSERTED 1|USING default|INSERTED 2|NOT_FOUND|");
+    stage.send(client, "peek 1|");
+    assert_eq!(stage.heard(client), "");
+    stage.commit();
+    assert_eq!(stage.heard(client), "INSERTED 3|INSERTED 4|USING default|FOUND 1 1|a|");
+    let batches = stage.store.batches();
+    assert_eq!(batches, [vec!["put 1 a", "put 2 b", "next 3"], vec!["put 3 c", "put 4 d", "next 5"]]);
+    assert!(!stage.store.commit_one(), "there is nothing more to commit");
+}
+
+#[test]
+fn a_put_and_a_delete_in_one_batch_cancel_out() {
+    let mut stage = Stage::new();
+    let client = stage.connect();
+    assert_eq!(stage.ask(client, "put 0 0 9 1|a|"), "INSERTED 1|");
+    stage.send(client, "put-job 0 0 9 1 key=k root=S root-ts=1|b|");
+    stage.send(client, "put-job 0 0 9 1 key=l root=S root-ts=1|c|put-job 0 0 9 1 key=l root=S root-ts=2|d|delete 1|");
+    stage.commit_all();
+    assert_eq!(stage.heard(client), "INSERTED 2|INSERTED 3|INSERTED 4|DELETED|");
+    let batches = stage.store.batches();
+    let changes = |batch: usize, word: &str| batches[batch].iter().filter(|change| change.starts_with(word)).count();
+    assert_eq!((changes(2, "put 3"), changes(2, "put 4"), changes(2, "delete 1")), (0, 1, 1), "{batches:?}");
+}
+
+#[test]
+fn a_job_is_seen_once_it_is_committed() {
+    let mut stage = Stage::new();
+    let [puts, waits, looks] = [stage.connect(), stage.connect(), stage.connect()];
+    stage.send(waits, "reserve|");
+    stage.send(puts, "put 0 0 9 1|a|put 0 2 9 1|b|");
+    for question in ["peek 1|", "peek-ready|", "stats-job 1|", "delete 1|", "reserve-job 1|", "kick-job 2|"] {
+        stage.send(looks, question);
+        assert_eq!(stage.heard(looks), "NOT_FOUND|", "{question}");
+    }
+    stage.send(looks, "list-jobs default ready 9|kick 9|clear default|");
+    assert_eq!(stage.heard(looks), "OK 4|---\n|KICKED 0|CLEARED 0|");
+    assert_eq!(stage.heard(waits), "");
+    // A delay runs from the put, however long the commit takes.
+    stage.world.advance(Span::from_secs(3));
+    stage.commit();
+    assert_eq!((stage.heard(puts), stage.heard(waits)), ("INSERTED 1|INSERTED 2|".into(), "RESERVED 1 1|a|".into()));
+    stage.send(looks, "peek-ready|");
+    assert_eq!(stage.heard(looks), "FOUND 2 1|b|");
+}
+
+/// What a request of the same connection does before the commit is seen by the next, as far as the job was there before.
+#[test]
+fn what_was_there_before_can_be_had_before_the_commit() {
+    let mut stage = Stage::new();
+    let [one, other] = [stage.connect(), stage.connect()];
+    stage.ask(one, "put 0 0 9 1|a|");
+    stage.ask(one, "reserve|");
+    stage.send(one, "release 1 5 0|");
+    stage.send(other, "reserve|");
+    assert_eq!((stage.heard(one), stage.heard(other)), (String::new(), "RESERVED 1 1|a|".into()));
+    stage.send(other, "delete 1|touch 1|");
+    stage.send(one, "peek 1|");
+    assert_eq!((stage.heard(one), stage.heard(other)), (String::new(), String::new()));
+    stage.commit();
+    assert_eq!((stage.heard(one), stage.heard(other)), ("RELEASED|NOT_FOUND|".into(), String::new()));
+    stage.commit();
+    assert_eq!(stage.heard(other), "DELETED|NOT_FOUND|");
+}
+
+#[test]
+fn a_duplicate_waits_for_the_job_that_it_names() {
+    let mut stage = Stage::new();
+    let [one, other, third] = [stage.connect(), stage.connect(), stage.connect()];
+    stage.send(one, "put-job 0 0 9 1 key=k|a|");
+    stage.send(other, "put-job 0 0 9 1 key=k|b|");
+    stage.send(third, "put-job 0 0 9 1 key=j|c|");
+    stage.send(other, "root t S 2|");
+    stage.send(third, "put-job 0 0 9 1 tube=t root=S root-ts=1|d|");
+    assert_eq!(stage.heard(other), "");
+    stage.commit();
+    assert_eq!((stage.heard(one), stage.heard(other)), ("INSERTED 1|".into(), "DUPLICATE 1|".into()));
+    // The others came later: the job with the other key, and the root job.
+    assert_eq!(stage.heard(third), "");
+    stage.commit();
+    assert_eq!((stage.heard(other), stage.heard(third)), ("ROOT 2|".into(), "INSERTED 2|SUPERSEDED|".into()));
+}
+
+#[test]
+fn who_is_lost_before_the_commit_has_put_its_job_nonetheless() {
+    let mut stage = Stage::new();
+    let [lost, other] = [stage.connect(), stage.connect()];
+    stage.ask(lost, "put 0 0 9 1|a|");
+    stage.ask(lost, "reserve|");
+    stage.send(lost, "put 0 0 9 1|b|");
+    stage.send(lost, "release 1 7 0|");
+    stage.world.reset(lost);
+    stage.world.settle();
+    assert!(stage.world.is_closed(lost));
+    // Another gets its number, and none of its replies.
+    let next = stage.connect();
+    assert_eq!(stage.world.id_of(next), stage.world.id_of(lost));
+    stage.send(next, "use t|");
+    stage.commit_all();
+    assert_eq!(stage.heard(next), "USING t|");
+    stage.send(other, "reserve|reserve|");
+    assert_eq!(stage.heard(other), "RESERVED 2 1|b|RESERVED 1 1|a|");
+}
+
+#[test]
+fn who_sends_no_more_gets_what_it_is_owed() {
+    let mut stage = Stage::new();
+    let [puts, reserves, nobody] = [stage.connect(), stage.connect(), stage.connect()];
+    stage.world.send(puts, b"put 0 0 9 1\r\na\r\n");
+    stage.world.finish(puts);
+    stage.world.send(nobody, b"watch t\r\nignore default\r\nreserve\r\n");
+    stage.world.finish(nobody);
+    stage.world.send(reserves, b"put 0 0 9 1\r\nb\r\nreserve\r\nreserve\r\nreserve\r\n");
+    stage.world.finish(reserves);
+    stage.world.settle();
+    stage.world.advance(Span::from_secs(60));
+    assert!([puts, reserves, nobody].into_iter().all(|client| !stage.world.is_ended(client)), "replies are owed");
+    stage.commit();
+    assert_eq!(stage.heard(puts), "INSERTED 1|");
+    assert_eq!(stage.heard(nobody), "WATCHING 2|WATCHING 1|TIMED_OUT|");
+    // Both jobs come with the same commit; there is no third.
+    assert_eq!(stage.heard(reserves), "INSERTED 2|RESERVED 1 1|a|RESERVED 2 1|b|TIMED_OUT|");
+    assert!([puts, reserves, nobody].into_iter().all(|client| stage.world.is_closed(client)));
+}
+
+#[test]
+fn an_upgrade_waits_for_the_commit() {
+    let mut stage = Stage::new();
+    let [puts, waits, holds] = [stage.connect(), stage.connect(), stage.connect()];
+    stage.ask(puts, "put 0 0 9 1|a|");
+    stage.send(holds, "reserve|");
+    assert_eq!(stage.heard(holds), "RESERVED 1 1|a|");
+    stage.send(waits, "reserve-with-timeout 100|");
+    stage.send(puts, "put 0 0 9 1|b|");
+    stage.send(puts, "put 0 5 9 1|c|");
+    stage.world.pause(true);
+    stage.send(puts, "put 0 0 9 1|d|");
+    assert!(!stage.world.is_quiet());
+    stage.commit();
+    assert!(!stage.world.is_quiet(), "the next batch is under way");
+    stage.commit();
+    assert!(stage.world.is_quiet());
+    assert_eq!((stage.heard(puts), stage.heard(waits)), ("INSERTED 2|INSERTED 3|".into(), "RESERVED 2 1|b|".into()));
+    stage.world.upgrade();
+    stage.world.settle();
+    assert_eq!(stage.heard(puts), "");
+    stage.send(waits, "reserve-with-timeout 100|");
+    stage.commit();
+    assert_eq!((stage.heard(puts), stage.heard(waits)), ("INSERTED 4|".into(), "RESERVED 4 1|d|".into()));
+    stage.send(holds, "delete 1|");
+    stage.commit();
+    assert_eq!(stage.heard(holds), "DELETED|");
+}
+
+/// An upgrade that fails, or that is given up: all goes on.
+#[test]
+fn an_upgrade_that_is_given_up_during_a_commit_leaves_no_trace() {
+    let mut stage = Stage::new();
+    let client = stage.connect();
+    stage.send(client, "put 0 0 9 1|a|");
+    stage.world.pause(true);
+    stage.send(client, "put 0 0 9 1|b|reserve|");
+    stage.world.pause(false);
+    stage.world.settle();
+    stage.commit();
+    assert_eq!(stage.heard(client), "INSERTED 1|");
+    stage.commit();
+    assert_eq!(stage.heard(client), "INSERTED 2|RESERVED 1 1|a|");
+}
+
+#[test]
+fn while_the_store_fails_no_job_is_taken_and_the_rest_goes_on() {
+    let mut stage = Stage::new();
+    let [one, other, locks] = [stage.connect(), stage.connect(), stage.world.connect()];
+    stage.ask(one, "put 0 0 9 1|a|");
+    stage.ask(one, "put 0 0 9 1|b|");
+    stage.send(one, "put 0 0 9 1|c|");
+    stage.store.fail(true);
+    stage.world.advance(Span::from_secs(5));
+    stage.send(other, "put 0 0 9 1|d|put-many 2|put 0 0 9 1|e|put 0 0 9 1|f|list-tube-used|");
+    assert_eq!(stage.heard(other), "OUT_OF_MEMORY|OUT_OF_MEMORY|USING default|");
+    stage.send(other, "reserve|touch 1|peek 2|");
+    assert_eq!(stage.heard(other), "RESERVED 1 1|a|TOUCHED|FOUND 2 1|b|");
+    stage.send(other, "delete 1|");
+    stage.world.send(locks, b"ACQ4ME k 1 5 5\n");
+    stage.world.settle();
+    assert_eq!(stage.heard(locks), "LOCKED\n");
+    stage.world.advance(Span::from_secs(20));
+    assert_eq!((stage.heard(one), stage.heard(other)), (String::new(), String::new()));
+    stage.store.fail(false);
+    stage.commit_all();
+    assert_eq!((stage.heard(one), stage.heard(other)), ("INSERTED 3|".into(), "DELETED|".into()));
+    assert_eq!(stage.ask(other, "put 0 0 9 1|g|"), "INSERTED 4|");
+}
+
+/// What waits for a store that fails is told after half a minute that nobody knows what became of it: each reply after its own.
+#[test]
+fn replies_wait_for_a_failing_store_for_so_long_and_no_longer() {
+    let mut stage = Stage::with(JobsSettings::default());
+    let [one, other, late] = [stage.connect(), stage.connect(), stage.connect()];
+    stage.ask(one, &"put 0 0 999 1|a|".repeat(9));
+    stage.send(one, "put 0 0 9 1|b|");
+    stage.send(other, "delete 1|list-tube-used|");
+    stage.store.fail(true);
+    stage.world.advance(Span::from_secs(20));
+    stage.send(late, "delete 2|");
+    stage.world.advance(Span::from_millis(9_900));
+    assert_eq!((stage.heard(one), stage.heard(other)), (String::new(), String::new()));
+    stage.world.advance(Span::from_millis(1_200));
+    let told = (stage.heard(one), stage.heard(other), stage.heard(late));
+    assert_eq!(told, ("INTERNAL_ERROR|".into(), "INTERNAL_ERROR|USING default|".into(), String::new()));
+    stage.world.advance(Span::from_millis(18_700));
+    assert_eq!(stage.heard(late), "");
+    stage.world.advance(Span::from_millis(2_300));
+    assert_eq!(stage.heard(late), "INTERNAL_ERROR|");
+    stage.send(late, "put 0 0 9 1|c|delete 3|");
+    assert_eq!(stage.heard(late), "OUT_OF_MEMORY|");
+    stage.store.fail(false);
+    stage.commit_all();
+    assert_eq!(stage.heard(late), "DELETED|");
+    // What nobody knew is done, and nothing is told twice.
+    assert_eq!(stage.ask(one, "peek 1|peek 2|peek 10|"), "NOT_FOUND|NOT_FOUND|FOUND 10 1|b|");
+}
+
+/// A store that does not even say that it fails.
+#[test]
+fn a_commit_that_never_ends_counts_as_a_failure() {
+    let mut stage = Stage::with(JobsSettings { store_timeout: Span::from_secs(2), ..JobsSettings::default() });
+    let client = stage.connect();
+    stage.send(client, "put 0 0 9 1|a|");
+    stage.world.advance(Span::from_millis(5_500));
+    assert_eq!(stage.heard(client), "INTERNAL_ERROR|");
+    stage.send(client, "put 0 0 9 1|b|");
+    assert_eq!(stage.heard(client), "OUT_OF_MEMORY|");
+    stage.commit_all();
+    assert_eq!(stage.ask(client, "put 0 0 9 1|b|"), "INSERTED 2|");
+}
+
+/// Beyond the bound, who would change more is not read; who only asks is served, and nothing is lost.
+#[test]
+fn who_would_change_more_than_the_store_can_take_waits() {
+    let queue = Queue { changes: 10, bytes: 1 << 20 };
+    let mut stage = Stage::with(JobsSettings { queue, ..JobsSettings::default() });
+    let [puts, asks, lost, ends] = [stage.connect(), stage.connect(), stage.connect(), stage.connect()];
+    stage.ask(asks, "put 0 0 999 1|z|");
+    stage.send(puts, &"put 0 0 999 1|a|".repeat(30));
+    stage.send(lost, "put 0 0 999 1|b|");
+    stage.send(ends, "put 0 0 999 1|c|");
+    stage.world.finish(ends);
+    stage.send(asks, "stats-job 1|reserve|peek 1|touch 1|list-tube-used|");
+    assert!(stage.heard(asks).ends_with("RESERVED 1 1|z|FOUND 1 1|z|TOUCHED|USING default|"));
+    stage.world.reset(lost);
+    stage.world.settle();
+    assert!(stage.world.is_closed(lost));
+    stage.send(asks, "delete 1|");
+    assert_eq!((stage.heard(puts), stage.heard(asks)), (String::new(), String::new()));
+    let sizes = |stage: &Stage| stage.store.batches().iter().map(Vec::len).collect::<Vec<_>>();
+    stage.commit_all();
+    let inserted = |text: &str| text.matches("INSERTED").count();
+    assert_eq!((inserted(&stage.heard(puts)), inserted(&stage.heard(ends))), (30, 1));
+    assert_eq!(stage.heard(asks), "DELETED|");
+    assert!(stage.world.is_closed(ends));
+    assert!(sizes(&stage).iter().all(|size| *size <= 15), "{:?}", sizes(&stage));
+    // A long command waits, too, and comes to its end.
+    stage.ask(puts, "clear default|");
+    assert_eq!(stage.ask(asks, "peek-ready|"), "NOT_FOUND|");
+}
+
+/// The store fails while so much waits that others are not read: each request is answered when it has waited long enough.
+#[test]
+fn what_is_held_back_while_the_store_fails_is_answered_in_time() {
+    let queue = Queue { changes: 10, bytes: 1 << 20 };
+    let mut stage = Stage::with(JobsSettings { queue, store_timeout: Span::from_secs(3), ..JobsSettings::default() });
+    let [many, one, holder, asks, late] = std::array::from_fn(|_| stage.connect());
+    for _ in 0..300 {
+        stage.ask(many, "put 0 0 999 1|a|");
+    }
+    stage.ask(holder, "reserve-job 290|");
+    stage.ask(holder, "reserve-job 291|bury 291 0|");
+    stage.heard(holder);
+    stage.send(many, &(1..=200).map(|id| format!("delete {id}|")).collect::<String>());
+    stage.store.fail(true);
+    stage.world.advance(Span::from_millis(500));
+    stage.send(one, "delete 250|kick 5|delete 251|");
+    stage.send(holder, "fail 290 0 0 1|x|bury 290 0|");
+    stage.send(asks, "reserve-job 291|peek 292|reserve|touch 291|reserve-many 2 0|stats-job 1|");
+    let heard = stage.heard(asks);
+    assert!(heard.starts_with("RESERVED 291 1|a|FOUND 292 1|a|RESERVED ") && heard.contains("TOUCHED|"), "{heard}");
+    stage.world.advance(Span::from_millis(1_500));
+    stage.send(late, "delete 252|put 0 0 9 1|z|");
+    assert_eq!((stage.heard(many), stage.heard(one), stage.heard(holder)), Default::default());
+    stage.world.advance(Span::from_millis(2_600));
+    assert_eq!(stage.heard(many), "INTERNAL_ERROR|".repeat(200));
+    assert_eq!(stage.heard(one), "INTERNAL_ERROR|".repeat(3));
+    assert_eq!(stage.heard(holder), "INTERNAL_ERROR|".repeat(2));
+    assert_eq!(stage.heard(late), "");
+    stage.world.advance(Span::from_millis(1_600));
+    assert_eq!(stage.heard(late), "INTERNAL_ERROR|OUT_OF_MEMORY|");
+    // Who asks again waits again, and what nobody has answered for is done or not.
+    stage.send(late, "delete 252|");
+    assert_eq!(stage.heard(late), "");
+    stage.store.fail(false);
+    stage.commit_all();
+    assert_eq!(stage.heard(late), "DELETED|");
+    assert_eq!(stage.ask(one, "delete 250|delete 251|peek 1|"), "DELETED|DELETED|NOT_FOUND|");
+}
+
+/// A command that goes through many jobs waits for room, too.
+#[test]
+fn a_long_command_is_answered_in_time_while_the_store_fails() {
+    let queue = Queue { changes: 10, bytes: 1 << 20 };
+    let mut stage = Stage::with(JobsSettings { queue, store_timeout: Span::from_secs(3), ..JobsSettings::default() });
+    let client = stage.connect();
+    for _ in 0..2500 {
+        stage.send(client, "put 0 0 999 1|a|");
+        stage.commit_all();
+    }
+    stage.heard(client);
+    stage.send(client, "clear default|list-tube-used|");
+    stage.store.fail(true);
+    stage.world.advance(Span::from_millis(2_900));
+    assert_eq!(stage.heard(client), "");
+    stage.world.advance(Span::from_millis(1_200));
+    assert_eq!(stage.heard(client), "INTERNAL_ERROR|USING default|");
+    stage.store.fail(false);
+    for _ in 0..20 {
+        stage.commit_all();
+        stage.world.advance(Span::from_secs(1));
+    }
+    assert_eq!(stage.ask(client, "peek-ready|"), "NOT_FOUND|", "it has come to its end");
+}
+
+/// A commit of half a minute: locks, and whatever promises nothing, are as quick as ever.
+#[test]
+fn a_slow_commit_holds_nobody_else_up() {
+    let mut stage = Stage::new();
+    let [puts, runs, locks] = [stage.connect(), stage.connect(), stage.world.connect()];
+    stage.ask(puts, &"put 0 0 99 1|a|".repeat(100));
+    stage.send(puts, "put 0 0 9 1|b|");
+    for second in 0..30 {
+        stage.world.advance(Span::from_secs(1));
+        stage.send(runs, "reserve|");
+        assert_eq!(stage.heard(runs), format!("RESERVED {} 1|a|", second + 1));
+        stage.world.send(locks, b"ACQ4ME k 1 5 5\nRELEASE\n");
+        stage.world.settle();
+        assert_eq!(stage.heard(locks), "LOCKED\nRELEASED\n");
+    }
+    assert_eq!(stage.heard(puts), "");
+    stage.commit_all();
+    assert_eq!(stage.heard(puts), "INSERTED 101|");
+}
+
+/// Replies as the twin of the model has them: one each, with a space before its body.
+fn replies_of(received: &mut VecDeque<u8>) -> Vec<String> {
+    std::iter::from_fn(|| take_reply(received))
+        .map(|reply| String::from_utf8_lossy(&reply).replacen("\r\n", " ", 1).trim_end().into())
+        .collect()
+}

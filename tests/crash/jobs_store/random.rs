@@ -1,0 +1,209 @@
+//! Clients of the jobs at random over a store that commits at random, through the loop, beside the naive model of the jobs:
+//! every reply comes as the model says, after the commit that it waits for and not before.
+
+use crate::jobs_store::store::Happened;
+use crate::jobs_store::{Stage, replies_of};
+use poolcounter::random::Random as Jitter;
+use poolcounter::time::{Span, Time};
+use poolcounter_testkit::bodies::jobs_model;
+use poolcounter_testkit::jobs_twin::compare_reply;
+use poolcounter_testkit::model::jobs::Jobs;
+use poolcounter_testkit::random::{Random, setting};
+use std::collections::VecDeque;
+
+const SEEDS: u64 = 300;
+const STEPS: usize = 150;
+const SLOTS: usize = 5;
+const SPANS: [u64; 8] = [0, 0, 1, 1, 2, 3, 5, 70];
+
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
+#[test]
+fn the_service_and_the_model_agree_whenever_the_store_commits() {
+    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
+    let (mut commits, mut tied) = (0, 0);
+    for seed in first..first + seeds {
+        let mut twin = Twin::new(seed);
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for _ in 0..STEPS {
+                twin.step();
+            }
+        }));
+        assert!(result.is_ok(), "{}\nSIM_SEED={seed} SIM_SEEDS=1 replays this", twin.done.join("\n"));
+        commits += twin.commits;
+        tied += u64::from(twin.model.is_tied);
+    }
+    println!("{seeds} seeds, {commits} commits, {tied} cut short");
+    assert!(seeds < 100 || commits > 5 * seeds && tied < seeds / 2, "{commits} commits, {tied} cut short");
+}
+
+struct Twin {
+    random: Random,
+    stage: Stage,
+    model: Jobs,
+    /// The client of each slot, what it received, and the job that it was given last.
+    clients: Vec<(usize, VecDeque<u8>, u64)>,
+    servers: u64,
+    commits: u64,
+    done: Vec<String>,
+}
+
+impl Twin {
+    fn new(seed: u64) -> Twin {
+        let mut stage = Stage::new();
+        let mut model = Jobs::new(stage.world.now().as_micros(), 0);
+        (model.is_guided, model.is_in_order) = (false, true);
+        let clients = (0..SLOTS).map(|_| (stage.connect(), VecDeque::new(), 1)).collect();
+        let mut twin =
+            Twin { random: Random::new(seed), stage, model, clients, servers: 1, commits: 0, done: Vec::new() };
+        (0..SLOTS).for_each(|slot| twin.say(slot, "list-tube-used"));
+        twin
+    }
+
+    fn step(&mut self) {
+        if self.model.is_tied {
+            return;
+        }
+        let slot = self.random.below(SLOTS);
+        match self.random.below(24) {
+            0 => self.replace(slot, true),
+            1 if !self.model.is_waiting(slot) => self.replace(slot, false),
+            2..=4 => {
+                let seconds = self.random.pick(&SPANS);
+                self.pass(seconds);
+            }
+            5..=8 => self.commit(),
+            9 => self.upgrade(),
+            _ if self.model.is_waiting(slot) => {}
+            _ => {
+                let bytes: Vec<u8> = (0..40).map(|_| self.random.below(256) as u8).collect();
+                let line = jobs_model::any_line(&bytes, self.clients[slot].2);
+                let words: Vec<&str> = line.split(' ').collect();
+                // Whose turn it is cannot be seen from here, nor what takes a random number of the service's own.
+                let is_fair = words[0] == "watch" && (words[1].contains('*') || words.len() > 2);
+                let is_clear = !matches!(words[0], "pause-tube" | "limit" | "kick-all")
+                    || !self.model.somebody_waits()
+                    || self.model.matching(words[1]) <= 1;
+                if !is_fair && is_clear && words[0] != "stats" {
+                    self.say(slot, &line);
+                }
+            }
+        }
+    }
+
+    fn say(&mut self, slot: usize, line: &str) {
+        self.pass(0);
+        self.done.push(format!("{slot}> {line:?}"));
+        let client = self.clients[slot].0;
+        self.model.open(slot);
+        self.stage.world.send(client, format!("{line}\r\n").as_bytes());
+        self.follow(|model| model.request(slot, line));
+    }
+
+    /// A client is lost, or sends no more; another comes in its place once it is gone.
+    fn replace(&mut self, slot: usize, is_lost: bool) {
+        self.pass(0);
+        self.done.push(format!("{slot}{}", if is_lost { "!" } else { "x" }));
+        let client = self.clients[slot].0;
+        if is_lost {
+            self.stage.world.reset(client);
+            self.follow(|model| model.close(slot));
+        } else {
+            self.stage.world.finish(client);
+            self.see_off(slot, client);
+        }
+        self.clients[slot] = (self.stage.connect(), VecDeque::new(), 1);
+        self.say(slot, "list-tube-used");
+    }
+
+    /// A client that sends no more is gone once it has what it is owed.
+    fn see_off(&mut self, slot: usize, client: usize) {
+        while !self.model.is_tied {
+            self.stage.world.settle();
+            self.hear_of_batches();
+            if self.stage.world.is_closed(client) {
+                // What others are told now is because of its end.
+                self.compare(slot);
+                return self.follow(|model| model.close(slot));
+            }
+            self.follow(|_| {});
+            assert!(self.stage.store.commit_one(), "what is {slot} owed?");
+        }
+    }
+
+    fn hear_of_batches(&mut self) {
+        for happened in self.stage.store.take_happened() {
+            match happened {
+                Happened::Taken(commit) => self.model.take(Some(commit)),
+                Happened::Committed(commit) => self.model.committed(commit),
+            }
+        }
+    }
+
+    fn commit(&mut self) {
+        self.pass(0);
+        self.done.push("commit".into());
+        self.commits += u64::from(self.stage.store.commit_one());
+        self.follow(|_| {});
+    }
+
+    /// Another process takes over once everything is quiet. Nothing is served until then.
+    fn upgrade(&mut self) {
+        self.pass(0);
+        self.done.push("upgrade".into());
+        self.stage.world.pause(true);
+        while !self.stage.world.is_quiet() && !self.model.is_tied {
+            assert!(self.stage.store.commit_one(), "what is an upgrade waiting for?");
+            self.follow(|_| {});
+        }
+        self.stage.world.upgrade();
+        self.servers += 1;
+        self.model.jitter = Jitter::from_seed(self.servers);
+        self.follow(Jobs::hand_over);
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        let end = self.model.now + seconds * 1_000_000 + 3_000;
+        while !self.model.is_tied {
+            let next = self.model.next_due().filter(|next| *next <= end);
+            self.model.now = next.unwrap_or(end);
+            self.done.push(format!("at {}", self.model.now));
+            let span = Time::from_micros(self.model.now).since(self.stage.world.now());
+            self.stage.world.advance(Span::from_micros(span.as_micros()));
+            self.follow(|model| {
+                if next.is_some() {
+                    model.expire();
+                }
+            });
+            if next.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// The service does what there is to do, then the model; both must have told everybody the same.
+    fn follow(&mut self, follow: impl FnOnce(&mut Jobs)) {
+        if self.model.is_tied {
+            return;
+        }
+        self.stage.world.settle();
+        follow(&mut self.model);
+        if self.model.is_tied {
+            return;
+        }
+        self.hear_of_batches();
+        (0..SLOTS).for_each(|slot| self.compare(slot));
+    }
+
+    fn compare(&mut self, slot: usize) {
+        let (client, received, held) = &mut self.clients[slot];
+        received.extend(self.stage.world.take_received(*client));
+        for told in replies_of(received) {
+            let predicted = self.model.next(slot).unwrap_or_else(|| panic!("{slot} is told {told}, too early"));
+            compare_reply(&told, &predicted, slot);
+            if let Some(job) = told.strip_prefix("RESERVED ") {
+                *held = job.split(' ').next().and_then(|job| job.parse().ok()).expect("a number");
+            }
+        }
+        assert_eq!(self.model.next(slot), None, "{slot} is not told");
+    }
+}

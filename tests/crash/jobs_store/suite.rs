@@ -1,0 +1,386 @@
+//! What every store does that keeps jobs beyond the process, whatever it is: each test runs on each of them.
+
+use crate::jobs_store::kept::{Change, EPOCH, Kept, commit, load, settle, verdict_of, verdict_within};
+use poolcounter::jobs::postgres::Postgres;
+use poolcounter::jobs::sqlite::{Place, Sqlite};
+use poolcounter::jobs::state::{Commit, JobId};
+use poolcounter::jobs::store::{Copying, HandedOver, Mark, Memory, RefusedChange, Standing, Store, Verdict};
+use poolcounter::time::{Span, Time};
+use poolcounter_testkit::postgres::{place_of, shared};
+use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::scratch::Scratch;
+use std::time::Duration;
+
+/// A store whose place is in a directory. The same directory is the same place.
+type Open = fn(&Scratch) -> Box<dyn Store>;
+
+/// The stores that keep jobs beyond the process.
+const STORES: &[(&str, Open)] = &[("sqlite", sqlite), ("postgres", postgres)];
+
+const SEEDS: u64 = 20;
+const STEPS: usize = 120;
+
+pub fn sqlite(scratch: &Scratch) -> Box<dyn Store> {
+    Box::new(Sqlite::new(Place { path: scratch.file("jobs.db"), vfs: None }))
+}
+
+/// The directory's name is that of its schema.
+fn postgres(scratch: &Scratch) -> Box<dyn Store> {
+    let cluster = shared().expect("it is there, or this store is left out");
+    let name =
+        scratch.file("").components().next_back().map(|name| name.as_os_str().to_string_lossy().replace('-', "_"));
+    Box::new(Postgres::new(place_of(&cluster.url(&name.expect("it has a name")))))
+}
+
+fn on_each(test: impl Fn(Open, Scratch)) {
+    for (name, open) in STORES {
+        println!("{name}");
+        if *name == "postgres" && shared().is_none() {
+            continue;
+        }
+        test(*open, Scratch::new());
+    }
+}
+
+/// Whether a store that has told everything is not busy, or is not after two looks more.
+fn comes_to_rest(store: &mut dyn Store) -> bool {
+    let is_silent = (0..2).all(|_| !store.is_busy() || store.verdict().is_none());
+    is_silent && !store.is_busy() && store.verdict().is_none()
+}
+
+#[test]
+fn every_batch_has_one_verdict() {
+    on_each(|open, scratch| {
+        let mut kept = Kept::default();
+        let mut store = open(&scratch);
+        load(&mut *store, EPOCH).expect("is new");
+        for number in 1..5 {
+            assert!(comes_to_rest(&mut *store));
+            kept.add(&mut *store, Change::Put(number, b"a".to_vec()));
+            store.commit(Commit(number));
+            assert!(store.is_busy());
+            assert_eq!(verdict_of(&mut *store), Verdict::Committed(Commit(number)));
+        }
+        assert!(store.verdict().is_none());
+    });
+}
+
+#[test]
+fn a_store_that_keeps_nothing_is_told_nothing() {
+    let mut store = Memory;
+    assert_eq!(load(&mut store, EPOCH).expect("is always new"), Kept::default());
+    assert!(store.is_immediate() && !store.is_busy() && !store.is_failing());
+    assert!(store.verdict().is_none() && store.health().is_none() && store.copy(b"copy") == Copying::Impossible);
+}
+
+#[test]
+fn what_was_committed_is_there_when_it_is_opened_again_and_nothing_else() {
+    on_each(|open, scratch| {
+        let mut kept = Kept::default();
+        let mut store = open(&scratch);
+        assert_eq!(load(&mut *store, EPOCH).expect("is new"), kept);
+        kept.add(&mut *store, Change::Put(1, b"short".to_vec()));
+        kept.add(&mut *store, Change::Put(2, vec![7; 3_000_000]));
+        kept.add(&mut *store, Change::Put(3, Vec::new()));
+        kept.add(&mut *store, Change::NextId(9));
+        commit(&mut *store, &mut kept, 1);
+        kept.add(&mut *store, Change::Update(2));
+        kept.add(&mut *store, Change::Delete(1));
+        kept.add(&mut *store, Change::Root(b"a/b".to_vec(), u64::MAX));
+        (0..5).for_each(|kind| kept.add(&mut *store, Change::Setting(kind, true)));
+        commit(&mut *store, &mut kept, 2);
+        // Added, and never committed.
+        kept.clone().add(&mut *store, Change::Put(10, b"lost".to_vec()));
+        drop(store);
+        let mut store = open(&scratch);
+        assert_eq!(load(&mut *store, EPOCH).expect("is readable"), kept);
+        (0..5).for_each(|kind| kept.add(&mut *store, Change::Setting(kind, false)));
+        kept.add(&mut *store, Change::RootGone(b"a/b".to_vec()));
+        commit(&mut *store, &mut kept, 3);
+        drop(store);
+        assert_eq!(load(&mut *open(&scratch), EPOCH).expect("is readable"), kept);
+    });
+}
+
+/// Delays and ages are those of the day: a daemon that starts later finds less of them left.
+#[test]
+fn times_mean_the_same_to_a_later_process() {
+    on_each(|open, scratch| {
+        let mut kept = Kept::default();
+        let mut store = open(&scratch);
+        load(&mut *store, EPOCH).expect("is new");
+        kept.add(&mut *store, Change::Delayed(1, Time::from_micros(90_000_000)));
+        commit(&mut *store, &mut kept, 1);
+        drop(store);
+        let later = load(&mut *open(&scratch), EPOCH + Span::from_secs(60)).expect("is readable");
+        let (record, _) = later.job(1);
+        assert_eq!((record.delayed, record.created), (Some(Time::from_micros(30_000_000)), 5_000_000 - 60_000_000));
+        let over = load(&mut *open(&scratch), EPOCH + Span::from_secs(600)).expect("is readable");
+        assert_eq!(over.job(1).0.delayed, Some(Time::START));
+    });
+}
+
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
+#[test]
+fn a_store_and_a_naive_one_agree_after_any_batches_and_openings() {
+    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
+    for seed in first..first + seeds {
+        on_each(|open, scratch| {
+            println!("SIM_SEED={seed} SIM_SEEDS=1 replays this");
+            // Connections take long to make.
+            if open as usize == postgres as fn(&Scratch) -> Box<dyn Store> as usize && seed >= first + SEEDS / 8 {
+                return;
+            }
+            let mut random = Random::new(seed);
+            let mut store = open(&scratch);
+            let mut kept = load(&mut *store, EPOCH).expect("is new");
+            let mut next = 1;
+            for batch in 1..STEPS as u64 {
+                for _ in 0..random.below(12) {
+                    kept.add_any(&mut *store, &mut random, &mut next);
+                }
+                commit(&mut *store, &mut kept, batch);
+                if random.once_in(15) {
+                    drop(store);
+                    store = open(&scratch);
+                    assert_eq!(load(&mut *store, EPOCH).expect("is readable"), kept);
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn nobody_else_may_open_it_meanwhile() {
+    on_each(|open, scratch| {
+        let mut store = open(&scratch);
+        load(&mut *store, EPOCH).expect("is new");
+        let mut other = open(&scratch);
+        match load(&mut *other, EPOCH) {
+            Ok(kept) => {
+                assert_eq!(kept, Kept::default());
+                assert_eq!((other.standing(), other.verdict()), (Standing::StandsBy, None));
+                assert!(!other.health().and_then(|health| health.owner).expect("is told").is_self);
+            }
+            Err(refusal) => assert!(refusal.contains("another daemon keeps its jobs there"), "{refusal}"),
+        }
+        drop(other);
+        drop(store);
+        load(&mut *open(&scratch), EPOCH).expect("it is free again");
+    });
+}
+
+/// Returns which of the openings of its place a store has.
+fn opening_of(store: &dyn Store) -> u64 {
+    store.hand_over(0, 1).mark.opening
+}
+
+/// Ends a store as a program does that is replaced by another: what several daemons share is not let go.
+fn leave(store: Box<dyn Store>) {
+    if store.health().is_some_and(|health| health.owner.is_some()) {
+        std::mem::forget(store);
+    }
+}
+
+#[test]
+fn a_process_that_has_everything_goes_on_where_the_other_stopped() {
+    on_each(|open, scratch| {
+        let mut kept = Kept::default();
+        let mut store = open(&scratch);
+        load(&mut *store, EPOCH).expect("is new");
+        kept.add(&mut *store, Change::Put(1, b"a".to_vec()));
+        kept.add(&mut *store, Change::NextId(2));
+        commit(&mut *store, &mut kept, 1);
+        let handed_over = store.hand_over(1, 2);
+        leave(store);
+        let mut store = open(&scratch);
+        store.go_on(EPOCH, handed_over.clone());
+        settle(&mut *store);
+        kept.add(&mut *store, Change::Put(2, b"b".to_vec()));
+        commit(&mut *store, &mut kept, 2);
+        assert!(!store.is_failing() && opening_of(&*store) > handed_over.mark.opening);
+        drop(store);
+        assert_eq!(load(&mut *open(&scratch), EPOCH).expect("is readable"), kept);
+    });
+}
+
+/// What the place has is something else than what the process has: it is written anew, and nothing is lost of either.
+#[test]
+fn a_place_that_has_something_else_is_written_anew() {
+    on_each(|open, scratch| {
+        let handed_over = HandedOver { mark: Mark { opening: 7, batch: 40, next_id: 900 }, ..HandedOver::default() };
+        let mut other = Kept::default();
+        let mut store = open(&scratch);
+        load(&mut *store, EPOCH).expect("is new");
+        other.add(&mut *store, Change::Put(1, b"other".to_vec()));
+        commit(&mut *store, &mut other, 1);
+        let has_no_room = store.health().is_some_and(|health| health.owner.is_some());
+        drop(store);
+        let mut kept = Kept::default();
+        let mut store = open(&scratch);
+        store.go_on(EPOCH, handed_over.clone());
+        let mut scratch = scratch;
+        if has_no_room {
+            // What is there is left alone, and nothing is told before somebody decides.
+            assert_eq!(verdict_within(&mut *store, Duration::from_millis(1500)), None);
+            assert!(store.is_failing() && store.is_busy() && store.standing() == Standing::Lapsed);
+            drop(store);
+            assert_eq!(load(&mut *open(&scratch), EPOCH).expect("is readable"), other);
+            scratch = Scratch::new();
+            store = open(&scratch);
+            store.go_on(EPOCH, handed_over.clone());
+        }
+        assert_eq!(verdict_of(&mut *store), Verdict::Rewrite);
+        assert!(store.is_busy());
+        for slice in 0..3 {
+            (0..300).for_each(|n| kept.add(&mut *store, Change::Put(slice * 300 + n + 1, vec![b'x'; n as usize])));
+            kept.add(&mut *store, Change::NextId(901));
+            store.add_slice(slice == 2);
+            if slice < 2 {
+                assert_eq!(verdict_of(&mut *store), Verdict::NextSlice);
+            }
+        }
+        kept.batch = 40;
+        settle(&mut *store);
+        kept.add(&mut *store, Change::Delete(5));
+        commit(&mut *store, &mut kept, 41);
+        assert!(!store.is_failing() && comes_to_rest(&mut *store) && opening_of(&*store) > 7);
+        drop(store);
+        assert_eq!(load(&mut *open(&scratch), EPOCH).expect("is readable"), kept);
+    });
+}
+
+/// The log is gone from under it, as after a failed sync: nothing of the file can be relied on any more.
+#[test]
+fn a_file_that_has_lost_something_is_written_anew_and_nothing_is_told_before_that() {
+    let scratch = Scratch::new();
+    let mut store = sqlite(&scratch);
+    let mut kept = Kept::default();
+    load(&mut *store, EPOCH).expect("is new");
+    let opening = opening_of(&*store);
+    let mut batch = 0;
+    loop {
+        batch += 1;
+        kept.add(&mut *store, Change::Put(batch, b"a".to_vec()));
+        commit(&mut *store, &mut kept, batch);
+        let log = std::fs::File::options().write(true).open(scratch.file("jobs.db-wal")).expect("is there");
+        log.set_len(0).expect("can be cut");
+        // It finds out when it brings the log into the file, unless that was done before the log was cut.
+        if verdict_within(&mut *store, Duration::from_millis(400)) == Some(Verdict::Rewrite) {
+            break;
+        }
+        assert!(batch < 50, "it is never found out");
+    }
+    assert!(store.is_failing() && store.is_busy());
+    (1..=batch).for_each(|id| kept.add(&mut *store, Change::Put(id, b"a".to_vec())));
+    store.add_slice(true);
+    settle(&mut *store);
+    assert!(!store.is_failing() && opening_of(&*store) > opening);
+    kept.add(&mut *store, Change::Delete(1));
+    commit(&mut *store, &mut kept, batch + 1);
+    assert_eq!(store.health().expect("has one").rewrites, 1);
+    drop(store);
+    assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), kept);
+}
+
+/// A crash at any moment of the replacement leaves the one file or the other, never one with the log of the other.
+#[test]
+fn a_replacement_that_was_interrupted_is_brought_to_its_end() {
+    let scratch = Scratch::new();
+    let mut old = Kept::default();
+    let mut store = sqlite(&scratch);
+    load(&mut *store, EPOCH).expect("is new");
+    old.add(&mut *store, Change::Put(1, b"old".to_vec()));
+    commit(&mut *store, &mut old, 1);
+    let copy = scratch.file("copy");
+    assert_eq!(store.copy(b"copy"), Copying::Begun);
+    assert!(matches!(verdict_of(&mut *store), Verdict::Copied(Ok(_))));
+    let whole = old.clone();
+    old.add(&mut *store, Change::Delete(1));
+    commit(&mut *store, &mut old, 2);
+    // As after a crash: the log is there, and half of another new file.
+    for name in ["jobs.db", "jobs.db-wal"] {
+        std::fs::copy(scratch.file(name), scratch.file(&format!("{name}.kept"))).expect("can be copied");
+    }
+    drop(store);
+    for name in ["jobs.db", "jobs.db-wal"] {
+        std::fs::rename(scratch.file(&format!("{name}.kept")), scratch.file(name)).expect("can be renamed");
+    }
+    std::fs::write(scratch.file("jobs.db-new"), "half").expect("can be written");
+    // A copy is as old as the file, and takes no place.
+    std::fs::copy(&copy, scratch.file("jobs.db-whole")).expect("can be copied");
+    assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), old);
+    assert!(!scratch.file("jobs.db-whole").exists() && scratch.file("jobs.db-found").exists());
+    // What was written anew is newer. The log of the other is there still.
+    std::fs::write(scratch.file("jobs.db-wal"), "old").expect("can be written");
+    let file = rusqlite::Connection::open(&copy).expect("is a file of SQLite");
+    file.execute("UPDATE meta SET epoch = epoch + 2", []).expect("can be written");
+    drop(file);
+    std::fs::rename(&copy, scratch.file("jobs.db-whole")).expect("can be renamed");
+    assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), whole);
+    assert!(!scratch.file("jobs.db-whole").exists());
+}
+
+/// The store refuses three rows for good, and takes all others of their batch.
+#[test]
+fn a_row_that_can_never_be_kept_is_dropped_alone() {
+    let scratch = Scratch::new();
+    let mut store = sqlite(&scratch);
+    let mut kept = Kept::default();
+    load(&mut *store, EPOCH).expect("is new");
+    kept.add(&mut *store, Change::Put(1, b"a".to_vec()));
+    commit(&mut *store, &mut kept, 1);
+    drop(store);
+    let file = rusqlite::Connection::open(scratch.file("jobs.db")).expect("is a file of SQLite");
+    let triggers = "CREATE TRIGGER large BEFORE INSERT ON job WHEN NEW.id IN (3, 4)
+            BEGIN SELECT length(zeroblob(1500000000)); END;
+        CREATE TRIGGER fixed BEFORE UPDATE ON job BEGIN SELECT RAISE(ABORT, 'nothing may change'); END;";
+    file.execute_batch(triggers).expect("can be made");
+    drop(file);
+    let mut store = sqlite(&scratch);
+    load(&mut *store, EPOCH).expect("is readable");
+    kept.add(&mut *store, Change::Put(2, b"b".to_vec()));
+    (3..=4).for_each(|id| kept.clone().add(&mut *store, Change::Put(id, b"c".to_vec())));
+    kept.clone().add(&mut *store, Change::Update(1));
+    kept.add(&mut *store, Change::Put(5, b"d".to_vec()));
+    kept.add(&mut *store, Change::NextId(6));
+    store.commit(Commit(2));
+    let Verdict::Refused(rows) = verdict_of(&mut *store) else { panic!("nothing is refused") };
+    let told: Vec<(usize, RefusedChange, &str)> = rows.iter().map(|row| (row.index, row.what, &*row.why)).collect();
+    let (put, large) = (|id| RefusedChange::Put(JobId(id)), "string or blob too big");
+    assert_eq!(told, [(1, put(3), large), (2, put(4), large), (3, RefusedChange::Job(JobId(1)), "nothing may change")]);
+    assert_eq!(verdict_of(&mut *store), Verdict::Committed(Commit(2)));
+    kept.batch = 2;
+    assert!(!store.is_failing());
+    drop(store);
+    assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), kept);
+}
+
+#[test]
+fn a_copy_has_what_is_committed_and_takes_the_place_of_nothing() {
+    on_each(|open, scratch| {
+        let mut kept = Kept::default();
+        let mut store = open(&scratch);
+        load(&mut *store, EPOCH).expect("is new");
+        (1..2000).for_each(|id| kept.add(&mut *store, Change::Put(id, vec![b'c'; 500])));
+        commit(&mut *store, &mut kept, 1);
+        let path = scratch.file("copy.db");
+        if store.copy(b"copy.db") == Copying::Impossible {
+            // It has means of its own for that.
+            return assert!(store.health().is_some_and(|health| health.owner.is_some()));
+        }
+        let Verdict::Copied(Ok(bytes)) = verdict_of(&mut *store) else { panic!("it is not copied") };
+        assert_eq!(bytes, std::fs::metadata(&path).expect("is there").len());
+        assert_eq!(store.copy(b"copy.db"), Copying::Begun);
+        let refusal = format!("{} is there already", path.display());
+        assert_eq!(verdict_of(&mut *store), Verdict::Copied(Err(refusal)));
+        let own = ["jobs.db", "jobs.db-whole", "jobs.db-new", "jobs.db.2"];
+        assert!(own.iter().all(|name| store.copy(name.as_bytes()) == Copying::BadName));
+        let copies = Scratch::new();
+        std::fs::rename(&path, copies.file("jobs.db")).expect("can be renamed");
+        assert_eq!(load(&mut *open(&copies), EPOCH).expect("is readable"), kept);
+        // The store goes on, and so does the copy, as a store of its own.
+        kept.add(&mut *store, Change::Delete(1));
+        commit(&mut *store, &mut kept, 2);
+    });
+}

@@ -1,0 +1,205 @@
+//! How a database is reached, and by whom: TLS as `sslmode` and `sslrootcert` say, variables of the environment, a role that has no
+//! more than its own schema, and tables of another format.
+
+use super::{answer, until};
+use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::postgres::{Cluster, give_to_server, own, place_of, shared};
+use poolcounter_testkit::scratch::Scratch;
+use std::process::{Command, Output};
+
+/// A certificate of `localhost` that an authority has signed, and another authority.
+struct Certificates {
+    scratch: Scratch,
+}
+
+impl Certificates {
+    fn new() -> Certificates {
+        let certificates = Certificates { scratch: Scratch::new() };
+        let new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+        for name in ["ca", "other"] {
+            let subject = format!("/CN={name}");
+            let files = [("-keyout", format!("{name}.key")), ("-out", format!("{name}.pem"))];
+            certificates.openssl(&[&["req", "-x509", "-days", "2", "-subj", &subject], &new_key[..]].concat(), &files);
+        }
+        let files = [("-keyout", "server.key".into()), ("-out", "server.csr".into())];
+        certificates.openssl(&[&["req", "-subj", "/CN=server"], &new_key[..]].concat(), &files);
+        std::fs::write(certificates.scratch.file("names"), "subjectAltName=DNS:localhost\n").expect("can be written");
+        let files = [
+            ("-in", "server.csr".into()),
+            ("-CA", "ca.pem".into()),
+            ("-CAkey", "ca.key".into()),
+            ("-extfile", "names".into()),
+            ("-out", "server.pem".into()),
+        ];
+        certificates.openssl(&["x509", "-req", "-days", "2", "-CAcreateserial"], &files);
+        // The server takes no key that others may read.
+        give_to_server(&certificates.scratch.file("server.key"));
+        certificates
+    }
+
+    fn openssl(&self, words: &[&str], files: &[(&str, String)]) {
+        let mut command = Command::new("openssl");
+        command.args(words);
+        files.iter().for_each(|(option, file)| _ = command.arg(option).arg(self.scratch.file(file)));
+        let output = command.output().expect("it runs");
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.scratch.file(name).to_str().expect("is UTF-8").to_string()
+    }
+}
+
+/// Connects, and returns whether TLS is used.
+fn connect(url: &str) -> Result<bool, String> {
+    let place = place_of(url);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("there is room");
+    runtime.block_on(async {
+        let (client, connection) =
+            place.config.connect(place.tls.clone()).await.map_err(|error| format!("{error:?}"))?;
+        tokio::spawn(connection);
+        let sql = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+        let row = client.query_one(sql, &[]).await.map_err(|error| format!("{error:?}"))?;
+        Ok(row.get(0))
+    })
+}
+
+#[test]
+fn a_connection_is_as_secret_as_is_demanded() {
+    let certificates = Certificates::new();
+    let (cert, key) = (certificates.path("server.pem"), certificates.path("server.key"));
+    let files = [format!("ssl_cert_file={cert}"), format!("ssl_key_file={key}")];
+    let Some(cluster) = own(&["ssl=on", &files[0], &files[1], "fsync=off"]) else { return };
+    let (authority, other) = (certificates.path("ca.pem"), certificates.path("other.pem"));
+    let reach =
+        |host: &str, words: &str| connect(&format!("postgres://postgres@{host}:{}/postgres?{words}", cluster.port));
+    for (host, words, wanted) in [
+        ("127.0.0.1", "sslmode=disable".to_string(), Ok(false)),
+        ("127.0.0.1", "sslmode=prefer".into(), Ok(true)),
+        ("127.0.0.1", "sslmode=require".into(), Ok(true)),
+        // With a file of authorities, these are asked.
+        ("127.0.0.1", format!("sslmode=require&sslrootcert={authority}"), Ok(true)),
+        ("127.0.0.1", format!("sslmode=require&sslrootcert={other}"), Err("UnknownIssuer")),
+        ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={authority}"), Ok(true)),
+        ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={other}"), Err("UnknownIssuer")),
+        ("127.0.0.1", format!("sslmode=verify-full&sslrootcert={authority}"), Err("NotValidForName")),
+        ("localhost", format!("sslmode=verify-full&sslrootcert={authority}"), Ok(true)),
+        ("localhost", format!("sslmode=verify-full&sslrootcert={other}"), Err("UnknownIssuer")),
+        // One that another has signed is no authority, as for libpq.
+        ("localhost", format!("sslmode=verify-full&sslrootcert={cert}"), Err("UnknownIssuer")),
+    ] {
+        let reached = reach(host, &words);
+        match wanted {
+            Ok(is_secret) => assert_eq!(reached, Ok(is_secret), "{host} {words}"),
+            Err(part) => assert!(matches!(&reached, Err(error) if error.contains(part)), "{host} {words}: {reached:?}"),
+        }
+    }
+    serves_over(&cluster, &authority);
+}
+
+/// The daemon itself, with the strictest of them.
+fn serves_over(cluster: &Cluster, authority: &str) {
+    let url = cluster.url("secret").replace("127.0.0.1", "localhost");
+    let url = url.replace("sslmode=disable", &format!("sslmode=verify-full&sslrootcert={authority}"));
+    let daemon = Daemon::start_with_jobs(&["--jobs-store", &url]);
+    until(|| answer(daemon.jobs(), "list-tube-used").starts_with("USING"), "the daemon serves");
+    let sql = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND application_name = 'poolcounter'";
+    assert_ne!(cluster.query("postgres", sql), ["0"]);
+}
+
+/// Whoever has a plain server is not talked to without TLS if that is demanded.
+#[test]
+fn a_server_without_tls_is_refused_where_it_is_demanded() {
+    let Some(cluster) = shared() else { return };
+    let reach =
+        |mode: &str| connect(&format!("postgres://postgres@127.0.0.1:{}/postgres?sslmode={mode}", cluster.port));
+    assert_eq!(reach("prefer"), Ok(false));
+    for mode in ["require", "verify-ca"] {
+        let reached = reach(mode);
+        assert!(matches!(&reached, Err(error) if error.contains("TLS")), "{mode}: {reached:?}");
+    }
+}
+
+/// Runs the program with nothing of this process's environment but these variables.
+fn run(words: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(Daemon::program());
+    command.args(words).env_clear().envs(variables.iter().copied());
+    command.output().expect("it runs")
+}
+
+/// A role that may do nothing but log in and use the schema that it owns makes the tables, and a daemon with its password serves.
+#[test]
+fn a_role_needs_no_more_than_its_own_schema() {
+    let Some(cluster) = own(&["fsync=off", "password_encryption=scram-sha-256"]) else { return };
+    let say = |sql: &str| cluster.query("postgres", sql);
+    say("CREATE ROLE plain LOGIN PASSWORD 'it is secret'");
+    say("REVOKE ALL ON DATABASE postgres FROM PUBLIC");
+    say("REVOKE ALL ON SCHEMA public FROM PUBLIC");
+    say("GRANT CONNECT ON DATABASE postgres TO plain");
+    say("CREATE SCHEMA AUTHORIZATION plain");
+    demand_passwords(&cluster);
+
+    let port = cluster.port.to_string();
+    let passwords = Scratch::new();
+    let file = passwords.file("passwords");
+    std::fs::write(&file, format!("127.0.0.1:{port}:postgres:plain:it is secret\n")).expect("can be written");
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is there");
+    let variables = [
+        ("PGHOST", "127.0.0.1"),
+        ("PGPORT", &*port),
+        ("PGUSER", "plain"),
+        ("PGDATABASE", "postgres"),
+        ("PGSSLMODE", "disable"),
+        ("PGPASSFILE", file.to_str().expect("is UTF-8")),
+    ];
+    let init = ["jobs", "init-db", "--run", "postgres://"];
+    let wrong = run(&init, &[&variables[..5], &[("PGPASSWORD", "it is wrong")]].concat());
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(!wrong.status.success() && said.contains("password authentication failed"), "{said}");
+
+    // What is printed is what is run.
+    let printed = run(&["jobs", "init-db", "postgres://"], &variables);
+    let printed = String::from_utf8(printed.stdout).expect("is UTF-8");
+    assert!(printed.contains("CREATE TABLE job ("), "{printed}");
+    let init = run(&init, &variables);
+    assert!(init.status.success(), "{}", String::from_utf8_lossy(&init.stderr));
+    let sql = "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relkind = 'r' \
+               AND relnamespace = 'plain'::regnamespace";
+    assert_eq!(say_as(&cluster, sql), ["job meta owner root setting"]);
+    say_as(&cluster, "DROP TABLE job, meta, owner, root, setting");
+    say_as(&cluster, &printed);
+
+    let mut command = Command::new(Daemon::program());
+    command.args(["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", "postgres://"]);
+    let daemon = Daemon::run(command.env_clear().envs(variables));
+    until(|| answer(daemon.jobs(), "list-tube-used").starts_with("USING"), "the daemon serves");
+    assert_eq!(answer(daemon.jobs(), "put 0 0 9 1\r\nx"), "INSERTED 1");
+    assert_eq!(say_as(&cluster, "SELECT id FROM job"), ["1"]);
+}
+
+/// Nobody is let in without a password any more but the superuser.
+fn demand_passwords(cluster: &Cluster) {
+    let lines = "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+    std::fs::write(cluster.directory.join("data/pg_hba.conf"), lines).expect("can be written");
+    cluster.query("postgres", "SELECT pg_reload_conf()");
+    let is_read = || cluster.query("postgres", "SELECT count(*) FROM pg_hba_file_rules") == ["2"];
+    until(is_read, "the rules are read");
+}
+
+/// Says something to the server as the role.
+fn say_as(cluster: &Cluster, sql: &str) -> Vec<String> {
+    cluster.query("plain", &format!("SET ROLE plain; {sql}"))
+}
+
+/// A daemon leaves tables alone that a later version has made, and says so.
+#[test]
+fn tables_of_a_newer_format_are_left_alone() {
+    let Some(cluster) = shared() else { return };
+    let url = cluster.url("newer");
+    cluster.query("newer", "UPDATE meta SET format = 1000");
+    let refused = run(&["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &url], &[]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success(), "{said}");
+    assert!(said.contains("its format is 1000, and this program knows formats up to"), "{said}");
+    assert_eq!(cluster.query("newer", "SELECT address FROM owner"), ["nobody"]);
+}

@@ -1,0 +1,334 @@
+//! Jobs in a real database of PostgreSQL, which fails in all the ways that it can: what clients were promised is there at the end,
+//! once, and what was deleted is gone. Those that take long run with `make test-postgres`.
+
+mod access;
+mod crowd;
+mod kept;
+mod long;
+mod proxy;
+mod queues;
+
+use crowd::{Crowd, Heard};
+use nix::sys::signal::Signal;
+use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::postgres::{Cluster, as_server, own, shared};
+use poolcounter_testkit::random::Random;
+use proxy::{Fate, Proxy};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io::{Read, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Nothing takes longer, not even to read a million jobs on a busy machine.
+const LONGEST: Duration = Duration::from_secs(120);
+/// How long each case has load before and after its fault.
+const LOAD: Duration = Duration::from_millis(1500);
+
+/// Daemons at a database, behind a proxy each, and their clients.
+struct Stage<'a> {
+    cluster: &'a Cluster,
+    schema: String,
+    proxies: Vec<Proxy>,
+    daemons: Vec<Daemon>,
+}
+
+impl<'a> Stage<'a> {
+    /// The first of the daemons serves.
+    fn new(cluster: &'a Cluster, daemons: usize) -> Stage<'a> {
+        Stage::with(cluster, daemons, |_| {})
+    }
+
+    /// The same, with what something does in the schema before they begin.
+    fn with(cluster: &'a Cluster, daemons: usize, prepare: impl FnOnce(&str)) -> Stage<'a> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let schema = format!("case_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        cluster.url(&schema);
+        prepare(&schema);
+        let mut stage = Stage { cluster, schema, proxies: Vec::new(), daemons: Vec::new() };
+        for _ in 0..daemons {
+            let proxy = Proxy::to(cluster.port);
+            let url = cluster.url_at(&stage.schema, proxy.port);
+            let options = ["--jobs-store", &url, "--jobs-store-timeout", "5", "--http", "127.0.0.1:0"];
+            let daemon = Daemon::start_with_jobs(&options);
+            if stage.daemons.is_empty() {
+                until(|| answer(daemon.jobs(), "list-tube-used").starts_with("USING"), "the first daemon serves");
+            }
+            stage.proxies.push(proxy);
+            stage.daemons.push(daemon);
+        }
+        stage
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.daemons.iter().map(Daemon::jobs).collect()
+    }
+
+    /// Has clients at work, something happen meanwhile, and everything compared at the end.
+    fn play(&mut self, happen: impl FnOnce(&mut Stage<'a>)) -> Heard {
+        let crowd = Crowd::at(&self.addresses());
+        thread::sleep(LOAD);
+        happen(self);
+        let serves = || self.addresses().iter().any(|address| answer(*address, "list-tube-used").starts_with("USING"));
+        until(serves, "a daemon serves again");
+        thread::sleep(LOAD);
+        let heard = crowd.end();
+        assert!(heard.inserted.len() > 50 && heard.deleted.len() > 20, "there was no load");
+        // What is under way comes to its end with the daemons.
+        self.daemons.clear();
+        let found = self.found();
+        heard.check(&found);
+        println!("{} jobs put, {} deleted, {} there", heard.inserted.len(), heard.deleted.len(), found.len());
+        heard
+    }
+
+    /// Returns what there is of the crowd's jobs; others have the priority 9.
+    fn found(&self) -> BTreeMap<u64, String> {
+        let rows =
+            self.cluster.query(&self.schema, "SELECT id || ' ' || convert_from(body, 'UTF8') FROM job WHERE pri <> 9");
+        let split =
+            |row: &String| row.split_once(' ').map(|(id, body)| (id.parse().expect("a number"), body.to_string()));
+        let found: Vec<(u64, String)> = rows.iter().map(|row| split(row).expect("two words")).collect();
+        let count = found.len();
+        let found: BTreeMap<u64, String> = found.into_iter().collect();
+        assert_eq!(found.len(), count, "a number is there twice");
+        found
+    }
+}
+
+/// Waits until something is so.
+fn until(mut is_so: impl FnMut() -> bool, what: &str) {
+    let deadline = Instant::now() + LONGEST;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it does not come to this: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Returns the first line of the answer to a request on a connection of its own; nothing if there is none.
+fn answer(address: SocketAddr, request: &str) -> String {
+    let ask = || {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        stream.write_all(format!("{request}\r\n").as_bytes())?;
+        let mut bytes = [0; 1000];
+        let len = stream.read(&mut bytes)?;
+        std::io::Result::Ok(String::from_utf8_lossy(&bytes[..len]).lines().next().unwrap_or_default().to_string())
+    };
+    ask().unwrap_or_default()
+}
+
+/// Returns the first line of the answer to a page's request, and its text.
+fn page(daemon: &Daemon, path: &str) -> (String, String) {
+    let line = daemon.lines.iter().find_map(|line| line.split_once("metrics and the status page are at "));
+    let address = line.map(|(_, address)| address.trim().to_string()).expect("it has one");
+    let mut stream =
+        TcpStream::connect(address.trim_start_matches("http://").trim_end_matches('/')).expect("it listens");
+    let mut request = String::new();
+    write!(request, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("fits");
+    stream.write_all(request.as_bytes()).expect("is sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("comes");
+    (text.lines().next().unwrap_or_default().to_string(), text)
+}
+
+#[test]
+fn a_commit_that_did_not_reach_the_database_is_made_again() {
+    let Some(cluster) = shared() else { return };
+    let mut stage = Stage::new(cluster, 1);
+    stage.play(|stage| {
+        for _ in 0..5 {
+            let met = stage.proxies[0].met();
+            stage.proxies[0].set(Some(Fate::DropsBefore));
+            until(|| stage.proxies[0].met() > met, "a commit is dropped");
+            thread::sleep(Duration::from_millis(300));
+        }
+    });
+}
+
+#[test]
+fn a_commit_whose_answer_is_lost_is_made_once() {
+    let Some(cluster) = shared() else { return };
+    let mut stage = Stage::new(cluster, 1);
+    stage.play(|stage| {
+        for _ in 0..5 {
+            let met = stage.proxies[0].met();
+            stage.proxies[0].set(Some(Fate::DropsAfter));
+            until(|| stage.proxies[0].met() > met, "an answer is dropped");
+            thread::sleep(Duration::from_millis(300));
+        }
+    });
+}
+
+#[test]
+fn a_session_that_is_terminated_in_a_batch_costs_nothing() {
+    let Some(cluster) = shared() else { return };
+    let mut stage = Stage::new(cluster, 1);
+    stage.play(|stage| {
+        for _ in 0..10 {
+            let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'poolcounter' \
+                       AND query LIKE '%' AND pid IN (SELECT pid FROM pg_locks WHERE relation = 'job'::regclass)";
+            until(|| !stage.cluster.query(&stage.schema, sql).is_empty(), "a session is in the middle of a batch");
+            thread::sleep(Duration::from_millis(200));
+        }
+    });
+}
+
+/// Whoever was stopped past its lease gives out no job any more, and promises nothing.
+#[test]
+fn an_owner_that_was_stopped_is_taken_over_from_and_does_no_harm() {
+    let Some(cluster) = shared() else { return };
+    let mut stage = Stage::new(cluster, 2);
+    assert_eq!(answer(stage.daemons[1].jobs(), "list-tube-used"), "INTERNAL_ERROR");
+    assert!(page(&stage.daemons[0], "/healthz").0.contains("200"));
+    assert!(page(&stage.daemons[1], "/healthz").0.contains("503"));
+    let text = page(&stage.daemons[0], "/metrics").1;
+    assert!(text.lines().any(|line| line.contains("store_owner") && line.ends_with(" 1")), "{text}");
+    stage.play(|stage| {
+        let mut holder = Client::to(stage.daemons[0].jobs());
+        holder.send(b"use kept\r\nput 0 0 60 1\r\nx\r\nwatch kept\r\nignore default\r\n");
+        let said: Vec<String> = (0..4).map(|_| holder.line()).collect();
+        assert!(said[1].starts_with("INSERTED"), "{said:?}");
+        stage.daemons[0].signal(Signal::SIGSTOP);
+        let others = stage.daemons[1].jobs();
+        until(|| answer(others, "list-tube-used").starts_with("USING"), "the standby serves");
+        assert!(page(&stage.daemons[1], "/healthz").0.contains("200"));
+        holder.send(b"reserve-with-timeout 0\r\nput 0 0 60 1\r\ny\r\n");
+        stage.daemons[0].signal(Signal::SIGCONT);
+        let told = holder.rest();
+        let is_harmless = |line: &str| ["INTERNAL_ERROR", "TIMED_OUT", "OUT_OF_MEMORY"].contains(&line);
+        assert!(told.lines().all(is_harmless), "{told}");
+        until(|| page(&stage.daemons[0], "/healthz").0.contains("503"), "the first stands by");
+        // It is none of the crowd's.
+        answer(others, "clear kept");
+    });
+}
+
+#[test]
+fn statements_that_take_too_long_for_the_server_are_said_again() {
+    let Some(cluster) = shared() else { return };
+    let mut stage = Stage::new(cluster, 1);
+    stage.play(|stage| {
+        let lock = format!("BEGIN; LOCK TABLE {}.job; SELECT pg_sleep(1.5); COMMIT", stage.schema);
+        stage.cluster.query("postgres", "ALTER ROLE postgres SET statement_timeout = 300");
+        stage.proxies[0].turn_to(stage.cluster.port);
+        thread::sleep(Duration::from_millis(500));
+        stage.cluster.query("postgres", "ALTER ROLE postgres RESET statement_timeout");
+        stage.cluster.query("postgres", &format!("SET statement_timeout = 0; {lock}"));
+        stage.proxies[0].turn_to(stage.cluster.port);
+    });
+}
+
+#[test]
+#[ignore = "it takes half a minute: make test-postgres"]
+fn a_server_that_is_restarted_has_everything() {
+    let Some(cluster) = own(&[]) else { return };
+    let mut stage = Stage::new(&cluster, 2);
+    stage.play(|stage| {
+        for _ in 0..3 {
+            stage.cluster.kill();
+            thread::sleep(Duration::from_secs(1));
+            stage.cluster.run();
+            thread::sleep(Duration::from_secs(2));
+        }
+    });
+}
+
+#[test]
+#[ignore = "it takes half a minute: make test-postgres"]
+fn a_synchronous_replica_has_everything() {
+    let Some(cluster) = own(&["synchronous_standby_names=*", "synchronous_commit=local", "wal_level=replica"]) else {
+        return;
+    };
+    let replica = Cluster::replica(&cluster, &[]);
+    cluster.query("postgres", "ALTER SYSTEM SET synchronous_commit = on");
+    let mut stage = Stage::new(&cluster, 2);
+    until(|| cluster.query("postgres", "SELECT sync_state FROM pg_stat_replication") == ["sync"], "it follows");
+    cluster.query("postgres", "ALTER ROLE postgres SET synchronous_commit = on");
+    stage.proxies.iter().for_each(|proxy| proxy.turn_to(cluster.port));
+    let crowd = Crowd::at(&stage.addresses());
+    thread::sleep(LOAD * 2);
+    cluster.kill();
+    replica.query("postgres", "SELECT pg_promote(true)");
+    replica.query("postgres", "ALTER SYSTEM SET synchronous_standby_names = ''");
+    replica.query("postgres", "SELECT pg_reload_conf()");
+    stage.proxies.iter().for_each(|proxy| proxy.turn_to(replica.port));
+    let serves = || stage.addresses().iter().any(|address| answer(*address, "list-tube-used").starts_with("USING"));
+    until(serves, "a daemon serves again");
+    thread::sleep(LOAD * 4);
+    let heard = crowd.end();
+    assert!(heard.inserted.len() > 50, "there was no load");
+    stage.daemons.clear();
+    let stage = Stage { cluster: &replica, schema: stage.schema, proxies: Vec::new(), daemons: Vec::new() };
+    heard.check(&stage.found());
+}
+
+/// A daemon at a server that takes no commits waits for one that does, and says why.
+#[test]
+#[ignore = "it takes half a minute: make test-postgres"]
+fn a_server_that_is_read_only_is_not_written_to() {
+    let Some(cluster) = own(&["wal_level=replica"]) else { return };
+    let replica = Cluster::replica(&cluster, &[]);
+    let mut stage = Stage::new(&cluster, 2);
+    stage.play(|stage| {
+        stage.proxies[1].turn_to(replica.port);
+        stage.daemons[0].signal(Signal::SIGSTOP);
+        thread::sleep(Duration::from_secs(8));
+        assert_eq!(answer(stage.daemons[1].jobs(), "list-tube-used"), "INTERNAL_ERROR");
+        let log = stage.daemons[1].new_log();
+        assert!(log.iter().any(|line| line.contains("does not allow writes")), "{log:#?}");
+        stage.daemons[0].signal(Signal::SIGCONT);
+        // The one that serves is moved to a server that takes no commits, and back.
+        until(|| answer(stage.daemons[0].jobs(), "list-tube-used").starts_with("USING"), "the first goes on");
+        stage.proxies[0].turn_to(replica.port);
+        thread::sleep(Duration::from_secs(2));
+        stage.proxies.iter().for_each(|proxy| proxy.turn_to(stage.cluster.port));
+    });
+}
+
+#[test]
+#[ignore = "it takes half a minute: make test-postgres"]
+fn a_disk_that_is_full_is_waited_for() {
+    let Some(cluster) = own(&[]) else { return };
+    let mut stage = Stage::new(&cluster, 1);
+    stage.play(|stage| {
+        // No file of the server grows any more, but for those of the log, which are as long as they will be.
+        set_file_limit(stage.cluster, "16777216");
+        let mut client = Client::to(stage.daemons[0].jobs());
+        let mut random = Random::new(1);
+        let mut was_refused = false;
+        for _ in 0..2000 {
+            // The server cannot compress it.
+            let body: String = (0..3750).map(|_| format!("{:016x}", random.next())).collect();
+            client.send(format!("put 9 900 9 {}\r\n{body}\r\n", body.len()).as_bytes());
+            let told = client.line();
+            was_refused = told.starts_with("OUT_OF_MEMORY") || told.starts_with("INTERNAL_ERROR");
+            if was_refused {
+                break;
+            }
+        }
+        assert!(was_refused, "it was never full");
+        thread::sleep(Duration::from_secs(2));
+        set_file_limit(stage.cluster, "unlimited");
+        until(|| answer(stage.daemons[0].jobs(), "stats").starts_with("OK"), "it goes on");
+    });
+}
+
+/// Has the server and all its processes write no file beyond this size.
+fn set_file_limit(cluster: &Cluster, limit: &str) {
+    let processes = std::fs::read_dir("/proc").expect("there is one").flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
+    let is_child = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
+        *pid == cluster.pid() || parent == Some(cluster.pid())
+    };
+    for pid in pids.filter(is_child) {
+        // One may have ended meanwhile.
+        let mut prlimit = as_server(Path::new("prlimit"));
+        let _ = prlimit.args([&format!("--pid={pid}"), &format!("--fsize={limit}:")]).status();
+    }
+}

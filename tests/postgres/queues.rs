@@ -1,0 +1,218 @@
+//! A daemon whose settings name another queue, and the queue that it had: neither loses a job.
+
+use super::proxy::Proxy;
+use super::{answer, until};
+use nix::sys::signal::Signal;
+use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::postgres::{Cluster, init_db, own, place_of, shared};
+use poolcounter_testkit::scratch::Scratch;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+/// A daemon whose settings are in a file.
+struct Configured {
+    daemon: Daemon,
+    path: PathBuf,
+    _scratch: Scratch,
+}
+
+impl Configured {
+    fn start(url: &str) -> Configured {
+        let scratch = Scratch::new();
+        let path = scratch.file("conf");
+        fs::write(&path, settings(url)).expect("can be written");
+        let daemon = Daemon::run(Command::new(Daemon::program()).arg("--config").arg(&path));
+        let configured = Configured { daemon, path, _scratch: scratch };
+        configured.await_service();
+        configured
+    }
+
+    /// Has another place count, and waits until the new process has taken over.
+    fn reload(&mut self, url: &str) {
+        fs::write(&self.path, settings(url)).expect("can be written");
+        self.daemon.signal(Signal::SIGUSR1);
+        self.daemon.wait_for_log("has taken over");
+    }
+
+    /// Names a queue that has other jobs, and waits until that is said.
+    fn reload_in_vain(&mut self, url: &str) {
+        self.reload(url);
+        self.daemon.wait_for_log("has other jobs than this daemon");
+    }
+
+    fn await_service(&self) {
+        until(|| answer(self.daemon.jobs(), "list-tube-used").starts_with("USING"), "the daemon serves");
+        until(|| answer(self.daemon.jobs(), "put 0 0 9 4\r\nkept").starts_with("INSERTED"), "it commits");
+    }
+
+    fn put(&self, count: usize) {
+        for _ in 0..count {
+            let told = answer(self.daemon.jobs(), "put 0 0 60 1\r\nx");
+            assert!(told.starts_with("INSERTED"), "{told}");
+        }
+    }
+}
+
+fn settings(url: &str) -> String {
+    format!(
+        "listen = [\"127.0.0.1:0\"]\n[jobs]\nenable = true\nlisten = [\"127.0.0.1:0\"]\nstore = \"postgres:{url}\"\n"
+    )
+}
+
+/// Returns how many jobs a queue has.
+fn jobs(cluster: &Cluster, schema: &str) -> usize {
+    cluster.query(schema, "SELECT count(*) FROM job")[0].parse().expect("a number")
+}
+
+/// Two queues of one second have the same numbers.
+#[test]
+fn reload_that_names_another_queue_changes_neither_and_can_be_undone() {
+    let Some(cluster) = shared() else { return };
+    let (one, other) = (cluster.url("queue_one"), cluster.url("queue_other"));
+    cluster.query("postgres", "UPDATE queue_other.owner SET epoch = (SELECT epoch FROM queue_one.owner)");
+    let mut a = Configured::start(&one);
+    let b = Configured::start(&other);
+    a.put(5);
+    b.put(9);
+    a.reload_in_vain(&other);
+    assert_eq!((jobs(cluster, "queue_one"), jobs(cluster, "queue_other")), (6, 10));
+    b.put(1);
+    // What waits for its commit meanwhile is promised to nobody, and hinders nothing.
+    let mut client = Client::to(a.daemon.jobs());
+    client.send(b"delete 1\r\n");
+    thread::sleep(Duration::from_secs(3));
+    a.reload(&one);
+    assert_eq!(client.line().trim_end(), "INTERNAL_ERROR");
+    a.await_service();
+    a.put(1);
+    // The job of which nothing was promised is gone in the daemon, and so in the database.
+    assert_eq!((jobs(cluster, "queue_one"), jobs(cluster, "queue_other")), (7, 11));
+    assert!(answer(a.daemon.jobs(), "peek 1").starts_with("NOT_FOUND"));
+    assert!(answer(a.daemon.jobs(), "peek 2").starts_with("FOUND"));
+}
+
+/// A copy has the same id, and another daemon has it by a take-over of the same number.
+#[test]
+fn reload_that_names_a_copy_which_others_have_changes_neither() {
+    let Some(cluster) = shared() else { return };
+    let (one, copy) = (cluster.url("queue_original"), cluster.url("queue_copy"));
+    cluster.query(
+        "postgres",
+        "UPDATE queue_copy.meta SET queue = (SELECT queue FROM queue_original.meta); \
+         UPDATE queue_copy.owner SET epoch = (SELECT epoch FROM queue_original.owner)",
+    );
+    let mut a = Configured::start(&one);
+    let b = Configured::start(&copy);
+    b.put(9);
+    a.reload_in_vain(&copy);
+    assert_eq!((jobs(cluster, "queue_original"), jobs(cluster, "queue_copy")), (1, 10));
+    a.reload(&one);
+    a.await_service();
+    b.put(1);
+}
+
+#[test]
+fn reload_back_to_a_queue_that_another_has_taken_stands_by() {
+    let Some(cluster) = shared() else { return };
+    let (one, other) = (cluster.url("queue_left"), cluster.url("queue_foreign"));
+    let mut a = Configured::start(&one);
+    a.put(3);
+    let b = Configured::start(&other);
+    b.put(1);
+    a.reload_in_vain(&other);
+    let heir = Configured::start(&one);
+    heir.put(2);
+    a.reload(&one);
+    a.daemon.wait_for_log("this daemon stands by");
+    assert_eq!(answer(a.daemon.jobs(), "list-tube-used"), "INTERNAL_ERROR");
+    heir.put(1);
+    assert_eq!((jobs(cluster, "queue_left"), jobs(cluster, "queue_foreign")), (8, 2));
+}
+
+/// The name of the database leads to another one while the daemon has jobs, which knows only of earlier take-overs.
+#[test]
+fn another_queue_behind_the_same_name_is_left_alone() {
+    let Some(cluster) = own(&["fsync=off"]) else { return };
+    let Some(foreign) = own(&["fsync=off"]) else { return };
+    cluster.url("named");
+    foreign.url("named");
+    foreign
+        .query("named", "INSERT INTO job (id, tube, pri, delay, ttr, created, body) VALUES (1, 'x', 0, 0, 9, 0, 'x')");
+    foreign.query("named", "UPDATE owner SET epoch = epoch - 5000000, next_id = 2, batch = 1");
+    let proxy = Proxy::to(cluster.port);
+    let mut a = Configured::start(&cluster.url_at("named", proxy.port));
+    a.put(2);
+    proxy.turn_to(foreign.port);
+    a.daemon.wait_for_log("has other jobs than this daemon");
+    // Longer than a daemon waits for an owner that is taken for dead.
+    thread::sleep(Duration::from_secs(7));
+    assert_eq!((jobs(&cluster, "named"), jobs(&foreign, "named")), (3, 1));
+    proxy.turn_to(cluster.port);
+    a.await_service();
+    assert_eq!(jobs(&foreign, "named"), 1);
+}
+
+/// The database is gone for good, and the settings name another server that has its jobs.
+#[test]
+fn reload_leads_a_daemon_away_from_a_database_that_fails() {
+    let Some(cluster) = own(&["fsync=off"]) else { return };
+    let url = cluster.url("moved");
+    let proxy = Proxy::to(cluster.port);
+    let mut a = Configured::start(&cluster.url_at("moved", proxy.port));
+    a.put(3);
+    proxy.turn_to(1);
+    let mut client = Client::to(a.daemon.jobs());
+    client.send(b"delete 1\r\n");
+    a.daemon.wait_for_log("the jobs cannot be kept in");
+    thread::sleep(Duration::from_secs(3));
+    a.reload(&url);
+    assert_eq!(client.line().trim_end(), "INTERNAL_ERROR");
+    a.await_service();
+    assert_eq!(jobs(&cluster, "moved"), 4);
+}
+
+#[test]
+fn tables_of_the_first_format_are_brought_to_the_present_one() {
+    let Some(cluster) = shared() else { return };
+    let as_first = "ALTER TABLE meta DROP COLUMN queue; UPDATE meta SET format = 1";
+    let url = cluster.url("first_format");
+    cluster.query("first_format", as_first);
+    let mut a = Configured::start(&url);
+    let format = || cluster.query("first_format", "SELECT format || ' ' || (queue IS NOT NULL) FROM meta");
+    assert_eq!(format(), ["2 true"]);
+    a.reload(&url);
+    a.await_service();
+    drop(a);
+    cluster.query("first_format", as_first);
+    init_db(&place_of(&url)).expect("the tables are of an earlier format");
+    assert_eq!(format(), ["2 true"]);
+    assert_eq!(jobs(cluster, "first_format"), 2);
+    let refused = init_db(&place_of(&url)).expect_err("they are of the present one");
+    assert!(refused.contains("the tables are there already"), "{refused}");
+}
+
+/// A role that may use the tables, and not change them.
+#[test]
+fn tables_of_the_first_format_that_may_not_be_changed_are_named() {
+    let Some(cluster) = shared() else { return };
+    let url = cluster.url("first_format_of_others");
+    cluster.query(
+        "first_format_of_others",
+        "ALTER TABLE meta DROP COLUMN queue; UPDATE meta SET format = 1; CREATE ROLE user_only LOGIN; \
+         GRANT USAGE ON SCHEMA first_format_of_others TO user_only; \
+         GRANT ALL ON ALL TABLES IN SCHEMA first_format_of_others TO user_only",
+    );
+    let url = url.replace("//postgres@", "//user_only@");
+    let refused = Command::new(Daemon::program())
+        .args(["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &url])
+        .output()
+        .expect("the program runs");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("its format is 1, and poolcounter jobs init-db --run"),
+        "{said}"
+    );
+}

@@ -1,0 +1,127 @@
+//! What an operator sets for keys: ceilings, and the shedding of requests that would wait for too long.
+
+use poolcounter::pools::PoolsSettings;
+use poolcounter::pools::ceiling::{Ceiling, Shedding};
+use poolcounter::time::Span;
+use poolcounter_testkit::world::World;
+
+/// A world in which keys that begin with `a:` have a ceiling.
+fn world(ceiling: impl FnOnce(&mut Ceiling)) -> World {
+    let mut own = Ceiling::new(b"a:*");
+    ceiling(&mut own);
+    let ceilings = vec![own, Ceiling::new(b"*")];
+    World::new(PoolsSettings { ceilings, ..PoolsSettings::default() })
+}
+
+fn shedding(is_shadow: bool) -> impl FnOnce(&mut Ceiling) {
+    let two = Span::from_secs(2);
+    move |ceiling| ceiling.shedding = Some(Shedding { after: two, interval: two, is_shadow })
+}
+
+/// What a client is told at once.
+fn ask(world: &mut World, client: usize, line: &str) -> String {
+    world.send(client, format!("{line}\n").as_bytes());
+    told(world, client)
+}
+
+fn told(world: &mut World, client: usize) -> String {
+    world.settle();
+    let told = String::from_utf8(world.take_received(client)).expect("replies are text");
+    told.lines().collect::<Vec<_>>().join(" ")
+}
+
+/// A new client that asks for the key `a:k`, and what it is told.
+fn come(world: &mut World) -> (usize, String) {
+    let client = world.connect();
+    let told = ask(world, client, "ACQ4ME a:k 1 99 60");
+    (client, told)
+}
+
+fn pass(world: &mut World, ms: u64) {
+    world.advance(Span::from_millis(ms));
+}
+
+#[test]
+fn the_smaller_of_the_ceiling_and_the_request_counts() {
+    let mut world = world(|ceiling| (ceiling.workers, ceiling.max_queue) = (2, 3));
+    let clients: Vec<usize> = (0..4).map(|_| world.connect()).collect();
+    assert_eq!(ask(&mut world, clients[0], "ACQ4ME a:k 9 9 9"), "LOCKED");
+    assert_eq!(ask(&mut world, clients[1], "ACQ4ME a:k 1 9 0"), "TIMEOUT", "it asks for less");
+    assert_eq!(ask(&mut world, clients[1], "ACQ4ME a:k 9 9 9"), "LOCKED");
+    assert_eq!(ask(&mut world, clients[2], "ACQ4ME a:k 9 9 9"), "");
+    assert_eq!(ask(&mut world, clients[3], "ACQ4ME a:k 9 9 9"), "QUEUE_FULL");
+    assert_eq!(
+        ask(&mut world, clients[3], "ACQ4ME b 9 9 9 also=a:k:9:9"),
+        "QUEUE_FULL",
+        "a further key has its ceiling, too"
+    );
+    assert_eq!(ask(&mut world, clients[3], "ACQ4ME b 9 9 9"), "LOCKED", "other keys have none");
+}
+
+#[test]
+fn waits_and_holds_have_ceilings() {
+    let mut world = world(|ceiling| (ceiling.timeout, ceiling.hold) = (Span::from_secs(1), Span::from_secs(3)));
+    let (holder, waiter) = (world.connect(), world.connect());
+    assert_eq!(ask(&mut world, holder, "ACQ4ME a:k 1 9 9"), "LOCKED");
+    assert_eq!(ask(&mut world, waiter, "ACQ4ME a:k 1 9 9"), "");
+    pass(&mut world, 1_000);
+    assert_eq!(told(&mut world, waiter), "TIMEOUT");
+    pass(&mut world, 2_000);
+    assert_eq!(ask(&mut world, waiter, "ACQ4ME a:k 1 9 9"), "LOCKED");
+    assert_eq!(ask(&mut world, holder, "RELEASE"), "NOT_LOCKED");
+}
+
+#[test]
+fn a_key_sheds_while_its_oldest_waiter_has_waited_for_too_long() {
+    let mut world = world(shedding(false));
+    let (first, told_first) = come(&mut world);
+    let (second, told_second) = come(&mut world);
+    assert_eq!((&*told_first, &*told_second), ("LOCKED", ""));
+    pass(&mut world, 3_900);
+    let (third, told_third) = come(&mut world);
+    assert_eq!(told_third, "", "the second has waited for too long, but only for 1.9 s");
+    pass(&mut world, 100);
+    assert_eq!(come(&mut world).1, "QUEUE_FULL");
+    let other = world.connect();
+    assert_eq!(ask(&mut world, other, "ACQ4ME a:other 1 9 9"), "LOCKED", "it is about one key");
+    pass(&mut world, 500);
+    assert_eq!(ask(&mut world, first, "RELEASE"), "RELEASED");
+    assert_eq!(told(&mut world, second), "LOCKED");
+    let (_, told_fifth) = come(&mut world);
+    assert_eq!(told_fifth, "", "the third, who is oldest now, has waited for 0.6 s");
+    pass(&mut world, 2_500);
+    // The third has waited for too long since 5.9 s, and goes at 7 s; so has the fifth, since 6.5 s.
+    assert_eq!(ask(&mut world, second, "RELEASE"), "RELEASED");
+    assert_eq!(told(&mut world, third), "LOCKED");
+    pass(&mut world, 800);
+    assert_eq!(come(&mut world).1, "");
+    pass(&mut world, 200);
+    assert_eq!(come(&mut world).1, "QUEUE_FULL", "it was one or another for 2.1 s");
+}
+
+#[test]
+fn in_the_shadow_it_is_only_counted() {
+    let mut world = world(shedding(true));
+    (0..2).for_each(|_| drop(come(&mut world)));
+    pass(&mut world, 10_000);
+    let (client, told_last) = come(&mut world);
+    assert_eq!(told_last, "");
+    let page = world.connect_to("http");
+    let metrics = ask(&mut world, page, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r");
+    for figure in
+        ["shed_total{pattern=\"a:*\"} 0", "would_shed_total{pattern=\"a:*\"} 1", "would_shed_total{pattern=\"*\"} 0"]
+    {
+        assert!(metrics.contains(&format!("poolcounter_pools_ceiling_{figure}")), "{figure} is not in {metrics}");
+    }
+    assert!(!world.is_closed(client));
+}
+
+#[test]
+fn a_request_for_several_keys_is_shed_by_any() {
+    let mut world = world(shedding(false));
+    (0..2).for_each(|_| drop(come(&mut world)));
+    pass(&mut world, 5_000);
+    let client = world.connect();
+    assert_eq!(ask(&mut world, client, "ACQ4ME b 1 9 9 also=a:k:9:9"), "QUEUE_FULL");
+    assert_eq!(ask(&mut world, client, "ACQ4ME b 1 9 9"), "LOCKED");
+}

@@ -1,0 +1,82 @@
+//! The contract between the loop and a service, proved with a toy service over a fake store: replies that come later, waits,
+//! half-closes, crashes of the store, an upgrade during a commit, caps and budgets. In the simulator, where the store
+//! commits when the test says so, and over sockets, where it has a thread.
+
+mod browsers;
+mod budgets;
+mod commits;
+mod simulation;
+mod sockets;
+mod toy;
+mod upgrades;
+mod waits;
+
+use poolcounter::registry::AllSettings;
+use poolcounter::service::Info;
+use poolcounter::{counters, http, pools};
+use poolcounter_testkit::world::World;
+use toy::store::Store;
+
+/// The services of the daemon, and one line more.
+const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &http::INFO, &toy::INFO];
+
+/// A server with the toy, and its store.
+struct Stage {
+    world: World,
+    store: Store,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        Stage::with(AllSettings::defaults(SERVICES))
+    }
+
+    fn with(settings: AllSettings) -> Stage {
+        let store = Store::install();
+        Stage { world: World::of(SERVICES, settings), store }
+    }
+
+    fn connect(&mut self) -> usize {
+        self.world.connect_to("toy")
+    }
+
+    /// Has a client say something, and everything done that can be done at once.
+    fn send(&mut self, client: usize, text: &str) {
+        self.world.send(client, text.as_bytes());
+        self.settle();
+    }
+
+    /// Has everything done that can be done at once.
+    fn settle(&mut self) {
+        self.world.settle();
+        assert!(self.is_asleep(), "the loop spins");
+    }
+
+    /// Has the store commit its oldest batch, and the service told.
+    fn commit(&mut self) {
+        assert!(self.store.commit_one(), "there is something to commit");
+        self.settle();
+    }
+
+    /// What a client has received since the last call.
+    fn heard(&mut self, client: usize) -> String {
+        String::from_utf8(self.world.take_received(client)).expect("the toy speaks plain text")
+    }
+
+    /// Whether the loop would sleep now.
+    fn is_asleep(&self) -> bool {
+        self.world.next_work().is_none_or(|at| at > self.world.now())
+    }
+
+    /// Whoever is still there leaves; nothing must be left, and each connection have been closed once.
+    fn end(&mut self, clients: usize) {
+        for client in 0..clients {
+            self.world.reset(client);
+        }
+        self.settle();
+        self.store.commit_all();
+        self.settle();
+        assert!(self.world.is_empty(), "something is left of a connection");
+        assert_eq!(self.store.calls().closes, clients as u64, "the service is told once of each end");
+    }
+}

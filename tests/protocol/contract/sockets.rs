@@ -1,0 +1,169 @@
+//! The same over sockets, with a store that has a thread and wakes the loop.
+
+use crate::contract::SERVICES;
+use crate::contract::toy::store::{Store, Worker};
+use poolcounter_testkit::embedded::Embedded;
+use socket2::SockRef;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Nothing takes so long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server, its store and the store's thread, which end in this order.
+struct Stage {
+    server: Embedded,
+    _worker: Worker,
+    store: Store,
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Stage {
+    fn new() -> Stage {
+        let store = Store::install();
+        Stage { _worker: store.work(), server: Embedded::of(SERVICES, "toy"), store }
+    }
+
+    fn connect(&self) -> Client {
+        let stream = TcpStream::connect(&self.server.address).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+        stream.set_nodelay(true).expect("an option");
+        Client(BufReader::new(stream))
+    }
+
+    /// Waits until something is so.
+    fn until(&self, what: &str, is_so: impl Fn(&Store) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(&self.store) {
+            assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Client {
+    fn send(&mut self, text: &str) {
+        self.0.get_mut().write_all(text.as_bytes()).expect("is sent");
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("a reply comes");
+        line
+    }
+
+    fn finish(&self) {
+        self.0.get_ref().shutdown(Shutdown::Write).expect("is connected");
+    }
+
+    /// Everything up to the end.
+    fn rest(&mut self) -> String {
+        let mut rest = String::new();
+        self.0.read_to_string(&mut rest).expect("ends");
+        rest
+    }
+
+    fn reset(self) {
+        SockRef::from(self.0.get_ref()).set_linger(Some(Duration::ZERO)).expect("an option");
+    }
+}
+
+#[test]
+fn replies_come_when_the_thread_has_committed() {
+    let stage = Stage::new();
+    let (mut puts, mut waits) = (stage.connect(), stage.connect());
+    waits.send("WAIT 200 60000\nGET 200\n");
+    for n in 1..=200 {
+        puts.send(&format!("PUT text\nGET {n}\n"));
+        assert_eq!([puts.line(), puts.line()], [format!("STORED {n} text\n"), "NONE\n".into()]);
+    }
+    assert_eq!([waits.line(), waits.line()], ["TEXT 200 text\n", "TEXT 200 text\n"]);
+    // Very many at once, more than may be unsent.
+    puts.send(&format!("PUT {}\n", "x".repeat(1_000)).repeat(1_000));
+    for n in 201..=1_200 {
+        assert!(puts.line().starts_with(&format!("STORED {n} x")));
+    }
+    assert!(stage.store.calls().commits < 700, "what comes together is committed together");
+}
+
+#[test]
+fn while_the_store_is_stuck_others_are_served_and_a_half_close_waits() {
+    let stage = Stage::new();
+    stage.store.stick(true);
+    let [mut puts, mut quits, mut stays, mut goes, mut asks] = [(); 5].map(|()| stage.connect());
+    puts.send("PUT a\nGET 1\n");
+    puts.finish();
+    stage.until("the commit begins", |store| store.queued() == 1);
+    quits.send("PUT b\nQUIT\n");
+    stage.until("the commit begins", |store| store.queued() == 2);
+    for (client, word) in [(&mut stays, "STAY"), (&mut goes, "WAIT")] {
+        client.send(&format!("{word} 2 60000\nGET 1\n"));
+        client.finish();
+    }
+    asks.send("GET 1\n");
+    assert_eq!([asks.line(), goes.rest()], ["NONE\n", "GONE\nNONE\n"]);
+    assert_eq!(stage.store.calls().closes, 1, "only who would not wait is closed");
+    // The loop sleeps meanwhile: it is not called for anything.
+    let calls = stage.store.calls();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(stage.store.calls(), calls);
+    stage.store.stick(false);
+    assert_eq!(puts.rest(), "STORED 1 a\nNONE\n");
+    assert_eq!(quits.rest(), "STORED 2 b\nBYE\n");
+    assert_eq!(stays.rest(), "TEXT 2 b\nTEXT 1 a\n");
+}
+
+#[test]
+fn resets_while_the_store_is_stuck_end_connections_at_once() {
+    let stage = Stage::new();
+    stage.store.stick(true);
+    let clients = ["PUT a\n", "STAY 9 60000\nGET 1\n", "PUT b\nQUIT\n"].map(|text| {
+        let mut client = stage.connect();
+        client.send(text);
+        client
+    });
+    stage.until("all are served", |store| store.calls().serves >= 3 && store.queued() >= 1);
+    for (n, client) in clients.into_iter().enumerate() {
+        client.reset();
+        stage.until("it is closed", |store| store.calls().closes == n as u64 + 1);
+    }
+    // Their numbers are used again when the commits are done.
+    let mut others = [(); 3].map(|()| stage.connect());
+    others.iter_mut().for_each(|client| client.send("GET 1\nPUT c\n"));
+    others.iter_mut().for_each(|client| assert_eq!(client.line(), "NONE\n"));
+    stage.store.stick(false);
+    others.iter_mut().for_each(|client| {
+        let line = client.line();
+        assert!(line.starts_with("STORED ") && line.ends_with(" c\n"), "{line:?}");
+        client.finish();
+        assert_eq!(client.rest(), "");
+    });
+    assert_eq!(stage.store.calls().closes, 6);
+}
+
+#[test]
+fn a_crash_of_the_store_is_told_to_all_who_wait_for_it() {
+    let stage = Stage::new();
+    for round in 0..50 {
+        stage.store.stick(true);
+        let mut clients = [(); 4].map(|()| stage.connect());
+        clients.iter_mut().for_each(|client| client.send("PUT a\nGET 1\n"));
+        // Some of them before, some after the crash, and some in the middle of it.
+        stage.until("some are served", |store| store.queued() > 0);
+        stage.store.crash();
+        stage.store.stick(false);
+        for client in &mut clients {
+            let reply = client.line();
+            assert!(reply == "LOST\n" || reply.starts_with("STORED "), "round {round}: {reply:?}");
+            let there = client.line();
+            assert!(["NONE\n", "TEXT 1 a\n"].contains(&&*there), "round {round}: {there:?}");
+            client.finish();
+            assert_eq!(client.rest(), "");
+        }
+    }
+    let mut client = stage.connect();
+    client.send("PUT last\n");
+    assert_eq!(client.line(), format!("STORED {} last\n", stage.store.texts().len()));
+}

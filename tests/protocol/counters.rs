@@ -1,0 +1,320 @@
+//! Counters by the thousand, in virtual time: what happens in a sweep, in a long Dump, and in an upgrade amid these.
+
+use poolcounter::counters::{self, CountersSettings};
+use poolcounter::output::FULL_BYTES;
+use poolcounter::registry::AllSettings;
+use poolcounter::time::Span;
+use poolcounter_testkit::frames::{self, acquire, dump, get, record, release, replies, stat};
+use poolcounter_testkit::world::World;
+use std::collections::BTreeSet;
+
+const INTERVAL: Span = Span::from_secs(10);
+/// More than a sweep or a turn of a Dump looks at in one go.
+const MANY: u32 = 10_000;
+
+fn world() -> World {
+    with_memory(u64::MAX)
+}
+
+fn with_memory(max_memory: u64) -> World {
+    let counters = CountersSettings { buckets: 16, interval: INTERVAL, max_memory };
+    World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(counters))
+}
+
+fn connect(world: &mut World) -> usize {
+    world.connect_to("counters")
+}
+
+/// Sends a request and lets all be done.
+fn ask(world: &mut World, client: usize, request: &[u8]) -> Vec<u8> {
+    world.send(client, request);
+    world.settle();
+    world.take_received(client)
+}
+
+fn stat_of(world: &mut World, name: &str) -> u64 {
+    let observer = connect(world);
+    let reply = ask(world, observer, &frames::stats());
+    world.finish(observer);
+    world.settle();
+    stat(&reply, name)
+}
+
+fn name(n: u32) -> Vec<u8> {
+    format!("counter-{n}").into()
+}
+
+/// A client acquires one unit of each of many counters.
+fn acquire_many(world: &mut World, client: usize, names: std::ops::Range<u32>) {
+    let requests: Vec<u8> = names.clone().flat_map(|n| acquire(1, 9, &name(n))).collect();
+    let received = ask(world, client, &requests);
+    assert_eq!(replies(&received).count(), names.len());
+    assert!(replies(&received).all(|reply| reply[2] == 0), "each is granted");
+}
+
+/// Which counters a Dump told of, each once.
+fn names_of(received: &[u8]) -> BTreeSet<&[u8]> {
+    let names: Vec<&[u8]> = replies(received).map_while(record).map(|(_, _, name)| name).collect();
+    let set: BTreeSet<&[u8]> = names.iter().copied().collect();
+    assert_eq!(set.len(), names.len(), "a counter is told of twice");
+    set
+}
+
+fn leave(world: &mut World, client: usize) {
+    world.finish(client);
+    world.settle();
+}
+
+#[test]
+fn a_sweep_goes_on_until_all_are_gone() {
+    let mut world = world();
+    let client = connect(&mut world);
+    acquire_many(&mut world, client, 0..MANY);
+    leave(&mut world, client);
+    assert_eq!(stat_of(&mut world, "objects"), u64::from(MANY));
+    world.advance(INTERVAL);
+    let left = stat_of(&mut world, "objects");
+    assert!(
+        0 < left && left < MANY.into(),
+        "a sweep takes several ticks, so that nobody waits for it: {left} are left"
+    );
+    let other = connect(&mut world);
+    assert!(names_of(&ask(&mut world, other, &dump())).is_empty(), "those that are left are not told of");
+    assert_eq!(ask(&mut world, other, &get(&name(MANY - 1)))[2], 1, "nor known");
+    world.advance(Span::from_millis(10));
+    assert_eq!(stat_of(&mut world, "objects"), 0);
+    assert_eq!(stat_of(&mut world, "gc_count"), 1);
+    let elapsed = stat_of(&mut world, "last_gc_elapsed");
+    assert!((1_000..10_000).contains(&elapsed) && elapsed == stat_of(&mut world, "total_gc_elapsed"), "{elapsed} us");
+    leave(&mut world, other);
+    assert!(world.is_empty());
+}
+
+#[test]
+fn a_sweep_ends_with_the_last_counter() {
+    let mut world = world();
+    let (holder, other) = (connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, holder, 0..MANY);
+    // Whoever leaves in the midst of a sweep takes with it all that the sweep would still have looked at.
+    world.advance(INTERVAL);
+    leave(&mut world, holder);
+    assert_eq!(stat_of(&mut world, "objects"), 0);
+    assert_eq!(stat_of(&mut world, "gc_count"), 1);
+    world.advance(Span::from_secs(5));
+    acquire_many(&mut world, other, 0..1);
+    world.advance(Span::from_secs(1));
+    assert_eq!(stat_of(&mut world, "gc_count"), 1);
+    assert!(stat_of(&mut world, "total_gc_elapsed") < 10_000, "it has not gone on while there was nothing");
+}
+
+#[test]
+fn an_upgrade_in_the_midst_of_a_sweep_leaves_nothing_behind() {
+    let mut world = world();
+    let (leaver, holder) = (connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, leaver, 0..MANY);
+    acquire_many(&mut world, holder, MANY - 1..MANY + 1);
+    leave(&mut world, leaver);
+    world.advance(INTERVAL);
+    assert!(stat_of(&mut world, "objects") > 2, "the sweep is under way");
+    world.upgrade();
+    world.advance(Span::from_millis(10));
+    assert_eq!(stat_of(&mut world, "objects"), 2, "those that were over did not come along");
+}
+
+#[test]
+fn an_upgrade_over_the_end_of_an_interval_is_followed_by_a_sweep() {
+    let mut world = world();
+    let (leaver, holder) = (connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, leaver, 0..MANY);
+    acquire_many(&mut world, holder, MANY - 1..MANY + 1);
+    leave(&mut world, leaver);
+    world.advance(Span::from_secs(9));
+    world.upgrade_within(Span::from_secs(2));
+    world.advance(Span::from_millis(10));
+    assert_eq!(stat_of(&mut world, "objects"), 2);
+}
+
+#[test]
+fn a_dump_that_is_not_read_waits_and_goes_on() {
+    let mut world = world();
+    let (holder, reader) = (connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, holder, 0..MANY);
+    world.set_room(reader, 0);
+    assert!(ask(&mut world, reader, &dump()).is_empty());
+    world.set_room(reader, 1_000);
+    world.settle();
+    let mut received = world.take_received(reader);
+    assert_eq!(received.len(), 1_000);
+    world.upgrade();
+    world.settle();
+    // Two upgrades and the coming of counters in between disturb nothing that was there.
+    acquire_many(&mut world, holder, MANY..MANY + 100);
+    world.set_room(reader, 2 * FULL_BYTES);
+    world.settle();
+    world.upgrade();
+    world.set_room(reader, usize::MAX);
+    world.settle();
+    received.extend(world.take_received(reader));
+    assert!(names_of(&received).len() >= MANY as usize);
+    assert_eq!(stat_of(&mut world, "command:dump"), 1);
+    assert_eq!(ask(&mut world, reader, &get(&name(0)))[2], 0, "what follows is served");
+}
+
+#[test]
+fn a_dump_goes_on_over_an_upgrade_when_all_that_it_told_of_is_gone() {
+    let mut world = world();
+    let (leaver, holder, reader) = (connect(&mut world), connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, leaver, 0..MANY);
+    acquire_many(&mut world, holder, MANY..MANY + 10);
+    leave(&mut world, leaver);
+    world.set_room(reader, 0);
+    ask(&mut world, reader, &dump());
+    world.advance(INTERVAL + Span::from_secs(1));
+    world.upgrade();
+    world.set_room(reader, usize::MAX);
+    world.settle();
+    let received = world.take_received(reader);
+    let names = names_of(&received);
+    assert!((MANY..MANY + 10).all(|n| names.contains(&name(n)[..])), "those that stayed are told of");
+    assert_eq!(stat_of(&mut world, "command:dump"), 1, "it is the same Dump");
+}
+
+#[test]
+fn a_dump_does_not_hold_others_up() {
+    let mut world = world();
+    let (holder, reader, other) = (connect(&mut world), connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, holder, 0..MANY);
+    world.send(reader, &dump().repeat(20));
+    world.send(other, &get(&name(1)));
+    world.tick();
+    assert_eq!(world.take_received(other).len(), frames::HEADER_BYTES + 4);
+    assert!(world.take_received(reader).len() < 2 * FULL_BYTES, "a turn is short");
+    world.settle();
+    assert_eq!(replies(&world.take_received(reader)).filter(|reply| record(reply).is_none()).count(), 20);
+}
+
+/// What is left of many counters is places in a table, which a Dump passes over a bounded number at a time.
+#[test]
+fn a_dump_of_an_empty_table_does_not_hold_others_up() {
+    let mut world = world();
+    let (leaver, holder, reader) = (connect(&mut world), connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, leaver, 0..MANY);
+    acquire_many(&mut world, holder, MANY..MANY + 1);
+    leave(&mut world, leaver);
+    world.advance(INTERVAL + Span::from_secs(1));
+    world.send(reader, &dump());
+    world.tick();
+    assert!(world.take_received(reader).is_empty(), "it has not come to the end");
+    world.settle();
+    assert_eq!(names_of(&world.take_received(reader)).len(), 1);
+}
+
+#[test]
+fn beyond_the_memory_that_is_allowed_nothing_is_acquired() {
+    let counter = counters::COUNTER_BYTES + 1;
+    let mut world = with_memory(2 * counter + 3 * counters::HOLDING_BYTES);
+    let (one, other) = (connect(&mut world), connect(&mut world));
+    let acquire = |name: &[u8]| acquire(1, 9, name);
+    let status = |world: &mut World, client, request: &[u8]| ask(world, client, request)[2];
+    assert_eq!(status(&mut world, one, &acquire(b"a")), 0);
+    assert_eq!(status(&mut world, one, &acquire(b"b")), 0);
+    assert_eq!(status(&mut world, one, &acquire(b"c")), 0x82, "no room for a counter");
+    assert_eq!(status(&mut world, one, &get(b"c")), 0x01, "it has not been made");
+    assert_eq!(status(&mut world, other, &acquire(b"a")), 0, "there is room for a holding");
+    assert_eq!(status(&mut world, other, &acquire(b"b")), 0x82, "but not for another");
+    assert_eq!(status(&mut world, other, &acquire(b"a")), 0, "more of what one holds takes no room");
+    assert_eq!(status(&mut world, other, &frames::acquire(9, 9, b"b")), 0x21, "the maximum is looked at first");
+    assert_eq!(status(&mut world, one, &release(1, b"b")), 0);
+    assert_eq!(status(&mut world, other, &acquire(b"b")), 0, "room came back");
+    leave(&mut world, one);
+    leave(&mut world, other);
+    let last = connect(&mut world);
+    assert_eq!(status(&mut world, last, &get(b"a")), 0, "a counter that nobody holds is remembered");
+    assert_eq!(status(&mut world, last, &acquire(b"c")), 0, "there is room for one more holding");
+    assert_eq!(status(&mut world, last, &acquire(b"d")), 0, "and for this one");
+    assert_eq!([b"a", b"b"].map(|name| status(&mut world, last, &get(name))), [1, 1], "in the place of these");
+}
+
+#[test]
+fn counters_that_nobody_holds_are_forgotten_when_their_memory_is_needed() {
+    let counter = counters::COUNTER_BYTES + 1;
+    let mut world = with_memory(4 * (counter + counters::HOLDING_BYTES));
+    let (one, other) = (connect(&mut world), connect(&mut world));
+    let status = |world: &mut World, client, request: &[u8]| ask(world, client, request)[2];
+    for name in [b"a", b"b", b"c", b"d"] {
+        assert_eq!(status(&mut world, one, &acquire(1, 9, name)), 0);
+    }
+    assert_eq!(status(&mut world, other, &acquire(1, 9, b"e")), 0x82, "all of them are held");
+    for name in [b"c", b"a", b"b"] {
+        assert_eq!(status(&mut world, one, &release(1, name)), 0);
+    }
+    // Of the four counters there is room for three holdings, so each further one has the longest unused forgotten.
+    assert_eq!(
+        status(&mut world, other, &acquire(1, 9, b"c")),
+        0,
+        "the first that would be forgotten is wanted itself"
+    );
+    assert_eq!(status(&mut world, other, &acquire(1, 9, b"e")), 0);
+    let left: BTreeSet<_> =
+        [b"a", b"b", b"c", b"d", b"e"].into_iter().filter(|name| status(&mut world, one, &get(*name)) == 0).collect();
+    assert_eq!(left, BTreeSet::from([b"b", b"c", b"d", b"e"]));
+    let too_long = [b'x'; 500];
+    assert_eq!(status(&mut world, other, &acquire(1, 9, &too_long)), 0x82);
+    assert_eq!(status(&mut world, other, &get(b"b")), 0, "what cannot be granted has nothing forgotten");
+}
+
+/// Names that one client has left behind take nothing from others, however many and however long they are.
+#[test]
+fn names_left_behind_take_no_memory_from_others() {
+    let mut world = with_memory(1 << 20);
+    let (one, other) = (connect(&mut world), connect(&mut world));
+    for n in 0..2_000 {
+        let long = [&name(n)[..], &[b'x'; 1_000]].concat();
+        let replies = ask(&mut world, one, &[acquire(1, 9, &long), release(1, &long)].concat());
+        assert!(frames::replies(&replies).all(|reply| reply[2] == 0), "{n}");
+    }
+    acquire_many(&mut world, other, 0..9_000);
+    assert!(stat_of(&mut world, "used_memory") <= 1 << 20);
+    let held = 9_000 * (counters::COUNTER_BYTES + counters::HOLDING_BYTES);
+    assert!(stat_of(&mut world, "used_memory") >= held);
+}
+
+#[test]
+fn less_memory_after_an_upgrade_takes_nothing_from_who_holds() {
+    const LESS: u64 = 2_000;
+    let counters = CountersSettings { buckets: 16, interval: INTERVAL, max_memory: LESS };
+    let mut world = world();
+    let (holder, leaver) = (connect(&mut world), connect(&mut world));
+    acquire_many(&mut world, holder, 0..10);
+    acquire_many(&mut world, leaver, 100..5_000);
+    leave(&mut world, leaver);
+    world.set(AllSettings::default().with(counters));
+    world.upgrade();
+    assert_eq!(stat_of(&mut world, "objects"), 4_910);
+    acquire_many(&mut world, holder, 0..10);
+    assert_eq!(stat_of(&mut world, "objects"), 4_910, "more of what one holds takes no memory");
+    acquire_many(&mut world, holder, 50..51);
+    assert!(stat_of(&mut world, "objects") > 3_000, "a request forgets a bounded number");
+    acquire_many(&mut world, holder, 51..55);
+    assert!(stat_of(&mut world, "used_memory") <= LESS);
+    assert!((0..10).all(|n| ask(&mut world, holder, &get(&name(n)))[frames::HEADER_BYTES..] == [0, 0, 0, 2]));
+    acquire_many(&mut world, holder, 55..58);
+    let other = connect(&mut world);
+    assert_eq!(ask(&mut world, other, &acquire(1, 9, &[b'x'; 500]))[2], 0x82, "what is held leaves no room for this");
+}
+
+/// So that a random test can be repeated.
+#[test]
+fn the_same_history_has_the_same_order() {
+    let play = || {
+        let mut world = world();
+        let (leaver, other) = (connect(&mut world), connect(&mut world));
+        acquire_many(&mut world, leaver, 0..100);
+        world.advance(INTERVAL);
+        // They go with their last holder, one after the other, and leave places for those that come.
+        leave(&mut world, leaver);
+        acquire_many(&mut world, other, 100..200);
+        ask(&mut world, other, &dump())
+    };
+    assert!(play() == play(), "the counters stand in another order");
+}

@@ -1,0 +1,172 @@
+//! What the product is for, in figures: a model of a farm whose most wanted page is edited, without locks, with those of the C
+//! daemon, and with ours. `make farm` prints the table, which the README shows.
+
+mod modelled;
+mod pool_server;
+mod processors;
+mod servers;
+mod tally;
+
+use modelled::Modelled;
+use pool_server::{CDaemon, Ours, PoolServer};
+use poolcounter::pools::PoolsSettings;
+use poolcounter::pools::ceiling::{Ceiling, Shedding};
+use poolcounter::time::Span;
+use poolcounter_testkit::original::Original;
+use poolcounter_testkit::player::play;
+use poolcounter_testkit::protocol::Protocol;
+use poolcounter_testkit::random::setting;
+use poolcounter_testkit::script::Script;
+use poolcounter_testkit::sockets::Sockets;
+use processors::Processors;
+use servers::{Farm, Page, SECOND};
+use std::time::Duration;
+use tally::{FIGURES, NEVER, Tally};
+
+/// The seed of the table in the README.
+const SEED: u64 = 2_009;
+/// How long the C daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A farm with or without a server of locks.
+struct Column {
+    name: &'static str,
+    pool: fn() -> Option<Box<dyn PoolServer>>,
+}
+
+const COLUMNS: [Column; 4] = [
+    Column { name: "no pool", pool: || None },
+    Column { name: "C daemon", pool: || Some(Box::new(CDaemon::default())) },
+    Column { name: "poolcounter", pool: || Some(Box::new(Ours::new(settings()))) },
+    Column { name: "shedding", pool: || Some(Box::new(Ours::new(shedding()))) },
+];
+
+/// Longer than a rendering takes.
+fn settings() -> PoolsSettings {
+    PoolsSettings { max_hold: Span::from_secs(20), ..PoolsSettings::default() }
+}
+
+/// The same, and new requests are refused once the oldest waiter has waited for more than a second during a second.
+fn shedding() -> PoolsSettings {
+    let second = Span::from_secs(1);
+    let shedding = Shedding { after: second, interval: second, is_shadow: false };
+    PoolsSettings { ceilings: vec![Ceiling { shedding: Some(shedding), ..Ceiling::new(b"*") }], ..settings() }
+}
+
+/// What becomes of each farm.
+fn play_farms(loses_power: bool, seed: u64) -> Vec<Tally> {
+    COLUMNS.iter().map(|column| Farm::new((column.pool)(), loses_power, seed).run()).collect()
+}
+
+/// The first rows of one half of the table, under its title.
+fn rows(count: usize, title: &str, tallies: &[Tally]) -> String {
+    let figures: Vec<_> = tallies.iter().map(Tally::figures).collect();
+    let row = |n: usize| {
+        let cells: Vec<&str> = figures.iter().map(|figures| &*figures[n].1).collect();
+        let name = if n == 0 { format!("{title}, {}", figures[0][n].0) } else { figures[0][n].0.into() };
+        format!("| {name} | {} |\n", cells.join(" | "))
+    };
+    (0..count).map(row).collect()
+}
+
+#[test]
+fn the_readme_shows_what_becomes_of_a_farm() {
+    let names = COLUMNS.map(|column| column.name).join(" | ");
+    let table = format!(
+        "| | {names} |\n{}|\n{}{}",
+        "|---".repeat(COLUMNS.len() + 1),
+        rows(FIGURES, "**edited**", &play_farms(false, SEED)),
+        // Of the rest, the first half has said what there is to say.
+        rows(3, "**and the renderer dies**", &play_farms(true, SEED)),
+    );
+    println!("{table}");
+    assert!(include_str!("../../../README.md").contains(&table), "the README has other figures");
+}
+
+#[test]
+fn every_farm_fares_alike() {
+    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", 1));
+    for seed in (0..seeds).map(|n| first.wrapping_add(n)) {
+        println!("SIM_SEED={seed} SIM_SEEDS=1 replays this");
+        check_edit(&play_farms(false, seed));
+        check_power_loss(&play_farms(true, seed));
+    }
+}
+
+/// Without locks every worker renders the page until the whole farm is busy with nothing else. With locks one does, and nobody who
+/// wants another page notices.
+fn check_edit(tallies: &[Tally]) {
+    let [without, original, ours, shedding] = tallies else { panic!("a farm for each column") };
+    check_stampede(without);
+    assert_eq!(ours.figures(), original.figures(), "as long as nothing fails, ours does what the C daemon does");
+    assert!((4 * SECOND..5 * SECOND).contains(&ours.recovery()), "{:?}", ours.figures());
+    assert!(ours.needless_renderings() <= 5, "{:?}", ours.figures());
+    assert_eq!(ours.failed, 0, "{:?}", ours.figures());
+    assert!(ours.p99(Page::Other) < SECOND / 10, "{:?}", ours.figures());
+    assert!(shedding.recovery() < 5 * SECOND && shedding.failed == 0, "{:?}", shedding.figures());
+    check_shedding(shedding, ours);
+}
+
+/// The lock of a machine without power stays with it for good at the C daemon: the page is stale until that is restarted.
+fn check_power_loss(tallies: &[Tally]) {
+    let [without, original, ours, shedding] = tallies else { panic!("a farm for each column") };
+    check_stampede(without);
+    assert_eq!(original.recovery(), NEVER, "{:?}", original.figures());
+    assert!((20 * SECOND..26 * SECOND).contains(&ours.recovery()), "{:?}", ours.figures());
+    assert!(ours.needless_renderings() <= 6, "{:?}", ours.figures());
+    assert!(4 * ours.failed < original.failed && 4 * ours.stale < original.stale, "{:?}", ours.figures());
+    assert!(ours.p99(Page::Other) < SECOND / 10, "{:?}", ours.figures());
+    assert!((20 * SECOND..26 * SECOND).contains(&shedding.recovery()), "{:?}", shedding.figures());
+    assert!(4 * shedding.failed < 3 * ours.failed, "{:?}", shedding.figures());
+    check_shedding(shedding, ours);
+}
+
+/// Fewer workers wait, and nothing else is worse than that more get a stale copy.
+fn check_shedding(shedding: &Tally, ours: &Tally) {
+    assert!(4 * shedding.most_waiting < 3 * ours.most_waiting, "{:?}", shedding.figures());
+    assert!(shedding.needless_renderings() <= 6, "{:?}", shedding.figures());
+    assert!(shedding.p99(Page::Other) < SECOND / 10, "{:?}", shedding.figures());
+}
+
+fn check_stampede(without: &Tally) {
+    assert!(without.recovery() > 40 * SECOND, "{:?}", without.figures());
+    assert!(without.needless_renderings() > 1_500, "{:?}", without.figures());
+    assert!(without.wasted() > 5_000 * SECOND, "{:?}", without.figures());
+    assert!(without.failed > 100_000, "{:?}", without.figures());
+    assert_eq!(without.p99(Page::Other), NEVER, "{:?}", without.figures());
+}
+
+#[test]
+fn the_model_of_the_c_daemon_says_what_that_says() {
+    let script = Script::parse("tests/protocol/farm/locks.txt", Protocol::Pools, include_str!("locks.txt"))
+        .unwrap_or_else(|wrong| panic!("{wrong}"));
+    for scenario in &script.scenarios {
+        play(&script, scenario, &mut Modelled::default()).unwrap_or_else(|wrong| panic!("the model: {wrong}"));
+    }
+    let Some(program) = Original::program() else {
+        return poolcounter_testkit::skipped("the model of the C daemon against that, which is not installed");
+    };
+    for scenario in &script.scenarios {
+        let original = Original::start(&program);
+        let mut sockets =
+            Sockets::new(Protocol::Pools, original.address, PATIENCE).of_an_original(Duration::from_millis(0));
+        play(&script, scenario, &mut sockets).unwrap_or_else(|wrong| panic!("the C daemon: {wrong}"));
+    }
+}
+
+#[test]
+fn processors_are_shared_equally() {
+    let mut processors = Processors::new(SECOND);
+    // Twice as many jobs as there are processors run half as fast, and the last alone.
+    for job in 1..=2 * processors::PROCESSORS {
+        processors.begin(job, job * SECOND, SECOND);
+    }
+    let mut ends = Vec::new();
+    while let Some(end) = processors.next_end() {
+        while processors.take_ended(end).is_some() {
+            ends.push((end - SECOND) / SECOND);
+        }
+    }
+    assert_eq!(ends[..3], [2, 3, 5]);
+    assert_eq!(ends.last(), Some(&40));
+}

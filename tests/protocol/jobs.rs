@@ -1,0 +1,236 @@
+//! The jobs' state by its protocol, where the tests of conversations have no hand: commits that take their time, small bounds,
+//! and turns among many tubes.
+
+use poolcounter::count::SmallCount;
+use poolcounter::jobs::state::{Bounds, History, JobId, Record, Saved, Until};
+use poolcounter_testkit::jobs::{Commits, Service, play, play_with};
+
+#[test]
+fn replies_that_promise_wait_for_their_commit_and_jobs_are_visible_after_it() {
+    play(
+        r#"
+        2> reserve
+        1> put-job 0 0 10 1 key=k\r\na
+        1> list-tube-used
+        1<
+        2<
+        take
+        3> put-job 0 0 10 1 key=k\r\nb
+        3> peek 1
+        3> delete 1
+        3<
+        finish
+        1< INSERTED 1
+        1< USING default
+        2< RESERVED 1 1 a
+        3< DUPLICATE 1
+        3< NOT_FOUND
+        3< NOT_FOUND
+        2> touch 1
+        2< TOUCHED
+        2> release 1 5 0
+        2> reserve
+        2<
+        commit
+        2< RELEASED
+        2< RESERVED 1 1 a
+        2> delete 1
+        2<
+        2> delete 1
+        commit
+        2< DELETED
+        2< NOT_FOUND
+        1> root t s 5
+        1> put-job 0 0 1 1 tube=t root=s root-ts=4\r\na
+        1<
+        commit
+        1< ROOT 5
+        1< SUPERSEDED
+        1> put 0 1 10 1\r\na
+        +3s
+        1<
+        commit
+        1< INSERTED 2
+        1> peek-ready
+        1< FOUND 2 1 a
+        "#,
+        Commits::Later,
+    );
+}
+
+#[test]
+fn bounds_are_kept() {
+    let bounds = Bounds { max_size: 10, max_tubes: 3, max_memory: 400 };
+    let mut service = Service::new(bounds, Commits::AtOnce, 1);
+    play_with(
+        &mut service,
+        r#"
+        1> put 0 0 1 11\r\n12345678901
+        1< JOB_TOO_BIG
+        1> use a
+        1< USING a
+        1> use b
+        1< USING b
+        1> watch a
+        1< WATCHING 2
+        1> watch c
+        1< OUT_OF_MEMORY
+        1> put-job 0 0 1 1 tube=c\r\na
+        1< OUT_OF_MEMORY
+        1> put 0 0 1 1\r\na
+        1< INSERTED 1
+        1> put-many 2\r\nput 0 0 1 1\r\na\r\nput 0 0 1 1\r\nb
+        1< OUT_OF_MEMORY
+        1> put 0 0 1 1\r\na
+        1< INSERTED 2
+        1> put 0 0 1 1\r\na
+        1< OUT_OF_MEMORY
+        "#,
+    );
+}
+
+#[test]
+fn a_connection_has_so_many_watches_at_most() {
+    let mut service = Service::new(Bounds::default(), Commits::Never, 1);
+    for count in 2..=1024 {
+        service.send(1, format!("watch */t{count}\r\n").as_bytes());
+        assert_eq!(service.next(1), Some(format!("WATCHING {count}")));
+    }
+    service.send(1, b"watch */one-more\r\nwatch */t7 5\r\n");
+    assert_eq!(service.next(1), Some("OUT_OF_MEMORY".into()));
+    assert_eq!(service.next(1), Some("WATCHING 1024".into()));
+}
+
+/// One wiki with many jobs, others with one each: the last of the others is reserved within one turn of all.
+#[test]
+fn tubes_take_turns() {
+    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
+    let mut put = |tube: String, count: usize| {
+        let one = format!("put-job 9 0 100 1 tube={tube}\r\na\r\n");
+        service.send(1, one.repeat(count).as_bytes());
+    };
+    put("big/t".into(), 5_000);
+    (0..699).for_each(|wiki| put(format!("w{wiki}/t"), 1));
+    service.send(2, b"watch */*\r\nignore default\r\n");
+    let mut seen = std::collections::BTreeSet::new();
+    service.output(2);
+    for _ in 0..700 {
+        service.send(2, b"reserve\r\n");
+        let reply = service.next(2).expect("there are jobs");
+        let id: usize = reply.split(' ').nth(1).and_then(|id| id.parse().ok()).expect("a number");
+        seen.insert(id.max(5_000));
+    }
+    assert_eq!(seen.len(), 700, "one turn of all serves each");
+}
+
+/// Watches share turns by their weights, whatever the number of their tubes.
+#[test]
+fn weights_share_the_turns() {
+    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
+    for tube in ["a/1", "a/2", "b/1"] {
+        service.send(1, format!("put-job 9 0 100 1 tube={tube}\r\n{}\r\n", &tube[..1]).repeat(1_000).as_bytes());
+    }
+    service.send(2, b"watch a/* 1\r\nwatch b/1 3\r\nignore default\r\nreserve-many 800 0\r\n");
+    let output = service.output(2);
+    let count = |tube: &[u8]| output.windows(3).filter(|three| three == &[tube, b"\r\n"].concat()).count();
+    assert_eq!((count(b"a"), count(b"b")), (200, 600));
+    service.state.check();
+}
+
+/// More leaves of a superseded root job than one turn may drop: the answer comes when it is known that nothing is left.
+#[test]
+fn many_superseded_leaves_are_dropped_in_slices() {
+    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
+    service.send(1, b"put-job 1 0 9 1 tube=t root=S root-ts=1\r\na\r\n".repeat(5_000).as_slice());
+    service.output(1);
+    play_with(
+        &mut service,
+        r#"
+        1> put-job 2 0 9 1 tube=t\r\nb
+        1< INSERTED 5001
+        1> root t S 2
+        1< ROOT 2
+        2> watch t
+        2< WATCHING 2
+        2> reserve-with-timeout 0
+        2<
+        3> reserve-with-timeout 0
+        3< TIMED_OUT
+        +20ms
+        2< RESERVED 5001 1 b
+        1> summary tube
+        1<~ - name: "t"; ready: 0; superseded: 5000
+        1> put-job 1 9 9 1 tube=t root=S root-ts=2\r\na
+        1< INSERTED 5002
+        "#,
+    );
+    service.send(1, b"put-job 1 0 9 1 tube=t root=S root-ts=2\r\na\r\n".repeat(5_000).as_slice());
+    service.output(1);
+    play_with(
+        &mut service,
+        r#"
+        1> root t S 3
+        1< ROOT 3
+        2> reserve-with-timeout 0
+        2<
+        +20ms
+        2< TIMED_OUT
+        1> list-jobs t delayed 5
+        1<~ - id: 5002; superseded: true
+        "#,
+    );
+}
+
+/// Returns a job whose figures are at their end.
+fn worn_job(id: u64) -> Record<'static> {
+    let most = SmallCount::MAX;
+    Record {
+        id: JobId(id),
+        tube: b"default",
+        pri: 1,
+        delay: 0,
+        ttr: 1,
+        created: 0,
+        delayed: None,
+        is_buried: false,
+        reserves: most,
+        history: History { timeouts: most, releases: most, buries: most, kicks: most, attempts: most },
+        key: b"",
+        until: Until::Reserved,
+        root: None,
+        group: b"",
+        error: b"",
+    }
+}
+
+/// A store may have any figures, and so may what an upgrade hands over.
+#[test]
+fn figures_of_a_job_stay_at_their_end() {
+    let mut service = Service::without_store(Bounds::default());
+    service.restore(Saved::Job(worn_job(1), b"a", None, None));
+    play_with(
+        &mut service,
+        r#"
+        1> reserve
+        1< RESERVED 1 1 a
+        1> release 1 1 0
+        1< RELEASED
+        1> reserve
+        1< RESERVED 1 1 a
+        1> bury 1 1
+        1< BURIED
+        1> kick-job 1
+        1< KICKED
+        1> reserve
+        1< RESERVED 1 1 a
+        1> fail 1 1 0 2\r\nno
+        1< RELEASED
+        1> reserve
+        1< RESERVED 1 1 a
+        +2s
+        restart
+        1> stats-job 1
+        1<~ reserves: 4294967295; timeouts: 4294967295; releases: 4294967295; buries: 4294967295; kicks: 4294967295
+        "#,
+    );
+}

@@ -1,0 +1,128 @@
+//! The jobs service under requests at random: after each step every table is compared with every other, after each commit
+//! of all batches the store with the service, and now and then another process goes on.
+
+use poolcounter::jobs::state::Bounds;
+use poolcounter::time::Span;
+use poolcounter_testkit::jobs::{Commits, Service};
+use poolcounter_testkit::random::{Random, setting};
+
+const SEEDS: u64 = 300;
+const STEPS: usize = 250;
+const CONNS: usize = 5;
+
+const TUBES: [&str; 6] = ["default", "a/x", "a/y", "b/x", "b/y/z", "c"];
+const PATTERNS: [&str; 7] = ["*/*", "a/*", "*/x", "*", "a/x", "b/y/*", "c"];
+
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
+#[test]
+fn nothing_contradicts_itself() {
+    let (first, seeds) = (setting("SIM_SEED", 0), setting("SIM_SEEDS", SEEDS));
+    for seed in first..first + seeds {
+        let result = std::panic::catch_unwind(|| run(seed));
+        assert!(result.is_ok(), "SIM_SEED={seed} SIM_SEEDS=1 replays this");
+    }
+}
+
+fn run(seed: u64) {
+    let mut random = Random::new(seed);
+    let commits = [Commits::Never, Commits::AtOnce, Commits::Later][random.below(3)];
+    let max_memory = if random.once_in(4) { 3_000 } else { usize::MAX };
+    let max_tubes = if random.once_in(4) { 4 } else { 1 << 20 };
+    let bounds = Bounds { max_size: 20, max_tubes, max_memory };
+    let mut service = Service::new(bounds, commits, seed);
+    let mut held = [1; CONNS];
+    for _ in 0..STEPS {
+        step(&mut service, &mut random, &mut held);
+        service.state.check();
+    }
+    (0..CONNS).for_each(|conn| service.close(conn));
+    service.commit_all();
+    service.state.check();
+    service.send(0, b"clear *\r\nclear */*\r\nclear */*/*\r\n");
+    service.close(0);
+    service.pass(Span::from_secs(1));
+    service.commit_all();
+    service.state.check();
+    assert!(service.state.is_empty(), "something is left");
+    assert_eq!(service.wheel.len(), service.state.own_timers(), "a timer is left");
+}
+
+/// Takes a step, in which a connection often means the job that it reserved last.
+fn step(service: &mut Service, random: &mut Random, held: &mut [usize; CONNS]) {
+    let conn = random.below(CONNS);
+    match random.below(40) {
+        0 => service.close(conn),
+        1 => service.hang_up(conn),
+        2..=5 => service.pass(Span::from_millis([1, 40, 500, 1_000, 3_000, 70_000, 1_000_000][random.below(7)])),
+        6..=9 => service.take(),
+        10..=14 => service.commit(),
+        15 => service.commit_all(),
+        16 => service.hand_over(),
+        _ => {
+            let line = line(random, held[conn]);
+            service.send(conn, line.as_bytes());
+        }
+    }
+    for (conn, held) in held.iter_mut().enumerate() {
+        while let Some(reply) = service.next(conn) {
+            let mut words = reply.split(' ');
+            if words.next() == Some("RESERVED") {
+                *held = words.next().and_then(|id| id.parse().ok()).expect("a number");
+            }
+        }
+    }
+}
+
+fn line(random: &mut Random, held: usize) -> String {
+    let tube = TUBES[random.below(TUBES.len())];
+    let pattern = PATTERNS[random.below(PATTERNS.len())];
+    let id = if random.once_in(3) { 1 + random.below(40) } else { held };
+    let (pri, delay, ttr) = (random.below(3), [0, 0, 0, 1, 5][random.below(5)], [1, 2, 60][random.below(3)]);
+    let few = random.below(4);
+    match random.below(36) {
+        0..=3 => format!("put {pri} {delay} {ttr} 1\r\na\r\n"),
+        4..=9 => put_job(random, tube),
+        10 => {
+            let puts: String = (0..3).map(|_| put_job(random, tube)).collect();
+            format!("put-many 3\r\n{puts}")
+        }
+        11..=13 => format!("reserve-with-timeout {few}\r\n"),
+        14 => "reserve\r\n".into(),
+        15 => format!("reserve-many {} {few}\r\n", 1 + few),
+        16 => format!("reserve-job {id}\r\n"),
+        17 | 18 => format!("delete {id}\r\n"),
+        19 | 20 => format!("release {id} {pri} {delay}\r\n"),
+        21 => format!("bury {id} {pri}\r\n"),
+        22 => format!("touch {id}\r\n"),
+        23 => format!("fail {id} {pri} {delay} 2\r\nno\r\n"),
+        24 => format!("use {tube}\r\n"),
+        25 => format!("watch {pattern}\r\n"),
+        26 => format!("watch {pattern} {}\r\n", 1 + few),
+        27 => format!("ignore {pattern}\r\n"),
+        28 => format!("kick {few}\r\nkick-job {id}\r\n"),
+        29 => format!("pause-tube {pattern} {few}\r\n"),
+        30 => format!("limit {pattern} {few} {}\r\n", ["each", "all"][random.below(2)]),
+        31 => format!("limit group:{} {few}\r\n", ["*", "g1", "g2"][random.below(3)]),
+        32 => format!("retry {pattern} {few} 1.5 2 5\r\n"),
+        33 => format!("dead-letter {pattern} {}\r\n", TUBES[random.below(TUBES.len())]),
+        34 => format!("root {tube} S {few}\r\nclear {pattern} buried\r\n"),
+        _ => format!(
+            "kick-all {pattern}\r\nstats-tube {tube}\r\nsummary\r\nlist-jobs {tube} ready 5\r\nstats-job {id}\r\n"
+        ),
+    }
+}
+
+fn put_job(random: &mut Random, tube: &str) -> String {
+    let (pri, delay) = (random.below(3), [0, 0, 0, 2][random.below(4)]);
+    let mut line = format!("put-job {pri} {delay} {} 2 tube={tube}", [1, 2, 60][random.below(3)]);
+    if random.once_in(2) {
+        line += &format!(" key=k{} until={}", random.below(3), ["reserved", "deleted"][random.below(2)]);
+    }
+    if random.once_in(3) {
+        line += &format!(" root=S root-ts={}", random.below(4));
+    }
+    if random.once_in(2) {
+        line += &format!(" group=g{}", random.below(3));
+    }
+    line + "\r\nab\r\n"
+}

@@ -1,0 +1,372 @@
+//! What the jobs tell operators on the pages of metrics and status: wikis, types, tubes and runners.
+
+use poolcounter::http::HttpSettings;
+use poolcounter::jobs::JobsSettings;
+use poolcounter::registry::AllSettings;
+use poolcounter::time::Span;
+use poolcounter_testkit::world::World;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+fn ask(world: &mut World, client: usize, lines: &str) -> String {
+    world.send(client, lines.replace('|', "\r\n").as_bytes());
+    world.settle();
+    String::from_utf8(world.take_received(client)).expect("is text").replace("\r\n", "|")
+}
+
+fn fetch(world: &mut World, path: &str) -> String {
+    fetch_with(world, path, World::settle)
+}
+
+/// Has everything done without comparing every table with every other after it, which takes long with many tubes.
+fn settle(world: &mut World) {
+    (0..8).for_each(|_| world.tick_unchecked());
+}
+
+fn fetch_with(world: &mut World, path: &str, settle: fn(&mut World)) -> String {
+    let page = request(world, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"), settle);
+    assert!(page.starts_with("HTTP/1.1 200 "), "{page}");
+    page
+}
+
+fn request(world: &mut World, request: &str, settle: fn(&mut World)) -> String {
+    let client = world.connect_to("http");
+    world.send(client, request.as_bytes());
+    settle(world);
+    let page = String::from_utf8(world.take_received(client)).expect("is text");
+    world.reset(client);
+    settle(world);
+    page
+}
+
+/// Returns what a page says as JSON.
+fn json(world: &mut World, path: &str) -> Value {
+    let page = fetch_with(world, path, settle);
+    serde_json::from_str(page.split_once("\r\n\r\n").expect("there is a body").1).expect("is JSON")
+}
+
+/// Returns the sum of a metric over the rows that have it, and how many these are.
+fn sum_of(page: &str, metric: &str) -> (u64, usize) {
+    let values = page.lines().filter_map(|line| line.strip_prefix(metric)?.rsplit(' ').next());
+    let values: Vec<u64> = values.map(|value| value.parse().expect("a number")).collect();
+    (values.iter().sum(), values.len())
+}
+
+fn new_world() -> World {
+    World::with(
+        AllSettings::defaults(poolcounter::services::SERVICES)
+            .with(JobsSettings { admin: true, ..JobsSettings::default() }),
+    )
+}
+
+#[test]
+fn wikis_types_tubes_and_runners_are_told() {
+    let mut world = new_world();
+    let [producer, runner] = [world.connect_to("jobs"), world.connect_to("jobs")];
+    for (tube, options, count) in [("enwiki/mail", "", 3), ("dewiki/mail", "", 2), ("dewiki/links", " key=k", 4)] {
+        for _ in 0..count {
+            ask(&mut world, producer, &format!("put-job 5 0 60 1 tube={tube}{options}|a|"));
+        }
+    }
+    ask(
+        &mut world,
+        producer,
+        "put-job 5 60 60 1 tube=enwiki/mail|a|put-job 5 0 60 1 tube=dewiki/links root=S root-ts=2|a|",
+    );
+    ask(&mut world, producer, "put-job 5 0 60 1 tube=dewiki/links root=S root-ts=1|a|");
+    world.advance(Span::from_secs(3));
+    ask(
+        &mut world,
+        runner,
+        "identify host-1|watch */mail|ignore default|reserve|reserve|bury 1 0|bury 4 0|reserve|delete 2|",
+    );
+    world.advance(Span::from_secs(7));
+    let page = fetch(&mut world, "/metrics");
+    for line in [
+        "poolcounter_jobs_wiki_ready{wiki=\"enwiki\"} 1",
+        "poolcounter_jobs_wiki_ready{wiki=\"dewiki\"} 3",
+        "poolcounter_jobs_wiki_delayed{wiki=\"enwiki\"} 1",
+        "poolcounter_jobs_type_ready{type=\"mail\"} 2",
+        "poolcounter_jobs_type_ready{type=\"links\"} 2",
+        "poolcounter_jobs_type_buried{type=\"mail\"} 2",
+        "poolcounter_jobs_type_put_total{type=\"mail\"} 6",
+        "poolcounter_jobs_type_reserves_total{type=\"mail\"} 3",
+        "poolcounter_jobs_type_deletes_total{type=\"mail\"} 1",
+        "poolcounter_jobs_type_duplicates_total{type=\"links\"} 3",
+        "poolcounter_jobs_type_superseded_total{type=\"links\"} 1",
+        "poolcounter_jobs_type_oldest_ready_seconds{type=\"mail\"} 10",
+        "poolcounter_jobs_oldest_ready_seconds 10",
+        "poolcounter_jobs_type_pickup_seconds_count{type=\"mail\"} 3",
+        "poolcounter_jobs_type_pickup_seconds_sum{type=\"mail\"} 9",
+        "poolcounter_jobs_tube_ready{tube=\"dewiki/links\"} 2",
+        "poolcounter_jobs_tube_oldest_ready_seconds{tube=\"enwiki/mail\"} 10",
+        "poolcounter_jobs_runner_connections{runner=\"host-1\"} 1",
+        "poolcounter_jobs_runner_reserved{runner=\"host-1\"} 0",
+        "poolcounter_jobs_store_uncommitted 0",
+    ] {
+        assert!(page.lines().any(|own| own == line), "{line} is not in\n{page}");
+    }
+    let status = fetch(&mut world, "/status.json");
+    for piece in
+        ["\"wikis\":[{\"name\":\"dewiki\",\"ready\":3,", "\"runners\":[{\"name\":\"host-1\",\"connections\":1,"]
+    {
+        assert!(status.contains(piece), "{piece} is not in {status}");
+    }
+    // The same after an upgrade, and still when the tubes are none any more.
+    ask(&mut world, producer, "clear */*|");
+    world.upgrade();
+    world.settle();
+    let page = fetch(&mut world, "/metrics");
+    for line in [
+        "poolcounter_jobs_type_put_total{type=\"mail\"} 6",
+        "poolcounter_jobs_type_ready{type=\"mail\"} 0",
+        "poolcounter_jobs_type_superseded_total{type=\"links\"} 1",
+        "poolcounter_jobs_type_pickup_seconds_count{type=\"mail\"} 3",
+    ] {
+        assert!(page.lines().any(|own| own == line), "{line} is not in\n{page}");
+    }
+}
+
+/// With 20,000 tubes a page is no longer than there is room for, and takes no longer to make than others can wait.
+#[test]
+fn a_page_about_many_tubes_has_a_bound() {
+    const TUBES: usize = 20_000;
+    let mut world = new_world();
+    let [producer, runner] = [world.connect_to("jobs"), world.connect_to("jobs")];
+    let ask = |world: &mut World, client: usize, lines: &str| {
+        world.send(client, lines.replace('|', "\r\n").as_bytes());
+        settle(world);
+    };
+    for first in (0..TUBES).step_by(100) {
+        let put = |tube: usize| format!("put-job 5 0 60 1 tube=w{}/t{}|a|", tube / 25, tube % 25);
+        ask(&mut world, producer, &(first..first + 100).map(put).collect::<String>());
+    }
+    // A set of watches covers so many tubes slice by slice.
+    world.send(runner, b"watch */*\r\nreserve-many 1000 0\r\n");
+    (0..500).for_each(|_| world.tick_unchecked_after(Span::from_millis(2)));
+    for path in ["/metrics", "/status.json", "/"] {
+        let least = (0..5).map(|_| {
+            let start = Instant::now();
+            let page = fetch_with(&mut world, path, settle);
+            assert!(page.len() < 2 << 20, "{path} has {} bytes", page.len());
+            start.elapsed()
+        });
+        let least = least.min().expect("there are some");
+        println!("{path} with {TUBES} tubes: {least:?}");
+        // Some ten milliseconds; more is what a busy machine may add.
+        assert!(least < Duration::from_millis(500), "{path} takes {least:?}");
+    }
+    let page = fetch_with(&mut world, "/metrics", settle);
+    let ready = page.lines().filter_map(|line| line.strip_prefix("poolcounter_jobs_type_ready{")?.split(' ').nth(1));
+    let ready: u64 = ready.map(|count| count.parse::<u64>().expect("a number")).sum();
+    assert_eq!(ready, TUBES as u64 - 1_000, "counts are of all");
+}
+
+/// 30 wikis with 15 types: 20 and 12 are shown, and with what the others have together these are all.
+#[test]
+fn the_matrix_has_the_worst_and_the_sums_of_the_rest() {
+    let mut world = new_world();
+    let producer = world.connect_to("jobs");
+    for wiki in (0..30).rev() {
+        for kind in (0..15).filter(|kind| (wiki + kind) % 3 > 0) {
+            ask(&mut world, producer, &format!("put-job 5 0 60 1 tube=w{wiki}/x/t{kind}|a|"));
+        }
+        world.advance(Span::from_secs(2));
+    }
+    let status = json(&mut world, "/status.json");
+    let matrix = &status["services"][3]["matrix"];
+    assert_eq!((&matrix["more_rows"], &matrix["more_columns"]), (&json!(10), &json!(3)));
+    let rows = matrix["rows"].as_array().expect("a list");
+    assert_eq!((rows.len(), &rows[0]["name"], &rows[19]["name"]), (20, &json!("w29"), &json!("w10")));
+    assert_eq!(rows[0]["values"][13], json!([10, 60.0]), "of all types");
+    let count = |heat: &Value| heat[0].as_u64().unwrap_or(0);
+    let lines = || rows.iter().map(|row| &row["values"]).chain([&matrix["others"]]);
+    for column in 0..14 {
+        assert_eq!(lines().map(|line| count(&line[column])).sum::<u64>(), count(&matrix["all"][column]), "{column}");
+    }
+    for line in lines().chain([&matrix["all"]]) {
+        assert_eq!((0..13).map(|column| count(&line[column])).sum::<u64>(), count(&line[13]), "{line}");
+    }
+    assert_eq!(matrix["all"][13], json!([300, 60.0]));
+    assert_eq!(matrix["others"][13], json!([100, 20.0]));
+    let whole = json(&mut world, "/jobs/matrix.json");
+    assert_eq!(whole["services"][0]["matrix"]["rows"].as_array().map(Vec::len), Some(30));
+    let page = fetch(&mut world, "/jobs/matrix");
+    assert!(page.contains("<a href=\"/jobs/wiki/w3\">w3</a>") && page.contains("<td class=\"h1\">10 <i>60 s</i></td>"));
+}
+
+#[test]
+fn a_wiki_and_a_type_have_a_page_with_their_last_hour() {
+    let mut world = new_world();
+    let [producer, runner] = [world.connect_to("jobs"), world.connect_to("jobs")];
+    ask(&mut world, producer, "retry */* 1 0 1 0|");
+    for id in 1..=40 {
+        ask(&mut world, producer, &"put-job 5 0 60 1 tube=enwiki/mail|a|".repeat(3));
+        ask(&mut world, runner, "identify host-1|watch enwiki/*|reserve|");
+        let told = if id == 1 { "fail 1 0 0 3|why|" } else { &format!("delete {id}|") };
+        ask(&mut world, runner, told);
+        world.advance(Span::from_secs(60));
+    }
+    for path in ["/jobs/wiki/enwiki.json", "/jobs/type/mail.json"] {
+        let view = json(&mut world, path);
+        let curve = |place: usize| {
+            let values = view["history"]["series"][place]["values"].as_array().expect("a list");
+            values.iter().map(|value| value.as_f64().expect("a number")).collect::<Vec<_>>()
+        };
+        let [ready, lag, put, done] = [0, 1, 2, 3].map(curve);
+        assert!((80..=81).contains(&ready.len()), "{path}: each half minute since the start");
+        assert!(ready.is_sorted() && *ready.last().expect("there are some") == 80.0, "{ready:?}");
+        assert!(lag[79] > 0.0, "{lag:?}");
+        assert_eq!(put.iter().sum::<f64>(), 2.0 * 120.0, "{path}: jobs a minute in half minutes");
+        assert!((76.0..=80.0).contains(&done.iter().sum::<f64>()), "{done:?}");
+        assert_eq!(view["jobs"]["buried"][0]["error"], "why");
+        assert_eq!(view["jobs"]["tubes"][0]["failures"], 1);
+    }
+    let before = json(&mut world, "/jobs/wiki/enwiki.json");
+    world.upgrade();
+    world.settle();
+    let after = json(&mut world, "/jobs/wiki/enwiki.json");
+    assert_eq!(before["history"]["series"][2], after["history"]["series"][2], "an upgrade forgets nothing");
+    assert_eq!(after["jobs"]["tubes"][0]["failures"], 1);
+    ask(&mut world, runner, "reserve|");
+    world.advance(Span::from_secs(5));
+    let status = json(&mut world, "/status.json");
+    let now = &status["jobs"]["runners"][0];
+    let told = ["name", "tube", "busy", "failures"].map(|name| &now[name]);
+    assert_eq!(told, [&json!("host-1"), &json!("enwiki/mail"), &json!(5.0), &json!(1)]);
+    assert_eq!(json(&mut world, "/jobs/runner/host-1.json")["jobs"]["connections"][0]["state"], "works");
+    for path in ["/jobs/wiki/nowiki", "/jobs/nothing", "/jobs", "/nothing/wiki/enwiki", "/jobs/wiki/%65nwiki/x"] {
+        let page = request(&mut world, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"), settle);
+        assert!(page.starts_with("HTTP/1.1 404 "), "{path}: {page}");
+    }
+    fetch(&mut world, "/jobs/wiki/%65nwiki");
+}
+
+/// Of 700 wikis those with the most puts have metrics of their own, the others together; no count ever falls.
+#[test]
+fn metrics_have_a_bounded_number_of_names() {
+    const WIKIS: usize = 700;
+    let mut world = new_world();
+    let producer = world.connect_to("jobs");
+    let put = |world: &mut World, wiki: usize, count: usize| {
+        world.send(producer, format!("put-job 5 0 60 1 tube=w{wiki}/t\r\na\r\n").repeat(count).as_bytes());
+        (0..4).for_each(|_| world.tick_unchecked());
+    };
+    (0..WIKIS).for_each(|wiki| put(&mut world, wiki, 1));
+    let page = fetch_with(&mut world, "/metrics", settle);
+    assert_eq!(sum_of(&page, "poolcounter_jobs_wiki_ready{"), (WIKIS as u64, 257));
+    assert_eq!(sum_of(&page, "poolcounter_jobs_wiki_put_total{"), (WIKIS as u64, 257));
+    let other = |page: &str| sum_of(page, "poolcounter_jobs_wiki_put_total{wiki=\"other\"}").0;
+    let before = other(&page);
+    assert_eq!(before, WIKIS as u64 - 255, "the tube default is followed, too");
+    put(&mut world, WIKIS - 1, 9);
+    world.advance(Span::from_secs(60));
+    put(&mut world, WIKIS - 1, 5);
+    let page = fetch_with(&mut world, "/metrics", settle);
+    assert_eq!(sum_of(&page, "poolcounter_jobs_wiki_put_total{wiki=\"w699\"}"), (15, 1), "it is followed now");
+    assert_eq!(other(&page), before + 9);
+    assert_eq!(sum_of(&page, "poolcounter_jobs_wiki_ready{"), (WIKIS as u64 + 14, 257));
+    assert!(page.contains("poolcounter_jobs_wiki_oldest_ready_seconds{wiki=\"other\"} 6"), "{page}");
+    assert!(!page.contains("poolcounter_jobs_tube_pickup"), "there is no room for so many");
+    world.settle();
+}
+
+/// What a page costs does not depend on how many jobs there are. Rounds take turns, and the best of each counts.
+#[test]
+fn a_page_costs_the_same_for_few_and_many_jobs() {
+    let [mut few, mut many] = [10, 10_000].map(|jobs| {
+        let mut world = new_world();
+        let producer = world.connect_to("jobs");
+        for tube in 0..20 {
+            for _ in (0..jobs).step_by(10) {
+                let one = format!("put-job 5 0 60 1 tube=w{tube}/t\r\na\r\n");
+                world.send(producer, one.repeat(10).as_bytes());
+                (0..2).for_each(|_| world.tick_unchecked());
+            }
+        }
+        assert!(
+            fetch_with(&mut world, "/metrics", settle)
+                .contains(&format!("_jobs_type_ready{{type=\"t\"}} {}\n", 20 * jobs))
+        );
+        world
+    });
+    for path in ["/metrics", "/status.json", "/jobs/type/t.json"] {
+        let timed = |world: &mut World| {
+            let start = Instant::now();
+            fetch_with(world, path, settle);
+            start.elapsed()
+        };
+        let rounds: Vec<[Duration; 2]> = (0..20).map(|_| [timed(&mut few), timed(&mut many)]).collect();
+        let [few, many] = [0, 1].map(|which| rounds.iter().map(|round| round[which]).min().expect("there are some"));
+        println!("{path}: {few:?} with 200 jobs, {many:?} with 200,000");
+        // Work that grew with the jobs would be a thousand times as much.
+        assert!(many < 10 * few, "{path}: {few:?}, {many:?}");
+    }
+}
+
+#[test]
+fn buttons_are_for_admins_and_pages_of_this_server() {
+    let post = |path: &str, more: &str| format!("POST {path} HTTP/1.1\r\nHost: localhost:7580\r\n{more}\r\n");
+    let own = "Origin: http://localhost:7580\r\nContent-Length: 0\r\n";
+    let bury = |world: &mut World| {
+        let runner = world.connect_to("jobs");
+        ask(world, runner, &"put 1 0 9 1|a|".repeat(3));
+        ask(world, runner, "reserve-many 3 0|bury 1 0|bury 2 0|");
+        runner
+    };
+    let mut world = new_world();
+    let runner = bury(&mut world);
+    let refused = request(&mut world, &post("/jobs/kick/1", own), World::settle);
+    assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
+    assert!(!fetch(&mut world, "/").contains("<form"));
+    assert!(ask(&mut world, runner, "stats-job 1|").contains("state: buried"));
+
+    let settings = AllSettings::defaults(poolcounter::services::SERVICES).with(JobsSettings::default());
+    let mut world = World::with(settings.with(HttpSettings { is_admin: true, ..HttpSettings::default() }));
+    let runner = bury(&mut world);
+    let long = format!("{}Content-Length: 1025\r\n", own.split_once("Content").expect("it has one").0);
+    for (more, status) in [
+        ("", 403),
+        ("Origin: null\r\n", 403),
+        ("Origin: http://localhost\r\n", 403),
+        ("Origin: http://evil.example\r\n", 403),
+        ("Origin: http://localhost:7580\r\nSec-Fetch-Site: cross-site\r\n", 403),
+        (&long, 413),
+    ] {
+        let refused = request(&mut world, &post("/jobs/kick/1", more), World::settle);
+        assert!(refused.starts_with(&format!("HTTP/1.1 {status} ")), "{more}: {refused}");
+    }
+    let get = request(&mut world, "GET /jobs/kick/1 HTTP/1.1\r\nHost: localhost\r\n\r\n", World::settle);
+    assert!(get.starts_with("HTTP/1.1 404 "), "{get}");
+    for (path, status) in [("/", 405), ("/metrics", 405), ("/jobs/wiki/default.json", 404)] {
+        let refused = request(&mut world, &post(path, own), World::settle);
+        assert!(refused.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {refused}");
+    }
+    assert!(ask(&mut world, runner, "stats-job 1|").contains("state: buried"));
+    let page = fetch(&mut world, "/");
+    assert!(page.contains("<form method=\"post\" action=\"/jobs/kick/1\">") && page.contains("form-action 'self'"));
+
+    for (path, status, words) in [
+        ("/jobs/kick/1", "200 OK", "job 1 is kicked"),
+        ("/jobs/kick/1", "409 Conflict", "job 1 is ready, not buried"),
+        ("/jobs/delete/2", "200 OK", "job 2 is deleted"),
+        ("/jobs/delete/2", "404 Not Found", "there is no job 2"),
+        ("/jobs/delete/3", "409 Conflict", "job 3 is reserved, not buried"),
+        ("/jobs/delete/99", "404 Not Found", "there is no job 99"),
+        ("/jobs/kick/x", "404 Not Found", "there is no job x"),
+        ("/jobs/burn/1", "400 Bad Request", "there is no action burn"),
+        ("/counters/burn/1", "400 Bad Request", "there is no action burn"),
+        ("/pools/release-lock/a%20b", "404 Not Found", "no client of that address has a lock of that key"),
+        ("/queues/kick/1", "404 Not Found", "404 Not Found"),
+    ] {
+        let done = request(&mut world, &post(path, &format!("{own}Sec-Fetch-Site: same-origin\r\n")), World::settle);
+        let is_so =
+            done.starts_with(&format!("HTTP/1.1 {status}\r\n")) && done.ends_with(&format!("\r\n\r\n{words}\n"));
+        assert!(is_so, "{path}: {done}");
+    }
+    let told = ask(&mut world, runner, "stats-job 1|stats-job 2|stats-job 3|");
+    assert!(
+        told.contains("state: ready") && told.contains("|NOT_FOUND|") && told.contains("state: reserved"),
+        "{told}"
+    );
+}

@@ -1,0 +1,313 @@
+//! What goes through very many jobs or tubes does so in slices: others are served between. What each slice takes is told with
+//! --nocapture; what is compared are numbers of slices, for times depend on what else the machine does.
+
+use poolcounter::jobs::JobsSettings;
+use poolcounter::jobs::state::Bounds;
+use poolcounter::registry::AllSettings;
+use poolcounter::time::Span;
+use poolcounter_testkit::jobs::Service;
+use poolcounter_testkit::world::World;
+use std::time::{Duration, Instant};
+
+/// A slice has so many jobs or tubes.
+const SLICE: usize = 1024;
+/// So many jobs are looked at for a list at once.
+const JOBS_AT_ONCE: usize = 16_384;
+/// So many jobs become ready at once because their time has come.
+const DUE_AT_ONCE: usize = 2048;
+const MANY: usize = 50 * SLICE;
+
+/// `JOBS_MANY` is how many jobs there are, for those who measure.
+fn many() -> usize {
+    poolcounter_testkit::random::setting("JOBS_MANY", MANY as u64) as usize
+}
+
+/// Has another client put and reserve a job, millisecond by millisecond, until a reply comes; returns it with how many
+/// milliseconds that took and the longest time that the other waited.
+fn serve_others_until(service: &mut Service, conn: usize, what: &str) -> (String, usize) {
+    let mut longest = Duration::ZERO;
+    for slices in 0.. {
+        if let Some(reply) = service.next(conn) {
+            println!("{what}: {slices} slices, of which the longest took {longest:?}");
+            return (reply, slices);
+        }
+        let start = Instant::now();
+        service.pass(Span::from_millis(1));
+        service.send(99, b"put-job 0 0 60 1 tube=other\r\na\r\nreserve\r\n");
+        longest = longest.max(start.elapsed());
+        let told = service.output(99);
+        assert!(told.windows(8).any(|word| word == b"RESERVED"), "the other is not served: {}", told.escape_ascii());
+    }
+    unreachable!("a reply comes at last");
+}
+
+fn service_with(jobs: usize, line: impl Fn(usize) -> String) -> Service {
+    let mut service = Service::without_store(Bounds::default());
+    service.send(99, b"watch other\r\nignore default\r\n");
+    service.output(99);
+    for first in (0..jobs).step_by(32) {
+        let lines: String = (first..jobs.min(first + 32)).map(&line).collect();
+        service.send(1, lines.as_bytes());
+        service.output(1);
+    }
+    service
+}
+
+#[test]
+fn clear_and_kick_go_through_many_jobs_in_slices() {
+    let jobs = many();
+    let mut service = service_with(jobs, |_| "put 5 5000 60 1\r\na\r\n".into());
+    service.send(2, b"kick-all *\r\n");
+    let (reply, slices) = serve_others_until(&mut service, 2, "kick-all");
+    assert_eq!(reply, format!("KICKED {jobs}"));
+    assert!(slices >= jobs / SLICE - 1, "{slices} slices");
+    service.send(2, b"clear default\r\n");
+    let (reply, slices) = serve_others_until(&mut service, 2, "clear");
+    assert_eq!(reply, format!("CLEARED {jobs}"));
+    assert!(slices >= jobs / SLICE - 1, "{slices} slices");
+}
+
+/// Jobs of several tubes, all due in the same second.
+#[test]
+fn jobs_that_are_due_together_become_ready_in_slices() {
+    let jobs = many();
+    let mut service = service_with(jobs, |job| format!("put-job 5 2 60 1 tube=t{}\r\na\r\n", job % 7));
+    service.pass(Span::from_millis(1_990));
+    let (mut ready, mut longest, mut all) = (0, Duration::ZERO, Duration::ZERO);
+    for slices in 0.. {
+        let start = Instant::now();
+        service.pass(Span::from_millis(1));
+        longest = longest.max(start.elapsed());
+        all += start.elapsed();
+        let now = service.state.totals()[2] as usize;
+        assert!(now - ready <= DUE_AT_ONCE, "{} at once", now - ready);
+        ready = now;
+        service.send(99, b"put-job 0 0 60 1 tube=other\r\na\r\nreserve\r\n");
+        assert!(service.output(99).windows(8).any(|word| word == b"RESERVED"), "another is not served");
+        if ready == jobs {
+            println!("{jobs} due: {slices} slices, of which the longest took {longest:?}, all together {all:?}");
+            break;
+        }
+        assert!(slices < jobs, "they do not become ready");
+    }
+}
+
+/// Each of very many groups learns of its limit, and each of very many tubes of the limit of the one group in all of them.
+#[test]
+fn limits_of_groups_are_set_in_slices() {
+    let jobs = many();
+    let mut service = service_with(jobs, |job| format!("put-job 5 0 60 1 group=g{job}\r\na\r\n"));
+    service.send(2, b"limit group:* 1\r\n");
+    let (reply, slices) = serve_others_until(&mut service, 2, "limit group:*");
+    assert!(reply == "LIMIT 1" && slices >= 2 * jobs / SLICE - 2, "{reply} after {slices} slices");
+    let tubes = jobs / 5;
+    let mut service = service_with(tubes, |tube| format!("put-job 5 0 60 1 tube=t{tube} group=one\r\na\r\n"));
+    service.send(2, b"limit group:one 2\r\n");
+    let (reply, slices) = serve_others_until(&mut service, 2, "limit group:one");
+    assert!(reply == "LIMIT 2" && slices >= tubes / SLICE - 1, "{reply} after {slices} slices");
+    service.send(2, b"watch *\r\nreserve-many 5 0\r\n");
+    assert_eq!(service.next(2), Some("WATCHING 2".into()));
+    let mut told = Vec::new();
+    while told.last().is_none_or(|last: &String| last != "END") {
+        told.extend(service.next(2));
+        service.pass(Span::from_millis(1));
+    }
+    assert_eq!(told.len(), 3, "two of the group, and the end: {told:?}");
+}
+
+/// A runner with very many jobs is lost: they come back bit by bit, and whoever gets its number is not taken for their holder.
+#[test]
+fn the_jobs_of_a_lost_connection_come_back_in_slices() {
+    let jobs = many();
+    let mut service = service_with(jobs, |_| "put 5 0 60 1\r\na\r\n".into());
+    service.send(2, "reserve-many 1000 0\r\n".repeat(jobs.div_ceil(1000)).as_bytes());
+    service.output(2);
+    let start = Instant::now();
+    service.close(2);
+    println!("close: {:?}", start.elapsed());
+    service.send(
+        2,
+        format!("delete {jobs}\r\ntouch {jobs}\r\nrelease {jobs} 0 0\r\nlist-jobs default reserved 1\r\n").as_bytes(),
+    );
+    for _ in 0..3 {
+        assert_eq!(service.next(2), Some("NOT_FOUND".into()));
+    }
+    assert!(service.next(2).is_some_and(|text| text.contains("id:")), "they are reserved still");
+    service.send(2, b"peek-ready\r\n");
+    assert!(service.next(2).is_some_and(|reply| reply.starts_with("FOUND ")), "the first are back at once");
+    service.send(3, b"watch back\r\nignore default\r\n");
+    service.output(3);
+    for slices in 0.. {
+        service.pass(Span::from_millis(1));
+        service.send(3, b"stats-tube default\r\n");
+        let text = service.next(3).expect("an answer");
+        if text.contains(&format!("current-jobs-ready: {jobs}\n")) {
+            assert!(slices >= jobs / SLICE - 3, "{slices} slices");
+            break;
+        }
+        assert!(slices < jobs, "they do not come back");
+    }
+    if jobs == MANY {
+        service.state.check();
+    }
+}
+
+/// The same, when another process takes over in the middle of it.
+#[test]
+fn an_upgrade_brings_back_the_jobs_of_a_lost_connection() {
+    let mut service = Service::new(Bounds::default(), poolcounter_testkit::jobs::Commits::AtOnce, 1);
+    service.send(1, "put 5 0 60 1\r\na\r\n".repeat(3_000).as_bytes());
+    service.send(2, "reserve-many 1000 0\r\n".repeat(3).as_bytes());
+    service.close(2);
+    service.state.check();
+    service.hand_over();
+    service.output(1);
+    service.send(1, b"stats-tube default\r\n");
+    assert!(service.next(1).is_some_and(|text| text.contains("current-jobs-ready: 3000\n")));
+    assert_eq!(service.wheel.len(), service.state.own_timers());
+}
+
+/// A new set of watches over many tubes, and one that is given up.
+#[test]
+fn patterns_over_many_tubes_are_watched_in_slices() {
+    const TUBES: usize = 20_000;
+    let mut service = service_with(TUBES, |tube| format!("put-job {} 0 60 1 tube=w{tube}/t\r\na\r\n", tube % 7 + 1));
+    service.send(2, b"watch */*\r\nignore default\r\n");
+    service.output(2);
+    service.send(2, b"reserve-with-timeout 0\r\n");
+    let (reply, slices) = serve_others_until(&mut service, 2, "a new pattern over 20,000 tubes");
+    assert!(reply.starts_with("RESERVED 7 ") || reply.starts_with("RESERVED 1 "), "{reply}");
+    // Two slices may fall into a millisecond of the clock.
+    assert!(slices >= TUBES / SLICE / 2, "{slices} slices");
+    // The next runner with these watches has nothing to wait for.
+    service.send(3, b"watch */*\r\nignore default\r\nreserve-with-timeout 0\r\n");
+    service.next(3);
+    service.next(3);
+    assert!(service.next(3).is_some_and(|reply| reply.starts_with("RESERVED ")));
+    // Seventeen others, so that the first is given up, while tubes come and go.
+    for weight in 1..=20 {
+        service.send(2, format!("watch */* {weight}\r\nreserve-with-timeout 0\r\n").as_bytes());
+        service.output(2);
+        (0..3).for_each(|_| service.pass(Span::from_millis(1)));
+        service.send(1, format!("put-job 0 0 60 1 tube=new{weight}/t\r\na\r\n").as_bytes());
+        service.output(1);
+        while service.next(2).is_none() {
+            service.pass(Span::from_millis(1));
+        }
+        service.output(2);
+    }
+    service.pass(Span::from_secs(1));
+    [1, 2, 3, 99].into_iter().for_each(|conn| service.close(conn));
+    service.pass(Span::from_secs(1));
+    assert_eq!(service.wheel.len(), service.state.own_timers(), "nothing is left to be done");
+}
+
+/// Asks, and returns the answer and how many ticks it took. Another client asks and is answered in each of them.
+fn ask_beside(world: &mut World, [asks, other]: [usize; 2], question: &str) -> (Vec<u8>, usize) {
+    const END: &[u8] = b"USING default\r\n";
+    world.send(asks, format!("{question}list-tube-used\r\n").as_bytes());
+    let (mut text, mut ticks, mut longest) = (Vec::new(), 0, Duration::ZERO);
+    while !text.ends_with(END) {
+        world.send(other, b"list-tube-used\r\n");
+        let start = Instant::now();
+        world.tick_unchecked();
+        longest = longest.max(start.elapsed());
+        assert_eq!(world.take_received(other), END, "the other is answered in each tick");
+        text.extend(world.take_received(asks));
+        ticks += 1;
+        assert!(ticks < 10_000, "{question} has no end");
+    }
+    println!("{question:?}: {ticks} ticks, of which the longest took {longest:?}");
+    (text, ticks)
+}
+
+#[test]
+fn lists_of_many_tubes_are_made_in_slices() {
+    const TUBES: usize = 20 * SLICE;
+    let mut world = World::with(
+        AllSettings::defaults(poolcounter::services::SERVICES)
+            .with(JobsSettings { admin: true, ..JobsSettings::default() }),
+    );
+    let [producer, asks, other] = [(); 3].map(|()| world.connect_to("jobs"));
+    for first in (0..TUBES).step_by(200) {
+        let put = |tube: usize| format!("put-job 5 0 60 1 tube=tube{tube}\r\na\r\n");
+        world.send(producer, (first..TUBES.min(first + 200)).map(put).collect::<String>().as_bytes());
+        (0..2).for_each(|_| world.tick_unchecked());
+        world.take_received(producer);
+    }
+    let questions = [
+        ("list-tubes", TUBES * 9),
+        ("summary tube", TUBES * 300),
+        ("summary wiki", TUBES * 300),
+        ("summary type", TUBES * 300),
+    ];
+    for (question, least) in questions {
+        let (text, ticks) = ask_beside(&mut world, [asks, other], &format!("{question}\r\n"));
+        assert!(ticks >= TUBES / SLICE && text.len() > least, "{ticks} ticks, {} bytes", text.len());
+        let head = text.split(|byte| *byte == b'\r').next().expect("a line");
+        let len: usize = String::from_utf8_lossy(&head[3..]).parse().expect("a length");
+        assert_eq!(text.len(), head.len() + 2 + len + 2 + b"USING default\r\n".len(), "the length is right");
+        let items = text.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"- ")).count();
+        assert_eq!(items, TUBES + 1, "each tube is told, and default");
+    }
+}
+
+/// The jobs of a long queue are listed in slices, in whatever state; those of short ones at once.
+#[test]
+fn jobs_of_a_long_queue_are_listed_in_slices() {
+    let jobs = many();
+    let mut world = World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(JobsSettings::default()));
+    let [producer, asks, other] = [(); 3].map(|()| world.connect_to("jobs"));
+    let ask = |world: &mut World, question: &str| {
+        let (text, ticks) = ask_beside(world, [asks, other], question);
+        let text = String::from_utf8_lossy(&text);
+        let ids = text.lines().filter_map(|line| line.strip_prefix("- id: ")?.parse::<usize>().ok());
+        (ticks, ids.collect::<Vec<_>>())
+    };
+    for (state, line, tube) in [("ready", "put-job 5 0 60 1", "ready"), ("delayed", "put-job 5 900 60 1", "delayed")] {
+        for first in (0..jobs).step_by(200) {
+            let put = format!("{line} tube={tube}\r\na\r\n");
+            world.send(producer, put.repeat(200.min(jobs - first)).as_bytes());
+            world.tick_unchecked();
+            world.tick_unchecked();
+            world.take_received(producer);
+        }
+        let question = format!("list-jobs {tube} {state} 3\r\nlist-jobs {tube} {state} 2 after={jobs}\r\n");
+        let (ticks, ids) = ask(&mut world, &question);
+        assert!(ticks >= jobs / JOBS_AT_ONCE, "{ticks} ticks");
+        let expected: &[usize] =
+            if state == "ready" { &[1, 2, 3] } else { &[jobs + 1, jobs + 2, jobs + 3, jobs + 1, jobs + 2] };
+        assert_eq!(ids, expected);
+    }
+    // A queue of few jobs does not make anybody look at all of them.
+    world.send(producer, b"put-job 5 0 60 1 tube=short\r\na\r\n");
+    world.tick_unchecked();
+    let (ticks, ids) = ask(&mut world, "list-jobs short ready 9\r\n");
+    assert!(ticks <= 3 && ids == [2 * jobs + 1], "{ticks} ticks, {ids:?}");
+    world.send(producer, b"watch short\r\nreserve\r\n");
+    world.tick_unchecked();
+    let (ticks, ids) = ask(&mut world, "list-jobs short reserved 9\r\n");
+    assert!(ticks <= 3 && ids == [2 * jobs + 1], "{ticks} ticks, {ids:?}");
+}
+
+/// In the middle of a list, another process takes over, or the client is lost.
+#[test]
+fn a_list_is_answered_over_an_upgrade_and_forgotten_with_its_client() {
+    const TUBES: usize = 2 * SLICE;
+    let mut world = World::with(AllSettings::defaults(poolcounter::services::SERVICES));
+    let [producer, asks] = [(); 2].map(|()| world.connect_to("jobs"));
+    let put = |tube: usize| format!("put-job 5 0 60 1 tube=tube{tube}\r\na\r\n");
+    world.send(producer, (0..TUBES).map(put).collect::<String>().as_bytes());
+    (0..10).for_each(|_| world.tick_unchecked());
+    world.send(asks, b"list-tubes\r\n");
+    world.tick_unchecked();
+    world.upgrade();
+    (0..100).for_each(|_| world.tick_unchecked());
+    let text = world.take_received(asks);
+    assert!(text.len() > TUBES * 9 && text.ends_with(b"\n\r\n"), "{} bytes", text.len());
+    world.send(asks, b"summary tube\r\n");
+    world.tick_unchecked();
+    world.reset(asks);
+    (0..5).for_each(|_| world.tick_unchecked());
+    assert!(world.is_closed(asks));
+}

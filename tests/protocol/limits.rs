@@ -1,0 +1,285 @@
+//! Every limit that the manual lists, reached: what happens there, and that nobody else notices.
+
+use poolcounter::output::FULL_BYTES;
+use poolcounter::pools::PoolsSettings;
+use poolcounter::service::REQUESTS_PER_TURN;
+use poolcounter::time::Span;
+use poolcounter_testkit::world::World;
+
+fn world() -> World {
+    World::new(PoolsSettings::default())
+}
+
+fn text(world: &mut World, client: usize) -> String {
+    world.settle();
+    String::from_utf8(world.take_received(client)).expect("replies are text")
+}
+
+#[test]
+fn a_line_has_8192_bytes_at_most() {
+    let mut world = world();
+    let (fits, too_long, endless) = (world.connect(), world.connect(), world.connect());
+    world.send(fits, &[b"x".repeat(8192), b"\n".to_vec()].concat());
+    assert_eq!(text(&mut world, fits), "ERROR BAD_COMMAND\n");
+    world.send(too_long, &[b"x".repeat(8193), b"\nSTATS\n".to_vec()].concat());
+    assert_eq!(text(&mut world, too_long), "ERROR LINE_TOO_LONG\n");
+    assert!(world.is_ended(too_long) && !world.is_ended(fits));
+    world.send(endless, &b"x".repeat(8193));
+    assert_eq!(text(&mut world, endless), "ERROR LINE_TOO_LONG\n", "its end is not waited for");
+}
+
+#[test]
+fn a_connection_has_4_locks_at_most() {
+    let mut world = world();
+    let client = world.connect();
+    world.send(client, b"ACQ4ME a 1 1 0\nACQ4ME b 1 1 0\nACQ4ME c 1 1 0\nACQ4ME d 1 1 0\nACQ4ME e 1 1 0\nRELEASE\n");
+    world.send(client, b"ACQ4ME e 1 1 0\n");
+    assert_eq!(text(&mut world, client), "LOCKED\nLOCKED\nLOCKED\nLOCKED\nLOCK_HELD\nRELEASED\nLOCKED\n");
+}
+
+#[test]
+fn numbers_end_at_2_to_the_32() {
+    let mut world = world();
+    let client = world.connect();
+    world.send(client, b"ACQ4ME k 99999999999999999999 4294967296 99999999999999999999\n");
+    world.send(client, b"ACQ4ME k 1 9 99999999999999999999\n");
+    assert_eq!(text(&mut world, client), "LOCKED\n");
+    world.advance(Span::from_secs(u64::from(u32::MAX) - 1));
+    assert_eq!(text(&mut world, client), "", "it waits for 136 years");
+    world.advance(Span::from_secs(1));
+    assert_eq!(text(&mut world, client), "TIMEOUT\n");
+}
+
+#[test]
+fn a_turn_is_short_so_that_a_greedy_client_delays_nobody() {
+    let mut world = world();
+    let (greedy, modest) = (world.connect(), world.connect());
+    world.send(greedy, &b"RELEASE\n".repeat(20 * REQUESTS_PER_TURN));
+    world.send(modest, b"RELEASE\n");
+    world.tick();
+    assert_eq!(world.take_received(modest), b"NOT_LOCKED\n");
+    assert_eq!(world.take_received(greedy).len(), REQUESTS_PER_TURN * "NOT_LOCKED\n".len());
+    assert_eq!(text(&mut world, greedy).lines().count(), 19 * REQUESTS_PER_TURN, "the rest follows");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_served() {
+    let mut world = world();
+    let client = world.connect();
+    world.set_room(client, 0);
+    let requests = 50_000;
+    world.send(client, &b"STATS UPTIME\n".repeat(requests));
+    world.settle();
+    let unread = world.unread(client);
+    let served = requests - unread / "STATS UPTIME\n".len();
+    assert!(served * "uptime: 0 days, 0h 0m 0s\n".len() < 4 * FULL_BYTES, "{served} requests were served");
+    world.set_room(client, usize::MAX);
+    assert_eq!(text(&mut world, client).lines().count(), requests, "nothing was lost");
+}
+
+#[test]
+fn whoever_is_to_be_closed_has_5_seconds_to_read() {
+    let mut world = world();
+    let (deaf, observer) = (world.connect(), world.connect());
+    world.set_room(deaf, 0);
+    world.send(deaf, &b"x".repeat(9000));
+    world.advance(Span::from_millis(4_999));
+    assert!(!world.is_closed(deaf));
+    world.advance(Span::from_millis(1));
+    assert!(world.is_closed(deaf));
+    world.send(observer, b"STATS failed_sends\n");
+    assert_eq!(text(&mut world, observer), "failed_sends: 1\n");
+}
+
+#[test]
+fn whoever_was_told_has_5_seconds_to_close() {
+    let mut world = world();
+    let (polite, stubborn) = (world.connect(), world.connect());
+    for client in [polite, stubborn] {
+        world.send(client, &b"x".repeat(9000));
+        assert_eq!(text(&mut world, client), "ERROR LINE_TOO_LONG\n");
+        assert!(world.is_ended(client) && !world.is_closed(client), "so that the reply is not lost to a reset");
+    }
+    world.send(polite, b"STATS\nand whatever else");
+    world.finish(polite);
+    world.settle();
+    assert!(world.is_closed(polite));
+    world.send(stubborn, b"STATS\n");
+    world.advance(Span::from_secs(5));
+    assert!(world.is_closed(stubborn));
+    assert!(world.take_received(stubborn).is_empty() && world.take_received(polite).is_empty());
+    assert!(world.is_empty());
+}
+
+#[test]
+fn the_options_move_the_limits() {
+    let mut world = World::new(PoolsSettings {
+        max_locks: 1,
+        max_hold: Span::from_secs(2),
+        max_line: 64,
+        ..PoolsSettings::default()
+    });
+    let (holder, waiter, talker) = (world.connect(), world.connect(), world.connect());
+    world.send(holder, b"ACQ4ME k 1 9 9 hold=60\nACQ4ME other 1 1 0\n");
+    assert_eq!(text(&mut world, holder), "LOCKED\nLOCK_HELD\n");
+    world.send(waiter, b"ACQ4ANY k 1 9 9\n");
+    world.advance(Span::from_millis(1_999));
+    assert_eq!(text(&mut world, waiter), "");
+    world.advance(Span::from_millis(1));
+    assert_eq!(text(&mut world, waiter), "LOCKED\n");
+    world.send(talker, &b"x".repeat(65));
+    assert_eq!(text(&mut world, talker), "ERROR LINE_TOO_LONG\n");
+}
+
+/// However many clients have work for a whole turn each, timers and replies are looked after in between.
+#[test]
+fn a_tick_serves_2_milliseconds_at_most() {
+    let mut world = world();
+    let clients: Vec<usize> = (0..50).map(|_| world.connect()).collect();
+    clients.iter().for_each(|client| world.send(*client, b"RELEASE\n"));
+    // Every look at the clock takes a millisecond.
+    world.tick_slowly(Span::from_millis(1));
+    let served = clients.iter().filter(|client| !world.take_received(**client).is_empty()).count();
+    assert!((2..6).contains(&served), "{served} were served");
+    world.settle();
+    assert_eq!(clients.iter().filter(|client| !world.take_received(**client).is_empty()).count(), 50 - served);
+}
+
+/// It may just have died, and nobody knows: what it holds must come back.
+#[test]
+fn whoever_leaves_without_reading_has_5_seconds() {
+    let mut world = world();
+    let (leaver, waiter) = (world.connect(), world.connect());
+    world.set_room(leaver, 0);
+    world.send(leaver, &[b"ACQ4ME k 1 9 9\n".to_vec(), b"STATS FULL\n".repeat(1_000)].concat());
+    world.settle();
+    world.send(waiter, b"ACQ4ME k 1 9 60\n");
+    world.advance(Span::from_secs(30));
+    assert_eq!(text(&mut world, waiter), "", "as long as it has not left, it may come back");
+    world.finish(leaver);
+    world.advance(Span::from_millis(4_999));
+    assert_eq!(text(&mut world, waiter), "");
+    world.advance(Span::from_millis(1));
+    assert_eq!(text(&mut world, waiter), "LOCKED\n");
+    assert!(world.is_closed(leaver));
+}
+
+#[test]
+fn a_listing_has_1000_lines_and_256_kib_at_most() {
+    let mut world = world();
+    let clients: Vec<usize> = (0..1_200).map(|_| world.connect()).collect();
+    for (n, client) in clients.iter().enumerate() {
+        let key = format!("{n}{}", "x".repeat(896));
+        world.send(*client, format!("ACQ4ME {key} 1 1 0\nACQ4ME k 1 9999 3600\n").as_bytes());
+    }
+    let observer = world.connect();
+    world.send(observer, b"STATS HOLDERS k\n");
+    let holders = text(&mut world, observer);
+    let lines: Vec<&str> = holders.lines().collect();
+    assert_eq!((lines.len(), lines[1_000], lines[1_001]), (1_002, "and 200 more", ""));
+    assert!(lines[0].starts_with("client:0 working ") && lines[999].starts_with("client:999 waiting_for_me "));
+    world.send(observer, b"STATS KEYS 4294967295\nSTATS KEYS 2000\n");
+    let keys = text(&mut world, observer);
+    assert!(keys.len() <= 2 * (256 * 1024 + 100), "{}", keys.len());
+    assert_eq!(keys.lines().filter(|line| line.starts_with("and ") && line.ends_with(" more")).count(), 2);
+    // Nobody who asks for much is closed, even if it does not read for a while.
+    world.set_room(observer, 0);
+    world.send(observer, &b"STATS KEYS 1000\n".repeat(100));
+    world.settle();
+    world.set_room(observer, usize::MAX);
+    assert_eq!(text(&mut world, observer).lines().filter(|line| line.is_empty()).count(), 100);
+}
+
+/// Whoever looks sees who holds and waits, as they said, also after an upgrade.
+#[test]
+fn a_name_is_shown_with_the_claim_that_it_was_said_for() {
+    let mut world = world();
+    let [holder, waiter, observer] = [(); 3].map(|()| world.connect());
+    world.send(holder, b"ACQ4ME k 1 9 5 who=web1:7\nACQ4ME other 1 9 5 who=web1:8\nRELEASE\nACQ4ME third 1 9 5\n");
+    world.send(waiter, b"ACQ4ANY k 1 9 60 who=\xff hold=9\n");
+    for upgrades in 0..2 {
+        world.send(observer, b"STATS HOLDERS k\nSTATS HOLDERS third\nSTATS FIELDS\n");
+        world.settle();
+        let told = world.take_received(observer);
+        let told: Vec<&[u8]> = told.split(|byte| *byte == b'\n').collect();
+        assert!(told[0].starts_with(b"client:0 working ") && told[0].ends_with(b"s who=web1:7"), "{told:?}");
+        assert!(told[1].starts_with(b"client:1 waiting_for_anyone ") && told[1].ends_with(b"s who=\xff"), "{told:?}");
+        assert!(told[3].starts_with(b"client:0 working ") && told[3].ends_with(b"s"), "the name was for another claim");
+        assert_eq!(told[5..], [&b"also"[..], b"hold", b"who", b"", b""]);
+        if upgrades == 0 {
+            world.upgrade();
+        }
+    }
+}
+
+/// The report of all services is short enough for a connection that is full already, whatever there is to report.
+#[test]
+fn a_report_has_512_kib_at_most() {
+    let mut world = world();
+    let clients: Vec<usize> = (0..600).map(|_| world.connect()).collect();
+    for (n, client) in clients.iter().enumerate() {
+        let key = [format!("{n}").as_bytes(), &b"\\\x01\""[..], format!("{n:048}:").as_bytes(), &[1; 800]].concat();
+        world.send(*client, &[&b"ACQ4ME "[..], &key, b" 1 1 0\nACQ4ME k 1 9999 3600\n"].concat());
+    }
+    let observer = world.connect();
+    world.send(observer, b"STATS REPORT 4294967295\n");
+    let report = text(&mut world, observer);
+    assert!(report.len() < 512 * 1024 && report.len() > 50_000 && report.ends_with("\n\n"), "{}", report.len());
+    let read: serde_json::Value = serde_json::from_str(&report).expect("is JSON");
+    assert!(read["pools"]["types"].as_array().is_some_and(|types| types.len() > 250), "nearly all of 257");
+    assert_eq!(read["services"][0]["name"], "pools");
+    world.send(observer, b"STATS REPORT 1\nSTATS REPORT 0\n");
+    assert!(text(&mut world, observer).len() < report.len(), "fewer rows take less");
+    // Nobody who asks for much is closed, even if it does not read for a while.
+    world.set_room(observer, 0);
+    world.send(observer, &b"STATS REPORT 300\n".repeat(20));
+    world.settle();
+    world.set_room(observer, usize::MAX);
+    assert_eq!(text(&mut world, observer).lines().filter(|line| line.is_empty()).count(), 20);
+}
+
+/// All keys are looked at, so others have a turn before the next of these.
+#[test]
+fn a_listing_of_keys_ends_the_turn() {
+    let mut world = world();
+    let (greedy, modest) = (world.connect(), world.connect());
+    world.send(greedy, &b"STATS KEYS\n".repeat(3));
+    world.send(modest, b"RELEASE\n");
+    world.tick();
+    assert_eq!(world.take_received(greedy), b"\n");
+    assert_eq!(world.take_received(modest), b"NOT_LOCKED\n");
+    assert_eq!(text(&mut world, greedy), "\n\n");
+    world.send(greedy, &b"STATS REPORT 0\n".repeat(3));
+    world.tick();
+    assert!(world.take_received(greedy).ends_with(b"}\n\n"));
+    assert_eq!(text(&mut world, greedy).matches("\n\n").count(), 2);
+}
+
+#[test]
+fn types_are_256_and_others() {
+    let mut world = world();
+    let client = world.connect();
+    for n in 0..300 {
+        world.send(client, format!("ACQ4ME type{n}:k 1 1 0\nRELEASE\n").as_bytes());
+    }
+    text(&mut world, client);
+    world.send(client, b"STATS TYPES\n");
+    let types = text(&mut world, client);
+    assert!(types.starts_with("other: 0 working, 0 waiting, 44 acquired, "), "{types}");
+    assert_eq!(types.lines().count(), 1 + 256 + 1);
+}
+
+/// What is to be told the operator wakes the loop; when there is nothing, it sleeps for ever.
+#[test]
+fn an_idle_server_is_not_woken() {
+    let mut world = world();
+    let (holder, other) = (world.connect(), world.connect());
+    world.send(holder, b"ACQ4ME k 1 1 0\n");
+    world.settle();
+    world.send(other, b"ACQ4ME k 1 1 0\n");
+    world.settle();
+    assert!(world.next_work().is_some(), "there are a lock and a refusal to look after");
+    world.send(holder, b"RELEASE\n");
+    world.advance(Span::from_secs(301));
+    assert_eq!(world.next_work(), None);
+}

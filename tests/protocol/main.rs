@@ -1,0 +1,29 @@
+//! Tests in virtual time: the state machines and the loop, without processes and, but for a few, without sockets.
+
+mod access;
+mod allocations;
+mod ceilings;
+mod contract;
+mod conversations;
+mod corpus;
+mod counters;
+mod counting_allocator;
+mod exhaustive;
+mod farm;
+mod jobs;
+mod jobs_cost;
+mod jobs_memory;
+mod jobs_model;
+mod jobs_random;
+mod jobs_report;
+mod jobs_slices;
+mod jobs_statements;
+mod limits;
+mod members;
+mod members_exhaustive;
+mod members_faults;
+mod members_model;
+mod members_slices;
+mod pools_slices;
+mod restores;
+mod simulation;

@@ -1,0 +1,209 @@
+//! Every short history of a few clients of one pool of members, against the naive model: where random histories may miss a case,
+//! these leave none out.
+
+use poolcounter_testkit::histories::extend;
+use poolcounter_testkit::members_twin::MembersTwin;
+
+/// What passes when time does: between the shorter and the longer of the timeouts below.
+const PASS_MS: u64 = 1_003;
+
+/// What one client does, or time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Letter {
+    /// The client says this.
+    Says(usize, &'static str),
+    /// It returns the lease that it was given last: OK or FAIL.
+    Returns(usize, &'static str),
+    /// It answers what it was asked first and has not answered, as was hoped or not.
+    Answers(usize, bool),
+    /// It leaves, and another connects in its place.
+    Leaves(usize),
+    /// Another process takes over.
+    Upgrade,
+    /// Time passes.
+    Pass,
+}
+
+use Letter::{Answers, Leaves, Pass, Returns, Says, Upgrade};
+
+/// How histories begin: what is said, by whom.
+type Opening = &'static [(usize, &'static str)];
+
+/// Two consumers who may both wait for one member.
+#[test]
+fn two_consumers_of_one_member_in_six_steps() {
+    let opening: Opening = &[(2, "POOL p 0 1 repair_after=0.509"), (2, "ADD p f")];
+    let each = |client| [Says(client, "TAKE p 1.507"), Returns(client, "OK"), Leaves(client)];
+    all_histories(opening, &[&each(0)[..], &each(1), &[Pass]].concat(), 6);
+}
+
+/// What is failed or lost is quarantined, and not handed out.
+#[test]
+fn two_consumers_who_may_fail_in_five_steps() {
+    let opening: Opening = &[(2, "POOL p 0 2 repair_after=1.509 queue=1"), (2, "ADD p f"), (2, "ADD p g")];
+    let each = |client| [Says(client, "TAKE p 0.503"), Returns(client, "FAIL"), Leaves(client)];
+    all_histories(opening, &[&each(0)[..], &each(1), &[Says(1, "TAKE p"), Pass]].concat(), 5);
+}
+
+/// Takes for several members, beside takes for one.
+#[test]
+fn two_consumers_of_several_members_in_five_steps() {
+    let opening: Opening = &[(2, "POOL p 0 2"), (2, "ADD p f"), (2, "ADD p g")];
+    let each = |client| [Says(client, "TAKE p 1.507 n=2"), Says(client, "TAKE p 1.511"), Returns(client, "OK")];
+    all_histories(opening, &[&each(0)[..], &each(1), &[Says(1, "CANCEL"), Leaves(0), Pass]].concat(), 5);
+}
+
+/// A provider and a consumer: starts that succeed or fail, members that are replaced, either that is lost.
+#[test]
+fn a_provider_and_a_consumer_in_five_steps() {
+    let opening: Opening = &[(2, "POOL p 0 1 start_timeout=2.503 stop_timeout=1.709"), (0, "PROVIDE p")];
+    let letters =
+        [Answers(0, true), Answers(0, false), Leaves(0), Says(1, "TAKE p 1.507"), Returns(1, "FAIL"), Leaves(1), Pass];
+    all_histories(opening, &letters, 5);
+}
+
+/// Two providers: who starts, what is lost with each, and who adopts.
+#[test]
+fn two_providers_with_grace_in_five_steps() {
+    let opening: Opening =
+        &[(2, "POOL p 1 2 provider_grace=1.409 on_loss=ok"), (0, "PROVIDE p 1"), (0, "STARTED 1 m"), (2, "TAKE p")];
+    let letters = [
+        Leaves(0),
+        Says(0, "PROVIDE p"),
+        Answers(0, true),
+        Says(1, "PROVIDE p"),
+        Says(1, "OFFER p m"),
+        Leaves(1),
+        Returns(2, "OK"),
+        Pass,
+    ];
+    all_histories(opening, &letters, 5);
+}
+
+/// A cleaner that may be lost, time out or say that a member is dead.
+#[test]
+fn a_cleaner_and_a_consumer_in_five_steps() {
+    let opening: Opening = &[(2, "POOL p 0 2 clean_timeout=1.609 clean_parallel=1"), (2, "ADD p f"), (2, "ADD p g")];
+    let letters = [
+        Says(0, "CLEAN p"),
+        Answers(0, true),
+        Answers(0, false),
+        Leaves(0),
+        Says(1, "TAKE p 0.503"),
+        Returns(1, "OK"),
+        Says(2, "REPAIR p f"),
+        Pass,
+    ];
+    all_histories(opening, &letters, 5);
+}
+
+/// A pool that is changed and removed under its clients, with an upgrade at any moment.
+#[test]
+fn an_operator_in_five_steps() {
+    let opening: Opening = &[(2, "POOL p 1 2"), (0, "PROVIDE p"), (0, "STARTED 1 m")];
+    let letters = [
+        Says(2, "RECONFIGURE p init=0 max=1 queue=0"),
+        Says(2, "RMPOOL p GRACEFUL"),
+        Says(2, "RMPOOL p"),
+        Says(2, "POOL p 1 2"),
+        Answers(0, true),
+        Says(1, "TAKE p 1.507"),
+        Returns(1, "OK"),
+        Upgrade,
+    ];
+    all_histories(opening, &letters, 5);
+}
+
+/// Leases that outlive their connection, and those that are taken back.
+#[test]
+fn leases_in_six_steps() {
+    let opening: Opening = &[(2, "POOL p 0 1 repair_after=0.409"), (2, "ADD p f")];
+    let letters = [
+        Says(0, "TAKE p 1.507 lease=1.709"),
+        Says(0, "RETURN $1"),
+        Says(0, "RENEW $1 1.301"),
+        Says(2, "TAKEBACK 1"),
+        Leaves(0),
+        Pass,
+    ];
+    all_histories(opening, &letters, 6);
+}
+
+/// Plays every history of so many letters in which each says something new.
+fn all_histories(opening: Opening, alphabet: &[Letter], len: usize) {
+    let mut played = 0;
+    extend(&mut Vec::new(), alphabet, len, is_new, &mut |history| {
+        play(opening, history);
+        played += 1;
+    });
+    println!("{played} histories of {len} letters each, from an alphabet of {}", alphabet.len());
+    assert!(played > 0, "none is worth playing");
+}
+
+/// Whether a history with this letter differs from every shorter one.
+fn is_new(history: &[Letter], letter: Letter) -> bool {
+    let says = |client: usize, word: &str| {
+        let is_it = |letter: &Letter| matches!(letter, Says(of, line) if *of == client && line.starts_with(word));
+        history.iter().rev().take_while(|letter| **letter != Leaves(client)).any(is_it)
+    };
+    match letter {
+        // Twice changes nothing more than once.
+        Leaves(_) | Upgrade => history.last() != Some(&letter),
+        // There is one in the opening.
+        Returns(2, _) => !history.contains(&letter),
+        Returns(client, _) | Says(client, "CANCEL") => says(client, "TAKE"),
+        Says(client, line) if line.starts_with("RENEW") || line.starts_with("RETURN") => {
+            history.iter().any(|letter| matches!(letter, Says(of, line) if *of == client && line.contains("lease=")))
+        }
+        Says(..) | Answers(..) | Pass => true,
+    }
+}
+
+fn play(opening: Opening, history: &[Letter]) {
+    let mut twin = MembersTwin::new(format!("{history:?}"));
+    let mut clients: Vec<usize> = (0..3).map(|_| twin.connect()).collect();
+    for (client, line) in opening {
+        twin.say(clients[*client], line);
+        // Nothing begins at the moment at which something else does, so little is due at once.
+        twin.pass(1);
+    }
+    for letter in history {
+        match *letter {
+            Says(client, line) => twin.say(clients[client], line),
+            Returns(client, condition) => {
+                let last =
+                    twin.leases.iter().rev().find(|(of, ..)| *of == clients[client]).map(|(_, number, _)| *number);
+                twin.say(clients[client], &format!("RETURN {} {condition}", last.unwrap_or(1)));
+            }
+            Answers(client, is_good) => {
+                if let Some(answer) = answer(&mut twin, clients[client], is_good) {
+                    twin.say(clients[client], &answer);
+                }
+            }
+            Leaves(client) => {
+                twin.close(clients[client]);
+                clients[client] = twin.connect();
+            }
+            Upgrade => twin.upgrade(),
+            Pass => twin.pass(PASS_MS),
+        }
+        twin.pass(1);
+    }
+    twin.end();
+}
+
+/// The answer to what a client was asked first.
+fn answer(twin: &mut MembersTwin, client: usize, is_good: bool) -> Option<String> {
+    let asked = twin.asked.get_mut(&client).filter(|asked| !asked.is_empty())?;
+    let line = asked.remove(0);
+    let words: Vec<&str> = line.split(' ').collect();
+    let what = words[2];
+    Some(match (words[0], is_good) {
+        ("!START", true) => format!("STARTED {what} m{what}"),
+        ("!START", false) => format!("FAILED {what}"),
+        ("!CLEAN", true) => format!("CLEANED {what}"),
+        ("!CHECK", true) => format!("ALIVE {what}"),
+        ("!STOP", _) => format!("STOPPED {what}"),
+        _ => format!("DEAD {what}"),
+    })
+}

@@ -1,0 +1,14 @@
+//! The members service against a naive model of it, in virtual time: random histories with upgrades and disconnects.
+
+use poolcounter_testkit::random::play_seeds;
+
+/// How many bytes of choices a history has.
+const LONG: usize = 1_500;
+
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
+#[test]
+fn random_histories_go_as_the_model_says() {
+    let (seeds, tally) = play_seeds(LONG, poolcounter_testkit::bodies::members_model::play);
+    let whole = tally.get("played to the end").copied().unwrap_or(0);
+    assert!(seeds < 100 || whole > seeds / 2, "most histories are cut short");
+}

@@ -1,0 +1,134 @@
+//! The client library and servers that are dead: what they cost those who ask, how often they are tried, and how they are found again.
+
+use poolcounter::client::{Client, Error, Limits, MediaWiki, Outcome, Placement, Purpose, Timeouts};
+use poolcounter_testkit::daemon::PATIENCE;
+use poolcounter_testkit::embedded::Embedded;
+use poolcounter_testkit::sockets::FullBacklog;
+use poolcounter_testkit::strange::Strange;
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const ONE: Limits = Limits { workers: 1, max_queue: 10, timeout: Duration::ZERO, hold: None };
+/// So long that no request takes as long by itself.
+const CONNECT: Duration = Duration::from_secs(1);
+/// So short that a server is tried over and over.
+const RETRY: Duration = Duration::from_millis(10);
+const TIMEOUTS: Timeouts = Timeouts { connect: CONNECT, answer: PATIENCE, retry: RETRY };
+/// Between two requests, so that some pauses are over in a test.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Requests of one client, and how many of them had to wait for a connection that did not come.
+struct Requests<'a> {
+    client: &'a Client,
+    key: String,
+    slow: usize,
+}
+
+impl Requests<'_> {
+    /// Makes one, and returns whether a server granted the lock, which is given back.
+    fn make(&mut self) -> bool {
+        thread::sleep(PAUSE);
+        let begun = Instant::now();
+        let outcome = self.client.acquire(Purpose::Me, &self.key, &ONE);
+        self.slow += usize::from(begun.elapsed() >= CONNECT);
+        match outcome {
+            Ok(Outcome::Locked(lock)) => lock.release().is_ok(),
+            Err(Error::Unavailable(_)) => false,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A key whose first server is `first`, of these two.
+fn key_of(first: &str, second: &str) -> String {
+    let placement = Placement::from(MediaWiki::new([first, second]));
+    let mut keys = (0..).map(|n| format!("key {n}"));
+    keys.find(|key| placement.order(key.as_bytes())[0] == 0).expect("every other key is such")
+}
+
+fn is_held_at(server: &str, key: &str) -> bool {
+    let client = Client::with(MediaWiki::new([server]), TIMEOUTS);
+    match client.acquire(Purpose::Me, key, &ONE) {
+        Ok(Outcome::Timeout) => true,
+        Ok(Outcome::Locked(_)) => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_machine_that_is_down_costs_one_timeout() {
+    let (down, alive) = (FullBacklog::new(), Embedded::start("pools"));
+    let address = down.address.to_string();
+    let client = Client::with(MediaWiki::new([&address, &alive.address]), TIMEOUTS);
+    let mut requests = Requests { client: &client, key: key_of(&address, &alive.address), slow: 0 };
+    assert!((0..100).all(|_| requests.make()), "the other server grants each");
+    // A busy machine may stop a request for as long.
+    assert!((1..=3).contains(&requests.slow), "{} of 100 requests waited for it", requests.slow);
+}
+
+#[test]
+fn where_no_other_server_is_left_that_is_said_at_once() {
+    let down = FullBacklog::new();
+    let client = Client::with(MediaWiki::new([down.address.to_string()]), TIMEOUTS);
+    let mut requests = Requests { client: &client, key: "k".into(), slow: 0 };
+    assert!(!(0..100).any(|_| requests.make()), "nobody grants anything");
+    assert!((1..=3).contains(&requests.slow), "{} of 100 requests waited for it", requests.slow);
+}
+
+#[test]
+fn a_machine_that_is_up_again_is_found_without_waiting_for_it() {
+    let (down, alive) = (FullBacklog::new(), Embedded::start("pools"));
+    let address = down.address.to_string();
+    let client = Client::with(MediaWiki::new([&address, &alive.address]), TIMEOUTS);
+    let mut requests = Requests { client: &client, key: key_of(&address, &alive.address), slow: 0 };
+    assert!((0..10).all(|_| requests.make()));
+    // Its locks are known by their release, to which it answers nonsense.
+    let found = Strange::on(down.open(), b"LOCKED\n");
+    let deadline = Instant::now() + PATIENCE;
+    while requests.make() {
+        assert!(Instant::now() < deadline, "it is not found");
+    }
+    assert!(found.connections() >= 1 && requests.slow <= 3, "{} requests waited for it", requests.slow);
+}
+
+#[test]
+fn a_key_returns_to_its_server() {
+    let (listener, alive) = (TcpListener::bind("127.0.0.1:0").expect("a port is free"), Embedded::start("pools"));
+    let address = listener.local_addr().expect("is bound").to_string();
+    let key = key_of(&address, &alive.address);
+    drop(listener);
+    let client = Client::with(MediaWiki::new([&address, &alive.address]), TIMEOUTS);
+    let Ok(Outcome::Locked(held)) = client.acquire(Purpose::Me, &key, &ONE) else { panic!("the other grants it") };
+    assert!(is_held_at(&alive.address, &key));
+    held.release().expect("was held until now");
+    let back = Embedded::start_on(&address, "pools");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let Ok(Outcome::Locked(_held)) = client.acquire(Purpose::Me, &key, &ONE) else {
+            panic!("one of them grants it")
+        };
+        if is_held_at(&back.address, &key) {
+            assert!(!is_held_at(&alive.address, &key));
+            return;
+        }
+        assert!(Instant::now() < deadline, "it is not found");
+        thread::sleep(PAUSE);
+    }
+}
+
+#[test]
+fn a_server_that_stays_silent_is_asked_ever_more_rarely() {
+    let silent = Strange::start(b"");
+    let timeouts = Timeouts { answer: Duration::from_millis(20), retry: Duration::from_millis(50), connect: PATIENCE };
+    let client = Client::with(MediaWiki::new([&silent.address]), timeouts);
+    let mut requests = Requests { client: &client, key: "k".into(), slow: 0 };
+    let begun = Instant::now();
+    while silent.connections() < 8 && begun.elapsed() < PATIENCE {
+        assert!(!requests.make(), "it grants nothing");
+    }
+    // After 50, 100 and 200 ms, and then every 400; each time it has 20 to answer.
+    let most = 4 + begun.elapsed().as_millis() / 420;
+    let asked = silent.connections();
+    assert!(asked >= 5 && asked as u128 <= most, "{asked} times, of at most {most}");
+}

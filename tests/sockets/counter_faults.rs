@@ -1,0 +1,234 @@
+//! What clients of the counters do to a daemon, on the real program over real sockets.
+
+use poolcounter_testkit::counter::CounterClient;
+use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::frames::{self, acquire, dump, get, record, release};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+const MIB: u64 = 1024 * 1024;
+const MANY: u32 = 100_000;
+/// The time that somebody else's request takes at most while a client misbehaves. The daemon answers in well under a
+/// millisecond; the rest is what a busy machine may add.
+const PROMPT: Duration = Duration::from_secs(2);
+
+fn start(options: &[&str]) -> Daemon {
+    Daemon::start_with_counters(&[&["--counter-buckets", "1000"], options].concat())
+}
+
+fn connect(daemon: &Daemon) -> CounterClient {
+    CounterClient::to(daemon.counters())
+}
+
+fn name(n: u32) -> Vec<u8> {
+    format!("some-counter-{n:06}").into()
+}
+
+/// One unit of each of many counters.
+fn acquire_many(client: &mut CounterClient) {
+    let requests: Vec<Vec<u8>> = (0..MANY).map(|n| acquire(1, 9, &name(n))).collect();
+    assert!(client.pipeline(&requests).into_iter().all(|is_granted| is_granted));
+}
+
+/// Asserts that others are served, and tells how long the slowest of some requests took.
+fn serves_promptly(client: &mut CounterClient) -> Duration {
+    let asked = (0..50).map(|_| {
+        let begun = Instant::now();
+        assert_eq!(client.status(&acquire(1, 1, b"other")), 0);
+        assert_eq!(client.status(&release(1, b"other")), 0);
+        begun.elapsed()
+    });
+    let slowest = asked.max().unwrap_or_default();
+    assert!(slowest < PROMPT, "others waited for {slowest:?}");
+    slowest
+}
+
+/// Reads a whole Dump, and asserts that it tells of each of the many once.
+fn read_dump(client: &mut CounterClient) {
+    let mut names: BTreeSet<Vec<u8>> = BTreeSet::new();
+    loop {
+        let reply = client.reply();
+        let Some((_, _, name)) = record(&reply) else { break };
+        assert!(names.insert(name.to_vec()), "a counter is told of twice");
+    }
+    assert!((0..MANY).all(|n| names.contains(&name(n))), "some counter is missing");
+}
+
+#[test]
+fn dumps_that_nobody_reads_cost_little_and_go_on_over_an_upgrade() {
+    const READERS: usize = 20;
+    let mut daemon = start(&[]);
+    let (mut holder, mut other) = (connect(&daemon), connect(&daemon));
+    acquire_many(&mut holder);
+    serves_promptly(&mut other);
+    let before = daemon.memory();
+    // Four of them stop yrmcds.
+    let mut readers: Vec<CounterClient> = (0..READERS).map(|_| connect(&daemon)).collect();
+    for reader in &mut readers {
+        reader.send(&dump().repeat(3));
+    }
+    let begun = Instant::now();
+    let mut slowest = Duration::ZERO;
+    while begun.elapsed() < Duration::from_millis(500) {
+        slowest = slowest.max(serves_promptly(&mut other));
+    }
+    let grown = daemon.memory().saturating_sub(before);
+    println!(
+        "{READERS} Dumps of {MANY} counters are not read: {grown} bytes more, others waited for {slowest:?} at most"
+    );
+    assert!(grown < READERS as u64 * MIB / 4, "the daemon grew by {grown} bytes");
+    // Some are read now, some after an upgrade, some never.
+    read_dump(&mut readers[0]);
+    daemon.upgrade();
+    serves_promptly(&mut other);
+    for _ in 0..2 {
+        read_dump(&mut readers[0]);
+    }
+    for _ in 0..3 {
+        read_dump(&mut readers[1]);
+    }
+    assert_eq!(readers[1].consumption(&name(7)), Some(1));
+    // Whoever held the counters holds them still.
+    assert_eq!(holder.status(&release(1, &name(MANY - 1))), 0);
+    drop(readers);
+    other.wait_until(|other| other.stat("curr_connections") == 2);
+}
+
+#[test]
+fn whoever_leaves_with_many_counters_gives_them_back_at_once() {
+    let daemon = start(&[]);
+    let mut other = connect(&daemon);
+    for how in ["close", "half-close", "reset"] {
+        let mut holder = connect(&daemon);
+        acquire_many(&mut holder);
+        assert_eq!(other.consumption(&name(MANY - 1)), Some(1));
+        let begun = Instant::now();
+        match how {
+            "close" => drop(holder),
+            "half-close" => {
+                holder.finish();
+                assert!(holder.wait_for_end().is_empty());
+            }
+            _ => holder.reset(),
+        }
+        other.wait_until(|other| other.consumption(&name(MANY - 1)) == Some(0));
+        println!("{MANY} counters came back {:?} after a {how}", begun.elapsed());
+        assert!(begun.elapsed() < PROMPT);
+        assert_eq!(other.consumption(&name(0)), Some(0));
+    }
+    let begun = Instant::now();
+    assert_eq!(other.status(&acquire(9, 9, &name(0))), 0);
+    assert!(begun.elapsed() < PROMPT);
+}
+
+#[test]
+fn half_closed_connections_do_not_stay() {
+    let daemon = start(&[]);
+    let mut other = connect(&daemon);
+    let mut slowest = Duration::ZERO;
+    let mut kept = Vec::new();
+    for n in 0..200_u32 {
+        let mut client = connect(&daemon);
+        assert_eq!(client.status(&acquire(1, 1, b"foo")), 0);
+        // The peer of some is gone, that of others just waits for the end.
+        if n % 2 == 0 {
+            client.finish();
+            kept.push(client);
+        } else {
+            client.reset();
+        }
+        slowest = slowest.max(other.wait_until(|other| other.consumption(b"foo") == Some(0)));
+    }
+    println!("after a FIN or an RST a counter came back within {slowest:?}");
+    assert!(slowest < PROMPT);
+    other.wait_until(|other| other.stat("curr_connections") == 1);
+    assert_eq!(other.stat("total_connections"), 201);
+    assert!(kept.iter_mut().all(|client| client.wait_for_end().is_empty()));
+}
+
+#[test]
+fn a_connection_too_many_is_accepted_and_closed() {
+    let daemon = start(&["--counter-max-connections", "2"]);
+    let (mut first, mut second) = (connect(&daemon), connect(&daemon));
+    assert_eq!(first.status(&acquire(1, 1, b"foo")), 0);
+    assert_eq!(second.status(&get(b"foo")), 0);
+    assert!(connect(&daemon).wait_for_end().is_empty());
+    assert_eq!(daemon.connect().ask("ACQ4ME k 1 1 0"), "LOCKED", "the pools have a limit of their own");
+    assert_eq!(first.stat("curr_connections"), 2);
+    drop(second);
+    first.wait_until(|first| first.stat("curr_connections") == 1);
+    assert_eq!(connect(&daemon).status(&get(b"foo")), 0);
+}
+
+/// How long the interval of 10 seconds lasts in which this is asked.
+fn left_of_interval() -> Duration {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later");
+    Duration::from_millis(10_000 - (since_1970.as_millis() % 10_000) as u64)
+}
+
+/// The memory that is allowed is reached, and there is some again when the interval is over, in which none of it was used.
+#[test]
+fn memory_is_limited_and_comes_back() {
+    // Most of what follows is to happen within one interval.
+    if left_of_interval() < Duration::from_secs(4) {
+        thread::sleep(left_of_interval());
+    }
+    let daemon = start(&["--counter-max-memory", "4", "--counter-stats-interval", "10"]);
+    let (mut client, mut other) = (connect(&daemon), connect(&daemon));
+    let before = daemon.memory();
+    let requests: Vec<Vec<u8>> = (0..MANY).map(|n| acquire(1, 9, &name(n))).collect();
+    let granted = client.pipeline(&requests).into_iter().filter(|is_granted| *is_granted).count();
+    let grown = daemon.memory().saturating_sub(before);
+    println!("{granted} counters with names of 19 bytes fit into 4 MiB, of which the daemon used {grown} bytes");
+    assert_eq!(granted as u64, 4 * MIB / (64 + 32 + 19), "as many as are reckoned");
+    assert!(grown < 8 * MIB, "what is reckoned is about what is used");
+    let new = b"new".repeat(100);
+    assert_eq!(other.status(&acquire(1, 9, &new)), 0x82);
+    assert_eq!(other.status(&get(&new)), 0x01);
+    assert_eq!(other.status(&acquire(9, 9, &name(0))), 0x21);
+    assert_eq!(client.status(&acquire(1, 9, &name(0))), 0, "those who hold something go on");
+    drop(client);
+    other.wait_until(|other| other.consumption(&name(0)) == Some(0));
+    // What was held takes no memory now, and counters that nobody holds do.
+    let pairs: Vec<Vec<u8>> =
+        (0..MANY).flat_map(|n| [acquire(1, 9, &name(MANY + n)), release(1, &name(MANY + n))]).collect();
+    other.pipeline(&pairs);
+    assert_eq!(other.status(&acquire(1, 9, &new)), 0x82);
+    let left = left_of_interval();
+    let begun = Instant::now();
+    other.wait_until(|other| other.status(&acquire(1, 9, &new)) == 0);
+    println!("there was memory after {:?}, when the interval had {left:?} to go", begun.elapsed());
+    assert!(begun.elapsed() + Duration::from_millis(100) >= left, "it came early");
+    assert!(begun.elapsed() < left + PROMPT, "it came late");
+    other.wait_until(|other| other.stat("objects") == 1);
+    assert_eq!(other.consumption(&name(0)), None);
+    assert!(daemon.memory() < before + 8 * MIB);
+}
+
+/// Bytes of all kinds end a connection at worst.
+#[test]
+fn garbage_is_answered() {
+    let daemon = start(&[]);
+    let mut other = connect(&daemon);
+    let mut seed = 11_u64;
+    for _ in 0..50 {
+        let mut client = connect(&daemon);
+        let garbage: Vec<u8> = (0..20_000)
+            .map(|_| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                // Many zeros, so that some lengths are short.
+                if seed >> 62 == 0 { (seed >> 54) as u8 } else { 0 }
+            })
+            .collect();
+        // Either side may be the first to end it.
+        let _ = client.stream().write_all(&garbage);
+        client.finish();
+        let mut said = Vec::new();
+        let _ = client.stream().read_to_end(&mut said);
+        assert!(frames::replies(&said).all(|reply| reply[0] == 0x91));
+    }
+    serves_promptly(&mut other);
+    other.wait_until(|other| other.stat("curr_connections") == 1);
+}

@@ -1,0 +1,643 @@
+//! The program as a process: how it starts, where it listens, what it logs, and how it ends.
+
+use nix::sys::signal::Signal;
+use poolcounter::cli::COMMANDS;
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
+use poolcounter_testkit::scratch::Scratch;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// "At once", on a machine that has other things to do.
+const PROMPT: Duration = Duration::from_secs(2);
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(Daemon::program()).args(arguments).stdin(Stdio::null()).output().expect("the program runs")
+}
+
+/// The one sentence with which the program refuses to start.
+fn refusal(arguments: &[&str]) -> String {
+    refusal_with(1, arguments)
+}
+
+fn refusal_with(code: i32, arguments: &[&str]) -> String {
+    let Output { status, stdout, stderr } = run(arguments);
+    let sentence = String::from_utf8(stderr).expect("is text");
+    assert_eq!(status.code(), Some(code), "{arguments:?}: {sentence}");
+    assert!(stdout.is_empty(), "{arguments:?} prints");
+    assert_eq!(sentence.lines().count(), 1, "{arguments:?}: {sentence}");
+    let sentence = sentence.trim_end().strip_prefix("poolcounter: ").expect("the sentence says who speaks");
+    sentence.to_string()
+}
+
+fn unix(path: &Path) -> String {
+    format!("unix:{}", path.display())
+}
+
+/// Asks for a lock on `key` at a local socket.
+fn lock_at(path: &Path, key: &str) -> (String, UnixStream) {
+    let mut stream = UnixStream::connect(path).expect("connects");
+    stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+    writeln!(stream, "ACQ4ME {key} 1 9 0").expect("is sent");
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line).expect("a line comes");
+    (line, stream)
+}
+
+/// The connection ends, in whatever way.
+fn is_closed(stream: &mut impl Read) -> bool {
+    !matches!(stream.read(&mut [0; 64]), Ok(len) if len > 0)
+}
+
+/// Runs a tool that this machine may not have.
+fn has(tool: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|directory| directory.join(tool).is_file());
+    if !found {
+        poolcounter_testkit::skipped(&format!("what needs {tool}, because it is not installed"));
+    }
+    found
+}
+
+// Starting
+
+#[test]
+fn it_says_that_it_listens() {
+    let mut daemon = Daemon::start(&[]);
+    let start = daemon.lines.last().expect("it has said so").clone();
+    let address = daemon.address;
+    assert_ne!(address.port(), 0, "{start}");
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(start.ends_with(&format!(" INFO ] poolcounter {version} listens on {address}")), "{start}");
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait();
+}
+
+#[test]
+fn it_listens_on_the_machine_itself_unless_told_otherwise() {
+    let daemon = Daemon::run(Command::new(Daemon::program()).args(["-p", "0"]).stdin(Stdio::null()));
+    let start = daemon.lines.last().expect("it has said so");
+    let addresses: Vec<&str> =
+        start.split(" listens on ").nth(1).unwrap_or_default().split(" and ").map(str::trim).collect();
+    assert!(addresses[0].starts_with("127.0.0.1:"), "{start}");
+    // A machine may be without IPv6.
+    assert!(addresses[1..].iter().all(|address| address.starts_with("[::1]:")), "{start}");
+    for address in addresses {
+        let mut client = Client::to(address.parse().expect("an address"));
+        assert_eq!(client.ask("RELEASE"), "NOT_LOCKED", "{address}");
+    }
+}
+
+#[test]
+fn it_listens_wherever_it_is_told() {
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
+    let listen = ["-l", "127.0.0.2:0", "--listen", &unix(&path), "-l", "127.0.0.3:0"];
+    let daemon = Daemon::run(Command::new(Daemon::program()).args(listen).stdin(Stdio::null()));
+    let start = daemon.lines.last().expect("it has said so");
+    let last: SocketAddr = start.rsplit(' ').next().expect("a word").parse().expect("an address");
+    assert_eq!(
+        (daemon.address.ip(), last.ip()),
+        (Ipv4Addr::new(127, 0, 0, 2).into(), Ipv4Addr::new(127, 0, 0, 3).into())
+    );
+    assert!(start.contains(&format!(", {} and ", unix(&path))), "{start}");
+    // All doors lead to the same pools.
+    let (first, _holder) = lock_at(&path, "k");
+    assert_eq!(first, "LOCKED\n");
+    assert_eq!(daemon.connect().ask("ACQ4ME k 1 9 0"), "TIMEOUT");
+    assert_eq!(Client::to(last).ask("ACQ4ME k 1 9 0"), "TIMEOUT");
+}
+
+#[test]
+fn what_it_cannot_use_is_named() {
+    let scratch = Scratch::new();
+    let nowhere = unix(&scratch.file("no/socket"));
+    for (arguments, named) in [
+        (["-l", "nowhere"], "nowhere"),
+        (["-l", "127.0.0.1:99999"], "127.0.0.1:99999"),
+        (["-l", "192.0.2.1:0"], "192.0.2.1:0"),
+        (["-l", &nowhere], &nowhere),
+        (["--port", "many"], "many"),
+        (["--max-line", "1"], "--max-line"),
+        (["--socket-mode", "rw"], "--socket-mode"),
+        (["--frobnicate", "1"], "frobnicate"),
+        (["-l", "127.0.0.1:0"], "surplus"),
+    ] {
+        let mut all = arguments.to_vec();
+        all.extend((named == "surplus").then_some("surplus"));
+        // What is well-formed and cannot be listened on is no misuse.
+        let code = if ["192.0.2.1:0", &nowhere].contains(&named) { 1 } else { 64 };
+        let sentence = refusal_with(code, &all);
+        assert!(sentence.contains(named), "{all:?}: {sentence}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let first = Daemon::start(&[]);
+    let sentence = refusal(&["-l", &first.address.to_string()]);
+    assert!(sentence.starts_with(&format!("cannot listen on {}: ", first.address)), "{sentence}");
+    assert_eq!(first.connect().ask("RELEASE"), "NOT_LOCKED");
+}
+
+#[test]
+fn help_and_version_are_printed() {
+    let Output { status, stdout, stderr } = run(&["--help"]);
+    let help = String::from_utf8(stdout).expect("is text");
+    assert!(status.success() && stderr.is_empty());
+    for option in (COMMANDS[0].options)() {
+        assert_ne!(help.contains(&format!("--{} ", option.long)), option.is_hidden, "--{}", option.long);
+    }
+    assert_eq!(run(&["-h"]).stdout, help.as_bytes());
+    for option in ["--version", "-V"] {
+        let Output { status, stdout, stderr } = run(&[option]);
+        assert!(status.success() && stderr.is_empty());
+        assert_eq!(stdout, concat!("poolcounter ", env!("CARGO_PKG_VERSION"), "\n").as_bytes());
+    }
+}
+
+// Commands
+
+#[test]
+fn the_daemon_is_a_command_among_others() {
+    let named = Daemon::run(Command::new(Daemon::program()).args(["serve", "-l", "127.0.0.1:0"]).stdin(Stdio::null()));
+    assert_eq!(named.connect().ask("RELEASE"), "NOT_LOCKED");
+
+    let help = run(&["help"]);
+    assert_eq!(help.stdout, run(&["--help"]).stdout);
+    let overview = String::from_utf8(help.stdout).expect("is text");
+    let options = overview.find("\nOptions:").expect("there are some");
+    for command in COMMANDS {
+        let at = overview.find(&format!("\n    {} ", command.name));
+        assert!(at.is_some_and(|at| at < options), "{} does not stand before the options", command.name);
+        let help = run(&["help", command.name]);
+        assert!(help.status.success() && help.stderr.is_empty());
+        assert_eq!(help.stdout, run(&[command.name, "--help"]).stdout, "{}", command.name);
+        let help = String::from_utf8(help.stdout).expect("is text");
+        for option in (command.options)() {
+            let is_told = help.contains(&format!("--{} ", option.long));
+            assert_ne!(is_told, option.is_hidden, "{}: --{}", command.name, option.long);
+        }
+        assert_eq!(run(&[command.name, "--version"]).stdout, run(&["--version"]).stdout);
+    }
+}
+
+#[test]
+fn what_is_no_command_is_named() {
+    for arguments in
+        [&["frobnicate"][..], &["frobnicate", "--help"], &["help", "frobnicate"], &["help", "serve", "frobnicate"]]
+    {
+        let sentence = refusal_with(64, arguments);
+        assert!(sentence.contains("\"frobnicate\""), "{arguments:?}: {sentence}");
+    }
+    assert!(refusal_with(64, &["serve", "--frobnicate"]).contains("frobnicate"));
+}
+
+// The configuration file
+
+#[test]
+fn settings_can_stand_in_a_file() {
+    let scratch = Scratch::new();
+    let (path, socket) = (scratch.file("conf"), scratch.file("socket"));
+    fs::write(&path, format!("listen = ['127.0.0.1:0', '{}']\nmax_locks = 1\nmax_line = 100\n", unix(&socket)))
+        .expect("can be written");
+    let config = path.display().to_string();
+    let start = |arguments: &[&str]| {
+        Daemon::run(Command::new(Daemon::program()).args(["-c", &config]).args(arguments).stdin(Stdio::null()))
+    };
+    let daemon = start(&[]);
+    assert_eq!(lock_at(&socket, "k").0, "LOCKED\n");
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("ACQ4ME a 1 1 0"), "LOCKED");
+    assert_eq!(client.ask("ACQ4ME b 1 1 0"), "LOCK_HELD");
+    assert_eq!(client.ask(&"x".repeat(200)), "ERROR LINE_TOO_LONG");
+
+    // The addresses of the command line replace those of the file, of which one is taken.
+    let other = start(&["-l", "127.0.0.1:0", "--max-line", "300"]);
+    let mut client = other.connect();
+    assert_eq!(client.ask(&"x".repeat(200)), "ERROR BAD_COMMAND");
+    assert_eq!(client.ask("ACQ4ME a 1 1 0"), "LOCKED");
+    assert_eq!(client.ask("ACQ4ME b 1 1 0"), "LOCK_HELD", "what the command line leaves alone is as in the file");
+}
+
+#[test]
+fn what_is_wrong_in_the_file_is_named() {
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
+    let config = path.display().to_string();
+    for (text, named) in [
+        ("port = 0\nvirtual_ip = '10.0.0.1'\n", ":2: there is no setting virtual_ip"),
+        ("\n\nlisten = ['127.0.0.1:0', 'nowhere']\n", ":3: listen: \"nowhere\" is not an address"),
+        ("max_locks = 0\n", ":1: max_locks: \"0\" is not a number from 1 to 65535"),
+        ("max_locks\n", ":1: "),
+    ] {
+        fs::write(&path, text).expect("can be written");
+        let sentence = refusal(&["-c", &config]);
+        assert!(sentence.starts_with(&format!("{config}{named}")), "{text:?}: {sentence}");
+    }
+    fs::write(&path, b"# \xff\n").expect("can be written");
+    assert!(refusal(&["-c", &config]).starts_with(&format!("{config}: cannot be read: ")));
+    assert!(refusal(&["-c", "/dev/zero"]).contains("longer than"));
+    assert!(refusal(&["-c", "/nowhere"]).starts_with("/nowhere: cannot be read: "));
+    assert!(run(&["-c", "/nowhere", "--help"]).status.success(), "whoever asks for help gets it");
+}
+
+#[test]
+fn check_names_all_mistakes_with_their_lines_and_what_would_be_right() {
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
+    let config = path.display().to_string();
+    let said_of = |text: &str, options: &[&str]| {
+        fs::write(&path, text).expect("can be written");
+        let output = run(&[&["--check", "-c", &config], options].concat());
+        let said = String::from_utf8(output.stderr).expect("is text");
+        let said = said.lines().map(|line| line.replace("poolcounter: ", "").replace(&*config, "F"));
+        (output.status.code(), said.collect::<Vec<String>>())
+    };
+    let lines = |lines: &[&str]| lines.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let text = "listn = ['1.2.3.4']\nmax_hodl = 3\nhttp = 7580\njobs = true\njobs_port = 1\n[[access]]\nwho = ['al']\nmya = []\n";
+    let named = [
+        "F:1: there is no setting listn; did you mean listen?",
+        "F:2: there is no setting max_hodl; did you mean max_hold?",
+        "F:3: http: \"7580\" is not an address; use 127.0.0.1:7580",
+        "F:4: jobs is a section; jobs.enable = true turns the service on",
+        "F:5: there is no setting jobs_port; did you mean jobs.port?",
+        "F:7: access: who: \"al\" is not all, net:, user:, group: or cn: and a name",
+        "F:8: access: mya: this is not a single value",
+        "F: 7 mistakes",
+    ];
+    assert_eq!(said_of(text, &[]), (Some(1), lines(&named)));
+    let (code, said) = said_of(text, &["--port", "x", "--jobs-store", "disk"]);
+    assert_eq!((code, said.len()), (Some(64), named.len() + 2), "{said:?}");
+    for text in ["members = true\n[[members.pool]]\nname = 'a'\nmax = 1\n", "members = true\nmembers.port = 1\n"] {
+        let said = said_of(text, &[]);
+        assert_eq!(said, (Some(1), lines(&["F:1: members is a section; members.enable = true turns the service on"])));
+    }
+    assert_eq!(said_of("jobs.enable = true\njobs.store = 'memory:'\n", &[]), (Some(0), Vec::new()));
+}
+
+// Local sockets
+
+#[test]
+fn a_socket_left_behind_is_replaced() {
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
+    drop(UnixListener::bind(&path).expect("can be made"));
+    assert!(path.exists());
+    let _daemon = Daemon::start(&["-l", &unix(&path)]);
+    assert_eq!(lock_at(&path, "k").0, "LOCKED\n");
+}
+
+#[test]
+fn a_socket_in_use_is_left_alone() {
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
+    let _first = Daemon::start(&["-l", &unix(&path)]);
+    let sentence = refusal(&["-l", &unix(&path)]);
+    assert!(sentence.starts_with(&format!("cannot listen on {}: ", unix(&path))), "{sentence}");
+    assert_eq!(lock_at(&path, "k").0, "LOCKED\n");
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_left_alone() {
+    let scratch = Scratch::new();
+    let path = scratch.file("precious");
+    fs::write(&path, "data").expect("can be written");
+    let sentence = refusal(&["-l", &unix(&path)]);
+    assert!(sentence.contains(&unix(&path)), "{sentence}");
+    assert_eq!(fs::read_to_string(&path).expect("is there"), "data");
+}
+
+#[test]
+fn a_socket_has_the_permissions_asked_for() {
+    let scratch = Scratch::new();
+    for (mode, bits) in [("600", 0o600), ("666", 0o666), ("0660", 0o660)] {
+        let path = scratch.file(mode);
+        let _daemon = Daemon::start(&["-l", &unix(&path), "--socket-mode", mode]);
+        let permissions = fs::metadata(&path).expect("is there").permissions();
+        assert_eq!(permissions.mode() & 0o777, bits, "{mode}");
+    }
+}
+
+// Sockets from elsewhere
+
+#[test]
+fn a_tcp_socket_on_the_standard_input_is_listened_on() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let stdin = Stdio::from(OwnedFd::from(listener));
+    let mut daemon = Daemon::run(Command::new(Daemon::program()).args(["-l", "127.0.0.1:0"]).stdin(stdin));
+    assert!(
+        daemon.lines.iter().any(|line| line.contains("the addresses set for the pools are ignored")),
+        "{:?}",
+        daemon.lines
+    );
+    assert!(daemon.lines.last().expect("a line").ends_with(&format!("listens on {address}")), "{:?}", daemon.lines);
+    assert_eq!(Client::to(address).ask("RELEASE"), "NOT_LOCKED");
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+}
+
+#[test]
+fn a_local_socket_on_the_standard_input_is_listened_on_and_left_to_its_maker() {
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
+    let listener = UnixListener::bind(&path).expect("can be made");
+    let mut daemon = Daemon::run(Command::new(Daemon::program()).stdin(Stdio::from(OwnedFd::from(listener))));
+    assert!(daemon.lines.last().expect("a line").ends_with(&format!("listens on {}", unix(&path))));
+    assert_eq!(lock_at(&path, "k").0, "LOCKED\n");
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+    assert!(path.exists(), "whoever made it removes it");
+}
+
+#[test]
+fn a_connection_on_the_standard_input_is_no_listener() {
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let stdin = Stdio::from(OwnedFd::from(theirs));
+    let daemon = Daemon::run(Command::new(Daemon::program()).args(["-l", "127.0.0.1:0"]).stdin(stdin));
+    assert_eq!(daemon.connect().ask("RELEASE"), "NOT_LOCKED");
+    drop(ours);
+    assert_eq!(daemon.connect().ask("RELEASE"), "NOT_LOCKED");
+}
+
+// Ending
+
+fn stops_at_once(signal: Signal) {
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
+    let mut daemon = Daemon::start(&["-l", &unix(&path)]);
+    let (mut holder, mut waiter) = (daemon.connect(), daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME k 1 9 60"), "LOCKED");
+    waiter.send(b"ACQ4ME k 1 9 60\n");
+    holder.wait_for_stat("waiting_workers", 1);
+    let asked = Instant::now();
+    daemon.signal(signal);
+    let status: ExitStatus = daemon.wait();
+    assert!(asked.elapsed() < PROMPT, "{signal} took {:?}", asked.elapsed());
+    assert_eq!(status.code(), Some(0), "{signal}: {status}");
+    assert!(is_closed(&mut holder.stream()) && is_closed(&mut waiter.stream()));
+    assert!(!path.exists(), "its socket goes with it");
+    daemon.wait_for_log("poolcounter stops");
+}
+
+#[test]
+fn sigterm_and_sigint_end_it_at_once() {
+    stops_at_once(Signal::SIGTERM);
+    stops_at_once(Signal::SIGINT);
+}
+
+#[test]
+fn sighup_and_sigpipe_change_nothing() {
+    let mut daemon = Daemon::start(&[]);
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 9 60"), "LOCKED");
+    for _ in 0..3 {
+        daemon.signal(Signal::SIGHUP);
+        daemon.signal(Signal::SIGPIPE);
+        assert_eq!(daemon.connect().ask("ACQ4ME k 1 9 0"), "TIMEOUT");
+    }
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0));
+}
+
+// Limits of the process
+
+#[test]
+fn connections_beyond_the_limit_are_closed_and_counted() {
+    let daemon = Daemon::start(&["--max-connections", "2"]);
+    let (mut first, mut second) = (daemon.connect(), daemon.connect());
+    assert_eq!(first.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    assert_eq!(second.ask("ACQ4ME k 1 9 0"), "TIMEOUT");
+    let mut third = daemon.connect();
+    assert_eq!(third.rest(), "", "the third is closed without a word");
+    assert_eq!(first.stat("connect_errors"), 1);
+    // Those that were there are as well as before, and there is room again once one has gone.
+    assert_eq!(second.ask("ACQ4ME k 1 9 0"), "TIMEOUT");
+    drop(second);
+    let deadline = Instant::now() + PATIENCE;
+    while is_turned_away(&daemon) {
+        assert!(Instant::now() < deadline, "the place of a connection that has gone stays taken");
+    }
+    assert_eq!(first.ask("RELEASE"), "RELEASED");
+}
+
+fn is_turned_away(daemon: &Daemon) -> bool {
+    let client = daemon.connect();
+    // The daemon may have closed it already.
+    let _ = client.stream().write_all(b"RELEASE\n");
+    is_closed(&mut client.stream())
+}
+
+// Logs
+
+/// What a daemon with these arguments logs of one connection and its two requests.
+fn log_of_a_visit(environment: &str, arguments: &[&str]) -> Vec<String> {
+    let mut command = Command::new("env");
+    command.arg(environment).args([Daemon::program(), "-l", "127.0.0.1:0"]).args(arguments).stdin(Stdio::null());
+    let mut daemon = Daemon::run(&mut command);
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("ACQ4ME key 1 5 5"), "LOCKED");
+    assert_eq!(client.ask("RELEASE"), "RELEASED");
+    client.finish();
+    assert_eq!(client.rest(), "");
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait();
+    daemon.wait_for_log("poolcounter stops");
+    let is_of_visit =
+        |line: &&String| !line.contains("listens on") && !line.contains("stops") && !line.contains("WARN");
+    daemon.lines.iter().filter(is_of_visit).cloned().collect()
+}
+
+#[test]
+fn requests_are_not_logged() {
+    assert_eq!(log_of_a_visit("RUST_LOG=", &[]), [""; 0]);
+}
+
+#[test]
+fn connections_are_logged_when_asked_for() {
+    for log in [log_of_a_visit("RUST_LOG=", &["-v"]), log_of_a_visit("RUST_LOG=debug", &[])] {
+        assert!(log.iter().any(|line| line.contains(" opened: 127.0.0.1:") && line.ends_with(" (pools)")), "{log:#?}");
+        assert!(log.iter().any(|line| line.contains(" closed: 127.0.0.1:") && line.ends_with(" (pools)")), "{log:#?}");
+        assert!(!log.iter().any(|line| line.contains("ACQ4ME")), "{log:#?}");
+    }
+}
+
+#[test]
+fn lines_are_logged_when_asked_for_twice() {
+    let first = log_of_a_visit("RUST_LOG=", &["-vv"]);
+    for log in [first, log_of_a_visit("RUST_LOG=", &["-v", "--verbose"]), log_of_a_visit("RUST_LOG=trace", &[])] {
+        for text in [" opened: ", "> ACQ4ME key 1 5 5", "< LOCKED", "> RELEASE", "< RELEASED", " closed: "] {
+            assert!(log.iter().any(|line| line.contains(text)), "{text}: {log:#?}");
+        }
+    }
+}
+
+#[test]
+fn what_the_environment_says_of_the_log_counts() {
+    assert_eq!(log_of_a_visit("RUST_LOG=info", &["-vv"]), [""; 0]);
+}
+
+#[test]
+fn a_lock_that_is_held_for_long_is_logged_with_its_holder() {
+    let mut daemon = Daemon::start(&["--warn-hold", "1"]);
+    let (mut quick, mut slow, mut slower) = (daemon.connect(), daemon.connect(), daemon.connect());
+    assert_eq!(slower.ask("ACQ4ME Article:\x1b[2J 1 9 0"), "LOCKED");
+    assert_eq!(slow.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    assert_eq!(quick.ask("ACQ4ME other 1 9 0"), "LOCKED");
+    assert_eq!(quick.ask("RELEASE"), "RELEASED");
+    let line = daemon.wait_for_log("overdue");
+    let address = slower.stream().local_addr().expect("is connected");
+    let wanted = format!("WARN ] a lock is overdue: {address} has held Article:\\u{{1b}}[2J for ");
+    assert!(line.contains(&wanted), "{line} does not contain {wanted}");
+    thread::sleep(Duration::from_millis(2_500));
+    assert_eq!(daemon.new_log(), [""; 0], "the other, and its being twice as old, come a minute later");
+}
+
+#[test]
+fn the_holder_at_a_local_socket_is_its_process() {
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
+    let mut daemon = Daemon::start(&["-l", &unix(&path), "--warn-hold", "1"]);
+    let (reply, _holder) = lock_at(&path, "k");
+    assert_eq!(reply, "LOCKED\n");
+    let line = daemon.wait_for_log("overdue");
+    assert!(line.contains(&format!("unix:{} has held k for ", std::process::id())), "{line}");
+}
+
+#[test]
+fn a_key_that_refuses_many_is_logged_once() {
+    let mut daemon = Daemon::start(&["--warn-refusals", "1"]);
+    let (mut holder, mut client) = (daemon.connect(), daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    (0..500).for_each(|_| assert_eq!(client.ask("ACQ4ME k 1 1 0"), "QUEUE_FULL"));
+    let line = daemon.wait_for_log("a key refuses many");
+    assert!(line.contains("WARN ] a key refuses many: k has refused 61 requests in "), "{line}");
+    assert_eq!(daemon.new_log(), [""; 0]);
+}
+
+// Tools
+
+#[test]
+fn start_stop_daemon_starts_and_stops_it() {
+    if !has("start-stop-daemon") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (socket, pidfile) = (scratch.file("socket"), scratch.file("pid"));
+    let start_stop_daemon = |arguments: &[&str]| {
+        let status = Command::new("start-stop-daemon")
+            .args(["--quiet", "--pidfile", &pidfile.display().to_string(), "--exec", Daemon::program()])
+            .args(arguments)
+            .status();
+        status.expect("is installed")
+    };
+    assert!(start_stop_daemon(&["--start", "-b", "--make-pidfile", "--", "-l", &unix(&socket)]).success());
+    let deadline = Instant::now() + PATIENCE;
+    while UnixStream::connect(&socket).is_err() {
+        assert!(Instant::now() < deadline, "it does not listen");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let (reply, mut holder) = lock_at(&socket, "k");
+    assert_eq!(reply, "LOCKED\n");
+    assert!(start_stop_daemon(&["--status"]).success());
+    assert!(start_stop_daemon(&["--stop", "--retry", "10"]).success());
+    assert!(is_closed(&mut holder));
+    assert!(!socket.exists(), "it stopped by itself");
+    assert!(!start_stop_daemon(&["--status"]).success());
+}
+
+/// One receive, one send and one wait a request, and nothing else.
+#[test]
+fn a_request_takes_three_system_calls() {
+    const REQUESTS: usize = 100;
+    /// What a batch begins and ends with.
+    const FEW: usize = 5;
+    if !has("strace") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let trace = scratch.file("trace");
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("RELEASE"), "NOT_LOCKED");
+    let mut strace = Command::new("strace")
+        .args(["-f", "-p", &daemon.pid().to_string(), "-o", &trace.display().to_string()])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("is installed");
+    if !is_traced(&daemon) {
+        poolcounter_testkit::skipped("system calls, because strace may not trace here");
+        let _ = strace.kill();
+        let _ = strace.wait();
+        return;
+    }
+    for n in 0..REQUESTS {
+        let (request, reply) = if n % 2 == 0 { ("ACQ4ME k 1 5 5", "LOCKED") } else { ("RELEASE", "RELEASED") };
+        assert_eq!(client.ask(request), reply);
+    }
+    drop(daemon);
+    strace.wait().expect("is our child");
+    let calls = fs::read_to_string(&trace).expect("is written");
+    let count = |names: &[&str]| calls.lines().filter(|line| names.contains(&name_of(line))).count();
+    let (receives, sends) = (count(&["recvfrom", "read", "recvmsg", "readv"]), count(&["sendto", "write", "sendmsg"]));
+    let waits = count(&["epoll_wait", "epoll_pwait", "epoll_pwait2"]);
+    let others = calls.lines().count() - receives - sends - waits;
+    println!("{REQUESTS} requests: {receives} receives, {sends} sends, {waits} waits, {others} other calls");
+    for (what, times) in [("receives", receives), ("sends", sends), ("waits", waits)] {
+        assert!((REQUESTS..=REQUESTS + FEW).contains(&times), "{times} {what}");
+    }
+    assert_eq!(count(&["epoll_ctl"]), 0, "a connection is registered once");
+    assert!(others <= FEW, "{others} other calls:\n{calls}");
+}
+
+/// The system call of a line such as `4711 recvfrom(9, ...) = 5`.
+fn name_of(line: &str) -> &str {
+    line.split_whitespace().nth(1).and_then(|call| call.split('(').next()).unwrap_or_default()
+}
+
+fn is_traced(daemon: &Daemon) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < deadline {
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("the process is there");
+        if status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0")) {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+#[test]
+fn an_idle_connection_costs_nobody_anything() {
+    let daemon = Daemon::start(&[]);
+    let idle = TcpStream::connect(daemon.address).expect("connects");
+    let before = daemon.cpu_time();
+    thread::sleep(Duration::from_millis(300));
+    assert!(daemon.cpu_time() - before < Duration::from_millis(100), "an idle daemon sleeps");
+    let mut client = Client::of(idle);
+    assert_eq!(client.ask("RELEASE"), "NOT_LOCKED");
+}
+
+#[test]
+fn busy_polling_serves_and_ends_when_nothing_comes() {
+    let daemon = Daemon::start(&["--busy-poll", "20000"]);
+    let (mut holder, mut waiter) = (daemon.connect(), daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME k 1 5 5"), "LOCKED");
+    let begun = Instant::now();
+    assert_eq!(waiter.ask("ACQ4ME k 1 5 0.03"), "TIMEOUT");
+    assert!(begun.elapsed() >= Duration::from_millis(30), "it ended early");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    let before = daemon.cpu_time();
+    thread::sleep(Duration::from_secs(1));
+    let used = daemon.cpu_time() - before;
+    assert!(used < Duration::from_millis(200), "it goes on looking: {used:?}");
+}

@@ -1,0 +1,706 @@
+//! Metrics and the status page, on the real daemon.
+
+use poolcounter::counters::stats::CounterStat;
+use poolcounter::jobs::stats::Jobs as JobStat;
+use poolcounter::members::stats::{Levels as MemberLevel, Members as MemberStat};
+use poolcounter::output::FULL_BYTES;
+use poolcounter::pools::stats::PoolStat;
+use poolcounter::stats::Stat;
+use poolcounter::time::Span;
+use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::jobs_client::JobsClient;
+use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::web::{Web, fetch, request, start};
+use poolcounter_testkit::world::World;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+const PAGES: [(&str, &str); 4] = [
+    ("/", "text/html; charset=utf-8"),
+    ("/status.json", "application/json"),
+    ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
+    ("/healthz", "text/plain; charset=utf-8"),
+];
+
+#[test]
+fn every_page_is_served() {
+    let (_daemon, address) = start(&[]);
+    let mut web = Web::to(address);
+    for (path, content_type) in PAGES {
+        let page = web.get(path);
+        assert_eq!((page.status, page.headers["content-type"].as_str()), (200, content_type), "{path}");
+        assert_eq!(page.headers["cache-control"], "no-store");
+        assert_eq!(page.headers["x-content-type-options"], "nosniff");
+        assert!(!page.headers.contains_key("connection"), "{path}: the connection stays");
+        web.send(request(path).replace("GET", "HEAD").as_bytes());
+        let head = web.head();
+        assert_eq!((head.status, &head.headers["content-type"]), (200, &page.headers["content-type"]), "{path}");
+        let lengths = [&head, &page].map(|it| it.headers["content-length"].parse::<usize>().expect("a number"));
+        assert!(lengths[0].abs_diff(lengths[1]) < 500, "{path}: {lengths:?}");
+    }
+    assert_eq!(web.get("/healthz").text(), "ok\n");
+}
+
+#[test]
+fn requests_may_be_pipelined_and_cut() {
+    let (_daemon, address) = start(&[]);
+    let mut web = Web::to(address);
+    let paths = ["/healthz", "/metrics", "/nowhere", "/status.json"];
+    web.send(paths.map(request).concat().repeat(50).as_bytes());
+    for n in 0..200 {
+        let response = web.response();
+        assert_eq!(response.status, if n % 4 == 2 { 404 } else { 200 }, "response {n}");
+        let begin = ["ok", "# HELP", "404", "{\"version\""][n % 4];
+        assert!(response.text().starts_with(begin), "response {n}: {}", response.text());
+    }
+    for byte in format!("\r\n{}{}", request("/healthz"), request("/metrics")).bytes() {
+        web.send(&[byte]);
+    }
+    assert_eq!(web.response().text(), "ok\n");
+    assert!(web.response().text().contains("poolcounter_build_info{version="));
+}
+
+/// Starts a daemon whose pages have buttons, with this many buried jobs in a file.
+fn start_with_buried(jobs: u64, scratch: &Scratch) -> (Daemon, SocketAddr) {
+    let store = format!("sqlite:{}", scratch.file("jobs.db").display());
+    let (daemon, address) = start(&["--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &store, "--http-admin"]);
+    let mut client = JobsClient::to(daemon.jobs());
+    for id in 1..=jobs {
+        assert_eq!(client.put("0 0 60", b"a"), format!("INSERTED {id}"));
+        client.send(b"reserve\r\n");
+        assert_eq!(client.line(), format!("RESERVED {id} 1"));
+        client.body(1);
+        assert_eq!(client.ask(&format!("bury {id} 0")), "BURIED");
+    }
+    (daemon, address)
+}
+
+fn post(path: &str, more: &str) -> String {
+    format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n{more}\r\n")
+}
+
+/// The store commits after the turn in which an action is asked for.
+#[test]
+fn response_to_an_action_is_its_result_and_comes_before_the_next() {
+    let scratch = Scratch::new();
+    let (daemon, address) = start_with_buried(4, &scratch);
+    let mut web = Web::to(address);
+    let all = [post("/jobs/kick/1", ""), request("/healthz"), post("/jobs/delete/2", ""), post("/jobs/kick/2", "")];
+    web.send(all.concat().as_bytes());
+    for (status, words) in
+        [(200, "job 1 is kicked"), (200, "ok"), (200, "job 2 is deleted"), (404, "there is no job 2")]
+    {
+        let response = web.response();
+        assert_eq!((response.status, response.text()), (status, &*format!("{words}\n")));
+    }
+    // What is asked for by one that leaves is done, and its end is no other's answer.
+    Web::to(address).send(post("/jobs/delete/3", "").as_bytes());
+    let mut last = Web::to(address);
+    last.send(format!("{}{}", post("/jobs/delete/4", "Connection: close\r\n"), request("/healthz")).as_bytes());
+    let response = last.response();
+    assert_eq!((response.status, response.text()), (200, "job 4 is deleted\n"));
+    assert!(last.is_over(), "it has asked for that");
+    let mut client = JobsClient::to(daemon.jobs());
+    assert_eq!([2, 3, 4].map(|id| client.ask(&format!("stats-job {id}"))), ["NOT_FOUND"; 3]);
+    assert_eq!(client.ask("kick-job 1"), "NOT_FOUND", "it is ready");
+}
+
+#[test]
+fn actions_under_way_have_their_results_over_an_upgrade() {
+    const JOBS: u64 = 60;
+    let scratch = Scratch::new();
+    let (mut daemon, address) = start_with_buried(JOBS, &scratch);
+    let mut webs: Vec<Web> = (0..3).map(|_| Web::to(address)).collect();
+    for (n, web) in webs.iter_mut().enumerate() {
+        let jobs = (1..=JOBS).filter(|id| *id as usize % 3 == n);
+        web.send(jobs.map(|id| post(&format!("/jobs/delete/{id}"), "")).collect::<String>().as_bytes());
+    }
+    daemon.upgrade();
+    for web in &mut webs {
+        (0..JOBS / 3).for_each(|_| assert_eq!(web.response().status, 200));
+        assert_eq!(web.get("/healthz").status, 200);
+    }
+    let mut client = JobsClient::to(daemon.jobs());
+    assert_eq!(client.stat("stats", "current-jobs-buried"), "0");
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let (_daemon, address) = start(&[]);
+    let mut web = Web::to(address);
+    assert_eq!(web.get("/nowhere").status, 404);
+    web.send(b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello");
+    let refused = web.response();
+    assert_eq!((refused.status, refused.headers["allow"].as_str()), (405, "GET, HEAD"));
+    web.send(b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(web.response().status, 404);
+    assert_eq!(web.get("/healthz").status, 200, "these are no reason to part");
+    for (input, status) in [
+        ("GARBAGE\r\n\r\n".to_string(), 400),
+        ("GET / HTTP/1.1\r\n\r\n".into(), 400),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(), 400),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999\r\n\r\n".into(), 413),
+        (format!("GET /{}", "x".repeat(9000)), 431),
+        (format!("GET / HTTP/1.1\r\n{}", "A: b\r\n".repeat(100)), 431),
+        ("GET / HTTP/3.0\r\n\r\n".into(), 505),
+    ] {
+        let mut web = Web::to(address);
+        web.send(input.as_bytes());
+        let response = web.response();
+        assert_eq!((response.status, response.headers["connection"].as_str()), (status, "close"), "{input:?}");
+        assert!(web.is_over(), "{input:?}");
+    }
+}
+
+/// A page of somebody else, whose name was pointed to this machine, must not read what is here.
+#[test]
+fn only_who_knows_its_name_is_answered() {
+    let (_daemon, address) = start(&["--http-host", "Status.example.org"]);
+    let mut web = Web::to(address);
+    for (line, status) in [
+        ("HTTP/1.1\r\nHost: evil.example\r\n", 421),
+        ("HTTP/1.1\r\nHost:\r\n", 421),
+        ("HTTP/1.1\r\nHost: status.example.org:7580\r\n", 200),
+        ("HTTP/1.1\r\nHost: [::1]:7580\r\n", 200),
+        ("HTTP/1.0\r\nConnection: keep-alive\r\nHost: evil.example\r\n", 421),
+        ("HTTP/1.0\r\nConnection: keep-alive\r\n", 200),
+    ] {
+        for path in ["/", "/metrics", "/status.json", "/healthz"] {
+            web.send(format!("GET {path} {line}\r\n").as_bytes());
+            let response = web.response();
+            assert_eq!(response.status, status, "{path} {line:?}");
+            assert_eq!(response.text().contains("--http-host"), status == 421, "{path} {line:?}");
+        }
+    }
+    web.send(b"GET http://evil.example/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(web.response().status, 421, "the target counts more than the header");
+}
+
+#[test]
+fn the_client_says_what_becomes_of_the_connection() {
+    let (_daemon, address) = start(&[]);
+    for (head, stays) in [
+        ("HTTP/1.0\r\n", None),
+        ("HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n", None),
+        ("HTTP/1.0\r\nConnection: keep-alive\r\n", Some("keep-alive")),
+    ] {
+        let mut web = Web::to(address);
+        web.send(format!("GET /healthz {head}\r\n").as_bytes());
+        let response = web.response();
+        assert_eq!(response.headers["connection"], stays.unwrap_or("close"), "{head:?}");
+        match stays {
+            None => assert!(web.is_over(), "{head:?}"),
+            Some(_) => assert_eq!(web.get("/healthz").status, 200),
+        }
+    }
+    let mut web = Web::to(address);
+    web.send(request("/healthz").as_bytes());
+    web.stream().shutdown(std::net::Shutdown::Write).expect("is connected");
+    assert_eq!(web.response().text(), "ok\n", "whoever only closes its side is answered");
+    assert!(web.is_over());
+}
+
+#[test]
+fn whoever_does_not_read_costs_little() {
+    let (daemon, address) = start(&[]);
+    let mut other = Web::to(address);
+    let before = (other.get("/metrics"), daemon.memory()).1;
+    let deaf = Web::to(address);
+    let requests = 20_000;
+    let mut writer = deaf.stream().try_clone().expect("a second handle");
+    let sending = thread::spawn(move || {
+        writer.write_all(request("/status.json").repeat(requests).as_bytes()).expect("is sent in the end");
+    });
+    thread::sleep(Duration::from_millis(300));
+    for _ in 0..20 {
+        assert_eq!(other.get("/healthz").status, 200);
+        assert_eq!(daemon.connect().ask("RELEASE"), "NOT_LOCKED");
+    }
+    let grown = daemon.memory().saturating_sub(before);
+    assert!(grown < 16 * FULL_BYTES as u64, "{grown} bytes for somebody who does not read");
+    assert!(other.get("/metrics").metric("poolcounter_budget_spent_total{budget=\"output\"}") > 0.0);
+    let mut deaf = deaf;
+    for n in 0..requests {
+        assert_eq!(deaf.response().status, 200, "response {n}");
+    }
+    sending.join().expect("everything was sent");
+}
+
+#[test]
+fn partial_requests_cost_little_and_there_are_only_so_many() {
+    let (daemon, address) = start(&[]);
+    let mut clients: Vec<Web> = (0..100).map(|_| Web::to(address)).collect();
+    for client in &mut clients {
+        client.send(format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(7_000)).as_bytes());
+    }
+    let mut late = Web::to(address);
+    assert_eq!(late.get("/healthz").text(), "ok\n");
+    assert!(clients.iter_mut().any(Web::is_over), "there are only as many as there may be");
+    assert_eq!(daemon.connect().ask("RELEASE"), "NOT_LOCKED", "which is nothing to the pools");
+    let last = clients.last_mut().expect("there are a hundred");
+    last.send(b"\r\nHost: localhost\r\n\r\n");
+    assert_eq!(last.response().status, 200, "patience is answered");
+}
+
+#[test]
+fn metrics_count_what_happens() {
+    let (daemon, address) = start(&[]);
+    let (mut holder, mut waiter) = (daemon.connect(), daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME ArticleView:x 1 2 5"), "LOCKED");
+    waiter.send(b"ACQ4ME ArticleView:x 1 2 60\n");
+    assert_eq!(daemon.connect().ask("ACQ4ME ArticleView:x 1 2 0"), "QUEUE_FULL");
+    holder.wait_for_stat("waiting_workers", 1);
+    let mut web = Web::to(address);
+    let page = web.get("/metrics");
+    for (name, value) in [
+        ("poolcounter_pools_acquired_total", 1.0),
+        ("poolcounter_pools_full_queues_total", 1.0),
+        ("poolcounter_pools_processing_workers", 1.0),
+        ("poolcounter_pools_waiting_workers", 1.0),
+        ("poolcounter_connections{service=\"http\"}", 1.0),
+    ] {
+        assert_eq!(page.metric(name), value, "{name}");
+    }
+    let with_waiter = page.metric("poolcounter_timers");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    assert_eq!(waiter.line(), "LOCKED");
+    let page = web.get("/metrics");
+    assert!(page.metric("poolcounter_timers") < with_waiter, "its timeout is gone");
+    assert!(page.metric("poolcounter_pools_waiting_seconds_total") > 0.0);
+    assert!(page.metric("poolcounter_received_bytes_total{service=\"pools\"}") >= 100.0);
+    assert!(page.metric("poolcounter_sent_bytes_total{service=\"http\"}") >= 1_000.0);
+    assert!(page.metric("poolcounter_tick_seconds_count") >= 5.0);
+    assert!(page.metric("process_resident_memory_bytes") >= 500_000.0);
+    let (open, most) = (page.metric("process_open_fds"), page.metric("process_max_fds"));
+    assert!((6.0..200.0).contains(&open) && most > open, "{open} of {most}");
+    let later = Web::to(address);
+    assert_eq!(web.get("/metrics").metric("process_open_fds"), open + 1.0, "it is asked at each scrape");
+    drop(later);
+    assert!(web.get("/metrics").metric("process_cpu_seconds_total") > 0.0);
+    let (started, uptime) = (page.metric("process_start_time_seconds"), page.metric("poolcounter_uptime_seconds"));
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("it is after 1970").as_secs_f64();
+    assert!((now - started - uptime).abs() < 30.0, "{started} + {uptime} is not {now}");
+}
+
+#[test]
+fn connections_and_history_survive_an_upgrade() {
+    let (mut daemon, address) = start(&[]);
+    let mut client = daemon.connect();
+    let mut web = Web::to(address);
+    assert_eq!(client.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    let ticks = web.get("/metrics").metric("poolcounter_tick_seconds_count");
+    let request = request("/metrics");
+    let (begin, end) = request.split_at(20);
+    web.send(begin.as_bytes());
+    daemon.upgrade();
+    web.send(end.as_bytes());
+    let page = web.response();
+    assert_eq!(page.metric("poolcounter_pools_acquired_total"), 1.0);
+    assert!(page.metric("poolcounter_tick_seconds_count") > ticks);
+    assert!(page.metric("poolcounter_connections_opened_total{service=\"http\"}") == 1.0);
+    assert_eq!(fetch(address, "/healthz").text(), "ok\n", "the listener is still there");
+}
+
+/// Nobody who only may be asked wakes up before.
+#[test]
+fn an_idle_daemon_sleeps() {
+    let (daemon, address) = start(&[]);
+    let mut web = Web::to(address);
+    assert_eq!(web.get("/metrics").status, 200);
+    let wakeups = |daemon: &Daemon| -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("the process is there");
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("Linux tells");
+        line.trim().parse().expect("a number")
+    };
+    // It may be about to fall asleep.
+    thread::sleep(Duration::from_millis(100));
+    let before = wakeups(&daemon);
+    thread::sleep(Duration::from_millis(4_000));
+    assert_eq!(wakeups(&daemon), before);
+}
+
+/// The page's own script and style are the only ones that the browser is allowed to use.
+#[test]
+fn the_policy_names_the_pages_script_and_style() {
+    let (_daemon, address) = start(&[]);
+    let page = fetch(address, "/");
+    let policy = &page.headers["content-security-policy"];
+    for (directive, tag) in [("script-src", "script"), ("style-src", "style")] {
+        let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+        let content = page.text().split(&open).nth(1).and_then(|rest| rest.split(&close).next()).expect("is there");
+        let wanted = format!("{directive} 'sha256-{}';", sha256(content.as_bytes()));
+        assert!(policy.contains(&wanted), "{policy} has not {wanted}");
+    }
+    assert!(policy.starts_with("default-src 'none';"));
+}
+
+/// A key is shown, and is nothing but text, wherever it is shown.
+#[test]
+fn hostile_keys_are_text_in_every_page() {
+    let (daemon, address) = start(&[]);
+    let _clients = hostile_clients(&daemon);
+    let json = fetch(address, "/status.json");
+    let status: serde_json::Value = serde_json::from_str(json.text()).expect("is JSON");
+    let keys = |list: &str| -> BTreeSet<String> {
+        let rows = status["pools"][list].as_array().expect("is a list");
+        rows.iter().map(|row| row["key"].as_str().expect("is text").to_string()).collect()
+    };
+    let busiest = keys("busiest");
+    assert_eq!(busiest.len(), 8);
+    assert_eq!((&keys("holders"), &keys("hottest")), (&busiest, &busiest));
+    let types = &status["pools"]["types"][0];
+    assert_eq!(
+        (&types["acquired"], &types["full"], &types["hold"]["p99"]),
+        (&1.into(), &1.into(), &serde_json::Value::Null)
+    );
+    let heading = &status["services"][0]["tables"][1];
+    assert_eq!((&heading["name"], &heading["columns"][3]["unit"]), (&"busiest".into(), &"seconds".into()));
+    let series = status["history"]["series"].as_array().expect("is a list");
+    let now: Vec<_> = series.iter().map(|it| (it["name"].as_str(), it["now"].as_u64())).collect();
+    let jobs = [("put", 0), ("deletes", 0), ("ready", 0)];
+    let wanted =
+        [("acquired", 8), ("working", 8), ("waiting", 0), ("refused", 8), ("timeouts", 0)].into_iter().chain(jobs);
+    assert_eq!(now, wanted.map(|(name, now)| (Some(name), Some(now))).collect::<Vec<_>>());
+    for shown in [
+        "<script>alert(1)</script>:x",
+        r"bad\xff\xfe:\xc3(",
+        r"ctl\u{1}\u{1b}[2J\u{d}:\u{7f}",
+        r"\u{202e}turned:日本語",
+    ] {
+        assert!(busiest.contains(shown), "{shown} is not in {busiest:#?}");
+    }
+    let page = fetch(address, "/");
+    assert_eq!(page.text().matches("<script").count(), 2, "the page's own");
+    assert!(!page.text().contains("<img") && !page.text().contains("<b>") && !page.text().contains('\u{202e}'));
+    let link = "<a href=\"/pools/key/%3Cscript%3Ealert%281%29%3C%2Fscript%3E%3Ax\">&lt;script&gt;alert(1)&lt;/script&gt;:x</a>";
+    assert!(page.text().contains(link));
+    for key in &busiest {
+        let view = fetch(address, &format!("/pools/key/{}.json", percent_encoded(key)));
+        let view: serde_json::Value = serde_json::from_str(view.text()).expect("is JSON");
+        let claims = view["pools"]["claims"].as_array().expect("is a list");
+        assert_eq!(
+            (claims.len(), claims[0]["key"].as_str()),
+            (1, Some(&**key)),
+            "a key is found by what is shown of it"
+        );
+    }
+    let data = page.text().split(r#"id="status">"#).nth(1).and_then(|rest| rest.split("</script>").next());
+    let data: serde_json::Value = serde_json::from_str(data.expect("is there")).expect("is JSON");
+    assert_eq!(data["pools"]["busiest"].as_array().map(Vec::len), Some(8));
+    let metrics = fetch(address, "/metrics");
+    for label in [r#"type="<script>alert(1)</script>""#, r#"type="bad\\xff\\xfe""#, r#"type="\"quoted\\\\\"""#] {
+        let line = format!("poolcounter_pools_type_working{{{label}}} 1\n");
+        assert!(metrics.text().contains(&line), "{line} is not in {}", metrics.text());
+    }
+}
+
+#[test]
+fn prometheus_understands_the_metrics() {
+    let (daemon, address) = start(&[]);
+    let _clients = hostile_clients(&daemon);
+    let page = fetch(address, "/metrics");
+    if let Some(complaints) = promtool(&["check", "metrics"], page.text()) {
+        assert_eq!(complaints, "");
+    }
+}
+
+fn percent_encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+fn json(address: SocketAddr, path: &str) -> serde_json::Value {
+    serde_json::from_str(fetch(address, path).text()).expect("is JSON")
+}
+
+#[test]
+fn one_thing_has_a_page_of_its_own() {
+    let (daemon, address) = start(&["--counter", "--counter-listen", "127.0.0.1:0"]);
+    let mut clients: Vec<Client> = (0..4).map(|_| daemon.connect()).collect();
+    assert_eq!(clients[0].ask("ACQ4ME Page:a 1 3 60 who=web1@host:7"), "LOCKED");
+    clients[1].send(b"ACQ4ANY Page:a 1 3 60\n");
+    clients[0].wait_for_stat("waiting_workers", 1);
+    clients[2].send(b"ACQ4ME Page:a 1 3 60 who=web2\n");
+    clients[0].wait_for_stat("waiting_workers", 2);
+    assert_eq!(clients[3].ask("ACQ4ME Other:c 1 1 0"), "LOCKED");
+    let claims = |path: &str| -> Vec<(u64, String, String)> {
+        let view = json(address, path);
+        let text = |row: &serde_json::Value, name: &str| row[name].as_str().unwrap_or("-").to_string();
+        let rows = view["pools"]["claims"].as_array().expect("is a list");
+        rows.iter()
+            .map(|row| (row["place"].as_u64().expect("a number"), text(row, "state"), text(row, "who")))
+            .collect()
+    };
+    let row = |place, state: &str, who: &str| (place, state.to_string(), who.to_string());
+    let wanted =
+        [row(1, "works", "web1@host:7"), row(1, "waits for the lock", "web2"), row(2, "waits for the work", "-")];
+    assert_eq!(claims("/pools/key/Page:a.json"), wanted);
+    assert_eq!(claims("/pools/client/web1%40host%3A7.json"), wanted[..1]);
+    assert_eq!(claims("/pools/client/127.0.0.1.json").len(), 4, "all of a machine");
+    assert_eq!(claims("/pools/key/nobody.json"), []);
+    let key = json(address, "/pools/key/Page:a.json")["pools"]["claims"][1]["peer_key"].as_str().map(percent_encoded);
+    assert_eq!(claims(&format!("/pools/client/{}.json", key.expect("is there"))), wanted[1..2]);
+    let view = json(address, "/pools/type/Page.json");
+    assert_eq!((&view["pools"]["types"][0]["acquired"], &view["title"]), (&1.into(), &"Type Page".into()));
+    assert_eq!(
+        (&view["pools"]["busiest"][0]["waiting"], view["pools"]["busiest"].as_array().map(Vec::len)),
+        (&2.into(), Some(1))
+    );
+    let found = json(address, "/find/age.json");
+    assert_eq!(
+        (&found["pools"]["busiest"][0]["key"], found["counters"]["busiest"].as_array().map(Vec::len)),
+        (&"Page:a".into(), Some(0))
+    );
+    for path in ["/pools/type/Nothing", "/pools/other/x", "/pools/key", "/http/key/x", "/members/pool/x"] {
+        assert_eq!(fetch(address, path).status, 404, "{path}");
+    }
+    assert_eq!(fetch(address, "/pools/key/Page:a").status, 200);
+}
+
+/// Only what happened lately is told of, where that is asked for.
+#[test]
+fn counts_are_of_the_range() {
+    let (daemon, address) = start(&[]);
+    let mut client = daemon.connect();
+    for _ in 0..7 {
+        assert_eq!((client.ask("ACQ4ME Page:a 1 1 0"), client.ask("RELEASE")), ("LOCKED".into(), "RELEASED".into()));
+    }
+    for (path, range) in
+        [("/status.json", None), ("/status.json?range=5m", Some("5m")), ("/status.json?range=never", None)]
+    {
+        let status = json(address, path);
+        let heading = &status["services"][0]["tables"][0];
+        assert_eq!(
+            (status["range"].as_str(), heading["recent"]["seconds"].is_number()),
+            (range, range.is_some()),
+            "{path}"
+        );
+        assert_eq!(status["pools"]["types"][0]["acquired"], 7, "{path}");
+    }
+    let page = fetch(address, "/?range=1h");
+    assert!(page.text().contains("<strong>the last hour</strong>") && page.text().contains("\"range\":\"1h\""));
+    assert!(
+        fetch(address, "/").text().contains("<strong>the last minute</strong>"),
+        "without a word it is the shortest"
+    );
+}
+
+/// Rows that nobody sees before a click are not sent before it.
+#[test]
+fn a_page_with_many_types_is_light() {
+    let (daemon, address) = start(&["--max-locks", "300"]);
+    let mut client = daemon.connect();
+    (0..300).for_each(|n| assert_eq!(client.ask(&format!("ACQ4ME Type{n}:item 1 1 0")), "LOCKED"));
+    let rows = |page: &str| page.matches("<td><a href=\"/pools/type/").count();
+    let page = fetch(address, "/");
+    assert!(page.body.len() < 100 * 1024, "{} bytes", page.body.len());
+    assert_eq!(rows(page.text()), 20);
+    assert!(page.text().contains("<p>There are 237 more. <a href=\"?range=1m&amp;rows=300\">Show all.</a></p>"));
+    assert_eq!(rows(fetch(address, "/?range=1m&rows=300").text()), 257);
+    for (query, count) in [("", 257), ("?rows=7", 7), ("?rows=9999", 257), ("?rows=x", 257)] {
+        let status = json(address, &format!("/status.json{query}"));
+        let heading = &status["services"][0]["tables"][0];
+        assert_eq!(status["pools"]["types"].as_array().map(Vec::len), Some(count), "{query}");
+        assert_eq!(heading["more"], 257 - count, "{query}");
+    }
+}
+
+/// The counts of each row are noted in the order of the columns: with all of them noted at the start, none are left in a range.
+#[test]
+fn ranges_are_of_every_service() {
+    let (daemon, address) = start(&[
+        "--members",
+        "--members-listen",
+        "127.0.0.1:0",
+        "--jobs",
+        "--jobs-listen",
+        "127.0.0.1:0",
+        "--jobs-store",
+        "memory",
+    ]);
+    let mut members = Client::to(daemon.members());
+    for line in ["POOL a 0 3", "ADD a m1"] {
+        assert_eq!(members.ask(line), "OK");
+    }
+    let lease = members.ask("TAKE a").split(' ').nth(1).expect("it is free").to_string();
+    assert_eq!(members.ask(&format!("RETURN {lease}")), "RETURNED");
+    let mut jobs = JobsClient::to(daemon.jobs());
+    assert!(jobs.ask("use enwiki/refreshLinks").starts_with("USING"));
+    assert!(jobs.put("0 0 60", b"x").starts_with("INSERTED"));
+    for (table, name, counted) in
+        [("members/pools", "a", "takes"), ("jobs/wikis", "enwiki", "put"), ("jobs/types", "refreshLinks", "put")]
+    {
+        let (service, table) = table.split_once('/').expect("has both");
+        for (range, is_recent) in [("1m", true), ("start", false)] {
+            let status = json(address, &format!("/status.json?range={range}"));
+            let services = status["services"].as_array().expect("is a list");
+            let told = services.iter().find(|it| it["name"] == service).expect("is there");
+            let heading = told["tables"].as_array().and_then(|all| all.iter().find(|it| it["name"] == table));
+            assert_eq!(heading.expect("is there")["recent"]["seconds"].is_number(), is_recent, "{table}");
+            assert_eq!(
+                (&status[service][table][0]["name"], &status[service][table][0][counted]),
+                (&name.into(), &1.into())
+            );
+        }
+    }
+}
+
+/// Clients whose keys are meant to break out of every page.
+fn hostile_clients(daemon: &Daemon) -> Vec<Client> {
+    let keys: [&[u8]; 8] = [
+        b"<script>alert(1)</script>:x",
+        b"</script><img/src=x/onerror=alert(2)>:<b>",
+        b"\"quoted\\\":'x'",
+        b"bad\xff\xfe:\xc3(",
+        b"ctl\x01\x1b[2J\r:\x7f",
+        "\u{202e}turned:日本語".as_bytes(),
+        b"{{label=\"x\"}}:%s",
+        b"--><!--:]]>",
+    ];
+    let ask = |key: &&[u8]| {
+        let mut client = daemon.connect();
+        client.send(&[b"ACQ4ME ", *key, b" 1 1 0\n"].concat());
+        assert_eq!(client.line(), "LOCKED");
+        let mut other = daemon.connect();
+        other.send(&[b"ACQ4ME ", *key, b" 1 1 0\n"].concat());
+        assert_eq!(other.line(), "QUEUE_FULL");
+        client
+    };
+    keys.iter().map(ask).collect()
+}
+
+/// What `promtool` complains about, if it is installed.
+fn promtool(arguments: &[&str], input: &str) -> Option<String> {
+    let complaints = filter("promtool", arguments, input.as_bytes());
+    if complaints.is_none() {
+        poolcounter_testkit::skipped(&format!("promtool {}, because it is not installed", arguments.join(" ")));
+    }
+    complaints
+}
+
+/// What a program prints, if it is installed.
+fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match command.spawn() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        child => child.expect("the program runs"),
+    };
+    child.stdin.take().expect("is piped").write_all(input).expect("is read");
+    let output = child.wait_with_output().expect("the program ends");
+    let printed = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8(printed).expect("is text"))
+}
+
+/// The alerts that are recommended are well-formed, and speak of metrics that there are.
+#[test]
+fn the_alerts_are_sound() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/prometheus-rules.yaml");
+    let rules = fs::read_to_string(file).expect("lies in the repository");
+    let (daemon, address) = start(&[]);
+    let _clients = hostile_clients(&daemon);
+    let page = fetch(address, "/metrics");
+    let words: Vec<&str> = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    let is_metric = |word: &&&str| word.starts_with("poolcounter_") || word.starts_with("process_");
+    let named: Vec<&&str> = words.iter().filter(is_metric).collect();
+    assert!(named.len() >= 8, "{named:?}");
+    for name in named {
+        assert!(page.text().lines().any(|line| line.starts_with(*name)), "there is no {name}");
+    }
+    let alerts = rules.matches("- alert: ").count();
+    assert_eq!(rules.matches("severity: ").count(), alerts, "each has a severity");
+    for shown in rules.split("$value").skip(1) {
+        assert!(shown.starts_with(" | humanize"), "a value is shown raw: {:?}", shown.lines().next());
+    }
+    if let Some(verdict) = promtool(&["check", "rules", file], "") {
+        assert!(verdict.contains(&format!("SUCCESS: {alerts} rules found")), "{verdict}");
+    }
+}
+
+/// Every metric that is made from no table is in the manual, and no other.
+#[test]
+fn the_manual_names_the_metrics() {
+    let manual =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.8")).expect("lies beside the manifest");
+    let section = manual.split(".Sh METRICS AND STATUS PAGE\n").nth(1).and_then(|rest| rest.split("\n.Sh ").next());
+    let described: Vec<&str> =
+        section.expect("the manual has one").lines().filter_map(|line| line.strip_prefix(".It Va ")).collect();
+    let scratch = Scratch::new();
+    let config = scratch.file("toml");
+    // Those of rules are there where there are some.
+    fs::write(&config, "[[access]]\nwho = [\"all\"]\nmay = [\"http\"]\n").expect("can be written");
+    let (_daemon, address) = start(&["-c", &config.display().to_string()]);
+    let page = fetch(address, "/metrics");
+    let tables = PoolStat::ALL.iter().map(|stat| stat.row()).chain(CounterStat::ALL.iter().map(|stat| stat.row()));
+    let members = MemberStat::ALL.iter().map(|stat| stat.row()).chain(MemberLevel::ALL.iter().map(|stat| stat.row()));
+    let jobs = JobStat::ALL.iter().map(|stat| stat.row());
+    let tables: Vec<&str> = tables.chain(members).chain(jobs).map(|row| row.help).collect();
+    let helps = page.text().lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+    // The manual names one for all that differ in the reason only.
+    let one_of_a_kind =
+        |name: &'static str, first: &'static str| move |other: &str| other.starts_with(name) && other != first;
+    let is_another = [
+        one_of_a_kind("poolcounter_members_pool_ended_", "poolcounter_members_pool_ended_died_total"),
+        one_of_a_kind("poolcounter_members_pool_misses_", "poolcounter_members_pool_misses_total"),
+        one_of_a_kind("poolcounter_members_pool_starts_", "poolcounter_members_pool_starts_failed_total"),
+        one_of_a_kind("poolcounter_jobs_wiki_", "poolcounter_jobs_wiki_ready"),
+        one_of_a_kind("poolcounter_jobs_tube_", "poolcounter_jobs_tube_ready"),
+    ];
+    let others = helps.filter(|(_, help)| !tables.contains(help)).map(|(name, _)| name);
+    let others: Vec<&str> = others.filter(|name| !is_another.iter().any(|is_another| is_another(name))).collect();
+    let sorted = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<String>>();
+    assert_eq!(sorted(&described), sorted(&others));
+}
+
+/// What SHA-256 makes of some bytes, in Base64.
+fn sha256(bytes: &[u8]) -> String {
+    let printed = filter("sha256sum", &[], bytes).expect("every system has it");
+    let hex = printed.split_whitespace().next().expect("a word").as_bytes();
+    let digit = |byte: u8| char::from(byte).to_digit(16).expect("a digit");
+    let bytes: Vec<u32> = hex.chunks(2).map(|pair| digit(pair[0]) * 16 + digit(pair[1])).collect();
+    let alphabet: Vec<char> = ('A'..='Z').chain('a'..='z').chain('0'..='9').chain(['+', '/']).collect();
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let bits = group.iter().chain(&[0, 0]).take(3).fold(0, |bits, byte| bits << 8 | byte);
+        let digits = (0..4).map(|n| alphabet[(bits >> (18 - 6 * n)) as usize % 64]);
+        text.extend(digits.take(group.len() + 1));
+    }
+    text + &"=".repeat(2 - (bytes.len() + 2) % 3)
+}
+
+/// Those that ask nothing are closed, at the latest when others come; those that hold something are not.
+#[test]
+fn silent_connections_shut_nobody_out() {
+    let mut world = World::new(Default::default());
+    let [silent, dripping, asking] = [(); 3].map(|()| world.connect_to("http"));
+    let holder = world.connect();
+    for second in 0..30 {
+        assert_eq!([silent, dripping].map(|client| world.is_closed(client)), [second >= 10; 2], "{second}");
+        world.send(dripping, b"G");
+        world.send(
+            asking,
+            b"HEAD /healthz HTTP/1.1
+Host: localhost
+
+",
+        );
+        world.advance(Span::from_secs(1));
+        assert!(!world.is_closed(asking) && !world.take_received(asking).is_empty());
+    }
+    world.advance(Span::from_secs(10));
+    assert!(world.is_closed(asking) && !world.is_closed(holder));
+}
+
+#[test]
+fn the_longest_idle_makes_room() {
+    let (_daemon, address) = start(&[]);
+    let silent: Vec<Web> = (0..250).map(|_| Web::to(address)).collect();
+    for _ in 0..5 {
+        assert_eq!(fetch(address, "/healthz").text(), "ok\n");
+    }
+    drop(silent);
+}

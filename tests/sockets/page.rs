@@ -1,0 +1,173 @@
+//! One page of several daemons: what it adds up, and what it makes of daemons that are dead, slow or not what they should be.
+
+use nix::sys::signal::Signal;
+use poolcounter_testkit::daemon::{Daemon, PATIENCE};
+use poolcounter_testkit::web::{fetch, page_of, start};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn json(page: &Daemon, path: &str) -> Value {
+    serde_json::from_str(fetch(page.address, path).text()).expect("is JSON")
+}
+
+/// Asks for the page's JSON until it is as wanted.
+fn wait_until(page: &Daemon, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let begun = Instant::now();
+    loop {
+        let told = json(page, path);
+        if is_so(&told) {
+            return told;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{told}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn row<'a>(told: &'a Value, service: &str, table: &str, column: &str, value: &str) -> &'a Value {
+    let rows = told[service][table].as_array();
+    rows.and_then(|rows| rows.iter().find(|row| row[column] == value)).unwrap_or(&Value::Null)
+}
+
+fn state_of(told: &Value, server: SocketAddr) -> &Value {
+    row(told, "http", "servers", "server", &server.to_string())
+}
+
+#[test]
+fn daemons_are_added_up() {
+    let ((one, at_one), (other, at_other)) = (start(&[]), start(&[]));
+    let mut clients: Vec<_> = [&one, &one, &other].map(Daemon::connect).into();
+    for (client, key) in clients.iter_mut().zip(["T:a", "T:b.json", "T:c"]) {
+        assert_eq!(client.ask(&format!("ACQ4ME {key} 1 5 5")), "LOCKED");
+    }
+    let page = page_of(&[at_one, at_other]);
+    let told = wait_until(&page, "/status.json", |told| told["pools"]["types"][0]["working"] == 3);
+    assert_eq!(
+        (&told["pools"]["types"][0]["name"], told["pools"]["types"].as_array().map(Vec::len)),
+        (&"T".into(), Some(1))
+    );
+    for (key, server) in [("T:a", at_one), ("T:b.json", at_one), ("T:c", at_other)] {
+        assert_eq!(row(&told, "pools", "busiest", "key", key)["server"], server.to_string(), "{key}");
+    }
+    let services = told["services"].as_array().expect("is a list");
+    let pools = services.iter().find(|service| service["name"] == "pools").expect("is used");
+    assert_eq!((pools["connections"].as_u64(), services[0]["name"].as_str()), (Some(3), Some("http")));
+    assert!(told["history"]["series"].as_array().is_some_and(|series| !series.is_empty()));
+
+    // A view is of all daemons, too.
+    let key = json(&page, "/pools/key/T:c.json");
+    assert_eq!(
+        (&key["title"], &key["pools"]["claims"][0]["server"]),
+        (&"Key T:c".into(), &at_other.to_string().into())
+    );
+    let view = json(&page, "/pools/type/T.json");
+    let claims = view["pools"]["claims"].as_array().map(Vec::len);
+    assert_eq!((&view["pools"]["types"][0]["working"], claims), (&3.into(), Some(3)), "{view}");
+    let found = json(&page, "/find/T:.json");
+    assert!(found.to_string().contains("T:a") && found.to_string().contains("T:c"), "{found}");
+    assert_eq!(fetch(page.address, "/nowhere/x").status, 404);
+    assert_eq!(fetch(page.address, "/healthz").text(), "ok\n");
+
+    // A person sees the same page as of one daemon, with the same policy, and a name that ends like JSON has one.
+    let document = fetch(page.address, "/");
+    let own = fetch(at_one, "/");
+    assert_eq!(document.headers["content-security-policy"], own.headers["content-security-policy"]);
+    assert!(document.text().contains(&format!("<a href=\"http://{at_other}/\">{at_other}</a>")));
+    assert!(document.text().contains("<a href=\"/pools/key/T%3Ab%2Ejson\">T:b.json</a>"), "{}", document.text());
+    for address in [page.address, at_one] {
+        let page = fetch(address, "/pools/key/T%3Ab%2Ejson");
+        assert_eq!((page.status, page.headers["content-type"].as_str()), (200, "text/html; charset=utf-8"));
+        assert!(page.text().contains("Key T:b.json"));
+        let told = fetch(address, "/pools/key/T%3Ab%2Ejson.json?range=start");
+        assert_eq!(told.headers["content-type"], "application/json");
+    }
+}
+
+#[test]
+fn one_dies_and_returns() {
+    let ((one, at_one), (other, at_other)) = (start(&[]), start(&[]));
+    let mut clients = [one.connect(), other.connect()];
+    clients.iter_mut().for_each(|client| assert_eq!(client.ask("ACQ4ME T:a 1 5 5"), "LOCKED"));
+    let mut page = page_of(&[at_one, at_other]);
+    wait_until(&page, "/status.json", |told| told["pools"]["types"][0]["working"] == 2);
+    drop(other);
+    let told = wait_until(&page, "/status.json", |told| !state_of(told, at_other)["silent"].is_null());
+    assert_eq!(state_of(&told, at_one)["state"], "answers");
+    page.wait_for_log(&format!("{at_other} does not answer: "));
+    let document = fetch(page.address, "/");
+    assert!(document.text().contains("<td class=\"n red\">"), "{}", document.text());
+    wait_until(&page, "/status.json", |told| told["pools"]["types"][0]["working"] == 1);
+    let back = Daemon::start(&["--http", &at_other.to_string()]);
+    page.wait_for_log(&format!("{at_other} answers again"));
+    assert_eq!(back.connect().ask("ACQ4ME T:b 1 5 5"), "LOCKED");
+    wait_until(&page, "/status.json", |told| state_of(told, at_other)["silent"].is_null());
+}
+
+/// A server that does with each connection what `serve` says; for ever, and its thread ends with the test.
+fn strange(serve: impl Fn(&mut TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("has one");
+    thread::spawn(move || listener.incoming().flatten().for_each(|mut stream| serve(&mut stream)));
+    address
+}
+
+#[test]
+fn strange_servers_harm_nobody() {
+    let (daemon, at) = start(&[]);
+    assert_eq!(daemon.connect().ask("ACQ4ME T:a 1 5 5"), "LOCKED");
+    let read_request = |stream: &mut TcpStream| _ = stream.read(&mut [0; 4096]);
+    let hung = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at_hung = hung.local_addr().expect("has one");
+    let garbage = strange(move |stream| {
+        read_request(stream);
+        let _ = stream.write_all(&[0xff; 5000]);
+    });
+    let endless = strange(move |stream| {
+        read_request(stream);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+        while stream.write_all(&[b'['; 65_536]).is_ok() {}
+    });
+    let trickling = strange(move |stream| {
+        while stream.write_all(b"H").is_ok() {
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let wrong = strange(move |stream| {
+        read_request(stream);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{\"version\":\"1\"}");
+    });
+    let all = [at, at_hung, garbage, endless, trickling, wrong];
+    let page = page_of(&all);
+    let told = wait_until(&page, "/status.json", |told| {
+        all[1..].iter().all(|server| !state_of(told, *server)["silent"].is_null())
+    });
+    let states: Vec<_> =
+        all.iter().map(|server| state_of(&told, *server)["state"].as_str().unwrap_or_default()).collect();
+    assert_eq!(
+        (states[0], states[2], states[3]),
+        ("answers", "its answer is no HTTP", "its answer is too long"),
+        "{states:?}"
+    );
+    assert!(states[5].starts_with("its status cannot be read"), "{states:?}");
+    assert_eq!(told["pools"]["types"][0]["name"], "T", "{told}");
+    assert!(page.memory() < 64 << 20, "{} bytes", page.memory());
+    drop(hung);
+}
+
+#[test]
+fn a_page_of_nothing_is_refused() {
+    let run = |arguments: &[&str]| {
+        let output = Command::new(Daemon::program()).arg("page").args(arguments).output().expect("runs");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(run(&[]).contains("no --server is named"));
+    assert!(run(&["--server", "https://a"]).contains("\"https://a\" is not a host"));
+    let (daemon, _) = start(&[]);
+    let taken = run(&["--server", "a", "--http", &daemon.address.to_string()]);
+    assert!(taken.contains("cannot listen on "), "{taken}");
+    daemon.signal(Signal::SIGTERM);
+}

@@ -1,0 +1,8 @@
+//! Tests of upgrades and reloads, which lose nothing.
+
+mod golden;
+mod members_upgrade;
+mod order;
+mod reload;
+mod upgrade;
+mod upgrade_release;

@@ -1,0 +1,243 @@
+//! Settings that are checked before they count, and read again while the daemon runs.
+
+use nix::sys::signal::Signal;
+use poolcounter::net::{Address, Listener, Options, Server};
+use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::web::fetch;
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// A daemon whose settings are in a file.
+struct Configured {
+    daemon: Daemon,
+    path: PathBuf,
+    scratch: Scratch,
+}
+
+impl Configured {
+    fn start(text: &str, stdin: Stdio) -> Configured {
+        let scratch = Scratch::new();
+        let path = scratch.file("conf");
+        fs::write(&path, text).expect("can be written");
+        let daemon = Daemon::run(Command::new(Daemon::program()).arg("--config").arg(&path).stdin(stdin));
+        Configured { daemon, path, scratch }
+    }
+
+    /// Has other settings count, and returns the line that tells where the daemon listens.
+    fn reload(&mut self, text: &str) -> String {
+        fs::write(&self.path, text).expect("can be written");
+        self.daemon.signal(Signal::SIGUSR1);
+        self.daemon.wait_for_log("has taken over")
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn at(ip: &str, port: u16) -> SocketAddr {
+    format!("{ip}:{port}").parse().expect("an address")
+}
+
+fn is_refused(address: SocketAddr) -> bool {
+    TcpStream::connect(address).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
+/// The values of the metrics about the last reload: whether it worked, and when it was.
+fn last_reload(http: SocketAddr) -> (f64, f64) {
+    let page = fetch(http, "/metrics");
+    let value = |name: &str| {
+        let line = page.text().lines().find(|line| line.starts_with(name)).expect("is there");
+        line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
+    };
+    (value("poolcounter_last_reload_success "), value("poolcounter_last_reload_timestamp_seconds "))
+}
+
+// Checked before
+
+#[test]
+fn settings_are_checked_without_a_daemon() {
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
+    let check = |text: &str, arguments: &[&str]| {
+        fs::write(&path, text).expect("can be written");
+        let mut command = Command::new(Daemon::program());
+        let output =
+            command.args(["--check", "--config"]).arg(&path).args(arguments).output().expect("the program runs");
+        assert_eq!(output.stdout, b"", "{text:?}");
+        (output.status.code(), String::from_utf8(output.stderr).expect("is text"))
+    };
+    // Nothing is listened on: somebody else may, such as the daemon that is to read the file again.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let taken = format!("listen = '{}'", listener.local_addr().expect("an address"));
+    for text in ["", "max_locks = 2\nhttp = '127.0.0.1'\n", &taken] {
+        assert_eq!(check(text, &["--counter"]), (Some(0), String::new()), "{text:?}");
+    }
+    let long = format!("listen = 'unix:/{}'", "x".repeat(200));
+    for (text, arguments, reason) in [
+        ("\nmax_lokcs = 2", &[][..], "conf:2: there is no setting max_lokcs; did you mean max_locks?"),
+        ("max_locks = 'many'", &[], "conf:1: max_locks: \"many\" is not a number"),
+        ("listen = 'nowhere'", &[], "conf:1: listen: \"nowhere\" is not an address"),
+        (&long, &[], "is not a path of at most 107 bytes"),
+        ("listen = ['::1', '::1']", &[], "[::1]:7531 is to be listened on twice"),
+        ("counter.enable = true", &["--counter-port", "7531"], "127.0.0.1:7531 is to be listened on twice"),
+        ("", &["--max-line", "1"], "--max-line: \"1\" is not a number"),
+        ("", &["--frobnicate"], "frobnicate"),
+        ("", &["--config", "/nowhere"], "/nowhere: cannot be read: No such file"),
+    ] {
+        let (status, said) = check(text, arguments);
+        let is_misuse = ["--max-line", "--frobnicate"].iter().any(|option| arguments.first() == Some(option));
+        let expected = if is_misuse { 64 } else { 1 };
+        assert_eq!((status, said.lines().count()), (Some(expected), 1), "{text:?}: {said}");
+        assert!(said.contains(reason), "{said:?} does not tell {reason:?}");
+    }
+}
+
+// Addresses
+
+/// The addresses of a machine and the one for all of them overlap: the new listener is open before the old one is closed.
+#[test]
+fn addresses_are_changed_by_a_reload() {
+    let (port, counters) = (free_port(), free_port());
+    let only = format!("listen = '127.0.0.1:{port}'\n");
+    let all = format!("listen = '0.0.0.0:{port}'\ncounter.enable = true\ncounter.listen = '127.0.0.1:{counters}'\n");
+    let mut configured = Configured::start(&only, Stdio::null());
+    let mut holder = Client::to(at("127.0.0.1", port));
+    assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    assert!(is_refused(at("127.0.0.2", port)) && is_refused(at("127.0.0.1", counters)));
+    for _ in 0..2 {
+        let said = configured.reload(&all);
+        assert!(said.ends_with(&format!(" listens on 0.0.0.0:{port}")), "{said}");
+        let mut other = Client::to(at("127.0.0.2", port));
+        assert_eq!(other.ask("ACQ4ME k 1 9 0"), "TIMEOUT", "the lock is held by a connection that lives on");
+        drop(TcpStream::connect(at("127.0.0.1", counters)).expect("connects"));
+        let said = configured.reload(&only);
+        assert!(said.ends_with(&format!(" listens on 127.0.0.1:{port}")), "{said}");
+        assert_eq!(other.ask("ACQ4ME k 1 9 0"), "TIMEOUT", "its listener is closed, and it is not");
+        assert!(is_refused(at("127.0.0.2", port)) && is_refused(at("127.0.0.1", counters)));
+    }
+    assert_eq!(Client::to(at("127.0.0.1", port)).ask("ACQ4ME k 1 9 0"), "TIMEOUT");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    // Nobody else can share the port.
+    let again = TcpListener::bind(at("127.0.0.1", port));
+    assert_eq!(again.map(|_| ()).map_err(|error| error.kind()), Err(ErrorKind::AddrInUse));
+}
+
+#[test]
+fn a_port_that_the_system_chose_stays() {
+    let mut configured = Configured::start("listen = '127.0.0.1:0'\n", Stdio::null());
+    let address = configured.daemon.address;
+    for text in ["listen = '127.0.0.1:0'\nmax_locks = 2\n", "listen = ['127.0.0.1:0', '127.0.0.1:0']\n"] {
+        let said = configured.reload(text);
+        assert!(said.contains(&format!(" listens on {address}")), "{said}");
+    }
+    assert_eq!(Client::to(address).ask("RELEASE"), "NOT_LOCKED");
+}
+
+#[test]
+fn socket_files_come_and_go_and_change_their_permissions() {
+    let mut configured = Configured::start("listen = '127.0.0.1:0'\n", Stdio::null());
+    let [one, two] = ["one", "two"].map(|name| configured.scratch.file(name));
+    let settings = |path: &PathBuf, more: &str| format!("listen = ['127.0.0.1:0', 'unix:{}']\n{more}", path.display());
+    let mode = |path: &PathBuf| fs::metadata(path).expect("is there").permissions().mode() & 0o777;
+    configured.reload(&settings(&one, "socket_mode = 600\n"));
+    assert_eq!(mode(&one), 0o600);
+    configured.reload(&settings(&one, "socket_mode = 666\n"));
+    assert_eq!(mode(&one), 0o666);
+    configured.reload(&settings(&one, ""));
+    let usual = configured.scratch.file("usual");
+    let _listener = std::os::unix::net::UnixListener::bind(&usual).expect("a new file");
+    assert_eq!(mode(&one), mode(&usual), "that is the umask's");
+    configured.reload(&settings(&two, ""));
+    assert!(!one.exists(), "the file goes with its listener");
+    drop(UnixStream::connect(&two).expect("connects"));
+}
+
+/// What cannot be opened is named, and the service stays where it was as well. Operators see whether a reload has worked.
+#[test]
+fn a_reload_that_does_not_work_is_told() {
+    let (port, http) = (free_port(), at("127.0.0.1", free_port()));
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let taken_address = taken.local_addr().expect("an address");
+    let settings = |listen: SocketAddr, more: &str| format!("listen = '{listen}'\nhttp = '{http}'\n{more}");
+    let here = at("127.0.0.1", port);
+    let mut configured = Configured::start(&settings(here, ""), Stdio::null());
+    assert_eq!(last_reload(http), (1.0, 0.0), "there was none");
+    assert!(fetch(http, "/status.json").text().contains("\"last_reload\":null"));
+
+    fs::write(&configured.path, settings(here, "max_locks = 'many'\n")).expect("can be written");
+    configured.daemon.signal(Signal::SIGUSR1);
+    configured.daemon.wait_for_log("no upgrade: ");
+    let (success, first) = last_reload(http);
+    assert_eq!(success, 0.0);
+    assert!(fetch(http, "/status.json").text().contains("\"has_worked\":false"));
+    assert!(fetch(http, "/").text().contains("has not worked: the log says why"));
+
+    fs::write(&configured.path, settings(taken_address, "")).expect("can be written");
+    configured.daemon.signal(Signal::SIGUSR1);
+    let line = configured.daemon.wait_for_log("cannot listen on");
+    assert!(line.contains(&format!("cannot listen on {taken_address}: Address already in use")), "{line}");
+    configured.daemon.wait_for_log("has taken over");
+    assert_eq!(Client::to(here).ask("RELEASE"), "NOT_LOCKED", "the pools are where they were");
+    assert_eq!(last_reload(http).0, 0.0);
+
+    drop(taken);
+    configured.daemon.upgrade();
+    assert_eq!(Client::to(taken_address).ask("RELEASE"), "NOT_LOCKED");
+    assert!(is_refused(here));
+    let (success, last) = last_reload(http);
+    assert_eq!(success, 1.0);
+    assert!(first > 1e9 && last >= first, "{first} and {last} are times of day");
+    assert!(fetch(http, "/status.json").text().contains("\"has_worked\":true"));
+}
+
+/// What somebody else has opened cannot be moved.
+#[test]
+fn an_inherited_socket_stays_and_that_is_said() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let mut configured = Configured::start("", Stdio::from(OwnedFd::from(listener)));
+    for _ in 0..2 {
+        configured.reload("listen = '127.0.0.1:1'\n");
+        let log = configured.daemon.lines.join("\n");
+        assert!(log.contains("the addresses set for the pools are ignored: a socket that was inherited"), "{log}");
+        assert_eq!(Client::to(address).ask("RELEASE"), "NOT_LOCKED");
+        configured.daemon.lines.clear();
+    }
+}
+
+/// Those who have connected to a listener are served, even if it is closed before it has accepted them.
+#[test]
+fn a_backlog_is_served_before_its_listener_is_closed() {
+    let mut server = Server::bind(poolcounter::services::SERVICES, "127.0.0.1:0", "pools").expect("a free port");
+    let address: SocketAddr = server.addresses("pools")[0].to_string().parse().expect("an address");
+    let mut clients: Vec<Client> = (0..5).map(|_| Client::to(address)).collect();
+    let mut listeners = server.take_listeners().expect("can be left alone");
+    assert_eq!((listeners.len(), server.connections()), (1, 0));
+    let (listener, kind) = listeners.remove(0);
+    server.retire(listener, kind);
+    assert_eq!(server.connections(), 5);
+    // A child of another test may have it open until it runs its program.
+    let begun = std::time::Instant::now();
+    while !is_refused(address) {
+        assert!(begun.elapsed().as_secs() < 5, "it still listens");
+    }
+    let other = Listener::bind(&Address::Tcp(address), &Options::default()).expect("is free again");
+    server.listen(other, kind).expect("can be polled");
+    let stopper = server.stopper();
+    let thread = std::thread::spawn(move || server.run());
+    for client in clients.iter_mut().chain([&mut Client::to(address)]) {
+        assert_eq!(client.ask("RELEASE"), "NOT_LOCKED");
+    }
+    stopper.stop().expect("is told");
+    thread.join().expect("does not panic").expect("ends well");
+}

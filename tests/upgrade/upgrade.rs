@@ -1,0 +1,560 @@
+//! The upgrade that loses nothing, on the real program: what goes on over it, and what happens when it cannot be.
+
+use nix::sys::signal::Signal;
+use poolcounter_testkit::counter::CounterClient;
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install, install_program, raise_descriptor_limit};
+use poolcounter_testkit::frames;
+use poolcounter_testkit::scratch::Scratch;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+#[test]
+fn everything_goes_on() {
+    let mut daemon = Daemon::start(&["--max-hold", "100"]);
+    let pid = daemon.pid();
+    let (mut holder, mut waiter, mut anyone, mut late) =
+        (daemon.connect(), daemon.connect(), daemon.connect(), daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME other 1 9 9"), "LOCKED");
+    assert_eq!(holder.ask("ACQ4ME k 1 9 9"), "LOCKED");
+    waiter.send(b"ACQ4ME k 1 9 60\n");
+    anyone.send(b"ACQ4ANY k 1 9 60\nSTATS UP");
+    let begun = Instant::now();
+    late.send(b"ACQ4ME k 1 9 2\n");
+    holder.wait_for_stat("waiting_workers", 3);
+    for _ in 0..3 {
+        daemon.upgrade();
+        assert_eq!(daemon.pid(), pid);
+    }
+    assert_eq!(holder.stat("waiting_workers"), 3);
+    assert_eq!(holder.stat("total_acquired"), 2);
+    assert_eq!(late.line(), "TIMEOUT");
+    assert!(begun.elapsed() >= Duration::from_secs(2), "it ended early");
+    // A new connection finds the pool as it was.
+    assert_eq!(daemon.connect().ask("ACQ4ME k 5 3 0"), "QUEUE_FULL");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED", "the newest lock is still known as such");
+    assert_eq!(waiter.line(), "LOCKED");
+    assert_eq!(anyone.line(), "DONE");
+    anyone.send(b"TIME\n");
+    assert!(anyone.line().starts_with("uptime: "), "half a line was kept");
+    drop(waiter);
+    assert_eq!(holder.ask("RELEASE k"), "NOT_LOCKED");
+    assert_eq!(holder.ask("RELEASE other"), "RELEASED");
+    holder.wait_for_stat("hashtable_entries", 0);
+}
+
+/// What operators are told goes on: what happened by type, who holds what, and for how long a lock has been watched.
+#[test]
+fn what_was_seen_is_not_forgotten() {
+    let mut daemon = Daemon::start(&["--warn-hold", "2"]);
+    let (mut holder, mut other) = (daemon.connect(), daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME Article:k 1 1 0"), "LOCKED");
+    assert_eq!(other.ask("ACQ4ME Article:k 1 1 0"), "QUEUE_FULL");
+    assert_eq!(other.ask("ACQ4ME Thumb:k 1 1 0"), "LOCKED");
+    assert_eq!(other.ask("RELEASE"), "RELEASED");
+    daemon.upgrade();
+    let address = holder.stream().local_addr().expect("is connected");
+    let line = other.ask("STATS HOLDERS Article:k");
+    assert!(line.starts_with(&format!("{address} working ")), "{line}");
+    assert_eq!(other.line(), "");
+    let line = other.ask("STATS TYPES");
+    assert!(line.starts_with("Article: 1 working, 0 waiting, 1 acquired, 0 done, 1 full, 0 timeouts, "), "{line}");
+    let line = other.line();
+    assert!(line.starts_with("Thumb: 0 working, 0 waiting, 1 acquired, 0 done, 0 full, 0 timeouts, "), "{line}");
+    assert_eq!(other.line(), "");
+    let line = daemon.wait_for_log("a lock is overdue: ");
+    assert!(line.contains(&format!("{address} has held Article:k for ")), "{line}");
+}
+
+#[test]
+fn what_was_not_sent_is_sent_afterwards() {
+    let mut daemon = Daemon::start(&[]);
+    let mut reader = daemon.connect();
+    let requests = 20_000;
+    let mut writer = reader.stream().try_clone().expect("a second handle");
+    let sending = thread::spawn(move || {
+        writer.write_all(&b"STATS UPTIME\n".repeat(requests)).expect("is sent in the end");
+    });
+    // Nobody reads, so both directions fill up.
+    let mut observer = daemon.connect();
+    thread::sleep(Duration::from_millis(200));
+    daemon.upgrade();
+    daemon.upgrade();
+    assert_eq!(observer.stat("failed_sends"), 0);
+    for n in 0..requests {
+        assert!(reader.line().starts_with("uptime: "), "reply {n} is missing");
+    }
+    sending.join().expect("everything was sent");
+    assert_eq!(reader.ask("RELEASE"), "NOT_LOCKED", "and there is nothing more");
+}
+
+#[test]
+fn a_hold_ends_in_time() {
+    let mut daemon = Daemon::start(&[]);
+    let (mut holder, mut waiter) = (daemon.connect(), daemon.connect());
+    let begun = Instant::now();
+    assert_eq!(holder.ask("ACQ4ME k 1 9 9 hold=1"), "LOCKED");
+    waiter.send(b"ACQ4ME k 1 9 60\n");
+    daemon.upgrade();
+    assert_eq!(waiter.line(), "LOCKED");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it ended early");
+    assert_eq!(holder.ask("RELEASE"), "NOT_LOCKED");
+}
+
+#[test]
+fn a_local_socket_goes_on() {
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
+    let mut daemon = Daemon::start(&["-l", &format!("unix:{}", path.display())]);
+    let mut client = UnixStream::connect(&path).expect("connects");
+    daemon.upgrade();
+    client.write_all(b"ACQ4ME k 1 1 0\n").expect("is sent");
+    let mut reply = [0; 7];
+    client.read_exact(&mut reply).expect("an answer");
+    assert_eq!(&reply, b"LOCKED\n");
+    drop(UnixStream::connect(&path).expect("still listens"));
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+    assert!(!path.exists(), "the new process removes the file that the old one made");
+}
+
+#[test]
+fn an_inherited_listener_goes_on() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("has an address");
+    let mut daemon = Daemon::run(Command::new(Daemon::program()).stdin(Stdio::from(OwnedFd::from(listener))));
+    daemon.upgrade();
+    daemon.upgrade();
+    let mut client = Client::of(TcpStream::connect(address).expect("still listens"));
+    assert_eq!(client.ask("ACQ4ME k 1 1 0"), "LOCKED");
+
+    let scratch = Scratch::new();
+    let path = scratch.file("socket");
+    let listener = UnixListener::bind(&path).expect("a new file");
+    let mut daemon = Daemon::run(Command::new(Daemon::program()).stdin(Stdio::from(OwnedFd::from(listener))));
+    daemon.upgrade();
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+    assert!(path.exists(), "what somebody else made is not removed");
+}
+
+/// Clients acquire and release all the time while the program is replaced ten times. Each key has one place, and each
+/// client that has it looks whether another has it too.
+#[test]
+fn under_load_nobody_notices() {
+    const KEYS: usize = 3;
+    const CLIENTS: usize = 24;
+    let scratch = Scratch::new();
+    let program = scratch.file("poolcounter");
+    install_program(&program);
+    let mut daemon = Daemon::run(Command::new(&program).args(["-l", "127.0.0.1:0"]));
+    let holders: [AtomicU32; KEYS] = Default::default();
+    let (ended, grants) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for n in 0..CLIENTS {
+            let (mut client, holders, ended, grants) = (daemon.connect(), &holders[n % KEYS], &ended, &grants);
+            let request = format!("ACQ4ME key{} 1 100 30", n % KEYS);
+            scope.spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    assert_eq!(client.ask(&request), "LOCKED");
+                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "the key was granted twice");
+                    grants.fetch_add(1, Ordering::Relaxed);
+                    assert_eq!(holders.fetch_sub(1, Ordering::SeqCst), 1);
+                    assert_eq!(client.ask("RELEASE"), "RELEASED");
+                }
+            });
+        }
+        for _ in 0..10 {
+            let before = grants.load(Ordering::Relaxed);
+            install_program(&program);
+            daemon.upgrade();
+            let deadline = Instant::now() + PATIENCE;
+            while grants.load(Ordering::Relaxed) < before + 100 {
+                assert!(Instant::now() < deadline, "the work does not go on");
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    let mut observer = daemon.connect();
+    assert_eq!(
+        observer.stat("total_acquired"),
+        grants.load(Ordering::Relaxed),
+        "none was lost, none was counted twice"
+    );
+    assert_eq!(observer.stat("failed_sends"), 0);
+    observer.wait_for_stat("hashtable_entries", 0);
+}
+
+#[test]
+fn a_program_that_cannot_take_over_does_not() {
+    let scratch = Scratch::new();
+    let program = scratch.file("poolcounter");
+    install_program(&program);
+    let mut daemon = Daemon::run(Command::new(&program).args(["-l", "127.0.0.1:0"]));
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("ACQ4ME k 1 9 9"), "LOCKED");
+    let refuse = |daemon: &mut Daemon, reason: &str| {
+        daemon.signal(Signal::SIGUSR1);
+        let line = daemon.wait_for_log("no upgrade: ");
+        assert!(line.contains(reason), "{line:?} does not tell {reason:?}");
+        assert_eq!(daemon.connect().ask("ACQ4ME k 1 9 0"), "TIMEOUT", "the lock is held and the daemon serves");
+    };
+    fs::remove_file(&program).expect("is there");
+    refuse(&mut daemon, "No such file");
+    fs::write(&program, "not executable").expect("can be written");
+    refuse(&mut daemon, "Permission denied");
+    install(&program, b"not a program");
+    refuse(&mut daemon, "Exec format error");
+    for (script, reason) in [
+        ("exit 0", "it printed nothing"),
+        ("echo out of order >&2; exit 1", "out of order"),
+        ("kill -9 $$", "it printed nothing"),
+        ("echo all is well", "all is well"),
+    ] {
+        install(&program, format!("#!/bin/sh\n{script}\n").as_bytes());
+        refuse(&mut daemon, reason);
+    }
+    install_program(&program);
+    daemon.upgrade();
+    assert_eq!(client.ask("RELEASE"), "RELEASED");
+}
+
+/// What becomes of the program's file and of the configuration file while the upgrade is rehearsed is for the next one: what
+/// was rehearsed takes over, with the settings that were rehearsed.
+#[test]
+fn what_was_rehearsed_takes_over() {
+    let scratch = Scratch::new();
+    let (program, settings, bad) = (scratch.file("poolcounter"), scratch.file("settings"), scratch.file("bad"));
+    fs::write(&settings, "max_locks = 1\n").expect("can be written");
+    install_program(&program);
+    let options = ["-l", "127.0.0.1:0", "--config", &settings.display().to_string()];
+    let mut daemon = Daemon::run(Command::new(&program).args(options));
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    install(&bad, b"#!/bin/sh\necho executed unseen >&2\nexit 3\n");
+    let script = format!(
+        "#!/bin/sh\n{} \"$@\"\nstatus=$?\ncase \"$*\" in *--check-handover*) mv {} {}; echo 'max_locks = many' >{} ;; esac\nexit $status\n",
+        Daemon::program(),
+        bad.display(),
+        program.display(),
+        settings.display(),
+    );
+    // The shell would wait for the program instead of becoming it, so only the rehearsal is run by it.
+    let script = script.replace(
+        "#!/bin/sh\n",
+        &format!("#!/bin/sh\ncase \"$*\" in *--check-handover*) ;; *) exec {} \"$@\" ;; esac\n", Daemon::program()),
+    );
+    install(&program, script.as_bytes());
+    fs::write(&settings, "max_locks = 2\n").expect("can be written");
+    daemon.upgrade();
+    assert!(!daemon.lines.iter().any(|line| line.contains("counts for nothing")), "{:#?}", daemon.lines);
+    assert_eq!(client.ask("ACQ4ME l 1 1 0"), "LOCKED", "the new limit is in force");
+    assert_eq!(client.ask("ACQ4ME m 1 1 0"), "LOCK_HELD");
+    // The next upgrade finds what is there by then, under the path that the first process was started by.
+    daemon.signal(Signal::SIGUSR1);
+    let line = daemon.wait_for_log(" rehearses the takeover");
+    assert!(line.contains(&program.display().to_string()), "{line}");
+    let line = daemon.wait_for_log("no upgrade: ");
+    assert!(line.contains("executed unseen"), "{line}");
+    assert_eq!(client.ask("RELEASE"), "RELEASED");
+}
+
+/// It is run by a descriptor, and operators look for it by its name.
+#[test]
+fn the_process_keeps_its_name() {
+    let mut daemon = Daemon::start(&[]);
+    let name = |daemon: &Daemon| fs::read_to_string(format!("/proc/{}/comm", daemon.pid())).expect("Linux tells");
+    let before = name(&daemon);
+    daemon.upgrade();
+    daemon.upgrade();
+    assert_eq!(name(&daemon), before);
+}
+
+/// A request that had begun when requests could be longer is as one that is too long from the start.
+#[test]
+fn a_request_may_be_longer_than_the_new_limit() {
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
+    fs::write(&path, "max_line = 1048576\n").expect("can be written");
+    let mut daemon = Daemon::start(&["--config", &path.display().to_string()]);
+    let (mut holder, mut long) = (daemon.connect(), daemon.connect());
+    assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    long.send("x".repeat(500_000).as_bytes());
+    // It is read in several turns, and there is no reply that would tell.
+    thread::sleep(Duration::from_millis(200));
+    fs::write(&path, "").expect("can be written");
+    daemon.upgrade();
+    assert_eq!(long.line(), "ERROR LINE_TOO_LONG");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+}
+
+/// Whenever SIGTERM comes in an upgrade, it ends the daemon: the old program or the new one.
+#[test]
+fn a_request_to_stop_is_not_lost() {
+    for n in 0..12 {
+        let mut daemon = Daemon::start_with_counters(&[]);
+        let mut counters = CounterClient::to(daemon.counters());
+        let requests: Vec<Vec<u8>> =
+            (0..20_000).map(|n| frames::acquire(1, 1, format!("counter {n}").as_bytes())).collect();
+        counters.pipeline(&requests);
+        daemon.signal(Signal::SIGUSR1);
+        daemon.wait_for_log("rehearses the takeover");
+        thread::sleep(Duration::from_millis(5 * n));
+        daemon.signal(Signal::SIGTERM);
+        assert!(daemon.wait().success());
+    }
+}
+
+/// Clients have taken every descriptor, and an upgrade needs some.
+#[test]
+fn out_of_descriptors_there_is_an_upgrade_all_the_same() {
+    let mut command = Command::new("sh");
+    let mut daemon =
+        Daemon::run(command.args(["-c", "ulimit -n 60; exec \"$@\"", "sh", Daemon::program(), "-l", "127.0.0.1:0"]));
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    let _many: Vec<Client> = (0..80).map(|_| daemon.connect()).collect();
+    daemon.wait_for_log("cannot accept more");
+    for _ in 0..3 {
+        daemon.upgrade();
+    }
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+}
+
+/// A handover that may not be written costs nothing.
+#[test]
+fn where_files_are_limited_the_daemon_serves_on() {
+    let mut command = Command::new("sh");
+    let mut daemon =
+        Daemon::run(command.args(["-c", "ulimit -f 0; exec \"$@\"", "sh", Daemon::program(), "-l", "127.0.0.1:0"]));
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    daemon.signal(Signal::SIGUSR1);
+    let line = daemon.wait_for_log("no upgrade: ");
+    assert!(line.contains("File too large"), "{line}");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+}
+
+/// The state is never in memory twice. If the new program has not enough for it, that ends its rehearsal and nothing else.
+#[test]
+fn short_memory_costs_no_lock() {
+    const KEYS: usize = 4_000;
+    let mut command = Command::new("sh");
+    let script = "ulimit -v 90000; exec \"$@\"";
+    let arguments = ["-c", script, "sh", Daemon::program(), "-l", "127.0.0.1:0", "--max-locks", "65535"];
+    let mut daemon = Daemon::run(command.args(arguments));
+    let mut holder = daemon.connect();
+    for n in 0..KEYS {
+        assert_eq!(holder.ask(&format!("ACQ4ME {}{n} 1 1 0", "x".repeat(8_000))), "LOCKED");
+    }
+    daemon.upgrade();
+    assert_eq!(holder.stat("processing_workers"), KEYS as u64);
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("the process is there");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("Linux tells");
+    let size: u64 = size.trim_end_matches("kB").trim().parse().expect("a number");
+    let limit = format!("--as={}", (size + 1_024) * 1024);
+    let set = Command::new("prlimit").args(["--pid", &daemon.pid().to_string(), &limit]).status();
+    assert!(set.expect("prlimit is there").success());
+    daemon.signal(Signal::SIGUSR1);
+    let line = daemon.wait_for_log("no upgrade: ");
+    assert!(line.contains("memory"), "{line}");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    assert_eq!(holder.stat("processing_workers"), KEYS as u64 - 1);
+}
+
+/// When memory is short, the system ends the child and not the daemon.
+#[test]
+fn a_rehearsal_is_expendable() {
+    let mut child = Command::new(Daemon::program())
+        .arg("--check-handover")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program runs");
+    let path = format!("/proc/{}/oom_score_adj", child.id());
+    let deadline = Instant::now() + PATIENCE;
+    while fs::read_to_string(&path).expect("the process waits for its input").trim() != "1000" {
+        assert!(Instant::now() < deadline, "it is as precious as the daemon");
+        thread::sleep(Duration::from_millis(2));
+    }
+    drop(child.stdin.take());
+    assert!(!poolcounter_testkit::daemon::wait(&mut child).success());
+}
+
+/// All locks of a connection are written down in one pass.
+#[test]
+fn many_locks_of_one_connection_are_no_gap() {
+    const LOCKS: usize = 65_535;
+    let mut daemon = Daemon::start(&["--max-locks", "65535"]);
+    let mut holder = daemon.connect();
+    let mut writer = holder.stream().try_clone().expect("a second handle");
+    let sending = thread::spawn(move || {
+        for n in 0..LOCKS {
+            writer.write_all(format!("ACQ4ME key{n} 1 1 0\n").as_bytes()).expect("is sent");
+        }
+    });
+    for _ in 0..LOCKS {
+        assert_eq!(holder.line(), "LOCKED");
+    }
+    sending.join().expect("everything was sent");
+    let longest = longest_wait_over_an_upgrade(&mut daemon);
+    println!("{LOCKS} locks on one connection: the longest wait over an upgrade was {longest:?}");
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    assert_eq!(holder.ask(&format!("RELEASE key{}", LOCKS - 1)), "NOT_LOCKED", "the newest went first");
+    assert_eq!(holder.stat("processing_workers"), LOCKS as u64 - 1);
+}
+
+/// Many counters, held and given back, with gaps in the table: everything is as it was, and the gap is short.
+#[test]
+fn many_counters_go_on() {
+    const COUNTERS: usize = 200_000;
+    let mut daemon = Daemon::start_with_counters(&[]);
+    let mut holder = CounterClient::to(daemon.counters());
+    let name = |n: usize| format!("counter {n}").into_bytes();
+    let requests: Vec<Vec<u8>> = (0..COUNTERS).map(|n| frames::acquire(1 + n as u32 % 3, 9, &name(n))).collect();
+    assert!(holder.pipeline(&requests).into_iter().all(|done| done));
+    let requests: Vec<Vec<u8>> = (0..COUNTERS).step_by(2).map(|n| frames::release(1, &name(n))).collect();
+    assert!(holder.pipeline(&requests).into_iter().all(|done| done));
+    let (objects, memory) = (holder.stat("objects"), holder.stat("used_memory"));
+    let longest = longest_wait_over_an_upgrade(&mut daemon);
+    println!("{COUNTERS} counters: the longest wait over an upgrade was {longest:?}");
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    assert_eq!((holder.stat("objects"), holder.stat("used_memory")), (objects, memory));
+    for n in (0..COUNTERS).step_by(997) {
+        let consumption = 1 + n as u32 % 3 - u32::from(n % 2 == 0);
+        assert_eq!(holder.consumption(&name(n)), Some(consumption));
+    }
+    drop(holder);
+    let mut other = CounterClient::to(daemon.counters());
+    let deadline = Instant::now() + PATIENCE;
+    while other.consumption(&name(COUNTERS - 1)) != Some(0) {
+        assert!(Instant::now() < deadline, "it was not given back");
+    }
+}
+
+/// The new program reads the configuration file again: new limits are for all, the addresses stay. Nothing is taken over
+/// with a file that is wrong.
+#[test]
+fn the_configuration_file_is_read_again() {
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
+    let configure = |text: &str| fs::write(&path, text).expect("can be written");
+    configure("max_locks = 2\nmax_line = 1000\n");
+    let mut daemon = Daemon::start(&["--config", &path.display().to_string()]);
+    let (mut client, mut other) = (daemon.connect(), daemon.connect());
+    assert_eq!(client.ask("ACQ4ME a 1 1 0"), "LOCKED");
+    assert_eq!(client.ask("ACQ4ME b 1 1 0"), "LOCKED");
+    other.send("x".repeat(500).as_bytes());
+    for (text, reason) in [
+        ("max_locks = 2\nmax_lokcs = 3\n", "conf:2: there is no setting max_lokcs; did you mean max_locks?"),
+        ("\nmax_locks = 0\n", "conf:2: max_locks: \"0\" is not a number from 1 to 65535"),
+    ] {
+        configure(text);
+        daemon.signal(Signal::SIGUSR1);
+        let line = daemon.wait_for_log("no upgrade: ");
+        assert!(line.contains(reason), "{line:?} does not tell {reason:?}");
+        assert_eq!(client.ask("ACQ4ME c 1 1 0"), "LOCK_HELD", "the daemon serves on");
+    }
+    configure("max_locks = 1\nmax_line = 100\nlisten = '127.0.0.1:1'\n");
+    daemon.upgrade();
+    assert_eq!(client.ask("ACQ4ME c 1 1 0"), "LOCK_HELD", "whoever has more than the new limit keeps them");
+    assert_eq!(client.ask("RELEASE"), "RELEASED");
+    assert_eq!(client.ask("ACQ4ME c 1 1 0"), "LOCK_HELD", "but one is enough now");
+    assert_eq!(daemon.connect().ask("ACQ4ME a 1 1 0"), "QUEUE_FULL");
+    other.send(b"\n");
+    assert_eq!(other.line(), "ERROR LINE_TOO_LONG", "also for a line that had begun before");
+    assert_eq!(client.ask("RELEASE"), "RELEASED");
+    client.wait_for_stat("hashtable_entries", 0);
+}
+
+/// A program that neither answers nor ends is given up; meanwhile everybody is served.
+#[test]
+fn a_program_that_hangs_holds_nobody_up() {
+    let scratch = Scratch::new();
+    let program = scratch.file("poolcounter");
+    install_program(&program);
+    let mut daemon = Daemon::run(Command::new(&program).args(["-l", "127.0.0.1:0"]));
+    let mut client = daemon.connect();
+    install(&program, b"#!/bin/sh\nexec sleep 60\n");
+    daemon.signal(Signal::SIGUSR1);
+    daemon.wait_for_log("rehearses the takeover");
+    let begun = Instant::now();
+    assert_eq!(client.ask("ACQ4ME k 1 9 9"), "LOCKED");
+    assert_eq!(client.ask("RELEASE"), "RELEASED");
+    assert!(begun.elapsed() < Duration::from_secs(5), "it was held up");
+    let line = daemon.wait_for_log("no upgrade: ");
+    assert!(line.contains("it took too long"), "{line}");
+}
+
+#[test]
+fn a_handover_that_is_none_is_refused() {
+    for (input, reason) in [
+        (&b""[..], "no handover"),
+        (b"GET / HTTP/1.1\r\n\r\n", "no handover"),
+        (b"poolcounter\0\0\0", "cut off"),
+        (b"poolcounter\0\x00\x00\x03\xe7", "version 999"),
+    ] {
+        let said = refusal(input);
+        assert!(said.contains(reason), "{said:?} does not tell {reason:?}");
+    }
+    let of_another_version = refusal(b"poolcounter\0\x00\x00\x03\xe7");
+    let version = of_another_version.trim_end().rsplit(' ').next().and_then(|word| word.parse::<u32>().ok());
+    let header = [b"poolcounter\0", &version.expect("it tells which version it reads").to_be_bytes()[..]].concat();
+    assert!(refusal(&header).contains("damaged"));
+}
+
+/// What the program says of a handover that it refuses.
+fn refusal(handover: &[u8]) -> String {
+    let mut command = Command::new(Daemon::program());
+    command.arg("--check-handover").stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program runs");
+    child.stdin.take().expect("is piped").write_all(handover).expect("is read");
+    let output = child.wait_with_output().expect("ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    said
+}
+
+/// Many connections, and one that asks all the time: its longest wait is the gap.
+#[test]
+fn the_gap_is_short_with_many_connections() {
+    let mut daemon = Daemon::start(&[]);
+    // Other tests of this process need descriptors too.
+    let many = 10_000.min(raise_descriptor_limit() / 2);
+    let mut clients: Vec<Client> = (0..many).map(|_| daemon.connect()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.ask(&format!("ACQ4ME key{n} 1 1 0")), "LOCKED");
+    }
+    let longest = longest_wait_over_an_upgrade(&mut daemon);
+    println!("{many} connections: the longest wait over an upgrade was {longest:?}");
+    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    assert!(clients.iter_mut().all(|client| client.ask("RELEASE") == "RELEASED"));
+}
+
+/// The longest that a client waits for an answer that asks all the time while the program is replaced.
+fn longest_wait_over_an_upgrade(daemon: &mut Daemon) -> Duration {
+    let ended = AtomicBool::new(false);
+    let mut asking = daemon.connect();
+    thread::scope(|scope| {
+        let longest = scope.spawn(|| {
+            let mut longest = Duration::ZERO;
+            while !ended.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                asking.ask("STATS UPTIME");
+                longest = longest.max(begun.elapsed());
+            }
+            longest
+        });
+        daemon.upgrade();
+        ended.store(true, Ordering::Relaxed);
+        longest.join().expect("was answered")
+    })
+}
