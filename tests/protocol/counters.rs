@@ -288,7 +288,7 @@ fn less_memory_after_an_upgrade_takes_nothing_from_who_holds() {
     acquire_many(&mut world, holder, 0..10);
     acquire_many(&mut world, leaver, 100..5_000);
     leave(&mut world, leaver);
-    world.set(AllSettings::default().with(counters));
+    world.set(AllSettings::defaults(poolcounter::services::SERVICES).with(counters));
     world.upgrade();
     assert_eq!(stat_of(&mut world, "objects"), 4_910);
     acquire_many(&mut world, holder, 0..10);
