@@ -192,7 +192,7 @@ pub enum Reply {
     Refused(Refusal),
     /// There is no memory, or there are too many tubes or watches.
     OutOfMemory,
-    /// The connection uses the tube that [`State::used_tube`] names.
+    /// The connection uses another tube, whose name is written behind this.
     Using,
     /// The connection has so many watches.
     Watching(usize),
