@@ -8,13 +8,12 @@ mod members;
 #[path = "daemon/random.rs"]
 mod random;
 
-use poolcounter::id::{ConnId, Id};
-use poolcounter::names::{Hash, Names};
-use poolcounter::pools::{
-    AcquireLock, PoolEvent, PoolsSettings, PoolsState, PoolsStep, Purpose, Reply, WhichKeys, wire,
-};
-use poolcounter::time::{Span, Time};
-use poolcounter::wheel::{Owner, TimerId, Wheel};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::names::{Hash, Names};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{Owner, TimerId, Wheel};
+use poolcounter_pools::{AcquireLock, PoolEvent, PoolsSettings, PoolsState, PoolsStep, Purpose, Reply, WhichKeys};
+use poolcounter_protocol::pools::wire;
 use random::Random;
 use std::env;
 use std::hint::black_box;

@@ -60,16 +60,13 @@
 //! | `daemon`, the default | the library, the server and the program |
 //! | `client` | the library alone, with few dependencies: `default-features = false, features = ["client"]` |
 //! | `tls` | the library speaks TLS to servers, too; a part of `daemon` |
-//! | `internals` | everything, for the package's own tests; it may change with each version |
 //!
 //! The map of the code is in `src/README.md`.
 
 #[cfg(feature = "daemon")]
 mod embedded;
-#[cfg(all(feature = "daemon", not(feature = "internals")))]
+#[cfg(feature = "daemon")]
 mod services;
-#[cfg(feature = "internals")]
-pub mod services;
 
 #[cfg(feature = "daemon")]
 pub use embedded::Server;
@@ -77,29 +74,9 @@ pub use embedded::Server;
 pub use poolcounter_client as client;
 #[cfg(feature = "daemon")]
 pub use poolcounter_server::{Address, Stopper};
-
-/// The crates under the names of modules, for the package's own tests, benchmarks and fuzz targets.
-#[cfg(feature = "internals")]
-mod internals {
-    pub use poolcounter_admin as admin;
-    pub use poolcounter_cli as cli;
-    pub use poolcounter_core::{
-        address, bounded_log, browser, count, decimal, glob, histogram, id, list, names, pem, proxy, random, record,
-        stats, text, time, top_keys, wheel,
-    };
-    pub use poolcounter_counters as counters;
-    pub use poolcounter_http as http;
-    pub use poolcounter_jobs as jobs;
-    pub use poolcounter_members as members;
-    pub use poolcounter_pools as pools;
-    pub use poolcounter_server as net;
-    pub use poolcounter_service::{
-        access, container as registry, contract as service, lines, loop_stats, options, output, report, settings,
-    };
-    pub use poolcounter_tls as tls;
-}
-#[cfg(feature = "internals")]
-pub use internals::*;
+#[cfg(feature = "daemon")]
+#[doc(hidden)]
+pub use services::SERVICES;
 
 /// The programs in the README are compiled with those of the documentation.
 #[cfg(doctest)]

@@ -1,7 +1,7 @@
 //! MediaWiki with its job queue in the daemon: two wikis of Debian's package, on SQLite. Not part of `make test`: it needs packages,
 //! and minutes.
 
-use poolcounter::client::{JobState, MediaWiki, Placement, Producer, SummaryBy};
+use poolcounter_client::{JobState, MediaWiki, Placement, Producer, SummaryBy};
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::jobs_command::TIMEOUTS;
 use poolcounter_testkit::postgres::own;

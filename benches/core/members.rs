@@ -1,12 +1,12 @@
 //! What the members cost without sockets: nanoseconds for each member, take or wait, by how many there are.
 
 use super::{Random, id, pick, steady, whole};
-use poolcounter::members::state::{
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{Owner, Wheel};
+use poolcounter_members::state::{
     Condition, Event, From, LeaseName, Limits, Notice, Request, State, Step, Take, Timer, Utilization, What,
 };
-use poolcounter::members::wire::{Line, parse};
-use poolcounter::time::{Span, Time};
-use poolcounter::wheel::{Owner, Wheel};
+use poolcounter_protocol::members::wire::{Line, parse};
 use std::time::Duration;
 
 const OWNER: Owner = Owner(0);
@@ -168,7 +168,7 @@ fn by_attribute(
 struct Rig {
     state: State,
     wheel: Wheel,
-    random: poolcounter::random::Random,
+    random: poolcounter_core::random::Random,
     events: Vec<Event>,
     notices: Vec<Notice>,
     now: Time,
@@ -184,7 +184,7 @@ impl Rig {
         let mut rig = Rig {
             state: State::new(Limits { most: usize::MAX, ..Limits::default() }, 1),
             wheel: Wheel::default(),
-            random: poolcounter::random::Random::from_seed(1),
+            random: poolcounter_core::random::Random::from_seed(1),
             events: Vec::new(),
             notices: Vec::new(),
             now: Time::START,

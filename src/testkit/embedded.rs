@@ -1,9 +1,9 @@
 //! The server within the test's own process.
 
-use poolcounter::net::{Address, Listener, Options, Policy, Server, Stopper};
-use poolcounter::registry::{AllSettings, Services};
-use poolcounter::service::Info;
-use poolcounter::services::SERVICES;
+use poolcounter::SERVICES;
+use poolcounter_server::{Address, Listener, Options, Policy, Server, Stopper};
+use poolcounter_service::container::{AllSettings, Services};
+use poolcounter_service::contract::Info;
 use std::io;
 use std::thread::JoinHandle;
 

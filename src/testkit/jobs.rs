@@ -1,17 +1,17 @@
 //! A jobs service without sockets: bytes of any connection go in, bytes come out, time and commits are the test's.
 
-use poolcounter::id::{ConnId, Id};
-use poolcounter::jobs::state::{
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::random::Random;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{Owner, Wheel};
+use poolcounter_jobs::state::{
     Bounds, Commit, Event, History, Listing, ManyEntry, Record, Refusal, Reply, Saved, Setting, State, Step, Stored,
     SumBy, Summaries, Timer, queries::SummaryBy,
 };
-use poolcounter::jobs::stats::Jobs as Stat;
-use poolcounter::jobs::wire::stream::{Cut, Item, Stream};
-use poolcounter::jobs::wire::yaml::{self, ServerStats};
-use poolcounter::jobs::wire::{Request, replies};
-use poolcounter::random::Random;
-use poolcounter::time::{Span, Time};
-use poolcounter::wheel::{Owner, Wheel};
+use poolcounter_jobs::stats::Jobs as Stat;
+use poolcounter_jobs::wire::yaml::{self, ServerStats};
+use poolcounter_protocol::jobs::wire::stream::{Cut, Item, Stream};
+use poolcounter_protocol::jobs::wire::{Request, replies};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const OWNER: Owner = Owner(1);
@@ -517,7 +517,7 @@ impl Service {
     }
 }
 
-fn write_found(state: &State, found: Option<poolcounter::jobs::state::JobId>, bytes: &mut Vec<u8>) {
+fn write_found(state: &State, found: Option<poolcounter_jobs::state::JobId>, bytes: &mut Vec<u8>) {
     let Some(id) = found else { return not_found(bytes) };
     let body = state.body(id).expect("a job that was found is there");
     replies::write_found(bytes, id, body.len());

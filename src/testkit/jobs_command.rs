@@ -4,7 +4,7 @@ use super::daemon::{Daemon, PATIENCE, wait};
 use super::scratch::Scratch;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use poolcounter::client::{JobState, Producer, Timeouts};
+use poolcounter_client::{JobState, Producer, Timeouts};
 use std::fs;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};

@@ -2,8 +2,8 @@
 
 use super::jobs::{Commits, Happened, Service};
 use super::model::jobs::Jobs;
-use poolcounter::jobs::state::{Bounds, JobId};
-use poolcounter::time::{Span, Time};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_jobs::state::{Bounds, JobId};
 use std::collections::BTreeMap;
 
 /// Each thing that is done happens at a millisecond of its own in the second, as delays and TTRs are whole seconds: so hardly

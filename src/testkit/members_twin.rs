@@ -3,10 +3,10 @@
 
 use super::model::members::{Hints, Kind, Members};
 use super::world::World;
-use poolcounter::counters::CountersSettings;
-use poolcounter::members::MembersSettings;
-use poolcounter::registry::AllSettings;
-use poolcounter::time::{Span, Time};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_counters::CountersSettings;
+use poolcounter_members::MembersSettings;
+use poolcounter_service::container::AllSettings;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How many of the last actions are shown.
@@ -39,8 +39,7 @@ impl MembersTwin {
     pub fn new(replay: String) -> Self {
         let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
         let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
-        let mut world =
-            World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(members).with(counters));
+        let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(members).with(counters));
         let observer = world.connect_to("members");
         MembersTwin {
             world,

@@ -1,8 +1,8 @@
 //! Rules of access, read as the daemon reads them.
 
 use super::scratch::Scratch;
-use poolcounter::access::Rule;
-use poolcounter::cli::DaemonSettings;
+use poolcounter_cli::DaemonSettings;
+use poolcounter_service::access::Rule;
 use std::fs;
 
 /// Returns the rules of a configuration file with this text.

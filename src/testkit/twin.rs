@@ -3,10 +3,10 @@
 
 use super::model::{self, Model, Service};
 use super::world::World;
-use poolcounter::counters::CountersSettings;
-use poolcounter::pools::PoolsSettings;
-use poolcounter::registry::AllSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_counters::CountersSettings;
+use poolcounter_pools::PoolsSettings;
+use poolcounter_service::container::AllSettings;
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -66,7 +66,7 @@ impl Twin {
         // Room for so few that a server is made quickly, and for so many that names hardly ever conflict.
         let counters = CountersSettings { buckets: 4096, interval, max_memory: limits.max_memory };
         Twin {
-            world: World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(pools).with(counters)),
+            world: World::with(AllSettings::defaults(poolcounter::SERVICES).with(pools).with(counters)),
             model: Model::new(limits),
             services: Vec::new(),
             received: Vec::new(),

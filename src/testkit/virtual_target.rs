@@ -4,12 +4,13 @@ use super::player::Target;
 use super::protocol::Protocol;
 use super::script::{Scenario, Then};
 use super::world::World;
-use poolcounter::counters::CountersSettings;
-use poolcounter::jobs::JobsSettings;
-use poolcounter::members::MembersSettings;
-use poolcounter::pools::{PoolsSettings, wire};
-use poolcounter::registry::AllSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_counters::CountersSettings;
+use poolcounter_jobs::JobsSettings;
+use poolcounter_members::MembersSettings;
+use poolcounter_pools::PoolsSettings;
+use poolcounter_protocol::pools::wire;
+use poolcounter_service::container::AllSettings;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -170,5 +171,5 @@ fn settings_of(options: &[String]) -> AllSettings {
             _ => panic!("{name} means nothing in virtual time"),
         }
     }
-    AllSettings::defaults(poolcounter::services::SERVICES).with(pools).with(counters).with(members).with(jobs)
+    AllSettings::defaults(poolcounter::SERVICES).with(pools).with(counters).with(members).with(jobs)
 }

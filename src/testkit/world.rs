@@ -1,17 +1,17 @@
 //! The loop and its services without sockets and without a clock: streams are kept in memory, and time passes when the
 //! test says so. Everything above the sockets is the daemon's own code.
 
-use poolcounter::access::Rule;
-use poolcounter::id::{ConnId, Id};
-use poolcounter::loop_stats::LoopStats;
-use poolcounter::net::{Connections, Host, Readiness, Stream, rehearse};
-use poolcounter::pools::PoolsSettings;
-use poolcounter::random::Random;
-use poolcounter::record::{Reader, Writer};
-use poolcounter::registry::{AllSettings, PerService, Services};
-use poolcounter::service::{Info, Wake};
-use poolcounter::services::SERVICES;
-use poolcounter::time::{Span, Time};
+use poolcounter::SERVICES;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::random::Random;
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_pools::PoolsSettings;
+use poolcounter_server::{Connections, Host, Readiness, Stream, rehearse};
+use poolcounter_service::access::Rule;
+use poolcounter_service::container::{AllSettings, PerService, Services};
+use poolcounter_service::contract::{Info, Wake};
+use poolcounter_service::loop_stats::LoopStats;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};

@@ -1,8 +1,8 @@
 //! The administration: what its commands do, in virtual time, and the real program with its socket, its log and its end.
 
 use nix::sys::signal::Signal;
-use poolcounter::registry::AllSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE, install_program};
 use poolcounter_testkit::frames;
 use poolcounter_testkit::scratch::Scratch;
@@ -22,7 +22,7 @@ struct Stage {
 
 impl Stage {
     fn new() -> Stage {
-        let mut world = World::with(AllSettings::defaults(poolcounter::services::SERVICES));
+        let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES));
         let admin = world.connect_to("admin");
         Stage { world, admin }
     }
@@ -208,8 +208,8 @@ fn counters_give_nothing_while_they_are_drained() {
 fn members_are_not_handed_out_while_they_are_drained() {
     let mut stage = Stage::new();
     stage.world = {
-        let members = poolcounter::members::MembersSettings { admin: Some(true), ..Default::default() };
-        World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(members))
+        let members = poolcounter_members::MembersSettings { admin: Some(true), ..Default::default() };
+        World::with(AllSettings::defaults(poolcounter::SERVICES).with(members))
     };
     stage.admin = stage.connect("admin");
     let [holder, waiter, late] = [(); 3].map(|()| stage.connect("members"));
@@ -332,7 +332,7 @@ fn any_bytes_are_survived() {
 fn the_help_has_every_command() {
     let help = Command::new(Daemon::program()).args(["help", "admin"]).output().expect("the program runs");
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
-    for command in poolcounter::admin::commands::COMMANDS {
+    for command in poolcounter_admin::commands::COMMANDS {
         let usage = [&[command.name], command.parameters].concat().join(" ");
         let line = help.lines().find(|line| line.trim_start().starts_with(&usage));
         assert!(line.is_some_and(|line| line.ends_with(command.summary)), "{usage} {}: {help}", command.summary);

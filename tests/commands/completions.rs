@@ -1,7 +1,7 @@
 //! What shells complete behind the program's name, each tried in the shell itself.
 
 use nix::pty::{Winsize, openpty};
-use poolcounter::cli::COMMANDS;
+use poolcounter_cli::COMMANDS;
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;

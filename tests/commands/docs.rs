@@ -1,9 +1,9 @@
 //! What is written of options stands in their tables: the OPTIONS of the manual pages and the template of the configuration file are
 //! made from them. `make docs` has this test write them; without that, it fails where they are stale.
 
-use poolcounter::cli::{COMMANDS, Command, Opt, tables};
-use poolcounter::options::TableDoc;
-use poolcounter::services::SERVICES;
+use poolcounter::SERVICES;
+use poolcounter_cli::{COMMANDS, Command, Opt, tables};
+use poolcounter_service::options::TableDoc;
 use std::fs;
 
 /// Set to have the files written.

@@ -1,6 +1,6 @@
 //! `poolcounter jobs run` as a farm uses it: batches of a tube, several servers, metrics.
 
-use poolcounter::client::{JobState, NewJob, Producer, Retry, SummaryBy, SummaryRow};
+use poolcounter_client::{JobState, NewJob, Producer, Retry, SummaryBy, SummaryRow};
 use poolcounter_testkit::daemon::{Daemon, wait};
 use poolcounter_testkit::jobs_command::{Running, TIMEOUTS, counts, errors, server, until, wait_for, without_time};
 use poolcounter_testkit::scratch::Scratch;

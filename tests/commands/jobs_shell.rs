@@ -3,7 +3,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use poolcounter::client::{JobState, NewJob, Producer, PutOutcome};
+use poolcounter_client::{JobState, NewJob, Producer, PutOutcome};
 use poolcounter_testkit::beanstalkd::Beanstalkd;
 use poolcounter_testkit::daemon::{Daemon, wait};
 use poolcounter_testkit::jobs_command::{
@@ -114,7 +114,7 @@ fn the_exit_status_decides() {
     assert!((4000..=4096).contains(&flooded.len()), "{}", flooded.len());
     assert_eq!(errors(&producer, JobState::Buried), ["its command ended with status 65\nin vain\n"]);
     let failures: f64 = producer
-        .summary(poolcounter::client::SummaryBy::Tube)
+        .summary(poolcounter_client::SummaryBy::Tube)
         .expect("is asked")
         .iter()
         .filter_map(|row| row.figure("failures"))
@@ -183,7 +183,7 @@ fn what_does_not_finish_is_given_back() {
         producer
             .retry(
                 "a/t",
-                &poolcounter::client::Retry { attempts: 1, first: Duration::ZERO, factor: 1.0, max: Duration::ZERO },
+                &poolcounter_client::Retry { attempts: 1, first: Duration::ZERO, factor: 1.0, max: Duration::ZERO },
             )
             .expect("is set");
         producer.put(&NewJob::new("x")).expect("is put");

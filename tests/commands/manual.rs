@@ -1,11 +1,11 @@
 //! The manual pages say all that the tables of the code say, and nothing more.
 
-use poolcounter::cli::{COMMANDS, Command as Subcommand, Opt};
-use poolcounter::counters::stats::CounterStat;
-use poolcounter::members::state::Key;
-use poolcounter::members::stats::{Levels, Members};
-use poolcounter::pools::stats::PoolStat;
-use poolcounter::stats::Stat;
+use poolcounter_cli::{COMMANDS, Command as Subcommand, Opt};
+use poolcounter_core::stats::Stat;
+use poolcounter_members::state::Key;
+use poolcounter_members::stats::{Levels, Members};
+use poolcounter_protocol::counters::stats::CounterStat;
+use poolcounter_protocol::pools::stats::PoolStat;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::process::Command;

@@ -1,12 +1,12 @@
 //! Pools of members in the configuration file: read at the start and at an upgrade, in virtual time and by the program.
 
 use nix::sys::signal::Signal;
-use poolcounter::counters::CountersSettings;
-use poolcounter::members::MembersSettings;
-use poolcounter::members::state::{Attributes, DeclaredMember, DeclaredPool, Request, Settings};
-use poolcounter::members::wire::{Line, parse};
-use poolcounter::registry::AllSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_counters::CountersSettings;
+use poolcounter_members::MembersSettings;
+use poolcounter_members::state::{Attributes, DeclaredMember, DeclaredPool, Request, Settings};
+use poolcounter_protocol::members::wire::{Line, parse};
+use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::world::World;
@@ -31,7 +31,7 @@ fn pool(line: &str, fixed: &[&str]) -> DeclaredPool {
 fn settings(pools: Vec<DeclaredPool>) -> AllSettings {
     let members = MembersSettings { admin: Some(true), pools, ..MembersSettings::default() };
     let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
-    AllSettings::defaults(poolcounter::services::SERVICES).with(members).with(counters)
+    AllSettings::defaults(poolcounter::SERVICES).with(members).with(counters)
 }
 
 /// Sends lines, and returns what the client was told by the end.

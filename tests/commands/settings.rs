@@ -1,8 +1,8 @@
 //! What the package installs: its settings name every setting there is, each with its default, and are checked before they count.
 
-use poolcounter::cli::{COMMANDS, DaemonSettings, Given, WordsAllowed, tables};
-use poolcounter::registry::ServiceId;
-use poolcounter::services::SERVICES;
+use poolcounter::SERVICES;
+use poolcounter_cli::{COMMANDS, DaemonSettings, Given, WordsAllowed, tables};
+use poolcounter_service::container::ServiceId;
 use poolcounter_testkit::daemon::{install, install_program};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;

@@ -1,7 +1,7 @@
 //! Clients that put and do jobs at whichever daemon serves, and what they were told; and whether what is in the database at the end
 //! can be what remains of it.
 
-use poolcounter::client::{Error, NewJob, Producer, PutOutcome, Reservation, Runner, Timeouts};
+use poolcounter_client::{Error, NewJob, Producer, PutOutcome, Reservation, Runner, Timeouts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -3,16 +3,16 @@
 
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, User};
-use poolcounter::access::{Rule, Verb};
-use poolcounter::cli::DaemonSettings;
-use poolcounter::counters::wire::Opcode;
-use poolcounter::http::HttpSettings;
-use poolcounter::proxy::{Header, Tls};
-use poolcounter::registry::AllSettings;
-use poolcounter::service::Info;
-use poolcounter::services::SERVICES;
-use poolcounter::stats::Stat as _;
-use poolcounter::time::Span;
+use poolcounter::SERVICES;
+use poolcounter_cli::DaemonSettings;
+use poolcounter_core::proxy::{Header, Tls};
+use poolcounter_core::stats::Stat as _;
+use poolcounter_core::time::Span;
+use poolcounter_http::HttpSettings;
+use poolcounter_protocol::counters::wire::Opcode;
+use poolcounter_service::access::{Rule, Verb};
+use poolcounter_service::container::AllSettings;
+use poolcounter_service::contract::Info;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE, install_program};
 use poolcounter_testkit::frames;
 use poolcounter_testkit::scratch::Scratch;
@@ -404,7 +404,7 @@ fn every_command_has_a_row() {
         let info = SERVICES.iter().find(|info| info.name == service).expect("is in the registry");
         info.commands.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>()
     };
-    let counted = poolcounter::jobs::stats::Jobs::ALL.iter().filter_map(|stat| stat.row().name.strip_prefix("cmd-"));
+    let counted = poolcounter_jobs::stats::Jobs::ALL.iter().filter_map(|stat| stat.row().name.strip_prefix("cmd-"));
     let counted: Vec<&str> = counted.collect();
     assert!(counted.len() > 20, "{counted:?}");
     let missing: Vec<&&str> = counted.iter().filter(|name| !rows("jobs").contains(&name.to_string())).collect();

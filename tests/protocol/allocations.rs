@@ -1,13 +1,12 @@
 //! In the steady state, serving a request allocates nothing: the allocator is asked.
 
 use crate::counting_allocator::{allocations, bytes};
-use poolcounter::id::ConnId;
-use poolcounter::members::MembersSettings;
-use poolcounter::net::{Connections, Host, Readiness, Stream};
-use poolcounter::random::Random;
-use poolcounter::registry::ServiceId;
-use poolcounter::registry::{AllSettings, Services};
-use poolcounter::time::{Span, Time};
+use poolcounter_core::id::ConnId;
+use poolcounter_core::random::Random;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_members::MembersSettings;
+use poolcounter_server::{Connections, Host, Readiness, Stream};
+use poolcounter_service::container::{AllSettings, ServiceId, Services};
 use poolcounter_testkit::frames::{acquire, dump, frame, get, release};
 use poolcounter_testkit::world::World;
 use std::io::{self, ErrorKind, Read, Write};
@@ -85,13 +84,10 @@ impl Host for Scene {
 /// Has each client send its two requests by turns, after one has sent what is to be there before, and asserts that only the first turns ask for memory.
 fn assert_steady(service: &str, before: &str, scripts: &[[Vec<u8>; 2]]) {
     let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
-    let services = Services::of(
-        poolcounter::services::SERVICES,
-        &AllSettings::defaults(poolcounter::services::SERVICES).with(members),
-    );
+    let services = Services::of(poolcounter::SERVICES, &AllSettings::defaults(poolcounter::SERVICES).with(members));
     let connections = Connections::new(services, Span::ZERO, Random::from_seed(0));
     let mut scene = Scene { connections, now: Time::START };
-    let service = ServiceId::named(poolcounter::services::SERVICES, service).expect("is in the registry");
+    let service = ServiceId::named(poolcounter::SERVICES, service).expect("is in the registry");
     let first = scene.connections.open(
         Script { requests: vec![before.into(), before.into()], sent: 0, full: true },
         service,
@@ -167,11 +163,10 @@ fn jobs_are_reserved_and_deleted_without_an_allocation() {
     let total = requests.len();
     // The client begins with its second request.
     requests.rotate_right(1);
-    let services =
-        Services::of(poolcounter::services::SERVICES, &AllSettings::defaults(poolcounter::services::SERVICES));
+    let services = Services::of(poolcounter::SERVICES, &AllSettings::defaults(poolcounter::SERVICES));
     let connections = Connections::new(services, Span::ZERO, Random::from_seed(0));
     let mut scene = Scene { connections, now: Time::START };
-    let service = ServiceId::named(poolcounter::services::SERVICES, "jobs").expect("is in the registry");
+    let service = ServiceId::named(poolcounter::SERVICES, "jobs").expect("is in the registry");
     let id = scene.connections.open(Script { requests, sent: 0, full: false }, service, Time::START);
     let mut counts = [0; 3];
     for round in 0..total {
@@ -193,7 +188,7 @@ fn jobs_are_reserved_and_deleted_without_an_allocation() {
 /// However many counters a connection has held: what it gave back takes no memory.
 #[test]
 fn what_is_given_back_takes_no_memory() {
-    let mut world = World::new(poolcounter::pools::PoolsSettings::default());
+    let mut world = World::new(poolcounter_pools::PoolsSettings::default());
     let names: Vec<[u8; 4]> = (0..2_000_u32).map(u32::to_be_bytes).collect();
     let mut play = || {
         let client = world.connect_to("counters");

@@ -1,8 +1,8 @@
 //! What an operator sets for keys: ceilings, and the shedding of requests that would wait for too long.
 
-use poolcounter::pools::PoolsSettings;
-use poolcounter::pools::ceiling::{Ceiling, Shedding};
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_pools::PoolsSettings;
+use poolcounter_pools::ceiling::{Ceiling, Shedding};
 use poolcounter_testkit::world::World;
 
 /// A world in which keys that begin with `a:` have a ceiling.

@@ -1,9 +1,9 @@
 //! Counters by the thousand, in virtual time: what happens in a sweep, in a long Dump, and in an upgrade amid these.
 
-use poolcounter::counters::{self, CountersSettings};
-use poolcounter::output::FULL_BYTES;
-use poolcounter::registry::AllSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_counters::{self as counters, CountersSettings};
+use poolcounter_service::container::AllSettings;
+use poolcounter_service::output::FULL_BYTES;
 use poolcounter_testkit::frames::{self, acquire, dump, get, record, release, replies, stat};
 use poolcounter_testkit::world::World;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ fn world() -> World {
 
 fn with_memory(max_memory: u64) -> World {
     let counters = CountersSettings { buckets: 16, interval: INTERVAL, max_memory };
-    World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(counters))
+    World::with(AllSettings::defaults(poolcounter::SERVICES).with(counters))
 }
 
 fn connect(world: &mut World) -> usize {
@@ -288,7 +288,7 @@ fn less_memory_after_an_upgrade_takes_nothing_from_who_holds() {
     acquire_many(&mut world, holder, 0..10);
     acquire_many(&mut world, leaver, 100..5_000);
     leave(&mut world, leaver);
-    world.set(AllSettings::defaults(poolcounter::services::SERVICES).with(counters));
+    world.set(AllSettings::defaults(poolcounter::SERVICES).with(counters));
     world.upgrade();
     assert_eq!(stat_of(&mut world, "objects"), 4_910);
     acquire_many(&mut world, holder, 0..10);

@@ -1,8 +1,8 @@
 //! The jobs' state by its protocol, where the tests of conversations have no hand: commits that take their time, small bounds,
 //! and turns among many tubes.
 
-use poolcounter::count::SmallCount;
-use poolcounter::jobs::state::{Bounds, History, JobId, Record, Saved, Until};
+use poolcounter_core::count::SmallCount;
+use poolcounter_jobs::state::{Bounds, History, JobId, Record, Saved, Until};
 use poolcounter_testkit::jobs::{Commits, Service, play, play_with};
 
 #[test]

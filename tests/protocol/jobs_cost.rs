@@ -3,7 +3,7 @@
 //! makes all of them slower alike, if at all.
 
 use nix::time::{ClockId, clock_gettime};
-use poolcounter::jobs::state::Bounds;
+use poolcounter_jobs::state::Bounds;
 use poolcounter_testkit::jobs::Service;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl Stage {
             service.send(1, one.repeat(jobs).as_bytes());
         }
         service.send(2, b"watch */*\r\nignore default\r\nreserve-with-timeout 1\r\n");
-        service.pass(poolcounter::time::Span::from_secs(2));
+        service.pass(poolcounter_core::time::Span::from_secs(2));
         service.close(2);
         service.send(2, b"watch */*\r\nignore default\r\n");
         service.output(1);

@@ -1,7 +1,7 @@
 //! What jobs take: an allocator counts what is allocated, beside what is promised.
 
 use crate::counting_allocator::{self, bytes};
-use poolcounter::jobs::state::{Bounds, JOB_BYTES};
+use poolcounter_jobs::state::{Bounds, JOB_BYTES};
 use poolcounter_testkit::jobs::Service;
 
 /// The promise holds however many there are: a hash table of one piece would double right before the first of these numbers.
@@ -67,7 +67,7 @@ fn jobs_take_what_is_promised_and_give_it_back() {
 fn gives_back(service: &mut Service, name: &str, empty: usize, jobs: usize) {
     let full = bytes() - empty;
     service.send(2, b"clear *\r\n");
-    service.pass(poolcounter::time::Span::from_secs(1));
+    service.pass(poolcounter_core::time::Span::from_secs(1));
     assert_eq!(service.next(2), Some(format!("CLEARED {jobs}")));
     let left = bytes() - empty;
     println!("{name}: {left} of {full} bytes are left after a flood");

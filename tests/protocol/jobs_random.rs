@@ -1,8 +1,8 @@
 //! The jobs service under requests at random: after each step every table is compared with every other, after each commit
 //! of all batches the store with the service, and now and then another process goes on.
 
-use poolcounter::jobs::state::Bounds;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_jobs::state::Bounds;
 use poolcounter_testkit::jobs::{Commits, Service};
 use poolcounter_testkit::random::{Random, setting};
 

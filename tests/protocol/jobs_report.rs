@@ -1,9 +1,9 @@
 //! What the jobs tell operators on the pages of metrics and status: wikis, types, tubes and runners.
 
-use poolcounter::http::HttpSettings;
-use poolcounter::jobs::JobsSettings;
-use poolcounter::registry::AllSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_http::HttpSettings;
+use poolcounter_jobs::JobsSettings;
+use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::world::World;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -54,8 +54,7 @@ fn sum_of(page: &str, metric: &str) -> (u64, usize) {
 
 fn new_world() -> World {
     World::with(
-        AllSettings::defaults(poolcounter::services::SERVICES)
-            .with(JobsSettings { admin: true, ..JobsSettings::default() }),
+        AllSettings::defaults(poolcounter::SERVICES).with(JobsSettings { admin: true, ..JobsSettings::default() }),
     )
 }
 
@@ -321,7 +320,7 @@ fn buttons_are_for_admins_and_pages_of_this_server() {
     assert!(!fetch(&mut world, "/").contains("<form"));
     assert!(ask(&mut world, runner, "stats-job 1|").contains("state: buried"));
 
-    let settings = AllSettings::defaults(poolcounter::services::SERVICES).with(JobsSettings::default());
+    let settings = AllSettings::defaults(poolcounter::SERVICES).with(JobsSettings::default());
     let mut world = World::with(settings.with(HttpSettings { is_admin: true, ..HttpSettings::default() }));
     let runner = bury(&mut world);
     let long = format!("{}Content-Length: 1025\r\n", own.split_once("Content").expect("it has one").0);

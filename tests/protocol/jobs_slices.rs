@@ -1,10 +1,10 @@
 //! What goes through very many jobs or tubes does so in slices: others are served between. What each slice takes is told with
 //! --nocapture; what is compared are numbers of slices, for times depend on what else the machine does.
 
-use poolcounter::jobs::JobsSettings;
-use poolcounter::jobs::state::Bounds;
-use poolcounter::registry::AllSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_jobs::JobsSettings;
+use poolcounter_jobs::state::Bounds;
+use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::jobs::Service;
 use poolcounter_testkit::world::World;
 use std::time::{Duration, Instant};
@@ -225,8 +225,7 @@ fn ask_beside(world: &mut World, [asks, other]: [usize; 2], question: &str) -> (
 fn lists_of_many_tubes_are_made_in_slices() {
     const TUBES: usize = 20 * SLICE;
     let mut world = World::with(
-        AllSettings::defaults(poolcounter::services::SERVICES)
-            .with(JobsSettings { admin: true, ..JobsSettings::default() }),
+        AllSettings::defaults(poolcounter::SERVICES).with(JobsSettings { admin: true, ..JobsSettings::default() }),
     );
     let [producer, asks, other] = [(); 3].map(|()| world.connect_to("jobs"));
     for first in (0..TUBES).step_by(200) {
@@ -256,7 +255,7 @@ fn lists_of_many_tubes_are_made_in_slices() {
 #[test]
 fn jobs_of_a_long_queue_are_listed_in_slices() {
     let jobs = many();
-    let mut world = World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(JobsSettings::default()));
+    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(JobsSettings::default()));
     let [producer, asks, other] = [(); 3].map(|()| world.connect_to("jobs"));
     let ask = |world: &mut World, question: &str| {
         let (text, ticks) = ask_beside(world, [asks, other], question);
@@ -294,7 +293,7 @@ fn jobs_of_a_long_queue_are_listed_in_slices() {
 #[test]
 fn a_list_is_answered_over_an_upgrade_and_forgotten_with_its_client() {
     const TUBES: usize = 2 * SLICE;
-    let mut world = World::with(AllSettings::defaults(poolcounter::services::SERVICES));
+    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES));
     let [producer, asks] = [(); 2].map(|()| world.connect_to("jobs"));
     let put = |tube: usize| format!("put-job 5 0 60 1 tube=tube{tube}\r\na\r\n");
     world.send(producer, (0..TUBES).map(put).collect::<String>().as_bytes());

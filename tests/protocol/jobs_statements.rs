@@ -2,9 +2,9 @@
 //! common. CockroachDB's pages "PostgreSQL Compatibility" and "SQL Feature Support", and YugabyteDB's "PostgreSQL features" and
 //! "Known issues", are the sources. These databases cannot be run here; PostgreSQL itself runs each statement in other tests.
 
-use poolcounter::jobs::postgres::owner::Fence;
-use poolcounter::jobs::postgres::schema::TABLES;
-use poolcounter::jobs::postgres::statements::{PREPARED, SIMPLE, fence, set_row};
+use poolcounter_jobs::postgres::owner::Fence;
+use poolcounter_jobs::postgres::schema::TABLES;
+use poolcounter_jobs::postgres::statements::{PREPARED, SIMPLE, fence, set_row};
 
 /// What one of them does not have, or has in name only.
 const FOREIGN: &[(&str, &str)] = &[

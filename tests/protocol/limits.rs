@@ -1,9 +1,9 @@
 //! Every limit that the manual lists, reached: what happens there, and that nobody else notices.
 
-use poolcounter::output::FULL_BYTES;
-use poolcounter::pools::PoolsSettings;
-use poolcounter::service::REQUESTS_PER_TURN;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_pools::PoolsSettings;
+use poolcounter_service::contract::REQUESTS_PER_TURN;
+use poolcounter_service::output::FULL_BYTES;
 use poolcounter_testkit::world::World;
 
 fn world() -> World {

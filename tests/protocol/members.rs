@@ -4,7 +4,7 @@
 mod player;
 
 use player::Player;
-use poolcounter::members::state::{Limits, MOST_POOLS};
+use poolcounter_members::state::{Limits, MOST_POOLS};
 use poolcounter_testkit::random::setting;
 use std::collections::BTreeMap;
 use std::time::Duration;

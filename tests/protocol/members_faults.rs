@@ -1,10 +1,10 @@
 //! Crowds in the members service, in virtual time: what the daemon says by itself to one connection is more than a connection's
 //! output may hold.
 
-use poolcounter::counters::CountersSettings;
-use poolcounter::members::MembersSettings;
-use poolcounter::registry::AllSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_counters::CountersSettings;
+use poolcounter_members::MembersSettings;
+use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::world::World;
 
 /// With names of 40 bytes, their `!STOP` are twice what a connection's output may hold.
@@ -13,7 +13,7 @@ const CROWD: usize = 40_000;
 fn world() -> World {
     let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
     let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
-    World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(members).with(counters))
+    World::with(AllSettings::defaults(poolcounter::SERVICES).with(members).with(counters))
 }
 
 fn name(n: usize) -> String {

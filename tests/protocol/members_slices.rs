@@ -2,12 +2,12 @@
 //! state machine in virtual time, with a clock beside it.
 
 use nix::time::{ClockId, clock_gettime};
-use poolcounter::id::{ConnId, Id};
-use poolcounter::members::state::{Event, Limits, State, Step, Timer};
-use poolcounter::members::wire::{self, Line};
-use poolcounter::random::Random;
-use poolcounter::time::{Span, Time};
-use poolcounter::wheel::{Owner, Wheel};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::random::Random;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{Owner, Wheel};
+use poolcounter_members::state::{Event, Limits, State, Step, Timer};
+use poolcounter_protocol::members::wire::{self, Line};
 use std::time::Duration;
 
 const OWNER: Owner = Owner(3);

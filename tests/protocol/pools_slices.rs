@@ -1,8 +1,8 @@
 //! What very many do at once in the pools is done bit by bit: another client is served in every tick. What is compared are numbers of
 //! ticks and of what is done in each, for times depend on what else the machine does.
 
-use poolcounter::pools::PoolsSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_pools::PoolsSettings;
 use poolcounter_testkit::world::World;
 
 /// More keys than are looked at at once, three times over.

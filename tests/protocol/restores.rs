@@ -2,11 +2,11 @@
 //!
 //! `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it, `SIM_STEPS` how long each is. A failure names its seed.
 
-use poolcounter::counters::CountersSettings;
-use poolcounter::jobs::JobsSettings;
-use poolcounter::proxy::Header;
-use poolcounter::registry::AllSettings;
-use poolcounter::time::Span;
+use poolcounter_core::proxy::Header;
+use poolcounter_core::time::Span;
+use poolcounter_counters::CountersSettings;
+use poolcounter_jobs::JobsSettings;
+use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::random::{Random, setting};
 use poolcounter_testkit::speech::{SPOKEN, speech};
 use poolcounter_testkit::world::World;
@@ -59,7 +59,7 @@ struct History {
 fn world() -> World {
     let jobs = JobsSettings { admin: true, ..JobsSettings::default() };
     let counters = CountersSettings { buckets: 4096, interval: Span::from_secs(60), ..CountersSettings::default() };
-    let mut world = World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(jobs).with(counters));
+    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(jobs).with(counters));
     world.begin().expect("nothing is kept anywhere");
     world
 }

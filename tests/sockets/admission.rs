@@ -2,10 +2,10 @@
 
 use nix::sys::signal::Signal;
 use nix::unistd::Uid;
-use poolcounter::proxy::Header;
-use poolcounter::registry::AllSettings;
-use poolcounter::service::Credentials;
-use poolcounter::time::Span;
+use poolcounter_core::proxy::Header;
+use poolcounter_core::time::Span;
+use poolcounter_service::container::AllSettings;
+use poolcounter_service::contract::Credentials;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install_program};
 use poolcounter_testkit::rules;
 use poolcounter_testkit::scratch::Scratch;
@@ -70,7 +70,7 @@ fn a_client_that_resets_at_once_has_its_own_rule() {
 /// A handover may have no address of a connection whose peer has reset it since.
 #[test]
 fn a_client_of_which_no_address_is_known_has_no_rule() {
-    let mut world = World::with(AllSettings::defaults(poolcounter::services::SERVICES));
+    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES));
     world.guard(rules::read("[[access]]\nwho = [\"all\"]\nmay = [\"pools\"]\n"));
     let clients = [(); 2].map(|()| world.connect());
     for (client, key) in clients.into_iter().zip(["k", "l"]) {
@@ -122,7 +122,7 @@ const STRANGER: &str = "198.51.100.1";
 
 /// A world in which each service may have so many connections, and only the client may ask for anything.
 fn guarded(places: u64, limits: &str) -> World {
-    let mut world = World::with(AllSettings::defaults(poolcounter::services::SERVICES));
+    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES));
     let who = format!(
         "[[access]]\nwho = [\"net:{CLIENT}\"]\nmay = [\"pools\", \"jobs\", \"counters\", \"http\"]\n{limits}\n"
     );

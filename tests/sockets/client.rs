@@ -1,8 +1,8 @@
 //! The client library against our server, against servers that fail in every way, and against the C daemon.
 
-use poolcounter::client::{Client, Error, Failure, Fault, Limits, Lock, MediaWiki, Outcome, Purpose, Timeouts};
-use poolcounter::pools::stats::PoolStat as Stat;
-use poolcounter::stats::Stat as _;
+use poolcounter_client::{Client, Error, Failure, Fault, Limits, Lock, MediaWiki, Outcome, Purpose, Timeouts};
+use poolcounter_core::stats::Stat as _;
+use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE};
 use poolcounter_testkit::embedded::Embedded;
 use poolcounter_testkit::original::Original;

@@ -1,7 +1,7 @@
 //! The client library's counters against our server, and against servers that fail.
 
-use poolcounter::client::{Counters, Error, Failure, Fault, MediaWiki, Timeouts, Units, Usage};
-use poolcounter::counters::stats::CounterStat as Stat;
+use poolcounter_client::{Counters, Error, Failure, Fault, MediaWiki, Timeouts, Units, Usage};
+use poolcounter_protocol::counters::stats::CounterStat as Stat;
 use poolcounter_testkit::daemon::PATIENCE;
 use poolcounter_testkit::embedded::Embedded;
 use std::io::{Read, Write};

@@ -1,6 +1,6 @@
 //! The client library and servers that are dead: what they cost those who ask, how often they are tried, and how they are found again.
 
-use poolcounter::client::{Client, Error, Limits, MediaWiki, Outcome, Placement, Purpose, Timeouts};
+use poolcounter_client::{Client, Error, Limits, MediaWiki, Outcome, Placement, Purpose, Timeouts};
 use poolcounter_testkit::daemon::PATIENCE;
 use poolcounter_testkit::embedded::Embedded;
 use poolcounter_testkit::sockets::FullBacklog;

@@ -1,6 +1,6 @@
 //! The client library's jobs against our server, against Debian's beanstalkd, and against servers that fail.
 
-use poolcounter::client::{
+use poolcounter_client::{
     Error, Fault, JobExtras, JobState, LimitScope, NewJob, Producer, PutOutcome, Reservation, ReservedJob, Retry,
     Runner, SummaryBy, Timeouts, Until,
 };

@@ -1,6 +1,6 @@
 //! The client library's members against our server, and against servers that fail.
 
-use poolcounter::client::{
+use poolcounter_client::{
     Cleaner, Condition, Error, LeaseToken, Lost, MediaWiki, Member, MemberLoss, Members, NoMembers, Offered, Provider,
     TakeOutcome, Task, TaskResult, Timeouts, Wanted,
 };

@@ -1,7 +1,7 @@
 //! The program as a process: how it starts, where it listens, what it logs, and how it ends.
 
 use nix::sys::signal::Signal;
-use poolcounter::cli::COMMANDS;
+use poolcounter_cli::COMMANDS;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;

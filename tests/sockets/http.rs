@@ -1,12 +1,12 @@
 //! Metrics and the status page, on the real daemon.
 
-use poolcounter::counters::stats::CounterStat;
-use poolcounter::jobs::stats::Jobs as JobStat;
-use poolcounter::members::stats::{Levels as MemberLevel, Members as MemberStat};
-use poolcounter::output::FULL_BYTES;
-use poolcounter::pools::stats::PoolStat;
-use poolcounter::stats::Stat;
-use poolcounter::time::Span;
+use poolcounter_core::stats::Stat;
+use poolcounter_core::time::Span;
+use poolcounter_jobs::stats::Jobs as JobStat;
+use poolcounter_members::stats::{Levels as MemberLevel, Members as MemberStat};
+use poolcounter_protocol::counters::stats::CounterStat;
+use poolcounter_protocol::pools::stats::PoolStat;
+use poolcounter_service::output::FULL_BYTES;
 use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::scratch::Scratch;

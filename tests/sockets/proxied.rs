@@ -1,7 +1,7 @@
 //! Listeners for proxies: the header that says who the client is, the lies and the silence that may come in its place, and that an
 //! upgrade knows what was said.
 
-use poolcounter::proxy::Header;
+use poolcounter_core::proxy::Header;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install_program};
 use poolcounter_testkit::scratch::Scratch;
 use std::io::{Read, Write};

@@ -1,8 +1,8 @@
 //! Three daemons that know nothing of each other, and clients that share 10,000 keys between them: where the keys lie, and
 //! what becomes of locks and keys when one daemon is killed and when it comes back.
 
-use poolcounter::client::{Client, Error, Limits, Lock, MediaWiki, Outcome, Placement, Purpose, Timeouts};
-use poolcounter::pools::stats::PoolStat as Stat;
+use poolcounter_client::{Client, Error, Limits, Lock, MediaWiki, Outcome, Placement, Purpose, Timeouts};
+use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE};
 use std::process::Command;
 
@@ -31,7 +31,7 @@ fn lock_all(client: &Client) -> Vec<Option<Lock<'_>>> {
 
 /// How many locks each daemon has, by its place in the configuration; None for one that is dead.
 fn locks_of(client: &Client) -> Vec<Option<usize>> {
-    let locks = |(_, stats): (_, Result<poolcounter::stats::Figures<Stat>, _>)| {
+    let locks = |(_, stats): (_, Result<poolcounter_core::stats::Figures<Stat>, _>)| {
         Some(stats.ok()?.of(Stat::ProcessingWorkers) as usize)
     };
     client.stats().into_iter().map(locks).collect()

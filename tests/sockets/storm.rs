@@ -5,7 +5,7 @@
 //! makes of the timing is not repeated.
 
 use nix::sys::signal::Signal;
-use poolcounter::proxy::Header;
+use poolcounter_core::proxy::Header;
 use poolcounter_testkit::counter::CounterClient;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
 use poolcounter_testkit::random::{Random, setting};

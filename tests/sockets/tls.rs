@@ -2,7 +2,7 @@
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
-use poolcounter::proxy::{Header, Tls};
+use poolcounter_core::proxy::{Header, Tls};
 use poolcounter_testkit::daemon::{Daemon, PATIENCE, install, install_program};
 use poolcounter_testkit::random::{Random, setting};
 use poolcounter_testkit::running::Running;

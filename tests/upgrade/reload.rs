@@ -1,7 +1,7 @@
 //! Settings that are checked before they count, and read again while the daemon runs.
 
 use nix::sys::signal::Signal;
-use poolcounter::net::{Address, Listener, Options, Server};
+use poolcounter_server::{Address, Listener, Options, Server};
 use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::web::fetch;
@@ -218,7 +218,7 @@ fn an_inherited_socket_stays_and_that_is_said() {
 /// Those who have connected to a listener are served, even if it is closed before it has accepted them.
 #[test]
 fn a_backlog_is_served_before_its_listener_is_closed() {
-    let mut server = Server::bind(poolcounter::services::SERVICES, "127.0.0.1:0", "pools").expect("a free port");
+    let mut server = Server::bind(poolcounter::SERVICES, "127.0.0.1:0", "pools").expect("a free port");
     let address: SocketAddr = server.addresses("pools")[0].to_string().parse().expect("an address");
     let mut clients: Vec<Client> = (0..5).map(|_| Client::to(address)).collect();
     let mut listeners = server.take_listeners().expect("can be left alone");

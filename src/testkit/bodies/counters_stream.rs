@@ -2,9 +2,9 @@
 
 use super::{Choices, assert_same_when_cut, converse, some_bytes};
 use crate::world::World;
-use poolcounter::counters::CountersSettings;
-use poolcounter::registry::AllSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_counters::CountersSettings;
+use poolcounter_service::container::AllSettings;
 
 const INTERVAL: Span = Span::from_secs(10);
 /// Time does not jump farther: a hundred intervals.
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
 
 fn new_world() -> World {
     let counters = CountersSettings { buckets: 1024, interval: INTERVAL, max_memory: 1_000 };
-    World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(counters))
+    World::with(AllSettings::defaults(poolcounter::SERVICES).with(counters))
 }
 
 fn converse_all(choices: &mut Choices<'_>) {

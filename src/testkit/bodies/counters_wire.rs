@@ -1,9 +1,9 @@
 //! Raw bytes into the parser of the counters protocol, beside a naive reading of the same bytes.
 
-use poolcounter::counters::wire::{
+use poolcounter_counters::{AcquireUnits, ReleaseUnits};
+use poolcounter_protocol::counters::wire::{
     CounterRequest, FIELDS_BYTES, HEADER_BYTES, Header, MAX_BODY_BYTES, Malformed, write_malformed,
 };
-use poolcounter::counters::{AcquireUnits, ReleaseUnits};
 
 /// Reads everything as frames, and looks at what comes out.
 pub fn run(data: &[u8]) {

@@ -1,11 +1,11 @@
 //! Streams of bytes through the HTTP service, cut into chunks: what is answered depends on the bytes alone.
 
 use crate::world::World;
-use poolcounter::http::HttpSettings;
-use poolcounter::http::host::Hosts;
-use poolcounter::http::wire::{AfterResponse, HttpRequest, MAX_HEAD, MAX_REQUEST, Method, Parsed, parse};
-use poolcounter::registry::AllSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_http::HttpSettings;
+use poolcounter_http::host::Hosts;
+use poolcounter_http::wire::{AfterResponse, HttpRequest, MAX_HEAD, MAX_REQUEST, Method, Parsed, parse};
+use poolcounter_service::container::AllSettings;
 
 /// What the requests of the corpus call the server.
 const HOST: &str = "a";
@@ -66,7 +66,7 @@ fn status_of(request: &HttpRequest<'_>) -> u16 {
 
 fn converse(data: &[u8], answers: &[(u16, bool)], sizes: impl FnMut() -> usize, room: usize) {
     let settings = HttpSettings { hosts: vec![HOST.into()], ..HttpSettings::default() };
-    let mut world = World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(settings));
+    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(settings));
     let client = world.connect_to("http");
     world.send_in_chunks(client, data, sizes, room);
     // Whoever does not read has some seconds; this one does.

@@ -2,9 +2,9 @@
 
 use super::{Choices, assert_same_when_cut, converse, some_bytes};
 use crate::world::World;
-use poolcounter::jobs::JobsSettings;
-use poolcounter::registry::AllSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_jobs::JobsSettings;
+use poolcounter_service::container::AllSettings;
 
 /// Time does not jump farther: a quarter of an hour.
 const FAR_US: u64 = 1_000_000_000;
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
 fn new_world() -> World {
     let jobs =
         JobsSettings { max_size: 100_000, max_memory: 300_000, max_tubes: 20, admin: true, ..JobsSettings::default() };
-    World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(jobs))
+    World::with(AllSettings::defaults(poolcounter::SERVICES).with(jobs))
 }
 
 fn converse_all(choices: &mut Choices<'_>) {

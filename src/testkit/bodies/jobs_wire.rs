@@ -1,10 +1,10 @@
 //! Raw bytes into the parser of the jobs protocol: whatever is read is within its bounds, and a line is read alike however it
 //! comes.
 
-use poolcounter::jobs::state::{JobState, LimitOf, Reserve};
-use poolcounter::jobs::wire::stream::{Cut, Item, Stream};
-use poolcounter::jobs::wire::{Line, MANY, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, Request, parse};
-use poolcounter::record::{Reader, Writer};
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_jobs::state::{JobState, LimitOf, Reserve};
+use poolcounter_protocol::jobs::wire::stream::{Cut, Item, Stream};
+use poolcounter_protocol::jobs::wire::{Line, MANY, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, Request, parse};
 
 const MAX_SIZE: u32 = 50;
 
@@ -93,7 +93,7 @@ fn tell(item: &Item<'_>) -> String {
         }
         Item::Refused(refusal) => format!("{refusal:?}"),
         Item::PutMany(entries) => {
-            use poolcounter::jobs::state::ManyEntry;
+            use poolcounter_jobs::state::ManyEntry;
             let entry = |entry: &ManyEntry| match entry {
                 ManyEntry::Put(put, body) => format!("{put:?} {}", body.bytes().escape_ascii()),
                 ManyEntry::Refused(refusal) => format!("{refusal:?}"),

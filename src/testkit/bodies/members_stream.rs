@@ -2,10 +2,10 @@
 
 use super::{Choices, assert_same_when_cut, converse, some_bytes};
 use crate::world::World;
-use poolcounter::counters::CountersSettings;
-use poolcounter::members::MembersSettings;
-use poolcounter::registry::AllSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_counters::CountersSettings;
+use poolcounter_members::MembersSettings;
+use poolcounter_service::container::AllSettings;
 
 /// Time does not jump farther: culling goes on as long as time does.
 const FAR_US: u64 = 100_000_000;
@@ -19,7 +19,7 @@ pub fn run(data: &[u8]) {
 fn world() -> World {
     let members = MembersSettings { most: 64, admin: Some(true), ..MembersSettings::default() };
     let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
-    World::with(AllSettings::defaults(poolcounter::services::SERVICES).with(members).with(counters))
+    World::with(AllSettings::defaults(poolcounter::SERVICES).with(members).with(counters))
 }
 
 fn converse_all(choices: &mut Choices<'_>) {

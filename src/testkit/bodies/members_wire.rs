@@ -1,7 +1,7 @@
 //! Raw bytes into the parser of the members protocol.
 
-use poolcounter::members::state::{Attributes, Request, Take};
-use poolcounter::members::wire::{ATTRIBUTE_BYTES, LONGEST_NAME, Line, MOST_ATTRIBUTES, Query, parse};
+use poolcounter_members::state::{Attributes, Request, Take};
+use poolcounter_protocol::members::wire::{ATTRIBUTE_BYTES, LONGEST_NAME, Line, MOST_ATTRIBUTES, Query, parse};
 
 /// Reads everything as lines, and looks at what comes out.
 pub fn run(data: &[u8]) {

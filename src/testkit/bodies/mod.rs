@@ -19,7 +19,7 @@ pub mod wheel;
 use crate::model::Service;
 use crate::twin::{Action, Twin};
 use crate::world::World;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
 
 /// How many clients there are at a time.
 const CLIENTS: usize = 4;

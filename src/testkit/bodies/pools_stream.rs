@@ -2,8 +2,8 @@
 
 use super::{Choices, assert_same_when_cut, converse, some_bytes};
 use crate::world::World;
-use poolcounter::pools::PoolsSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_pools::PoolsSettings;
 
 /// Several clients as the input says, and then the input as what one client says.
 pub fn run(data: &[u8]) {

@@ -1,6 +1,6 @@
 //! Raw bytes as the header of a proxy: what is read is written and read again, and neither less nor more of it changes anything.
 
-use poolcounter::proxy::{Header, MAX_COMMON_NAME, MAX_HEADER};
+use poolcounter_core::proxy::{Header, MAX_COMMON_NAME, MAX_HEADER};
 
 /// Reads the input as a header.
 pub fn run(data: &[u8]) {

@@ -1,9 +1,9 @@
 //! The timer wheel beside a sorted map.
 
 use super::Choices;
-use poolcounter::id::{ConnId, Id};
-use poolcounter::time::{Span, Time};
-use poolcounter::wheel::{LAST_TICK, Owner, TimerId, Wheel};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{LAST_TICK, Owner, TimerId, Wheel};
 use std::collections::BTreeMap;
 
 const OWNER: Owner = Owner(0);

@@ -1,9 +1,9 @@
 //! What batches of changes come to, in the simplest way.
 
-use poolcounter::jobs::state::{Commit, Saved};
-use poolcounter::jobs::store::Visit;
-use poolcounter::jobs::store::batch::{Batch, JobRow, Row, Text, read_setting, signed};
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_jobs::state::{Commit, Saved};
+use poolcounter_jobs::store::Visit;
+use poolcounter_jobs::store::batch::{Batch, JobRow, Row, Text, read_setting, signed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -8,8 +8,8 @@ use super::survey::survey;
 use crate::jobs_text::take_reply;
 use crate::random::Random;
 use crate::world::{EPOCH, World};
-use poolcounter::registry::AllSettings;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_service::container::AllSettings;
 use std::collections::VecDeque;
 
 /// No commit takes so many steps of a disk that works.

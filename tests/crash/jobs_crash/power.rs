@@ -3,13 +3,13 @@
 
 use crate::jobs_crash::disk::{Faults, FaultyDisk};
 use crate::jobs_crash::vfs;
-use poolcounter::jobs::sqlite::{Place, Sqlite};
-use poolcounter::jobs::{self, JobQueue, JobsSettings};
-use poolcounter::options::Opt;
-use poolcounter::registry::AllSettings;
-use poolcounter::service::{Info, Service};
-use poolcounter::settings::{self, Configure};
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_jobs::sqlite::{Place, Sqlite};
+use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
+use poolcounter_service::container::AllSettings;
+use poolcounter_service::contract::{Info, Service};
+use poolcounter_service::options::Opt;
+use poolcounter_service::settings::{self, Configure};
 use poolcounter_testkit::crash::sim::{Disk, Sim, step};
 use poolcounter_testkit::random::{Random, setting};
 use poolcounter_testkit::scratch::Scratch;

@@ -2,18 +2,18 @@
 //! faults, and forgets what it has committed last, as one does that takes over from another without having all. It has a replica
 //! for which commits wait: what others see is on the replica unless that wait was interrupted.
 
-use poolcounter::jobs::postgres::owner::{
+use poolcounter_core::time::{Span, Time};
+use poolcounter_jobs::postgres::owner::{
     Answer, Ask, Cursor, Fence, LEASE_SECONDS, NOBODY, Next, Order, Owner, OwnerRow, Page, Reach, Told,
 };
-use poolcounter::jobs::postgres::{Backend, Ends, Postgres};
-use poolcounter::jobs::state::{Body, Saved, Stored};
-use poolcounter::jobs::store::HandedOver;
-use poolcounter::jobs::store::batch::Batch;
-use poolcounter::jobs::{self, JobQueue, JobsSettings};
-use poolcounter::options::Opt;
-use poolcounter::service::{Info, Service};
-use poolcounter::settings::{self, Configure};
-use poolcounter::time::{Span, Time};
+use poolcounter_jobs::postgres::{Backend, Ends, Postgres};
+use poolcounter_jobs::state::{Body, Saved, Stored};
+use poolcounter_jobs::store::HandedOver;
+use poolcounter_jobs::store::batch::Batch;
+use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
+use poolcounter_service::contract::{Info, Service};
+use poolcounter_service::options::Opt;
+use poolcounter_service::settings::{self, Configure};
 use poolcounter_testkit::crash::kept_rows::KeptRows;
 use poolcounter_testkit::random::Random;
 use std::cell::RefCell;

@@ -2,10 +2,10 @@
 //! crash for them, but for the daemon that was taken over from, which may be alive.
 
 use crate::jobs_owners::database::{self, Database, Interrupted, SharedSettings};
-use poolcounter::jobs::JobsSettings;
-use poolcounter::registry::AllSettings;
-use poolcounter::service::Info;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_jobs::JobsSettings;
+use poolcounter_service::container::AllSettings;
+use poolcounter_service::contract::Info;
 use poolcounter_testkit::crash::Told;
 use poolcounter_testkit::crash::actor::{SETUP, greeting};
 use poolcounter_testkit::crash::speakers::Speakers;

@@ -2,10 +2,10 @@
 //! the next server has is what clients were promised.
 
 use crate::jobs_store::losing::{self, Fate, LosingSettings, LosingStore};
-use poolcounter::jobs::JobsSettings;
-use poolcounter::registry::AllSettings;
-use poolcounter::service::Info;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_jobs::JobsSettings;
+use poolcounter_service::container::AllSettings;
+use poolcounter_service::contract::Info;
 use poolcounter_testkit::crash::sim::{Disk, Sim, step};
 use poolcounter_testkit::random::{Random, setting};
 use poolcounter_testkit::world::World;

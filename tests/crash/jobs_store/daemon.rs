@@ -1,11 +1,11 @@
 //! Jobs in a file, with the real daemon: restarts, upgrades, refusals, copies; and a store that is slow, beside other services.
 
 use crate::jobs_store::store::{self, SlowStore};
+use ::{poolcounter_counters as counters, poolcounter_members as members, poolcounter_pools as pools};
 use nix::sys::signal::Signal;
-use poolcounter::net::{Address, Listener, Options, Policy, Server};
-use poolcounter::registry::{AllSettings, Services};
-use poolcounter::service::Info;
-use poolcounter::{counters, members, pools};
+use poolcounter_server::{Address, Listener, Options, Policy, Server};
+use poolcounter_service::container::{AllSettings, Services};
+use poolcounter_service::contract::Info;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE};
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;

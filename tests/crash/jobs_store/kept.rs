@@ -1,10 +1,10 @@
 //! What a store should have, kept in the simplest way, and how it is compared with what the store visits.
 
 use crate::jobs_store::store::plain;
-use poolcounter::count::SmallCount;
-use poolcounter::jobs::state::{Backoff, Body, Commit, History, JobId, Record, Saved, Setting, Stored, Until};
-use poolcounter::jobs::store::{Standing, Store, Verdict};
-use poolcounter::time::{Span, Time};
+use poolcounter_core::count::SmallCount;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_jobs::state::{Backoff, Body, Commit, History, JobId, Record, Saved, Setting, Stored, Until};
+use poolcounter_jobs::store::{Standing, Store, Verdict};
 use poolcounter_testkit::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;

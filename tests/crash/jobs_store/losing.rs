@@ -1,14 +1,14 @@
 //! A store of jobs on a disk that can lose what it has not synced: each batch is whole on it, or not there. It does what the test
 //! says, and when: commits, has no room, fails to sync and asks for everything anew.
 
-use poolcounter::jobs::state::{Commit, Stored};
-use poolcounter::jobs::store::batch::Batch;
-use poolcounter::jobs::store::{HandedOver, Store, Verdict, Visit};
-use poolcounter::jobs::{self, JobQueue, JobsSettings};
-use poolcounter::options::Opt;
-use poolcounter::service::{Info, Service, Wake};
-use poolcounter::settings::{self, Configure};
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_jobs::state::{Commit, Stored};
+use poolcounter_jobs::store::batch::Batch;
+use poolcounter_jobs::store::{HandedOver, Store, Verdict, Visit};
+use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
+use poolcounter_service::contract::{Info, Service, Wake};
+use poolcounter_service::options::Opt;
+use poolcounter_service::settings::{self, Configure};
 use poolcounter_testkit::crash::kept_rows::KeptRows;
 use std::cell::RefCell;
 use std::collections::VecDeque;

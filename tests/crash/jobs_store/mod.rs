@@ -12,12 +12,12 @@ mod speed;
 mod store;
 mod suite;
 
-use poolcounter::jobs::JobsSettings;
-use poolcounter::jobs::options::Queue;
-use poolcounter::pools;
-use poolcounter::registry::AllSettings;
-use poolcounter::service::Info;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_jobs::JobsSettings;
+use poolcounter_jobs::options::Queue;
+use poolcounter_pools as pools;
+use poolcounter_service::container::AllSettings;
+use poolcounter_service::contract::Info;
 use poolcounter_testkit::jobs_text::take_reply;
 use poolcounter_testkit::world::World;
 use std::collections::VecDeque;

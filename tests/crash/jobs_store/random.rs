@@ -3,8 +3,8 @@
 
 use crate::jobs_store::store::Happened;
 use crate::jobs_store::{Stage, replies_of};
-use poolcounter::random::Random as Jitter;
-use poolcounter::time::{Span, Time};
+use poolcounter_core::random::Random as Jitter;
+use poolcounter_core::time::{Span, Time};
 use poolcounter_testkit::bodies::jobs_model;
 use poolcounter_testkit::jobs_twin::compare_reply;
 use poolcounter_testkit::model::jobs::Jobs;

@@ -3,8 +3,8 @@
 use crate::jobs_store::kept::EPOCH;
 use crate::jobs_store::store::plain;
 use crate::jobs_store::suite::sqlite;
-use poolcounter::jobs::state::{Body, Commit, JobId, Stored};
-use poolcounter::jobs::store::Store;
+use poolcounter_jobs::state::{Body, Commit, JobId, Stored};
+use poolcounter_jobs::store::Store;
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
 use std::time::Instant;
@@ -77,7 +77,7 @@ fn how_fast_is_the_store() {
     drop(store);
     let mut store = sqlite(&scratch);
     let (begun, mut count) = (Instant::now(), 0);
-    let mut visit = |_: poolcounter::jobs::state::Saved<'_>| {
+    let mut visit = |_: poolcounter_jobs::state::Saved<'_>| {
         count += 1;
         Ok(())
     };

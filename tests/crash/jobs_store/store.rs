@@ -1,12 +1,12 @@
 //! A store of jobs that commits when the test says so. It outlives the servers of an upgrade, as a disk would.
 
-use poolcounter::jobs::state::{Commit, History, JobId, Record, Stored, Until};
-use poolcounter::jobs::store::{HandedOver, Store, Verdict, Visit};
-use poolcounter::jobs::{self, JobQueue, JobsSettings};
-use poolcounter::options::Opt;
-use poolcounter::service::{Info, Service, Wake};
-use poolcounter::settings::{self, Configure};
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_jobs::state::{Commit, History, JobId, Record, Stored, Until};
+use poolcounter_jobs::store::{HandedOver, Store, Verdict, Visit};
+use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
+use poolcounter_service::contract::{Info, Service, Wake};
+use poolcounter_service::options::Opt;
+use poolcounter_service::settings::{self, Configure};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard};
 

@@ -1,11 +1,11 @@
 //! What every store does that keeps jobs beyond the process, whatever it is: each test runs on each of them.
 
 use crate::jobs_store::kept::{Change, EPOCH, Kept, commit, load, settle, verdict_of, verdict_within};
-use poolcounter::jobs::postgres::Postgres;
-use poolcounter::jobs::sqlite::{Place, Sqlite};
-use poolcounter::jobs::state::{Commit, JobId};
-use poolcounter::jobs::store::{Copying, HandedOver, Mark, Memory, RefusedChange, Standing, Store, Verdict};
-use poolcounter::time::{Span, Time};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_jobs::postgres::Postgres;
+use poolcounter_jobs::sqlite::{Place, Sqlite};
+use poolcounter_jobs::state::{Commit, JobId};
+use poolcounter_jobs::store::{Copying, HandedOver, Mark, Memory, RefusedChange, Standing, Store, Verdict};
 use poolcounter_testkit::postgres::{place_of, shared};
 use poolcounter_testkit::random::{Random, setting};
 use poolcounter_testkit::scratch::Scratch;

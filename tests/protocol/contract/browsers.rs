@@ -1,10 +1,10 @@
 //! Requests of browsers to each port that is not HTTP's, in any pieces: nothing that looks like a command in it is
 //! served, and the connection ends.
 
-use poolcounter::jobs::JobsSettings;
-use poolcounter::members::MembersSettings;
-use poolcounter::registry::AllSettings;
-use poolcounter::services::SERVICES;
+use poolcounter::SERVICES;
+use poolcounter_jobs::JobsSettings;
+use poolcounter_members::MembersSettings;
+use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::frames;
 use poolcounter_testkit::world::World;
 

@@ -1,8 +1,8 @@
 //! A crowd takes several ticks, and nothing of it is lost.
 
 use crate::contract::Stage;
-use poolcounter::loop_stats::Budget;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_service::loop_stats::Budget;
 
 const CROWD: usize = 10_000;
 

@@ -2,11 +2,10 @@
 
 use crate::contract::toy::OUTPUT_BYTES;
 use crate::contract::{SERVICES, Stage};
-use poolcounter::loop_stats::Budget;
-use poolcounter::output::FULL_BYTES;
-use poolcounter::registry::AllSettings;
-use poolcounter::registry::ServiceId;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_service::container::{AllSettings, ServiceId};
+use poolcounter_service::loop_stats::Budget;
+use poolcounter_service::output::FULL_BYTES;
 
 #[test]
 fn a_reply_leaves_after_its_commit_and_those_behind_it_keep_their_order() {

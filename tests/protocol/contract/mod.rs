@@ -11,9 +11,9 @@ mod toy;
 mod upgrades;
 mod waits;
 
-use poolcounter::registry::AllSettings;
-use poolcounter::service::Info;
-use poolcounter::{counters, http, pools};
+use ::{poolcounter_counters as counters, poolcounter_http as http, poolcounter_pools as pools};
+use poolcounter_service::container::AllSettings;
+use poolcounter_service::contract::Info;
 use poolcounter_testkit::world::World;
 use toy::store::Store;
 

@@ -5,8 +5,8 @@
 
 use crate::contract::Stage;
 use crate::contract::toy::model::Model;
-use poolcounter::id::Id;
-use poolcounter::time::Span;
+use poolcounter_core::id::Id;
+use poolcounter_core::time::Span;
 use poolcounter_testkit::random::{Random, setting};
 use std::collections::BTreeMap;
 

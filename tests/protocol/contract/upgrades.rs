@@ -1,7 +1,7 @@
 //! Another process takes over while the store is at work and connections wait.
 
 use crate::contract::Stage;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
 
 #[test]
 fn an_upgrade_waits_for_the_commit_and_nothing_is_served_meanwhile() {

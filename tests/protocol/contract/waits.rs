@@ -1,7 +1,7 @@
 //! Connections that are not served before something else has happened.
 
 use crate::contract::Stage;
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
 
 #[test]
 fn nothing_is_served_or_read_before_the_wait_is_over() {

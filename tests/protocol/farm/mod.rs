@@ -9,9 +9,9 @@ mod tally;
 
 use modelled::Modelled;
 use pool_server::{CDaemon, Ours, PoolServer};
-use poolcounter::pools::PoolsSettings;
-use poolcounter::pools::ceiling::{Ceiling, Shedding};
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
+use poolcounter_pools::PoolsSettings;
+use poolcounter_pools::ceiling::{Ceiling, Shedding};
 use poolcounter_testkit::original::Original;
 use poolcounter_testkit::player::play;
 use poolcounter_testkit::protocol::Protocol;

@@ -1,7 +1,7 @@
 //! The servers that the farm asks for locks: ours, which is the daemon's own code in virtual time, and a model of the C daemon.
 
-use poolcounter::pools::PoolsSettings;
-use poolcounter::time::{Span, Time};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_pools::PoolsSettings;
 use poolcounter_testkit::world::World;
 use std::collections::VecDeque;
 

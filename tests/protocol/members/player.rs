@@ -1,11 +1,11 @@
 //! One state with its wheel, clock and connections, driven by lines.
 
-use poolcounter::id::{ConnId, Id};
-use poolcounter::members::state::{Event, Limits, Notice, Record, State, Step, Timer, Utilization, What};
-use poolcounter::members::wire::{self, Line, Query};
-use poolcounter::random::Random;
-use poolcounter::time::{Span, Time};
-use poolcounter::wheel::{Owner, Wheel};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::random::Random;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{Owner, Wheel};
+use poolcounter_members::state::{Event, Limits, Notice, Record, State, Step, Timer, Utilization, What};
+use poolcounter_members::wire::{self, Line, Query};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! What a request does.
 
 use super::{Backoff, Job, Jobs, Place, SECOND, by_literalness, matches};
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
 
 impl Jobs {
     /// Serves one request: a line, with a body behind it if it has one.

@@ -8,7 +8,7 @@ mod commands;
 mod queries;
 mod reserve;
 
-use poolcounter::random::Random;
+use poolcounter_core::random::Random;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub const SECOND: u64 = 1_000_000;

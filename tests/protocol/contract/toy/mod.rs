@@ -10,16 +10,16 @@ pub mod store;
 mod wire;
 
 use options::ToySettings;
-use poolcounter::id::ConnId;
-use poolcounter::options::Opt;
-use poolcounter::record::{Reader, Writer};
-use poolcounter::report::Report;
-use poolcounter::service::{
+use poolcounter_core::id::ConnId;
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::time::Time;
+use poolcounter_core::wheel::Due;
+use poolcounter_service::contract::{
     Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
 };
-use poolcounter::settings::{self, Configure};
-use poolcounter::time::Time;
-use poolcounter::wheel::Due;
+use poolcounter_service::options::Opt;
+use poolcounter_service::report::Report;
+use poolcounter_service::settings::{self, Configure};
 use state::{Event, State, Step};
 use std::io;
 use store::{Batch, Finished, Store};

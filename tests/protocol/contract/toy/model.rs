@@ -4,8 +4,8 @@
 //! A round is a tick: what the store has finished is told, each client with news has its turn, timers fire, what was
 //! collected becomes a batch, and output goes out. Rounds go on until there is nothing to do.
 
-use poolcounter::random::Random;
-use poolcounter::time::Span;
+use poolcounter_core::random::Random;
+use poolcounter_core::time::Span;
 use std::collections::VecDeque;
 
 /// The server, its store and its clients.

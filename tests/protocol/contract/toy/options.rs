@@ -1,6 +1,6 @@
 //! The options of the toy.
 
-use poolcounter::options::{Endpoint, Opt, assign, number};
+use poolcounter_service::options::{Endpoint, Opt, assign, number};
 
 /// What the options of the toy say.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,10 +1,10 @@
 //! The texts of the toy and those who wait for them: a state machine that knows neither bytes nor the store.
 
 use super::wire::Reply;
-use poolcounter::id::{ConnId, Id};
-use poolcounter::random::Random;
-use poolcounter::time::{Span, Time};
-use poolcounter::wheel::{TimerId, TimerKey, Timers};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::random::Random;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::{TimerId, TimerKey, Timers};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

@@ -1,7 +1,7 @@
 //! A store that is not there: batches are committed when the test says so, or by a real thread. It owns nothing of the
 //! service, and outlives the servers of an upgrade as a disk would.
 
-use poolcounter::service::Wake;
+use poolcounter_service::contract::Wake;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};

@@ -1,6 +1,6 @@
 //! The lines that the toy speaks. It knows nothing of the state.
 
-use poolcounter::time::Span;
+use poolcounter_core::time::Span;
 
 /// The longest line, with its end, in bytes.
 pub const MAX_LINE: usize = 4096;
