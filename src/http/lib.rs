@@ -37,12 +37,12 @@ use poolcounter_service::contract::{
 };
 use poolcounter_service::options::Opt;
 use poolcounter_service::output::MAX_BYTES;
-use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot, Values};
-use poolcounter_service::report::{Overview, Report, SeriesInfo, ServiceReport, View};
+use poolcounter_service::report::Report;
+use poolcounter_service::report::snapshot::Moment;
 use poolcounter_service::settings::{self, Configure};
-use recent::{CURVES, Recent, RecentOf};
+use recent::Recent;
 use resource::{Extent, Form, PLAIN, Resource};
-use samples::{INTERVAL, KEPT, Samples, Unnamed};
+use samples::{KEPT, Samples, Unnamed};
 use std::io;
 use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
@@ -372,7 +372,9 @@ mod tests {
     use poolcounter_service::loop_stats::LoopStats;
     use poolcounter_service::output::FULL_BYTES;
     use poolcounter_service::report::room::MOST_ROWS;
-    use poolcounter_service::report::{Cell, ColumnMetric, ColumnUnit, Overview, Table};
+    use poolcounter_service::report::snapshot::{Remembered, Snapshot};
+    use poolcounter_service::report::{Cell, ColumnMetric, ColumnUnit, Overview, SeriesInfo, ServiceReport, Table};
+    use samples::INTERVAL;
     use std::collections::BTreeMap;
 
     fn snapshot_of(overview: Overview, samples: &Samples) -> Snapshot {

@@ -45,12 +45,11 @@ use poolcounter_service::report::{Counted, Report, Series, View};
 use poolcounter_service::settings::{self, Configure};
 use process::Machine;
 use sessions::{Session, session_of};
-use state::{Commit, Event, Refusal, Reply, State, Step, Timer};
-use stats::Jobs as Stat;
+use state::{Commit, Event, Reply, State, Step, Timer};
 use std::io;
 use store::{Standing, Store};
-use wire::stream::{Cut, Item};
-use wire::{MAX_EXTENSION_LINE, Request};
+use wire::MAX_EXTENSION_LINE;
+use wire::stream::Cut;
 
 /// The line of the registry.
 pub const INFO: Info = Info {
@@ -176,7 +175,8 @@ impl Service for JobQueue {
             if self.hold_back(conn, &input.bytes[consumed..], context.now) {
                 return Served { consumed, then: Then::Wait };
             }
-            let may_change = self.state.is_backed_up() && wire::commands::may_change(&input.bytes[consumed..]);
+            let was_held = session_of(&mut self.sessions, conn).held_since.is_some();
+            let may_change = was_held && wire::commands::may_change(&input.bytes[consumed..]);
             let Cut { consumed: cut, item } = self.cut(conn, &input.bytes[consumed..], max_size);
             consumed += cut;
             let then = match item {

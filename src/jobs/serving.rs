@@ -1,6 +1,13 @@
 //! One request of a connection: cut from its bytes, checked, and done.
 
-use super::*;
+use super::JobQueue;
+use super::sessions::session_of;
+use super::state::{Event, Refusal, Reply, State, Step};
+use super::stats::Jobs as Stat;
+use super::wire::Request;
+use super::wire::stream::{Cut, Item};
+use poolcounter_core::id::ConnId;
+use poolcounter_service::contract::{Context, Then};
 
 impl JobQueue {
     /// Reads the next request of a connection. What is kept of those that are not all there counts as jobs do.

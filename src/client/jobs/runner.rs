@@ -1,9 +1,9 @@
 //! The runner's side of jobs: watch, reserve, and say what became of them.
 
-use super::session::{self, JobSession, body, expect, expect_or_not_found, line, refused};
+use super::session::{JobSession, expect, expect_or_not_found, line};
 use super::{JobStatus, Reservation, ReservedJob, checked, whole_seconds};
 use crate::connection::ClientConnection;
-use crate::error::{Error, Fault};
+use crate::error::Error;
 use crate::{LONGEST, Said, Timeouts};
 use poolcounter_protocol::jobs::request::JobId;
 use poolcounter_protocol::jobs::wire::client as wire;

@@ -1,6 +1,12 @@
 //! Replies to a runner, read from the connection.
 
-use super::*;
+use super::{MANY, Told};
+use crate::Said;
+use crate::connection::ClientConnection;
+use crate::error::{Error, Fault};
+use crate::jobs::session::{body, line, refused, text};
+use crate::jobs::{JobStatus, Reservation};
+use poolcounter_protocol::jobs::wire::client as wire;
 
 pub fn read_reserved(connection: &mut ClientConnection, line: &[u8]) -> Said<Reservation<Told>> {
     Ok(match line {
@@ -48,6 +54,6 @@ pub fn read_status(connection: &mut ClientConnection, line: &[u8]) -> Said<JobSt
     if wire::is_refusal(line) {
         return Ok(Err(refused(line)));
     }
-    let map = wire::parse_map(&session::text(connection, line)?);
+    let map = wire::parse_map(&text(connection, line)?);
     Ok(Ok(map.as_ref().and_then(JobStatus::of).ok_or(Fault::Garbled)?))
 }
