@@ -56,7 +56,7 @@ impl State {
         let bytes: usize = puts.iter().map(bytes_of).sum();
         // The tube in use is there.
         let name_of = |put: &'a Put| put.options.as_ref().map_or(&[][..], |options| &options.tube);
-        let is_new = |name: &&[u8]| !name.is_empty() && self.find_tube(name).is_none();
+        let is_new = |name: &&[u8]| !name.is_empty() && self.find_visible(name).is_none();
         let new: BTreeSet<&[u8]> = puts.iter().map(|(put, _)| name_of(put)).filter(is_new).collect();
         let tubes = self.tubes.len() - self.hidden.len();
         puts.len() as u64 <= END_OF_IDS - self.next_id
