@@ -37,8 +37,9 @@ pub(super) struct Keeping {
     /// Numbers that replies wait for, each with the moment after which no more replies were told to.
     marks: VecDeque<(Commit, Time)>,
     timer: Option<TimerId>,
-    /// Connections that are not served because too much waits for its commit.
-    held_back: Vec<ConnId>,
+    /// Connections that are not served: because too much waits for its commit, or because the next request may see a job that the same
+    /// connection has put, in this commit.
+    held_back: Vec<(Option<Commit>, ConnId)>,
     /// Acts of operators that are done and not committed, with their results.
     pub acts: Vec<(Commit, Asker, String)>,
     /// The copy that is being made, and the connection that waits for it, if it is still there.
@@ -87,18 +88,23 @@ impl Keeping {
 
     /// Returns whether a connection waits for a copy.
     pub fn is_awaiting(&self, conn: ConnId) -> bool {
-        self.copy == Some(Some(conn)) || self.held_back.contains(&conn)
+        self.copy == Some(Some(conn)) || self.held_back.iter().any(|(_, held)| *held == conn)
     }
 
     /// Forgets a connection that is gone.
     pub fn forget(&mut self, conn: ConnId) {
-        self.held_back.retain(|other| *other != conn);
+        self.held_back.retain(|(_, held)| *held != conn);
         self.copy.iter_mut().filter(|waits| **waits == Some(conn)).for_each(|waits| *waits = None);
     }
 
-    /// Returns true when nobody waits for anything but a commit.
+    /// Returns true when nobody waits for anything of which a process that takes over knows nothing.
     pub fn is_quiet(&self) -> bool {
-        self.copy.is_none()
+        self.copy.is_none() && self.held_back.is_empty()
+    }
+
+    /// Has all served again that are held back.
+    pub fn let_go(&mut self, context: &mut Context<'_>) {
+        self.held_back.drain(..).for_each(|(_, conn)| context.resume(conn));
     }
 
     /// Returns how many timers are armed.
@@ -188,9 +194,12 @@ impl JobQueue {
         }
         // Those who wait may be given jobs again.
         self.step(context, |_, _| {});
-        if !self.state.is_backed_up() || !was_failing && self.store.is_failing() {
-            self.keeping.held_back.drain(..).for_each(|conn| context.resume(conn));
-        }
+        let (has_room, begins_to_fail) = (!self.state.is_backed_up(), !was_failing && self.store.is_failing());
+        let done = self.state.last_committed();
+        let is_due = |(commit, _): &mut (Option<Commit>, ConnId)| {
+            begins_to_fail || commit.map_or(has_room, |commit| commit <= done)
+        };
+        self.keeping.held_back.extract_if(.., is_due).for_each(|(_, conn)| context.resume(conn));
     }
 
     /// Ends the store, and gives it all jobs if it has lost them.
@@ -326,7 +335,8 @@ impl JobQueue {
     }
 
     pub(super) fn check_keeping(&self) {
-        for conn in self.keeping.held_back.iter().chain(self.keeping.copy.iter().flatten()) {
+        let held_back = self.keeping.held_back.iter().map(|(_, conn)| conn);
+        for conn in held_back.chain(self.keeping.copy.iter().flatten()) {
             assert!(self.sessions[conn.index()].is_open, "{conn} waits for the store, and is not open");
         }
     }

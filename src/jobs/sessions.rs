@@ -2,7 +2,7 @@
 //! be told. A long body is told in pieces, as the output drains, and is never copied whole.
 
 use super::state::queries::Summary;
-use super::state::{Listing, SumBy};
+use super::state::{Commit, Listing, SumBy};
 use super::telling::Promise;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Writer};
@@ -33,6 +33,8 @@ pub(super) struct Session {
     pub waits: bool,
     /// Since when its next request has been held back, with all that came behind it.
     pub held_since: Option<Time>,
+    /// Commit of the last job that it has put.
+    pub put: Commit,
     /// What it had is another's now: it is closed when it has its turn.
     pub is_lost: bool,
     /// What it sends.
@@ -144,6 +146,7 @@ impl Session {
             is_open: true,
             waits,
             held_since: None,
+            put: Commit(0),
             is_lost: false,
             kept_bytes: stream.kept_bytes(),
             stream,

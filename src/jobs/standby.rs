@@ -92,6 +92,7 @@ impl JobQueue {
             return;
         }
         context.replace_up_to(u64::MAX, replies::write_internal_error);
+        self.keeping.let_go(context);
         for (_, conn) in std::mem::take(&mut self.hung_up) {
             self.step(context, |state, step| state.hang_up(conn, step));
         }

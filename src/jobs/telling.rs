@@ -29,6 +29,9 @@ impl JobQueue {
     /// Passes on what the state says.
     pub(super) fn tell(&mut self, Event { conn, reply, after, about }: &Event, context: &mut Context<'_>) {
         let session = session_of(&mut self.sessions, *conn);
+        if let (Reply::Inserted(_) | Reply::Duplicate(_), Some(commit)) = (reply, after) {
+            session.put = session.put.max(*commit);
+        }
         if session.waits && !self.state.is_waiting(*conn) {
             session.waits = false;
             context.resume(*conn);

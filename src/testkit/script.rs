@@ -165,6 +165,12 @@ impl Action {
         matches!(self, Action::Expect(..) | Action::ExpectAmong(..) | Action::ExpectNothing(_) | Action::ExpectEnd(_))
     }
 
+    /// Whether a client says something in the step that has this in it.
+    pub fn says(&self, text: &[u8]) -> bool {
+        let (Action::Send(_, bytes, _) | Action::Trickle(_, bytes)) = self else { return false };
+        bytes.windows(text.len()).any(|window| window == text)
+    }
+
     fn parse(protocol: Protocol, line: &str) -> Result<Action, String> {
         if let Some(span) = line.strip_prefix('+') {
             return read_span(span).map(Action::Pass);

@@ -100,6 +100,25 @@ fn jobs_over_tcp() {
     report(&failures);
 }
 
+/// Each change waits for its commit, which no client sees.
+#[test]
+fn jobs_in_a_file_over_tcp() {
+    let script = jobs();
+    let has = |scenario: &Scenario, word: &str| scenario.steps.iter().any(|step| step.action.says(word.as_bytes()));
+    let is_meant = |scenario: &&Scenario| !scenario.sleeps() && !has(scenario, "store-copy");
+    let quick: Vec<&Scenario> = in_real_time(&script).into_iter().filter(is_meant).collect();
+    assert!(quick.len() > 20, "{} scenarios", quick.len());
+    let scratch = Scratch::new();
+    let start = |scenario: &Scenario| {
+        let store = format!("sqlite:{}", scratch.file(&scenario.steps[0].line.to_string()).display());
+        Daemon::start_with_jobs(&[&["--jobs-store", &store], &options_of(scenario)[..]].concat())
+    };
+    let failures = in_parallel(&quick, start, |scenario, daemon| {
+        play(&script, scenario, &mut Sockets::new(Protocol::Jobs, daemon.jobs(), PATIENCE)).err()
+    });
+    report(&failures);
+}
+
 #[test]
 fn members_over_tcp() {
     let script = members();

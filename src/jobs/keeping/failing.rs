@@ -3,10 +3,12 @@
 use super::LOOK;
 use crate::JobQueue;
 use crate::sessions::session_of;
+use crate::state::{Commit, JobId};
 use crate::store::Standing;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
+use poolcounter_protocol::jobs::wire::commands::Sees;
 use poolcounter_protocol::jobs::wire::stream::Item;
 use poolcounter_protocol::jobs::wire::{self, replies};
 use poolcounter_service::contract::Context;
@@ -20,9 +22,9 @@ impl JobQueue {
         if !self.is_stuck(now) {
             return self.keeping.marks.clear();
         }
-        if self.is_store_failing(now) || self.keeping.held_back.iter().any(|conn| self.is_overdue(*conn, now)) {
+        if self.is_store_failing(now) || self.keeping.held_back.iter().any(|(_, conn)| self.is_overdue(*conn, now)) {
             // Their puts are refused now, and what has waited too long is answered.
-            self.keeping.held_back.drain(..).for_each(|conn| context.resume(conn));
+            self.keeping.let_go(context);
         }
         self.step(context, |state, step| state.give_up_sweeps(timeout, step));
         let last = self.state.last_uncommitted().unwrap_or(self.state.last_committed());
@@ -78,17 +80,19 @@ impl JobQueue {
         self.store.is_failing() || takes > self.keeping.timeout + LOOK
     }
 
-    /// Holds a connection back that is about to change something while too much waits for its commit. Returns whether it does.
+    /// Holds a connection back that is about to change something while too much waits for its commit, or that may see a job of its
+    /// own which is not committed. Returns whether it does.
     pub(crate) fn hold_back(&mut self, conn: ConnId, input: &[u8], now: Time) -> bool {
         let is_backed_up = self.state.is_backed_up();
+        let put = self.own_put_seen(conn, input);
         let session = session_of(&mut self.sessions, conn);
-        if !is_backed_up || input.is_empty() {
+        if input.is_empty() || !is_backed_up && put.is_none() {
             session.held_since = None;
             return false;
         }
         let is_between = session.stream.is_between();
         let is_put = !is_between || input.starts_with(b"put");
-        if is_between && !wire::commands::may_change(input) {
+        if put.is_none() && is_between && !wire::commands::may_change(input) {
             return false;
         }
         // A put changes nothing while the store fails, and what has waited too long is not done.
@@ -96,7 +100,22 @@ impl JobQueue {
             return false;
         }
         session_of(&mut self.sessions, conn).held_since.get_or_insert(now);
-        self.keeping.held_back.push(conn);
+        self.keeping.held_back.push((put, conn));
         true
+    }
+
+    /// Returns the commit without which the next request of a connection would not see a job that the connection has put.
+    fn own_put_seen(&mut self, conn: ConnId, input: &[u8]) -> Option<Commit> {
+        let session = session_of(&mut self.sessions, conn);
+        let put = session.put;
+        if put <= self.state.last_committed() || !session.stream.is_between() {
+            return None;
+        }
+        let is_seen = match wire::commands::sees(input) {
+            (Sees::No, _) => false,
+            (Sees::Named, id) => id.is_some_and(|id| self.state.is_pending(JobId(id))),
+            (Sees::Any, _) => true,
+        };
+        is_seen.then_some(put)
     }
 }

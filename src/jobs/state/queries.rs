@@ -1,7 +1,7 @@
 //! What operators ask: figures of the service, of a job and a tube, lists, and summaries by wiki, type, tube or runner.
 
 use super::bulk::Summaries;
-use super::job::{History, JobId};
+use super::job::{History, JobId, Place};
 use super::put::micros;
 use super::rates::{Event as Rated, Rates};
 use super::sums::{Sum, SumBy, Tally};
@@ -203,6 +203,11 @@ impl State {
     /// Returns the name of the tube of a job that is there.
     pub fn tube_of(&self, id: JobId) -> Option<&[u8]> {
         self.visible(id).map(|key| &*self.tubes[self.jobs[key].tube.index()].name)
+    }
+
+    /// Returns whether a job is put and not committed.
+    pub fn is_pending(&self, id: JobId) -> bool {
+        self.jobs.find(id).is_some_and(|key| self.jobs[key].place == Place::Pending)
     }
 
     /// Returns whether a connection has a job.

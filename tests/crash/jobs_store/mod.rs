@@ -164,7 +164,7 @@ fn lines_of(text: &str) -> Vec<String> {
 fn replies_keep_their_order_and_what_is_pipelined_shares_a_batch() {
     let mut stage = Stage::new();
     let client = stage.connect();
-    stage.send(client, "list-tube-used|put 0 0 9 1|a|list-tube-used|put 0 0 9 1|b|peek 1|");
+    stage.send(client, "list-tube-used|put 0 0 9 1|a|list-tube-used|put 0 0 9 1|b|touch 1|");
     assert_eq!(stage.heard(client), "USING default|");
     // Nor do later ones wait before they are served: they are the next batch, all of them.
     stage.send(client, "put 0 0 9 1|c|");
@@ -213,6 +213,80 @@ fn a_job_is_seen_once_it_is_committed() {
     assert_eq!((stage.heard(puts), stage.heard(waits)), ("INSERTED 1|INSERTED 2|".into(), "RESERVED 1 1|a|".into()));
     stage.send(looks, "peek-ready|");
     assert_eq!(stage.heard(looks), "FOUND 2 1|b|");
+}
+
+/// Requests that see a job of their own connection, and what each is told once that is committed.
+const SEEN: &[(&str, &str)] = &[
+    ("peek 1|", "FOUND 1 1|a|"),
+    ("peek-ready|", "FOUND 1 1|a|"),
+    ("peek-delayed|", "FOUND 2 1|b|"),
+    ("reserve|", "RESERVED 1 1|a|"),
+    ("reserve-with-timeout 0|", "RESERVED 1 1|a|"),
+    ("reserve-many 2 0|", "RESERVED 1 1|a|END|"),
+    ("reserve-job 2|", "RESERVED 2 1|b|"),
+    ("delete 2|", "DELETED|"),
+    ("kick 9|", "KICKED 1|"),
+    ("kick-job 2|", "KICKED|"),
+    ("kick-all default|", "KICKED 1|"),
+    ("clear default|", "CLEARED 2|"),
+];
+
+#[test]
+fn own_job_that_is_not_committed_is_waited_for() {
+    for (request, reply) in SEEN {
+        let mut stage = Stage::new();
+        let [own, other] = [stage.connect(), stage.connect()];
+        stage.send(own, &format!("put 0 0 9 1|a|put 0 9 9 1|b|{request}list-tube-used|"));
+        assert_eq!(stage.ask(other, "use t|"), "USING t|", "{request}: nobody else waits");
+        assert_eq!(stage.heard(own), format!("INSERTED 1|INSERTED 2|{reply}USING default|"), "{request}");
+    }
+    let mut stage = Stage::new();
+    let client = stage.connect();
+    stage.send(client, "put 0 9 9 1|a|stats-job 1|stats-tube default|list-jobs default delayed 9|summary tube|stats|");
+    stage.commit();
+    let heard = stage.heard(client);
+    let lines = |line: &str| heard.split('|').flat_map(|text| text.lines()).filter(|other| *other == line).count();
+    assert_eq!((lines("state: delayed"), lines("current-jobs-delayed: 1"), lines("- id: 1")), (1, 2, 1), "{heard}");
+}
+
+#[test]
+fn what_sees_no_job_of_its_own_is_served_before_the_commit() {
+    let mut stage = Stage::new();
+    let [own, other] = [stage.connect(), stage.connect()];
+    stage.ask(other, "put 0 0 9 1|a|");
+    stage.send(own, "put 0 0 9 1|b|touch 2|peek 1|delete 1|watch t|put 0 0 9 1|c|");
+    stage.commit();
+    assert_eq!(stage.heard(own), "INSERTED 2|NOT_FOUND|FOUND 1 1|a|DELETED|WATCHING 2|INSERTED 3|");
+    assert!(!stage.store.commit_one(), "all of it was one batch");
+}
+
+/// The job may be committed or not when the wait for that ends.
+#[test]
+fn own_job_is_waited_for_no_longer_than_its_put() {
+    let settings = JobsSettings { store_timeout: Span::from_secs(3), ..JobsSettings::default() };
+    let mut stage = Stage::with(settings);
+    let client = stage.connect();
+    stage.send(client, "put 0 0 9 1|a|delete 1|peek 1|list-tube-used|");
+    stage.store.fail(true);
+    stage.world.advance(Span::from_millis(2_900));
+    assert_eq!(stage.heard(client), "");
+    stage.world.advance(Span::from_millis(2_200));
+    assert_eq!(stage.heard(client), "INTERNAL_ERROR|INTERNAL_ERROR|NOT_FOUND|USING default|");
+    stage.store.fail(false);
+    assert_eq!(stage.ask(client, "peek 1|"), "FOUND 1 1|a|");
+}
+
+#[test]
+fn upgrade_takes_over_what_waits_for_an_own_job() {
+    let mut stage = Stage::new();
+    let client = stage.connect();
+    stage.send(client, "put 0 0 9 1|a|peek 1|list-tube-used|");
+    stage.world.pause(true);
+    stage.commit();
+    assert!(stage.world.is_quiet());
+    stage.world.upgrade();
+    stage.world.settle();
+    assert_eq!(stage.heard(client), "INSERTED 1|FOUND 1 1|a|USING default|");
 }
 
 /// What a request of the same connection does before the commit is seen by the next, as far as the job was there before.

@@ -42,8 +42,12 @@ struct Twin {
     model: Jobs,
     /// The client of each slot, what it received, and the job that it was given last.
     clients: Vec<(usize, VecDeque<u8>, u64)>,
+    /// Requests that wait for a job which their connection has put: its commit, the slot, and what is asked.
+    held: Vec<(u64, usize, String)>,
     servers: u64,
     commits: u64,
+    /// Nothing is served before another process has taken over.
+    is_paused: bool,
     done: Vec<String>,
 }
 
@@ -53,8 +57,17 @@ impl Twin {
         let mut model = Jobs::new(stage.world.now().as_micros(), 0);
         (model.is_guided, model.is_in_order) = (false, true);
         let clients = (0..SLOTS).map(|_| (stage.connect(), VecDeque::new(), 1)).collect();
-        let mut twin =
-            Twin { random: Random::new(seed), stage, model, clients, servers: 1, commits: 0, done: Vec::new() };
+        let mut twin = Twin {
+            random: Random::new(seed),
+            stage,
+            model,
+            clients,
+            held: Vec::new(),
+            servers: 1,
+            commits: 0,
+            is_paused: false,
+            done: Vec::new(),
+        };
         (0..SLOTS).for_each(|slot| twin.say(slot, "list-tube-used"));
         twin
     }
@@ -66,14 +79,14 @@ impl Twin {
         let slot = self.random.below(SLOTS);
         match self.random.below(24) {
             0 => self.replace(slot, true),
-            1 if !self.model.is_waiting(slot) => self.replace(slot, false),
+            1 if !self.is_waiting(slot) => self.replace(slot, false),
             2..=4 => {
                 let seconds = self.random.pick(&SPANS);
                 self.pass(seconds);
             }
             5..=8 => self.commit(),
             9 => self.upgrade(),
-            _ if self.model.is_waiting(slot) => {}
+            _ if self.is_waiting(slot) => {}
             _ => {
                 let bytes: Vec<u8> = (0..40).map(|_| self.random.below(256) as u8).collect();
                 let line = jobs_model::any_line(&bytes, self.clients[slot].2);
@@ -96,7 +109,26 @@ impl Twin {
         let client = self.clients[slot].0;
         self.model.open(slot);
         self.stage.world.send(client, format!("{line}\r\n").as_bytes());
-        self.follow(|model| model.request(slot, line));
+        match self.model.own_put_seen(slot, line) {
+            Some(put) => {
+                self.held.push((put, slot, line.into()));
+                self.follow(|_| {});
+            }
+            None => self.follow(|model| model.request(slot, line)),
+        }
+    }
+
+    fn is_waiting(&self, slot: usize) -> bool {
+        self.model.is_waiting(slot) || self.held.iter().any(|(_, held, _)| *held == slot)
+    }
+
+    /// Has the model take the requests whose wait is over, in the order in which connections are served.
+    fn release(&mut self, commit: u64) {
+        let mut due: Vec<_> = self.held.extract_if(.., |(put, ..)| *put <= commit).collect();
+        if self.is_paused {
+            due.sort_by_key(|(_, slot, _)| self.stage.world.id_of(self.clients[*slot].0));
+        }
+        due.iter().for_each(|(_, slot, line)| self.model.request(*slot, line));
     }
 
     /// A client is lost, or sends no more; another comes in its place once it is gone.
@@ -105,6 +137,7 @@ impl Twin {
         self.done.push(format!("{slot}{}", if is_lost { "!" } else { "x" }));
         let client = self.clients[slot].0;
         if is_lost {
+            self.held.retain(|(_, held, _)| *held != slot);
             self.stage.world.reset(client);
             self.follow(|model| model.close(slot));
         } else {
@@ -134,7 +167,12 @@ impl Twin {
         for happened in self.stage.store.take_happened() {
             match happened {
                 Happened::Taken(commit) => self.model.take(Some(commit)),
-                Happened::Committed(commit) => self.model.committed(commit),
+                Happened::Committed(commit) => {
+                    self.model.committed(commit);
+                    if !self.is_paused {
+                        self.release(commit);
+                    }
+                }
             }
         }
     }
@@ -151,6 +189,7 @@ impl Twin {
         self.pass(0);
         self.done.push("upgrade".into());
         self.stage.world.pause(true);
+        self.is_paused = true;
         while !self.stage.world.is_quiet() && !self.model.is_tied {
             assert!(self.stage.store.commit_one(), "what is an upgrade waiting for?");
             self.follow(|_| {});
@@ -158,7 +197,12 @@ impl Twin {
         self.stage.world.upgrade();
         self.servers += 1;
         self.model.jitter = Jitter::from_seed(self.servers);
-        self.follow(Jobs::hand_over);
+        self.stage.world.settle();
+        self.model.hand_over();
+        // Everything is committed.
+        self.release(u64::MAX);
+        self.is_paused = false;
+        self.follow(|_| {});
     }
 
     fn pass(&mut self, seconds: u64) {

@@ -111,6 +111,8 @@ impl Jobs {
         if let Some(holder) = holders.iter().find(|job| !gives_way(job)) {
             self.note(&tube, 1, 0);
             let after = if let Place::Pending(commit) = holder.place { Some(commit) } else { None };
+            let conn = self.conn(id);
+            conn.put = conn.put.max(after.unwrap_or(0));
             return self.tell(id, after, &format!("DUPLICATE {}", holder.id));
         }
         if let Some((signature, timestamp)) = &root {
@@ -146,6 +148,7 @@ impl Jobs {
             (tube.total, tube.deletes, tube.pauses) = (0, 0, 0);
         }
         tube.total += 1;
+        self.conn(id).put = self.commit;
         self.promise(id, &format!("INSERTED {}", job.id));
         self.jobs.insert(job.id, job);
     }

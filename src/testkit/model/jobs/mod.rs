@@ -79,6 +79,8 @@ struct Conn {
     wait: Option<Wait>,
     /// Replies, and the commit that each waits for.
     told: VecDeque<(Option<u64>, String)>,
+    /// The commit of the last job that it has put.
+    put: u64,
     name: String,
     produces: bool,
     works: bool,
@@ -272,6 +274,22 @@ impl Jobs {
             self.serve();
         }
         self.see_to_tubes();
+    }
+
+    /// The commit without which a request does not see a job that its connection has put.
+    pub fn own_put_seen(&self, id: usize, line: &str) -> Option<u64> {
+        let put = self.conns.get(&id).map(|conn| conn.put).filter(|put| *put > self.done)?;
+        let words: Vec<&str> = line.split(' ').collect();
+        let named = || self.jobs.get(&words.get(1)?.parse().ok()?);
+        let is_seen = match words[0] {
+            "peek" | "stats-job" | "delete" | "reserve-job" | "kick-job" => {
+                named().is_some_and(|job| matches!(job.place, Place::Pending(_)))
+            }
+            "peek-ready" | "peek-delayed" | "kick" | "kick-all" | "clear" | "list-jobs" | "summary" | "stats"
+            | "stats-tube" => true,
+            word => word.starts_with("reserve"),
+        };
+        is_seen.then_some(put)
     }
 
     /// What a connection may be told by now.
