@@ -31,6 +31,8 @@ pub struct Sqlite {
     wake: Option<Wake>,
     epoch: Span,
     opening: u64,
+    /// The id of the queue, as far as it is known.
+    queue: Option<u128>,
     /// The changes that were added.
     collected: Batch,
     /// How many changes the batch has that is under way.
@@ -65,6 +67,7 @@ impl Sqlite {
             wake: None,
             epoch: Span::ZERO,
             opening: 0,
+            queue: None,
             collected: Batch::default(),
             under_way: None,
             handed_over: None,
@@ -91,9 +94,9 @@ impl Sqlite {
     fn open(&mut self) -> Result<(Lock, Opened), String> {
         self.place = self.place.clone().resolved();
         let lock = self.place.lock()?;
-        let opened = self.place.open(&lock).map_err(file::Trouble::sentence)?;
+        let opened = self.place.open(&lock, file::Queue::Drawn).map_err(file::Trouble::sentence)?;
         // Opening it was one more.
-        self.opening = opened.mark.opening;
+        (self.opening, self.queue) = (opened.mark.opening, Some(opened.queue));
         Ok((lock, opened))
     }
 
@@ -132,12 +135,12 @@ impl Sqlite {
                 self.health.checkpoints.record(took);
                 self.health.file_bytes = file_bytes;
             }
-            Told::Works { opening, file_bytes } => {
+            Told::Works { opening, queue, file_bytes } => {
                 if !self.note_works() {
                     log::info!("the jobs are kept in {}", self.place.path.display());
                 }
                 (self.rewrite, self.handed_over) = (None, None);
-                (self.opening, self.health.file_bytes) = (opening, file_bytes);
+                (self.opening, self.queue, self.health.file_bytes) = (opening, queue, file_bytes);
             }
             Told::Fails(sentence) => {
                 if self.fault.begin(&sentence) {
@@ -190,7 +193,7 @@ impl Store for Sqlite {
         if let Some(handed_over) = &self.handed_over {
             return handed_over.with_next_id(next_id);
         }
-        HandedOver { mark: Mark { opening: self.opening, batch, next_id }, ..HandedOver::default() }
+        HandedOver { mark: Mark { opening: self.opening, batch, next_id }, queue: self.queue, ..HandedOver::default() }
     }
 
     fn is_busy(&self) -> bool {

@@ -51,10 +51,21 @@ pub struct Lock {
 pub struct Opened {
     /// The file.
     pub connection: Connection,
-    /// The mark that it had.
+    /// The mark that it has.
     pub mark: Mark,
+    /// The id of its queue.
+    pub queue: u128,
     /// The file and its log as they were then.
     pub look: Look,
+}
+
+/// Id of the queue in a file that is opened. Of two copies of a file that were served since, the ids differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Queue {
+    /// The file keeps its id: the jobs are those of the process before.
+    Kept,
+    /// Another id is drawn: the jobs are read from the file.
+    Drawn,
 }
 
 /// What is wrong with the file.
@@ -165,7 +176,7 @@ impl Place {
     /// # Errors
     ///
     /// One sentence that says why not.
-    pub fn open(&self, _lock: &Lock) -> Result<Opened, Trouble> {
+    pub fn open(&self, _lock: &Lock, queue: Queue) -> Result<Opened, Trouble> {
         self.finish_replacement()?;
         if !self.path.exists() {
             OpenOptions::new().write(true).create_new(true).mode(MODE).open(&self.path)?;
@@ -180,13 +191,13 @@ impl Place {
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
-        schema::prepare(&connection)?.map_err(Trouble::Passing)?;
-        let mark = read_mark(&connection)?;
+        schema::prepare(&connection, queue)?.map_err(Trouble::Passing)?;
+        let (mark, queue) = (read_mark(&connection)?, read_queue(&connection)?);
         let look = self.look().map_err(Trouble::Passing)?;
         if before != Some(look.file.id) {
             return Err(Trouble::Passing("the file was replaced while it was opened".into()));
         }
-        Ok(Opened { connection, mark, look })
+        Ok(Opened { connection, mark, queue, look })
     }
 
     fn connect(&self, path: &Path) -> rusqlite::Result<Connection> {
@@ -209,7 +220,7 @@ impl Place {
     /// # Errors
     ///
     /// When it cannot be made.
-    pub fn open_new(&self) -> Result<Connection, Trouble> {
+    pub fn open_new(&self, queue: Option<u128>) -> Result<Connection, Trouble> {
         // Somebody may have removed that, too.
         fs::create_dir_all(self.directory())?;
         let path = self.beside("-new");
@@ -219,7 +230,7 @@ impl Place {
         connection.query_row("PRAGMA journal_mode = OFF", [], |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.execute_batch("BEGIN")?;
-        schema::create(&connection)?;
+        schema::create(&connection, queue)?;
         Ok(connection)
     }
 
@@ -353,6 +364,13 @@ pub fn read_mark(connection: &Connection) -> rusqlite::Result<Mark> {
         };
         Ok(Mark { opening: number(0)?, batch: number(1)?, next_id: number(2)? })
     })
+}
+
+/// Returns the id of the file's queue.
+fn read_queue(connection: &Connection) -> Result<u128, Trouble> {
+    let text: String = connection.query_row("SELECT queue FROM meta", [], |row| row.get(0))?;
+    let unreadable = || Trouble::Passing(format!("the id of its queue makes no sense: {}", text.escape_debug()));
+    u128::from_str_radix(&text, 16).map_err(|_| unreadable())
 }
 
 /// Closes a file that must not be written any more: SQLite would bring the log into it.

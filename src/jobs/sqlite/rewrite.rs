@@ -5,7 +5,7 @@
 //! is right nevertheless, because every change of a batch is written as what a job is now: the batches after a slice bring what
 //! has changed since.
 
-use super::file::{Opened, Trouble, abandon};
+use super::file::{Opened, Queue, Trouble, abandon};
 use super::statements::Statements;
 use super::worker::{Held, Order, Stop, Told, Worker};
 use crate::state::Commit;
@@ -57,14 +57,14 @@ impl Worker {
         if let Some(aside) = self.place.replace(&mut held.look)? {
             warn!("what stood in the place of {} is in {} now", self.place.path.display(), aside.display());
         }
-        let Opened { connection, mark, look } = self.place.open(&held.lock)?;
-        (self.mark, held.look) = (mark, look);
+        let Opened { connection, mark, queue, look } = self.place.open(&held.lock, Queue::Kept)?;
+        (self.mark, self.queue, held.look) = (mark, Some(queue), look);
         Ok(connection)
     }
 
     /// Writes the new file. `waiting` is the batch whose end the loop is to be told when that is done.
     fn write_all(&mut self, number: u64, waiting: &mut Option<Commit>) -> Result<Result<(), Trouble>, Stop> {
-        let connection = match self.place.open_new() {
+        let connection = match self.place.open_new(self.queue) {
             Ok(connection) => connection,
             Err(trouble) => return Ok(Err(trouble)),
         };

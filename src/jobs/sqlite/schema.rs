@@ -1,15 +1,17 @@
 //! The tables of the file, each released format of them, and what leads from one to the next.
 
+use super::file::Queue;
 use rusqlite::{Connection, Error};
 
 /// The format that is written. A daemon refuses a newer one.
-pub const FORMAT: i64 = 1;
+pub const FORMAT: i64 = 2;
 
 /// Marks a file as one of ours: `pjob`.
 const APPLICATION: i64 = 0x706a_6f62;
 
 /// What leads from each format to the next; the first leads from 1 to 2. There is a file of each in `tests/stores`.
-const MIGRATIONS: [&str; FORMAT as usize - 1] = [];
+const MIGRATIONS: [&str; FORMAT as usize - 1] = ["ALTER TABLE meta ADD COLUMN queue TEXT NOT NULL DEFAULT '';
+    UPDATE meta SET queue = lower(hex(randomblob(16)))"];
 
 /// Times are microseconds since 1970. What clients name are bytes; only the names of tubes are sure to be ASCII.
 const TABLES: &str = "
@@ -18,7 +20,8 @@ const TABLES: &str = "
         format INTEGER NOT NULL,
         epoch INTEGER NOT NULL,
         batch INTEGER NOT NULL,
-        next_id INTEGER NOT NULL
+        next_id INTEGER NOT NULL,
+        queue TEXT NOT NULL
     ) STRICT;
     CREATE TABLE job (
         id INTEGER PRIMARY KEY,
@@ -57,24 +60,26 @@ const TABLES: &str = "
         PRIMARY KEY (kind, pattern)
     ) STRICT, WITHOUT ROWID;";
 
-/// Makes the tables in an empty file, in the transaction that is under way.
-pub fn create(connection: &Connection) -> rusqlite::Result<()> {
+/// Makes the tables in an empty file, in the transaction that is under way. Without an id of the queue, one is drawn.
+pub fn create(connection: &Connection, queue: Option<u128>) -> rusqlite::Result<()> {
     connection.execute_batch(TABLES)?;
     connection.pragma_update(None, "application_id", APPLICATION)?;
-    connection.execute("INSERT INTO meta VALUES (1, ?1, 0, 0, 1)", [FORMAT])?;
+    let queue = queue.map(|queue| format!("{queue:032x}"));
+    let insert = "INSERT INTO meta VALUES (1, ?1, 0, 0, 1, coalesce(?2, lower(hex(randomblob(16)))))";
+    connection.execute(insert, (FORMAT, queue))?;
     Ok(())
 }
 
-/// Brings the tables to the present format, in one transaction.
+/// Brings the tables to the present format, and counts the opening, in one transaction.
 ///
 /// # Errors
 ///
 /// The second result is a sentence that says why this is no file for this program.
-pub fn prepare(connection: &Connection) -> rusqlite::Result<Result<(), String>> {
+pub fn prepare(connection: &Connection, queue: Queue) -> rusqlite::Result<Result<(), String>> {
     let number = |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     connection.execute_batch("BEGIN IMMEDIATE")?;
     if number("page_count")? == 0 || number("schema_version")? == 0 {
-        create(connection)?;
+        create(connection, None)?;
     }
     if number("application_id")? != APPLICATION {
         connection.execute_batch("ROLLBACK")?;
@@ -88,6 +93,9 @@ pub fn prepare(connection: &Connection) -> rusqlite::Result<Result<(), String>> 
     let done = usize::try_from(format.saturating_sub(1)).map_err(|_| Error::IntegralValueOutOfRange(0, format))?;
     MIGRATIONS.iter().skip(done).try_for_each(|step| connection.execute_batch(step))?;
     connection.execute("UPDATE meta SET format = ?1, epoch = epoch + 1", [FORMAT])?;
+    if queue == Queue::Drawn {
+        connection.execute("UPDATE meta SET queue = lower(hex(randomblob(16)))", [])?;
+    }
     connection.execute_batch("COMMIT")?;
     Ok(Ok(()))
 }

@@ -1,7 +1,7 @@
 //! The thread of the store: it commits what it is given, brings the log into the file when there is time, and goes on after a
 //! failure. It has the file, and nothing of the jobs.
 
-use super::file::{Lock, Opened, Place, Trouble, abandon};
+use super::file::{Lock, Opened, Place, Queue, Trouble, abandon};
 use super::look::Look;
 use super::statements::Statements;
 use crate::state::Commit;
@@ -61,6 +61,7 @@ pub enum Told {
     /// The file is open, or was written anew.
     Works {
         opening: u64,
+        queue: Option<u128>,
         file_bytes: u64,
     },
     /// It does not work for now, for this reason.
@@ -112,13 +113,15 @@ pub struct Worker {
     pub(super) rewrites: u64,
     /// Which opening of the file this is, and the last batch that it has.
     pub(super) mark: Mark,
+    /// The id of the queue; None if the process before did not say it, until the file is written anew.
+    pub(super) queue: Option<u128>,
 }
 
 impl Worker {
     /// A thread that takes orders there and tells here.
     pub fn new(place: Place, orders: Receiver<Order>, told: Sender<Told>, wake: Wake) -> Worker {
         let (later, log_fault, mark) = (VecDeque::new(), Fault::default(), Mark::default());
-        Worker { place, orders, later, told, wake, is_ending: false, log_fault, rewrites: 0, mark }
+        Worker { place, orders, later, told, wake, is_ending: false, log_fault, rewrites: 0, mark, queue: None }
     }
 
     /// Works until the loop has gone.
@@ -129,8 +132,8 @@ impl Worker {
 
     fn serve(&mut self, begin: Begin) -> Result<(), Stop> {
         let (mut held, mut connection) = match begin {
-            Begin::Open(lock, Opened { connection, mark, look }) => {
-                self.mark = mark;
+            Begin::Open(lock, Opened { connection, mark, queue, look }) => {
+                (self.mark, self.queue) = (mark, Some(queue));
                 (Held { lock, look }, connection)
             }
             Begin::GoOn(handed_over) => self.go_on(&handed_over)?,
@@ -161,14 +164,14 @@ impl Worker {
 
     /// Opens the file of a service that has everything. If the file has something else, it is kept elsewhere.
     fn go_on(&mut self, handed_over: &HandedOver) -> Result<(Held, Connection), Stop> {
-        let HandedOver { mark, is_whole, .. } = *handed_over;
+        let HandedOver { mark, is_whole, queue, .. } = *handed_over;
         let mut pause = FIRST_PAUSE;
         loop {
-            let opened = self.place.lock().and_then(|lock| match self.place.open(&lock) {
+            let opened = self.place.lock().and_then(|lock| match self.place.open(&lock, Queue::Kept) {
                 Ok(opened) => Ok((lock, opened)),
                 Err(trouble) => Err(trouble.sentence()),
             });
-            let (lock, Opened { connection, mark: found, look }) = match opened {
+            let (lock, Opened { connection, mark: found, queue: found_queue, look }) = match opened {
                 Ok(opened) => opened,
                 Err(sentence) => {
                     self.tell(Told::Fails(sentence));
@@ -177,14 +180,15 @@ impl Worker {
                 }
             };
             let mut held = Held { lock, look };
-            if is_whole && found.is_after(mark) {
-                self.mark = found;
+            if is_whole && found.is_after(mark) && queue.is_none_or(|queue| queue == found_queue) {
+                (self.mark, self.queue) = (found, Some(found_queue));
                 self.tell_works(&held);
                 return Ok((held, connection));
             }
             // What is written anew is what the service has, up to its last batch.
             self.mark = Mark { opening: found.opening.max(mark.opening), ..mark };
-            match self.make_room(connection, found) {
+            self.queue = queue;
+            match self.make_room(connection, found, found_queue) {
                 Ok(connection) => {
                     let connection = self.write_anew(&mut held, connection, None)?;
                     return Ok((held, connection));
@@ -198,13 +202,17 @@ impl Worker {
     }
 
     /// Sees to it that nothing is lost of a file that is not what it should be.
-    fn make_room(&self, connection: Connection, found: Mark) -> Result<Option<Connection>, Trouble> {
+    fn make_room(&self, connection: Connection, found: Mark, queue: u128) -> Result<Option<Connection>, Trouble> {
         if found.is_of_new_file() {
             return Ok(Some(connection));
         }
         let aside = self.place.put_aside(connection, found)?;
         let path = self.place.path.display();
-        warn!("{path} had other jobs than this daemon; they are in {} now", aside.display());
+        let own = self.queue.map_or("another queue".into(), |own| format!("the queue {own:032x}"));
+        warn!(
+            "{path} had other jobs than this daemon: the queue {queue:032x}, which is in {} now; this daemon has {own}",
+            aside.display()
+        );
         Ok(None)
     }
 
@@ -351,7 +359,7 @@ impl Worker {
     }
 
     pub(super) fn tell_works(&self, held: &Held) {
-        self.tell(Told::Works { opening: self.mark.opening, file_bytes: held.look.bytes() });
+        self.tell(Told::Works { opening: self.mark.opening, queue: self.queue, file_bytes: held.look.bytes() });
     }
 
     pub(super) fn tell(&self, told: Told) {

@@ -144,6 +144,7 @@ fn a_reload_takes_the_jobs_to_another_place() {
     let daemon = start(&path, &[]);
     assert_eq!(Speaker::connect(daemon.jobs()).ask("put 0 0 99 3|old|"), "INSERTED 1");
     drop(daemon);
+    let queue = queue_of(&path);
     let settings = |store: &str| format!("[jobs]\nenable = true\nlisten = \"127.0.0.1:0\"\nstore = \"{store}\"\n");
     fs::write(&config, settings("memory")).expect("can be written");
     let mut daemon = Daemon::start(&["--config", config.to_str().expect("is text")]);
@@ -153,7 +154,8 @@ fn a_reload_takes_the_jobs_to_another_place() {
     assert_eq!(client.ask("limit */x 3|"), "LIMIT 3");
     fs::write(&config, settings(&format!("sqlite:{}", path.display()))).expect("can be written");
     daemon.signal(Signal::SIGUSR1);
-    daemon.wait_for_log("had other jobs than this daemon");
+    let line = daemon.wait_for_log("had other jobs than this daemon: the queue ");
+    assert!(line.contains(&format!("{queue}, which is in ")), "{queue}: {line}");
     assert_eq!(client.ask("delete 7|"), "DELETED");
     daemon.signal(Signal::SIGKILL);
     drop(daemon);
@@ -190,7 +192,7 @@ fn a_file_that_cannot_be_used_is_refused_with_a_sentence() {
     connection.execute("UPDATE meta SET format = 99", []).expect("can be written");
     drop(connection);
     assert!(
-        refusal(&newer).ends_with("its format is 99, and this program knows formats up to 1"),
+        refusal(&newer).ends_with("its format is 99, and this program knows formats up to 2"),
         "{}",
         refusal(&newer)
     );
@@ -199,6 +201,12 @@ fn a_file_that_cannot_be_used_is_refused_with_a_sentence() {
         .and_then(|other| other.execute("CREATE TABLE t (x)", []))
         .expect("can be made");
     assert!(refusal(&foreign).ends_with("it is the file of another program"), "{}", refusal(&foreign));
+}
+
+/// Returns the id of the queue in a file that no daemon has.
+fn queue_of(path: &Path) -> String {
+    let file = rusqlite::Connection::open(path).expect("is a file of SQLite");
+    file.query_row("SELECT queue FROM meta", [], |row| row.get(0)).expect("it has one")
 }
 
 /// A store of each released format, as SQL: it is read, and brought to the present format.
@@ -220,6 +228,8 @@ fn every_format_that_was_released_is_read() {
         assert_eq!(client.ask("put-job 0 0 9 1 tube=t root=S root-ts=6|x|"), "SUPERSEDED");
         assert_eq!((client.ask("peek-buried|"), client.line()), ("FOUND 3 2".into(), "cc".into()));
         assert_eq!(client.ask("put 0 0 9 1|x|"), "INSERTED 6");
+        drop(daemon);
+        assert_eq!(queue_of(&path).len(), 32);
     }
 }
 

@@ -204,6 +204,62 @@ fn a_process_that_has_everything_goes_on_where_the_other_stopped() {
     });
 }
 
+/// A process of an earlier version does not say which queue it had.
+#[test]
+fn handover_without_an_id_goes_on_by_the_mark() {
+    let scratch = Scratch::new();
+    let mut kept = Kept::default();
+    let mut store = sqlite(&scratch);
+    load(&mut *store, EPOCH).expect("is new");
+    kept.add(&mut *store, Change::Put(1, b"a".to_vec()));
+    kept.add(&mut *store, Change::NextId(2));
+    commit(&mut *store, &mut kept, 1);
+    let handed_over = HandedOver { queue: None, ..store.hand_over(1, 2) };
+    drop(store);
+    let mut store = sqlite(&scratch);
+    store.go_on(EPOCH, handed_over);
+    settle(&mut *store);
+    drop(store);
+    assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), kept);
+}
+
+/// Two daemons have served a copy each of one file, and have done as much: the marks of the files are the same.
+#[test]
+fn copy_that_another_has_served_is_put_aside() {
+    let (own, other) = (Scratch::new(), Scratch::new());
+    let mut store = sqlite(&own);
+    let mut kept = load(&mut *store, EPOCH).expect("is new");
+    kept.add(&mut *store, Change::Put(1, b"both".to_vec()));
+    kept.add(&mut *store, Change::NextId(2));
+    commit(&mut *store, &mut kept, 1);
+    drop(store);
+    std::fs::copy(own.file("jobs.db"), other.file("jobs.db")).expect("can be copied");
+    let serve = |scratch: &Scratch, body: &[u8]| {
+        let mut store = sqlite(scratch);
+        let mut kept = load(&mut *store, EPOCH).expect("is readable");
+        kept.add(&mut *store, Change::Put(2, body.to_vec()));
+        kept.add(&mut *store, Change::NextId(3));
+        commit(&mut *store, &mut kept, 2);
+        let handed_over = store.hand_over(2, 3);
+        (kept, handed_over)
+    };
+    let ((mut mine, handed_over), (theirs, others)) = (serve(&own, b"mine"), serve(&other, b"theirs"));
+    assert_eq!(handed_over.mark, others.mark);
+    let mut store = sqlite(&other);
+    store.go_on(EPOCH, handed_over);
+    assert_eq!(verdict_of(&mut *store), Verdict::Rewrite);
+    mine.add(&mut *store, Change::Put(1, b"both".to_vec()));
+    mine.add(&mut *store, Change::Put(2, b"mine".to_vec()));
+    mine.add(&mut *store, Change::NextId(3));
+    store.add_slice(true);
+    settle(&mut *store);
+    drop(store);
+    assert_eq!(load(&mut *sqlite(&other), EPOCH).expect("is readable"), mine);
+    std::fs::rename(other.file("jobs.db-3-2"), own.file("theirs")).expect("it is there");
+    std::fs::rename(own.file("theirs"), own.file("jobs.db")).expect("can be renamed");
+    assert_eq!(load(&mut *sqlite(&own), EPOCH).expect("is readable"), theirs);
+}
+
 /// What the place has is something else than what the process has: it is written anew, and nothing is lost of either.
 #[test]
 fn a_place_that_has_something_else_is_written_anew() {
