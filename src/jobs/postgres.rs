@@ -11,6 +11,7 @@ pub mod schema;
 mod session;
 pub mod statements;
 mod tls;
+mod unfit;
 mod worker;
 
 pub use place::Place;
@@ -222,6 +223,7 @@ impl Postgres {
                 }
             }
             Told::Fails(sentence) | Told::Refused(sentence) => self.fail(&sentence),
+            Told::Unfit(rows) => return Some(Verdict::Refused(rows)),
             Told::Lost(why) => {
                 self.stand_by(&why);
                 return Some(Verdict::Lost(why));
@@ -253,8 +255,7 @@ impl Postgres {
         self.term += 1;
         self.standing = Role::StandsBy;
         (self.under_way, self.rewrite, self.page) = (None, None, None);
-        self.collected = Batch::default();
-        self.holder = Holder::default();
+        (self.collected, self.holder) = (Batch::default(), Holder::default());
     }
 }
 
@@ -381,10 +382,9 @@ impl Store for Postgres {
 
     fn health(&self) -> Option<Health> {
         let Holder { address, epoch, since, .. } = self.holder.clone();
-        let is_self = self.standing == Role::Owns;
         // Exact to a microsecond, which is more than it says.
         let since = ((since * 1e6) as i64).saturating_sub(signed(self.epoch));
-        let owner = Some(OwnerHealth { is_self, address, epoch, since });
+        let owner = Some(OwnerHealth { is_self: self.standing == Role::Owns, address, epoch, since });
         Some(Health { fault: self.fault.reason().map(Into::into), owner, ..self.health.clone() })
     }
 }

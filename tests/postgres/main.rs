@@ -7,6 +7,7 @@ mod kept;
 mod long;
 mod proxy;
 mod queues;
+mod strange;
 
 use crowd::{Crowd, Heard};
 use nix::sys::signal::Signal;

@@ -2,7 +2,7 @@
 
 use crate::state::Commit;
 use crate::store::batch::{Batch, Row};
-use crate::store::{HandedOver, Mark};
+use crate::store::{HandedOver, Mark, RefusedRow};
 use poolcounter_core::time::Span;
 
 /// What the loop wants, and for which of its terms as the owner: what comes from an earlier one counts for nothing.
@@ -48,6 +48,8 @@ pub enum Told {
         /// How long that took.
         took: Span,
     },
+    /// It can never take these changes of the batch that is under way.
+    Unfit(Vec<RefusedRow>),
     /// It goes on as the owner.
     Works(Holder),
     /// It may be the owner, but the database does not say so for now.
@@ -165,6 +167,8 @@ pub enum Answer {
     Page(Page, Cursor),
     /// Whether the fence held. If not, nothing was written.
     Committed(bool, Reach),
+    /// The database can never take these rows of the batch. Nothing was written.
+    Unfit(Vec<RefusedRow>),
     /// It is not known whether it was done.
     Failed {
         /// Why.
@@ -214,6 +218,15 @@ impl OwnerRow {
 }
 
 impl Batch {
+    /// Leaves out rows that the database can never take.
+    pub fn leave_out(&mut self, rows: &[RefusedRow]) {
+        let mut index = 0;
+        self.rows.retain(|_| {
+            index += 1;
+            !rows.iter().any(|row| row.index + 1 == index)
+        });
+    }
+
     /// Returns the number of the next job, if that changes.
     pub fn next_id(&self) -> Option<u64> {
         self.rows.iter().rev().find_map(|row| if let Row::NextId(id) = row { Some(*id) } else { None })

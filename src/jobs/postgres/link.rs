@@ -5,9 +5,10 @@ use super::load;
 use super::place::{Place, said};
 use super::rows::Rows;
 use super::session::{
-    ANSWER_TIME, Parts, Session, Trouble, all_of, changed, connect, is_over, new_runtime, queue_text, within,
+    ANSWER_TIME, Parts, Session, Trouble, all_of, changed, connect, is_over, new_runtime, number_of, queue_text, within,
 };
 use super::statements as sql;
+use super::unfit::is_of_row;
 use crate::store::HandedOver;
 use crate::store::batch::Batch;
 use std::future::Future;
@@ -109,7 +110,10 @@ impl Link {
                 (self.is_rewriting, self.second) = (false, None);
                 Ok(answer)
             }
-            Ask::Commit(fence, batch) => self.commit(fence, batch),
+            Ask::Commit(fence, batch) => match self.commit(fence, batch) {
+                Err(Trouble::Failed(error)) if is_of_row(&error) => self.find_unfit(fence, batch, error),
+                answer => answer,
+            },
             Ask::Read(cursor) => self.read(*cursor),
             Ask::TakeOver => self.take(sql::TAKE_OVER, &[]),
             Ask::GoOn(handed_over) => {
@@ -190,6 +194,15 @@ impl Link {
         })
     }
 
+    /// Finds rows of a batch that the database can never take. `error` is what it says of the whole batch.
+    fn find_unfit(&mut self, fence: &Fence, batch: &Batch, error: Error) -> Result<Answer, Trouble> {
+        let begin = sql::fence(fence, batch.next_id(), &self.address);
+        self.run(LONG_ANSWER_TIME, |session, address| async move {
+            let unfit = session.unfit_of(batch, &begin, fence, address).await?;
+            if unfit.is_empty() { Err(error.into()) } else { Ok(Answer::Unfit(unfit)) }
+        })
+    }
+
     fn read(&mut self, cursor: Cursor) -> Result<Answer, Trouble> {
         let mut page = Page::default();
         let after = match cursor {
@@ -234,7 +247,7 @@ impl Link {
         load::add_next_id(&mut page.rows, row.next_id);
         settings.iter().try_for_each(|row| load::add_setting(&mut page.rows, row))?;
         roots.iter().try_for_each(|row| load::add_root(&mut page.rows, row))?;
-        let number = |column| Ok::<_, Error>(range.try_get::<_, i64>(column)?.cast_unsigned());
+        let number = |column| number_of(range.try_get(column)?, "number of a job");
         Ok((number(0)?, number(1)?))
     }
 }

@@ -270,6 +270,7 @@ impl Owner {
             // Why not is in the row.
             Answer::Renewed(..) | Answer::Committed(false, _) => self.doubt(),
             Answer::Page(page, cursor) => self.read(page, cursor),
+            Answer::Unfit(rows) => self.leave_out(rows),
             Answer::Failed { sentence, is_connected } => {
                 self.is_connected = is_connected;
                 self.rest(now);

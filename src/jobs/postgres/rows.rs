@@ -93,8 +93,13 @@ impl<K: Copy + Eq + Hash, V> Last<K, V> {
 impl<'a> Rows<'a> {
     /// Returns what a batch comes to.
     pub fn of(batch: &'a Batch) -> Rows<'a> {
+        Rows::of_part(batch, &batch.rows)
+    }
+
+    /// Returns what some rows of a batch come to.
+    pub fn of_part(batch: &'a Batch, rows: &'a [Row]) -> Rows<'a> {
         let (mut jobs, mut roots, mut settings) = (Last::new(), Last::new(), Last::new());
-        for row in &batch.rows {
+        for row in rows {
             let name = |text: &Text| ascii(batch.text(*text));
             match row {
                 Row::Put(job, body) => jobs.set(job.id.0, |_| Fate::Put(job, batch.body(body))),

@@ -73,6 +73,6 @@ INSERT INTO owner (one, epoch, batch, attempt, next_id, since, until, address)
 
 /// Returns what brings tables of an older format to the present one; None if they are of a newer one.
 pub fn migrations(format: i64) -> Option<&'static [&'static str]> {
-    let done = usize::try_from(format - 1).ok()?;
+    let done = usize::try_from(format.checked_sub(1)?).ok()?;
     MIGRATIONS.get(done..)
 }

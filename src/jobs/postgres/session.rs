@@ -77,15 +77,15 @@ impl Session {
         let Some(row) = self.client.query_opt(self.prepared(sql::LOOK), &[]).await? else {
             return Err(Trouble::Refused("the table owner has no row".into()));
         };
-        let number = |column| Ok::<_, Error>(row.try_get::<_, i64>(column)?.cast_unsigned());
+        let number = |column, name| number_of(row.try_get(column)?, name);
         let rest: f64 = row.try_get(6)?;
         let queue = row.try_get::<_, Option<&str>>(7)?.and_then(queue_of);
         Ok(OwnerRow {
             queue: queue.ok_or_else(|| Trouble::Refused("the table meta has no queue".into()))?,
-            epoch: number(0)?,
-            batch: number(1)?,
-            next_id: number(2)?,
-            attempt: number(3)?,
+            epoch: number(0, "epoch of the owner")?,
+            batch: number(1, "batch of the owner")?,
+            next_id: number(2, "next_id of the owner")?,
+            attempt: number(3, "attempt of the owner")?,
             address: row.try_get(4)?,
             since: row.try_get(5)?,
             // Not negative, and rounded: what is asked again a moment too early is asked again.
@@ -96,8 +96,8 @@ impl Session {
     pub async fn renew(&self, epoch: u64, address: &str) -> Result<Answer, Trouble> {
         let params: [&(dyn ToSql + Sync); 2] = [&epoch.cast_signed(), &address];
         let row = self.client.query_opt(self.prepared(sql::RENEW), &params).await?;
-        let batch = row.map(|row| row.try_get::<_, i64>(0)).transpose()?;
-        Ok(Answer::Renewed(batch.map(i64::cast_unsigned), self.reach()))
+        let batch = row.map(|row| number_of(row.try_get(0)?, "batch of the owner")).transpose()?;
+        Ok(Answer::Renewed(batch, self.reach()))
     }
 
     /// Returns what writes rows while the row is as `fence` leaves it, in the transaction that is under way.
@@ -182,6 +182,12 @@ pub async fn open(place: &Place) -> Result<(Client, Warning), Error> {
         }
     });
     Ok((client, warning))
+}
+
+/// Returns a number that the database has, which is never negative. The error names it.
+pub fn number_of(number: i64, name: &str) -> Result<u64, Trouble> {
+    let refuse = |_| Trouble::Refused(format!("the {name} makes no sense: it is {number}"));
+    u64::try_from(number).map_err(refuse)
 }
 
 /// Returns the id of a queue that the database tells, or is told, as text.

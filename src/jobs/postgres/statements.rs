@@ -131,6 +131,8 @@ pub const DURABLE: &str = "SELECT set_config('synchronous_commit', CASE WHEN cur
 pub const COMMIT: &str = "COMMIT";
 /// Undoes the transaction.
 pub const ROLLBACK: &str = "ROLLBACK";
+/// Checks what would be checked with the commit.
+pub const CHECK_AT_ONCE: &str = "SET CONSTRAINTS ALL IMMEDIATE";
 /// Begins a transaction in which nothing is left.
 pub const BEGIN_ANEW: &str = "BEGIN; DELETE FROM job; DELETE FROM root; DELETE FROM setting";
 
@@ -153,7 +155,8 @@ pub const PREPARED: &[&str] = &[
     JOBS,
 ];
 /// The others but for [`fence`].
-pub const SIMPLE: &[&str] = &[SETTINGS, ROOTS, RANGE, FORMAT, GREETING, DURABLE, COMMIT, ROLLBACK, BEGIN_ANEW];
+pub const SIMPLE: &[&str] =
+    &[SETTINGS, ROOTS, RANGE, FORMAT, GREETING, DURABLE, COMMIT, ROLLBACK, CHECK_AT_ONCE, BEGIN_ANEW];
 
 /// Returns what begins a transaction and sets the row to its batch, as one message: should the beginning fail, the row is left
 /// alone, and nothing behind it has an effect. `address` has no quotes.

@@ -2,7 +2,7 @@
 
 use super::{BEAT, FIRST_PAUSE, LONGEST_PAUSE, NOBODY, Owner, OwnerRow, Phase, Stage};
 use crate::postgres::asks::{Answer, Cursor, Fence, Reach, Told};
-use crate::store::HandedOver;
+use crate::store::{HandedOver, RefusedRow};
 use poolcounter_core::time::{Span, Time};
 
 /// Epochs of one database differ in no more than these bits: each begins at the time when it was made. By that those of two
@@ -103,6 +103,12 @@ impl Owner {
         let left = Fence { epoch: self.epoch, from: row.batch, to: row.batch, attempt: row.attempt };
         self.phase = Phase::Rewrites(left, Stage::Begins);
         self.told.push_back(Told::Rewrite(self.rewrites, self.holder()));
+    }
+
+    /// Goes on without rows that the database can never take. Nothing of their batch was sent to be committed.
+    pub(super) fn leave_out(&mut self, rows: Vec<RefusedRow>) {
+        self.under_way.iter_mut().for_each(|under_way| under_way.batch.leave_out(&rows));
+        self.told.push_back(Told::Unfit(rows));
     }
 
     /// Returns whether a row is of the queue whose jobs the loop has.

@@ -1,0 +1,80 @@
+//! Rows that the database can never take, though it takes others. They are sought by halves, each half in a transaction that is undone.
+//! Only then is the batch committed without them: an answer that is lost must not leave open which rows it has.
+
+use super::asks::Fence;
+use super::place::said;
+use super::rows::Rows;
+use super::session::{Parts, Session, all_of};
+use super::statements as sql;
+use crate::store::RefusedRow;
+use crate::store::batch::{Batch, Row};
+use std::time::{Duration, Instant};
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+
+/// How long such rows of a batch are sought once one is found. The lease is longer.
+const SEARCH: Duration = Duration::from_secs(1);
+
+/// Classes of codes that tell of the data of a row: values out of range, constraints, views that check, limits of the program.
+const CLASSES: [&str; 4] = ["22", "23", "44", "54"];
+/// Code of what a function raises, such as that of a trigger which somebody has added.
+const RAISED: &str = "P0001";
+
+/// Returns whether the fault is in a row that was to be written: others can be written, and this one never.
+pub fn is_of_row(error: &Error) -> bool {
+    let code = error.code().map(SqlState::code);
+    code.is_some_and(|code| code == RAISED || CLASSES.iter().any(|class| code.starts_with(class)))
+}
+
+impl Session {
+    /// Returns rows of a batch that the database can never take: all of them if that does not take long. Nothing is written. `begin`
+    /// begins the transaction of the batch.
+    ///
+    /// # Errors
+    ///
+    /// When something else is wrong.
+    pub async fn unfit_of(
+        &self,
+        batch: &Batch,
+        begin: &str,
+        fence: &Fence,
+        address: &str,
+    ) -> Result<Vec<RefusedRow>, Error> {
+        let begun = Instant::now();
+        let mut unfit: Vec<RefusedRow> = Vec::new();
+        let mut left = vec![(0, batch.rows.len())];
+        while let Some((start, end)) = left.pop().filter(|_| unfit.is_empty() || begun.elapsed() < SEARCH) {
+            let rows = Rows::of_part(batch, &batch.rows[start..end]);
+            let Err(error) = self.try_out(&rows, begin, fence, address).await else { continue };
+            if !is_of_row(&error) {
+                return Err(error);
+            }
+            if end - start > 1 {
+                let middle = start + (end - start) / 2;
+                left.extend([(middle, end), (start, middle)]);
+                continue;
+            }
+            match batch.rows.get(start).and_then(Row::change) {
+                Some(what) => unfit.push(RefusedRow { index: start, what, why: said(&error) }),
+                None => return Err(error),
+            }
+        }
+        Ok(unfit)
+    }
+
+    /// Writes rows in a transaction of their own, and undoes it.
+    async fn try_out(&self, rows: &Rows<'_>, begin: &str, fence: &Fence, address: &str) -> Result<(), Error> {
+        let client = &self.client;
+        let mut parts: Parts<'_> = vec![Box::pin(async { client.batch_execute(begin).await.map(|()| 0) })];
+        parts.extend(self.write(rows, fence, address));
+        parts.push(Box::pin(async {
+            // A server that does not know this checks nothing with the commit.
+            match client.batch_execute(sql::CHECK_AT_ONCE).await {
+                Err(error) if is_of_row(&error) => Err(error),
+                _ => Ok(0),
+            }
+        }));
+        parts.push(Box::pin(async { client.batch_execute(sql::ROLLBACK).await.map(|()| 0) }));
+        all_of(parts).await.map(drop)
+    }
+}
