@@ -143,6 +143,18 @@ impl Denial {
         }
     }
 
+    /// Returns the limit that was met, in what the rule counts it in; None where no limit was.
+    fn limit(self, limits: &Limits) -> Option<u64> {
+        match self {
+            Denial::Stranger | Denial::Right => None,
+            Denial::Connections => Some(limits.connections),
+            Denial::Locks => Some(limits.locks),
+            Denial::Waits => Some(limits.waits),
+            Denial::Requests => Some(limits.requests),
+            Denial::Memory => Some(limits.memory),
+        }
+    }
+
     /// Returns whether it is allowed at another time.
     pub fn is_limit(self) -> bool {
         !matches!(self, Denial::Stranger | Denial::Right)
@@ -239,7 +251,8 @@ impl Access {
         self.enter(conn, rule);
     }
 
-    fn rule_for(&self, identity: &Identity<'_>) -> Option<usize> {
+    /// Returns the place of the rule that is for those of an identity.
+    pub fn rule_for(&self, identity: &Identity<'_>) -> Option<usize> {
         self.rules.iter().position(|rule| rule.who.iter().any(|who| who.is(identity)))
     }
 
@@ -335,11 +348,21 @@ impl Access {
         need.keys.iter().find(|key| !is_allowed(key)).or(need.keys.first()).copied()
     }
 
-    /// Returns whether the log is to tell of a denial of the connection's rule now, as [`BoundedLog::due`] does. None stands for a connection
-    /// that was not let in.
-    pub fn should_log(&mut self, conn: Option<ConnId>, now: Time) -> Option<String> {
-        let at = conn.and_then(|conn| self.rule_at(conn)).unwrap_or(self.rules.len());
-        self.counts[at].log.due(now)
+    /// Returns the line of the log about a denial under the rule at this place, if one is due as [`BoundedLog::due`] says. None stands for
+    /// those for whom there is no rule.
+    pub fn denial_line(
+        &mut self,
+        rule: Option<usize>,
+        denial: Denial,
+        (peer, what): (&str, impl FnOnce() -> String),
+        now: Time,
+    ) -> Option<String> {
+        let more = self.counts[rule.unwrap_or(self.rules.len())].log.due(now)?;
+        let rule = rule.map(|at| &self.rules[at]);
+        let limit = rule.and_then(|rule| denial.limit(&rule.limits));
+        let limit = limit.map_or(String::new(), |limit| format!(", {limit} allowed"));
+        let name = rule.map_or("none", |rule| &rule.name);
+        Some(format!("{peer} (rule {name}) {} ({}{limit}){more}", what(), denial.name()))
     }
 
     /// Returns the name of the rule that is for a connection.

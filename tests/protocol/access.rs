@@ -960,13 +960,15 @@ fn a_header_may_come_on_both_sides_of_an_upgrade() {
     stream.read_exact(&mut answer).expect("there is an answer");
     assert_eq!(&answer, b"LOCKED\n");
     assert_eq!(stage.ask_as(None, "ACQ4ME k 1 1 0\n"), "ERROR DENIED\n", "it is one connection of its rule");
+    let line = stage.daemon.wait_for_log("is not let in");
+    assert!(line.contains("(rule one) is not let in to the pools (connections, 1 allowed)"), "{line}");
     drop(stream);
     let both = [(); 2].map(|()| stage.daemon.connect().ask("STATS UPTIME"));
     assert!(both.iter().all(|answer| answer.starts_with("uptime")), "it was never one of the others: {both:?}");
     let mut client = stage.daemon.connect();
     client.send(&[b'x'; 2000]);
     let line = stage.daemon.wait_for_log("of its own");
-    assert!(line.contains("(rule rest) ends with 2000 bytes of its own (memory)"), "{line}");
+    assert!(line.contains("(rule rest) ends with 2000 bytes of its own (memory, 1000 allowed)"), "{line}");
 }
 
 #[test]

@@ -130,7 +130,9 @@ impl<S: Stream> Connections<S> {
         let service = self.slab[id.index()].service;
         let info = self.dispatch.services[service].info;
         let peer = self.slab.peer(id);
-        self.log_denial(None, denial, now, &peer, || format!("is not let in to the {}", info.name));
+        let identity = self.slab[id.index()].identity();
+        let rule = identity.and_then(|identity| self.dispatch.access.rule_for(&identity));
+        self.log_denial(rule, denial, now, &peer, || format!("is not let in to the {}", info.name));
         self.count_error(service);
         let stream = &mut self.slab[id.index()].stream;
         let told = stream.write(info.refusal).and_then(|_| stream.finish());
@@ -171,13 +173,16 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    fn log_denial(&mut self, id: Option<ConnId>, denial: Denial, now: Time, peer: &str, what: impl FnOnce() -> String) {
-        let access = &mut self.dispatch.access;
-        if let Some(more) = access.should_log(id, now) {
-            let rule = id.and_then(|id| access.rule_of(id));
-            let rule = rule.as_deref().unwrap_or("none");
-            warn!("{peer} (rule {rule}) {} ({}){more}", what(), denial.name());
-        }
+    fn log_denial(
+        &mut self,
+        rule: Option<usize>,
+        denial: Denial,
+        now: Time,
+        peer: &str,
+        what: impl FnOnce() -> String,
+    ) {
+        let line = self.dispatch.access.denial_line(rule, denial, (peer, what), now);
+        line.into_iter().for_each(|line| warn!("{line}"));
     }
 
     /// Notes what a connection has, where some rule limits that. It ends if it may not have as much.
@@ -207,9 +212,7 @@ impl<S: Stream> Connections<S> {
         let Some(rule) = self.dispatch.access.rule_at(id) else { return };
         while let Some((largest, bytes)) = self.dispatch.access.largest_beyond(rule) {
             let peer = self.slab.peer(largest);
-            self.log_denial(Some(largest), Denial::Memory, now, &peer, || {
-                format!("ends with {bytes} bytes of its own")
-            });
+            self.log_denial(Some(rule), Denial::Memory, now, &peer, || format!("ends with {bytes} bytes of its own"));
             self.fail(largest, &"its rule allows no more memory", now);
         }
     }

@@ -39,13 +39,14 @@ impl Context<'_> {
 
     #[cold]
     fn log_denial(&mut self, conn: ConnId, need: &Need<'_>, denial: Denial) {
-        let Some(more) = self.access.should_log(Some(conn), self.now) else { return };
-        let info = self.others.called();
-        let verb = info.verbs[usize::from(need.verb.0)];
-        let key = self.access.key_refused(conn, self.id, need);
-        let key = key.map_or(String::new(), |key| format!(" of {}", visible(key, LOGGED_KEY)));
-        let (peer, rule) = (self.peers.peer(conn), self.access.rule_of(conn));
-        let rule = rule.as_deref().unwrap_or("none");
-        warn!("{peer} (rule {rule}) is refused {}:{verb}{key} ({}){more}", info.name, denial.name());
+        let (info, key) = (self.others.called(), self.access.key_refused(conn, self.id, need));
+        let what = || {
+            let verb = info.verbs[usize::from(need.verb.0)];
+            let key = key.map_or(String::new(), |key| format!(" of {}", visible(key, LOGGED_KEY)));
+            format!("is refused {}:{verb}{key}", info.name)
+        };
+        let (peer, rule) = (self.peers.peer(conn), self.access.rule_at(conn));
+        let line = self.access.denial_line(rule, denial, (&peer, what), self.now);
+        line.into_iter().for_each(|line| warn!("{line}"));
     }
 }
