@@ -9,7 +9,7 @@ use super::terminal::{aligned, printable};
 use crate::services::SERVICES;
 use poolcounter_client::Client;
 use poolcounter_protocol::pools::wire::client::LISTS;
-use poolcounter_service::options::{Opt, assign, number};
+use poolcounter_service::options::{Opt, assign, did_you_mean, number};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +22,8 @@ struct StatsSettings {
     rows: usize,
 }
 
+/// What a server says of a statistic that it does not know.
+const WRONG_STAT: &str = "WRONG_STAT";
 /// How many rows of each table are printed by default.
 const USUAL_ROWS: usize = 10;
 
@@ -110,7 +112,16 @@ fn query(servers: &Servers, words: &[OsString]) -> Vec<AnswerOf<Printed>> {
     let escaped = |word: &OsString| word.as_bytes().split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"%20"[..]);
     let words: Vec<Vec<u8>> = words.iter().map(escaped).collect();
     let answers = flat(Client::with(servers.placement(), TIMEOUTS).query(words.join(&b' '))).into_iter();
-    answers.map(|(server, answer)| (server, answer.map(Printed::Lines))).collect()
+    let unknown = || words.iter().map(|word| printable(word)).collect::<Vec<_>>().join(" ");
+    let explained = |error: String| if error.ends_with(WRONG_STAT) { no_such(&unknown()) } else { error };
+    answers.map(|(server, answer)| (server, answer.map(Printed::Lines).map_err(explained))).collect()
+}
+
+/// Returns what is said of a word that is neither a service nor a statistic.
+fn no_such(word: &str) -> String {
+    let known = first_words();
+    let near = did_you_mean(word, known.iter().copied());
+    format!("there is no statistic \"{word}\"; a service or a list is one of {}{near}", known.join(", "))
 }
 
 /// Asks a server that knows no reports for what it does know: its own statistics.

@@ -14,7 +14,7 @@ use controls::{Controls, KeyAction};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use poolcounter_client::{Client, Timeouts};
-use poolcounter_service::options::{Opt, assign, number, seconds};
+use poolcounter_service::options::{Opt, assign, did_you_mean, number, seconds};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use sample::Sample;
@@ -65,8 +65,11 @@ const OPTIONS: &[Opt<TopSettings>] = &[
             .Cm jobs .",
         set: |settings, value| {
             let is_known = SERVICES.iter().any(|info| info.name == value);
+            let names = || SERVICES.iter().map(|info| info.name);
+            let expected =
+                || format!("a service: {}{}", names().collect::<Vec<_>>().join(", "), did_you_mean(value, names()));
             settings.service = Some(value.into()).filter(|_| is_known);
-            settings.service.as_ref().map(drop).ok_or("the name of a service".into())
+            settings.service.as_ref().map(drop).ok_or_else(expected)
         },
         ..Opt::BLANK
     },

@@ -157,7 +157,8 @@ fn a_server_that_does_not_answer_shows_in_the_status() {
         "{stdout}"
     );
     let Ended { status, stderr, .. } = run(&["stats", "-s", &server, "nonsense"]);
-    assert_eq!((status, stderr), (Some(1), format!("poolcounter: {server}: the server refuses: WRONG_STAT\n")));
+    let sentence = format!("poolcounter: {server}: there is no statistic \"nonsense\"; a service or a list is one of ");
+    assert!(status == Some(1) && stderr.starts_with(&sentence), "{stderr}");
     assert_eq!(run(&["stats", "-s", &server, "UPTIME\nACQ4ME k 1 1 0"]).status, Some(1));
     assert_eq!(print(&["stats", "-s", &server, "total_acquired"]), "total_acquired: 1\n", "nothing else was asked");
 }
@@ -550,4 +551,27 @@ fn stats_of_a_service_that_is_off_say_so() {
     assert!(print(&["stats", "-s", &server, "pools"]).contains("total_acquired: 0"));
     let daemon = Daemon::start_with_jobs(&["--jobs-store", "memory"]);
     assert!(print(&["stats", "-s", &daemon.address.to_string(), "jobs"]).contains("current-jobs-ready: 0"));
+}
+
+#[test]
+fn word_that_is_no_service_is_named_with_those_that_are() {
+    let daemon = Daemon::start(&[]);
+    let server = daemon.address.to_string();
+    let run = |arguments: &[&str]| {
+        let output = Command::new(Daemon::PROGRAM).args(arguments).args(["-s", &server]).output().expect("it runs");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    };
+    let (status, text) = run(&["stats", "job"]);
+    let wanted = ": there is no statistic \"job\"; a service or a list is one of pools, counters, members, jobs, ";
+    assert!(status == Some(1) && text.contains(wanted) && text.ends_with("; did you mean jobs?\n"), "{text}");
+    let (status, text) = run(&["top", "-n", "1", "--service", "poolz"]);
+    let wanted = "--service: \"poolz\" is not a service: pools, counters, members, jobs, ";
+    assert!(status == Some(64) && text.contains(wanted) && text.ends_with("; did you mean pools?\n"), "{text}");
+    // A service that is off is named, and one that nobody has used is shown.
+    let (status, text) = run(&["top", "-n", "1", "-i", "0.1", "--service", "jobs"]);
+    assert!(status == Some(0) && text.starts_with(&format!("{server}: up ")), "{text}");
+    assert!(text.lines().next().is_some_and(|line| line.ends_with(" s, jobs: not enabled")), "{text}");
+    let (_, text) = run(&["top", "-n", "1", "-i", "0.1", "--service", "pools"]);
+    assert!(text.contains("\npools: ") && !text.contains("not enabled"), "{text}");
 }

@@ -21,6 +21,8 @@ pub struct Sample {
     pub at: Instant,
     /// The servers by address, each with what it tells or with what is wrong with it.
     pub servers: Vec<(String, Result<ToldReport, String>)>,
+    /// The only service that was asked about.
+    pub only: Option<String>,
     /// The key that was asked about, with who holds its locks and who waits.
     pub key: Option<(String, Vec<ToldClaim>)>,
 }
@@ -69,13 +71,25 @@ impl Sample {
         let servers = answers.map(|(server, answer)| (server, answer.and_then(read))).collect();
         let claims =
             |key: &str| client.claims_of_each(key).into_iter().flatten().filter_map(|(_, claims)| claims.ok()?.ok());
-        Sample { at, servers, key: key.map(|key| (key.into(), claims(key).flatten().collect())) }
+        Sample {
+            at,
+            servers,
+            only: only.map(String::from),
+            key: key.map(|key| (key.into(), claims(key).flatten().collect())),
+        }
     }
 
     /// Returns whether the same servers answered as at another moment. What has happened between the two is not known otherwise.
     pub fn is_comparable(&self, other: &Sample) -> bool {
         let answered = |sample: &Sample| sample.servers.iter().map(|(_, report)| report.is_ok()).collect::<Vec<_>>();
         answered(self) == answered(other)
+    }
+
+    /// Returns the service that was asked for alone, if a server does not serve it.
+    pub fn missing_in(&self, report: &ToldReport) -> Option<&str> {
+        let only = self.only.as_deref()?;
+        let is_there = report.services.iter().any(|service| service.name == only && service.is_enabled);
+        (!is_there).then_some(only)
     }
 
     /// Returns whether every server answered.
@@ -115,7 +129,8 @@ impl Sample {
         for report in self.servers.iter().filter_map(|(_, report)| report.as_ref().ok()) {
             for service in &report.services {
                 let tables = report.tables(service);
-                if !service.is_used(&tables) {
+                let is_meant = self.only.is_some() && service.is_enabled;
+                if !service.is_used(&tables) && !is_meant {
                     continue;
                 }
                 let sum = match sums.iter().position(|sum| sum.name == service.name) {

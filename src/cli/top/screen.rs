@@ -122,6 +122,7 @@ fn server_lines(view: &View, width: usize) -> Vec<Line<'static>> {
 
 fn state_of(server: &ServerLine) -> String {
     match &server.state {
+        Ok(uptime) if let Some(service) = &server.missing => format!("up {uptime}, {service}: not enabled"),
         Ok(uptime) => format!("up {uptime}"),
         Err(reason) => reason.clone(),
     }

@@ -46,6 +46,8 @@ pub struct ServerLine {
     pub address: String,
     /// How long it has run, or what is wrong with it.
     pub state: Result<GridCell, String>,
+    /// The service that was asked about alone, if the server does not serve it.
+    pub missing: Option<String>,
 }
 
 /// A service in a few words.
@@ -74,6 +76,7 @@ impl View {
         let server = |(address, report): &(String, Result<ToldReport, String>)| ServerLine {
             address: address.clone(),
             state: report.as_ref().map(|report| GridCell::seconds(report.uptime)).map_err(String::clone),
+            missing: report.as_ref().ok().and_then(|report| now.missing_in(report)).map(String::from),
         };
         let mut view =
             View { servers: now.servers.iter().map(server).collect(), services: Vec::new(), panels: Vec::new() };
@@ -213,7 +216,8 @@ pub mod tests {
         let before = report(100, &[("Article", 2, 90, 0.1)], &[]);
         let jobs = [("Article", 8, 131, 0.25), ("File:\u{1b}[2J", 9, 4, 1.5)];
         let now = report(150, &jobs, &[("Article:a", 75.5), ("Article:b", 0.005)]);
-        let sample = |at, report| Sample { at, servers: vec![("10.0.0.5".into(), Ok(report)), dead()], key: None };
+        let sample =
+            |at, report| Sample { at, servers: vec![("10.0.0.5".into(), Ok(report)), dead()], only: None, key: None };
         (sample(at, before), sample(at + Duration::from_secs(2), now))
     }
 
