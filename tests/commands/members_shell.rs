@@ -33,7 +33,7 @@ fn provide(server: &Server, scratch: &Scratch, command: &str, options: &[&str]) 
 
 /// A daemon with members, which is killed when this is dropped.
 struct Server {
-    _daemon: Daemon,
+    daemon: Daemon,
     /// Where its members are.
     address: String,
 }
@@ -41,7 +41,7 @@ struct Server {
 impl Server {
     fn start_on(address: &str) -> Server {
         let daemon = Daemon::start(&["--members", "--members-listen", address]);
-        Server { address: daemon.members().to_string(), _daemon: daemon }
+        Server { address: daemon.members().to_string(), daemon }
     }
 }
 
@@ -441,6 +441,29 @@ fn starts_that_hang_flood_or_die_do_not_stop_a_provider() {
     said.sort();
     wanted.sort();
     assert_eq!(said, wanted);
+}
+
+/// A provider whose starts fail, and then succeed; and one that has lost its server.
+#[test]
+fn recovery_of_a_provider_is_logged_once() {
+    let (mut server, mut operator) = server("3 3");
+    let scratch = Scratch::new();
+    let provider = provide(&server, &scratch, "test $POOL_START_ID -gt 5 && echo m$POOL_START_ID", &[]);
+    until("all are there", || states(&mut operator).matches("free").count() == 3);
+    let log = server.daemon.new_log();
+    let count = |text: &str| log.iter().filter(|line| line.contains(text)).count();
+    assert!(count("a start failed in p") > 0, "{log:#?}");
+    assert_eq!(count("starts in p succeed again"), 1, "{log:#?}");
+    let address = server.address.clone();
+    drop((server, operator));
+    thread::sleep(Duration::from_millis(300));
+    let server = Server::start_on(&address);
+    let mut operator = Client::to(address.parse().expect("is an address"));
+    assert_eq!(operator.ask("POOL p 3 3"), "OK");
+    until("all are there", || states(&mut operator).matches("free").count() == 3);
+    provider.signal(Signal::SIGTERM);
+    let said = provider.finish().stderr;
+    assert_eq!(said.matches(&format!("p: it is connected to {}", server.address)).count(), 1, "{said}");
 }
 
 /// The server gives the start up, and asks for the member to be stopped that comes after all.

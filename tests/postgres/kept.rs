@@ -1,10 +1,10 @@
 //! Promises of a commit: each is kept on the replica that would take the server's place, and on the server's disk.
 
-use super::{Stage, answer, until};
+use super::{Stage, answer, page, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::daemon::Client;
-use poolcounter_testkit::postgres::{Cluster, own};
+use poolcounter_testkit::postgres::{Cluster, own, shared};
 use std::io::Read;
 use std::thread;
 use std::time::Duration;
@@ -113,6 +113,21 @@ fn commits_wait_for_the_disk_whatever_the_server_is_told_meanwhile() {
         assert_eq!(cluster.query(&stage.schema, "SELECT count(*) FROM job"), [PUTS.to_string()], "{setting}");
         stage.daemons.clear();
     }
+}
+
+#[test]
+fn log_says_once_that_the_health_check_succeeds_again() {
+    let Some(cluster) = shared() else { return };
+    let mut stage = Stage::new(cluster, 2);
+    until(|| page(&stage.daemons[1], "/healthz").0.contains("503"), "it stands by");
+    stage.daemons[1].wait_for_log("the health check fails: the jobs stand by");
+    drop(stage.daemons.remove(0));
+    until(|| page(&stage.daemons[0], "/healthz").0.contains("200"), "it serves");
+    stage.daemons[0].wait_for_log("the health check succeeds again");
+    thread::sleep(Duration::from_secs(2));
+    assert!(page(&stage.daemons[0], "/healthz").0.contains("200"));
+    let log = stage.daemons[0].new_log();
+    assert!(!log.iter().any(|line| line.contains("health check")), "{log:#?}");
 }
 
 #[test]

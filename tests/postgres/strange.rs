@@ -1,9 +1,9 @@
 //! Tables in which operators have added constraints, or written numbers that no daemon writes.
 
-use super::support::daemon::{Client, Daemon};
-use super::support::postgres::{Cluster, shared};
 use super::{Stage, answer, until};
 use nix::sys::signal::Signal;
+use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::postgres::{Cluster, shared};
 use std::process::Command;
 use std::time::{Duration, Instant};
 

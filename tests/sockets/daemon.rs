@@ -430,6 +430,27 @@ fn connections_beyond_the_limit_are_closed_and_counted() {
     assert_eq!(first.ask("RELEASE"), "RELEASED");
 }
 
+/// Those who come and are let in while one is turned away now and then are no recovery.
+#[test]
+fn log_says_once_that_connections_are_accepted_again() {
+    let mut daemon = Daemon::start(&["--max-connections", "2"]);
+    let (first, _second) = (daemon.connect(), daemon.connect());
+    while !is_turned_away(&daemon) {}
+    daemon.wait_for_log("cannot accept more than 2 connections now");
+    drop(first);
+    let deadline = Instant::now() + PATIENCE;
+    while !daemon.new_log().iter().any(|line| line.contains("connections are accepted again")) {
+        assert!(Instant::now() < deadline, "it is never said");
+        let _ = is_turned_away(&daemon);
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(!is_turned_away(&daemon));
+    thread::sleep(Duration::from_millis(1200));
+    assert!(!is_turned_away(&daemon));
+    let log = daemon.new_log();
+    assert!(!log.iter().any(|line| line.contains("again")), "{log:#?}");
+}
+
 fn is_turned_away(daemon: &Daemon) -> bool {
     let client = daemon.connect();
     // The daemon may have closed it already.

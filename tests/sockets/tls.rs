@@ -431,6 +431,30 @@ fn a_server_that_is_not_there_ends_its_clients() {
     }
 }
 
+#[test]
+fn log_says_once_that_the_server_takes_connections_again() {
+    let Some(certificates) = Certificates::new() else { return };
+    let mut terminator = certificates.terminator(&format!("unix:{}", certificates.path("daemon.sock")), &[]);
+    let ask = || certificates.connect(terminator.address, "ca", None).try_ask("STATS UPTIME");
+    assert!(!ask().is_ok_and(|line| uptime(&line)), "nobody answers");
+    let (_daemon, socket) = daemon_behind(&certificates, Daemon::PROGRAM);
+    let deadline = Instant::now() + PATIENCE;
+    let mut said = Vec::new();
+    while !said.iter().any(|line: &String| line.contains("takes connections again")) {
+        assert!(Instant::now() < deadline, "it is never said: {said:#?}");
+        let mut client = certificates.connect(terminator.address, "ca", None);
+        assert!(uptime(&client.ask("STATS UPTIME")));
+        thread::sleep(Duration::from_millis(50));
+        said.extend(terminator.new_log());
+    }
+    thread::sleep(Duration::from_millis(1200));
+    assert!(uptime(&certificates.connect(terminator.address, "ca", None).ask("STATS UPTIME")));
+    said.extend(terminator.new_log());
+    let again: Vec<_> =
+        said.iter().filter(|line| line.contains(&format!("{socket} takes connections again"))).collect();
+    assert_eq!(again.len(), 1, "{said:#?}");
+}
+
 // What is held
 
 #[test]
