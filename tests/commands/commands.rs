@@ -571,7 +571,7 @@ fn word_that_is_no_service_is_named_with_those_that_are() {
     // A service that is off is named, and one that nobody has used is shown.
     let (status, text) = run(&["top", "-n", "1", "-i", "0.1", "--service", "jobs"]);
     assert!(status == Some(0) && text.starts_with(&format!("{server}: up ")), "{text}");
-    assert!(text.lines().next().is_some_and(|line| line.ends_with(" s, jobs: not enabled")), "{text}");
+    assert!(text.lines().next().is_some_and(|line| line.ends_with(", jobs: not enabled")), "{text}");
     let (_, text) = run(&["top", "-n", "1", "-i", "0.1", "--service", "pools"]);
     assert!(text.contains("\npools: ") && !text.contains("not enabled"), "{text}");
 }
