@@ -5,9 +5,9 @@ use super::resource::Extent;
 use super::samples::{INTERVAL, KEPT};
 use super::{CURVES_TO_ADD, FOUND, HOUR_INTERVAL, Http};
 use poolcounter_service::container::Others;
+use poolcounter_service::contract::Context;
 use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot, Values};
 use poolcounter_service::report::{Overview, SeriesInfo, ServiceReport, View};
-use poolcounter_service::contract::Context;
 
 impl Http {
     /// Returns what the page shows.

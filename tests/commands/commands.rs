@@ -558,7 +558,7 @@ fn word_that_is_no_service_is_named_with_those_that_are() {
     let daemon = Daemon::start(&[]);
     let server = daemon.address.to_string();
     let run = |arguments: &[&str]| {
-        let output = Command::new(Daemon::PROGRAM).args(arguments).args(["-s", &server]).output().expect("it runs");
+        let output = Command::new(Daemon::program()).args(arguments).args(["-s", &server]).output().expect("it runs");
         let text = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8_lossy(&text).into_owned())
     };

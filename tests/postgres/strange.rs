@@ -104,7 +104,7 @@ fn number_that_no_daemon_writes_is_refused_with_a_sentence() {
         let schema = format!("strange_{number}");
         let url = cluster.url(&schema);
         cluster.query(&schema, change);
-        let refused = Command::new(Daemon::PROGRAM)
+        let refused = Command::new(Daemon::program())
             .args(["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &url])
             .output()
             .expect("the program runs");

@@ -437,7 +437,7 @@ fn log_says_once_that_the_server_takes_connections_again() {
     let mut terminator = certificates.terminator(&format!("unix:{}", certificates.path("daemon.sock")), &[]);
     let ask = || certificates.connect(terminator.address, "ca", None).try_ask("STATS UPTIME");
     assert!(!ask().is_ok_and(|line| uptime(&line)), "nobody answers");
-    let (_daemon, socket) = daemon_behind(&certificates, Daemon::PROGRAM);
+    let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let deadline = Instant::now() + PATIENCE;
     let mut said = Vec::new();
     while !said.iter().any(|line: &String| line.contains("takes connections again")) {
