@@ -1,5 +1,5 @@
 //! Metrics for machines and a status page for people, over HTTP: the adapter between the loop and the pages. It looks at the
-//! other services through [`Sources`], while it is served, and remembers nothing of its connections.
+//! other services through its context, while it is served, and remembers nothing of its connections.
 
 mod acting;
 mod exposition;

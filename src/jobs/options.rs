@@ -33,7 +33,7 @@ pub struct JobsSettings {
 pub enum StoreKind {
     /// Nowhere else: they end with the process, unless another takes over.
     Memory,
-    /// In a file of SQLite: this one, or [`FILE`] where the supervisor has a place for it, else in the working directory.
+    /// In a file of SQLite: this one, or `jobs.db` where the supervisor has a place for it, else in the working directory.
     Sqlite(Option<PathBuf>),
     /// In a database of PostgreSQL.
     Postgres(Box<PostgresUrl>),

@@ -188,7 +188,7 @@ pub enum Standing {
 /// How far a store is: two stores with the same mark have the same jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Mark {
-    /// See [`Store::opening`].
+    /// The number of the latest opening.
     pub opening: u64,
     /// The last batch that is committed.
     pub batch: u64,

@@ -23,7 +23,7 @@ pub struct LevelOf<'a> {
 
 impl CountersState {
     /// Returns the first `most` of the counters of which this is true, in the order of their keys, of the first
-    /// [`SLOTS_LOOKED_AT`] slots.
+    /// `SLOTS_LOOKED_AT` slots.
     pub fn largest<K: Ord>(
         &self,
         most: usize,
@@ -45,7 +45,7 @@ impl CountersState {
         found
     }
 
-    /// Returns the connections that hold anything, of the first [`CLIENTS_LOOKED_AT`], with the name and the units of each counter
+    /// Returns the connections that hold anything, of the first `CLIENTS_LOOKED_AT`, with the name and the units of each counter
     /// that they hold.
     pub fn holders(&self) -> impl Iterator<Item = (ConnId, impl Iterator<Item = (&[u8], u32)>)> {
         let clients = self.clients.iter().enumerate().filter(|(_, held)| !held.is_empty()).take(CLIENTS_LOOKED_AT);

@@ -2,8 +2,8 @@
 //! those that are about twice as late as others, and of those that are about as late the ones with more jobs. What is not shown is
 //! summed up, so that what is shown and the rest are all that there is.
 //!
-//! Cost: a look at each wiki and each type, of [`MOST_SURVEYED`] at most, and at the tubes with ready jobs of the wikis that are shown,
-//! [`MOST_TUBES`] in all.
+//! Cost: a look at each wiki and each type, of `MOST_SURVEYED` at most, and at the tubes with ready jobs of the wikis that are shown,
+//! `MOST_TUBES` in all.
 
 use super::State;
 use super::queries::MOST_SURVEYED;

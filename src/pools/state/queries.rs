@@ -118,7 +118,7 @@ impl PoolsState {
     }
 
     /// Returns the keys with most claims of those that are asked for, busiest first; among equals in the order of the keys. Not all
-    /// keys are looked at where there are more than [`KEYS_LOOKED_AT`].
+    /// keys are looked at where there are more than `KEYS_LOOKED_AT`.
     pub fn busiest(&self, most: usize, which: WhichKeys<'_>) -> Vec<BusyKey<'_>> {
         let mut search = BusiestSearch::new(most);
         let (of_type, finder) = match which {
@@ -180,7 +180,7 @@ impl PoolsState {
         self.claims_of(conn).map(|id| self.claim_info(id))
     }
 
-    /// Returns the connections that have claims, of the first [`CLIENTS_LOOKED_AT`] of those, in no order that matters.
+    /// Returns the connections that have claims, of the first `CLIENTS_LOOKED_AT` of those, in no order that matters.
     pub fn clients(&self) -> impl Iterator<Item = ConnId> {
         let clients = self.clients.iter().enumerate().filter(|(_, claims)| !claims.is_empty());
         clients.map(|(index, _)| ConnId::from_index(index)).take(CLIENTS_LOOKED_AT)
