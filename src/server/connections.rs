@@ -21,19 +21,19 @@ use poolcounter_core::time::{Span, Time, earliest};
 use poolcounter_core::wheel::Owner;
 use poolcounter_service::access::SavedCounts;
 use poolcounter_service::container::{PerService, ServiceId, Services};
-use poolcounter_service::contract::{Credentials, GONE, Peers, Process};
+use poolcounter_service::contract::{Peers, Process};
 use poolcounter_service::loop_stats::LoopStats;
-use slab::Slab;
-use std::ops::{Deref, DerefMut};
 
 mod check;
 mod events;
 mod guard;
 mod saved;
+mod table;
 mod tick;
 
 pub use saved::rehearse;
 pub(super) use saved::{ConnectionsHead, SavedClient, SavedConnection};
+use table::Table;
 pub use tick::Host;
 
 /// How long a connection that is to be closed may take to read its last replies, and to notice.
@@ -68,43 +68,11 @@ pub struct Connections<S> {
     dispatch: Dispatch,
 }
 
-/// The connections by their ids.
-struct Table<S>(Slab<Connection<S>>);
-
-impl<S> Deref for Table<S> {
-    type Target = Slab<Connection<S>>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl<S> DerefMut for Table<S> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.0
-    }
-}
-
-impl<S: Stream> Peers for Table<S> {
-    fn peer(&self, conn: ConnId) -> String {
-        let peer = self.get(conn.index()).and_then(|conn| conn.address().ok());
-        peer.unwrap_or_else(|| GONE.into())
-    }
-
-    fn is_local(&self, conn: ConnId) -> bool {
-        self.get(conn.index()).is_some_and(Connection::is_local)
-    }
-
-    fn credentials(&self, conn: ConnId) -> Option<Credentials> {
-        self.get(conn.index())?.credentials()
-    }
-}
-
 impl<S: Stream> Connections<S> {
     /// Returns an empty set of connections. `epoch` is the time of day at [`Time::START`], since 1970.
     pub fn new(services: Services, epoch: Span, random: Random) -> Self {
         Connections {
-            slab: Table(Slab::new()),
+            slab: Table::default(),
             ready: Queue::default(),
             idle: IdleQueues::new(services.ids().map(|service| services[service].caps.idle)),
             closing: Queue::default(),

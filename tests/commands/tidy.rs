@@ -176,7 +176,9 @@ fn read_all(directory: &Path, prefix: &str, sources: &mut Vec<Source>) {
         let path = entry.expect("the sources can be listed").path();
         let name = path.file_stem().and_then(|name| name.to_str()).expect("the sources have plain names");
         let module = format!("{prefix}{name}");
-        if path.is_dir() {
+        if path.ends_with("src/testkit") {
+            // Its files belong to the tests.
+        } else if path.is_dir() {
             read_all(&path, &format!("{module}/"), sources);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).expect("the sources can be read");
