@@ -37,7 +37,6 @@ use poolcounter_service::report::{Counted, Report, View};
 use poolcounter_service::settings::{self, Configure};
 use request::{Refusal, Request, What};
 use sessions::{Listing, Sessions};
-
 use state::{DeclaredPool, Event, Notice, Record, State, Step, Timer};
 use stats::Levels;
 use std::io;

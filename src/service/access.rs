@@ -1,5 +1,4 @@
-//! Who may do what, and how much of it: the rules that the operator has set, and what is counted of those whom they are for. It knows
-//! no single service and no sockets.
+//! Who may do what, and how much of it: the rules that the operator has set, and what is counted of those whom they are for.
 //!
 //! A rule is found for each connection when that begins; with it stands, prepared, what each service may be asked for. Without
 //! rules everybody may do everything, and nothing is looked up.
