@@ -247,8 +247,17 @@ impl Server {
         stop_asked
     }
 
-    /// Marks the connections and listeners that the events are about.
+    /// Marks the connections and listeners that the events are about: first the connections that were closed. A connection has its
+    /// place among the events from the first that it has had since the last poll, which may have been room to write, so that its
+    /// request can come before the end of another that is older.
     fn mark_events(&mut self) {
+        let connections = self.events.iter().filter(|event| event.token().0 <= FIRST_LISTENER - self.ports.len());
+        for event in connections {
+            let readiness = readiness_of(event);
+            if readiness.hangup {
+                self.connections.mark(ConnId::from_index(event.token().0), readiness);
+            }
+        }
         let mut count = 0;
         for event in &self.events {
             count += 1;
