@@ -24,6 +24,8 @@ pub(super) enum To {
     Nowhere,
 }
 
+/// How many hidden tubes make room for a new one: more than one only where more were taken over than there may be.
+const DROPPED_AT_ONCE: usize = 64;
 /// How far a timer of a tube or a connection may be from what it should be: one turn of the wheel.
 const TICK: Span = Span::from_millis(1);
 
@@ -280,10 +282,15 @@ impl State {
 
     /// Returns the tube with this name, which is made if there is room for it. It must be used at once, or hidden again.
     pub(super) fn tube_for(&mut self, name: &[u8], timers: &mut Timers<'_, Timer>) -> Option<TubeId> {
-        // Those that are hidden make room first; more than one, where more tubes were taken over than may be.
-        while self.find_tube(name).is_none() && self.tubes.len() >= self.bounds.max_tubes {
-            let (_, oldest) = *self.hidden.first()?;
-            self.drop_tube(oldest, timers);
+        // Those that are hidden make room first.
+        if self.find_tube(name).is_none() && self.tubes.len() >= self.bounds.max_tubes {
+            if self.tubes.len() - self.hidden.len() >= self.bounds.max_tubes {
+                return None;
+            }
+            for _ in 0..DROPPED_AT_ONCE.min(1 + self.tubes.len() - self.bounds.max_tubes) {
+                let (_, oldest) = *self.hidden.first()?;
+                self.drop_tube(oldest, timers);
+            }
         }
         Some(self.tube_in_any_case(name))
     }
