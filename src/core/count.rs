@@ -1,15 +1,36 @@
 //! Numbers of events. They stay at their largest value instead of overflowing, so that no figure ends the process, wherever it
 //! began: at zero, in a store or in what an upgrade hands over.
 
+use std::cell::Cell;
 use std::fmt;
 use std::iter::Sum;
 use std::ops::AddAssign;
+
+/// How far from its end a number begins that is to come to it soon.
+const NEAR: u64 = 20;
+
+thread_local! {
+    /// Numbers that count up begin near their ends.
+    static IS_NEAR: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has whatever counts up in this thread begin near its end, or at its beginning: for tests of a daemon that has run for ages.
+#[doc(hidden)]
+pub fn begin_near_the_end(is_near: bool) {
+    IS_NEAR.set(is_near);
+}
+
+/// Returns where a number begins that counts up to `end`: at 0.
+#[inline]
+pub fn first_before(end: u64) -> u64 {
+    if IS_NEAR.get() { end - NEAR } else { 0 }
+}
 
 /// Declares a count of this width.
 macro_rules! count {
     ($(#[$doc:meta])* $name:ident($number:ty)) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
         #[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
         pub struct $name($number);
 
@@ -34,6 +55,15 @@ macro_rules! count {
             #[inline]
             pub const fn get(self) -> $number {
                 self.0
+            }
+        }
+
+        impl Default for $name {
+            /// No events yet.
+            #[inline]
+            fn default() -> Self {
+                // Lossless: it is below the largest value.
+                $name(first_before(<$number>::MAX.into()) as $number)
             }
         }
 

@@ -36,12 +36,18 @@ static SMALL: [u8; 1024] = small();
 static FIRST_BY_DIGITS: [u8; 65 * 4] = first_by_digits();
 
 /// Counts of values by size. It takes 24 bytes until there is a value, then 900 more, for ever.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "SavedHistogram", into = "SavedHistogram")]
 pub struct Histogram {
     counts: Option<Box<[Count; BUCKETS]>>,
     count: Count,
     sum: Count,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram { counts: None, count: Count::ZERO, sum: Count::default() }
+    }
 }
 
 /// A value that a share of all values does not exceed.

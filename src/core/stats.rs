@@ -80,7 +80,7 @@ pub struct Figures<S> {
 
 impl<S: Stat> Default for Figures<S> {
     fn default() -> Self {
-        Figures { values: vec![Count::ZERO; S::ALL.len()], table: PhantomData }
+        Figures { values: vec![Count::default(); S::ALL.len()], table: PhantomData }
     }
 }
 

@@ -193,7 +193,7 @@ impl TopKeys {
         counter.hash = hash;
         counter.key.clear();
         counter.key.extend_from_slice(key);
-        (counter.refusals, counter.waits, counter.in_window) = Default::default();
+        [counter.refusals, counter.waits, counter.in_window.1] = [Count::ZERO; 3];
         self.names.insert(hash, id, |id| self.counters[id.index()].hash);
         id
     }
@@ -202,7 +202,7 @@ impl TopKeys {
         let position = self.heap.len();
         let id = KeyCounterId::from_index(position);
         let (key, hash) = (Vec::new(), Hash::default());
-        let [bound, refusals, waits] = [Count::ZERO; 3];
+        let (bound, [refusals, waits]) = (Count::default(), [Count::ZERO; 2]);
         self.counters.push(KeyCounter { key, hash, bound, refusals, waits, in_window: (0, Count::ZERO), position });
         self.heap.push(id);
         self.sift_up(position);

@@ -16,6 +16,7 @@ use poolcounter_core::random::Random;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Timers, timer_keys};
+use poolcounter_core::count::first_before;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -225,7 +226,7 @@ impl State {
         State {
             bounds,
             jobs: Jobs::default(),
-            next_id: 1,
+            next_id: 1 + first_before(u32::MAX.into()),
             tubes: Slab::new(),
             tube_names: Names::default(),
             buckets: Slab::new(),
@@ -243,11 +244,12 @@ impl State {
             roots: Roots::default(),
             forget_timer: None,
             conns: Vec::new(),
-            next_serial: 0,
+            // Lossless: it is below the largest value.
+            next_serial: first_before(u32::MAX.into()) as u32,
             orphans: BTreeMap::new(),
             orphan_timer: None,
             waiting_links: Links::default(),
-            next_ticket: 0,
+            next_ticket: first_before(u32::MAX.into()),
             waiting: 0,
             sweeps: Slab::new(),
             round: (Time::START, DUE_AT_ONCE),

@@ -11,6 +11,7 @@ use poolcounter_core::random::Random;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
+use poolcounter_core::count::first_before;
 use slab::Slab;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -244,9 +245,9 @@ impl State {
             next_lease: microsecond,
             waiters: Slab::new(),
             links_waiter: Links::default(),
-            next_arrival: 0,
+            next_arrival: first_before(u32::MAX.into()),
             starts: Slab::new(),
-            next_start: 1,
+            next_start: 1 + first_before(u32::MAX.into()),
             starts_under_way: 0,
             agents: Slab::new(),
             holdings: Slab::new(),

@@ -86,7 +86,7 @@ impl Default for LoopStats {
             durations: Histogram::default(),
             turns: Histogram::default(),
             reload: None,
-            spent: vec![Count::ZERO; Budget::ALL.len()],
+            spent: vec![Count::default(); Budget::ALL.len()],
             begun: None,
             turns_now: Count::ZERO,
         }
@@ -116,7 +116,7 @@ impl LoopStats {
     pub fn end_tick(&mut self, now: Time) {
         if let Some(begun) = self.begun.take() {
             self.durations.record(now.since(begun));
-            self.turns.record_number(std::mem::take(&mut self.turns_now).get());
+            self.turns.record_number(std::mem::replace(&mut self.turns_now, Count::ZERO).get());
         }
     }
 

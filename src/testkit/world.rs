@@ -70,6 +70,9 @@ pub struct World {
     list: Vec<&'static Info>,
     settings: AllSettings,
     rules: Option<Vec<Rule>>,
+    places: Option<PerService<u64>>,
+    /// The time of day at the start, as the next server knows it.
+    epoch: Span,
     connections: Connections<Pipe>,
     clients: Vec<Client>,
     now: Rc<Cell<Time>>,
@@ -189,6 +192,8 @@ impl World {
             list: list.to_vec(),
             settings,
             rules: Some(Vec::new()),
+            places: None,
+            epoch,
             connections,
             clients: Vec::new(),
             now: Rc::default(),
@@ -233,9 +238,25 @@ impl World {
         self.connections.guard(self.rules.clone());
     }
 
+    /// Has other rules say from the next upgrade on who may do what.
+    pub fn rule(&mut self, rules: Vec<Rule>) {
+        self.rules = Some(rules);
+    }
+
     /// Lets each service have so many connections.
     pub fn limit(&mut self, places: u64) {
-        self.connections.limit(PerService::of(&self.list, |_| places));
+        self.limit_each(PerService::of(&self.list, |_| places));
+    }
+
+    /// Lets each service have as many connections as are said for it.
+    pub fn limit_each(&mut self, places: PerService<u64>) {
+        self.connections.limit(places.clone());
+        self.places = Some(places);
+    }
+
+    /// Has the next servers take the time of day at the start for another.
+    pub fn set_epoch(&mut self, epoch: Span) {
+        self.epoch = epoch;
     }
 
     /// Has the next servers find no rules that can be read.
@@ -465,13 +486,13 @@ impl World {
         self.connections.save(&mut Writer::new(&mut saved), self.now()).expect("memory takes all");
         self.now.set(self.now() + span);
         let services = || Services::of(&self.list, &self.settings);
-        rehearse(services(), &mut Reader::new(&mut &saved[..]), (self.now(), EPOCH)).expect("can be taken over");
+        rehearse(services(), &mut Reader::new(&mut &saved[..]), (self.now(), self.epoch)).expect("can be taken over");
         let open: Vec<usize> = (0..self.clients.len()).filter(|client| !self.is_closed(*client)).collect();
         let stream_of = |id| {
             let client = open.iter().map(|client| &self.clients[*client]).find(|client| client.id == id);
             Ok(Pipe::new(&client.expect("every connection has a client").link))
         };
-        let (mut saved, time) = (&saved[..], (self.now(), EPOCH));
+        let (mut saved, time) = (&saved[..], (self.now(), self.epoch));
         self.connections = Connections::restore(
             services(),
             &mut Reader::new(&mut saved),
@@ -481,6 +502,7 @@ impl World {
         )
         .expect("is taken over");
         self.connections.guard(self.rules.clone());
+        self.places.iter().for_each(|places| self.connections.limit(places.clone()));
         self.attach();
         self.connections.configure(self.now());
         let news_of = |client: usize| {

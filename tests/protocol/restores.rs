@@ -2,14 +2,16 @@
 //!
 //! `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it, `SIM_STEPS` how long each is. A failure names its seed.
 
+use poolcounter_core::count;
 use poolcounter_core::proxy::Header;
 use poolcounter_core::time::Span;
 use poolcounter_counters::CountersSettings;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::rules;
 use poolcounter_testkit::speech::{SPOKEN, speech};
-use poolcounter_testkit::world::World;
+use poolcounter_testkit::world::{EPOCH, World};
 
 const SEEDS: u64 = 64;
 const STEPS: u64 = 300;
@@ -17,6 +19,42 @@ const MOST_CLIENTS: usize = 24;
 const MORE_THAN_A_FLUSH: usize = 600;
 /// After so long nothing of a connection is left: not even what counters and lost leases remember.
 const AGE: Span = Span::from_secs(300);
+
+/// Settings that bound less than there may be already. Some of them count after an upgrade, in this order.
+const BOUNDS: [&str; 28] = [
+    "max_connections = 1",
+    "max_locks = 1",
+    "max_hold = 0.001",
+    "warn_hold = 0.001",
+    "warn_refusals = 1",
+    "max_line = 64",
+    "counter.max_connections = 1",
+    "counter.stats_interval = 10",
+    "counter.stats_interval = 86400",
+    "counter.max_memory = 1",
+    "counter.buckets = 1",
+    "members.max_connections = 1",
+    "members.max = 4",
+    "members.admin = 'false'",
+    "members.admin = 'true'",
+    "jobs.max_connections = 1",
+    "jobs.max_size = 1",
+    "jobs.max_tubes = 1",
+    "jobs.max_memory = 1",
+    "jobs.store_queue = '1,1'",
+    "jobs.store_timeout = 0.001",
+    "jobs.admin = true",
+    "http_admin = true",
+    "http_host = 'b'",
+    "[[pools.ceiling]]\nkey = 'k*'\nworkers = 1\nmax_queue = 1\ntimeout = 0.01\nhold = 0.01\nshed_after = 0.001",
+    "[[members.pool]]\nname = 'k1'\nmax = 1\nqueue = 0\nper_client = 1\nfixed = ['m1']",
+    "[[members.pool]]\nname = 'k2'\nmax = 2\ngroup = 'h'\nqueue = 1\nfixed = ['m1', 'm2']",
+    "[[access]]\nname = 'few'\nwho = ['all']\nmay = ['pools', 'counters', 'members', 'jobs', 'http', 'admin']\n\
+        max_connections = 2\nmax_locks = 1\nmax_waits = 1\nmax_requests = 9\nmax_memory = 90",
+];
+/// How long the server that takes over needs, and how far its time of day is from the other's, in seconds.
+const DELAYS_S: [u64; 6] = [0, 0, 0, 1, 20, 7_200];
+const SHIFTS_S: [u64; 4] = [0, 1, 3_600, 40_000_000];
 
 /// What may happen in a step.
 #[derive(Clone, Copy)]
@@ -133,8 +171,42 @@ impl History {
         }
     }
 
+    /// Another server goes on, half of the time with other settings, and at times long after or with another time of day.
     fn upgrade(&mut self) {
-        self.world.upgrade();
+        let is_changed = self.random.once_in(2);
+        if is_changed {
+            let bounds: Vec<&str> = BOUNDS.into_iter().filter(|_| self.random.once_in(4)).collect();
+            self.configure(&bounds);
+        }
+        if self.random.once_in(4) {
+            let shift = Span::from_secs(self.random.pick(&SHIFTS_S));
+            let earlier = Span::from_micros(EPOCH.as_micros() - shift.as_micros());
+            self.world.set_epoch(self.random.pick(&[EPOCH + shift, earlier]));
+        }
+        self.world.upgrade_within(Span::from_secs(self.random.pick(&DELAYS_S)));
+    }
+
+    /// Has the next server be told this, and nothing else.
+    fn configure(&mut self, bounds: &[&str]) {
+        let mut text: Vec<&str> = Vec::new();
+        for line in bounds {
+            let key = |line: &str| line.split(" = ").next().unwrap_or_default().to_string();
+            if line.starts_with('[') || text.iter().all(|other| key(other) != key(line)) {
+                text.push(line);
+            }
+        }
+        let settings = rules::settings(&text.join("\n"));
+        let (mut services, policy) = (settings.services.clone(), settings.policy());
+        if self.random.once_in(2) {
+            // Less than a file can say.
+            let counters = services.get_mut::<CountersSettings>().expect("is a service");
+            counters.max_memory = counters.max_memory.min(300);
+            let jobs = services.get_mut::<JobsSettings>().expect("is a service");
+            jobs.max_memory = jobs.max_memory.min(400);
+        }
+        self.world.set(services);
+        self.world.limit_each(policy.max_connections);
+        self.world.rule(settings.rules);
     }
 
     /// Somebody leaves in one way or another, and is forgotten here.
@@ -156,6 +228,8 @@ impl History {
         while !self.clients.is_empty() {
             self.end_one();
         }
+        self.configure(&["jobs.admin = true", "counter.stats_interval = 60", "members.admin = 'true'"]);
+        self.world.upgrade();
         // What they have said last may have been to drain.
         self.world.advance(Span::from_secs(30));
         self.operate("admin", "UNDRAIN\n");
@@ -197,8 +271,20 @@ impl Drop for History {
 }
 
 #[test]
-fn connections_of_every_service_go_on_in_every_phase() {
-    let (first, seeds, steps) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS), setting("SIM_STEPS", STEPS));
+fn connections_of_every_service_go_on_in_every_phase_under_any_settings() {
+    play_all(SEEDS);
+}
+
+/// Numbers of all events, ids that count up and turns of watch sets come to their ends in each of the histories.
+#[test]
+fn a_daemon_whose_figures_are_near_their_ends_goes_on() {
+    count::begin_near_the_end(true);
+    play_all(SEEDS / 4);
+    count::begin_near_the_end(false);
+}
+
+fn play_all(seeds: u64) {
+    let (first, seeds, steps) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", seeds), setting("SIM_STEPS", STEPS));
     for seed in (0..seeds).map(|n| first.wrapping_add(n)) {
         let mut history = History::new(seed, steps);
         let moves = history.random.swarm(&MOVES);

@@ -86,7 +86,7 @@ impl State {
             is_producer: false,
             is_worker: false,
             rates: Rates::default(),
-            failures: Count::ZERO,
+            failures: Count::default(),
         }));
     }
 

@@ -200,7 +200,7 @@ impl Job {
             pri: 0,
             delay: 0,
             ttr: 1,
-            reserves: SmallCount::ZERO,
+            reserves: SmallCount::default(),
             place: Place::Pending,
             is_stored: false,
             is_dirty: false,

@@ -13,6 +13,7 @@ use super::limits::GateId;
 use super::tube::{BucketId, Rank};
 use poolcounter_core::id::{ConnId, id};
 use poolcounter_core::list::List;
+use poolcounter_core::count::first_before;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -139,8 +140,8 @@ impl WatchSet {
             lanes: BTreeMap::new(),
             turns,
             order: BTreeSet::new(),
-            pass: 0,
-            stamp: 0,
+            pass: first_before(REBASED_FROM),
+            stamp: first_before(u32::MAX.into()),
         }
     }
 

@@ -143,9 +143,9 @@ impl Tube {
             paused: None,
             covers: Vec::new(),
             hidden: None,
-            total_jobs: Count::ZERO,
-            deletes: Count::ZERO,
-            pauses: Count::ZERO,
+            total_jobs: Count::default(),
+            deletes: Count::default(),
+            pauses: Count::default(),
             sums,
             tally: Tally::default(),
         }

@@ -83,7 +83,9 @@ impl PoolsState {
             (sum(|one| one.holds.count().into()), Stat::ProcessedCount),
             (sum(|one| one.full), Stat::FullQueues),
         ] {
-            assert_eq!(of_types, self.figures.of(stat), "the counts of the types add up");
+            let total = self.figures.of(stat);
+            // One that began near its end has more than its types.
+            assert!(of_types == total || total > u64::MAX / 2, "the counts of the types add up");
         }
     }
 

@@ -115,7 +115,9 @@ impl Types {
             return TypeId(0);
         }
         let id = TypeId::from_index(self.types.len());
-        self.types.push(WorkType { name: name.into(), ..WorkType::default() });
+        // What is held and waits is told from these and the histograms, which begin at zero, too.
+        let [acquired, queued] = [Count::ZERO; 2];
+        self.types.push(WorkType { name: name.into(), acquired, queued, ..WorkType::default() });
         self.ids.insert_unique(hash, id, |id| fold(&self.types[id.index()].name));
         id
     }
