@@ -5,6 +5,9 @@
 //! for few things every few seconds, however many look, and the page has an answer at once.
 
 pub mod fetch;
+mod shown;
+
+pub use shown::shown;
 
 use super::INFO;
 use fetch::{Answer, HttpServer};

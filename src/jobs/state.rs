@@ -9,6 +9,7 @@
 //! group and one for those without; each set of watches that covers the tube sees the first job of each bucket, unless the
 //! tube is paused or at its limit. A connection waits only while its set of watches has no job for it.
 
+use poolcounter_core::count::first_before;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::list::Links;
 use poolcounter_core::names::Names;
@@ -16,7 +17,6 @@ use poolcounter_core::random::Random;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Timers, timer_keys};
-use poolcounter_core::count::first_before;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -4,6 +4,7 @@
 //! Invariant: a member is in one stage, and in the queues of that stage alone. What a step changes in a pool's demand is settled
 //! at the end of the step, so that starts are reckoned once, from what is wanted then.
 
+use poolcounter_core::count::first_before;
 use poolcounter_core::id::{ConnId, Id, compact_id, id};
 use poolcounter_core::list::{Links, List};
 use poolcounter_core::names::{Hash, Names};
@@ -11,7 +12,6 @@ use poolcounter_core::random::Random;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
-use poolcounter_core::count::first_before;
 use slab::Slab;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;

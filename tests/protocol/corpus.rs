@@ -59,6 +59,11 @@ fn http() {
 }
 
 #[test]
+fn fleet() {
+    play("fleet", poolcounter_testkit::bodies::fleet::run);
+}
+
+#[test]
 fn pools_wire() {
     play("pools_wire", poolcounter_testkit::bodies::pools_wire::run);
 }

@@ -1,13 +1,17 @@
 //! Metrics and the status page, on the real daemon.
 
+use poolcounter::SERVICES;
 use poolcounter_core::stats::Stat;
 use poolcounter_core::time::Span;
 use poolcounter_jobs::stats::Jobs as JobStat;
+use poolcounter_members::MembersSettings;
 use poolcounter_members::stats::{Levels as MemberLevel, Members as MemberStat};
 use poolcounter_protocol::counters::stats::CounterStat;
 use poolcounter_protocol::pools::stats::PoolStat;
+use poolcounter_service::container::AllSettings;
 use poolcounter_service::output::FULL_BYTES;
 use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::frames;
 use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::web::{Web, fetch, request, start};
@@ -406,6 +410,158 @@ fn prometheus_understands_the_metrics() {
     let page = fetch(address, "/metrics");
     if let Some(complaints) = promtool(&["check", "metrics"], page.text()) {
         assert_eq!(complaints, "");
+    }
+}
+
+/// Names that are meant to break out of every page. None has a space, which ends a name in protocols of lines.
+const HOSTILE: [&[u8]; 8] = [
+    b"<script>alert(1)</script>",
+    b"</script><img/src=x/onerror=alert(2)>",
+    b"\"><b>'&amp;`${x}",
+    b"bad\xff\xfe\xc3(",
+    b"ctl\x01\x08\t\x0b\x1b[2J\x7f\xc2\x9b",
+    "\u{202e}turned\u{200b}\u{2066}\u{feff}\u{2028}".as_bytes(),
+    b"{{label=\"x\"}}\\n\\",
+    b"--><!--]]>\x1f",
+];
+/// Characters that none of the pages may have as they are, besides ends of lines and tabs of their own.
+const UNSEEN: [char; 12] = [
+    '\u{0}', '\u{1}', '\u{8}', '\u{b}', '\u{1b}', '\u{7f}', '\u{9b}', '\u{202e}', '\u{200b}', '\u{2066}', '\u{feff}',
+    '\u{2028}',
+];
+
+/// A world in which each hostile name is that of everything that has names.
+fn hostile_world() -> World {
+    let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
+    let mut world = World::with(AllSettings::defaults(SERVICES).with(members));
+    world.begin().expect("nothing is kept anywhere");
+    for name in HOSTILE.iter().copied().chain([&b"nul\0and\nline"[..]]) {
+        let of_lines = !name.contains(&0);
+        let say = |world: &mut World, service: &str, parts: &[&[u8]]| {
+            let client = world.connect_to(service);
+            world.send(client, &parts.concat());
+            world.settle();
+            world.take_received(client)
+        };
+        let units = [frames::acquire(2, 9, name), frames::acquire(1, 1, name)].concat();
+        assert_eq!(say(&mut world, "counters", &[&units])[2], 0);
+        if !of_lines {
+            // The second line of such a name is a request of its own; the protocol of jobs takes any byte but those that end a word.
+            let told = say(&mut world, "members", &[b"POOL nul\0 0 1\n"]);
+            assert!(told.starts_with(b"ERROR"), "{}", told.escape_ascii());
+            continue;
+        }
+        for key in [name, &[name, b":", name].concat()] {
+            for _ in 0..2 {
+                say(&mut world, "pools", &[b"ACQ4ME ", key, b" 1 2 9 who=", name, b"\n"]);
+            }
+            assert_eq!(say(&mut world, "pools", &[b"ACQ4ME ", key, b" 1 2 9\n"]), b"QUEUE_FULL\n");
+        }
+        let provider: [&[&[u8]]; 3] = [
+            &[b"POOL ", name, b" 0 3 max_hold=9 group=", name, b"\n"],
+            &[b"PROVIDE ", name, b" 3\n"],
+            &[b"OFFER ", name, b" ", name, b" ", name, b"=", name, b"\n"],
+        ];
+        let consumer: [&[&[u8]]; 2] = [&[b"IDENTIFY ", name, b"\n"], &[b"TAKE ", name, b" 1\n"]];
+        for lines in [&provider[..], &consumer, &[&[b"TAKEGROUP ", name, b" 1\n"]]] {
+            let lines: Vec<Vec<u8>> = lines.iter().map(|line| line.concat()).collect();
+            let told = say(&mut world, "members", &[&lines.concat()]);
+            assert!(!told.windows(5).any(|word| word == b"ERROR"), "{}", told.escape_ascii());
+        }
+        // Names of jobs have no control characters; errors have any.
+        let any = name;
+        let name: Vec<u8> = name.iter().copied().filter(|byte| !byte.is_ascii_control()).collect();
+        let name = &name[..name.len().min(60)];
+        let put: &[&[u8]] =
+            &[b"put-job 1 0 60 2 tube=a/t group=", name, b" key=", name, b" root=", name, b" root-ts=1\r\n", name];
+        let body = [&put[..put.len() - 1].concat()[..], &name[..2], b"\r\n"].concat();
+        let end = [&b"identify "[..], name, b"\r\nwatch a/t\r\nreserve\r\n"].concat();
+        let runner = world.connect_to("jobs");
+        world.send(runner, &[&body[..], &end[..], b"put 1 0 60 0\r\n\r\n"].concat());
+        world.settle();
+        let told = world.take_received(runner);
+        let at = told.windows(9).position(|word| word == b"RESERVED ").expect("a job is reserved");
+        let id: Vec<u8> = told[at + 9..].iter().copied().take_while(u8::is_ascii_digit).collect();
+        let fail = [b"fail ", &id[..], b" ", format!("{}", any.len()).as_bytes(), b"\r\n", any, b"\r\n"].concat();
+        world.send(
+            runner,
+            &[&fail[..], b"reserve-job ", &id, b"\r\nbury ", &id, b" 1\r\nreserve-with-timeout 60\r\n"].concat(),
+        );
+        world.settle();
+    }
+    world.advance(Span::from_secs(7));
+    world
+}
+
+/// Every string in a JSON value.
+fn strings(value: &serde_json::Value, all: &mut Vec<String>) {
+    match value {
+        serde_json::Value::String(text) => all.push(text.clone()),
+        serde_json::Value::Array(items) => items.iter().for_each(|item| strings(item, all)),
+        serde_json::Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+            all.push(name.clone());
+            strings(value, all);
+        }),
+        _ => {}
+    }
+}
+
+/// Every page that can be come to from the first by links, its JSON, and the metrics, when everything has hostile names.
+#[test]
+fn hostile_names_of_every_kind_are_text_in_every_page() {
+    let mut world = hostile_world();
+    let mut ask = |path: &str| {
+        let client = world.connect_to("http");
+        world.send(client, format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes());
+        world.settle();
+        let answer = String::from_utf8(world.take_received(client)).expect("every answer is text");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("has a head");
+        (head[9..12].parse::<u16>().expect("is a status"), body.to_string())
+    };
+    let first = ["/", "/?range=1h", "/jobs/matrix", "/jobs/buried"].map(String::from);
+    let (mut kinds, mut seen) = (BTreeSet::new(), BTreeSet::from(first.clone()));
+    let (mut paths, mut texts) = (Vec::from(first), Vec::new());
+    while let Some(path) = paths.pop() {
+        let (status, page) = ask(&path);
+        assert!(status == 200 || status == 404, "{path}: {status}");
+        if status == 404 {
+            // What a link leads to may be gone by now, as a key without holders.
+            continue;
+        }
+        assert_eq!(page.matches("<script").count(), 2, "{path}: the page's own");
+        assert!(!["<img", "<b>", "<!--]", "onerror=alert(2)>"].iter().any(|raw| page.contains(raw)), "{path}: markup");
+        assert!(!page.contains(UNSEEN), "{path}: something that cannot be seen");
+        let data = page.split(r#"id="status">"#).nth(1).and_then(|rest| rest.split("</script>").next());
+        let data: serde_json::Value = serde_json::from_str(data.expect("is there")).expect("is JSON");
+        strings(&data, &mut texts);
+        for link in page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            if link.starts_with('/') && !link.contains("range=") && seen.insert(link.to_string()) {
+                assert!(link.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/%-_.".contains(&byte)), "{link}");
+                kinds.insert(link.split('/').take(3).collect::<Vec<_>>().join("/"));
+                paths.push(link.to_string());
+            }
+        }
+        if path.len() > 1 && !path.contains('?') {
+            let (status, json) = ask(&format!("{path}.json"));
+            assert_eq!(status, 200, "{path}.json");
+            strings(&serde_json::from_str(&json).unwrap_or_else(|error| panic!("{path}: {error}")), &mut texts);
+        }
+    }
+    strings(&serde_json::from_str(&ask("/status.json").1).expect("is JSON"), &mut texts);
+    assert!(!texts.iter().any(|text| text.contains(UNSEEN) || text.contains(['\n', '\t'])), "a text in the JSON");
+    for shown in ["<script>alert(1)</script>", r"bad\xff\xfe\xc3(", r"\u{202e}turned\u{200b}", r"nul\u{0}and\u{a}line"]
+    {
+        assert!(texts.iter().any(|text| text.contains(shown)), "{shown} is shown nowhere");
+    }
+    for kind in ["/pools/key", "/pools/type", "/counters/counter", "/members/pool", "/jobs/tube", "/jobs/runner"] {
+        assert!(kinds.contains(kind), "{kind} is not among {kinds:?}");
+    }
+    let (_, metrics) = ask("/metrics");
+    assert!(!metrics.contains(UNSEEN) && metrics.ends_with('\n'));
+    for line in metrics.lines().filter(|line| !line.starts_with("# ")) {
+        let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+        assert!(["poolcounter_", "process_"].iter().any(|begin| name.starts_with(begin)), "{line}");
+        assert!(value.parse::<f64>().is_ok() && name.contains('{') == name.ends_with('}'), "{line}");
     }
 }
 

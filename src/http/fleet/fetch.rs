@@ -98,9 +98,18 @@ fn ask(server: &HttpServer, services: &[&'static str], target: &str) -> Result<O
         ErrorKind::TimedOut | ErrorKind::WouldBlock => "does not answer in time".into(),
         _ => error.to_string(),
     })?;
+    read(&answer, services)
+}
+
+/// Returns what a whole answer tells about services of these names; None if it says that there is no such thing.
+///
+/// # Errors
+///
+/// A few words: it tells nothing.
+pub(super) fn read(answer: &[u8], services: &[&'static str]) -> Result<Option<Snapshot>, String> {
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut head = httparse::Response::new(&mut headers);
-    let Ok(Status::Complete(length)) = head.parse(&answer) else { return Err("its answer is no HTTP".into()) };
+    let Ok(Status::Complete(length)) = head.parse(answer) else { return Err("its answer is no HTTP".into()) };
     match head.code {
         Some(200) => {
             let services = services.iter().copied().filter(|name| *name != "http");

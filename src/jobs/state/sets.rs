@@ -11,9 +11,9 @@
 use super::job::JobId;
 use super::limits::GateId;
 use super::tube::{BucketId, Rank};
+use poolcounter_core::count::first_before;
 use poolcounter_core::id::{ConnId, id};
 use poolcounter_core::list::List;
-use poolcounter_core::count::first_before;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,6 @@
 //! Streams of bytes through the HTTP service, cut into chunks: what is answered depends on the bytes alone.
 
+use super::begin;
 use crate::world::World;
 use poolcounter_core::time::Span;
 use poolcounter_http::HttpSettings;
@@ -12,6 +13,7 @@ const HOST: &str = "a";
 
 /// Reads the input as requests, then sends it whole, and then in chunks to a client that reads slowly.
 pub fn run(data: &[u8]) {
+    begin(data);
     let answers = expected(data);
     converse(data, &answers, || usize::MAX, usize::MAX);
     let mut sizes = data.iter().map(|byte| usize::from(byte % 8)).cycle();

@@ -1,6 +1,6 @@
 //! Streams of bytes, cut into chunks, through the whole members service.
 
-use super::{Choices, assert_same_when_cut, converse, some_bytes};
+use super::{Choices, assert_same_when_cut, begin, converse, some_bytes};
 use crate::world::World;
 use poolcounter_core::time::Span;
 use poolcounter_counters::CountersSettings;
@@ -12,6 +12,7 @@ const FAR_US: u64 = 100_000_000;
 
 /// Several clients as the input says, and then the input as what one client says.
 pub fn run(data: &[u8]) {
+    begin(data);
     converse_all(&mut Choices::new(data));
     assert_same_when_cut(data, converse_alone);
 }

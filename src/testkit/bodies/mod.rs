@@ -3,6 +3,7 @@
 pub mod counters_model;
 pub mod counters_stream;
 pub mod counters_wire;
+pub mod fleet;
 pub mod http;
 pub mod jobs_model;
 pub mod jobs_stream;
@@ -19,6 +20,7 @@ pub mod wheel;
 use crate::model::Service;
 use crate::twin::{Action, Twin};
 use crate::world::World;
+use poolcounter_core::count::begin_near_the_end;
 use poolcounter_core::time::Span;
 
 /// How many clients there are at a time.
@@ -59,6 +61,11 @@ impl<'a> Choices<'a> {
     pub fn pick<T: Copy>(&mut self, things: &[T]) -> T {
         things[usize::from(self.byte()) % things.len()]
     }
+}
+
+/// Has all that is counted begin near its end for every other length of the input.
+fn begin(data: &[u8]) {
+    begin_near_the_end(data.len() % 2 == 1);
 }
 
 /// However a stream is cut, however slowly the replies are read, and whether the end comes with the last bytes or later:

@@ -1,0 +1,142 @@
+//! Answers of a hostile daemon among those whose pages are shown as one.
+
+use super::{Choices, begin};
+use crate::world::World;
+use poolcounter::SERVICES;
+use poolcounter_core::time::Span;
+use poolcounter_http::fleet;
+use poolcounter_service::container::AllSettings;
+use poolcounter_service::output::MAX_BYTES;
+use std::cell::OnceCell;
+
+/// What can be asked for, and what a daemon is asked then.
+const PATHS: [(&str, &str); 4] = [
+    ("/", "/status.json?range=1m&times=all"),
+    ("/pools/key/k", "/pools/key/k.json?range=1m&times=all"),
+    ("/jobs/matrix", "/jobs/matrix.json?range=1m&times=all"),
+    ("/pools/key/none", "/pools/key/none.json?range=1m&times=all"),
+];
+/// What may stand in the place of a value, besides what the input has.
+const VALUES: [&str; 16] = [
+    "null",
+    "true",
+    "0",
+    "-1",
+    "18446744073709551615",
+    "9007199254740993",
+    "1e308",
+    "-1e-308",
+    "[]",
+    "{}",
+    "[[1,2],[3]]",
+    "\"\"",
+    "\"<script>\\u202e\\u0000\"",
+    "\"server\"",
+    "\"seconds\"",
+    "\"\\\"'&\\n\"",
+];
+/// Characters that none of the pages may have as they are.
+const HIDDEN: [char; 6] = ['\u{0}', '\u{1b}', '\u{7f}', '\u{9b}', '\u{202e}', '\u{200b}'];
+
+thread_local! {
+    /// What a daemon with clients of every service answers.
+    static SOUND: OnceCell<[Vec<u8>; PATHS.len()]> = const { OnceCell::new() };
+}
+
+/// What is shown at a path when daemons give these answers.
+fn shown(path: &str, answers: &[&[u8]]) -> Option<[String; 3]> {
+    fleet::shown(path, &SERVICES.iter().map(|info| info.name).collect::<Vec<_>>(), answers)
+}
+
+/// Shows the pages of three daemons: a sound one, one that answers what the input makes of that, and a sound one again.
+pub fn run(data: &[u8]) {
+    SOUND.with(|sound| {
+        let sound = sound.get_or_init(answers);
+        begin(data);
+        let mut choices = Choices::new(data);
+        let which = usize::from(choices.byte()) % PATHS.len();
+        let (path, good) = (PATHS[which].0, &sound[which][..]);
+        let hostile = match choices.byte() % 4 {
+            0 => rest(&mut choices).to_vec(),
+            1 => [&b"HTTP/1.1 200 OK\r\n\r\n"[..], rest(&mut choices)].concat(),
+            _ => changed(good, &mut choices),
+        };
+        let pages = shown(path, &[good, &hostile, good]);
+        let pages_of_good = shown(path, &[good, good]);
+        assert!(pages.is_some() || pages_of_good.is_none(), "the sound ones are shown all the same");
+        for pages in [pages, shown(path, &[&hostile]), shown(path, &[&hostile, &hostile])].into_iter().flatten() {
+            check(path, &pages);
+        }
+    });
+}
+
+fn check(path: &str, [page, json, metrics]: &[String; 3]) {
+    for text in [page, json, metrics] {
+        assert!(text.len() < MAX_BYTES, "{} bytes", text.len());
+        assert!(!text.contains(HIDDEN), "something can be shown that is not seen");
+    }
+    assert_eq!(page.matches("<script").count(), 2, "the page's own");
+    assert!(!page.contains("javascript:") || !page.contains("href=\"javascript:"), "a link leads elsewhere");
+    let answer = [b"HTTP/1.1 200 OK\r\n\r\n", json.as_bytes()].concat();
+    assert!(shown(path, &[&answer]).is_some(), "what is shown can be read");
+    let is_line = |line: &str| ["# ", "poolcounter_", "process_"].iter().any(|begin| line.starts_with(begin));
+    assert!(metrics.ends_with('\n') && metrics.lines().all(is_line), "a line of the metrics is none");
+}
+
+fn rest<'a>(choices: &mut Choices<'a>) -> &'a [u8] {
+    choices.bytes(usize::MAX)
+}
+
+/// Puts other values in some places of an answer, or bytes of the input anywhere.
+fn changed(good: &[u8], choices: &mut Choices<'_>) -> Vec<u8> {
+    let mut answer = good.to_vec();
+    while !choices.is_empty() {
+        let kind = choices.byte();
+        let at = usize::from(choices.byte()) << 8 | usize::from(choices.byte());
+        let at = at % answer.len().max(1);
+        if kind.is_multiple_of(4) {
+            let (cut, len) = (usize::from(choices.byte()), usize::from(choices.byte()));
+            let end = (at + cut).min(answer.len());
+            answer.splice(at..end, choices.bytes(len).iter().copied());
+            continue;
+        }
+        let Some(begin) = answer[at..].iter().position(|byte| *byte == b':').map(|colon| at + colon + 1) else {
+            continue;
+        };
+        let end = answer[begin..].iter().position(|byte| b",}]".contains(byte)).map_or(answer.len(), |len| begin + len);
+        let value = choices.pick(&VALUES).as_bytes();
+        answer.splice(begin..end, value.iter().copied());
+        if answer.len() > MAX_BYTES {
+            return answer;
+        }
+    }
+    answer
+}
+
+/// Asks a daemon with some clients of every service for everything.
+fn answers() -> [Vec<u8>; PATHS.len()] {
+    let mut world = World::with(AllSettings::defaults(SERVICES));
+    world.begin().expect("nothing is kept anywhere");
+    for (service, words) in [
+        ("pools", &b"ACQ4ME k 1 9 9\n"[..]),
+        ("pools", b"ACQ4ME k 1 9 9\n"),
+        ("pools", b"ACQ4ME k 1 1 9\n"),
+        ("counters", b"\x90\x02\0\0\0\0\0\x0bwhat\0\0\0\x01\0\0\0\x09\0\x01c"),
+        ("members", b"POOL p 0 3\nOFFER p m\nTAKE p 1\n"),
+        (
+            "jobs",
+            b"use a/t\r\nput 1 0 60 1\r\nx\r\nput 1 0 60 1\r\ny\r\nwatch a/t\r\nreserve\r\nbury 1 0\r\nreserve\r\n",
+        ),
+    ] {
+        let client = world.connect_to(service);
+        world.send(client, words);
+        world.settle();
+    }
+    world.advance(Span::from_secs(9));
+    PATHS.map(|(_, target)| {
+        let client = world.connect_to("http");
+        world.send(client, format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes());
+        world.settle();
+        world.take_received(client)
+    })
+}
