@@ -310,13 +310,17 @@ impl Service {
 
     /// Has another process go on from what this one saved.
     pub fn hand_over(&mut self) {
+        self.hand_over_to(self.state.bounds());
+    }
+
+    /// So it does, with these bounds.
+    pub fn hand_over_to(&mut self, bounds: Bounds) {
         self.step(State::finish_commands);
         self.commit_all();
         self.step(State::finish_commands);
         self.commit_all();
         let mut saved: Vec<Vec<u8>> = Vec::new();
         self.state.save(&mut |record| saved.push(postcard::to_allocvec(&record).expect("a vector takes every byte")));
-        let bounds = self.state.bounds();
         (self.state, self.wheel) = (new_state(bounds, self.commits), Wheel::default());
         self.wheel.expire(self.now);
         for record in &saved {

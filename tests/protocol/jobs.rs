@@ -89,6 +89,31 @@ fn bounds_are_kept() {
     );
 }
 
+/// Tubes without jobs, which are remembered for a while, were more than there may be now.
+#[test]
+fn a_new_tube_forgets_a_bounded_number_of_others() {
+    let mut service = Service::without_store(Bounds::default());
+    for n in 0..1_000 {
+        service.send(1, format!("use t{n}\r\nput 0 0 1 0\r\n\r\ndelete {}\r\nuse default\r\n", n + 1).as_bytes());
+        while service.next(1).is_some() {}
+    }
+    let tubes = |service: &Service| {
+        let mut tubes = 0;
+        service.state.save(&mut |saved| tubes += usize::from(matches!(saved, Saved::Tube(..))));
+        tubes
+    };
+    assert_eq!(tubes(&service), 1_001);
+    service.hand_over_to(Bounds { max_tubes: 3, ..Bounds::default() });
+    for n in 1..=3 {
+        service.send(1, b"use new\r\nuse default\r\nuse newer\r\nuse default\r\n");
+        let told: Vec<String> = std::iter::from_fn(|| service.next(1)).collect();
+        assert_eq!(told, ["USING new", "USING default", "USING newer", "USING default"], "{n}");
+    }
+    assert!((500..980).contains(&tubes(&service)), "{}", tubes(&service));
+    (0..40).for_each(|n| service.send(1, format!("use u{n}\r\nuse default\r\n").as_bytes()));
+    assert_eq!(tubes(&service), 3);
+}
+
 #[test]
 fn a_connection_has_so_many_watches_at_most() {
     let mut service = Service::new(Bounds::default(), Commits::Never, 1);

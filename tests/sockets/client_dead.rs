@@ -23,6 +23,8 @@ struct Requests<'a> {
     client: &'a Client,
     key: String,
     slow: usize,
+    /// Why the last one that was not answered was not.
+    why: String,
 }
 
 impl Requests<'_> {
@@ -34,7 +36,10 @@ impl Requests<'_> {
         self.slow += usize::from(begun.elapsed() >= CONNECT);
         match outcome {
             Ok(Outcome::Locked(lock)) => lock.release().is_ok(),
-            Err(Error::Unavailable(_)) => false,
+            Err(Error::Unavailable(why)) => {
+                self.why = format!("{why:?}");
+                false
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -61,19 +66,19 @@ fn a_machine_that_is_down_costs_one_timeout() {
     let (down, alive) = (FullBacklog::new(), Embedded::start("pools"));
     let address = down.address.to_string();
     let client = Client::with(MediaWiki::new([&address, &alive.address]), TIMEOUTS);
-    let mut requests = Requests { client: &client, key: key_of(&address, &alive.address), slow: 0 };
+    let mut requests = Requests { client: &client, key: key_of(&address, &alive.address), slow: 0, why: String::new() };
     assert!((0..100).all(|_| requests.make()), "the other server grants each");
     // A busy machine may stop a request for as long.
-    assert!((1..=3).contains(&requests.slow), "{} of 100 requests waited for it", requests.slow);
+    assert!((1..=3).contains(&requests.slow), "{} of 100 requests waited: {}", requests.slow, requests.why);
 }
 
 #[test]
 fn where_no_other_server_is_left_that_is_said_at_once() {
     let down = FullBacklog::new();
     let client = Client::with(MediaWiki::new([down.address.to_string()]), TIMEOUTS);
-    let mut requests = Requests { client: &client, key: "k".into(), slow: 0 };
+    let mut requests = Requests { client: &client, key: "k".into(), slow: 0, why: String::new() };
     assert!(!(0..100).any(|_| requests.make()), "nobody grants anything");
-    assert!((1..=3).contains(&requests.slow), "{} of 100 requests waited for it", requests.slow);
+    assert!((1..=3).contains(&requests.slow), "{} of 100 requests waited: {}", requests.slow, requests.why);
 }
 
 #[test]
@@ -81,7 +86,7 @@ fn a_machine_that_is_up_again_is_found_without_waiting_for_it() {
     let (down, alive) = (FullBacklog::new(), Embedded::start("pools"));
     let address = down.address.to_string();
     let client = Client::with(MediaWiki::new([&address, &alive.address]), TIMEOUTS);
-    let mut requests = Requests { client: &client, key: key_of(&address, &alive.address), slow: 0 };
+    let mut requests = Requests { client: &client, key: key_of(&address, &alive.address), slow: 0, why: String::new() };
     assert!((0..10).all(|_| requests.make()));
     // Its locks are known by their release, to which it answers nonsense.
     let found = Strange::on(down.open(), b"LOCKED\n");
@@ -122,7 +127,7 @@ fn a_server_that_stays_silent_is_asked_ever_more_rarely() {
     let silent = Strange::start(b"");
     let timeouts = Timeouts { answer: Duration::from_millis(20), retry: Duration::from_millis(50), connect: PATIENCE };
     let client = Client::with(MediaWiki::new([&silent.address]), timeouts);
-    let mut requests = Requests { client: &client, key: "k".into(), slow: 0 };
+    let mut requests = Requests { client: &client, key: "k".into(), slow: 0, why: String::new() };
     let begun = Instant::now();
     while silent.connections() < 8 && begun.elapsed() < PATIENCE {
         assert!(!requests.make(), "it grants nothing");
