@@ -1,11 +1,13 @@
 //! The server within the test's own process.
 
+use crate::daemon::PATIENCE;
 use poolcounter::SERVICES;
 use poolcounter_server::{Address, Listener, Options, Policy, Server, Stopper};
 use poolcounter_service::container::{AllSettings, Services};
 use poolcounter_service::contract::Info;
-use std::io;
-use std::thread::JoinHandle;
+use std::io::{self, ErrorKind};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// A running server, which ends with the test.
 pub struct Embedded {
@@ -21,9 +23,18 @@ impl Embedded {
         Embedded::start_on("127.0.0.1:0", service)
     }
 
-    /// Starts one at this address.
+    /// Starts one at this address. The port of a server that has ended may serve a connection of another test for a moment.
     pub fn start_on(address: &str, service: &str) -> Embedded {
-        Embedded::run(Server::bind(SERVICES, address, service).expect("the address is free"), service)
+        let begun = Instant::now();
+        loop {
+            match Server::bind(SERVICES, address, service) {
+                Ok(server) => return Embedded::run(server, service),
+                Err(error) if error.kind() == ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                Err(error) => panic!("{address}: {error}"),
+            }
+        }
     }
 
     /// Starts one with these services, which listens for one of them on a free port.
@@ -40,7 +51,7 @@ impl Embedded {
     fn run(mut server: Server, service: &str) -> Embedded {
         let stopper = server.stopper();
         let address = server.addresses(service)[0].to_string();
-        Embedded { address, stopper, thread: Some(std::thread::spawn(move || server.run())) }
+        Embedded { address, stopper, thread: Some(thread::spawn(move || server.run())) }
     }
 }
 
@@ -49,7 +60,7 @@ impl Drop for Embedded {
         self.stopper.stop().expect("the server can be woken");
         let result = self.thread.take().expect("it runs until here").join();
         // A second panic would hide the first.
-        if !std::thread::panicking() {
+        if !thread::panicking() {
             result.expect("it does not panic").expect("it can wait for events");
         }
     }

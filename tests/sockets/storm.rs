@@ -339,7 +339,8 @@ impl Upgrades {
     }
 }
 
-/// Ends every drain, also one that a signal began: only what an administrator began is ended by one.
+/// Ends every drain, also one that a signal began: only what an administrator began is ended by one. Neither connection ends before the
+/// answer: an end, with what was asked before it, is served before what others ask.
 fn undrain(places: &Places) {
     let say = |command: &[u8]| {
         let mut admin = UnixStream::connect(places.scratch.file("admin")).expect("it listens");
@@ -349,9 +350,9 @@ fn undrain(places: &Places) {
     };
     // That is answered when the drain is over.
     let _draining = say(b"DRAIN\n");
-    let mut admin = say(b"UNDRAIN\n");
-    admin.finish();
-    let _ = admin.read_to_end(&mut Vec::new());
+    let undraining = say(b"UNDRAIN\n");
+    undraining.set_read_timeout(Some(PATIENCE)).expect("an option");
+    let _ = BufReader::new(undraining).read_line(&mut String::new());
 }
 
 /// Asks for upgrades with other settings each time, for drains that end soon, and for upgrades of the terminators.
