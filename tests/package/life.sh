@@ -142,11 +142,11 @@ control stop
 echo 'frobnicate = 1' >>/etc/poolcounter.toml
 if [ "$INIT" = sysv ]; then
 	if control start 2>/tmp/said; then false; fi
-	grep 'frobnicate: there is no such setting' /tmp/said >/dev/null
+	grep 'there is no setting frobnicate' /tmp/said >/dev/null
 else
 	control start 2>/dev/null || true
 	control stop
-	is_logged 'frobnicate: there is no such setting'
+	is_logged 'there is no setting frobnicate'
 fi
 sed -i '/frobnicate/d' /etc/poolcounter.toml
 control start
@@ -158,9 +158,9 @@ before=$(pid)
 echo 'gyre = 1' >>/etc/poolcounter.toml
 if control reload 2>/tmp/said; then false; fi
 if [ "$INIT" = sysv ]; then
-	grep 'gyre: there is no such setting' /tmp/said >/dev/null
+	grep 'there is no setting gyre' /tmp/said >/dev/null
 else
-	wait_for is_logged 'gyre: there is no such setting'
+	wait_for is_logged 'there is no setting gyre'
 fi
 sed -i '/gyre/d' /etc/poolcounter.toml
 control reload
