@@ -200,7 +200,7 @@ if [ "$INIT" = systemd ]; then
 	echo 'ARGS=' >/etc/default/poolcounter
 
 	step "with TLS in front, by a user of its own"
-	install_file() { install -m "$1" -o "$2" "/packages/$3" "/etc/ssl/$3"; }
+	install_file() { command install -D -m "$1" -o "$2" "/packages/$3" "/etc/ssl/$3"; }
 	install_file 644 root tls.pem
 	install_file 400 poolcounter-tls tls.key
 	tls="--listen 127.0.0.1:7541 --to unix:/run/poolcounter/pools.sock --cert /etc/ssl/tls.pem --key /etc/ssl/tls.key"
