@@ -39,6 +39,8 @@ pub struct Dispatch {
     epoch: Span,
     /// When some service wants to look at the others again.
     observe_at: Time,
+    /// Time of the last call. Queues are in the order of time, so it never goes back.
+    called_at: Time,
     /// The services with a store.
     stores: Vec<ServiceId>,
     /// One of them was called since the last commit: nothing else gives them something to commit.
@@ -74,6 +76,7 @@ impl Dispatch {
             random,
             epoch,
             observe_at: Time::START,
+            called_at: Time::START,
         }
     }
 
@@ -87,6 +90,8 @@ impl Dispatch {
         peers: &dyn Peers,
         call: impl FnOnce(&mut dyn Service, &mut Context<'_>) -> R,
     ) -> R {
+        debug_assert!(now >= self.called_at, "services are called at {now:?}, after {:?}", self.called_at);
+        self.called_at = now;
         if now >= self.observe_at {
             self.observe(now);
         }

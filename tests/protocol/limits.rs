@@ -1,7 +1,9 @@
 //! Every limit that the manual lists, reached: what happens there, and that nobody else notices.
 
+use poolcounter::SERVICES;
 use poolcounter_core::time::Span;
 use poolcounter_pools::PoolsSettings;
+use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::REQUESTS_PER_TURN;
 use poolcounter_service::output::FULL_BYTES;
 use poolcounter_testkit::world::World;
@@ -143,6 +145,22 @@ fn a_tick_serves_2_milliseconds_at_most() {
     assert!((2..6).contains(&served), "{served} were served");
     world.settle();
     assert_eq!(clients.iter().filter(|client| !world.take_received(**client).is_empty()).count(), 50 - served);
+}
+
+/// An end takes its time from the clock, as a turn does. A job that becomes ready later in the tick stands behind those of the end.
+#[test]
+fn time_does_not_go_back_after_an_end_in_a_tick() {
+    let mut world = World::with(AllSettings::defaults(SERVICES));
+    let (worker, other) = (world.connect_to("jobs"), world.connect_to("jobs"));
+    world.send(worker, b"put 1 0 60 1\r\na\r\nreserve\r\nreserve\r\n");
+    world.send(other, b"put 1 1 60 1\r\nb\r\n");
+    assert_eq!(text(&mut world, worker), "INSERTED 1\r\nRESERVED 1 1\r\na\r\n");
+    world.send(other, b"list-tube-used\r\n");
+    world.reset(worker);
+    // Every look at the clock takes so long that the delay is over with the first.
+    world.tick_slowly(Span::from_secs(1));
+    world.settle();
+    assert!(text(&mut world, other).ends_with("USING default\r\n"));
 }
 
 /// It may just have died, and nobody knows: what it holds must come back.

@@ -10,6 +10,7 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_service::container::ServiceId;
 use poolcounter_service::contract::{Input, Peers as _, Served, Then};
 use poolcounter_service::loop_stats::Budget;
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
 
 /// How long a tick serves before it looks after timers and output, however many clients pipeline.
@@ -81,12 +82,18 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for which the tick has no
-    /// time left are the first of the next one. Returns when the last turn began.
+    /// time left are the first of the next one. Returns the last time that was read from the clock: the rest of the tick is not
+    /// earlier.
     pub(super) fn serve(&mut self, clock: &impl Fn() -> Time) -> Option<Time> {
+        let last = Cell::new(None);
+        let clock = &|| {
+            let now = clock();
+            last.set(Some(now));
+            now
+        };
         let mut end = None;
-        let mut last = None;
         for _ in 0..self.ready.len() {
-            if last > end {
+            if end.is_some_and(|end| last.get() > Some(end)) {
                 self.dispatch.loop_stats.count_spent(Budget::Serving);
                 break;
             }
@@ -105,13 +112,12 @@ impl<S: Stream> Connections<S> {
             } else {
                 let now = self.serve_one(id, clock);
                 end.get_or_insert(now + SERVE_TIME);
-                last = Some(now);
             }
         }
-        if let Some(last) = last {
+        if let Some(last) = last.get() {
             self.resume(last);
         }
-        last
+        last.get()
     }
 
     /// Fires the timers that are due.
