@@ -137,8 +137,8 @@ soak-jobs:
 static:
 	command -v musl-gcc >/dev/null || { $(call apt_install,musl-tools); }
 	rustup target list --installed | grep -qx $(STATIC) || rustup target add $(STATIC)
-	$(CARGO) build --release --target $(STATIC)
-	@echo "built $(CARGO_TARGET_DIR)/$(STATIC)/release/poolcounter"
+	$(CARGO) build --profile dist --target $(STATIC)
+	@echo "built $(CARGO_TARGET_DIR)/$(STATIC)/dist/poolcounter"
 
 ## deb: the Debian package, in the directory above this one
 deb:

@@ -61,7 +61,22 @@
 //! | `client` | the library alone, with few dependencies: `default-features = false, features = ["client"]` |
 //! | `tls` | the library speaks TLS to servers, too; a part of `daemon` |
 //!
-//! The map of the code is in `src/README.md`.
+//! # The crates of the daemon
+//!
+//! One thread serves every connection: an event loop, the state of each service, and a timer wheel. Each crate uses those below it
+//! alone. `src/README.md` has the way of a byte through them.
+//!
+//! | crate | content |
+//! |---|---|
+//! | [`cli`](../poolcounter_cli/index.html) | commands and their options; the start of the daemon |
+//! | [`tls`](../poolcounter_tls/index.html) | the terminator of TLS, a process of its own |
+//! | [`server`](../poolcounter_server/index.html) | sockets, clock, tick, signals, the upgrade |
+//! | [`http`](../poolcounter_http/index.html), [`admin`](../poolcounter_admin/index.html) | metrics and the status page; commands of operators |
+//! | [`pools`](../poolcounter_pools/index.html), [`counters`](../poolcounter_counters/index.html), [`members`](../poolcounter_members/index.html), [`jobs`](../poolcounter_jobs/index.html) | a pure state machine each, its adapter to the protocol, its report |
+//! | [`service`](../poolcounter_service/index.html) | the contract between the loop and a service; settings, output, access, reports |
+//! | [`client`](../poolcounter_client/index.html) | the library for those who ask |
+//! | [`protocol`](../poolcounter_protocol/index.html) | requests and replies of each protocol, read and written, for both sides |
+//! | [`core`](../poolcounter_core/index.html) | ids, time, timer wheel, queues, names, counts, numbers and text |
 
 #[cfg(feature = "daemon")]
 mod embedded;

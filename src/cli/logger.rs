@@ -2,8 +2,7 @@
 //!
 //! Invariant: the standard error keeps its flags. Other processes share it, and do not expect that a write fails.
 
-use env_logger::WriteStyle;
-use env_logger::fmt::{ConfigurableFormat, Formatter};
+use env_logger::fmt::Formatter;
 use log::{Level, LevelFilter, Log, Metadata, Record, error};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -12,6 +11,7 @@ use poolcounter_server as net;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::borrow::Cow;
 use std::env;
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write, stderr};
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,6 +19,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The crate whose lines are logged; RUST_LOG can ask for those of libraries.
 const OURS: &str = "poolcounter";
@@ -43,12 +44,23 @@ pub fn start(verbosity: u8) {
     let usual_filter = builder.build();
     let mut builder = env_logger::Builder::new();
     builder.filter_level(LevelFilter::Trace);
-    builder.write_style(style()).target(env_logger::Target::Pipe(Box::new(Outlet::new(Arc::clone(&lost)))));
-    let (is_journal, mut usual) = (is_journal(), ConfigurableFormat::default());
-    usual.target(false);
-    let write = move |formatter: &mut Formatter, record: &Record<'_>| match is_journal {
-        true => writeln!(formatter, "{}{}", priority(record.level()), record.args()),
-        false => usual.format(formatter, record),
+    builder.target(env_logger::Target::Pipe(Box::new(Outlet::new(Arc::clone(&lost)))));
+    let (is_journal, has_colours) = (is_journal(), has_colours());
+    let write = move |formatter: &mut Formatter, record: &Record<'_>| {
+        let level = record.level();
+        match (is_journal, has_colours) {
+            (true, _) => writeln!(formatter, "{}{}", priority(level), record.args()),
+            (false, true) => {
+                let colour = colour(level);
+                writeln!(
+                    formatter,
+                    "\x1b[90m[\x1b[0m{} {colour}{level:<5}\x1b[0m\x1b[90m]\x1b[0m {}",
+                    Utc::now(),
+                    record.args()
+                )
+            }
+            (false, false) => writeln!(formatter, "[{} {level:<5}] {}", Utc::now(), record.args()),
+        }
     };
     builder.format(move |formatter, record| {
         let lost = lost.load(Ordering::Relaxed);
@@ -157,13 +169,54 @@ fn is_journal() -> bool {
     env::var("JOURNAL_STREAM").is_ok_and(|name| is_named(&name) == Some(true))
 }
 
-/// Whether to write colours, which the library knows only of streams that it opens itself.
-fn style() -> WriteStyle {
+/// Escape sequence of a terminal for lines of a level.
+fn colour(level: Level) -> &'static str {
+    match level {
+        Level::Error => "\x1b[1m\x1b[31m",
+        Level::Warn => "\x1b[33m",
+        Level::Info => "\x1b[32m",
+        Level::Debug => "\x1b[34m",
+        Level::Trace => "\x1b[36m",
+    }
+}
+
+/// Time of day, printed as `2026-11-22T08:03:05Z`.
+struct Utc {
+    /// Seconds since 1970.
+    seconds: u64,
+}
+
+impl Utc {
+    fn now() -> Self {
+        Utc { seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()) }
+    }
+}
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// From the first of March of the year 0 to 1970. Years that begin in March have their leap day at the end.
+        const DAYS_BEFORE_1970: u64 = 719_468;
+        const DAYS_OF_400_YEARS: u64 = 146_097;
+        let (days, second) = (self.seconds / 86_400 + DAYS_BEFORE_1970, self.seconds % 86_400);
+        let day = days % DAYS_OF_400_YEARS;
+        // Counted without leap days, every year has 365.
+        let year = (day - day / 1_460 + day / 36_524 - day / (DAYS_OF_400_YEARS - 1)) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        // From March on, five months in a row have 153 days.
+        let month = (5 * day + 2) / 153;
+        let day = day - (153 * month + 2) / 5 + 1;
+        let (month, is_next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+        let year = days / DAYS_OF_400_YEARS * 400 + year + is_next_year;
+        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    }
+}
+
+/// Returns whether lines have colours.
+fn has_colours() -> bool {
     let is = |name, value: &str| env::var(name).is_ok_and(|other| other == value);
     let is_plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || is("TERM", "dumb");
-    let has_colours =
-        is("RUST_LOG_STYLE", "always") || !is("RUST_LOG_STYLE", "never") && stderr().is_terminal() && !is_plain;
-    if has_colours { WriteStyle::Always } else { WriteStyle::Never }
+    is("RUST_LOG_STYLE", "always") || !is("RUST_LOG_STYLE", "never") && stderr().is_terminal() && !is_plain
 }
 
 /// The standard error. A line that it cannot take at once is lost, and counted.
@@ -263,6 +316,22 @@ impl Way {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_day_are_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+            (4_107_542_399, "2100-02-28T23:59:59Z"),
+            (253_402_300_799, "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(Utc { seconds }.to_string(), text);
+        }
+    }
 
     #[test]
     fn crates_have_the_names_of_their_modules() {

@@ -1,5 +1,15 @@
-//! The client library: blocking, without threads of its own, on plain sockets and the services' own `wire`. It must not know
-//! the daemon's loop.
+//! Client library of the PoolCounter daemon: locks, units of counters, members of pools, and jobs. Calls block. The library has no
+//! threads of its own, and few dependencies.
+//!
+//! | to | use | of a server |
+//! |---|---|---|
+//! | do a piece of work once, however many processes need it | [`Client`] | [PoolCounter](#pools) |
+//! | bound how much is done at a time, over many machines | [`Counters`] | [yrmcds](#counters), too |
+//! | borrow something that only one process may use | [`Members`], [`Provider`], [`Cleaner`] | [the daemon](#members-of-pools) |
+//! | queue work and have it done | [`Producer`], [`Runner`] | [beanstalkd](#jobs), too |
+//!
+//! [`MediaWiki`] and [`Ring`] say which of several servers keeps a key; what happens [when servers fail](#when-servers-fail) is at the
+//! end of this page. Each example begins with a server of its own, which the page leaves out after the first.
 //!
 //! # Pools
 //!
