@@ -3,7 +3,7 @@
 use super::{Admin, COMMAND};
 use log::LevelFilter;
 use poolcounter_core::id::ConnId;
-use poolcounter_service::access::Verb;
+use poolcounter_service::access::Command;
 use poolcounter_service::contract::{Acted, Context, NotDone};
 
 /// One command.
@@ -63,11 +63,12 @@ pub const COMMANDS: &[AdminCommand] = &[
 ];
 
 /// What each command asks for, as rules of access can allow it.
-pub(super) const RIGHTS: &[(&str, Option<Verb>)] = &{
-    let mut rows = [("", None); COMMANDS.len()];
+pub(super) const RIGHTS: &[Command] = &{
+    let mut rows = [Command { word: "", arguments: "", verb: Some(COMMAND), help: "" }; COMMANDS.len()];
     let mut row = 0;
     while row < rows.len() {
-        rows[row] = (COMMANDS[row].name, Some(COMMAND));
+        rows[row].word = COMMANDS[row].name;
+        rows[row].help = COMMANDS[row].summary;
         row += 1;
     }
     rows

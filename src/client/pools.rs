@@ -9,6 +9,7 @@ use super::who::{own_name, sendable};
 use super::{Said, Timeouts};
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Span;
+use poolcounter_protocol::line::escape_key;
 use poolcounter_protocol::pools::request::{AcquireLock, KeyLimits, MOST_LIMITS, Purpose, Reply};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use poolcounter_protocol::pools::wire::MAX_WHO;
@@ -149,9 +150,9 @@ impl Client {
         mut watch: impl FnMut(Duration),
     ) -> Result<Outcome<'_>, Error> {
         let order = self.placement.order(key.as_ref());
-        let key = wire::escape_key(key.as_ref()).map_err(|_| Error::BadName)?;
-        let names = also.iter().map(|other| wire::escape_key(other.key));
-        let names: Vec<_> = names.collect::<Result<_, _>>().map_err(|_| Error::BadName)?;
+        let key = escape_key(key.as_ref()).ok_or(Error::BadName)?;
+        let names = also.iter().map(|other| escape_key(other.key));
+        let names: Vec<_> = names.collect::<Option<_>>().ok_or(Error::BadName)?;
         let also: Vec<_> = also.iter().zip(&names).map(|(other, key)| KeyLimits { key, ..*other }).collect();
         if also.len() > MOST_LIMITS {
             return Err(Error::BadName);
@@ -323,7 +324,7 @@ fn read_stats(connection: &mut ClientConnection) -> Result<Figures<Stat>, Fault>
 
 /// Returns the words that ask who has the claims on a key.
 fn holders_of(key: &[u8]) -> Result<Vec<u8>, Error> {
-    let key = wire::escape_key(key).map_err(|_| Error::BadName)?;
+    let key = escape_key(key).ok_or(Error::BadName)?;
     Ok([b"HOLDERS ", &*key].concat())
 }
 

@@ -7,12 +7,13 @@ mod rights;
 mod state;
 
 pub use options::CountersSettings;
-pub use poolcounter_protocol::counters::{request, stats, wire};
+pub use poolcounter_protocol::counters::{commands, request, stats, wire};
 pub use state::{
     AcquireUnits, COUNTER_BYTES, CounterRecord, CounterRefusal, CountersState, CountersStep, HOLDING_BYTES,
     ReleaseUnits,
 };
 
+use commands::Opcode;
 use log::{debug, trace};
 use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::id::{ConnId, Id};
@@ -47,8 +48,8 @@ pub const INFO: Info = Info {
     announcement: "the counters are at",
     listening: options::LISTENING,
     is_private: false,
-    verbs: rights::VERBS,
-    commands: rights::COMMANDS,
+    verbs: commands::VERBS,
+    commands: Opcode::ROWS,
     refusal: rights::REFUSAL,
     settings: settings::defaults::<CountersSettings>,
 };

@@ -2,24 +2,10 @@
 
 use super::{CounterRefusal, CounterRequest, CountersService};
 use poolcounter_core::id::ConnId;
+use poolcounter_protocol::counters::commands::{ACQUIRE, READ};
 use poolcounter_protocol::counters::request::{AcquireUnits, ReleaseUnits};
-use poolcounter_service::access::{Holds, Need, Takes, Verb};
+use poolcounter_service::access::{Holds, Need, Takes};
 use poolcounter_service::contract::Context;
-
-/// What can be asked for.
-pub const VERBS: &[&str] = &["acquire", "read"];
-const ACQUIRE: Verb = Verb(0);
-const READ: Verb = Verb(1);
-
-/// What each command asks for.
-pub const COMMANDS: &[(&str, Option<Verb>)] = &[
-    ("Noop", None),
-    ("Get", Some(READ)),
-    ("Acquire", Some(ACQUIRE)),
-    ("Release", None),
-    ("Stats", Some(READ)),
-    ("Dump", Some(READ)),
-];
 
 /// What a connection is told that no rule allows: the refusal of a Noop that nobody has sent.
 pub const REFUSAL: &[u8] = b"\x91\x00\x20\x00\x00\x00\x00\x0d\x00\x00\x00\x00Access denied";

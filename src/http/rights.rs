@@ -2,7 +2,7 @@
 
 use super::wire::{HttpRequest, Method, Status};
 use poolcounter_core::id::ConnId;
-use poolcounter_service::access::{Need, Verb};
+use poolcounter_service::access::{Command, Need, Verb};
 use poolcounter_service::contract::Context;
 
 /// What can be asked for.
@@ -10,8 +10,12 @@ pub const VERBS: &[&str] = &["read", "act"];
 const READ: Verb = Verb(0);
 const ACT: Verb = Verb(1);
 
-/// What each method asks for.
-pub const COMMANDS: &[(&str, Option<Verb>)] = &[("GET", Some(READ)), ("HEAD", Some(READ)), ("POST", Some(ACT))];
+/// The methods.
+pub const COMMANDS: &[Command] = &[
+    Command { word: "GET", arguments: "<path>", verb: Some(READ), help: "Shows a page, metrics or JSON." },
+    Command { word: "HEAD", arguments: "<path>", verb: Some(READ), help: "The same without the content." },
+    Command { word: "POST", arguments: "<path>", verb: Some(ACT), help: "Does what a button of a page offers." },
+];
 
 /// Looks whether a connection may ask for this now, and returns what it is told if not.
 pub(super) fn refusal_of(conn: ConnId, request: &HttpRequest<'_>, context: &mut Context<'_>) -> Option<Status> {

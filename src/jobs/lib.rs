@@ -22,7 +22,7 @@ mod telling;
 mod views;
 
 pub use options::{JobsSettings, StoreKind};
-pub use poolcounter_protocol::jobs::{name, request, values};
+pub use poolcounter_protocol::jobs::{commands, name, request, values};
 
 /// The protocol: lines to requests, replies and lists to bytes.
 pub mod wire {
@@ -30,6 +30,7 @@ pub mod wire {
     pub mod yaml;
 }
 
+use commands::JobCommand;
 use keeping::Keeping;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Writer};
@@ -61,8 +62,8 @@ pub const INFO: Info = Info {
     announcement: "the jobs are at",
     listening: options::LISTENING,
     is_private: false,
-    verbs: rights::VERBS,
-    commands: rights::COMMANDS,
+    verbs: commands::VERBS,
+    commands: JobCommand::ROWS,
     refusal: b"NOT_ALLOWED\r\n",
     settings: settings::defaults::<JobsSettings>,
 };
@@ -176,7 +177,7 @@ impl Service for JobQueue {
                 return Served { consumed, then: Then::Wait };
             }
             let was_held = session_of(&mut self.sessions, conn).held_since.is_some();
-            let may_change = was_held && wire::commands::may_change(&input.bytes[consumed..]);
+            let may_change = was_held && commands::may_change(&input.bytes[consumed..]);
             let Cut { consumed: cut, item } = self.cut(conn, &input.bytes[consumed..], max_size);
             consumed += cut;
             let then = match item {

@@ -6,65 +6,13 @@ use super::sessions::session_of;
 use super::state::{JobId, LimitOf, ManyEntry, Put, PutOptions, Reserve};
 use super::telling::Body;
 use poolcounter_core::id::ConnId;
+use poolcounter_protocol::jobs::commands::{JobCommand, RESERVE};
+use poolcounter_protocol::jobs::name::TubeName;
 use poolcounter_protocol::jobs::wire::stream::Item;
 use poolcounter_protocol::jobs::wire::{Request, replies};
-use poolcounter_service::access::{Need, Takes, Verb};
+use poolcounter_service::access::{Need, Takes};
 use poolcounter_service::contract::Context;
 use std::borrow::Cow;
-
-/// What can be asked for.
-pub const VERBS: &[&str] = &["put", "reserve", "read", "manage", "admin"];
-const PUT: Verb = Verb(0);
-const RESERVE: Verb = Verb(1);
-const READ: Verb = Verb(2);
-const MANAGE: Verb = Verb(3);
-const ADMIN: Verb = Verb(4);
-
-/// What each command asks for. Those about a job that its connection has reserved are free: it was allowed that.
-pub const COMMANDS: &[(&str, Option<Verb>)] = &[
-    ("use", None),
-    ("put", Some(PUT)),
-    ("put-job", Some(PUT)),
-    ("put-many", Some(PUT)),
-    ("root", Some(PUT)),
-    ("watch", None),
-    ("ignore", None),
-    ("reserve", Some(RESERVE)),
-    ("reserve-with-timeout", Some(RESERVE)),
-    ("reserve-many", Some(RESERVE)),
-    ("reserve-job", Some(RESERVE)),
-    ("delete", Some(RESERVE)),
-    ("release", None),
-    ("bury", None),
-    ("fail", None),
-    ("touch", None),
-    ("peek", Some(READ)),
-    ("peek-ready", Some(READ)),
-    ("peek-delayed", Some(READ)),
-    ("peek-buried", Some(READ)),
-    ("stats", Some(READ)),
-    ("stats-job", Some(READ)),
-    ("stats-tube", Some(READ)),
-    ("list-tubes", Some(READ)),
-    ("list-tube-used", None),
-    ("list-tubes-watched", None),
-    ("list-jobs", Some(READ)),
-    ("summary", Some(READ)),
-    ("kick", Some(MANAGE)),
-    ("kick-job", Some(MANAGE)),
-    ("kick-all", Some(MANAGE)),
-    ("pause-tube", Some(MANAGE)),
-    ("limit", Some(MANAGE)),
-    ("retry", Some(MANAGE)),
-    ("dead-letter", Some(MANAGE)),
-    ("clear", Some(ADMIN)),
-    ("drain", Some(ADMIN)),
-    ("undrain", Some(ADMIN)),
-    ("store-copy", Some(ADMIN)),
-    ("identify", None),
-    ("extensions", None),
-    ("quit", None),
-];
 
 /// Prefix of the name of a group, which no tube has in its name.
 const GROUP: &[u8] = b"group:";
@@ -90,41 +38,47 @@ enum About<'a> {
     Puts(Vec<&'a Put>),
 }
 
-/// Returns the verb that a request asks for, and of what; None if that is free. Each variant is matched with all its fields, so that one
-/// that names a tube or a group cannot be added without a decision here.
-fn asked_for<'a>(item: &'a Item<'a>) -> Option<(Verb, About<'a>)> {
+/// Returns the command of a request, whose row has the right that it needs, and the tubes and groups that it concerns. Each variant is
+/// matched with all its fields, so that one that names a tube or a group cannot be added without a decision here.
+fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
     let request = match item {
-        Item::Put(put, _) => return Some((PUT, About::Puts(vec![put]))),
+        Item::Put(put, _) => return Some((JobCommand::Put, About::Puts(vec![put]))),
         Item::PutMany(entries) => {
             let puts: Vec<&Put> = entries.iter().filter_map(put_of).collect();
-            return (!puts.is_empty()).then_some((PUT, About::Puts(puts)));
+            return (!puts.is_empty()).then_some((JobCommand::PutMany, About::Puts(puts)));
         }
         Item::Fail(..) | Item::Refused(_) => return None,
         Item::Request(request) => request,
     };
     let tube = |name: &'a [u8]| About::Names(vec![name.into()]);
     Some(match request {
-        Request::Root(name, _, _) => (PUT, tube(name.bytes())),
-        Request::Reserve(Reserve { timeout: _, many: _ }) => (RESERVE, About::Watched),
-        Request::ReserveJob(id) => (RESERVE, About::Job(*id)),
-        Request::Delete(id) => (RESERVE, About::OthersJob(*id)),
-        Request::Peek(id) | Request::StatsJob(id) => (READ, About::Job(*id)),
-        Request::PeekFirst(_) => (READ, About::Used),
-        Request::StatsTube(name) | Request::ListJobs(name, _, _, _) => (READ, tube(name.bytes())),
-        Request::Stats | Request::ListTubes | Request::Summary(_) => (READ, About::All),
-        Request::Kick(_) => (MANAGE, About::Used),
-        Request::KickJob(id) => (MANAGE, About::Job(*id)),
-        Request::PauseTube(pattern, _)
-        | Request::Retry(pattern, _)
-        | Request::KickAll(pattern)
-        | Request::DeadLetter(pattern, None)
-        | Request::Limit(LimitOf::Each(pattern) | LimitOf::All(pattern), _) => (MANAGE, tube(pattern.bytes())),
-        Request::DeadLetter(pattern, Some(name)) => {
-            (MANAGE, About::Names(vec![pattern.bytes().into(), name.bytes().into()]))
+        Request::Root(name, _, _) => (JobCommand::Root, tube(name.bytes())),
+        Request::Reserve(Reserve { timeout: _, many: _ }) => (JobCommand::Reserve, About::Watched),
+        Request::ReserveJob(id) => (JobCommand::ReserveJob, About::Job(*id)),
+        Request::Delete(id) => (JobCommand::Delete, About::OthersJob(*id)),
+        Request::Peek(id) => (JobCommand::Peek, About::Job(*id)),
+        Request::PeekFirst(_) => (JobCommand::PeekReady, About::Used),
+        Request::StatsJob(id) => (JobCommand::StatsJob, About::Job(*id)),
+        Request::StatsTube(name) => (JobCommand::StatsTube, tube(name.bytes())),
+        Request::ListJobs(name, _, _, _) => (JobCommand::ListJobs, tube(name.bytes())),
+        Request::Stats => (JobCommand::Stats, About::All),
+        Request::ListTubes => (JobCommand::ListTubes, About::All),
+        Request::Summary(_) => (JobCommand::Summary, About::All),
+        Request::Kick(_) => (JobCommand::Kick, About::Used),
+        Request::KickJob(id) => (JobCommand::KickJob, About::Job(*id)),
+        Request::KickAll(pattern) => (JobCommand::KickAll, tube(pattern.bytes())),
+        Request::PauseTube(pattern, _) => (JobCommand::PauseTube, tube(pattern.bytes())),
+        Request::Retry(pattern, _) => (JobCommand::Retry, tube(pattern.bytes())),
+        Request::DeadLetter(pattern, name) => {
+            let names = [Some(pattern.bytes()), name.map(TubeName::bytes)];
+            (JobCommand::DeadLetter, About::Names(names.into_iter().flatten().map(Key::Borrowed).collect()))
         }
-        Request::Limit(LimitOf::Group(group), _) => (MANAGE, About::Names(vec![group_key(group)])),
-        Request::Clear(pattern, _) => (ADMIN, tube(pattern.bytes())),
-        Request::Drain | Request::Undrain | Request::StoreCopy(_) => (ADMIN, About::All),
+        Request::Limit(LimitOf::Each(pattern) | LimitOf::All(pattern), _) => (JobCommand::Limit, tube(pattern.bytes())),
+        Request::Limit(LimitOf::Group(group), _) => (JobCommand::Limit, About::Names(vec![group_key(group)])),
+        Request::Clear(pattern, _) => (JobCommand::Clear, tube(pattern.bytes())),
+        Request::Drain => (JobCommand::Drain, About::All),
+        Request::Undrain => (JobCommand::Undrain, About::All),
+        Request::StoreCopy(_) => (JobCommand::StoreCopy, About::All),
         Request::Use(_)
         | Request::Watch(_, _)
         | Request::Ignore(_)
@@ -200,7 +154,8 @@ impl JobQueue {
 
     #[inline(never)]
     fn refuses_by_rule(&mut self, conn: ConnId, item: &mut Item<'_>, context: &mut Context<'_>) -> bool {
-        let Some((verb, about)) = asked_for(item) else { return false };
+        let Some((command, about)) = asked_for(item) else { return false };
+        let Some(verb) = command.row().verb else { return false };
         let takes = matches!(item, Item::Request(Request::Reserve(_) | Request::ReserveJob(_)));
         let takes = takes.then(|| Takes { has: context.holds_of(|| self.state.holds(conn)), locks: 1 });
         let names: Vec<Key<'_>> = match about {

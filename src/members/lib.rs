@@ -12,7 +12,7 @@ pub mod state;
 pub mod stats;
 
 pub use options::MembersSettings;
-pub use poolcounter_protocol::members::{pool_settings, request};
+pub use poolcounter_protocol::members::{commands, pool_settings, request};
 
 /// The protocol: lines to requests, replies and lists to lines.
 pub mod wire {
@@ -53,8 +53,8 @@ pub const INFO: Info = Info {
     announcement: "the members are at",
     listening: options::LISTENING,
     is_private: false,
-    verbs: rights::VERBS,
-    commands: rights::COMMANDS,
+    verbs: commands::VERBS,
+    commands: commands::MemberCommand::ROWS,
     refusal: b"ERROR DENIED\n",
     settings: settings::defaults::<MembersSettings>,
 };

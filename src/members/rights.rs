@@ -2,6 +2,7 @@
 
 use super::Members;
 use poolcounter_core::id::ConnId;
+use poolcounter_protocol::members::commands::{MemberCommand, PROVIDE, TAKE};
 use poolcounter_protocol::members::pool_settings::{Change, Value};
 use poolcounter_protocol::members::request::{From, Named, Refusal, Request, Take, What};
 use poolcounter_protocol::members::wire::{Line, Query};
@@ -9,82 +10,45 @@ use poolcounter_service::access::{Need, Takes, Verb};
 use poolcounter_service::contract::Context;
 use std::borrow::Cow;
 
-/// What can be asked for.
-pub const VERBS: &[&str] = &["take", "provide", "read", "admin"];
-const TAKE: Verb = Verb(0);
-const PROVIDE: Verb = Verb(1);
-const READ: Verb = Verb(2);
-const ADMIN: Verb = Verb(3);
-
 /// Prefix of the name of a group, so that it is not taken for that of a pool.
 const GROUP: &[u8] = b"group:";
-
-/// What each command asks for. Those of providers and cleaners about what they were told to do are free: nobody else was told.
-pub const COMMANDS: &[(&str, Option<Verb>)] = &[
-    ("TAKE", Some(TAKE)),
-    ("TAKEGROUP", Some(TAKE)),
-    ("RETURN", None),
-    ("RENEW", None),
-    ("CANCEL", None),
-    ("IDENTIFY", None),
-    ("BYE", None),
-    ("PROVIDE", Some(PROVIDE)),
-    ("CLEAN", Some(PROVIDE)),
-    ("STARTED", None),
-    ("FAILED", None),
-    ("STOPPED", None),
-    ("ALIVE", None),
-    ("DEAD", None),
-    ("CLEANED", None),
-    ("OFFER", Some(PROVIDE)),
-    ("WITHDRAW", Some(PROVIDE)),
-    ("UTILIZATION", Some(READ)),
-    ("MEMBERS", Some(READ)),
-    ("POOLS", Some(READ)),
-    ("POOL", Some(ADMIN)),
-    ("RECONFIGURE", Some(ADMIN)),
-    ("RMPOOL", Some(ADMIN)),
-    ("ADD", Some(ADMIN)),
-    ("DEL", Some(ADMIN)),
-    ("REPAIR", Some(ADMIN)),
-    ("HOLD", Some(ADMIN)),
-    ("FREE", Some(ADMIN)),
-    ("TAKEBACK", Some(ADMIN)),
-];
 
 /// The name of a pool, or of a group behind [`GROUP`].
 type Key<'a> = Cow<'a, [u8]>;
 
-/// Returns the verb that a line asks for, and the pools and groups that it is about, none if it is about all; None if that is free. Each
+/// Returns the command of a line, whose row has the right that it needs, and the pools and groups that it concerns: none if all. Each
 /// variant is matched with all its fields, so that one that names something cannot be added without a decision here.
-fn asked_for<'a>(line: &Line<'a>) -> Option<(Verb, Vec<Key<'a>>)> {
+fn asked_for<'a>(line: &Line<'a>) -> Option<(MemberCommand, Vec<Key<'a>>)> {
     let request = match line {
-        Line::Query(Query::Utilization { pool } | Query::Members { pool, after: _, limit: _ }) => {
-            return Some((READ, keys_of_pool(pool)));
+        Line::Query(Query::Utilization { pool }) => return Some((MemberCommand::Utilization, keys_of_pool(pool))),
+        Line::Query(Query::Members { pool, after: _, limit: _ }) => {
+            return Some((MemberCommand::Members, keys_of_pool(pool)));
         }
-        Line::Query(Query::Pools) => return Some((READ, Vec::new())),
+        Line::Query(Query::Pools) => return Some((MemberCommand::Pools, Vec::new())),
         Line::Request(request) => request,
     };
     Some(match request {
         Request::Take(Take { from, timeout: _, filter: _, count: _, priority: _, lease: _ }) => match from {
-            From::Pool(pool) => (TAKE, keys_of_pool(pool)),
-            From::Group(group) => (TAKE, vec![group_key(group)]),
+            From::Pool(pool) => (MemberCommand::Take, keys_of_pool(pool)),
+            From::Group(group) => (MemberCommand::TakeGroup, vec![group_key(group)]),
         },
-        Request::Provide { pool, capacity: _ }
-        | Request::Clean { pool }
-        | Request::Offer { named: Named { pool, member: _ }, attributes: _ }
-        | Request::Withdraw { named: Named { pool, member: _ }, now: _ } => (PROVIDE, keys_of_pool(pool)),
-        Request::Pool { name, changes } | Request::Reconfigure { name, changes } => {
-            let groups = changes.iter().filter_map(group_of);
-            (ADMIN, all_of(keys_of_pool(name), groups))
+        Request::Provide { pool, capacity: _ } => (MemberCommand::Provide, keys_of_pool(pool)),
+        Request::Clean { pool } => (MemberCommand::Clean, keys_of_pool(pool)),
+        Request::Offer { named: Named { pool, member: _ }, attributes: _ } => {
+            (MemberCommand::Offer, keys_of_pool(pool))
         }
-        Request::RemovePool { name, graceful: _ } => (ADMIN, keys_of_pool(name)),
-        Request::Add { named: Named { pool, member: _ }, attributes: _ }
-        | Request::Delete { named: Named { pool, member: _ }, now: _ }
-        | Request::Repair(Named { pool, member: _ })
-        | Request::Hold { named: Named { pool, member: _ }, span: _, note: _ }
-        | Request::Free(Named { pool, member: _ }) => (ADMIN, keys_of_pool(pool)),
-        Request::TakeBack { lease: _, note: _ } => (ADMIN, Vec::new()),
+        Request::Withdraw { named: Named { pool, member: _ }, now: _ } => (MemberCommand::Withdraw, keys_of_pool(pool)),
+        Request::Pool { name, changes } => (MemberCommand::Pool, keys_of_changes(name, changes)),
+        Request::Reconfigure { name, changes } => (MemberCommand::Reconfigure, keys_of_changes(name, changes)),
+        Request::RemovePool { name, graceful: _ } => (MemberCommand::RemovePool, keys_of_pool(name)),
+        Request::Add { named: Named { pool, member: _ }, attributes: _ } => (MemberCommand::Add, keys_of_pool(pool)),
+        Request::Delete { named: Named { pool, member: _ }, now: _ } => (MemberCommand::Delete, keys_of_pool(pool)),
+        Request::Repair(Named { pool, member: _ }) => (MemberCommand::Repair, keys_of_pool(pool)),
+        Request::Hold { named: Named { pool, member: _ }, span: _, note: _ } => {
+            (MemberCommand::Hold, keys_of_pool(pool))
+        }
+        Request::Free(Named { pool, member: _ }) => (MemberCommand::Free, keys_of_pool(pool)),
+        Request::TakeBack { lease: _, note: _ } => (MemberCommand::TakeBack, Vec::new()),
         // A number is a lease of the connection itself, or a start that only it was asked for, and a token is known to those alone
         // who were told it.
         Request::Return { lease: _, condition: _ }
@@ -99,6 +63,15 @@ fn asked_for<'a>(line: &Line<'a>) -> Option<(Verb, Vec<Key<'a>>)> {
         | Request::Dead { member: _ }
         | Request::Cleaned { member: _ } => return None,
     })
+}
+
+/// Returns the keys of a pool and of the groups into which changes put it; none if the pool's own name asks for a right for all.
+fn keys_of_changes<'a>(name: &'a [u8], changes: &[Change]) -> Vec<Key<'a>> {
+    let mut keys = keys_of_pool(name);
+    if !keys.is_empty() {
+        keys.extend(changes.iter().filter_map(group_of));
+    }
+    keys
 }
 
 /// Returns the key of a pool; none, which asks for a right for all that there is, if it looks like that of a group.
@@ -118,14 +91,6 @@ fn group_of<'a>(change: &Change) -> Option<Key<'a>> {
     }
 }
 
-/// Adds keys to others, unless those ask for a right for all that there is.
-fn all_of<'a>(mut keys: Vec<Key<'a>>, more: impl Iterator<Item = Key<'a>>) -> Vec<Key<'a>> {
-    if !keys.is_empty() {
-        keys.extend(more);
-    }
-    keys
-}
-
 fn includes(conn: ConnId, verb: Verb, names: &[Key<'_>], context: &Context<'_>) -> bool {
     let keys: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
     context.includes(conn, verb, &keys)
@@ -135,7 +100,8 @@ impl Members {
     /// Looks whether a connection may ask for this now, and returns what it is told if not.
     #[inline(never)]
     pub(super) fn refusal_of(&mut self, conn: ConnId, line: &Line<'_>, context: &mut Context<'_>) -> Option<What> {
-        let (verb, names) = asked_for(line)?;
+        let (command, names) = asked_for(line)?;
+        let verb = command.row().verb?;
         let wanted = match line {
             Line::Request(Request::Take(take)) => Some(take.count.unwrap_or(1)),
             _ => None,

@@ -12,7 +12,7 @@ mod state;
 mod views;
 
 pub use options::PoolsSettings;
-pub use poolcounter_protocol::pools::{request, stats};
+pub use poolcounter_protocol::pools::{commands, request, stats};
 pub use report::MOST_ROWS;
 pub use state::{
     AcquireLock, BadSyntax, BusiestSearch, BusyKey, ClaimInfo, KeyLimits, PoolEvent, PoolsState, PoolsStep, Purpose,
@@ -25,6 +25,7 @@ pub mod wire {
     pub mod listing;
 }
 
+use commands::PoolCommand;
 use log::{debug, trace};
 use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::id::ConnId;
@@ -33,6 +34,7 @@ use poolcounter_core::stats::Figures;
 use poolcounter_core::text::escaped;
 use poolcounter_core::time::Time;
 use poolcounter_core::wheel::Due;
+use poolcounter_protocol::line::{Line, first_line};
 use poolcounter_service::access::Holds;
 use poolcounter_service::contract::{
     Act, Acted, Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
@@ -46,7 +48,7 @@ use poolcounter_service::settings::{self, Configure};
 use stats::PoolStat as Stat;
 use std::io;
 use wire::listing::{self, MOST_LINES};
-use wire::{Line, PoolRequest, StatsQuery};
+use wire::{PoolRequest, StatsQuery};
 
 /// How much of the tables an answer to `STATS REPORT` has: of all that a page could show, what fits well into the output of a
 /// connection that is full already.
@@ -68,8 +70,8 @@ pub const INFO: Info = Info {
     announcement: "listens on",
     listening: options::LISTENING,
     is_private: false,
-    verbs: rights::VERBS,
-    commands: rights::COMMANDS,
+    verbs: commands::VERBS,
+    commands: PoolCommand::ROWS,
     refusal: wire::text_of(Reply::Denied),
     settings: settings::defaults::<PoolsSettings>,
 };
@@ -220,7 +222,7 @@ impl PoolsService {
                 unsent = context.output.len(conn);
             }
             let seen = if consumed == 0 { seen } else { 0 };
-            match wire::first_line(&input[consumed..], seen, self.max_line) {
+            match first_line(&input[consumed..], seen, self.max_line) {
                 Line::Whole(line, len) => match self.handle(conn, line, context) {
                     Handled::Next => consumed += len,
                     Handled::Answered => (consumed, unsent) = (consumed + len, context.output.len(conn)),

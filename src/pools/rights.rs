@@ -2,21 +2,13 @@
 
 use super::{PoolsService, Reply};
 use poolcounter_core::id::ConnId;
+use poolcounter_protocol::pools::commands::{ACQUIRE, STATS};
 use poolcounter_protocol::pools::request::{AcquireLock, KeyLimits};
 use poolcounter_protocol::pools::wire;
-use poolcounter_service::access::{Need, Takes, Verb};
+use poolcounter_service::access::{Need, Takes};
 use poolcounter_service::contract::Context;
 use std::{iter, slice};
 use wire::{PoolRequest, StatsQuery};
-
-/// What can be asked for.
-pub const VERBS: &[&str] = &["acquire", "stats"];
-const ACQUIRE: Verb = Verb(0);
-const STATS: Verb = Verb(1);
-
-/// What each command asks for.
-pub const COMMANDS: &[(&str, Option<Verb>)] =
-    &[("ACQ4ME", Some(ACQUIRE)), ("ACQ4ANY", Some(ACQUIRE)), ("RELEASE", None), ("STATS", Some(STATS))];
 
 impl PoolsService {
     /// Ends the wait of a connection whose rule does not include it any more.

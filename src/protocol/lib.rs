@@ -3,8 +3,12 @@
 //! No module has a socket or knows who holds what. This crate uses `poolcounter-core` alone. Without the feature `daemon` it has
 //! what clients need.
 
+pub mod command;
+pub mod line;
+
 /// The protocol of poolcounterd, and its extensions.
 pub mod pools {
+    pub mod commands;
     pub mod request;
     pub mod stats;
     pub mod wire;
@@ -12,6 +16,7 @@ pub mod pools {
 
 /// The protocol of yrmcds, and its extensions.
 pub mod counters {
+    pub mod commands;
     pub mod request;
     pub mod stats;
     pub mod wire;
@@ -19,6 +24,7 @@ pub mod counters {
 
 /// The protocol of members.
 pub mod members {
+    pub mod commands;
     pub mod pool_settings;
     pub mod request;
     pub mod wire;
@@ -26,6 +32,8 @@ pub mod members {
 
 /// The protocol of beanstalkd, and its extensions.
 pub mod jobs {
+    #[cfg(feature = "daemon")]
+    pub mod commands;
     pub mod name;
     pub mod request;
     #[cfg(feature = "daemon")]

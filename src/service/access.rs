@@ -1,7 +1,5 @@
-//! Who may do what, and how much of it: the rules that the operator has set, and what is counted of those whom they are for.
-//!
-//! A rule is found for each connection when that begins; with it stands, prepared, what each service may be asked for. Without
-//! rules everybody may do everything, and nothing is looked up.
+//! Rules of access: who may do what, and how much of it, with the counts of each rule. The rule of a connection is found when it
+//! begins, and its rights are kept with it. Without rules everything is allowed, and nothing is looked up.
 
 mod asking;
 mod check;
@@ -9,7 +7,8 @@ pub mod report;
 mod rule;
 mod saved;
 
-pub use rule::{Identity, Limits, Rights, Rule, Verb, Who};
+pub use poolcounter_protocol::command::{Command, Verb};
+pub use rule::{Identity, Limits, Rights, Rule, Who};
 pub use saved::{SavedCounts, had_rules};
 
 use crate::container::ServiceId;

@@ -18,7 +18,7 @@
 pub use crate::acts::{Act, Acted, Asker, NotDone};
 pub use crate::peer::{Credentials, GONE, NoProcess, Nobody, Peers, Process, ProcessUsage, Traffic};
 
-use crate::access::{Access, Holds, Verb};
+use crate::access::{Access, Command, Holds};
 use crate::container::{Others, ServiceId};
 use crate::loop_stats::LoopStats;
 use crate::options::{Endpoint, Opt};
@@ -55,9 +55,8 @@ pub struct Info {
     pub is_private: bool,
     /// What it can be asked for, each of which may be allowed or not: the names that rules have for it, of which one bit each is kept.
     pub verbs: &'static [&'static str],
-    /// Its commands, and what each asks for; None where that is free for whoever is connected: it gives something back, or is about
-    /// the connection alone.
-    pub commands: &'static [(&'static str, Option<Verb>)],
+    /// Table of its commands.
+    pub commands: &'static [Command],
     /// What a connection is told that no rule allows, before it is closed.
     pub refusal: &'static [u8],
     /// Returns what its other options set, as it is by default, and what makes the service.

@@ -4,7 +4,7 @@ use crate::contract::{Context, Input, REQUESTS_PER_TURN, Served, Then};
 use log::debug;
 use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::id::ConnId;
-use poolcounter_protocol::pools::wire::{LINE_TOO_LONG, Line, first_line};
+use poolcounter_protocol::line::{LINE_TOO_LONG, Line, first_line};
 
 /// How far a line is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,12 +4,12 @@ use super::player::Target;
 use super::protocol::Protocol;
 use super::script::{Scenario, Then};
 use super::world::World;
+use poolcounter_core::decimal::parse_seconds;
 use poolcounter_core::time::Span;
 use poolcounter_counters::CountersSettings;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_members::MembersSettings;
 use poolcounter_pools::PoolsSettings;
-use poolcounter_protocol::pools::wire;
 use poolcounter_service::container::AllSettings;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -160,9 +160,9 @@ fn settings_of(options: &[String]) -> AllSettings {
         match name.as_str() {
             "--max-locks" => pools.max_locks = number(),
             "--max-line" => pools.max_line = number() as usize,
-            "--max-hold" => pools.max_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
+            "--max-hold" => pools.max_hold = parse_seconds(value.as_bytes()).expect("seconds"),
             "--counter-stats-interval" => counters.interval = Span::from_secs(number().into()),
-            "--warn-hold" => pools.warn_hold = wire::parse_seconds(value.as_bytes()).expect("seconds"),
+            "--warn-hold" => pools.warn_hold = parse_seconds(value.as_bytes()).expect("seconds"),
             "--jobs-max-size" => jobs.max_size = number(),
             "--jobs-max-tubes" => jobs.max_tubes = number() as usize,
             "--jobs-admin" => jobs.admin = value == "true",

@@ -3,6 +3,7 @@
 
 use poolcounter::SERVICES;
 use poolcounter_cli::{COMMANDS, Command, Opt, tables};
+use poolcounter_service::access::Verb;
 use poolcounter_service::options::TableDoc;
 use std::fs;
 
@@ -17,6 +18,10 @@ const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.
 const BEGIN: &str = ".\\\" Made by make docs: the options of ";
 const END: &str = ".\\\" End of the options of ";
 
+/// What begins and ends the part of the daemon's page with the commands of the services.
+const COMMANDS_BEGIN: &str = ".\\\" Made by make docs: the commands of the services.\n";
+const COMMANDS_END: &str = ".\\\" End of the commands of the services.\n";
+
 /// What the template says before its settings.
 const HEAD: &str = "\
 # Settings of the poolcounter daemon, which poolcounter(8) describes. Each line shows the default; to change it, remove the
@@ -28,8 +33,8 @@ const HEAD: &str = "\
 ";
 
 #[test]
-fn the_options_in_the_manual_are_those_of_the_tables() {
-    keep(DAEMON, &with_options(&read(DAEMON), &COMMANDS[0]));
+fn options_and_commands_in_the_manual_are_those_of_the_tables() {
+    keep(DAEMON, &with_commands(&with_options(&read(DAEMON), &COMMANDS[0])));
     let others = COMMANDS[1..].iter().filter(|command| own_options(command).next().is_some());
     keep(OTHERS, &others.fold(read(OTHERS), |page, command| with_options(&page, command)));
 }
@@ -73,11 +78,58 @@ fn own_options(command: &Command) -> impl Iterator<Item = Opt<()>> {
 
 /// The page with the command's options between their marks.
 fn with_options(page: &str, command: &Command) -> String {
-    let (begin, end) = (format!("{BEGIN}{}.\n", command.name), format!("{END}{}.\n", command.name));
-    let (before, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("the page lacks {begin}"));
-    let (_, after) = rest.split_once(&end).unwrap_or_else(|| panic!("the page lacks {end}"));
     let items: String = own_options(command).map(|option| item(&option)).collect();
-    format!("{before}{begin}.Bl -tag -width Ds\n{items}.El\n{end}{after}")
+    let (begin, end) = (format!("{BEGIN}{}.\n", command.name), format!("{END}{}.\n", command.name));
+    between(page, &begin, &end, &format!(".Bl -tag -width Ds\n{items}.El\n"))
+}
+
+/// The page with some text between two marks.
+fn between(page: &str, begin: &str, end: &str, text: &str) -> String {
+    let (before, rest) = page.split_once(begin).unwrap_or_else(|| panic!("the page lacks {begin}"));
+    let (_, after) = rest.split_once(end).unwrap_or_else(|| panic!("the page lacks {end}"));
+    format!("{before}{begin}{text}{end}{after}")
+}
+
+/// The page with the commands of each service, and the right that each needs.
+fn with_commands(page: &str) -> String {
+    let mut text = String::new();
+    for info in SERVICES {
+        text += &format!(".Ss Commands of the {}\n.Bl -tag -width Ds\n", info.name);
+        for row in info.commands {
+            let right = |verb: Verb| format!("{}:{}", info.name, info.verbs[usize::from(verb.0)]);
+            let right = row.verb.map_or("no right is needed".into(), right);
+            text += &format!(".It Ic {}{}\n{}\n.Pq {right}\n", row.word, arguments(row.arguments), row.help);
+        }
+        text += ".El\n";
+    }
+    between(page, COMMANDS_BEGIN, COMMANDS_END, &text)
+}
+
+/// Arguments such as `<key> [who=<name>]...` in mdoc, with a space before each macro.
+fn arguments(text: &str) -> String {
+    let (mut markup, mut rest) = (String::new(), text);
+    let mut is_glued = false;
+    while !rest.is_empty() {
+        let word = rest.trim_start();
+        is_glued &= word.len() == rest.len();
+        let len = match word.as_bytes()[0] {
+            b'[' | b']' | b'|' => 1,
+            b'<' => word.find('>').expect("closes") + 1,
+            _ => word.find(['[', ']', '|', '<', ' ']).unwrap_or(word.len()),
+        };
+        let (token, left) = word.split_at(len);
+        let glue = if is_glued && token != "]" { " Ns" } else { "" };
+        markup += &match token {
+            "[" => format!("{glue} Oo"),
+            "]" => " Oc".into(),
+            "|" | "..." => format!("{glue} {token}"),
+            _ if token.starts_with('<') => format!("{glue} Ar {}", token.trim_matches(['<', '>'])),
+            _ => format!("{glue} Cm \\&{token}"),
+        };
+        is_glued = token != "[";
+        rest = left;
+    }
+    markup
 }
 
 /// One item of the list of options.

@@ -9,7 +9,7 @@ use poolcounter_core::proxy::{Header, Tls};
 use poolcounter_core::stats::Stat as _;
 use poolcounter_core::time::Span;
 use poolcounter_http::HttpSettings;
-use poolcounter_protocol::counters::wire::Opcode;
+use poolcounter_protocol::counters::commands::Opcode;
 use poolcounter_service::access::{Rule, Verb};
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::Info;
@@ -228,7 +228,7 @@ fn denies(service: &str, command: &str, rights: &[String]) -> bool {
 fn each_command(mut look: impl FnMut(&'static Info, &'static str, Option<Verb>)) {
     for info in SERVICES {
         assert!(!info.commands.is_empty(), "{} has commands", info.name);
-        info.commands.iter().for_each(|(command, verb)| look(info, command, *verb));
+        info.commands.iter().for_each(|row| look(info, row.word, row.verb));
     }
 }
 
@@ -402,7 +402,7 @@ fn a_pool_is_not_named_like_a_group() {
 fn every_command_has_a_row() {
     let rows = |service: &str| {
         let info = SERVICES.iter().find(|info| info.name == service).expect("is in the registry");
-        info.commands.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>()
+        info.commands.iter().map(|row| row.word.to_string()).collect::<Vec<_>>()
     };
     let counted = poolcounter_jobs::stats::Jobs::ALL.iter().filter_map(|stat| stat.row().name.strip_prefix("cmd-"));
     let counted: Vec<&str> = counted.collect();
@@ -419,8 +419,8 @@ fn the_manual_has_the_tables() {
     let manual = include_str!("../../poolcounter.8");
     for info in SERVICES {
         for (at, verb) in info.verbs.iter().enumerate() {
-            let commands = info.commands.iter().filter(|(_, of)| of.is_some_and(|of| usize::from(of.0) == at));
-            let commands: Vec<&str> = commands.map(|(name, _)| *name).collect();
+            let commands = info.commands.iter().filter(|row| row.verb.is_some_and(|of| usize::from(of.0) == at));
+            let commands: Vec<&str> = commands.map(|row| row.word).collect();
             let row = format!(".It Cm {} : Ns Cm {verb}\n{}.\n", info.name, commands.join(", "));
             assert!(manual.contains(&row), "{row}");
         }

@@ -8,9 +8,9 @@ use crate::store::Standing;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
-use poolcounter_protocol::jobs::wire::commands::Sees;
+use poolcounter_protocol::jobs::commands::{self, Sees};
+use poolcounter_protocol::jobs::wire::replies;
 use poolcounter_protocol::jobs::wire::stream::Item;
-use poolcounter_protocol::jobs::wire::{self, replies};
 use poolcounter_service::contract::Context;
 
 impl JobQueue {
@@ -92,7 +92,7 @@ impl JobQueue {
         }
         let is_between = session.stream.is_between();
         let is_put = !is_between || input.starts_with(b"put");
-        if put.is_none() && is_between && !wire::commands::may_change(input) {
+        if put.is_none() && is_between && !commands::may_change(input) {
             return false;
         }
         // A put changes nothing while the store fails, and what has waited too long is not done.
@@ -111,7 +111,7 @@ impl JobQueue {
         if put <= self.state.last_committed() || !session.stream.is_between() {
             return None;
         }
-        let is_seen = match wire::commands::sees(input) {
+        let is_seen = match commands::sees(input) {
             (Sees::No, _) => false,
             (Sees::Named, id) => id.is_some_and(|id| self.state.is_pending(JobId(id))),
             (Sees::Any, _) => true,

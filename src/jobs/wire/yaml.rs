@@ -5,7 +5,7 @@ use crate::state::queries::{JobStats, Summary, TubeStats};
 use crate::stats::Jobs;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Time;
-use poolcounter_protocol::jobs::wire::commands;
+use poolcounter_protocol::jobs::commands::{self, JobCommand};
 use std::io::Write;
 
 macro_rules! put {
@@ -104,8 +104,8 @@ pub fn write_names<'a>(bytes: &mut Vec<u8>, names: impl Iterator<Item = &'a [u8]
 
 /// Writes what `extensions` tells: every command word, then the options of put-job.
 pub fn write_extensions(bytes: &mut Vec<u8>) {
-    for word in commands::words() {
-        put!(bytes, "- {word}");
+    for row in JobCommand::ROWS {
+        put!(bytes, "- {}", row.word);
     }
     for option in commands::OPTIONS {
         put!(bytes, "- put-job:{option}");

@@ -3,6 +3,7 @@
 //! A frame is a header of 12 bytes (magic, opcode, flags or status, reserved, body length, opaque) and its body. All numbers
 //! are big-endian. A reply carries the opaque bytes of its request.
 
+use super::commands::Opcode;
 use super::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
 use crate::counters::stats::CounterStat as Stat;
 use poolcounter_core::stats::Figures;
@@ -22,23 +23,6 @@ pub const STATUS_OFFSET: usize = 2;
 const REQUEST_MAGIC: u8 = 0x90;
 const REPLY_MAGIC: u8 = 0x91;
 const OK: u8 = 0x00;
-
-/// What a request asks for: its second byte.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Opcode {
-    /// Nothing.
-    Noop = 0x00,
-    /// A counter's consumption.
-    Get = 0x01,
-    /// Some units.
-    Acquire = 0x02,
-    /// To give some units back.
-    Release = 0x03,
-    /// Statistics.
-    Stats = 0x10,
-    /// Every counter.
-    Dump = 0x11,
-}
 
 /// The opcode in the reply to one that this protocol does not have.
 const UNKNOWN: u8 = 0x12;
@@ -82,14 +66,6 @@ pub struct Header {
     pub body_bytes: usize,
     /// The bytes that the reply repeats.
     pub opaque: [u8; 4],
-}
-
-impl Opcode {
-    /// Returns the opcode with this number, if there is one.
-    pub fn of(byte: u8) -> Option<Opcode> {
-        let known = [Opcode::Noop, Opcode::Get, Opcode::Acquire, Opcode::Release, Opcode::Stats, Opcode::Dump];
-        known.into_iter().find(|opcode| *opcode as u8 == byte)
-    }
 }
 
 impl Header {

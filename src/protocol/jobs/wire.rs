@@ -1,11 +1,11 @@
 //! The protocol: beanstalkd 1.13 and its extensions. Lines to requests, replies to bytes. It knows nothing of who has what.
 
+use super::commands::JobCommand;
 use super::name::{Pattern, TubeName};
 use super::request::{JobId, JobState, SummaryBy, Until};
 use super::values::{Backoff, Failure, LimitOf, Peek, Put, PutOptions, Refusal, Reserve};
 
 pub mod client;
-pub mod commands;
 pub mod replies;
 pub mod stream;
 mod words;
@@ -132,82 +132,71 @@ pub fn parse(line: &[u8]) -> Line<'_> {
         Some(space) => (&line[..space], Some(&line[space..])),
         None => (line, None),
     };
-    let mut words = Words::new(rest);
-    match word {
-        b"put" => put(&mut words).unwrap_or(Line::Refused(Refusal::BadFormat)),
-        b"put-job" => put_job(&mut words).unwrap_or(Line::Refused(Refusal::BadFormat)),
-        b"put-many" => put_many(&mut words).unwrap_or(Line::Refused(Refusal::BadFormat)),
-        b"fail" => fail(&mut words).unwrap_or(Line::Refused(Refusal::BadFormat)),
-        _ => match request(word, &mut words) {
-            Some(Ok(request)) => Line::Request(request),
-            Some(Err(words::Wrong)) => Line::Refused(Refusal::BadFormat),
-            // As beanstalkd has it, which reads lines as strings of C.
-            None if line.contains(&0) => Line::Refused(Refusal::BadFormat),
-            None => Line::Refused(Refusal::UnknownCommand),
-        },
+    match JobCommand::of_word(word) {
+        Some(command) => read(command, &mut Words::new(rest)).unwrap_or(Line::Refused(Refusal::BadFormat)),
+        // As beanstalkd has it, which reads lines as strings of C.
+        None if line.contains(&0) => Line::Refused(Refusal::BadFormat),
+        None => Line::Refused(Refusal::UnknownCommand),
     }
 }
 
-/// Returns the request of a command word, if it is one.
-fn request<'a>(word: &[u8], words: &mut Words<'a>) -> Option<Result<Request<'a>, words::Wrong>> {
-    Some(match word {
-        b"reserve" => words.end(Request::Reserve(Reserve { timeout: None, many: None })),
-        b"peek-ready" => words.end(Request::PeekFirst(Peek::Ready)),
-        b"peek-delayed" => words.end(Request::PeekFirst(Peek::Delayed)),
-        b"peek-buried" => words.end(Request::PeekFirst(Peek::Buried)),
-        b"stats" => words.end(Request::Stats),
-        b"list-tubes" => words.end(Request::ListTubes),
-        b"list-tube-used" => words.end(Request::ListTubeUsed),
-        b"list-tubes-watched" => words.end(Request::ListTubesWatched),
-        b"quit" => words.end(Request::Quit),
-        b"extensions" => words.end(Request::Extensions),
-        b"drain" => words.end(Request::Drain),
-        b"undrain" => words.end(Request::Undrain),
-        b"reserve-job" => words.last_id(Request::ReserveJob),
-        b"delete" => words.last_id(Request::Delete),
-        b"touch" => words.last_id(Request::Touch),
-        b"peek" => words.last_id(Request::Peek),
-        b"kick-job" => words.last_id(Request::KickJob),
-        b"stats-job" => words.last_id(Request::StatsJob),
-        _ => return request_with_words(word, words).transpose(),
-    })
-}
-
-fn request_with_words<'a>(word: &[u8], words: &mut Words<'a>) -> Result<Option<Request<'a>>, words::Wrong> {
-    let request = match word {
-        b"use" => Request::Use(words.tube()?),
-        b"reserve-with-timeout" => Request::Reserve(Reserve { timeout: Some(words.timeout()?), many: None }),
-        b"reserve-many" => {
+/// Reads what follows a command word.
+fn read<'a>(command: JobCommand, words: &mut Words<'a>) -> Result<Line<'a>, words::Wrong> {
+    let request = match command {
+        JobCommand::Put => return put(words),
+        JobCommand::PutJob => return put_job(words),
+        JobCommand::PutMany => return put_many(words),
+        JobCommand::Fail => return fail(words),
+        JobCommand::Use => Request::Use(words.tube()?),
+        JobCommand::Reserve => Request::Reserve(Reserve { timeout: None, many: None }),
+        JobCommand::ReserveWithTimeout => Request::Reserve(Reserve { timeout: Some(words.timeout()?), many: None }),
+        JobCommand::ReserveMany => {
             let many = Some(words.count()?);
             Request::Reserve(Reserve { timeout: Some(words.timeout()?), many })
         }
-        b"release" => Request::Release(words.id()?, words.u32()?, words.u32()?),
-        b"bury" => Request::Bury(words.id()?, words.u32()?),
-        b"watch" => Request::Watch(words.pattern()?, words.optional(Words::weight)?),
-        b"ignore" => Request::Ignore(words.pattern()?),
-        b"kick" => Request::Kick(words.u32()?),
-        b"stats-tube" => Request::StatsTube(words.tube()?),
-        b"pause-tube" => {
+        JobCommand::ReserveJob => Request::ReserveJob(words.id()?),
+        JobCommand::Delete => Request::Delete(words.id()?),
+        JobCommand::Release => Request::Release(words.id()?, words.u32()?, words.u32()?),
+        JobCommand::Bury => Request::Bury(words.id()?, words.u32()?),
+        JobCommand::Touch => Request::Touch(words.id()?),
+        JobCommand::Watch => Request::Watch(words.pattern()?, words.optional(Words::weight)?),
+        JobCommand::Ignore => Request::Ignore(words.pattern()?),
+        JobCommand::Peek => Request::Peek(words.id()?),
+        JobCommand::PeekReady => Request::PeekFirst(Peek::Ready),
+        JobCommand::PeekDelayed => Request::PeekFirst(Peek::Delayed),
+        JobCommand::PeekBuried => Request::PeekFirst(Peek::Buried),
+        JobCommand::Kick => Request::Kick(words.u32()?),
+        JobCommand::KickJob => Request::KickJob(words.id()?),
+        JobCommand::KickAll => Request::KickAll(words.pattern()?),
+        JobCommand::Stats => Request::Stats,
+        JobCommand::StatsJob => Request::StatsJob(words.id()?),
+        JobCommand::StatsTube => Request::StatsTube(words.tube()?),
+        JobCommand::ListTubes => Request::ListTubes,
+        JobCommand::ListTubeUsed => Request::ListTubeUsed,
+        JobCommand::ListTubesWatched => Request::ListTubesWatched,
+        JobCommand::ListJobs => list_jobs(words)?,
+        JobCommand::Summary => Request::Summary(words.optional(Words::summary_by)?.unwrap_or(SummaryBy::Wiki)),
+        JobCommand::PauseTube => {
             // Before this name alone beanstalkd takes several spaces.
             words.skip_spaces();
             Request::PauseTube(words.pattern()?, words.u32()?)
         }
-        b"root" => Request::Root(words.tube()?, words.text(MAX_KEY)?, words.number(0, u64::MAX)?),
-        b"identify" => Request::Identify(words.text(MAX_GROUP)?),
-        b"limit" => limit(words)?,
-        b"retry" => retry(words)?,
-        b"dead-letter" => Request::DeadLetter(words.pattern()?, words.optional(Words::tube)?),
-        b"clear" => match (words.pattern()?, words.optional(Words::state)?) {
+        JobCommand::Root => Request::Root(words.tube()?, words.text(MAX_KEY)?, words.number(0, u64::MAX)?),
+        JobCommand::Identify => Request::Identify(words.text(MAX_GROUP)?),
+        JobCommand::Limit => limit(words)?,
+        JobCommand::Retry => retry(words)?,
+        JobCommand::DeadLetter => Request::DeadLetter(words.pattern()?, words.optional(Words::tube)?),
+        JobCommand::Clear => match (words.pattern()?, words.optional(Words::state)?) {
             (_, Some(JobState::Reserved)) => return Err(words::Wrong),
             (pattern, state) => Request::Clear(pattern, state),
         },
-        b"kick-all" => Request::KickAll(words.pattern()?),
-        b"list-jobs" => list_jobs(words)?,
-        b"summary" => Request::Summary(words.optional(Words::summary_by)?.unwrap_or(SummaryBy::Wiki)),
-        b"store-copy" => Request::StoreCopy(words.file_name()?),
-        _ => return Ok(None),
+        JobCommand::StoreCopy => Request::StoreCopy(words.file_name()?),
+        JobCommand::Extensions => Request::Extensions,
+        JobCommand::Drain => Request::Drain,
+        JobCommand::Undrain => Request::Undrain,
+        JobCommand::Quit => Request::Quit,
     };
-    words.end(Some(request))
+    words.end(Line::Request(request))
 }
 
 fn retry<'a>(words: &mut Words<'a>) -> Result<Request<'a>, words::Wrong> {
@@ -442,7 +431,7 @@ mod tests {
 
     #[test]
     fn the_words_are_those_of_the_parser() {
-        for word in commands::words() {
+        for word in JobCommand::ROWS.iter().map(|row| row.word) {
             assert_ne!(parse(word.as_bytes()), Line::Refused(Refusal::UnknownCommand), "{word}");
         }
     }

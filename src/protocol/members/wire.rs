@@ -1,8 +1,10 @@
 //! The members protocol: lines to requests, events to lines. It knows nothing of who holds what.
 
+use super::commands::MemberCommand;
 use super::pool_settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Value};
 use super::request::{Attributes, Condition, From, LeaseName, Named, Refusal, Request, Take, Token};
-use crate::pools::wire::{LineWords, parse_number, parse_seconds};
+use crate::line::LineWords;
+use poolcounter_core::decimal::{parse_number, parse_seconds};
 use poolcounter_core::time::Span;
 
 pub mod client;
@@ -57,39 +59,40 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
         return Err(Refusal::BadCommand);
     }
     let mut words = LineWords(line);
-    let command = words.next().unwrap_or_default();
-    if let Some(query) = parse_query(command, &mut words) {
-        return query.and_then(|query| words.end(Line::Query(query)));
-    }
-    let request = match command {
-        b"TAKE" => parse_take(From::Pool(words.name()?), &mut words)?,
-        b"TAKEGROUP" => parse_take(From::Group(words.name()?), &mut words)?,
-        b"RETURN" => Request::Return { lease: parse_lease(words.word()?)?, condition: parse_condition(words.next())? },
-        b"RENEW" => Request::Renew { token: parse_token(words.word()?)?, span: words.positive_seconds()? },
-        b"CANCEL" => Request::Cancel,
-        b"IDENTIFY" => Request::Identify { name: words.name()? },
-        b"BYE" => Request::Bye,
-        b"PROVIDE" => Request::Provide { pool: words.name()?, capacity: words.number()? },
-        b"CLEAN" => Request::Clean { pool: words.name()? },
-        b"STARTED" => {
-            let start = parse_long(words.word()?)?;
-            Request::Started { start, member: words.member()?, attributes: parse_attributes(&mut words)? }
-        }
-        b"FAILED" => Request::Failed { start: parse_long(words.word()?)?, text: words.text() },
-        b"STOPPED" => Request::Stopped { member: words.member()? },
-        b"ALIVE" => Request::Alive { member: words.member()? },
-        b"DEAD" => Request::Dead { member: words.member()? },
-        b"CLEANED" => Request::Cleaned { member: words.member()? },
-        b"OFFER" => Request::Offer { named: words.named()?, attributes: parse_attributes(&mut words)? },
-        b"WITHDRAW" => Request::Withdraw { named: words.named()?, now: words.flag(b"NOW")? },
-        _ => parse_operator(command, &mut words)?,
-    };
-    words.end(Line::Request(request))
+    let command = words.next().and_then(MemberCommand::of_word).ok_or(Refusal::BadCommand)?;
+    let line = read(command, &mut words)?;
+    words.end(line)
 }
 
-fn parse_operator<'a>(command: &[u8], words: &mut LineWords<'a>) -> Result<Request<'a>, Refusal> {
-    Ok(match command {
-        b"POOL" => {
+/// Reads what follows a command word.
+fn read<'a>(command: MemberCommand, words: &mut LineWords<'a>) -> Result<Line<'a>, Refusal> {
+    Ok(Line::Request(match command {
+        MemberCommand::Take => parse_take(From::Pool(words.name()?), words)?,
+        MemberCommand::TakeGroup => parse_take(From::Group(words.name()?), words)?,
+        MemberCommand::Return => {
+            Request::Return { lease: parse_lease(words.word()?)?, condition: parse_condition(words.next())? }
+        }
+        MemberCommand::Renew => Request::Renew { token: parse_token(words.word()?)?, span: words.positive_seconds()? },
+        MemberCommand::Cancel => Request::Cancel,
+        MemberCommand::Identify => Request::Identify { name: words.name()? },
+        MemberCommand::Bye => Request::Bye,
+        MemberCommand::Provide => Request::Provide { pool: words.name()?, capacity: words.number()? },
+        MemberCommand::Clean => Request::Clean { pool: words.name()? },
+        MemberCommand::Started => {
+            let start = parse_long(words.word()?)?;
+            Request::Started { start, member: words.member()?, attributes: parse_attributes(words)? }
+        }
+        MemberCommand::Failed => Request::Failed { start: parse_long(words.word()?)?, text: words.text() },
+        MemberCommand::Stopped => Request::Stopped { member: words.member()? },
+        MemberCommand::Alive => Request::Alive { member: words.member()? },
+        MemberCommand::Dead => Request::Dead { member: words.member()? },
+        MemberCommand::Cleaned => Request::Cleaned { member: words.member()? },
+        MemberCommand::Offer => Request::Offer { named: words.named()?, attributes: parse_attributes(words)? },
+        MemberCommand::Withdraw => Request::Withdraw { named: words.named()?, now: words.flag(b"NOW")? },
+        MemberCommand::Utilization => return Ok(Line::Query(Query::Utilization { pool: words.name()? })),
+        MemberCommand::Members => return parse_members(words).map(Line::Query),
+        MemberCommand::Pools => return Ok(Line::Query(Query::Pools)),
+        MemberCommand::Pool => {
             let name = words.name()?;
             let mut changes = Vec::new();
             for key in [Key::init, Key::max] {
@@ -97,30 +100,19 @@ fn parse_operator<'a>(command: &[u8], words: &mut LineWords<'a>) -> Result<Reque
             }
             Request::Pool { name, changes: parse_changes(changes, words)? }
         }
-        b"RECONFIGURE" => Request::Reconfigure { name: words.name()?, changes: parse_changes(Vec::new(), words)? },
-        b"RMPOOL" => Request::RemovePool { name: words.name()?, graceful: words.flag(b"GRACEFUL")? },
-        b"ADD" => Request::Add { named: words.named()?, attributes: parse_attributes(words)? },
-        b"DEL" => Request::Delete { named: words.named()?, now: words.flag(b"NOW")? },
-        b"REPAIR" => Request::Repair(words.named()?),
-        b"HOLD" => {
-            let named = words.named()?;
-            let span = parse_seconds(words.word()?).ok_or(Refusal::BadSyntax("seconds are digits with decimals"))?;
-            Request::Hold { named, span, note: words.text() }
+        MemberCommand::Reconfigure => {
+            Request::Reconfigure { name: words.name()?, changes: parse_changes(Vec::new(), words)? }
         }
-        b"FREE" => Request::Free(words.named()?),
-        b"TAKEBACK" => Request::TakeBack { lease: parse_long(words.word()?)?, note: words.text() },
-        _ => return Err(Refusal::BadCommand),
-    })
-}
-
-/// Reads a query; None when the command is not one.
-fn parse_query<'a>(command: &[u8], words: &mut LineWords<'a>) -> Option<Result<Query<'a>, Refusal>> {
-    Some(match command {
-        b"UTILIZATION" => words.name().map(|pool| Query::Utilization { pool }),
-        b"MEMBERS" => parse_members(words),
-        b"POOLS" => Ok(Query::Pools),
-        _ => return None,
-    })
+        MemberCommand::RemovePool => Request::RemovePool { name: words.name()?, graceful: words.flag(b"GRACEFUL")? },
+        MemberCommand::Add => Request::Add { named: words.named()?, attributes: parse_attributes(words)? },
+        MemberCommand::Delete => Request::Delete { named: words.named()?, now: words.flag(b"NOW")? },
+        MemberCommand::Repair => Request::Repair(words.named()?),
+        MemberCommand::Hold => {
+            Request::Hold { named: words.named()?, span: seconds_of(words.word()?)?, note: words.text() }
+        }
+        MemberCommand::Free => Request::Free(words.named()?),
+        MemberCommand::TakeBack => Request::TakeBack { lease: parse_long(words.word()?)?, note: words.text() },
+    }))
 }
 
 fn parse_members<'a>(words: &mut LineWords<'a>) -> Result<Query<'a>, Refusal> {

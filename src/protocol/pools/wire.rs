@@ -1,11 +1,10 @@
 //! The PoolCounter protocol: lines to requests, replies to lines. It does not know the pools.
 
-pub use poolcounter_core::decimal::{parse_number, parse_seconds};
-
+use super::commands::PoolCommand;
 use super::request::{AcquireLock, BadSyntax, KeyLimits, MOST_LIMITS, Purpose, Reply};
+use crate::line::{LINE_TOO_LONG, LineWords};
 use crate::pools::stats::PoolStat as Stat;
-use memchr::memchr;
-use poolcounter_core::decimal::first_number;
+use poolcounter_core::decimal::{parse_number, parse_seconds};
 use poolcounter_core::stats::{Figures, Stat as _, Unit};
 use poolcounter_core::time::Span;
 use std::io::Write;
@@ -55,38 +54,9 @@ pub const USUAL_KEYS: usize = 20;
 /// How many rows of each table `STATS REPORT` has by default.
 pub const USUAL_ROWS: usize = 20;
 
-/// What stands at the front of a connection's input.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Line<'a> {
-    /// A line without its end, and how many bytes it takes with it.
-    Whole(&'a [u8], usize),
-    /// No end of line yet.
-    Partial,
-    /// More bytes than a line may have.
-    TooLong,
-}
-
 const RELEASE: &[u8] = b"RELEASE";
-/// The answer to a line that is too long; the connection ends after it.
-pub const LINE_TOO_LONG: &[u8] = b"ERROR LINE_TOO_LONG\n";
 /// The answer to `STATS` of something that is no statistic.
 pub const WRONG_STAT: &[u8] = b"ERROR WRONG_STAT\n";
-
-/// Returns the first line of the input, which ends in LF or CR LF. Its end is not among the first `seen` bytes. A line may have
-/// `max` bytes before its LF.
-pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
-    // Half of all lines.
-    if input.starts_with(b"RELEASE\n") && max >= RELEASE.len() {
-        return Line::Whole(RELEASE, RELEASE.len() + 1);
-    }
-    let searched = input.len().min(max + 1);
-    let seen = seen.min(searched);
-    match memchr(b'\n', &input[seen..searched]).map(|at| seen + at) {
-        Some(end) => Line::Whole(input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]), end + 1),
-        None if input.len() > max => Line::TooLong,
-        None => Line::Partial,
-    }
-}
 
 /// Returns the request in a line without its end.
 #[inline]
@@ -111,74 +81,12 @@ fn parse_rare(line: &[u8]) -> PoolRequest<'_> {
         return PoolRequest::Unknown;
     }
     let mut parameters = LineWords(line);
-    match parameters.next().unwrap_or_default() {
-        b"ACQ4ME" | b"ACQ4ANY" => PoolRequest::Acquire(Err(BadSyntax)),
-        b"RELEASE" => PoolRequest::Release(parameters.next()),
-        b"STATS" => parse_stats(parameters),
-        _ => PoolRequest::Unknown,
+    match PoolCommand::of_word(parameters.next().unwrap_or_default()) {
+        Some(PoolCommand::Acq4Me | PoolCommand::Acq4Any) => PoolRequest::Acquire(Err(BadSyntax)),
+        Some(PoolCommand::Release) => PoolRequest::Release(parameters.next()),
+        Some(PoolCommand::Stats) => parse_stats(parameters),
+        None => PoolRequest::Unknown,
     }
-}
-
-/// The words of a line, which are separated by one or more spaces.
-pub struct LineWords<'a>(pub &'a [u8]);
-
-impl<'a> Iterator for LineWords<'a> {
-    type Item = &'a [u8];
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a [u8]> {
-        self.skip_spaces();
-        let end = self.0.iter().position(|byte| *byte == b' ').unwrap_or(self.0.len());
-        let (word, rest) = self.0.split_at(end);
-        self.0 = rest;
-        (end > 0).then_some(word)
-    }
-}
-
-impl<'a> LineWords<'a> {
-    #[inline]
-    fn skip_spaces(&mut self) {
-        while let [b' ', rest @ ..] = self.0 {
-            self.0 = rest;
-        }
-    }
-
-    /// Takes the next word if it is a key: one without NUL.
-    #[inline]
-    fn take_key(&mut self) -> Option<&'a [u8]> {
-        self.skip_spaces();
-        let (key, rest) = self.0.split_at(key_len(self.0));
-        self.0 = rest;
-        (!key.is_empty() && rest.first() != Some(&0)).then_some(key)
-    }
-
-    /// Takes the next word if [`parse_number`] would return a number, which it returns; else it stays.
-    #[inline]
-    fn take_number(&mut self) -> Option<u32> {
-        self.skip_spaces();
-        let (number, rest) = first_number(self.0)?;
-        self.0 = rest;
-        Some(number)
-    }
-}
-
-/// Returns how many bytes stand before the first space or NUL. It looks at eight at a time.
-#[inline]
-fn key_len(bytes: &[u8]) -> usize {
-    const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
-    // Space and NUL are the bytes of which nothing is left without this bit.
-    const SPACE: u64 = u64::from_ne_bytes([b' '; 8]);
-    let (words, tail) = bytes.as_chunks::<8>();
-    for (at, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word) & !SPACE;
-        // The lowest byte whose highest bit is set here is the lowest that is zero.
-        let zeros = word.wrapping_sub(ONES) & !word & (ONES << 7);
-        if zeros != 0 {
-            return at * 8 + zeros.trailing_zeros() as usize / 8;
-        }
-    }
-    let in_tail = tail.iter().position(|byte| matches!(*byte, b' ' | 0));
-    bytes.len() - tail.len() + in_tail.unwrap_or(tail.len())
 }
 
 // Among all else there would not be registers enough for it.
@@ -440,19 +348,6 @@ mod tests {
         for (line, rows) in [(" report", 20), (" REPORT 0", 0), (" REPORT  7", 7)] {
             assert_eq!(parse(format!("STATS{line}").as_bytes()), PoolRequest::Report(rows), "{line}");
         }
-    }
-
-    #[test]
-    fn lines_end_in_lf_or_cr_lf() {
-        assert_eq!(first_line(b"a\r\nb\n", 0, 9), Line::Whole(b"a", 3));
-        assert_eq!(first_line(b"a\rb\r\r\n", 0, 9), Line::Whole(b"a\rb\r", 6));
-        assert_eq!(first_line(b"abc\n", 0, 3), Line::Whole(b"abc", 4));
-        assert_eq!(first_line(b"abc", 0, 3), Line::Partial);
-        assert_eq!(first_line(b"abcd", 0, 3), Line::TooLong);
-        assert_eq!(first_line(b"abcd\n", 0, 3), Line::TooLong);
-        assert_eq!(first_line(b"abc\n", 3, 3), Line::Whole(b"abc", 4));
-        assert_eq!(first_line(b"abcd", 4, 3), Line::TooLong);
-        assert_eq!(first_line(b"abc", 3, 9), Line::Partial);
     }
 
     #[test]

@@ -2,11 +2,8 @@
 
 use crate::peer::Credentials;
 use poolcounter_core::glob;
+use poolcounter_protocol::command::Verb;
 use std::net::IpAddr;
-
-/// What a service can be asked for, by its place in the service's list of such verbs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Verb(pub u8);
 
 /// One whom a rule is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,13 +96,6 @@ impl Rule {
     /// Returns whether it is for users or groups of this machine.
     pub fn is_for_users(&self) -> bool {
         self.who.iter().any(|who| matches!(who, Who::User(_) | Who::Group { .. }))
-    }
-}
-
-impl Verb {
-    /// Returns its bit.
-    const fn bit(self) -> u32 {
-        1 << self.0
     }
 }
 

@@ -1,12 +1,12 @@
 //! Raw bytes into the parser of the pools protocol, beside a naive reading of the same words.
 
+use poolcounter_core::decimal::{parse_number, parse_seconds};
 use poolcounter_core::stats::Stat as _;
 use poolcounter_core::time::Span;
 use poolcounter_pools::{AcquireLock, BadSyntax, KeyLimits, Purpose};
+use poolcounter_protocol::line::{Line, first_line};
 use poolcounter_protocol::pools::stats::PoolStat;
-use poolcounter_protocol::pools::wire::{
-    Line, PoolRequest, StatsQuery, first_line, parse, parse_number, parse_seconds,
-};
+use poolcounter_protocol::pools::wire::{PoolRequest, StatsQuery, parse};
 
 /// The longest line that is tried.
 const MAX_LINE: usize = 100;

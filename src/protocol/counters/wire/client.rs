@@ -1,8 +1,7 @@
 //! The client's side of the protocol: requests to frames, frames to replies. Codes and texts are those of the server.
 
-use super::{
-    CounterRequest, FIELDS_BYTES, HEADER_BYTES, OK, Opcode, REPLY_MAGIC, REQUEST_MAGIC, UNKNOWN, code_of, write_text,
-};
+use super::{CounterRequest, FIELDS_BYTES, HEADER_BYTES, OK, REPLY_MAGIC, REQUEST_MAGIC, UNKNOWN, code_of, write_text};
+use crate::counters::commands::Opcode;
 use crate::counters::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
 use crate::counters::stats::CounterStat as Stat;
 use poolcounter_core::stats::{Figures, Stat as _};
@@ -39,7 +38,7 @@ pub enum CounterReply<'a> {
 /// When its name is longer.
 pub fn write_request(bytes: &mut Vec<u8>, request: &CounterRequest<'_>) {
     let start = bytes.len();
-    bytes.extend_from_slice(&[REQUEST_MAGIC, opcode_of(request) as u8, 0, 0, 0, 0, 0, 0]);
+    bytes.extend_from_slice(&[REQUEST_MAGIC, opcode_of(request).byte(), 0, 0, 0, 0, 0, 0]);
     bytes.extend_from_slice(&OPAQUE);
     match request {
         CounterRequest::Noop | CounterRequest::Stats | CounterRequest::Dump => {}
@@ -74,7 +73,7 @@ impl ReplyHeader {
     pub fn parse(header: &[u8; HEADER_BYTES], request: &CounterRequest<'_>) -> Option<ReplyHeader> {
         let [magic, opcode, status, _reserved, a, b, c, d, opaque @ ..] = *header;
         let body_bytes = u32::from_be_bytes([a, b, c, d]) as usize;
-        let answers = opcode == opcode_of(request) as u8 || opcode == UNKNOWN && status != OK;
+        let answers = opcode == opcode_of(request).byte() || opcode == UNKNOWN && status != OK;
         let is_reply = magic == REPLY_MAGIC && answers && opaque == OPAQUE && body_bytes <= FIELDS_BYTES;
         is_reply.then_some(ReplyHeader { body_bytes, status })
     }

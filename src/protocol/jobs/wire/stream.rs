@@ -1,7 +1,8 @@
 //! What a connection sends, cut into requests. It keeps what came of a body until all of it is there, so that nothing of
 //! it stays in the buffer that connections share.
 
-use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, commands::is_extension, parse};
+use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, parse};
+use crate::jobs::commands::is_extension;
 use crate::jobs::request::JobId;
 use crate::jobs::values::{Body, Failure, ManyEntry, Put, Refusal};
 use memchr::memchr_iter;

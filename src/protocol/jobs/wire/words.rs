@@ -93,11 +93,6 @@ impl<'a> Words<'a> {
         self.number(0, u64::MAX).map(JobId)
     }
 
-    pub fn last_id<T>(&mut self, make: impl FnOnce(JobId) -> T) -> Result<T, Wrong> {
-        let id = self.id()?;
-        self.end(make(id))
-    }
-
     pub fn tube(&mut self) -> Result<TubeName<'a>, Wrong> {
         TubeName::parse(self.word()?).ok_or(Wrong)
     }

@@ -4,10 +4,10 @@ use super::replies::{lost_of, reason_of, write, write_attributes, write_token, w
 use super::{
     LineWords, check_member, check_name, number_of, parse_attributes, parse_long, parse_token, seconds_of, split,
 };
+use crate::line::{WireSeconds, escape_key};
 use crate::members::request::{
     Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Request, Take, Taken, Token,
 };
-use crate::pools::wire::client::{WireSeconds, escape_key};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,7 +107,7 @@ pub struct ListedMember {
 
 /// Returns a name as it goes over the wire: a space becomes `%20`, and nothing else is changed. None: no request can carry it.
 pub fn escape_name(name: &[u8]) -> Option<Cow<'_, [u8]>> {
-    let escaped = escape_key(name).ok()?;
+    let escaped = escape_key(name)?;
     check_name(&escaped).is_ok().then_some(escaped)
 }
 

@@ -1,11 +1,12 @@
 //! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are those of the server.
 
-use super::{BadSyntax, parse_number, text_of};
+use super::text_of;
+use crate::line::WireSeconds;
 use crate::pools::request::{AcquireLock, KeyLimits, Purpose, Reply};
 use crate::pools::stats::PoolStat as Stat;
+use poolcounter_core::decimal::parse_number;
 use poolcounter_core::stats::{Stat as _, Unit};
 use poolcounter_core::time::Span;
-use std::borrow::Cow;
 use std::io::Write;
 
 /// Asks for every statistic. An empty line ends the answer.
@@ -47,23 +48,7 @@ pub struct ToldClaim {
     pub age: Span,
 }
 
-/// Returns a key as it goes over the wire: a space becomes `%20`, as MediaWiki writes it. Nothing else is changed, so a key that has
-/// `%20` in it already names the same pool.
-///
-/// # Errors
-///
-/// When it is empty, or has a line feed, a carriage return or a NUL, which no request can carry.
-pub fn escape_key(key: &[u8]) -> Result<Cow<'_, [u8]>, BadSyntax> {
-    if key.is_empty() || key.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0)) {
-        return Err(BadSyntax);
-    }
-    if !key.contains(&b' ') {
-        return Ok(Cow::Borrowed(key));
-    }
-    Ok(Cow::Owned(key.split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"%20"[..])))
-}
-
-/// Writes `ACQ4ME` or `ACQ4ANY`. The key is one that [`escape_key`] made.
+/// Writes `ACQ4ME` or `ACQ4ANY`. The key is one that [`escape_key`](crate::line::escape_key) made.
 pub fn write_acquire(bytes: &mut Vec<u8>, acquire: &AcquireLock<'_>) {
     let command: &[u8] = match acquire.purpose {
         Purpose::Me => b"ACQ4ME ",
@@ -88,7 +73,7 @@ pub fn write_acquire(bytes: &mut Vec<u8>, acquire: &AcquireLock<'_>) {
     bytes.push(b'\n');
 }
 
-/// Writes `RELEASE` of the newest lock on a key that [`escape_key`] made.
+/// Writes `RELEASE` of the newest lock on a key that [`escape_key`](crate::line::escape_key) made.
 pub fn write_release(bytes: &mut Vec<u8>, key: &[u8]) {
     bytes.extend_from_slice(b"RELEASE ");
     bytes.extend_from_slice(key);
@@ -154,26 +139,11 @@ fn parse_duration(text: &str) -> Option<u64> {
     Some(total)
 }
 
-/// Seconds on the wire: without decimals where there are none, because the C daemon does not read them, and else rounded up to
-/// milliseconds.
-pub struct WireSeconds(pub Span);
-
-impl std::fmt::Display for WireSeconds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ms = self.0.as_micros().div_ceil(1_000);
-        // The longest that the protocol can say.
-        let seconds = (ms / 1_000).min(u64::from(u32::MAX));
-        match ms % 1_000 {
-            0 => write!(f, "{seconds}"),
-            ms => write!(f, "{seconds}.{ms:03}"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{Line, PoolRequest, first_line, parse, write_figures};
+    use super::super::{PoolRequest, parse, write_figures};
     use super::*;
+    use crate::line::{Line, first_line};
     use poolcounter_core::stats::Figures;
 
     #[test]
@@ -209,28 +179,10 @@ mod tests {
     }
 
     #[test]
-    fn seconds_are_whole_where_they_can_be_and_never_too_short() {
-        let text = |us| WireSeconds(Span::from_micros(us)).to_string();
-        assert_eq!(
-            [text(0), text(5_000_000), text(250_000), text(1_000_001), text(u64::MAX)],
-            ["0", "5", "0.250", "1.001", "4294967295.552"]
-        );
-    }
-
-    #[test]
     fn a_release_names_its_key() {
         let mut bytes = Vec::new();
         write_release(&mut bytes, b"k");
         assert_eq!((bytes.as_slice(), parse(b"RELEASE k")), (&b"RELEASE k\n"[..], PoolRequest::Release(Some(b"k"))));
-    }
-
-    #[test]
-    fn a_key_is_one_word() {
-        assert_eq!(escape_key(b" a  b").as_deref(), Ok(&b"%20a%20%20b"[..]));
-        assert_eq!(escape_key(b"a%20b\t\xff").as_deref(), Ok(&b"a%20b\t\xff"[..]));
-        for key in ["", "a\n", "a\rb", "\0"] {
-            assert_eq!(escape_key(key.as_bytes()), Err(BadSyntax), "{key:?}");
-        }
     }
 
     #[test]

@@ -1,0 +1,203 @@
+//! Table of the jobs' commands, and what must be known of a line before it is read.
+
+use crate::command::Verb;
+use crate::commands;
+use Sees::{Any, Named, No};
+
+/// The rights that a rule of access can give, by [`Verb`].
+pub const VERBS: &[&str] = &["put", "reserve", "read", "manage", "admin"];
+/// To put jobs.
+pub const PUT: Verb = Verb(0);
+/// To reserve and finish them.
+pub const RESERVE: Verb = Verb(1);
+/// To see what there is.
+pub const READ: Verb = Verb(2);
+/// To look after tubes.
+pub const MANAGE: Verb = Verb(3);
+/// To decide over the queue.
+pub const ADMIN: Verb = Verb(4);
+
+/// Jobs whose put may decide the reply to a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sees {
+    /// None of them.
+    No,
+    /// The job that the command names.
+    Named,
+    /// Any job.
+    Any,
+}
+
+/// Traits of a command that count before its line is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Traits {
+    /// It may change something that a store keeps.
+    pub changes: bool,
+    /// Which jobs' puts may decide its reply.
+    pub sees: Sees,
+    /// beanstalkd does not have it, and its line may be longer.
+    pub is_extension: bool,
+}
+
+const ASKS: Traits = Traits { changes: false, sees: No, is_extension: false };
+const CHANGES: Traits = Traits { changes: true, ..ASKS };
+
+impl Traits {
+    const fn sees(self, sees: Sees) -> Traits {
+        Traits { sees, ..self }
+    }
+
+    const fn extension(self) -> Traits {
+        Traits { is_extension: true, ..self }
+    }
+}
+
+commands! {
+    /// Command of the jobs, beanstalkd's first. Those about a job that its connection has reserved need no right.
+    JobCommand, traits: Traits {
+        Put = "put", "<pri> <delay> <ttr> <bytes>", Some(PUT), "Puts a job into the used tube.",
+            CHANGES;
+        Use = "use", "<tube>", None, "Chooses the tube of later puts.",
+            ASKS;
+        Reserve = "reserve", "", Some(RESERVE), "Waits for a job of the watched tubes.",
+            ASKS.sees(Any);
+        ReserveWithTimeout = "reserve-with-timeout", "<seconds>", Some(RESERVE), "Waits so long at most.",
+            ASKS.sees(Any);
+        ReserveJob = "reserve-job", "<id>", Some(RESERVE), "Reserves one job.",
+            ASKS.sees(Named);
+        Delete = "delete", "<id>", Some(RESERVE), "Deletes a job; one of its own needs no right.",
+            CHANGES.sees(Named);
+        Release = "release", "<id> <pri> <delay>", None, "Gives a reserved job back.",
+            CHANGES;
+        Bury = "bury", "<id> <pri>", None, "Puts a reserved job aside.",
+            CHANGES;
+        Touch = "touch", "<id>", None, "Asks for more time for a reserved job.",
+            ASKS;
+        Watch = "watch", "<pattern> [<weight>]", None, "Adds tubes to those from which it reserves.",
+            ASKS;
+        Ignore = "ignore", "<pattern>", None, "Removes them.",
+            ASKS;
+        Peek = "peek", "<id>", Some(READ), "Shows a job.",
+            ASKS.sees(Named);
+        PeekReady = "peek-ready", "", Some(READ), "Shows the first ready job of the used tube.",
+            ASKS.sees(Any);
+        PeekDelayed = "peek-delayed", "", Some(READ), "Shows the first delayed one.",
+            ASKS.sees(Any);
+        PeekBuried = "peek-buried", "", Some(READ), "Shows the first buried one.",
+            ASKS;
+        Kick = "kick", "<number>", Some(MANAGE), "Makes buried jobs of the used tube ready, or delayed ones if none is buried.",
+            CHANGES.sees(Any);
+        KickJob = "kick-job", "<id>", Some(MANAGE), "Makes one job ready.",
+            CHANGES.sees(Named);
+        Stats = "stats", "", Some(READ), "Shows the statistics of the server.",
+            ASKS.sees(Any);
+        StatsJob = "stats-job", "<id>", Some(READ), "Shows those of a job.",
+            ASKS.sees(Named);
+        StatsTube = "stats-tube", "<tube>", Some(READ), "Shows those of a tube.",
+            ASKS.sees(Any);
+        ListTubes = "list-tubes", "", Some(READ), "Lists all tubes.",
+            ASKS;
+        ListTubeUsed = "list-tube-used", "", None, "Shows the used tube.",
+            ASKS;
+        ListTubesWatched = "list-tubes-watched", "", None, "Lists the watched tubes.",
+            ASKS;
+        PauseTube = "pause-tube", "<pattern> <seconds>", Some(MANAGE), "Hands out no job of some tubes for a while.",
+            CHANGES;
+        Quit = "quit", "", None, "Ends the connection.",
+            ASKS;
+        PutJob = "put-job", "<pri> <delay> <ttr> <bytes> [tube=<tube>] [key=<key>] [until=reserved|deleted] [root=<root> root-ts=<time>] [group=<group>]", Some(PUT), "Puts a job unless one with its key is there.",
+            CHANGES.extension();
+        PutMany = "put-many", "<number>", Some(PUT), "Puts as many jobs as one: all or none are kept.",
+            CHANGES.extension();
+        Root = "root", "<tube> <root> <time>", Some(PUT), "Notes a root job; older jobs of the same root are superseded.",
+            CHANGES.extension();
+        Identify = "identify", "<name>", None, "Names the connection.",
+            ASKS.extension();
+        Limit = "limit", "<pattern>|group:<group> <number> [each|all]", Some(MANAGE), "Limits how many jobs are reserved at a time.",
+            CHANGES.extension();
+        Retry = "retry", "<pattern> <attempts> <first> <factor> <max>", Some(MANAGE), "Sets how failed jobs are tried again.",
+            CHANGES.extension();
+        Fail = "fail", "<id> <pri> <delay> <bytes> [bury]", None, "Reports that a reserved job has failed, and why.",
+            CHANGES.extension();
+        DeadLetter = "dead-letter", "<pattern> [<tube>]", Some(MANAGE), "Sets where jobs go that have failed too often.",
+            CHANGES.extension();
+        Clear = "clear", "<pattern> [<state>]", Some(ADMIN), "Deletes the jobs of some tubes.",
+            CHANGES.sees(Any).extension();
+        KickAll = "kick-all", "<pattern>", Some(MANAGE), "Makes all buried jobs of some tubes ready.",
+            CHANGES.sees(Any).extension();
+        ListJobs = "list-jobs", "<tube> <state> <number> [after=<id>]", Some(READ), "Lists jobs of a tube.",
+            ASKS.sees(Any).extension();
+        Summary = "summary", "[wiki|type|tube|runner]", Some(READ), "Adds jobs up by parts of tubes' names, by tube or by runner.",
+            ASKS.sees(Any).extension();
+        ReserveMany = "reserve-many", "<number> <seconds>", Some(RESERVE), "Waits for jobs, and reserves several at once.",
+            ASKS.sees(Any).extension();
+        Extensions = "extensions", "", None, "Lists commands and options.",
+            ASKS.extension();
+        Drain = "drain", "", Some(ADMIN), "Takes no more jobs.",
+            ASKS.extension();
+        Undrain = "undrain", "", Some(ADMIN), "Takes jobs again.",
+            ASKS.extension();
+        StoreCopy = "store-copy", "<name>", Some(ADMIN), "Copies the store beside itself.",
+            ASKS.extension();
+    }
+}
+
+/// The options of put-job.
+pub const OPTIONS: [&str; 6] = ["tube", "key", "until", "root", "root-ts", "group"];
+
+/// The options of fail.
+pub const FAIL_OPTIONS: [&str; 1] = ["bury"];
+
+/// Returns true when a line that begins so may be as long as an extension's.
+pub fn is_extension(line: &[u8]) -> bool {
+    let word = line.split(|byte| *byte == b' ').next().unwrap_or(line);
+    JobCommand::of_word(word).is_some_and(|command| command.traits().is_extension)
+}
+
+/// Returns true when a line may change something that a store keeps. What input begins with no whole line is not known yet.
+pub fn may_change(input: &[u8]) -> bool {
+    command_of(input).is_some_and(|(command, _)| command.traits().changes)
+}
+
+/// Returns which jobs the line at the front of the input sees, and the number of the job that it names, if it names one.
+pub fn sees(input: &[u8]) -> (Sees, Option<u64>) {
+    let Some((command, rest)) = command_of(input) else { return (No, None) };
+    let sees = command.traits().sees;
+    let named = || std::str::from_utf8(rest).ok()?.trim().parse().ok();
+    (sees, if sees == Named { named() } else { None })
+}
+
+/// Returns the command of the line at the front of the input, and what stands behind its word; None without a whole line.
+fn command_of(input: &[u8]) -> Option<(JobCommand, &[u8])> {
+    let line = &input[..memchr::memchr(b'\n', input)?];
+    let end = line.iter().position(|byte| matches!(byte, b' ' | b'\r')).unwrap_or(line.len());
+    Some((JobCommand::of_word(&line[..end])?, &line[end..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_word_alone_counts() {
+        assert!(!is_extension(b"put 1") && is_extension(b"put-job 1") && !is_extension(b"put-jobs"));
+        assert!(may_change(b"put 1 2 3 4\r\n") && may_change(b"clear *\n") && !may_change(b"peek 1\r\nput\r\n"));
+        assert!(!may_change(b"put 1 2 3 4"), "not a whole line");
+    }
+
+    #[test]
+    fn number_of_the_job_is_read_where_it_decides() {
+        for (line, seen) in [
+            ("peek 12\r\nx", (Named, Some(12))),
+            ("delete  7\r\n", (Named, Some(7))),
+            ("peek x\r\n", (Named, None)),
+            ("peek\r\n", (Named, None)),
+            ("kick 3\r\n", (Any, None)),
+            ("reserve\r\n", (Any, None)),
+            ("touch 1\r\n", (No, None)),
+            ("peek 1", (No, None)),
+        ] {
+            assert_eq!(sees(line.as_bytes()), seen, "{line}");
+        }
+    }
+}

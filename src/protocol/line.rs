@@ -1,0 +1,166 @@
+//! Lines of words: what the protocols of the pools and of the members have in common.
+
+use memchr::memchr;
+use poolcounter_core::decimal::first_number;
+use poolcounter_core::time::Span;
+use std::borrow::Cow;
+use std::fmt;
+
+/// What stands at the front of a connection's input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Line<'a> {
+    /// A line without its end, and how many bytes it takes with it.
+    Whole(&'a [u8], usize),
+    /// No end of line yet.
+    Partial,
+    /// More bytes than a line may have.
+    TooLong,
+}
+
+/// Request whose line is looked for first.
+const RELEASE: &[u8] = b"RELEASE";
+/// The answer to a line that is too long; the connection ends after it.
+pub const LINE_TOO_LONG: &[u8] = b"ERROR LINE_TOO_LONG\n";
+
+/// Returns the first line of the input, which ends in LF or CR LF. Its end is not among the first `seen` bytes. A line may have
+/// `max` bytes before its LF.
+pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
+    // Half of all lines.
+    if input.starts_with(b"RELEASE\n") && max >= RELEASE.len() {
+        return Line::Whole(RELEASE, RELEASE.len() + 1);
+    }
+    let searched = input.len().min(max + 1);
+    let seen = seen.min(searched);
+    match memchr(b'\n', &input[seen..searched]).map(|at| seen + at) {
+        Some(end) => Line::Whole(input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]), end + 1),
+        None if input.len() > max => Line::TooLong,
+        None => Line::Partial,
+    }
+}
+
+/// The words of a line, which are separated by one or more spaces.
+pub struct LineWords<'a>(pub &'a [u8]);
+
+impl<'a> Iterator for LineWords<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.skip_spaces();
+        let end = self.0.iter().position(|byte| *byte == b' ').unwrap_or(self.0.len());
+        let (word, rest) = self.0.split_at(end);
+        self.0 = rest;
+        (end > 0).then_some(word)
+    }
+}
+
+impl<'a> LineWords<'a> {
+    #[inline]
+    fn skip_spaces(&mut self) {
+        while let [b' ', rest @ ..] = self.0 {
+            self.0 = rest;
+        }
+    }
+
+    /// Takes the next word if it is a key: one without NUL.
+    #[inline]
+    pub(crate) fn take_key(&mut self) -> Option<&'a [u8]> {
+        self.skip_spaces();
+        let (key, rest) = self.0.split_at(key_len(self.0));
+        self.0 = rest;
+        (!key.is_empty() && rest.first() != Some(&0)).then_some(key)
+    }
+
+    /// Takes the next word if [`parse_number`] would return a number, which it returns; else it stays.
+    #[inline]
+    pub(crate) fn take_number(&mut self) -> Option<u32> {
+        self.skip_spaces();
+        let (number, rest) = first_number(self.0)?;
+        self.0 = rest;
+        Some(number)
+    }
+}
+
+/// Returns how many bytes stand before the first space or NUL. It looks at eight at a time.
+#[inline]
+fn key_len(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
+    // Space and NUL are the bytes of which nothing is left without this bit.
+    const SPACE: u64 = u64::from_ne_bytes([b' '; 8]);
+    let (words, tail) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word) & !SPACE;
+        // The lowest byte whose highest bit is set here is the lowest that is zero.
+        let zeros = word.wrapping_sub(ONES) & !word & (ONES << 7);
+        if zeros != 0 {
+            return at * 8 + zeros.trailing_zeros() as usize / 8;
+        }
+    }
+    let in_tail = tail.iter().position(|byte| matches!(*byte, b' ' | 0));
+    bytes.len() - tail.len() + in_tail.unwrap_or(tail.len())
+}
+
+/// Returns a key as it goes over the wire: a space becomes `%20`, as MediaWiki writes it. Nothing else is changed, so a key that has
+/// `%20` in it already names the same pool.
+/// `None`: it is empty, or has a line feed, a carriage return or a NUL, which no request can carry.
+pub fn escape_key(key: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if key.is_empty() || key.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0)) {
+        return None;
+    }
+    if !key.contains(&b' ') {
+        return Some(Cow::Borrowed(key));
+    }
+    Some(Cow::Owned(key.split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"%20"[..])))
+}
+
+/// Seconds on the wire: without decimals where there are none, because the C daemon does not read them, and else rounded up to
+/// milliseconds.
+pub struct WireSeconds(pub Span);
+
+impl fmt::Display for WireSeconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.0.as_micros().div_ceil(1_000);
+        // The longest that the protocol can say.
+        let seconds = (ms / 1_000).min(u64::from(u32::MAX));
+        match ms % 1_000 {
+            0 => write!(f, "{seconds}"),
+            ms => write!(f, "{seconds}.{ms:03}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_in_lf_or_cr_lf() {
+        assert_eq!(first_line(b"a\r\nb\n", 0, 9), Line::Whole(b"a", 3));
+        assert_eq!(first_line(b"a\rb\r\r\n", 0, 9), Line::Whole(b"a\rb\r", 6));
+        assert_eq!(first_line(b"abc\n", 0, 3), Line::Whole(b"abc", 4));
+        assert_eq!(first_line(b"abc", 0, 3), Line::Partial);
+        assert_eq!(first_line(b"abcd", 0, 3), Line::TooLong);
+        assert_eq!(first_line(b"abcd\n", 0, 3), Line::TooLong);
+        assert_eq!(first_line(b"abc\n", 3, 3), Line::Whole(b"abc", 4));
+        assert_eq!(first_line(b"abcd", 4, 3), Line::TooLong);
+        assert_eq!(first_line(b"abc", 3, 9), Line::Partial);
+    }
+
+    #[test]
+    fn seconds_are_whole_where_they_can_be_and_never_too_short() {
+        let text = |us| WireSeconds(Span::from_micros(us)).to_string();
+        assert_eq!(
+            [text(0), text(5_000_000), text(250_000), text(1_000_001), text(u64::MAX)],
+            ["0", "5", "0.250", "1.001", "4294967295.552"]
+        );
+    }
+
+    #[test]
+    fn a_key_is_one_word() {
+        assert_eq!(escape_key(b" a  b").as_deref(), Some(&b"%20a%20%20b"[..]));
+        assert_eq!(escape_key(b"a%20b\t\xff").as_deref(), Some(&b"a%20b\t\xff"[..]));
+        for key in ["", "a\n", "a\rb", "\0"] {
+            assert_eq!(escape_key(key.as_bytes()), None, "{key:?}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Table of the members' commands.
+
+use crate::command::Verb;
+use crate::commands;
+
+/// The rights that a rule of access can give, by [`Verb`].
+pub const VERBS: &[&str] = &["take", "provide", "read", "admin"];
+/// To take members.
+pub const TAKE: Verb = Verb(0);
+/// To bring members, and to clean those of others.
+pub const PROVIDE: Verb = Verb(1);
+/// To see what there is.
+pub const READ: Verb = Verb(2);
+/// To set up pools, and to decide over members.
+pub const ADMIN: Verb = Verb(3);
+
+commands! {
+    /// Command of the members. Answers of providers and cleaners to what they were told to do need no right: nobody else was told.
+    MemberCommand {
+        Take = "TAKE", "<pool> [<timeout>] [<attribute>=<value> | <option>=<value>]...", Some(TAKE), "Waits for members of a pool.";
+        TakeGroup = "TAKEGROUP", "<group> [<timeout>] [<attribute>=<value> | <option>=<value>]...", Some(TAKE), "Waits for members of any pool of a group.";
+        Return = "RETURN", "<lease> [OK | FAIL]", None, "Gives a member back.";
+        Renew = "RENEW", "<token> [<seconds>]", None, "Prolongs a lease.";
+        Cancel = "CANCEL", "", None, "Ends the connection's wait.";
+        Identify = "IDENTIFY", "<name>", None, "Names the connection.";
+        Bye = "BYE", "", None, "Returns everything and ends the connection.";
+        Provide = "PROVIDE", "<pool> [<capacity>]", Some(PROVIDE), "Makes the connection a provider of a pool.";
+        Clean = "CLEAN", "<pool>", Some(PROVIDE), "Makes the connection a cleaner of a pool.";
+        Started = "STARTED", "<start> <member> [<attribute>=<value>]...", None, "Answers !START: the member is there.";
+        Failed = "FAILED", "<start> [<text>]", None, "Answers !START: there is no member.";
+        Stopped = "STOPPED", "<member>", None, "Answers !STOP.";
+        Alive = "ALIVE", "<member>", None, "Answers !CHECK: the member is well.";
+        Dead = "DEAD", "<member>", None, "Reports that a member has ended.";
+        Cleaned = "CLEANED", "<member>", None, "Answers !CLEAN: the member can be used again.";
+        Offer = "OFFER", "<pool> <member> [<attribute>=<value>]...", Some(PROVIDE), "Adds a member of the provider's own.";
+        Withdraw = "WITHDRAW", "<pool> <member> [NOW]", Some(PROVIDE), "Removes a member, once it is returned or at once.";
+        Utilization = "UTILIZATION", "<pool>", Some(READ), "Shows how much of a pool is used.";
+        Members = "MEMBERS", "<pool> [after=<name>] [limit=<number>]", Some(READ), "Shows the members of a pool.";
+        Pools = "POOLS", "", Some(READ), "Shows the pools.";
+        Pool = "POOL", "<pool> <init> <max> [<setting>=<value>]...", Some(ADMIN), "Makes a pool.";
+        Reconfigure = "RECONFIGURE", "<pool> <setting>=<value>...", Some(ADMIN), "Changes the settings of a pool.";
+        RemovePool = "RMPOOL", "<pool> [GRACEFUL]", Some(ADMIN), "Removes a pool, at once or as its members come back.";
+        Add = "ADD", "<pool> <member> [<attribute>=<value>]...", Some(ADMIN), "Adds a fixed member.";
+        Delete = "DEL", "<pool> <member> [NOW]", Some(ADMIN), "Removes a member, once it is returned or at once.";
+        Repair = "REPAIR", "<pool> <member>", Some(ADMIN), "Uses a member again that had failed.";
+        Hold = "HOLD", "<pool> <member> <seconds> [<note>]", Some(ADMIN), "Keeps a member from being used.";
+        Free = "FREE", "<pool> <member>", Some(ADMIN), "Ends a hold.";
+        TakeBack = "TAKEBACK", "<lease> [<note>]", Some(ADMIN), "Takes a member away from its holder.";
+    }
+}
